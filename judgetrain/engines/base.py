@@ -1,0 +1,65 @@
+"""The one interface behind which text is generated, whatever runs the model."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal, Protocol
+
+Step = Literal["criteria", "guideline", "judgment", "response", "correction", "one_step"]
+FinishReason = Literal["stop", "length", "too_long", "error"]
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """How to sample. ``temperature`` 0 is greedy. ``stop`` strings end the text and are not part of it."""
+
+    temperature: float = 1.0
+    top_p: float = 1.0
+    max_new_tokens: int = 256
+    stop: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Request:
+    """One prompt as chat messages (``role``/``content``).
+
+    ``slots`` are the values that filled the prompt template; engines that are no language model (the world's
+    annotator, the heuristic annotator) read them in place of the text.
+    """
+
+    messages: tuple[Mapping[str, str], ...]
+    sampling: Sampling
+    step: Step = "response"
+    slots: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Completion:
+    """Generated text without the prompt.
+
+    ``prompt_tokens`` and ``generated_tokens`` count what the model read and wrote (the end token included).
+    ``finish_reason``: ``stop`` (end token or stop string), ``length`` (hit ``max_new_tokens``), ``too_long``
+    (the prompt and ``max_new_tokens`` exceed the context: nothing was generated, nothing was cut),
+    ``error`` (the engine gave up on this request; ``error`` says why).
+    """
+
+    text: str
+    prompt_tokens: int
+    generated_tokens: int
+    finish_reason: FinishReason
+    error: str | None = None
+
+
+class Engine(Protocol):
+    """Generates one completion per request, in the order of the requests."""
+
+    name: str
+
+    def generate(self, requests: Sequence[Request], seed: int) -> list[Completion]:
+        """Complete every request. The same engine, requests and seed give the same completions on one machine."""
+        ...
+
+    def close(self) -> None:
+        """Free the model's memory or the connection."""
+        ...

@@ -1,0 +1,21 @@
+"""Errors that a user can act on: printed as one message without a traceback, exit code 2."""
+
+
+class JudgetrainError(Exception):
+    """Base of all expected failures; the message names the cause, the place and the remedy."""
+
+
+class ConfigError(JudgetrainError):
+    """A configuration key has a wrong name, type or value; names key, value and what is allowed."""
+
+
+class DataError(JudgetrainError):
+    """Input data cannot be read; names the file and line (or the data set and row) and what was expected."""
+
+
+class EngineError(JudgetrainError):
+    """A model or server cannot be used (missing package, unknown model, no network, no key)."""
+
+
+class TrainingError(JudgetrainError):
+    """Training cannot start or go on; names the cause and the remedy."""

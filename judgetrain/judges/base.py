@@ -1,0 +1,58 @@
+"""The one interface of everything that compares two responses."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from judgetrain.dialogues.schema import Comparison, Verdict
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What one verdict cost, mean over the two orders it was asked in."""
+
+    prompt_tokens: float = 0.0
+    generated_tokens: float = 0.0
+    calls: float = 0.0
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """A judge's answer to one comparison.
+
+    ``verdict_ab`` is the verdict when the responses were shown as they are, ``verdict_ba`` when they were
+    shown exchanged; both are in the comparison's own order, so a consistent judge gives the same twice. None
+    means that no branch could be read in that order. ``margin`` is the mean score of A minus that of B over the
+    readable branches of both orders. ``failures`` counts unreadable judgments by reason; ``judgments`` is how
+    many were sampled.
+    """
+
+    comparison_id: str
+    method: str
+    branches: int
+    verdict_ab: Verdict | None
+    verdict_ba: Verdict | None
+    margin: float | None
+    cost: Cost = field(default_factory=Cost)
+    judgments: int = 0
+    failures: dict[str, int] = field(default_factory=dict)
+
+
+class Judge(Protocol):
+    """Compares two responses, both orders asked."""
+
+    name: str
+
+    def compare(self, comparison: Comparison) -> Prediction:
+        """The verdict on one comparison."""
+        ...
+
+    def compare_all(self, comparisons: Sequence[Comparison], seed: int) -> list[Prediction]:
+        """The verdicts on many comparisons, batched; the same length and order as the input."""
+        ...
+
+    def close(self) -> None:
+        """Free the model."""
+        ...

@@ -1,0 +1,110 @@
+"""Evaluation trees: criterion -> scoring guideline -> judgment (branching paper, sections 3.1 and 4.3)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from judgetrain.dialogues.schema import Comparison, Order, Verdict
+
+
+@dataclass(frozen=True)
+class JudgmentNode:
+    """A leaf: one sampled judgment of the two responses in one order.
+
+    ``score_a`` and ``score_b`` (1 to 5) belong to the comparison's own response A and B whatever order was
+    shown; so does ``verdict``. All three are None when the text could not be read, and ``failure`` says why.
+    """
+
+    id: str
+    order: Order
+    text: str
+    score_a: float | None
+    score_b: float | None
+    failure: str | None
+    prompt_tokens: int
+    generated_tokens: int
+    finish_reason: str
+
+    @property
+    def verdict(self) -> Verdict | None:
+        """The verdict in the comparison's own order, or None if the judgment could not be read."""
+        if self.score_a is None or self.score_b is None:
+            return None
+        return "tie" if self.score_a == self.score_b else "A" if self.score_a > self.score_b else "B"
+
+    @property
+    def margin(self) -> float | None:
+        """``score_a - score_b``, from -4 to 4; None if the judgment could not be read."""
+        return None if self.score_a is None or self.score_b is None else self.score_a - self.score_b
+
+
+@dataclass(frozen=True)
+class GuidelineNode:
+    """A scoring guideline sampled for one criterion, and the judgments made by it."""
+
+    id: str
+    text: str
+    prompt_tokens: int
+    generated_tokens: int
+    finish_reason: str
+    judgments: tuple[JudgmentNode, ...]
+
+
+@dataclass(frozen=True)
+class CriterionNode:
+    """One criterion of the brainstormed list (``rank`` counts from 0, in the order the judge named them)."""
+
+    id: str
+    text: str
+    rank: int
+    generated_tokens: int
+    guidelines: tuple[GuidelineNode, ...]
+
+
+@dataclass(frozen=True)
+class EvaluationTree:
+    """All branches of one comparison.
+
+    ``criteria_text`` is the brainstorming output as sampled. ``seed`` is the seed of the shard that grew it.
+    ``failures`` counts what could not be read, by reason (``criteria:empty``, ``judgment:no_score_a``, ...).
+    """
+
+    comparison: Comparison
+    criteria_text: str
+    criteria_prompt_tokens: int
+    criteria_generated_tokens: int
+    criteria: tuple[CriterionNode, ...]
+    seed: int
+    failures: dict[str, int]
+
+    def judgments(self) -> Iterator[tuple[CriterionNode, GuidelineNode, JudgmentNode]]:
+        """All branches (paths from the root to a leaf), in order."""
+        for criterion in self.criteria:
+            for guideline in criterion.guidelines:
+                for judgment in guideline.judgments:
+                    yield criterion, guideline, judgment
+
+    def to_row(self) -> dict[str, Any]:
+        """A JSON-ready dictionary; the inverse of :meth:`from_row`."""
+        return asdict(self) | {"comparison": self.comparison.to_row()}
+
+    @classmethod
+    def from_row(cls, row: dict[str, Any]) -> EvaluationTree:
+        """Read back what :meth:`to_row` wrote."""
+        criteria = tuple(
+            CriterionNode(
+                **(
+                    c
+                    | {
+                        "guidelines": tuple(
+                            GuidelineNode(**(g | {"judgments": tuple(JudgmentNode(**j) for j in g["judgments"])}))
+                            for g in c["guidelines"]
+                        )
+                    }
+                )
+            )
+            for c in row["criteria"]
+        )
+        return cls(**(row | {"comparison": Comparison.from_row(row["comparison"]), "criteria": criteria}))
