@@ -1,0 +1,60 @@
+"""The world as an engine: scripted response writers and the rule-based annotator."""
+
+from __future__ import annotations
+
+import hashlib
+import random
+from collections.abc import Sequence
+
+from judgetrain.config import EngineConfig
+from judgetrain.dialogues.world.annotator import Annotator
+from judgetrain.dialogues.world.language import load_language
+from judgetrain.dialogues.world.writers import write_response
+from judgetrain.engines.base import Completion, Request
+from judgetrain.errors import EngineError
+
+
+class WorldEngine:
+    """Answers with the world's own rules; no model. Token counts are words.
+
+    Step ``response`` writes a response with ``config.skill``; ``criteria``, ``guideline`` and ``judgment`` are
+    the annotator's, which errs in ``config.error_rate`` of its judgments.
+    """
+
+    def __init__(self, config: EngineConfig) -> None:
+        self.name = config.name or "world"
+        self._language = load_language()
+        self._annotator = Annotator(self._language, config.error_rate)
+        self._skill = config.skill
+
+    def generate(self, requests: Sequence[Request], seed: int) -> list[Completion]:
+        """One completion per request; each depends on the seed, its position and its slots only."""
+        return [self._complete(request, seed, i) for i, request in enumerate(requests)]
+
+    def close(self) -> None:
+        """Nothing to free."""
+
+    def _complete(self, request: Request, seed: int, index: int) -> Completion:
+        digest = hashlib.sha256(f"{seed} {index} {request.step} {sorted(request.slots.items())}".encode()).digest()
+        rng = random.Random(digest)
+        try:
+            text = self._text(request, rng)
+        except KeyError as error:
+            return Completion("", 0, 0, "error", f"the world does not know {error}")
+        prompt = " ".join(m["content"] for m in request.messages)
+        return Completion(text, len(prompt.split()), len(text.split()), "stop")
+
+    def _text(self, request: Request, rng: random.Random) -> str:
+        slots = request.slots
+        match request.step:
+            case "response":
+                return write_response(self._language, slots["query"], self._skill, rng)
+            case "criteria":
+                return self._annotator.criteria(slots["query"], int(slots["count"]), rng)
+            case "guideline":
+                return self._annotator.guideline(slots["criterion"], rng)
+            case "judgment":
+                return self._annotator.judgment(
+                    slots["criterion"], slots["guideline"], slots["response_a"], slots["response_b"], rng
+                )
+        raise EngineError(f"the world's engine cannot do step {request.step!r}; choose another engine type")

@@ -1,0 +1,122 @@
+"""The world's language: properties, query kinds and the hidden rule, read from ``vocabulary.yaml``."""
+
+from __future__ import annotations
+
+import functools
+import random
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import yaml
+
+GRADE_SCORES = (1, 3, 5)
+"""The score that a faithful judgment gives to each grade (0 absent, 1 weak, 2 strong)."""
+
+CRITERIA_PER_KIND = 10
+"""How many criteria the annotator finds plausible for a kind: the two crucial ones and eight distractors."""
+
+
+@dataclass(frozen=True)
+class Property:
+    """Something a response may show, checkable from its text."""
+
+    name: str
+    descriptions: tuple[str, ...]
+    strong: tuple[str, ...]
+    weak: tuple[str, ...]
+    grades: tuple[str, str, str]
+
+    @property
+    def criteria(self) -> tuple[str, ...]:
+        """The lines by which a judge can name this property as a criterion."""
+        return tuple(f"{self.name}: {d}" for d in self.descriptions)
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A kind of query, with the hidden rule that says which properties decide between responses to it."""
+
+    name: str
+    templates: tuple[str, ...]
+    topics: tuple[str, ...]
+    primary: str
+    secondary: str
+
+
+@dataclass  # not frozen: cached properties
+class Language:
+    """Everything the world can say."""
+
+    properties: Mapping[str, Property]
+    kinds: Mapping[str, Kind]
+    persons: tuple[str, ...]
+    things: tuple[str, ...]
+    openers: tuple[str, ...]
+    fillers: tuple[str, ...]
+
+    def plausible(self, kind: str) -> tuple[str, ...]:
+        """The properties an annotator would consider for a kind: the crucial ones among as good distractors."""
+        rule = self.kinds[kind]
+        others = [p for p in self.properties if p not in (rule.primary, rule.secondary)]
+        random.Random(f"plausible {kind}").shuffle(others)
+        return tuple(sorted([rule.primary, rule.secondary, *others[: CRITERIA_PER_KIND - 2]]))
+
+    def kind_of(self, query: str) -> str:
+        """The kind of a query of this world.
+
+        Raises:
+            KeyError: the query was not generated here.
+        """
+        return self._kinds_by_query[query]
+
+    @functools.cached_property
+    def _kinds_by_query(self) -> dict[str, str]:
+        return {
+            template.format(topic=topic, person=person): kind.name
+            for kind in self.kinds.values()
+            for template in kind.templates
+            for topic in kind.topics
+            for person in self.persons
+        }
+
+    @property
+    def queries(self) -> list[str]:
+        """Every query the world can ask, in a fixed order."""
+        return list(self._kinds_by_query)
+
+    def grade(self, response: str, name: str) -> int:
+        """How strongly a response shows a property: 2 strong, 1 weak, 0 not at all; read from the text alone."""
+        for grade, sentences in ((2, self._strong[name]), (1, self.properties[name].weak)):
+            if any(s in response for s in sentences):
+                return grade
+        return 0
+
+    @functools.cached_property
+    def _strong(self) -> dict[str, tuple[str, ...]]:
+        return {
+            p.name: tuple(s.format(thing=thing) for s in p.strong for thing in self.things)
+            for p in self.properties.values()
+        }
+
+    def quality(self, query: str, response: str) -> int:
+        """The hidden rule: twice the grade of the kind's primary property plus the grade of its secondary one."""
+        kind = self.kinds[self.kind_of(query)]
+        return 2 * self.grade(response, kind.primary) + self.grade(response, kind.secondary)
+
+
+@functools.cache
+def load_language() -> Language:
+    """The world's language from the packaged ``vocabulary.yaml``."""
+    raw = yaml.safe_load(Path(__file__).with_name("vocabulary.yaml").read_text(encoding="utf-8"))
+    properties = {
+        name: Property(name, tuple(p["descriptions"]), tuple(p["strong"]), tuple(p["weak"]), tuple(p["grades"]))
+        for name, p in raw["properties"].items()
+    }
+    kinds = {
+        name: Kind(name, tuple(k["templates"]), tuple(k["topics"]), k["primary"], k["secondary"])
+        for name, k in raw["kinds"].items()
+    }
+    return Language(
+        properties, kinds, tuple(raw["persons"]), tuple(raw["things"]), tuple(raw["openers"]), tuple(raw["fillers"])
+    )
