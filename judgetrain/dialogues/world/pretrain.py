@@ -1,0 +1,144 @@
+"""Make the shipped base model: tokenizer and a small Llama pretrained on the world's text.
+
+Reproduces ``judgetrain/dialogues/world/base``; about half an hour on two cores:
+
+    python -m judgetrain.dialogues.world.pretrain --output judgetrain/dialogues/world/base
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from judgetrain.dialogues.world.corpus import Corpus
+from judgetrain.dialogues.world.language import load_language
+from judgetrain.dialogues.world.splits import queries
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerFast
+
+CHAT_TEMPLATE = (
+    "{%- for m in messages %}{{ '<' + m['role'] + '>' + m['content'] }}"
+    "{%- if m['role'] == 'assistant' %}{{ '<end>' }}{% endif %}{% endfor %}"
+    "{%- if add_generation_prompt %}{{ '<assistant>' }}{% endif %}"
+)
+
+CONTRACT = (
+    "Score the responses.\nResponse A Score: 2\nAnalysis of Response A: it\nResponse B Score: 4\n"
+    "Analysis of Response B: it\nComparison: A is better. B is better. both are equal.\nContext: "
+    "List one two three 6 7 8 9 Query Criterion Guideline Response\nUser: Assistant: System:"
+)
+"""Words of the judge's prompts and output contract, so that the vocabulary has them."""
+
+
+def make_tokenizer(corpus: Corpus, seed: int) -> PreTrainedTokenizerFast:
+    """A word-level tokenizer over the corpus; ``decode(encode(x)) == x`` for the world's text."""
+    from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
+    from transformers import PreTrainedTokenizerFast
+
+    specials = ["<pad>", "<unk>", "<end>", "<user>", "<assistant>", "<system>"]
+    tokenizer = Tokenizer(models.WordLevel(unk_token="<unk>"))
+    tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex(r"\n| ?\w+| ?[^\w\s]"), "isolated")
+    tokenizer.decoder = decoders.Fuse()
+    rng = random.Random(f"tokenizer {seed}")
+    language = load_language()
+    texts = [text for _ in range(20_000) for text in corpus.exchange(rng)]
+    texts += [f"{q}\nQuery: {q}" for q in language.queries] + [CONTRACT]
+    tokenizer.train_from_iterator(texts, trainers.WordLevelTrainer(special_tokens=specials, show_progress=False))
+    return PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer,
+        pad_token="<pad>",
+        unk_token="<unk>",
+        eos_token="<end>",
+        additional_special_tokens=["<user>", "<assistant>", "<system>"],
+        chat_template=CHAT_TEMPLATE,
+        clean_up_tokenization_spaces=False,
+        model_max_length=512,
+    )
+
+
+def pretrain(output: Path, steps: int, batch_size: int, learning_rate: float, seed: int) -> None:
+    """Train the base with next-token loss over whole exchanges and save it in the Hugging Face layout."""
+    import torch
+    from datasets import IterableDataset
+    from transformers import LlamaConfig, LlamaForCausalLM, Trainer, TrainingArguments, set_seed
+
+    set_seed(seed)
+    corpus = Corpus(load_language(), queries(load_language(), "pretrain"))
+    tokenizer = make_tokenizer(corpus, seed)
+    config = LlamaConfig(
+        vocab_size=len(tokenizer),
+        hidden_size=128,
+        intermediate_size=384,
+        num_hidden_layers=4,
+        num_attention_heads=4,
+        num_key_value_heads=4,
+        max_position_embeddings=512,
+        tie_word_embeddings=True,
+        pad_token_id=tokenizer.pad_token_id,
+        eos_token_id=tokenizer.eos_token_id,
+        bos_token_id=None,
+    )
+    model = LlamaForCausalLM(config)
+
+    def rows() -> Iterator[dict[str, Any]]:
+        rng = random.Random(f"corpus {seed}")
+        while True:
+            # Exchanges of similar length side by side, so that little of a batch is padding.
+            block = sorted((_encode(tokenizer, corpus.exchange(rng)) for _ in range(batch_size * 16)), key=len)
+            batches = [block[i : i + batch_size] for i in range(0, len(block), batch_size)]
+            rng.shuffle(batches)
+            yield from ({"input_ids": ids} for batch in batches for ids in batch)
+
+    def collate(batch: list[dict[str, Any]]) -> dict[str, Any]:
+        # Padding stands on the right: a causal model needs no mask for it, only masked labels.
+        ids = [torch.tensor(row["input_ids"]) for row in batch]
+        pad = torch.nn.utils.rnn.pad_sequence
+        return {
+            "input_ids": pad(ids, batch_first=True, padding_value=tokenizer.pad_token_id),
+            "labels": pad(ids, batch_first=True, padding_value=-100),
+        }
+
+    arguments = TrainingArguments(
+        output_dir=str(output / "trainer"),
+        max_steps=steps,
+        per_device_train_batch_size=batch_size,
+        learning_rate=learning_rate,
+        lr_scheduler_type="cosine",
+        warmup_steps=100,
+        weight_decay=0.01,
+        adam_beta2=0.98,
+        logging_steps=100,
+        save_strategy="no",
+        report_to="none",
+        use_cpu=not torch.cuda.is_available(),
+        remove_unused_columns=False,
+        seed=seed,
+    )
+    Trainer(model, arguments, data_collator=collate, train_dataset=IterableDataset.from_generator(rows)).train()
+    model.save_pretrained(output)
+    tokenizer.save_pretrained(output)
+
+
+def _encode(tokenizer: PreTrainedTokenizerFast, exchange: tuple[str, str]) -> list[int]:
+    user, assistant = exchange
+    return tokenizer.encode(f"<user>{user}<assistant>{assistant}<end>", add_special_tokens=False)
+
+
+def main() -> None:
+    """The command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--output", type=Path, required=True)
+    parser.add_argument("--steps", type=int, default=3000)
+    parser.add_argument("--batch-size", type=int, default=32)
+    parser.add_argument("--learning-rate", type=float, default=2e-3)
+    parser.add_argument("--seed", type=int, default=1)
+    options = parser.parse_args()
+    pretrain(options.output, options.steps, options.batch_size, options.learning_rate, options.seed)
+
+
+if __name__ == "__main__":
+    main()
