@@ -275,6 +275,7 @@ class Config:
     recipe_name: str = key("quickstart", "set by the recipe; shown in reports")
     seed: int = key(17, "every seed derives from it", low=0)
     output_dir: str = key("outputs", "artifacts, reports and tracking files")
+    data_dir: str = key("", "root that a recipe's source paths may refer to; never part of a fingerprint")
     prompts: str = key("multi_step", "prompt set: a name in judgetrain/tree/prompt_sets or a YAML file")
     dialogues: DialoguesConfig = key(DialoguesConfig, "stage dialogues")
     cluster: ClusterConfig = key(ClusterConfig, "stage cluster")
