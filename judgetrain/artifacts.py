@@ -1,0 +1,262 @@
+"""Artifacts on disk: atomic writes, shards that survive a kill, locks and manifests.
+
+An artifact is a directory ``<output_dir>/artifacts/<stage>/<fingerprint>``. It is finished when it holds a
+``manifest.json``, which is written last; anything else in it is unfinished work that the next run resumes.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import json
+import os
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar
+
+from judgetrain.errors import DataError, JudgetrainError
+from judgetrain.track import Console
+
+T = TypeVar("T")
+
+MANIFEST = "manifest.json"
+
+
+@dataclass
+class ShardResult:
+    """What one shard gave: rows to write, and what it counts for in the manifest."""
+
+    rows: list[dict[str, Any]]
+    counts_in: int
+    dropped: dict[str, int] = field(default_factory=dict)
+    prompt_tokens: int = 0
+    generated_tokens: int = 0
+
+
+def write_bytes_atomic(path: Path, data: bytes) -> None:
+    """Write a file so that it is there whole or not at all, also after a power cut.
+
+    Raises:
+        JudgetrainError: the disk is full; the old file, if any, is untouched.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    except OSError as error:
+        Path(temporary).unlink(missing_ok=True)
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise JudgetrainError(
+                f"the disk is full while writing {path}: free some space and run the same command again; "
+                "everything finished is kept"
+            ) from error
+        raise
+
+
+def write_text_atomic(path: Path, text: str) -> None:
+    """:func:`write_bytes_atomic` for UTF-8 text."""
+    write_bytes_atomic(path, text.encode("utf-8"))
+
+
+def write_json_atomic(path: Path, value: Any) -> None:
+    """Write JSON, indented, keys in the given order."""
+    write_text_atomic(path, json.dumps(value, indent=2, ensure_ascii=False) + "\n")
+
+
+def _jsonl(rows: Iterable[Mapping[str, Any]]) -> bytes:
+    return "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows).encode("utf-8")
+
+
+def read_rows(directory: Path, name: str) -> Iterator[dict[str, Any]]:
+    """The rows of ``<name>.jsonl``, or of all its shards in order.
+
+    Raises:
+        DataError: no such file, a missing shard, or a malformed line (named with its number).
+    """
+    single = directory / f"{name}.jsonl"
+    paths = [single] if single.exists() else sorted(directory.glob(f"{name}-[0-9]*-of-[0-9]*.jsonl"))
+    if not paths:
+        raise DataError(f"{directory} holds neither {name}.jsonl nor shards of it")
+    if paths != [single]:
+        total = int(paths[0].stem.rsplit("-", 1)[1])
+        if len(paths) != total:
+            raise DataError(f"{directory}: {len(paths)} of {total} shards of {name} are there")
+    for path in paths:
+        with path.open(encoding="utf-8") as lines:
+            for number, line in enumerate(lines, start=1):
+                try:
+                    yield json.loads(line)
+                except json.JSONDecodeError as error:
+                    raise DataError(f"{path}:{number}: not a JSON object ({error.msg})") from error
+
+
+def derive_seed(*parts: object) -> int:
+    """A 31-bit seed that depends on every part and on nothing else."""
+    digest = hashlib.sha256("\x1f".join(map(str, parts)).encode()).digest()
+    return int.from_bytes(digest[:4], "big") >> 1
+
+
+class StageRun:
+    """One stage's directory in the making: where rooms put what they make, and what they count.
+
+    Args:
+        directory: the artifact's directory.
+        stage: the stage's name.
+        seed: the run's seed; :attr:`seed` is derived from it and the stage's name.
+        console: where lines and progress go.
+    """
+
+    def __init__(self, directory: Path, stage: str, seed: int, console: Console) -> None:
+        self.directory = directory
+        self.stage = stage
+        self.seed = derive_seed(seed, stage)
+        self.console = console
+        directory.mkdir(parents=True, exist_ok=True)
+        self._direct: dict[str, Any] = _empty_counts()
+        self._notes_path = directory / ".notes.json"
+        self._notes: dict[str, Any] = json.loads(self._notes_path.read_text()) if self._notes_path.exists() else {}
+        self._sharded: list[str] = []
+
+    def shard_seed(self, index: int) -> int:
+        """The seed of one shard, the same in every run of the artifact."""
+        return derive_seed(self.seed, "shard", index)
+
+    def count(self, *, in_: int = 0, out: int = 0, dropped: Mapping[str, int] | None = None) -> None:
+        """Add to the manifest's counts."""
+        _add(self._direct, in_, out, dropped or {}, 0, 0)
+
+    def tokens(self, *, prompt: int = 0, generated: int = 0) -> None:
+        """Add to the manifest's token counts."""
+        _add(self._direct, 0, 0, {}, prompt, generated)
+
+    def note(self, key: str, value: Any) -> None:
+        """Put a fact into the manifest's notes; kept over a resume."""
+        self._notes[key] = value
+        write_json_atomic(self._notes_path, self._notes)
+
+    @property
+    def notes(self) -> dict[str, Any]:
+        """The facts noted so far."""
+        return dict(self._notes)
+
+    def log(self, message: str) -> None:
+        """Print a line."""
+        self.console.line(message)
+
+    def path(self, name: str) -> Path:
+        """A path inside the directory."""
+        return self.directory / name
+
+    def write_rows(self, name: str, rows: Iterable[Mapping[str, Any]]) -> Path:
+        """Write ``<name>.jsonl`` atomically and return its path."""
+        path = self.path(f"{name}.jsonl")
+        write_bytes_atomic(path, _jsonl(rows))
+        return path
+
+    def write_json(self, name: str, value: Any) -> Path:
+        """Write ``<name>.json`` (the suffix is added when missing) atomically and return its path."""
+        path = self.path(name if name.endswith(".json") else f"{name}.json")
+        write_json_atomic(path, value)
+        return path
+
+    def sharded(
+        self,
+        name: str,
+        items: Sequence[T],
+        size: int,
+        process: Callable[[int, Sequence[T]], ShardResult],
+        unit: str = "items",
+    ) -> None:
+        """Process items in shards, skipping those already finished.
+
+        Shard ``i`` of ``n`` becomes ``<name>-<i>-of-<n>.jsonl`` with a hidden sidecar that holds its counts;
+        the sidecar is written last and marks the shard as finished.
+        """
+        total = max(1, -(-len(items) // size))
+        write_json_atomic(self.path(f".{name}.plan.json"), {"shards": total, "items": len(items), "unit": unit})
+        self._sharded.append(name)
+        with self.console.progress(f"{self.stage}: {name}", len(items), unit) as advance:
+            for index in range(total):
+                chunk = items[index * size : (index + 1) * size]
+                stem = f"{name}-{index:05d}-of-{total:05d}"
+                if not (self._sidecar(stem).exists() and self.path(f"{stem}.jsonl").exists()):
+                    result = process(index, chunk)
+                    write_bytes_atomic(self.path(f"{stem}.jsonl"), _jsonl(result.rows))
+                    counts = _empty_counts()
+                    _add(
+                        counts,
+                        result.counts_in,
+                        len(result.rows),
+                        result.dropped,
+                        result.prompt_tokens,
+                        result.generated_tokens,
+                    )
+                    write_json_atomic(self._sidecar(stem), counts)
+                advance(len(chunk))
+
+    def _sidecar(self, stem: str) -> Path:
+        return self.path(f".{stem}.json")
+
+    def totals(self) -> dict[str, Any]:
+        """Counts and tokens of everything done, the shards of earlier runs included."""
+        total = _empty_counts()
+        parts = [self._direct]
+        for name in self._sharded:
+            parts += [json.loads(p.read_text()) for p in sorted(self.directory.glob(f".{name}-*-of-*.json"))]
+        for part in parts:
+            counts, tokens = part["counts"], part["tokens"]
+            _add(total, counts["in"], counts["out"], counts["dropped"], tokens["prompt"], tokens["generated"])
+        return total
+
+
+def shard_progress(directory: Path) -> tuple[int, int] | None:
+    """How many shards of an unfinished artifact are finished, of how many; None if it has no shards."""
+    done = total = 0
+    for plan in directory.glob(".*.plan.json"):
+        name = plan.name[1 : -len(".plan.json")]
+        total += json.loads(plan.read_text())["shards"]
+        done += len(list(directory.glob(f".{name}-[0-9]*-of-[0-9]*.json")))
+    return (done, total) if total else None
+
+
+def _empty_counts() -> dict[str, Any]:
+    return {"counts": {"in": 0, "out": 0, "dropped": {}}, "tokens": {"prompt": 0, "generated": 0}}
+
+
+def _add(into: dict[str, Any], in_: int, out: int, dropped: Mapping[str, int], prompt: int, generated: int) -> None:
+    counts, tokens = into["counts"], into["tokens"]
+    counts["in"] += in_
+    counts["out"] += out
+    for reason, number in dropped.items():
+        if number:
+            counts["dropped"][reason] = counts["dropped"].get(reason, 0) + number
+    tokens["prompt"] += prompt
+    tokens["generated"] += generated
+
+
+@contextmanager
+def locked(directory: Path, console: Console) -> Iterator[None]:
+    """Hold an artifact's directory alone; the operating system frees the lock when the process dies.
+
+    A second process that wants the same artifact waits here and says so once.
+    """
+    from filelock import FileLock, Timeout
+
+    directory.mkdir(parents=True, exist_ok=True)
+    lock = FileLock(directory / ".lock")
+    try:
+        lock.acquire(timeout=0)
+    except Timeout:
+        console.line(f"{directory} is being made by another process: waiting for it")
+        lock.acquire()
+    try:
+        yield
+    finally:
+        lock.release()

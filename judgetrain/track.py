@@ -1,0 +1,106 @@
+"""What a run tells: console lines and progress bars, and Weights & Biases runs."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext
+from pathlib import Path
+from typing import Any
+
+from judgetrain.config import TrackConfig
+
+
+class Console:
+    """Lines on standard output, and progress bars where that is a terminal."""
+
+    def __init__(self) -> None:
+        self.terminal = sys.stdout.isatty()
+
+    def line(self, message: str) -> None:
+        """Print one line with the time of day."""
+        print(f"{time.strftime('%H:%M:%S')}  {message}", flush=True)
+
+    @contextmanager
+    def progress(self, title: str, total: int, unit: str) -> Iterator[Callable[[int], None]]:
+        """A progress bar over ``total`` units; gives a function that advances it. Silent off a terminal."""
+        if not self.terminal:
+            yield lambda _: None
+            return
+        from tqdm.auto import tqdm
+
+        with tqdm(total=total, desc=title, unit=f" {unit}", leave=False) as bar:
+            yield lambda n: _advance(bar, n)
+
+
+def _advance(bar: Any, n: int) -> None:
+    bar.update(n)
+
+
+class Run:
+    """One tracked run; does nothing when tracking is off."""
+
+    def __init__(self, run: Any = None) -> None:
+        self._run = run
+
+    def log(self, metrics: Mapping[str, Any], step: int | None = None) -> None:
+        """Log numbers; anything that is no number is left out."""
+        numbers = {k: v for k, v in metrics.items() if isinstance(v, (int, float)) and not isinstance(v, bool)}
+        if self._run is not None and numbers:
+            self._run.log(numbers, step=step)
+
+    def summary(self, values: Mapping[str, Any]) -> None:
+        """Set the run's summary."""
+        if self._run is not None:
+            self._run.summary.update(dict(values))
+
+
+def mode_of(config: TrackConfig) -> str:
+    """``online``, ``offline`` or ``disabled``: what the tracker setting means on this machine."""
+    if config.tracker == "none":
+        return "disabled"
+    if config.tracker == "wandb":
+        return "online"
+    return "online" if config.tracker == "auto" and os.environ.get("WANDB_API_KEY") else "offline"
+
+
+@contextmanager
+def tracked(
+    config: TrackConfig, *, stage: str, fingerprint: str, recipe: str, settings: Mapping[str, Any], directory: Path
+) -> Iterator[Run]:
+    """A W&B run for one stage, always finished, and marked failed when the stage raises.
+
+    The id comes from the fingerprint, so that a restart continues its run. ``settings`` is the configuration
+    slice; it holds names of environment variables, never keys.
+    """
+    mode = mode_of(config)
+    if mode == "disabled":
+        with nullcontext():
+            yield Run()
+        return
+    import wandb
+
+    directory.mkdir(parents=True, exist_ok=True)
+    run = wandb.init(
+        project=config.project,
+        group=config.group or recipe,
+        job_type=stage,
+        name=f"{stage}-{fingerprint[:6]}",
+        id=f"{stage}-{fingerprint}",
+        resume="allow" if mode == "online" else None,
+        dir=str(directory),
+        mode="online" if mode == "online" else "offline",
+        config=dict(settings),
+        reinit="finish_previous",
+        settings=wandb.Settings(
+            silent=True, console="off", x_disable_stats=True, disable_git=True, save_code=False, disable_code=True
+        ),
+    )
+    exit_code = 1
+    try:
+        yield Run(run)
+        exit_code = 0
+    finally:
+        run.finish(exit_code=exit_code)
