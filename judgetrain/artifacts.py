@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from judgetrain.errors import DataError, JudgetrainError
-from judgetrain.track import Console
+from judgetrain.track import Console, Run
 
 T = TypeVar("T")
 
@@ -118,6 +118,7 @@ class StageRun:
         self.stage = stage
         self.seed = derive_seed(seed, stage)
         self.console = console
+        self.track = Run()
         directory.mkdir(parents=True, exist_ok=True)
         self._direct: dict[str, Any] = _empty_counts()
         self._notes_path = directory / ".notes.json"

