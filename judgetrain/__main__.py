@@ -1,0 +1,76 @@
+"""The command line: ``python -m judgetrain stage=... recipe=... key=value ...`` (Hydra). Imports nothing heavy."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Any
+
+import hydra
+from hydra.core.config_store import ConfigStore
+from hydra.errors import HydraException
+from omegaconf import DictConfig
+from omegaconf.errors import OmegaConfBaseException
+
+from judgetrain.compose import CONF, recipe_overrides, register, typed
+from judgetrain.config import Config
+from judgetrain.errors import JudgetrainError
+
+EXIT_ERROR = 2
+EXIT_INTERRUPTED = 130
+
+
+def run(config: Config) -> Any:
+    """Do what ``config.stage`` says; returns the artifact's directory, or None for ``status``."""
+    from judgetrain.pipeline import Pipeline
+
+    pipeline = Pipeline(config)
+    if config.stage == "status":
+        from judgetrain.status import show
+
+        show(pipeline)
+        return None
+    return str(pipeline.run(config.stage))
+
+
+@hydra.main(version_base="1.3", config_path=str(CONF), config_name="config")
+def job(composed: DictConfig) -> Any:
+    """One Hydra job: from the composed configuration to the finished stage."""
+    return run(typed(composed))
+
+
+def main() -> int:
+    """Run the command line; the exit code is 0, 2 for an expected error, 130 when interrupted."""
+    register(ConfigStore.instance())
+    # Hydra prints a traceback for every error of a job unless it is told to let it through.
+    show_traceback = os.environ.get("HYDRA_FULL_ERROR") == "1"
+    os.environ["HYDRA_FULL_ERROR"] = "1"
+    try:
+        sys.argv[1:] = recipe_overrides(sys.argv[1:])
+        job()
+    except (JudgetrainError, HydraException, OmegaConfBaseException) as error:
+        if show_traceback:
+            raise
+        print(f"judgetrain: {_message(error)}", file=sys.stderr)
+        return EXIT_ERROR
+    except KeyboardInterrupt:
+        print(
+            "judgetrain: interrupted; everything finished is kept. Run the same command again to go on.",
+            file=sys.stderr,
+        )
+        return EXIT_INTERRUPTED
+    return 0
+
+
+def _message(error: BaseException) -> str:
+    """The error and what caused it, on as few lines as it takes."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    wanted = [line for line in lines if not line.startswith(("object_type=", "reference_type=", "set HYDRA_FULL"))]
+    cause = error.__cause__
+    if isinstance(error, HydraException) and isinstance(cause, OmegaConfBaseException):
+        wanted.append(_message(cause))
+    return "\n  ".join(dict.fromkeys(wanted))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
