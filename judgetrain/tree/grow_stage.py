@@ -1,0 +1,34 @@
+"""Stage ``tree``: the Initial judge grows complete evaluation trees (branching paper, section 4.3)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from judgetrain.artifacts import ShardResult, StageRun, read_rows
+from judgetrain.config import Config
+from judgetrain.dialogues.schema import Comparison
+from judgetrain.engines.registry import make_engine
+from judgetrain.tree.grow import Shape, StepSampling, grow
+from judgetrain.tree.prompts import load_prompt_set
+from judgetrain.tree.teach import shard_of
+
+
+def run(config: Config, inputs: Mapping[str, Path], out: StageRun) -> None:
+    """Write ``trees`` shards: one tree per remaining comparison, k × guidelines × judgments × 2 orders."""
+    settings = config.tree
+    comparisons = [Comparison.from_row(row) for row in read_rows(inputs["teacher"], "remaining")]
+    comparisons = comparisons[: settings.max_comparisons]
+    shape = Shape(settings.criteria, settings.criteria, settings.guidelines, settings.judgments, top_up=True)
+    sampling = StepSampling(settings.criteria_sampling, settings.guideline_sampling, settings.judgment_sampling)
+    model = inputs["initial"] / "model"
+    prompts = load_prompt_set(model / "prompts.yaml")
+    engine = make_engine(config.engine, model_path=str(model), name="initial")
+
+    def process(index: int, items: Sequence[Comparison]) -> ShardResult:
+        return shard_of(grow(items, engine, prompts, shape, sampling, out.shard_seed(index)))
+
+    try:
+        out.sharded("trees", comparisons, settings.shard_size, process, "comparisons")
+    finally:
+        engine.close()

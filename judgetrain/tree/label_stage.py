@@ -1,0 +1,151 @@
+"""Stage ``label``: prune, label, and write supervised examples and preference pairs (sections 4.3, 4.4)."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from judgetrain.artifacts import StageRun, derive_seed, read_rows
+from judgetrain.config import Config, LabelConfig
+from judgetrain.errors import DataError
+from judgetrain.tree.examples import Pair, Prompter, criteria_row, guideline_row, judgment_row
+from judgetrain.tree.labels import EnsembleLabel, ensemble_label
+from judgetrain.tree.pairs import criteria_pairs, guideline_pairs, judgment_pairs
+from judgetrain.tree.prompts import load_prompt_set
+from judgetrain.tree.prune import PrunedBranch, prune
+from judgetrain.tree.schema import EvaluationTree
+
+LEVELS = ("criteria", "guideline", "judgment")
+
+
+@dataclass
+class Harvest:
+    """What the trees gave: rows, and the yield table."""
+
+    sft: list[dict[str, Any]] = field(default_factory=list)
+    pairs: list[Pair] = field(default_factory=list)
+    labels: list[dict[str, Any]] = field(default_factory=list)
+    branches: Counter[str] = field(default_factory=Counter)
+    trees: Counter[str] = field(default_factory=Counter)
+    skipped: Counter[str] = field(default_factory=Counter)
+    truth: Counter[str] = field(default_factory=Counter)
+
+    def add(self, tree: EvaluationTree, config: LabelConfig, prompter: Prompter, seed: int) -> None:
+        """Prune and label one tree and take its examples and pairs."""
+        branches = prune(tree)
+        label = ensemble_label(tree, config)
+        self.labels.append({"comparison_id": tree.comparison.id, **label.to_row(), "truth": tree.comparison.label})
+        self.trees[label.reason or f"label_{label.verdict}"] += 1
+        for branch in branches.values():
+            self.branches[_fate(branch, label)] += 1
+        if label.verdict is None:
+            return
+        if tree.comparison.label is not None:
+            self.truth["right" if tree.comparison.label == label.verdict else "wrong"] += 1
+        rng = random.Random(derive_seed(seed, tree.comparison.id))
+        self.sft += sft_examples(tree, branches, label, config, prompter, rng)
+        self.pairs += preference_pairs(tree, label, config, prompter, rng, self.skipped)
+
+    def table(self) -> dict[str, Any]:
+        """Kept and dropped, by rule."""
+        return {
+            "trees": dict(sorted(self.trees.items())),
+            "branches": dict(sorted(self.branches.items())),
+            "sft": dict(Counter(row["level"] for row in self.sft)),
+            "pairs": dict(Counter(pair.level for pair in self.pairs)),
+            "pairs_skipped": dict(sorted(self.skipped.items())),
+            "label_vs_truth": dict(self.truth),
+        }
+
+
+def run(config: Config, inputs: Mapping[str, Path], out: StageRun) -> None:
+    """Write ``sft-*``, ``pairs-*`` (train and heldout), ``labels.jsonl`` and ``yield.json``."""
+    prompter = Prompter(load_prompt_set(config.prompts), config.tree.criteria)
+    harvest = Harvest()
+    for row in read_rows(inputs["tree"], "trees"):
+        harvest.add(EvaluationTree.from_row(row), config.label, prompter, out.seed)
+        out.count(in_=1)
+    if not harvest.sft:
+        raise DataError(f"no branch survived pruning and labelling: {harvest.table()}; sample more trees")
+    split = {"train": False, "heldout": True}
+    for name, wanted in split.items():
+        sft = [r for r in harvest.sft if _held_out(r["comparison_id"], config.label, out.seed) == wanted]
+        pairs = [p for p in harvest.pairs if _held_out(p.comparison_id, config.label, out.seed) == wanted]
+        out.write_rows(f"sft-{name}", sft)
+        out.write_rows(f"pairs-{name}", (p.to_row() for p in pairs))
+        out.count(out=len(sft) + len(pairs))
+    out.write_rows("labels", harvest.labels)
+    out.write_json("yield", harvest.table())
+    out.note("yield", harvest.table())
+    out.count(dropped={k: n for k, n in harvest.trees.items() if not k.startswith("label_")})
+
+
+def _held_out(comparison_id: str, config: LabelConfig, seed: int) -> bool:
+    return derive_seed(seed, "heldout", comparison_id) / 2**31 < config.holdout
+
+
+def _fate(branch: PrunedBranch, label: EnsembleLabel) -> str:
+    if branch.reason != "kept" or label.verdict is None:
+        return branch.reason if branch.reason != "kept" else "no_label"
+    return "kept" if branch.judgment.verdict == label.verdict else "against_label"
+
+
+def sft_examples(
+    tree: EvaluationTree,
+    branches: Mapping[str, PrunedBranch],
+    label: EnsembleLabel,
+    config: LabelConfig,
+    prompter: Prompter,
+    rng: random.Random,
+) -> list[dict[str, Any]]:
+    """Examples from the branches that satisfy both constraints and give the label."""
+    comparison = tree.comparison
+    kept = [(c, g, j) for c, g, j in tree.judgments() if _fate(branches[j.id], label) == "kept"]
+    if not kept:
+        return []
+    chosen = sorted(rng.sample(range(len(kept)), min(len(kept), config.max_sft_per_tree)))
+    rows = [judgment_row(prompter, comparison, *kept[i]) for i in chosen]
+    guidelines = {kept[i][1].id: kept[i][:2] for i in chosen if kept[i][1].finish_reason == "stop"}
+    rows += [guideline_row(prompter, comparison, c, g) for c, g in guidelines.values()]
+    good = {c.id for c, _, _ in kept}
+    criteria = list(tree.criteria)
+    if config.criteria_order == "kept_first":
+        criteria.sort(key=lambda c: (c.id not in good, c.rank))
+    if len(criteria) == prompter.count:
+        rows.append(criteria_row(prompter, comparison, criteria))
+    return rows
+
+
+def preference_pairs(
+    tree: EvaluationTree,
+    label: EnsembleLabel,
+    config: LabelConfig,
+    prompter: Prompter,
+    rng: random.Random,
+    skipped: Counter[str],
+) -> list[Pair]:
+    """At most ``max_pairs_per_level`` pairs of each level, drawn at random.
+
+    A tie label makes judgment pairs only: criteria and guidelines that see no difference are no better for it.
+    """
+    verdict, limit = label.verdict, config.max_pairs_per_level
+    assert verdict is not None
+    found = {"judgment": list(judgment_pairs(tree, verdict, prompter, skipped))}
+    if verdict != "tie":
+        found["guideline"] = list(guideline_pairs(tree, verdict, prompter, skipped))
+        found["criteria"] = list(criteria_pairs(tree, verdict, prompter, rng, limit, skipped))
+    pairs: list[Pair] = []
+    for level in LEVELS:
+        candidates = found.get(level, [])
+        skipped[f"{level}:over_cap"] += max(0, len(candidates) - limit)
+        pairs += rng.sample(candidates, min(limit, len(candidates)))
+    return [_with_reward(pair, label) for pair in pairs]
+
+
+def _with_reward(pair: Pair, label: EnsembleLabel) -> Pair:
+    pair.reward["ensemble"] = label.share
+    return pair

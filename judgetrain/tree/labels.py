@@ -1,0 +1,60 @@
+"""Labels without humans: the ensemble of a tree's branches (branching paper, section 4.4)."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from judgetrain.config import LabelConfig
+from judgetrain.dialogues.schema import Verdict
+from judgetrain.tree.schema import EvaluationTree
+
+
+@dataclass(frozen=True)
+class EnsembleLabel:
+    """The branches' verdict on a comparison.
+
+    ``share`` is the winner's share of the votes that decide (A and B; tie votes abstain), 0.5 for a tie. ``verdict`` is None
+    when the tree abstains; ``reason`` then says why.
+    """
+
+    verdict: Verdict | None
+    share: float
+    votes: dict[str, int]
+    readable: float
+    reason: str | None = None
+
+    def to_row(self) -> dict[str, Any]:
+        """A JSON-ready dictionary."""
+        return asdict(self)
+
+
+def vote(verdicts: Iterable[Verdict | None]) -> tuple[Verdict | None, float, dict[str, int]]:
+    """Majority of the deciding votes: ``(verdict, share, votes)``.
+
+    A branch that sees no difference (tie) abstains; equally many votes for A and B are a tie. None when no vote
+    could be read.
+    """
+    votes = Counter("unreadable" if v is None else v for v in verdicts)
+    counts = {name: votes.get(name, 0) for name in ("A", "B", "tie", "unreadable")}
+    deciding = counts["A"] + counts["B"]
+    if deciding + counts["tie"] == 0:
+        return None, 0.0, counts
+    if counts["A"] == counts["B"]:
+        return "tie", 0.5, counts
+    winner: Verdict = "A" if counts["A"] > counts["B"] else "B"
+    return winner, counts[winner] / deciding, counts
+
+
+def ensemble_label(tree: EvaluationTree, config: LabelConfig) -> EnsembleLabel:
+    """The label of a tree, or an abstention: too little readable, or a winner's share not above the threshold."""
+    verdicts = [j.verdict for _, _, j in tree.judgments()]
+    readable = sum(v is not None for v in verdicts) / len(verdicts) if verdicts else 0.0
+    verdict, share, votes = vote(verdicts)
+    if verdict is None or readable < config.min_readable:
+        return EnsembleLabel(None, share, votes, readable, "too_few_readable")
+    if verdict != "tie" and share <= config.min_vote_share:
+        return EnsembleLabel(None, share, votes, readable, "low_vote_share")
+    return EnsembleLabel(verdict, share, votes, readable)

@@ -1,0 +1,114 @@
+"""Preference pairs at the three levels (branching paper, section 4.4, figure 3)."""
+
+from __future__ import annotations
+
+import itertools
+import random
+import re
+from collections import Counter
+from collections.abc import Iterator, Sequence
+
+from judgetrain.dialogues.schema import Verdict
+from judgetrain.tree.examples import Pair, Prompter
+from judgetrain.tree.parsing import render_criteria
+from judgetrain.tree.schema import CriterionNode, EvaluationTree, JudgmentNode
+
+HIGH_SUCCESS, LOW_SUCCESS = 0.75, 0.25
+"""Criteria whose judgments agree with the label at least / at most so often make an ordering pair."""
+
+
+def success_rate(judgments: Sequence[JudgmentNode], label: Verdict) -> float | None:
+    """Share of the readable judgments that give the label; None if none is readable."""
+    readable = [j for j in judgments if j.verdict is not None]
+    return sum(j.verdict == label for j in readable) / len(readable) if readable else None
+
+
+def judgment_pairs(tree: EvaluationTree, label: Verdict, prompter: Prompter, skipped: Counter[str]) -> Iterator[Pair]:
+    """Same criterion, guideline and order: a judgment that gives the label against one that does not."""
+    for criterion in tree.criteria:
+        for guideline in criterion.guidelines:
+            for order in ("AB", "BA"):
+                nodes = [j for j in guideline.judgments if j.order == order and j.verdict is not None]
+                right = [j for j in nodes if j.verdict == label]
+                wrong = [j for j in nodes if j.verdict != label]
+                for chosen, rejected in itertools.product(right, wrong):
+                    if _same_but_for_digits(chosen.text, rejected.text):
+                        skipped["judgment:score_digits_only"] += 1
+                        continue
+                    yield Pair(
+                        prompter.judgment(tree.comparison, criterion.text, guideline.text, chosen),
+                        chosen.text,
+                        rejected.text,
+                        "judgment",
+                        1.0,
+                        tree.comparison.id,
+                        (chosen.id,),
+                        (rejected.id,),
+                    )
+
+
+def guideline_pairs(tree: EvaluationTree, label: Verdict, prompter: Prompter, skipped: Counter[str]) -> Iterator[Pair]:
+    """Same criterion: the guideline whose judgments give the label more often against one with fewer."""
+    for criterion in tree.criteria:
+        rated = [(success_rate(g.judgments, label), g) for g in criterion.guidelines if g.finish_reason == "stop"]
+        known = [(rate, g) for rate, g in rated if rate is not None]
+        for (rate_1, g_1), (rate_2, g_2) in itertools.combinations(known, 2):
+            if rate_1 == rate_2:
+                continue
+            if g_1.text == g_2.text:
+                skipped["guideline:identical"] += 1
+                continue
+            chosen, rejected = (g_1, g_2) if rate_1 > rate_2 else (g_2, g_1)
+            yield Pair(
+                prompter.guideline(tree.comparison, criterion.text),
+                chosen.text,
+                rejected.text,
+                "guideline",
+                abs(rate_1 - rate_2),
+                tree.comparison.id,
+                (chosen.id,),
+                (rejected.id,),
+            )
+
+
+def criteria_pairs(
+    tree: EvaluationTree, label: Verdict, prompter: Prompter, rng: random.Random, number: int, skipped: Counter[str]
+) -> Iterator[Pair]:
+    """Orderings of the same criteria: those that lead to the label first against those that lead away first.
+
+    Both sides hold the same lines, so that length and content cancel and only the order is learned. Up to
+    ``number`` pairs, each headed by another criterion where there are enough.
+    """
+    rated = [(rate, c) for c in tree.criteria if (rate := _criterion_success(c, label)) is not None]
+    good = [c for rate, c in rated if rate >= HIGH_SUCCESS]
+    bad = [c for rate, c in rated if rate <= LOW_SUCCESS]
+    if len(rated) < len(tree.criteria) or not good or not bad:
+        skipped["criteria:no_contrast"] += 1
+        return
+    rates = {c.id: rate for rate, c in rated}
+    middle = [c for _, c in rated if LOW_SUCCESS < rates[c.id] < HIGH_SUCCESS]
+    for i in range(min(number, max(len(good), len(bad)))):
+        for group in (good, bad, middle):
+            rng.shuffle(group)
+        lead, trail = good[i % len(good)], bad[i % len(bad)]
+        first = [lead, *(c for c in good if c is not lead)]
+        last = [trail, *(c for c in bad if c is not trail)]
+        chosen, rejected = [*first, *middle, *last[::-1]], [*last, *middle, *first[::-1]]
+        yield Pair(
+            prompter.criteria(tree.comparison),
+            render_criteria([c.text for c in chosen]),
+            render_criteria([c.text for c in rejected]),
+            "criteria",
+            rates[lead.id] - rates[trail.id],
+            tree.comparison.id,
+            tuple(c.id for c in chosen),
+            tuple(c.id for c in rejected),
+        )
+
+
+def _criterion_success(criterion: CriterionNode, label: Verdict) -> float | None:
+    return success_rate([j for g in criterion.guidelines for j in g.judgments], label)
+
+
+def _same_but_for_digits(first: str, second: str) -> bool:
+    return re.sub(r"\d+(\.\d+)?", "#", first.strip()) == re.sub(r"\d+(\.\d+)?", "#", second.strip())

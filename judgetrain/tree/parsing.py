@@ -1,0 +1,79 @@
+"""Reading what a judge wrote: criteria lists and judgments. Generated text only, never the prompt."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from dataclasses import dataclass
+
+LOWEST, HIGHEST = 1.0, 5.0
+"""The range of scores (branching paper, table 10)."""
+
+_ITEM = re.compile(r"^\s*(?:\*\*|__)?\s*(?:(?:criterion\s*)?\d+\s*[.):]|[-*\u2022](?!\*))\s*(.+)$", re.IGNORECASE)
+_SCORE = re.compile(
+    r"^[\s>#*_\-\u2022\[]*response\s+(?P<side>[ab])\b[\s*_'\u2019s\]]*score[\s*_\]]*[:=\-][\s*_\[(]*"
+    r"(?P<score>[-+]?\d+(?:\.\d+)?)?",
+    re.IGNORECASE | re.MULTILINE,
+)
+
+
+@dataclass(frozen=True)
+class ParsedJudgment:
+    """Scores of the responses in the order shown, or the reason why they could not be read."""
+
+    first: float | None
+    second: float | None
+    failure: str | None = None
+
+
+def normalise(criterion: str) -> str:
+    """A criterion's name for finding repeats: the words before the first colon, case- and width-folded."""
+    name = re.split(r"[:\u2014]|\s-\s", criterion, maxsplit=1)[0]
+    return " ".join(re.findall(r"\w+", unicodedata.normalize("NFKC", name).casefold()))
+
+
+def parse_criteria(text: str, limit: int) -> list[str]:
+    """The criteria of a numbered or bulleted list, in order, without repeats; at most ``limit``."""
+    criteria: dict[str, str] = {}
+    for line in text.splitlines():
+        if match := _ITEM.match(line):
+            content = match[1].replace("**", "").replace("__", "").strip()
+            name = normalise(content)
+            if name and name not in criteria:
+                criteria[name] = content
+    return list(criteria.values())[:limit]
+
+
+def parse_judgment(text: str) -> ParsedJudgment:
+    """The two scores of a judgment.
+
+    Score lines stand at the start of a line as ``Response A Score: 3`` (case, bold, ``3/5`` and ``3.5`` are
+    accepted). ``failure`` is ``no_score_a``, ``no_score_b``, ``no_scores``, ``out_of_range`` or ``ambiguous``
+    (a response scored twice, differently). Nothing is guessed.
+    """
+    found: dict[str, float] = {}
+    for match in _SCORE.finditer(text):
+        if match["score"] is None:
+            continue
+        side, score = match["side"].lower(), float(match["score"])
+        if found.setdefault(side, score) != score:
+            return ParsedJudgment(None, None, "ambiguous")
+    missing = [side for side in "ab" if side not in found]
+    if missing:
+        return ParsedJudgment(None, None, "no_scores" if len(missing) == 2 else f"no_score_{missing[0]}")
+    if not all(LOWEST <= score <= HIGHEST for score in found.values()):
+        return ParsedJudgment(None, None, "out_of_range")
+    return ParsedJudgment(found["a"], found["b"])
+
+
+def render_criteria(criteria: list[str]) -> str:
+    """A numbered list, as a judge is taught to write it."""
+    return "\n".join(f"{i}. {criterion}" for i, criterion in enumerate(criteria, start=1))
+
+
+def render_judgment(first: float, second: float, analysis_a: str, analysis_b: str, comparison: str) -> str:
+    """A judgment in the output contract; :func:`parse_judgment` reads its scores back."""
+    return (
+        f"Response A Score: {first:g}\nAnalysis of Response A: {analysis_a}\n"
+        f"Response B Score: {second:g}\nAnalysis of Response B: {analysis_b}\nComparison: {comparison}"
+    )

@@ -1,0 +1,96 @@
+"""Stage ``teacher``: multi-branch evaluations written by an external model or an annotator (section 4.2)."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from judgetrain.artifacts import ShardResult, StageRun, derive_seed, read_rows
+from judgetrain.config import Config
+from judgetrain.dialogues.schema import Comparison
+from judgetrain.engines.registry import make_engine
+from judgetrain.errors import DataError
+from judgetrain.tree.examples import Prompter, guideline_row, judgment_row, sft_row
+from judgetrain.tree.grow import Shape, StepSampling, grow, sample_criteria, tree_tokens
+from judgetrain.tree.prompts import load_prompt_set
+from judgetrain.tree.schema import EvaluationTree
+
+
+def run(config: Config, inputs: Mapping[str, Path], out: StageRun) -> None:
+    """Write ``evaluations`` shards (trees by the teacher), ``remaining.jsonl`` and ``examples.jsonl``.
+
+    The teacher gets the first ``teacher.comparisons`` of a seeded shuffle; the others remain for the Initial
+    judge's trees. When none would remain, the trees are grown over all comparisons, and the manifest says so.
+    """
+    comparisons = [Comparison.from_row(row) for row in read_rows(inputs["responses"], "comparisons")]
+    if not comparisons:
+        raise DataError("there are no comparisons for the teacher: look at the counts of stage responses")
+    random.Random(out.seed).shuffle(comparisons)
+    number = config.teacher.comparisons
+    taught, remaining = comparisons[:number], comparisons[number:]
+    out.note("comparisons", {"teacher": len(taught), "remaining": len(remaining)})
+    if not remaining:
+        out.log("teacher: it annotates every comparison, so the trees are grown over the same ones")
+    out.write_rows("remaining", (c.to_row() for c in remaining or comparisons))
+    _annotate(config, taught, out)
+    trees = [EvaluationTree.from_row(row) for row in read_rows(out.directory, "evaluations")]
+    prompter = Prompter(load_prompt_set(config.prompts), config.tree.criteria)
+    examples = [row for tree in trees for row in teaching_examples(tree, prompter)]
+    if not examples:
+        reasons = sum((Counter(t.failures) for t in trees), Counter())
+        raise DataError(f"the teacher wrote nothing that can be read: {dict(reasons)}")
+    out.write_rows("examples", examples)
+    out.note("examples", dict(Counter(row["level"] for row in examples)))
+
+
+def _annotate(config: Config, comparisons: Sequence[Comparison], out: StageRun) -> None:
+    teacher = config.teacher
+    prompts = load_prompt_set(config.prompts)
+    shape = Shape(
+        count=teacher.criteria,
+        criteria=teacher.criteria,
+        orders=("AB", "BA") if teacher.both_orders else ("AB",),
+    )
+    sampling = StepSampling(teacher.sampling, teacher.sampling, teacher.sampling)
+    choose = sample_criteria(derive_seed(out.seed, "criteria"), teacher.branches)
+    engine = make_engine(teacher.engine)
+
+    def process(index: int, items: Sequence[Comparison]) -> ShardResult:
+        trees = grow(items, engine, prompts, shape, sampling, out.shard_seed(index), choose)
+        return shard_of(trees)
+
+    try:
+        out.sharded("evaluations", comparisons, config.tree.shard_size, process, "comparisons")
+    finally:
+        engine.close()
+
+
+def shard_of(trees: Sequence[EvaluationTree]) -> ShardResult:
+    """Trees as a finished shard, with their failures counted as dropped by reason."""
+    failures = sum((Counter(t.failures) for t in trees), Counter[str]())
+    tokens = [tree_tokens(t) for t in trees]
+    return ShardResult(
+        [t.to_row() for t in trees],
+        len(trees),
+        dict(failures),
+        sum(prompt for prompt, _ in tokens),
+        sum(generated for _, generated in tokens),
+    )
+
+
+def teaching_examples(tree: EvaluationTree, prompter: Prompter) -> Iterator[dict[str, Any]]:
+    """Supervised examples from a teacher's tree: its list, its guidelines and its readable judgments."""
+    if tree.criteria_text:
+        prompt = prompter.criteria(tree.comparison)
+        yield sft_row(prompt, tree.criteria_text, "criteria", tree.comparison, [c.id for c in tree.criteria])
+    for criterion in tree.criteria:
+        for guideline in criterion.guidelines:
+            if guideline.finish_reason != "stop":
+                continue
+            yield guideline_row(prompter, tree.comparison, criterion, guideline)
+            for judgment in guideline.judgments:
+                if judgment.verdict is not None:
+                    yield judgment_row(prompter, tree.comparison, criterion, guideline, judgment)
