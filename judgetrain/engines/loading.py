@@ -1,0 +1,202 @@
+"""Load causal language models and tokenizers, from a directory, the Hub, a GGUF file or the shipped base.
+
+Engines and training use these same functions, so that a model is prompted as it was trained.
+"""
+
+from __future__ import annotations
+
+import importlib
+import logging
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from judgetrain.config import ModelConfig
+from judgetrain.errors import EngineError
+
+if TYPE_CHECKING:
+    import torch
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+log = logging.getLogger(__name__)
+
+DEFAULT_CHAT_TEMPLATE = Path(__file__).parent / "default_chat_template.jinja"
+"""The template given to a tokenizer that has none; documented in its own first comment."""
+
+
+def resolve_path(config: ModelConfig) -> tuple[str, str | None]:
+    """Where a model is: ``(directory or Hub id, GGUF file name or None)``.
+
+    ``config.path`` is a local directory, a local ``.gguf`` file, a Hub id, ``world`` (the shipped base) or
+    ``package:NAME`` (an installed PyPI package whose ``assemble()`` gives the path of a GGUF file).
+
+    Raises:
+        EngineError: the path does not exist, or the package is missing or has no ``assemble()``.
+    """
+    path = config.path
+    if not path:
+        raise EngineError("model.path is empty: give a directory, a Hub id, 'world' or 'package:NAME'")
+    if path == "world":
+        from judgetrain.dialogues.world import BASE
+
+        return _local(BASE, config, "the shipped base model")
+    if path.startswith("package:"):
+        file = _assemble(path.removeprefix("package:"))
+        return str(file.parent), file.name
+    local = Path(path).expanduser()
+    if local.is_file() and local.suffix == ".gguf":
+        return str(local.parent), local.name
+    if local.exists() or _looks_local(path):
+        return _local(local, config, f"model.path={path}")
+    return path, config.gguf_file
+
+
+def load_tokenizer(config: ModelConfig) -> PreTrainedTokenizerBase:
+    """The tokenizer, padding on the left, with a pad token and a chat template.
+
+    A missing pad token becomes the end token (or the unknown token): padding is always masked. A missing chat
+    template becomes :data:`DEFAULT_CHAT_TEMPLATE`, with a warning; ``config.chat_template`` overrides both.
+
+    Raises:
+        EngineError: names the path and the remedy.
+    """
+    from transformers import AutoTokenizer
+
+    path, gguf_file = resolve_path(config)
+    tokenizer: PreTrainedTokenizerBase = _from_pretrained(AutoTokenizer.from_pretrained, config, path, gguf_file)
+    tokenizer.padding_side = "left"
+    if tokenizer.pad_token_id is None:
+        tokenizer.pad_token = tokenizer.eos_token or tokenizer.unk_token
+        if tokenizer.pad_token_id is None:
+            raise EngineError(f"the tokenizer of {config.path} has no pad, eos or unk token; add one to its files")
+    _set_chat_template(tokenizer, config)
+    return tokenizer
+
+
+def load_model(config: ModelConfig, device: str | torch.device | None = None) -> PreTrainedModel:
+    """The model in evaluation mode, as ordinary weights that ``save_pretrained`` can write (GGUF is unpacked).
+
+    ``device`` None leaves the weights where Transformers puts them (the CPU, or partitioned under ZeRO-3), as
+    trainers want it. ``config.dtype`` "auto" is bfloat16 on a GPU that has it and float32 otherwise.
+
+    Raises:
+        EngineError: names the path and the remedy.
+    """
+    from transformers import AutoModelForCausalLM
+    from transformers.utils import is_flash_attn_2_available
+
+    path, gguf_file = resolve_path(config)
+    options: dict[str, Any] = {"dtype": resolve_dtype(config.dtype)}
+    if config.attn_implementation is not None:
+        options["attn_implementation"] = config.attn_implementation
+    elif is_flash_attn_2_available() and not gguf_file and "float32" not in str(options["dtype"]):
+        options["attn_implementation"] = "flash_attention_2"
+    if gguf_file:
+        from transformers.utils.quantization_config import GgufConfig
+
+        options["quantization_config"] = GgufConfig(dequantize=True)
+    model: PreTrainedModel = _from_pretrained(AutoModelForCausalLM.from_pretrained, config, path, gguf_file, **options)
+    if gguf_file:
+        _forget_quantiser(model)
+    model.eval()
+    return model if device is None else model.to(device)  # type: ignore[arg-type]
+
+
+def best_device() -> str:
+    """``cuda`` where there is a GPU, else ``cpu``."""
+    import torch
+
+    return "cuda" if torch.cuda.is_available() else "cpu"
+
+
+def resolve_dtype(name: str) -> torch.dtype:
+    """The torch dtype of a ``ModelConfig.dtype``: "auto" is bfloat16 on a GPU that has it, float32 otherwise."""
+    import torch
+
+    if name == "auto":
+        name = "bfloat16" if torch.cuda.is_available() and torch.cuda.is_bf16_supported() else "float32"
+    dtype: torch.dtype = getattr(torch, name)
+    return dtype
+
+
+def context_length(model: PreTrainedModel, limit: int | None = None) -> int:
+    """The longest prompt plus completion, tokens: the model's own limit or ``limit``, whichever is smaller."""
+    config = model.config.get_text_config()
+    own = getattr(config, "max_position_embeddings", None) or getattr(config, "n_positions", None) or 1 << 30
+    return int(min(own, limit or own))
+
+
+def _from_pretrained(load: Callable[..., Any], config: ModelConfig, path: str, gguf_file: str | None, **options: Any) -> Any:
+    """Call a ``from_pretrained``; its failures become one sentence with a remedy."""
+    if gguf_file:
+        options["gguf_file"] = gguf_file
+        if importlib.util.find_spec("gguf") is None:
+            raise EngineError(f"{config.path} has GGUF weights, which need the package gguf: pip install gguf")
+    try:
+        return load(path, revision=config.revision or "main", trust_remote_code=config.trust_remote_code, **options)
+    except (OSError, ValueError, ImportError, KeyError) as error:
+        raise EngineError(_explain(error, config, path)) from error
+
+
+def _explain(error: Exception, config: ModelConfig, path: str) -> str:
+    text = " ".join(str(error).split())
+    if "trust_remote_code" in text and not config.trust_remote_code:
+        return f"{config.path} needs code from its repository: read that code, then set model.trust_remote_code=true"
+    if isinstance(error, ImportError):
+        return f"cannot load {config.path}: {text}"
+    if not Path(path).exists():
+        return f"cannot reach {path} on the Hugging Face Hub (no network, no access or no such model); give a local directory"
+    return f"cannot load a model from {config.path}: {text[:300]}"
+
+
+def _looks_local(path: str) -> bool:
+    """Hub ids are NAME or OWNER/NAME; anything else can only be a path."""
+    return path.startswith((".", "/", "~")) or path.count("/") > 1 or path.endswith((".gguf", "/"))
+
+
+def _local(path: Path, config: ModelConfig, what: str) -> tuple[str, str | None]:
+    if not path.is_dir():
+        raise EngineError(f"{what}: {path} is not a directory; give a model directory or a Hub id")
+    if config.gguf_file and not (path / config.gguf_file).is_file():
+        raise EngineError(f"model.gguf_file={config.gguf_file}: no such file in {path}")
+    return str(path), config.gguf_file
+
+
+def _assemble(name: str) -> Path:
+    try:
+        module = importlib.import_module(name.replace("-", "_"))
+    except ImportError as error:
+        raise EngineError(f"model.path=package:{name}: the package is not installed; pip install {name}") from error
+    if not hasattr(module, "assemble"):
+        raise EngineError(f"model.path=package:{name}: the package has no assemble() that gives a GGUF file")
+    try:
+        return Path(module.assemble())
+    except FileExistsError:  # a file cut short by a killed run
+        return Path(module.assemble(overwrite=True))
+
+
+def _forget_quantiser(model: PreTrainedModel) -> None:
+    """The unpacked weights are ordinary ones, but the loader's marks would make ``save_pretrained`` refuse."""
+    for name in ("hf_quantizer", "quantization_method", "is_quantized"):
+        if name in vars(model):
+            delattr(model, name)
+    for config in {id(c): c for c in (model.config, model.config.get_text_config())}.values():
+        if hasattr(config, "quantization_config"):
+            del config.quantization_config
+
+
+def _set_chat_template(tokenizer: PreTrainedTokenizerBase, config: ModelConfig) -> None:
+    if config.chat_template is not None:
+        try:
+            tokenizer.chat_template = Path(config.chat_template).expanduser().read_text(encoding="utf-8")
+        except OSError as error:
+            raise EngineError(f"model.chat_template={config.chat_template}: {error.strerror or error}") from error
+    elif not tokenizer.chat_template:
+        _warn_once(f"{config.path} has no chat template: using judgetrain/engines/{DEFAULT_CHAT_TEMPLATE.name}")
+        tokenizer.chat_template = DEFAULT_CHAT_TEMPLATE.read_text(encoding="utf-8")
+
+
+@cache
+def _warn_once(message: str) -> None:
+    log.warning(message)

@@ -1,0 +1,85 @@
+"""Key-value caches whose rows can be filled, repeated and dropped while a batch is decoded.
+
+Transformers' dynamic cache copies every key and value at each decoding step, which for small models is most of the
+time; :class:`RowCache` writes into tensors of the final length instead. Models with other kinds of layers
+(windows shorter than the text, recurrent states) keep their own cache.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from transformers.cache_utils import Cache, DynamicCache, DynamicLayer, DynamicSlidingWindowLayer
+
+
+class RowLayer(DynamicLayer):
+    """Keys and values ``[rows, heads, columns, head_dim]`` of one layer in tensors of fixed length.
+
+    ``length`` columns are filled; ``update`` appends in place and returns views.
+    """
+
+    def __init__(self, like: DynamicLayer, rows: int, columns: int, length: int) -> None:
+        super().__init__()
+        assert like.keys is not None and like.values is not None
+        self.dtype, self.device = like.keys.dtype, like.keys.device
+        # Zeros, not empty: masked columns are still multiplied, and nan * 0 is nan.
+        self.keys = like.keys.new_zeros(rows, like.keys.shape[1], columns, like.keys.shape[3])
+        self.values = like.values.new_zeros(rows, like.values.shape[1], columns, like.values.shape[3])
+        self.length = length
+        self.is_initialized = True
+
+    def update(
+        self, key_states: torch.Tensor, value_states: torch.Tensor, *args: Any, **kwargs: Any
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Append new columns; returns all filled keys and values."""
+        start, self.length = self.length, self.length + key_states.shape[2]
+        assert self.keys is not None and self.values is not None
+        self.keys[:, :, start : self.length] = key_states
+        self.values[:, :, start : self.length] = value_states
+        return self.keys[:, :, : self.length], self.values[:, :, : self.length]
+
+    def get_seq_length(self) -> int:
+        """Filled columns."""
+        return self.length
+
+    def put(self, source: DynamicLayer, rows: torch.Tensor, take: torch.Tensor) -> None:
+        """Copy rows ``take`` of a prefilled layer into ``rows``, its last column at the last filled column."""
+        assert self.keys is not None and self.values is not None and source.keys is not None and source.values is not None
+        start = self.length - source.keys.shape[2]
+        self.keys[rows, :, start : self.length] = source.keys[take]
+        self.values[rows, :, start : self.length] = source.values[take]
+
+    def drop(self, holes: torch.Tensor, movers: torch.Tensor, rows: int) -> None:
+        """Keep the first ``rows`` rows, after moving the rows ``movers`` into ``holes``."""
+        assert self.keys is not None and self.values is not None
+        for name in ("keys", "values"):
+            states = getattr(self, name)
+            states[holes, :, : self.length] = states[movers, :, : self.length]
+            setattr(self, name, states[:rows])
+
+
+def can_use_rows(cache: DynamicCache, columns: int) -> bool:
+    """Whether every layer is ordinary attention, over everything or over a window longer than ``columns``."""
+    return bool(cache.layers) and all(
+        type(layer) is DynamicLayer or (type(layer) is DynamicSlidingWindowLayer and layer.sliding_window > columns)
+        for layer in cache.layers
+    )
+
+
+class RowCache(Cache):
+    """A cache of :class:`RowLayer` s: ``length`` of ``columns`` are the prompts', right-aligned."""
+
+    def __init__(self, like: DynamicCache, rows: int, columns: int, length: int) -> None:
+        super().__init__(layers=[RowLayer(layer, rows, columns, length) for layer in like.layers])
+
+    def put(self, source: DynamicCache, rows: torch.Tensor, take: torch.Tensor) -> None:
+        """Fill ``rows`` with the rows ``take`` of a prefilled cache."""
+        for layer, filled in zip(self.layers, source.layers, strict=True):
+            layer.put(filled, rows, take)
+
+    def keep(self, order: torch.Tensor) -> None:
+        """Row ``i`` becomes the old row ``order[i]``, which is ``i`` itself or a row at or after ``len(order)``."""
+        holes = (order != torch.arange(len(order), device=order.device)).nonzero().squeeze(1)
+        for layer in self.layers:
+            layer.drop(holes, order[holes], len(order))

@@ -1,0 +1,70 @@
+"""Draw next tokens for a batch whose rows have their own temperature, nucleus and random numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+
+from judgetrain.engines.base import Sampling
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+
+def uniforms(seed: int, index: int, count: int) -> NDArray[np.float32]:
+    """``count`` numbers in [0, 1) that belong to request ``index`` of a call: no other request changes them."""
+    return np.random.Generator(np.random.Philox(key=[seed % 2**64, index])).random(count, dtype=np.float32)
+
+
+class Sampler:
+    """Temperature and nucleus sampling by inversion: one uniform number a token decides, per row.
+
+    Holds the settings of the batch's rows; :meth:`keep` follows the batch when rows are dropped.
+    """
+
+    def __init__(self, samplings: Sequence[Sampling], noise: NDArray[np.float32], device: torch.device) -> None:
+        self._temperature = torch.tensor([s.temperature for s in samplings], device=device)
+        self._top_p = torch.tensor([s.top_p for s in samplings], device=device)
+        self._noise = torch.from_numpy(noise).to(device)
+        self._summarise()
+
+    def _summarise(self) -> None:
+        greedy = self._temperature <= 0
+        self._all_greedy, self._any_greedy = bool(greedy.all()), bool(greedy.any())
+        self._nucleus = bool((self._top_p < 1).any())
+        self._divisor = torch.where(greedy, 1.0, self._temperature)[:, None]
+        self._greedy = greedy
+
+    def keep(self, order: torch.Tensor) -> None:
+        """Keep the rows ``order``, in that order."""
+        self._temperature, self._top_p, self._noise = self._temperature[order], self._top_p[order], self._noise[order]
+        self._summarise()
+
+    def __call__(self, logits: torch.Tensor, step: int) -> torch.Tensor:
+        """Next token ids ``[rows]`` from logits ``[rows, vocabulary]`` at a row's generated position ``step``."""
+        if self._all_greedy:
+            return logits.argmax(dim=-1)
+        probs = torch.softmax(logits.float() / self._divisor, dim=-1)
+        drawn = self._draw_nucleus(probs, step) if self._nucleus else _invert(probs, self._noise[:, step])
+        return torch.where(self._greedy, logits.argmax(dim=-1), drawn) if self._any_greedy else drawn
+
+    def _draw_nucleus(self, probs: torch.Tensor, step: int) -> torch.Tensor:
+        """Sample from the smallest set of most probable tokens whose mass reaches ``top_p``."""
+        ranked, ids = probs.sort(dim=-1, descending=True, stable=True)
+        outside = ranked.cumsum(dim=-1) - ranked >= self._top_p[:, None]
+        outside[:, 0] = False
+        rank = _invert(ranked.masked_fill(outside, 0.0), self._noise[:, step])
+        return ids.gather(1, rank[:, None]).squeeze(1)
+
+
+def _invert(weights: torch.Tensor, noise: torch.Tensor) -> torch.Tensor:
+    """The first index of each row whose cumulative weight exceeds ``noise`` of the row's total."""
+    mass = weights.cumsum(dim=-1)
+    total = mass[:, -1]
+    # Strictly below the total even after rounding, so that no index of weight zero is reached.
+    target = torch.minimum(noise * total, torch.nextafter(total, torch.zeros_like(total)))
+    # The clamp keeps a diverged model (all nan) inside the vocabulary.
+    return torch.searchsorted(mass, target[:, None], right=True).squeeze(1).clamp(max=weights.shape[1] - 1)

@@ -1,0 +1,121 @@
+"""Text generation with Transformers on this machine, in batches."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import torch
+
+from judgetrain.config import EngineConfig
+from judgetrain.engines.base import Completion, FinishReason, Request
+from judgetrain.engines.batch_state import Row
+from judgetrain.engines.decoding import BatchDecoder
+from judgetrain.engines.loading import best_device, context_length, load_model, load_tokenizer
+from judgetrain.engines.prompting import render
+from judgetrain.engines.stopping import StopWatch, cut_at_stop, end_tokens
+from judgetrain.errors import EngineError
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+log = logging.getLogger(__name__)
+
+PREFILL_TOKENS = {"cpu": 1024, "cuda": 16384}
+"""Prompt tokens read at once: as many as keep a CPU's caches warm, or a GPU busy without filling its memory."""
+
+
+class TransformersEngine:
+    """Generates with a local model.
+
+    A request's completion depends on its prompt, its sampling, the seed and its index in the call, not on what
+    else is in the batch (up to rounding). A model and tokenizer that are already in memory may be given; they
+    are not freed by :meth:`close`.
+
+    Raises:
+        EngineError: the model cannot be loaded.
+    """
+
+    def __init__(
+        self,
+        config: EngineConfig,
+        model: PreTrainedModel | None = None,
+        tokenizer: PreTrainedTokenizerBase | None = None,
+    ) -> None:
+        self.name = config.name or config.model.path.rstrip("/").rsplit("/", 1)[-1]
+        self.tokenizer = tokenizer if tokenizer is not None else load_tokenizer(config.model)
+        self.model = model if model is not None else load_model(config.model, best_device())
+        self.max_context = context_length(self.model, config.max_context)
+        self._batch_size = config.batch_size
+        vocabulary = self.model.get_input_embeddings().weight.shape[0]
+        self._ends = set(end_tokens(self.model, self.tokenizer))
+        self._stops = StopWatch(self.tokenizer, vocabulary, sorted(self._ends))
+        prefill = PREFILL_TOKENS.get(self.model.device.type, PREFILL_TOKENS["cuda"])
+        self._decoder = BatchDecoder(self.model, int(self.tokenizer.pad_token_id), prefill)
+
+    def generate(self, requests: Sequence[Request], seed: int) -> list[Completion]:
+        """One completion per request, in order. Does not touch torch's random state.
+
+        Raises:
+            EngineError: the chat template refuses a prompt, or one request alone does not fit into memory.
+        """
+        prompts = self._encode(requests)
+        done: dict[int, Completion] = {}
+        rows: list[Row] = []
+        for index, (request, prompt) in enumerate(zip(requests, prompts, strict=True)):
+            if len(prompt) + request.sampling.max_new_tokens > self.max_context:
+                done[index] = Completion("", len(prompt), 0, "too_long")
+            else:
+                rows.append(Row(prompt, request.sampling, self._stops.table(request.sampling.stop), index))
+        # Equal prompts side by side are read once; similar lengths need little padding.
+        rows.sort(key=lambda row: (len(row.prompt), row.prompt))
+        self.model.eval()
+        size, start = self._batch_size, 0
+        while start < len(rows):
+            batch = rows[start : start + size]
+            try:
+                generated = self._decoder(batch, lambda i, ids, batch=batch: self._stopped(batch[i], ids), seed)  # type: ignore[misc]
+            except torch.OutOfMemoryError:
+                size = self._smaller(len(batch))
+                continue
+            done |= {row.index: self._finish(row, ids) for row, ids in zip(batch, generated, strict=True)}
+            start += len(batch)
+        return [done[index] for index in range(len(requests))]
+
+    def close(self) -> None:
+        """Drop the model; the engine cannot be used afterwards."""
+        self.__dict__.pop("model", None)
+        self.__dict__.pop("_decoder", None)
+        if torch.cuda.is_available():
+            torch.cuda.empty_cache()
+
+    def _encode(self, requests: Sequence[Request]) -> list[tuple[int, ...]]:
+        """Prompt token ids; equal prompts are rendered and encoded once."""
+        keys = [tuple((m["role"], m["content"]) for m in request.messages) for request in requests]
+        distinct = {key: i for i, key in enumerate(dict.fromkeys(keys))}
+        if not distinct:
+            return []
+        texts = [render([{"role": role, "content": content} for role, content in key], self.tokenizer) for key in distinct]
+        ids = [tuple(row) for row in self.tokenizer(texts, add_special_tokens=False)["input_ids"]]
+        return [ids[distinct[key]] for key in keys]
+
+    def _text(self, ids: Sequence[int]) -> str:
+        return str(self.tokenizer.decode(list(ids), skip_special_tokens=True, clean_up_tokenization_spaces=False))
+
+    def _stopped(self, row: Row, ids: Sequence[int]) -> bool:
+        return cut_at_stop(self._text(ids), row.sampling.stop) is not None
+
+    def _finish(self, row: Row, ids: Sequence[int]) -> Completion:
+        """Decode a row: a stop string wins over the end token, which wins over the length limit."""
+        text = self._text(ids)
+        cut = cut_at_stop(text, row.sampling.stop)
+        reason: FinishReason = "stop" if cut is not None or ids[-1] in self._ends else "length"
+        return Completion(text if cut is None else cut, len(row.prompt), len(ids), reason)
+
+    def _smaller(self, size: int) -> int:
+        if size == 1:
+            raise EngineError(f"{self.name}: one request does not fit into memory; lower engine.max_context")
+        torch.cuda.empty_cache()
+        log.warning("%s: out of memory with %d requests at once; going on with %d", self.name, size, size // 2)
+        return size // 2

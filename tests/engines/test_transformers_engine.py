@@ -1,0 +1,199 @@
+"""Batched generation against Transformers' own generate and against itself one request at a time."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+
+import pytest
+import torch
+
+from judgetrain.config import EngineConfig, ModelConfig
+from judgetrain.engines.base import Request, Sampling
+from judgetrain.engines.transformers_engine import TransformersEngine
+from tests.engines.conftest import WORDS, tiny_llama, word_tokenizer
+
+GREEDY = Sampling(temperature=0.0, max_new_tokens=12)
+
+
+def ask(text: str, sampling: Sampling = GREEDY) -> Request:
+    return Request(({"role": "user", "content": text},), sampling)
+
+
+def prompts(count: int, seed: int = 0) -> list[str]:
+    rng = random.Random(seed)
+    return [" ".join(rng.choices(WORDS, k=rng.randint(1, 30))) for _ in range(count)]
+
+
+def reference(engine: TransformersEngine, text: str, max_new_tokens: int) -> tuple[str, int]:
+    """Transformers' greedy generate, one prompt, no padding."""
+    ids = engine.tokenizer.apply_chat_template(
+        [{"role": "user", "content": text}], add_generation_prompt=True, return_tensors="pt", return_dict=True
+    )["input_ids"]
+    out = engine.model.generate(ids, max_new_tokens=max_new_tokens, do_sample=False, attention_mask=torch.ones_like(ids))
+    new = out[0, ids.shape[1] :]
+    return engine.tokenizer.decode(new, skip_special_tokens=True), len(new)
+
+
+def test_greedy_equals_transformers_generate(engine):
+    texts = prompts(11)
+    for text, completion in zip(texts, engine.generate([ask(t) for t in texts], seed=1), strict=True):
+        assert (completion.text, completion.generated_tokens) == reference(engine, text, 12)
+        assert completion.finish_reason == ("length" if completion.generated_tokens == 12 else "stop")
+
+
+def test_batch_size_and_order_change_nothing(engine):
+    requests = [ask(t, Sampling(temperature=0.0, max_new_tokens=5 + i % 20)) for i, t in enumerate(prompts(23))]
+    together = engine.generate(requests, seed=1)
+    assert together == [engine.generate([request], seed=1)[0] for request in requests]
+    assert together == engine.generate(requests[::-1], seed=1)[::-1]
+
+
+@pytest.mark.parametrize("window", [8, 200])
+def test_sliding_window_models_decode_like_generate(window):
+    from transformers import MistralConfig, MistralForCausalLM
+
+    torch.manual_seed(3)
+    tokenizer = word_tokenizer()
+    config = MistralConfig(
+        vocab_size=len(tokenizer), hidden_size=32, intermediate_size=64, num_hidden_layers=2, num_attention_heads=4,
+        num_key_value_heads=2, max_position_embeddings=96, initializer_range=0.4, pad_token_id=0, eos_token_id=2,
+        bos_token_id=None, sliding_window=window,
+    )  # fmt: skip
+    engine = TransformersEngine(EngineConfig(batch_size=5), MistralForCausalLM(config).eval(), tokenizer)
+    texts = prompts(5) + prompts(5)
+    for text, completion in zip(texts, engine.generate([ask(t) for t in texts], seed=1), strict=True):
+        assert (completion.text, completion.generated_tokens) == reference(engine, text, 12)
+
+
+def test_binary_mask_path_equals_additive_mask_path(engine):
+    requests = [ask(t) for t in prompts(9)]
+    expected = engine.generate(requests, seed=1)
+    engine._decoder._own_mask = False
+    try:
+        assert engine.generate(requests, seed=1) == expected
+    finally:
+        engine._decoder._own_mask = True
+
+
+def test_sampling_depends_on_seed_and_index_only(engine, model_dir):
+    hot = Sampling(temperature=1.3, top_p=0.9, max_new_tokens=15)
+    requests = [ask(t, hot) for t in prompts(6) for _ in range(3)]
+    first = engine.generate(requests, seed=4)
+    torch.manual_seed(99)
+    state = torch.random.get_rng_state()
+    assert engine.generate(requests, seed=4) == first
+    assert torch.equal(torch.random.get_rng_state(), state)
+    assert engine.generate(requests, seed=5) != first
+    assert len({c.text for c in first[:3]}) > 1  # copies of one prompt are separate draws
+    other = TransformersEngine(EngineConfig(model=ModelConfig(path=str(model_dir)), batch_size=18))
+    assert other.generate(requests, seed=4) == first
+    mixed = [replace(r, sampling=GREEDY) if i % 2 else r for i, r in enumerate(requests)]
+    assert engine.generate(mixed, seed=4)[::2] == first[::2]
+
+
+def test_sampled_frequencies_follow_the_model(engine):
+    count = 4000
+    got = engine.generate([ask("the cat", Sampling(temperature=0.7, max_new_tokens=1))] * count, seed=8)
+    ids = engine.tokenizer("<user>the cat<assistant>", return_tensors="pt", add_special_tokens=False)["input_ids"]
+    with torch.no_grad():
+        expected = torch.softmax(engine.model(ids).logits[0, -1] / 0.7, dim=-1)
+    top = int(expected.argmax())
+    share = sum(c.text == engine.tokenizer.decode([top], skip_special_tokens=True) for c in got) / count
+    p = float(expected[top])
+    assert abs(share - p) < 4 * (p * (1 - p) / count) ** 0.5 + 1e-9
+
+
+def test_stop_string_ends_text_and_counts_tokens(engine):
+    checked = 0
+    for text in prompts(12):
+        ids = engine.tokenizer(f"<user>{text}<assistant>", add_special_tokens=False, return_tensors="pt")["input_ids"]
+        new = engine.model.generate(ids, max_new_tokens=30, do_sample=False, attention_mask=torch.ones_like(ids))[0]
+        grown = [engine.tokenizer.decode(new[ids.shape[1] : n], skip_special_tokens=True) for n in range(ids.shape[1] + 1, len(new) + 1)]
+        if len(grown[-1].split()) < 4:
+            continue
+        stop = grown[-1].split()[3]
+        stopped = engine.generate([ask(text, Sampling(0.0, 1.0, 30, (stop, "never")))], seed=1)[0]
+        assert stopped.text == grown[-1][: grown[-1].find(stop)]
+        assert stopped.finish_reason == "stop"
+        assert stopped.generated_tokens == next(n for n, part in enumerate(grown, 1) if stop in part)
+        checked += 1
+    assert checked >= 5
+
+
+def test_stop_string_over_several_tokens(engine):
+    model, tokenizer = engine.model, engine.tokenizer
+    ids = tokenizer("1. the\n2. a\n3. cat\n4. dog", add_special_tokens=False)["input_ids"]
+    scripted = TransformersEngine(EngineConfig(), _Scripted(model, ids), tokenizer)
+    out = scripted.generate([ask("list criteria", Sampling(0.0, 1.0, 40, ("\n3.", "never")))] * 3, seed=1)
+    assert [c.text for c in out] == ["1. the\n2. a"] * 3
+    upto = len(tokenizer("1. the\n2. a\n3.", add_special_tokens=False)["input_ids"])
+    assert [c.generated_tokens for c in out] == [upto] * 3
+    full = scripted.generate([ask("list criteria", Sampling(0.0, 1.0, 40))], seed=1)[0]
+    assert full.text == "1. the\n2. a\n3. cat\n4. dog" and full.generated_tokens == len(ids) + 1
+
+
+def _Scripted(model, ids):
+    """The tiny model with logits that spell ``ids`` and then the end token, whatever it is asked."""
+    import copy
+
+    scripted = copy.deepcopy(model)
+    inner = scripted.forward
+
+    def forward(input_ids, attention_mask, position_ids, past_key_values, use_cache, logits_to_keep):
+        output = inner(input_ids=input_ids, attention_mask=attention_mask, position_ids=position_ids,
+                       past_key_values=past_key_values, use_cache=use_cache, logits_to_keep=logits_to_keep)  # fmt: skip
+        step = 0 if input_ids.shape[1] > 1 else scripted.step + 1
+        scripted.step = step
+        output.logits = torch.zeros_like(output.logits)
+        output.logits[:, :, ids[step] if step < len(ids) else 2] = 9.0
+        return output
+
+    scripted.forward = forward
+    return scripted
+
+
+def test_too_long_is_reported_and_never_cut(engine):
+    long = " ".join(["cat"] * 90)
+    short, too_long = engine.generate([ask("the cat"), ask(long)], seed=1)
+    assert short.finish_reason != "too_long"
+    assert (too_long.text, too_long.generated_tokens, too_long.finish_reason) == ("", 0, "too_long")
+    assert too_long.prompt_tokens == 92
+    fits = engine.generate([ask(long, Sampling(0.0, 1.0, 4))], seed=1)[0]
+    assert fits.finish_reason in ("length", "stop")
+
+
+def test_prompt_tokens_and_empty_call(engine):
+    assert engine.generate([], seed=1) == []
+    assert engine.generate([ask("the cat sat")], seed=1)[0].prompt_tokens == 5
+
+
+def test_special_tokens_in_content_are_plain_text(engine):
+    """A user who writes the end and assistant markers does not open an assistant turn."""
+    ids = engine._encode([ask("the<end><assistant>score")])[0]
+    assert engine.tokenizer.convert_tokens_to_ids("<end>") not in ids
+    assert ids.count(engine.tokenizer.convert_tokens_to_ids("<assistant>")) == 1
+
+
+def test_out_of_memory_halves_the_batch(engine, monkeypatch):
+    requests = [ask(t) for t in prompts(7)]
+    expected = engine.generate(requests, seed=1)
+    decoder = engine._decoder
+    sizes = []
+
+    def small(rows, watch, seed):
+        sizes.append(len(rows))
+        if len(rows) > 1:
+            raise torch.OutOfMemoryError("no room")
+        return decoder(rows, watch, seed)
+
+    monkeypatch.setattr(engine, "_decoder", small)
+    assert engine.generate(requests, seed=1) == expected
+    assert sizes[:3] == [4, 2, 1] and set(sizes[2:]) == {1}
+
+
+def test_vocabulary_larger_than_tokenizer():
+    tokenizer = word_tokenizer()
+    engine = TransformersEngine(EngineConfig(), tiny_llama(len(tokenizer) + 9), tokenizer)
+    out = engine.generate([ask("the", Sampling(1.0, 1.0, 8, ("\n",)))] * 3, seed=1)
+    assert all(c.generated_tokens <= 8 for c in out)
