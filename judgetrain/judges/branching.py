@@ -1,0 +1,150 @@
+"""The branching judge: k criteria, one branch each, in both orders (branching paper, section 4.5)."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Literal
+
+from judgetrain.config import EngineConfig, ModelConfig, TreeConfig
+from judgetrain.dialogues.schema import Comparison, Order, Verdict
+from judgetrain.engines.base import Engine
+from judgetrain.errors import EngineError
+from judgetrain.judges.base import Cost, Prediction
+from judgetrain.tree.grow import Shape, StepSampling, grow
+from judgetrain.tree.prompts import FILE, PromptSet, load_prompt_set
+from judgetrain.tree.schema import CriterionNode, EvaluationTree, JudgmentNode
+
+Aggregation = Literal["vote", "margin"]
+DEFAULT_SEED = 0
+
+
+class BranchingJudge:
+    """Compares two responses by the first k criteria that the model names.
+
+    Each criterion gets one guideline and, in each order, one judgment. ``aggregation`` ``vote``: the side that more
+    branches prefer, a tie when equally many do. ``margin``: the side with the larger sum of scores.
+
+    Args:
+        engine: generates the text.
+        prompts: the prompt set the model was trained with.
+        branches: k, at most ``settings.criteria``.
+        settings: how many criteria are asked for, and the sampling at each level.
+        aggregation: how branches become a verdict.
+        name: the method's name in predictions.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        prompts: PromptSet,
+        branches: int = 1,
+        settings: TreeConfig | None = None,
+        aggregation: Aggregation = "vote",
+        name: str = "judge",
+    ) -> None:
+        self.engine, self.prompts, self.branches = engine, prompts, branches
+        self.settings = settings or TreeConfig()
+        self.aggregation, self.name = aggregation, name
+
+    @classmethod
+    def from_pretrained(
+        cls,
+        path: str | Path,
+        branches: int = 1,
+        *,
+        engine: EngineConfig | None = None,
+        settings: TreeConfig | None = None,
+        aggregation: Aggregation = "vote",
+    ) -> BranchingJudge:
+        """A judge from a directory that training wrote; it carries its prompt set and how it was sampled.
+
+        Raises:
+            EngineError: the directory has no ``prompts.yaml``: it is no judge.
+        """
+        from judgetrain.engines.registry import make_engine
+        from judgetrain.judges.settings import load_settings
+
+        directory = Path(path)
+        if not (directory / FILE).is_file():
+            raise EngineError(f"{directory} holds no {FILE}: give the model directory of a trained judge")
+        config = engine or EngineConfig(model=ModelConfig(path=str(directory)))
+        return cls(
+            make_engine(config, model_path=str(directory), name=directory.name),
+            load_prompt_set(directory / FILE),
+            branches,
+            settings or load_settings(directory),
+            aggregation,
+            directory.name,
+        )
+
+    def compare(self, comparison: Comparison) -> Prediction:
+        """The verdict on one comparison."""
+        return self.compare_all([comparison], DEFAULT_SEED)[0]
+
+    def compare_all(self, comparisons: Sequence[Comparison], seed: int) -> list[Prediction]:
+        """The verdicts on many comparisons."""
+        return self.predictions(self.sample(comparisons, seed), self.branches)
+
+    def sample(self, comparisons: Sequence[Comparison], seed: int, branches: int | None = None) -> list[EvaluationTree]:
+        """Grow one branch for each of the first ``branches`` criteria, in both orders.
+
+        The list is written only as far as it is used, so that what the first k < ``branches`` branches say and
+        cost is what a run with k branches would have said and cost.
+        """
+        settings = self.settings
+        shape = Shape(settings.criteria, branches or self.branches)
+        sampling = StepSampling(settings.criteria_sampling, settings.guideline_sampling, settings.judgment_sampling)
+        return grow(comparisons, self.engine, self.prompts, shape, sampling, seed)
+
+    def predictions(self, trees: Sequence[EvaluationTree], branches: int) -> list[Prediction]:
+        """The predictions that the first ``branches`` criteria of sampled trees give."""
+        return [predict(tree, branches, self.aggregation, self.name) for tree in trees]
+
+    def close(self) -> None:
+        """Free the model."""
+        self.engine.close()
+
+
+def predict(tree: EvaluationTree, branches: int, aggregation: Aggregation, method: str) -> Prediction:
+    """One prediction from the first ``branches`` criteria of a tree."""
+    criteria = tree.criteria[:branches]
+    nodes = [j for c in criteria for g in c.guidelines for j in g.judgments]
+    margins = [j.margin for j in nodes if j.margin is not None]
+    failures = Counter(j.failure for j in nodes if j.failure)
+    failures.update({k: n for k, n in tree.failures.items() if k == "criteria:none" or not k.startswith(("judgment:", "criteria:"))})
+    return Prediction(
+        tree.comparison.id,
+        method,
+        branches,
+        aggregate([j for j in nodes if j.order == "AB"], aggregation),
+        aggregate([j for j in nodes if j.order == "BA"], aggregation),
+        sum(margins) / len(margins) if margins else None,
+        _cost(tree, criteria),
+        len(nodes),
+        dict(failures),
+    )
+
+
+def aggregate(judgments: Sequence[JudgmentNode], aggregation: Aggregation) -> Verdict | None:
+    """The verdict of several judgments; None if none of them can be read."""
+    margins = [j.margin for j in judgments if j.margin is not None]
+    if not margins:
+        return None
+    total = sum((m > 0) - (m < 0) for m in margins) if aggregation == "vote" else sum(margins)
+    return "tie" if total == 0 else "A" if total > 0 else "B"
+
+
+def _cost(tree: EvaluationTree, criteria: Sequence[CriterionNode]) -> Cost:
+    """What a verdict in one order costs, mean of the two orders; criteria and guidelines count fully for each."""
+    prompt: float = tree.criteria_prompt_tokens
+    generated: float = sum(c.generated_tokens for c in criteria) if criteria else tree.criteria_generated_tokens
+    calls = 1.0
+    for guideline in (g for c in criteria for g in c.guidelines):
+        orders: set[Order] = {j.order for j in guideline.judgments}
+        share = max(1, len(orders))
+        prompt += guideline.prompt_tokens + sum(j.prompt_tokens for j in guideline.judgments) / share
+        generated += guideline.generated_tokens + sum(j.generated_tokens for j in guideline.judgments) / share
+        calls += 1 + len(guideline.judgments) / share
+    return Cost(prompt, generated, calls)
