@@ -1,0 +1,91 @@
+"""Trainer callbacks: complete checkpoints, logs, and a stop at the first loss that is no number."""
+
+from __future__ import annotations
+
+import json
+import math
+import shutil
+from pathlib import Path
+from typing import Any
+
+from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+
+from judgetrain.artifacts import StageRun, write_text_atomic
+from judgetrain.errors import TrainingError
+
+COMPLETE = "complete"
+"""The file that marks a checkpoint as wholly written."""
+
+
+class CheckpointMarks(TrainerCallback):  # type: ignore[misc]
+    """Marks a checkpoint once the trainer has written all of it."""
+
+    def on_save(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
+        """Write the mark; called by the trainer after a checkpoint."""
+        if state.is_world_process_zero:
+            write_text_atomic(Path(args.output_dir) / f"checkpoint-{state.global_step}" / COMPLETE, "")
+
+
+def last_complete(directory: Path) -> str | None:
+    """The newest complete checkpoint, if any; partly written ones are removed."""
+    found: list[tuple[int, Path]] = []
+    for path in directory.glob("checkpoint-*"):
+        if (path / COMPLETE).exists():
+            found.append((int(path.name.rsplit("-", 1)[1]), path))
+        else:
+            shutil.rmtree(path, ignore_errors=True)
+    return str(max(found)[1]) if found else None
+
+
+class Progress(TrainerCallback):  # type: ignore[misc]
+    """Sends the trainer's logs to ``train_log.jsonl``, the tracker and, at a few points, the console."""
+
+    def __init__(self, out: StageRun, total: int) -> None:
+        self._out, self._total, self._announced = out, total, 0
+
+    def on_log(
+        self,
+        args: TrainingArguments,
+        state: TrainerState,
+        control: TrainerControl,
+        logs: dict[str, Any] | None = None,
+        **kwargs: Any,
+    ) -> None:
+        """Write one row of numbers."""
+        if not state.is_world_process_zero or not logs:
+            return
+        numbers = {k: v for k, v in ((k, _number(v)) for k, v in logs.items()) if v is not None}
+        with self._out.path("train_log.jsonl").open("a", encoding="utf-8") as file:
+            file.write(json.dumps({"step": state.global_step, **numbers}) + "\n")
+        self._out.track.log({f"{self._out.stage}/{k}": v for k, v in numbers.items()}, step=state.global_step)
+        tenth = 10 * state.global_step // max(1, self._total)
+        if "loss" in numbers and tenth > self._announced and not self._out.console.terminal:
+            self._announced = max(tenth, self._announced + 2)
+            self._out.log(f"{self._out.stage}: step {state.global_step} of {self._total}, loss {numbers['loss']:.3f}")
+
+
+def _number(value: Any) -> float | None:
+    try:
+        return float(value)
+    except (TypeError, ValueError):
+        return None
+
+
+class FiniteLoss(TrainerCallback):  # type: ignore[misc]
+    """Stops training at the first logged loss that is NaN or infinite."""
+
+    def on_log(
+        self,
+        args: TrainingArguments,
+        state: TrainerState,
+        control: TrainerControl,
+        logs: dict[str, Any] | None = None,
+        **kwargs: Any,
+    ) -> None:
+        """Look at the loss."""
+        loss = _number((logs or {}).get("loss"))
+        if loss is not None and not math.isfinite(loss):
+            raise TrainingError(
+                f"the loss is {loss} at step {state.global_step}: lower the learning rate "
+                f"({args.learning_rate:g} now), or train in float32 or bfloat16; the last good checkpoint is kept"
+            )

@@ -1,0 +1,95 @@
+"""Training rows as TRL data sets: neutralised, length-checked, in an order that depends on the seed alone."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from judgetrain.artifacts import derive_seed
+from judgetrain.config import TrainConfig
+from judgetrain.engines.prompting import neutralise_messages
+from judgetrain.errors import TrainingError
+
+if TYPE_CHECKING:
+    from datasets import Dataset
+    from transformers import PreTrainedTokenizerBase
+
+Row = dict[str, Any]
+BUCKET = 16
+"""Batches whose examples are sorted by length together, so that little of a batch is padding."""
+
+
+@dataclass(frozen=True)
+class Examples:
+    """Rows that fit, with their lengths in tokens, and how many did not."""
+
+    rows: list[Row]
+    lengths: list[int]
+    too_long: int
+
+
+def fitting(rows: Sequence[Row], tokenizer: PreTrainedTokenizerBase, max_length: int, what: str) -> Examples:
+    """The rows whose prompt and longest completion have at most ``max_length`` tokens; nothing is cut.
+
+    Raises:
+        TrainingError: there are no rows, or none fits.
+    """
+    if not rows:
+        raise TrainingError(f"there are no {what} to train on: look at the counts of the stage before")
+    kept, lengths = [], []
+    for row in rows:
+        clean = {k: neutralise_messages(v, tokenizer) for k, v in row.items() if k in _COLUMNS}
+        length = max(_tokens(clean["prompt"] + clean[side], tokenizer) for side in clean if side != "prompt")
+        if length <= max_length:
+            kept.append(clean)
+            lengths.append(length)
+    if not kept:
+        raise TrainingError(
+            f"all {len(rows)} {what} are longer than max_length={max_length} tokens: raise train.*.max_length "
+            "or leave out long dialogues with dialogues.max_query_chars"
+        )
+    return Examples(kept, lengths, len(rows) - len(kept))
+
+
+_COLUMNS = ("prompt", "completion", "chosen", "rejected")
+
+
+def _tokens(messages: Sequence[Mapping[str, str]], tokenizer: PreTrainedTokenizerBase) -> int:
+    text = tokenizer.apply_chat_template(list(messages), tokenize=False)
+    return len(tokenizer.encode(str(text), add_special_tokens=False))
+
+
+def order(lengths: Sequence[int], config: TrainConfig, seed: int, processes: int = 1) -> list[int]:
+    """Indices of the examples in training order, all epochs in a row.
+
+    Each epoch is a new shuffle; within buckets of :data:`BUCKET` batches examples are sorted by length and the
+    batches shuffled again. A fraction of an epoch takes that share of its batches.
+    """
+    step = config.batch_size * processes
+    result: list[int] = []
+    epochs = config.epochs
+    for epoch in range(int(-(-epochs // 1))):
+        rng = random.Random(derive_seed(seed, "order", epoch))
+        indices = list(range(len(lengths)))
+        rng.shuffle(indices)
+        span = step * BUCKET
+        batches: list[list[int]] = []
+        for start in range(0, len(indices), span):
+            block = sorted(indices[start : start + span], key=lambda i: lengths[i])
+            batches += [block[i : i + step] for i in range(0, len(block), step)]
+        # The one short batch stays last: a short batch in the middle would shift all later ones.
+        full = [b for b in batches if len(b) == step]
+        rng.shuffle(full)
+        ordered = [i for b in full for i in b] + [i for b in batches if len(b) < step for i in b]
+        share = min(1.0, epochs - epoch)
+        result += ordered[: round(len(ordered) * share)]
+    return result
+
+
+def dataset(examples: Examples, indices: Sequence[int]) -> Dataset:
+    """A data set of the examples in the given order."""
+    from datasets import Dataset
+
+    return Dataset.from_list([examples.rows[i] for i in indices])
