@@ -52,11 +52,7 @@ def write_bytes_atomic(path: Path, data: bytes) -> None:
         os.replace(temporary, path)
     except OSError as error:
         Path(temporary).unlink(missing_ok=True)
-        if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            raise JudgetrainError(
-                f"the disk is full while writing {path}: free some space and run the same command again; "
-                "everything finished is kept"
-            ) from error
+        _explain_full_disk(error, path)
         raise
 
 
@@ -68,6 +64,34 @@ def write_text_atomic(path: Path, text: str) -> None:
 def write_json_atomic(path: Path, value: Any) -> None:
     """Write JSON, indented, keys in the given order."""
     write_text_atomic(path, json.dumps(value, indent=2, ensure_ascii=False) + "\n")
+
+
+def write_rows_atomic(path: Path, rows: Iterable[Mapping[str, Any]]) -> None:
+    """Write JSON lines as they come, without holding them all, so that the file is there whole or not at all.
+
+    Raises:
+        JudgetrainError: the disk is full.
+    """
+    temporary = path.with_name(f".{path.name}.tmp")
+    try:
+        with temporary.open("w", encoding="utf-8") as file:
+            for row in rows:
+                file.write(json.dumps(row, ensure_ascii=False) + "\n")
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    except OSError as error:
+        temporary.unlink(missing_ok=True)
+        _explain_full_disk(error, path)
+        raise
+
+
+def _explain_full_disk(error: OSError, path: Path) -> None:
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        raise JudgetrainError(
+            f"the disk is full while writing {path}: free some space and run the same command again; "
+            "everything finished is kept"
+        ) from error
 
 
 def _jsonl(rows: Iterable[Mapping[str, Any]]) -> bytes:

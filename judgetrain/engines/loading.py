@@ -6,6 +6,7 @@ Engines and training use these same functions, so that a model is prompted as it
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import logging
 from collections.abc import Callable
 from functools import cache
@@ -17,7 +18,7 @@ from judgetrain.errors import EngineError
 
 if TYPE_CHECKING:
     import torch
-    from transformers import PreTrainedModel, PreTrainedTokenizerBase
+    from transformers import PretrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
 log = logging.getLogger(__name__)
 
@@ -120,14 +121,16 @@ def resolve_dtype(name: str) -> torch.dtype:
     return dtype
 
 
-def context_length(model: PreTrainedModel, limit: int | None = None) -> int:
+def context_length(config: PretrainedConfig, limit: int | None = None) -> int:
     """The longest prompt plus completion, tokens: the model's own limit or ``limit``, whichever is smaller."""
-    config = model.config.get_text_config()
-    own = getattr(config, "max_position_embeddings", None) or getattr(config, "n_positions", None) or 1 << 30
+    text = config.get_text_config()
+    own = getattr(text, "max_position_embeddings", None) or getattr(text, "n_positions", None) or 1 << 30
     return int(min(own, limit or own))
 
 
-def _from_pretrained(load: Callable[..., Any], config: ModelConfig, path: str, gguf_file: str | None, **options: Any) -> Any:
+def _from_pretrained(
+    load: Callable[..., Any], config: ModelConfig, path: str, gguf_file: str | None, **options: Any
+) -> Any:
     """Call a ``from_pretrained``; its failures become one sentence with a remedy."""
     if gguf_file:
         options["gguf_file"] = gguf_file

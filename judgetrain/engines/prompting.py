@@ -84,3 +84,20 @@ def render(messages: Sequence[Mapping[str, str]], tokenizer: PreTrainedTokenizer
             raise EngineError(f"the chat template refuses the messages: {error}") from error
         merged = {**chat[1], "content": f"{chat[0]['content']}\n\n{chat[1]['content']}"}
         return render([merged, *chat[2:]], tokenizer)
+
+
+def encode(
+    conversations: Sequence[Sequence[Mapping[str, str]]], tokenizer: PreTrainedTokenizerBase
+) -> list[tuple[int, ...]]:
+    """Prompt token ids of every conversation as :func:`render` writes it; equal ones are encoded once.
+
+    Raises:
+        EngineError: as :func:`render`.
+    """
+    keys = [tuple((m["role"], m["content"]) for m in messages) for messages in conversations]
+    place = {key: i for i, key in enumerate(dict.fromkeys(keys))}
+    if not place:
+        return []
+    texts = [render([{"role": role, "content": content} for role, content in key], tokenizer) for key in place]
+    ids = [tuple(row) for row in tokenizer(texts, add_special_tokens=False)["input_ids"]]
+    return [ids[place[key]] for key in keys]

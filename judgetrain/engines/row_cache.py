@@ -23,9 +23,8 @@ class RowLayer(DynamicLayer):
         super().__init__()
         assert like.keys is not None and like.values is not None
         self.dtype, self.device = like.keys.dtype, like.keys.device
-        # Zeros, not empty: masked columns are still multiplied, and nan * 0 is nan.
-        self.keys = like.keys.new_zeros(rows, like.keys.shape[1], columns, like.keys.shape[3])
-        self.values = like.values.new_zeros(rows, like.values.shape[1], columns, like.values.shape[3])
+        self.keys = like.keys.new_empty(rows, like.keys.shape[1], columns, like.keys.shape[3])
+        self.values = like.values.new_empty(rows, like.values.shape[1], columns, like.values.shape[3])
         self.length = length
         self.is_initialized = True
 
@@ -45,7 +44,9 @@ class RowLayer(DynamicLayer):
 
     def put(self, source: DynamicLayer, rows: torch.Tensor, take: torch.Tensor) -> None:
         """Copy rows ``take`` of a prefilled layer into ``rows``, its last column at the last filled column."""
-        assert self.keys is not None and self.values is not None and source.keys is not None and source.values is not None
+        assert (
+            self.keys is not None and self.values is not None and source.keys is not None and source.values is not None
+        )
         start = self.length - source.keys.shape[2]
         self.keys[rows, :, start : self.length] = source.keys[take]
         self.values[rows, :, start : self.length] = source.values[take]

@@ -13,7 +13,7 @@ from judgetrain.engines.base import Completion, FinishReason, Request
 from judgetrain.engines.batch_state import Row
 from judgetrain.engines.decoding import BatchDecoder
 from judgetrain.engines.loading import best_device, context_length, load_model, load_tokenizer
-from judgetrain.engines.prompting import render
+from judgetrain.engines.prompting import encode
 from judgetrain.engines.stopping import StopWatch, cut_at_stop, end_tokens
 from judgetrain.errors import EngineError
 
@@ -46,7 +46,7 @@ class TransformersEngine:
         self.name = config.name or config.model.path.rstrip("/").rsplit("/", 1)[-1]
         self.tokenizer = tokenizer if tokenizer is not None else load_tokenizer(config.model)
         self.model = model if model is not None else load_model(config.model, best_device())
-        self.max_context = context_length(self.model, config.max_context)
+        self.max_context = context_length(self.model.config, config.max_context)
         self._batch_size = config.batch_size
         vocabulary = self.model.get_input_embeddings().weight.shape[0]
         self._ends = set(end_tokens(self.model, self.tokenizer))
@@ -60,7 +60,7 @@ class TransformersEngine:
         Raises:
             EngineError: the chat template refuses a prompt, or one request alone does not fit into memory.
         """
-        prompts = self._encode(requests)
+        prompts = encode([request.messages for request in requests], self.tokenizer)
         done: dict[int, Completion] = {}
         rows: list[Row] = []
         for index, (request, prompt) in enumerate(zip(requests, prompts, strict=True)):
@@ -89,16 +89,6 @@ class TransformersEngine:
         self.__dict__.pop("_decoder", None)
         if torch.cuda.is_available():
             torch.cuda.empty_cache()
-
-    def _encode(self, requests: Sequence[Request]) -> list[tuple[int, ...]]:
-        """Prompt token ids; equal prompts are rendered and encoded once."""
-        keys = [tuple((m["role"], m["content"]) for m in request.messages) for request in requests]
-        distinct = {key: i for i, key in enumerate(dict.fromkeys(keys))}
-        if not distinct:
-            return []
-        texts = [render([{"role": role, "content": content} for role, content in key], self.tokenizer) for key in distinct]
-        ids = [tuple(row) for row in self.tokenizer(texts, add_special_tokens=False)["input_ids"]]
-        return [ids[distinct[key]] for key in keys]
 
     def _text(self, ids: Sequence[int]) -> str:
         return str(self.tokenizer.decode(list(ids), skip_special_tokens=True, clean_up_tokenization_spaces=False))

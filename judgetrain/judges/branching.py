@@ -113,7 +113,9 @@ def predict(tree: EvaluationTree, branches: int, aggregation: Aggregation, metho
     nodes = [j for c in criteria for g in c.guidelines for j in g.judgments]
     margins = [j.margin for j in nodes if j.margin is not None]
     failures = Counter(j.failure for j in nodes if j.failure)
-    failures.update({k: n for k, n in tree.failures.items() if k == "criteria:none" or not k.startswith(("judgment:", "criteria:"))})
+    failures.update(
+        {k: n for k, n in tree.failures.items() if k == "criteria:none" or not k.startswith(("judgment:", "criteria:"))}
+    )
     return Prediction(
         tree.comparison.id,
         method,

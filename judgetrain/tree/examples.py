@@ -39,7 +39,9 @@ def _answer(text: str) -> Messages:
     return [{"role": "assistant", "content": text.strip()}]
 
 
-def sft_row(prompt: Messages, completion: str, level: str, comparison: Comparison, nodes: Sequence[str]) -> dict[str, Any]:
+def sft_row(
+    prompt: Messages, completion: str, level: str, comparison: Comparison, nodes: Sequence[str]
+) -> dict[str, Any]:
     """A supervised example: ``prompt``, ``completion``, its level, and the ids of the nodes it came from."""
     return {
         "prompt": prompt,

@@ -94,7 +94,9 @@ def judgment_slots(comparison: Comparison, order: Order, criterion: str, guideli
     }
 
 
-def _request(prompts: PromptSet, step: Step, slots: dict[str, str], sampling: SamplingConfig, stop: tuple[str, ...] = ()) -> Request:
+def _request(
+    prompts: PromptSet, step: Step, slots: dict[str, str], sampling: SamplingConfig, stop: tuple[str, ...] = ()
+) -> Request:
     limits = Sampling(sampling.temperature, sampling.top_p, sampling.max_new_tokens, stop)
     return Request(prompts.render(step, slots), limits, step, slots)
 

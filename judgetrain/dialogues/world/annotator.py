@@ -63,7 +63,9 @@ class Annotator:
     def write_judgment(self, name: str, grades: list[int], scores: list[int]) -> str:
         """The text of a judgment: a score, an analysis for each response, and a comparison."""
         words = self.language.properties[name].grades
-        better = "A is better." if scores[0] > scores[1] else "B is better." if scores[1] > scores[0] else "both are equal."
+        better = (
+            "A is better." if scores[0] > scores[1] else "B is better." if scores[1] > scores[0] else "both are equal."
+        )
         return (
             f"Response A Score: {scores[0]}\nAnalysis of Response A: it {words[grades[0]]}.\n"
             f"Response B Score: {scores[1]}\nAnalysis of Response B: it {words[grades[1]]}.\nComparison: {better}"

@@ -64,9 +64,7 @@ class Corpus:
 
     def _reviews(self, rng: random.Random) -> Exchange:
         query, a, b = self._pair(rng)
-        lines = [
-            f"{self._criterion(n, rng)}: {self._rating(n, a, b)}" for n in self._shown_first((a, b), 6, rng)
-        ]
+        lines = [f"{self._criterion(n, rng)}: {self._rating(n, a, b)}" for n in self._shown_first((a, b), 6, rng)]
         return f"Review the responses.\nQuery: {query}\nResponse A: {a}\nResponse B: {b}", "\n".join(lines)
 
     def _review(self, rng: random.Random) -> Exchange:

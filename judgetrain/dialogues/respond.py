@@ -1,0 +1,97 @@
+"""Stage ``responses``: several models answer the sampled dialogues, and their answers are paired at random (A.1)."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from judgetrain.artifacts import ShardResult, StageRun, derive_seed, read_rows
+from judgetrain.config import Config, EngineConfig
+from judgetrain.dialogues.pairing import pair
+from judgetrain.dialogues.schema import Comparison, Dialogue
+from judgetrain.engines.base import Request, Sampling
+from judgetrain.engines.registry import make_engine
+from judgetrain.errors import DataError
+
+SHARD = 256
+
+
+def run(config: Config, inputs: Mapping[str, Path], out: StageRun) -> None:
+    """Write ``comparisons.jsonl``; with response models, also their answers as ``responses-MODEL`` shards."""
+    sample = [Dialogue.from_row(row) for row in read_rows(inputs["cluster"], "sample")]
+    dropped: Counter[str] = Counter()
+    if config.responses.models:
+        responses = {}
+        for name, engine in _writers(config.responses.models):
+            _answer(name, engine, sample, config, out)
+            rows = read_rows(out.directory, f"responses-{name}")
+            responses[name] = {row["dialogue_id"]: row["text"] for row in rows}
+        comparisons = list(pair(sample, responses, out.seed, dropped))
+    else:
+        comparisons = _existing(inputs["dialogues"], {d.id for d in sample}, dropped)
+    if not comparisons:
+        raise DataError(f"no comparison could be made of {len(sample)} dialogues: {dict(dropped)}")
+    out.write_rows("comparisons", (c.to_row() for c in comparisons))
+    out.note("pairs", {"comparisons": len(comparisons), **dropped})
+    if not config.responses.models:
+        out.count(in_=len(sample), out=len(comparisons))
+    out.count(dropped=dropped)
+
+
+def _writers(models: Sequence[EngineConfig]) -> list[tuple[str, EngineConfig]]:
+    """Response models by name; a single model answers twice, with other seeds."""
+    if len(models) == 1:
+        return [(f"{models[0].name}-{i}", models[0]) for i in (1, 2)]
+    return [(m.name, m) for m in models]
+
+
+def _answer(name: str, config: EngineConfig, dialogues: Sequence[Dialogue], run_config: Config, out: StageRun) -> None:
+    settings = run_config.responses
+    limits = Sampling(settings.sampling.temperature, settings.sampling.top_p, settings.sampling.max_new_tokens)
+    system = ({"role": "system", "content": settings.system_prompt},) if settings.system_prompt else ()
+    requests = [
+        Request(
+            (*system, *({"role": m.role, "content": m.content} for m in d.messages)),
+            limits,
+            "response",
+            {"query": d.query, "context": d.context},
+        )
+        for d in dialogues
+    ]
+    engine = make_engine(config, name=name)
+
+    def process(index: int, items: Sequence[tuple[Dialogue, Request]]) -> ShardResult:
+        done = engine.generate([r for _, r in items], derive_seed(out.shard_seed(index), name))
+        rows: list[dict[str, Any]] = [
+            {"dialogue_id": d.id, "model": name, "text": c.text, "finish_reason": c.finish_reason, "error": c.error}
+            for (d, _), c in zip(items, done, strict=True)
+        ]
+        failed = Counter(c.finish_reason for c in done if c.finish_reason in ("too_long", "error"))
+        prompt, generated = (sum(getattr(c, f"{k}_tokens") for c in done) for k in ("prompt", "generated"))
+        return ShardResult(rows, len(rows), dict(failed), prompt, generated)
+
+    try:
+        out.sharded(f"responses-{name}", list(zip(dialogues, requests, strict=True)), SHARD, process, "responses")
+    finally:
+        engine.close()
+
+
+def _existing(directory: Path, sampled: set[str], dropped: Counter[str]) -> list[Comparison]:
+    """The comparisons that the sources brought, for the sampled dialogues."""
+    comparisons = []
+    for row in read_rows(directory, "comparisons"):
+        comparison = Comparison.from_row(row)
+        if comparison.dialogue.id not in sampled:
+            continue
+        a, b = comparison.response_a.strip(), comparison.response_b.strip()
+        if not a or not b:
+            dropped["empty_response"] += 1
+        elif a == b:
+            dropped["identical_responses"] += 1
+        else:
+            comparisons.append(comparison)
+    if not comparisons:
+        dropped["no_responses"] += len(sampled)
+    return comparisons

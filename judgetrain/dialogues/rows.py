@@ -1,0 +1,136 @@
+"""From the rows of published data sets to dialogues and comparisons."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from judgetrain.config import SourceConfig
+from judgetrain.dialogues.schema import Comparison, Dialogue, Message, Verdict
+
+ROLES = {"human": "user", "user": "user", "gpt": "assistant", "chatgpt": "assistant", "assistant": "assistant", "bot": "assistant", "system": "system"}
+DEFAULT_FIELDS = {
+    "id": ("id", "question_id", "idx"),
+    "messages": ("messages", "conversations", "conversation"),
+    "query": ("query", "prompt", "instruction", "question"),
+    "input": ("input",),
+    "reference": ("reference", "output", "answer"),
+    "category": ("category", "scenario"),
+    "response_a": ("response_a", "response_1", "answer_a", "output_1"),
+    "response_b": ("response_b", "response_2", "answer_b", "output_2"),
+    "model_a": ("model_a",),
+    "model_b": ("model_b",),
+    "label": ("label",),
+    "group": ("group", "scenario", "category"),
+}
+"""The columns in which each field is looked for; ``fields`` in the configuration puts one in front."""
+
+
+class RowError(ValueError):
+    """A row that cannot be used; ``reason`` is short and countable, the message says what was expected."""
+
+    def __init__(self, reason: str, message: str) -> None:
+        super().__init__(message)
+        self.reason = reason
+
+
+class RowReader:
+    """Reads the rows of one source, whatever their published shape."""
+
+    def __init__(self, source: SourceConfig, labels: Mapping[str, str] | None = None, key: str = "source") -> None:
+        self._source, self._labels = source, dict(labels or {})
+        unknown = set(source.fields) - set(DEFAULT_FIELDS)
+        if unknown:
+            raise RowError("fields", f"{key}.fields: unknown field {sorted(unknown)[0]!r}; known: {', '.join(DEFAULT_FIELDS)}")
+
+    def _get(self, row: Mapping[str, Any], field: str) -> Any:
+        named = self._source.fields.get(field)
+        if named is not None:
+            if named not in row:
+                raise RowError("missing_field", f"expected the column {named!r} (field {field}), found {', '.join(map(str, row))}")
+            return row[named]
+        return next((row[name] for name in DEFAULT_FIELDS[field] if row.get(name) is not None), None)
+
+    def _text(self, row: Mapping[str, Any], field: str, required: bool = True) -> str | None:
+        value = self._get(row, field)
+        if value is None and not required:
+            return None
+        if not isinstance(value, str):
+            kind = "nothing" if value is None else type(value).__name__
+            raise RowError("wrong_type" if value is not None else "missing_field", f"expected text in field {field}, found {kind}")
+        return value
+
+    def dialogue(self, row: Any, number: int) -> Dialogue:
+        """The dialogue of a row; ``number`` stands in where it has no id.
+
+        Raises:
+            RowError: what is missing or wrong.
+        """
+        if not isinstance(row, Mapping):
+            raise RowError("not_an_object", f"expected a JSON object, found {type(row).__name__}")
+        messages = self._messages(row)
+        if messages[-1].role != "user":
+            raise RowError("last_not_user", f"expected the last message to be the user's, found role {messages[-1].role!r}")
+        if not messages[-1].content.strip():
+            raise RowError("empty_query", "expected a query, found only white space")
+        identifier = self._get(row, "id")
+        local = f"{number:07d}" if identifier is None else str(identifier)
+        category = self._get(row, "category")
+        return Dialogue(
+            f"{self._source.name}:{local}",
+            self._source.name,
+            messages,
+            self._reference(row),
+            None if category is None else str(category),
+        )
+
+    def comparison(self, row: Any, number: int, labelled: bool) -> Comparison:
+        """The comparison of a row. ``labelled`` asks for a label; without it labels are never read.
+
+        Raises:
+            RowError: what is missing or wrong.
+        """
+        dialogue = self.dialogue(row, number)
+        a, b = self._text(row, "response_a"), self._text(row, "response_b")
+        assert a is not None and b is not None
+        group = self._get(row, "group")
+        models = [str(self._get(row, f"model_{side}") or "") for side in "ab"]
+        label = self._label(row) if labelled else None
+        return Comparison(dialogue.id, dialogue, a, b, *models, label, None if group is None else str(group))
+
+    def has_responses(self, row: Any) -> bool:
+        """Whether the row carries two responses."""
+        return isinstance(row, Mapping) and self._get(row, "response_a") is not None and self._get(row, "response_b") is not None
+
+    def _label(self, row: Mapping[str, Any]) -> Verdict:
+        value = self._get(row, "label")
+        text = str(int(value)) if isinstance(value, (bool, float)) and value == int(value) else str(value)
+        verdict = self._labels.get(text, text if not self._labels else None)
+        if verdict not in ("A", "B", "tie"):
+            known = ", ".join(self._labels or ("A", "B", "tie"))
+            raise RowError("unknown_label", f"label {value!r} is not one of {known}: set labels to say what it means")
+        return verdict
+
+    def _reference(self, row: Mapping[str, Any]) -> str | None:
+        value = self._get(row, "reference")
+        return value if isinstance(value, str) and value else None
+
+    def _messages(self, row: Mapping[str, Any]) -> tuple[Message, ...]:
+        turns = self._get(row, "messages") if self._source.format in ("auto", "messages", "conversations", "comparison") else None
+        if turns is None:
+            query = self._text(row, "query")
+            assert query is not None
+            extra = self._text(row, "input", required=False)
+            return (Message("user", f"{query}\n\n{extra}" if extra else query),)
+        if not isinstance(turns, list) or not turns:
+            raise RowError("wrong_type", "expected a list of messages")
+        return tuple(self._message(turn) for turn in turns)
+
+    @staticmethod
+    def _message(turn: Any) -> Message:
+        if not isinstance(turn, Mapping):
+            raise RowError("wrong_type", f"expected messages as objects, found {type(turn).__name__}")
+        role, content = turn.get("role", turn.get("from")), turn.get("content", turn.get("value"))
+        if str(role) not in ROLES or not isinstance(content, str):
+            raise RowError("wrong_message", f"expected role/content or from/value with a known role, found role {role!r}")
+        return Message(ROLES[str(role)], content)

@@ -1,0 +1,151 @@
+"""Reading sources row by row: JSON lines, Parquet, the Hub, and the generated world."""
+
+from __future__ import annotations
+
+import glob
+import gzip
+import json
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar
+
+from judgetrain.config import SourceConfig
+from judgetrain.dialogues.rows import RowError, RowReader
+from judgetrain.dialogues.schema import Comparison
+from judgetrain.errors import ConfigError, DataError
+
+T = TypeVar("T")
+RAW_CHARS = 500
+
+
+@dataclass
+class Rejects:
+    """Rows kept aside: counted by reason, with their place and the beginning of their text."""
+
+    strict: bool
+    rows: list[dict[str, Any]] = field(default_factory=list)
+    counts: Counter[str] = field(default_factory=Counter)
+
+    def add(self, place: str, reason: str, message: str, raw: str) -> None:
+        """Keep a row aside, or stop when strict.
+
+        Raises:
+            DataError: strict; names the place and what was expected.
+        """
+        if self.strict:
+            raise DataError(f"{place}: {message} (strict=false keeps such rows aside)")
+        self.counts[reason] += 1
+        self.rows.append({"place": place, "reason": reason, "message": message, "raw": raw[:RAW_CHARS]})
+
+
+def read(source: SourceConfig, key: str, take: Callable[[Any, int], T], rejects: Rejects) -> Iterator[T]:
+    """What ``take`` makes of every row of a source, in order, at most ``source.limit`` rows.
+
+    ``take`` gets a row and its number (from 1) and raises :class:`RowError` for one that it cannot use. ``key`` is
+    the source's configuration key, for messages.
+
+    Raises:
+        ConfigError: a missing path.
+        DataError: a malformed row when strict, an empty file, or a Hub data set that cannot be reached.
+    """
+    count = 0
+    for place, number, row, raw in _rows(source, key, rejects):
+        if source.limit is not None and count >= source.limit:
+            return
+        try:
+            value = take(row, number)
+        except RowError as error:
+            rejects.add(place, error.reason, str(error), raw)
+            continue
+        count += 1
+        yield value
+
+
+_Row = tuple[str, int, Any, str]
+
+
+def _rows(source: SourceConfig, key: str, rejects: Rejects) -> Iterator[_Row]:
+    if source.type == "hub":
+        yield from _hub(source, key)
+        return
+    paths = [Path(p) for p in sorted(glob.glob(str(Path(source.path).expanduser())))]
+    if not source.path or not paths:
+        raise ConfigError(f"{key}.path={source.path!r}: no such file; give an existing path")
+    for path in paths:
+        if path.name.endswith(".parquet"):
+            yield from _parquet(path)
+        else:
+            yield from _jsonl(path, rejects)
+
+
+def _jsonl(path: Path, rejects: Rejects) -> Iterator[_Row]:
+    number = 0
+    try:
+        with gzip.open(path, "rb") if path.suffix == ".gz" else path.open("rb") as lines:
+            for number, line in enumerate(lines, start=1):
+                if not line.strip():
+                    continue
+                place = f"{path}:{number}"
+                try:
+                    raw = line.decode("utf-8")
+                    row = json.loads(raw)
+                except UnicodeDecodeError as error:
+                    rejects.add(place, "not_utf8", f"expected UTF-8 text ({error.reason})", repr(line[:RAW_CHARS]))
+                    continue
+                except json.JSONDecodeError as error:
+                    rejects.add(place, "not_json", f"expected a JSON object a line ({error.msg})", raw)
+                    continue
+                yield place, number, row, raw
+    except (gzip.BadGzipFile, EOFError) as error:
+        raise DataError(f"{path}: not a whole gzip file ({error})") from error
+    if number == 0:
+        raise DataError(f"{path}: the file is empty; expected a JSON object a line")
+
+
+def _parquet(path: Path) -> Iterator[_Row]:
+    import pyarrow
+    import pyarrow.parquet
+
+    try:
+        file = pyarrow.parquet.ParquetFile(path)
+    except pyarrow.ArrowInvalid as error:
+        raise DataError(f"{path}: not a Parquet file ({error})") from error
+    number = 0
+    for batch in file.iter_batches(batch_size=1024):
+        for row in batch.to_pylist():
+            number += 1
+            yield f"{path}:row {number}", number, row, str(row)
+    if number == 0:
+        raise DataError(f"{path}: the file has no rows")
+
+
+def _hub(source: SourceConfig, key: str) -> Iterator[_Row]:
+    import datasets
+
+    try:
+        rows = datasets.load_dataset(source.path, source.subset, split=source.split, streaming=True)
+        for number, row in enumerate(rows, start=1):
+            yield f"{source.path}[{source.split}]:row {number}", number, row, str(row)
+    except (OSError, ValueError, datasets.exceptions.DatasetNotFoundError) as error:
+        raise DataError(
+            f"{key}.path={source.path}: cannot read this data set from the Hub ({type(error).__name__}: "
+            f"{str(error).splitlines()[0][:200]}); check the name and the network, or give a local file with type=jsonl"
+        ) from error
+
+
+def read_comparisons(
+    source: SourceConfig, labels: Mapping[str, str], key: str, *, labelled: bool = True, rejects: Rejects | None = None
+) -> Iterator[Comparison]:
+    """The comparisons of a file or Hub data set; ``labels`` maps how labels are written to A, B or tie.
+
+    Raises:
+        DataError: an unknown label or malformed row; names file, line and value.
+    """
+    try:
+        reader = RowReader(source, labels, key)
+    except RowError as error:
+        raise ConfigError(str(error)) from error
+    take = lambda row, number: reader.comparison(row, number, labelled)  # noqa: E731
+    yield from read(source, key, take, rejects or Rejects(strict=True))

@@ -1,0 +1,180 @@
+"""Text generation by an OpenAI-compatible server (a provider's API, vLLM, llama.cpp, …)."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from judgetrain.config import EngineConfig
+from judgetrain.engines.base import Completion, FinishReason, Request
+from judgetrain.errors import EngineError
+
+if TYPE_CHECKING:
+    import httpx
+
+RETRIED = frozenset({408, 409, 425, 429, 500, 502, 503, 504, 520, 522, 524, 529})
+FATAL = {401: "the key is wrong or missing", 403: "the key may not use it", 404: "no such model or endpoint"}
+LONGEST_WAIT = 60.0
+"""Upper bound of one pause between tries, seconds (``Retry-After`` may ask for up to twice it)."""
+
+
+@dataclass(frozen=True)
+class _Failure:
+    """Why a try gave nothing; ``after`` is the server's Retry-After, seconds; ``again`` whether to try again."""
+
+    reason: str
+    after: float | None = None
+    again: bool = True
+
+
+class OpenAIEngine:
+    """Asks ``config.base_url`` for chat completions of the model ``config.model.path``, several at once.
+
+    A request that keeps failing becomes a completion with ``finish_reason`` "error"; a key, model or endpoint that
+    is refused ends the run, since every request would fail. The key is read from the environment when needed and
+    appears in no message.
+
+    Raises:
+        EngineError: httpx is missing or no model is named.
+    """
+
+    def __init__(self, config: EngineConfig) -> None:
+        try:
+            import httpx  # noqa: F401
+        except ImportError as error:
+            raise EngineError("engine.type=openai needs httpx: pip install 'judgetrain[openai]'") from error
+        if not config.model.path:
+            raise EngineError("engine.model.path is empty: for engine.type=openai it is the model's name at the server")
+        self.name = config.name or config.model.path
+        self._config = config
+        self._first_wait = 0.5
+
+    def generate(self, requests: Sequence[Request], seed: int) -> list[Completion]:
+        """One completion per request, in order; request ``i`` sends ``seed + i``, which servers may ignore.
+
+        Raises:
+            EngineError: 401, 403 or 404 from the server.
+        """
+        if not requests:
+            return []
+        return asyncio.run(self._generate(requests, seed))
+
+    def close(self) -> None:
+        """Nothing to free: connections live as long as a call."""
+
+    async def _generate(self, requests: Sequence[Request], seed: int) -> list[Completion]:
+        import httpx
+
+        key = os.environ.get(self._config.api_key_env, "")
+        limits = httpx.Limits(max_connections=self._config.concurrency)
+        slots = asyncio.Semaphore(self._config.concurrency)
+        base = self._config.base_url.rstrip("/") + "/"
+        headers = {"Authorization": f"Bearer {key}"} if key else {}
+        async with httpx.AsyncClient(base_url=base, headers=headers, limits=limits, timeout=self._config.timeout) as client:
+            try:
+                async with asyncio.TaskGroup() as group:
+                    tasks = [
+                        group.create_task(self._complete(client, slots, request, (seed + i) % 2**31, i))
+                        for i, request in enumerate(requests)
+                    ]
+            except* EngineError as errors:
+                fatal = errors.exceptions[0]
+                while isinstance(fatal, BaseExceptionGroup):
+                    fatal = fatal.exceptions[0]
+                raise fatal from None
+        return [task.result() for task in tasks]
+
+    async def _complete(
+        self, client: httpx.AsyncClient, slots: asyncio.Semaphore, request: Request, seed: int, index: int
+    ) -> Completion:
+        """Try until there is an answer or the tries are used up; a waiting request leaves its slot to others."""
+        jitter = random.Random(f"{seed} {index}")
+        failure = _Failure("not tried")
+        for attempt in range(self._config.max_retries + 1):
+            async with slots:
+                outcome = await self._try(client, request, seed)
+            if isinstance(outcome, Completion):
+                return outcome
+            failure = outcome
+            if not failure.again or attempt == self._config.max_retries:
+                break
+            await asyncio.sleep(self._pause(attempt, failure.after, jitter))
+        return Completion("", 0, 0, "error", failure.reason)
+
+    def _pause(self, attempt: int, after: float | None, jitter: random.Random) -> float:
+        """Seconds before the next try: exponential with full jitter above half, never less than Retry-After."""
+        backoff = min(self._first_wait * 2**attempt, LONGEST_WAIT) * jitter.uniform(0.5, 1.0)
+        return max(backoff, min(after or 0.0, 2 * LONGEST_WAIT))
+
+    async def _try(self, client: httpx.AsyncClient, request: Request, seed: int) -> Completion | _Failure:
+        import httpx
+
+        try:
+            response = await client.post("chat/completions", json=self._body(request, seed))
+        except httpx.TimeoutException:
+            return _Failure(f"no answer within {self._config.timeout:g} s")
+        except httpx.HTTPError as error:
+            return _Failure(f"cannot reach {self._config.base_url}: {type(error).__name__}")
+        if response.status_code in FATAL:
+            reason = FATAL[response.status_code]
+            raise EngineError(
+                f"{self._config.base_url} answered {response.status_code} for model {self._config.model.path}: {reason}; "
+                f"check engine.base_url, engine.model.path and the environment variable {self._config.api_key_env}"
+            )
+        if response.status_code != 200:
+            again = response.status_code in RETRIED or response.status_code >= 500
+            return _Failure(f"HTTP {response.status_code}", _retry_after(response.headers), again)
+        try:
+            return _read(response.json(), request.sampling.stop)
+        except (ValueError, KeyError, IndexError, TypeError, AttributeError):
+            return _Failure("the answer is not a chat completion")
+
+    def _body(self, request: Request, seed: int) -> dict[str, Any]:
+        sampling = request.sampling
+        body: dict[str, Any] = {
+            "model": self._config.model.path,
+            "messages": [dict(message) for message in request.messages],
+            "temperature": sampling.temperature,
+            "top_p": sampling.top_p,
+            "max_tokens": sampling.max_new_tokens,
+            "seed": seed,
+        }
+        if sampling.stop:
+            body["stop"] = list(sampling.stop)
+        return body
+
+
+def _read(answer: Mapping[str, Any], stops: Sequence[str]) -> Completion:
+    """The completion of a parsed answer; raises what a malformed answer raises."""
+    choice = answer["choices"][0]
+    text = choice["message"]["content"]
+    if not isinstance(text, str):
+        raise TypeError("no content")
+    usage = answer.get("usage") or {}
+    reason: FinishReason = "length" if choice.get("finish_reason") == "length" else "stop"
+    cut = min((at for at in (text.find(stop) for stop in stops) if at >= 0), default=None)
+    if cut is not None:  # a server that returns the stop string or ignores it
+        text, reason = text[:cut], "stop"
+    return Completion(text, int(usage.get("prompt_tokens") or 0), int(usage.get("completion_tokens") or 0), reason)
+
+
+def _retry_after(headers: Mapping[str, str]) -> float | None:
+    """Seconds of a Retry-After header, given as a number or as a date."""
+    from datetime import datetime, timezone
+    from email.utils import parsedate_to_datetime
+
+    value = headers.get("retry-after")
+    if value is None:
+        return None
+    try:
+        return max(0.0, float(value))
+    except ValueError:
+        pass
+    try:
+        return max(0.0, (parsedate_to_datetime(value) - datetime.now(timezone.utc)).total_seconds())
+    except (ValueError, TypeError):
+        return None

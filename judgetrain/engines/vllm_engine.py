@@ -1,0 +1,93 @@
+"""Text generation with vLLM on this machine's GPUs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from judgetrain.config import EngineConfig
+from judgetrain.engines.base import Completion, FinishReason, Request
+from judgetrain.engines.loading import context_length, load_tokenizer, resolve_path
+from judgetrain.engines.prompting import encode
+from judgetrain.errors import EngineError
+
+
+class VllmEngine:
+    """Generates with ``vllm.LLM``; prompts are rendered and encoded as for every local engine.
+
+    vLLM batches by itself (``engine.batch_size`` does not apply), shares common prefixes, and uses one GPU; for
+    several, start one process per GPU or serve the model and use engine.type=openai.
+
+    Raises:
+        EngineError: vLLM is not installed, or it cannot load the model.
+    """
+
+    def __init__(self, config: EngineConfig) -> None:
+        try:
+            from vllm import LLM
+        except ImportError as error:
+            raise EngineError("engine.type=vllm needs vLLM: pip install 'judgetrain[vllm]'") from error
+        path, gguf_file = resolve_path(config.model)
+        self.name = config.name or config.model.path.rstrip("/").rsplit("/", 1)[-1]
+        self.tokenizer = load_tokenizer(config.model)
+        try:
+            self._llm: Any = LLM(
+                model=str(Path(path) / gguf_file) if gguf_file else path,
+                tokenizer=path,
+                revision=config.model.revision,
+                dtype=config.model.dtype,
+                trust_remote_code=config.model.trust_remote_code,
+                max_model_len=config.max_context,
+                enable_prefix_caching=True,
+                # The model's own generation_config would add top_k and the like to what the caller asked for.
+                generation_config="vllm",
+            )
+        except (OSError, ValueError, RuntimeError) as error:
+            raise EngineError(f"vLLM cannot load {config.model.path}: {' '.join(str(error).split())[:300]}") from error
+        self.max_context = context_length(self._llm.llm_engine.model_config.hf_config, config.max_context)
+        self._ends = [] if self.tokenizer.eos_token_id is None else [int(self.tokenizer.eos_token_id)]
+
+    def generate(self, requests: Sequence[Request], seed: int) -> list[Completion]:
+        """One completion per request, in order; request ``i`` samples with ``seed + i``.
+
+        Raises:
+            EngineError: the chat template refuses a prompt.
+        """
+        prompts = encode([request.messages for request in requests], self.tokenizer)
+        done: dict[int, Completion] = {}
+        fits: list[int] = []
+        for index, (request, prompt) in enumerate(zip(requests, prompts, strict=True)):
+            if len(prompt) + request.sampling.max_new_tokens > self.max_context:
+                done[index] = Completion("", len(prompt), 0, "too_long")
+            else:
+                fits.append(index)
+        if fits:
+            outputs = self._llm.generate(
+                [{"prompt_token_ids": list(prompts[i])} for i in fits],
+                sampling_params=[self._params(requests[i], seed + i) for i in fits],
+                use_tqdm=False,
+            )
+            for index, output in zip(fits, outputs, strict=True):
+                best = output.outputs[0]
+                reason: FinishReason = "length" if best.finish_reason == "length" else "stop"
+                done[index] = Completion(best.text, len(prompts[index]), len(best.token_ids), reason)
+        return [done[index] for index in range(len(requests))]
+
+    def close(self) -> None:
+        """Drop the model; its memory is free once vLLM's workers have gone."""
+        self.__dict__.pop("_llm", None)
+
+    def _params(self, request: Request, seed: int) -> Any:
+        from vllm import SamplingParams
+
+        sampling = request.sampling
+        return SamplingParams(
+            temperature=sampling.temperature,
+            # Zero mass means the single most probable token here; vLLM wants a positive number.
+            top_p=max(sampling.top_p, 1e-6),
+            max_tokens=sampling.max_new_tokens,
+            stop=list(sampling.stop) or None,
+            stop_token_ids=self._ends or None,
+            seed=seed % 2**63,
+        )
