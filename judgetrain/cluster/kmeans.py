@@ -1,0 +1,84 @@
+"""k-means behind one call: cuML on a GPU, scikit-learn otherwise."""
+
+from __future__ import annotations
+
+import importlib.util
+from dataclasses import dataclass
+
+import numpy as np
+
+from judgetrain.config import ClusterConfig
+from judgetrain.errors import ConfigError, EngineError
+
+MINI_BATCH_FROM = 200_000
+"""Rows from which scikit-learn's MiniBatchKMeans takes over."""
+
+DEVICE_BUFFER_SAMPLES = 1_000_000
+"""Rows that cuML copies to the GPU at a time when the data stays on the host."""
+
+
+@dataclass(frozen=True)
+class Clustering:
+    """``labels``: int array [rows]; ``inertia``: sum of squared distances to the centres; which backend ran."""
+
+    labels: np.ndarray
+    inertia: float
+    backend: str
+
+
+def choose_backend(config: ClusterConfig) -> str:
+    """``auto`` is cuML where it and a GPU are there, else scikit-learn."""
+    if config.backend != "auto":
+        return config.backend
+    if importlib.util.find_spec("cuml") is None:
+        return "sklearn"
+    import torch
+
+    return "cuml" if torch.cuda.is_available() else "sklearn"
+
+
+def kmeans(embeddings: np.ndarray, config: ClusterConfig, seed: int) -> Clustering:
+    """Cluster rows ``[n, dimension]`` into ``config.n_clusters``.
+
+    Raises:
+        ConfigError: more clusters than rows.
+        EngineError: cuML is asked for and not installed.
+    """
+    rows = len(embeddings)
+    if config.n_clusters > rows:
+        raise ConfigError(f"cluster.n_clusters={config.n_clusters}: there are only {rows} dialogues to cluster")
+    backend = choose_backend(config)
+    fit = _cuml if backend == "cuml" else _sklearn
+    labels, inertia = fit(embeddings, config, seed)
+    return Clustering(np.asarray(labels, dtype=np.int64), float(inertia), backend)
+
+
+def _sklearn(embeddings: np.ndarray, config: ClusterConfig, seed: int) -> tuple[np.ndarray, float]:
+    from sklearn.cluster import KMeans, MiniBatchKMeans
+
+    options = {"n_clusters": config.n_clusters, "max_iter": config.max_iter, "random_state": seed}
+    if len(embeddings) >= MINI_BATCH_FROM:
+        model = MiniBatchKMeans(batch_size=max(10_000, 3 * config.n_clusters), n_init=1, **options)
+    else:
+        model = KMeans(n_init=1, **options)
+    labels = model.fit_predict(np.asarray(embeddings, dtype=np.float32))
+    return labels, model.inertia_
+
+
+def _cuml(embeddings: np.ndarray, config: ClusterConfig, seed: int) -> tuple[np.ndarray, float]:
+    try:
+        from cuml.cluster import KMeans
+    except ImportError as error:
+        raise EngineError(
+            "cluster.backend=cuml: cuML is not installed; pip install 'judgetrain[cuml]', or set cluster.backend=sklearn"
+        ) from error
+    model = KMeans(
+        n_clusters=config.n_clusters,
+        max_iter=config.max_iter,
+        init="scalable-k-means++",
+        random_state=seed,
+        output_type="numpy",
+        device_buffer_samples=min(len(embeddings), DEVICE_BUFFER_SAMPLES),
+    )
+    labels = model.fit_predict(np.asarray(embeddings, dtype=np.float32))
+    return labels, model.inertia_

@@ -1,0 +1,43 @@
+"""Stage ``cluster``: embed queries, cluster them, and sample uniformly over the clusters (section 4.1, A.1)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+
+from judgetrain.artifacts import StageRun, read_rows, write_rows_atomic
+from judgetrain.cluster.encode import encode
+from judgetrain.cluster.kmeans import kmeans
+from judgetrain.cluster.sampling import sample_uniform
+from judgetrain.config import Config
+
+
+def run(config: Config, inputs: Mapping[str, Path], out: StageRun) -> None:
+    """Write ``embeddings.npy``, ``clusters.jsonl`` and ``sample.jsonl``."""
+    settings = config.cluster
+    rows = list(read_rows(inputs["dialogues"], "dialogues"))
+    queries = [row["messages"][-1]["content"] for row in rows]
+    embeddings = encode(queries, settings, out)
+    clustering = kmeans(embeddings, settings, out.seed)
+    chosen = sample_uniform(clustering.labels, settings.sample, out.seed)
+    write_rows_atomic(
+        out.path("clusters.jsonl"),
+        ({"id": row["id"], "cluster": int(c)} for row, c in zip(rows, clustering.labels, strict=True)),
+    )
+    out.write_rows("sample", (rows[i] for i in chosen))
+    sizes = np.bincount(clustering.labels, minlength=settings.n_clusters)
+    out.note(
+        "clustering",
+        {
+            "backend": clustering.backend,
+            "encoder": settings.encoder,
+            "inertia": round(clustering.inertia, 4),
+            "clusters": int(np.count_nonzero(sizes)),
+            "empty": int(np.count_nonzero(sizes == 0)),
+            "singletons": int(np.count_nonzero(sizes == 1)),
+            "size_min_median_max": [int(sizes.min()), float(np.median(sizes)), int(sizes.max())],
+        },
+    )
+    out.count(in_=len(rows), out=len(chosen), dropped={"not_sampled": len(rows) - len(chosen)})
