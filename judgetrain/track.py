@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,14 @@ class Console:
     def line(self, message: str) -> None:
         """Print one line with the time of day."""
         print(f"{time.strftime('%H:%M:%S')}  {message}", flush=True)
+
+    def plain(self, parts: Iterable[Any]) -> None:
+        """Print Rich renderables (tables) and text, wide enough for a table where output is no terminal."""
+        from rich.console import Console as RichConsole
+
+        console = RichConsole(width=None if self.terminal else 140)
+        for part in parts:
+            console.print(part)
 
     @contextmanager
     def progress(self, title: str, total: int, unit: str) -> Iterator[Callable[[int], None]]:

@@ -55,7 +55,9 @@ def _static(path: str, device: str | None) -> SentenceTransformer:
     model = ModelConfig(path=path, dtype="float32")
     weights = load_model(model).get_input_embeddings().weight.detach().numpy()
     tokenizer: Any = load_tokenizer(model)
-    return SentenceTransformer(modules=[StaticEmbedding(tokenizer.backend_tokenizer, embedding_weights=weights)], device=device or "cpu")
+    return SentenceTransformer(
+        modules=[StaticEmbedding(tokenizer.backend_tokenizer, embedding_weights=weights)], device=device or "cpu"
+    )
 
 
 def _package(name: str) -> Path:

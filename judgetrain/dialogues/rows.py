@@ -8,7 +8,15 @@ from typing import Any
 from judgetrain.config import SourceConfig
 from judgetrain.dialogues.schema import Comparison, Dialogue, Message, Verdict
 
-ROLES = {"human": "user", "user": "user", "gpt": "assistant", "chatgpt": "assistant", "assistant": "assistant", "bot": "assistant", "system": "system"}
+ROLES = {
+    "human": "user",
+    "user": "user",
+    "gpt": "assistant",
+    "chatgpt": "assistant",
+    "assistant": "assistant",
+    "bot": "assistant",
+    "system": "system",
+}
 DEFAULT_FIELDS = {
     "id": ("id", "question_id", "idx"),
     "messages": ("messages", "conversations", "conversation"),
@@ -41,13 +49,17 @@ class RowReader:
         self._source, self._labels = source, dict(labels or {})
         unknown = set(source.fields) - set(DEFAULT_FIELDS)
         if unknown:
-            raise RowError("fields", f"{key}.fields: unknown field {sorted(unknown)[0]!r}; known: {', '.join(DEFAULT_FIELDS)}")
+            raise RowError(
+                "fields", f"{key}.fields: unknown field {sorted(unknown)[0]!r}; known: {', '.join(DEFAULT_FIELDS)}"
+            )
 
     def _get(self, row: Mapping[str, Any], field: str) -> Any:
         named = self._source.fields.get(field)
         if named is not None:
             if named not in row:
-                raise RowError("missing_field", f"expected the column {named!r} (field {field}), found {', '.join(map(str, row))}")
+                raise RowError(
+                    "missing_field", f"expected the column {named!r} (field {field}), found {', '.join(map(str, row))}"
+                )
             return row[named]
         return next((row[name] for name in DEFAULT_FIELDS[field] if row.get(name) is not None), None)
 
@@ -57,7 +69,9 @@ class RowReader:
             return None
         if not isinstance(value, str):
             kind = "nothing" if value is None else type(value).__name__
-            raise RowError("wrong_type" if value is not None else "missing_field", f"expected text in field {field}, found {kind}")
+            raise RowError(
+                "wrong_type" if value is not None else "missing_field", f"expected text in field {field}, found {kind}"
+            )
         return value
 
     def dialogue(self, row: Any, number: int) -> Dialogue:
@@ -70,7 +84,9 @@ class RowReader:
             raise RowError("not_an_object", f"expected a JSON object, found {type(row).__name__}")
         messages = self._messages(row)
         if messages[-1].role != "user":
-            raise RowError("last_not_user", f"expected the last message to be the user's, found role {messages[-1].role!r}")
+            raise RowError(
+                "last_not_user", f"expected the last message to be the user's, found role {messages[-1].role!r}"
+            )
         if not messages[-1].content.strip():
             raise RowError("empty_query", "expected a query, found only white space")
         identifier = self._get(row, "id")
@@ -100,7 +116,11 @@ class RowReader:
 
     def has_responses(self, row: Any) -> bool:
         """Whether the row carries two responses."""
-        return isinstance(row, Mapping) and self._get(row, "response_a") is not None and self._get(row, "response_b") is not None
+        return (
+            isinstance(row, Mapping)
+            and self._get(row, "response_a") is not None
+            and self._get(row, "response_b") is not None
+        )
 
     def _label(self, row: Mapping[str, Any]) -> Verdict:
         value = self._get(row, "label")
@@ -116,7 +136,11 @@ class RowReader:
         return value if isinstance(value, str) and value else None
 
     def _messages(self, row: Mapping[str, Any]) -> tuple[Message, ...]:
-        turns = self._get(row, "messages") if self._source.format in ("auto", "messages", "conversations", "comparison") else None
+        turns = (
+            self._get(row, "messages")
+            if self._source.format in ("auto", "messages", "conversations", "comparison")
+            else None
+        )
         if turns is None:
             query = self._text(row, "query")
             assert query is not None
@@ -132,5 +156,7 @@ class RowReader:
             raise RowError("wrong_type", f"expected messages as objects, found {type(turn).__name__}")
         role, content = turn.get("role", turn.get("from")), turn.get("content", turn.get("value"))
         if str(role) not in ROLES or not isinstance(content, str):
-            raise RowError("wrong_message", f"expected role/content or from/value with a known role, found role {role!r}")
+            raise RowError(
+                "wrong_message", f"expected role/content or from/value with a known role, found role {role!r}"
+            )
         return Message(ROLES[str(role)], content)

@@ -74,7 +74,9 @@ class OpenAIEngine:
         slots = asyncio.Semaphore(self._config.concurrency)
         base = self._config.base_url.rstrip("/") + "/"
         headers = {"Authorization": f"Bearer {key}"} if key else {}
-        async with httpx.AsyncClient(base_url=base, headers=headers, limits=limits, timeout=self._config.timeout) as client:
+        async with httpx.AsyncClient(
+            base_url=base, headers=headers, limits=limits, timeout=self._config.timeout
+        ) as client:
             try:
                 async with asyncio.TaskGroup() as group:
                     tasks = [
