@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import torch
 from transformers.cache_utils import DynamicCache
@@ -65,7 +65,7 @@ class BatchDecoder:
             logits, cache = self._prefill_rows(distinct, of, columns)
             return logits[of], cache, mask
         logits, dynamic = self._read(distinct)
-        dynamic.reorder_cache(of)
+        dynamic.reorder_cache(cast(torch.LongTensor, of))
         return logits[of], dynamic, mask
 
     def _prefill_rows(
@@ -122,4 +122,4 @@ def _keep_rows(cache: RowCache | DynamicCache, order: torch.Tensor) -> None:
     if isinstance(cache, RowCache):
         cache.keep(order)
     else:
-        cache.reorder_cache(order)
+        cache.reorder_cache(cast(torch.LongTensor, order))

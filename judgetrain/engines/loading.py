@@ -85,7 +85,7 @@ def load_model(config: ModelConfig, device: str | torch.device | None = None) ->
         EngineError: names the path and the remedy.
     """
     from transformers import AutoModelForCausalLM
-    from transformers.utils import is_flash_attn_2_available
+    from transformers.utils.import_utils import is_flash_attn_2_available
 
     path, gguf_file = resolve_path(config)
     options: dict[str, Any] = {"dtype": resolve_dtype(config.dtype)}
@@ -100,7 +100,7 @@ def load_model(config: ModelConfig, device: str | torch.device | None = None) ->
     model: PreTrainedModel = _from_pretrained(AutoModelForCausalLM.from_pretrained, config, path, gguf_file, **options)
     if gguf_file:
         _forget_quantiser(model)
-    model.eval()
+    model = model.train(False)
     return model if device is None else model.to(device)  # type: ignore[arg-type]
 
 
@@ -149,7 +149,8 @@ def _explain(error: Exception, config: ModelConfig, path: str) -> str:
     if isinstance(error, ImportError):
         return f"cannot load {config.path}: {text}"
     if not Path(path).exists():
-        return f"cannot reach {path} on the Hugging Face Hub (no network, no access or no such model); give a local directory"
+        why = "no network, no access or no such model"
+        return f"cannot reach {path} on the Hugging Face Hub ({why}); give a local directory"
     return f"cannot load a model from {config.path}: {text[:300]}"
 
 

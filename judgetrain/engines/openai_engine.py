@@ -52,12 +52,14 @@ class OpenAIEngine:
         self.name = config.name or config.model.path
         self._config = config
         self._first_wait = 0.5
+        self._answered = False
+        self._limit_key = "max_tokens"
 
     def generate(self, requests: Sequence[Request], seed: int) -> list[Completion]:
         """One completion per request, in order; request ``i`` sends ``seed + i``, which servers may ignore.
 
         Raises:
-            EngineError: 401, 403 or 404 from the server.
+            EngineError: 401, 403 or 404 from the server, or no answer at all from it, ever.
         """
         if not requests:
             return []
@@ -69,7 +71,9 @@ class OpenAIEngine:
     async def _generate(self, requests: Sequence[Request], seed: int) -> list[Completion]:
         import httpx
 
-        key = os.environ.get(self._config.api_key_env, "")
+        key = os.environ.get(self._config.api_key_env, "").strip()
+        if not (key.isascii() and (key.isprintable() or not key)):
+            raise EngineError(f"the environment variable {self._config.api_key_env} does not hold a usable key")
         limits = httpx.Limits(max_connections=self._config.concurrency)
         slots = asyncio.Semaphore(self._config.concurrency)
         base = self._config.base_url.rstrip("/") + "/"
@@ -88,7 +92,10 @@ class OpenAIEngine:
                 while isinstance(fatal, BaseExceptionGroup):
                     fatal = fatal.exceptions[0]
                 raise fatal from None
-        return [task.result() for task in tasks]
+        done = [task.result() for task in tasks]
+        if not self._answered:
+            raise EngineError(f"{done[0].error}; check that the server runs and that engine.base_url is its address")
+        return done
 
     async def _complete(
         self, client: httpx.AsyncClient, slots: asyncio.Semaphore, request: Request, seed: int, index: int
@@ -109,7 +116,7 @@ class OpenAIEngine:
 
     def _pause(self, attempt: int, after: float | None, jitter: random.Random) -> float:
         """Seconds before the next try: exponential with full jitter above half, never less than Retry-After."""
-        backoff = min(self._first_wait * 2**attempt, LONGEST_WAIT) * jitter.uniform(0.5, 1.0)
+        backoff: float = min(self._first_wait * 2**attempt, LONGEST_WAIT) * jitter.uniform(0.5, 1.0)
         return max(backoff, min(after or 0.0, 2 * LONGEST_WAIT))
 
     async def _try(self, client: httpx.AsyncClient, request: Request, seed: int) -> Completion | _Failure:
@@ -121,12 +128,16 @@ class OpenAIEngine:
             return _Failure(f"no answer within {self._config.timeout:g} s")
         except httpx.HTTPError as error:
             return _Failure(f"cannot reach {self._config.base_url}: {type(error).__name__}")
+        self._answered = True
         if response.status_code in FATAL:
             reason = FATAL[response.status_code]
             raise EngineError(
-                f"{self._config.base_url} answered {response.status_code} for model {self._config.model.path}: {reason}; "
+                f"{self._config.base_url} answered {response.status_code} "
+                f"for model {self._config.model.path}: {reason}; "
                 f"check engine.base_url, engine.model.path and the environment variable {self._config.api_key_env}"
             )
+        if response.status_code == 400:
+            return self._bad_request(response.text)
         if response.status_code != 200:
             again = response.status_code in RETRIED or response.status_code >= 500
             return _Failure(f"HTTP {response.status_code}", _retry_after(response.headers), again)
@@ -135,6 +146,16 @@ class OpenAIEngine:
         except (ValueError, KeyError, IndexError, TypeError, AttributeError):
             return _Failure("the answer is not a chat completion")
 
+    def _bad_request(self, text: str) -> Completion | _Failure:
+        """What a 400 means: a prompt past the context, a newer name of the length limit, or a request to give up."""
+        lowered = text.lower()
+        if "context_length" in lowered or "context length" in lowered:
+            return Completion("", 0, 0, "too_long")
+        if "max_completion_tokens" in lowered and self._limit_key == "max_tokens":
+            self._limit_key = "max_completion_tokens"
+            return _Failure("HTTP 400: the server wants max_completion_tokens")
+        return _Failure("HTTP 400", again="max_completion_tokens" in lowered)
+
     def _body(self, request: Request, seed: int) -> dict[str, Any]:
         sampling = request.sampling
         body: dict[str, Any] = {
@@ -142,7 +163,7 @@ class OpenAIEngine:
             "messages": [dict(message) for message in request.messages],
             "temperature": sampling.temperature,
             "top_p": sampling.top_p,
-            "max_tokens": sampling.max_new_tokens,
+            self._limit_key: sampling.max_new_tokens,
             "seed": seed,
         }
         if sampling.stop:
@@ -166,7 +187,7 @@ def _read(answer: Mapping[str, Any], stops: Sequence[str]) -> Completion:
 
 def _retry_after(headers: Mapping[str, str]) -> float | None:
     """Seconds of a Retry-After header, given as a number or as a date."""
-    from datetime import datetime, timezone
+    from datetime import UTC, datetime
     from email.utils import parsedate_to_datetime
 
     value = headers.get("retry-after")
@@ -177,6 +198,6 @@ def _retry_after(headers: Mapping[str, str]) -> float | None:
     except ValueError:
         pass
     try:
-        return max(0.0, (parsedate_to_datetime(value) - datetime.now(timezone.utc)).total_seconds())
+        return max(0.0, (parsedate_to_datetime(value) - datetime.now(UTC)).total_seconds())
     except (ValueError, TypeError):
         return None

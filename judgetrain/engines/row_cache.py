@@ -7,20 +7,20 @@ time; :class:`RowCache` writes into tensors of the final length instead. Models 
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import torch
 from transformers.cache_utils import Cache, DynamicCache, DynamicLayer, DynamicSlidingWindowLayer
 
 
-class RowLayer(DynamicLayer):
+class RowLayer(DynamicLayer):  # type: ignore[no-untyped-call]
     """Keys and values ``[rows, heads, columns, head_dim]`` of one layer in tensors of fixed length.
 
     ``length`` columns are filled; ``update`` appends in place and returns views.
     """
 
     def __init__(self, like: DynamicLayer, rows: int, columns: int, length: int) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         assert like.keys is not None and like.values is not None
         self.dtype, self.device = like.keys.dtype, like.keys.device
         self.keys = like.keys.new_empty(rows, like.keys.shape[1], columns, like.keys.shape[3])
@@ -72,15 +72,17 @@ class RowCache(Cache):
     """A cache of :class:`RowLayer` s: ``length`` of ``columns`` are the prompts', right-aligned."""
 
     def __init__(self, like: DynamicCache, rows: int, columns: int, length: int) -> None:
-        super().__init__(layers=[RowLayer(layer, rows, columns, length) for layer in like.layers])
+        plain = cast(list[DynamicLayer], like.layers)
+        self.rows = [RowLayer(layer, rows, columns, length) for layer in plain]
+        super().__init__(layers=[*self.rows])
 
     def put(self, source: DynamicCache, rows: torch.Tensor, take: torch.Tensor) -> None:
         """Fill ``rows`` with the rows ``take`` of a prefilled cache."""
-        for layer, filled in zip(self.layers, source.layers, strict=True):
+        for layer, filled in zip(self.rows, cast(list[DynamicLayer], source.layers), strict=True):
             layer.put(filled, rows, take)
 
     def keep(self, order: torch.Tensor) -> None:
         """Row ``i`` becomes the old row ``order[i]``, which is ``i`` itself or a row at or after ``len(order)``."""
         holes = (order != torch.arange(len(order), device=order.device)).nonzero().squeeze(1)
-        for layer in self.layers:
+        for layer in self.rows:
             layer.drop(holes, order[holes], len(order))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 def end_tokens(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> list[int]:
     """Ids that end a generation: those of the generation config, the model config and the tokenizer."""
     found: set[int] = set()
-    for value in (model.generation_config.eos_token_id, model.config.eos_token_id, tokenizer.eos_token_id):  # type: ignore[union-attr]
+    generation: Any = model.generation_config
+    for value in (generation.eos_token_id, model.config.eos_token_id, tokenizer.eos_token_id):
         found |= set(value) if isinstance(value, (list, tuple)) else {value} if value is not None else set()
     return sorted(found)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import torch
 
@@ -48,7 +48,7 @@ class TransformersEngine:
         self.model = model if model is not None else load_model(config.model, best_device())
         self.max_context = context_length(self.model.config, config.max_context)
         self._batch_size = config.batch_size
-        vocabulary = self.model.get_input_embeddings().weight.shape[0]
+        vocabulary = int(cast(torch.nn.Embedding, self.model.get_input_embeddings()).num_embeddings)
         self._ends = set(end_tokens(self.model, self.tokenizer))
         self._stops = StopWatch(self.tokenizer, vocabulary, sorted(self._ends))
         prefill = PREFILL_TOKENS.get(self.model.device.type, PREFILL_TOKENS["cuda"])
@@ -70,7 +70,7 @@ class TransformersEngine:
                 rows.append(Row(prompt, request.sampling, self._stops.table(request.sampling.stop), index))
         # Equal prompts side by side are read once; similar lengths need little padding.
         rows.sort(key=lambda row: (len(row.prompt), row.prompt))
-        self.model.eval()
+        self.model.train(False)
         size, start = self._batch_size, 0
         while start < len(rows):
             batch = rows[start : start + size]

@@ -9,7 +9,10 @@ import pytest
 from judgetrain.config import EngineConfig, ModelConfig
 from judgetrain.engines.transformers_engine import TransformersEngine
 
-WORDS = "the a cat dog sat on mat and ran fast . , : 1 2 3 4 5 6 7 8 9 list criteria score user assistant system # ###".split()
+WORDS = [
+    *"the a cat dog sat on mat and ran fast list criteria score user assistant system ###".split(),
+    *".,:#123456789",
+]
 TEMPLATE = (
     "{% for m in messages %}<{{ m.role }}>{{ m.content }}{% if m.role == 'assistant' %}<end>{% endif %}{% endfor %}"
     "{% if add_generation_prompt %}<assistant>{% endif %}"

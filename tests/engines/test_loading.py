@@ -43,7 +43,12 @@ def test_package_path_uses_assemble(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize(
     ("path", "message"),
-    [("", "model.path is empty"), ("/no/such/dir", "not a directory"), ("a/b/c", "not a directory"), ("./x", "not a directory")],
+    [
+        ("", "model.path is empty"),
+        ("/no/such/dir", "not a directory"),
+        ("a/b/c", "not a directory"),
+        ("./x", "not a directory"),
+    ],
 )
 def test_bad_paths_say_what_to_do(path, message):
     with pytest.raises(EngineError, match=message):
@@ -67,7 +72,9 @@ def test_missing_gguf_file_and_package(model_dir, tmp_path, monkeypatch):
 
 
 def test_repository_code_is_refused_by_name(model_dir, tmp_path):
-    (tmp_path / "config.json").write_text('{"model_type": "mine", "auto_map": {"AutoConfig": "c.C", "AutoModelForCausalLM": "m.M"}}')
+    (tmp_path / "config.json").write_text(
+        '{"model_type": "mine", "auto_map": {"AutoConfig": "c.C", "AutoModelForCausalLM": "m.M"}}'
+    )
     with pytest.raises(EngineError, match="trust_remote_code=true"):
         load_model(ModelConfig(path=str(tmp_path)))
 
@@ -111,8 +118,16 @@ def byte_level_tokenizer():
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
-    text = ["### User:\nlist 1. 2. criteria\n\n### Assistant:\n1. Clarity: it\n2. Depth\n\n\n", "  - Response A Score: 3\n\n"] * 50
-    trainer = trainers.BpeTrainer(vocab_size=400, special_tokens=["<s>", "</s>"], initial_alphabet=pre_tokenizers.ByteLevel.alphabet(), show_progress=False)
+    text = [
+        "### User:\nlist 1. 2. criteria\n\n### Assistant:\n1. Clarity: it\n2. Depth\n\n\n",
+        "  - Response A Score: 3\n\n",
+    ] * 50
+    trainer = trainers.BpeTrainer(
+        vocab_size=400,
+        special_tokens=["<s>", "</s>"],
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )
     tokenizer.train_from_iterator(text, trainer)
     return PreTrainedTokenizerFast(tokenizer_object=tokenizer, bos_token="<s>", eos_token="</s>")
 
@@ -162,7 +177,13 @@ def test_pad_token_falls_back_to_eos(tmp_path):
 LITERALS = ["<end>", "<user>", "<assistant>", "<pad>", "<unk>", "<system>"]
 
 
-@given(st.lists(st.one_of(st.sampled_from([*LITERALS, "<en", "d>", "<", "<<end>>"]), st.text(alphabet="<>enduspa \n", max_size=6))))
+@given(
+    st.lists(
+        st.one_of(
+            st.sampled_from([*LITERALS, "<en", "d>", "<", "<<end>>"]), st.text(alphabet="<>enduspa \n", max_size=6)
+        )
+    )
+)
 def test_no_special_token_survives_in_content(parts):
     tokenizer = _WORDS
     text = "".join(parts)
@@ -186,8 +207,13 @@ def test_plain_added_tokens_are_left_alone_unless_the_template_writes_them():
 
 
 def test_template_without_system_role_gets_it_merged():
-    tokenizer = word_tokenizer("{% if messages[0].role == 'system' %}{{ raise_exception('no system') }}{% endif %}" + TEMPLATE)
-    assert render([{"role": "system", "content": "score"}, USER], tokenizer) == "<user>score\n\nlist the criteria<assistant>"
+    tokenizer = word_tokenizer(
+        "{% if messages[0].role == 'system' %}{{ raise_exception('no system') }}{% endif %}" + TEMPLATE
+    )
+    assert (
+        render([{"role": "system", "content": "score"}, USER], tokenizer)
+        == "<user>score\n\nlist the criteria<assistant>"
+    )
     refuses = word_tokenizer("{{ raise_exception('never') }}")
     with pytest.raises(EngineError, match="chat template refuses the messages: never"):
         render([USER], refuses)
@@ -212,4 +238,6 @@ def test_gemma_gguf_generates_and_saves():
     assert first == again and 1 <= first.generated_tokens <= 5
     assert not hasattr(engine.model.config, "quantization_config") and not hasattr(engine.model, "hf_quantizer")
     special = {engine.tokenizer.eos_token_id, engine.tokenizer.convert_tokens_to_ids("<start_of_turn>")}
-    assert not special & set(engine.tokenizer(render(ask.messages, engine.tokenizer), add_special_tokens=False)["input_ids"])
+    assert not special & set(
+        engine.tokenizer(render(ask.messages, engine.tokenizer), add_special_tokens=False)["input_ids"]
+    )

@@ -6,6 +6,7 @@ import json
 import threading
 import time
 from collections import Counter
+from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
@@ -66,7 +67,8 @@ class _Handler(BaseHTTPRequestHandler):
         if isinstance(fault, int):
             status, payload = fault, json.dumps({"error": {"message": f"bad key {KEY}"}})
         elif isinstance(fault, tuple):
-            status, headers = fault[0], fault[1]
+            status, headers = fault[:2]
+            payload = fault[2] if len(fault) > 2 else payload
         elif fault == "slow":
             time.sleep(0.6)
         elif fault == "drop":
@@ -79,10 +81,8 @@ class _Handler(BaseHTTPRequestHandler):
             self.send_header(name, value)
         self.send_header("Content-Length", str(len(payload)))
         self.end_headers()
-        try:
+        with suppress(BrokenPipeError):
             self.wfile.write(payload.encode())
-        except BrokenPipeError:
-            pass
 
 
 @pytest.fixture
@@ -110,7 +110,9 @@ def ask(text, **sampling):
 
 
 def test_answers_in_order_with_usage_and_parameters(server, engine):
-    out = engine.generate([ask(f"q{i}", temperature=0.5, top_p=0.9, max_new_tokens=9, stop=("END",)) for i in range(20)], seed=3)
+    out = engine.generate(
+        [ask(f"q{i}", temperature=0.5, top_p=0.9, max_new_tokens=9, stop=("END",)) for i in range(20)], seed=3
+    )
     assert [c.text for c in out] == [f"you said q{i}" for i in range(20)]
     assert {(c.prompt_tokens, c.generated_tokens, c.finish_reason) for c in out} == {(7, 3, "stop")}
     assert server.most <= 4
@@ -124,7 +126,18 @@ def test_answers_in_order_with_usage_and_parameters(server, engine):
 
 @pytest.mark.parametrize(
     "fault",
-    [429, 500, 503, "slow", "drop", "not json", "{}", '{"choices": []}', '{"choices": [{"message": {"content": null}}]}', "[1]"],
+    [
+        429,
+        500,
+        503,
+        "slow",
+        "drop",
+        "not json",
+        "{}",
+        '{"choices": []}',
+        '{"choices": [{"message": {"content": null}}]}',
+        "[1]",
+    ],
 )
 def test_passing_faults_are_tried_again(server, engine, fault):
     server.faults["q"] = [fault, fault]
@@ -166,11 +179,37 @@ def test_retry_after_is_honoured(server, engine):
     assert _retry_after({"retry-after": "soon"}) is None and _retry_after({}) is None
 
 
-def test_no_server_is_an_error_per_request(engine):
+def test_server_that_never_answered_is_said_at_once(engine):
+    engine._config.base_url = "http://127.0.0.1:9/v1"
+    engine._config.max_retries = 1
+    with pytest.raises(EngineError, match="cannot reach http://127.0.0.1:9/v1.*engine.base_url"):
+        engine.generate([ask("q")], seed=1)
+
+
+def test_server_that_went_away_is_an_error_per_request(server, engine):
+    engine.generate([ask("q")], seed=1)
     engine._config.base_url = "http://127.0.0.1:9/v1"
     engine._config.max_retries = 1
     out = engine.generate([ask("q")], seed=1)
-    assert out[0].finish_reason == "error" and "cannot reach http://127.0.0.1:9/v1" in (out[0].error or "")
+    assert out[0].finish_reason == "error" and "cannot reach" in (out[0].error or "")
+
+
+def test_prompt_past_the_servers_context_is_too_long(server, engine):
+    server.faults["q"] = [(400, {}, "This model's maximum context length is 4096 tokens")]
+    assert engine.generate([ask("q")], seed=1)[0].finish_reason == "too_long"
+
+
+def test_newer_name_of_the_length_limit(server, engine):
+    server.faults["q"] = [(400, {}, "Unsupported parameter: use 'max_completion_tokens'")]
+    assert engine.generate([ask("q", max_new_tokens=5)], seed=1)[0].text == "you said q"
+    assert "max_tokens" not in server.bodies[-1] and server.bodies[-1]["max_completion_tokens"] == 5
+
+
+def test_unusable_key_is_not_shown(engine, monkeypatch):
+    monkeypatch.setenv("TEST_KEY", f"{KEY}\u2019")
+    with pytest.raises(EngineError, match="TEST_KEY") as caught:
+        engine.generate([ask("q")], seed=1)
+    assert KEY not in str(caught.value)
 
 
 def test_stop_string_left_in_the_text_is_cut(server, engine):

@@ -32,13 +32,21 @@ def test_requests_and_outputs(model_dir, monkeypatch):
         def generate(self, prompts, sampling_params, use_tqdm):
             calls["prompts"], calls["params"] = prompts, sampling_params
             reasons = ["stop", "length"]
-            return [SimpleNamespace(outputs=[SimpleNamespace(text=f"t{i}", token_ids=[1] * (i + 1), finish_reason=reasons[i])]) for i in range(2)]
+            return [
+                SimpleNamespace(
+                    outputs=[SimpleNamespace(text=f"t{i}", token_ids=[1] * (i + 1), finish_reason=reasons[i])]
+                )
+                for i in range(2)
+            ]
 
     fake = ModuleType("vllm")
     fake.LLM, fake.SamplingParams = LLM, lambda **settings: settings
     monkeypatch.setitem(sys.modules, "vllm", fake)
     engine = make_engine(EngineConfig(type="vllm", model=ModelConfig(path=str(model_dir)), max_context=40))
-    ask = [Request(({"role": "user", "content": " ".join(["cat"] * n)},), Sampling(0.5, 0.9, 8, ("\n",))) for n in (3, 60, 4)]
+    ask = [
+        Request(({"role": "user", "content": " ".join(["cat"] * n)},), Sampling(0.5, 0.9, 8, ("\n",)))
+        for n in (3, 60, 4)
+    ]
     out = engine.generate(ask, seed=10)
     assert [(c.text, c.prompt_tokens, c.generated_tokens, c.finish_reason) for c in out] == [
         ("t0", 5, 1, "stop"),
