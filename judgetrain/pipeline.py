@@ -15,7 +15,7 @@ from judgetrain.artifacts import MANIFEST, StageRun, locked, shard_progress, wri
 from judgetrain.config import Config, ModelConfig, SourceConfig
 from judgetrain.errors import ConfigError
 from judgetrain.fingerprint import ContentHashes, fingerprint, slice_of
-from judgetrain.track import Console, tracked
+from judgetrain.track import Console, quiet_libraries, tracked
 
 PACKAGES = ("judgetrain", "torch", "transformers", "trl", "peft", "datasets", "sentence-transformers", "scikit-learn")
 JUDGE_STAGES = ("initial", "sft", "dpo")
@@ -226,6 +226,7 @@ class Pipeline:
         before = float(json.loads(state.read_text())) if state.exists() else 0.0
         resumed = any(p.name not in (".lock", ".seconds.json") for p in plan.directory.iterdir())
         self.console.line(f"{name}: {'resuming' if resumed else 'starting'} in {plan.directory}")
+        quiet_libraries(self.console.terminal)
         module, function = plan.stage.function.split(":")
         run = getattr(importlib.import_module(module), function)
         out = StageRun(plan.directory, name, self.config.seed, self.console)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import time
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
@@ -41,6 +42,19 @@ class Console:
 
         with tqdm(total=total, desc=title, unit=f" {unit}", leave=False) as bar:
             yield lambda n: _advance(bar, n)
+
+
+def quiet_libraries(terminal: bool) -> None:
+    """Keep the libraries' own progress bars and notices out of the run's output; call before importing them.
+
+    Bars stay where there is a terminal to draw them on. A variable that the user has set is left as it is.
+    """
+    defaults = {"TRANSFORMERS_VERBOSITY": "error", "DEEPSPEED_LOG_LEVEL": "error", "TOKENIZERS_PARALLELISM": "false"}
+    if not terminal:
+        defaults |= {"HF_HUB_DISABLE_PROGRESS_BARS": "1", "HF_DATASETS_DISABLE_PROGRESS_BARS": "1", "TQDM_DISABLE": "1"}
+    for name, value in defaults.items():
+        os.environ.setdefault(name, value)
+    warnings.filterwarnings("ignore", category=FutureWarning, module="transformers.training_args")
 
 
 def _advance(bar: Any, n: int) -> None:

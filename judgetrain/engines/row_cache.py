@@ -23,8 +23,8 @@ class RowLayer(DynamicLayer):  # type: ignore[no-untyped-call]
         super().__init__()  # type: ignore[no-untyped-call]
         assert like.keys is not None and like.values is not None
         self.dtype, self.device = like.keys.dtype, like.keys.device
-        self.keys = like.keys.new_empty(rows, like.keys.shape[1], columns, like.keys.shape[3])
-        self.values = like.values.new_empty(rows, like.values.shape[1], columns, like.values.shape[3])
+        self.keys = like.keys.new_zeros(rows, like.keys.shape[1], columns, like.keys.shape[3])
+        self.values = like.values.new_zeros(rows, like.values.shape[1], columns, like.values.shape[3])
         self.length = length
         self.is_initialized = True
 

@@ -40,11 +40,9 @@ def train(job: Job, out: StageRun, finish: Callable[[Path], None]) -> None:
         TrainingError: nothing to train on, a loss that is no number, or too little memory; says what to change.
     """
     import torch
-    from transformers.utils import logging as transformers_logging
 
     from judgetrain.train.callbacks import last_complete
 
-    transformers_logging.set_verbosity_error()
     checkpoints = out.path("checkpoints")
     tokenizer = load_tokenizer(job.start)
     tokenizer.padding_side = "right"
@@ -73,6 +71,7 @@ def _trainer(
 ) -> Trainer:
     import os
 
+    from transformers import PrinterCallback
     from trl import DPOConfig, DPOTrainer, SFTConfig, SFTTrainer
 
     from judgetrain.train.callbacks import CheckpointMarks, FiniteLoss, Progress
@@ -98,9 +97,13 @@ def _trainer(
         "callbacks": [CheckpointMarks(), Progress(out, steps), FiniteLoss()],
     }
     out.log(f"{out.stage}: {len(examples.rows)} {job.what}, {steps} steps, {_millions(model)} parameters")
+    trainer: Trainer
     if isinstance(job.config, DpoConfig):
-        return DPOTrainer(args=DPOConfig(**arguments, **dpo_arguments(job.config)), **shared)
-    return SFTTrainer(args=SFTConfig(**arguments, completion_only_loss=True), **shared)
+        trainer = DPOTrainer(args=DPOConfig(**arguments, **dpo_arguments(job.config)), **shared)
+    else:
+        trainer = SFTTrainer(args=SFTConfig(**arguments, completion_only_loss=True), **shared)
+    trainer.remove_callback(PrinterCallback)
+    return trainer
 
 
 def _save(trainer: Trainer, tokenizer: PreTrainedTokenizerBase, out: StageRun, finish: Callable[[Path], None]) -> None:

@@ -2,7 +2,8 @@
 
 Dialogues, descriptions of responses, reviews of pairs on named criteria, lists of criteria and guidelines. The
 text is faithful (no annotator errors) and knows nothing of the hidden rule: criteria are drawn evenly over all
-properties, whatever the kind of the query, and no review says which response is better overall.
+properties, whatever the kind of the query, and no review says which response is better overall. In the first phase
+ratings are terse; in the second most are written out in a judge's words, which any pretrained model has met.
 """
 
 from __future__ import annotations
@@ -18,9 +19,13 @@ Exchange = tuple[str, str]
 
 
 class Corpus:
-    """An endless, seeded stream of exchanges over the given queries."""
+    """An endless, seeded stream of exchanges over the given queries.
 
-    def __init__(self, language: Language, queries: list[str]) -> None:
+    ``worded`` is the share of single reviews that are written out in a judge's words.
+    """
+
+    def __init__(self, language: Language, queries: list[str], worded: float = 0.0) -> None:
+        self._worded = worded
         self._language = language
         self._queries = queries
         self._annotator = Annotator(language, error_rate=0.0)
@@ -76,6 +81,9 @@ class Corpus:
             f"Review the responses.\nQuery: {query}\nCriterion: {criterion}\nGuideline: {guideline}\n"
             f"Response A: {a}\nResponse B: {b}\nJudge by: {criterion}"
         )
+        if rng.random() < self._worded:
+            grades = [self._language.grade(response, name) for response in (a, b)]
+            return prompt, self._annotator.write_judgment(name, grades, [GRADE_SCORES[g] for g in grades])
         return prompt, self._rating(name, a, b)
 
     def _rating(self, name: str, a: str, b: str) -> str:

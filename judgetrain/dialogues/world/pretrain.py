@@ -1,6 +1,6 @@
 """Make the shipped base model: tokenizer and a small Llama pretrained on the world's text.
 
-Reproduces ``judgetrain/dialogues/world/base``; about half an hour on two cores:
+Reproduces ``judgetrain/dialogues/world/base`` in two phases; about half an hour on two cores:
 
     python -m judgetrain.dialogues.world.pretrain --output judgetrain/dialogues/world/base
 """
@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import argparse
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +19,7 @@ from judgetrain.dialogues.world.language import load_language
 from judgetrain.dialogues.world.splits import queries
 
 if TYPE_CHECKING:
-    from transformers import PreTrainedTokenizerFast
+    from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 CHAT_TEMPLATE = (
     "{%- for m in messages %}{{ '<' + m['role'] + '>' + m['content'] }}"
@@ -60,16 +61,44 @@ def make_tokenizer(corpus: Corpus, seed: int) -> PreTrainedTokenizerFast:
     )
 
 
-def pretrain(output: Path, steps: int, batch_size: int, learning_rate: float, seed: int) -> None:
-    """Train the base with next-token loss over whole exchanges and save it in the Hugging Face layout."""
-    import torch
-    from datasets import IterableDataset
-    from transformers import LlamaConfig, LlamaForCausalLM, Trainer, TrainingArguments, set_seed
+@dataclass(frozen=True)
+class Phase:
+    """One phase of pretraining: how long, how fast, and the share of reviews written out in a judge's words."""
+
+    steps: int
+    learning_rate: float
+    worded: float
+
+
+PHASES = (Phase(3500, 2e-3, 0.0), Phase(900, 1e-3, 0.8))
+
+
+def pretrain(output: Path, phases: Sequence[Phase], batch_size: int, seed: int, start: Path | None = None) -> None:
+    """Train the base with next-token loss over whole exchanges and save it in the Hugging Face layout.
+
+    ``start`` continues from a directory that an earlier phase wrote.
+    """
+    from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaForCausalLM, set_seed
 
     set_seed(seed)
-    corpus = Corpus(load_language(), queries(load_language(), "pretrain"))
-    tokenizer = make_tokenizer(corpus, seed)
-    config = LlamaConfig(
+    pool = queries(load_language(), "pretrain")
+    if start is None:
+        tokenizer = make_tokenizer(Corpus(load_language(), pool), seed)
+        model = LlamaForCausalLM(_config(tokenizer))
+    else:
+        tokenizer = AutoTokenizer.from_pretrained(start)
+        model = AutoModelForCausalLM.from_pretrained(start, dtype="float32")
+    for phase in phases:
+        corpus = Corpus(load_language(), pool, phase.worded)
+        _train(model, tokenizer, corpus, phase, batch_size, seed, output / "trainer")
+    model.save_pretrained(output)
+    tokenizer.save_pretrained(output)
+
+
+def _config(tokenizer: PreTrainedTokenizerFast) -> LlamaConfig:
+    from transformers import LlamaConfig
+
+    return LlamaConfig(
         vocab_size=len(tokenizer),
         hidden_size=128,
         intermediate_size=384,
@@ -82,10 +111,23 @@ def pretrain(output: Path, steps: int, batch_size: int, learning_rate: float, se
         eos_token_id=tokenizer.eos_token_id,
         bos_token_id=None,
     )
-    model = LlamaForCausalLM(config)
+
+
+def _train(
+    model: LlamaForCausalLM,
+    tokenizer: PreTrainedTokenizerFast,
+    corpus: Corpus,
+    phase: Phase,
+    batch_size: int,
+    seed: int,
+    scratch: Path,
+) -> None:
+    import torch
+    from datasets import IterableDataset
+    from transformers import Trainer, TrainingArguments
 
     def rows() -> Iterator[dict[str, Any]]:
-        rng = random.Random(f"corpus {seed}")
+        rng = random.Random(f"corpus {seed} {phase.worded}")
         while True:
             # Exchanges of similar length side by side, so that little of a batch is padding.
             block = sorted((_encode(tokenizer, corpus.exchange(rng)) for _ in range(batch_size * 16)), key=len)
@@ -103,10 +145,10 @@ def pretrain(output: Path, steps: int, batch_size: int, learning_rate: float, se
         }
 
     arguments = TrainingArguments(
-        output_dir=str(output / "trainer"),
-        max_steps=steps,
+        output_dir=str(scratch),
+        max_steps=phase.steps,
         per_device_train_batch_size=batch_size,
-        learning_rate=learning_rate,
+        learning_rate=phase.learning_rate,
         lr_scheduler_type="cosine",
         warmup_steps=100,
         weight_decay=0.01,
@@ -119,8 +161,6 @@ def pretrain(output: Path, steps: int, batch_size: int, learning_rate: float, se
         seed=seed,
     )
     Trainer(model, arguments, data_collator=collate, train_dataset=IterableDataset.from_generator(rows)).train()
-    model.save_pretrained(output)
-    tokenizer.save_pretrained(output)
 
 
 def _encode(tokenizer: PreTrainedTokenizerFast, exchange: tuple[str, str]) -> list[int]:
@@ -132,12 +172,13 @@ def main() -> None:
     """The command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--output", type=Path, required=True)
-    parser.add_argument("--steps", type=int, default=3000)
+    parser.add_argument("--phase", type=int, choices=(1, 2), help="one phase alone; the second needs --start")
+    parser.add_argument("--start", type=Path, help="directory that the first phase wrote")
     parser.add_argument("--batch-size", type=int, default=32)
-    parser.add_argument("--learning-rate", type=float, default=2e-3)
     parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args()
-    pretrain(options.output, options.steps, options.batch_size, options.learning_rate, options.seed)
+    phases = PHASES if options.phase is None else PHASES[options.phase - 1 : options.phase]
+    pretrain(options.output, phases, options.batch_size, options.seed, options.start)
 
 
 if __name__ == "__main__":
