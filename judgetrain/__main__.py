@@ -33,7 +33,7 @@ def run(config: Config) -> Any:
     return str(pipeline.run(config.stage))
 
 
-@hydra.main(version_base="1.3", config_path=str(CONF), config_name="config")
+@hydra.main(version_base="1.3", config_path=str(CONF), config_name="config")  # type: ignore[untyped-decorator]
 def job(composed: DictConfig) -> Any:
     """One Hydra job: from the composed configuration to the finished stage."""
     return run(typed(composed))

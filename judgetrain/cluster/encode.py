@@ -41,8 +41,8 @@ def load_encoder(config: ClusterConfig) -> SentenceTransformer:
         return SentenceTransformer(name, device=config.device, trust_remote_code=False)
     except (OSError, ValueError) as error:
         raise EngineError(
-            f"cluster.encoder={config.encoder}: cannot load it ({str(error).splitlines()[0][:200]}); check the name and "
-            "the network, or give a local directory, package:NAME or static:MODEL"
+            f"cluster.encoder={config.encoder}: cannot load it ({str(error).splitlines()[0][:200]}); check the name "
+            "and the network, or give a local directory, package:NAME or static:MODEL"
         ) from error
 
 

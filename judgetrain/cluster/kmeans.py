@@ -70,7 +70,8 @@ def _cuml(embeddings: np.ndarray, config: ClusterConfig, seed: int) -> tuple[np.
         from cuml.cluster import KMeans
     except ImportError as error:
         raise EngineError(
-            "cluster.backend=cuml: cuML is not installed; pip install 'judgetrain[cuml]', or set cluster.backend=sklearn"
+            "cluster.backend=cuml: cuML is not installed; pip install 'judgetrain[cuml]', or set "
+            "cluster.backend=sklearn"
         ) from error
     model = KMeans(
         n_clusters=config.n_clusters,

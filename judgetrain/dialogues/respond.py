@@ -68,7 +68,7 @@ def _answer(name: str, config: EngineConfig, dialogues: Sequence[Dialogue], run_
             {"dialogue_id": d.id, "model": name, "text": c.text, "finish_reason": c.finish_reason, "error": c.error}
             for (d, _), c in zip(items, done, strict=True)
         ]
-        failed = Counter(c.finish_reason for c in done if c.finish_reason in ("too_long", "error"))
+        failed = Counter(str(c.finish_reason) for c in done if c.finish_reason in ("too_long", "error"))
         prompt, generated = (sum(getattr(c, f"{k}_tokens") for c in done) for k in ("prompt", "generated"))
         return ShardResult(rows, len(rows), dict(failed), prompt, generated)
 

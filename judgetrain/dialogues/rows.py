@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, cast
 
 from judgetrain.config import SourceConfig
 from judgetrain.dialogues.schema import Comparison, Dialogue, Message, Verdict
@@ -112,7 +112,9 @@ class RowReader:
         group = self._get(row, "group")
         models = [str(self._get(row, f"model_{side}") or "") for side in "ab"]
         label = self._label(row) if labelled else None
-        return Comparison(dialogue.id, dialogue, a, b, *models, label, None if group is None else str(group))
+        return Comparison(
+            dialogue.id, dialogue, a, b, models[0], models[1], label, None if group is None else str(group)
+        )
 
     def has_responses(self, row: Any) -> bool:
         """Whether the row carries two responses."""
@@ -129,7 +131,7 @@ class RowReader:
         if verdict not in ("A", "B", "tie"):
             known = ", ".join(self._labels or ("A", "B", "tie"))
             raise RowError("unknown_label", f"label {value!r} is not one of {known}: set labels to say what it means")
-        return verdict
+        return cast(Verdict, verdict)
 
     def _reference(self, row: Mapping[str, Any]) -> str | None:
         value = self._get(row, "reference")

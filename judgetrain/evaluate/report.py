@@ -117,7 +117,8 @@ def _group_table(rows: Sequence[Row]) -> str:
     if not best:
         return ""
     groups = sorted({g for row in best.values() for g in row["groups"]})
-    head = "".join(f"<th>{html.escape(f'{m}@{r["branches"]}' if r['branches'] else m)}</th>" for m, r in best.items())
+    titles = [f"{m}@{row['branches']}" if row["branches"] else m for m, row in best.items()]
+    head = "".join(f"<th>{html.escape(title)}</th>" for title in titles)
     body = "".join(
         f"<tr><td>{html.escape(g)} (n = {next(iter(best.values()))['groups'][g]['n']})</td>"
         + "".join(f"<td>{_percent(r['groups'][g]['agreement'])}</td>" for r in best.values())

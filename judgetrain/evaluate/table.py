@@ -79,7 +79,7 @@ def prediction_rows(benchmark: Benchmark, predictions: Sequence[Prediction]) -> 
 
 def _groups(comparisons: Sequence[Comparison], agreed: Any, consistent: Any) -> dict[str, Mapping[str, Any]]:
     names = [c.group for c in comparisons]
-    result = {}
+    result: dict[str, Mapping[str, Any]] = {}
     for name in sorted({n for n in names if n is not None}):
         mask = np.array([n == name for n in names])
         result[name] = {"n": int(mask.sum()), "agreement": _mean(agreed[mask]), "consistency": _mean(consistent[mask])}

@@ -126,8 +126,8 @@ def _plain_state(model: Any) -> dict[str, Any]:
 
 
 def _facts(trainer: Trainer, metrics: dict[str, Any]) -> dict[str, Any]:
-    last = next((row for row in reversed(trainer.state.log_history) if "loss" in row), {})
-    evaluation = next((row for row in reversed(trainer.state.log_history) if "eval_loss" in row), {})
+    last: dict[str, Any] = next((row for row in reversed(trainer.state.log_history) if "loss" in row), {})
+    evaluation: dict[str, Any] = next((row for row in reversed(trainer.state.log_history) if "eval_loss" in row), {})
     facts = {"steps": trainer.state.global_step, "train_loss": metrics.get("train_loss"), "last_loss": last.get("loss")}
     return facts | {
         k: v for k, v in evaluation.items() if k.startswith("eval_") and "runtime" not in k and "per_second" not in k

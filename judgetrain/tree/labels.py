@@ -16,8 +16,8 @@ from judgetrain.tree.schema import EvaluationTree
 class EnsembleLabel:
     """The branches' verdict on a comparison.
 
-    ``share`` is the winner's share of the votes that decide (A and B; tie votes abstain), 0.5 for a tie. ``verdict`` is None
-    when the tree abstains; ``reason`` then says why.
+    ``share`` is the winner's share of the votes that decide (A and B; tie votes abstain), 0.5 for a tie.
+    ``verdict`` is None when the tree abstains; ``reason`` then says why.
     """
 
     verdict: Verdict | None

@@ -38,7 +38,8 @@ class Corpus:
 
     def _pair(self, rng: random.Random) -> tuple[str, str, str]:
         query = rng.choice(self._queries)
-        return query, *(write_response(self._language, query, rng.uniform(0.2, 0.9), rng) for _ in range(2))
+        a, b = (write_response(self._language, query, rng.uniform(0.2, 0.9), rng) for _ in range(2))
+        return query, a, b
 
     def _criterion(self, name: str, rng: random.Random) -> str:
         return rng.choice(self._language.properties[name].criteria)

@@ -72,4 +72,4 @@ def _comparison(language: Language, query: str, identifier: str, rng: random.Ran
     response_a, response_b = (write_response(language, query, WRITER_SKILLS[n], rng) for n in names)
     label = true_verdict(query, response_a, response_b)
     dialogue = _dialogue(language, query, identifier)
-    return Comparison(identifier, dialogue, response_a, response_b, *names, label, dialogue.category)
+    return Comparison(identifier, dialogue, response_a, response_b, names[0], names[1], label, dialogue.category)
