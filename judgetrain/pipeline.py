@@ -201,6 +201,7 @@ class Pipeline:
 
     def run(self, name: str) -> Path:
         """Make a stage's artifact and whatever it needs that is missing; returns its directory."""
+        self.plan(name)  # a missing input file anywhere upstream is reported before anything runs
         started, made = time.time(), 0
         for stage in self.needed(name):
             made += self._make(self.plan(stage))

@@ -23,8 +23,8 @@ class RowLayer(DynamicLayer):  # type: ignore[no-untyped-call]
         super().__init__()  # type: ignore[no-untyped-call]
         assert like.keys is not None and like.values is not None
         self.dtype, self.device = like.keys.dtype, like.keys.device
-        self.keys = like.keys.new_zeros(rows, like.keys.shape[1], columns, like.keys.shape[3])
-        self.values = like.values.new_zeros(rows, like.values.shape[1], columns, like.values.shape[3])
+        self.keys = like.keys.new_empty(rows, like.keys.shape[1], columns, like.keys.shape[3])
+        self.values = like.values.new_empty(rows, like.values.shape[1], columns, like.values.shape[3])
         self.length = length
         self.is_initialized = True
 
@@ -43,13 +43,15 @@ class RowLayer(DynamicLayer):  # type: ignore[no-untyped-call]
         return self.length
 
     def put(self, source: DynamicLayer, rows: torch.Tensor, take: torch.Tensor) -> None:
-        """Copy rows ``take`` of a prefilled layer into ``rows``, its last column at the last filled column."""
-        assert (
-            self.keys is not None and self.values is not None and source.keys is not None and source.values is not None
-        )
-        start = self.length - source.keys.shape[2]
-        self.keys[rows, :, start : self.length] = source.keys[take]
-        self.values[rows, :, start : self.length] = source.values[take]
+        """Copy rows ``take`` of a prefilled layer into ``rows``, its last column at the last filled column.
+
+        Columns before them are zeroed: masked columns are still multiplied, and nan * 0 is nan.
+        """
+        for name in ("keys", "values"):
+            states, filled = getattr(self, name), getattr(source, name)
+            start = self.length - filled.shape[2]
+            states[rows, :, :start] = 0.0
+            states[rows, :, start : self.length] = filled[take]
 
     def drop(self, holes: torch.Tensor, movers: torch.Tensor, rows: int) -> None:
         """Keep the first ``rows`` rows, after moving the rows ``movers`` into ``holes``."""

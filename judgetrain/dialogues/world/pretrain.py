@@ -70,7 +70,7 @@ class Phase:
     worded: float
 
 
-PHASES = (Phase(3500, 2e-3, 0.0), Phase(900, 1e-3, 0.8))
+PHASES = (Phase(3500, 2e-3, 0.0), Phase(700, 1e-3, 0.8))
 
 
 def pretrain(output: Path, phases: Sequence[Phase], batch_size: int, seed: int, start: Path | None = None) -> None:

@@ -1,0 +1,144 @@
+"""Artifacts: whole files or none, shards that survive a kill, counts that add up."""
+
+from __future__ import annotations
+
+import errno
+import json
+import multiprocessing
+import os
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from judgetrain import artifacts
+from judgetrain.artifacts import ShardResult, StageRun, locked, read_rows, shard_progress, write_bytes_atomic
+from judgetrain.errors import DataError, JudgetrainError
+from judgetrain.track import Console
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+    max_leaves=6,
+)
+
+
+def stage(directory: Path) -> StageRun:
+    return StageRun(directory, "tree", 7, Console())
+
+
+def doubled(index: int, items: Sequence[int]) -> ShardResult:
+    return ShardResult([{"value": 2 * i} for i in items if i % 5], len(items), {"multiple_of_5": sum(i % 5 == 0 for i in items)}, 3, 4)
+
+
+@settings(max_examples=30, deadline=None)
+@given(rows=st.lists(st.dictionaries(st.text(), JSON, max_size=4), max_size=12), size=st.integers(1, 5))
+def test_rows_come_back_from_any_shards(tmp_path_factory: pytest.TempPathFactory, rows: list[dict[str, Any]], size: int) -> None:
+    out = stage(tmp_path_factory.mktemp("artifact"))
+    out.sharded("rows", rows, size, lambda i, items: ShardResult(list(items), len(items)))
+    assert list(read_rows(out.directory, "rows")) == rows
+    assert out.totals()["counts"] == {"in": len(rows), "out": len(rows), "dropped": {}}
+
+
+def test_a_killed_run_redoes_only_the_unfinished_shard(tmp_path: Path) -> None:
+    seen: list[int] = []
+
+    def process(index: int, items: Sequence[int]) -> ShardResult:
+        if index == 2 and not seen.count(99):
+            seen.append(99)
+            raise KeyboardInterrupt
+        seen.append(index)
+        return doubled(index, items)
+
+    with pytest.raises(KeyboardInterrupt):
+        stage(tmp_path / "a").sharded("rows", range(20), 5, process)
+    assert shard_progress(tmp_path / "a") == (2, 4)
+    resumed = stage(tmp_path / "a")
+    resumed.sharded("rows", range(20), 5, process)
+    assert seen == [0, 1, 99, 2, 3]
+    whole = stage(tmp_path / "b")
+    whole.sharded("rows", range(20), 5, doubled)
+    names = sorted(p.name for p in (tmp_path / "b").iterdir())
+    assert sorted(p.name for p in (tmp_path / "a").iterdir()) == names
+    assert all((tmp_path / "a" / n).read_bytes() == (tmp_path / "b" / n).read_bytes() for n in names)
+    assert resumed.totals() == whole.totals()
+    assert whole.totals() == {
+        "counts": {"in": 20, "out": 16, "dropped": {"multiple_of_5": 4}},
+        "tokens": {"prompt": 12, "generated": 16},
+    }
+
+
+def test_rows_without_their_marker_are_written_again(tmp_path: Path) -> None:
+    out = stage(tmp_path)
+    out.sharded("rows", range(4), 2, doubled)
+    (tmp_path / ".rows-00001-of-00002.json").unlink()
+    (tmp_path / "rows-00001-of-00002.jsonl").write_text("{")
+    stage(tmp_path).sharded("rows", range(4), 2, doubled)
+    assert [r["value"] for r in read_rows(tmp_path, "rows")] == [2, 4, 6]
+
+
+def test_a_missing_shard_and_a_broken_line_are_named(tmp_path: Path) -> None:
+    out = stage(tmp_path)
+    out.sharded("rows", range(1, 5), 2, doubled)
+    (tmp_path / "rows-00001-of-00002.jsonl").unlink()
+    with pytest.raises(DataError, match="1 of 2 shards of rows"):
+        list(read_rows(tmp_path, "rows"))
+    (tmp_path / "single.jsonl").write_text('{"a": 1}\n{"a": \n')
+    with pytest.raises(DataError, match=r"single\.jsonl:2"):
+        list(read_rows(tmp_path, "single"))
+    with pytest.raises(DataError, match=r"neither nothing\.jsonl nor shards"):
+        list(read_rows(tmp_path, "nothing"))
+
+
+def test_full_disk_keeps_the_old_file_and_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "file"
+    path.write_text("old")
+
+    def full(_: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(artifacts.os, "fsync", full)
+    with pytest.raises(JudgetrainError, match="disk is full"):
+        write_bytes_atomic(path, b"new")
+    assert path.read_text() == "old"
+    assert [p.name for p in tmp_path.iterdir()] == ["file"]
+
+
+def test_seeds_are_stable_and_differ_by_stage_and_shard(tmp_path: Path) -> None:
+    first, again = stage(tmp_path), stage(tmp_path)
+    assert [first.shard_seed(i) for i in range(3)] == [again.shard_seed(i) for i in range(3)]
+    seeds = {first.seed, StageRun(tmp_path, "sft", 7, Console()).seed, StageRun(tmp_path, "tree", 8, Console()).seed}
+    assert len(seeds) == 3
+    assert first.shard_seed(0) != first.shard_seed(1)
+
+
+def test_notes_survive_a_restart(tmp_path: Path) -> None:
+    stage(tmp_path).note("a", {"b": 1})
+    later = stage(tmp_path)
+    later.note("c", 2)
+    assert later.notes == {"a": {"b": 1}, "c": 2}
+
+
+def _hold(directory: Path, log: str) -> None:
+    with locked(directory, Console()):
+        with open(log, "a") as file:
+            file.write(json.dumps([os.getpid(), "in"]) + "\n")
+        time.sleep(0.2)
+        with open(log, "a") as file:
+            file.write(json.dumps([os.getpid(), "out"]) + "\n")
+
+
+def test_one_process_at_a_time_holds_an_artifact(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    processes = [multiprocessing.Process(target=_hold, args=(tmp_path / "a", str(log))) for _ in range(3)]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join()
+    events = [json.loads(line) for line in log.read_text().splitlines()]
+    assert [what for _, what in events] == ["in", "out"] * 3
+    assert all(events[i][0] == events[i + 1][0] for i in range(0, 6, 2))

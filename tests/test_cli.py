@@ -1,0 +1,82 @@
+"""The command line as a user meets it: help, errors, exit codes, and no heavy imports before they are needed."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+HEAVY = ("torch", "transformers", "trl", "datasets", "sentence_transformers", "sklearn", "wandb", "vllm", "cuml")
+
+
+def judgetrain(*arguments: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "judgetrain", *arguments],
+        capture_output=True,
+        text=True,
+        cwd=cwd,
+        timeout=120,
+        check=False,
+        env={**os.environ, "HYDRA_FULL_ERROR": ""},
+    )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (["train.dpo.beta=-1"], ["train.dpo.beta=-1", "at least 0"]),
+        (["train.dpo.bta=1"], ["train.dpo.bta", "DpoConfig"]),
+        (["train.dpo.beta=much"], ["train.dpo.beta", "'much'", "Float"]),
+        (["stage=dop"], ["stage='dop'", "dpo", "evaluate"]),
+        (["recipe=nope"], ["recipe=nope", "quickstart"]),
+        (["recipe=nowhere.yaml"], ["recipe=nowhere.yaml", "no such file"]),
+        (["evaluate.branches=[1,99]"], ["evaluate.branches=[1, 99]", "tree.criteria=10"]),
+        (["engine.type=gpt"], ["engine.type='gpt'", "transformers", "openai"]),
+        (["dialogues.sources=[{name: a, pth: b}]"], ["pth", "SourceConfig"]),
+        (["dialogues.sources=[{name: a, path: nowhere.jsonl}]"], ["dialogues.sources[0].path", "nowhere.jsonl"]),
+        (["prompts=mine"], ["prompts", "mine"]),
+        (["tree.criteria_sampling.top_p=1.5"], ["tree.criteria_sampling.top_p=1.5", "at most 1"]),
+    ],
+)
+def test_wrong_configuration_names_key_value_and_what_is_allowed(
+    arguments: list[str], expected: list[str], tmp_path: Path
+) -> None:
+    done = judgetrain(*arguments, f"output_dir={tmp_path}")
+    assert done.returncode == 2
+    assert all(text in done.stderr for text in expected), done.stderr
+    assert "Traceback" not in done.stderr
+    assert not list(tmp_path.glob("artifacts/*"))
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["--cfg", "job", "--resolve"], ["stage=status"], ["stage=dop"]])
+def test_light_commands_import_nothing_heavy(arguments: list[str], tmp_path: Path) -> None:
+    code = (
+        "import sys, judgetrain.__main__ as m\n"
+        f"sys.argv = ['judgetrain', *{[*arguments, f'output_dir={tmp_path}']!r}]\n"
+        "try:\n    m.main()\nexcept SystemExit:\n    pass\n"
+        f"print('HEAVY', [name for name in {HEAVY!r} if name in sys.modules])\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=False)
+    assert done.stdout.rstrip().endswith("HEAVY []"), done.stdout + done.stderr
+
+
+def test_help_names_stages_recipes_and_examples() -> None:
+    text = judgetrain("--help").stdout
+    assert all(word in text for word in ("evaluate", "quickstart", "gemma", "pairs", "stage=status", "--cfg job"))
+
+
+def test_status_lists_every_stage(tmp_path: Path) -> None:
+    done = judgetrain("stage=status", f"output_dir={tmp_path}", cwd=tmp_path)
+    assert done.returncode == 0
+    assert all(name in done.stdout for name in ("dialogues", "tree", "label", "dpo", "missing"))
+
+
+def test_a_recipe_of_the_users_own(tmp_path: Path) -> None:
+    (tmp_path / "mine.yaml").write_text("defaults: [quickstart]\nrecipe_name: mine\nseed: 5\n")
+    done = judgetrain(f"recipe={tmp_path / 'mine.yaml'}", "--cfg", "job")
+    assert "recipe_name: mine" in done.stdout
+    assert "seed: 5" in done.stdout
+    assert "encoder: static:world" in done.stdout

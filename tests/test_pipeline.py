@@ -1,0 +1,116 @@
+"""The stage graph: what is reused, what is made again, and what a second process does."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from judgetrain.config import Config, DialoguesConfig, SourceConfig, TrackConfig
+from judgetrain.errors import ConfigError, DataError
+from judgetrain.pipeline import STAGES, Pipeline
+
+
+def config(tmp_path: Path, **dialogues: object) -> Config:
+    source = SourceConfig(name="mine", path=str(tmp_path / "in.jsonl"))
+    settings = DialoguesConfig(sources=[source], **dialogues)  # type: ignore[arg-type]
+    return Config(stage="dialogues", output_dir=str(tmp_path / "outputs"), dialogues=settings, track=TrackConfig("none"))
+
+
+def write(tmp_path: Path, *queries: str) -> None:
+    (tmp_path / "in.jsonl").write_text("".join(json.dumps({"query": q}) + "\n" for q in queries))
+
+
+def test_every_stage_names_real_code_and_real_inputs() -> None:
+    import importlib
+
+    settings = Config()
+    for stage in STAGES.values():
+        module, function = stage.function.split(":")
+        assert callable(getattr(importlib.import_module(module), function))
+        assert all(name in STAGES for name in stage.inputs(settings))
+
+
+def test_manifest_says_what_was_made(tmp_path: Path) -> None:
+    write(tmp_path, "How are you?", "HOW  are you?", "What is new?")
+    directory = Pipeline(config(tmp_path)).run("dialogues")
+    manifest = json.loads((directory / "manifest.json").read_text())
+    assert manifest["counts"] == {"in": 3, "out": 2, "dropped": {"duplicate": 1}}
+    assert (manifest["stage"], manifest["status"], manifest["seed"]) == ("dialogues", "complete", 17)
+    assert manifest["fingerprint"] == directory.name
+    assert manifest["upstream"] == {}
+    assert {"config", "versions", "tokens", "seconds"} <= set(manifest)
+
+
+def test_second_run_makes_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write(tmp_path, "a", "b")
+    directory = Pipeline(config(tmp_path)).run("dialogues")
+    before = (directory / "manifest.json").stat().st_mtime_ns
+    capsys.readouterr()
+    assert Pipeline(config(tmp_path)).run("dialogues") == directory
+    assert "nothing to do" in capsys.readouterr().out
+    assert (directory / "manifest.json").stat().st_mtime_ns == before
+
+
+def test_fingerprint_follows_content_configuration_and_seed_but_not_speed(tmp_path: Path) -> None:
+    write(tmp_path, "a")
+    base = config(tmp_path)
+
+    def mark(settings: Config, stage: str = "responses") -> str:
+        return Pipeline(settings).plan(stage).fingerprint
+
+    first = mark(base)
+    assert mark(config(tmp_path)) == first
+    assert mark(replace(base, seed=18)) != first
+    assert mark(replace(base, dialogues=replace(base.dialogues, dedup=False))) != first
+    assert mark(replace(base, cluster=replace(base.cluster, device="cpu"))) == first
+    assert mark(replace(base, label=replace(base.label, holdout=0.2))) == first
+    write(tmp_path, "a", "b")
+    assert mark(base) != first
+
+
+def test_changing_beta_touches_only_dpo(tmp_path: Path) -> None:
+    write(tmp_path, "a")
+    base = config(tmp_path)
+    base.train.base.path = "some/model"
+    changed = replace(base, train=replace(base.train, dpo=replace(base.train.dpo, beta=0.5)))
+    marks = [{n: Pipeline(c).plan(n).fingerprint for n in STAGES} for c in (base, changed)]
+    assert {n for n in STAGES if marks[0][n] != marks[1][n]} == {"dpo", "evaluate"}
+
+
+def test_missing_path_names_the_key_before_anything_runs(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"dialogues\.sources\[0\]\.path"):
+        Pipeline(config(tmp_path)).run("dialogues")
+    assert not (tmp_path / "outputs" / "artifacts").exists()
+
+
+def test_a_failed_stage_leaves_no_manifest_and_is_partial(tmp_path: Path) -> None:
+    (tmp_path / "in.jsonl").write_text('{"query": "a"}\nnot json\n')
+    pipeline = Pipeline(config(tmp_path))
+    with pytest.raises(DataError, match=r"in\.jsonl:2"):
+        pipeline.run("dialogues")
+    row = Pipeline(config(tmp_path)).status("dialogues")[0]
+    assert (row["state"], row["a run would"]) == ("partial", "resume")
+    # The same directory is finished once the configuration allows it; strict is part of the fingerprint.
+    lenient = Pipeline(config(tmp_path, strict=False)).run("dialogues")
+    assert (lenient / "rejects.jsonl").read_text().count("\n") == 1
+
+
+def test_two_processes_make_an_artifact_once(tmp_path: Path) -> None:
+    write(tmp_path, *(f"query {i}" for i in range(200)))
+    command = [
+        sys.executable, "-m", "judgetrain", "stage=dialogues", f"output_dir={tmp_path / 'out'}", "track.tracker=none",
+        f"dialogues.sources=[{{name: mine, path: '{tmp_path / 'in.jsonl'}'}}]",
+    ]  # fmt: skip
+    runs = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=os.environ.copy()) for _ in range(2)]
+    outputs = [run.communicate(timeout=120)[0] for run in runs]
+    assert [run.returncode for run in runs] == [0, 0]
+    assert sum("dialogues: starting" in text for text in outputs) == 1
+    manifests = list((tmp_path / "out").glob("artifacts/dialogues/*/manifest.json"))
+    assert len(manifests) == 1
+    assert json.loads(manifests[0].read_text())["counts"]["out"] == 200
