@@ -79,6 +79,18 @@ def test_binary_mask_path_equals_additive_mask_path(engine):
         engine._decoder._own_mask = True
 
 
+def test_memory_that_was_never_written_is_never_read(engine):
+    requests = [ask(t) for t in prompts(12)]
+    expected = engine.generate(requests, seed=1)
+    torch.use_deterministic_algorithms(True)  # fills fresh memory with nan
+    engine._decoder._prefill_tokens, before = 40, engine._decoder._prefill_tokens
+    try:
+        assert engine.generate(requests, seed=1) == expected
+    finally:
+        torch.use_deterministic_algorithms(False)
+        engine._decoder._prefill_tokens = before
+
+
 def test_sampling_depends_on_seed_and_index_only(engine, model_dir):
     hot = Sampling(temperature=1.3, top_p=0.9, max_new_tokens=15)
     requests = [ask(t, hot) for t in prompts(6) for _ in range(3)]
