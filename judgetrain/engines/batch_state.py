@@ -1,4 +1,4 @@
-"""State of a batch while it is decoded: what was generated, which rows are still open, what each row attends to."""
+"""State of a running batch: what was generated, which rows are still open, what each row attends to."""
 
 from __future__ import annotations
 
@@ -16,13 +16,10 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 ENDS, MAY_STOP = 2, 1
-"""Marks of a token in :class:`Row` tables: it ends the text; it may have completed a stop string."""
-
-Watch = Callable[[int, Sequence[int]], bool]
-"""Given a row and its generated ids after a token marked MAY_STOP: whether a stop string is complete."""
+"""Marks of a token in a row's table: it ends the text; it may have completed a stop string."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Row:
     """One request in the decoder's terms.
 
@@ -36,90 +33,114 @@ class Row:
     index: int
 
 
-class BatchState:
-    """Generated ids. ``slots[i]`` is the row in place ``i`` of the running batch; dropped rows have no place."""
+Watch = Callable[[Row, Sequence[int]], bool]
+"""Given a row and its generated ids after a token marked MAY_STOP: whether a stop string is complete."""
+
+
+class Generated:
+    """What the rows of a batch have generated so far; rows are open until a token, a stop string or a limit ends them."""
 
     def __init__(self, rows: Sequence[Row], device: torch.device, seed: int) -> None:
-        self.step = 0
+        self.rows = list(rows)
+        self._device = device
         self._limits = np.array([row.sampling.max_new_tokens for row in rows])
-        self.longest = int(self._limits.max())
-        noise = np.zeros((len(rows), self.longest), dtype=np.float32)
+        longest = int(self._limits.max())
+        self._noise = np.zeros((len(rows), longest), dtype=np.float32)
         for place, row in enumerate(rows):
             if row.sampling.temperature > 0:
                 count = row.sampling.max_new_tokens
-                noise[place, :count] = uniforms(seed, row.index, count)
-        self._sampler = Sampler([row.sampling for row in rows], noise, device)
-        self._slots = np.arange(len(rows))
-        self._open = np.ones(len(rows), dtype=bool)
-        self._ids = np.zeros((len(rows), self.longest), dtype=np.int64)
-        self._lengths = np.zeros(len(rows), dtype=np.int64)
-        tables = list({id(row.marks): row.marks for row in rows}.values())
-        known = {id(table): i for i, table in enumerate(tables)}
-        self._tables, self._table_of = np.stack(tables), np.array([known[id(row.marks)] for row in rows])
+                self._noise[place, :count] = uniforms(seed, row.index, count)
+        self._ids = np.zeros((len(rows), longest), dtype=np.int64)
+        self._count = np.zeros(len(rows), dtype=np.int64)
+        self.open = np.ones(len(rows), dtype=bool)
+        self._prepare()
+
+    def _prepare(self) -> None:
+        self._sampler = Sampler([row.sampling for row in self.rows], self._device)
+        tables = {id(row.marks): row.marks for row in self.rows}
+        known = {key: i for i, key in enumerate(tables)}
+        self._tables = np.stack(list(tables.values()))
+        self._table_of = np.array([known[id(row.marks)] for row in self.rows])
 
     def draw(self, logits: torch.Tensor) -> torch.Tensor:
-        """Next token ids ``[places]`` from logits ``[places, vocabulary]``."""
-        return self._sampler(logits, self.step)
+        """Next token ids ``[rows]`` from logits ``[rows, vocabulary]``."""
+        at = np.minimum(self._count, self._limits - 1)
+        noise = torch.from_numpy(self._noise[np.arange(len(at)), at]).to(self._device)
+        return self._sampler(logits, noise)
 
-    def append(self, tokens: NDArray[np.int64], watch: Watch) -> None:
-        """Add one token to every open row and close the rows that end with it."""
-        live = self._open[self._slots]
-        rows, tokens = self._slots[live], tokens[live]
-        self._ids[rows, self.step] = tokens
-        self.step += 1
-        self._lengths[rows] = self.step
-        marks = self._tables[self._table_of[rows], tokens]
-        closed = (marks == ENDS) | (self._limits[rows] <= self.step)
-        for row in rows[(marks == MAY_STOP) & ~closed]:
-            self._open[row] = not watch(int(row), self._ids[row, : self.step].tolist())
-        self._open[rows[closed]] = False
+    def append(self, tokens: NDArray[np.int64], watch: Watch) -> list[tuple[Row, list[int]]]:
+        """Add one token to every open row; returns the rows that it closed, with all their ids."""
+        live = np.flatnonzero(self.open)
+        self._ids[live, self._count[live]] = tokens[live]
+        self._count[live] += 1
+        marks = self._tables[self._table_of[live], tokens[live]]
+        closed = (marks == ENDS) | (self._limits[live] <= self._count[live])
+        for i in np.flatnonzero((marks == MAY_STOP) & ~closed):
+            closed[i] = watch(self.rows[live[i]], self._result(live[i]))
+        self.open[live[closed]] = False
+        return [(self.rows[place], self._result(place)) for place in live[closed]]
 
-    def open_places(self) -> NDArray[np.bool_]:
-        """Which places of the batch hold an open row."""
-        return self._open[self._slots]
+    def remaining(self) -> int:
+        """The most tokens that an open row may still generate."""
+        return int((self._limits - self._count)[self.open].max(initial=0))
 
     def drop_closed(self) -> torch.Tensor:
         """Leave only open rows, the last ones moved into the gaps; returns the old place of each new place."""
-        alive = self.open_places()
-        count = int(alive.sum())
+        count = int(self.open.sum())
         order = np.arange(count)
-        order[~alive[:count]] = count + np.flatnonzero(alive[count:])
-        self._slots = self._slots[order]
-        moved = torch.from_numpy(order)
-        self._sampler.keep(moved)
-        return moved
+        order[~self.open[:count]] = count + np.flatnonzero(self.open[count:])
+        self.rows = [self.rows[place] for place in order]
+        for name in ("_limits", "_noise", "_ids", "_count", "open"):
+            setattr(self, name, getattr(self, name)[order])
+        self._prepare()
+        return torch.from_numpy(order)
 
-    def results(self) -> list[list[int]]:
-        """Generated ids of every row, in the order of the rows given."""
-        return [self._ids[row, :length].tolist() for row, length in enumerate(self._lengths)]
+    def extend(self, other: Generated) -> None:
+        """Put another batch's rows after these."""
+        self.rows += other.rows
+        for name in ("_limits", "_count", "open"):
+            setattr(self, name, np.concatenate([getattr(self, name), getattr(other, name)]))
+        width = max(self._ids.shape[1], other._ids.shape[1])
+        for name in ("_noise", "_ids"):
+            parts = [np.pad(a, ((0, 0), (0, width - a.shape[1]))) for a in (getattr(self, name), getattr(other, name))]
+            setattr(self, name, np.concatenate(parts))
+        self._prepare()
+
+    def _result(self, place: int) -> list[int]:
+        return [int(token) for token in self._ids[place, : self._count[place]]]
 
 
 class BatchMask:
-    """Which columns a row attends to: its right-aligned prompt and everything generated after it.
+    """Which columns of the cache a row attends to: the last ``lengths`` of the first ``width``, and all after them.
 
-    ``lengths``: prompt tokens ``[places]``; the longest prompt has ``width`` of them; ``columns`` leaves room for
-    what is generated.
+    ``lengths``: tokens in the cache ``[rows]`` when the batch was put together; ``columns`` leaves room for more.
     """
 
-    def __init__(self, lengths: Sequence[int], columns: int, device: torch.device, dtype: torch.dtype) -> None:
-        self.lengths = torch.tensor(lengths, device=device)
-        self.width = max(lengths)
-        self._binary = (torch.arange(columns, device=device) >= (self.width - self.lengths)[:, None]).long()
-        self._additive = torch.zeros(self._binary.shape, dtype=dtype, device=device)
+    def __init__(self, lengths: torch.Tensor, columns: int, dtype: torch.dtype) -> None:
+        self._lengths, self.columns = lengths, columns
+        self.width = int(lengths.max())
+        self.steps = 0
+        self._binary = (torch.arange(columns, device=lengths.device) >= (self.width - lengths)[:, None]).long()
+        self._additive = torch.zeros(self._binary.shape, dtype=dtype, device=lengths.device)
         self._additive.masked_fill_(self._binary == 0, torch.finfo(dtype).min)
 
-    def binary(self, step: int) -> torch.Tensor:
-        """``[places, width + step]``, 1 for columns that are read."""
-        return self._binary[:, : self.width + step]
+    @property
+    def lengths(self) -> torch.Tensor:
+        """Tokens in the cache ``[rows]`` now."""
+        return self._lengths + self.steps
 
-    def additive(self, step: int) -> torch.Tensor:
-        """``[places, 1, 1, width + step]``, 0 for columns that are read and the lowest number for others."""
-        return self._additive[:, None, None, : self.width + step]
+    def advance(self) -> None:
+        """Make room for one more token a row."""
+        self.steps += 1
 
-    def positions(self, step: int) -> torch.Tensor:
-        """Position ``[places, 1]`` of the ``step``-th generated token (from 1)."""
-        return (self.lengths + step - 1)[:, None]
+    def binary(self) -> torch.Tensor:
+        """``[rows, width + steps]``, 1 for columns that are read."""
+        return self._binary[:, : self.width + self.steps]
+
+    def additive(self) -> torch.Tensor:
+        """``[rows, 1, 1, width + steps]``, 0 for columns that are read and the lowest number for others."""
+        return self._additive[:, None, None, : self.width + self.steps]
 
     def keep(self, order: torch.Tensor) -> None:
-        """Keep the places ``order``, in that order."""
-        self.lengths, self._binary, self._additive = self.lengths[order], self._binary[order], self._additive[order]
+        """Keep the rows ``order``, in that order."""
+        self._lengths, self._binary, self._additive = self._lengths[order], self._binary[order], self._additive[order]

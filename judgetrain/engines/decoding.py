@@ -1,15 +1,21 @@
-"""Decode one batch: each distinct prompt is read once, and rows leave the batch when they end."""
+"""Decode rows in batches.
+
+Each distinct prompt of a batch is read once. Rows leave the batch when they end; the last few, which would keep the
+model busy with almost nothing, are parked and finished together with those of other batches.
+"""
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
 import torch
 from transformers.cache_utils import DynamicCache
 
-from judgetrain.engines.batch_state import BatchMask, BatchState, Row, Watch
+from judgetrain.engines.batch_state import BatchMask, Generated, Row, Watch
+from judgetrain.engines.loading import context_length
 from judgetrain.engines.row_cache import RowCache, can_use_rows
 
 if TYPE_CHECKING:
@@ -18,9 +24,23 @@ if TYPE_CHECKING:
 DROP_SHARE = 0.15
 """Closed rows are dropped once they are this share of the batch: dropping moves memory, keeping wastes work."""
 
+PARK_SHARE = 0.125
+"""A batch with no more open rows than this is parked. (Letting new prompts join it instead was slower: the long rows
+that are left make the cache of all others as wide as their own.)"""
+
+
+@dataclass
+class _Running:
+    """A batch after its tokens were drawn and before the model has read them (``tokens``: ``[rows]``)."""
+
+    state: Generated
+    tokens: torch.Tensor
+    cache: RowCache | DynamicCache
+    mask: BatchMask
+
 
 class BatchDecoder:
-    """Generates token ids for a batch of rows with one model.
+    """Generates token ids with one model.
 
     ``prefill_tokens`` bounds how many prompt tokens, padding included, go through the model at once.
     """
@@ -29,6 +49,7 @@ class BatchDecoder:
         self._model = model
         self._pad = pad
         self._prefill_tokens = prefill_tokens
+        self._last_position = context_length(model.config) - 1
         self.device = model.device
         accepted = inspect.signature(model.forward).parameters
         self._takes_positions = "position_ids" in accepted
@@ -37,54 +58,84 @@ class BatchDecoder:
         self._own_mask = self.device.type == "cpu" and model.config._attn_implementation in ("sdpa", "eager")
 
     @torch.inference_mode()
-    def __call__(self, rows: Sequence[Row], watch: Watch, seed: int) -> list[list[int]]:
-        """Generated ids of each row, the end token included."""
-        state = BatchState(rows, self.device, seed)
-        logits, cache, mask = self._prefill(rows, state.longest)
-        while True:
-            tokens = state.draw(logits)
-            state.append(tokens.cpu().numpy(), watch)
-            alive = state.open_places()
-            if not alive.any():
-                return state.results()
-            if alive.mean() <= 1 - DROP_SHARE:
-                order = state.drop_closed().to(self.device)
-                tokens = tokens[order]
-                mask.keep(order)
-                _keep_rows(cache, order)
-            logits = self._step(tokens, cache, mask, state.step)
+    def __call__(
+        self, rows: Sequence[Row], batch_size: int, watch: Watch, seed: int
+    ) -> Iterator[tuple[Row, list[int]]]:
+        """Yields each row with its generated ids (the end token included) when it ends.
 
-    def _prefill(self, rows: Sequence[Row], longest: int) -> tuple[torch.Tensor, RowCache | DynamicCache, BatchMask]:
-        """Read every distinct prompt once; returns next-token logits ``[rows, vocabulary]``, the cache, the mask."""
+        ``rows`` are taken in the order given, at most ``batch_size`` at a time; sorted by length they need little
+        padding, and equal prompts side by side are read once.
+        """
+        start = 0
+        parked: list[_Running] = []
+        while start < len(rows) or parked:
+            if start < len(rows) and sum(len(p.tokens) for p in parked) < batch_size:
+                batch = rows[start : start + batch_size]
+                start += len(batch)
+                running, ended = self._start(batch, watch, seed)
+                yield from ended
+            else:
+                running = self._resume(parked)
+            more = start < len(rows) or parked
+            park_at = PARK_SHARE * batch_size if more and isinstance(running.cache, RowCache) else 0
+            while running.state.open.sum() > park_at:
+                _drop_closed(running)
+                logits = self._step(running)
+                running.tokens = running.state.draw(logits)
+                yield from running.state.append(running.tokens.cpu().numpy(), watch)
+            if running.state.open.any():
+                _drop_closed(running, share=0.0)
+                parked.append(running)
+
+    def _start(self, rows: Sequence[Row], watch: Watch, seed: int) -> tuple[_Running, list[tuple[Row, list[int]]]]:
+        """Read the prompts of ``rows`` and draw their first tokens; also returns the rows that ended with them."""
+        state = Generated(rows, self.device, seed)
+        lengths = torch.tensor([len(row.prompt) for row in rows], device=self.device)
+        mask = BatchMask(lengths, int(lengths.max()) + state.remaining(), self._model.dtype)
+        logits, cache = self._prefill(rows, mask.width, mask.columns)
+        tokens = state.draw(logits)
+        ended = state.append(tokens.cpu().numpy(), watch)
+        return _Running(state, tokens, cache, mask), ended
+
+    def _resume(self, parked: list[_Running]) -> _Running:
+        """Take parked batches from the list and make one of them; only one where their caches cannot be joined."""
+        lengths = torch.cat([p.mask.lengths for p in parked])
+        columns = int(lengths.max()) + max(p.state.remaining() for p in parked)
+        if len(parked) == 1 or not can_use_rows(DynamicCache(config=self._model.config), columns):
+            return parked.pop(0)
+        mask = BatchMask(lengths, columns, self._model.dtype)
+        cache = RowCache.joined([cast(RowCache, p.cache) for p in parked], columns, mask.width)
+        tokens = torch.cat([p.tokens for p in parked])
+        state = parked[0].state
+        for other in parked[1:]:
+            state.extend(other.state)
+        parked.clear()
+        return _Running(state, tokens, cache, mask)
+
+    def _prefill(
+        self, rows: Sequence[Row], width: int, columns: int
+    ) -> tuple[torch.Tensor, RowCache | DynamicCache]:
+        """Read every distinct prompt once; returns next-token logits ``[rows, vocabulary]`` and the filled cache."""
         distinct = sorted({row.prompt for row in rows}, key=lambda prompt: (len(prompt), prompt))
         place = {prompt: i for i, prompt in enumerate(distinct)}
         of = torch.tensor([place[row.prompt] for row in rows], device=self.device)
-        columns = len(distinct[-1]) + longest
-        mask = BatchMask([len(row.prompt) for row in rows], columns, self.device, self._model.dtype)
-        if can_use_rows(DynamicCache(config=self._model.config), columns):
-            logits, cache = self._prefill_rows(distinct, of, columns)
-            return logits[of], cache, mask
-        logits, dynamic = self._read(distinct)
-        dynamic.reorder_cache(cast(torch.LongTensor, of))
-        return logits[of], dynamic, mask
-
-    def _prefill_rows(
-        self, distinct: Sequence[tuple[int, ...]], of: torch.Tensor, columns: int
-    ) -> tuple[torch.Tensor, RowCache]:
-        """Read prompts (shortest first) in chunks; ``of`` says which prompt each row of the cache has."""
+        if not can_use_rows(DynamicCache(config=self._model.config), columns):
+            logits, dynamic = self._read(distinct)
+            dynamic.reorder_cache(cast(torch.LongTensor, of))
+            return logits[of], dynamic
         parts: list[torch.Tensor] = []
         cache: RowCache | None = None
         start = 0
         while start < len(distinct):
             stop = start + self._chunk(distinct[start:])
             logits, read = self._read(distinct[start:stop])
-            cache = cache or RowCache(read, len(of), columns, len(distinct[-1]))
-            rows = ((of >= start) & (of < stop)).nonzero().squeeze(1)
-            cache.put(read, rows, of[rows] - start)
+            cache = cache or RowCache.like(read, len(of), columns, width)
+            chunk = ((of >= start) & (of < stop)).nonzero().squeeze(1)
+            cache.put(read, chunk, of[chunk] - start)
             parts.append(logits)
             start = stop
         assert cache is not None
-        return torch.cat(parts), cache
+        return torch.cat(parts)[of], cache
 
     def _chunk(self, prompts: Sequence[tuple[int, ...]]) -> int:
         """How many of the prompts (shortest first) are read together."""
@@ -102,10 +153,14 @@ class BatchDecoder:
         cache = DynamicCache(config=self._model.config)
         return self._forward(ids, mask, (mask.cumsum(dim=-1) - 1).clamp(min=0), cache), cache
 
-    def _step(self, tokens: torch.Tensor, cache: RowCache | DynamicCache, mask: BatchMask, step: int) -> torch.Tensor:
-        """Logits ``[places, vocabulary]`` after the ``step``-th generated token of each row."""
-        attention = mask.additive(step) if self._own_mask and isinstance(cache, RowCache) else mask.binary(step)
-        return self._forward(tokens[:, None], attention, mask.positions(step), cache)
+    def _step(self, running: _Running) -> torch.Tensor:
+        """Logits ``[rows, vocabulary]`` after the batch's tokens, which go into the cache."""
+        # Closed rows go on until they are dropped: their positions must not leave the model's table.
+        positions = running.mask.lengths.clamp(max=self._last_position)[:, None]
+        running.mask.advance()
+        ready = self._own_mask and isinstance(running.cache, RowCache)
+        mask = running.mask.additive() if ready else running.mask.binary()
+        return self._forward(running.tokens[:, None], mask, positions, running.cache)
 
     def _forward(
         self, ids: torch.Tensor, mask: torch.Tensor, positions: torch.Tensor, cache: RowCache | DynamicCache
@@ -118,8 +173,14 @@ class BatchDecoder:
         return logits
 
 
-def _keep_rows(cache: RowCache | DynamicCache, order: torch.Tensor) -> None:
-    if isinstance(cache, RowCache):
-        cache.keep(order)
+def _drop_closed(running: _Running, share: float = DROP_SHARE) -> None:
+    """Drop the batch's closed rows if they are more than ``share`` of it."""
+    if 1 - running.state.open.mean() <= share:
+        return
+    order = running.state.drop_closed().to(running.tokens.device)
+    running.tokens = running.tokens[order]
+    running.mask.keep(order)
+    if isinstance(running.cache, RowCache):
+        running.cache.keep(order)
     else:
-        cache.reorder_cache(cast(torch.LongTensor, order))
+        running.cache.reorder_cache(cast(torch.LongTensor, order))

@@ -20,43 +20,30 @@ def uniforms(seed: int, index: int, count: int) -> NDArray[np.float32]:
 
 
 class Sampler:
-    """Temperature and nucleus sampling by inversion: one uniform number a token decides, per row.
+    """Temperature and nucleus sampling by inversion: one uniform number a token decides, per row."""
 
-    Holds the settings of the batch's rows; :meth:`keep` follows the batch when rows are dropped.
-    """
-
-    def __init__(self, samplings: Sequence[Sampling], noise: NDArray[np.float32], device: torch.device) -> None:
-        self._temperature = torch.tensor([s.temperature for s in samplings], device=device)
+    def __init__(self, samplings: Sequence[Sampling], device: torch.device) -> None:
+        temperature = torch.tensor([s.temperature for s in samplings], device=device)
+        self._greedy = temperature <= 0
+        self._divisor = torch.where(self._greedy, 1.0, temperature)[:, None]
         self._top_p = torch.tensor([s.top_p for s in samplings], device=device)
-        self._noise = torch.from_numpy(noise).to(device)
-        self._summarise()
-
-    def _summarise(self) -> None:
-        greedy = self._temperature <= 0
-        self._all_greedy, self._any_greedy = bool(greedy.all()), bool(greedy.any())
+        self._all_greedy, self._any_greedy = bool(self._greedy.all()), bool(self._greedy.any())
         self._nucleus = bool((self._top_p < 1).any())
-        self._divisor = torch.where(greedy, 1.0, self._temperature)[:, None]
-        self._greedy = greedy
 
-    def keep(self, order: torch.Tensor) -> None:
-        """Keep the rows ``order``, in that order."""
-        self._temperature, self._top_p, self._noise = self._temperature[order], self._top_p[order], self._noise[order]
-        self._summarise()
-
-    def __call__(self, logits: torch.Tensor, step: int) -> torch.Tensor:
-        """Next token ids ``[rows]`` from logits ``[rows, vocabulary]`` at a row's generated position ``step``."""
+    def __call__(self, logits: torch.Tensor, noise: torch.Tensor) -> torch.Tensor:
+        """Next token ids ``[rows]`` from logits ``[rows, vocabulary]`` and a uniform number for each row."""
         if self._all_greedy:
             return logits.argmax(dim=-1)
         probs = torch.softmax(logits.float() / self._divisor, dim=-1)
-        drawn = self._draw_nucleus(probs, step) if self._nucleus else _invert(probs, self._noise[:, step])
+        drawn = self._draw_nucleus(probs, noise) if self._nucleus else _invert(probs, noise)
         return torch.where(self._greedy, logits.argmax(dim=-1), drawn) if self._any_greedy else drawn
 
-    def _draw_nucleus(self, probs: torch.Tensor, step: int) -> torch.Tensor:
+    def _draw_nucleus(self, probs: torch.Tensor, noise: torch.Tensor) -> torch.Tensor:
         """Sample from the smallest set of most probable tokens whose mass reaches ``top_p``."""
         ranked, ids = probs.sort(dim=-1, descending=True, stable=True)
         outside = ranked.cumsum(dim=-1) - ranked >= self._top_p[:, None]
         outside[:, 0] = False
-        rank = _invert(ranked.masked_fill(outside, 0.0), self._noise[:, step])
+        rank = _invert(ranked.masked_fill(outside, 0.0), noise)
         return ids.gather(1, rank[:, None]).squeeze(1)
 
 

@@ -71,16 +71,14 @@ class TransformersEngine:
         # Equal prompts side by side are read once; similar lengths need little padding.
         rows.sort(key=lambda row: (len(row.prompt), row.prompt))
         self.model.train(False)
-        size, start = self._batch_size, 0
-        while start < len(rows):
-            batch = rows[start : start + size]
+        size = self._batch_size
+        while rows:
             try:
-                generated = self._decoder(batch, lambda i, ids, batch=batch: self._stopped(batch[i], ids), seed)  # type: ignore[misc]
+                for row, ids in self._decoder(rows, size, self._stopped, seed):
+                    done[row.index] = self._finish(row, ids)
             except torch.OutOfMemoryError:
-                size = self._smaller(len(batch))
-                continue
-            done |= {row.index: self._finish(row, ids) for row, ids in zip(batch, generated, strict=True)}
-            start += len(batch)
+                size = self._smaller(min(size, len(rows)))
+            rows = [row for row in rows if row.index not in done]
         return [done[index] for index in range(len(requests))]
 
     def close(self) -> None:
