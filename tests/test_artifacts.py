@@ -21,7 +21,11 @@ from judgetrain.errors import DataError, JudgetrainError
 from judgetrain.track import Console
 
 JSON = st.recursive(
-    st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**53), 2**53)
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
     max_leaves=6,
 )
@@ -32,12 +36,16 @@ def stage(directory: Path) -> StageRun:
 
 
 def doubled(index: int, items: Sequence[int]) -> ShardResult:
-    return ShardResult([{"value": 2 * i} for i in items if i % 5], len(items), {"multiple_of_5": sum(i % 5 == 0 for i in items)}, 3, 4)
+    return ShardResult(
+        [{"value": 2 * i} for i in items if i % 5], len(items), {"multiple_of_5": sum(i % 5 == 0 for i in items)}, 3, 4
+    )
 
 
 @settings(max_examples=30, deadline=None)
 @given(rows=st.lists(st.dictionaries(st.text(), JSON, max_size=4), max_size=12), size=st.integers(1, 5))
-def test_rows_come_back_from_any_shards(tmp_path_factory: pytest.TempPathFactory, rows: list[dict[str, Any]], size: int) -> None:
+def test_rows_come_back_from_any_shards(
+    tmp_path_factory: pytest.TempPathFactory, rows: list[dict[str, Any]], size: int
+) -> None:
     out = stage(tmp_path_factory.mktemp("artifact"))
     out.sharded("rows", rows, size, lambda i, items: ShardResult(list(items), len(items)))
     assert list(read_rows(out.directory, "rows")) == rows

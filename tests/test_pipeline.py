@@ -19,7 +19,9 @@ from judgetrain.pipeline import STAGES, Pipeline
 def config(tmp_path: Path, **dialogues: object) -> Config:
     source = SourceConfig(name="mine", path=str(tmp_path / "in.jsonl"))
     settings = DialoguesConfig(sources=[source], **dialogues)  # type: ignore[arg-type]
-    return Config(stage="dialogues", output_dir=str(tmp_path / "outputs"), dialogues=settings, track=TrackConfig("none"))
+    return Config(
+        stage="dialogues", output_dir=str(tmp_path / "outputs"), dialogues=settings, track=TrackConfig("none")
+    )
 
 
 def write(tmp_path: Path, *queries: str) -> None:

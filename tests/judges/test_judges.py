@@ -1,0 +1,100 @@
+"""Judges: k branches from one run, both orders, costs by hand, floors."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from judgetrain.config import TreeConfig
+from judgetrain.dialogues.schema import mirror
+from judgetrain.errors import EngineError
+from judgetrain.judges import FLOORS, BranchingJudge
+from judgetrain.judges.branching import Aggregation
+from judgetrain.judges.settings import load_settings, save_settings
+from judgetrain.tree.prompts import load_prompt_set
+from tests.scripted import ScriptedEngine, by_length, comparison, noisy
+
+PROMPTS = load_prompt_set("compact")
+SETTINGS = TreeConfig(criteria=6)
+COMPARISONS = [comparison(i) for i in range(40)]
+
+
+def judge(answer=noisy, branches: int = 1, aggregation: Aggregation = "vote") -> BranchingJudge:  # type: ignore[no-untyped-def]
+    return BranchingJudge(ScriptedEngine(answer), PROMPTS, branches, SETTINGS, aggregation, "test")
+
+
+@pytest.mark.parametrize("k", [1, 2, 5])
+def test_k_branches_read_off_a_larger_run_equal_a_run_of_k(k: int) -> None:
+    large = judge()
+    from_large = large.predictions(large.sample(COMPARISONS, 3, branches=6), k)
+    from_k = judge(branches=k).compare_all(COMPARISONS, 3)
+    assert [(p.verdict_ab, p.verdict_ba, p.margin, p.failures) for p in from_large] == [
+        (p.verdict_ab, p.verdict_ba, p.margin, p.failures) for p in from_k
+    ]
+    assert [p.cost.calls for p in from_large] == [p.cost.calls for p in from_k] == [1 + 2 * k] * 40
+
+
+@pytest.mark.parametrize("aggregation", ["vote", "margin"])
+def test_verdicts_by_hand(aggregation: Aggregation) -> None:
+    tested = judge(branches=4, aggregation=aggregation)
+    trees = tested.sample(COMPARISONS, 0)
+    for tree, prediction in zip(trees, tested.predictions(trees, 4), strict=True):
+        for order, verdict in (("AB", prediction.verdict_ab), ("BA", prediction.verdict_ba)):
+            margins = [
+                j.score_a - j.score_b for _, _, j in tree.judgments() if j.order == order and j.score_a is not None
+            ]  # type: ignore[operator]
+            total = (
+                sum(margins) if aggregation == "margin" else sum(m > 0 for m in margins) - sum(m < 0 for m in margins)
+            )
+            assert verdict == (None if not margins else "A" if total > 0 else "B" if total < 0 else "tie")
+
+
+def test_a_judge_that_reads_content_mirrors_when_responses_are_exchanged() -> None:
+    comparisons = [comparison(i, "x" * (i % 4), "y" * (i % 3)) for i in range(20)]
+    straight = judge(by_length, 3).compare_all(comparisons, 0)
+    swapped = judge(by_length, 3).compare_all([c.swapped() for c in comparisons], 0)
+    for one, other in zip(straight, swapped, strict=True):
+        assert one.verdict_ab == one.verdict_ba
+        assert one.verdict_ab is not None
+        assert other.verdict_ab == mirror(one.verdict_ab)
+
+
+def test_cost_of_one_order_by_hand() -> None:
+    tested = judge(branches=2)
+    tree = tested.sample(COMPARISONS[:1], 0)[0]
+    cost = tested.predictions([tree], 2)[0].cost
+    guidelines = [c.guidelines[0] for c in tree.criteria]
+    expected = tree.criteria_generated_tokens + sum(g.generated_tokens for g in guidelines)
+    expected += sum(j.generated_tokens for g in guidelines for j in g.judgments) / 2
+    assert cost.generated_tokens == expected
+
+
+def test_unreadable_orders_have_no_verdict() -> None:
+    silent = judge(lambda r, i: "?" if r.step == "judgment" else noisy(r, i), 2).compare(COMPARISONS[0])
+    assert (silent.verdict_ab, silent.verdict_ba, silent.margin) == (None, None, None)
+    assert silent.failures == {"no_scores": 4}
+    nothing = judge(lambda r, i: "no", 2).compare(COMPARISONS[0])
+    assert nothing.failures == {"criteria:none": 1}
+    assert nothing.verdict_ab is None
+
+
+def test_a_directory_without_prompts_is_no_judge(tmp_path: Path) -> None:
+    with pytest.raises(EngineError, match=r"prompts\.yaml"):
+        BranchingJudge.from_pretrained(tmp_path)
+
+
+def test_settings_round_trip(tmp_path: Path) -> None:
+    save_settings(SETTINGS, tmp_path)
+    assert load_settings(tmp_path) == SETTINGS
+
+
+def test_floors() -> None:
+    longer = comparison(0, "aa", "bbbb")
+    assert [(p.verdict_ab, p.verdict_ba) for p in FLOORS["first"]().compare_all([longer], 0)] == [("A", "B")]
+    assert FLOORS["longer"]().compare(longer).verdict_ab == "B"
+    assert FLOORS["longer"]().compare(longer.swapped()).verdict_ba == "A"
+    drawn = FLOORS["random"]().compare_all([comparison(i) for i in range(400)], 1)
+    assert drawn == FLOORS["random"]().compare_all([comparison(i) for i in range(400)], 1)
+    assert 150 < sum(p.verdict_ab == "A" for p in drawn) < 250
+    assert 150 < sum(p.verdict_ab == p.verdict_ba for p in drawn) < 250
