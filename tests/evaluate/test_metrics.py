@@ -1,0 +1,80 @@
+"""Metrics and intervals against plain loops and closed forms."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from judgetrain.evaluate import metrics
+from judgetrain.evaluate.statistics import bootstrap_interval, mcnemar
+
+VERDICT = st.sampled_from(["A", "B", "tie", None])
+ITEMS = st.lists(st.tuples(VERDICT, VERDICT, st.sampled_from(["A", "B", "tie"])), min_size=1, max_size=40)
+
+
+@given(ITEMS)
+def test_every_count_equals_a_plain_loop(items: list[tuple[str | None, str | None, str]]) -> None:
+    ab, ba, labels = ([row[i] for row in items] for i in range(3))
+    for i, (first, second, label) in enumerate(items):
+        assert metrics.agreement(ab, ba, labels)[i] == (first == label and second == label)  # type: ignore[arg-type]
+        assert metrics.consistency(ab, ba)[i] == (first is not None and first == second)
+        merged = "unreadable" if None in (first, second) else first if first == second else "tie"
+        assert metrics.conflict_as_tie(ab, ba, labels)[i] == (merged == label)  # type: ignore[arg-type]
+        assert metrics.single_order_accuracy(ab, ba, labels)[i] == ((first == label) + (second == label)) / 2  # type: ignore[arg-type]
+        assert metrics.without_ties(labels)[i] == (label != "tie")  # type: ignore[arg-type]
+    flips = [(a, b) for a, b, _ in items if {a, b} == {"A", "B"}]
+    assert metrics.position_bias(ab, ba) == (sum(f == ("A", "B") for f in flips) / len(flips) if flips else None)
+
+
+@given(ITEMS)
+def test_strict_agreement_is_never_above_consistency_or_single_order(
+    items: list[tuple[str | None, str | None, str]],
+) -> None:
+    ab, ba, labels = ([row[i] for row in items] for i in range(3))
+    strict = metrics.agreement(ab, ba, labels).mean()  # type: ignore[arg-type]
+    assert strict <= metrics.consistency(ab, ba).mean()
+    assert strict <= metrics.single_order_accuracy(ab, ba, labels).mean()  # type: ignore[arg-type]
+
+
+def test_longer_preference_by_hand() -> None:
+    ab, ba = ["A", "B", "A", "tie", "A"], ["A", "B", "B", "tie", "A"]
+    assert metrics.longer_preference(ab, ba, ["A", "A", "A", "A", "tie"]) == 0.5
+    assert metrics.longer_preference(["A"], ["B"], ["A"]) is None
+
+
+def test_correlations_equal_their_definitions() -> None:
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=30)
+    y = x + rng.normal(size=30)
+    found = metrics.correlations(x, y)
+    pearson = ((x - x.mean()) * (y - y.mean())).sum() / math.sqrt(
+        ((x - x.mean()) ** 2).sum() * ((y - y.mean()) ** 2).sum()
+    )
+    pairs = [(i, j) for i in range(30) for j in range(i)]
+    tau = sum(np.sign((x[i] - x[j]) * (y[i] - y[j])) for i, j in pairs) / len(pairs)
+    d = x.argsort().argsort() - y.argsort().argsort()
+    rho = 1 - 6 * (d**2).sum() / (30 * (900 - 1))
+    assert found == pytest.approx({"pearson": pearson, "kendall": tau, "spearman": rho})
+
+
+def test_bootstrap_interval_is_near_the_normal_one() -> None:
+    values = np.array([1.0] * 60 + [0.0] * 40)
+    low, high = bootstrap_interval(values, 4000, 1) or (0, 0)
+    width = 1.96 * math.sqrt(0.6 * 0.4 / 100)
+    assert low == pytest.approx(0.6 - width, abs=0.02)
+    assert high == pytest.approx(0.6 + width, abs=0.02)
+    assert bootstrap_interval(values, 100, 1) == bootstrap_interval(values, 100, 1)
+    assert bootstrap_interval([1.0, 1.0], 100, 1) == (1.0, 1.0)
+    assert bootstrap_interval([], 100, 1) is None
+
+
+def test_mcnemar_is_the_sign_test_on_discordant_items() -> None:
+    first = [True] * 9 + [False] * 1 + [True] * 50
+    second = [False] * 9 + [True] * 1 + [True] * 50
+    expected = 2 * sum(math.comb(10, k) for k in (0, 1)) / 2**10
+    assert mcnemar(first, second) == pytest.approx(expected)
+    assert mcnemar([True], [True]) == 1.0
