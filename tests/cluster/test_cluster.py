@@ -1,0 +1,124 @@
+"""Clustering: embeddings on disk, k-means, and a sample that is even over clusters."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from judgetrain.artifacts import StageRun, read_rows
+from judgetrain.cluster import encode as encode_module
+from judgetrain.cluster import stage
+from judgetrain.cluster.encode import encode
+from judgetrain.cluster.kmeans import kmeans
+from judgetrain.cluster.sampling import quotas, sample_uniform
+from judgetrain.config import ClusterConfig, Config, WorldConfig
+from judgetrain.dialogues.world import train_dialogues
+from judgetrain.errors import ConfigError, EngineError
+from judgetrain.track import Console
+
+STATIC = ClusterConfig(encoder="static:world", n_clusters=4, sample=20)
+
+
+@settings(max_examples=60)
+@given(st.lists(st.integers(0, 9), min_size=1, max_size=80), st.integers(1, 100), st.integers(0, 5))
+def test_the_sample_is_as_even_as_cluster_sizes_allow(labels: list[int], size: int, seed: int) -> None:
+    array = np.array(labels)
+    chosen = sample_uniform(array, size, seed)
+    assert len(chosen) == len(set(chosen.tolist())) == min(size, len(labels))
+    taken = np.bincount(array[chosen], minlength=10)
+    sizes = np.bincount(array, minlength=10)
+    still_open = [int(t) for t, s in zip(taken, sizes, strict=True) if t < s]
+    assert max(taken) <= min(still_open, default=max(taken)) + 1
+    assert (sample_uniform(array, size, seed) == chosen).all()
+
+
+def test_quotas_carry_over() -> None:
+    assert quotas(np.array([1, 10, 10]), 9, np.random.default_rng(0)).tolist() == [1, 4, 4]
+
+
+def test_separated_blobs_are_found_and_inertia_is_the_sum_of_squares() -> None:
+    rng = np.random.default_rng(0)
+    centres = rng.normal(size=(3, 8)) * 20
+    rows = np.concatenate([c + rng.normal(size=(30, 8)) for c in centres]).astype(np.float16)
+    found = kmeans(rows, ClusterConfig(n_clusters=3), 1)
+    assert found.backend == "sklearn"
+    for block in range(3):
+        assert len(set(found.labels[30 * block : 30 * block + 30])) == 1
+    wide = rows.astype(np.float64)
+    inertia = sum(((wide[found.labels == c] - wide[found.labels == c].mean(0)) ** 2).sum() for c in range(3))
+    assert found.inertia == pytest.approx(inertia, rel=1e-3)
+
+
+def test_more_clusters_than_rows_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"cluster\.n_clusters=5: there are only 3"):
+        kmeans(np.zeros((3, 2)), ClusterConfig(n_clusters=5), 0)
+
+
+def test_missing_cuml_says_what_to_install() -> None:
+    with pytest.raises(EngineError, match=r"judgetrain\[cuml\]"):
+        kmeans(np.zeros((3, 2)), ClusterConfig(n_clusters=2, backend="cuml"), 0)
+
+
+def test_embeddings_are_unit_length_shards_that_a_restart_skips(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(encode_module, "SHARD", 5)
+    queries = [d.query for d in train_dialogues(WorldConfig(train_dialogues=12), 0)]
+    whole = np.array(encode(queries, STATIC, StageRun(tmp_path / "a", "cluster", 0, Console())))
+    assert whole.dtype == np.float16
+    assert np.linalg.norm(whole.astype(float), axis=1) == pytest.approx(1.0, abs=2e-3)
+    real, calls = encode_module.write_bytes_atomic, 0
+
+    def dying(path: Path, data: bytes) -> None:
+        nonlocal calls
+        calls += 1
+        if calls == 2:
+            raise KeyboardInterrupt
+        real(path, data)
+
+    monkeypatch.setattr(encode_module, "write_bytes_atomic", dying)
+    with pytest.raises(KeyboardInterrupt):
+        encode(queries, STATIC, StageRun(tmp_path / "b", "cluster", 0, Console()))
+    resumed = encode(queries, STATIC, StageRun(tmp_path / "b", "cluster", 0, Console()))
+    assert calls == 4, "one shard kept, one lost, then two"
+    assert (np.array(resumed) == whole).all()
+
+
+def test_static_embeddings_are_the_mean_of_input_embeddings(tmp_path: Path) -> None:
+    from judgetrain.config import ModelConfig
+    from judgetrain.engines.loading import load_model, load_tokenizer
+
+    query = "how do i cook apple cake for my son ?"
+    tokenizer, model = (load(ModelConfig(path="world", dtype="float32")) for load in (load_tokenizer, load_model))
+    weights = model.get_input_embeddings().weight.detach().numpy()
+    mean = weights[tokenizer.encode(query, add_special_tokens=False)].mean(0)
+    found = encode([query], STATIC, StageRun(tmp_path, "cluster", 0, Console()))[0]
+    assert found.astype(float) == pytest.approx(mean / np.linalg.norm(mean), abs=2e-3)
+
+
+@pytest.mark.parametrize("encoder", ["package:no-such-package", "no-such-owner/no-such-encoder"])
+def test_unknown_encoders_name_the_key_and_the_remedy(encoder: str, tmp_path: Path) -> None:
+    with pytest.raises(EngineError, match=r"cluster\.encoder="):
+        encode(["a"], ClusterConfig(encoder=encoder), StageRun(tmp_path, "cluster", 0, Console()))
+
+
+def test_the_stage_groups_queries_of_a_kind(tmp_path: Path) -> None:
+    dialogues = train_dialogues(WorldConfig(train_dialogues=200), 0)
+    source = StageRun(tmp_path / "dialogues", "dialogues", 0, Console())
+    source.write_rows("dialogues", (d.to_row() for d in dialogues))
+    out = StageRun(tmp_path / "cluster", "cluster", 0, Console())
+    config = Config(cluster=ClusterConfig(encoder="static:world", n_clusters=24, sample=48))
+    stage.run(config, {"dialogues": source.directory}, out)
+    clusters = {r["id"]: r["cluster"] for r in read_rows(out.directory, "clusters")}
+    assert set(clusters) == {d.id for d in dialogues}
+    from sklearn.metrics import adjusted_mutual_info_score
+
+    assert adjusted_mutual_info_score([d.category for d in dialogues], [clusters[d.id] for d in dialogues]) > 0.2
+    sample = [r["id"] for r in read_rows(out.directory, "sample")]
+    assert len(set(sample)) == 48
+    assert len({clusters[i] for i in sample}) == 24
+    assert out.notes["clustering"]["clusters"] == 24

@@ -1,0 +1,66 @@
+"""Responses and pairs: distinct models, nothing identical, the same draw in every run."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from judgetrain.artifacts import StageRun, read_rows
+from judgetrain.config import Config, EngineConfig, WorldConfig
+from judgetrain.dialogues import respond
+from judgetrain.dialogues.pairing import pair
+from judgetrain.dialogues.schema import Dialogue, Message
+from judgetrain.dialogues.world import train_dialogues
+from judgetrain.errors import DataError
+from judgetrain.track import Console
+
+DIALOGUES = [Dialogue(f"d{i}", "s", (Message("user", "q"),)) for i in range(200)]
+
+
+def test_pairs_are_of_different_models_in_random_order_and_independent_of_company() -> None:
+    responses = {m: {d.id: f"{m} {d.id}" for d in DIALOGUES} for m in ("x", "y", "z")}
+    pairs = list(pair(DIALOGUES, responses, 5, Counter()))
+    assert len(pairs) == 200
+    assert all(c.model_a != c.model_b and c.response_a.startswith(c.model_a) for c in pairs)
+    seen = Counter((c.model_a, c.model_b) for c in pairs)
+    assert len(seen) == 6
+    assert min(seen.values()) > 15
+    assert list(pair(DIALOGUES[50:60], responses, 5, Counter())) == pairs[50:60]
+
+
+def test_empty_and_identical_responses_are_left_out_and_counted() -> None:
+    responses = {"x": {"d0": "same", "d1": "a", "d2": " "}, "y": {"d0": "same ", "d1": "b", "d2": "c"}}
+    dropped: Counter[str] = Counter()
+    assert [c.id for c in pair(DIALOGUES[:3], responses, 0, dropped)] == ["d1"]
+    assert dropped == {"identical_responses": 1, "empty_response": 1}
+
+
+def prepare(tmp_path: Path, comparisons: list[dict] | None = None) -> dict[str, Path]:
+    dialogues = train_dialogues(WorldConfig(train_dialogues=40), 0)
+    for name, rows in (
+        ("cluster", {"sample": [d.to_row() for d in dialogues]}),
+        ("dialogues", {"comparisons": comparisons or []}),
+    ):
+        out = StageRun(tmp_path / name, name, 0, Console())
+        for file, content in rows.items():
+            out.write_rows(file, content)
+    return {"cluster": tmp_path / "cluster", "dialogues": tmp_path / "dialogues"}
+
+
+@pytest.mark.parametrize("skills", [[0.9], [0.9, 0.2], [0.9, 0.5, 0.2]])
+def test_the_stage_with_the_worlds_writers(skills: list[float], tmp_path: Path) -> None:
+    config = Config()
+    config.responses.models = [EngineConfig(type="world", name=f"w{s}", skill=s) for s in skills]
+    out = StageRun(tmp_path / "responses", "responses", 3, Console())
+    respond.run(config, prepare(tmp_path), out)
+    rows = list(read_rows(out.directory, "comparisons"))
+    assert 30 <= len(rows) <= 40
+    assert all(r["label"] is None and r["model_a"] != r["model_b"] for r in rows)
+    assert out.notes["pairs"]["comparisons"] == len(rows)
+
+
+def test_without_models_and_without_responses_the_reason_is_said(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="no_responses"):
+        respond.run(Config(), prepare(tmp_path), StageRun(tmp_path / "responses", "responses", 3, Console()))
