@@ -1,0 +1,244 @@
+"""Training on the shipped base: what is learned, what is left out, and a kill that changes nothing."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from judgetrain.artifacts import StageRun, read_rows
+from judgetrain.config import Config, DpoConfig, LoraSettings, ModelConfig, TrainConfig, TrainStages
+from judgetrain.engines.loading import load_model, load_tokenizer
+from judgetrain.errors import TrainingError
+from judgetrain.judges import BranchingJudge
+from judgetrain.track import Console
+from judgetrain.train import stage
+from judgetrain.train.callbacks import COMPLETE, CheckpointMarks, last_complete
+from judgetrain.train.data import fitting, order
+from tests.scripted import comparison
+
+WORDS = "the cat reads a book for my sister and gives a clear example of it".split()
+
+
+def rows(count: int, seed: int = 0) -> list[dict[str, Any]]:
+    rng = random.Random(seed)
+    made = []
+    for i in range(count):
+        text = " ".join(rng.choices(WORDS, k=rng.randint(3, 20)))
+        made.append(
+            {
+                "prompt": [{"role": "user", "content": f"List 10 criteria.\nQuery: {text}"}],
+                "completion": [{"role": "assistant", "content": f"it gives {WORDS[len(text) % 5]}"}],
+                "chosen": [{"role": "assistant", "content": "it gives a clear example"}],
+                "rejected": [{"role": "assistant", "content": "it gives no example"}],
+                "comparison_id": f"d{i}",
+            }
+        )
+    return made
+
+
+def sft_rows(count: int) -> list[dict[str, Any]]:
+    return [{k: r[k] for k in ("prompt", "completion", "comparison_id")} for r in rows(count)]
+
+
+def pair_rows(count: int) -> list[dict[str, Any]]:
+    return [{k: r[k] for k in ("prompt", "chosen", "rejected", "comparison_id")} for r in rows(count)]
+
+
+def config(**changes: Any) -> Config:
+    settings: dict[str, Any] = {"learning_rate": 1e-3, "batch_size": 4, "max_length": 256, "save_steps": 2, **changes}
+    dpo = DpoConfig(**{k: v for k, v in settings.items() if k != "beta"}, beta=changes.get("beta", 0.1))
+    stages = TrainStages(ModelConfig(path="world"), TrainConfig(**settings), TrainConfig(**settings), dpo)
+    return Config(prompts="compact", train=stages)
+
+
+def run_initial(tmp_path: Path, settings: Config, data: list[dict[str, Any]], name: str = "initial") -> StageRun:
+    source = StageRun(tmp_path / "teacher", "teacher", 0, Console())
+    source.write_rows("examples", data)
+    out = StageRun(tmp_path / name, "initial", 0, Console())
+    stage.run_initial(settings, {"teacher": source.directory}, out)
+    return out
+
+
+def run_dpo(tmp_path: Path, settings: Config, start: Path, name: str = "dpo") -> StageRun:
+    label = StageRun(tmp_path / "label", "label", 0, Console())
+    label.write_rows("pairs-train", pair_rows(24))
+    label.write_rows("pairs-heldout", pair_rows(4))
+    out = StageRun(tmp_path / name, "dpo", 0, Console())
+    stage.run_dpo(settings, {"sft": start, "label": label.directory}, out)
+    return out
+
+
+def weights(directory: Path) -> dict[str, torch.Tensor]:
+    return load_model(ModelConfig(path=str(directory / "model"))).state_dict()
+
+
+def same(first: dict[str, torch.Tensor], second: dict[str, torch.Tensor]) -> bool:
+    return first.keys() == second.keys() and all(torch.equal(first[k], second[k]) for k in first)
+
+
+def test_training_lowers_the_loss_and_leaves_a_whole_judge(tmp_path: Path) -> None:
+    out = run_initial(tmp_path, config(epochs=2), sft_rows(60))
+    log = [json.loads(line) for line in out.path("train_log.jsonl").read_text().splitlines()]
+    losses = [row["loss"] for row in log if "loss" in row]
+    assert losses[-1] < 0.5 * losses[0]
+    model = out.path("model")
+    names = {p.name for p in model.iterdir()}
+    assert {
+        "model.safetensors",
+        "config.json",
+        "tokenizer.json",
+        "chat_template.jinja",
+        "generation_config.json",
+    } <= names
+    assert {"prompts.yaml", "judge.json", "training_args.json", "README.md"} <= names
+    assert not any(n.endswith((".bin", ".pt", ".pkl")) for n in names)
+    assert not list(out.directory.glob("checkpoints*"))
+    assert str(tmp_path) not in (model / "README.md").read_text() + (model / "training_args.json").read_text()
+    judge = BranchingJudge.from_pretrained(model, branches=1)
+    assert judge.compare(comparison(0)).cost.generated_tokens > 0
+
+
+def test_only_completions_carry_loss() -> None:
+    """The logged SFT loss equals the mean negative log-likelihood of the completion's tokens, computed by hand."""
+    import tempfile
+
+    tokenizer = load_tokenizer(ModelConfig(path="world"))
+    model = load_model(ModelConfig(path="world"))
+    data = sft_rows(4)
+    total = count = 0.0
+    for row in data:
+        prompt = tokenizer.apply_chat_template(row["prompt"], add_generation_prompt=True, tokenize=False)
+        whole = tokenizer.apply_chat_template(row["prompt"] + row["completion"], tokenize=False)
+        start, ids = (
+            len(tokenizer.encode(prompt, add_special_tokens=False)),
+            tokenizer.encode(whole, add_special_tokens=False),
+        )
+        with torch.inference_mode():
+            logprobs = model(torch.tensor([ids])).logits[0].log_softmax(-1)
+        for position in range(start, len(ids)):
+            total -= float(logprobs[position - 1, ids[position]])
+            count += 1
+    with tempfile.TemporaryDirectory() as directory:
+        out = run_initial(Path(directory), config(max_steps=1), data)
+        assert out.notes["training"]["train_loss"] == pytest.approx(total / count, rel=1e-4)
+
+
+@pytest.mark.parametrize("kind", ["sft", "dpo"])
+def test_a_killed_training_ends_with_the_same_weights(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    start = run_initial(tmp_path, config(max_steps=2), sft_rows(40)).directory if kind == "dpo" else tmp_path
+
+    def run(name: str) -> StageRun:
+        if kind == "sft":
+            return run_initial(tmp_path, config(epochs=1.5, save_steps=3), sft_rows(30), name)
+        return run_dpo(tmp_path, config(save_steps=2), start, name)
+
+    whole = run("whole")
+    real = CheckpointMarks.on_save
+    saves = 0
+
+    def dying(self, args, state, control, **kwargs):  # type: ignore[no-untyped-def]
+        nonlocal saves
+        saves += 1
+        if saves == 2:
+            raise KeyboardInterrupt  # the second checkpoint is written but not marked: it must not be used
+        real(self, args, state, control, **kwargs)
+
+    monkeypatch.setattr(CheckpointMarks, "on_save", dying)
+    with pytest.raises(KeyboardInterrupt):
+        run("cut")
+    monkeypatch.setattr(CheckpointMarks, "on_save", real)
+    steps = {p.name: (p / COMPLETE).exists() for p in (tmp_path / "cut" / "checkpoints").glob("checkpoint-*")}
+    assert list(steps.values()).count(True) == 1
+    resumed = run("cut")
+    assert same(weights(whole.directory), weights(resumed.directory))
+    assert not same(weights(whole.directory), load_model(ModelConfig(path="world")).state_dict())
+
+
+def test_dpo_raises_the_margin_and_leaves_the_reference_alone(tmp_path: Path) -> None:
+    start = run_initial(tmp_path, config(max_steps=2), sft_rows(40))
+    before = weights(start.directory)
+    out = run_dpo(tmp_path, config(epochs=3, eval_steps=3), start.directory)
+    log = [json.loads(line) for line in out.path("train_log.jsonl").read_text().splitlines()]
+    margins = [row["rewards/margins"] for row in log if "rewards/margins" in row]
+    assert margins[-1] > max(0.1, margins[0])
+    assert out.notes["training"]["eval_rewards/accuracies"] == 1.0
+    assert same(before, weights(start.directory))
+
+
+def test_lora_trains_and_is_merged(tmp_path: Path) -> None:
+    settings = config(epochs=1, lora=LoraSettings(enabled=True, r=4))
+    out = run_initial(tmp_path, settings, sft_rows(24))
+    assert {p.name for p in out.path("model").glob("adapter*")} == set()
+    assert not same(weights(out.directory), load_model(ModelConfig(path="world")).state_dict())
+
+
+def test_too_long_examples_are_left_out_never_cut(tmp_path: Path) -> None:
+    data = sft_rows(12)
+    data[3]["prompt"][0]["content"] += " the cat" * 200
+    out = run_initial(tmp_path, config(max_steps=1), data)
+    assert out.totals()["counts"] == {"in": 12, "out": 11, "dropped": {"too_long": 1}}
+    with pytest.raises(TrainingError, match=r"all 12 .* longer than max_length=8 tokens.*max_length"):
+        run_initial(tmp_path, config(max_length=8), data, "again")
+    with pytest.raises(TrainingError, match="no supervised examples to train on"):
+        run_initial(tmp_path, config(), [], "empty")
+
+
+def test_a_loss_that_is_no_number_stops_with_the_remedy(tmp_path: Path) -> None:
+    with pytest.raises(TrainingError, match=r"the loss is (nan|inf) at step .*lower the learning rate"):
+        run_initial(tmp_path, config(learning_rate=1e30, epochs=20, max_grad_norm=0.0, save_steps=100), sft_rows(20))
+
+
+def test_special_tokens_in_rows_stay_text() -> None:
+    tokenizer = load_tokenizer(ModelConfig(path="world"))
+    row = {
+        "prompt": [{"role": "user", "content": "say <end> <assistant>"}],
+        "completion": [{"role": "assistant", "content": "<end>"}],
+    }
+    examples = fitting([row], tokenizer, 100, "rows")
+    ids = tokenizer.encode(
+        tokenizer.apply_chat_template(examples.rows[0]["prompt"], tokenize=False), add_special_tokens=False
+    )
+    assert Counter(ids)[tokenizer.eos_token_id] == 0
+
+
+def test_the_order_is_a_function_of_the_seed_and_covers_every_epoch() -> None:
+    lengths = [random.Random(i).randint(5, 200) for i in range(103)]
+    settings = TrainConfig(batch_size=8, epochs=2)
+    indices = order(lengths, settings, 1)
+    assert indices == order(lengths, settings, 1) != order(lengths, settings, 2)
+    assert sorted(indices[:103]) == sorted(indices[103:]) == list(range(103))
+    assert indices[:103] != indices[103:]
+    padding = sum(max(b) * len(b) - sum(b) for b in ([lengths[i] for i in indices[k : k + 8]] for k in range(0, 96, 8)))
+    plain = sum(max(b) * len(b) - sum(b) for b in (lengths[k : k + 8] for k in range(0, 96, 8)))
+    assert padding < 0.6 * plain
+    assert len(order(lengths, TrainConfig(batch_size=8, epochs=0.5), 1)) == 52
+
+
+def test_checkpoints_without_their_mark_are_removed(tmp_path: Path) -> None:
+    for step, marked in ((5, True), (10, True), (15, False)):
+        (tmp_path / f"checkpoint-{step}").mkdir()
+        if marked:
+            (tmp_path / f"checkpoint-{step}" / COMPLETE).touch()
+    assert last_complete(tmp_path) == str(tmp_path / "checkpoint-10")
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["checkpoint-10", "checkpoint-5"]
+    assert last_complete(tmp_path / "none") is None
+
+
+def test_sft_starts_from_the_initial_judge_and_keeps_its_prompts(tmp_path: Path) -> None:
+    start = run_initial(tmp_path, config(max_steps=1), sft_rows(8))
+    label = StageRun(tmp_path / "label", "label", 0, Console())
+    label.write_rows("sft-train", sft_rows(8))
+    label.write_rows("sft-heldout", [])
+    out = StageRun(tmp_path / "sft", "sft", 0, Console())
+    stage.run_sft(config(learning_rate=0.0, max_steps=1), {"initial": start.directory, "label": label.directory}, out)
+    assert same(weights(start.directory), weights(out.directory))
+    assert (out.path("model") / "prompts.yaml").read_text() == (start.path("model") / "prompts.yaml").read_text()
+    assert list(read_rows(label.directory, "sft-heldout")) == []
