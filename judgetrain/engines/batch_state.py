@@ -38,7 +38,7 @@ Watch = Callable[[Row, Sequence[int]], bool]
 
 
 class Generated:
-    """What the rows of a batch have generated so far; rows are open until a token, a stop string or a limit ends them."""
+    """What the rows of a batch have generated; a row is open until a token, a stop string or its limit ends it."""
 
     def __init__(self, rows: Sequence[Row], device: torch.device, seed: int) -> None:
         self.rows = list(rows)
@@ -94,17 +94,6 @@ class Generated:
             setattr(self, name, getattr(self, name)[order])
         self._prepare()
         return torch.from_numpy(order)
-
-    def extend(self, other: Generated) -> None:
-        """Put another batch's rows after these."""
-        self.rows += other.rows
-        for name in ("_limits", "_count", "open"):
-            setattr(self, name, np.concatenate([getattr(self, name), getattr(other, name)]))
-        width = max(self._ids.shape[1], other._ids.shape[1])
-        for name in ("_noise", "_ids"):
-            parts = [np.pad(a, ((0, 0), (0, width - a.shape[1]))) for a in (getattr(self, name), getattr(other, name))]
-            setattr(self, name, np.concatenate(parts))
-        self._prepare()
 
     def _result(self, place: int) -> list[int]:
         return [int(token) for token in self._ids[place, : self._count[place]]]

@@ -1,7 +1,7 @@
-"""Decode rows in batches.
+"""Decode rows in batches: each distinct prompt of a batch is read once, and rows leave it when they end.
 
-Each distinct prompt of a batch is read once. Rows leave the batch when they end; the last few, which would keep the
-model busy with almost nothing, are parked and finished together with those of other batches.
+Tried and left out, since neither was faster on a CPU: letting new prompts join a running batch (its long rows make the
+cache of all as wide as theirs), and finishing the last rows of several batches together.
 """
 
 from __future__ import annotations
@@ -23,10 +23,6 @@ if TYPE_CHECKING:
 
 DROP_SHARE = 0.15
 """Closed rows are dropped once they are this share of the batch: dropping moves memory, keeping wastes work."""
-
-PARK_SHARE = 0.125
-"""A batch with no more open rows than this is parked. (Letting new prompts join it instead was slower: the long rows
-that are left make the cache of all others as wide as their own.)"""
 
 
 @dataclass
@@ -66,26 +62,14 @@ class BatchDecoder:
         ``rows`` are taken in the order given, at most ``batch_size`` at a time; sorted by length they need little
         padding, and equal prompts side by side are read once.
         """
-        start = 0
-        parked: list[_Running] = []
-        while start < len(rows) or parked:
-            if start < len(rows) and sum(len(p.tokens) for p in parked) < batch_size:
-                batch = rows[start : start + batch_size]
-                start += len(batch)
-                running, ended = self._start(batch, watch, seed)
-                yield from ended
-            else:
-                running = self._resume(parked)
-            more = start < len(rows) or parked
-            park_at = PARK_SHARE * batch_size if more and isinstance(running.cache, RowCache) else 0
-            while running.state.open.sum() > park_at:
+        for start in range(0, len(rows), batch_size):
+            running, ended = self._start(rows[start : start + batch_size], watch, seed)
+            yield from ended
+            while running.state.open.any():
                 _drop_closed(running)
                 logits = self._step(running)
                 running.tokens = running.state.draw(logits)
                 yield from running.state.append(running.tokens.cpu().numpy(), watch)
-            if running.state.open.any():
-                _drop_closed(running, share=0.0)
-                parked.append(running)
 
     def _start(self, rows: Sequence[Row], watch: Watch, seed: int) -> tuple[_Running, list[tuple[Row, list[int]]]]:
         """Read the prompts of ``rows`` and draw their first tokens; also returns the rows that ended with them."""
@@ -97,24 +81,7 @@ class BatchDecoder:
         ended = state.append(tokens.cpu().numpy(), watch)
         return _Running(state, tokens, cache, mask), ended
 
-    def _resume(self, parked: list[_Running]) -> _Running:
-        """Take parked batches from the list and make one of them; only one where their caches cannot be joined."""
-        lengths = torch.cat([p.mask.lengths for p in parked])
-        columns = int(lengths.max()) + max(p.state.remaining() for p in parked)
-        if len(parked) == 1 or not can_use_rows(DynamicCache(config=self._model.config), columns):
-            return parked.pop(0)
-        mask = BatchMask(lengths, columns, self._model.dtype)
-        cache = RowCache.joined([cast(RowCache, p.cache) for p in parked], columns, mask.width)
-        tokens = torch.cat([p.tokens for p in parked])
-        state = parked[0].state
-        for other in parked[1:]:
-            state.extend(other.state)
-        parked.clear()
-        return _Running(state, tokens, cache, mask)
-
-    def _prefill(
-        self, rows: Sequence[Row], width: int, columns: int
-    ) -> tuple[torch.Tensor, RowCache | DynamicCache]:
+    def _prefill(self, rows: Sequence[Row], width: int, columns: int) -> tuple[torch.Tensor, RowCache | DynamicCache]:
         """Read every distinct prompt once; returns next-token logits ``[rows, vocabulary]`` and the filled cache."""
         distinct = sorted({row.prompt for row in rows}, key=lambda prompt: (len(prompt), prompt))
         place = {prompt: i for i, prompt in enumerate(distinct)}
@@ -173,9 +140,9 @@ class BatchDecoder:
         return logits
 
 
-def _drop_closed(running: _Running, share: float = DROP_SHARE) -> None:
-    """Drop the batch's closed rows if they are more than ``share`` of it."""
-    if 1 - running.state.open.mean() <= share:
+def _drop_closed(running: _Running) -> None:
+    """Drop the batch's closed rows once they are worth it."""
+    if 1 - running.state.open.mean() <= DROP_SHARE:
         return
     order = running.state.drop_closed().to(running.tokens.device)
     running.tokens = running.tokens[order]

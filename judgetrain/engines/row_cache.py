@@ -7,7 +7,6 @@ time; :class:`RowCache` writes into tensors of the final length instead. Models 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any, cast
 
 import torch
@@ -54,15 +53,6 @@ class RowLayer(DynamicLayer):  # type: ignore[no-untyped-call]
             states[rows, :, :start] = 0.0
             states[rows, :, start : self.length] = filled[take]
 
-    def adopt(self, old: RowLayer, start: int) -> None:
-        """Copy every row of ``old`` to the rows from ``start``, its last filled column at the last filled column."""
-        assert old.keys is not None
-        stop, width = start + old.keys.shape[0], min(old.length, self.length)
-        for name in ("keys", "values"):
-            states, source = getattr(self, name), getattr(old, name)
-            states[start:stop, :, : self.length - width] = 0.0
-            states[start:stop, :, self.length - width : self.length] = source[:, :, old.length - width : old.length]
-
     def drop(self, holes: torch.Tensor, movers: torch.Tensor, rows: int) -> None:
         """Keep the first ``rows`` rows, after moving the rows ``movers`` into ``holes``."""
         assert self.keys is not None and self.values is not None
@@ -92,16 +82,6 @@ class RowCache(Cache):
         """An unfilled cache for ``rows`` rows of the shape of ``read``'s."""
         layers = cast(list[DynamicLayer], read.layers)
         return cls([RowLayer(layer, rows, columns, length) for layer in layers])
-
-    @classmethod
-    def joined(cls, caches: Sequence[RowCache], columns: int, length: int) -> RowCache:
-        """The rows of all ``caches`` in order; columns beyond the last ``length`` must hold nothing that is read."""
-        sizes = [cast(torch.Tensor, cache.rows[0].keys).shape[0] for cache in caches]
-        new = cls([RowLayer(layer, sum(sizes), columns, length) for layer in caches[0].rows])
-        for i, cache in enumerate(caches):
-            for layer, source in zip(new.rows, cache.rows, strict=True):
-                layer.adopt(source, sum(sizes[:i]))
-        return new
 
     def put(self, source: DynamicCache, rows: torch.Tensor, take: torch.Tensor) -> None:
         """Fill ``rows`` with the rows ``take`` of a prefilled cache."""
