@@ -49,12 +49,16 @@ def quiet_libraries(terminal: bool) -> None:
 
     Bars stay where there is a terminal to draw them on. A variable that the user has set is left as it is.
     """
-    defaults = {"TRANSFORMERS_VERBOSITY": "error", "DEEPSPEED_LOG_LEVEL": "error", "TOKENIZERS_PARALLELISM": "false"}
+    defaults = {
+        "TRANSFORMERS_VERBOSITY": "error",
+        "TOKENIZERS_PARALLELISM": "false",
+        "WANDB_SILENT": "true",
+    }
     if not terminal:
         defaults |= {"HF_HUB_DISABLE_PROGRESS_BARS": "1", "HF_DATASETS_DISABLE_PROGRESS_BARS": "1", "TQDM_DISABLE": "1"}
     for name, value in defaults.items():
         os.environ.setdefault(name, value)
-    warnings.filterwarnings("ignore", category=FutureWarning, module="transformers.training_args")
+    warnings.filterwarnings("ignore", category=FutureWarning, module=r"transformers\..*")
 
 
 def _advance(bar: Any, n: int) -> None:

@@ -1,6 +1,6 @@
 """Make the shipped base model: tokenizer and a small Llama pretrained on the world's text.
 
-Reproduces ``judgetrain/dialogues/world/base`` in two phases; about half an hour on two cores:
+Reproduces ``judgetrain/dialogues/world/base`` in three phases; under an hour on two cores:
 
     python -m judgetrain.dialogues.world.pretrain --output judgetrain/dialogues/world/base
 """
@@ -70,7 +70,7 @@ class Phase:
     worded: float
 
 
-PHASES = (Phase(3500, 2e-3, 0.0), Phase(700, 1e-3, 0.8))
+PHASES = (Phase(3500, 2e-3, 0.0), Phase(700, 1e-3, 0.8), Phase(1500, 1.5e-3, 0.7))
 
 
 def pretrain(output: Path, phases: Sequence[Phase], batch_size: int, seed: int, start: Path | None = None) -> None:
@@ -127,7 +127,7 @@ def _train(
     from transformers import Trainer, TrainingArguments
 
     def rows() -> Iterator[dict[str, Any]]:
-        rng = random.Random(f"corpus {seed} {phase.worded}")
+        rng = random.Random(f"corpus {seed} {phase}")
         while True:
             # Exchanges of similar length side by side, so that little of a batch is padding.
             block = sorted((_encode(tokenizer, corpus.exchange(rng)) for _ in range(batch_size * 16)), key=len)
@@ -172,8 +172,8 @@ def main() -> None:
     """The command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--output", type=Path, required=True)
-    parser.add_argument("--phase", type=int, choices=(1, 2), help="one phase alone; the second needs --start")
-    parser.add_argument("--start", type=Path, help="directory that the first phase wrote")
+    parser.add_argument("--phase", type=int, choices=(1, 2, 3), help="one phase alone; a later one needs --start")
+    parser.add_argument("--start", type=Path, help="directory that the phase before wrote")
     parser.add_argument("--batch-size", type=int, default=32)
     parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args()
