@@ -70,7 +70,7 @@ class Phase:
     worded: float
 
 
-PHASES = (Phase(3500, 2e-3, 0.0), Phase(700, 1e-3, 0.8), Phase(1500, 1.5e-3, 0.7))
+PHASES = (Phase(3500, 2e-3, 0.0), Phase(700, 1e-3, 0.8), Phase(1600, 1.5e-3, 0.7))
 
 
 def pretrain(output: Path, phases: Sequence[Phase], batch_size: int, seed: int, start: Path | None = None) -> None:

@@ -12,6 +12,10 @@ HALO = 0.2
 MAX_SENTENCES = 5
 """Most property sentences in one response; the crucial ones are kept first."""
 
+WORDS = (22, 40)
+"""Fewest and most words wanted in one response, whatever the skill: what is missing is filled with small talk, so
+that length gives quality away as little as it can."""
+
 
 def write_response(language: Language, query: str, skill: float, rng: random.Random) -> str:
     """A response to a query of the world, as lower-case sentences.
@@ -28,8 +32,9 @@ def write_response(language: Language, query: str, skill: float, rng: random.Ran
             grades[name] = 2 if rng.random() < skill else 1
     shown = [name for name in grades if grades[name]][:MAX_SENTENCES]
     sentences = [sentence(language, name, grades[name], rng) for name in shown]
-    if rng.random() < 0.3:
-        sentences.append(rng.choice(language.fillers))
+    wanted = rng.randint(*WORDS)
+    while sum(len(s.split()) for s in sentences) < wanted:
+        sentences.append(rng.choice(language.fillers).format(thing=rng.choice(language.things)))
     rng.shuffle(sentences)
     return " ".join([rng.choice(language.openers), *sentences])
 
