@@ -1,0 +1,123 @@
+"""The real command, end to end on the debug recipe: killed in every stage, finished, and run again."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from judgetrain.pipeline import STAGES
+
+COMMAND = [sys.executable, "-m", "judgetrain", "recipe=debug", "stage=evaluate"]
+
+
+def start(output: Path, log: Path, *overrides: str) -> subprocess.Popen[bytes]:
+    with log.open("ab") as file:
+        return subprocess.Popen(
+            [*COMMAND, f"output_dir={output}", *overrides], stdout=file, stderr=file, cwd=output.parent
+        )
+
+
+def finish(output: Path, log: Path, *overrides: str) -> str:
+    assert start(output, log, *overrides).wait(timeout=900) == 0, log.read_text()
+    return log.read_text()
+
+
+def artifact(output: Path, stage: str) -> Path:
+    manifests = list(output.glob(f"artifacts/{stage}/*/manifest.json"))
+    assert len(manifests) == 1
+    return manifests[0].parent
+
+
+@pytest.fixture(scope="module")
+def uninterrupted(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("whole")
+    finish(root / "outputs", root / "log")
+    return root / "outputs"
+
+
+def test_every_stage_leaves_a_manifest_that_refers_to_its_inputs(uninterrupted: Path) -> None:
+    for name in STAGES:
+        directory = artifact(uninterrupted, name)
+        manifest = json.loads((directory / "manifest.json").read_text())
+        assert manifest["status"] == "complete"
+        assert manifest["counts"]["in"] >= 0
+        for stage, mark in manifest["upstream"].items():
+            assert (uninterrupted / "artifacts" / stage / mark / "manifest.json").exists()
+    rows = json.loads((artifact(uninterrupted, "evaluate") / "metrics.json").read_text())
+    assert {(r["method"], r["branches"]) for r in rows} >= {("initial", 1), ("sft", 4), ("dpo", 4), ("random", 0)}
+    assert all(r["n"] == 24 for r in rows)
+
+
+def test_everything_opens_with_the_usual_libraries(uninterrupted: Path, tmp_path: Path) -> None:
+    import datasets
+
+    pairs = datasets.load_dataset(
+        "json",
+        data_files=str(artifact(uninterrupted, "label") / "pairs-train.jsonl"),
+        split="train",
+        cache_dir=str(tmp_path),
+    )
+    assert {"prompt", "chosen", "rejected"} <= set(pairs.column_names)
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    model = artifact(uninterrupted, "dpo") / "model"
+    assert AutoModelForCausalLM.from_pretrained(model).num_parameters() < 2_000_000
+    assert AutoTokenizer.from_pretrained(model).chat_template
+
+
+def test_the_second_run_does_nothing_and_says_so(uninterrupted: Path) -> None:
+    started = time.monotonic()
+    text = finish(uninterrupted, uninterrupted.parent / "second.log")
+    assert "nothing to do" in text
+    assert "starting" not in text
+    assert time.monotonic() - started < 30
+
+
+def test_a_change_at_the_end_reuses_everything_before_it(uninterrupted: Path) -> None:
+    text = finish(uninterrupted, uninterrupted.parent / "third.log", "evaluate.branches=[1,2]")
+    assert [line.split()[1] for line in text.splitlines() if "starting" in line] == ["evaluate:"]
+
+
+def test_killed_in_every_stage_it_ends_with_the_same_artifacts(uninterrupted: Path, tmp_path: Path) -> None:
+    output, log = tmp_path / "outputs", tmp_path / "log"
+    killed = 0
+    for stage in STAGES:
+        run = start(output, log)
+        # Into the middle of the stage: a moment after the line that announces it.
+        while run.poll() is None and f"{stage}: starting" not in log.read_text():
+            time.sleep(0.02)
+        time.sleep(0.4)
+        if run.poll() is None:
+            os.kill(run.pid, signal.SIGKILL)
+            killed += 1
+        run.wait()
+    assert killed >= len(STAGES) - 1
+    before = {p: p.stat().st_mtime_ns for p in output.glob("artifacts/*/*/*-of-*.jsonl")}
+    finish(output, log)
+    assert all(p.stat().st_mtime_ns == mtime for p, mtime in before.items()), "a finished shard was written again"
+    for stage, files in {
+        "label": ["sft-train.jsonl", "pairs-train.jsonl", "labels.jsonl"],
+        "dpo": ["model/model.safetensors"],
+        "evaluate": ["predictions.parquet"],
+    }.items():
+        for name in files:
+            assert (artifact(output, stage) / name).read_bytes() == (artifact(uninterrupted, stage) / name).read_bytes()
+
+
+def test_ctrl_c_keeps_what_is_finished(tmp_path: Path) -> None:
+    output, log = tmp_path / "outputs", tmp_path / "log"
+    run = start(output, log, "seed=3")
+    while run.poll() is None and "responses: starting" not in log.read_text():
+        time.sleep(0.02)
+    run.send_signal(signal.SIGINT)
+    assert run.wait(timeout=120) == 130, log.read_text()
+    assert "interrupted" in log.read_text()
+    assert "Traceback" not in log.read_text()
+    assert artifact(output, "cluster")
