@@ -53,6 +53,13 @@ def main() -> int:
             raise
         print(f"judgetrain: {_message(error)}", file=sys.stderr)
         return EXIT_ERROR
+    except Exception as error:
+        if show_traceback or "No space left on device" not in str(error):
+            raise
+        print(
+            "judgetrain: the disk is full; everything finished is kept. Free some space and run again.", file=sys.stderr
+        )
+        return EXIT_ERROR
     except KeyboardInterrupt:
         print(
             "judgetrain: interrupted; everything finished is kept. Run the same command again to go on.",

@@ -68,6 +68,16 @@ def test_help_names_stages_recipes_and_examples() -> None:
     assert all(word in text for word in ("evaluate", "quickstart", "gemma", "pairs", "stage=status", "--cfg job"))
 
 
+def test_groups_override_the_recipe() -> None:
+    text = judgetrain("teacher=openai", "engine=vllm", "teacher.engine.model.path=mine", "--cfg", "job").stdout
+    plain = judgetrain("--cfg", "job").stdout
+    assert "type: world" in plain.split("teacher:")[1].split("engine:")[1]
+    teacher = text.split("\nteacher:")[1].split("\ntree:")[0]
+    assert "type: openai" in teacher
+    assert "path: mine" in teacher
+    assert "type: vllm" in teacher, "the judges' engine stands after the teacher"
+
+
 def test_status_lists_every_stage(tmp_path: Path) -> None:
     done = judgetrain("stage=status", f"output_dir={tmp_path}", cwd=tmp_path)
     assert done.returncode == 0
@@ -80,3 +90,19 @@ def test_a_recipe_of_the_users_own(tmp_path: Path) -> None:
     assert "recipe_name: mine" in done.stdout
     assert "seed: 5" in done.stdout
     assert "encoder: static:world" in done.stdout
+
+
+def test_a_full_disk_anywhere_is_said_in_one_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    import errno
+
+    from judgetrain import __main__ as entry
+
+    def full() -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(entry, "job", full)
+    monkeypatch.setattr(sys, "argv", ["judgetrain"])
+    assert entry.main() == 2
+    assert "the disk is full; everything finished is kept" in capsys.readouterr().err
