@@ -37,6 +37,13 @@ def last_complete(directory: Path) -> str | None:
     return str(max(found)[1]) if found else None
 
 
+def forget_logs_after(path: Path, step: int) -> None:
+    """Drop the log rows of steps that will be taken again after a resume at ``step``."""
+    if path.exists():
+        rows = [line for line in path.read_text(encoding="utf-8").splitlines(keepends=True) if line.endswith("\n")]
+        write_text_atomic(path, "".join(line for line in rows if json.loads(line)["step"] <= step))
+
+
 class Progress(TrainerCallback):  # type: ignore[misc]
     """Sends the trainer's logs to ``train_log.jsonl``, the tracker and, at a few points, the console."""
 

@@ -41,7 +41,7 @@ def train(job: Job, out: StageRun, finish: Callable[[Path], None]) -> None:
     """
     import torch
 
-    from judgetrain.train.callbacks import last_complete
+    from judgetrain.train.callbacks import forget_logs_after, last_complete
 
     checkpoints = out.path("checkpoints")
     tokenizer = load_tokenizer(job.start)
@@ -49,8 +49,10 @@ def train(job: Job, out: StageRun, finish: Callable[[Path], None]) -> None:
     examples = fitting(job.train, tokenizer, job.config.max_length, job.what)
     trainer = _trainer(job, examples, tokenizer, checkpoints, out)
     resume = last_complete(checkpoints)
+    step = int(resume.rsplit("-", 1)[1]) if resume else 0
+    forget_logs_after(out.path("train_log.jsonl"), step)
     if resume:
-        out.log(f"{out.stage}: resuming at step {resume.rsplit('-', 1)[1]}")
+        out.log(f"{out.stage}: resuming at step {step}")
     try:
         result = trainer.train(resume_from_checkpoint=resume)
     except (torch.OutOfMemoryError, RuntimeError) as error:

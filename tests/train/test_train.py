@@ -158,6 +158,8 @@ def test_a_killed_training_ends_with_the_same_weights(
     steps = {p.name: (p / COMPLETE).exists() for p in (tmp_path / "cut" / "checkpoints").glob("checkpoint-*")}
     assert list(steps.values()).count(True) == 1
     resumed = run("cut")
+    logs = [[json.loads(line) for line in o.path("train_log.jsonl").read_text().splitlines()] for o in (whole, resumed)]
+    assert [row["step"] for row in logs[0]] == [row["step"] for row in logs[1]]
     assert same(weights(whole.directory), weights(resumed.directory))
     assert not same(weights(whole.directory), load_model(ModelConfig(path="world")).state_dict())
 
