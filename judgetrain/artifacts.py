@@ -7,15 +7,17 @@ An artifact is a directory ``<output_dir>/artifacts/<stage>/<fingerprint>``. It 
 from __future__ import annotations
 
 import errno
+import glob
 import hashlib
 import json
 import os
-import tempfile
+import re
+import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, BinaryIO, TypeVar
 
 from judgetrain.errors import DataError, JudgetrainError
 from judgetrain.track import Console, Run
@@ -36,24 +38,32 @@ class ShardResult:
     generated_tokens: int = 0
 
 
+@contextmanager
+def _atomic(path: Path) -> Iterator[BinaryIO]:
+    """A file that takes its name only once it is whole and on the disk; permissions follow the umask."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}-{threading.get_ident()}.tmp")
+    try:
+        with temporary.open("wb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    except BaseException as error:
+        temporary.unlink(missing_ok=True)
+        if isinstance(error, OSError):
+            _explain_full_disk(error, path)
+        raise
+
+
 def write_bytes_atomic(path: Path, data: bytes) -> None:
     """Write a file so that it is there whole or not at all, also after a power cut.
 
     Raises:
         JudgetrainError: the disk is full; the old file, if any, is untouched.
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp")
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-    except OSError as error:
-        Path(temporary).unlink(missing_ok=True)
-        _explain_full_disk(error, path)
-        raise
+    with _atomic(path) as file:
+        file.write(data)
 
 
 def write_text_atomic(path: Path, text: str) -> None:
@@ -72,18 +82,9 @@ def write_rows_atomic(path: Path, rows: Iterable[Mapping[str, Any]]) -> None:
     Raises:
         JudgetrainError: the disk is full.
     """
-    temporary = path.with_name(f".{path.name}.tmp")
-    try:
-        with temporary.open("w", encoding="utf-8") as file:
-            for row in rows:
-                file.write(json.dumps(row, ensure_ascii=False) + "\n")
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-    except OSError as error:
-        temporary.unlink(missing_ok=True)
-        _explain_full_disk(error, path)
-        raise
+    with _atomic(path) as file:
+        for row in rows:
+            file.write((json.dumps(row, ensure_ascii=False) + "\n").encode("utf-8"))
 
 
 def _explain_full_disk(error: OSError, path: Path) -> None:
@@ -94,8 +95,21 @@ def _explain_full_disk(error: OSError, path: Path) -> None:
         ) from error
 
 
-def _jsonl(rows: Iterable[Mapping[str, Any]]) -> bytes:
-    return "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows).encode("utf-8")
+_SHARD = re.compile(r"-(\d{5,})-of-(\d{5,})")
+
+
+def _shards(directory: Path, name: str, *, markers: bool = False) -> list[tuple[Path, int]]:
+    """The shards of ``name`` (or their hidden markers) in order, each with the number of shards it is one of.
+
+    The name is matched whole: the shards of ``a-1`` are none of ``a``.
+    """
+    prefix, suffix = (f".{name}", ".json") if markers else (name, ".jsonl")
+    found = []
+    for path in directory.glob(f"{glob.escape(prefix)}-*{suffix}"):
+        match = _SHARD.fullmatch(path.name[len(prefix) : -len(suffix)])
+        if match:
+            found.append((int(match[1]), int(match[2]), path))
+    return [(path, total) for _, total, path in sorted(found)]
 
 
 def read_rows(directory: Path, name: str) -> Iterator[dict[str, Any]]:
@@ -105,14 +119,12 @@ def read_rows(directory: Path, name: str) -> Iterator[dict[str, Any]]:
         DataError: no such file, a missing shard, or a malformed line (named with its number).
     """
     single = directory / f"{name}.jsonl"
-    paths = [single] if single.exists() else sorted(directory.glob(f"{name}-[0-9]*-of-[0-9]*.jsonl"))
-    if not paths:
+    shards = [(single, 1)] if single.exists() else _shards(directory, name)
+    if not shards:
         raise DataError(f"{directory} holds neither {name}.jsonl nor shards of it")
-    if paths != [single]:
-        total = int(paths[0].stem.rsplit("-", 1)[1])
-        if len(paths) != total:
-            raise DataError(f"{directory}: {len(paths)} of {total} shards of {name} are there")
-    for path in paths:
+    if len(shards) != shards[0][1]:
+        raise DataError(f"{directory}: {len(shards)} of {shards[0][1]} shards of {name} are there")
+    for path, _ in shards:
         with path.open(encoding="utf-8") as lines:
             for number, line in enumerate(lines, start=1):
                 try:
@@ -144,6 +156,9 @@ class StageRun:
         self.console = console
         self.track = Run()
         directory.mkdir(parents=True, exist_ok=True)
+        for stale in directory.glob(".*.tmp"):  # of a killed run; nobody else writes here
+            if stale.is_file():
+                stale.unlink()
         self._direct: dict[str, Any] = _empty_counts()
         self._notes_path = directory / ".notes.json"
         self._notes: dict[str, Any] = json.loads(self._notes_path.read_text()) if self._notes_path.exists() else {}
@@ -182,7 +197,7 @@ class StageRun:
     def write_rows(self, name: str, rows: Iterable[Mapping[str, Any]]) -> Path:
         """Write ``<name>.jsonl`` atomically and return its path."""
         path = self.path(f"{name}.jsonl")
-        write_bytes_atomic(path, _jsonl(rows))
+        write_rows_atomic(path, rows)
         return path
 
     def write_json(self, name: str, value: Any) -> Path:
@@ -207,13 +222,14 @@ class StageRun:
         total = max(1, -(-len(items) // size))
         write_json_atomic(self.path(f".{name}.plan.json"), {"shards": total, "items": len(items), "unit": unit})
         self._sharded.append(name)
+        self._forget_other_shards(name, total)
         with self.console.progress(f"{self.stage}: {name}", len(items), unit) as advance:
             for index in range(total):
                 chunk = items[index * size : (index + 1) * size]
                 stem = f"{name}-{index:05d}-of-{total:05d}"
                 if not (self._sidecar(stem).exists() and self.path(f"{stem}.jsonl").exists()):
                     result = process(index, chunk)
-                    write_bytes_atomic(self.path(f"{stem}.jsonl"), _jsonl(result.rows))
+                    write_rows_atomic(self.path(f"{stem}.jsonl"), result.rows)
                     counts = _empty_counts()
                     _add(
                         counts,
@@ -226,6 +242,13 @@ class StageRun:
                     write_json_atomic(self._sidecar(stem), counts)
                 advance(len(chunk))
 
+    def _forget_other_shards(self, name: str, total: int) -> None:
+        """Remove what a run that split the items otherwise has left: its shards hold other items."""
+        for markers in (True, False):
+            for path, of in _shards(self.directory, name, markers=markers):
+                if of != total:
+                    path.unlink()
+
     def _sidecar(self, stem: str) -> Path:
         return self.path(f".{stem}.json")
 
@@ -234,7 +257,7 @@ class StageRun:
         total = _empty_counts()
         parts = [self._direct]
         for name in self._sharded:
-            parts += [json.loads(p.read_text()) for p in sorted(self.directory.glob(f".{name}-*-of-*.json"))]
+            parts += [json.loads(p.read_text()) for p, _ in _shards(self.directory, name, markers=True)]
         for part in parts:
             counts, tokens = part["counts"], part["tokens"]
             _add(total, counts["in"], counts["out"], counts["dropped"], tokens["prompt"], tokens["generated"])
@@ -247,7 +270,7 @@ def shard_progress(directory: Path) -> tuple[int, int] | None:
     for plan in directory.glob(".*.plan.json"):
         name = plan.name[1 : -len(".plan.json")]
         total += json.loads(plan.read_text())["shards"]
-        done += len(list(directory.glob(f".{name}-[0-9]*-of-[0-9]*.json")))
+        done += len(_shards(directory, name, markers=True))
     return (done, total) if total else None
 
 

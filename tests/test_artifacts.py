@@ -102,6 +102,39 @@ def test_a_missing_shard_and_a_broken_line_are_named(tmp_path: Path) -> None:
         list(read_rows(tmp_path, "nothing"))
 
 
+def test_a_name_that_begins_like_another_is_another(tmp_path: Path) -> None:
+    out = stage(tmp_path)
+    for name, start in (("m", 1), ("m-2", 11)):
+        out.sharded(name, range(start, start + 4), 2, doubled)
+    assert [r["value"] for r in read_rows(tmp_path, "m")] == [2, 4, 6, 8]
+    assert [r["value"] for r in read_rows(tmp_path, "m-2")] == [22, 24, 26, 28]
+    assert out.totals()["counts"] == {"in": 8, "out": 8, "dropped": {}}
+    assert shard_progress(tmp_path) == (4, 4)
+
+
+def test_shards_of_another_size_are_not_mixed(tmp_path: Path) -> None:
+    stage(tmp_path).sharded("rows", range(1, 5), 2, doubled)
+    again = stage(tmp_path)
+    again.sharded("rows", range(1, 5), 4, doubled)
+    assert [r["value"] for r in read_rows(tmp_path, "rows")] == [2, 4, 6, 8]
+    assert again.totals()["counts"]["in"] == 4
+
+
+def test_files_can_be_read_by_whom_the_umask_allows(tmp_path: Path) -> None:
+    old = os.umask(0o027)
+    try:
+        path = stage(tmp_path).write_rows("rows", [{"a": 1}])
+    finally:
+        os.umask(old)
+    assert path.stat().st_mode & 0o777 == 0o640
+
+
+def test_leftovers_of_a_killed_write_go_away(tmp_path: Path) -> None:
+    (tmp_path / ".rows.jsonl.1-2.tmp").write_text("{")
+    stage(tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_full_disk_keeps_the_old_file_and_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "file"
     path.write_text("old")
