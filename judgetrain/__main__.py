@@ -19,6 +19,10 @@ from judgetrain.errors import JudgetrainError
 EXIT_ERROR = 2
 EXIT_INTERRUPTED = 130
 
+_show_traceback = os.environ.get("HYDRA_FULL_ERROR") == "1"
+_complaints: list[BaseException] = []
+"""The expected errors of this command's jobs."""
+
 
 def run(config: Config) -> Any:
     """Do what ``config.stage`` says; returns the artifact's directory, or None for ``status``."""
@@ -35,26 +39,34 @@ def run(config: Config) -> Any:
 
 @hydra.main(version_base="1.3", config_path=str(CONF), config_name="config")  # type: ignore[untyped-decorator]
 def job(composed: DictConfig) -> Any:
-    """One Hydra job: from the composed configuration to the finished stage."""
-    return run(typed(composed))
+    """One Hydra job: from the composed configuration to the finished stage.
+
+    An expected error is printed here, in place of Hydra's own report; the other jobs of a sweep go on.
+    """
+    try:
+        return run(typed(composed))
+    except (JudgetrainError, OmegaConfBaseException) as error:
+        if _show_traceback:
+            raise
+        _complain(error)
+        return None
 
 
 def main() -> int:
     """Run the command line; the exit code is 0, 2 for an expected error, 130 when interrupted."""
-    register(ConfigStore.instance())
     # Hydra prints a traceback for every error of a job unless it is told to let it through.
-    show_traceback = os.environ.get("HYDRA_FULL_ERROR") == "1"
     os.environ["HYDRA_FULL_ERROR"] = "1"
+    _complaints.clear()
     try:
+        register(ConfigStore.instance())
         sys.argv[1:] = recipe_overrides(sys.argv[1:])
         job()
     except (JudgetrainError, HydraException, OmegaConfBaseException) as error:
-        if show_traceback:
+        if _show_traceback:
             raise
-        print(f"judgetrain: {_message(error)}", file=sys.stderr)
-        return EXIT_ERROR
+        _complain(error)
     except Exception as error:
-        if show_traceback or "No space left on device" not in str(error):
+        if _show_traceback or "No space left on device" not in str(error):
             raise
         print(
             "judgetrain: the disk is full; everything finished is kept. Free some space and run again.", file=sys.stderr
@@ -66,7 +78,12 @@ def main() -> int:
             file=sys.stderr,
         )
         return EXIT_INTERRUPTED
-    return 0
+    return EXIT_ERROR if _complaints else 0
+
+
+def _complain(error: BaseException) -> None:
+    _complaints.append(error)
+    print(f"judgetrain: {_message(error)}", file=sys.stderr)
 
 
 def _message(error: BaseException) -> str:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import yaml
 from hydra.core.config_store import ConfigStore
 from omegaconf import DictConfig, OmegaConf
 
+from judgetrain.checks import check_together
 from judgetrain.config import Config, validate
 from judgetrain.errors import ConfigError
 
@@ -38,11 +38,11 @@ def register(store: ConfigStore) -> None:
 
 def _store_recipe(store: ConfigStore, name: str, path: Path) -> None:
     try:
-        content: dict[str, Any] = yaml.safe_load(path.read_text(encoding="utf-8")) or {}
-    except yaml.YAMLError as error:
-        raise ConfigError(f"recipe {path}: not valid YAML: {error}") from error
-    if not isinstance(content, dict):
-        raise ConfigError(f"recipe {path}: expected keys and values, got {type(content).__name__}")
+        content = OmegaConf.load(path)
+    except (yaml.YAMLError, OSError) as error:
+        raise ConfigError(f"recipe {path}: not valid YAML: {' '.join(str(error).split())}") from error
+    if not isinstance(content, DictConfig):
+        raise ConfigError(f"recipe {path}: expected keys and values, as in seed: 3")
     group, _, leaf = f"recipe/{name}".rpartition("/")
     store.store(name=leaf, node=content, group=group, package="_global_")
 
@@ -61,8 +61,10 @@ def recipe_overrides(arguments: list[str]) -> list[str]:
             path = Path(value)
             if not path.is_file():
                 raise ConfigError(f"recipe={value}: no such file")
-            _store_recipe(ConfigStore.instance(), path.stem, path)
-            argument = f"{key}={path.stem}"
+            # A user's recipe may have a shipped one's name and build on it.
+            name = f"my_{path.stem}" if path.stem in known else path.stem
+            _store_recipe(ConfigStore.instance(), name, path)
+            argument = f"{key}={name}"
         elif key == "recipe" and value and "," not in value and value not in known:
             raise ConfigError(f"recipe={value}: no such recipe; there are {', '.join(known)}, or give a YAML file")
         result.append(argument)
@@ -79,31 +81,5 @@ def typed(composed: DictConfig) -> Config:
     if not isinstance(config, Config):
         raise ConfigError("conf/config.yaml must start from the schema (defaults: [schema, ...])")
     validate(config)
-    _validate_together(config)
+    check_together(config)
     return config
-
-
-def _validate_together(config: Config) -> None:
-    """Checks that span several keys."""
-    for key, names in (
-        ("dialogues.sources", [s.name for s in config.dialogues.sources]),
-        ("evaluate.benchmarks", [b.name for b in config.evaluate.benchmarks]),
-        ("responses.models", [m.name for m in config.responses.models]),
-    ):
-        repeated = {n for n in names if names.count(n) > 1}
-        if repeated:
-            raise ConfigError(f"{key}: the name {sorted(repeated)[0]!r} is used twice; names must differ")
-        if "" in names:
-            raise ConfigError(f"{key}: every entry needs a name")
-    branches = config.evaluate.branches
-    if not branches or min(branches) < 1 or max(branches) > config.tree.criteria:
-        raise ConfigError(
-            f"evaluate.branches={branches}: allowed are 1 to tree.criteria={config.tree.criteria}, "
-            "since a branch follows one criterion"
-        )
-    if config.stage not in ("status",) and not config.dialogues.sources:
-        raise ConfigError("dialogues.sources is empty: name a recipe (recipe=quickstart) or a source")
-    if config.teacher.branches > config.teacher.criteria:
-        raise ConfigError(
-            f"teacher.branches={config.teacher.branches}: at most teacher.criteria={config.teacher.criteria}"
-        )

@@ -7,6 +7,7 @@ stand in the fields' metadata and are checked by :func:`validate` before any mod
 from __future__ import annotations
 
 import dataclasses
+import math
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -300,7 +301,9 @@ class TrackConfig:
     """Experiment tracking."""
 
     tracker: str = key(
-        "auto", "auto: W&B online with a key, else offline", choices=("auto", "wandb", "wandb_offline", "none")
+        "auto",
+        "auto: W&B online with a key (WANDB_API_KEY or netrc), else offline",
+        choices=("auto", "wandb", "wandb_offline", "none"),
     )
     project: str = key("judgetrain", "W&B project")
     group: str | None = key(None, "W&B group; None takes the recipe's name")
@@ -314,7 +317,9 @@ class Config:
     recipe_name: str = key("quickstart", "set by the recipe; shown in reports")
     seed: int = key(17, "every seed derives from it", low=0)
     output_dir: str = key("outputs", "artifacts, reports and tracking files")
-    data_dir: str = key("", "root that a recipe's source paths may refer to; never part of a fingerprint")
+    data_dir: str = key(
+        "", "root that a recipe's source paths may refer to; fingerprints hold the content, not the place"
+    )
     prompts: str = key("multi_step", "prompt set: a name in judgetrain/tree/prompt_sets or a YAML file")
     dialogues: DialoguesConfig = key(DialoguesConfig, "stage dialogues")
     cluster: ClusterConfig = key(ClusterConfig, "stage cluster")
@@ -346,6 +351,8 @@ def validate(config: Any, prefix: str = "") -> None:
             raise ConfigError(f"{name}={value!r}: allowed are {', '.join(map(str, meta['choices']))}")
         elif isinstance(value, (int, float)) and not isinstance(value, bool):
             low, high = meta.get("low"), meta.get("high")
+            if not math.isfinite(value):
+                raise ConfigError(f"{name}={value!r}: must be a finite number")
             if (low is not None and not value >= low) or (high is not None and not value <= high):
                 unit = f" {meta['unit']}" if meta.get("unit") else ""
                 bounds = " and ".join(

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import glob
 import hashlib
 import json
+import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -22,6 +24,23 @@ def slice_of(config: Any, keys: Iterable[str]) -> dict[str, Any]:
             value = getattr(value, part)
         values[dotted] = _plain(value)
     return values
+
+
+def without(values: Mapping[str, Any], keys: Iterable[str]) -> dict[str, Any]:
+    """A copy of what :func:`slice_of` gives, with the values of full keys (``a.b[0].c``) set to None.
+
+    For paths whose content is hashed: where a file lies changes nothing.
+    """
+    result = copy.deepcopy(dict(values))
+    for key in keys:
+        for dotted in result:
+            if key.startswith(f"{dotted}."):
+                *parents, last = re.findall(r"[^.\[\]]+", key[len(dotted) + 1 :])
+                node = result[dotted]
+                for part in parents:
+                    node = node[int(part)] if isinstance(node, list) else node[part]
+                node[last] = None
+    return result
 
 
 def _plain(value: Any) -> Any:
@@ -50,14 +69,17 @@ class ContentHashes:
     def of(self, pattern: str) -> dict[str, str]:
         """Hashes by file name of all files that a path or glob names; a directory stands for its files.
 
-        Empty when there is no such file: Hub ids have no local content.
+        Empty when there is no such file.
         """
+        if not pattern:
+            return {}
         root = Path(pattern).expanduser()
         if root.is_dir():
-            files = [p for p in sorted(root.rglob("*")) if p.is_file()]
-        else:
-            files = [Path(p) for p in sorted(glob.glob(str(root)))]
-        return {str(p.relative_to(root)) if root.is_dir() else p.name: self._hash(p) for p in files}
+            return {str(p.relative_to(root)): self._hash(p) for p in sorted(root.rglob("*")) if p.is_file()}
+        files = [Path(p) for p in sorted(glob.glob(str(root)))]
+        names = [p.name for p in files]
+        # Files of one name in several directories are told apart by their place in the order.
+        return {n if names.count(n) == 1 else f"{i}/{n}": self._hash(files[i]) for i, n in enumerate(names)}
 
     def _hash(self, path: Path) -> str:
         stat = path.stat()

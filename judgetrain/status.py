@@ -2,18 +2,78 @@
 
 from __future__ import annotations
 
+import json
+import time
+from pathlib import Path
+
 from rich.console import Console
 from rich.table import Table
 
-from judgetrain.pipeline import Pipeline
+from judgetrain.artifacts import MANIFEST, shard_progress
+from judgetrain.pipeline import Pipeline, Plan
+from judgetrain.stages import STAGES
+from judgetrain.track import duration
+
+TARGETS = ("dpo", "evaluate")
 
 
-def show(pipeline: Pipeline, target: str = "evaluate") -> None:
-    """Print a table of all stages for the pipeline's configuration."""
-    table = Table(title=f"recipe {pipeline.config.recipe_name}, seed {pipeline.config.seed}", title_justify="left")
-    rows = pipeline.status(target)
-    for column in rows[0]:
-        table.add_column(column.replace("a run would", f"stage={target} would"), no_wrap=column != "detail")
-    for row in rows:
+def rows(pipeline: Pipeline) -> list[dict[str, str]]:
+    """One row a stage: its state, how far it is, and what a run of each of :data:`TARGETS` would do with it."""
+    wanted = {target: set(pipeline.needed(target)) for target in TARGETS}
+    return [_row(pipeline.plan(name), wanted) for name in STAGES]
+
+
+def show(pipeline: Pipeline) -> None:
+    """Print the table for the pipeline's configuration."""
+    title = f"recipe {pipeline.config.recipe_name}, seed {pipeline.config.seed}: {pipeline.root}/STAGE/FINGERPRINT"
+    table = Table(title=title, title_justify="left")
+    found = rows(pipeline)
+    for column in found[0]:
+        table.add_column(column, no_wrap=column != "detail")
+    for row in found:
         table.add_row(*row.values())
-    Console().print(table)
+    console = Console()
+    # Off a terminal nothing is cut or wrapped to a width that nobody has.
+    (console if console.is_terminal else Console(width=160)).print(table)
+
+
+def _row(plan: Plan, wanted: dict[str, set[str]]) -> dict[str, str]:
+    manifest, name = plan.manifest, plan.stage.name
+    state = "done" if manifest else "partial" if plan.directory.exists() else "missing"
+    action = {"done": "reuse", "partial": "resume", "missing": "make"}[state]
+    detail = _done(plan) if manifest else _partial(plan.directory) if state == "partial" else ""
+    row = {"stage": name, "fingerprint": plan.fingerprint, "state": state, "detail": detail}
+    return row | {f"stage={target}": action if name in stages else "-" for target, stages in wanted.items()}
+
+
+def _done(plan: Plan) -> str:
+    manifest = plan.manifest or {}
+    counts = manifest["counts"]
+    parts = [f"{counts['in']} in, {counts['out']} out"]
+    if counts["dropped"]:
+        parts.append(f"{sum(counts['dropped'].values())} dropped")
+    when = time.strftime("%Y-%m-%d %H:%M", time.localtime((plan.directory / MANIFEST).stat().st_mtime))
+    return ", ".join([*parts, duration(manifest["seconds"]), _size(plan.directory), when])
+
+
+def _partial(directory: Path) -> str:
+    parts = []
+    shards = shard_progress(directory)
+    if shards:
+        parts.append(f"{shards[0]} of {shards[1]} shards")
+    steps = [p.name.rsplit("-", 1)[1] for p in directory.glob("checkpoints/checkpoint-*") if p.is_dir()]
+    if steps:
+        parts.append(f"training step {max(map(int, filter(str.isdigit, steps)), default=0)}")
+    spent = directory / ".seconds.json"
+    if spent.exists():
+        parts.append(f"{duration(json.loads(spent.read_text()))} so far")
+    return ", ".join(parts or ["started"])
+
+
+def _size(directory: Path) -> str:
+    size = float(sum(p.stat().st_size for p in directory.rglob("*") if p.is_file()))
+    for unit in ("B", "kB", "MB"):
+        if size < 1000:
+            return f"{size:.0f} {unit}"
+        size /= 1000
+    return f"{size:.1f} GB"

@@ -14,6 +14,7 @@ import pytest
 from judgetrain.config import Config, DialoguesConfig, SourceConfig, TrackConfig
 from judgetrain.errors import ConfigError, DataError
 from judgetrain.pipeline import STAGES, Pipeline
+from judgetrain.status import rows
 
 
 def config(tmp_path: Path, **dialogues: object) -> Config:
@@ -96,8 +97,8 @@ def test_a_failed_stage_leaves_no_manifest_and_is_partial(tmp_path: Path) -> Non
     pipeline = Pipeline(config(tmp_path))
     with pytest.raises(DataError, match=r"in\.jsonl:2"):
         pipeline.run("dialogues")
-    row = Pipeline(config(tmp_path)).status("dialogues")[0]
-    assert (row["state"], row["a run would"]) == ("partial", "resume")
+    row = rows(Pipeline(config(tmp_path)))[0]
+    assert (row["state"], row["stage=dpo"]) == ("partial", "resume")
     # The same directory is finished once the configuration allows it; strict is part of the fingerprint.
     lenient = Pipeline(config(tmp_path, strict=False)).run("dialogues")
     assert (lenient / "rejects.jsonl").read_text().count("\n") == 1

@@ -48,7 +48,7 @@ def resolve_path(config: ModelConfig) -> tuple[str, str | None]:
     local = Path(path).expanduser()
     if local.is_file() and local.suffix == ".gguf":
         return str(local.parent), local.name
-    if local.exists() or _looks_local(path):
+    if local.exists() or looks_local(path):
         return _local(local, config, f"model.path={path}")
     return path, config.gguf_file
 
@@ -154,8 +154,8 @@ def _explain(error: Exception, config: ModelConfig, path: str) -> str:
     return f"cannot load a model from {config.path}: {text[:300]}"
 
 
-def _looks_local(path: str) -> bool:
-    """Hub ids are NAME or OWNER/NAME; anything else can only be a path."""
+def looks_local(path: str) -> bool:
+    """Whether a model path can only be a local one: Hub ids are NAME or OWNER/NAME."""
     return path.startswith((".", "/", "~")) or path.count("/") > 1 or path.endswith((".gguf", "/"))
 
 

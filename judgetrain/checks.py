@@ -1,0 +1,137 @@
+"""Checks that span several keys, or ask what is on this machine; all of them before any stage runs."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from judgetrain.config import Config, EngineConfig, ModelConfig, SourceConfig
+from judgetrain.errors import ConfigError
+from judgetrain.stages import JUDGE_STAGES, PACKAGE, is_local
+
+
+def check_together(config: Config) -> None:
+    """Check what holds whatever the stage is.
+
+    Raises:
+        ConfigError: names the keys, their values and what is allowed.
+    """
+    _names("dialogues.sources", [s.name for s in config.dialogues.sources])
+    _names("evaluate.benchmarks", [b.name for b in config.evaluate.benchmarks])
+    _names("responses.models", [m.name for m in config.responses.models])
+    branches, criteria = config.evaluate.branches, config.tree.criteria
+    if not branches or min(branches) < 1 or max(branches) > criteria:
+        raise ConfigError(
+            f"evaluate.branches={branches}: allowed are 1 to tree.criteria={criteria}, "
+            "since a branch follows one criterion"
+        )
+    teacher = config.teacher
+    if teacher.branches > teacher.criteria:
+        raise ConfigError(f"teacher.branches={teacher.branches}: at most teacher.criteria={teacher.criteria}")
+
+
+def check_stage(config: Config, stage: str) -> None:
+    """Check what one stage needs: sources, models, methods.
+
+    Raises:
+        ConfigError: names the key, its value and the remedy.
+    """
+    check = _CHECKS.get(stage)
+    if check is not None:
+        check(config)
+
+
+def _names(key: str, names: Sequence[str]) -> None:
+    for i, name in enumerate(names):
+        if not name:
+            raise ConfigError(f"{key}[{i}].name is empty: every entry needs a name")
+        if not re.fullmatch(r"\w[\w.@+-]*", name):
+            raise ConfigError(f"{key}[{i}].name={name!r}: allowed are letters, digits and _ . @ + -, for file names")
+        if name in names[:i]:
+            raise ConfigError(f"{key}: the name {name!r} is used twice; names must differ")
+
+
+def _dialogues(config: Config) -> None:
+    if not config.dialogues.sources:
+        raise ConfigError("dialogues.sources is empty: name a recipe (recipe=quickstart) or a source")
+    for i, source in enumerate(config.dialogues.sources):
+        _source(f"dialogues.sources[{i}]", source)
+
+
+def _source(key: str, source: SourceConfig) -> None:
+    if source.type == "hub" and not source.path:
+        raise ConfigError(f"{key}.path is empty: give the data set's Hub id")
+    if is_local(source):
+        if not source.path:
+            raise ConfigError(f"{key}.path is empty: give a file or a glob")
+        if Path(source.path).expanduser().is_dir():
+            raise ConfigError(f"{key}.path={source.path!r} is a directory: give its files, as in DIR/*.jsonl")
+
+
+def _responses(config: Config) -> None:
+    for i, model in enumerate(config.responses.models):
+        _engine(f"responses.models[{i}]", model)
+
+
+def _teacher(config: Config) -> None:
+    _engine("teacher.engine", config.teacher.engine)
+
+
+def _initial(config: Config) -> None:
+    _model("train.base", config.train.base)
+
+
+def _evaluate(config: Config) -> None:
+    from judgetrain.judges.floors import FLOORS
+
+    settings, known = config.evaluate, ("base", "teacher", *JUDGE_STAGES, *FLOORS)
+    if not settings.benchmarks:
+        raise ConfigError("evaluate.benchmarks is empty: name labelled comparisons to evaluate on")
+    if not settings.methods:
+        raise ConfigError(f"evaluate.methods is empty: allowed are {', '.join(known)} or a judge's directory")
+    for i, benchmark in enumerate(settings.benchmarks):
+        _source(f"evaluate.benchmarks[{i}].source", benchmark.source)
+    names = [Path(m).name if "/" in m else m for m in settings.methods]
+    for method, name in zip(settings.methods, names, strict=True):
+        if "/" not in method and method not in known:
+            raise ConfigError(
+                f"evaluate.methods: {method!r} is none of {', '.join(known)}, nor a judge's directory (./{method})"
+            )
+        if names.count(name) > 1:
+            raise ConfigError(f"evaluate.methods: the name {name!r} is used twice; names must differ")
+    if "base" in settings.methods:
+        _initial(config)
+    if "teacher" in settings.methods:
+        _teacher(config)
+
+
+def _engine(key: str, engine: EngineConfig) -> None:
+    if engine.type == "openai" and not engine.model.path:
+        raise ConfigError(f"{key}.model.path is empty: for type openai it is the model's name at the server")
+    if engine.type in ("transformers", "vllm"):
+        _model(f"{key}.model", engine.model)
+
+
+def _model(key: str, model: ModelConfig) -> None:
+    from judgetrain.engines.loading import looks_local
+
+    path = model.path
+    if not path:
+        raise ConfigError(f"{key}.path is empty: give a directory, a Hub id, 'world' or 'package:NAME'")
+    if path.startswith(PACKAGE):
+        name = path.removeprefix(PACKAGE)
+        if importlib.util.find_spec(name.replace("-", "_")) is None:
+            raise ConfigError(f"{key}.path={path}: the package is not installed; pip install {name}")
+    elif looks_local(path) and not Path(path).expanduser().exists():
+        raise ConfigError(f"{key}.path={path}: no such directory; give a model directory or a Hub id")
+
+
+_CHECKS: dict[str, Callable[[Config], None]] = {
+    "dialogues": _dialogues,
+    "responses": _responses,
+    "teacher": _teacher,
+    "initial": _initial,
+    "evaluate": _evaluate,
+}
