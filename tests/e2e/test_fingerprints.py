@@ -1,0 +1,104 @@
+"""Every configuration key that a stage reads is part of its fingerprint, or of one upstream, or changes no result."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from judgetrain import config as schema
+from judgetrain.compose import CONF, register, typed
+from judgetrain.config import Config
+from judgetrain.pipeline import Pipeline
+from judgetrain.stages import STAGES
+
+# The seed is in every fingerprint; the recipe's name stands in titles only.
+EVERYWHERE = {"seed", "recipe_name"}
+TINY = [
+    "recipe=debug",
+    "dialogues.world={train_dialogues: 24, eval_comparisons: 8}",
+    "cluster={n_clusters: 3, sample: 20}",
+    "teacher.comparisons=8",
+    "train.initial.max_steps=2",
+    "train.sft.max_steps=2",
+    "train.dpo.max_steps=2",
+    "evaluate.branches=[1,2]",
+    "evaluate.methods=[base,teacher,initial,sft,dpo,random]",
+    "track.tracker=none",
+]
+
+
+def composed(output: Path) -> Config:
+    from hydra import compose, initialize_config_dir
+    from hydra.core.config_store import ConfigStore
+
+    register(ConfigStore.instance())
+    with initialize_config_dir(str(CONF), version_base="1.3"):
+        return typed(compose("config", overrides=[*TINY, f"output_dir={output}"]))
+
+
+def places(node: Any, path: str = "") -> Iterator[tuple[int, str]]:
+    if dataclasses.is_dataclass(node):
+        yield id(node), path
+        for field in dataclasses.fields(node):
+            yield from places(getattr(node, field.name), f"{path}.{field.name}" if path else field.name)
+    elif isinstance(node, list):
+        for index, entry in enumerate(node):
+            yield from places(entry, f"{path}[{index}]")
+
+
+def covered(stage: str, config: Config) -> set[str]:
+    keys = set(STAGES[stage].keys)
+    return keys.union(*(covered(upstream, config) for upstream in STAGES[stage].inputs(config)))
+
+
+def test_a_stage_reads_nothing_that_its_fingerprint_leaves_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    config = composed(tmp_path)
+    where = dict(places(config))
+    running: list[str] = []
+    reads: dict[str, set[str]] = {name: set() for name in STAGES}
+
+    def watch(cls: type) -> None:
+        original = cls.__getattribute__
+        names = {f.name for f in dataclasses.fields(cls) if not f.metadata.get("neutral")}
+
+        def read(self: Any, name: str) -> Any:
+            value = original(self, name)
+            if running and name in names and id(self) in where and not dataclasses.is_dataclass(value):
+                reads[running[-1]].add(f"{where[id(self)]}.{name}".lstrip("."))
+            return value
+
+        monkeypatch.setattr(cls, "__getattribute__", read)
+
+    for cls in vars(schema).values():
+        if isinstance(cls, type) and dataclasses.is_dataclass(cls):
+            watch(cls)
+    for name, stage in STAGES.items():
+        module, function = stage.function.split(":")
+        code = getattr(importlib.import_module(module), function)
+
+        def run(*arguments: Any, name: str = name, code: Any = code) -> None:
+            running.append(name)
+            try:
+                code(*arguments)
+            finally:
+                running.pop()
+
+        monkeypatch.setattr(f"{module}.{function}", run)
+    Pipeline(config).run("evaluate")
+    assert all(reads.values())
+    left_out = {
+        name: {
+            key
+            for key in keys - EVERYWHERE
+            if not any(key == k or key.startswith((f"{k}.", f"{k}[")) for k in covered(name, config))
+        }
+        for name, keys in reads.items()
+    }
+    # The batch and shard sizes of trees reach initial only through the file that it saves for from_pretrained.
+    left_out["initial"] -= {"tree.max_comparisons", "tree.shard_size"}
+    assert {name: keys for name, keys in left_out.items() if keys} == {}
