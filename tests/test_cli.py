@@ -83,6 +83,12 @@ def test_groups_override_the_recipe() -> None:
     assert "type: vllm" in teacher, "the judges' engine stands after the teacher"
 
 
+def test_lora_is_a_group_over_all_training_stages() -> None:
+    text = judgetrain("train=lora", "train.dpo.lora.r=4", "--cfg", "job").stdout
+    assert text.count("enabled: true") == 3
+    assert text.split("\n  dpo:")[1].count("r: 4") == 1
+
+
 def test_status_lists_every_stage(tmp_path: Path) -> None:
     done = judgetrain("stage=status", f"output_dir={tmp_path}", cwd=tmp_path)
     assert done.returncode == 0
