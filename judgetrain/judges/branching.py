@@ -10,9 +10,9 @@ from typing import Literal
 from judgetrain.config import EngineConfig, ModelConfig, TreeConfig
 from judgetrain.dialogues.schema import Comparison, Order, Verdict
 from judgetrain.engines.base import Engine
-from judgetrain.errors import EngineError
+from judgetrain.errors import ConfigError, EngineError
 from judgetrain.judges.base import Cost, Prediction
-from judgetrain.tree.grow import Shape, StepSampling, grow
+from judgetrain.tree.grow import Shape, StepSampling, grow, unusable
 from judgetrain.tree.prompts import FILE, PromptSet, load_prompt_set
 from judgetrain.tree.schema import CriterionNode, EvaluationTree, JudgmentNode
 
@@ -92,9 +92,14 @@ class BranchingJudge:
 
         The list is written only as far as it is used, so that what the first k < ``branches`` branches say and
         cost is what a run with k branches would have said and cost.
+
+        Raises:
+            ConfigError: more branches than the judge names criteria, or none.
         """
-        settings = self.settings
-        shape = Shape(settings.criteria, branches or self.branches)
+        settings, wanted = self.settings, self.branches if branches is None else branches
+        if not 1 <= wanted <= settings.criteria:
+            raise ConfigError(f"branches={wanted}: allowed are 1 to the {settings.criteria} criteria of this judge")
+        shape = Shape(settings.criteria, wanted)
         sampling = StepSampling(settings.criteria_sampling, settings.guideline_sampling, settings.judgment_sampling)
         return grow(comparisons, self.engine, self.prompts, shape, sampling, seed)
 
@@ -113,9 +118,9 @@ def predict(tree: EvaluationTree, branches: int, aggregation: Aggregation, metho
     nodes = [j for c in criteria for g in c.guidelines for j in g.judgments]
     margins = [j.margin for j in nodes if j.margin is not None]
     failures = Counter(j.failure for j in nodes if j.failure)
-    failures.update(
-        {k: n for k, n in tree.failures.items() if k == "criteria:none" or not k.startswith(("judgment:", "criteria:"))}
-    )
+    failures.update(f"guideline:{r}" for c in criteria for g in c.guidelines if (r := unusable(g)))
+    if not criteria:
+        failures["criteria:none"] += 1
     return Prediction(
         tree.comparison.id,
         method,

@@ -185,7 +185,7 @@ def _judgments(
         tree = trees[index]
         criterion = next(text for r, text, _ in tree.criteria if r == rank)
         for number, guideline in enumerate(candidates):
-            if reason := _unusable(guideline):
+            if reason := unusable(guideline):
                 tree.failures[f"guideline:{reason}"] += 1
                 continue
             for order in shape.orders:
@@ -198,7 +198,8 @@ def _judgments(
     return found
 
 
-def _unusable(guideline: Completion) -> str | None:
+def unusable(guideline: Completion | GuidelineNode) -> str | None:
+    """Why a guideline cannot be judged by, or None: ``too_long``, ``error`` or ``empty``."""
     if guideline.finish_reason in ("too_long", "error"):
         return guideline.finish_reason
     return None if guideline.text.strip() else "empty"

@@ -108,7 +108,7 @@ def sft_examples(
     if not kept:
         return []
     chosen = sorted(rng.sample(range(len(kept)), min(len(kept), config.max_sft_per_tree)))
-    rows = [judgment_row(prompter, comparison, *kept[i]) for i in chosen]
+    rows = [judgment_row(prompter, comparison, *kept[i]) for i in chosen if kept[i][2].finish_reason == "stop"]
     guidelines = {kept[i][1].id: kept[i][:2] for i in chosen if kept[i][1].finish_reason == "stop"}
     rows += [guideline_row(prompter, comparison, c, g) for c, g in guidelines.values()]
     good = {c.id for c, _, _ in kept}

@@ -32,6 +32,9 @@ def judgment_pairs(tree: EvaluationTree, label: Verdict, prompter: Prompter, ski
                 right = [j for j in nodes if j.verdict == label]
                 wrong = [j for j in nodes if j.verdict != label]
                 for chosen, rejected in itertools.product(right, wrong):
+                    if chosen.finish_reason != "stop":
+                        skipped["judgment:chosen_cut_off"] += 1
+                        continue
                     if _same_but_for_digits(chosen.text, rejected.text):
                         skipped["judgment:score_digits_only"] += 1
                         continue
@@ -87,10 +90,11 @@ def criteria_pairs(
         return
     rates = {c.id: rate for rate, c in rated}
     middle = [c for _, c in rated if LOW_SUCCESS < rates[c.id] < HIGH_SUCCESS]
+    leads, trails = (rng.sample(group, len(group)) for group in (good, bad))
     for i in range(min(number, max(len(good), len(bad)))):
         for group in (good, bad, middle):
             rng.shuffle(group)
-        lead, trail = good[i % len(good)], bad[i % len(bad)]
+        lead, trail = leads[i % len(good)], trails[i % len(bad)]
         first = [lead, *(c for c in good if c is not lead)]
         last = [trail, *(c for c in bad if c is not trail)]
         chosen, rejected = [*first, *middle, *last[::-1]], [*last, *middle, *first[::-1]]

@@ -9,10 +9,12 @@ from dataclasses import dataclass
 LOWEST, HIGHEST = 1.0, 5.0
 """The range of scores (branching paper, table 10)."""
 
-_ITEM = re.compile(r"^\s*(?:\*\*|__)?\s*(?:(?:criterion\s*)?\d+\s*[.):]|[-*\u2022](?!\*))\s*(.+)$", re.IGNORECASE)
+_NUMBERED = re.compile(r"^\s*(?:\*\*|__)?\s*(?:criterion\s*)?\d+\s*[.):](?!\d)\s*(.+)$", re.IGNORECASE)
+_BULLET = re.compile(r"^\s*(?:\*\*|__)?\s*[-*\u2022](?!\*)\s*(.+)$")
 _SCORE = re.compile(
     r"^[\s>#*_\-\u2022\[]*response\s+(?P<side>[ab])\b[\s*_'\u2019s\]]*score[\s*_\]]*[:=\-][\s*_\[(]*"
-    r"(?P<score>[-+]?\d+(?:\.\d+)?)?",
+    r"(?P<score>[-+]?\d+(?:[.,]\d+)?)?"
+    r"(?:[ \t*_\])]*(?:(?:/|out of)[ \t]*(?P<scale>\d+)|(?P<range>(?:[-\u2013]|to|or)[ \t]*\d)))?",
     re.IGNORECASE | re.MULTILINE,
 )
 
@@ -28,19 +30,23 @@ class ParsedJudgment:
 
 def normalise(criterion: str) -> str:
     """A criterion's name for finding repeats: the words before the first colon, case- and width-folded."""
-    name = re.split(r"[:\u2014]|\s-\s", criterion, maxsplit=1)[0]
-    return " ".join(re.findall(r"\w+", unicodedata.normalize("NFKC", name).casefold()))
+    name = re.split(r"[:\u2014]|\s[-\u2013]\s", unicodedata.normalize("NFKC", criterion), maxsplit=1)[0]
+    return " ".join(re.findall(r"\w+", name.casefold()))
 
 
 def parse_criteria(text: str, limit: int) -> list[str]:
-    """The criteria of a numbered or bulleted list, in order, without repeats; at most ``limit``."""
+    """The criteria of a numbered or bulleted list, in order, without repeats; at most ``limit``.
+
+    Bullets under a numbered list are remarks on its items, not criteria of their own.
+    """
     criteria: dict[str, str] = {}
-    for line in text.splitlines():
-        if match := _ITEM.match(line):
-            content = match[1].replace("**", "").replace("__", "").strip()
-            name = normalise(content)
-            if name and name not in criteria:
-                criteria[name] = content
+    lines = text.splitlines()
+    found = [m for line in lines if (m := _NUMBERED.match(line))]
+    for match in found or [m for line in lines if (m := _BULLET.match(line))]:
+        content = match[1].replace("**", "").replace("__", "").strip()
+        name = normalise(content)
+        if name and name not in criteria:
+            criteria[name] = content
     return list(criteria.values())[:limit]
 
 
@@ -48,15 +54,18 @@ def parse_judgment(text: str) -> ParsedJudgment:
     """The two scores of a judgment.
 
     Score lines stand at the start of a line as ``Response A Score: 3`` (case, bold, ``3/5`` and ``3.5`` are
-    accepted). ``failure`` is ``no_score_a``, ``no_score_b``, ``no_scores``, ``out_of_range`` or ``ambiguous``
-    (a response scored twice, differently). Nothing is guessed.
+    accepted). ``failure`` is ``no_score_a``, ``no_score_b``, ``no_scores``, ``out_of_range`` (also for another
+    scale, ``3/10``) or ``ambiguous`` (a response scored twice, differently, or with a range, ``3-4``). Nothing is
+    guessed.
     """
     found: dict[str, float] = {}
     for match in _SCORE.finditer(text):
         if match["score"] is None:
             continue
-        side, score = match["side"].lower(), float(match["score"])
-        if found.setdefault(side, score) != score:
+        if match["scale"] is not None and float(match["scale"]) != HIGHEST:
+            return ParsedJudgment(None, None, "out_of_range")
+        side, score = match["side"].lower(), float(match["score"].replace(",", "."))
+        if match["range"] is not None or found.setdefault(side, score) != score:
             return ParsedJudgment(None, None, "ambiguous")
     missing = [side for side in "ab" if side not in found]
     if missing:

@@ -72,10 +72,10 @@ def load_prompt_set(name_or_path: str | Path) -> PromptSet:
     if not path.is_file():
         known = ", ".join(sorted(p.stem for p in PACKAGED.glob("*.yaml")))
         raise ConfigError(f"prompts={name_or_path}: neither a packaged set ({known}) nor a YAML file")
-    source = path.read_text(encoding="utf-8")
     try:
+        source = path.read_text(encoding="utf-8")
         raw = yaml.safe_load(source)
-    except yaml.YAMLError as error:
+    except (UnicodeDecodeError, yaml.YAMLError) as error:
         raise ConfigError(f"{path}: not valid YAML: {error}") from error
     return _checked(raw, path, source)
 
@@ -88,6 +88,9 @@ def _checked(raw: Any, path: Path, source: str) -> PromptSet:
         templates = raw.get(step)
         if not isinstance(templates, dict) or not isinstance(templates.get("user"), str):
             raise ConfigError(f"{path}: step {step!r} needs a 'user' template")
+        for role, text in templates.items():
+            if role not in ("system", "user") or not isinstance(text, str):
+                raise ConfigError(f"{path}: step {step!r}, {role!r}: expected 'system' or 'user' with a text")
         used = {slot for text in templates.values() for slot in _SLOT.findall(text)}
         if missing := required - used:
             raise ConfigError(f"{path}: step {step!r} lacks the slot {{{sorted(missing)[0]}}}")
@@ -96,6 +99,6 @@ def _checked(raw: Any, path: Path, source: str) -> PromptSet:
             raise ConfigError(f"{path}: step {step!r} has an unknown slot {{{sorted(unknown)[0]}}}; allowed: {allowed}")
         steps[step] = templates
     context = raw.get("context", "")
-    if "{context}" not in context:
+    if not isinstance(context, str) or "{context}" not in context:
         raise ConfigError(f"{path}: the fragment 'context' must contain the slot {{context}}")
     return PromptSet(str(raw.get("name", path.stem)), context, steps, source)

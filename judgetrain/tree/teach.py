@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from judgetrain.engines.registry import make_engine
 from judgetrain.errors import DataError
 from judgetrain.tree.examples import Prompter, guideline_row, judgment_row, sft_row
 from judgetrain.tree.grow import Shape, StepSampling, grow, sample_criteria, tree_tokens
+from judgetrain.tree.parsing import parse_criteria, render_criteria
 from judgetrain.tree.prompts import load_prompt_set
 from judgetrain.tree.schema import EvaluationTree
 
@@ -82,15 +84,20 @@ def shard_of(trees: Sequence[EvaluationTree]) -> ShardResult:
 
 
 def teaching_examples(tree: EvaluationTree, prompter: Prompter) -> Iterator[dict[str, Any]]:
-    """Supervised examples from a teacher's tree: its list, its guidelines and its readable judgments."""
-    if tree.criteria_text:
-        prompt = prompter.criteria(tree.comparison)
-        yield sft_row(prompt, tree.criteria_text, "criteria", tree.comparison, [c.id for c in tree.criteria])
+    """Supervised examples from a teacher's tree: its list, its guidelines and its readable judgments.
+
+    The list is cut to the ``prompter.count`` criteria that the judge will be asked for; where the teacher named
+    fewer, the prompt asks for as many as there are. Texts that ran out of tokens teach nothing.
+    """
+    if listed := parse_criteria(tree.criteria_text, prompter.count):
+        prompt = replace(prompter, count=len(listed)).criteria(tree.comparison)
+        nodes = [c.id for c in tree.criteria if c.rank < len(listed)]
+        yield sft_row(prompt, render_criteria(listed), "criteria", tree.comparison, nodes)
     for criterion in tree.criteria:
         for guideline in criterion.guidelines:
             if guideline.finish_reason != "stop":
                 continue
             yield guideline_row(prompter, tree.comparison, criterion, guideline)
             for judgment in guideline.judgments:
-                if judgment.verdict is not None:
+                if judgment.verdict is not None and judgment.finish_reason == "stop":
                     yield judgment_row(prompter, tree.comparison, criterion, guideline, judgment)

@@ -23,7 +23,13 @@ def test_round_trip_of_criteria(names: list[str], what: str) -> None:
     assert parse_criteria(render_criteria(lines), 20) == lines
 
 
-@given(st.text())
+@given(st.lists(TEXT, max_size=8))
+def test_reading_what_was_rendered_from_a_reading_changes_nothing(lines: list[str]) -> None:
+    once = [c for c in parse_criteria(render_criteria(lines), 20) if not {"*", "_"} & set(c)]
+    assert parse_criteria(render_criteria(once), 20) == once
+
+
+@given(st.text(alphabet="Response AB Score: 0123456789/-.,*\n\t", max_size=200) | st.text())
 def test_any_text_gives_scores_in_range_or_a_reason(text: str) -> None:
     parsed = parse_judgment(text)
     if parsed.failure is None:
@@ -45,6 +51,9 @@ def test_any_text_gives_scores_in_range_or_a_reason(text: str) -> None:
         ("Response A's Score: [3]\nResponse B's Score: (2)", (3, 2)),
         ("Response B Score: 4\nResponse A Score: 2", (2, 4)),
         ("Response A Score: 3\nResponse A Score: 3\nResponse B Score: 1", (3, 1)),
+        ("Response A Score: 3 out of 5\nResponse B Score: **4** / 5", (3, 4)),
+        ("Response A Score: 4,5\nResponse B Score: 2", (4.5, 2)),
+        ("Response A Score: 3, since it is short\nResponse B Score: 4 - good", (3, 4)),
     ],
 )
 def test_variations(text: str, expected: tuple[float, float]) -> None:
@@ -58,6 +67,10 @@ def test_variations(text: str, expected: tuple[float, float]) -> None:
         ("Response A Score: 3", "no_score_b"),
         ("Response B Score: 3", "no_score_a"),
         ("Response A Score: five\nResponse B Score: 3", "no_score_a"),
+        ("Response A Score: 3/10\nResponse B Score: 4/10", "out_of_range"),
+        ("Response A Score: 3 out of 10\nResponse B Score: 4", "out_of_range"),
+        ("Response A Score: 3-4\nResponse B Score: 2", "ambiguous"),
+        ("Response A Score: 3\nResponse B Score: 1 or 2", "ambiguous"),
         ("Response A Score: 7\nResponse B Score: 3", "out_of_range"),
         ("Response A Score: 0\nResponse B Score: 3", "out_of_range"),
         ("Response A Score: -3\nResponse B Score: 3", "out_of_range"),
@@ -77,6 +90,12 @@ def test_failures_have_a_reason(text: str, reason: str) -> None:
         ("Here are some:\n- Depth: a\n* Tone: b\n\u2022 Form: c", ["Depth: a", "Tone: b", "Form: c"]),
         ("1. Depth: a\n2. depth : b\n3. DEPTH: c", ["Depth: a"]),
         ("Criterion 1: Depth\nCriterion 2: Tone", ["Depth", "Tone"]),
+        ("1. Depth:\n   - goes deep\n   - is thorough\n2. Tone: kind", ["Depth:", "Tone: kind"]),
+        (
+            "1. \u6df1\u5ea6\uff1aa\n2. \u6df1\u5ea6\uff1ab\n3. Tone \u2013 a\n4. Tone \u2013 b",
+            ["\u6df1\u5ea6\uff1aa", "Tone \u2013 a"],
+        ),
+        ("1.5 points for depth\n---", []),
         ("no list at all", []),
         ("1. \n2. :", []),
     ],

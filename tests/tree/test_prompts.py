@@ -47,6 +47,10 @@ def test_a_judge_carries_its_prompts(tmp_path: Path) -> None:
         (("Guideline: {guideline}", "Guideline:"), r"judgment.*lacks.*\{guideline\}"),
         (("Response A: {response_a}", "Response A: {response_a} {score}"), r"judgment.*unknown slot \{score\}"),
         (('context: "Context: {context}\\n"', "context: none"), r"fragment 'context'"),
+        (("criteria:\n", "criteria:\n  system: null\n"), r"'criteria', 'system': expected"),
+        (("criteria:\n", "criteria:\n  sytem: Be kind.\n"), r"'criteria', 'sytem': expected"),
+        (('context: "Context: {context}\\n"', "context: 5"), r"fragment 'context'"),
+        (("name: compact", "name: [1"), r"not valid YAML"),
         (("guideline:\n  user", "guideline:\n  assistant"), r"'guideline' needs a 'user' template"),
     ],
 )

@@ -1,0 +1,109 @@
+"""The first k branches of a larger run stand for a run of k: verdicts, failures and costs."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from judgetrain.config import TreeConfig
+from judgetrain.dialogues.schema import mirror
+from judgetrain.errors import ConfigError
+from judgetrain.judges import BranchingJudge
+from judgetrain.judges.branching import predict
+from judgetrain.tree.prompts import load_prompt_set
+from tests.scripted import ScriptedEngine, comparison, noisy, number
+
+PROMPTS = load_prompt_set("compact")
+SETTINGS = TreeConfig(criteria=6)
+COMPARISONS = [comparison(i) for i in range(30)]
+
+
+def failing(request, occurrence):  # type: ignore[no-untyped-def]
+    """Every kind of failure at every level but the list, decided by the content alone."""
+    if request.step == "criteria":
+        return noisy(request, occurrence)
+    draw = number(sorted(request.slots.items())) % 7
+    if draw in (0, 1, 2):
+        return ("!too_long", "!error", "   ")[draw]
+    return noisy(request, occurrence)
+
+
+def judge(branches: int, answer=failing) -> BranchingJudge:  # type: ignore[no-untyped-def]
+    return BranchingJudge(ScriptedEngine(answer), PROMPTS, branches, SETTINGS, name="test")
+
+
+@pytest.mark.parametrize("k", range(1, 7))
+def test_a_larger_run_read_at_k_equals_a_run_of_k_with_all_kinds_of_failures(k: int) -> None:
+    large = judge(6)
+    read = large.predictions(large.sample(COMPARISONS, 3), k)
+    alone = judge(k).compare_all(COMPARISONS, 3)
+    for one, other in zip(read, alone, strict=True):
+        assert one.failures == other.failures
+        assert (one.verdict_ab, one.verdict_ba, one.margin, one.judgments) == (
+            other.verdict_ab,
+            other.verdict_ba,
+            other.margin,
+            other.judgments,
+        )
+        assert (one.cost.prompt_tokens, one.cost.calls) == (other.cost.prompt_tokens, other.cost.calls)
+        assert abs(one.cost.generated_tokens - other.cost.generated_tokens) <= 1, "a list's tokens are shared out"
+    assert {f for p in read for f in p.failures} >= {"guideline:too_long", "guideline:empty", "too_long", "no_scores"}
+
+
+def test_cost_recomputed_from_the_requests_that_one_order_makes() -> None:
+    tested = judge(3, noisy)
+    for item in COMPARISONS[:5]:
+        engine = ScriptedEngine(noisy)
+        tested.engine = engine
+        cost = tested.compare(item).cost
+        completions = engine.generate(engine.requests.copy(), 0)
+        spent = dict.fromkeys(("criteria", "guideline", "judgment"), (0, 0, 0))
+        for request, completion in zip(engine.requests[: len(completions)], completions, strict=True):
+            calls, prompt, generated = spent[request.step]
+            spent[request.step] = (
+                calls + 1,
+                prompt + completion.prompt_tokens,
+                generated + completion.generated_tokens,
+            )
+        assert [n for n, _, _ in spent.values()] == [1, 3, 6]
+        halves = {"criteria": 1, "guideline": 1, "judgment": 0.5}
+        assert cost.calls == sum(halves[s] * spent[s][0] for s in halves)
+        assert cost.prompt_tokens == sum(halves[s] * spent[s][1] for s in halves)
+        assert cost.generated_tokens == sum(halves[s] * spent[s][2] for s in halves)
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.randoms(use_true_random=False), st.sampled_from(["vote", "margin"]))
+def test_the_order_of_branches_changes_no_prediction(rng: random.Random, aggregation) -> None:  # type: ignore[no-untyped-def]
+    for tree in TREES:
+        criteria = list(tree.criteria)
+        rng.shuffle(criteria)
+        shuffled = replace(tree, criteria=tuple(criteria))
+        one, other = (predict(t, 6, aggregation, "x") for t in (tree, shuffled))
+        assert one == replace(other, margin=one.margin)
+        assert one.margin == pytest.approx(other.margin)
+
+
+TREES = judge(6).sample(COMPARISONS[:10], 3)
+
+
+def test_exchanging_the_responses_exchanges_the_two_orders_and_mirrors_them() -> None:
+    """For an engine that is a function of what it is shown, the exchanged comparison's AB is this one's BA."""
+    straight = judge(5, noisy).compare_all(COMPARISONS, 0)
+    swapped = judge(5, noisy).compare_all([c.swapped() for c in COMPARISONS], 0)
+    for one, other in zip(straight, swapped, strict=True):
+        assert other.verdict_ab == (None if one.verdict_ba is None else mirror(one.verdict_ba))
+        assert other.verdict_ba == (None if one.verdict_ab is None else mirror(one.verdict_ab))
+        assert other.cost == one.cost
+        if one.margin is not None:
+            assert other.margin == pytest.approx(-one.margin)
+
+
+@pytest.mark.parametrize("branches", [0, -1, 7])
+def test_a_judge_has_as_many_branches_as_criteria(branches: int) -> None:
+    with pytest.raises(ConfigError, match=rf"branches={branches}: .*6 criteria"):
+        judge(branches).compare(COMPARISONS[0])
