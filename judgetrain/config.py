@@ -204,6 +204,12 @@ class LabelConfig:
     min_readable: float = key(
         0.5, "leave a tree out of training when fewer of its judgments could be read", low=0.0, high=1.0
     )
+    ties: str = key(
+        "neutral",
+        "a branch that sees a tie where the label is A or B: neutral (its criterion does not tell the responses apart) "
+        "or wrong (the paper's letter)",
+        choices=("neutral", "wrong"),
+    )
     max_sft_per_tree: int = key(12, "SFT judgment examples per comparison", low=1)
     max_pairs_per_level: int = key(4, "preference pairs per comparison and level", low=0)
     criteria_order: str = key(
@@ -255,6 +261,7 @@ class DpoConfig(TrainConfig):
     learning_rate: float = key(5e-7, "peak", low=0.0)
     beta: float = key(0.1, "strength of the KL constraint", low=0.0)
     loss_type: str = key("sigmoid", "TRL's DPO loss_type")
+    sft_weight: float = key(0.0, "weight of a supervised term on the chosen side (TRL's loss type sft)", low=0.0)
     label_smoothing: float = key(0.0, "of the preference labels", low=0.0, high=0.5)
     precompute_ref_log_probs: bool = key(
         True, "reference log-probabilities before training, so that one model is in memory"

@@ -54,9 +54,13 @@ def common_arguments(config: TrainConfig, directory: Path, seed: int, evaluate: 
 
 def dpo_arguments(config: DpoConfig) -> Mapping[str, Any]:
     """Arguments of DPO alone."""
+    types, weights = [config.loss_type], [1.0]
+    if config.sft_weight:
+        types, weights = [*types, "sft"], [*weights, config.sft_weight]
     return {
         "beta": config.beta,
-        "loss_type": [config.loss_type],
+        "loss_type": types,
+        "loss_weights": weights,
         "label_smoothing": config.label_smoothing,
         "precompute_ref_log_probs": config.precompute_ref_log_probs,
     }

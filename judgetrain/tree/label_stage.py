@@ -13,7 +13,7 @@ from judgetrain.artifacts import StageRun, derive_seed, read_rows
 from judgetrain.config import Config, LabelConfig
 from judgetrain.errors import DataError
 from judgetrain.tree.examples import Pair, Prompter, criteria_row, guideline_row, judgment_row
-from judgetrain.tree.labels import EnsembleLabel, ensemble_label
+from judgetrain.tree.labels import EnsembleLabel, accepts, ensemble_label
 from judgetrain.tree.pairs import criteria_pairs, guideline_pairs, judgment_pairs
 from judgetrain.tree.prompts import load_prompt_set
 from judgetrain.tree.prune import PrunedBranch, prune
@@ -41,7 +41,7 @@ class Harvest:
         self.labels.append({"comparison_id": tree.comparison.id, **label.to_row(), "truth": tree.comparison.label})
         self.trees[label.reason or f"label_{label.verdict}"] += 1
         for branch in branches.values():
-            self.branches[_fate(branch, label)] += 1
+            self.branches[_fate(branch, label, config.ties)] += 1
         if label.verdict is None:
             return
         if tree.comparison.label is not None:
@@ -88,10 +88,10 @@ def _held_out(comparison_id: str, config: LabelConfig, seed: int) -> bool:
     return derive_seed(seed, "heldout", comparison_id) / 2**31 < config.holdout
 
 
-def _fate(branch: PrunedBranch, label: EnsembleLabel) -> str:
+def _fate(branch: PrunedBranch, label: EnsembleLabel, ties: str) -> str:
     if branch.reason != "kept" or label.verdict is None:
         return branch.reason if branch.reason != "kept" else "no_label"
-    return "kept" if branch.judgment.verdict == label.verdict else "against_label"
+    return "kept" if accepts(branch.judgment.verdict, label.verdict, ties) else "against_label"
 
 
 def sft_examples(
@@ -102,16 +102,16 @@ def sft_examples(
     prompter: Prompter,
     rng: random.Random,
 ) -> list[dict[str, Any]]:
-    """Examples from the branches that satisfy both constraints and give the label."""
+    """Examples from the branches that satisfy both constraints and are in keeping with the label."""
     comparison = tree.comparison
-    kept = [(c, g, j) for c, g, j in tree.judgments() if _fate(branches[j.id], label) == "kept"]
+    kept = [(c, g, j) for c, g, j in tree.judgments() if _fate(branches[j.id], label, config.ties) == "kept"]
     if not kept:
         return []
     chosen = sorted(rng.sample(range(len(kept)), min(len(kept), config.max_sft_per_tree)))
     rows = [judgment_row(prompter, comparison, *kept[i]) for i in chosen if kept[i][2].finish_reason == "stop"]
     guidelines = {kept[i][1].id: kept[i][:2] for i in chosen if kept[i][1].finish_reason == "stop"}
     rows += [guideline_row(prompter, comparison, c, g) for c, g in guidelines.values()]
-    good = {c.id for c, _, _ in kept}
+    good = {c.id for c, _, j in kept if j.verdict == label.verdict}
     criteria = list(tree.criteria)
     if config.criteria_order == "kept_first":
         criteria.sort(key=lambda c: (c.id not in good, c.rank))
@@ -134,7 +134,7 @@ def preference_pairs(
     """
     verdict, limit = label.verdict, config.max_pairs_per_level
     assert verdict is not None
-    found = {"judgment": list(judgment_pairs(tree, verdict, prompter, skipped))}
+    found = {"judgment": list(judgment_pairs(tree, verdict, prompter, skipped, config.ties))}
     if verdict != "tie":
         found["guideline"] = list(guideline_pairs(tree, verdict, prompter, skipped))
         found["criteria"] = list(criteria_pairs(tree, verdict, prompter, rng, limit, skipped))

@@ -48,6 +48,15 @@ def vote(verdicts: Iterable[Verdict | None]) -> tuple[Verdict | None, float, dic
     return winner, counts[winner] / deciding, counts
 
 
+def accepts(verdict: Verdict | None, label: Verdict, ties: str) -> bool:
+    """Whether a branch's verdict is in keeping with the label.
+
+    A tie on one criterion does not contradict a label A or B: that criterion may simply not tell the responses
+    apart. With ``ties="wrong"`` only the label itself will do.
+    """
+    return verdict == label or (ties == "neutral" and verdict == "tie")
+
+
 def ensemble_label(tree: EvaluationTree, config: LabelConfig) -> EnsembleLabel:
     """The label of a tree, or an abstention: too little readable, or a winner's share not above the threshold."""
     verdicts = [j.verdict for _, _, j in tree.judgments()]

@@ -10,8 +10,9 @@ from collections.abc import Iterator, Sequence
 
 from judgetrain.dialogues.schema import Verdict
 from judgetrain.tree.examples import Pair, Prompter
+from judgetrain.tree.labels import accepts
 from judgetrain.tree.parsing import render_criteria
-from judgetrain.tree.schema import CriterionNode, EvaluationTree, JudgmentNode
+from judgetrain.tree.schema import CriterionNode, EvaluationTree, GuidelineNode, JudgmentNode
 
 HIGH_SUCCESS, LOW_SUCCESS = 0.75, 0.25
 """Criteria whose judgments agree with the label at least / at most so often make an ordering pair."""
@@ -23,14 +24,25 @@ def success_rate(judgments: Sequence[JudgmentNode], label: Verdict) -> float | N
     return sum(j.verdict == label for j in readable) / len(readable) if readable else None
 
 
-def judgment_pairs(tree: EvaluationTree, label: Verdict, prompter: Prompter, skipped: Counter[str]) -> Iterator[Pair]:
-    """Same criterion, guideline and order: a judgment that gives the label against one that does not."""
+def judgment_pairs(
+    tree: EvaluationTree, label: Verdict, prompter: Prompter, skipped: Counter[str], ties: str = "neutral"
+) -> Iterator[Pair]:
+    """Same criterion, guideline and order: a judgment that gives the node's consensus against one that does not.
+
+    The consensus of a criterion and guideline is the majority of their judgments in both orders. It must be in
+    keeping with the label and must be reached in each order: without that, a judge that leans to the response it
+    sees first would have its leaning rewarded in every comparison where the first happens to be the better one.
+    """
     for criterion in tree.criteria:
         for guideline in criterion.guidelines:
+            consensus = node_consensus(guideline)
+            if not accepts(consensus, label, ties):
+                skipped["judgment:no_corroborated_consensus"] += 1
+                continue
             for order in ("AB", "BA"):
                 nodes = [j for j in guideline.judgments if j.order == order and j.verdict is not None]
-                right = [j for j in nodes if j.verdict == label]
-                wrong = [j for j in nodes if j.verdict != label]
+                right = [j for j in nodes if j.verdict == consensus]
+                wrong = [j for j in nodes if j.verdict != consensus]
                 for chosen, rejected in itertools.product(right, wrong):
                     if chosen.finish_reason != "stop":
                         skipped["judgment:chosen_cut_off"] += 1
@@ -48,6 +60,16 @@ def judgment_pairs(tree: EvaluationTree, label: Verdict, prompter: Prompter, ski
                         (chosen.id,),
                         (rejected.id,),
                     )
+
+
+def node_consensus(guideline: GuidelineNode) -> Verdict | None:
+    """The verdict of more than half of a guideline's readable judgments, if each order has given it; else None."""
+    verdicts = [j.verdict for j in guideline.judgments if j.verdict is not None]
+    for verdict, count in Counter(verdicts).most_common(1):
+        orders = {j.order for j in guideline.judgments if j.verdict == verdict}
+        if 2 * count > len(verdicts) and orders == {"AB", "BA"}:
+            return verdict
+    return None
 
 
 def guideline_pairs(tree: EvaluationTree, label: Verdict, prompter: Prompter, skipped: Counter[str]) -> Iterator[Pair]:

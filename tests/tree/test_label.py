@@ -24,7 +24,7 @@ from judgetrain.tree.parsing import parse_criteria
 from judgetrain.tree.prompts import load_prompt_set
 from judgetrain.tree.prune import prune
 from judgetrain.tree.schema import EvaluationTree
-from tests.scripted import ScriptedEngine, comparison, noisy
+from tests.scripted import ScriptedEngine, comparison, judged, noisy
 
 PROMPTS = load_prompt_set("compact")
 PROMPTER = Prompter(PROMPTS, 4)
@@ -94,14 +94,27 @@ def test_abstention_by_vote_share_and_by_readability() -> None:
     assert (unreadable.verdict, unreadable.reason) == (None, "too_few_readable")
 
 
-def test_judgment_pairs_prefer_the_label_under_one_prompt() -> None:
+def consensus_of(guideline) -> str | None:  # type: ignore[no-untyped-def]
+    """The verdict of over half of the readable judgments, given in both orders; written out from the definition."""
+    found = [(j.order, verdict(j.score_a, j.score_b)) for j in guideline.judgments]
+    readable = [v for _, v in found if v]
+    for candidate in ("A", "B", "tie"):
+        orders = {o for o, v in found if v == candidate}
+        if readable.count(candidate) > len(readable) / 2 and orders == {"AB", "BA"}:
+            return candidate
+    return None
+
+
+@pytest.mark.parametrize(("ties", "allowed"), [("neutral", {"A", "tie"}), ("wrong", {"A"})])
+def test_judgment_pairs_prefer_a_corroborated_verdict_under_one_prompt(ties: str, allowed: set[str]) -> None:
     total = 0
     for tree in TREES:
         nodes = {j.id: (c, g, j) for c, g, j in tree.judgments()}
-        for pair in judgment_pairs(tree, "A", PROMPTER, Counter()):
+        for pair in judgment_pairs(tree, "A", PROMPTER, Counter(), ties):
             (c1, g1, chosen), (c2, g2, rejected) = nodes[pair.chosen_nodes[0]], nodes[pair.rejected_nodes[0]]
             assert (c1.id, g1.id, chosen.order) == (c2.id, g2.id, rejected.order)
-            assert chosen.verdict == "A" != rejected.verdict
+            assert chosen.verdict == consensus_of(g1) != rejected.verdict
+            assert chosen.verdict in allowed
             assert rejected.verdict is not None
             assert pair.chosen == chosen.text
             shown = tree.comparison if chosen.order == "AB" else tree.comparison.swapped()
@@ -111,11 +124,30 @@ def test_judgment_pairs_prefer_the_label_under_one_prompt() -> None:
     for tree in TREES:
         for criterion in tree.criteria:
             for guideline in criterion.guidelines:
+                agreed = consensus_of(guideline)
+                if agreed not in allowed:
+                    continue
                 for order in ("AB", "BA"):
                     found = [verdict(j.score_a, j.score_b) for j in guideline.judgments if j.order == order]
-                    right = found.count("A")
+                    right = found.count(agreed)
                     expected += right * (len(found) - right - found.count(None))
     assert total == expected > 0
+
+
+def test_a_leaning_to_the_first_response_is_not_rewarded() -> None:
+    """A judge that sees no difference but sometimes favours what it sees first: no pair may choose the slip."""
+
+    def leaning(request, occurrence):  # type: ignore[no-untyped-def]
+        if request.step != "judgment":
+            return noisy(request, occurrence)
+        return judged(5, 1, " slip") if occurrence == 0 else judged(3, 3, " even")
+
+    comparisons = [comparison(i, label="A") for i in range(10)]
+    trees = grow(comparisons, ScriptedEngine(leaning), PROMPTS, Shape(4, 4, 1, 3), SAMPLING, 0)
+    found = [p for t in trees for p in judgment_pairs(t, "A", PROMPTER, Counter())]
+    assert found
+    assert all("even" in p.chosen and "slip" in p.rejected for p in found)
+    assert not [p for t in trees for p in judgment_pairs(t, "A", PROMPTER, Counter(), "wrong")]
 
 
 def test_guideline_pairs_prefer_the_higher_success_rate() -> None:
@@ -201,7 +233,7 @@ def test_label_stage_end_to_end(tmp_path: Path) -> None:
     for row in (r for r in sft if r["level"] == "judgment"):
         tree, node = leaves[row["nodes"][0]]
         assert node.id in kept
-        assert node.verdict == labels[tree.comparison.id]
+        assert node.verdict in (labels[tree.comparison.id], "tie")
     per_tree = Counter(r["comparison_id"] for r in sft if r["level"] == "judgment")
     assert max(per_tree.values()) <= 3
     pairs = rows["pairs-train"] + rows["pairs-heldout"]
