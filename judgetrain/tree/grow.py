@@ -51,6 +51,8 @@ class _Growing:
     generated_tokens: int = 0
     criteria: list[tuple[int, str, int]] = field(default_factory=list)
     failures: Counter[str] = field(default_factory=Counter)
+    beyond_context: bool = False
+    """The criteria prompt does not fit: asking again gives the same."""
 
 
 def grow(
@@ -113,11 +115,14 @@ def _brainstorm(
         completions = engine.generate(requests, derive_seed(seed, "criteria", attempt))
         for tree, completion in zip(waiting, completions, strict=True):
             _take_criteria(tree, completion, shape)
-        waiting = [t for t in waiting if len(t.criteria) < shape.criteria]
+        waiting = [t for t in waiting if len(t.criteria) < shape.criteria and not t.beyond_context]
         if not waiting:
             return
     for tree in waiting:
-        tree.failures["criteria:none" if not tree.criteria else "criteria:short"] += 1
+        if tree.criteria:
+            tree.failures["criteria:short"] += 1
+        elif tree.criteria_text or not tree.failures:  # what never came is counted by its own reason
+            tree.failures["criteria:none"] += 1
 
 
 def _take_criteria(tree: _Growing, completion: Completion, shape: Shape) -> None:
@@ -125,6 +130,7 @@ def _take_criteria(tree: _Growing, completion: Completion, shape: Shape) -> None
     tree.generated_tokens += completion.generated_tokens
     if completion.finish_reason in ("too_long", "error"):
         tree.failures[f"criteria:{completion.finish_reason}"] += 1
+        tree.beyond_context = completion.finish_reason == "too_long"
         return
     tree.criteria_text = f"{tree.criteria_text}\n{completion.text}".strip("\n")
     known = {normalise(text) for _, text, _ in tree.criteria}
@@ -136,16 +142,23 @@ def _take_criteria(tree: _Growing, completion: Completion, shape: Shape) -> None
 
 
 def _spread(completion: Completion, criteria: list[str]) -> list[int]:
-    """The completion's tokens shared out over its criteria by their length; they sum to the total.
+    """The completion's tokens shared out over its criteria; they sum to the total.
 
-    Engines do not report where a line ends in tokens, and the cost of the first k criteria is wanted.
+    Engines do not report where a line ends in tokens, and the cost of the first k criteria is wanted: what stands up
+    to the end of the k-th line, by its share of the characters. Words before the list count for the first criterion,
+    those after it for the last; repeats count for the next.
     """
-    lengths = [len(c) for c in criteria]
-    total, used, costs = sum(lengths) or 1, 0, []
-    for i in range(len(criteria)):
-        upto = round(completion.generated_tokens * sum(lengths[: i + 1]) / total)
-        costs.append(upto - used)
-        used = upto
+    lines = completion.text.splitlines(keepends=True)
+    owners = [parse_criteria(line, 1) for line in lines]
+    costs: list[int] = []
+    total, read, used = len(completion.text) or 1, 0, 0
+    for line, owner in zip(lines, owners, strict=True):
+        read += len(line)
+        if len(costs) < len(criteria) and owner == [criteria[len(costs)]]:
+            last = len(costs) + 1 == len(criteria)
+            upto = completion.generated_tokens if last else round(completion.generated_tokens * read / total)
+            costs.append(upto - used)
+            used = upto
     return costs
 
 

@@ -9,11 +9,14 @@ from dataclasses import dataclass
 LOWEST, HIGHEST = 1.0, 5.0
 """The range of scores (branching paper, table 10)."""
 
-_NUMBERED = re.compile(r"^\s*(?:\*\*|__)?\s*(?:criterion\s*)?\d+\s*[.):](?!\d)\s*(.+)$", re.IGNORECASE)
+_NUMBERED = re.compile(
+    r"^[\s>#]*(?:[-*\u2022]\s+)?(?:\*\*|__)?\s*(?:criterion\s*)?\(?\d+\s*\\?[.):](?!\d)\s*(.+)$", re.IGNORECASE
+)
 _BULLET = re.compile(r"^\s*(?:\*\*|__)?\s*[-*\u2022](?!\*)\s*(.+)$")
+_PREFIX = re.compile(r"^criterion\s*:\s*(?=\w)", re.IGNORECASE)
 _SCORE = re.compile(
-    r"^[\s>#*_\-\u2022\[]*response\s+(?P<side>[ab])\b[\s*_'\u2019s\]]*score[\s*_\]]*[:=\-][\s*_\[(]*"
-    r"(?P<score>[-+]?\d+(?:[.,]\d+)?)?"
+    r"^[ \t>#*_\-\u2022\[]*response[ \t]+(?P<side>[ab])\b[ \t*_'\u2019s\]]*score[ \t*_\]]*[:\uff1a=\-][ \t*_\[(]*"
+    r"(?P<score>[-+]?\d+(?:[.,]\d+)?|\s*[*_\[(]*\d(?:\.\d+)?(?=[ \t*_\])]*(?:/[ \t]*\d+)?[ \t*_\])]*$))?"
     r"(?:[ \t*_\])]*(?:(?:/|out of)[ \t]*(?P<scale>\d+)|(?P<range>(?:[-\u2013]|to|or)[ \t]*\d)))?",
     re.IGNORECASE | re.MULTILINE,
 )
@@ -43,7 +46,7 @@ def parse_criteria(text: str, limit: int) -> list[str]:
     lines = text.splitlines()
     found = [m for line in lines if (m := _NUMBERED.match(line))]
     for match in found or [m for line in lines if (m := _BULLET.match(line))]:
-        content = match[1].replace("**", "").replace("__", "").strip()
+        content = _PREFIX.sub("", match[1].replace("**", "").replace("__", "").strip())
         name = normalise(content)
         if name and name not in criteria:
             criteria[name] = content
@@ -54,9 +57,9 @@ def parse_judgment(text: str) -> ParsedJudgment:
     """The two scores of a judgment.
 
     Score lines stand at the start of a line as ``Response A Score: 3`` (case, bold, ``3/5`` and ``3.5`` are
-    accepted). ``failure`` is ``no_score_a``, ``no_score_b``, ``no_scores``, ``out_of_range`` (also for another
-    scale, ``3/10``) or ``ambiguous`` (a response scored twice, differently, or with a range, ``3-4``). Nothing is
-    guessed.
+    accepted; a number on the line below counts where it stands alone). ``failure`` is ``no_score_a``,
+    ``no_score_b``, ``no_scores``, ``out_of_range`` (also for another scale, ``3/10``) or ``ambiguous`` (a response
+    scored twice, differently, or with a range, ``3-4``). Nothing is guessed.
     """
     found: dict[str, float] = {}
     for match in _SCORE.finditer(text):
@@ -64,7 +67,7 @@ def parse_judgment(text: str) -> ParsedJudgment:
             continue
         if match["scale"] is not None and float(match["scale"]) != HIGHEST:
             return ParsedJudgment(None, None, "out_of_range")
-        side, score = match["side"].lower(), float(match["score"].replace(",", "."))
+        side, score = match["side"].lower(), float(match["score"].strip(" \n\r\t*_[(").replace(",", "."))
         if match["range"] is not None or found.setdefault(side, score) != score:
             return ParsedJudgment(None, None, "ambiguous")
     missing = [side for side in "ab" if side not in found]
