@@ -84,6 +84,7 @@ def _initial(config: Config) -> None:
 
 
 def _evaluate(config: Config) -> None:
+    from judgetrain.evaluate.methods import is_directory, method_name
     from judgetrain.judges.floors import FLOORS
 
     settings, known = config.evaluate, ("base", "teacher", *JUDGE_STAGES, *FLOORS)
@@ -93,9 +94,9 @@ def _evaluate(config: Config) -> None:
         raise ConfigError(f"evaluate.methods is empty: allowed are {', '.join(known)} or a judge's directory")
     for i, benchmark in enumerate(settings.benchmarks):
         _source(f"evaluate.benchmarks[{i}].source", benchmark.source)
-    names = [Path(m).name if "/" in m else m for m in settings.methods]
+    names = [method_name(m) for m in settings.methods]
     for method, name in zip(settings.methods, names, strict=True):
-        if "/" not in method and method not in known:
+        if not is_directory(method) and method not in known:
             raise ConfigError(
                 f"evaluate.methods: {method!r} is none of {', '.join(known)}, nor a judge's directory (./{method})"
             )

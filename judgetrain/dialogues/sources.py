@@ -25,6 +25,7 @@ class Rejects:
     """Rows kept aside: counted by reason, with their place and the beginning of their text."""
 
     strict: bool
+    remedy: str = " (dialogues.strict=false keeps such rows aside)"
     rows: list[dict[str, Any]] = field(default_factory=list)
     counts: Counter[str] = field(default_factory=Counter)
 
@@ -35,7 +36,7 @@ class Rejects:
             DataError: strict; names the place and what was expected.
         """
         if self.strict:
-            raise DataError(f"{place}: {message} (strict=false keeps such rows aside)")
+            raise DataError(f"{place}: {message}{self.remedy}")
         self.counts[reason] += 1
         self.rows.append({"place": place, "reason": reason, "message": message, "raw": raw[:RAW_CHARS]})
 
@@ -43,15 +44,15 @@ class Rejects:
 def read(source: SourceConfig, key: str, take: Callable[[Any, int], T], rejects: Rejects) -> Iterator[T]:
     """What ``take`` makes of every row of a source, in order, at most ``source.limit`` rows.
 
-    ``take`` gets a row and its number (from 1) and raises :class:`RowError` for one that it cannot use. ``key`` is
-    the source's configuration key, for messages.
+    ``take`` gets a row and its number (from 1, over all files of the source) and raises :class:`RowError` for one
+    that it cannot use. ``key`` is the source's configuration key, for messages.
 
     Raises:
         ConfigError: a missing path.
         DataError: a malformed row when strict, an empty file, or a Hub data set that cannot be reached.
     """
     count = 0
-    for place, number, row, raw in _rows(source, key, rejects):
+    for number, (place, row, raw) in enumerate(_rows(source, key, rejects), start=1):
         if source.limit is not None and count >= source.limit:
             return
         try:
@@ -63,14 +64,15 @@ def read(source: SourceConfig, key: str, take: Callable[[Any, int], T], rejects:
         yield value
 
 
-_Row = tuple[str, int, Any, str]
+_Row = tuple[str, Any, str]
 
 
 def _rows(source: SourceConfig, key: str, rejects: Rejects) -> Iterator[_Row]:
     if source.type == "hub":
         yield from _hub(source, key)
         return
-    paths = [Path(p) for p in sorted(glob.glob(str(Path(source.path).expanduser())))]
+    literal = Path(source.path).expanduser()
+    paths = [literal] if source.path and literal.exists() else [Path(p) for p in sorted(glob.glob(str(literal)))]
     if not source.path or not paths:
         raise ConfigError(f"{key}.path={source.path!r}: no such file; give an existing path")
     for path in paths:
@@ -94,10 +96,13 @@ def _jsonl(path: Path, rejects: Rejects) -> Iterator[_Row]:
                 except UnicodeDecodeError as error:
                     rejects.add(place, "not_utf8", f"expected UTF-8 text ({error.reason})", repr(line[:RAW_CHARS]))
                     continue
+                except RecursionError:
+                    rejects.add(place, "not_json", "expected a JSON object, found brackets nested too deep", raw)
+                    continue
                 except json.JSONDecodeError as error:
                     rejects.add(place, "not_json", f"expected a JSON object a line ({error.msg})", raw)
                     continue
-                yield place, number, row, raw
+                yield place, row, raw
     except (gzip.BadGzipFile, EOFError) as error:
         raise DataError(f"{path}: not a whole gzip file ({error})") from error
     if number == 0:
@@ -116,7 +121,7 @@ def _parquet(path: Path) -> Iterator[_Row]:
     for batch in file.iter_batches(batch_size=1024):
         for row in batch.to_pylist():
             number += 1
-            yield f"{path}:row {number}", number, row, str(row)
+            yield f"{path}:row {number}", row, str(row)
     if number == 0:
         raise DataError(f"{path}: the file has no rows")
 
@@ -127,7 +132,7 @@ def _hub(source: SourceConfig, key: str) -> Iterator[_Row]:
     try:
         rows = datasets.load_dataset(source.path, source.subset, split=source.split, streaming=True)
         for number, row in enumerate(rows, start=1):
-            yield f"{source.path}[{source.split}]:row {number}", number, row, str(row)
+            yield f"{source.path}[{source.split}]:row {number}", row, str(row)
     except (OSError, ValueError, datasets.exceptions.DatasetNotFoundError) as error:
         raise DataError(
             f"{key}.path={source.path}: cannot read this data set from the Hub ({type(error).__name__}: "
@@ -148,4 +153,4 @@ def read_comparisons(
     except RowError as error:
         raise ConfigError(str(error)) from error
     take = lambda row, number: reader.comparison(row, number, labelled)  # noqa: E731
-    yield from read(source, key, take, rejects or Rejects(strict=True))
+    yield from read(source, key, take, rejects or Rejects(strict=True, remedy=""))

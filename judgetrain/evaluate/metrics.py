@@ -1,8 +1,13 @@
 """Metrics of judges: pure functions on arrays of verdicts.
 
 Verdicts are strings ``A``, ``B``, ``tie``, or None where nothing could be read; all are in the comparison's own
-order. ``ab`` are the verdicts with the responses as they are, ``ba`` with the responses exchanged. An unreadable
-verdict agrees with nothing and is consistent with nothing.
+order. ``ab`` are the verdicts with the responses as they are, ``ba`` with the responses exchanged: a judge whose
+answers are numbered as shown must be translated first (:func:`judgetrain.dialogues.schema.mirror`). An unreadable
+verdict agrees with nothing and is consistent with nothing. Functions give one value per item; the metric is the
+mean over all items, so that intervals and paired tests can resample items.
+
+Every function raises ``ValueError`` for arrays of unequal length, an unknown verdict, or a label that is none of
+``A``, ``B``, ``tie``.
 """
 
 from __future__ import annotations
@@ -13,75 +18,108 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 Bools = NDArray[np.bool_]
+Verdicts = Sequence[str | None]
+
+_LABELS = frozenset(("A", "B", "tie"))
 
 
-def _array(values: ArrayLike | Sequence[str | None]) -> NDArray[np.object_]:
-    return np.asarray(values, dtype=object)
+def _arrays(*columns: Verdicts, labels: Sequence[str] | None = None) -> list[NDArray[np.object_]]:
+    """Object arrays of verdicts, and of the labels when given, once they are known to be well-formed."""
+    everything: list[Verdicts] = [*columns] if labels is None else [*columns, labels]
+    if len({len(values) for values in everything}) > 1:
+        raise ValueError(f"arrays of unequal length: {', '.join(str(len(v)) for v in everything)}")
+    for number, values in enumerate(everything):
+        of_labels = number == len(columns)
+        for i, value in enumerate(values):
+            if value not in _LABELS and (of_labels or value is not None):
+                kind = "label" if of_labels else "verdict"
+                raise ValueError(f"{kind} {i} is {value!r}: allowed are A, B, tie{'' if of_labels else ' or None'}")
+    return [np.array([*values], dtype=object) for values in everything]
 
 
-def agreement(ab: Sequence[str | None], ba: Sequence[str | None], labels: Sequence[str]) -> Bools:
-    """Strict agreement per item, bool [n]: both orders give the label (branching paper, section 5: AGR).
-
-    Its mean over all items is the metric.
-    """
-    label = _array(labels)
-    return np.asarray((_array(ab) == label) & (_array(ba) == label), dtype=bool)
+def _same(first: NDArray[np.object_], second: NDArray[np.object_]) -> Bools:
+    return np.asarray(first == second, dtype=bool)
 
 
-def consistency(ab: Sequence[str | None], ba: Sequence[str | None]) -> Bools:
+def unreadable(verdicts: Verdicts) -> Bools:
+    """Which verdicts could not be read, bool [n]."""
+    return np.array([v is None for v in _arrays(verdicts)[0]], dtype=bool)
+
+
+def agreement(ab: Verdicts, ba: Verdicts, labels: Sequence[str]) -> Bools:
+    """Strict agreement per item, bool [n]: both orders give the label (branching paper, section 5: AGR)."""
+    first, second, label = _arrays(ab, ba, labels=labels)
+    return _same(first, label) & _same(second, label)
+
+
+def consistency(ab: Verdicts, ba: Verdicts) -> Bools:
     """Consistency per item, bool [n]: both orders give the same readable verdict (section 5: CNS)."""
-    first, second = _array(ab), _array(ba)
-    return np.asarray((first == second) & (first != None), dtype=bool)  # noqa: E711
+    first, second = _arrays(ab, ba)
+    return _same(first, second) & ~unreadable(ab)
 
 
-def single_order_accuracy(
-    ab: Sequence[str | None], ba: Sequence[str | None], labels: Sequence[str]
-) -> NDArray[np.float64]:
-    """Accuracy per item, mean of the two orders each taken alone: float [n] of 0, 0.5 or 1."""
-    label = _array(labels)
-    return ((_array(ab) == label).astype(float) + (_array(ba) == label).astype(float)) / 2
+def accuracy(verdicts: Verdicts, labels: Sequence[str]) -> Bools:
+    """Accuracy of one order taken alone, bool [n]."""
+    return _same(*_arrays(verdicts, labels=labels))
 
 
-def conflict_as_tie(ab: Sequence[str | None], ba: Sequence[str | None], labels: Sequence[str]) -> Bools:
+def single_order_accuracy(ab: Verdicts, ba: Verdicts, labels: Sequence[str]) -> NDArray[np.float64]:
+    """Mean of the two orders' accuracies per item: float [n] of 0, 0.5 or 1."""
+    return (accuracy(ab, labels).astype(float) + accuracy(ba, labels).astype(float)) / 2
+
+
+def conflict_as_tie(ab: Verdicts, ba: Verdicts, labels: Sequence[str]) -> Bools:
     """Agreement per item, bool [n], when two orders that conflict count as the verdict tie.
 
     An unreadable order makes the item wrong, not a tie.
     """
-    first, second, label = _array(ab), _array(ba), _array(labels)
-    readable = (first != None) & (second != None)  # noqa: E711
-    merged = np.where(first == second, first, "tie")
-    return np.asarray((merged == label) & readable, dtype=bool)
+    first, second, label = _arrays(ab, ba, labels=labels)
+    merged = np.where(_same(first, second), first, "tie")
+    return _same(merged, label) & ~unreadable(ab) & ~unreadable(ba)
 
 
 def without_ties(labels: Sequence[str]) -> Bools:
-    """Which items have a label other than tie, bool [n]: the paper's "w/o tie" keeps these."""
-    return np.asarray(_array(labels) != "tie", dtype=bool)
+    """Which items have a label other than tie, bool [n]: "without ties" metrics are means over these."""
+    return ~_same(_arrays(labels=labels)[0], np.array("tie", dtype=object))
 
 
-def position_bias(ab: Sequence[str | None], ba: Sequence[str | None]) -> float | None:
+def position_bias(ab: Verdicts, ba: Verdicts) -> float | None:
     """Share of first-shown wins among the pairs of verdicts that flip between A and B with the order.
 
-    0.5 is no bias, 1 always the first; None when nothing flips.
+    0.5 is no bias, 1 always the first; None when nothing flips. Pairs with a tie or an unreadable verdict tell no
+    side and are left out.
     """
-    first, second = _array(ab), _array(ba)
+    first, second = _arrays(ab, ba)
     to_first = np.count_nonzero((first == "A") & (second == "B"))
     to_second = np.count_nonzero((first == "B") & (second == "A"))
     flips = to_first + to_second
     return to_first / flips if flips else None
 
 
-def longer_preference(ab: Sequence[str | None], ba: Sequence[str | None], longer: Sequence[str]) -> float | None:
+def longer_preference(ab: Verdicts, ba: Verdicts, longer: Sequence[str]) -> float | None:
     """Share of consistent A or B verdicts that go to the longer response (``longer``: A, B or tie per item)."""
-    first, side = _array(ab), _array(longer)
-    decided = consistency(ab, ba) & np.isin(first.astype(str), ("A", "B")) & (side != "tie")
+    first, _, side = _arrays(ab, ba, labels=longer)
+    decided = consistency(ab, ba) & (first != "tie") & (side != "tie")
     return float(np.mean(first[decided] == side[decided])) if decided.any() else None
 
 
-def correlations(scores: ArrayLike, truth: ArrayLike) -> dict[str, float]:
-    """Pearson's r, Kendall's tau-b and Spearman's rho of two float arrays [n] (SciPy)."""
+def correlations(scores: ArrayLike, truth: ArrayLike) -> dict[str, float | None]:
+    """Pearson's r, Kendall's tau-b and Spearman's rho of two float arrays [n] (SciPy).
+
+    None where a correlation is not defined: fewer than two items, or one array is constant.
+
+    Raises:
+        ValueError: arrays of unequal length, or a value that is not finite.
+    """
     from scipy import stats
 
     x, y = np.asarray(scores, dtype=float), np.asarray(truth, dtype=float)
+    if x.ndim != 1 or x.shape != y.shape:
+        raise ValueError(f"two arrays [n] are needed, not {x.shape} and {y.shape}")
+    if not (np.isfinite(x).all() and np.isfinite(y).all()):
+        raise ValueError("scores and truth must be finite: leave out or replace missing scores first, and say so")
+    if len(x) < 2 or np.ptp(x) == 0 or np.ptp(y) == 0:
+        return {"pearson": None, "kendall": None, "spearman": None}
     return {
         "pearson": float(stats.pearsonr(x, y).statistic),
         "kendall": float(stats.kendalltau(x, y).statistic),

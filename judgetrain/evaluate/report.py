@@ -1,168 +1,177 @@
-"""The table of results: on the console, as Markdown and as a self-contained page."""
+"""The tables of results, on the console and as Markdown; :mod:`judgetrain.evaluate.page` makes the page."""
 
 from __future__ import annotations
 
-import datetime
-import html
 from collections.abc import Mapping, Sequence
-from pathlib import Path
+from dataclasses import dataclass
 from typing import Any
-
-from judgetrain.artifacts import write_text_atomic
 
 Row = Mapping[str, Any]
 
 CONTRACT = (
-    "Agreement: both orders give the label, over all items. Consistency: both orders give the same readable verdict. "
-    "Brackets: 95% bootstrap interval over items. Tokens: generated for one verdict in one order. "
-    "Unreadable: judgments without readable scores; they count as wrong."
+    "Agreement: both orders give the label, over all items, ties included. "
+    "Consistency: both orders give the same readable verdict. "
+    "Tokens: generated for one verdict in one order. "
+    "Unreadable: share of judgments without readable scores. "
+    "No verdict: share of verdicts in which no branch could be read; these agree with nothing."
 )
-HEADERS = ("method", "branches", "agreement", "consistency", "w/o ties", "first-shown wins", "unreadable", "tokens")
+DETAILS = (
+    "W/o ties: only items whose label is A or B. Single order: each order judged alone, mean of the two. "
+    "Conflict as tie: agreement when orders that conflict count as a tie. First wins: share of verdicts for the "
+    "response shown first, among those that flip with the order (50 is no bias). Longer wins: share of consistent "
+    "verdicts for the longer response. Seconds: of one verdict in one order; measured with the most branches, for "
+    "fewer their share by tokens."
+)
+PAIRED = (
+    "Differences in agreement on the same items; brackets: 95% paired bootstrap interval; p: exact McNemar test, not "
+    "corrected for the number of rows."
+)
+HEADLINE = ("method", "branches", "agreement %", "consistency %", "tokens", "unreadable %", "no verdict %")
+DETAIL = (
+    *("method", "branches", "agreement w/o ties %", "consistency w/o ties %", "single order %", "conflict as tie %"),
+    *("first wins %", "longer wins %", "prompt tokens", "seconds"),
+)
+DIFFERENCE = ("first", "second", "difference", "p")
+
+Table = tuple[str, tuple[str, ...], list[tuple[str, ...]], str]
+"""Title, headers, cells and an explanation."""
 
 
-def _percent(value: float | None) -> str:
+@dataclass(frozen=True)
+class Report:
+    """What a report is made of: rows of ``metrics.json`` and ``paired.json``, and what was left out of benchmarks."""
+
+    recipe: str
+    seed: int
+    rows: Sequence[Row]
+    paired: Sequence[Row]
+    left_out: Mapping[str, Mapping[str, int]]
+
+    def benchmarks(self) -> dict[str, list[Row]]:
+        """The metric rows by benchmark."""
+        result: dict[str, list[Row]] = {}
+        for row in self.rows:
+            result.setdefault(row["benchmark"], []).append(row)
+        return result
+
+    def title(self, benchmark: str) -> str:
+        """A benchmark with its split, size and what was left out of it."""
+        row = self.benchmarks()[benchmark][0]
+        left_out = "".join(f", {n} left out: {why}" for why, n in self.left_out.get(benchmark, {}).items())
+        return f"{benchmark} ({row['split']}, n = {row['n']}{left_out})"
+
+    def tables(self, benchmark: str) -> list[Table]:
+        """The tables of a benchmark: results, details, groups and differences; those without rows are left out."""
+        rows = self.benchmarks()[benchmark]
+        headline: list[tuple[str, ...]] = [
+            (*_name(r), _interval(r, "agreement"), _interval(r, "consistency"), *_costs(r)) for r in rows
+        ]
+        tables: list[Table] = [
+            ("Results", HEADLINE, headline, f"{CONTRACT} Brackets: 95% bootstrap interval over items."),
+            ("Details", DETAIL, [_detail(r) for r in rows], DETAILS),
+            group_table(rows),
+            ("Differences", DIFFERENCE, [_difference(r) for r in self.paired if r["benchmark"] == benchmark], PAIRED),
+        ]
+        return [table for table in tables if table[2]]
+
+
+def percent(value: float | None) -> str:
+    """A share as a percentage with one decimal; a dash for None."""
     return "–" if value is None else f"{100 * value:.1f}"
 
 
-def _interval(row: Row, name: str) -> str:
-    low_high = row[f"{name}_ci"]
-    value = _percent(row[name])
-    return value if low_high is None else f"{value} [{100 * low_high[0]:.1f}, {100 * low_high[1]:.1f}]"
-
-
-def cells(row: Row) -> tuple[str, ...]:
-    """One row of the table as text, in the order of :data:`HEADERS`."""
-    unreadable = row["parse_failures"] / row["judgments"] if row["judgments"] else None
-    return (
-        str(row["method"]),
-        str(row["branches"]) if row["branches"] else "–",
-        _interval(row, "agreement"),
-        _interval(row, "consistency"),
-        _percent(row["agreement_without_ties"]),
-        _percent(row["position_bias"]),
-        _percent(unreadable),
-        f"{row['generated_tokens']:.0f}",
-    )
-
-
-def _by_benchmark(rows: Sequence[Row]) -> dict[str, list[Row]]:
-    result: dict[str, list[Row]] = {}
-    for row in rows:
-        result.setdefault(f"{row['benchmark']} ({row['split']}, n = {row['n']})", []).append(row)
-    return result
-
-
-def console_table(rows: Sequence[Row]) -> list[Any]:
-    """Rich tables, one a benchmark, and the contract below."""
-    from rich.table import Table
+def console_tables(report: Report) -> list[Any]:
+    """Rich tables, one a benchmark, narrow enough for 80 columns, and what the columns mean."""
+    from rich import box
+    from rich.table import Table as RichTable
 
     tables: list[Any] = []
-    for title, part in _by_benchmark(rows).items():
-        table = Table(title=title, title_justify="left")
-        for i, header in enumerate(HEADERS):
-            table.add_column(header, justify="left" if i == 0 else "right", no_wrap=True)
-        for row in part:
-            table.add_row(*cells(row))
-        tables.append(table)
-    return [*tables, CONTRACT]
-
-
-def markdown(rows: Sequence[Row], recipe: str, seed: int) -> str:
-    """The tables as Markdown."""
-    lines = [f"# Evaluation: recipe {recipe}, seed {seed}", ""]
-    for title, part in _by_benchmark(rows).items():
-        lines += [f"## {title}", "", f"| {' | '.join(HEADERS)} |", f"| {' | '.join('---' for _ in HEADERS)} |"]
-        lines += [f"| {' | '.join(c.replace('|', chr(92) + '|') for c in cells(row))} |" for row in part]
-        lines.append("")
-    return "\n".join([*lines, CONTRACT, ""])
-
-
-_STYLE = """
-:root{color-scheme:light dark;--line:#8884}
-body{font:16px/1.5 system-ui,sans-serif;max-width:70rem;margin:auto;padding:1rem}
-.scroll{overflow-x:auto}table{border-collapse:collapse;font-variant-numeric:tabular-nums}
-td,th{padding:.3rem .7rem;border-bottom:1px solid var(--line);text-align:right;white-space:nowrap}
-td:first-child,th:first-child{text-align:left}
-svg{max-width:100%;height:auto}svg text{fill:currentColor;font-size:12px}
-svg .axis{stroke:currentColor;opacity:.4}small{opacity:.8}
-"""
-_COLOURS = ("#4477aa", "#ee6677", "#228833", "#aa3377", "#66ccee", "#ccbb44")
-
-
-def write_html(path: Path, rows: Sequence[Row], recipe: str, seed: int) -> None:
-    """A page that needs no network: tables, and agreement against tokens and branches."""
-    parts = []
-    for title, part in _by_benchmark(rows).items():
-        head = "".join(f"<th>{html.escape(h)}</th>" for h in HEADERS)
-        body = "".join("<tr>" + "".join(f"<td>{html.escape(c)}</td>" for c in cells(row)) + "</tr>" for row in part)
-        parts.append(f"<h2>{html.escape(title)}</h2>{curve(part)}")
-        parts.append(f'<div class="scroll"><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>')
-        parts.append(_group_table(part))
-    day = datetime.date.today().isoformat()
-    write_text_atomic(
-        path,
-        f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>judgetrain: {html.escape(recipe)}</title>'
-        f'<meta name="viewport" content="width=device-width,initial-scale=1"><style>{_STYLE}</style></head><body>'
-        f"<h1>Evaluation of {html.escape(recipe)}</h1><p>Seed {seed}, {day}.</p>{''.join(parts)}"
-        f"<p><small>{html.escape(CONTRACT)}</small></p></body></html>\n",
-    )
-
-
-def _group_table(rows: Sequence[Row]) -> str:
-    """Agreement by group, for the largest number of branches of each method."""
-    best: dict[str, Row] = {}
-    for row in rows:
-        if row["groups"] and (row["method"] not in best or row["branches"] > best[row["method"]]["branches"]):
-            best[row["method"]] = row
-    if not best:
-        return ""
-    groups = sorted({g for row in best.values() for g in row["groups"]})
-    titles = [f"{m}@{row['branches']}" if row["branches"] else m for m, row in best.items()]
-    head = "".join(f"<th>{html.escape(title)}</th>" for title in titles)
-    body = "".join(
-        f"<tr><td>{html.escape(g)} (n = {next(iter(best.values()))['groups'][g]['n']})</td>"
-        + "".join(f"<td>{_percent(r['groups'][g]['agreement'])}</td>" for r in best.values())
-        + "</tr>"
-        for g in groups
-    )
-    return f'<h3>Agreement by group</h3><div class="scroll"><table><tr><th>group</th>{head}</tr>{body}</table></div>'
-
-
-def curve(rows: Sequence[Row]) -> str:
-    """An SVG of agreement (0 to 100%) against generated tokens a verdict, a line for each branching judge."""
-    judges: dict[str, list[Row]] = {}
-    for row in rows:
-        if row["branches"]:
-            judges.setdefault(row["method"], []).append(row)
-    if not judges:
-        return ""
-    width, height, left, bottom = 640, 300, 50, 40
-    most = max(row["generated_tokens"] for part in judges.values() for row in part) or 1.0
-    top = max(row["agreement"] for part in judges.values() for row in part) or 1.0
-
-    def place(row: Row) -> tuple[float, float]:
-        x = left + (width - left - 90) * row["generated_tokens"] / most
-        return x, (height - bottom) - (height - bottom - 20) * row["agreement"] / top
-
-    shapes = [
-        f'<line class="axis" x1="{left}" y1="{height - bottom}" x2="{width - 20}" y2="{height - bottom}"/>',
-        f'<line class="axis" x1="{left}" y1="10" x2="{left}" y2="{height - bottom}"/>',
-        f'<text x="{left}" y="{height - 8}">0</text><text x="{width - 200}" y="{height - 8}">'
-        f"{most:.0f} generated tokens a verdict</text>",
-        f'<text x="4" y="24">{100 * top:.0f}%</text><text x="4" y="{height - bottom}">0%</text>',
-    ]
-    for colour, (name, part) in zip(_COLOURS * 9, judges.items(), strict=False):
-        points = [place(row) for row in part]
-        line = " ".join(f"{x:.1f},{y:.1f}" for x, y in points)
-        shapes.append(f'<polyline points="{line}" fill="none" stroke="{colour}" stroke-width="2"/>')
-        for (x, y), row in zip(points, part, strict=True):
-            tip = f"{name}, {row['branches']} branches: {_percent(row['agreement'])}%"
-            shapes.append(
-                f'<circle cx="{x:.1f}" cy="{y:.1f}" r="4" fill="{colour}"><title>{html.escape(tip)}</title></circle>'
+    for benchmark, rows in report.benchmarks().items():
+        title = _plain(report.title(benchmark))
+        table = RichTable(title=title, title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
+        table.add_column("method", overflow="fold")
+        for header in HEADLINE[1:]:
+            table.add_column(header.replace(" ", "\n"), justify="right", no_wrap=True)
+        for row in rows:
+            table.add_row(
+                _plain(_name(row)[0]), _name(row)[1], _half(row, "agreement"), _half(row, "consistency"), *_costs(row)
             )
-        x, y = points[-1]
-        shapes.append(f'<text x="{x + 8:.1f}" y="{y + 4:.1f}">{html.escape(name)}</text>')
-    return (
-        f'<h3>Agreement and cost</h3><svg viewBox="0 0 {width} {height}" role="img" '
-        f'aria-label="agreement against generated tokens">{"".join(shapes)}</svg>'
-    )
+        tables.append(table)
+    return [*tables, f"{CONTRACT} ±: half of the 95% bootstrap interval over items."]
+
+
+def _plain(text: str) -> Any:
+    """Text in which Rich sees no markup, as in a benchmark called ``[red]``."""
+    from rich.text import Text
+
+    return Text(text)
+
+
+def markdown(report: Report) -> str:
+    """The report as Markdown."""
+    lines = [f"# Evaluation: recipe {_cell(report.recipe)}, seed {report.seed}", ""]
+    for benchmark in report.benchmarks():
+        lines += [f"## {_cell(report.title(benchmark))}", ""]
+        for title, headers, cells, explanation in report.tables(benchmark):
+            lines += [f"### {title}", "", _line(headers), _line(["---"] * len(headers))]
+            lines += [_line(row) for row in cells]
+            lines += ["", explanation, ""]
+    return "\n".join(lines)
+
+
+def group_table(rows: Sequence[Row]) -> Table:
+    """Agreement by group: every method with its largest number of branches."""
+    largest: dict[str, Row] = {}
+    for row in rows:
+        if row["groups"] and row["branches"] >= largest.get(row["method"], row)["branches"]:
+            largest[row["method"]] = row
+    groups = next(iter(largest.values()))["groups"] if largest else {}
+    headers = [f"{m}@{row['branches']}" if row["branches"] else m for m, row in largest.items()]
+    cells = [
+        (g, str(groups[g]["n"]), *(percent(row["groups"][g]["agreement"]) for row in largest.values())) for g in groups
+    ]
+    return "Agreement by group", ("group", "n", *headers), cells, "Agreement in percent, method@branches."
+
+
+def _name(row: Row) -> tuple[str, str]:
+    return str(row["method"]), str(row["branches"]) if row["branches"] else "–"
+
+
+def _interval(row: Row, name: str) -> str:
+    low, high = row[f"{name}_ci"]
+    return f"{percent(row[name])} [{100 * low:.1f}, {100 * high:.1f}]"
+
+
+def _half(row: Row, name: str) -> str:
+    low, high = row[f"{name}_ci"]
+    return f"{percent(row[name])} ± {50 * (high - low):.1f}"
+
+
+def _costs(row: Row) -> tuple[str, str, str]:
+    unreadable = row["parse_failures"] / row["judgments"] if row["judgments"] else None
+    return f"{row['generated_tokens']:.0f}", percent(unreadable), percent(row["unreadable_verdicts"] / (2 * row["n"]))
+
+
+def _detail(row: Row) -> tuple[str, ...]:
+    names = ("agreement_wo_tie", "consistency_wo_tie", "single_order_accuracy", "conflict_as_tie")
+    shares = [percent(row[name]) for name in (*names, "position_bias", "longer_preference")]
+    return (*_name(row), *shares, f"{row['prompt_tokens']:.0f}", f"{row['seconds']:.3g}")
+
+
+def _difference(row: Row) -> tuple[str, ...]:
+    sides = [f"{row[side]['method']}@{row[side]['branches']}" for side in ("first", "second")]
+    low, high = row["agreement_difference_ci"]
+    difference = f"{100 * row['agreement_difference']:+.1f} [{100 * low:+.1f}, {100 * high:+.1f}]"
+    p = row["mcnemar_p"]
+    return (*sides, difference, "< 0.001" if p < 0.001 else f"{p:.3f}")
+
+
+def _line(cells: Sequence[str]) -> str:
+    return f"| {' | '.join(map(_cell, cells))} |"
+
+
+def _cell(text: str) -> str:
+    """Text that cannot end a Markdown cell or become markup."""
+    for character in "\\|*`":
+        text = text.replace(character, f"\\{character}")
+    return " ".join(text.replace("<", "&lt;").replace(">", "&gt;").replace("](", "]\\(").split())

@@ -2,8 +2,22 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
+
+BATCH = 4_000_000
+"""Values resampled at a time, to bound memory on large benchmarks."""
+
+
+@dataclass(frozen=True)
+class Difference:
+    """How much better one method is than another on the same items: mean difference, its interval, McNemar's p."""
+
+    mean: float
+    interval: tuple[float, float]
+    p_value: float
 
 
 def bootstrap_interval(values: ArrayLike, resamples: int, seed: int, level: float = 0.95) -> tuple[float, float] | None:
@@ -19,6 +33,7 @@ def bootstrap_interval(values: ArrayLike, resamples: int, seed: int, level: floa
         (array,),
         np.mean,
         n_resamples=resamples,
+        batch=max(1, BATCH // len(array)),
         confidence_level=level,
         method="percentile",
         rng=np.random.default_rng(seed),
@@ -27,9 +42,30 @@ def bootstrap_interval(values: ArrayLike, resamples: int, seed: int, level: floa
 
 
 def mcnemar(first: ArrayLike, second: ArrayLike) -> float:
-    """Exact McNemar p-value (two-sided) of two methods' right or wrong answers [n] on the same items."""
+    """Exact McNemar p-value (two-sided) of two methods' right or wrong answers, bool [n], on the same items."""
     from scipy import stats
 
-    a, b = np.asarray(first, dtype=bool), np.asarray(second, dtype=bool)
+    a, b = _pair(np.asarray(first, dtype=bool), np.asarray(second, dtype=bool))
     only_a, only_b = int(np.count_nonzero(a & ~b)), int(np.count_nonzero(~a & b))
     return float(stats.binomtest(only_a, only_a + only_b).pvalue) if only_a + only_b else 1.0
+
+
+def paired_difference(first: ArrayLike, second: ArrayLike, resamples: int, seed: int) -> Difference | None:
+    """``first`` minus ``second``, two methods' right or wrong answers, bool [n], on the same items.
+
+    The interval is the 95% percentile bootstrap over items, which keeps each item's two answers together; the
+    p-value is McNemar's. None without items.
+
+    Raises:
+        ValueError: arrays of unequal length.
+    """
+    a, b = _pair(np.asarray(first, dtype=bool), np.asarray(second, dtype=bool))
+    differences = a.astype(float) - b.astype(float)
+    interval = bootstrap_interval(differences, resamples, seed)
+    return None if interval is None else Difference(float(differences.mean()), interval, mcnemar(a, b))
+
+
+def _pair(a: NDArray[np.bool_], b: NDArray[np.bool_]) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+    if a.ndim != 1 or a.shape != b.shape:
+        raise ValueError(f"two arrays over the same items are needed, not {a.shape} and {b.shape}")
+    return a, b

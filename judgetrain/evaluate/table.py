@@ -1,9 +1,11 @@
-"""From predictions to rows of metrics."""
+"""From predictions to rows: of ``metrics.json``, of ``predictions.parquet``, of ``paired.json``."""
 
 from __future__ import annotations
 
+import json
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -11,19 +13,26 @@ import numpy as np
 from judgetrain.dialogues.schema import Comparison
 from judgetrain.evaluate import metrics
 from judgetrain.evaluate.benchmarks import Benchmark
-from judgetrain.evaluate.statistics import bootstrap_interval
+from judgetrain.evaluate.statistics import bootstrap_interval, paired_difference
 from judgetrain.judges.base import Prediction
+
+Predictions = Sequence[Prediction]
 
 
 def metric_row(
-    benchmark: Benchmark, predictions: Sequence[Prediction], seconds: float, resamples: int, seed: int
+    benchmark: Benchmark, predictions: Predictions, seconds: float, resamples: int, seed: int
 ) -> dict[str, Any]:
-    """One row of ``metrics.json``: a method with a number of branches on a benchmark (DESIGN section 5)."""
-    ab, ba = [p.verdict_ab for p in predictions], [p.verdict_ba for p in predictions]
-    labels = [str(c.label) for c in benchmark.comparisons]
+    """One row of ``metrics.json``: a method with a number of branches on a benchmark (DESIGN section 5).
+
+    ``branches`` is 0 for methods without. Shares are from 0 to 1; ``..._ci`` are 95% bootstrap intervals over
+    items; ``..._wo_tie`` leaves out the items whose label is a tie. Tokens, calls and ``seconds`` are per verdict
+    in one order, mean over items and orders. ``parse_failures`` counts those of ``judgments`` without readable
+    scores; ``failures`` has the reasons, and beside them what ended a branch before its judgment (``guideline:...``,
+    ``criteria:...``); ``unreadable_verdicts`` counts verdicts (of 2n) in which no branch could be read.
+    """
+    ab, ba, labels = _verdicts(benchmark, predictions)
     agreed, consistent = metrics.agreement(ab, ba, labels), metrics.consistency(ab, ba)
     decided = metrics.without_ties(labels)
-    judgments = sum(p.judgments for p in predictions)
     failures: Counter[str] = sum((Counter(p.failures) for p in predictions), Counter())
     return {
         "method": predictions[0].method,
@@ -35,17 +44,19 @@ def metric_row(
         "agreement_ci": bootstrap_interval(agreed, resamples, seed),
         "consistency": _mean(consistent),
         "consistency_ci": bootstrap_interval(consistent, resamples, seed),
-        "n_without_ties": int(decided.sum()),
-        "agreement_without_ties": _mean(agreed[decided]),
-        "consistency_without_ties": _mean(consistent[decided]),
+        "n_wo_tie": int(decided.sum()),
+        "agreement_wo_tie": _mean(agreed[decided]),
+        "consistency_wo_tie": _mean(consistent[decided]),
         "single_order_accuracy": _mean(metrics.single_order_accuracy(ab, ba, labels)),
+        "accuracy_ab": _mean(metrics.accuracy(ab, labels)),
+        "accuracy_ba": _mean(metrics.accuracy(ba, labels)),
         "conflict_as_tie": _mean(metrics.conflict_as_tie(ab, ba, labels)),
         "position_bias": metrics.position_bias(ab, ba),
         "longer_preference": metrics.longer_preference(ab, ba, [_longer(c) for c in benchmark.comparisons]),
-        "judgments": judgments,
-        "parse_failures": sum(n for k, n in failures.items() if k != "criteria:none"),
+        "judgments": sum(p.judgments for p in predictions),
+        "parse_failures": sum(n for reason, n in failures.items() if ":" not in reason),
         "failures": dict(sorted(failures.items())),
-        "unreadable_verdicts": sum((a is None) + (b is None) for a, b in zip(ab, ba, strict=True)),
+        "unreadable_verdicts": int(metrics.unreadable(ab).sum() + metrics.unreadable(ba).sum()),
         "prompt_tokens": _mean([p.cost.prompt_tokens for p in predictions]),
         "generated_tokens": _mean([p.cost.generated_tokens for p in predictions]),
         "calls": _mean([p.cost.calls for p in predictions]),
@@ -54,7 +65,47 @@ def metric_row(
     }
 
 
-def prediction_rows(benchmark: Benchmark, predictions: Sequence[Prediction]) -> list[dict[str, Any]]:
+def paired_rows(
+    benchmark: Benchmark, results: Sequence[Predictions], resamples: int, seed: int
+) -> Iterator[dict[str, Any]]:
+    """Rows of ``paired.json``: differences in strict agreement on the same items, first minus second.
+
+    Pairs of branching judges: each against the one before it in ``evaluate.methods`` at the same number of
+    branches; each with the most branches against itself with the fewest; the last with the fewest against the
+    first with the most. P-values (exact McNemar) are not corrected for the number of pairs.
+    """
+    agreed = {
+        (r[0].method, r[0].branches): metrics.agreement(*_verdicts(benchmark, r)) for r in results if r[0].branches
+    }
+    for first, second in _pairs(list(agreed)):
+        found = paired_difference(agreed[first], agreed[second], resamples, seed)
+        if found is not None:
+            yield {
+                "benchmark": benchmark.name,
+                "first": {"method": first[0], "branches": first[1]},
+                "second": {"method": second[0], "branches": second[1]},
+                "agreement_difference": round(found.mean, 6),
+                "agreement_difference_ci": found.interval,
+                "mcnemar_p": found.p_value,
+            }
+
+
+_Key = tuple[str, int]
+
+
+def _pairs(keys: Sequence[_Key]) -> list[tuple[_Key, _Key]]:
+    """Which pairs a reader asks about; see :func:`paired_rows`."""
+    names = list(dict.fromkeys(name for name, _ in keys))
+    counts = sorted({branches for _, branches in keys})
+    pairs = [((b, k), (a, k)) for a, b in pairwise(names) for k in counts]
+    if len(counts) > 1:
+        pairs += [((name, counts[-1]), (name, counts[0])) for name in names]
+        if len(names) > 1:
+            pairs.append(((names[-1], counts[0]), (names[0], counts[-1])))
+    return [pair for pair in pairs if pair[0] in keys and pair[1] in keys]
+
+
+def prediction_rows(benchmark: Benchmark, predictions: Predictions) -> list[dict[str, Any]]:
     """Rows of ``predictions.parquet``: one a comparison, method and number of branches."""
     return [
         {
@@ -68,13 +119,43 @@ def prediction_rows(benchmark: Benchmark, predictions: Sequence[Prediction]) -> 
             "verdict_ba": p.verdict_ba,
             "margin": p.margin,
             "judgments": p.judgments,
-            "unreadable": sum(p.failures.values()),
+            "failures": json.dumps(dict(sorted(p.failures.items()))),
             "prompt_tokens": p.cost.prompt_tokens,
             "generated_tokens": p.cost.generated_tokens,
             "calls": p.cost.calls,
         }
         for c, p in zip(benchmark.comparisons, predictions, strict=True)
     ]
+
+
+def parquet(rows: Sequence[Mapping[str, Any]]) -> bytes:
+    """Prediction rows as a Parquet file; the types are the same whatever the rows hold, so that files add up."""
+    import io
+
+    import pyarrow as arrow
+    import pyarrow.parquet
+
+    kinds: dict[type, Any] = {str: arrow.string(), float: arrow.float64(), int: arrow.int64()}
+    columns = {
+        **dict.fromkeys(("benchmark", "comparison_id", "group", "label", "method"), str),
+        "branches": int,
+        **dict.fromkeys(("verdict_ab", "verdict_ba"), str),
+        "margin": float,
+        "judgments": int,
+        "failures": str,
+        **dict.fromkeys(("prompt_tokens", "generated_tokens", "calls"), float),
+    }
+    schema = arrow.schema([(name, kinds[kind]) for name, kind in columns.items()])
+    buffer = io.BytesIO()
+    arrow.parquet.write_table(arrow.Table.from_pylist([dict(r) for r in rows], schema=schema), buffer)
+    return buffer.getvalue()
+
+
+def _verdicts(benchmark: Benchmark, predictions: Predictions) -> tuple[list[str | None], list[str | None], list[str]]:
+    if [p.comparison_id for p in predictions] != [c.id for c in benchmark.comparisons]:
+        raise ValueError(f"the predictions are not those of the comparisons of {benchmark.name}, in their order")
+    labels = [c.label for c in benchmark.comparisons]
+    return [p.verdict_ab for p in predictions], [p.verdict_ba for p in predictions], labels  # type: ignore[return-value]
 
 
 def _groups(comparisons: Sequence[Comparison], agreed: Any, consistent: Any) -> dict[str, Mapping[str, Any]]:

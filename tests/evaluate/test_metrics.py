@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from judgetrain.evaluate import metrics
-from judgetrain.evaluate.statistics import bootstrap_interval, mcnemar
+from judgetrain.evaluate.statistics import bootstrap_interval, mcnemar, paired_difference
 
 VERDICT = st.sampled_from(["A", "B", "tie", None])
 ITEMS = st.lists(st.tuples(VERDICT, VERDICT, st.sampled_from(["A", "B", "tie"])), min_size=1, max_size=40)
@@ -25,6 +25,8 @@ def test_every_count_equals_a_plain_loop(items: list[tuple[str | None, str | Non
         merged = "unreadable" if None in (first, second) else first if first == second else "tie"
         assert metrics.conflict_as_tie(ab, ba, labels)[i] == (merged == label)  # type: ignore[arg-type]
         assert metrics.single_order_accuracy(ab, ba, labels)[i] == ((first == label) + (second == label)) / 2  # type: ignore[arg-type]
+        assert metrics.accuracy(ab, labels)[i] == (first == label)  # type: ignore[arg-type]
+        assert metrics.unreadable(ba)[i] == (second is None)
         assert metrics.without_ties(labels)[i] == (label != "tie")  # type: ignore[arg-type]
     flips = [(a, b) for a, b, _ in items if {a, b} == {"A", "B"}]
     assert metrics.position_bias(ab, ba) == (sum(f == ("A", "B") for f in flips) / len(flips) if flips else None)
@@ -38,6 +40,32 @@ def test_strict_agreement_is_never_above_consistency_or_single_order(
     strict = metrics.agreement(ab, ba, labels).mean()  # type: ignore[arg-type]
     assert strict <= metrics.consistency(ab, ba).mean()
     assert strict <= metrics.single_order_accuracy(ab, ba, labels).mean()  # type: ignore[arg-type]
+
+
+@given(ITEMS)
+def test_exchanging_the_responses_changes_no_metric(items: list[tuple[str | None, str | None, str]]) -> None:
+    swap = {"A": "B", "B": "A", "tie": "tie", None: None}
+    ab, ba, labels = ([row[i] for row in items] for i in range(3))
+    # Exchanged, what was shown first as BA is now shown as AB.
+    new_ab, new_ba, new_labels = ([swap[v] for v in column] for column in (ba, ab, labels))
+    for metric in (metrics.agreement, metrics.conflict_as_tie, metrics.single_order_accuracy):
+        assert (metric(ab, ba, labels) == metric(new_ab, new_ba, new_labels)).all()  # type: ignore[arg-type]
+    assert (metrics.consistency(ab, ba) == metrics.consistency(new_ab, new_ba)).all()
+    assert metrics.position_bias(ab, ba) == metrics.position_bias(new_ab, new_ba)
+
+
+@pytest.mark.parametrize(
+    ("ab", "ba", "labels", "message"),
+    [
+        (["A"], ["A"], ["A", "B"], "unequal length: 1, 1, 2"),
+        (["A", "a"], ["A", "A"], ["A", "A"], "verdict 1 is 'a'"),
+        ([None], [None], [None], "label 0 is None: allowed are A, B, tie$"),
+        (["A"], [0], ["A"], "verdict 0 is 0"),
+    ],
+)
+def test_what_is_no_verdict_or_label_is_refused(ab: list, ba: list, labels: list, message: str) -> None:  # type: ignore[type-arg]
+    with pytest.raises(ValueError, match=message):
+        metrics.agreement(ab, ba, labels)
 
 
 def test_longer_preference_by_hand() -> None:
@@ -61,6 +89,16 @@ def test_correlations_equal_their_definitions() -> None:
     assert found == pytest.approx({"pearson": pearson, "kendall": tau, "spearman": rho})
 
 
+def test_an_undefined_correlation_is_none_and_a_missing_score_an_error() -> None:
+    nothing = {"pearson": None, "kendall": None, "spearman": None}
+    assert metrics.correlations([1.0, 1.0, 1.0], [1.0, 2.0, 3.0]) == nothing
+    assert metrics.correlations([1.0], [1.0]) == nothing
+    with pytest.raises(ValueError, match="finite"):
+        metrics.correlations([1.0, math.nan], [1.0, 2.0])
+    with pytest.raises(ValueError, match=r"\(2,\) and \(3,\)"):
+        metrics.correlations([1.0, 2.0], [1.0, 2.0, 3.0])
+
+
 def test_bootstrap_interval_is_near_the_normal_one() -> None:
     values = np.array([1.0] * 60 + [0.0] * 40)
     low, high = bootstrap_interval(values, 4000, 1) or (0, 0)
@@ -78,3 +116,21 @@ def test_mcnemar_is_the_sign_test_on_discordant_items() -> None:
     expected = 2 * sum(math.comb(10, k) for k in (0, 1)) / 2**10
     assert mcnemar(first, second) == pytest.approx(expected)
     assert mcnemar([True], [True]) == 1.0
+
+
+def test_a_paired_interval_is_that_of_the_discordant_items() -> None:
+    # 200 items, of which the first method alone has 30 right and the second alone 10.
+    first = [True] * 30 + [False] * 10 + [True] * 160
+    second = [False] * 30 + [True] * 10 + [True] * 160
+    found = paired_difference(first, second, 4000, 1)
+    assert found is not None
+    assert found.mean == pytest.approx(0.1)
+    half = 1.96 * math.sqrt((40 / 200 - 0.1**2) / 200)  # variance of a difference that is 1, -1 or 0
+    assert found.interval == pytest.approx((0.1 - half, 0.1 + half), abs=0.015)
+    assert found.p_value == pytest.approx(2 * sum(math.comb(40, k) for k in range(11)) / 2**40)
+    mirrored = paired_difference(second, first, 4000, 1)
+    assert mirrored is not None
+    assert (mirrored.mean, mirrored.p_value) == (pytest.approx(-0.1), pytest.approx(found.p_value))
+    assert paired_difference([], [], 100, 1) is None
+    with pytest.raises(ValueError, match="same items"):
+        paired_difference([True], [True, False], 100, 1)

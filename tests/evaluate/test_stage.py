@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow.parquet
 import pytest
 
 from judgetrain.artifacts import StageRun, read_rows
+from judgetrain.checks import check_stage
 from judgetrain.config import BenchmarkConfig, Config, EvaluateConfig, SourceConfig, TreeConfig, WorldConfig
 from judgetrain.errors import ConfigError, DataError
-from judgetrain.evaluate import stage
+from judgetrain.evaluate import methods, stage
 from judgetrain.evaluate.benchmarks import load_benchmark
+from judgetrain.evaluate.table import metric_row
+from judgetrain.judges.floors import FirstJudge
 from judgetrain.track import Console
 from judgetrain.tree.prompts import load_prompt_set
 from tests.scripted import ScriptedEngine, noisy
@@ -38,9 +42,14 @@ def setup(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Config, dict
     model = tmp_path / "sft" / "model"
     model.mkdir(parents=True)
     load_prompt_set("compact").save(model)
-    monkeypatch.setattr(stage, "make_engine", lambda *a, **k: ScriptedEngine(noisy))
+    monkeypatch.setattr(methods, "make_engine", lambda *a, **k: ScriptedEngine(noisy))
     config = Config(evaluate=evaluate, tree=TreeConfig(criteria=4, shard_size=4))
     return config, {"sft": tmp_path / "sft"}
+
+
+def evaluate(config: Config, inputs: dict[str, Path], directory: Path) -> Path:
+    stage.run(config, inputs, StageRun(directory, "evaluate", 1, Console()))
+    return directory
 
 
 def verdict(tree: dict, order: str, k: int) -> str | None:
@@ -100,8 +109,169 @@ def test_an_interrupted_evaluation_resumes_to_the_same_predictions(
         stage.run(config, inputs, StageRun(tmp_path / "cut", "evaluate", 1, Console()))
     stage.run(config, inputs, StageRun(tmp_path / "cut", "evaluate", 1, Console()))
     assert calls == 5, "shards of 8 comparisons: two before the interruption, one lost, then that one and the last"
-    for name in ("predictions.parquet", "trees-pairs-sft-00000-of-00004.jsonl"):
+    for name in ("predictions.parquet", "paired.json", "trees-pairs-sft-00000-of-00004.jsonl"):
         assert (tmp_path / "cut" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
+
+
+def test_metric_rows_keep_what_others_rely_on(setup: tuple[Config, dict[str, Path]], tmp_path: Path) -> None:
+    rows = json.loads((evaluate(*setup, tmp_path / "out") / "metrics.json").read_text())
+    promised = "method benchmark split branches n agreement agreement_ci consistency consistency_ci parse_failures"
+    others = "prompt_tokens generated_tokens seconds agreement_wo_tie consistency_wo_tie single_order_accuracy"
+    for row in rows:
+        assert {*promised.split(), *others.split(), "conflict_as_tie", "position_bias", "groups"} <= set(row)
+        assert row["n_wo_tie"] == 20
+    costs = {(r["method"], r["branches"]): (r["generated_tokens"], r["seconds"]) for r in rows}
+    assert 0 < costs["sft", 1][0] < costs["sft", 3][0]
+    assert 0 < costs["sft", 1][1] < costs["sft", 3][1]
+    assert costs["random", 0] == (0, 0)
+
+
+def test_differences_equal_a_recount(setup: tuple[Config, dict[str, Path]], tmp_path: Path) -> None:
+    config, inputs = setup
+    config.evaluate.methods = ["initial", "sft", "first"]
+    out = evaluate(config, inputs | {"initial": inputs["sft"]}, tmp_path / "out")
+    found = {
+        tuple((row[s]["method"], row[s]["branches"]) for s in ("first", "second")): row
+        for row in json.loads((out / "paired.json").read_text())
+    }
+    expected = {(("sft", k), ("initial", k)) for k in (1, 3)} | {((m, 3), (m, 1)) for m in ("initial", "sft")}
+    assert set(found) == expected | {(("sft", 1), ("initial", 3))}
+    right: dict[tuple[str, int], dict[str, bool]] = {}
+    for row in pyarrow.parquet.read_table(out / "predictions.parquet").to_pylist():
+        answers = right.setdefault((row["method"], row["branches"]), {})
+        answers[row["comparison_id"]] = row["verdict_ab"] == row["verdict_ba"] == row["label"]
+    for (first, second), row in found.items():
+        gain = sum(right[first][i] - right[second][i] for i in right[first]) / 30
+        assert row["agreement_difference"] == pytest.approx(gain, abs=1e-6)
+        low, high = row["agreement_difference_ci"]
+        assert low <= gain <= high
+
+
+def test_one_model_is_open_at_a_time_and_loaded_once(
+    setup: tuple[Config, dict[str, Path]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config, inputs = setup
+    first = config.evaluate.benchmarks[0]
+    config.evaluate.benchmarks = [first, replace(first, name="again", limit=5)]
+    config.evaluate.methods = ["initial", "random", "sft"]
+    events: list[str] = []
+
+    class Engine(ScriptedEngine):
+        def close(self) -> None:
+            events.append("close")
+
+    def make_engine(*args: object, **options: object) -> Engine:
+        events.append(f"open {options['name']}")
+        return Engine(noisy)
+
+    monkeypatch.setattr(methods, "make_engine", make_engine)
+    inputs |= {"initial": inputs["sft"]}
+    out = evaluate(config, inputs, tmp_path / "out")
+    assert events == ["open initial", "close", "open sft", "close"]
+    rows = json.loads((out / "metrics.json").read_text())
+    assert [(r["benchmark"], r["n"]) for r in rows] == [("pairs", 30)] * 5 + [("again", 5)] * 5
+    evaluate(config, inputs, out)
+    assert len(events) == 4, "with every shard there, no model is loaded"
+
+
+def test_a_judge_that_says_nothing_readable_is_counted_and_wrong(
+    setup: tuple[Config, dict[str, Path]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config, inputs = setup
+    monkeypatch.setattr(methods, "make_engine", lambda *a, **k: ScriptedEngine(lambda request, _: ""))
+    out = evaluate(config, inputs, tmp_path / "out")
+    row = json.loads((out / "metrics.json").read_text())[0]
+    assert (row["agreement"], row["consistency"], row["unreadable_verdicts"]) == (0, 0, 60)
+    assert (row["judgments"], row["parse_failures"], row["failures"]) == (0, 0, {"criteria:none": 30})
+    table = pyarrow.parquet.read_table(out / "predictions.parquet")
+    assert str(table.schema.field("verdict_ab").type) == "string"
+    assert table.to_pylist()[0]["verdict_ab"] is None
+
+
+def test_reports_escape_what_comes_from_outside_and_load_nothing(
+    setup: tuple[Config, dict[str, Path]], tmp_path: Path
+) -> None:
+    config, inputs = setup
+    config.recipe_name = "<img src=x>|[a](http://x)"
+    config.evaluate.benchmarks[0].source.fields = {"group": "query"}
+    out = evaluate(config, inputs, tmp_path / "out")
+    page, text = (out / "report.html").read_text(), (out / "report.md").read_text()
+    assert "q0 &lt;script&gt;" in page
+    for bad in ("<script", "<img", "http:", "https:", "@import", "url("):
+        assert bad not in page.replace("(http://x)", "")
+    for bad in ("<img", "<script", "](http"):
+        assert bad not in text
+    for contract in ("over all items, ties included", "same readable verdict", "for one verdict in one order"):
+        assert contract in page
+        assert contract in text
+    assert "sft@3" in page
+    assert "prefers-color-scheme:dark" in page
+
+
+def test_the_console_table_fits_80_columns_and_shows_names_as_they_are(
+    setup: tuple[Config, dict[str, Path]], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from rich.console import Console as RichConsole
+
+    from judgetrain.evaluate.report import Report, console_tables
+
+    out = evaluate(*setup, tmp_path / "out")
+    rows = json.loads((out / "metrics.json").read_text())
+    capsys.readouterr()
+    report = Report("r", 1, [r | {"benchmark": "[red]x"} for r in rows], [], {"[red]x": {"too_long": 3}})
+    for part in console_tables(report):
+        RichConsole(width=80).print(part)
+    printed = capsys.readouterr().out
+    assert "[red]x (test, n = 30, 3 left out: too_long)" in printed
+    assert "…" not in printed
+    row = next(r for r in rows if (r["method"], r["branches"]) == ("sft", 3))
+    half = 50 * (row["agreement_ci"][1] - row["agreement_ci"][0])
+    assert f"{100 * row['agreement']:.1f} ± {half:.1f}" in printed
+
+
+@pytest.mark.parametrize(
+    ("method", "name"),
+    [
+        ("dpo", "dpo"),
+        ("outputs/artifacts/dpo/0123456789abcdef/model", "dpo-012345"),
+        ("./mine/", "mine"),
+        ("/judges/a.b", "a.b"),
+        ("./model", "model"),
+    ],
+)
+def test_directories_get_names_that_differ(method: str, name: str) -> None:
+    assert methods.method_name(method) == name
+
+
+def test_two_judges_where_the_pipeline_puts_them_can_be_compared(
+    setup: tuple[Config, dict[str, Path]], tmp_path: Path
+) -> None:
+    config, _ = setup
+    paths = [tmp_path / "artifacts" / "dpo" / mark / "model" for mark in ("0123456789abcdef", "fedcba9876543210")]
+    for path in paths:
+        path.mkdir(parents=True)
+        load_prompt_set("compact").save(path)
+    config.evaluate.methods = [str(path) for path in paths]
+    check_stage(config, "evaluate")
+    rows = json.loads((evaluate(config, {}, tmp_path / "out") / "metrics.json").read_text())
+    assert {r["method"] for r in rows} == {"dpo-012345", "dpo-fedcba"}
+
+
+def test_results_never_share_a_file(setup: tuple[Config, dict[str, Path]], tmp_path: Path) -> None:
+    config, inputs = setup
+    first = config.evaluate.benchmarks[0]
+    config.evaluate.benchmarks = [first, replace(first, name="pairs-b")]
+    config.evaluate.methods = ["sft", "./b-sft"]
+    with pytest.raises(ConfigError, match=r"'pairs' by './b-sft' and 'pairs-b' by 'sft' would both|'pairs-b' by 'sft'"):
+        evaluate(config, inputs, tmp_path / "out")
+
+
+def test_predictions_of_other_comparisons_are_refused(setup: tuple[Config, dict[str, Path]]) -> None:
+    config, _ = setup
+    benchmark = load_benchmark(config, config.evaluate.benchmarks[0], 0)
+    predictions = FirstJudge().compare_all(benchmark.comparisons, 1)
+    with pytest.raises(ValueError, match="in their order"):
+        metric_row(benchmark, predictions[::-1], 0.0, 100, 1)
 
 
 def test_an_unknown_method_lists_what_there_is(setup: tuple[Config, dict[str, Path]], tmp_path: Path) -> None:
@@ -109,6 +279,26 @@ def test_an_unknown_method_lists_what_there_is(setup: tuple[Config, dict[str, Pa
     config.evaluate.methods = ["dpoo"]
     with pytest.raises(ConfigError, match="'dpoo'.*initial, sft, dpo.*longer"):
         stage.run(config, inputs, StageRun(tmp_path / "out", "evaluate", 1, Console()))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"label": None}, r"pairs\.jsonl:2: label None is not one of 0, 1, 2"),
+        ({"response_2": None}, r"pairs\.jsonl:2: expected text in field response_b, found nothing$"),
+        ({"id": 0}, r"evaluate\.benchmarks\[0\]: the id 'pairs:0' stands twice"),
+    ],
+)
+def test_a_bad_row_is_named(
+    setup: tuple[Config, dict[str, Path]], tmp_path: Path, change: dict[str, object], message: str
+) -> None:
+    config, _ = setup
+    path = tmp_path / "pairs.jsonl"
+    lines = path.read_text().splitlines()
+    lines[1] = json.dumps(json.loads(lines[1]) | change)
+    path.write_text("\n".join(lines))
+    with pytest.raises(DataError, match=message):
+        load_benchmark(config, config.evaluate.benchmarks[0], 0)
 
 
 def test_an_unknown_label_names_file_line_and_value(setup: tuple[Config, dict[str, Path]], tmp_path: Path) -> None:
