@@ -14,8 +14,22 @@ from collections.abc import Mapping, Sequence
 from judgetrain.config import EngineConfig
 from judgetrain.engines.base import Completion, Request
 from judgetrain.engines.labelling import CRITERIA, Criterion, completeness, relevance
+from judgetrain.tree.parsing import normalise, render_criteria, render_judgment
 
-_LEVELS = ((5, "fully"), (4, "mostly"), (3, "partly"), (2, "hardly"), (1, "not"))
+_DEGREES = {5: "fully", 4: "mostly", 3: "partly", 2: "hardly", 1: "never"}
+"""What a score says, in guidelines and in analyses alike."""
+
+_UNKNOWN = "meets the criterion"
+"""What a criterion looks for that is not among :data:`CRITERIA`."""
+
+
+def _tight(text: str) -> str:
+    """The text without blank lines and without blanks around lines.
+
+    No labelling function looks at these, but their patterns take quadratic time on long runs of them, such as a weak
+    model's response of nothing but line breaks.
+    """
+    return "\n".join(line for line in map(str.strip, text.split("\n")) if line)
 
 
 class HeuristicEngine:
@@ -28,7 +42,7 @@ class HeuristicEngine:
     def __init__(self, config: EngineConfig) -> None:
         self.name = config.name or "heuristic"
         self._error_rate = config.error_rate
-        self._by_name = {c.name.casefold(): c for c in CRITERIA}
+        self._by_name = {normalise(c.name): c for c in CRITERIA}
 
     def generate(self, requests: Sequence[Request], seed: int) -> list[Completion]:
         """One completion per request; each depends on the seed, its position and its slots only."""
@@ -44,7 +58,10 @@ class HeuristicEngine:
         writer = writers.get(request.step)
         if writer is None:
             return Completion("", 0, 0, "error", f"the heuristic annotator cannot do step {request.step!r}")
-        text = writer(request.slots, rng)
+        try:
+            text = writer(request.slots, rng)
+        except KeyError as error:
+            return Completion("", 0, 0, "error", f"step {request.step!r} needs the slot {error}")
         prompt = " ".join(m["content"] for m in request.messages)
         return Completion(text, len(prompt.split()), len(text.split()), "stop")
 
@@ -57,33 +74,30 @@ class HeuristicEngine:
             return rng.random() + 0.8 * suits + 0.4 * (not criterion.when)
 
         chosen = sorted(CRITERIA, key=rank, reverse=True)[: int(slots["count"])]
-        return "\n".join(f"{i}. {c.line}" for i, c in enumerate(chosen, start=1))
+        return render_criteria([c.line for c in chosen])
 
     def _find(self, criterion: str) -> Criterion | None:
-        return self._by_name.get(criterion.split(":", 1)[0].strip().casefold())
+        return self._by_name.get(normalise(criterion))
 
     def _guideline(self, slots: Mapping[str, str], rng: random.Random) -> str:
         known = self._find(slots["criterion"])
-        what = known.looks_for if known else "meets the criterion"
-        return f"5 if the answer clearly {what}. 3 if it partly does. 1 if it does not."
+        (best, fully), *lower = _DEGREES.items()
+        rest = ", ".join(f"{score} if {degree}" for score, degree in lower)
+        return f"{best} if it {fully} {known.looks_for if known else _UNKNOWN}, {rest}."
 
     def _judgment(self, slots: Mapping[str, str], rng: random.Random) -> str:
         known = self._find(slots["criterion"])
-        scores = [self._score(known, slots["query"], slots[f"response_{side}"]) for side in "ab"]
+        first, second = (self._score(known, slots["query"], slots[f"response_{side}"]) for side in "ab")
         if rng.random() < self._error_rate:
-            scores = [rng.randint(1, 5) for _ in scores]
-        what = known.looks_for if known else "meets the criterion"
-        degree = [next(word for level, word in _LEVELS if score >= level) for score in scores]
-        better = (
-            "A is better." if scores[0] > scores[1] else "B is better." if scores[1] > scores[0] else "Both are equal."
-        )
-        return (
-            f"Response A Score: {scores[0]}\nAnalysis of Response A: it {degree[0]} {what}.\n"
-            f"Response B Score: {scores[1]}\nAnalysis of Response B: it {degree[1]} {what}.\nComparison: {better}"
-        )
+            first, second = rng.randint(1, 5), rng.randint(1, 5)
+        what = known.looks_for if known else _UNKNOWN
+        better = "A is better." if first > second else "B is better." if second > first else "Both are equal."
+        one, other = (f"it {_DEGREES[score]} {what}." for score in (first, second))
+        return render_judgment(first, second, one, other, better)
 
     @staticmethod
     def _score(criterion: Criterion | None, query: str, response: str) -> int:
+        response = _tight(response)
         if criterion is None:
             value = (relevance(query, response) + completeness(query, response)) / 2
         else:

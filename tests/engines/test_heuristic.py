@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -59,9 +62,11 @@ def test_criteria_lists_are_readable_varied_and_as_long_as_asked() -> None:
         (labelling.reasoning, "q", "It floats because it is light.", "It floats."),
     ],
 )
-def test_each_function_points_the_right_way(check: labelling.Criterion, query: str, better: str, worse: str) -> None:
-    assert check(query, better) > check(query, worse)  # type: ignore[operator]
-    assert 0.0 <= check(query, "") <= 1.0  # type: ignore[operator]
+def test_each_function_points_the_right_way(
+    check: Callable[[str, str], float], query: str, better: str, worse: str
+) -> None:
+    assert check(query, better) > check(query, worse)
+    assert 0.0 <= check(query, "") <= 1.0
 
 
 def test_error_rate_is_the_share_of_random_judgments() -> None:
@@ -76,3 +81,73 @@ def test_what_it_cannot_do_is_an_error_completion() -> None:
     done = HeuristicEngine(EngineConfig(type="heuristic")).generate([ask("response")], 0)[0]
     assert done.finish_reason == "error"
     assert "response" in str(done.error)
+
+
+@pytest.mark.parametrize("slot", ["query", "criterion", "response_b"])
+def test_a_missing_slot_is_an_error_completion_that_names_it(slot: str) -> None:
+    slots = {"query": "q", "criterion": "Relevance: x", "guideline": "g", "response_a": "a", "response_b": "b"}
+    del slots[slot]
+    request = Request(({"role": "user", "content": "prompt"},), Sampling(), "judgment", slots)
+    done = HeuristicEngine(EngineConfig(type="heuristic")).generate([request], 0)[0]
+    assert (done.finish_reason, done.text) == ("error", "")
+    assert slot in str(done.error)
+
+
+def test_texts_are_short_enough_for_a_small_model() -> None:
+    engine = HeuristicEngine(EngineConfig(type="heuristic", error_rate=0.5))
+    for line in [c.line for c in labelling.CRITERIA] + ["Sparkle: shines"]:
+        requests = [
+            ask("guideline", criterion=line),
+            *[ask("judgment", criterion=line, guideline="g", response_a="a b", response_b="")] * 30,
+        ]
+        guideline, *judgments = (c.text for c in engine.generate(requests, 0))
+        assert len(line.split()) <= 12
+        assert len(guideline.split()) <= 30
+        assert all(f"{score} if" in guideline for score in range(1, 6))
+        assert max(len(text.split()) for text in judgments) <= 40
+
+
+@pytest.mark.parametrize(
+    "wording", ["Relevance", "RELEVANCE - whatever", "relevance: other words", "Relevance \u2014 x"]
+)
+def test_a_criterion_is_known_by_its_name(wording: str) -> None:
+    engine = HeuristicEngine(EngineConfig(type="heuristic", error_rate=0.0))
+    response = {"response_a": "bees make honey", "response_b": "cats sleep"}
+    request = ask("judgment", query="how do bees make honey", criterion=wording, guideline="g", **response)
+    parsed = parse_judgment(engine.generate([request], 0)[0].text)
+    assert (parsed.first, parsed.second) == (5.0, 1.0)
+
+
+def test_an_unknown_criterion_is_scored_by_relevance_and_completeness() -> None:
+    engine = HeuristicEngine(EngineConfig(type="heuristic", error_rate=0.0))
+    response = {"response_a": "bees make honey from nectar that they gather", "response_b": ""}
+    request = ask("judgment", query="how do bees make honey", criterion="Sparkle: shines", guideline="g", **response)
+    parsed = parse_judgment(engine.generate([request], 0)[0].text)
+    assert (parsed.first, parsed.second) == (3.0, 1.0)
+
+
+def test_criteria_that_suit_the_query_are_named_more_often() -> None:
+    engine = HeuristicEngine(EngineConfig(type="heuristic"))
+
+    def share(query: str, name: str) -> float:
+        requests = [ask("criteria", query=query, count="4")] * 200
+        return sum(name in completion.text for completion in engine.generate(requests, 0)) / 200
+
+    assert share("a brief summary of this post", "Conciseness") > share("hello there", "Conciseness") + 0.2
+    assert share("why is the sky blue", "Reasoning") > share("hello there", "Reasoning") + 0.2
+
+
+@pytest.mark.parametrize(
+    "unit", ["\n", "\n ", "a", "a ", "1", "- ", "- \n", "{ ; ", "\r\n", "\u4f60\u3002", ",A", "\U0001f600"]
+)
+@pytest.mark.parametrize("query", ["write a python function", "list ideas", "a brief summary"])
+def test_time_is_linear_in_the_length_of_a_response(unit: str, query: str) -> None:
+    engine = HeuristicEngine(EngineConfig(type="heuristic", error_rate=0.0))
+    long = (unit * 40_000)[:40_000]
+    names = [criterion.line for criterion in labelling.CRITERIA]
+    requests = [ask("judgment", query=query, criterion=n, guideline="g", response_a=long, response_b="") for n in names]
+    start = time.process_time()
+    done = engine.generate(requests, 0)
+    # Quadratic patterns took 18 s on 20,000 line breaks.
+    assert time.process_time() - start < 2.0
+    assert all(parse_judgment(completion.text).failure is None for completion in done)
