@@ -236,13 +236,17 @@ class TrainConfig:
     """One training stage (initial, sft or dpo)."""
 
     learning_rate: float = key(1e-5, "peak", low=0.0)
-    epochs: float = key(1.0, "passes over the data", low=0.0)
+    epochs: float = key(1.0, "passes over the data", low=0.001)
     max_steps: int = key(-1, "overrides epochs when positive", low=-1)
     batch_size: int = key(8, "examples per device and step", low=1)
     accumulation: int = key(1, "gradient accumulation steps", low=1)
     max_length: int = key(2048, "longer examples are left out and counted, never cut", low=8, unit="tokens")
     warmup_ratio: float = key(0.05, "share of steps", low=0.0, high=1.0)
-    lr_scheduler: str = key("cosine", "Transformers' lr_scheduler_type")
+    lr_scheduler: str = key(
+        "cosine",
+        "Transformers' lr_scheduler_type",
+        choices=("linear", "cosine", "constant", "constant_with_warmup", "polynomial", "inverse_sqrt"),
+    )
     weight_decay: float = key(0.0, "AdamW", low=0.0)
     max_grad_norm: float = key(1.0, "gradient clipping", low=0.0)
     gradient_checkpointing: bool = key(False, "trade time for memory")
@@ -254,13 +258,31 @@ class TrainConfig:
     lora: LoraSettings = key(LoraSettings, "adapters")
 
 
+DPO_LOSSES = (
+    "sigmoid",
+    "sigmoid_norm",
+    "hinge",
+    "ipo",
+    "exo_pair",
+    "nca_pair",
+    "robust",
+    "bco_pair",
+    "sppo_hard",
+    "aot",
+    "aot_unpaired",
+    "apo_zero",
+    "apo_down",
+    "discopop",
+)
+
+
 @dataclass
 class DpoConfig(TrainConfig):
     """Stage dpo."""
 
     learning_rate: float = key(5e-7, "peak", low=0.0)
     beta: float = key(0.1, "strength of the KL constraint", low=0.0)
-    loss_type: str = key("sigmoid", "TRL's DPO loss_type")
+    loss_type: str = key("sigmoid", "TRL's DPO loss_type", choices=DPO_LOSSES)
     sft_weight: float = key(0.0, "weight of a supervised term on the chosen side (TRL's loss type sft)", low=0.0)
     label_smoothing: float = key(0.0, "of the preference labels", low=0.0, high=0.5)
     precompute_ref_log_probs: bool = key(

@@ -11,7 +11,7 @@ from judgetrain.artifacts import ShardResult, StageRun, derive_seed, read_rows
 from judgetrain.config import Config, EngineConfig
 from judgetrain.dialogues.pairing import pair
 from judgetrain.dialogues.schema import Comparison, Dialogue
-from judgetrain.engines.base import Request, Sampling
+from judgetrain.engines.base import Engine, Request, Sampling
 from judgetrain.engines.registry import make_engine
 from judgetrain.errors import DataError
 
@@ -23,11 +23,13 @@ def run(config: Config, inputs: Mapping[str, Path], out: StageRun) -> None:
     sample = [Dialogue.from_row(row) for row in read_rows(inputs["cluster"], "sample")]
     dropped: Counter[str] = Counter()
     if config.responses.models:
-        responses = {}
+        responses, cut = {}, {}
         for name, engine in _writers(config.responses.models):
             _answer(name, engine, sample, config, out)
-            rows = read_rows(out.directory, f"responses-{name}")
+            rows = list(read_rows(out.directory, f"responses-{name}"))
             responses[name] = {row["dialogue_id"]: row["text"] for row in rows}
+            cut[name] = sum(row["finish_reason"] == "length" for row in rows)
+        out.note("cut_at_max_new_tokens", cut)
         comparisons = list(pair(sample, responses, out.seed, dropped))
     else:
         comparisons = _existing(inputs["dialogues"], {d.id for d in sample}, dropped)
@@ -60,10 +62,12 @@ def _answer(name: str, config: EngineConfig, dialogues: Sequence[Dialogue], run_
         )
         for d in dialogues
     ]
-    engine = make_engine(config, name=name)
+    engines: list[Engine] = []  # made for the first unfinished shard: a model with none left is not loaded
 
     def process(index: int, items: Sequence[tuple[Dialogue, Request]]) -> ShardResult:
-        done = engine.generate([r for _, r in items], derive_seed(out.shard_seed(index), name))
+        if not engines:
+            engines.append(make_engine(config, name=name))
+        done = engines[0].generate([r for _, r in items], derive_seed(out.shard_seed(index), name))
         rows: list[dict[str, Any]] = [
             {"dialogue_id": d.id, "model": name, "text": c.text, "finish_reason": c.finish_reason, "error": c.error}
             for (d, _), c in zip(items, done, strict=True)
@@ -75,7 +79,8 @@ def _answer(name: str, config: EngineConfig, dialogues: Sequence[Dialogue], run_
     try:
         out.sharded(f"responses-{name}", list(zip(dialogues, requests, strict=True)), SHARD, process, "responses")
     finally:
-        engine.close()
+        for engine in engines:
+            engine.close()
 
 
 def _existing(directory: Path, sampled: set[str], dropped: Counter[str]) -> list[Comparison]:

@@ -67,6 +67,8 @@ class RowReader:
         value = self._get(row, field)
         if value is None and not required:
             return None
+        if isinstance(value, str) and not _encodable(value):
+            raise RowError("not_utf8", f"field {field} holds half of a surrogate pair, which is no character")
         if not isinstance(value, str):
             kind = "nothing" if value is None else type(value).__name__
             raise RowError(
@@ -82,7 +84,9 @@ class RowReader:
         """
         if not isinstance(row, Mapping):
             raise RowError("not_an_object", f"expected a JSON object, found {type(row).__name__}")
-        messages = self._messages(row)
+        messages, answer = self._messages(row), None
+        if len(messages) > 1 and messages[-1].role == "assistant":
+            messages, answer = messages[:-1], messages[-1].content
         if messages[-1].role != "user":
             raise RowError(
                 "last_not_user", f"expected the last message to be the user's, found role {messages[-1].role!r}"
@@ -96,7 +100,7 @@ class RowReader:
             f"{self._source.name}:{local}",
             self._source.name,
             messages,
-            self._reference(row),
+            self._reference(row) or answer,
             None if category is None else str(category),
         )
 
@@ -126,7 +130,8 @@ class RowReader:
 
     def _label(self, row: Mapping[str, Any]) -> Verdict:
         value = self._get(row, "label")
-        text = str(int(value)) if isinstance(value, (bool, float)) and value == int(value) else str(value)
+        whole = isinstance(value, bool) or (isinstance(value, float) and value.is_integer())
+        text = str(int(value)) if whole else str(value)
         verdict = self._labels.get(text, text if not self._labels else None)
         if verdict not in ("A", "B", "tie"):
             known = ", ".join(self._labels or ("A", "B", "tie"))
@@ -161,4 +166,10 @@ class RowReader:
             raise RowError(
                 "wrong_message", f"expected role/content or from/value with a known role, found role {role!r}"
             )
+        if not _encodable(content):
+            raise RowError("not_utf8", "a message holds half of a surrogate pair, which is no character")
         return Message(ROLES[str(role)], content)
+
+
+def _encodable(text: str) -> bool:
+    return not any("\ud800" <= c <= "\udfff" for c in text)

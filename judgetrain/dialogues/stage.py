@@ -26,15 +26,19 @@ def run(config: Config, inputs: Mapping[str, Path], out: StageRun) -> None:
     seen, rejects = Seen(), Rejects(settings.strict)
     table: dict[str, Counter[str]] = {}
     comparisons: list[Comparison] = []
+    ids: set[str] = set()
 
     def kept() -> Iterator[dict[str, Any]]:
         for index, source in enumerate(settings.sources):
             counts = table[source.name] = Counter()
             before = sum(rejects.counts.values())
             for dialogue, comparison in _items(source, f"dialogues.sources[{index}]", config, rejects):
-                fate = _fate(dialogue, settings, seen)
+                fate = _fate(dialogue, comparison, settings, seen)
+                if fate == "kept" and dialogue.id in ids:
+                    fate = "repeated_id"
                 counts[fate] += 1
                 if fate == "kept":
+                    ids.add(dialogue.id)
                     if comparison:
                         comparisons.append(comparison)
                     yield dialogue.to_row()
@@ -70,11 +74,14 @@ def _items(source: SourceConfig, key: str, config: Config, rejects: Rejects) -> 
     yield from read(source, key, take, rejects)
 
 
-def _fate(dialogue: Dialogue, settings: DialoguesConfig, seen: Seen) -> str:
+def _fate(dialogue: Dialogue, comparison: Comparison | None, settings: DialoguesConfig, seen: Seen) -> str:
     if len(dialogue.query) < settings.min_query_chars:
         return "too_short"
     if sum(len(m.content) for m in dialogue.messages) > settings.max_query_chars:
         return "too_long"
-    if settings.dedup and not seen.add(f"{dialogue.context}\n{dialogue.query}" if dialogue.context else dialogue.query):
+    parts = [dialogue.context, dialogue.query] if dialogue.context else [dialogue.query]
+    if comparison:  # the same query with other responses is another comparison
+        parts += [comparison.response_a, comparison.response_b]
+    if settings.dedup and not seen.add("\n".join(parts)):
         return "duplicate"
     return "kept"

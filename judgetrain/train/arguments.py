@@ -41,7 +41,7 @@ def common_arguments(config: TrainConfig, directory: Path, seed: int, evaluate: 
         "save_total_limit": max(2, config.keep_checkpoints),
         "eval_strategy": "steps" if evaluate else "no",
         "eval_steps": config.eval_steps,
-        "logging_steps": 5,
+        "logging_steps": 1,
         "logging_nan_inf_filter": False,
         "deepspeed": config.deepspeed,
         "report_to": "none",

@@ -84,7 +84,7 @@ def order(lengths: Sequence[int], config: TrainConfig, seed: int, processes: int
         rng.shuffle(full)
         ordered = [i for b in full for i in b] + [i for b in batches if len(b) < step for i in b]
         share = min(1.0, epochs - epoch)
-        result += ordered[: round(len(ordered) * share)]
+        result += ordered[: max(1, round(len(ordered) * share))]
     return result
 
 

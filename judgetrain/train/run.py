@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +17,7 @@ from judgetrain.train.arguments import common_arguments, dpo_arguments, peft_con
 from judgetrain.train.data import Examples, Row, dataset, fitting, order
 
 if TYPE_CHECKING:
+    from datasets import Dataset
     from transformers import PreTrainedTokenizerBase, Trainer
 
 
@@ -47,6 +49,9 @@ def train(job: Job, out: StageRun, finish: Callable[[Path], None]) -> None:
     tokenizer = load_tokenizer(job.start)
     tokenizer.padding_side = "right"
     examples = fitting(job.train, tokenizer, job.config.max_length, job.what)
+    out.count(in_=len(job.train), out=len(examples.rows), dropped={"too_long": examples.too_long})
+    if out.path("model").exists():  # killed between the last step and the manifest
+        return
     trainer = _trainer(job, examples, tokenizer, checkpoints, out)
     resume = last_complete(checkpoints)
     step = int(resume.rsplit("-", 1)[1]) if resume else 0
@@ -54,7 +59,7 @@ def train(job: Job, out: StageRun, finish: Callable[[Path], None]) -> None:
     if resume:
         out.log(f"{out.stage}: resuming at step {step}")
     try:
-        result = trainer.train(resume_from_checkpoint=resume)
+        trainer.train(resume_from_checkpoint=resume)
     except (torch.OutOfMemoryError, RuntimeError) as error:
         if "out of memory" not in str(error).lower() and "can't allocate memory" not in str(error).lower():
             raise
@@ -62,10 +67,8 @@ def train(job: Job, out: StageRun, finish: Callable[[Path], None]) -> None:
             f"out of memory in stage {out.stage}: lower train.{out.stage}.batch_size (raise accumulation as much), "
             "set gradient_checkpointing=true or lora.enabled=true"
         ) from error
+    out.note("training", _facts(trainer, out))
     _save(trainer, tokenizer, out, finish)
-    out.count(in_=len(job.train), out=len(examples.rows), dropped={"too_long": examples.too_long})
-    out.note("training", _facts(trainer, result.metrics))
-    shutil.rmtree(checkpoints, ignore_errors=True)
 
 
 def _trainer(
@@ -80,12 +83,9 @@ def _trainer(
 
     processes = int(os.environ.get("WORLD_SIZE", "1"))
     indices = order(examples.lengths, job.config, out.seed, processes)
-    heldout = None
-    if job.heldout:
-        held = fitting(job.heldout, tokenizer, job.config.max_length, f"held-out {job.what}")
-        heldout = dataset(held, range(len(held.rows)))
+    heldout = _heldout(job, tokenizer, out)
     arguments = common_arguments(job.config, checkpoints, out.seed, evaluate=heldout is not None)
-    model = load_model(job.start)
+    model = load_model(trainable(job.start, job.config))
     model.train()
     steps = job.config.max_steps
     if steps < 0:
@@ -108,29 +108,55 @@ def _trainer(
     return trainer
 
 
+def trainable(model: ModelConfig, config: TrainConfig) -> ModelConfig:
+    """How to load a model for training: weights that are all trained are kept in float32.
+
+    AdamW's steps at these learning rates are smaller than bfloat16 can add to a weight; mixed precision (``bf16``)
+    computes in bfloat16 all the same. Under adapters the base stays as it is.
+    """
+    if model.dtype == "auto" and not config.lora.enabled:
+        return replace(model, dtype="float32")
+    return model
+
+
+def _heldout(job: Job, tokenizer: PreTrainedTokenizerBase, out: StageRun) -> Dataset | None:
+    """The held-out rows that fit, or None, which is said."""
+    if not job.heldout:
+        return None
+    try:
+        held = fitting(job.heldout, tokenizer, job.config.max_length, f"held-out {job.what}")
+    except TrainingError:
+        out.log(f"{out.stage}: all held-out {job.what} are too long, so there is no held-out loss")
+        return None
+    out.note("heldout", {"examples": len(held.rows), "too_long": held.too_long})
+    return dataset(held, range(len(held.rows)))
+
+
 def _save(trainer: Trainer, tokenizer: PreTrainedTokenizerBase, out: StageRun, finish: Callable[[Path], None]) -> None:
-    """Write the model beside its place and move it there whole."""
+    """Write the model beside its place, move it there whole, and only then drop the checkpoints."""
     temporary, final = out.path(".model.tmp"), out.path("model")
-    for path in (temporary, final):
-        shutil.rmtree(path, ignore_errors=True)
+    shutil.rmtree(temporary, ignore_errors=True)
+    state = trainer.accelerator.get_state_dict(trainer.model)  # gathered from all ranks under ZeRO-3
     model = trainer.accelerator.unwrap_model(trainer.model)
     if hasattr(model, "merge_and_unload"):
         model = model.merge_and_unload()
-    model.save_pretrained(temporary, state_dict=_plain_state(model), safe_serialization=True)
+        state = model.state_dict()
+    model.save_pretrained(temporary, state_dict={k: v.contiguous() for k, v in state.items()})
     tokenizer.padding_side = "left"
     tokenizer.save_pretrained(temporary)
     finish(temporary)
     temporary.replace(final)
+    shutil.rmtree(out.path("checkpoints"), ignore_errors=True)
 
 
-def _plain_state(model: Any) -> dict[str, Any]:
-    return {k: v.contiguous() for k, v in model.state_dict().items()}
-
-
-def _facts(trainer: Trainer, metrics: dict[str, Any]) -> dict[str, Any]:
-    last: dict[str, Any] = next((row for row in reversed(trainer.state.log_history) if "loss" in row), {})
-    evaluation: dict[str, Any] = next((row for row in reversed(trainer.state.log_history) if "eval_loss" in row), {})
-    facts = {"steps": trainer.state.global_step, "train_loss": metrics.get("train_loss"), "last_loss": last.get("loss")}
+def _facts(trainer: Trainer, out: StageRun) -> dict[str, Any]:
+    """Steps, mean and last logged loss, and the last held-out figures, over all runs that a resume joined."""
+    log = [json.loads(line) for line in out.path("train_log.jsonl").read_text(encoding="utf-8").splitlines()]
+    losses = [row["loss"] for row in log if "loss" in row]
+    evaluation: dict[str, Any] = next((row for row in reversed(log) if "eval_loss" in row), {})
+    facts: dict[str, Any] = {"steps": trainer.state.global_step}
+    if losses:
+        facts |= {"train_loss": sum(losses) / len(losses), "last_loss": losses[-1]}
     return facts | {
         k: v for k, v in evaluation.items() if k.startswith("eval_") and "runtime" not in k and "per_second" not in k
     }

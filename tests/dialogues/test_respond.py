@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from judgetrain.dialogues import respond
 from judgetrain.dialogues.pairing import pair
 from judgetrain.dialogues.schema import Dialogue, Message
 from judgetrain.dialogues.world import train_dialogues
+from judgetrain.engines.base import Completion, Request
 from judgetrain.errors import DataError
 from judgetrain.track import Console
 
@@ -64,3 +66,41 @@ def test_the_stage_with_the_worlds_writers(skills: list[float], tmp_path: Path) 
 def test_without_models_and_without_responses_the_reason_is_said(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="no_responses"):
         respond.run(Config(), prepare(tmp_path), StageRun(tmp_path / "responses", "responses", 3, Console()))
+
+
+class Cut:
+    """A writer that is cut at the token limit by every third dialogue, and counts how often it is made."""
+
+    made = 0
+    name = "cut"
+
+    def __init__(self, name: str) -> None:
+        type(self).made += 1
+        self._name = name
+
+    def generate(self, requests: Sequence[Request], seed: int) -> list[Completion]:
+        return [Completion(f"{self._name} {i}", 1, 1, "length" if i % 3 == 0 else "stop") for i in range(len(requests))]
+
+    def close(self) -> None: ...
+
+
+def test_cut_responses_are_kept_and_counted_and_finished_models_are_not_loaded_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(respond, "make_engine", lambda config, name: Cut(name))
+    config = Config()
+    config.responses.models = [EngineConfig(name="x"), EngineConfig(name="y")]
+    inputs = prepare(tmp_path)
+    Cut.made = 0
+    out = StageRun(tmp_path / "responses", "responses", 3, Console())
+    respond.run(config, inputs, out)
+    rows = list(read_rows(out.directory, "comparisons"))
+    assert len(rows) == 40, "cut responses stay"
+    assert out.notes["cut_at_max_new_tokens"] == {"x": 14, "y": 14}
+    assert Cut.made == 2
+    (out.directory / "comparisons.jsonl").unlink()
+    again = StageRun(tmp_path / "responses", "responses", 3, Console())
+    respond.run(config, inputs, again)
+    assert Cut.made == 2, "every shard is there"
+    assert list(read_rows(out.directory, "comparisons")) == rows
+    assert again.totals() == out.totals()

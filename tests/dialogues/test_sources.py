@@ -84,6 +84,8 @@ BAD = [
     ('{"messages": [{"role": "assistant", "content": "x"}]}', "last_not_user", "last message"),
     ('{"messages": [{"role": "robot", "content": "x"}]}', "wrong_message", "'robot'"),
     ('{"messages": []}', "wrong_type", "list of messages"),
+    ('{"query": "half \\ud83d"}', "not_utf8", "surrogate"),
+    ("[" * 100_000, "not_json", "expected a JSON object"),
 ]
 
 
@@ -97,7 +99,7 @@ def test_a_bad_row_stops_with_its_place_or_is_kept_aside(line: str, reason: str,
     assert out.totals()["counts"] == {"in": 3, "out": 2, "dropped": {reason: 1}}
     reject = next(read_rows(out.directory, "rejects"))
     assert reject["place"].endswith("in.jsonl:2")
-    assert (reject["reason"], reject["raw"].strip()) == (reason, line)
+    assert (reject["reason"], reject["raw"].strip()) == (reason, line[:500])
 
 
 @pytest.mark.parametrize(
@@ -156,6 +158,38 @@ def test_rows_with_two_responses_become_comparisons_without_labels(tmp_path: Pat
     rows = [{"query": "q", "response_a": "x", "response_b": "y", "label": "A"}]
     out = run(tmp_path, rows)
     assert next(read_rows(out.directory, "comparisons"))["label"] is None
+
+
+def test_a_trailing_answer_is_the_reference(tmp_path: Path) -> None:
+    turns = [{"from": "human", "value": "a"}, {"from": "gpt", "value": "b"}]
+    row = next(read_rows(run(tmp_path, [{"conversations": turns}]).directory, "dialogues"))
+    assert ([m["content"] for m in row["messages"]], row["reference"]) == (["a"], "b")
+
+
+def test_rows_are_numbered_over_all_files_and_repeated_ids_are_counted(tmp_path: Path) -> None:
+    for name, query in (("a", "one"), ("b", "two")):
+        (tmp_path / f"{name}.jsonl").write_text(json.dumps({"query": query}) + "\n")
+    settings = DialoguesConfig([SourceConfig(name="s", path=str(tmp_path / "[ab].jsonl"))])
+    out = StageRun(tmp_path / "out", "dialogues", 0, Console())
+    stage.run(Config(dialogues=settings), {}, out)
+    assert [r["id"] for r in read_rows(out.directory, "dialogues")] == ["s:0000001", "s:0000002"]
+    rows = [{"id": 1, "query": "x"}, {"id": 1, "query": "y"}]
+    assert run(tmp_path, rows).totals()["counts"]["dropped"] == {"repeated_id": 1}
+    (tmp_path / "x[1].jsonl").write_text('{"query": "literal"}\n')
+    literal = run(tmp_path, '{"query": "literal"}\n', file="y[1].jsonl")
+    assert literal.totals()["counts"]["out"] == 1
+
+
+def test_one_query_may_have_several_comparisons(tmp_path: Path) -> None:
+    rows = [{"query": "q", "response_a": "x", "response_b": b} for b in ("y", "z", "y")]
+    assert run(tmp_path, rows).totals()["counts"] == {"in": 3, "out": 2, "dropped": {"duplicate": 1}}
+
+
+@pytest.mark.parametrize("value", ["NaN", "Infinity", "[1]", "null"])
+def test_labels_that_are_no_labels(value: str, tmp_path: Path) -> None:
+    (tmp_path / "in.jsonl").write_text(f'{{"query": "q", "response_a": "x", "response_b": "y", "label": {value}}}\n')
+    with pytest.raises(DataError, match=r"in\.jsonl:1: label"):
+        list(read_comparisons(SourceConfig(name="s", path=str(tmp_path / "in.jsonl")), {"1": "A"}, "key"))
 
 
 @pytest.mark.parametrize(
