@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import importlib
 import io
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -48,7 +49,7 @@ def load_encoder(config: ClusterConfig) -> SentenceTransformer:
 
 def _static(path: str, device: str | None) -> SentenceTransformer:
     from sentence_transformers import SentenceTransformer
-    from sentence_transformers.models import StaticEmbedding
+    from sentence_transformers.sentence_transformer.modules import StaticEmbedding
 
     from judgetrain.engines.loading import load_model, load_tokenizer
 
@@ -71,19 +72,19 @@ def _package(name: str) -> Path:
     return directory
 
 
-def encode(queries: Sequence[str], config: ClusterConfig, out: StageRun) -> np.ndarray:
-    """Unit-length embeddings ``[queries, dimension]``, float16, memory-mapped.
+def encode(queries: Iterable[str], count: int, config: ClusterConfig, out: StageRun) -> np.ndarray:
+    """Unit-length embeddings ``[count, dimension]``, float16, memory-mapped; no more than a shard of text is held.
 
     Written as ``embeddings-I-of-N.npy`` shards that a restart skips, then joined.
     """
     joined = out.path("embeddings.npy")
     if not joined.exists():
-        total = -(-len(queries) // SHARD)
+        total, source = -(-count // SHARD), iter(queries)
         paths = [out.path(f"embeddings-{i:05d}-of-{total:05d}.npy") for i in range(total)]
         encoder = None
-        with out.console.progress("cluster: embeddings", len(queries), "queries") as advance:
-            for index, path in enumerate(paths):
-                chunk = list(queries[index * SHARD : (index + 1) * SHARD])
+        with out.console.progress("cluster: embeddings", count, "queries") as advance:
+            for path in paths:
+                chunk = list(islice(source, SHARD))
                 if not path.exists():
                     encoder = encoder or load_encoder(config)
                     vectors = encoder.encode(

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import importlib.util
+import inspect
+import tempfile
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -11,10 +15,13 @@ from judgetrain.config import ClusterConfig
 from judgetrain.errors import ConfigError, EngineError
 
 MINI_BATCH_FROM = 200_000
-"""Rows from which scikit-learn's MiniBatchKMeans takes over."""
+"""Rows from which scikit-learn's MiniBatchKMeans takes over, and embeddings are no longer held in memory."""
 
 DEVICE_BUFFER_SAMPLES = 1_000_000
-"""Rows that cuML copies to the GPU at a time when the data stays on the host."""
+"""Rows that cuML copies to the GPU at a time when the data stays on the host, in versions that can do so."""
+
+WIDEN = 65_536
+"""Rows brought to single precision at a time."""
 
 
 @dataclass(frozen=True)
@@ -61,8 +68,7 @@ def _sklearn(embeddings: np.ndarray, config: ClusterConfig, seed: int) -> tuple[
         model = MiniBatchKMeans(batch_size=max(10_000, 3 * config.n_clusters), n_init=1, **options)
     else:
         model = KMeans(n_init=1, **options)
-    labels = model.fit_predict(np.asarray(embeddings, dtype=np.float32))
-    return labels, model.inertia_
+    return model.fit_predict(_single(embeddings)), model.inertia_
 
 
 def _cuml(embeddings: np.ndarray, config: ClusterConfig, seed: int) -> tuple[np.ndarray, float]:
@@ -73,13 +79,29 @@ def _cuml(embeddings: np.ndarray, config: ClusterConfig, seed: int) -> tuple[np.
             "cluster.backend=cuml: cuML is not installed; pip install 'judgetrain[cuml]', or set "
             "cluster.backend=sklearn"
         ) from error
-    model = KMeans(
-        n_clusters=config.n_clusters,
-        max_iter=config.max_iter,
-        init="scalable-k-means++",
-        random_state=seed,
-        output_type="numpy",
-        device_buffer_samples=min(len(embeddings), DEVICE_BUFFER_SAMPLES),
-    )
-    labels = model.fit_predict(np.asarray(embeddings, dtype=np.float32))
-    return labels, model.inertia_
+    options: dict[str, Any] = {
+        "n_clusters": config.n_clusters,
+        "max_iter": config.max_iter,
+        "init": "scalable-k-means++",
+        "random_state": seed,
+        "output_type": "numpy",
+    }
+    if "device_buffer_samples" in inspect.signature(KMeans).parameters:
+        options["device_buffer_samples"] = min(len(embeddings), DEVICE_BUFFER_SAMPLES)
+    model = KMeans(**options)
+    return model.fit_predict(_single(embeddings)), model.inertia_
+
+
+def _single(embeddings: np.ndarray) -> np.ndarray:
+    """Rows in single precision, which both libraries take as they are; memory-mapped when there are many.
+
+    The file lies beside the embeddings and has no name: it goes with the process, whatever ends it.
+    """
+    if len(embeddings) < MINI_BATCH_FROM:
+        return np.asarray(embeddings, dtype=np.float32)
+    beside = Path(embeddings.filename).parent if isinstance(embeddings, np.memmap) and embeddings.filename else None
+    with tempfile.TemporaryFile(dir=beside) as file:
+        wide = np.memmap(file, dtype=np.float32, mode="w+", shape=embeddings.shape)
+        for start in range(0, len(embeddings), WIDEN):
+            wide[start : start + WIDEN] = embeddings[start : start + WIDEN]
+        return wide

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from itertools import compress
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -17,16 +19,21 @@ from judgetrain.config import Config
 def run(config: Config, inputs: Mapping[str, Path], out: StageRun) -> None:
     """Write ``embeddings.npy``, ``clusters.jsonl`` and ``sample.jsonl``."""
     settings = config.cluster
-    rows = list(read_rows(inputs["dialogues"], "dialogues"))
-    queries = [row["messages"][-1]["content"] for row in rows]
-    embeddings = encode(queries, settings, out)
+
+    def rows() -> Iterator[dict[str, Any]]:  # read again for each pass, never held: there may be millions
+        return read_rows(inputs["dialogues"], "dialogues")
+
+    count = sum(1 for _ in rows())
+    embeddings = encode((row["messages"][-1]["content"] for row in rows()), count, settings, out)
     clustering = kmeans(embeddings, settings, out.seed)
     chosen = sample_uniform(clustering.labels, settings.sample, out.seed)
     write_rows_atomic(
         out.path("clusters.jsonl"),
-        ({"id": row["id"], "cluster": int(c)} for row, c in zip(rows, clustering.labels, strict=True)),
+        ({"id": row["id"], "cluster": int(c)} for row, c in zip(rows(), clustering.labels, strict=True)),
     )
-    out.write_rows("sample", (rows[i] for i in chosen))
+    picked = np.zeros(count, dtype=bool)
+    picked[chosen] = True
+    out.write_rows("sample", compress(rows(), picked))
     sizes = np.bincount(clustering.labels, minlength=settings.n_clusters)
     out.note(
         "clustering",
@@ -40,4 +47,4 @@ def run(config: Config, inputs: Mapping[str, Path], out: StageRun) -> None:
             "size_min_median_max": [int(sizes.min()), float(np.median(sizes)), int(sizes.max())],
         },
     )
-    out.count(in_=len(rows), out=len(chosen), dropped={"not_sampled": len(rows) - len(chosen)})
+    out.count(in_=count, out=len(chosen), dropped={"not_sampled": count - len(chosen)})

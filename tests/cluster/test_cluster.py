@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
+from types import ModuleType
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,6 +14,7 @@ from hypothesis import strategies as st
 
 from judgetrain.artifacts import StageRun, read_rows
 from judgetrain.cluster import encode as encode_module
+from judgetrain.cluster import kmeans as kmeans_module
 from judgetrain.cluster import stage
 from judgetrain.cluster.encode import encode
 from judgetrain.cluster.kmeans import kmeans
@@ -63,12 +67,78 @@ def test_missing_cuml_says_what_to_install() -> None:
         kmeans(np.zeros((3, 2)), ClusterConfig(n_clusters=2, backend="cuml"), 0)
 
 
+@pytest.mark.parametrize("streams", [True, False])
+def test_cuml_of_either_version_gets_what_it_knows(streams: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A stand-in with the two released signatures: stable cuML has no device_buffer_samples."""
+    seen: dict[str, Any] = {}
+
+    class Base:
+        inertia_ = 1.5
+
+        def fit_predict(self, rows: np.ndarray) -> np.ndarray:
+            seen["dtype"] = rows.dtype
+            return np.zeros(len(rows), dtype=np.int32)
+
+    class Stable(Base):
+        def __init__(self, *, n_clusters: int, max_iter: int, init: str, random_state: int, output_type: str) -> None:
+            seen.update(n_clusters=n_clusters, max_iter=max_iter, init=init, random_state=random_state)
+
+    class Streaming(Base):
+        def __init__(self, *, device_buffer_samples: int = 0, **options: Any) -> None:
+            seen.update(options, device_buffer_samples=device_buffer_samples)
+
+    cluster = ModuleType("cuml.cluster")
+    cluster.KMeans = Streaming if streams else Stable  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "cuml", ModuleType("cuml"))
+    monkeypatch.setitem(sys.modules, "cuml.cluster", cluster)
+    found = kmeans(np.zeros((7, 2), dtype=np.float16), ClusterConfig(n_clusters=2, backend="cuml"), 3)
+    assert (found.backend, found.inertia, found.labels.tolist()) == ("cuml", 1.5, [0] * 7)
+    assert (seen["init"], seen["random_state"], seen["max_iter"]) == ("scalable-k-means++", 3, 300)
+    assert seen["dtype"] == np.float32
+    assert seen.get("device_buffer_samples") == (7 if streams else None)
+
+
+def test_many_rows_are_clustered_from_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(0)
+    blobs = np.concatenate([rng.normal(size=(40, 6)) + 30 * i for i in range(3)]).astype(np.float16)
+    np.save(tmp_path / "embeddings.npy", blobs)
+    mapped = np.load(tmp_path / "embeddings.npy", mmap_mode="r")
+    monkeypatch.setattr(kmeans_module, "MINI_BATCH_FROM", 100)
+    monkeypatch.setattr(kmeans_module, "WIDEN", 7)
+    wide = kmeans_module._single(mapped)
+    assert isinstance(wide, np.memmap)
+    assert (wide == blobs.astype(np.float32)).all()
+    labels = kmeans(mapped, ClusterConfig(n_clusters=3), 1).labels.reshape(3, 40)
+    assert [len(set(block)) for block in labels.tolist()] == [1, 1, 1]
+    assert [p.name for p in tmp_path.iterdir()] == ["embeddings.npy"], "the copy has no name"
+
+
+def test_text_is_read_a_shard_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(encode_module, "SHARD", 5)
+    taken, ahead = 0, []
+    real = encode_module.write_bytes_atomic
+
+    def write(path: Path, data: bytes) -> None:
+        ahead.append(taken)
+        real(path, data)
+
+    def queries() -> Any:
+        nonlocal taken
+        for d in train_dialogues(WorldConfig(train_dialogues=12), 0):
+            taken += 1
+            yield d.query
+
+    monkeypatch.setattr(encode_module, "write_bytes_atomic", write)
+    encode(queries(), 12, STATIC, StageRun(tmp_path, "cluster", 0, Console()))
+    assert ahead == [5, 10, 12]
+
+
 def test_embeddings_are_unit_length_shards_that_a_restart_skips(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(encode_module, "SHARD", 5)
     queries = [d.query for d in train_dialogues(WorldConfig(train_dialogues=12), 0)]
-    whole = np.array(encode(queries, STATIC, StageRun(tmp_path / "a", "cluster", 0, Console())))
+    whole = np.array(encode(queries, len(queries), STATIC, StageRun(tmp_path / "a", "cluster", 0, Console())))
     assert whole.dtype == np.float16
     assert np.linalg.norm(whole.astype(float), axis=1) == pytest.approx(1.0, abs=2e-3)
     real, calls = encode_module.write_bytes_atomic, 0
@@ -82,8 +152,8 @@ def test_embeddings_are_unit_length_shards_that_a_restart_skips(
 
     monkeypatch.setattr(encode_module, "write_bytes_atomic", dying)
     with pytest.raises(KeyboardInterrupt):
-        encode(queries, STATIC, StageRun(tmp_path / "b", "cluster", 0, Console()))
-    resumed = encode(queries, STATIC, StageRun(tmp_path / "b", "cluster", 0, Console()))
+        encode(queries, len(queries), STATIC, StageRun(tmp_path / "b", "cluster", 0, Console()))
+    resumed = encode(queries, len(queries), STATIC, StageRun(tmp_path / "b", "cluster", 0, Console()))
     assert calls == 4, "one shard kept, one lost, then two"
     assert (np.array(resumed) == whole).all()
 
@@ -96,14 +166,14 @@ def test_static_embeddings_are_the_mean_of_input_embeddings(tmp_path: Path) -> N
     tokenizer, model = (load(ModelConfig(path="world", dtype="float32")) for load in (load_tokenizer, load_model))
     weights = model.get_input_embeddings().weight.detach().numpy()
     mean = weights[tokenizer.encode(query, add_special_tokens=False)].mean(0)
-    found = encode([query], STATIC, StageRun(tmp_path, "cluster", 0, Console()))[0]
+    found = encode([query], 1, STATIC, StageRun(tmp_path, "cluster", 0, Console()))[0]
     assert found.astype(float) == pytest.approx(mean / np.linalg.norm(mean), abs=2e-3)
 
 
 @pytest.mark.parametrize("encoder", ["package:no-such-package", "no-such-owner/no-such-encoder"])
 def test_unknown_encoders_name_the_key_and_the_remedy(encoder: str, tmp_path: Path) -> None:
     with pytest.raises(EngineError, match=r"cluster\.encoder="):
-        encode(["a"], ClusterConfig(encoder=encoder), StageRun(tmp_path, "cluster", 0, Console()))
+        encode(["a"], 1, ClusterConfig(encoder=encoder), StageRun(tmp_path, "cluster", 0, Console()))
 
 
 def test_the_stage_groups_queries_of_a_kind(tmp_path: Path) -> None:
