@@ -20,23 +20,29 @@ RETRIED = frozenset({408, 409, 425, 429, 500, 502, 503, 504, 520, 522, 524, 529}
 FATAL = {401: "the key is wrong or missing", 403: "the key may not use it", 404: "no such model or endpoint"}
 LONGEST_WAIT = 60.0
 """Upper bound of one pause between tries, seconds (``Retry-After`` may ask for up to twice it)."""
+OUTAGE = 8
+"""Requests given up in a row, with no answer between them, that are taken for an outage of the server."""
 
 
 @dataclass(frozen=True)
 class _Failure:
-    """Why a try gave nothing; ``after`` is the server's Retry-After, seconds; ``again`` whether to try again."""
+    """Why a try gave nothing; ``after`` is the server's Retry-After, seconds; ``again`` whether to try again.
+
+    ``unreachable``: there was no connection, which no single request can be the cause of.
+    """
 
     reason: str
     after: float | None = None
     again: bool = True
+    unreachable: bool = False
 
 
 class OpenAIEngine:
     """Asks ``config.base_url`` for chat completions of the model ``config.model.path``, several at once.
 
     A request that keeps failing becomes a completion with ``finish_reason`` "error"; a key, model or endpoint that
-    is refused ends the run, since every request would fail. The key is read from the environment when needed and
-    appears in no message.
+    is refused, and a server that is gone, end the run, since every request would fail: what is finished stays, and
+    the same command goes on from there. The key is read from the environment when needed and appears in no message.
 
     Raises:
         EngineError: httpx is missing or no model is named.
@@ -52,14 +58,16 @@ class OpenAIEngine:
         self.name = config.name or config.model.path
         self._config = config
         self._first_wait = 0.5
-        self._answered = False
+        self._answers = 0
+        self._given_up = 0
         self._limit_key = "max_tokens"
 
     def generate(self, requests: Sequence[Request], seed: int) -> list[Completion]:
         """One completion per request, in order; request ``i`` sends ``seed + i``, which servers may ignore.
 
         Raises:
-            EngineError: 401, 403 or 404 from the server, or no answer at all from it, ever.
+            EngineError: 401, 403 or 404 from the server; or it cannot be reached, or gives up on ``OUTAGE`` requests
+                in a row, though each was tried ``engine.max_retries`` times more.
         """
         if not requests:
             return []
@@ -92,10 +100,7 @@ class OpenAIEngine:
                 while isinstance(fatal, BaseExceptionGroup):
                     fatal = fatal.exceptions[0]
                 raise fatal from None
-        done = [task.result() for task in tasks]
-        if not self._answered:
-            raise EngineError(f"{done[0].error}; check that the server runs and that engine.base_url is its address")
-        return done
+        return [task.result() for task in tasks]
 
     async def _complete(
         self, client: httpx.AsyncClient, slots: asyncio.Semaphore, request: Request, seed: int, index: int
@@ -103,16 +108,30 @@ class OpenAIEngine:
         """Try until there is an answer or the tries are used up; a waiting request leaves its slot to others."""
         jitter = random.Random(f"{seed} {index}")
         failure = _Failure("not tried")
+        answers = self._answers
         for attempt in range(self._config.max_retries + 1):
             async with slots:
                 outcome = await self._try(client, request, seed)
             if isinstance(outcome, Completion):
+                self._answers, self._given_up = self._answers + 1, 0
                 return outcome
             failure = outcome
             if not failure.again or attempt == self._config.max_retries:
                 break
             await asyncio.sleep(self._pause(attempt, failure.after, jitter))
+        self._stop_at_an_outage(failure, answers)
         return Completion("", 0, 0, "error", failure.reason)
+
+    def _stop_at_an_outage(self, failure: _Failure, answers: int) -> None:
+        """End the run when nothing was answered while this request was tried, unless it may itself be the cause."""
+        if not failure.again:
+            return
+        self._given_up += 1
+        if self._answers == answers and (failure.unreachable or self._given_up >= OUTAGE):
+            raise EngineError(
+                f"{failure.reason}, {self._config.max_retries + 1} times; check that the server runs and that "
+                "engine.base_url is its address, then run the same command again: it goes on where it stopped"
+            )
 
     def _pause(self, attempt: int, after: float | None, jitter: random.Random) -> float:
         """Seconds before the next try: exponential with full jitter above half, never less than Retry-After."""
@@ -127,8 +146,7 @@ class OpenAIEngine:
         except httpx.TimeoutException:
             return _Failure(f"no answer within {self._config.timeout:g} s")
         except httpx.HTTPError as error:
-            return _Failure(f"cannot reach {self._config.base_url}: {type(error).__name__}")
-        self._answered = True
+            return _Failure(f"cannot reach {self._config.base_url}: {type(error).__name__}", unreachable=isinstance(error, httpx.ConnectError))
         if response.status_code in FATAL:
             reason = FATAL[response.status_code]
             raise EngineError(

@@ -13,7 +13,7 @@ import pytest
 
 from judgetrain.config import EngineConfig, ModelConfig
 from judgetrain.engines.base import Request, Sampling
-from judgetrain.engines.openai_engine import OpenAIEngine, _retry_after
+from judgetrain.engines.openai_engine import OUTAGE, OpenAIEngine, _retry_after
 from judgetrain.errors import EngineError
 
 KEY = "sk-very-secret"
@@ -186,12 +186,30 @@ def test_server_that_never_answered_is_said_at_once(engine):
         engine.generate([ask("q")], seed=1)
 
 
-def test_server_that_went_away_is_an_error_per_request(server, engine):
+def test_server_that_went_away_ends_the_run_so_that_no_unfinished_shard_is_written(server, engine):
     engine.generate([ask("q")], seed=1)
     engine._config.base_url = "http://127.0.0.1:9/v1"
     engine._config.max_retries = 1
-    out = engine.generate([ask("q")], seed=1)
-    assert out[0].finish_reason == "error" and "cannot reach" in (out[0].error or "")
+    with pytest.raises(EngineError, match="cannot reach.*2 times.*run the same command again"):
+        engine.generate([ask("q")], seed=1)
+
+
+def test_server_that_only_fails_ends_the_run(server, engine):
+    engine._config.max_retries = 1
+    asked = [f"q{i}" for i in range(OUTAGE)]
+    for text in asked:
+        server.faults[text] = [(503, {})] * 2
+    with pytest.raises(EngineError, match="HTTP 503, 2 times"):
+        engine.generate([ask(text) for text in asked], seed=1)
+
+
+def test_a_few_requests_that_always_fail_are_errors_of_their_own(server, engine):
+    engine._config.max_retries = 1
+    asked = [f"q{i}" for i in range(OUTAGE - 1)]
+    for text in asked:
+        server.faults[text] = [(500, {})] * 2
+    out = engine.generate([ask(text) for text in asked], seed=1)
+    assert [(c.finish_reason, c.error) for c in out] == [("error", "HTTP 500")] * (OUTAGE - 1)
 
 
 def test_prompt_past_the_servers_context_is_too_long(server, engine):
