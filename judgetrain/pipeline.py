@@ -93,12 +93,21 @@ class Pipeline:
 
     def needed(self, name: str) -> Iterator[str]:
         """The stage and everything it needs, inputs first."""
+        return self._inputs_first(name, missing_only=False)
+
+    def missing(self, name: str) -> Iterator[str]:
+        """What has to be made for a stage, inputs first; a finished stage needs its inputs no more."""
+        return self._inputs_first(name, missing_only=True)
+
+    def _inputs_first(self, name: str, missing_only: bool) -> Iterator[str]:
         seen: dict[str, None] = {}
 
         def visit(stage: str) -> None:
+            if stage in seen or (missing_only and self.plan(stage).manifest):
+                return
             for upstream in STAGES[stage].inputs(self.config):
                 visit(upstream)
-            seen.setdefault(stage)
+            seen[stage] = None
 
         visit(name)
         return iter(seen)
@@ -110,7 +119,7 @@ class Pipeline:
             check_stage(self.config, stage)
         self.plan(name)
         started, made = time.time(), 0
-        for stage in self.needed(name):
+        for stage in self.missing(name):
             made += self._make(self.plan(stage))
         directory = self.plan(name).directory
         if made:

@@ -172,7 +172,10 @@ STAGES: dict[str, Stage] = {
             "evaluate",
             "judgetrain.evaluate.stage:run",
             _judges,
-            ("evaluate", "tree", "engine", "prompts", "train.base", "teacher.engine", "dialogues.world"),
+            (
+                *("evaluate", "tree", "engine", "prompts", "train.base", "teacher.engine"),
+                *("dialogues.world", "dialogues.world.eval_comparisons"),
+            ),
             _evaluate,
         ),
     )

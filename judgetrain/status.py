@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 from rich.console import Console
@@ -19,8 +20,12 @@ TARGETS = ("dpo", "evaluate")
 
 def rows(pipeline: Pipeline) -> list[dict[str, str]]:
     """One row a stage: its state, how far it is, and what a run of each of :data:`TARGETS` would do with it."""
-    wanted = {target: set(pipeline.needed(target)) for target in TARGETS}
+    wanted = {target: {*pipeline.missing(target), *_finished(pipeline, target)} for target in TARGETS}
     return [_row(pipeline.plan(name), wanted) for name in STAGES]
+
+
+def _finished(pipeline: Pipeline, target: str) -> Iterator[str]:
+    return (name for name in pipeline.needed(target) if pipeline.plan(name).manifest)
 
 
 def show(pipeline: Pipeline) -> None:

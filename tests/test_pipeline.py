@@ -73,6 +73,18 @@ def test_second_run_makes_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert (directory / "manifest.json").stat().st_mtime_ns == before
 
 
+def test_a_finished_stage_needs_its_inputs_no_more(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write(tmp_path, "a", "b")
+    pipeline = Pipeline(config(tmp_path))
+    cluster = pipeline.plan("cluster")
+    cluster.directory.mkdir(parents=True)
+    (cluster.directory / "manifest.json").write_text(json.dumps({"stage": "cluster"}))
+    assert list(pipeline.missing("responses")) == ["dialogues", "responses"]
+    assert pipeline.run("cluster") == cluster.directory
+    assert "nothing to do" in capsys.readouterr().out
+    assert not pipeline.plan("dialogues").directory.exists()
+
+
 def test_fingerprint_follows_content_configuration_and_seed_but_not_speed(tmp_path: Path) -> None:
     write(tmp_path, "a")
     base = config(tmp_path)

@@ -146,7 +146,10 @@ class OpenAIEngine:
         except httpx.TimeoutException:
             return _Failure(f"no answer within {self._config.timeout:g} s")
         except httpx.HTTPError as error:
-            return _Failure(f"cannot reach {self._config.base_url}: {type(error).__name__}", unreachable=isinstance(error, httpx.ConnectError))
+            return _Failure(
+                f"cannot reach {self._config.base_url}: {type(error).__name__}",
+                unreachable=isinstance(error, httpx.ConnectError),
+            )
         if response.status_code in FATAL:
             reason = FATAL[response.status_code]
             raise EngineError(

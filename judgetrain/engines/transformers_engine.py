@@ -58,13 +58,15 @@ class TransformersEngine:
         """One completion per request, in order. Does not touch torch's random state.
 
         Raises:
-            EngineError: the chat template refuses a prompt, or one request alone does not fit into memory.
+            EngineError: the chat template refuses every prompt, or one request alone does not fit into memory.
         """
         prompts = encode([request.messages for request in requests], self.tokenizer)
         done: dict[int, Completion] = {}
         rows: list[Row] = []
         for index, (request, prompt) in enumerate(zip(requests, prompts, strict=True)):
-            if len(prompt) + request.sampling.max_new_tokens > self.max_context:
+            if isinstance(prompt, EngineError):
+                done[index] = Completion("", 0, 0, "error", str(prompt))
+            elif len(prompt) + request.sampling.max_new_tokens > self.max_context:
                 done[index] = Completion("", len(prompt), 0, "too_long")
             else:
                 rows.append(Row(prompt, request.sampling, self._stops.table(request.sampling.stop), index))

@@ -52,26 +52,28 @@ class VllmEngine:
         """One completion per request, in order; request ``i`` samples with ``seed + i``.
 
         Raises:
-            EngineError: the chat template refuses a prompt.
+            EngineError: the chat template refuses every prompt.
         """
         prompts = encode([request.messages for request in requests], self.tokenizer)
         done: dict[int, Completion] = {}
-        fits: list[int] = []
+        fits: dict[int, list[int]] = {}
         for index, (request, prompt) in enumerate(zip(requests, prompts, strict=True)):
-            if len(prompt) + request.sampling.max_new_tokens > self.max_context:
+            if isinstance(prompt, EngineError):
+                done[index] = Completion("", 0, 0, "error", str(prompt))
+            elif len(prompt) + request.sampling.max_new_tokens > self.max_context:
                 done[index] = Completion("", len(prompt), 0, "too_long")
             else:
-                fits.append(index)
+                fits[index] = list(prompt)
         if fits:
             outputs = self._llm.generate(
-                [{"prompt_token_ids": list(prompts[i])} for i in fits],
+                [{"prompt_token_ids": prompt} for prompt in fits.values()],
                 sampling_params=[self._params(requests[i], seed + i) for i in fits],
                 use_tqdm=False,
             )
             for index, output in zip(fits, outputs, strict=True):
                 best = output.outputs[0]
                 reason: FinishReason = "length" if best.finish_reason == "length" else "stop"
-                done[index] = Completion(best.text, len(prompts[index]), len(best.token_ids), reason)
+                done[index] = Completion(best.text, len(fits[index]), len(best.token_ids), reason)
         return [done[index] for index in range(len(requests))]
 
     def close(self) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from judgetrain.artifacts import derive_seed
 from judgetrain.config import TrainConfig
-from judgetrain.engines.prompting import neutralise_messages
+from judgetrain.engines.prompting import accepted_messages, neutralise_messages
 from judgetrain.errors import TrainingError
 
 if TYPE_CHECKING:
@@ -40,8 +40,9 @@ def fitting(rows: Sequence[Row], tokenizer: PreTrainedTokenizerBase, max_length:
         raise TrainingError(f"there are no {what} to train on: look at the counts of the stage before")
     kept, lengths = [], []
     for row in rows:
-        clean = {k: neutralise_messages(v, tokenizer) for k, v in row.items() if k in _COLUMNS}
-        length = max(_tokens(clean["prompt"] + clean[side], tokenizer) for side in clean if side != "prompt")
+        clean = {side: neutralise_messages(row[side], tokenizer) for side in _SIDES if side in row}
+        clean = {"prompt": accepted_messages(row["prompt"], tokenizer), **clean}
+        length = max(_tokens(clean["prompt"] + clean[side], tokenizer) for side in _SIDES if side in clean)
         if length <= max_length:
             kept.append(clean)
             lengths.append(length)
@@ -53,7 +54,7 @@ def fitting(rows: Sequence[Row], tokenizer: PreTrainedTokenizerBase, max_length:
     return Examples(kept, lengths, len(rows) - len(kept))
 
 
-_COLUMNS = ("prompt", "completion", "chosen", "rejected")
+_SIDES = ("completion", "chosen", "rejected")
 
 
 def _tokens(messages: Sequence[Mapping[str, str]], tokenizer: PreTrainedTokenizerBase) -> int:

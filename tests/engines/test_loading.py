@@ -15,6 +15,7 @@ from judgetrain.engines.base import Request, Sampling
 from judgetrain.engines.loading import DEFAULT_CHAT_TEMPLATE, load_model, load_tokenizer, resolve_path
 from judgetrain.engines.prompting import BREAK, neutralise, render
 from judgetrain.engines.registry import make_engine
+from judgetrain.engines.transformers_engine import TransformersEngine
 from judgetrain.errors import EngineError
 from tests.engines.conftest import TEMPLATE, word_tokenizer
 
@@ -217,6 +218,20 @@ def test_template_without_system_role_gets_it_merged():
     refuses = word_tokenizer("{{ raise_exception('never') }}")
     with pytest.raises(EngineError, match="chat template refuses the messages: never"):
         render([USER], refuses)
+
+
+def test_a_conversation_that_the_template_refuses_stops_no_other(tmp_path, model_dir):
+    template = "{% if messages|length > 1 %}{{ raise_exception('one turn only') }}{% endif %}" + TEMPLATE
+    engine = TransformersEngine(
+        EngineConfig(model=ModelConfig(path=str(model_dir))), tokenizer=word_tokenizer(template)
+    )
+    limits = Sampling(temperature=0.0, max_new_tokens=3)
+    fine, refused = Request((USER,), limits), Request((USER, {"role": "assistant", "content": "cat"}, USER), limits)
+    out = engine.generate([refused, fine], seed=1)
+    assert out[0].finish_reason == "error" and "one turn only" in (out[0].error or "")
+    assert out[1] == engine.generate([fine], seed=1)[0] and out[1].generated_tokens > 0
+    with pytest.raises(EngineError, match="one turn only"):
+        engine.generate([refused], seed=1)
 
 
 def test_registry(model_dir):

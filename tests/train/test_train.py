@@ -57,6 +57,18 @@ def config(**changes: Any) -> Config:
     return Config(prompts="compact", train=stages)
 
 
+def test_a_template_without_system_role_trains_on_the_prompt_that_the_engines_send(tmp_path: Path) -> None:
+    tokenizer = load_tokenizer(ModelConfig(path="world"))
+    refuse = "{% if messages[0].role == 'system' %}{{ raise_exception('no system') }}{% endif %}"
+    tokenizer.chat_template = refuse + str(tokenizer.chat_template)
+    [row] = sft_rows(1)
+    row["prompt"] = [{"role": "system", "content": "be fair"}, *row["prompt"]]
+    clean = fitting([row], tokenizer, 256, "examples").rows[0]
+    assert [m["role"] for m in clean["prompt"]] == ["user"]
+    assert clean["prompt"][0]["content"].startswith("be fair\n\nList 10 criteria.")
+    assert clean["completion"] == row["completion"]
+
+
 def run_initial(tmp_path: Path, settings: Config, data: list[dict[str, Any]], name: str = "initial") -> StageRun:
     source = StageRun(tmp_path / "teacher", "teacher", 0, Console())
     source.write_rows("examples", data)
