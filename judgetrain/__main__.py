@@ -14,7 +14,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from judgetrain.compose import CONF, recipe_overrides, register, typed
 from judgetrain.config import Config
-from judgetrain.errors import JudgetrainError
+from judgetrain.errors import ConfigError, JudgetrainError
 
 EXIT_ERROR = 2
 EXIT_INTERRUPTED = 130
@@ -28,6 +28,11 @@ def run(config: Config) -> Any:
     """Do what ``config.stage`` says; returns the artifact's directory, or None for ``status``."""
     from judgetrain.pipeline import Pipeline
 
+    if int(os.environ.get("WORLD_SIZE", "1")) > 1:
+        raise ConfigError(
+            f"WORLD_SIZE={os.environ['WORLD_SIZE']}: stages run in one process; start python -m judgetrain without "
+            "torchrun, accelerate launch or deepspeed"
+        )
     pipeline = Pipeline(config)
     if config.stage == "status":
         from judgetrain.status import show

@@ -112,6 +112,7 @@ class SourceConfig:
     path: str = key("", "file, glob or Hub id")
     split: str = key("train", "Hub split")
     subset: str | None = key(None, "Hub configuration name")
+    revision: str | None = key(None, "Hub revision: a branch, tag or commit")
     format: str = key(
         "auto", "row shape", choices=("auto", "messages", "conversations", "alpaca", "prompt", "comparison")
     )

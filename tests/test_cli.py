@@ -56,6 +56,12 @@ def test_wrong_configuration_names_key_value_and_what_is_allowed(
     assert not list(tmp_path.glob("artifacts/*"))
 
 
+def test_several_processes_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    done = judgetrain("stage=dialogues", f"output_dir={tmp_path}")
+    assert done.returncode == 2 and "WORLD_SIZE=2" in done.stderr
+
+
 @pytest.mark.parametrize("arguments", [["--help"], ["--cfg", "job", "--resolve"], ["stage=status"], ["stage=dop"]])
 def test_light_commands_import_nothing_heavy(arguments: list[str], tmp_path: Path) -> None:
     code = (

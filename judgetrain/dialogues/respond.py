@@ -86,10 +86,12 @@ def _answer(name: str, config: EngineConfig, dialogues: Sequence[Dialogue], run_
 def _existing(directory: Path, sampled: set[str], dropped: Counter[str]) -> list[Comparison]:
     """The comparisons that the sources brought, for the sampled dialogues."""
     comparisons = []
+    answered = set()
     for row in read_rows(directory, "comparisons"):
         comparison = Comparison.from_row(row)
         if comparison.dialogue.id not in sampled:
             continue
+        answered.add(comparison.dialogue.id)
         a, b = comparison.response_a.strip(), comparison.response_b.strip()
         if not a or not b:
             dropped["empty_response"] += 1
@@ -97,6 +99,6 @@ def _existing(directory: Path, sampled: set[str], dropped: Counter[str]) -> list
             dropped["identical_responses"] += 1
         else:
             comparisons.append(comparison)
-    if not comparisons:
-        dropped["no_responses"] += len(sampled)
+    if unanswered := len(sampled - answered):
+        dropped["no_responses"] += unanswered
     return comparisons

@@ -130,7 +130,9 @@ def _hub(source: SourceConfig, key: str) -> Iterator[_Row]:
     import datasets
 
     try:
-        rows = datasets.load_dataset(source.path, source.subset, split=source.split, streaming=True)
+        rows = datasets.load_dataset(
+            source.path, source.subset, split=source.split, revision=source.revision, streaming=True
+        )
         for number, row in enumerate(rows, start=1):
             yield f"{source.path}[{source.split}]:row {number}", row, str(row)
     except (OSError, ValueError, datasets.exceptions.DatasetNotFoundError) as error:

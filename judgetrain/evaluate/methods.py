@@ -11,6 +11,7 @@ from judgetrain.engines.registry import make_engine
 from judgetrain.errors import ConfigError
 from judgetrain.judges.branching import BranchingJudge
 from judgetrain.judges.floors import FLOORS
+from judgetrain.judges.settings import load_settings
 from judgetrain.tree.prompts import FILE as PROMPTS
 from judgetrain.tree.prompts import load_prompt_set
 
@@ -37,13 +38,13 @@ def method_name(method: str) -> str:
 def load_judge(method: str, config: Config, inputs: Mapping[str, Path]) -> BranchingJudge:
     """The branching judge of a method: a judge of this run, ``base``, ``teacher``, or a judge's directory.
 
-    ``base`` (the untrained model of ``train.base``) and ``teacher`` are asked with the run's prompts, a trained
-    judge with the prompts that it was trained on.
+    ``base`` (the untrained model of ``train.base``) and ``teacher`` are asked with the run's prompts and sampling, a
+    trained judge with those that its directory carries.
 
     Raises:
         ConfigError: no such method, or a directory that holds no judge.
     """
-    name, branches = method_name(method), max(config.evaluate.branches)
+    name, branches, sampled = method_name(method), max(config.evaluate.branches), config.tree
     if method == "teacher":
         engine, prompts = make_engine(config.teacher.engine, name=name), load_prompt_set(config.prompts)
     elif method == "base":
@@ -55,5 +56,5 @@ def load_judge(method: str, config: Config, inputs: Mapping[str, Path]) -> Branc
             known = "base, teacher, initial, sft, dpo, " + ", ".join(FLOORS)
             raise ConfigError(f"evaluate.methods: {method!r} is neither of {known} nor a trained judge's directory")
         engine = make_engine(config.engine, model_path=str(directory), name=name)
-        prompts = load_prompt_set(directory / PROMPTS)
-    return BranchingJudge(engine, prompts, branches, config.tree, name=name)
+        prompts, sampled = load_prompt_set(directory / PROMPTS), load_settings(directory, config.tree)
+    return BranchingJudge(engine, prompts, branches, sampled, name=name)

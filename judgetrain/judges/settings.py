@@ -17,11 +17,11 @@ def save_settings(settings: TreeConfig, directory: Path) -> None:
     write_json_atomic(directory / FILE, dataclasses.asdict(settings))
 
 
-def load_settings(directory: Path) -> TreeConfig:
-    """Read ``judge.json``; the defaults when there is none."""
+def load_settings(directory: Path, otherwise: TreeConfig | None = None) -> TreeConfig:
+    """Read ``judge.json``; ``otherwise``, or the defaults, when there is none."""
     path = directory / FILE
     if not path.is_file():
-        return TreeConfig()
+        return otherwise or TreeConfig()
     raw = json.loads(path.read_text(encoding="utf-8"))
     samplings = {k: SamplingConfig(**v) for k, v in raw.items() if k.endswith("_sampling")}
     return TreeConfig(**(raw | samplings))

@@ -134,7 +134,10 @@ def _take_criteria(tree: _Growing, completion: Completion, shape: Shape) -> None
         return
     tree.criteria_text = f"{tree.criteria_text}\n{completion.text}".strip("\n")
     known = {normalise(text) for _, text, _ in tree.criteria}
-    fresh = [c for c in parse_criteria(completion.text, shape.count) if normalise(c) not in known]
+    listed = parse_criteria(completion.text, shape.count)
+    if completion.finish_reason == "length" and len(listed) > 1 and not completion.text.endswith("\n"):
+        listed.pop()  # the line that the token limit cut
+    fresh = [c for c in listed if normalise(c) not in known]
     costs = _spread(completion, fresh)
     room = shape.criteria - len(tree.criteria)
     start = len(tree.criteria)

@@ -10,7 +10,8 @@ LOWEST, HIGHEST = 1.0, 5.0
 """The range of scores (branching paper, table 10)."""
 
 _NUMBERED = re.compile(
-    r"^[\s>#]*(?:[-*\u2022]\s+)?(?:\*\*|__)?\s*(?:criterion\s*)?\(?\d+\s*\\?[.):](?!\d)\s*(.+)$", re.IGNORECASE
+    r"^[\s>#]*(?:[-*\u2022]\s+)?(?:\*\*|__)?\s*(?:criterion\s*)?\(?\d+\s*\\?[.):\u3001\uff0e\uff1a](?!\d)\s*(.+)$",
+    re.IGNORECASE,
 )
 _BULLET = re.compile(r"^\s*(?:\*\*|__)?\s*[-*\u2022](?!\*)\s*(.+)$")
 _PREFIX = re.compile(r"^criterion\s*:\s*(?=\w)", re.IGNORECASE)

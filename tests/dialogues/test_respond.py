@@ -12,7 +12,7 @@ from judgetrain.artifacts import StageRun, read_rows
 from judgetrain.config import Config, EngineConfig, WorldConfig
 from judgetrain.dialogues import respond
 from judgetrain.dialogues.pairing import pair
-from judgetrain.dialogues.schema import Dialogue, Message
+from judgetrain.dialogues.schema import Comparison, Dialogue, Message
 from judgetrain.dialogues.world import train_dialogues
 from judgetrain.engines.base import Completion, Request
 from judgetrain.errors import DataError
@@ -66,6 +66,22 @@ def test_the_stage_with_the_worlds_writers(skills: list[float], tmp_path: Path) 
 def test_without_models_and_without_responses_the_reason_is_said(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="no_responses"):
         respond.run(Config(), prepare(tmp_path), StageRun(tmp_path / "responses", "responses", 3, Console()))
+
+
+def test_sampled_dialogues_without_responses_are_counted_beside_those_that_have_them(tmp_path: Path) -> None:
+    dialogues = train_dialogues(WorldConfig(train_dialogues=40), 0)
+    pairs = [("good", "bad"), ("same", " same "), ("", "some")]
+    rows = [Comparison(d.id, d, a, b).to_row() for d, (a, b) in zip(dialogues, pairs, strict=False)]
+    out = StageRun(tmp_path / "responses", "responses", 3, Console())
+    respond.run(Config(), prepare(tmp_path, rows), out)
+    assert out.notes["pairs"] == {
+        "comparisons": 1,
+        "identical_responses": 1,
+        "empty_response": 1,
+        "no_responses": len(dialogues) - 3,
+    }
+    counts = out.totals()["counts"]
+    assert counts["in"] == counts["out"] + sum(counts["dropped"].values()) == len(dialogues)
 
 
 class Cut:

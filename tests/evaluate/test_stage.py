@@ -17,6 +17,7 @@ from judgetrain.evaluate import methods, stage
 from judgetrain.evaluate.benchmarks import load_benchmark
 from judgetrain.evaluate.table import metric_row
 from judgetrain.judges.floors import FirstJudge
+from judgetrain.judges.settings import save_settings
 from judgetrain.track import Console
 from judgetrain.tree.prompts import load_prompt_set
 from tests.scripted import ScriptedEngine, noisy
@@ -255,6 +256,13 @@ def test_two_judges_where_the_pipeline_puts_them_can_be_compared(
     check_stage(config, "evaluate")
     rows = json.loads((evaluate(config, {}, tmp_path / "out") / "metrics.json").read_text())
     assert {r["method"] for r in rows} == {"dpo-012345", "dpo-fedcba"}
+
+
+def test_a_judge_from_a_directory_is_asked_as_it_was_trained(setup: tuple[Config, dict[str, Path]]) -> None:
+    config, inputs = setup
+    assert methods.load_judge("sft", config, inputs).settings is config.tree
+    save_settings(TreeConfig(criteria=7), inputs["sft"] / "model")
+    assert methods.load_judge("sft", config, inputs).settings.criteria == 7
 
 
 def test_results_never_share_a_file(setup: tuple[Config, dict[str, Path]], tmp_path: Path) -> None:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
 from itertools import product
 
 import pytest
 
 from judgetrain.config import SamplingConfig
-from judgetrain.engines.base import Request
+from judgetrain.engines.base import Completion, Request
 from judgetrain.tree.grow import Shape, StepSampling, grow, sample_criteria, tree_tokens
 from judgetrain.tree.prompts import load_prompt_set
 from judgetrain.tree.schema import EvaluationTree
@@ -65,6 +67,29 @@ def test_short_lists_are_topped_up_once_and_then_counted() -> None:
     assert [c.text for c in tree.criteria] == ["a: x", "b: x"]
     assert [c.rank for c in tree.criteria] == [0, 1]
     assert tree.failures["criteria:short"] == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("1. tone: kind\n2. depth: says mo", ["tone: kind"]),
+        ("1. tone: kind\n2. depth: says more\n", ["tone: kind", "depth: says more"]),
+        ("1. tone: ki", ["tone: ki"]),
+    ],
+)
+def test_a_criterion_that_the_token_limit_cut_is_left_out(text: str, expected: list[str]) -> None:
+    class Cut(ScriptedEngine):
+        def generate(self, requests: Sequence[Request], seed: int) -> list[Completion]:
+            done = super().generate(requests, seed)
+            return [
+                replace(c, finish_reason="length") if r.step == "criteria" else c
+                for r, c in zip(requests, done, strict=True)
+            ]
+
+    engine = Cut(lambda r, i: text if r.step == "criteria" else noisy(r, i))
+    tree = grow([comparison(0)], engine, PROMPTS, Shape(3, 3), SAMPLING, 0)[0]
+    assert [c.text for c in tree.criteria] == expected
+    assert sum(c.generated_tokens for c in tree.criteria) == tree.criteria_generated_tokens == len(text.split())
 
 
 def test_no_criteria_gives_a_tree_without_branches() -> None:

@@ -92,6 +92,10 @@ def test_failures_have_a_reason(text: str, reason: str) -> None:
         ("Criterion 1: Depth\nCriterion 2: Tone", ["Depth", "Tone"]),
         ("1. Depth:\n   - goes deep\n   - is thorough\n2. Tone: kind", ["Depth:", "Tone: kind"]),
         (
+            "1\u3001\u6df1\u5ea6\uff1aa\n2\uff0e\u8bed\u6c14",
+            ["\u6df1\u5ea6\uff1aa", "\u8bed\u6c14"],
+        ),
+        (
             "1. \u6df1\u5ea6\uff1aa\n2. \u6df1\u5ea6\uff1ab\n3. Tone \u2013 a\n4. Tone \u2013 b",
             ["\u6df1\u5ea6\uff1aa", "Tone \u2013 a"],
         ),
