@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from judgetrain.config import EngineConfig
 from judgetrain.engines.base import Completion, FinishReason, Request
+from judgetrain.engines.neutralise import neutralise_known
 from judgetrain.errors import EngineError
 
 if TYPE_CHECKING:
@@ -181,7 +182,7 @@ class OpenAIEngine:
         sampling = request.sampling
         body: dict[str, Any] = {
             "model": self._config.model.path,
-            "messages": [dict(message) for message in request.messages],
+            "messages": [{**m, "content": neutralise_known(m["content"])} for m in request.messages],
             "temperature": sampling.temperature,
             "top_p": sampling.top_p,
             self._limit_key: sampling.max_new_tokens,

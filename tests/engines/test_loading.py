@@ -13,7 +13,8 @@ from judgetrain.config import EngineConfig, ModelConfig
 from judgetrain.engines import loading
 from judgetrain.engines.base import Request, Sampling
 from judgetrain.engines.loading import DEFAULT_CHAT_TEMPLATE, load_model, load_tokenizer, resolve_path
-from judgetrain.engines.prompting import BREAK, neutralise, render
+from judgetrain.engines.neutralise import BREAK, neutralise
+from judgetrain.engines.prompting import render
 from judgetrain.engines.registry import make_engine
 from judgetrain.engines.transformers_engine import TransformersEngine
 from judgetrain.errors import EngineError
