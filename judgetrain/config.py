@@ -220,6 +220,9 @@ class LabelConfig:
         choices=("sampled", "kept_first"),
     )
     holdout: float = key(0.05, "share of comparisons kept for the trainers' evaluation loss", low=0.0, high=0.5)
+    view: int = key(
+        20, "pages of trees to look at; more: python -m judgetrain.tree.viewer", low=0, unit="trees", neutral=True
+    )
 
 
 @dataclass
@@ -325,6 +328,7 @@ class EvaluateConfig:
     branches: list[int] = key([1, 3, 5, 10], "k values read off one sampled run of max(branches)")
     aggregation: str = key("vote", "of branches", choices=("vote", "margin"))
     bootstrap: int = key(2000, "resamples of the 95% intervals", low=10)
+    view: int = key(20, "pages of disagreements to look at, per benchmark and judge", low=0, unit="trees", neutral=True)
 
 
 @dataclass

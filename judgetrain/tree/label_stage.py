@@ -18,6 +18,7 @@ from judgetrain.tree.pairs import criteria_pairs, guideline_pairs, judgment_pair
 from judgetrain.tree.prompts import load_prompt_set
 from judgetrain.tree.prune import PrunedBranch, prune
 from judgetrain.tree.schema import EvaluationTree
+from judgetrain.tree.viewer import DIRECTORY, views, write_views
 
 LEVELS = ("criteria", "guideline", "judgment")
 
@@ -63,11 +64,15 @@ class Harvest:
 
 
 def run(config: Config, inputs: Mapping[str, Path], out: StageRun) -> None:
-    """Write ``sft-*``, ``pairs-*`` (train and heldout), ``labels.jsonl`` and ``yield.json``."""
+    """Write ``sft-*``, ``pairs-*`` (train and heldout), ``labels.jsonl``, ``yield.json`` and pages to look at."""
     prompter = Prompter(load_prompt_set(config.prompts), config.tree.criteria)
     harvest = Harvest()
+    shown: list[EvaluationTree] = []
     for row in read_rows(inputs["tree"], "trees"):
-        harvest.add(EvaluationTree.from_row(row), config.label, prompter, out.seed)
+        tree = EvaluationTree.from_row(row)
+        harvest.add(tree, config.label, prompter, out.seed)
+        if len(shown) < config.label.view:
+            shown.append(tree)
         out.count(in_=1)
     if not harvest.sft:
         raise DataError(f"no branch survived pruning and labelling: {harvest.table()}; sample more trees")
@@ -79,6 +84,9 @@ def run(config: Config, inputs: Mapping[str, Path], out: StageRun) -> None:
         out.write_rows(f"pairs-{name}", (p.to_row() for p in pairs))
         out.count(out=len(sft) + len(pairs))
     out.write_rows("labels", harvest.labels)
+    if shown:
+        found = views(shown, harvest.labels, harvest.sft, (p.to_row() for p in harvest.pairs))
+        out.log(f"label: trees to look at: {write_views(found, out.path(DIRECTORY), 'Evaluation trees')}")
     out.write_json("yield", harvest.table())
     out.note("yield", harvest.table())
     out.count(dropped={k: n for k, n in harvest.trees.items() if not k.startswith("label_")})
