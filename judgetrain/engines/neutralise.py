@@ -83,9 +83,8 @@ class ControlText:
 
 
 def _broken(text: str, starts: Sequence[int]) -> str:
-    for start in reversed(starts):
-        text = text[: start + 1] + BREAK + text[start + 1 :]
-    return text
+    ends = [start + 1 for start in starts]
+    return BREAK.join(text[i:j] for i, j in zip([0, *ends], [*ends, len(text)], strict=True))
 
 
 def _is_control(content: str, template: str) -> bool:

@@ -145,12 +145,13 @@ def table(without: Mapping[str, Outcome], protected: Mapping[str, Outcome]) -> s
     """Both measurements as Markdown, ``all`` and the control last."""
     names = sorted(without, key=lambda name: (name == CONTROL, name == "all", name))
     lines = [
-        "| forgeries | n | flips % without | with | unreadable % without | with |",
-        "| --- | --- | --- | --- | --- | --- |",
+        "| forgeries | n | flips % without | with | ties % without | with | unreadable % without | with |",
+        "| --- | --- | --- | --- | --- | --- | --- | --- |",
     ]
     for name in names:
         one, other = without[name], protected[name]
-        cells = [f"{100 * x:.1f}" for x in (one.flips, other.flips, one.unreadable, other.unreadable)]
+        pairs = ((one.flips, other.flips), (one.ties, other.ties), (one.unreadable, other.unreadable))
+        cells = [f"{100 * share:.1f}" for pair in pairs for share in pair]
         lines.append(f"| {name} | {one.n} | {' | '.join(cells)} |")
     return "\n".join(lines)
 

@@ -13,7 +13,7 @@ from judgetrain.engines.base import Request
 from judgetrain.judges.branching import BranchingJudge
 from judgetrain.tree.prompts import load_prompt_set
 from tests.benchmarks import forgeries
-from tests.benchmarks.forgeries import Forgery, asker, attack, load_forgeries, outcomes, second_wins, table
+from tests.benchmarks.forgeries import Forgery, Outcome, asker, attack, load_forgeries, outcomes, second_wins, table
 from tests.engines.conftest import word_tokenizer
 from tests.scripted import ScriptedEngine, comparison, criteria, judged
 
@@ -78,6 +78,9 @@ def test_rates_equal_a_count_by_hand() -> None:
     )
     assert (found["control"].flips, found["control"].unreadable) == (0, 0)
     lines = table(found, found).splitlines()
+    assert table({"x": Outcome("x", 8, 0.5, 0.25, 0.125)}, {"x": Outcome("x", 8, 0.0, 0.5, 1.0)}).endswith(
+        "| x | 8 | 50.0 | 0.0 | 25.0 | 50.0 | 12.5 | 100.0 |"
+    )
     assert lines[-1].startswith(f"| control | {found['control'].n} | 0.0 | 0.0 |")
     assert lines[-2].startswith("| all | ")
     assert len(lines) == 2 + len({f.kind for f in ALL}) + 1
@@ -104,7 +107,7 @@ def test_the_command_prints_both_measurements(
     monkeypatch.setattr(sys, "argv", ["forgeries", "dir", "--comparisons", "4", "--rows", str(rows)])
     forgeries.main()
     printed = capsys.readouterr().out
-    assert "| verdict | 4 | 0.0 | 0.0 | 100.0 | 100.0 |" in printed
+    assert "| verdict | 4 | 0.0 | 0.0 | 0.0 | 0.0 | 100.0 | 100.0 |" in printed
     assert "greedy: 4 comparisons of 9, 2 texts" in printed
     assert len(rows.read_text().splitlines()) == 2 * 2 * 4
     monkeypatch.setattr(forgeries.world, "eval_comparisons", lambda config, seed: [])

