@@ -180,6 +180,13 @@ class TreeConfig:
     criteria_sampling: SamplingConfig = key(SamplingConfig, "brainstorming")
     guideline_sampling: SamplingConfig = key(SamplingConfig, "guidelines")
     judgment_sampling: SamplingConfig = key(SamplingConfig, "judgments")
+    readout: str = key(
+        "parsed",
+        "scores of a judgment: parsed, as written; expected, the mean of 1 to 5 weighted by the tokens' probabilities",
+        choices=("parsed", "expected"),
+    )
+    constrained: bool = key(False, "enforce the judgment's form while decoding (needs the extra 'constrained')")
+    tie: float = key(0.0, "scores at most so far apart are a tie", low=0.0, high=4.0, unit="points")
     max_comparisons: int | None = key(None, "grow at most this many trees", low=1)
     shard_size: int = key(32, "comparisons finished together; the unit of resume", low=1)
 
