@@ -226,6 +226,12 @@ class LabelConfig:
         "SFT criteria lists: as sampled, or criteria with a kept branch first",
         choices=("sampled", "kept_first"),
     )
+    balance: list[str] = key(
+        [],
+        "leave out pairs at random until, at each level, as many chosen sides are longer as are shorter (length), or "
+        "as many judgment pairs show order AB as BA (order)",
+        choices=("length", "order"),
+    )
     holdout: float = key(0.05, "share of comparisons kept for the trainers' evaluation loss", low=0.0, high=0.5)
 
 
@@ -385,6 +391,8 @@ def validate(config: Any, prefix: str = "") -> None:
             for i, entry in enumerate(value):
                 if dataclasses.is_dataclass(entry):
                     validate(entry, f"{name}[{i}].")
+                elif meta.get("choices") and entry not in meta["choices"]:
+                    raise ConfigError(f"{name}[{i}]={entry!r}: allowed are {', '.join(map(str, meta['choices']))}")
         elif meta.get("choices") and value not in meta["choices"]:
             raise ConfigError(f"{name}={value!r}: allowed are {', '.join(map(str, meta['choices']))}")
         elif isinstance(value, (int, float)) and not isinstance(value, bool):
