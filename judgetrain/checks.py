@@ -84,7 +84,7 @@ def _initial(config: Config) -> None:
 
 
 def _evaluate(config: Config) -> None:
-    from judgetrain.evaluate.methods import is_directory, method_name
+    from judgetrain.evaluate.methods import base_method, is_directory, method_name
     from judgetrain.judges.floors import FLOORS
 
     settings, known = config.evaluate, ("base", "teacher", *JUDGE_STAGES, *FLOORS)
@@ -96,15 +96,17 @@ def _evaluate(config: Config) -> None:
         _source(f"evaluate.benchmarks[{i}].source", benchmark.source)
     names = [method_name(m) for m in settings.methods]
     for method, name in zip(settings.methods, names, strict=True):
-        if not is_directory(method) and method not in known:
+        base = base_method(method)
+        if not is_directory(base) and (base not in known or (base in FLOORS and base != method)):
             raise ConfigError(
                 f"evaluate.methods: {method!r} is none of {', '.join(known)}, nor a judge's directory (./{method})"
             )
         if names.count(name) > 1:
             raise ConfigError(f"evaluate.methods: the name {name!r} is used twice; names must differ")
-    if "base" in settings.methods:
+    asked = {base_method(method) for method in settings.methods}
+    if "base" in asked:
         _initial(config)
-    if "teacher" in settings.methods:
+    if "teacher" in asked:
         _teacher(config)
 
 

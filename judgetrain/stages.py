@@ -43,7 +43,10 @@ def _needs(*names: str) -> Callable[[Config], Sequence[str]]:
 
 
 def _judges(config: Config) -> Sequence[str]:
-    return [name for name in JUDGE_STAGES if name in config.evaluate.methods]
+    from judgetrain.evaluate.methods import base_method
+
+    wanted = {base_method(method) for method in config.evaluate.methods}
+    return [name for name in JUDGE_STAGES if name in wanted]
 
 
 def _source(key: str, source: SourceConfig) -> Iterator[File]:
@@ -117,7 +120,9 @@ def _evaluate(config: Config) -> Iterator[File]:
     yield from _prompts(config)
     for i, benchmark in enumerate(config.evaluate.benchmarks):
         yield from _source(f"evaluate.benchmarks[{i}].source", benchmark.source)
-    methods = config.evaluate.methods
+    from judgetrain.evaluate.methods import base_method
+
+    methods = [base_method(method) for method in config.evaluate.methods]
     for i, method in enumerate(methods):
         if "/" in method:
             yield f"evaluate.methods[{i}]", method
@@ -133,6 +138,7 @@ _JUDGE = tuple(
     for name in (
         *("criteria", "guidelines", "judgments"),
         *("criteria_sampling", "guideline_sampling", "judgment_sampling"),
+        *("readout", "constrained", "tie"),
     )
 )
 

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
-from judgetrain.config import Config, EngineConfig
+from judgetrain.config import Config, EngineConfig, TreeConfig
 from judgetrain.engines.registry import make_engine
 from judgetrain.errors import ConfigError
 from judgetrain.judges.branching import BranchingJudge
@@ -14,6 +17,24 @@ from judgetrain.judges.floors import FLOORS
 from judgetrain.judges.settings import load_settings
 from judgetrain.tree.prompts import FILE as PROMPTS
 from judgetrain.tree.prompts import load_prompt_set
+
+_READOUT = re.compile(r"(?:\+(?:parsed|expected|constrained))+$")
+
+
+def base_method(method: str) -> str:
+    """The method without the readouts that follow it, as ``dpo`` of ``dpo+expected+constrained``."""
+    return _READOUT.sub("", method)
+
+
+def with_readout(method: str, settings: TreeConfig) -> TreeConfig:
+    """A judge's settings with the readouts that follow the method's name: ``+parsed``, ``+expected``, ``+constrained``.
+
+    So one judge can be evaluated under several readouts side by side.
+    """
+    changes: dict[str, Any] = {}
+    for readout in method.removeprefix(base_method(method)).split("+")[1:]:
+        changes |= {"constrained": True} if readout == "constrained" else {"readout": readout}
+    return replace(settings, **changes)
 
 
 def is_directory(method: str) -> bool:
@@ -29,14 +50,16 @@ def method_name(method: str) -> str:
     """
     if not is_directory(method):
         return method
-    path = Path(method)
+    path, readout = Path(base_method(method)), method.removeprefix(base_method(method))
     if path.name == "model" and len(path.parts) > 2:
-        return f"{path.parts[-3]}-{path.parts[-2][:6]}"
-    return path.resolve().name
+        return f"{path.parts[-3]}-{path.parts[-2][:6]}{readout}"
+    return f"{path.resolve().name}{readout}"
 
 
 def load_judge(method: str, config: Config, inputs: Mapping[str, Path]) -> BranchingJudge:
     """The branching judge of a method: a judge of this run, ``base``, ``teacher``, or a judge's directory.
+
+    Readouts may follow the name, as in ``dpo+expected``: see :func:`with_readout`.
 
     ``base`` (the untrained model of ``train.base``) and ``teacher`` are asked with the run's prompts and sampling, a
     trained judge with those that its directory carries.
@@ -45,8 +68,11 @@ def load_judge(method: str, config: Config, inputs: Mapping[str, Path]) -> Branc
         ConfigError: no such method, or a directory that holds no judge.
     """
     name, branches, sampled = method_name(method), max(config.evaluate.branches), config.tree
+    asked, method = method, base_method(method)
     if method == "teacher":
         engine, prompts = make_engine(config.teacher.engine, name=name), load_prompt_set(config.prompts)
+        if config.teacher.engine.type in ("world", "heuristic"):  # they compute scores, no probabilities of tokens
+            sampled = replace(sampled, readout="parsed", constrained=False)
     elif method == "base":
         settings = EngineConfig(**{**vars(config.engine), "model": config.train.base})
         engine, prompts = make_engine(settings, name=name), load_prompt_set(config.prompts)
@@ -57,4 +83,4 @@ def load_judge(method: str, config: Config, inputs: Mapping[str, Path]) -> Branc
             raise ConfigError(f"evaluate.methods: {method!r} is neither of {known} nor a trained judge's directory")
         engine = make_engine(config.engine, model_path=str(directory), name=name)
         prompts, sampled = load_prompt_set(directory / PROMPTS), load_settings(directory, config.tree)
-    return BranchingJudge(engine, prompts, branches, sampled, name=name)
+    return BranchingJudge(engine, prompts, branches, with_readout(asked, sampled), name=name)

@@ -8,11 +8,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from judgetrain.artifacts import derive_seed
-from judgetrain.config import SamplingConfig
+from judgetrain.config import SamplingConfig, TreeConfig
 from judgetrain.dialogues.schema import Comparison, Order
 from judgetrain.engines.base import Completion, Engine, Request, Sampling, Step
-from judgetrain.tree.parsing import normalise, parse_criteria, parse_judgment
+from judgetrain.tree.parsing import normalise, parse_criteria
 from judgetrain.tree.prompts import PromptSet
+from judgetrain.tree.readout import Readout
 from judgetrain.tree.schema import CriterionNode, EvaluationTree, GuidelineNode, JudgmentNode
 
 Choose = Callable[[Comparison, list[str]], list[int]]
@@ -34,11 +35,18 @@ class Shape:
 
 @dataclass(frozen=True)
 class StepSampling:
-    """Sampling settings by level."""
+    """Sampling settings by level, and how judgments are read."""
 
     criteria: SamplingConfig
     guideline: SamplingConfig
     judgment: SamplingConfig
+    readout: Readout = Readout()
+
+    @classmethod
+    def of(cls, settings: TreeConfig) -> StepSampling:
+        """The sampling and readout of a judge."""
+        levels = settings.criteria_sampling, settings.guideline_sampling, settings.judgment_sampling
+        return cls(*levels, Readout.of(settings))
 
 
 @dataclass
@@ -76,8 +84,8 @@ def grow(
             kept = set(choose(tree.comparison, [text for _, text, _ in tree.criteria]))
             tree.criteria = [c for i, c in enumerate(tree.criteria) if i in kept]
     guidelines = _guidelines(trees, engine, prompts, shape, sampling.guideline, derive_seed(seed, "guideline"))
-    judgments = _judgments(trees, guidelines, engine, prompts, shape, sampling.judgment, derive_seed(seed, "judgment"))
-    return [_assemble(tree, index, guidelines, judgments, seed) for index, tree in enumerate(trees)]
+    judgments = _judgments(trees, guidelines, engine, prompts, shape, sampling, derive_seed(seed, "judgment"))
+    return [_assemble(tree, index, guidelines, judgments, seed, sampling.readout) for index, tree in enumerate(trees)]
 
 
 def slots_of(comparison: Comparison) -> dict[str, str]:
@@ -193,10 +201,11 @@ def _judgments(
     engine: Engine,
     prompts: PromptSet,
     shape: Shape,
-    sampling: SamplingConfig,
+    sampling: StepSampling,
     seed: int,
 ) -> _Judgments:
     keys, requests = [], []
+    limits = sampling.readout.sampling(sampling.judgment, prompts)
     for (index, rank), candidates in guidelines.items():
         tree = trees[index]
         criterion = next(text for r, text, _ in tree.criteria if r == rank)
@@ -207,7 +216,8 @@ def _judgments(
             for order in shape.orders:
                 slots = judgment_slots(tree.comparison, order, criterion, guideline.text.strip())
                 keys += [(index, rank, number, order)] * shape.judgments
-                requests += [_request(prompts, "judgment", slots, sampling)] * shape.judgments
+                request = Request(prompts.render("judgment", slots), limits, "judgment", slots)
+                requests += [request] * shape.judgments
     found: _Judgments = {}
     for key, completion in zip(keys, engine.generate(requests, seed) if requests else [], strict=True):
         found.setdefault(key, []).append(completion)
@@ -222,7 +232,7 @@ def unusable(guideline: Completion | GuidelineNode) -> str | None:
 
 
 def _assemble(
-    growing: _Growing, index: int, guidelines: _Guidelines, judgments: _Judgments, seed: int
+    growing: _Growing, index: int, guidelines: _Guidelines, judgments: _Judgments, seed: int, readout: Readout
 ) -> EvaluationTree:
     criteria = []
     for rank, text, cost in growing.criteria:
@@ -230,7 +240,7 @@ def _assemble(
         nodes = []
         for number, guideline in enumerate(guidelines.get((index, rank), [])):
             leaves = [
-                _leaf(f"{base}/g{number}/{order}{i}", order, completion, growing.failures)
+                _leaf(f"{base}/g{number}/{order}{i}", order, completion, growing.failures, readout)
                 for order in ("AB", "BA")
                 for i, completion in enumerate(judgments.get((index, rank, number, order), []))  # type: ignore[arg-type]
             ]
@@ -256,12 +266,14 @@ def _assemble(
     )
 
 
-def _leaf(identifier: str, order: str, completion: Completion, failures: Counter[str]) -> JudgmentNode:
+def _leaf(
+    identifier: str, order: str, completion: Completion, failures: Counter[str], readout: Readout
+) -> JudgmentNode:
     if completion.finish_reason in ("too_long", "error"):
         scores: tuple[float | None, float | None] = (None, None)
         failure: str | None = completion.finish_reason
     else:
-        parsed = parse_judgment(completion.text)
+        parsed = readout.read(completion)
         scores, failure = (parsed.first, parsed.second), parsed.failure
     if failure:
         failures[f"judgment:{failure}"] += 1
@@ -276,6 +288,7 @@ def _leaf(identifier: str, order: str, completion: Completion, failures: Counter
         completion.prompt_tokens,
         completion.generated_tokens,
         completion.finish_reason,
+        readout.tie,
     )
 
 

@@ -26,6 +26,12 @@ PACKAGED = Path(__file__).parent / "prompt_sets"
 FILE = "prompts.yaml"
 """The name under which a judge's directory carries its prompt set."""
 
+FRAME = (
+    r"Response A Score: [1-5]\nAnalysis of Response A: [^\n]{1,{width}}\n"
+    r"Response B Score: [1-5]\nAnalysis of Response B: [^\n]{1,{width}}\nComparison: [^\n]{1,{width}}"
+)
+"""The form of a judgment for constrained decoding; a set's step ``judgment`` may carry its own as ``frame``."""
+
 _SLOT = re.compile(r"\{(\w+)\}")
 
 
@@ -38,6 +44,8 @@ class PromptSet:
     steps: Mapping[str, Mapping[str, str]]
     source: str
     """The YAML text as read, saved with every judge."""
+    frame: str = FRAME
+    """A regular expression that judgments follow under constrained decoding."""
 
     def render(self, step: Step, slots: Mapping[str, str]) -> tuple[dict[str, str], ...]:
         """Chat messages for a step.
@@ -54,6 +62,14 @@ class PromptSet:
             for role in ("system", "user")
             if templates.get(role)
         )
+
+    def judgment_frame(self, max_new_tokens: int) -> str:
+        """The pattern that a constrained judgment follows.
+
+        ``{width}`` in it becomes ``max_new_tokens`` characters: with three such texts of some four characters a
+        token, a judgment ends before its tokens do.
+        """
+        return self.frame.replace("{width}", str(max_new_tokens))
 
     def save(self, directory: Path) -> None:
         """Write the set as ``prompts.yaml`` into a judge's directory."""
@@ -84,10 +100,16 @@ def _checked(raw: Any, path: Path, source: str) -> PromptSet:
     if not isinstance(raw, dict):
         raise ConfigError(f"{path}: expected a mapping with {', '.join(SLOTS)}")
     steps: dict[str, Mapping[str, str]] = {}
+    frame = FRAME
     for step, required in SLOTS.items():
         templates = raw.get(step)
         if not isinstance(templates, dict) or not isinstance(templates.get("user"), str):
             raise ConfigError(f"{path}: step {step!r} needs a 'user' template")
+        templates = dict(templates)
+        if step == "judgment":
+            frame = templates.pop("frame", FRAME)
+            if not isinstance(frame, str) or not frame:
+                raise ConfigError(f"{path}: step 'judgment', 'frame': expected a regular expression")
         for role, text in templates.items():
             if role not in ("system", "user") or not isinstance(text, str):
                 raise ConfigError(f"{path}: step {step!r}, {role!r}: expected 'system' or 'user' with a text")
@@ -101,4 +123,4 @@ def _checked(raw: Any, path: Path, source: str) -> PromptSet:
     context = raw.get("context", "")
     if not isinstance(context, str) or "{context}" not in context:
         raise ConfigError(f"{path}: the fragment 'context' must contain the slot {{context}}")
-    return PromptSet(str(raw.get("name", path.stem)), context, steps, source)
+    return PromptSet(str(raw.get("name", path.stem)), context, steps, source, frame)

@@ -25,7 +25,7 @@ from unittest import mock
 
 import yaml
 
-from judgetrain.config import SamplingConfig, SourceConfig, WorldConfig
+from judgetrain.config import SourceConfig, WorldConfig
 from judgetrain.dialogues import world
 from judgetrain.dialogues.schema import Comparison
 from judgetrain.dialogues.sources import read_comparisons
@@ -94,13 +94,11 @@ Verdicts = Callable[[Sequence[Comparison]], list[str | None]]
 
 def asker(judge: BranchingJudge, branches: int, sampled: bool) -> Verdicts:
     """A function that gives the judge's verdicts on comparisons as they are shown."""
-    own = judge.settings
-
-    def decoding(settings: SamplingConfig) -> SamplingConfig:
-        return settings if sampled else replace(settings, temperature=0.0)
-
-    sampling = StepSampling(*map(decoding, (own.criteria_sampling, own.guideline_sampling, own.judgment_sampling)))
-    shape = Shape(own.criteria, branches, orders=("AB",))
+    sampling = StepSampling.of(judge.settings)
+    if not sampled:
+        levels = {name: getattr(sampling, name) for name in ("criteria", "guideline", "judgment")}
+        sampling = replace(sampling, **{name: replace(level, temperature=0.0) for name, level in levels.items()})
+    shape = Shape(judge.settings.criteria, branches, orders=("AB",))
 
     def ask(comparisons: Sequence[Comparison]) -> list[str | None]:
         trees = grow(comparisons, judge.engine, judge.prompts, shape, sampling, SEED)
