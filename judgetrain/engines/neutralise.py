@@ -79,7 +79,7 @@ class ControlText:
         """Where the tokenizer itself sees control tokens: first character and the one after the last."""
         encoded = self._tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)
         found = zip(encoded["input_ids"], encoded["offset_mapping"], strict=True)
-        return [span for token, span in found if token in self._ids]
+        return [(start, end) for token, (start, end) in found if token in self._ids and start < end]
 
 
 def _broken(text: str, starts: Sequence[int]) -> str:
