@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
-Step = Literal["criteria", "guideline", "judgment", "response", "correction", "one_step"]
+Step = Literal["criteria", "guideline", "judgment", "response", "correction", "one_step", "rating", "preference"]
 FinishReason = Literal["stop", "length", "too_long", "error"]
 
 
