@@ -9,7 +9,8 @@ from pathlib import Path
 
 from judgetrain.config import Config, EngineConfig, ModelConfig, SourceConfig
 from judgetrain.errors import ConfigError
-from judgetrain.stages import JUDGE_STAGES, PACKAGE, is_local
+from judgetrain.evaluate.names import TARGETS, is_directory, method_name, split_method
+from judgetrain.stages import PACKAGE, is_local
 
 
 def check_together(config: Config) -> None:
@@ -84,28 +85,40 @@ def _initial(config: Config) -> None:
 
 
 def _evaluate(config: Config) -> None:
-    from judgetrain.evaluate.methods import is_directory, method_name
-    from judgetrain.judges.floors import FLOORS
+    from judgetrain.evaluate.methods import known_methods
+    from judgetrain.tree.prompts import load_prompt_set
 
-    settings, known = config.evaluate, ("base", "teacher", *JUDGE_STAGES, *FLOORS)
+    settings = config.evaluate
     if not settings.benchmarks:
         raise ConfigError("evaluate.benchmarks is empty: name labelled comparisons to evaluate on")
     if not settings.methods:
-        raise ConfigError(f"evaluate.methods is empty: allowed are {', '.join(known)} or a judge's directory")
+        raise ConfigError(f"evaluate.methods is empty: allowed are {known_methods()}")
     for i, benchmark in enumerate(settings.benchmarks):
         _source(f"evaluate.benchmarks[{i}].source", benchmark.source)
-    names = [method_name(m) for m in settings.methods]
-    for method, name in zip(settings.methods, names, strict=True):
-        if not is_directory(method) and method not in known:
-            raise ConfigError(
-                f"evaluate.methods: {method!r} is none of {', '.join(known)}, nor a judge's directory (./{method})"
-            )
+    _methods(settings.methods)
+    targets = {split_method(method)[1] for method in settings.methods}
+    if "base" in targets:
+        _initial(config)
+    if "teacher" in targets:
+        _teacher(config)
+    if "external" in targets:
+        _engine("evaluate.external", settings.external)
+    for way in ("one_step", "rating"):
+        if any(split_method(method)[0] == way for method in settings.methods):
+            load_prompt_set(getattr(settings, way).prompts, way, f"evaluate.{way}.prompts")
+
+
+def _methods(methods: Sequence[str]) -> None:
+    from judgetrain.evaluate.methods import known_methods
+    from judgetrain.judges.floors import FLOORS
+
+    names = [method_name(m) for m in methods]
+    for method, name in zip(methods, names, strict=True):
+        way, target = split_method(method)
+        if not is_directory(method) and target not in (TARGETS if way else (*TARGETS, *FLOORS)):
+            raise ConfigError(f"evaluate.methods: {method!r} is none of {known_methods()} (./{method})")
         if names.count(name) > 1:
             raise ConfigError(f"evaluate.methods: the name {name!r} is used twice; names must differ")
-    if "base" in settings.methods:
-        _initial(config)
-    if "teacher" in settings.methods:
-        _teacher(config)
 
 
 def _engine(key: str, engine: EngineConfig) -> None:

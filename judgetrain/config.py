@@ -49,6 +49,8 @@ def key(
         return field(default_factory=lambda: dict(default), metadata=metadata)
     if isinstance(default, type) and dataclasses.is_dataclass(default):
         return field(default_factory=default, metadata=metadata)
+    if dataclasses.is_dataclass(default) and not isinstance(default, type):
+        return field(default_factory=lambda: dataclasses.replace(default), metadata=metadata)
     return field(default=default, metadata=metadata)
 
 
@@ -314,17 +316,29 @@ class BenchmarkConfig:
 
 
 @dataclass
+class AskConfig:
+    """How a judge that is asked once is asked."""
+
+    prompts: str = key("one_step", "prompt set: a name in judgetrain/tree/prompt_sets or a YAML file")
+    sampling: SamplingConfig = key(SamplingConfig(0.0, 1.0, 512), "of the reply")
+
+
+@dataclass
 class EvaluateConfig:
     """Stage evaluate."""
 
     benchmarks: list[BenchmarkConfig] = key([], "held-out comparisons")
     methods: list[str] = key(
         ["initial", "sft", "dpo"],
-        "judges (base, initial, sft, dpo, teacher or a model directory) and floors (random, first, longer)",
+        "judges (base, initial, sft, dpo, teacher, external or a judge's directory), the same or any model directory "
+        "asked once (one_step:base, rating:teacher, one_step:DIR), and floors (random, first, longer)",
     )
     branches: list[int] = key([1, 3, 5, 10], "k values read off one sampled run of max(branches)")
     aggregation: str = key("vote", "of branches", choices=("vote", "margin"))
     bootstrap: int = key(2000, "resamples of the 95% intervals", low=10)
+    external: EngineConfig = key(EngineConfig, "the model of methods external, one_step:external, rating:external")
+    one_step: AskConfig = key(AskConfig, "methods one_step:MODEL: [[A]], [[B]] or [[C]], in both orders")
+    rating: AskConfig = key(AskConfig("rating"), "methods rating:MODEL: each response rated by itself")
 
 
 @dataclass

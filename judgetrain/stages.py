@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from judgetrain.config import Config, EngineConfig, ModelConfig, SourceConfig
+from judgetrain.evaluate.names import ASKED_WAYS, is_directory, split_method
 
 JUDGE_STAGES = ("initial", "sft", "dpo")
 PACKAGE = "package:"
@@ -43,7 +44,8 @@ def _needs(*names: str) -> Callable[[Config], Sequence[str]]:
 
 
 def _judges(config: Config) -> Sequence[str]:
-    return [name for name in JUDGE_STAGES if name in config.evaluate.methods]
+    targets = [split_method(method)[1] for method in config.evaluate.methods]
+    return [name for name in JUDGE_STAGES if name in targets]
 
 
 def _source(key: str, source: SourceConfig) -> Iterator[File]:
@@ -74,8 +76,12 @@ def _engine(key: str, engine: EngineConfig) -> Iterator[File]:
 
 
 def _prompts(config: Config) -> Iterator[File]:
-    packaged = _ROOM / "tree" / "prompt_sets" / f"{config.prompts}.yaml"
-    yield "prompts", str(packaged) if packaged.exists() else config.prompts
+    yield _prompt_set("prompts", config.prompts)
+
+
+def _prompt_set(key: str, name: str) -> File:
+    packaged = _ROOM / "tree" / "prompt_sets" / f"{name}.yaml"
+    return key, str(packaged) if packaged.exists() else name
 
 
 def _sources(config: Config) -> Iterator[File]:
@@ -117,14 +123,19 @@ def _evaluate(config: Config) -> Iterator[File]:
     yield from _prompts(config)
     for i, benchmark in enumerate(config.evaluate.benchmarks):
         yield from _source(f"evaluate.benchmarks[{i}].source", benchmark.source)
-    methods = config.evaluate.methods
-    for i, method in enumerate(methods):
-        if "/" in method:
-            yield f"evaluate.methods[{i}]", method
-    if "base" in methods:
+    split = [split_method(method) for method in config.evaluate.methods]
+    for i, (_, target) in enumerate(split):
+        if is_directory(target):
+            yield f"evaluate.methods[{i}]", target
+    targets, ways = {target for _, target in split}, {way for way, _ in split}
+    if "base" in targets:
         yield from _model("train.base", config.train.base)
-    if "teacher" in methods:
+    if "teacher" in targets:
         yield from _engine("teacher.engine", config.teacher.engine)
+    if "external" in targets:
+        yield from _engine("evaluate.external", config.evaluate.external)
+    for way in sorted(ways.intersection(ASKED_WAYS)):
+        yield _prompt_set(f"evaluate.{way}.prompts", getattr(config.evaluate, way).prompts)
 
 
 # What judge.json in a trained judge's directory says; the number of trees grown is not part of it.
