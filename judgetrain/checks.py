@@ -80,6 +80,14 @@ def _teacher(config: Config) -> None:
     _engine("teacher.engine", config.teacher.engine)
 
 
+def _label(config: Config) -> None:
+    if config.label.source == "external":
+        from judgetrain.tree.external import load_external_prompts
+
+        _engine("label.external.engine", config.label.external.engine)
+        load_external_prompts(config.label.external)
+
+
 def _initial(config: Config) -> None:
     _model("train.base", config.train.base)
 
@@ -147,5 +155,6 @@ _CHECKS: dict[str, Callable[[Config], None]] = {
     "responses": _responses,
     "teacher": _teacher,
     "initial": _initial,
+    "label": _label,
     "evaluate": _evaluate,
 }

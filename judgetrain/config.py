@@ -199,6 +199,23 @@ class TeacherConfig:
 
 
 @dataclass
+class ExternalConfig:
+    """The external judge that labels where label.source=external."""
+
+    engine: EngineConfig = key(EngineConfig, "the judge, as a rule type openai")
+    prompts: str = key(
+        "one_step",
+        "a set with a step one_step (it compares the responses) or preference (it prefers one of two critiques, as in "
+        "the paper's table 9): a name in judgetrain/tree/prompt_sets or a YAML file",
+    )
+    sampling: SamplingConfig = key(SamplingConfig(0.5, 1.0, 512), "of its replies")
+    samples: int = key(1, "one_step: replies in each order", low=1)
+    attempts: int = key(2, "times an unreadable reply is asked for; needs a temperature above 0", low=1)
+    max_pairs: int = key(4, "preference: pairs of conflicting critiques shown for a comparison", low=1)
+    shard_size: int = key(32, "comparisons finished together; the unit of resume", low=1)
+
+
+@dataclass
 class LabelConfig:
     """Stage label."""
 
@@ -222,6 +239,10 @@ class LabelConfig:
         choices=("sampled", "kept_first"),
     )
     holdout: float = key(0.05, "share of comparisons kept for the trainers' evaluation loss", low=0.0, high=0.5)
+    source: str = key(
+        "ensemble", "who labels: the vote of the branches, or label.external", choices=("ensemble", "external")
+    )
+    external: ExternalConfig = key(ExternalConfig, "the external judge")
 
 
 @dataclass

@@ -119,6 +119,13 @@ def _deepspeed(stage: str) -> Files:
     return files
 
 
+def _label(config: Config) -> Iterator[File]:
+    yield from _prompts(config)
+    if config.label.source == "external":
+        yield _prompt_set("label.external.prompts", config.label.external.prompts)
+        yield from _engine("label.external.engine", config.label.external.engine)
+
+
 def _evaluate(config: Config) -> Iterator[File]:
     yield from _prompts(config)
     for i, benchmark in enumerate(config.evaluate.benchmarks):
@@ -176,7 +183,7 @@ STAGES: dict[str, Stage] = {
             ("tree", "engine", "prompts"),
             _prompts,
         ),
-        Stage("label", "judgetrain.tree.label_stage:run", _needs("tree"), ("label", "prompts"), _prompts),
+        Stage("label", "judgetrain.tree.label_stage:run", _needs("tree"), ("label", "prompts"), _label),
         Stage("sft", "judgetrain.train.stage:run_sft", _needs("initial", "label"), ("train.sft",), _deepspeed("sft")),
         Stage("dpo", "judgetrain.train.stage:run_dpo", _needs("sft", "label"), ("train.dpo",), _deepspeed("dpo")),
         Stage(

@@ -40,7 +40,7 @@ def load_judge(method: str, config: Config, inputs: Mapping[str, Path]) -> Branc
     else:
         directory = _directory(method, inputs)
         if not (directory / PROMPTS).is_file():
-            raise ConfigError(f"evaluate.methods: {method!r} is neither of {known_methods()}")
+            raise ConfigError(f"evaluate.methods: {method!r} is none of {known_methods()}")
         engine = make_engine(config.engine, model_path=str(directory), name=name)
         prompts, sampled = load_prompt_set(directory / PROMPTS), load_settings(directory, config.tree)
     return BranchingJudge(engine, prompts, branches, sampled, name=name)
@@ -73,7 +73,7 @@ def _engine(target: str, name: str, config: Config, inputs: Mapping[str, Path]) 
         return make_engine(replace(config.engine, model=config.train.base), name=name)
     directory = _directory(target, inputs)
     if not directory.is_dir():
-        raise ConfigError(f"evaluate.methods: {target!r} is neither of {known_methods()}")
+        raise ConfigError(f"evaluate.methods: {target!r} is none of {known_methods()}")
     return make_engine(config.engine, model_path=str(directory), name=name)
 
 

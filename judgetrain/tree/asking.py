@@ -118,7 +118,7 @@ def ask_ratings(
     assert prompts.scale is not None
     lowest, highest = prompts.scale
     questions = [
-        Question(side, slots_of(c) | {"response": response})
+        Question(side, slots_of(c) | {"response": response, "lowest": str(lowest), "highest": str(highest)})
         for c in comparisons
         for side, response in (("A", c.response_a), ("B", c.response_b))
     ]

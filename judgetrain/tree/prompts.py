@@ -69,8 +69,6 @@ class PromptSet:
         context = slots.get("context", "")
         block = self.context.replace("{context}", context) if context else ""
         values = {**slots, "context_block": block}
-        if self.scale:
-            values |= {"lowest": str(self.scale[0]), "highest": str(self.scale[1])}
         templates = self.steps[step]
         return tuple(
             {"role": role, "content": _SLOT.sub(lambda m: values[m[1]], templates[role])}

@@ -184,5 +184,5 @@ def test_what_cannot_be_asked_is_refused_before_anything_runs(
 
 def test_a_missing_directory_is_named(config: Config, tmp_path: Path) -> None:
     config.evaluate.methods = [f"one_step:{tmp_path}/nowhere"]
-    with pytest.raises(ConfigError, match=r"nowhere' is neither of"):
+    with pytest.raises(ConfigError, match=r"nowhere' is none of"):
         run(config, {}, tmp_path / "out")

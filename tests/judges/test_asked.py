@@ -98,8 +98,9 @@ def test_ratings_by_hand() -> None:
 @pytest.mark.parametrize(("name", "readable"), [("rating", 10), ("rating_5", 5)])
 def test_ratings_are_read_on_the_scale_of_the_prompt_set(name: str, readable: int) -> None:
     for value in range(12):
-        judge = SingleRatingJudge(ScriptedEngine(lambda r, i, v=value: f"[[{v}]]"), load_prompt_set(name, "rating"))
-        prediction = judge.compare(COMPARISONS[0])
+        engine = ScriptedEngine(lambda r, i, v=value: f"[[{v}]]")
+        prediction = SingleRatingJudge(engine, load_prompt_set(name, "rating")).compare(COMPARISONS[0])
+        assert f"1 (useless) to {readable} (could" in engine.requests[0].messages[-1]["content"]
         inside = 1 <= value <= readable
         assert prediction.verdict_ab == ("tie" if inside else None)
         assert prediction.failures == ({} if inside else {"out_of_range": 2})

@@ -12,7 +12,7 @@ from judgetrain.tree.prompts import DIALECTS, PACKAGED, SLOTS, Dialect, load_pro
 SLOT_VALUES = {
     "query": "what {criterion} is {query}?", "context": "", "count": "7", "criterion": "Depth: x", "guideline": "5 if",
     "response_a": "{response_b} $x", "response_b": "B text", "response": "{lowest} it", "judgment": "too {short}",
-    "judgment_x": "X {says}", "judgment_y": "Y says",
+    "judgment_x": "X {says}", "judgment_y": "Y says", "lowest": "31", "highest": "35",
 }  # fmt: skip
 
 
@@ -24,7 +24,7 @@ def test_packaged_sets_use_every_slot_and_leave_user_text_alone(name: str, diale
     prompts = load_prompt_set(name, dialect)
     for step in DIALECTS[dialect]:
         text = "".join(m["content"] for m in prompts.render(step, SLOT_VALUES))
-        for slot in SLOTS[step] - {"context_block", "lowest", "highest"}:
+        for slot in SLOTS[step] - {"context_block"}:
             assert SLOT_VALUES[slot] in text
         if "response_a" in SLOTS[step]:
             assert text.index("{response_b} $x") < text.index("B text")
@@ -37,14 +37,6 @@ def test_every_dialect_has_a_packaged_set_and_every_packaged_set_a_dialect() -> 
     assert found["rating"] == ["rating", "rating_5"]
     assert all(found.values())
     assert {name for names in found.values() for name in names} == {p.stem for p in PACKAGED.glob("*.yaml")}
-
-
-@pytest.mark.parametrize(("name", "ends"), [("rating", ("1", "10")), ("rating_5", ("1", "5"))])
-def test_the_scale_of_a_rating_set_fills_its_prompt(name: str, ends: tuple[str, str]) -> None:
-    prompts = load_prompt_set(name, "rating")
-    assert prompts.scale == tuple(map(int, ends))
-    text = prompts.render("rating", SLOT_VALUES)[-1]["content"]
-    assert f"{ends[0]} (useless) to {ends[1]} (" in text
 
 
 @pytest.mark.parametrize(
