@@ -357,6 +357,9 @@ class EvaluateConfig:
     branches: list[int] = key([1, 3, 5, 10], "k values read off one sampled run of max(branches)")
     aggregation: str = key("vote", "of branches", choices=("vote", "margin"))
     bootstrap: int = key(2000, "resamples of the 95% intervals", low=10)
+    early_stop: bool = key(
+        False, "judge in waves, and only until the verdict can no longer change: fewer tokens in more steps"
+    )
     external: EngineConfig = key(EngineConfig, "the model of methods external, one_step:external, rating:external")
     one_step: AskConfig = key(AskConfig, "methods one_step:MODEL: [[A]], [[B]] or [[C]], in both orders")
     rating: AskConfig = key(AskConfig("rating"), "methods rating:MODEL: each response rated by itself")

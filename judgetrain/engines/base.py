@@ -32,6 +32,9 @@ class Request:
     sampling: Sampling
     step: Step = "response"
     slots: Mapping[str, str] = field(default_factory=dict)
+    place: int | None = None
+    """Which random numbers the request gets; None: those of its index in the call. Requests that keep their places
+    are sampled alike whatever else is asked in the same call."""
 
 
 @dataclass(frozen=True)
@@ -49,6 +52,11 @@ class Completion:
     generated_tokens: int
     finish_reason: FinishReason
     error: str | None = None
+
+
+def places(requests: Sequence[Request]) -> list[int]:
+    """The place of each request: its own, else its index."""
+    return [index if request.place is None else request.place for index, request in enumerate(requests)]
 
 
 class Engine(Protocol):

@@ -23,14 +23,15 @@ ENDS, MAY_STOP = 2, 1
 class Row:
     """One request in the decoder's terms.
 
-    ``marks``: int8 ``[vocabulary]``, what each token does to this row's text. ``index`` is the request's place in
-    the whole call: its random numbers depend on it and on the seed alone.
+    ``marks``: int8 ``[vocabulary]``, what each token does to this row's text. ``index`` is the request's index in
+    the whole call; its random numbers depend on its ``place`` and on the seed alone.
     """
 
     prompt: tuple[int, ...]
     sampling: Sampling
     marks: NDArray[np.int8]
     index: int
+    place: int
 
 
 Watch = Callable[[Row, Sequence[int]], bool]
@@ -49,7 +50,7 @@ class Generated:
         for place, row in enumerate(rows):
             if row.sampling.temperature > 0:
                 count = row.sampling.max_new_tokens
-                self._noise[place, :count] = uniforms(seed, row.index, count)
+                self._noise[place, :count] = uniforms(seed, row.place, count)
         self._ids = np.zeros((len(rows), longest), dtype=np.int64)
         self._count = np.zeros(len(rows), dtype=np.int64)
         self.open = np.ones(len(rows), dtype=bool)

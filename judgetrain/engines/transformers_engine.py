@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, cast
 import torch
 
 from judgetrain.config import EngineConfig
-from judgetrain.engines.base import Completion, FinishReason, Request
+from judgetrain.engines.base import Completion, FinishReason, Request, places
 from judgetrain.engines.batch_state import Row
 from judgetrain.engines.decoding import BatchDecoder
 from judgetrain.engines.loading import best_device, context_length, load_model, load_tokenizer
@@ -29,7 +29,7 @@ PREFILL_TOKENS = {"cpu": 1024, "cuda": 16384}
 class TransformersEngine:
     """Generates with a local model.
 
-    A request's completion depends on its prompt, its sampling, the seed and its index in the call, not on what
+    A request's completion depends on its prompt, its sampling, the seed and its place in the call, not on what
     else is in the batch (up to rounding). A model and tokenizer that are already in memory may be given; they
     are not freed by :meth:`close`.
 
@@ -63,13 +63,15 @@ class TransformersEngine:
         prompts = encode([request.messages for request in requests], self.tokenizer)
         done: dict[int, Completion] = {}
         rows: list[Row] = []
+        place = places(requests)
         for index, (request, prompt) in enumerate(zip(requests, prompts, strict=True)):
             if isinstance(prompt, EngineError):
                 done[index] = Completion("", 0, 0, "error", str(prompt))
             elif len(prompt) + request.sampling.max_new_tokens > self.max_context:
                 done[index] = Completion("", len(prompt), 0, "too_long")
             else:
-                rows.append(Row(prompt, request.sampling, self._stops.table(request.sampling.stop), index))
+                stops = self._stops.table(request.sampling.stop)
+                rows.append(Row(prompt, request.sampling, stops, index, place[index]))
         # Equal prompts side by side are read once; similar lengths need little padding.
         rows.sort(key=lambda row: (len(row.prompt), row.prompt))
         self.model.train(False)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import cast
 
 from judgetrain.config import Config
 from judgetrain.engines.base import Engine
@@ -13,6 +14,7 @@ from judgetrain.errors import ConfigError
 from judgetrain.evaluate.names import ASKED_WAYS, TARGETS, is_directory, method_name, split_method
 from judgetrain.judges.asked import ASKED, AskedJudge
 from judgetrain.judges.branching import BranchingJudge
+from judgetrain.judges.early_stop import Aggregation
 from judgetrain.judges.floors import FLOORS
 from judgetrain.judges.settings import load_settings
 from judgetrain.tree.prompts import FILE as PROMPTS
@@ -43,7 +45,9 @@ def load_judge(method: str, config: Config, inputs: Mapping[str, Path]) -> Branc
             raise ConfigError(f"evaluate.methods: {method!r} is none of {known_methods()}")
         engine = make_engine(config.engine, model_path=str(directory), name=name)
         prompts, sampled = load_prompt_set(directory / PROMPTS), load_settings(directory, config.tree)
-    return BranchingJudge(engine, prompts, branches, sampled, name=name)
+    settings = config.evaluate
+    aggregation = cast(Aggregation, settings.aggregation)
+    return BranchingJudge(engine, prompts, branches, sampled, aggregation, name, settings.early_stop)
 
 
 def load_asked_judge(method: str, config: Config, inputs: Mapping[str, Path]) -> AskedJudge:

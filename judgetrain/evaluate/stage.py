@@ -21,7 +21,8 @@ from judgetrain.evaluate.page import html_page
 from judgetrain.evaluate.report import Report, console_tables, markdown
 from judgetrain.evaluate.table import metric_row, paired_rows, parquet, prediction_rows
 from judgetrain.judges.base import Judge, Prediction
-from judgetrain.judges.branching import Aggregation, BranchingJudge, predict
+from judgetrain.judges.branching import BranchingJudge, predict
+from judgetrain.judges.early_stop import Aggregation
 from judgetrain.judges.floors import FLOORS
 from judgetrain.track import duration
 from judgetrain.tree.schema import EvaluationTree
@@ -146,7 +147,10 @@ def _read_off(name: str, benchmark: Benchmark, config: Config, out: StageRun) ->
     parts = range(-(-len(trees) // _shard_size(config)))
     seconds = sum(json.loads(out.path(_time_file(shards, i)).read_text()) for i in parts)
     aggregation = cast(Aggregation, config.evaluate.aggregation)
-    read = {k: [predict(t, k, aggregation, name) for t in trees] for k in config.evaluate.branches}
+    read = {
+        k: [predict(t, k, aggregation, name, config.evaluate.early_stop) for t in trees]
+        for k in config.evaluate.branches
+    }
     tokens = {k: sum(p.cost.generated_tokens for p in predictions) for k, predictions in read.items()}
     full = tokens[max(tokens)]
     for branches, predictions in read.items():

@@ -11,7 +11,7 @@ from judgetrain.dialogues.world.annotator import Annotator
 from judgetrain.dialogues.world.language import load_language
 from judgetrain.dialogues.world.referee import Referee
 from judgetrain.dialogues.world.writers import write_response
-from judgetrain.engines.base import Completion, Request
+from judgetrain.engines.base import Completion, Request, places
 from judgetrain.errors import EngineError
 
 
@@ -31,14 +31,14 @@ class WorldEngine:
         self._skill = config.skill
 
     def generate(self, requests: Sequence[Request], seed: int) -> list[Completion]:
-        """One completion per request; each depends on the seed, its position and its slots only."""
-        return [self._complete(request, seed, i) for i, request in enumerate(requests)]
+        """One completion per request; each depends on the seed, its place and its slots only."""
+        return [self._complete(r, seed, place) for r, place in zip(requests, places(requests), strict=True)]
 
     def close(self) -> None:
         """Nothing to free."""
 
-    def _complete(self, request: Request, seed: int, index: int) -> Completion:
-        digest = hashlib.sha256(f"{seed} {index} {request.step} {sorted(request.slots.items())}".encode()).digest()
+    def _complete(self, request: Request, seed: int, place: int) -> Completion:
+        digest = hashlib.sha256(f"{seed} {place} {request.step} {sorted(request.slots.items())}".encode()).digest()
         rng = random.Random(digest)
         try:
             text = self._text(request, rng)
