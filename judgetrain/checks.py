@@ -123,7 +123,8 @@ def _methods(methods: Sequence[str]) -> None:
     names = [method_name(m) for m in methods]
     for method, name in zip(methods, names, strict=True):
         way, target = split_method(method)
-        if not is_directory(method) and target not in (TARGETS if way else (*TARGETS, *FLOORS)):
+        floor = not way and method in FLOORS
+        if not is_directory(method) and target not in TARGETS and not floor:
             raise ConfigError(f"evaluate.methods: {method!r} is none of {known_methods()} (./{method})")
         if names.count(name) > 1:
             raise ConfigError(f"evaluate.methods: the name {name!r} is used twice; names must differ")

@@ -182,6 +182,13 @@ class TreeConfig:
     criteria_sampling: SamplingConfig = key(SamplingConfig, "brainstorming")
     guideline_sampling: SamplingConfig = key(SamplingConfig, "guidelines")
     judgment_sampling: SamplingConfig = key(SamplingConfig, "judgments")
+    readout: str = key(
+        "parsed",
+        "scores of a judgment: parsed, as written; expected, the mean of 1 to 5 weighted by the tokens' probabilities",
+        choices=("parsed", "expected"),
+    )
+    constrained: bool = key(False, "enforce the judgment's form while decoding (needs the extra 'constrained')")
+    tie: float = key(0.0, "scores at most so far apart are a tie", low=0.0, high=4.0, unit="points")
     max_comparisons: int | None = key(None, "grow at most this many trees", low=1)
     shard_size: int = key(32, "comparisons finished together; the unit of resume", low=1)
 
@@ -237,6 +244,12 @@ class LabelConfig:
         "kept_first",
         "SFT criteria lists: as sampled, or criteria with a kept branch first",
         choices=("sampled", "kept_first"),
+    )
+    balance: list[str] = key(
+        [],
+        "leave out pairs at random until, at each level, as many chosen sides are longer as are shorter (length), or "
+        "as many judgment pairs show order AB as BA (order)",
+        choices=("length", "order"),
     )
     holdout: float = key(0.05, "share of comparisons kept for the trainers' evaluation loss", low=0.0, high=0.5)
     source: str = key(
@@ -416,6 +429,8 @@ def validate(config: Any, prefix: str = "") -> None:
             for i, entry in enumerate(value):
                 if dataclasses.is_dataclass(entry):
                     validate(entry, f"{name}[{i}].")
+                elif meta.get("choices") and entry not in meta["choices"]:
+                    raise ConfigError(f"{name}[{i}]={entry!r}: allowed are {', '.join(map(str, meta['choices']))}")
         elif meta.get("choices") and value not in meta["choices"]:
             raise ConfigError(f"{name}={value!r}: allowed are {', '.join(map(str, meta['choices']))}")
         elif isinstance(value, (int, float)) and not isinstance(value, bool):

@@ -151,6 +151,7 @@ _JUDGE = tuple(
     for name in (
         *("criteria", "guidelines", "judgments"),
         *("criteria_sampling", "guideline_sampling", "judgment_sampling"),
+        *("readout", "constrained", "tie"),
     )
 )
 

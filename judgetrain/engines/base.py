@@ -12,12 +12,18 @@ FinishReason = Literal["stop", "length", "too_long", "error"]
 
 @dataclass(frozen=True)
 class Sampling:
-    """How to sample. ``temperature`` 0 is greedy. ``stop`` strings end the text and are not part of it."""
+    """How to sample. ``temperature`` 0 is greedy. ``stop`` strings end the text and are not part of it.
+
+    ``pattern``: a regular expression that the whole text must match (constrained decoding; empty: none).
+    ``candidates``: texts of one token whose probabilities are wanted wherever one of them is generated.
+    """
 
     temperature: float = 1.0
     top_p: float = 1.0
     max_new_tokens: int = 256
     stop: tuple[str, ...] = ()
+    pattern: str = ""
+    candidates: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -38,13 +44,26 @@ class Request:
 
 
 @dataclass(frozen=True)
+class Choice:
+    """What the model thought where it wrote one of ``Sampling.candidates``.
+
+    ``at`` is that text's place in the completion, in characters; ``probabilities`` are those of the candidates in
+    their order, at temperature 1 and relative to each other: they sum to 1.
+    """
+
+    at: int
+    probabilities: tuple[float, ...]
+
+
+@dataclass(frozen=True)
 class Completion:
     """Generated text without the prompt.
 
     ``prompt_tokens`` and ``generated_tokens`` count what the model read and wrote (the end token included).
     ``finish_reason``: ``stop`` (end token or stop string), ``length`` (hit ``max_new_tokens``), ``too_long``
     (the prompt and ``max_new_tokens`` exceed the context: nothing was generated, nothing was cut),
-    ``error`` (the engine gave up on this request; ``error`` says why).
+    ``error`` (the engine gave up on this request; ``error`` says why). ``choices``: see ``Sampling.candidates``;
+    empty from an engine that reports no probabilities.
     """
 
     text: str
@@ -52,6 +71,7 @@ class Completion:
     generated_tokens: int
     finish_reason: FinishReason
     error: str | None = None
+    choices: tuple[Choice, ...] = ()
 
 
 def places(requests: Sequence[Request]) -> list[int]:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import os
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from judgetrain.config import EngineConfig
-from judgetrain.engines.base import Completion, FinishReason, Request, places
+from judgetrain.engines.base import Choice, Completion, FinishReason, Request, Sampling, places
+from judgetrain.engines.choices import LOGPROBS, choices_of
 from judgetrain.errors import EngineError
 
 if TYPE_CHECKING:
@@ -163,7 +164,7 @@ class OpenAIEngine:
             again = response.status_code in RETRIED or response.status_code >= 500
             return _Failure(f"HTTP {response.status_code}", _retry_after(response.headers), again)
         try:
-            return _read(response.json(), request.sampling.stop)
+            return _read(response.json(), request.sampling)
         except (ValueError, KeyError, IndexError, TypeError, AttributeError):
             return _Failure("the answer is not a chat completion")
 
@@ -189,10 +190,14 @@ class OpenAIEngine:
         }
         if sampling.stop:
             body["stop"] = list(sampling.stop)
+        if sampling.candidates:
+            body |= {"logprobs": True, "top_logprobs": LOGPROBS}
+        if sampling.pattern:
+            body["structured_outputs"] = {"regex": sampling.pattern}  # vLLM's server; others answer 400
         return body
 
 
-def _read(answer: Mapping[str, Any], stops: Sequence[str]) -> Completion:
+def _read(answer: Mapping[str, Any], sampling: Sampling) -> Completion:
     """The completion of a parsed answer; raises what a malformed answer raises."""
     choice = answer["choices"][0]
     text = choice["message"]["content"]
@@ -200,10 +205,18 @@ def _read(answer: Mapping[str, Any], stops: Sequence[str]) -> Completion:
         raise TypeError("no content")
     usage = answer.get("usage") or {}
     reason: FinishReason = "length" if choice.get("finish_reason") == "length" else "stop"
-    cut = min((at for at in (text.find(stop) for stop in stops) if at >= 0), default=None)
+    cut = min((at for at in (text.find(stop) for stop in sampling.stop) if at >= 0), default=None)
     if cut is not None:  # a server that returns the stop string or ignores it
         text, reason = text[:cut], "stop"
-    return Completion(text, int(usage.get("prompt_tokens") or 0), int(usage.get("completion_tokens") or 0), reason)
+    prompt, generated = (int(usage.get(f"{kind}_tokens") or 0) for kind in ("prompt", "completion"))
+    return Completion(text, prompt, generated, reason, choices=tuple(_choices(choice, sampling.candidates, text)))
+
+
+def _choices(choice: Mapping[str, Any], candidates: Sequence[str], text: str) -> Iterator[Choice]:
+    """The candidates' probabilities, where the server reports any."""
+    reported = (choice.get("logprobs") or {}).get("content") or []
+    ranked = ((t["token"], [(o["token"], o["logprob"]) for o in t.get("top_logprobs") or []]) for t in reported)
+    yield from choices_of(ranked, candidates, text)
 
 
 def _retry_after(headers: Mapping[str, str]) -> float | None:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from judgetrain.config import EngineConfig
-from judgetrain.engines.base import Completion, FinishReason, Request, places
+from judgetrain.engines.base import Choice, Completion, FinishReason, Request, places
+from judgetrain.engines.choices import LOGPROBS, choices_of
 from judgetrain.engines.loading import context_length, load_tokenizer, resolve_path
 from judgetrain.engines.prompting import encode
 from judgetrain.errors import EngineError
@@ -74,7 +75,8 @@ class VllmEngine:
             for index, output in zip(fits, outputs, strict=True):
                 best = output.outputs[0]
                 reason: FinishReason = "length" if best.finish_reason == "length" else "stop"
-                done[index] = Completion(best.text, len(fits[index]), len(best.token_ids), reason)
+                choices = tuple(_choices(best, requests[index].sampling.candidates))
+                done[index] = Completion(best.text, len(fits[index]), len(best.token_ids), reason, choices=choices)
         return [done[index] for index in range(len(requests))]
 
     def close(self) -> None:
@@ -85,6 +87,13 @@ class VllmEngine:
         from vllm import SamplingParams
 
         sampling = request.sampling
+        wanted: dict[str, Any] = {}
+        if sampling.pattern:
+            from vllm.sampling_params import StructuredOutputsParams
+
+            wanted["structured_outputs"] = StructuredOutputsParams(regex=sampling.pattern)
+        if sampling.candidates:
+            wanted["logprobs"] = LOGPROBS
         return SamplingParams(
             temperature=sampling.temperature,
             # Zero mass means the single most probable token here; vLLM wants a positive number.
@@ -93,4 +102,15 @@ class VllmEngine:
             stop=list(sampling.stop) or None,
             stop_token_ids=self._ends or None,
             seed=seed % 2**63,
+            **wanted,
         )
+
+
+def _choices(output: Any, candidates: Sequence[str]) -> Iterator[Choice]:
+    """The candidates' probabilities where the output wrote one of them (``logprobs``: one mapping a token, of ids to
+    ``logprob`` and ``decoded_token``)."""
+    if candidates and output.logprobs:
+        drawn = (at[i] for at, i in zip(output.logprobs, output.token_ids, strict=True))
+        ranked = ([(t.decoded_token, t.logprob) for t in at.values()] for at in output.logprobs)
+        tokens = ((token.decoded_token, others) for token, others in zip(drawn, ranked, strict=True))
+        yield from choices_of(tokens, candidates, output.text)

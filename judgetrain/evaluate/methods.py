@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
-from judgetrain.config import Config
+from judgetrain.config import Config, TreeConfig
 from judgetrain.engines.base import Engine
 from judgetrain.engines.registry import make_engine
 from judgetrain.errors import ConfigError
-from judgetrain.evaluate.names import ASKED_WAYS, TARGETS, is_directory, method_name, split_method
+from judgetrain.evaluate.names import ASKED_WAYS, TARGETS, base_method, is_directory, method_name, split_method
 from judgetrain.judges.asked import ASKED, AskedJudge
 from judgetrain.judges.branching import BranchingJudge
 from judgetrain.judges.early_stop import Aggregation
@@ -19,6 +19,17 @@ from judgetrain.judges.floors import FLOORS
 from judgetrain.judges.settings import load_settings
 from judgetrain.tree.prompts import FILE as PROMPTS
 from judgetrain.tree.prompts import load_prompt_set
+
+
+def with_readout(method: str, settings: TreeConfig) -> TreeConfig:
+    """A judge's settings with the readouts that follow the method's name: ``+parsed``, ``+expected``, ``+constrained``.
+
+    So one judge can be evaluated under several readouts side by side.
+    """
+    changes: dict[str, Any] = {}
+    for readout in method.removeprefix(base_method(method)).split("+")[1:]:
+        changes |= {"constrained": True} if readout == "constrained" else {"readout": readout}
+    return replace(settings, **changes)
 
 
 def known_methods() -> str:
@@ -30,15 +41,19 @@ def known_methods() -> str:
 def load_judge(method: str, config: Config, inputs: Mapping[str, Path]) -> BranchingJudge:
     """The branching judge of a method: a judge of this run, ``base``, ``teacher``, ``external``, or a directory.
 
-    Models that are no trained judge (``base``: the untrained model of ``train.base``) are asked with the run's prompts
-    and sampling, a trained judge with those that its directory carries.
+    Readouts may follow the name, as in ``dpo+expected``: see :func:`with_readout`. Models that are no trained judge
+    (``base``: the untrained model of ``train.base``) are asked with the run's prompts and sampling, a trained judge
+    with those that its directory carries.
 
     Raises:
         ConfigError: no such method, or a directory that holds no judge.
     """
     name, branches, sampled = method_name(method), max(config.evaluate.branches), config.tree
+    asked, method = method, base_method(method)
     if method in ("base", "teacher", "external"):
         engine, prompts = _engine(method, name, config, inputs), load_prompt_set(config.prompts)
+        if _engine_type(method, config) in ("world", "heuristic"):  # they compute scores, no probabilities of tokens
+            sampled = replace(sampled, readout="parsed", constrained=False)
     else:
         directory = _directory(method, inputs)
         if not (directory / PROMPTS).is_file():
@@ -47,6 +62,7 @@ def load_judge(method: str, config: Config, inputs: Mapping[str, Path]) -> Branc
         prompts, sampled = load_prompt_set(directory / PROMPTS), load_settings(directory, config.tree)
     settings = config.evaluate
     aggregation = cast(Aggregation, settings.aggregation)
+    sampled = with_readout(asked, sampled)
     return BranchingJudge(engine, prompts, branches, sampled, aggregation, name, settings.early_stop)
 
 
@@ -67,6 +83,11 @@ def load_asked_judge(method: str, config: Config, inputs: Mapping[str, Path]) ->
     return judge(_engine(target, name, config, inputs), prompts, settings.sampling, name)
 
 
+def _engine_type(target: str, config: Config) -> str:
+    engines = {"teacher": config.teacher.engine, "external": config.evaluate.external}
+    return engines.get(target, config.engine).type
+
+
 def _engine(target: str, name: str, config: Config, inputs: Mapping[str, Path]) -> Engine:
     """The engine of a model that a method names."""
     if target == "teacher":
@@ -85,4 +106,4 @@ def _directory(target: str, inputs: Mapping[str, Path]) -> Path:
     return inputs[target] / "model" if target in inputs else Path(target).expanduser()
 
 
-__all__ = ["is_directory", "known_methods", "load_asked_judge", "load_judge", "method_name"]
+__all__ = ["base_method", "is_directory", "known_methods", "load_asked_judge", "load_judge", "method_name"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -105,9 +106,8 @@ class BranchingJudge:
         if not 1 <= wanted <= settings.criteria:
             raise ConfigError(f"branches={wanted}: allowed are 1 to the {settings.criteria} criteria of this judge")
         shape = Shape(settings.criteria, wanted)
-        sampling = StepSampling(settings.criteria_sampling, settings.guideline_sampling, settings.judgment_sampling)
         steer = (lambda tree: next_wave(tree, wanted, self.aggregation)) if self.early_stop else None
-        return grow(comparisons, self.engine, self.prompts, shape, sampling, seed, steer=steer)
+        return grow(comparisons, self.engine, self.prompts, shape, StepSampling.of(settings), seed, steer=steer)
 
     def predictions(self, trees: Sequence[EvaluationTree], branches: int) -> list[Prediction]:
         """The predictions that the first ``branches`` criteria of sampled trees give."""
@@ -146,10 +146,11 @@ def predict(
 
 def aggregate(judgments: Sequence[JudgmentNode], aggregation: Aggregation) -> Verdict | None:
     """The verdict of several judgments; None if none of them can be read."""
-    margins = [j.margin for j in judgments if j.margin is not None]
-    if not margins:
+    verdicts = [j.verdict for j in judgments if j.verdict is not None]
+    if not verdicts:
         return None
-    total = sum((m > 0) - (m < 0) for m in margins) if aggregation == "vote" else sum(margins)
+    votes = verdicts.count("A") - verdicts.count("B")
+    total = votes if aggregation == "vote" else math.fsum(j.margin or 0.0 for j in judgments)
     return "tie" if total == 0 else "A" if total > 0 else "B"
 
 

@@ -14,7 +14,7 @@ from typing import Literal
 from judgetrain.dialogues.schema import Order
 from judgetrain.tree.grow import Wave, unusable
 from judgetrain.tree.parsing import HIGHEST, LOWEST
-from judgetrain.tree.schema import CriterionNode, EvaluationTree
+from judgetrain.tree.schema import CriterionNode, EvaluationTree, JudgmentNode
 
 Aggregation = Literal["vote", "margin"]
 
@@ -23,16 +23,14 @@ _ROUNDING = 1e-9
 """A lead must exceed what may come by more than sums of real-valued scores can be off."""
 
 
-def needed(margins: Sequence[float | None], branches: int, aggregation: Aggregation) -> int:
+def needed(steps: Sequence[float], branches: int, most: float) -> int:
     """The fewest further branches after which the outcome might be settled; 0 when it can no longer change.
 
-    ``margins``: those of the branches judged so far in one order, of ``branches`` in all; None where unreadable. One
-    branch moves the vote by 1 and a sum of margins by at most the width of the scale.
+    ``steps``: what the branches judged so far in one order, of ``branches`` in all, add to the balance between A (above
+    0) and B (below); 0 where unreadable. ``most``: the most that a branch can add.
     """
-    left = branches - len(margins)
-    most = 1.0 if aggregation == "vote" else HIGHEST - LOWEST
-    readable = [m for m in margins if m is not None]
-    lead = abs(sum((m > 0) - (m < 0) for m in readable) if aggregation == "vote" else sum(readable))
+    left = branches - len(steps)
+    lead = abs(math.fsum(steps))
     if left <= 0 or lead > most * left + _ROUNDING:
         return 0
     return min(left, math.floor((most * left - lead) / (2 * most)) + 1)
@@ -41,21 +39,29 @@ def needed(margins: Sequence[float | None], branches: int, aggregation: Aggregat
 def next_wave(tree: EvaluationTree, branches: int, aggregation: Aggregation) -> Wave:
     """What a judge with ``branches`` branches must judge next; empty when the verdicts of both orders are settled."""
     criteria = tree.criteria[:branches]
-    waiting = {
-        order: number for order in ORDERS if (number := needed(_margins(criteria, order), len(criteria), aggregation))
-    }
+    most = 1.0 if aggregation == "vote" else HIGHEST - LOWEST
+    steps = {order: _steps(criteria, order, aggregation) for order in ORDERS}
+    waiting = {order: number for order in ORDERS if (number := needed(steps[order], len(criteria), most))}
     if not waiting:
         return {}
     done = sum(bool(c.guidelines) for c in criteria)
     return {c.rank: tuple(waiting) for c in criteria[done : done + min(waiting.values())]}
 
 
-def _margins(criteria: Sequence[CriterionNode], order: Order) -> list[float | None]:
-    """The margins judged in one order; a guideline that cannot be judged by is a branch that says nothing."""
-    margins: list[float | None] = []
+def _steps(criteria: Sequence[CriterionNode], order: Order, aggregation: Aggregation) -> list[float]:
+    """What each branch judged in one order adds; a guideline that cannot be judged by is a branch that says nothing."""
+    steps: list[float] = []
     for guideline in (g for c in criteria for g in c.guidelines):
-        margins += [None] if unusable(guideline) else [j.margin for j in guideline.judgments if j.order == order]
-    return margins
+        if unusable(guideline):
+            steps.append(0.0)
+        steps += [_step(j, aggregation) for j in guideline.judgments if j.order == order]
+    return steps
+
+
+def _step(judgment: JudgmentNode, aggregation: Aggregation) -> float:
+    if aggregation == "vote":
+        return {"A": 1.0, "B": -1.0}.get(judgment.verdict or "", 0.0)
+    return judgment.margin or 0.0
 
 
 def stopped(tree: EvaluationTree, branches: int, aggregation: Aggregation) -> EvaluationTree:

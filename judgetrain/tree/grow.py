@@ -8,12 +8,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from judgetrain.artifacts import derive_seed
-from judgetrain.config import SamplingConfig
+from judgetrain.config import SamplingConfig, TreeConfig
 from judgetrain.dialogues.schema import Comparison, Order
 from judgetrain.engines.base import Completion, Engine, Request, Sampling, Step
 from judgetrain.tree.brainstorm import Growing, take_criteria
-from judgetrain.tree.parsing import parse_judgment
 from judgetrain.tree.prompts import PromptSet
+from judgetrain.tree.readout import Readout
 from judgetrain.tree.schema import CriterionNode, EvaluationTree, GuidelineNode, JudgmentNode
 
 Choose = Callable[[Comparison, list[str]], list[int]]
@@ -41,11 +41,18 @@ class Shape:
 
 @dataclass(frozen=True)
 class StepSampling:
-    """Sampling settings by level."""
+    """Sampling settings by level, and how judgments are read."""
 
     criteria: SamplingConfig
     guideline: SamplingConfig
     judgment: SamplingConfig
+    readout: Readout = Readout()
+
+    @classmethod
+    def of(cls, settings: TreeConfig) -> StepSampling:
+        """The sampling and readout of a judge."""
+        levels = settings.criteria_sampling, settings.guideline_sampling, settings.judgment_sampling
+        return cls(*levels, Readout.of(settings))
 
 
 def grow(
@@ -72,16 +79,15 @@ def grow(
             tree.criteria = [c for i, c in enumerate(tree.criteria) if i in kept]
     guidelines: _Guidelines = {}
     judgments: _Judgments = {}
+    readout = sampling.readout
     while True:
-        grown = [_assemble(tree, index, guidelines, judgments, seed) for index, tree in enumerate(trees)]
+        grown = [_assemble(tree, index, guidelines, judgments, seed, readout) for index, tree in enumerate(trees)]
         waves = [(steer or _at_once(shape.orders))(tree) for tree in grown]
         if not any(waves):
             return grown
         fresh = _guidelines(trees, waves, engine, prompts, shape, sampling.guideline, derive_seed(seed, "guideline"))
         guidelines |= fresh
-        judgments |= _judgments(
-            trees, waves, fresh, engine, prompts, shape, sampling.judgment, derive_seed(seed, "judgment")
-        )
+        judgments |= _judgments(trees, waves, fresh, engine, prompts, shape, sampling, derive_seed(seed, "judgment"))
 
 
 def _at_once(orders: Sequence[Order]) -> Steer:
@@ -183,12 +189,13 @@ def _judgments(
     engine: Engine,
     prompts: PromptSet,
     shape: Shape,
-    sampling: SamplingConfig,
+    sampling: StepSampling,
     seed: int,
 ) -> _Judgments:
     keys: list[tuple[int, int, int, Order]] = []
     requests: list[Request] = []
     positions = _positions(trees)
+    limits = sampling.readout.sampling(sampling.judgment, prompts)
     for (index, rank), candidates in guidelines.items():
         tree = trees[index]
         criterion = next(text for r, text, _ in tree.criteria if r == rank)
@@ -202,7 +209,7 @@ def _judgments(
                     continue
                 slots = judgment_slots(tree.comparison, order, criterion, guideline.text.strip())
                 keys += [(index, rank, number, order)] * shape.judgments
-                request = _request(prompts, "judgment", slots, sampling)
+                request = Request(prompts.render("judgment", slots), limits, "judgment", slots)
                 requests += _repeated(request, place * shape.judgments, shape.judgments)
     found: _Judgments = {}
     for key, completion in zip(keys, engine.generate(requests, seed) if requests else [], strict=True):
@@ -218,7 +225,7 @@ def unusable(guideline: Completion | GuidelineNode) -> str | None:
 
 
 def _assemble(
-    growing: Growing, index: int, guidelines: _Guidelines, judgments: _Judgments, seed: int
+    growing: Growing, index: int, guidelines: _Guidelines, judgments: _Judgments, seed: int, readout: Readout
 ) -> EvaluationTree:
     criteria = []
     failures = Counter(growing.failures)
@@ -227,7 +234,7 @@ def _assemble(
         nodes = []
         for number, guideline in enumerate(guidelines.get((index, rank), [])):
             leaves = [
-                _leaf(f"{base}/g{number}/{order}{i}", order, completion, failures)
+                _leaf(f"{base}/g{number}/{order}{i}", order, completion, failures, readout)
                 for order in ("AB", "BA")
                 for i, completion in enumerate(judgments.get((index, rank, number, order), []))  # type: ignore[arg-type]
             ]
@@ -253,12 +260,14 @@ def _assemble(
     )
 
 
-def _leaf(identifier: str, order: str, completion: Completion, failures: Counter[str]) -> JudgmentNode:
+def _leaf(
+    identifier: str, order: str, completion: Completion, failures: Counter[str], readout: Readout
+) -> JudgmentNode:
     if completion.finish_reason in ("too_long", "error"):
         scores: tuple[float | None, float | None] = (None, None)
         failure: str | None = completion.finish_reason
     else:
-        parsed = parse_judgment(completion.text)
+        parsed = readout.read(completion)
         scores, failure = (parsed.first, parsed.second), parsed.failure
     if failure:
         failures[f"judgment:{failure}"] += 1
@@ -273,6 +282,7 @@ def _leaf(identifier: str, order: str, completion: Completion, failures: Counter
         completion.prompt_tokens,
         completion.generated_tokens,
         completion.finish_reason,
+        readout.tie,
     )
 
 

@@ -19,6 +19,7 @@ from judgetrain.tree.pairs import criteria_pairs, guideline_pairs, judgment_pair
 from judgetrain.tree.prompts import load_prompt_set
 from judgetrain.tree.prune import PrunedBranch, prune
 from judgetrain.tree.schema import EvaluationTree
+from judgetrain.tree.selection import balanced, leanings, without_repeats
 
 LEVELS = ("criteria", "guideline", "judgment")
 
@@ -68,6 +69,7 @@ class Harvest:
             "sft": dict(Counter(row["level"] for row in self.sft)),
             "pairs": dict(Counter(pair.level for pair in self.pairs)),
             "pairs_skipped": dict(sorted(self.skipped.items())),
+            "pairs_lean_to": leanings(self.pairs),
             "label_vs_truth": dict(self.truth),
         }
 
@@ -85,6 +87,10 @@ def run(config: Config, inputs: Mapping[str, Path], out: StageRun) -> None:
         tree = EvaluationTree.from_row(row)
         harvest.add(tree, config.label, prompter, out.seed, given.get(tree.comparison.id))
         out.count(in_=1)
+    harvest.pairs = without_repeats(harvest.pairs, harvest.skipped)
+    for trait in config.label.balance:
+        rng = random.Random(derive_seed(out.seed, "balance", trait))
+        harvest.pairs = balanced(harvest.pairs, trait, rng, harvest.skipped)
     if not harvest.sft:
         raise DataError(f"no branch survived pruning and labelling: {harvest.table()}; sample more trees")
     split = {"train": False, "heldout": True}

@@ -45,6 +45,12 @@ PACKAGED = Path(__file__).parent / "prompt_sets"
 FILE = "prompts.yaml"
 """The name under which a judge's directory carries its prompt set."""
 
+FRAME = (
+    r"Response A Score: [1-5]\nAnalysis of Response A: [^\n]{1,{width}}\n"
+    r"Response B Score: [1-5]\nAnalysis of Response B: [^\n]{1,{width}}\nComparison: [^\n]{1,{width}}"
+)
+"""The form of a judgment for constrained decoding; a set's step ``judgment`` may carry its own as ``frame``."""
+
 _SLOT = re.compile(r"\{(\w+)\}")
 
 
@@ -59,6 +65,8 @@ class PromptSet:
     """The YAML text as read, saved with every judge."""
     scale: tuple[int, int] | None = None
     """Lowest and highest rating, for sets with a step ``rating``."""
+    frame: str = FRAME
+    """A regular expression that judgments follow under constrained decoding."""
 
     def render(self, step: Step, slots: Mapping[str, str]) -> tuple[dict[str, str], ...]:
         """Chat messages for a step.
@@ -75,6 +83,14 @@ class PromptSet:
             for role in ("system", "user")
             if templates.get(role)
         )
+
+    def judgment_frame(self, max_new_tokens: int) -> str:
+        """The pattern that a constrained judgment follows.
+
+        ``{width}`` in it becomes ``max_new_tokens`` characters: with three such texts of some four characters a
+        token, a judgment ends before its tokens do.
+        """
+        return self.frame.replace("{width}", str(max_new_tokens))
 
     def save(self, directory: Path) -> None:
         """Write the set as ``prompts.yaml`` into a judge's directory."""
@@ -115,8 +131,19 @@ def load_prompt_set(name_or_path: str | Path, dialect: Dialect = "branching", ke
     if not isinstance(raw, dict):
         raise ConfigError(f"{path}: expected a mapping with {', '.join(DIALECTS[dialect])}")
     wanted = [step for step in SLOTS if step in DIALECTS[dialect] or step in raw]
+    frame = _frame(raw, path)
     steps: dict[str, Mapping[str, str]] = {step: _template(raw.get(step), step, path) for step in wanted}
-    return PromptSet(str(raw.get("name", path.stem)), _context(raw, path), steps, source, _scale(raw, steps, path))
+    scale = _scale(raw, steps, path)
+    return PromptSet(str(raw.get("name", path.stem)), _context(raw, path), steps, source, scale, frame)
+
+
+def _frame(raw: Mapping[str, Any], path: Path) -> str:
+    """The pattern of constrained judgments, taken out of the step ``judgment``, where a set brings its own."""
+    judgment = raw.get("judgment")
+    frame = judgment.pop("frame", FRAME) if isinstance(judgment, dict) else FRAME
+    if not isinstance(frame, str) or not frame:
+        raise ConfigError(f"{path}: step 'judgment', 'frame': expected a regular expression")
+    return frame
 
 
 def _template(templates: Any, step: Step, path: Path) -> Mapping[str, str]:

@@ -12,7 +12,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 
 from judgetrain.config import EngineConfig, ModelConfig
-from judgetrain.engines.base import Request, Sampling
+from judgetrain.engines.base import Choice, Request, Sampling
 from judgetrain.engines.openai_engine import OUTAGE, OpenAIEngine, _retry_after
 from judgetrain.errors import EngineError
 
@@ -239,3 +239,21 @@ def test_stop_string_left_in_the_text_is_cut(server, engine):
 def test_model_name_is_needed():
     with pytest.raises(EngineError, match="engine.model.path"):
         OpenAIEngine(EngineConfig(type="openai"))
+
+
+def test_probabilities_of_candidates_and_patterns_are_asked_for_and_read(server, engine):
+    logprobs = {
+        "content": [
+            {"token": "Score:", "logprob": 0.0, "top_logprobs": []},
+            {"token": " 2", "logprob": -1.0, "top_logprobs": [{"token": " 2", "logprob": -1.0}]},
+        ]
+    }
+    answer = {"choices": [{"message": {"content": "Score: 2"}, "finish_reason": "stop", "logprobs": logprobs}]}
+    server.faults["q"] = [(200, {}, json.dumps(answer))]
+    limits = Sampling(candidates=("1", "2"), pattern="Score: [12]")
+    done = engine.generate([Request(ask("q").messages, limits)], seed=1)[0]
+    assert done.choices == (Choice(7, (0.0, 1.0)),)
+    body = server.bodies[-1]
+    assert (body["logprobs"], body["top_logprobs"]) == (True, 20)
+    assert body["structured_outputs"] == {"regex": "Score: [12]"}
+    assert not {"logprobs", "structured_outputs"} & set(engine._body(ask("q"), 1))
