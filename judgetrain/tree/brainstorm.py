@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from judgetrain.dialogues.schema import Comparison
@@ -22,6 +23,12 @@ class Growing:
     failures: Counter[str] = field(default_factory=Counter)
     beyond_context: bool = False
     """The criteria prompt does not fit: asking again gives the same."""
+
+
+def positions(trees: Sequence[Growing]) -> dict[tuple[int, int], int]:
+    """Where each (tree, rank) stands among the criteria of all trees, which decides its random numbers."""
+    keys = [(index, rank) for index, tree in enumerate(trees) for rank, _, _ in tree.criteria]
+    return {key: position for position, key in enumerate(keys)}
 
 
 def take_criteria(tree: Growing, completion: Completion, listed_at_most: int, wanted: int) -> None:

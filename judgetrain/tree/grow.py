@@ -11,7 +11,7 @@ from judgetrain.artifacts import derive_seed
 from judgetrain.config import SamplingConfig, TreeConfig
 from judgetrain.dialogues.schema import Comparison, Order
 from judgetrain.engines.base import Completion, Engine, Request, Sampling, Step
-from judgetrain.tree.brainstorm import Growing, take_criteria
+from judgetrain.tree.brainstorm import Growing, positions, take_criteria
 from judgetrain.tree.prompts import PromptSet
 from judgetrain.tree.readout import Readout
 from judgetrain.tree.schema import CriterionNode, EvaluationTree, GuidelineNode, JudgmentNode
@@ -80,19 +80,15 @@ def grow(
     guidelines: _Guidelines = {}
     judgments: _Judgments = {}
     readout = sampling.readout
+    steer = steer or (lambda tree: {c.rank: shape.orders for c in tree.criteria if not c.guidelines})
     while True:
         grown = [_assemble(tree, index, guidelines, judgments, seed, readout) for index, tree in enumerate(trees)]
-        waves = [(steer or _at_once(shape.orders))(tree) for tree in grown]
+        waves = [steer(tree) for tree in grown]
         if not any(waves):
             return grown
         fresh = _guidelines(trees, waves, engine, prompts, shape, sampling.guideline, derive_seed(seed, "guideline"))
         guidelines |= fresh
         judgments |= _judgments(trees, waves, fresh, engine, prompts, shape, sampling, derive_seed(seed, "judgment"))
-
-
-def _at_once(orders: Sequence[Order]) -> Steer:
-    """All criteria in one wave."""
-    return lambda tree: {c.rank: orders for c in tree.criteria if not c.guidelines}
 
 
 def slots_of(comparison: Comparison) -> dict[str, str]:
@@ -147,12 +143,6 @@ _Judgments = dict[tuple[int, int, int, Order], list[Completion]]
 """Judgments by (tree, rank of the criterion, guideline, order)."""
 
 
-def _positions(trees: Sequence[Growing]) -> dict[tuple[int, int], int]:
-    """Where each (tree, rank) stands among the criteria of all trees, which decides its random numbers."""
-    keys = [(index, rank) for index, tree in enumerate(trees) for rank, _, _ in tree.criteria]
-    return {key: position for position, key in enumerate(keys)}
-
-
 def _repeated(request: Request, first: int, number: int) -> list[Request]:
     """The request ``number`` times, at the places from ``first`` on."""
     return [replace(request, place=first + i) for i in range(number)]
@@ -169,7 +159,7 @@ def _guidelines(
 ) -> _Guidelines:
     keys: list[tuple[int, int]] = []
     requests: list[Request] = []
-    for (index, rank), position in _positions(trees).items():
+    for (index, rank), position in positions(trees).items():
         if rank in waves[index]:
             criterion = next(text for r, text, _ in trees[index].criteria if r == rank)
             slots = slots_of(trees[index].comparison) | {"criterion": criterion}
@@ -194,7 +184,7 @@ def _judgments(
 ) -> _Judgments:
     keys: list[tuple[int, int, int, Order]] = []
     requests: list[Request] = []
-    positions = _positions(trees)
+    places = positions(trees)
     limits = sampling.readout.sampling(sampling.judgment, prompts)
     for (index, rank), candidates in guidelines.items():
         tree = trees[index]
@@ -203,7 +193,7 @@ def _judgments(
             if reason := unusable(guideline):
                 tree.failures[f"guideline:{reason}"] += 1
                 continue
-            first = (positions[index, rank] * shape.guidelines + number) * len(shape.orders)
+            first = (places[index, rank] * shape.guidelines + number) * len(shape.orders)
             for place, order in enumerate(shape.orders, start=first):
                 if order not in waves[index][rank]:
                     continue
