@@ -9,8 +9,8 @@ from pathlib import Path
 
 from judgetrain.config import Config, EngineConfig, ModelConfig, SourceConfig
 from judgetrain.errors import ConfigError
-from judgetrain.evaluate.names import TARGETS, is_directory, method_name, split_method
-from judgetrain.stages import PACKAGE, is_local
+from judgetrain.evaluate.names import TARGETS, base_method, is_directory, method_name, split_method
+from judgetrain.stages import PACKAGE, is_local, names_model
 
 
 def check_together(config: Config) -> None:
@@ -104,13 +104,8 @@ def _evaluate(config: Config) -> None:
     for i, benchmark in enumerate(settings.benchmarks):
         _source(f"evaluate.benchmarks[{i}].source", benchmark.source)
     _methods(settings.methods)
-    targets = {split_method(method)[1] for method in settings.methods}
-    if "base" in targets:
-        _initial(config)
-    if "teacher" in targets:
-        _teacher(config)
-    if "external" in targets:
-        _engine("evaluate.external", settings.external)
+    for method in settings.methods:
+        _target(config, split_method(method)[1])
     for way in ("one_step", "rating"):
         if any(split_method(method)[0] == way for method in settings.methods):
             load_prompt_set(getattr(settings, way).prompts, way, f"evaluate.{way}.prompts")
@@ -128,6 +123,35 @@ def _methods(methods: Sequence[str]) -> None:
             raise ConfigError(f"evaluate.methods: {method!r} is none of {known_methods()} (./{method})")
         if names.count(name) > 1:
             raise ConfigError(f"evaluate.methods: the name {name!r} is used twice; names must differ")
+
+
+def _correct(config: Config) -> None:
+    from judgetrain.tree.prompts import load_prompt_set
+
+    settings = config.correct
+    if settings.source.type != "world" and not settings.source.path:
+        raise ConfigError("correct.source.path is empty: give comparisons whose responses are to be corrected")
+    _source("correct.source", settings.source)
+    target = base_method(settings.judge)
+    if not is_directory(target) and target not in TARGETS:
+        known = ", ".join(TARGETS)
+        raise ConfigError(f"correct.judge={settings.judge!r}: allowed are {known} or a judge's directory (./NAME)")
+    _target(config, target)
+    if settings.branches > config.tree.criteria:
+        raise ConfigError(f"correct.branches={settings.branches}: at most tree.criteria={config.tree.criteria}")
+    if names_model(settings.engine):
+        _engine("correct.engine", settings.engine)
+    load_prompt_set(settings.prompts, "correction", "correct.prompts")
+
+
+def _target(config: Config, target: str) -> None:
+    """Check a model that a method names."""
+    if target == "base":
+        _initial(config)
+    elif target == "teacher":
+        _teacher(config)
+    elif target == "external":
+        _engine("evaluate.external", config.evaluate.external)
 
 
 def _engine(key: str, engine: EngineConfig) -> None:
@@ -158,4 +182,5 @@ _CHECKS: dict[str, Callable[[Config], None]] = {
     "initial": _initial,
     "label": _label,
     "evaluate": _evaluate,
+    "correct": _correct,
 }

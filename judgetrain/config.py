@@ -24,6 +24,7 @@ STAGES = (
     "sft",
     "dpo",
     "evaluate",
+    "correct",
 )
 COMMANDS = (*STAGES, "status")
 
@@ -379,6 +380,21 @@ class EvaluateConfig:
 
 
 @dataclass
+class CorrectConfig:
+    """Stage correct."""
+
+    source: SourceConfig = key(SourceConfig, "comparisons whose responses are corrected; labels are not needed")
+    judge: str = key("dpo", "who judges: base, initial, sft, dpo, teacher, external or a judge's directory")
+    branches: int = key(3, "criteria that a response is judged by", low=1)
+    threshold: float = key(3.0, "rewrite responses whose mean score is below this (the paper: 3)", low=1.0, high=5.0)
+    engine: EngineConfig = key(EngineConfig, "who rewrites; without a model.path, the judge's own model")
+    prompts: str = key("correction", "prompt set: a name in judgetrain/tree/prompt_sets or a YAML file")
+    sampling: SamplingConfig = key(SamplingConfig(0.7, 0.95, 512), "of the new responses")
+    max_comparisons: int | None = key(None, "correct the responses of at most this many", low=1)
+    shard_size: int = key(32, "comparisons finished together; the unit of resume", low=1)
+
+
+@dataclass
 class TrackConfig:
     """Experiment tracking."""
 
@@ -412,6 +428,7 @@ class Config:
     label: LabelConfig = key(LabelConfig, "stage label")
     train: TrainStages = key(TrainStages, "stages initial, sft, dpo")
     evaluate: EvaluateConfig = key(EvaluateConfig, "stage evaluate")
+    correct: CorrectConfig = key(CorrectConfig, "stage correct")
     track: TrackConfig = key(TrackConfig, "tracking")
 
 

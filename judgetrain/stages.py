@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from judgetrain.config import Config, EngineConfig, ModelConfig, SourceConfig
-from judgetrain.evaluate.names import ASKED_WAYS, is_directory, split_method
+from judgetrain.evaluate.names import ASKED_WAYS, base_method, is_directory, split_method
 
 JUDGE_STAGES = ("initial", "sft", "dpo")
 PACKAGE = "package:"
@@ -132,17 +132,38 @@ def _evaluate(config: Config) -> Iterator[File]:
         yield from _source(f"evaluate.benchmarks[{i}].source", benchmark.source)
     split = [split_method(method) for method in config.evaluate.methods]
     for i, (_, target) in enumerate(split):
-        if is_directory(target):
-            yield f"evaluate.methods[{i}]", target
-    targets, ways = {target for _, target in split}, {way for way, _ in split}
-    if "base" in targets:
-        yield from _model("train.base", config.train.base)
-    if "teacher" in targets:
-        yield from _engine("teacher.engine", config.teacher.engine)
-    if "external" in targets:
-        yield from _engine("evaluate.external", config.evaluate.external)
+        yield from _model_of(f"evaluate.methods[{i}]", target, config)
+    ways = {way for way, _ in split}
     for way in sorted(ways.intersection(ASKED_WAYS)):
         yield _prompt_set(f"evaluate.{way}.prompts", getattr(config.evaluate, way).prompts)
+
+
+def names_model(engine: EngineConfig) -> bool:
+    """Whether ``correct.engine`` names a model; where it does not, the judge's own rewrites."""
+    return engine.type not in ("transformers", "vllm") or bool(engine.model.path)
+
+
+def _correct(config: Config) -> Iterator[File]:
+    settings = config.correct
+    yield from _prompts(config)
+    yield _prompt_set("correct.prompts", settings.prompts)
+    if settings.source.path or settings.source.type == "world":
+        yield from _source("correct.source", settings.source)
+    if names_model(settings.engine):
+        yield from _engine("correct.engine", settings.engine)
+    yield from _model_of("correct.judge", base_method(settings.judge), config)
+
+
+def _model_of(key: str, target: str, config: Config) -> Iterator[File]:
+    """The files of a model that a method names."""
+    if is_directory(target):
+        yield key, target
+    elif target == "base":
+        yield from _model("train.base", config.train.base)
+    elif target == "teacher":
+        yield from _engine("teacher.engine", config.teacher.engine)
+    elif target == "external":
+        yield from _engine("evaluate.external", config.evaluate.external)
 
 
 # What judge.json in a trained judge's directory says; the number of trees grown is not part of it.
@@ -196,6 +217,17 @@ STAGES: dict[str, Stage] = {
                 *("dialogues.world", "dialogues.world.eval_comparisons"),
             ),
             _evaluate,
+        ),
+        Stage(
+            "correct",
+            "judgetrain.evaluate.correct_stage:run",
+            lambda config: [name for name in JUDGE_STAGES if name == base_method(config.correct.judge)],
+            (
+                *("correct", "tree", "engine", "prompts", "train.base", "teacher.engine"),
+                *("evaluate.external", "evaluate.aggregation"),
+                *("dialogues.world", "dialogues.world.eval_comparisons"),
+            ),
+            _correct,
         ),
     )
 }

@@ -38,17 +38,18 @@ def known_methods() -> str:
     return f"{', '.join((*TARGETS, *FLOORS))}, a judge's directory (./NAME), or a model or directory after {ways}"
 
 
-def load_judge(method: str, config: Config, inputs: Mapping[str, Path]) -> BranchingJudge:
+def load_judge(method: str, config: Config, inputs: Mapping[str, Path], branches: int | None = None) -> BranchingJudge:
     """The branching judge of a method: a judge of this run, ``base``, ``teacher``, ``external``, or a directory.
 
     Readouts may follow the name, as in ``dpo+expected``: see :func:`with_readout`. Models that are no trained judge
     (``base``: the untrained model of ``train.base``) are asked with the run's prompts and sampling, a trained judge
-    with those that its directory carries.
+    with those that its directory carries. ``branches`` stands in for the most of ``evaluate.branches``; all of them
+    are then grown.
 
     Raises:
         ConfigError: no such method, or a directory that holds no judge.
     """
-    name, branches, sampled = method_name(method), max(config.evaluate.branches), config.tree
+    name, sampled = method_name(method), config.tree
     asked, method = method, base_method(method)
     if method in ("base", "teacher", "external"):
         engine, prompts = _engine(method, name, config, inputs), load_prompt_set(config.prompts)
@@ -60,10 +61,10 @@ def load_judge(method: str, config: Config, inputs: Mapping[str, Path]) -> Branc
             raise ConfigError(f"evaluate.methods: {method!r} is none of {known_methods()}")
         engine = make_engine(config.engine, model_path=str(directory), name=name)
         prompts, sampled = load_prompt_set(directory / PROMPTS), load_settings(directory, config.tree)
-    settings = config.evaluate
-    aggregation = cast(Aggregation, settings.aggregation)
-    sampled = with_readout(asked, sampled)
-    return BranchingJudge(engine, prompts, branches, sampled, aggregation, name, settings.early_stop)
+    aggregation, sampled = cast(Aggregation, config.evaluate.aggregation), with_readout(asked, sampled)
+    early_stop = branches is None and config.evaluate.early_stop
+    branches = branches or max(config.evaluate.branches)
+    return BranchingJudge(engine, prompts, branches, sampled, aggregation, name, early_stop)
 
 
 def load_asked_judge(method: str, config: Config, inputs: Mapping[str, Path]) -> AskedJudge:
