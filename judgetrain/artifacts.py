@@ -36,6 +36,8 @@ class ShardResult:
     dropped: dict[str, int] = field(default_factory=dict)
     prompt_tokens: int = 0
     generated_tokens: int = 0
+    counts_out: int | None = None
+    """None counts the rows."""
 
 
 @contextmanager
@@ -234,7 +236,7 @@ class StageRun:
                     _add(
                         counts,
                         result.counts_in,
-                        len(result.rows),
+                        len(result.rows) if result.counts_out is None else result.counts_out,
                         result.dropped,
                         result.prompt_tokens,
                         result.generated_tokens,

@@ -24,6 +24,7 @@ STAGES = (
     "sft",
     "dpo",
     "evaluate",
+    "correct",
 )
 COMMANDS = (*STAGES, "status")
 
@@ -49,6 +50,8 @@ def key(
         return field(default_factory=lambda: dict(default), metadata=metadata)
     if isinstance(default, type) and dataclasses.is_dataclass(default):
         return field(default_factory=default, metadata=metadata)
+    if dataclasses.is_dataclass(default) and not isinstance(default, type):
+        return field(default_factory=lambda: dataclasses.replace(default), metadata=metadata)
     return field(default=default, metadata=metadata)
 
 
@@ -204,6 +207,23 @@ class TeacherConfig:
 
 
 @dataclass
+class ExternalConfig:
+    """The external judge that labels where label.source=external."""
+
+    engine: EngineConfig = key(EngineConfig, "the judge, as a rule type openai")
+    prompts: str = key(
+        "one_step",
+        "a set with a step one_step (it compares the responses) or preference (it prefers one of two critiques, as in "
+        "the paper's table 9): a name in judgetrain/tree/prompt_sets or a YAML file",
+    )
+    sampling: SamplingConfig = key(SamplingConfig(0.5, 1.0, 512), "of its replies")
+    samples: int = key(1, "one_step: replies in each order", low=1)
+    attempts: int = key(2, "times an unreadable reply is asked for; needs a temperature above 0", low=1)
+    max_pairs: int = key(4, "preference: pairs of conflicting critiques shown for a comparison", low=1)
+    shard_size: int = key(32, "comparisons finished together; the unit of resume", low=1)
+
+
+@dataclass
 class LabelConfig:
     """Stage label."""
 
@@ -236,6 +256,10 @@ class LabelConfig:
     view: int = key(
         20, "pages of trees to look at; more: python -m judgetrain.tree.viewer", low=0, unit="trees", neutral=True
     )
+    source: str = key(
+        "ensemble", "who labels: the vote of the branches, or label.external", choices=("ensemble", "external")
+    )
+    external: ExternalConfig = key(ExternalConfig, "the external judge")
 
 
 @dataclass
@@ -330,18 +354,48 @@ class BenchmarkConfig:
 
 
 @dataclass
+class AskConfig:
+    """How a judge that is asked once is asked."""
+
+    prompts: str = key("one_step", "prompt set: a name in judgetrain/tree/prompt_sets or a YAML file")
+    sampling: SamplingConfig = key(SamplingConfig(0.0, 1.0, 512), "of the reply")
+
+
+@dataclass
 class EvaluateConfig:
     """Stage evaluate."""
 
     benchmarks: list[BenchmarkConfig] = key([], "held-out comparisons")
     methods: list[str] = key(
         ["initial", "sft", "dpo"],
-        "judges (base, initial, sft, dpo, teacher or a model directory) and floors (random, first, longer)",
+        "judges (base, initial, sft, dpo, teacher, external or a judge's directory), the same or any model directory "
+        "asked once (one_step:base, rating:teacher, one_step:DIR), and floors (random, first, longer)",
     )
     branches: list[int] = key([1, 3, 5, 10], "k values read off one sampled run of max(branches)")
     aggregation: str = key("vote", "of branches", choices=("vote", "margin"))
     bootstrap: int = key(2000, "resamples of the 95% intervals", low=10)
     view: int = key(20, "pages of disagreements to look at, per benchmark and judge", low=0, unit="trees", neutral=True)
+    early_stop: bool = key(
+        False, "judge in waves, and only until the verdict can no longer change: fewer tokens in more steps"
+    )
+    external: EngineConfig = key(EngineConfig, "the model of methods external, one_step:external, rating:external")
+    one_step: AskConfig = key(AskConfig, "methods one_step:MODEL: [[A]], [[B]] or [[C]], in both orders")
+    rating: AskConfig = key(AskConfig("rating"), "methods rating:MODEL: each response rated by itself")
+
+
+@dataclass
+class CorrectConfig:
+    """Stage correct."""
+
+    source: SourceConfig = key(SourceConfig, "comparisons whose responses are corrected; labels are not needed")
+    judge: str = key("dpo", "who judges: base, initial, sft, dpo, teacher, external or a judge's directory")
+    branches: int = key(3, "criteria that a response is judged by", low=1)
+    threshold: float = key(3.0, "rewrite responses whose mean score is below this (the paper: 3)", low=1.0, high=5.0)
+    engine: EngineConfig = key(EngineConfig, "who rewrites; without a model.path, the judge's own model")
+    prompts: str = key("correction", "prompt set: a name in judgetrain/tree/prompt_sets or a YAML file")
+    sampling: SamplingConfig = key(SamplingConfig(0.7, 0.95, 512), "of the new responses")
+    max_comparisons: int | None = key(None, "correct the responses of at most this many", low=1)
+    shard_size: int = key(32, "comparisons finished together; the unit of resume", low=1)
 
 
 @dataclass
@@ -378,6 +432,7 @@ class Config:
     label: LabelConfig = key(LabelConfig, "stage label")
     train: TrainStages = key(TrainStages, "stages initial, sft, dpo")
     evaluate: EvaluateConfig = key(EvaluateConfig, "stage evaluate")
+    correct: CorrectConfig = key(CorrectConfig, "stage correct")
     track: TrackConfig = key(TrackConfig, "tracking")
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from judgetrain.config import EngineConfig
-from judgetrain.engines.base import Choice, Completion, FinishReason, Request, Sampling
+from judgetrain.engines.base import Choice, Completion, FinishReason, Request, Sampling, places
 from judgetrain.engines.choices import LOGPROBS, choices_of
 from judgetrain.engines.neutralise import neutralise_known
 from judgetrain.errors import EngineError
@@ -65,7 +65,7 @@ class OpenAIEngine:
         self._limit_key = "max_tokens"
 
     def generate(self, requests: Sequence[Request], seed: int) -> list[Completion]:
-        """One completion per request, in order; request ``i`` sends ``seed + i``, which servers may ignore.
+        """One completion per request, in order; each sends ``seed`` plus its place, which servers may ignore.
 
         Raises:
             EngineError: 401, 403 or 404 from the server; or it cannot be reached, or gives up on ``OUTAGE`` requests
@@ -94,8 +94,8 @@ class OpenAIEngine:
             try:
                 async with asyncio.TaskGroup() as group:
                     tasks = [
-                        group.create_task(self._complete(client, slots, request, (seed + i) % 2**31, i))
-                        for i, request in enumerate(requests)
+                        group.create_task(self._complete(client, slots, request, (seed + place) % 2**31, i))
+                        for i, (request, place) in enumerate(zip(requests, places(requests), strict=True))
                     ]
             except* EngineError as errors:
                 fatal = errors.exceptions[0]
