@@ -142,6 +142,21 @@ class DialoguesConfig:
     min_query_chars: int = key(1, "shorter queries are dropped and counted", low=1, unit="characters")
     max_query_chars: int = key(8000, "longer dialogues are dropped and counted", low=1, unit="characters")
     dedup: bool = key(True, "drop queries equal after case folding, Unicode NFKC and white-space folding")
+    near_dedup: bool = key(
+        False, "also drop queries that are near-duplicates of a kept one (MinHash LSH over character 5-grams)"
+    )
+    near_similarity: float = key(
+        0.8, "Jaccard similarity of 5-grams from which two queries are near-duplicates", low=0.3, high=1.0
+    )
+    near_window: int = key(
+        2_000_000, "kept queries that near-duplicates are looked for among, about 2 kB each", low=1, unit="queries"
+    )
+    decontaminate: str = key(
+        "near",
+        "drop dialogues that hold a query of a benchmark that evaluate lists: word for word (exact), or "
+        "near-duplicates too (near); the benchmarks are then part of this stage's fingerprint",
+        choices=("near", "exact", "off"),
+    )
     strict: bool = key(True, "a malformed row stops the run; false keeps it aside in rejects.jsonl and counts it")
 
 

@@ -22,11 +22,11 @@ RAW_CHARS = 500
 
 @dataclass
 class Rejects:
-    """Rows kept aside: counted by reason, with their place and the beginning of their text."""
+    """Rows kept aside: counted by reason; ``keep`` gets each with its place and the beginning of its text."""
 
     strict: bool
     remedy: str = " (dialogues.strict=false keeps such rows aside)"
-    rows: list[dict[str, Any]] = field(default_factory=list)
+    keep: Callable[[Mapping[str, Any]], None] | None = None
     counts: Counter[str] = field(default_factory=Counter)
 
     def add(self, place: str, reason: str, message: str, raw: str) -> None:
@@ -38,7 +38,8 @@ class Rejects:
         if self.strict:
             raise DataError(f"{place}: {message}{self.remedy}")
         self.counts[reason] += 1
-        self.rows.append({"place": place, "reason": reason, "message": message, "raw": raw[:RAW_CHARS]})
+        if self.keep:
+            self.keep({"place": place, "reason": reason, "message": message, "raw": raw[:RAW_CHARS]})
 
 
 def read(source: SourceConfig, key: str, take: Callable[[Any, int], T], rejects: Rejects) -> Iterator[T]:

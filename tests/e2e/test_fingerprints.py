@@ -52,7 +52,7 @@ def places(node: Any, path: str = "") -> Iterator[tuple[int, str]]:
 
 
 def covered(stage: str, config: Config) -> set[str]:
-    keys = set(STAGES[stage].keys)
+    keys = set(STAGES[stage].reads(config))
     return keys.union(*(covered(upstream, config) for upstream in STAGES[stage].inputs(config)))
 
 
