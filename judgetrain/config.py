@@ -109,18 +109,27 @@ class SourceConfig:
 
     name: str = key("", "source name, unique")
     type: str = key("jsonl", "reader", choices=("world", "jsonl", "parquet", "hub", "comparisons"))
-    path: str = key("", "file, glob or Hub id")
+    path: str = key("", "file, glob (JSON lines or array, Parquet, ParlAI .txt) or Hub id")
     split: str = key("train", "Hub split")
     subset: str | None = key(None, "Hub configuration name")
     revision: str | None = key(None, "Hub revision: a branch, tag or commit")
     format: str = key(
-        "auto", "row shape", choices=("auto", "messages", "conversations", "alpaca", "prompt", "comparison")
+        "auto",
+        "row shape",
+        choices=("auto", "messages", "conversations", "turns", "alpaca", "prompt", "multiple_choice", "comparison"),
+    )
+    turns: str = key(
+        "last", "user turns of a conversation that become dialogues, with what came before", choices=("last", "every")
     )
     fields: dict[str, str] = key(
         {},
         "column names where they differ: query, messages, id, response_a, response_b, label, ...",
     )
     limit: int | None = key(None, "take at most this many rows", low=1, unit="rows")
+    dataset: str | None = key(
+        None, "a known data set (dialogues/data_sets.yaml): its shape, and without a path its place on the Hub"
+    )
+    data_files: list[str] = key([], "Hub: the repository's files to read; empty reads those of the split")
 
 
 @dataclass

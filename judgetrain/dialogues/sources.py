@@ -1,4 +1,4 @@
-"""Reading sources row by row: JSON lines, Parquet, the Hub, and the generated world."""
+"""Reading sources row by row: JSON lines, JSON arrays, Parquet, ParlAI text, and the Hub."""
 
 from __future__ import annotations
 
@@ -6,12 +6,13 @@ import glob
 import gzip
 import json
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
 from judgetrain.config import SourceConfig
+from judgetrain.dialogues import readers
 from judgetrain.dialogues.rows import RowError, RowReader
 from judgetrain.dialogues.schema import Comparison
 from judgetrain.errors import ConfigError, DataError
@@ -77,10 +78,19 @@ def _rows(source: SourceConfig, key: str, rejects: Rejects) -> Iterator[_Row]:
     if not source.path or not paths:
         raise ConfigError(f"{key}.path={source.path!r}: no such file; give an existing path")
     for path in paths:
-        if path.name.endswith(".parquet"):
-            yield from _parquet(path)
+        name = path.name.removesuffix(".gz")
+        if name.endswith(".parquet"):
+            yield from _with_text(readers.parquet(path))
+        elif name.endswith(".txt"):
+            yield from _with_text(readers.parlai(path))
+        elif readers.is_json_array(path):
+            yield from _with_text(readers.json_array(path))
         else:
             yield from _jsonl(path, rejects)
+
+
+def _with_text(rows: Iterable[readers.Row]) -> Iterator[_Row]:
+    return ((place, row, str(row)) for place, row in rows)
 
 
 def _jsonl(path: Path, rejects: Rejects) -> Iterator[_Row]:
@@ -110,29 +120,17 @@ def _jsonl(path: Path, rejects: Rejects) -> Iterator[_Row]:
         raise DataError(f"{path}: the file is empty; expected a JSON object a line")
 
 
-def _parquet(path: Path) -> Iterator[_Row]:
-    import pyarrow
-    import pyarrow.parquet
-
-    try:
-        file = pyarrow.parquet.ParquetFile(path)
-    except pyarrow.ArrowInvalid as error:
-        raise DataError(f"{path}: not a Parquet file ({error})") from error
-    number = 0
-    for batch in file.iter_batches(batch_size=1024):
-        for row in batch.to_pylist():
-            number += 1
-            yield f"{path}:row {number}", row, str(row)
-    if number == 0:
-        raise DataError(f"{path}: the file has no rows")
-
-
 def _hub(source: SourceConfig, key: str) -> Iterator[_Row]:
     import datasets
 
     try:
         rows = datasets.load_dataset(
-            source.path, source.subset, split=source.split, revision=source.revision, streaming=True
+            source.path,
+            source.subset,
+            data_files=list(source.data_files) or None,
+            split=source.split,
+            revision=source.revision,
+            streaming=True,
         )
         for number, row in enumerate(rows, start=1):
             yield f"{source.path}[{source.split}]:row {number}", row, str(row)

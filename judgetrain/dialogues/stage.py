@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -104,4 +105,24 @@ def _items(source: SourceConfig, key: str, config: Config, rejects: Rejects) -> 
             return comparison.dialogue, comparison
         return reader.dialogue(row, number), None
 
-    yield from read(source, key, take, rejects)
+    for dialogue, comparison in read(source, key, take, rejects):
+        if comparison or source.turns == "last":
+            yield dialogue, comparison
+        else:
+            yield from ((turn, None) for turn in user_turns(dialogue))
+
+
+def user_turns(dialogue: Dialogue) -> Iterator[Dialogue]:
+    """A dialogue for every user turn, with what came before it; what the assistant answered is its reference.
+
+    The ids of the earlier ones end in ``#`` and the turn's number; the last keeps the dialogue's own.
+    """
+    number = 0
+    for i, (message, answer) in enumerate(pairwise(dialogue.messages)):
+        if message.role == "user":
+            number += 1
+            reference = answer.content if answer.role == "assistant" else None
+            yield replace(
+                dialogue, id=f"{dialogue.id}#{number}", messages=dialogue.messages[: i + 1], reference=reference
+            )
+    yield dialogue
