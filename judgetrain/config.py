@@ -218,6 +218,15 @@ class TeacherConfig:
     branches: int = key(3, "criteria judged per comparison", low=1)
     both_orders: bool = key(True, "judge in both orders")
     sampling: SamplingConfig = key(SamplingConfig, "of the teacher at every step")
+    max_requests: int | None = key(
+        None, "openai: requests sent at most, tries that fail included; then the run stops", low=1, neutral=True
+    )
+    max_tokens: int | None = key(
+        None, "openai: prompt and generated tokens at most; then the run stops", low=1, unit="tokens", neutral=True
+    )
+    dry_run: bool = key(
+        False, "say how many calls and tokens the teacher is expected to take, and ask it nothing", neutral=True
+    )
 
 
 @dataclass
@@ -371,7 +380,7 @@ class Config:
     stage: str = key("dpo", "what to make (with whatever it needs)", choices=COMMANDS)
     recipe_name: str = key("quickstart", "set by the recipe; shown in reports")
     seed: int = key(17, "every seed derives from it", low=0)
-    output_dir: str = key("outputs", "artifacts, reports and tracking files")
+    output_dir: str = key("outputs", "artifacts, answers of paid models, reports and tracking files", neutral=True)
     data_dir: str = key(
         "", "root that a recipe's source paths may refer to; fingerprints hold the content, not the place"
     )
