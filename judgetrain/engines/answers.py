@@ -14,6 +14,9 @@ from judgetrain.artifacts import derive_seed, write_text_atomic
 from judgetrain.engines.base import Completion, Request
 from judgetrain.errors import EngineError
 
+ANSWERS = "answers"
+"""The folder of ``output_dir`` that holds every answer of a paid model."""
+
 
 def estimated_tokens(text: str) -> int:
     """About how many tokens a text has: four ASCII characters a token, one of any other script."""

@@ -12,7 +12,7 @@ from typing import Any
 from judgetrain.artifacts import ShardResult, StageRun, derive_seed, read_rows
 from judgetrain.config import Config
 from judgetrain.dialogues.schema import Comparison, Order
-from judgetrain.engines.answers import AnswerStore, Budget
+from judgetrain.engines.answers import ANSWERS, AnswerStore, Budget
 from judgetrain.engines.registry import make_engine
 from judgetrain.errors import DataError
 from judgetrain.tree.examples import Prompter, guideline_row, judgment_row, sft_row
@@ -20,9 +20,6 @@ from judgetrain.tree.grow import Shape, StepSampling, grow, sample_criteria, tre
 from judgetrain.tree.parsing import parse_criteria, render_criteria
 from judgetrain.tree.prompts import load_prompt_set
 from judgetrain.tree.schema import EvaluationTree
-
-ANSWERS = "answers"
-"""The folder of ``output_dir`` that holds every answer of a paid teacher."""
 
 
 def run(config: Config, inputs: Mapping[str, Path], out: StageRun) -> None:
