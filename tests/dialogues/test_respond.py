@@ -105,7 +105,7 @@ class Cut:
 def test_cut_responses_are_kept_and_counted_and_finished_models_are_not_loaded_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(respond, "make_engine", lambda config, name: Cut(name))
+    monkeypatch.setattr(respond, "make_engine", lambda config, name, **options: Cut(name))
     config = Config()
     config.responses.models = [EngineConfig(name="x"), EngineConfig(name="y")]
     inputs = prepare(tmp_path)
