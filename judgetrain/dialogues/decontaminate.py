@@ -9,7 +9,7 @@ from typing import Any
 from judgetrain.config import Config
 from judgetrain.dialogues.dedup import PERMUTATIONS, bands, jaccard, normalised, signature
 from judgetrain.dialogues.schema import Dialogue
-from judgetrain.dialogues.sources import read_comparisons
+from judgetrain.dialogues.sources import read_dialogues
 
 SHORTEST_TURN = 40
 """Earlier turns of a dialogue that are shorter than this (characters) are not looked up: greetings and the like."""
@@ -45,7 +45,7 @@ class BenchmarkQueries:
             if source.type == "world":
                 continue
             key = f"evaluate.benchmarks[{index}].source"
-            queries = {turns(c.dialogue) for c in read_comparisons(source, {}, key, labelled=False)}
+            queries = {turns(dialogue) for dialogue in read_dialogues(source, key)}
             self.counts[source.name] = len(queries)
             for query in sorted(queries):
                 if self._exact.setdefault(normalised(query), len(self._texts)) == len(self._texts):

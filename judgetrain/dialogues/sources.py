@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 from judgetrain.config import SourceConfig
 from judgetrain.dialogues import readers
 from judgetrain.dialogues.rows import RowError, RowReader
-from judgetrain.dialogues.schema import Comparison
+from judgetrain.dialogues.schema import Comparison, Dialogue
 from judgetrain.errors import ConfigError, DataError
 
 T = TypeVar("T")
@@ -141,6 +141,15 @@ def _hub(source: SourceConfig, key: str) -> Iterator[_Row]:
         ) from error
 
 
+def read_dialogues(source: SourceConfig, key: str) -> Iterator[Dialogue]:
+    """The dialogues of a file or Hub data set; whatever else its rows hold is not looked at.
+
+    Raises:
+        DataError: a malformed row; names file, line and value.
+    """
+    yield from read(source, key, _reader(source, {}, key).dialogue, Rejects(strict=True, remedy=""))
+
+
 def read_comparisons(
     source: SourceConfig, labels: Mapping[str, str], key: str, *, labelled: bool = True, rejects: Rejects | None = None
 ) -> Iterator[Comparison]:
@@ -149,9 +158,13 @@ def read_comparisons(
     Raises:
         DataError: an unknown label or malformed row; names file, line and value.
     """
-    try:
-        reader = RowReader(source, labels, key)
-    except RowError as error:
-        raise ConfigError(str(error)) from error
+    reader = _reader(source, labels, key)
     take = lambda row, number: reader.comparison(row, number, labelled)  # noqa: E731
     yield from read(source, key, take, rejects or Rejects(strict=True, remedy=""))
+
+
+def _reader(source: SourceConfig, labels: Mapping[str, str], key: str) -> RowReader:
+    try:
+        return RowReader(source, labels, key)
+    except RowError as error:
+        raise ConfigError(str(error)) from error

@@ -174,8 +174,8 @@ def test_a_conversation_of_a_benchmark_counts_by_its_user_turns_together(tmp_pat
 
 def test_a_malformed_benchmark_is_said_with_its_line(tmp_path: Path) -> None:
     config = configured(tmp_path, [{"query": "q"}], [])
-    (tmp_path / "bench.jsonl").write_text('{"query": "q", "response_a": "x"}\n')
-    with pytest.raises(DataError, match=r"bench\.jsonl:1: expected text in field response_b"):
+    write(tmp_path / "bench.jsonl", [{"query": CAKE, "response_a": False}, {"query": 3}])
+    with pytest.raises(DataError, match=r"bench\.jsonl:2: expected text in field query, found int"):
         run(tmp_path, config)
 
 
