@@ -230,9 +230,8 @@ def main() -> None:
     arguments.directory.mkdir(parents=True, exist_ok=True)
     if not (arguments.directory / "encoder").exists():
         save_static_encoder(arguments.directory / "encoder")
-    print(
-        f"Threads: {os.environ.get('OMP_NUM_THREADS', 'all')}\n\n| queries | step | seconds | CPU seconds (with imports) | peak MiB |"
-    )
+    print(f"Threads: {os.environ.get('OMP_NUM_THREADS', 'all')}\n")
+    print("| queries | step | seconds | CPU seconds (with imports) | peak MiB |")
     print("| --- | --- | --- | --- | --- |")
     for size in arguments.sizes:
         show(size, arguments.directory)
