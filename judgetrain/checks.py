@@ -9,7 +9,8 @@ from pathlib import Path
 
 from judgetrain.config import Config, EngineConfig, ModelConfig, SourceConfig
 from judgetrain.errors import ConfigError
-from judgetrain.stages import JUDGE_STAGES, PACKAGE, is_local
+from judgetrain.evaluate.names import TARGETS, base_method, is_directory, method_name, split_method
+from judgetrain.stages import PACKAGE, is_local, names_model
 
 
 def check_together(config: Config) -> None:
@@ -79,35 +80,78 @@ def _teacher(config: Config) -> None:
     _engine("teacher.engine", config.teacher.engine)
 
 
+def _label(config: Config) -> None:
+    if config.label.source == "external":
+        from judgetrain.tree.external import load_external_prompts
+
+        _engine("label.external.engine", config.label.external.engine)
+        load_external_prompts(config.label.external)
+
+
 def _initial(config: Config) -> None:
     _model("train.base", config.train.base)
 
 
 def _evaluate(config: Config) -> None:
-    from judgetrain.evaluate.methods import base_method, is_directory, method_name
-    from judgetrain.judges.floors import FLOORS
+    from judgetrain.evaluate.methods import known_methods
+    from judgetrain.tree.prompts import load_prompt_set
 
-    settings, known = config.evaluate, ("base", "teacher", *JUDGE_STAGES, *FLOORS)
+    settings = config.evaluate
     if not settings.benchmarks:
         raise ConfigError("evaluate.benchmarks is empty: name labelled comparisons to evaluate on")
     if not settings.methods:
-        raise ConfigError(f"evaluate.methods is empty: allowed are {', '.join(known)} or a judge's directory")
+        raise ConfigError(f"evaluate.methods is empty: allowed are {known_methods()}")
     for i, benchmark in enumerate(settings.benchmarks):
         _source(f"evaluate.benchmarks[{i}].source", benchmark.source)
-    names = [method_name(m) for m in settings.methods]
-    for method, name in zip(settings.methods, names, strict=True):
-        base = base_method(method)
-        if not is_directory(base) and (base not in known or (base in FLOORS and base != method)):
-            raise ConfigError(
-                f"evaluate.methods: {method!r} is none of {', '.join(known)}, nor a judge's directory (./{method})"
-            )
+    _methods(settings.methods)
+    for method in settings.methods:
+        _target(config, split_method(method)[1])
+    for way in ("one_step", "rating"):
+        if any(split_method(method)[0] == way for method in settings.methods):
+            load_prompt_set(getattr(settings, way).prompts, way, f"evaluate.{way}.prompts")
+
+
+def _methods(methods: Sequence[str]) -> None:
+    from judgetrain.evaluate.methods import known_methods
+    from judgetrain.judges.floors import FLOORS
+
+    names = [method_name(m) for m in methods]
+    for method, name in zip(methods, names, strict=True):
+        way, target = split_method(method)
+        floor = not way and method in FLOORS
+        if not is_directory(method) and target not in TARGETS and not floor:
+            raise ConfigError(f"evaluate.methods: {method!r} is none of {known_methods()} (./{method})")
         if names.count(name) > 1:
             raise ConfigError(f"evaluate.methods: the name {name!r} is used twice; names must differ")
-    asked = {base_method(method) for method in settings.methods}
-    if "base" in asked:
+
+
+def _correct(config: Config) -> None:
+    from judgetrain.tree.prompts import load_prompt_set
+
+    settings = config.correct
+    if settings.source.type != "world" and not settings.source.path:
+        raise ConfigError("correct.source.path is empty: give comparisons whose responses are to be corrected")
+    _source("correct.source", settings.source)
+    target = base_method(settings.judge)
+    if not is_directory(target) and target not in TARGETS:
+        known = ", ".join(TARGETS)
+        raise ConfigError(f"correct.judge={settings.judge!r}: allowed are {known} or a judge's directory (./NAME)")
+    _target(config, target)
+    if settings.branches > config.tree.criteria:
+        raise ConfigError(f"correct.branches={settings.branches}: at most tree.criteria={config.tree.criteria}")
+    if names_model(settings.engine):
+        _engine("correct.engine", settings.engine)
+    load_prompt_set(settings.prompts, "correction", "correct.prompts")
+
+
+def _target(config: Config, target: str) -> None:
+    """Check a model that a method names."""
+    if target == "base":
         _initial(config)
-    if "teacher" in asked:
+    elif target == "teacher":
         _teacher(config)
+    elif target == "external":
+        _engine("evaluate.external", config.evaluate.external)
 
 
 def _engine(key: str, engine: EngineConfig) -> None:
@@ -136,5 +180,7 @@ _CHECKS: dict[str, Callable[[Config], None]] = {
     "responses": _responses,
     "teacher": _teacher,
     "initial": _initial,
+    "label": _label,
     "evaluate": _evaluate,
+    "correct": _correct,
 }

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
-Step = Literal["criteria", "guideline", "judgment", "response", "correction", "one_step"]
+Step = Literal["criteria", "guideline", "judgment", "response", "correction", "one_step", "rating", "preference"]
 FinishReason = Literal["stop", "length", "too_long", "error"]
 
 
@@ -38,6 +38,9 @@ class Request:
     sampling: Sampling
     step: Step = "response"
     slots: Mapping[str, str] = field(default_factory=dict)
+    place: int | None = None
+    """Which random numbers the request gets; None: those of its index in the call. Requests that keep their places
+    are sampled alike whatever else is asked in the same call."""
 
 
 @dataclass(frozen=True)
@@ -69,6 +72,11 @@ class Completion:
     finish_reason: FinishReason
     error: str | None = None
     choices: tuple[Choice, ...] = ()
+
+
+def places(requests: Sequence[Request]) -> list[int]:
+    """The place of each request: its own, else its index."""
+    return [index if request.place is None else request.place for index, request in enumerate(requests)]
 
 
 class Engine(Protocol):

@@ -25,16 +25,17 @@ ENDS, MAY_STOP = 2, 1
 class Row:
     """One request in the decoder's terms.
 
-    ``marks``: int8 ``[vocabulary]``, what each token does to this row's text. ``index`` is the request's place in
-    the whole call: its random numbers depend on it and on the seed alone. ``matcher`` is of the sampling's pattern,
-    ``candidates`` are the token ids of each of the sampling's candidates; ``choices`` fills with the candidates'
-    probabilities at each place, in tokens, where one of them was drawn.
+    ``marks``: int8 ``[vocabulary]``, what each token does to this row's text. ``index`` is the request's index in
+    the whole call; its random numbers depend on its ``place`` and on the seed alone. ``matcher`` is of the sampling's
+    pattern, ``candidates`` are the token ids of each of the sampling's candidates; ``choices`` fills with the
+    candidates' probabilities at each place, in tokens, where one of them was drawn.
     """
 
     prompt: tuple[int, ...]
     sampling: Sampling
     marks: NDArray[np.int8]
     index: int
+    place: int
     matcher: Matcher | None = None
     candidates: tuple[tuple[int, ...], ...] = ()
     choices: list[tuple[int, tuple[float, ...]]] = field(default_factory=list)
@@ -56,7 +57,7 @@ class Generated:
         for place, row in enumerate(rows):
             if row.sampling.temperature > 0:
                 count = row.sampling.max_new_tokens
-                self._noise[place, :count] = uniforms(seed, row.index, count)
+                self._noise[place, :count] = uniforms(seed, row.place, count)
         self._ids = np.zeros((len(rows), longest), dtype=np.int64)
         self._count = np.zeros(len(rows), dtype=np.int64)
         self.open = np.ones(len(rows), dtype=bool)

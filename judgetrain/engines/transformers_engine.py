@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, cast
 import torch
 
 from judgetrain.config import EngineConfig
-from judgetrain.engines.base import Choice, Completion, FinishReason, Request, Sampling
+from judgetrain.engines.base import Choice, Completion, FinishReason, Request, Sampling, places
 from judgetrain.engines.batch_state import Row
 from judgetrain.engines.constraint import Constraints
 from judgetrain.engines.decoding import BatchDecoder
@@ -30,7 +30,7 @@ PREFILL_TOKENS = {"cpu": 1024, "cuda": 16384}
 class TransformersEngine:
     """Generates with a local model.
 
-    A request's completion depends on its prompt, its sampling, the seed and its index in the call, not on what
+    A request's completion depends on its prompt, its sampling, the seed and its place in the call, not on what
     else is in the batch (up to rounding). A model and tokenizer that are already in memory may be given; they
     are not freed by :meth:`close`.
 
@@ -67,13 +67,14 @@ class TransformersEngine:
         prompts = encode([request.messages for request in requests], self.tokenizer)
         done: dict[int, Completion] = {}
         rows: list[Row] = []
+        place = places(requests)
         for index, (request, prompt) in enumerate(zip(requests, prompts, strict=True)):
             if isinstance(prompt, EngineError):
                 done[index] = Completion("", 0, 0, "error", str(prompt))
             elif len(prompt) + request.sampling.max_new_tokens > self.max_context:
                 done[index] = Completion("", len(prompt), 0, "too_long")
             else:
-                rows.append(self._row(prompt, request.sampling, index))
+                rows.append(self._row(prompt, request.sampling, index, place[index]))
         # Equal prompts side by side are read once; similar lengths need little padding.
         rows.sort(key=lambda row: (len(row.prompt), row.prompt))
         self.model.train(False)
@@ -87,10 +88,10 @@ class TransformersEngine:
             rows = [row for row in rows if row.index not in done]
         return [done[index] for index in range(len(requests))]
 
-    def _row(self, prompt: tuple[int, ...], sampling: Sampling, index: int) -> Row:
+    def _row(self, prompt: tuple[int, ...], sampling: Sampling, index: int, place: int) -> Row:
         matcher = self._constraints().matcher(sampling.pattern) if sampling.pattern else None
         candidates = self._candidates(sampling.candidates)
-        return Row(prompt, sampling, self._stops.table(sampling.stop), index, matcher, candidates)
+        return Row(prompt, sampling, self._stops.table(sampling.stop), index, place, matcher, candidates)
 
     def _constraints(self) -> Constraints:
         if self._constrained is None:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from judgetrain.config import EngineConfig
-from judgetrain.engines.base import Choice, Completion, FinishReason, Request
+from judgetrain.engines.base import Choice, Completion, FinishReason, Request, places
 from judgetrain.engines.choices import LOGPROBS, choices_of
 from judgetrain.engines.loading import context_length, load_tokenizer, resolve_path
 from judgetrain.engines.prompting import encode
@@ -50,7 +50,7 @@ class VllmEngine:
         self._ends = [] if self.tokenizer.eos_token_id is None else [int(self.tokenizer.eos_token_id)]
 
     def generate(self, requests: Sequence[Request], seed: int) -> list[Completion]:
-        """One completion per request, in order; request ``i`` samples with ``seed + i``.
+        """One completion per request, in order; each samples with ``seed`` plus its place.
 
         Raises:
             EngineError: the chat template refuses every prompt.
@@ -66,9 +66,10 @@ class VllmEngine:
             else:
                 fits[index] = list(prompt)
         if fits:
+            place = places(requests)
             outputs = self._llm.generate(
                 [{"prompt_token_ids": prompt} for prompt in fits.values()],
-                sampling_params=[self._params(requests[i], seed + i) for i in fits],
+                sampling_params=[self._params(requests[i], seed + place[i]) for i in fits],
                 use_tqdm=False,
             )
             for index, output in zip(fits, outputs, strict=True):

@@ -7,20 +7,23 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 from judgetrain.artifacts import ShardResult, StageRun, derive_seed, read_rows, write_bytes_atomic, write_text_atomic
 from judgetrain.config import Config
 from judgetrain.dialogues.schema import Comparison
 from judgetrain.errors import ConfigError
+from judgetrain.evaluate.asked import ask_benchmark, read_replies
 from judgetrain.evaluate.benchmarks import Benchmark, load_benchmark
 from judgetrain.evaluate.disagreements import Link, disagreement_links, training_links, write_disagreements
-from judgetrain.evaluate.methods import load_judge, method_name
+from judgetrain.evaluate.methods import load_asked_judge, load_judge
+from judgetrain.evaluate.names import file_name, method_name, split_method
 from judgetrain.evaluate.page import html_page
 from judgetrain.evaluate.report import Report, console_tables, markdown
 from judgetrain.evaluate.table import metric_row, paired_rows, parquet, prediction_rows
-from judgetrain.judges.base import Prediction
-from judgetrain.judges.branching import Aggregation, BranchingJudge, predict
+from judgetrain.judges.base import Judge, Prediction
+from judgetrain.judges.branching import BranchingJudge, predict
+from judgetrain.judges.early_stop import Aggregation
 from judgetrain.judges.floors import FLOORS
 from judgetrain.track import duration
 from judgetrain.tree.schema import EvaluationTree
@@ -29,13 +32,15 @@ from judgetrain.tree.teach import shard_of
 Result = tuple[list[Prediction], float]
 """Predictions of a method with one number of branches on one benchmark, and the seconds a verdict took."""
 
+J = TypeVar("J", bound=Judge)
+
 
 def run(config: Config, inputs: Mapping[str, Path], out: StageRun) -> None:
     """Write ``metrics.json``, ``paired.json``, ``predictions.parquet``, ``report.md`` and ``report.html``.
 
     Beside them, in ``view``, are pages of single trees to look at. A branching judge is sampled once with the largest
-    number of branches; smaller numbers are read off the same trees, which the shards ``trees-BENCHMARK-METHOD`` keep.
-    One model is in memory at a time.
+    number of branches; smaller numbers are read off the same trees, which the shards ``trees-BENCHMARK-METHOD`` keep;
+    judges that are asked once leave ``replies-...``. One model is in memory at a time.
     """
     settings = config.evaluate
     benchmarks = [load_benchmark(config, b, i) for i, b in enumerate(settings.benchmarks)]
@@ -84,6 +89,13 @@ def _evaluate(
         for benchmark in benchmarks:
             yield benchmark, [(FLOORS[method]().compare_all(benchmark.comparisons, config.seed), 0.0)]
         return
+    if split_method(method)[0]:
+        with _loaded_once(lambda: load_asked_judge(method, config, inputs)) as asked:
+            for benchmark in benchmarks:
+                ask_benchmark(method, asked, benchmark, _shard_size(config), out)
+        for benchmark in benchmarks:
+            yield benchmark, [read_replies(method, benchmark, _shard_size(config), out)]
+        return
     name = method_name(method)
     with _loaded_once(lambda: load_judge(method, config, inputs)) as judge:
         for benchmark in benchmarks:
@@ -93,11 +105,11 @@ def _evaluate(
 
 
 @contextmanager
-def _loaded_once(load: Callable[[], BranchingJudge]) -> Iterator[Callable[[], BranchingJudge]]:
+def _loaded_once(load: Callable[[], J]) -> Iterator[Callable[[], J]]:
     """A function that loads a judge when it is first called; the judge is closed at the end."""
-    loaded: list[BranchingJudge] = []
+    loaded: list[J] = []
 
-    def judge() -> BranchingJudge:
+    def judge() -> J:
         if not loaded:
             loaded.append(load())
         return loaded[0]
@@ -141,7 +153,10 @@ def _read_off(name: str, benchmark: Benchmark, config: Config, out: StageRun) ->
     parts = range(-(-len(trees) // _shard_size(config)))
     seconds = sum(json.loads(out.path(_time_file(shards, i)).read_text()) for i in parts)
     aggregation = cast(Aggregation, config.evaluate.aggregation)
-    read = {k: [predict(t, k, aggregation, name) for t in trees] for k in config.evaluate.branches}
+    read = {
+        k: [predict(t, k, aggregation, name, config.evaluate.early_stop) for t in trees]
+        for k in config.evaluate.branches
+    }
     write_disagreements(name, benchmark, trees, read[max(read)], config.evaluate.view, out)
     tokens = {k: sum(p.cost.generated_tokens for p in predictions) for k, predictions in read.items()}
     full = tokens[max(tokens)]
@@ -167,7 +182,7 @@ def _refuse_equal_names(benchmarks: Sequence[Benchmark], methods: Sequence[str])
     seen: dict[str, str] = {}
     for benchmark in benchmarks:
         for method in methods:
-            name = _shards(benchmark.name, method_name(method))
+            name = _shards(benchmark.name, file_name(method))
             here = f"{benchmark.name!r} by {method!r}"
             if name in seen:
                 raise ConfigError(

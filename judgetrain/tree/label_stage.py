@@ -13,6 +13,7 @@ from judgetrain.artifacts import StageRun, derive_seed, read_rows
 from judgetrain.config import Config, LabelConfig
 from judgetrain.errors import DataError
 from judgetrain.tree.examples import Pair, Prompter, criteria_row, guideline_row, judgment_row
+from judgetrain.tree.external import external_labels
 from judgetrain.tree.labels import EnsembleLabel, accepts, ensemble_label
 from judgetrain.tree.pairs import criteria_pairs, guideline_pairs, judgment_pairs
 from judgetrain.tree.prompts import load_prompt_set
@@ -36,11 +37,20 @@ class Harvest:
     skipped: Counter[str] = field(default_factory=Counter)
     truth: Counter[str] = field(default_factory=Counter)
 
-    def add(self, tree: EvaluationTree, config: LabelConfig, prompter: Prompter, seed: int) -> None:
-        """Prune and label one tree and take its examples and pairs."""
+    def add(
+        self,
+        tree: EvaluationTree,
+        config: LabelConfig,
+        prompter: Prompter,
+        seed: int,
+        given: EnsembleLabel | None = None,
+    ) -> None:
+        """Prune and label one tree and take its examples and pairs; ``given`` stands in for the branches' label."""
         branches = prune(tree)
-        label = ensemble_label(tree, config)
-        self.labels.append({"comparison_id": tree.comparison.id, **label.to_row(), "truth": tree.comparison.label})
+        ensemble = ensemble_label(tree, config)
+        label = given or ensemble
+        verdicts = {"ensemble_verdict": ensemble.verdict, "truth": tree.comparison.label}
+        self.labels.append({"comparison_id": tree.comparison.id, **label.to_row(), **verdicts})
         self.trees[label.reason or f"label_{label.verdict}"] += 1
         for branch in branches.values():
             self.branches[_fate(branch, label, config.ties)] += 1
@@ -66,13 +76,18 @@ class Harvest:
 
 
 def run(config: Config, inputs: Mapping[str, Path], out: StageRun) -> None:
-    """Write ``sft-*``, ``pairs-*`` (train and heldout), ``labels.jsonl``, ``yield.json`` and pages to look at."""
+    """Write ``sft-*``, ``pairs-*`` (train and heldout), ``labels.jsonl``, ``yield.json`` and pages to look at.
+
+    With ``label.source=external`` the external judge's replies are kept in ``external`` shards, and how often it
+    disagrees, with itself and with the branches, in ``external.json`` and the manifest.
+    """
     prompter = Prompter(load_prompt_set(config.prompts), config.tree.criteria)
     harvest = Harvest()
+    given = external_labels(config.label, inputs["tree"], out) if config.label.source == "external" else {}
     shown: list[EvaluationTree] = []
     for row in read_rows(inputs["tree"], "trees"):
         tree = EvaluationTree.from_row(row)
-        harvest.add(tree, config.label, prompter, out.seed)
+        harvest.add(tree, config.label, prompter, out.seed, given.get(tree.comparison.id))
         if len(shown) < config.label.view:
             shown.append(tree)
         out.count(in_=1)
@@ -161,5 +176,5 @@ def preference_pairs(
 
 
 def _with_reward(pair: Pair, label: EnsembleLabel) -> Pair:
-    pair.reward["ensemble"] = label.share
+    pair.reward[label.source] = label.share
     return pair
