@@ -13,7 +13,7 @@ from judgetrain.dialogues.schema import Comparison, Verdict, mirror
 from judgetrain.engines.base import Completion, Engine, Request, Sampling, Step
 from judgetrain.tree.grow import slots_of
 from judgetrain.tree.prompts import PromptSet
-from judgetrain.tree.verdicts import Reading, read_rating, read_verdict
+from judgetrain.tree.verdicts import Reading, quotes, read_rating, read_verdict
 
 Read = Callable[[str], Reading[Any]]
 """Reads a generated text."""
@@ -86,6 +86,9 @@ def _reply(question: Question, completion: Completion, read: Read) -> Reply:
     reading: Reading[Any] = (
         Reading(None, completion.finish_reason) if completion.finish_reason in FINAL else read(completion.text)
     )
+    cut_off = completion.finish_reason == "length"
+    if cut_off and reading.value is not None and quotes(completion.text, "\n".join(question.slots.values())):
+        reading = Reading(None, "quoted")  # the verdict, due at the end, never came; this one was in what is judged
     return Reply(
         question.shown,
         None if reading.value is None else question.translate(reading.value),

@@ -92,7 +92,8 @@ class _TreePage:
             facts["Label"] = verdict_text(self.verdict) if self.verdict else f"none ({escape(reason)})"
             facts["Winner's share of votes"] = percent(self.view.label.get("share"))
             facts["Readable judgments"] = percent(self.view.label.get("readable"))
-            facts |= {k: escape(v) for k, v in self.view.label.items() if k not in known and v is not None}
+            others = {k: v for k, v in self.view.label.items() if k not in known and v is not None}
+            facts |= {k.replace("_", " "): escape(v) for k, v in others.items()}
         if self.tree.failures:
             facts["Failures"] = escape(", ".join(f"{n} {reason}" for reason, n in self.tree.failures.items()))
         return f"<dl>{''.join(f'<dt>{escape(name)}</dt><dd>{value}</dd>' for name, value in facts.items())}</dl>"

@@ -65,6 +65,11 @@ def read_rating(text: str, lowest: int, highest: int) -> Reading[float]:
     return Reading(value) if lowest <= value <= highest else Reading(None, "out_of_range")
 
 
+def quotes(text: str, material: str) -> bool:
+    """Whether a mark in ``text`` stands in ``material``, too, so that it may be a quotation."""
+    return any(match[0] in material for match in _MARK.finditer(text))
+
+
 def _one_of(text: str, known: Mapping[str, T]) -> Reading[T]:
     marks = _marks(text)
     found = {known[mark.casefold()] for mark in marks if mark.casefold() in known}
