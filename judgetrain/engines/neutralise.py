@@ -13,8 +13,8 @@ if TYPE_CHECKING:
 BREAK = "\u200b"
 """Zero-width space: put inside a control token's literal, it leaves the text readable and the token unmatched."""
 
-LONGEST_MARKER = 40
-"""Characters; a longer line that a chat template writes is a default system prompt, not a role marker."""
+MARKER_WORDS = 3
+"""A line of more words that a chat template writes is a default system prompt, not a role marker."""
 
 _MARKUP = re.compile(r"<\S+>|\[\S+\]")
 _HTML = re.compile(
@@ -25,7 +25,7 @@ _MARKER = re.compile(r"(?=.*[^\W\d_])(?=.*[^\w\s]).{2,}")
 _KNOWN = re.compile(
     r"<\|[^|<>\s]{1,40}\|>|<｜[^｜<>\s]{1,40}｜>|</?s>|<(?:bos|eos|pad|end|sop|user|assistant|system|unused\d+)>"
     r"|<(?:start|end)_of_(?:turn|image)>|\[/?(?:INST|SYSTEM_PROMPT|AVAILABLE_TOOLS|TOOL_CALLS|TOOL_RESULTS|gMASK)\]"
-    r"|<</?SYS>>|</?(?:think|tool_call|tool_response)>"
+    r"|<</?SYS>>|</?(?:think|tool_call|tool_response)>|#{2,3} (?:User|Assistant|System|Human|Instruction):"
 )
 _PROBE = "\ue000"
 """A private-use character that stands for a message's content."""
@@ -79,7 +79,7 @@ class ControlText:
         """Where the tokenizer itself sees control tokens: first character and the one after the last."""
         encoded = self._tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)
         found = zip(encoded["input_ids"], encoded["offset_mapping"], strict=True)
-        return [span for token, span in found if token in self._ids]
+        return [(start, end) for token, (start, end) in found if token in self._ids and start < end]
 
 
 def _broken(text: str, starts: Sequence[int]) -> str:
@@ -102,7 +102,7 @@ def _role_markers(tokenizer: PreTrainedTokenizerBase, tokens: set[str]) -> Itera
         frame = frame.replace(token, "\n")
     for line in map(str.strip, frame.split("\n")):
         for part in {line, *_MARKUP.findall(line)}:
-            if _MARKER.fullmatch(part) and len(part) <= LONGEST_MARKER:
+            if _MARKER.fullmatch(part) and len(part.split()) <= MARKER_WORDS:
                 yield part
 
 
@@ -143,5 +143,5 @@ def neutralise_messages(
 
 
 def neutralise_known(text: str) -> str:
-    """``text`` with the control tokens of the common model families broken, for servers whose tokenizer is unknown."""
+    """``text`` with what structures the prompts of common model families broken: for servers, whose own is unknown."""
     return _KNOWN.sub(lambda match: match[0][0] + BREAK + match[0][1:], text)
