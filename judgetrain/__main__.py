@@ -39,6 +39,11 @@ def run(config: Config) -> Any:
 
         show(pipeline)
         return None
+    if config.teacher.dry_run:
+        from judgetrain.dry_run import show as show_cost
+
+        show_cost(pipeline)
+        return None
     return str(pipeline.run(config.stage))
 
 

@@ -112,18 +112,27 @@ class SourceConfig:
 
     name: str = key("", "source name, unique")
     type: str = key("jsonl", "reader", choices=("world", "jsonl", "parquet", "hub", "comparisons"))
-    path: str = key("", "file, glob or Hub id")
+    path: str = key("", "file, glob (JSON lines or array, Parquet, ParlAI .txt) or Hub id")
     split: str = key("train", "Hub split")
     subset: str | None = key(None, "Hub configuration name")
     revision: str | None = key(None, "Hub revision: a branch, tag or commit")
     format: str = key(
-        "auto", "row shape", choices=("auto", "messages", "conversations", "alpaca", "prompt", "comparison")
+        "auto",
+        "row shape",
+        choices=("auto", "messages", "conversations", "turns", "alpaca", "prompt", "multiple_choice", "comparison"),
+    )
+    turns: str = key(
+        "last", "user turns of a conversation that become dialogues, with what came before", choices=("last", "every")
     )
     fields: dict[str, str] = key(
         {},
         "column names where they differ: query, messages, id, response_a, response_b, label, ...",
     )
     limit: int | None = key(None, "take at most this many rows", low=1, unit="rows")
+    dataset: str | None = key(
+        None, "a known data set (dialogues/data_sets.yaml): its shape, and without a path its place on the Hub"
+    )
+    data_files: list[str] = key([], "Hub: the repository's files to read; empty reads those of the split")
 
 
 @dataclass
@@ -145,6 +154,21 @@ class DialoguesConfig:
     min_query_chars: int = key(1, "shorter queries are dropped and counted", low=1, unit="characters")
     max_query_chars: int = key(8000, "longer dialogues are dropped and counted", low=1, unit="characters")
     dedup: bool = key(True, "drop queries equal after case folding, Unicode NFKC and white-space folding")
+    near_dedup: bool = key(
+        False, "also drop queries that are near-duplicates of a kept one (MinHash LSH over character 5-grams)"
+    )
+    near_similarity: float = key(
+        0.8, "Jaccard similarity of 5-grams from which two queries are near-duplicates", low=0.3, high=1.0
+    )
+    near_window: int = key(
+        2_000_000, "kept queries that near-duplicates are looked for among, about 2 kB each", low=1, unit="queries"
+    )
+    decontaminate: str = key(
+        "near",
+        "drop dialogues that hold a query of a benchmark that evaluate lists: word for word (exact), or "
+        "near-duplicates too (near); the benchmarks are then part of this stage's fingerprint",
+        choices=("near", "exact", "off"),
+    )
     strict: bool = key(True, "a malformed row stops the run; false keeps it aside in rejects.jsonl and counts it")
 
 
@@ -204,6 +228,15 @@ class TeacherConfig:
     branches: int = key(3, "criteria judged per comparison", low=1)
     both_orders: bool = key(True, "judge in both orders")
     sampling: SamplingConfig = key(SamplingConfig, "of the teacher at every step")
+    max_requests: int | None = key(
+        None, "openai: requests sent at most, tries that fail included; then the run stops", low=1, neutral=True
+    )
+    max_tokens: int | None = key(
+        None, "openai: prompt and generated tokens at most; then the run stops", low=1, unit="tokens", neutral=True
+    )
+    dry_run: bool = key(
+        False, "say how many calls and tokens the teacher is expected to take, and ask it nothing", neutral=True
+    )
 
 
 @dataclass
@@ -253,6 +286,9 @@ class LabelConfig:
         choices=("length", "order"),
     )
     holdout: float = key(0.05, "share of comparisons kept for the trainers' evaluation loss", low=0.0, high=0.5)
+    view: int = key(
+        20, "pages of trees to look at; more: python -m judgetrain.tree.viewer", low=0, unit="trees", neutral=True
+    )
     source: str = key(
         "ensemble", "who labels: the vote of the branches, or label.external", choices=("ensemble", "external")
     )
@@ -371,6 +407,7 @@ class EvaluateConfig:
     branches: list[int] = key([1, 3, 5, 10], "k values read off one sampled run of max(branches)")
     aggregation: str = key("vote", "of branches", choices=("vote", "margin"))
     bootstrap: int = key(2000, "resamples of the 95% intervals", low=10)
+    view: int = key(20, "pages of disagreements to look at, per benchmark and judge", low=0, unit="trees", neutral=True)
     early_stop: bool = key(
         False, "judge in waves, and only until the verdict can no longer change: fewer tokens in more steps"
     )
@@ -414,7 +451,7 @@ class Config:
     stage: str = key("dpo", "what to make (with whatever it needs)", choices=COMMANDS)
     recipe_name: str = key("quickstart", "set by the recipe; shown in reports")
     seed: int = key(17, "every seed derives from it", low=0)
-    output_dir: str = key("outputs", "artifacts, reports and tracking files")
+    output_dir: str = key("outputs", "artifacts, answers of paid models, reports and tracking files", neutral=True)
     data_dir: str = key(
         "", "root that a recipe's source paths may refer to; fingerprints hold the content, not the place"
     )

@@ -23,7 +23,8 @@ Files = Callable[[Config], Iterable[File]]
 class Stage:
     """One stage: where its code is, which stages it needs, which configuration keys and files it reads.
 
-    ``format`` is raised when the stage's code changes what it writes.
+    ``also`` are further keys that depend on the configuration; ``format`` is raised when the stage's code changes
+    what it writes.
     """
 
     name: str
@@ -32,6 +33,11 @@ class Stage:
     keys: tuple[str, ...]
     files: Files = lambda config: ()
     format: int = 1
+    also: Callable[[Config], tuple[str, ...]] = lambda config: ()
+
+    def reads(self, config: Config) -> tuple[str, ...]:
+        """Every key that the stage's fingerprint covers for this configuration."""
+        return (*self.keys, *self.also(config))
 
 
 def is_local(source: SourceConfig) -> bool:
@@ -87,6 +93,21 @@ def _prompt_set(key: str, name: str) -> File:
 def _sources(config: Config) -> Iterator[File]:
     for i, source in enumerate(config.dialogues.sources):
         yield from _source(f"dialogues.sources[{i}]", source)
+
+    if config.dialogues.decontaminate != "off":
+        for i, benchmark in enumerate(config.evaluate.benchmarks):
+            if is_local(benchmark.source):
+                yield from _source(f"evaluate.benchmarks[{i}].source", benchmark.source)
+
+
+def _decontaminated(config: Config) -> tuple[str, ...]:
+    """The keys of the benchmarks whose queries stage dialogues takes out; of the world, which it leaves, the type."""
+    if config.dialogues.decontaminate == "off":
+        return ()
+    return tuple(
+        f"evaluate.benchmarks[{i}].source" + (".type" if benchmark.source.type == "world" else "")
+        for i, benchmark in enumerate(config.evaluate.benchmarks)
+    )
 
 
 def _encoder(config: Config) -> Iterator[File]:
@@ -179,7 +200,14 @@ _JUDGE = tuple(
 STAGES: dict[str, Stage] = {
     stage.name: stage
     for stage in (
-        Stage("dialogues", "judgetrain.dialogues.stage:run", _needs(), ("dialogues",), _sources),
+        Stage(
+            "dialogues",
+            "judgetrain.dialogues.stage:run",
+            _needs(),
+            ("dialogues",),
+            _sources,
+            also=_decontaminated,
+        ),
         Stage("cluster", "judgetrain.cluster.stage:run", _needs("dialogues"), ("cluster",), _encoder),
         Stage(
             "responses", "judgetrain.dialogues.respond:run", _needs("dialogues", "cluster"), ("responses",), _writers

@@ -15,6 +15,7 @@ from judgetrain.dialogues.schema import Comparison
 from judgetrain.errors import ConfigError
 from judgetrain.evaluate.asked import ask_benchmark, read_replies
 from judgetrain.evaluate.benchmarks import Benchmark, load_benchmark
+from judgetrain.evaluate.disagreements import Link, disagreement_links, training_links, write_disagreements
 from judgetrain.evaluate.methods import load_asked_judge, load_judge
 from judgetrain.evaluate.names import file_name, method_name, split_method
 from judgetrain.evaluate.page import html_page
@@ -37,9 +38,9 @@ J = TypeVar("J", bound=Judge)
 def run(config: Config, inputs: Mapping[str, Path], out: StageRun) -> None:
     """Write ``metrics.json``, ``paired.json``, ``predictions.parquet``, ``report.md`` and ``report.html``.
 
-    A branching judge is sampled once with the largest number of branches; smaller numbers are read off the same
-    trees, which the shards ``trees-BENCHMARK-METHOD`` keep; judges that are asked once leave ``replies-...``. One
-    model is in memory at a time.
+    Beside them, in ``view``, are pages of single trees to look at. A branching judge is sampled once with the largest
+    number of branches; smaller numbers are read off the same trees, which the shards ``trees-BENCHMARK-METHOD`` keep;
+    judges that are asked once leave ``replies-...``. One model is in memory at a time.
     """
     settings = config.evaluate
     benchmarks = [load_benchmark(config, b, i) for i, b in enumerate(settings.benchmarks)]
@@ -50,11 +51,16 @@ def run(config: Config, inputs: Mapping[str, Path], out: StageRun) -> None:
     for method in settings.methods:
         for benchmark, results in _evaluate(method, benchmarks, config, inputs, out):
             by_benchmark[benchmark.name] += results
-    _write(benchmarks, by_benchmark, config, out)
+    links = {b.name: disagreement_links(b.name, map(method_name, settings.methods), out) for b in benchmarks}
+    _write(benchmarks, by_benchmark, config, {"": training_links(inputs.values(), out), **links}, out)
 
 
 def _write(
-    benchmarks: Sequence[Benchmark], by_benchmark: Mapping[str, Sequence[Result]], config: Config, out: StageRun
+    benchmarks: Sequence[Benchmark],
+    by_benchmark: Mapping[str, Sequence[Result]],
+    config: Config,
+    links: Mapping[str, Sequence[Link]],
+    out: StageRun,
 ) -> None:
     """Everything that is computed from the predictions."""
     resamples, seed = config.evaluate.bootstrap, config.seed
@@ -69,7 +75,7 @@ def _write(
     out.write_json("paired", paired)
     write_bytes_atomic(out.path("predictions.parquet"), parquet(predicted))
     write_text_atomic(out.path("report.md"), markdown(report))
-    write_text_atomic(out.path("report.html"), html_page(report))
+    write_text_atomic(out.path("report.html"), html_page(report, links))
     out.track.log(_flat(rows))
     out.console.plain(console_tables(report))
     out.log(f"evaluate: report: {out.path('report.html')}")
@@ -151,6 +157,7 @@ def _read_off(name: str, benchmark: Benchmark, config: Config, out: StageRun) ->
         k: [predict(t, k, aggregation, name, config.evaluate.early_stop) for t in trees]
         for k in config.evaluate.branches
     }
+    write_disagreements(name, benchmark, trees, read[max(read)], config.evaluate.view, out)
     tokens = {k: sum(p.cost.generated_tokens for p in predictions) for k, predictions in read.items()}
     full = tokens[max(tokens)]
     for branches, predictions in read.items():

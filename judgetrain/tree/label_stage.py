@@ -20,6 +20,7 @@ from judgetrain.tree.prompts import load_prompt_set
 from judgetrain.tree.prune import PrunedBranch, prune
 from judgetrain.tree.schema import EvaluationTree
 from judgetrain.tree.selection import balanced, leanings, without_repeats
+from judgetrain.tree.viewer import DIRECTORY, views, write_views
 
 LEVELS = ("criteria", "guideline", "judgment")
 
@@ -75,7 +76,7 @@ class Harvest:
 
 
 def run(config: Config, inputs: Mapping[str, Path], out: StageRun) -> None:
-    """Write ``sft-*``, ``pairs-*`` (train and heldout), ``labels.jsonl`` and ``yield.json``.
+    """Write ``sft-*``, ``pairs-*`` (train and heldout), ``labels.jsonl``, ``yield.json`` and pages to look at.
 
     With ``label.source=external`` the external judge's replies are kept in ``external`` shards, and how often it
     disagrees, with itself and with the branches, in ``external.json`` and the manifest.
@@ -83,9 +84,12 @@ def run(config: Config, inputs: Mapping[str, Path], out: StageRun) -> None:
     prompter = Prompter(load_prompt_set(config.prompts), config.tree.criteria)
     harvest = Harvest()
     given = external_labels(config.label, inputs["tree"], out) if config.label.source == "external" else {}
+    shown: list[EvaluationTree] = []
     for row in read_rows(inputs["tree"], "trees"):
         tree = EvaluationTree.from_row(row)
         harvest.add(tree, config.label, prompter, out.seed, given.get(tree.comparison.id))
+        if len(shown) < config.label.view:
+            shown.append(tree)
         out.count(in_=1)
     harvest.pairs = without_repeats(harvest.pairs, harvest.skipped)
     for trait in config.label.balance:
@@ -101,6 +105,9 @@ def run(config: Config, inputs: Mapping[str, Path], out: StageRun) -> None:
         out.write_rows(f"pairs-{name}", (p.to_row() for p in pairs))
         out.count(out=len(sft) + len(pairs))
     out.write_rows("labels", harvest.labels)
+    if shown:
+        found = views(shown, harvest.labels, harvest.sft, (p.to_row() for p in harvest.pairs))
+        out.log(f"label: trees to look at: {write_views(found, out.path(DIRECTORY), 'Evaluation trees')}")
     out.write_json("yield", harvest.table())
     out.note("yield", harvest.table())
     out.count(dropped={k: n for k, n in harvest.trees.items() if not k.startswith("label_")})
