@@ -80,13 +80,19 @@ def test_help_names_stages_recipes_and_examples() -> None:
 
 
 def test_groups_override_the_recipe() -> None:
-    text = judgetrain("teacher=openai", "engine=vllm", "teacher.engine.model.path=mine", "--cfg", "job").stdout
+    groups = "teacher=openai", "engine=vllm", "external=openai"
+    text = judgetrain(*groups, "teacher.engine.model.path=mine", "--cfg", "job").stdout
     plain = judgetrain("--cfg", "job").stdout
     assert "type: world" in plain.split("teacher:")[1].split("engine:")[1]
     teacher = text.split("\nteacher:")[1].split("\ntree:")[0]
     assert "type: openai" in teacher
     assert "path: mine" in teacher
     assert "type: vllm" in teacher, "the judges' engine stands after the teacher"
+    for section, following in (("label", "train"), ("evaluate", "correct")):
+        external = text.split(f"\n{section}:")[1].split(f"\n{following}:")[0].split("\n  external:")[1]
+        assert "type: openai" in external
+        assert "gpt-4o" in external
+    assert "type: openai" not in plain
 
 
 def test_lora_is_a_group_over_all_training_stages() -> None:

@@ -33,7 +33,8 @@ class AnswerStore:
     """Answers by the content of their requests: one file each, whole or not at all, shared by all runs.
 
     A request's content is the model, the messages, the sampling and a seed, which is derived from the content and the
-    run's seed. The same content several times in one call gives as many different seeds, and so different samples.
+    run's seed. The same content several times in one call, or at another attempt, gives as many different seeds, and so
+    different samples.
     Neither a server's address nor a key is part of it.
 
     Args:
@@ -55,7 +56,8 @@ class AnswerStore:
                 "sampling": asdict(request.sampling),
             }
             digest = _digest(content)
-            found.append(content | {"seed": derive_seed(self._seed, digest, seen[digest])})
+            again = (request.attempt,) if request.attempt else ()
+            found.append(content | {"seed": derive_seed(self._seed, digest, seen[digest], *again)})
             seen[digest] += 1
         return found
 

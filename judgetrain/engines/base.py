@@ -41,6 +41,8 @@ class Request:
     place: int | None = None
     """Which random numbers the request gets; None: those of its index in the call. Requests that keep their places
     are sampled alike whatever else is asked in the same call."""
+    attempt: int = 0
+    """How often the same was asked before without use: kept answers to those are not what is wanted."""
 
 
 @dataclass(frozen=True)

@@ -113,14 +113,13 @@ def correct(
     """
     trees = judge.sample(comparisons, derive_seed(seed, "before"))
     judged = [_judged(tree, side) for tree in trees for side in SIDES]
-    by_id = {c.id: c for c in comparisons}
     low = [i for i, c in enumerate(judged) if c.score is not None and c.score < threshold]
-    requests = [_request(judged[i], by_id[judged[i].comparison_id], writer) for i in low]
+    requests = [_request(judged[i], comparisons[i // len(SIDES)], writer) for i in low]
     completions = writer.engine.generate(requests, derive_seed(seed, "correct")) if requests else []
     for index, completion in zip(low, completions, strict=True):
         judged[index] = _taken(judged[index], completion)
     rewritten = [i for i in low if judged[i].corrected is not None]
-    duels = [_duel(judged[i], by_id[judged[i].comparison_id]) for i in rewritten]
+    duels = [_duel(judged[i], comparisons[i // len(SIDES)]) for i in rewritten]
     after = judge.sample(duels, derive_seed(seed, "after")) if duels else []
     predictions = judge.predictions(after, judge.branches)
     for index, tree, prediction in zip(rewritten, after, predictions, strict=True):

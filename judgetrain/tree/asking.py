@@ -73,7 +73,8 @@ def ask(
     waiting = list(range(len(questions)))
     for attempt in range(attempts if sampling.temperature > 0 else 1):
         requests = [
-            Request(prompts.render(step, q.slots), limits, step, q.slots) for q in (questions[i] for i in waiting)
+            Request(prompts.render(step, q.slots), limits, step, q.slots, attempt=attempt)
+            for q in (questions[i] for i in waiting)
         ]
         completions = engine.generate(requests, derive_seed(seed, step, attempt)) if requests else []
         for index, completion in zip(waiting, completions, strict=True):

@@ -16,8 +16,9 @@ from pathlib import Path
 from typing import Any
 
 from judgetrain.artifacts import ShardResult, StageRun, derive_seed, read_rows
-from judgetrain.config import ExternalConfig, LabelConfig
+from judgetrain.config import Config, ExternalConfig, LabelConfig
 from judgetrain.dialogues.schema import Comparison, Verdict
+from judgetrain.engines.answers import ANSWERS, AnswerStore
 from judgetrain.engines.base import Engine
 from judgetrain.engines.registry import make_engine
 from judgetrain.tree.asking import Question, Reply, ask, ask_verdicts
@@ -66,20 +67,23 @@ def load_external_prompts(config: ExternalConfig) -> tuple[PromptSet, Dialect]:
     return load_prompt_set(config.prompts, dialect, "label.external.prompts"), dialect
 
 
-def external_labels(config: LabelConfig, trees: Path, out: StageRun) -> dict[str, EnsembleLabel]:
+def external_labels(run_config: Config, trees: Path, out: StageRun) -> dict[str, EnsembleLabel]:
     """The external judge's labels by comparison; writes its replies as ``external`` shards, and ``external.json``.
 
+    What a server has answered is kept beside the teacher's answers: other settings of the stage cost nothing again.
     Trees with too few readable branches are not asked about: they keep the branches' label, which is none. Where no
     critiques conflict there is nothing to prefer, and the branches' label stands.
     """
-    settings = config.external
+    config, settings = run_config.label, run_config.label.external
     prompts, dialect = load_external_prompts(settings)
     cases = list(_cases(config, trees, dialect, out.seed))
     engines: list[Engine] = []  # made for the first unfinished shard
 
     def process(index: int, items: Sequence[Case]) -> ShardResult:
         if not engines:
-            engines.append(make_engine(settings.engine))
+            paid = settings.engine.type == "openai"
+            answers = AnswerStore(Path(run_config.output_dir) / ANSWERS, run_config.seed) if paid else None
+            engines.append(make_engine(settings.engine, answers=answers))
         seed = derive_seed(out.shard_seed(index), "external")
         asker = _ask_verdicts if dialect == "one_step" else _ask_preferences
         return _shard(items, asker(items, engines[0], prompts, settings, seed))

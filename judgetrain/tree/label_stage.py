@@ -83,7 +83,7 @@ def run(config: Config, inputs: Mapping[str, Path], out: StageRun) -> None:
     """
     prompter = Prompter(load_prompt_set(config.prompts), config.tree.criteria)
     harvest = Harvest()
-    given = external_labels(config.label, inputs["tree"], out) if config.label.source == "external" else {}
+    given = external_labels(config, inputs["tree"], out) if config.label.source == "external" else {}
     shown: list[EvaluationTree] = []
     for row in read_rows(inputs["tree"], "trees"):
         tree = EvaluationTree.from_row(row)

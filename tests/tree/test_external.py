@@ -39,7 +39,7 @@ from judgetrain.tree import external, label_stage
 from judgetrain.tree.asking import Reply
 from judgetrain.tree.external import conflicting, external_labels
 from judgetrain.tree.grow import Shape, StepSampling, grow
-from judgetrain.tree.labels import ensemble_label
+from judgetrain.tree.labels import EnsembleLabel, ensemble_label
 from judgetrain.tree.opinions import Opinion, disagreement, opinion_of_preferences, opinion_of_verdicts
 from judgetrain.tree.prompts import PACKAGED, load_prompt_set
 from judgetrain.tree.schema import EvaluationTree
@@ -67,9 +67,13 @@ def settings(prompts: str = "one_step", **changes: object) -> LabelConfig:
     return LabelConfig(source="external", external=asked)
 
 
+def label_all(config: LabelConfig, trees: Path, out: StageRun) -> dict[str, EnsembleLabel]:
+    return external_labels(Config(label=config, output_dir=str(trees.parent)), trees, out)
+
+
 def engine_of(monkeypatch: pytest.MonkeyPatch, answer) -> ScriptedEngine:  # type: ignore[no-untyped-def]
     engine = ScriptedEngine(answer)
-    monkeypatch.setattr(external, "make_engine", lambda config: engine)
+    monkeypatch.setattr(external, "make_engine", lambda config, **options: engine)
     return engine
 
 
@@ -93,7 +97,7 @@ def expected_verdict(a: str, b: str) -> str | None:
 def test_a_label_is_what_both_orders_say(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     engine_of(monkeypatch, opinion)
     trees, out = stage(tmp_path)
-    labels = external_labels(settings(attempts=1), trees, out)
+    labels = label_all(settings(attempts=1), trees, out)
     orders = compared = disagree = 0
     for tree in TREES:
         item, label = tree.comparison, labels[tree.comparison.id]
@@ -162,7 +166,7 @@ def prefers(request: Request, occurrence: int) -> str:
 def test_preferences_that_hold_in_both_orders_vote(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     engine = engine_of(monkeypatch, prefers)
     trees, out = stage(tmp_path)
-    labels = external_labels(settings("preference", max_pairs=3), trees, out)
+    labels = label_all(settings("preference", max_pairs=3), trees, out)
     rows = {row["comparison_id"]: row for row in read_rows(out.directory, "external")}
     leaves = {j.id: (g, j) for t in TREES for c in t.criteria for g in c.guidelines for j in g.judgments}
     compared = disagree = 0
@@ -213,7 +217,7 @@ def test_the_responses_stand_as_the_critiques_saw_them() -> None:
 def test_what_is_asked_is_not_asked_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     engine = engine_of(monkeypatch, opinion)
     trees, whole = stage(tmp_path, "whole")
-    expected = external_labels(settings(), trees, whole)
+    expected = label_all(settings(), trees, whole)
     calls = 0
     real = engine.generate
 
@@ -226,8 +230,8 @@ def test_what_is_asked_is_not_asked_again(tmp_path: Path, monkeypatch: pytest.Mo
 
     engine.generate = dying  # type: ignore[method-assign]
     with pytest.raises(KeyboardInterrupt):
-        external_labels(settings(attempts=1), trees, StageRun(tmp_path / "cut", "label", 0, Console()))
-    labels = external_labels(settings(attempts=1), trees, StageRun(tmp_path / "cut", "label", 0, Console()))
+        label_all(settings(attempts=1), trees, StageRun(tmp_path / "cut", "label", 0, Console()))
+    labels = label_all(settings(attempts=1), trees, StageRun(tmp_path / "cut", "label", 0, Console()))
     assert calls == 8, "seven shards of six: three done, one lost, then that one and the last three"
     assert labels.keys() == expected.keys()
     names = sorted(p.name for p in (tmp_path / "cut").glob("external-*.jsonl"))
@@ -328,13 +332,25 @@ def server() -> Iterator[str]:
 def test_a_server_that_fails_is_counted_by_reason_and_never_guessed(tmp_path: Path, server: str) -> None:
     trees, out = stage(tmp_path, trees=TREES[:12])
     asked = EngineConfig(type="openai", model=ModelConfig(path="judge"), base_url=server, max_retries=0, concurrency=1)
-    labels = external_labels(settings(engine=asked, attempts=2), trees, out)
+    labels = label_all(settings(engine=asked, attempts=2), trees, out)
     assert [labels[f"d{i}"].verdict for i in range(12)] == ["tie", None, None, None, None, None] * 2
     assert {labels[f"d{i}"].reason for i in range(12) if i % 6} == {"external_unreadable"}
     # Prose and nothing are asked for twice, in both orders, of two comparisons each; what the engine gave up on, once.
     assert out.notes["external"]["failures"] == {"error": 2 * 2 * 3, "no_verdict": 2 * 2 * 2 * 2}
     texts = [r["text"] for row in read_rows(out.directory, "external") for q in row["replies"] for r in q]
     assert texts.count("I would rather not say.") == 8
+
+
+def test_answers_are_paid_for_once_and_another_attempt_is_another_answer(tmp_path: Path, server: str) -> None:
+    trees, out = stage(tmp_path, trees=TREES[:2])
+    asked = EngineConfig(type="openai", model=ModelConfig(path="judge"), base_url=server, max_retries=0, concurrency=1)
+    first = label_all(settings(engine=asked, attempts=2), trees, out)
+    kept = [json.loads(p.read_text())["request"]["seed"] for p in tmp_path.glob("answers/*/*.json")]
+    assert len(kept) == len({*kept}) == 2 + 2 * 2, "a verdict in each order, and prose twice in each"
+    asked.base_url = "http://127.0.0.1:9/nobody"
+    changed = settings(engine=asked, attempts=2)
+    changed.min_vote_share = 0.6
+    assert label_all(changed, trees, StageRun(tmp_path / "again", "label", 0, Console())) == first
 
 
 def test_the_world_can_play_the_external_judge(tmp_path: Path) -> None:
@@ -352,7 +368,7 @@ def test_the_world_can_play_the_external_judge(tmp_path: Path) -> None:
     def labelled(prompts: str, error_rate: float) -> tuple[list[bool], dict]:
         directory, out = stage(tmp_path / f"{prompts}{error_rate}", trees=grown)
         config = settings(prompts, engine=EngineConfig(type="world", error_rate=error_rate))
-        labels = external_labels(config, directory, out)
+        labels = label_all(config, directory, out)
         return [labels[i.id].verdict == i.label for i in items if i.id in labels], out.notes["external"]
 
     right, table = labelled("one_step", 0.0)

@@ -11,7 +11,7 @@ import random
 from dataclasses import dataclass
 
 from judgetrain.dialogues.world.annotator import criterion_name
-from judgetrain.dialogues.world.language import Language
+from judgetrain.dialogues.world.language import GRADE_SCORES, Language
 from judgetrain.dialogues.world.writers import sentence
 
 BEST_QUALITY = 6
@@ -49,9 +49,10 @@ class Referee:
         """
         name = criterion_name(criterion)
         words = self.language.properties[name].grades
-        findings = [
-            f"Response {side}: it {words[self.language.grade(response, name)]}."
-            for side, response in zip("AB", responses, strict=True)
+        grades = [self.language.grade(response, name) for response in responses]
+        findings = [f"Response {side}: it {words[grade]}." for side, grade in zip("AB", grades, strict=True)]
+        findings += [
+            f"Response {side} Score: {GRADE_SCORES[grade]}\n" for side, grade in zip("AB", grades, strict=True)
         ]
         x, y = (sum(finding in critique for finding in findings) for critique in critiques)
         mark = self._slip("XY", rng) or ("X" if x > y else "Y" if y > x else rng.choice("XY"))
