@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from judgetrain.config import Config, EngineConfig, ModelConfig, SourceConfig
+from judgetrain.config import BenchmarkConfig, Config, EngineConfig, ModelConfig, SourceConfig
 from judgetrain.errors import ConfigError
 from judgetrain.stages import JUDGE_STAGES, PACKAGE, is_local
 
@@ -20,6 +20,7 @@ def check_together(config: Config) -> None:
     """
     _names("dialogues.sources", [s.name for s in config.dialogues.sources])
     _names("evaluate.benchmarks", [b.name for b in config.evaluate.benchmarks])
+    _names("evaluate.stored", [s.name for s in config.evaluate.stored])
     _names("responses.models", [m.name for m in config.responses.models])
     branches, criteria = config.evaluate.branches, config.tree.criteria
     if not branches or min(branches) < 1 or max(branches) > criteria:
@@ -85,6 +86,7 @@ def _initial(config: Config) -> None:
 
 def _evaluate(config: Config) -> None:
     from judgetrain.evaluate.methods import is_directory, method_name
+    from judgetrain.evaluate.stored import PREFIX, stored_named
     from judgetrain.judges.floors import FLOORS
 
     settings, known = config.evaluate, ("base", "teacher", *JUDGE_STAGES, *FLOORS)
@@ -93,10 +95,18 @@ def _evaluate(config: Config) -> None:
     if not settings.methods:
         raise ConfigError(f"evaluate.methods is empty: allowed are {', '.join(known)} or a judge's directory")
     for i, benchmark in enumerate(settings.benchmarks):
-        _source(f"evaluate.benchmarks[{i}].source", benchmark.source)
+        _benchmark(f"evaluate.benchmarks[{i}]", benchmark)
+    for i, stored in enumerate(settings.stored):
+        if stored.benchmark not in [b.name for b in settings.benchmarks]:
+            listed = ", ".join(b.name for b in settings.benchmarks)
+            raise ConfigError(
+                f"evaluate.stored[{i}].benchmark={stored.benchmark!r}: no such benchmark; there are {listed}"
+            )
     names = [method_name(m) for m in settings.methods]
     for method, name in zip(settings.methods, names, strict=True):
-        if not is_directory(method) and method not in known:
+        if method.startswith(PREFIX):
+            stored_named(config, method)
+        elif not is_directory(method) and method not in known:
             raise ConfigError(
                 f"evaluate.methods: {method!r} is none of {', '.join(known)}, nor a judge's directory (./{method})"
             )
@@ -106,6 +116,19 @@ def _evaluate(config: Config) -> None:
         _initial(config)
     if "teacher" in settings.methods:
         _teacher(config)
+
+
+def _benchmark(key: str, benchmark: BenchmarkConfig) -> None:
+    from judgetrain.evaluate.adapter import load_adapter
+    from judgetrain.evaluate.reading import source_of
+
+    if benchmark.adapter is not None:
+        load_adapter(benchmark.adapter)
+    _source(f"{key}.source", source_of(benchmark))
+    if benchmark.answers is not None and not Path(benchmark.answers).expanduser().is_file():
+        raise ConfigError(f"{key}.answers={benchmark.answers!r}: no such file")
+    if benchmark.adapter is None and (benchmark.answers or benchmark.where):
+        raise ConfigError(f"{key}: answers and where are read with an adapter; set {key}.adapter")
 
 
 def _engine(key: str, engine: EngineConfig) -> None:

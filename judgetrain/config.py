@@ -307,10 +307,33 @@ class BenchmarkConfig:
     """A set of labelled comparisons to evaluate on."""
 
     name: str = key("", "name in reports")
-    source: SourceConfig = key(SourceConfig, "type world or a comparison file")
-    labels: dict[str, str] = key({}, "how labels are written -> A, B or tie; empty accepts A, B, tie")
+    source: SourceConfig = key(
+        SourceConfig, "type world, a comparison file or the Hub; an adapter knows its own place on the Hub"
+    )
+    labels: dict[str, str] = key({}, "how labels are written -> A, B or tie; empty takes the adapter's, or A, B, tie")
     limit: int | None = key(None, "take a seeded sample of this many comparisons", low=1)
     max_chars: int | None = key(None, "leave out (and count) comparisons with more text", low=1, unit="characters")
+    adapter: str | None = key(
+        None, "how rows are read: a name in judgetrain/evaluate/adapters or a YAML file; None: one comparison a row"
+    )
+    answers: str | None = key(None, "file of the models' answers, for votes published without texts")
+    where: dict[str, str] = key({}, "take only rows whose columns have these values, as in {turn: '1'}")
+
+
+@dataclass
+class StoredConfig:
+    """Verdicts read from a file, as a method called ``stored:NAME``."""
+
+    name: str = key("", "the method is called stored:NAME")
+    benchmark: str = key("", "name of the benchmark that the verdicts are about; rows are matched by its ids")
+    source: SourceConfig = key(SourceConfig, "where the verdicts are; without a path, the benchmark's own rows")
+    where: dict[str, str] = key({}, "take only rows whose columns have these values")
+    verdict_ab: str = key("verdict_ab", "column of the verdict with the responses as they are")
+    verdict_ba: str = key(
+        "", "column of the verdict with the responses exchanged; empty: verdict_ab holds one verdict for both orders"
+    )
+    ba_mirrored: bool = key(False, "verdict_ba names the responses as in the benchmark, not as they were shown")
+    labels: dict[str, str] = key({}, "how verdicts are written -> A, B, tie, unreadable or (one for both) conflict")
 
 
 @dataclass
@@ -320,11 +343,12 @@ class EvaluateConfig:
     benchmarks: list[BenchmarkConfig] = key([], "held-out comparisons")
     methods: list[str] = key(
         ["initial", "sft", "dpo"],
-        "judges (base, initial, sft, dpo, teacher or a model directory) and floors (random, first, longer)",
+        "judges (base, initial, sft, dpo, teacher or a model directory), floors (random, first, longer), stored:NAME",
     )
     branches: list[int] = key([1, 3, 5, 10], "k values read off one sampled run of max(branches)")
     aggregation: str = key("vote", "of branches", choices=("vote", "margin"))
     bootstrap: int = key(2000, "resamples of the 95% intervals", low=10)
+    stored: list[StoredConfig] = key([], "verdicts read from files, methods stored:NAME")
 
 
 @dataclass

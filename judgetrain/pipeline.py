@@ -21,7 +21,7 @@ from judgetrain.stopwatch import Stopwatch
 from judgetrain.track import Console, duration, quiet_libraries, tracked
 
 PACKAGES = ("judgetrain", "torch", "transformers", "trl", "peft", "datasets", "sentence-transformers", "scikit-learn")
-MOVABLE = (".path", ".chat_template", ".deepspeed")
+MOVABLE = (".path", ".chat_template", ".deepspeed", ".answers")
 
 
 @dataclass(frozen=True)

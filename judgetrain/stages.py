@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from judgetrain.config import Config, EngineConfig, ModelConfig, SourceConfig
+from judgetrain.config import BenchmarkConfig, Config, EngineConfig, ModelConfig, SourceConfig
 
 JUDGE_STAGES = ("initial", "sft", "dpo")
 PACKAGE = "package:"
@@ -113,13 +113,25 @@ def _deepspeed(stage: str) -> Files:
     return files
 
 
+def _adapter(key: str, benchmark: BenchmarkConfig) -> Iterator[File]:
+    if benchmark.adapter:
+        packaged = _ROOM / "evaluate" / "adapters" / f"{benchmark.adapter}.yaml"
+        yield f"{key}.adapter", str(packaged) if packaged.exists() else benchmark.adapter
+    if benchmark.answers:
+        yield f"{key}.answers", benchmark.answers
+
+
 def _evaluate(config: Config) -> Iterator[File]:
     yield from _prompts(config)
     for i, benchmark in enumerate(config.evaluate.benchmarks):
         yield from _source(f"evaluate.benchmarks[{i}].source", benchmark.source)
+        yield from _adapter(f"evaluate.benchmarks[{i}]", benchmark)
+    for i, stored in enumerate(config.evaluate.stored):
+        if stored.source.path:
+            yield from _source(f"evaluate.stored[{i}].source", stored.source)
     methods = config.evaluate.methods
     for i, method in enumerate(methods):
-        if "/" in method:
+        if "/" in method and not method.startswith("stored:"):
             yield f"evaluate.methods[{i}]", method
     if "base" in methods:
         yield from _model("train.base", config.train.base)

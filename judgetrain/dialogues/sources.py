@@ -78,6 +78,8 @@ def _rows(source: SourceConfig, key: str, rejects: Rejects) -> Iterator[_Row]:
     for path in paths:
         if path.name.endswith(".parquet"):
             yield from _parquet(path)
+        elif _is_json_array(path):
+            yield from _json_array(path)
         else:
             yield from _jsonl(path, rejects)
 
@@ -107,6 +109,25 @@ def _jsonl(path: Path, rejects: Rejects) -> Iterator[_Row]:
         raise DataError(f"{path}: not a whole gzip file ({error})") from error
     if number == 0:
         raise DataError(f"{path}: the file is empty; expected a JSON object a line")
+
+
+def _is_json_array(path: Path) -> bool:
+    if not path.name.endswith(".json"):
+        return False
+    with path.open("rb") as file:
+        return file.read(1024).lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"[")
+
+
+def _json_array(path: Path) -> Iterator[_Row]:
+    """The objects of a ``.json`` file that is one list, as many benchmarks are published."""
+    try:
+        rows = json.loads(path.read_text(encoding="utf-8-sig"))
+    except (UnicodeDecodeError, json.JSONDecodeError, RecursionError) as error:
+        raise DataError(f"{path}: expected a JSON list of objects ({error})") from error
+    if not rows:
+        raise DataError(f"{path}: the list is empty")
+    for number, row in enumerate(rows, start=1):
+        yield f"{path}:row {number}", row, str(row)
 
 
 def _parquet(path: Path) -> Iterator[_Row]:

@@ -18,7 +18,7 @@ from judgetrain.tree.prompts import load_prompt_set
 
 def is_directory(method: str) -> bool:
     """Whether a method is named by a judge's directory: it holds a path separator."""
-    return "/" in method or os.sep in method
+    return not method.startswith("stored:") and ("/" in method or os.sep in method)
 
 
 def method_name(method: str) -> str:

@@ -17,6 +17,7 @@ from judgetrain.evaluate.benchmarks import Benchmark, load_benchmark
 from judgetrain.evaluate.methods import load_judge, method_name
 from judgetrain.evaluate.page import html_page
 from judgetrain.evaluate.report import Report, console_tables, markdown
+from judgetrain.evaluate.stored import PREFIX, stored_named, stored_predictions
 from judgetrain.evaluate.table import metric_row, paired_rows, parquet, prediction_rows
 from judgetrain.judges.base import Prediction
 from judgetrain.judges.branching import Aggregation, BranchingJudge, predict
@@ -77,12 +78,26 @@ def _evaluate(
         for benchmark in benchmarks:
             yield benchmark, [(FLOORS[method]().compare_all(benchmark.comparisons, config.seed), 0.0)]
         return
+    if method.startswith(PREFIX):
+        yield from _stored(method, benchmarks, config)
+        return
     name = method_name(method)
     with _loaded_once(lambda: load_judge(method, config, inputs)) as judge:
         for benchmark in benchmarks:
             _sample(name, judge, benchmark, config, out)
     for benchmark in benchmarks:
         yield benchmark, list(_read_off(name, benchmark, config, out))
+
+
+def _stored(method: str, benchmarks: Sequence[Benchmark], config: Config) -> Iterator[tuple[Benchmark, list[Result]]]:
+    """Stored verdicts, on the one benchmark that they are about."""
+    stored = stored_named(config, method)
+    settings = {b.name: b for b in config.evaluate.benchmarks}
+    key = f"evaluate.stored[{config.evaluate.stored.index(stored)}]"
+    for benchmark in benchmarks:
+        if benchmark.name == stored.benchmark:
+            found = stored_predictions(stored, settings[benchmark.name], benchmark.comparisons, key)
+            yield benchmark, [(found, 0.0)]
 
 
 @contextmanager
