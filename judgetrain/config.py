@@ -348,6 +348,12 @@ class EvaluateConfig:
     branches: list[int] = key([1, 3, 5, 10], "k values read off one sampled run of max(branches)")
     aggregation: str = key("vote", "of branches", choices=("vote", "margin"))
     bootstrap: int = key(2000, "resamples of the 95% intervals", low=10)
+    dev_share: float = key(
+        0.0,
+        "share of each benchmark's queries set aside to choose the number of branches on; metrics are of the others",
+        low=0.0,
+        high=0.9,
+    )
     stored: list[StoredConfig] = key([], "verdicts read from files, methods stored:NAME")
 
 

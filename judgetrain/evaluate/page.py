@@ -7,7 +7,11 @@ import html
 from collections.abc import Sequence
 
 from judgetrain.evaluate.chart import Point, legend, line_chart
-from judgetrain.evaluate.report import Report, Row, percent
+from judgetrain.evaluate.report import Report
+from judgetrain.evaluate.sections import Row, Table, one_each, percent
+
+LONG = 16
+"""Tables with more rows are folded."""
 
 _STYLE = """
 :root{color-scheme:light dark;--page:#fff;--text:#1b1f24;--soft:#59636e;--line:#d5dae0;
@@ -24,7 +28,8 @@ table{border-collapse:collapse;font-variant-numeric:tabular-nums;font-size:.9rem
 td,th{padding:.3rem .7rem;border-bottom:1px solid var(--line);text-align:right;white-space:nowrap}
 th{vertical-align:bottom;white-space:normal;font-weight:600}tbody tr:last-child td{border-bottom:0}
 td:first-child,th:first-child{text-align:left;position:sticky;left:0;background:var(--page)}
-td.text,th.text{text-align:left}
+td.text,th.text{text-align:left}td.text{white-space:normal;min-width:7rem;max-width:24rem}
+nav{font-size:.9rem}a{color:var(--c0)}details{margin:1.6rem 0 .3rem}summary{font-weight:600;cursor:pointer}
 .charts{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(100%,20rem),1fr));gap:1rem}
 figure{margin:0}figcaption{font-size:.9rem;font-weight:600}
 svg{width:100%;height:auto;display:block}svg text{fill:var(--soft);font-size:12px}
@@ -37,16 +42,26 @@ _STYLE += "".join(f".c{i}{{stroke:var(--c{i});fill:var(--c{i})}}" for i in range
 
 def html_page(report: Report) -> str:
     """The page; everything that comes from data or configuration is escaped."""
-    parts = []
-    for benchmark, rows in report.benchmarks().items():
-        tables = "".join(_table(*table) for table in report.tables(benchmark))
-        parts.append(f"<h2>{html.escape(report.title(benchmark))}</h2>{_charts(rows)}{tables}")
+    parts, places = [], []
+    for number, (benchmark, rows) in enumerate(report.benchmarks().items()):
+        title = html.escape(report.title(benchmark))
+        tables = "".join(map(_table, report.tables(benchmark)))
+        verdicts = [row for row in rows if "agreement" in row]
+        charts = _charts(verdicts) + _reliability(verdicts)
+        places.append(f'<a href="#b{number}">{html.escape(benchmark)}</a>')
+        parts.append(f'<h2 id="b{number}">{title}</h2>{charts}{tables}')
+    closing = "".join(map(_table, report.closing()))
+    if closing:
+        places.append('<a href="#from">where it comes from</a>')
+        parts.append(f'<h2 id="from">Where it comes from</h2>{closing}')
     recipe, day = html.escape(report.recipe), datetime.date.today().isoformat()
+    seed = "" if report.seed is None else f"Seed {report.seed}, "
     return (
         f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>{recipe}: evaluation</title>'
         f'<meta name="viewport" content="width=device-width,initial-scale=1"><style>{_STYLE}</style></head><body>'
-        f'<h1>Evaluation of {recipe}</h1><p class="soft">Seed {report.seed}, {day}. Numbers: metrics.json, '
-        f"paired.json, predictions.parquet beside this page.</p>{''.join(parts)}</body></html>\n"
+        f'<h1>Evaluation of {recipe}</h1><p class="soft">{seed}{day}. Numbers: metrics.json, paired.json, '
+        f"summary.json and predictions.parquet beside this page.</p><nav>{' · '.join(places)}</nav>"
+        f"{''.join(parts)}</body></html>\n"
     )
 
 
@@ -74,22 +89,45 @@ def _charts(rows: Sequence[Row]) -> str:
     return f'{legend(names)}<div class="charts">{figures}</div><small>{note}</small>'
 
 
+def _reliability(rows: Sequence[Row]) -> str:
+    """How sure margins are and how often they are right, for the methods that have margins."""
+    found = [row for row in one_each(rows) if row.get("calibration")]
+    if not found:
+        return ""
+    series = {"perfect": [Point(0.5, 0.5, 0.5, 0.5, "perfect"), Point(1, 1, 1, 1, "perfect")]}
+    for row in found:
+        bins = [(b["confidence"], b["accuracy"], b["n"]) for b in row["calibration"]["curve"]]
+        name = f"{row['method']}@{row['branches']}" if row["branches"] else str(row["method"])
+        series[name] = [Point(x, y, y, y, f"{name}: {percent(y)}% of {n} right") for x, y, n in bins]
+    title = "Right by confidence"
+    chart = line_chart("confidence made of the margin", series, [0, 0.25, 0.5, 0.75, 1], title)
+    return (
+        f'{legend(list(series))}<div class="charts"><figure><figcaption>{title}</figcaption>{chart}</figure></div>'
+        "<small>Share of verdicts by margin that are right, in bins of equally many items.</small>"
+    )
+
+
 def _point(row: Row, metric: str, axis: str) -> Point:
-    low, high = row[f"{metric}_ci"]
+    low, high = row[f"{metric}_ci"] or (row[metric], row[metric])
     tip = f"{row['method']}, {row['branches']} branches: {percent(row[metric])}%"
     if axis == "tokens":
         return Point(row["generated_tokens"], row[metric], low, high, tip, str(row["branches"]))
     return Point(row["branches"], row[metric], low, high, tip)
 
 
-def _table(title: str, headers: Sequence[str], cells: Sequence[Sequence[str]], explanation: str) -> str:
-    names = 2 if headers[:2] == ("first", "second") else 1
-    head = "".join(_cell("th", h, i < names) for i, h in enumerate(headers))
-    body = "".join("<tr>" + "".join(_cell("td", c, i < names) for i, c in enumerate(row)) + "</tr>" for row in cells)
-    return (
-        f'<h3>{html.escape(title)}</h3><div class="scroll"><table><thead><tr>{head}</tr></thead>'
-        f"<tbody>{body}</tbody></table></div><small>{html.escape(explanation)}</small>"
+def _table(table: Table) -> str:
+    """A table with its explanation; a long one is folded."""
+    names = table.names
+    head = "".join(_cell("th", h, i < names) for i, h in enumerate(table.headers))
+    body = "".join(
+        "<tr>" + "".join(_cell("td", c, i < names) for i, c in enumerate(row)) + "</tr>" for row in table.cells
     )
+    title, note = html.escape(table.title), html.escape(table.explanation)
+    rows = f"<thead><tr>{head}</tr></thead><tbody>{body}</tbody>"
+    inner = f'<div class="scroll"><table>{rows}</table></div><small>{note}</small>'
+    if len(table.cells) > LONG:
+        return f"<details><summary>{title} ({len(table.cells)} rows)</summary>{inner}</details>"
+    return f"<h3>{title}</h3>{inner}"
 
 
 def _cell(tag: str, text: str, is_name: bool) -> str:

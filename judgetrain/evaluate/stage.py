@@ -6,6 +6,7 @@ import json
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, cast
 
@@ -14,24 +15,29 @@ from judgetrain.config import Config
 from judgetrain.dialogues.schema import Comparison
 from judgetrain.errors import ConfigError
 from judgetrain.evaluate.benchmarks import Benchmark, load_benchmark
+from judgetrain.evaluate.choose import Choice, choose, part_of, split
+from judgetrain.evaluate.disagreements import disagreements
+from judgetrain.evaluate.lineage import lineage
 from judgetrain.evaluate.methods import load_judge, method_name
 from judgetrain.evaluate.page import html_page
-from judgetrain.evaluate.report import Report, console_tables, markdown
+from judgetrain.evaluate.report import Report
 from judgetrain.evaluate.stored import PREFIX, stored_named, stored_predictions
 from judgetrain.evaluate.table import metric_row, paired_rows, parquet, prediction_rows
+from judgetrain.evaluate.text import console_tables, markdown
 from judgetrain.judges.base import Prediction
 from judgetrain.judges.branching import Aggregation, BranchingJudge, predict
 from judgetrain.judges.floors import FLOORS
 from judgetrain.track import duration
 from judgetrain.tree.schema import EvaluationTree
 from judgetrain.tree.teach import shard_of
+from judgetrain.versions import versions
 
 Result = tuple[list[Prediction], float]
 """Predictions of a method with one number of branches on one benchmark, and the seconds a verdict took."""
 
 
 def run(config: Config, inputs: Mapping[str, Path], out: StageRun) -> None:
-    """Write ``metrics.json``, ``paired.json``, ``predictions.parquet``, ``report.md`` and ``report.html``.
+    """Write ``metrics.json``, ``paired.json``, ``summary.json``, ``predictions.parquet``, ``report.md`` and ``.html``.
 
     A branching judge is sampled once with the largest number of branches; smaller numbers are read off the same
     trees, which the shards ``trees-BENCHMARK-METHOD`` keep. One model is in memory at a time.
@@ -45,29 +51,67 @@ def run(config: Config, inputs: Mapping[str, Path], out: StageRun) -> None:
     for method in settings.methods:
         for benchmark, results in _evaluate(method, benchmarks, config, inputs, out):
             by_benchmark[benchmark.name] += results
-    _write(benchmarks, by_benchmark, config, out)
+    _write(benchmarks, by_benchmark, config, inputs, out)
 
 
 def _write(
-    benchmarks: Sequence[Benchmark], by_benchmark: Mapping[str, Sequence[Result]], config: Config, out: StageRun
+    benchmarks: Sequence[Benchmark],
+    by_benchmark: Mapping[str, Sequence[Result]],
+    config: Config,
+    inputs: Mapping[str, Path],
+    out: StageRun,
 ) -> None:
     """Everything that is computed from the predictions."""
-    resamples, seed = config.evaluate.bootstrap, config.seed
-    rows, paired, predicted = [], [], []
+    settings, seed = config.evaluate, config.seed
+    rows, paired, predicted, chosen, differ = [], [], [], {}, {}
     for benchmark in benchmarks:
         results = by_benchmark[benchmark.name]
-        rows += [metric_row(benchmark, p, seconds, resamples, seed) for p, seconds in results]
-        paired += list(paired_rows(benchmark, [p for p, _ in results], resamples, seed))
-        predicted += [row for p, _ in results for row in prediction_rows(benchmark, p)]
-    report = Report(config.recipe_name, seed, rows, paired, {b.name: b.left_out for b in benchmarks})
+        dev, test = split(benchmark, settings.dev_share, seed)
+        choices = choose(dev, [p for p, _ in results]) if dev else []
+        tested = [(part_of(test, p), seconds) for p, seconds in results]
+        for predictions, seconds in tested:
+            row = metric_row(test, predictions, seconds, settings.bootstrap, seed)
+            rows.append(
+                row | {"chosen": any((c.method, c.branches) == (row["method"], row["branches"]) for c in choices)}
+            )
+        paired += list(paired_rows(test, [p for p, _ in tested], settings.bootstrap, seed))
+        for part in (dev, test):
+            predicted += [r for p, _ in results if part for r in prediction_rows(part, part_of(part, p))]
+        chosen[benchmark.name] = [asdict(c) for c in choices]
+        differ[benchmark.name] = disagreements(test, _one_each([p for p, _ in tested], choices))
+    report = Report(
+        config.recipe_name,
+        seed,
+        rows,
+        paired,
+        {b.name: b.left_out for b in benchmarks},
+        chosen,
+        differ,
+        lineage(inputs.values()),
+        versions(),
+    )
     out.write_json("metrics", rows)
     out.write_json("paired", paired)
+    out.write_json("summary", report.summary())
     write_bytes_atomic(out.path("predictions.parquet"), parquet(predicted))
     write_text_atomic(out.path("report.md"), markdown(report))
     write_text_atomic(out.path("report.html"), html_page(report))
     out.track.log(_flat(rows))
     out.console.plain(console_tables(report))
     out.log(f"evaluate: report: {out.path('report.html')}")
+
+
+def _one_each(results: Sequence[list[Prediction]], choices: Sequence[Choice]) -> list[list[Prediction]]:
+    """Each method once: with the number of branches that was chosen for it, else the largest. Floors are left out."""
+    chosen = {c.method: c.branches for c in choices}
+    best: dict[str, list[Prediction]] = {}
+    for predictions in results:
+        method, branches = predictions[0].method, predictions[0].branches
+        if method not in FLOORS and branches == chosen.get(
+            method, max(branches, best.get(method, predictions)[0].branches)
+        ):
+            best[method] = predictions
+    return list(best.values())
 
 
 def _evaluate(

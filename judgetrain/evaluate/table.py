@@ -159,6 +159,7 @@ def prediction_rows(benchmark: Benchmark, predictions: Predictions) -> list[dict
     return [
         {
             "benchmark": benchmark.name,
+            "split": benchmark.split,
             "comparison_id": c.id,
             "group": c.group,
             "label": c.label,
@@ -187,7 +188,7 @@ def parquet(rows: Sequence[Mapping[str, Any]]) -> bytes:
 
     kinds: dict[type, Any] = {str: arrow.string(), float: arrow.float64(), int: arrow.int64(), bool: arrow.bool_()}
     columns = {
-        **dict.fromkeys(("benchmark", "comparison_id", "group", "label", "method"), str),
+        **dict.fromkeys(("benchmark", "split", "comparison_id", "group", "label", "method"), str),
         "branches": int,
         **dict.fromkeys(("verdict_ab", "verdict_ba"), str),
         "margin": float,

@@ -1,0 +1,35 @@
+"""The tables that say where results come from."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from judgetrain.evaluate.sections import Row, Table
+
+
+def runs(rows: Sequence[Row]) -> Table:
+    """The runs that were put together."""
+    cells = [(str(r["run"]), str(r["recipe"]), str(r["seed"]), str(r["fingerprint"])) for r in rows]
+    return Table("Runs", ("run", "recipe", "seed", "fingerprint"), cells, "Evaluations that this report puts together.")
+
+
+def lineage(rows: Sequence[Row]) -> Table:
+    """The artifacts that results were made from."""
+    cells = [
+        (
+            str(r["stage"]),
+            str(r["fingerprint"]),
+            str(r["counts"]["in"]),
+            str(r["counts"]["out"]),
+            str(r["tokens"]["generated"]),
+            f"{r['seconds']:.0f}",
+        )
+        for r in rows
+    ]
+    headers = ("stage", "fingerprint", "in", "out", "tokens generated", "seconds")
+    return Table("Made from", headers, cells, "artifacts/STAGE/FINGERPRINT/manifest.json holds every setting.")
+
+
+def versions(found: Mapping[str, str]) -> Table:
+    """The versions of packages."""
+    return Table("Versions", ("package", "version"), list(found.items()), "Of the evaluation.")
