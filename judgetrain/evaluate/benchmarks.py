@@ -69,7 +69,7 @@ def majority(votes: Sequence[Verdict]) -> Verdict | None:
 
 
 def _adapted(benchmark: BenchmarkConfig, key: str) -> Benchmark:
-    cases, passed_over = read_cases(benchmark, key)
+    cases = read_cases(benchmark, key)
     adapter, source = adapter_of(benchmark), source_of(benchmark)
     groups = {c.comparison.group for c in cases if c.comparison.group is not None}
     domains = {g: name for g in groups if (name := adapter.domain(g)) is not None}
@@ -79,7 +79,7 @@ def _adapted(benchmark: BenchmarkConfig, key: str) -> Benchmark:
         benchmark.name,
         source.split if source.type == "hub" else "test",
         [replace(c.comparison, label=majority(c.votes)) for c in cases],
-        {"not_selected": passed_over} if passed_over else {},
+        {},
         {c.comparison.id: tuple(c.votes) for c in cases} if voted else {},
         {c.comparison.id: c.prompt for c in cases} if several else {},
         domains,

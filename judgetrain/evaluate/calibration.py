@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-FOLDS = 5
+FOLDS, BINS = 5, 10
 LEAST = 20
-"""Fewer items with an A or B label and a margin tell nothing."""
+"""Items with an A or B label and a margin, in all and in a bin: fewer tell nothing."""
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,7 @@ def calibration(margins: Sequence[float | None], labels: Sequence[str | None], s
 
     p = _cross_fitted(x, y, seed)
     favoured = p >= 0.5
-    curve = reliability_curve(np.where(favoured, p, 1 - p), favoured == y)
+    curve = reliability_curve(np.where(favoured, p, 1 - p), favoured == y, max(1, min(BINS, len(kept) // LEAST)))
     error = expected_calibration_error(curve)
     assert error is not None
     return Calibration(len(kept), float(roc_auc_score(y, x)), error, curve)

@@ -47,7 +47,7 @@ def html_page(report: Report) -> str:
         title = html.escape(report.title(benchmark))
         tables = "".join(map(_table, report.tables(benchmark)))
         verdicts = [row for row in rows if "agreement" in row]
-        charts = _charts(verdicts) + _reliability(verdicts)
+        charts = _charts(verdicts)
         places.append(f'<a href="#b{number}">{html.escape(benchmark)}</a>')
         parts.append(f'<h2 id="b{number}">{title}</h2>{charts}{tables}')
     closing = "".join(map(_table, report.closing()))
@@ -66,7 +66,7 @@ def html_page(report: Report) -> str:
 
 
 def _charts(rows: Sequence[Row]) -> str:
-    """Agreement and consistency by branches, and agreement by cost, for the branching judges."""
+    """Agreement and consistency by branches, agreement by cost, and reliability, of the branching judges."""
     judges: dict[str, list[Row]] = {}
     for row in sorted(rows, key=lambda r: r["branches"]):
         if row["branches"]:
@@ -83,28 +83,32 @@ def _charts(rows: Sequence[Row]) -> str:
     figures = ""
     for title, label, metric, axis, ticks in drawn:
         series = {name: [_point(r, metric, axis) for r in judges[name]] for name in names}
-        chart = line_chart(label, series, ticks, title)
-        figures += f"<figure><figcaption>{title}</figcaption>{chart}</figure>"
+        figures += _figure(title, line_chart(label, series, ticks, title))
     note = "Bars: 95% bootstrap intervals over items. By cost: the number of branches stands beside each point."
+    reliability = _reliability([row for row in one_each(rows) if row["branches"]], names)
+    if reliability:
+        figures += reliability
+        note += " Right by confidence: bins of equally many items; on the diagonal, confidence is what it says."
     return f'{legend(names)}<div class="charts">{figures}</div><small>{note}</small>'
 
 
-def _reliability(rows: Sequence[Row]) -> str:
-    """How sure margins are and how often they are right, for the methods that have margins."""
-    found = [row for row in one_each(rows) if row.get("calibration")]
-    if not found:
+def _figure(title: str, chart: str) -> str:
+    return f"<figure><figcaption>{title}</figcaption>{chart}</figure>"
+
+
+def _reliability(rows: Sequence[Row], names: Sequence[str]) -> str:
+    """How sure margins are and how often they are right; in the colours of ``names``, and the diagonal."""
+    series: dict[str, list[Point]] = {name: [] for name in names}
+    for row in rows:
+        if row.get("calibration"):
+            bins = [(b["confidence"], b["accuracy"], b["n"]) for b in row["calibration"]["curve"]]
+            tip = f"{row['method']}@{row['branches']}"
+            series[row["method"]] = [Point(x, y, y, y, f"{tip}: {percent(y)}% of {n} right") for x, y, n in bins]
+    if not any(series.values()):
         return ""
-    series = {"perfect": [Point(0.5, 0.5, 0.5, 0.5, "perfect"), Point(1, 1, 1, 1, "perfect")]}
-    for row in found:
-        bins = [(b["confidence"], b["accuracy"], b["n"]) for b in row["calibration"]["curve"]]
-        name = f"{row['method']}@{row['branches']}" if row["branches"] else str(row["method"])
-        series[name] = [Point(x, y, y, y, f"{name}: {percent(y)}% of {n} right") for x, y, n in bins]
+    series["perfect"] = [Point(x, x, x, x, "perfect") for x in (0.5, 1.0)]
     title = "Right by confidence"
-    chart = line_chart("confidence made of the margin", series, [0, 0.25, 0.5, 0.75, 1], title)
-    return (
-        f'{legend(list(series))}<div class="charts"><figure><figcaption>{title}</figcaption>{chart}</figure></div>'
-        "<small>Share of verdicts by margin that are right, in bins of equally many items.</small>"
-    )
+    return _figure(title, line_chart("confidence made of the margin", series, [0, 0.25, 0.5, 0.75, 1], title))
 
 
 def _point(row: Row, metric: str, axis: str) -> Point:

@@ -161,8 +161,8 @@ class CaseReader:
                 yield Case(replace(comparison, label=None), [comparison.label], f"{self._name}:{local}")
 
 
-def read_cases(benchmark: BenchmarkConfig, key: str) -> tuple[list[Case], int]:
-    """The cases of a benchmark, votes on one comparison put together, and how many rows ``where`` left out.
+def read_cases(benchmark: BenchmarkConfig, key: str) -> list[Case]:
+    """The cases of a benchmark, of the rows that ``where`` selects; votes on one comparison are put together.
 
     Raises:
         ConfigError: a missing path or adapter.
@@ -170,13 +170,10 @@ def read_cases(benchmark: BenchmarkConfig, key: str) -> tuple[list[Case], int]:
     """
     answers = _answers(benchmark, key) if benchmark.answers else None
     reader = CaseReader(benchmark, answers)
-    passed_over = 0
     cases: dict[str, Case] = {}
 
     def take(row: Any, number: int) -> list[Case]:
-        nonlocal passed_over
         if not selected(row, benchmark.where):
-            passed_over += 1
             return []
         found = reader.cases(row, number)
         for case in found:
@@ -185,7 +182,7 @@ def read_cases(benchmark: BenchmarkConfig, key: str) -> tuple[list[Case], int]:
 
     for _ in read(source_of(benchmark), f"{key}.source", take, Rejects(strict=True, remedy="")):
         pass
-    return list(cases.values()), passed_over
+    return list(cases.values())
 
 
 def _put(cases: dict[str, Case], case: Case, adapter: Adapter) -> None:

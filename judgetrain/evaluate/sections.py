@@ -94,7 +94,7 @@ def name_of(row: Row) -> tuple[str, str]:
 def spent(row: Row) -> tuple[str, str, str]:
     """Generated tokens, and the shares of unreadable judgments and verdicts."""
     unreadable = row["parse_failures"] / row["judgments"] if row["judgments"] else None
-    return f"{row['generated_tokens']:.0f}", percent(unreadable), percent(row["unreadable_verdicts"] / (2 * row["n"]))
+    return number(row["generated_tokens"], 0), percent(unreadable), percent(row["unreadable_verdicts"] / (2 * row["n"]))
 
 
 HEADLINE = ("method", "branches", "agreement %", "consistency %", "tokens", "unreadable %", "no verdict %")
@@ -161,8 +161,16 @@ def costs(rows: Sequence[Row]) -> Table:
     cells = []
     for r in rows:
         parsed = percent(1 - r["parse_failures"] / r["judgments"]) if r["judgments"] else "–"
-        tokens = f"{r['prompt_tokens']:.0f}", f"{r['generated_tokens']:.0f}"
-        cells.append((*name_of(r), *tokens, number(r.get("calls"), 1), f"{r['seconds']:.3g}", parsed))
+        tokens = number(r["prompt_tokens"], 0), number(r["generated_tokens"], 0)
+        cells.append(
+            (
+                *name_of(r),
+                *tokens,
+                number(r.get("calls"), 1),
+                "–" if r["seconds"] is None else f"{r['seconds']:.3g}",
+                parsed,
+            )
+        )
     return Table("Cost", headers, cells, COSTS)
 
 

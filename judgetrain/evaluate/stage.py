@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -16,9 +17,9 @@ from judgetrain.dialogues.schema import Comparison
 from judgetrain.errors import ConfigError
 from judgetrain.evaluate.benchmarks import Benchmark, load_benchmark
 from judgetrain.evaluate.choose import Choice, choose, part_of, split
-from judgetrain.evaluate.disagreements import disagreements
 from judgetrain.evaluate.lineage import lineage
 from judgetrain.evaluate.methods import load_judge, method_name
+from judgetrain.evaluate.overlap import disagreements
 from judgetrain.evaluate.page import html_page
 from judgetrain.evaluate.report import Report
 from judgetrain.evaluate.stored import PREFIX, stored_named, stored_predictions
@@ -141,7 +142,7 @@ def _stored(method: str, benchmarks: Sequence[Benchmark], config: Config) -> Ite
     for benchmark in benchmarks:
         if benchmark.name == stored.benchmark:
             found = stored_predictions(stored, settings[benchmark.name], benchmark.comparisons, key)
-            yield benchmark, [(found, 0.0)]
+            yield benchmark, [(found, math.nan)]
 
 
 @contextmanager

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
@@ -13,10 +14,12 @@ from judgetrain.dialogues.sources import Rejects, read
 from judgetrain.errors import ConfigError, DataError
 from judgetrain.evaluate.adapter import label_text
 from judgetrain.evaluate.reading import CaseReader, selected, source_of
-from judgetrain.judges.base import Prediction
+from judgetrain.judges.base import Cost, Prediction
 
 PREFIX = "stored:"
 MEANINGS = ("A", "B", "tie", "conflict", "unreadable")
+UNKNOWN = Cost(math.nan, math.nan, math.nan)
+"""What published verdicts cost."""
 Verdicts = tuple[Verdict | None, Verdict | None]
 
 
@@ -94,7 +97,7 @@ def _prediction(comparison: Comparison, verdicts: Verdicts | None, name: str, me
     unreadable = 0 if verdicts is None else (ab is None) + (ba is None)
     if unreadable:
         failures["unreadable"] = unreadable
-    return Prediction(comparison.id, name, 0, ab, ba, None, judgments=2, failures=failures, merged=merged)
+    return Prediction(comparison.id, name, 0, ab, ba, None, UNKNOWN, 2, failures, merged)
 
 
 def _verdicts(row: Mapping[str, Any], stored: StoredConfig) -> Verdicts:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
@@ -60,7 +61,7 @@ def metric_row(
         "prompt_tokens": _mean([p.cost.prompt_tokens for p in kept]),
         "generated_tokens": _mean([p.cost.generated_tokens for p in kept]),
         "calls": _mean([p.cost.calls for p in kept]),
-        "seconds": seconds,
+        "seconds": None if math.isnan(seconds) else seconds,
         "groups": _groups([c.group for c in comparisons], agreed, consistent),
         "domains": _groups([benchmark.domains.get(c.group or "") for c in comparisons], agreed, consistent),
         **_prompts(prompts, agreed),
@@ -239,4 +240,4 @@ def _longer(comparison: Comparison) -> str:
 
 def _mean(values: Any) -> float | None:
     array = np.asarray(values, dtype=float)
-    return round(float(array.mean()), 6) if len(array) else None
+    return round(float(array.mean()), 6) if len(array) and not np.isnan(array).any() else None

@@ -11,7 +11,7 @@ from judgetrain.dialogues.schema import Comparison, Verdict
 
 @dataclass(frozen=True)
 class Cost:
-    """What one verdict cost, mean over the two orders it was asked in."""
+    """What one verdict cost, mean over the two orders it was asked in; NaN where it is not known."""
 
     prompt_tokens: float = 0.0
     generated_tokens: float = 0.0

@@ -18,8 +18,8 @@ from judgetrain.errors import DataError
 from judgetrain.evaluate import methods, stage
 from judgetrain.evaluate.benchmarks import Benchmark
 from judgetrain.evaluate.choose import choose, part_of, split
-from judgetrain.evaluate.disagreements import disagreements
 from judgetrain.evaluate.lineage import lineage
+from judgetrain.evaluate.overlap import disagreements
 from judgetrain.evaluate.page import html_page
 from judgetrain.evaluate.report import Report
 from judgetrain.evaluate.table import metric_row
