@@ -9,6 +9,7 @@ from pathlib import Path
 
 from judgetrain.config import BenchmarkConfig, Config, EngineConfig, ModelConfig, SourceConfig
 from judgetrain.errors import ConfigError
+from judgetrain.evaluate.objective import parse_objective
 from judgetrain.stages import JUDGE_STAGES, PACKAGE, is_local
 
 
@@ -28,6 +29,12 @@ def check_together(config: Config) -> None:
             f"evaluate.branches={branches}: allowed are 1 to tree.criteria={criteria}, "
             "since a branch follows one criterion"
         )
+    if config.objective is not None:
+        parse_objective(config.objective)
+        if config.stage != "evaluate":
+            raise ConfigError(
+                f"objective={config.objective!r}: is a metric of stage=evaluate, not of stage={config.stage}"
+            )
     teacher = config.teacher
     if teacher.branches > teacher.criteria:
         raise ConfigError(f"teacher.branches={teacher.branches}: at most teacher.criteria={teacher.criteria}")

@@ -25,7 +25,7 @@ STAGES = (
     "dpo",
     "evaluate",
 )
-COMMANDS = (*STAGES, "status")
+COMMANDS = (*STAGES, "status", "report", "clean")
 
 
 def key(
@@ -358,6 +358,26 @@ class EvaluateConfig:
 
 
 @dataclass
+class ReportConfig:
+    """stage=report: one report of several evaluations."""
+
+    runs: list[str] = key(
+        [], "evaluations' directories, globs of them, or a sweep's directory; empty: all of output_dir", neutral=True
+    )
+    name: str = key("all", "the report is written to output_dir/reports/NAME", neutral=True)
+
+
+@dataclass
+class CleanConfig:
+    """stage=clean: artifacts that nothing refers to."""
+
+    yes: bool = key(False, "remove what is listed; without it nothing is removed", neutral=True)
+    evaluations: bool = key(
+        False, "list evaluations of other settings too, with what only they are made from", neutral=True
+    )
+
+
+@dataclass
 class TrackConfig:
     """Experiment tracking."""
 
@@ -392,6 +412,11 @@ class Config:
     train: TrainStages = key(TrainStages, "stages initial, sft, dpo")
     evaluate: EvaluateConfig = key(EvaluateConfig, "stage evaluate")
     track: TrackConfig = key(TrackConfig, "tracking")
+    report: ReportConfig = key(ReportConfig, "stage=report")
+    clean: CleanConfig = key(CleanConfig, "stage=clean")
+    objective: str | None = key(
+        None, "what a job of stage=evaluate gives to a sweeper, as in world/dpo@1/agreement", neutral=True
+    )
 
 
 def validate(config: Any, prefix: str = "") -> None:

@@ -41,7 +41,7 @@ class Plan:
 
 
 class Pipeline:
-    """Runs stages for one configuration.
+    """Runs stages for one configuration; ``made`` names those that were not there before.
 
     Args:
         config: the whole, validated configuration.
@@ -54,6 +54,7 @@ class Pipeline:
         self.root = Path(config.output_dir) / "artifacts"
         self._hashes = ContentHashes(Path(config.output_dir) / ".content-hashes.json")
         self._plans: dict[str, Plan] = {}
+        self.made: list[str] = []
 
     def plan(self, name: str) -> Plan:
         """The plan of a stage: its fingerprint over configuration, upstream fingerprints and input files.
@@ -134,6 +135,7 @@ class Pipeline:
             if plan.manifest:
                 return False
             self._execute(plan)
+        self.made.append(plan.stage.name)
         return True
 
     def _execute(self, plan: Plan) -> None:
