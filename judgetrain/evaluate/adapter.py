@@ -34,7 +34,8 @@ class Adapter:
 
     ``fields`` and ``optional`` map a field to the columns that may hold it, first come first; ``labels`` maps how
     labels are written to A, B or tie. ``hub`` is where the benchmark is published on the Hub, if it is. ``domains``
-    maps a coarse group to its groups, ``domains_by_prefix`` to how its groups begin.
+    maps a coarse group to its groups, ``domains_by_prefix`` to how its groups begin. ``scalar_texts``: numbers and
+    truth values in the columns of texts are the texts that they are written as (``True``).
     """
 
     name: str
@@ -48,6 +49,7 @@ class Adapter:
     domains: Mapping[str, list[str]] = field(default_factory=dict)
     domains_by_prefix: Mapping[str, list[str]] = field(default_factory=dict)
     group_ranges: Mapping[str, Any] = field(default_factory=dict)
+    scalar_texts: bool = False
 
     def value(self, row: Mapping[str, Any], name: str, required: bool = True) -> Any:
         """The value of a field; None when it is optional and not there.
@@ -63,6 +65,11 @@ class Adapter:
             looked, found = " or ".join(map(repr, columns)), ", ".join(map(str, row))
             raise RowError("missing_field", f"expected the column {looked} (field {name}), found {found}")
         return None
+
+    def text(self, row: Mapping[str, Any], name: str) -> Any:
+        """The value of a field that holds text, numbers and truth values as text where the adapter says so."""
+        value = self.value(row, name)
+        return str(value) if self.scalar_texts and isinstance(value, (bool, int, float)) else value
 
     def verdict(self, column: str, value: Any) -> Verdict:
         """What a label means.
@@ -163,5 +170,10 @@ def _checked(path: Path, raw: Any) -> Adapter:
     wrong = [v for v in labels.values() if v not in _VERDICTS]
     if wrong or (raw["kind"] != "chosen_rejected" and not labels):
         raise ConfigError(f"{path}: labels must map every label to A, B or tie, not {wrong or 'nothing'}")
-    values = raw | {"labels": cast(Mapping[str, Verdict], labels)}
-    return Adapter(name=path.stem, **values)
+    columns = {name: {f: _listed(c) for f, c in (raw.get(name) or {}).items()} for name in ("fields", "optional")}
+    return Adapter(name=path.stem, **(raw | columns | {"labels": cast(Mapping[str, Verdict], labels)}))
+
+
+def _listed(columns: Any) -> list[str]:
+    """One column's name may stand without brackets."""
+    return [columns] if isinstance(columns, str) else [str(column) for column in columns]

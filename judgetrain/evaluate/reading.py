@@ -79,7 +79,7 @@ class CaseReader:
             comparison = self._conversation(row, local)
         else:
             names = ("query", "input", "response_a", "response_b", "model_a", "model_b")
-            comparison = self._comparison(local, row, {name: self.adapter.value(row, name) for name in names})
+            comparison = self._comparison(local, row, {name: self.adapter.text(row, name) for name in names})
         votes = list(self.adapter.votes(row))
         if reversed_:
             comparison, votes = comparison.swapped(), [mirror(v) for v in votes]

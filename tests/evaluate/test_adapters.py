@@ -176,6 +176,13 @@ def test_pandalm_keeps_the_annotators_and_says_when_they_have_no_majority(tmp_pa
     assert found.comparisons[1].dialogue.query == "Shorten.\n\ntext 1"
 
 
+def test_pandalms_truth_values_are_texts_and_other_benchmarks_have_none(tmp_path: Path) -> None:
+    rows = [ROWS["pandalm"][0] | {"response1": True}]
+    assert load(tmp_path, "pandalm", rows).comparisons[0].response_a == "True"
+    with pytest.raises(DataError, match=r"llmbar\.jsonl:1: expected text in field response_a, found bool"):
+        load(tmp_path, "llmbar", [ROWS["llmbar"][0] | {"output_1": True}])
+
+
 def test_mt_bench_votes_come_together_whichever_model_is_named_first(tmp_path: Path) -> None:
     found = load(tmp_path, "mt_bench_human")
     first, second = found.comparisons
@@ -288,7 +295,7 @@ def test_a_users_own_adapter_and_the_errors_in_it(tmp_path: Path) -> None:
     path = tmp_path / "mine.yaml"
     mine = {
         "kind": "pair",
-        "fields": {"query": ["q"], "response_a": ["l"], "response_b": ["r"], "label": ["w"]},
+        "fields": {"query": "q", "response_a": ["l"], "response_b": "r", "label": ["w"]},
         "labels": {"left": "A", "right": "B"},
     }
     path.write_text(yaml.safe_dump(mine))
