@@ -355,6 +355,10 @@ class EvaluateConfig:
         high=0.9,
     )
     stored: list[StoredConfig] = key([], "verdicts read from files, methods stored:NAME")
+    scenarios: SourceConfig = key(
+        SourceConfig,
+        "queries with a category: a classifier trained on them groups benchmarks without groups; no path: none",
+    )
 
 
 @dataclass

@@ -129,6 +129,8 @@ def _evaluate(config: Config) -> Iterator[File]:
     for i, stored in enumerate(config.evaluate.stored):
         if stored.source.path:
             yield from _source(f"evaluate.stored[{i}].source", stored.source)
+    if config.evaluate.scenarios.path:
+        yield from _source("evaluate.scenarios", config.evaluate.scenarios)
     methods = config.evaluate.methods
     for i, method in enumerate(methods):
         if "/" in method and not method.startswith("stored:"):
@@ -189,6 +191,7 @@ STAGES: dict[str, Stage] = {
                 *("dialogues.world", "dialogues.world.eval_comparisons"),
             ),
             _evaluate,
+            format=2,
         ),
     )
 }

@@ -4,13 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from judgetrain.evaluate.sections import Row, Table
+from judgetrain.evaluate.sections import Row, Table, percent
 
 
 def runs(rows: Sequence[Row]) -> Table:
     """The runs that were put together."""
     cells = [(str(r["run"]), str(r["recipe"]), str(r["seed"]), str(r["fingerprint"])) for r in rows]
     return Table("Runs", ("run", "recipe", "seed", "fingerprint"), cells, "Evaluations that this report puts together.")
+
+
+def scenarios(facts: Mapping[str, float]) -> Table:
+    """The classifier that groups benchmarks without groups."""
+    if not facts:
+        return Table("Scenario classifier", (), [], "")
+    headers = ("queries", "scenarios", "accuracy %", "most common %")
+    cells = [
+        (str(facts["queries"]), str(facts["scenarios"]), *(percent(facts[n]) for n in ("accuracy", "most_common")))
+    ]
+    explanation = (
+        "Trained on labelled queries; it names the group of comparisons that have none. Accuracy: cross-validated; "
+        "most common: of always naming the most common scenario."
+    )
+    return Table("Scenario classifier", headers, cells, explanation, names=0)
 
 
 def lineage(rows: Sequence[Row]) -> Table:

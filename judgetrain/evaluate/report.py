@@ -17,7 +17,8 @@ class Report:
     ``rows`` of ``metrics.json`` and ``paired`` of ``paired.json``; the others by benchmark or as a list: what was left
     out, the numbers of branches ``chosen`` on a development split, ``disagreements`` between methods, the ``lineage``
     (manifests of everything upstream) and package ``versions``. ``runs`` describes the runs that were put together,
-    ``seeds`` the means over runs that differ in nothing but their seed.
+    ``seeds`` the means over runs that differ in nothing but their seed, ``scenarios`` the classifier that groups
+    benchmarks without groups.
     """
 
     recipe: str
@@ -31,6 +32,7 @@ class Report:
     versions: Mapping[str, str] = field(default_factory=dict)
     runs: Sequence[Row] = ()
     seeds: Sequence[Row] = ()
+    scenarios: Mapping[str, float] = field(default_factory=dict)
 
     def summary(self) -> dict[str, Any]:
         """All but the rows of the other two files, for ``summary.json``."""
@@ -74,5 +76,10 @@ class Report:
 
     def closing(self) -> list[Table]:
         """What the results were made from; empty tables are left out."""
-        tables = [provenance.runs(self.runs), provenance.lineage(self.lineage), provenance.versions(self.versions)]
+        tables = [
+            provenance.runs(self.runs),
+            provenance.scenarios(self.scenarios),
+            provenance.lineage(self.lineage),
+            provenance.versions(self.versions),
+        ]
         return [table for table in tables if table.cells]

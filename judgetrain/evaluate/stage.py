@@ -22,6 +22,7 @@ from judgetrain.evaluate.methods import load_judge, method_name
 from judgetrain.evaluate.overlap import disagreements
 from judgetrain.evaluate.page import html_page
 from judgetrain.evaluate.report import Report
+from judgetrain.evaluate.scenarios import load_classifier, with_scenarios
 from judgetrain.evaluate.stored import PREFIX, stored_named, stored_predictions
 from judgetrain.evaluate.table import metric_row, paired_rows, parquet, prediction_rows
 from judgetrain.evaluate.text import console_tables, markdown
@@ -46,6 +47,10 @@ def run(config: Config, inputs: Mapping[str, Path], out: StageRun) -> None:
     settings = config.evaluate
     benchmarks = [load_benchmark(config, b, i) for i, b in enumerate(settings.benchmarks)]
     _refuse_equal_names(benchmarks, settings.methods)
+    if settings.scenarios.path:
+        classifier = load_classifier(settings.scenarios, "evaluate.scenarios", config.seed)
+        benchmarks = [with_scenarios(benchmark, classifier) for benchmark in benchmarks]
+        out.note("scenarios", classifier.facts())
     for benchmark in benchmarks:
         out.note(f"left_out:{benchmark.name}", benchmark.left_out)
     by_benchmark: dict[str, list[Result]] = {b.name: [] for b in benchmarks}
@@ -90,6 +95,7 @@ def _write(
         differ,
         lineage(inputs.values()),
         versions(),
+        scenarios=out.notes.get("scenarios", {}),
     )
     out.write_json("metrics", rows)
     out.write_json("paired", paired)
