@@ -63,6 +63,11 @@ def run(config: Config) -> Outcome | None:
         getattr(importlib.import_module(module), function)(Pipeline(config))
         return None
     pipeline = Pipeline(config)
+    if config.teacher.dry_run:
+        from judgetrain.dry_run import show as show_cost
+
+        show_cost(pipeline)
+        return None
     directory = pipeline.run(config.stage)
     objective = objective_value(directory, config.objective) if config.objective else None
     reused = [name for name in pipeline.needed(config.stage) if name not in pipeline.made]

@@ -36,6 +36,8 @@ class ShardResult:
     dropped: dict[str, int] = field(default_factory=dict)
     prompt_tokens: int = 0
     generated_tokens: int = 0
+    counts_out: int | None = None
+    """None counts the rows."""
 
 
 @contextmanager
@@ -84,7 +86,11 @@ def write_rows_atomic(path: Path, rows: Iterable[Mapping[str, Any]]) -> None:
     """
     with _atomic(path) as file:
         for row in rows:
-            file.write((json.dumps(row, ensure_ascii=False) + "\n").encode("utf-8"))
+            _write_row(file, row)
+
+
+def _write_row(file: BinaryIO, row: Mapping[str, Any]) -> None:
+    file.write((json.dumps(row, ensure_ascii=False) + "\n").encode("utf-8"))
 
 
 def _explain_full_disk(error: OSError, path: Path) -> None:
@@ -200,6 +206,12 @@ class StageRun:
         write_rows_atomic(path, rows)
         return path
 
+    @contextmanager
+    def rows_writer(self, name: str) -> Iterator[Callable[[Mapping[str, Any]], None]]:
+        """Write ``<name>.jsonl`` row by row with the function given; the file takes its name when all is well."""
+        with _atomic(self.path(f"{name}.jsonl")) as file:
+            yield lambda row: _write_row(file, row)
+
     def write_json(self, name: str, value: Any) -> Path:
         """Write ``<name>.json`` (the suffix is added when missing) atomically and return its path."""
         path = self.path(name if name.endswith(".json") else f"{name}.json")
@@ -234,7 +246,7 @@ class StageRun:
                     _add(
                         counts,
                         result.counts_in,
-                        len(result.rows),
+                        len(result.rows) if result.counts_out is None else result.counts_out,
                         result.dropped,
                         result.prompt_tokens,
                         result.generated_tokens,

@@ -9,8 +9,9 @@ from pathlib import Path
 
 from judgetrain.config import BenchmarkConfig, Config, EngineConfig, ModelConfig, SourceConfig
 from judgetrain.errors import ConfigError
+from judgetrain.evaluate.names import TARGETS, base_method, is_directory, method_name, split_method
 from judgetrain.evaluate.objective import parse_objective
-from judgetrain.stages import JUDGE_STAGES, PACKAGE, is_local
+from judgetrain.stages import PACKAGE, is_local, names_model
 
 
 def check_together(config: Config) -> None:
@@ -87,20 +88,27 @@ def _teacher(config: Config) -> None:
     _engine("teacher.engine", config.teacher.engine)
 
 
+def _label(config: Config) -> None:
+    if config.label.source == "external":
+        from judgetrain.tree.external import load_external_prompts
+
+        _engine("label.external.engine", config.label.external.engine)
+        load_external_prompts(config.label.external)
+
+
 def _initial(config: Config) -> None:
     _model("train.base", config.train.base)
 
 
 def _evaluate(config: Config) -> None:
-    from judgetrain.evaluate.methods import is_directory, method_name
-    from judgetrain.evaluate.stored import PREFIX, stored_named
-    from judgetrain.judges.floors import FLOORS
+    from judgetrain.evaluate.methods import known_methods
+    from judgetrain.tree.prompts import load_prompt_set
 
-    settings, known = config.evaluate, ("base", "teacher", *JUDGE_STAGES, *FLOORS)
+    settings = config.evaluate
     if not settings.benchmarks:
         raise ConfigError("evaluate.benchmarks is empty: name labelled comparisons to evaluate on")
     if not settings.methods:
-        raise ConfigError(f"evaluate.methods is empty: allowed are {', '.join(known)} or a judge's directory")
+        raise ConfigError(f"evaluate.methods is empty: allowed are {known_methods()}")
     for i, benchmark in enumerate(settings.benchmarks):
         _benchmark(f"evaluate.benchmarks[{i}]", benchmark)
     for i, stored in enumerate(settings.stored):
@@ -109,20 +117,59 @@ def _evaluate(config: Config) -> None:
             raise ConfigError(
                 f"evaluate.stored[{i}].benchmark={stored.benchmark!r}: no such benchmark; there are {listed}"
             )
-    names = [method_name(m) for m in settings.methods]
-    for method, name in zip(settings.methods, names, strict=True):
+    _methods(config)
+    for method in settings.methods:
+        _target(config, split_method(method)[1])
+    for way in ("one_step", "rating"):
+        if any(split_method(method)[0] == way for method in settings.methods):
+            load_prompt_set(getattr(settings, way).prompts, way, f"evaluate.{way}.prompts")
+
+
+def _methods(config: Config) -> None:
+    from judgetrain.evaluate.methods import known_methods
+    from judgetrain.evaluate.stored import PREFIX, stored_named
+    from judgetrain.judges.floors import FLOORS
+
+    methods = config.evaluate.methods
+    names = [method_name(m) for m in methods]
+    for method, name in zip(methods, names, strict=True):
+        way, target = split_method(method)
+        other = not way and method in FLOORS
         if method.startswith(PREFIX):
             stored_named(config, method)
-        elif not is_directory(method) and method not in known:
-            raise ConfigError(
-                f"evaluate.methods: {method!r} is none of {', '.join(known)}, nor a judge's directory (./{method})"
-            )
+        elif not is_directory(method) and target not in TARGETS and not other:
+            raise ConfigError(f"evaluate.methods: {method!r} is none of {known_methods()} (./{method})")
         if names.count(name) > 1:
             raise ConfigError(f"evaluate.methods: the name {name!r} is used twice; names must differ")
-    if "base" in settings.methods:
+
+
+def _correct(config: Config) -> None:
+    from judgetrain.tree.prompts import load_prompt_set
+
+    settings = config.correct
+    if settings.source.type != "world" and not settings.source.path:
+        raise ConfigError("correct.source.path is empty: give comparisons whose responses are to be corrected")
+    _source("correct.source", settings.source)
+    target = base_method(settings.judge)
+    if not is_directory(target) and target not in TARGETS:
+        known = ", ".join(TARGETS)
+        raise ConfigError(f"correct.judge={settings.judge!r}: allowed are {known} or a judge's directory (./NAME)")
+    _target(config, target)
+    if settings.branches > config.tree.criteria:
+        raise ConfigError(f"correct.branches={settings.branches}: at most tree.criteria={config.tree.criteria}")
+    if names_model(settings.engine):
+        _engine("correct.engine", settings.engine)
+    load_prompt_set(settings.prompts, "correction", "correct.prompts")
+
+
+def _target(config: Config, target: str) -> None:
+    """Check a model that a method names."""
+    if target == "base":
         _initial(config)
-    if "teacher" in settings.methods:
+    elif target == "teacher":
         _teacher(config)
+    elif target == "external":
+        _engine("evaluate.external", config.evaluate.external)
 
 
 def _benchmark(key: str, benchmark: BenchmarkConfig) -> None:
@@ -164,5 +211,7 @@ _CHECKS: dict[str, Callable[[Config], None]] = {
     "responses": _responses,
     "teacher": _teacher,
     "initial": _initial,
+    "label": _label,
     "evaluate": _evaluate,
+    "correct": _correct,
 }

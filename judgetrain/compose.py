@@ -10,6 +10,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from judgetrain.checks import check_together
 from judgetrain.config import Config, validate
+from judgetrain.dialogues.data_sets import describe_sources
 from judgetrain.errors import ConfigError
 
 
@@ -81,5 +82,6 @@ def typed(composed: DictConfig) -> Config:
     if not isinstance(config, Config):
         raise ConfigError("conf/config.yaml must start from the schema (defaults: [schema, ...])")
     validate(config)
+    describe_sources(config)
     check_together(config)
     return config

@@ -24,6 +24,7 @@ STAGES = (
     "sft",
     "dpo",
     "evaluate",
+    "correct",
 )
 COMMANDS = (*STAGES, "status", "report", "clean")
 
@@ -49,6 +50,8 @@ def key(
         return field(default_factory=lambda: dict(default), metadata=metadata)
     if isinstance(default, type) and dataclasses.is_dataclass(default):
         return field(default_factory=default, metadata=metadata)
+    if dataclasses.is_dataclass(default) and not isinstance(default, type):
+        return field(default_factory=lambda: dataclasses.replace(default), metadata=metadata)
     return field(default=default, metadata=metadata)
 
 
@@ -109,18 +112,27 @@ class SourceConfig:
 
     name: str = key("", "source name, unique")
     type: str = key("jsonl", "reader", choices=("world", "jsonl", "parquet", "hub", "comparisons"))
-    path: str = key("", "file, glob or Hub id")
+    path: str = key("", "file, glob (JSON lines or array, Parquet, ParlAI .txt) or Hub id")
     split: str = key("train", "Hub split")
     subset: str | None = key(None, "Hub configuration name")
     revision: str | None = key(None, "Hub revision: a branch, tag or commit")
     format: str = key(
-        "auto", "row shape", choices=("auto", "messages", "conversations", "alpaca", "prompt", "comparison")
+        "auto",
+        "row shape",
+        choices=("auto", "messages", "conversations", "turns", "alpaca", "prompt", "multiple_choice", "comparison"),
+    )
+    turns: str = key(
+        "last", "user turns of a conversation that become dialogues, with what came before", choices=("last", "every")
     )
     fields: dict[str, str] = key(
         {},
         "column names where they differ: query, messages, id, response_a, response_b, label, ...",
     )
     limit: int | None = key(None, "take at most this many rows", low=1, unit="rows")
+    dataset: str | None = key(
+        None, "a known data set (dialogues/data_sets.yaml): its shape, and without a path its place on the Hub"
+    )
+    data_files: list[str] = key([], "Hub: the repository's files to read; empty reads those of the split")
 
 
 @dataclass
@@ -142,6 +154,21 @@ class DialoguesConfig:
     min_query_chars: int = key(1, "shorter queries are dropped and counted", low=1, unit="characters")
     max_query_chars: int = key(8000, "longer dialogues are dropped and counted", low=1, unit="characters")
     dedup: bool = key(True, "drop queries equal after case folding, Unicode NFKC and white-space folding")
+    near_dedup: bool = key(
+        False, "also drop queries that are near-duplicates of a kept one (MinHash LSH over character 5-grams)"
+    )
+    near_similarity: float = key(
+        0.8, "Jaccard similarity of 5-grams from which two queries are near-duplicates", low=0.3, high=1.0
+    )
+    near_window: int = key(
+        2_000_000, "kept queries that near-duplicates are looked for among, about 2 kB each", low=1, unit="queries"
+    )
+    decontaminate: str = key(
+        "near",
+        "drop dialogues that hold a query of a benchmark that evaluate lists: word for word (exact), or "
+        "near-duplicates too (near); the benchmarks are then part of this stage's fingerprint",
+        choices=("near", "exact", "off"),
+    )
     strict: bool = key(True, "a malformed row stops the run; false keeps it aside in rejects.jsonl and counts it")
 
 
@@ -180,6 +207,13 @@ class TreeConfig:
     criteria_sampling: SamplingConfig = key(SamplingConfig, "brainstorming")
     guideline_sampling: SamplingConfig = key(SamplingConfig, "guidelines")
     judgment_sampling: SamplingConfig = key(SamplingConfig, "judgments")
+    readout: str = key(
+        "parsed",
+        "scores of a judgment: parsed, as written; expected, the mean of 1 to 5 weighted by the tokens' probabilities",
+        choices=("parsed", "expected"),
+    )
+    constrained: bool = key(False, "enforce the judgment's form while decoding (needs the extra 'constrained')")
+    tie: float = key(0.0, "scores at most so far apart are a tie", low=0.0, high=4.0, unit="points")
     max_comparisons: int | None = key(None, "grow at most this many trees", low=1)
     shard_size: int = key(32, "comparisons finished together; the unit of resume", low=1)
 
@@ -194,6 +228,32 @@ class TeacherConfig:
     branches: int = key(3, "criteria judged per comparison", low=1)
     both_orders: bool = key(True, "judge in both orders")
     sampling: SamplingConfig = key(SamplingConfig, "of the teacher at every step")
+    max_requests: int | None = key(
+        None, "openai: requests sent at most, tries that fail included; then the run stops", low=1, neutral=True
+    )
+    max_tokens: int | None = key(
+        None, "openai: prompt and generated tokens at most; then the run stops", low=1, unit="tokens", neutral=True
+    )
+    dry_run: bool = key(
+        False, "say how many calls and tokens the teacher is expected to take, and ask it nothing", neutral=True
+    )
+
+
+@dataclass
+class ExternalConfig:
+    """The external judge that labels where label.source=external."""
+
+    engine: EngineConfig = key(EngineConfig, "the judge, as a rule type openai")
+    prompts: str = key(
+        "one_step",
+        "a set with a step one_step (it compares the responses) or preference (it prefers one of two critiques, as in "
+        "the paper's table 9): a name in judgetrain/tree/prompt_sets or a YAML file",
+    )
+    sampling: SamplingConfig = key(SamplingConfig(0.5, 1.0, 512), "of its replies")
+    samples: int = key(1, "one_step: replies in each order", low=1)
+    attempts: int = key(2, "times an unreadable reply is asked for; needs a temperature above 0", low=1)
+    max_pairs: int = key(4, "preference: pairs of conflicting critiques shown for a comparison", low=1)
+    shard_size: int = key(32, "comparisons finished together; the unit of resume", low=1)
 
 
 @dataclass
@@ -219,7 +279,20 @@ class LabelConfig:
         "SFT criteria lists: as sampled, or criteria with a kept branch first",
         choices=("sampled", "kept_first"),
     )
+    balance: list[str] = key(
+        [],
+        "leave out pairs at random until, at each level, as many chosen sides are longer as are shorter (length), or "
+        "as many judgment pairs show order AB as BA (order)",
+        choices=("length", "order"),
+    )
     holdout: float = key(0.05, "share of comparisons kept for the trainers' evaluation loss", low=0.0, high=0.5)
+    view: int = key(
+        20, "pages of trees to look at; more: python -m judgetrain.tree.viewer", low=0, unit="trees", neutral=True
+    )
+    source: str = key(
+        "ensemble", "who labels: the vote of the branches, or label.external", choices=("ensemble", "external")
+    )
+    external: ExternalConfig = key(ExternalConfig, "the external judge")
 
 
 @dataclass
@@ -337,17 +410,33 @@ class StoredConfig:
 
 
 @dataclass
+class AskConfig:
+    """How a judge that is asked once is asked."""
+
+    prompts: str = key("one_step", "prompt set: a name in judgetrain/tree/prompt_sets or a YAML file")
+    sampling: SamplingConfig = key(SamplingConfig(0.0, 1.0, 512), "of the reply")
+
+
+@dataclass
 class EvaluateConfig:
     """Stage evaluate."""
 
     benchmarks: list[BenchmarkConfig] = key([], "held-out comparisons")
     methods: list[str] = key(
         ["initial", "sft", "dpo"],
-        "judges (base, initial, sft, dpo, teacher or a model directory), floors (random, first, longer), stored:NAME",
+        "judges (base, initial, sft, dpo, teacher, external or a judge's directory), the same or any model directory "
+        "asked once (one_step:base, rating:teacher, one_step:DIR), floors (random, first, longer), and stored:NAME",
     )
     branches: list[int] = key([1, 3, 5, 10], "k values read off one sampled run of max(branches)")
     aggregation: str = key("vote", "of branches", choices=("vote", "margin"))
     bootstrap: int = key(2000, "resamples of the 95% intervals", low=10)
+    view: int = key(20, "pages of disagreements to look at, per benchmark and judge", low=0, unit="trees", neutral=True)
+    early_stop: bool = key(
+        False, "judge in waves, and only until the verdict can no longer change: fewer tokens in more steps"
+    )
+    external: EngineConfig = key(EngineConfig, "the model of methods external, one_step:external, rating:external")
+    one_step: AskConfig = key(AskConfig, "methods one_step:MODEL: [[A]], [[B]] or [[C]], in both orders")
+    rating: AskConfig = key(AskConfig("rating"), "methods rating:MODEL: each response rated by itself")
     dev_share: float = key(
         0.0,
         "share of each benchmark's queries set aside to choose the number of branches on; metrics are of the others",
@@ -359,6 +448,21 @@ class EvaluateConfig:
         SourceConfig,
         "queries with a category: a classifier trained on them groups benchmarks without groups; no path: none",
     )
+
+
+@dataclass
+class CorrectConfig:
+    """Stage correct."""
+
+    source: SourceConfig = key(SourceConfig, "comparisons whose responses are corrected; labels are not needed")
+    judge: str = key("dpo", "who judges: base, initial, sft, dpo, teacher, external or a judge's directory")
+    branches: int = key(3, "criteria that a response is judged by", low=1)
+    threshold: float = key(3.0, "rewrite responses whose mean score is below this (the paper: 3)", low=1.0, high=5.0)
+    engine: EngineConfig = key(EngineConfig, "who rewrites; without a model.path, the judge's own model")
+    prompts: str = key("correction", "prompt set: a name in judgetrain/tree/prompt_sets or a YAML file")
+    sampling: SamplingConfig = key(SamplingConfig(0.7, 0.95, 512), "of the new responses")
+    max_comparisons: int | None = key(None, "correct the responses of at most this many", low=1)
+    shard_size: int = key(32, "comparisons finished together; the unit of resume", low=1)
 
 
 @dataclass
@@ -401,7 +505,7 @@ class Config:
     stage: str = key("dpo", "what to make (with whatever it needs)", choices=COMMANDS)
     recipe_name: str = key("quickstart", "set by the recipe; shown in reports")
     seed: int = key(17, "every seed derives from it", low=0)
-    output_dir: str = key("outputs", "artifacts, reports and tracking files")
+    output_dir: str = key("outputs", "artifacts, answers of paid models, reports and tracking files", neutral=True)
     data_dir: str = key(
         "", "root that a recipe's source paths may refer to; fingerprints hold the content, not the place"
     )
@@ -415,6 +519,7 @@ class Config:
     label: LabelConfig = key(LabelConfig, "stage label")
     train: TrainStages = key(TrainStages, "stages initial, sft, dpo")
     evaluate: EvaluateConfig = key(EvaluateConfig, "stage evaluate")
+    correct: CorrectConfig = key(CorrectConfig, "stage correct")
     track: TrackConfig = key(TrackConfig, "tracking")
     report: ReportConfig = key(ReportConfig, "stage=report")
     clean: CleanConfig = key(CleanConfig, "stage=clean")
@@ -437,6 +542,8 @@ def validate(config: Any, prefix: str = "") -> None:
             for i, entry in enumerate(value):
                 if dataclasses.is_dataclass(entry):
                     validate(entry, f"{name}[{i}].")
+                elif meta.get("choices") and entry not in meta["choices"]:
+                    raise ConfigError(f"{name}[{i}]={entry!r}: allowed are {', '.join(map(str, meta['choices']))}")
         elif meta.get("choices") and value not in meta["choices"]:
             raise ConfigError(f"{name}={value!r}: allowed are {', '.join(map(str, meta['choices']))}")
         elif isinstance(value, (int, float)) and not isinstance(value, bool):

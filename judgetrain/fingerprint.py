@@ -16,12 +16,12 @@ from judgetrain.artifacts import write_json_atomic
 
 
 def slice_of(config: Any, keys: Iterable[str]) -> dict[str, Any]:
-    """The values of dotted keys, as plain data without the neutral ones."""
+    """The values of dotted keys (``a.b[0].c``), as plain data without the neutral ones."""
     values: dict[str, Any] = {}
     for dotted in keys:
         value = config
-        for part in dotted.split("."):
-            value = getattr(value, part)
+        for part in re.findall(r"[^.\[\]]+", dotted):
+            value = value[int(part)] if isinstance(value, list) else getattr(value, part)
         values[dotted] = _plain(value)
     return values
 

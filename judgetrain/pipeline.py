@@ -70,7 +70,7 @@ class Pipeline:
                 "stage": name,
                 "format": stage.format,
                 "seed": self.config.seed,
-                "config": slice_of(self.config, stage.keys),
+                "config": slice_of(self.config, stage.reads(self.config)),
                 "upstream": upstream,
                 "content": {key: self._content(key, path) for key, path in files.items()},
             }

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from judgetrain.config import BenchmarkConfig, Config, EngineConfig, ModelConfig, SourceConfig
+from judgetrain.evaluate.names import ASKED_WAYS, base_method, is_directory, split_method
 
 JUDGE_STAGES = ("initial", "sft", "dpo")
 PACKAGE = "package:"
@@ -22,7 +23,8 @@ Files = Callable[[Config], Iterable[File]]
 class Stage:
     """One stage: where its code is, which stages it needs, which configuration keys and files it reads.
 
-    ``format`` is raised when the stage's code changes what it writes.
+    ``also`` are further keys that depend on the configuration; ``format`` is raised when the stage's code changes
+    what it writes.
     """
 
     name: str
@@ -31,6 +33,11 @@ class Stage:
     keys: tuple[str, ...]
     files: Files = lambda config: ()
     format: int = 1
+    also: Callable[[Config], tuple[str, ...]] = lambda config: ()
+
+    def reads(self, config: Config) -> tuple[str, ...]:
+        """Every key that the stage's fingerprint covers for this configuration."""
+        return (*self.keys, *self.also(config))
 
 
 def is_local(source: SourceConfig) -> bool:
@@ -43,7 +50,8 @@ def _needs(*names: str) -> Callable[[Config], Sequence[str]]:
 
 
 def _judges(config: Config) -> Sequence[str]:
-    return [name for name in JUDGE_STAGES if name in config.evaluate.methods]
+    targets = [split_method(method)[1] for method in config.evaluate.methods]
+    return [name for name in JUDGE_STAGES if name in targets]
 
 
 def _source(key: str, source: SourceConfig) -> Iterator[File]:
@@ -74,13 +82,32 @@ def _engine(key: str, engine: EngineConfig) -> Iterator[File]:
 
 
 def _prompts(config: Config) -> Iterator[File]:
-    packaged = _ROOM / "tree" / "prompt_sets" / f"{config.prompts}.yaml"
-    yield "prompts", str(packaged) if packaged.exists() else config.prompts
+    yield _prompt_set("prompts", config.prompts)
+
+
+def _prompt_set(key: str, name: str) -> File:
+    packaged = _ROOM / "tree" / "prompt_sets" / f"{name}.yaml"
+    return key, str(packaged) if packaged.exists() else name
 
 
 def _sources(config: Config) -> Iterator[File]:
     for i, source in enumerate(config.dialogues.sources):
         yield from _source(f"dialogues.sources[{i}]", source)
+
+    if config.dialogues.decontaminate != "off":
+        for i, benchmark in enumerate(config.evaluate.benchmarks):
+            if is_local(benchmark.source):
+                yield from _source(f"evaluate.benchmarks[{i}].source", benchmark.source)
+
+
+def _decontaminated(config: Config) -> tuple[str, ...]:
+    """The keys of the benchmarks whose queries stage dialogues takes out; of the world, which it leaves, the type."""
+    if config.dialogues.decontaminate == "off":
+        return ()
+    return tuple(
+        f"evaluate.benchmarks[{i}].source" + (".type" if benchmark.source.type == "world" else "")
+        for i, benchmark in enumerate(config.evaluate.benchmarks)
+    )
 
 
 def _encoder(config: Config) -> Iterator[File]:
@@ -121,6 +148,13 @@ def _adapter(key: str, benchmark: BenchmarkConfig) -> Iterator[File]:
         yield f"{key}.answers", benchmark.answers
 
 
+def _label(config: Config) -> Iterator[File]:
+    yield from _prompts(config)
+    if config.label.source == "external":
+        yield _prompt_set("label.external.prompts", config.label.external.prompts)
+        yield from _engine("label.external.engine", config.label.external.engine)
+
+
 def _evaluate(config: Config) -> Iterator[File]:
     yield from _prompts(config)
     for i, benchmark in enumerate(config.evaluate.benchmarks):
@@ -131,14 +165,40 @@ def _evaluate(config: Config) -> Iterator[File]:
             yield from _source(f"evaluate.stored[{i}].source", stored.source)
     if config.evaluate.scenarios.path:
         yield from _source("evaluate.scenarios", config.evaluate.scenarios)
-    methods = config.evaluate.methods
-    for i, method in enumerate(methods):
-        if "/" in method and not method.startswith("stored:"):
-            yield f"evaluate.methods[{i}]", method
-    if "base" in methods:
+    split = [split_method(method) for method in config.evaluate.methods]
+    for i, (_, target) in enumerate(split):
+        yield from _model_of(f"evaluate.methods[{i}]", target, config)
+    ways = {way for way, _ in split}
+    for way in sorted(ways.intersection(ASKED_WAYS)):
+        yield _prompt_set(f"evaluate.{way}.prompts", getattr(config.evaluate, way).prompts)
+
+
+def names_model(engine: EngineConfig) -> bool:
+    """Whether ``correct.engine`` names a model; where it does not, the judge's own rewrites."""
+    return engine.type not in ("transformers", "vllm") or bool(engine.model.path)
+
+
+def _correct(config: Config) -> Iterator[File]:
+    settings = config.correct
+    yield from _prompts(config)
+    yield _prompt_set("correct.prompts", settings.prompts)
+    if settings.source.path or settings.source.type == "world":
+        yield from _source("correct.source", settings.source)
+    if names_model(settings.engine):
+        yield from _engine("correct.engine", settings.engine)
+    yield from _model_of("correct.judge", base_method(settings.judge), config)
+
+
+def _model_of(key: str, target: str, config: Config) -> Iterator[File]:
+    """The files of a model that a method names."""
+    if is_directory(target):
+        yield key, target
+    elif target == "base":
         yield from _model("train.base", config.train.base)
-    if "teacher" in methods:
+    elif target == "teacher":
         yield from _engine("teacher.engine", config.teacher.engine)
+    elif target == "external":
+        yield from _engine("evaluate.external", config.evaluate.external)
 
 
 # What judge.json in a trained judge's directory says; the number of trees grown is not part of it.
@@ -147,13 +207,21 @@ _JUDGE = tuple(
     for name in (
         *("criteria", "guidelines", "judgments"),
         *("criteria_sampling", "guideline_sampling", "judgment_sampling"),
+        *("readout", "constrained", "tie"),
     )
 )
 
 STAGES: dict[str, Stage] = {
     stage.name: stage
     for stage in (
-        Stage("dialogues", "judgetrain.dialogues.stage:run", _needs(), ("dialogues",), _sources),
+        Stage(
+            "dialogues",
+            "judgetrain.dialogues.stage:run",
+            _needs(),
+            ("dialogues",),
+            _sources,
+            also=_decontaminated,
+        ),
         Stage("cluster", "judgetrain.cluster.stage:run", _needs("dialogues"), ("cluster",), _encoder),
         Stage(
             "responses", "judgetrain.dialogues.respond:run", _needs("dialogues", "cluster"), ("responses",), _writers
@@ -179,7 +247,7 @@ STAGES: dict[str, Stage] = {
             ("tree", "engine", "prompts"),
             _prompts,
         ),
-        Stage("label", "judgetrain.tree.label_stage:run", _needs("tree"), ("label", "prompts"), _prompts),
+        Stage("label", "judgetrain.tree.label_stage:run", _needs("tree"), ("label", "prompts"), _label),
         Stage("sft", "judgetrain.train.stage:run_sft", _needs("initial", "label"), ("train.sft",), _deepspeed("sft")),
         Stage("dpo", "judgetrain.train.stage:run_dpo", _needs("sft", "label"), ("train.dpo",), _deepspeed("dpo")),
         Stage(
@@ -192,6 +260,17 @@ STAGES: dict[str, Stage] = {
             ),
             _evaluate,
             format=2,
+        ),
+        Stage(
+            "correct",
+            "judgetrain.evaluate.correct_stage:run",
+            lambda config: [name for name in JUDGE_STAGES if name == base_method(config.correct.judge)],
+            (
+                *("correct", "tree", "engine", "prompts", "train.base", "teacher.engine"),
+                *("evaluate.external", "evaluate.aggregation"),
+                *("dialogues.world", "dialogues.world.eval_comparisons"),
+            ),
+            _correct,
         ),
     )
 }

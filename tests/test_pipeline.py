@@ -149,7 +149,7 @@ def test_changing_beta_touches_only_dpo(tmp_path: Path) -> None:
     base.train.base.path = "some/model"
     changed = replace(base, train=replace(base.train, dpo=replace(base.train.dpo, beta=0.5)))
     marks = [{n: Pipeline(c).plan(n).fingerprint for n in STAGES} for c in (base, changed)]
-    assert {n for n in STAGES if marks[0][n] != marks[1][n]} == {"dpo", "evaluate"}
+    assert {n for n in STAGES if marks[0][n] != marks[1][n]} == {"dpo", "evaluate", "correct"}
 
 
 def test_what_a_later_stage_lacks_is_said_before_the_first_runs(tmp_path: Path) -> None:

@@ -12,12 +12,12 @@ def sample_uniform(labels: np.ndarray, size: int, seed: int) -> np.ndarray:
     differ by more than one.
     """
     rng = np.random.default_rng(seed)
-    clusters = np.unique(labels)
-    sizes = np.array([np.count_nonzero(labels == c) for c in clusters])
+    order = np.argsort(labels, kind="stable")
+    _, sizes = np.unique(labels, return_counts=True)
     quota = quotas(sizes, min(size, len(labels)), rng)
     chosen = [
-        rng.choice(np.flatnonzero(labels == cluster), take, replace=False)
-        for cluster, take in zip(clusters, quota, strict=True)
+        rng.choice(rows, take, replace=False)
+        for rows, take in zip(np.split(order, np.cumsum(sizes)[:-1]), quota, strict=True)
     ]
     return np.sort(np.concatenate(chosen))
 

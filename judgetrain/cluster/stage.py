@@ -12,12 +12,13 @@ import numpy as np
 from judgetrain.artifacts import StageRun, read_rows, write_rows_atomic
 from judgetrain.cluster.encode import encode
 from judgetrain.cluster.kmeans import kmeans
+from judgetrain.cluster.report import write_report
 from judgetrain.cluster.sampling import sample_uniform
 from judgetrain.config import Config
 
 
 def run(config: Config, inputs: Mapping[str, Path], out: StageRun) -> None:
-    """Write ``embeddings.npy``, ``clusters.jsonl`` and ``sample.jsonl``."""
+    """Write ``embeddings.npy``, ``clusters.jsonl``, ``sample.jsonl`` and the report (``report.html`` and more)."""
     settings = config.cluster
 
     def rows() -> Iterator[dict[str, Any]]:  # read again for each pass, never held: there may be millions
@@ -35,16 +36,15 @@ def run(config: Config, inputs: Mapping[str, Path], out: StageRun) -> None:
     picked[chosen] = True
     out.write_rows("sample", compress(rows(), picked))
     sizes = np.bincount(clustering.labels, minlength=settings.n_clusters)
-    out.note(
-        "clustering",
-        {
-            "backend": clustering.backend,
-            "encoder": settings.encoder,
-            "inertia": round(clustering.inertia, 4),
-            "clusters": int(np.count_nonzero(sizes)),
-            "empty": int(np.count_nonzero(sizes == 0)),
-            "singletons": int(np.count_nonzero(sizes == 1)),
-            "size_min_median_max": [int(sizes.min()), float(np.median(sizes)), int(sizes.max())],
-        },
-    )
+    facts = {
+        "backend": clustering.backend,
+        "encoder": settings.encoder,
+        "inertia": round(clustering.inertia, 4),
+        "clusters": int(np.count_nonzero(sizes)),
+        "empty": int(np.count_nonzero(sizes == 0)),
+        "singletons": int(np.count_nonzero(sizes == 1)),
+        "size_min_median_max": [int(sizes.min()), float(np.median(sizes)), int(sizes.max())],
+    }
+    out.note("clustering", facts)
+    out.note("coverage", write_report(rows, embeddings, clustering.labels, chosen, facts, out))
     out.count(in_=count, out=len(chosen), dropped={"not_sampled": count - len(chosen)})

@@ -1,9 +1,21 @@
-"""Exact deduplication of queries."""
+"""Exact and near-duplicate queries."""
 
 from __future__ import annotations
 
 import hashlib
 import unicodedata
+from typing import Any
+
+SHINGLE = 5
+"""Characters of a shingle: short enough for scripts without spaces, long enough to tell queries apart."""
+
+PERMUTATIONS = 128
+"""Slots of a MinHash signature; the standard error of a similarity s is sqrt(s (1 - s) / PERMUTATIONS)."""
+
+RECALL = 0.95
+"""Chance that LSH looks at a pair whose similarity is just the threshold; more similar pairs are missed less."""
+
+_SEED = 1
 
 
 def normalised(query: str) -> str:
@@ -12,15 +24,78 @@ def normalised(query: str) -> str:
 
 
 class Seen:
-    """Remembers queries by a hash of their normalised text (16 bytes each)."""
+    """Remembers texts by a hash of 16 bytes each."""
 
     def __init__(self) -> None:
         self._hashes: set[bytes] = set()
 
     def add(self, query: str) -> bool:
-        """Whether the query is new."""
-        digest = hashlib.blake2b(normalised(query).encode("utf-8", "surrogatepass"), digest_size=16).digest()
+        """Whether the query is new after normalisation."""
+        return self.add_text(normalised(query))
+
+    def add_text(self, text: str) -> bool:
+        """Whether the text as it is is new."""
+        digest = hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).digest()
         if digest in self._hashes:
             return False
         self._hashes.add(digest)
         return True
+
+
+def shingles(query: str) -> list[str]:
+    """The character ``SHINGLE``-grams of the normalised query; a shorter query is its own."""
+    text = normalised(query)
+    return [text[i : i + SHINGLE] for i in range(max(1, len(text) - SHINGLE + 1))]
+
+
+def jaccard(a: str, b: str) -> float:
+    """The Jaccard similarity of two queries' shingle sets, in [0, 1]."""
+    first, second = set(shingles(a)), set(shingles(b))
+    return len(first & second) / len(first | second)
+
+
+def bands(similarity: float) -> int:
+    """The fewest LSH bands (a divisor of ``PERMUTATIONS``) that look at a pair at the threshold with ``RECALL``.
+
+    With b bands of r = PERMUTATIONS / b rows, a pair of similarity s shares a band with chance 1 - (1 - s^r)^b.
+    """
+    for count in range(1, PERMUTATIONS + 1):
+        rows, rest = divmod(PERMUTATIONS, count)
+        if rest == 0 and 1 - (1 - similarity**rows) ** count >= RECALL:
+            return count
+    return PERMUTATIONS
+
+
+class NearIndex:
+    """Queries kept so far, by MinHash signature, with locality-sensitive hashing (rensa).
+
+    Args:
+        similarity: estimated Jaccard similarity of shingle sets from which two queries are near-duplicates.
+        window: how many of the latest queries are remembered; about 2 kB of memory each.
+    """
+
+    def __init__(self, similarity: float, window: int | None = None) -> None:
+        from rensa import RMinHashDeduplicator
+
+        self._index: Any = RMinHashDeduplicator(
+            similarity, PERMUTATIONS, use_lsh=True, num_bands=bands(similarity), seed=_SEED
+        )
+        self._window, self._added = window, 0
+
+    def add(self, query: str) -> bool:
+        """Whether the query is unlike every remembered one; if so it is remembered."""
+        if not self._index.add(str(self._added), signature(query)):
+            return False
+        self._added += 1
+        if self._window is not None and self._added > self._window:
+            self._index.remove(str(self._added - 1 - self._window))
+        return True
+
+
+def signature(query: str) -> Any:
+    """The query's MinHash signature (rensa's ``RMinHash``) over its shingles."""
+    from rensa import RMinHash
+
+    sketch = RMinHash(PERMUTATIONS, _SEED)
+    sketch.update(shingles(query))
+    return sketch

@@ -11,6 +11,7 @@ from judgetrain.artifacts import ShardResult, StageRun, derive_seed, read_rows
 from judgetrain.config import Config, EngineConfig
 from judgetrain.dialogues.pairing import pair
 from judgetrain.dialogues.schema import Comparison, Dialogue
+from judgetrain.engines.answers import ANSWERS, AnswerStore
 from judgetrain.engines.base import Engine, Request, Sampling
 from judgetrain.engines.registry import make_engine
 from judgetrain.errors import DataError
@@ -62,11 +63,15 @@ def _answer(name: str, config: EngineConfig, dialogues: Sequence[Dialogue], run_
         )
         for d in dialogues
     ]
+    # An engine's name is part of the seed: two that ask one model alike are to answer differently.
+    paid = config.type == "openai"
+    seed = derive_seed(run_config.seed, name)
+    answers = AnswerStore(Path(run_config.output_dir) / ANSWERS, seed) if paid else None
     engines: list[Engine] = []  # made for the first unfinished shard: a model with none left is not loaded
 
     def process(index: int, items: Sequence[tuple[Dialogue, Request]]) -> ShardResult:
         if not engines:
-            engines.append(make_engine(config, name=name))
+            engines.append(make_engine(config, name=name, answers=answers))
         done = engines[0].generate([r for _, r in items], derive_seed(out.shard_seed(index), name))
         rows: list[dict[str, Any]] = [
             {"dialogue_id": d.id, "model": name, "text": c.text, "finish_reason": c.finish_reason, "error": c.error}

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 from judgetrain.config import SourceConfig
+from judgetrain.dialogues.readers import SILENCE
 from judgetrain.dialogues.schema import Comparison, Dialogue, Message, Verdict
 
 ROLES = {
     "human": "user",
+    "Human": "user",
+    "Bot": "assistant",
     "user": "user",
     "gpt": "assistant",
     "chatgpt": "assistant",
@@ -22,6 +25,9 @@ DEFAULT_FIELDS = {
     "messages": ("messages", "conversations", "conversation"),
     "query": ("query", "prompt", "instruction", "question"),
     "input": ("input",),
+    "system": (),
+    "options": (),
+    "answer": (),
     "reference": ("reference", "output", "answer"),
     "category": ("category", "scenario"),
     "response_a": ("response_a", "response_1", "answer_a", "output_1"),
@@ -139,36 +145,78 @@ class RowReader:
         return cast(Verdict, verdict)
 
     def _reference(self, row: Mapping[str, Any]) -> str | None:
-        value = self._get(row, "reference")
+        value = _joined(self._get(row, "reference"))
+        if self._source.format == "multiple_choice":
+            value = "\n".join(str(part).strip() for part in (value, self._get(row, "answer")) if part)
         return value if isinstance(value, str) and value else None
 
     def _messages(self, row: Mapping[str, Any]) -> tuple[Message, ...]:
-        turns = (
-            self._get(row, "messages")
-            if self._source.format in ("auto", "messages", "conversations", "comparison")
-            else None
-        )
+        turns = self._get(row, "messages") if self._source.format in _CONVERSATIONS else None
         if turns is None:
-            query = self._text(row, "query")
-            assert query is not None
-            extra = self._text(row, "input", required=False)
-            return (Message("user", f"{query}\n\n{extra}" if extra else query),)
-        if not isinstance(turns, list) or not turns:
+            said: tuple[Message, ...] = (Message("user", self._query(row)),)
+        elif not isinstance(turns, list) or not turns:
             raise RowError("wrong_type", "expected a list of messages")
-        return tuple(self._message(turn) for turn in turns)
+        elif self._source.format == "turns":
+            said = _alternating(turns)
+        else:
+            said = tuple(_message(turn) for turn in turns)
+        system = _joined(self._get(row, "system"))
+        return (Message("system", _checked(system)), *said) if system else said
 
-    @staticmethod
-    def _message(turn: Any) -> Message:
-        if not isinstance(turn, Mapping):
-            raise RowError("wrong_type", f"expected messages as objects, found {type(turn).__name__}")
-        role, content = turn.get("role", turn.get("from")), turn.get("content", turn.get("value"))
-        if str(role) not in ROLES or not isinstance(content, str):
-            raise RowError(
-                "wrong_message", f"expected role/content or from/value with a known role, found role {role!r}"
-            )
-        if not _encodable(content):
-            raise RowError("not_utf8", "a message holds half of a surrogate pair, which is no character")
-        return Message(ROLES[str(role)], content)
+    def _query(self, row: Mapping[str, Any]) -> str:
+        query = self._text(row, "query")
+        assert query is not None
+        if self._source.format == "multiple_choice":
+            return f"{query.strip()}\n\n{_options(self._get(row, 'options'))}"
+        extra = self._text(row, "input", required=False)
+        return f"{query}\n\n{extra}" if extra else query
+
+
+_CONVERSATIONS = ("auto", "messages", "conversations", "turns", "comparison")
+
+
+def _message(turn: Any) -> Message:
+    """A message: ``role``/``content`` (OpenAI), ``from``/``value`` (ShareGPT), ``sender_class``/``text`` (ConvAI)."""
+    if not isinstance(turn, Mapping):
+        raise RowError("wrong_type", f"expected messages as objects, found {type(turn).__name__}")
+    role = next((turn[name] for name in ("role", "from", "sender_class") if name in turn), None)
+    content = next((turn[name] for name in ("content", "value", "text") if name in turn), None)
+    if str(role) not in ROLES or not isinstance(content, str):
+        raise RowError("wrong_message", f"expected role/content or from/value with a known role, found role {role!r}")
+    return Message(ROLES[str(role)], _checked(content))
+
+
+def _alternating(turns: Sequence[Any]) -> tuple[Message, ...]:
+    """Texts of two speakers, the user's first; a speaker who is silent says nothing."""
+    if not all(isinstance(text, str) for text in turns):
+        raise RowError("wrong_type", "expected a list of texts, the user's first")
+    roles = ("user", "assistant")
+    said = tuple(Message(roles[i % 2], _checked(text)) for i, text in enumerate(turns) if text != SILENCE)
+    if not said:
+        raise RowError("wrong_type", "expected a list of texts, the user's first")
+    return said
+
+
+def _options(options: Any) -> str:
+    """The choices of a question as lines ``A. text``; each is an object with ``aoVal`` and ``content``, in a list."""
+    try:
+        choices = [choice for group in options for choice in group]
+        return "\n".join(f"{c['aoVal']}. {_checked(c['content'].strip())}" for c in choices)
+    except (TypeError, KeyError, AttributeError) as error:
+        raise RowError("wrong_type", "expected options as lists of objects with aoVal and content") from error
+
+
+def _joined(value: Any) -> Any:
+    """A list of texts as lines, anything else as it is."""
+    if isinstance(value, list) and all(isinstance(part, str) for part in value):
+        return "\n".join(part.strip() for part in value)
+    return value
+
+
+def _checked(text: str) -> str:
+    if not _encodable(text):
+        raise RowError("not_utf8", "a message holds half of a surrogate pair, which is no character")
+    return text
 
 
 def _encodable(text: str) -> bool:

@@ -1,4 +1,4 @@
-"""Reading sources row by row: JSON lines, Parquet, the Hub, and the generated world."""
+"""Reading sources row by row: JSON lines, JSON arrays, Parquet, ParlAI text, and the Hub."""
 
 from __future__ import annotations
 
@@ -6,14 +6,15 @@ import glob
 import gzip
 import json
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
 from judgetrain.config import SourceConfig
+from judgetrain.dialogues import readers
 from judgetrain.dialogues.rows import RowError, RowReader
-from judgetrain.dialogues.schema import Comparison
+from judgetrain.dialogues.schema import Comparison, Dialogue
 from judgetrain.errors import ConfigError, DataError
 
 T = TypeVar("T")
@@ -22,11 +23,11 @@ RAW_CHARS = 500
 
 @dataclass
 class Rejects:
-    """Rows kept aside: counted by reason, with their place and the beginning of their text."""
+    """Rows kept aside: counted by reason; ``keep`` gets each with its place and the beginning of its text."""
 
     strict: bool
     remedy: str = " (dialogues.strict=false keeps such rows aside)"
-    rows: list[dict[str, Any]] = field(default_factory=list)
+    keep: Callable[[Mapping[str, Any]], None] | None = None
     counts: Counter[str] = field(default_factory=Counter)
 
     def add(self, place: str, reason: str, message: str, raw: str) -> None:
@@ -38,7 +39,8 @@ class Rejects:
         if self.strict:
             raise DataError(f"{place}: {message}{self.remedy}")
         self.counts[reason] += 1
-        self.rows.append({"place": place, "reason": reason, "message": message, "raw": raw[:RAW_CHARS]})
+        if self.keep:
+            self.keep({"place": place, "reason": reason, "message": message, "raw": raw[:RAW_CHARS]})
 
 
 def read(source: SourceConfig, key: str, take: Callable[[Any, int], T], rejects: Rejects) -> Iterator[T]:
@@ -76,12 +78,19 @@ def _rows(source: SourceConfig, key: str, rejects: Rejects) -> Iterator[_Row]:
     if not source.path or not paths:
         raise ConfigError(f"{key}.path={source.path!r}: no such file; give an existing path")
     for path in paths:
-        if path.name.endswith(".parquet"):
-            yield from _parquet(path)
-        elif _is_json_array(path):
-            yield from _json_array(path)
+        name = path.name.removesuffix(".gz")
+        if name.endswith(".parquet"):
+            yield from _with_text(readers.parquet(path))
+        elif name.endswith(".txt"):
+            yield from _with_text(readers.parlai(path))
+        elif readers.is_json_array(path):
+            yield from _with_text(readers.json_array(path))
         else:
             yield from _jsonl(path, rejects)
+
+
+def _with_text(rows: Iterable[readers.Row]) -> Iterator[_Row]:
+    return ((place, row, str(row)) for place, row in rows)
 
 
 def _jsonl(path: Path, rejects: Rejects) -> Iterator[_Row]:
@@ -111,48 +120,17 @@ def _jsonl(path: Path, rejects: Rejects) -> Iterator[_Row]:
         raise DataError(f"{path}: the file is empty; expected a JSON object a line")
 
 
-def _is_json_array(path: Path) -> bool:
-    if not path.name.endswith(".json"):
-        return False
-    with path.open("rb") as file:
-        return file.read(1024).lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"[")
-
-
-def _json_array(path: Path) -> Iterator[_Row]:
-    """The objects of a ``.json`` file that is one list, as many benchmarks are published."""
-    try:
-        rows = json.loads(path.read_text(encoding="utf-8-sig"))
-    except (UnicodeDecodeError, json.JSONDecodeError, RecursionError) as error:
-        raise DataError(f"{path}: expected a JSON list of objects ({error})") from error
-    if not rows:
-        raise DataError(f"{path}: the list is empty")
-    for number, row in enumerate(rows, start=1):
-        yield f"{path}:row {number}", row, str(row)
-
-
-def _parquet(path: Path) -> Iterator[_Row]:
-    import pyarrow
-    import pyarrow.parquet
-
-    try:
-        file = pyarrow.parquet.ParquetFile(path)
-    except pyarrow.ArrowInvalid as error:
-        raise DataError(f"{path}: not a Parquet file ({error})") from error
-    number = 0
-    for batch in file.iter_batches(batch_size=1024):
-        for row in batch.to_pylist():
-            number += 1
-            yield f"{path}:row {number}", row, str(row)
-    if number == 0:
-        raise DataError(f"{path}: the file has no rows")
-
-
 def _hub(source: SourceConfig, key: str) -> Iterator[_Row]:
     import datasets
 
     try:
         rows = datasets.load_dataset(
-            source.path, source.subset, split=source.split, revision=source.revision, streaming=True
+            source.path,
+            source.subset,
+            data_files=list(source.data_files) or None,
+            split=source.split,
+            revision=source.revision,
+            streaming=True,
         )
         for number, row in enumerate(rows, start=1):
             yield f"{source.path}[{source.split}]:row {number}", row, str(row)
@@ -163,6 +141,15 @@ def _hub(source: SourceConfig, key: str) -> Iterator[_Row]:
         ) from error
 
 
+def read_dialogues(source: SourceConfig, key: str) -> Iterator[Dialogue]:
+    """The dialogues of a file or Hub data set; whatever else its rows hold is not looked at.
+
+    Raises:
+        DataError: a malformed row; names file, line and value.
+    """
+    yield from read(source, key, _reader(source, {}, key).dialogue, Rejects(strict=True, remedy=""))
+
+
 def read_comparisons(
     source: SourceConfig, labels: Mapping[str, str], key: str, *, labelled: bool = True, rejects: Rejects | None = None
 ) -> Iterator[Comparison]:
@@ -171,9 +158,13 @@ def read_comparisons(
     Raises:
         DataError: an unknown label or malformed row; names file, line and value.
     """
-    try:
-        reader = RowReader(source, labels, key)
-    except RowError as error:
-        raise ConfigError(str(error)) from error
+    reader = _reader(source, labels, key)
     take = lambda row, number: reader.comparison(row, number, labelled)  # noqa: E731
     yield from read(source, key, take, rejects or Rejects(strict=True, remedy=""))
+
+
+def _reader(source: SourceConfig, labels: Mapping[str, str], key: str) -> RowReader:
+    try:
+        return RowReader(source, labels, key)
+    except RowError as error:
+        raise ConfigError(str(error)) from error

@@ -5,13 +5,16 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from dataclasses import asdict, replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from judgetrain.artifacts import StageRun, write_rows_atomic
-from judgetrain.config import Config, DialoguesConfig, SourceConfig
+from judgetrain.artifacts import StageRun
+from judgetrain.config import Config, SourceConfig
 from judgetrain.dialogues import world
-from judgetrain.dialogues.dedup import Seen
+from judgetrain.dialogues.decontaminate import BenchmarkQueries, Match
+from judgetrain.dialogues.dedup import NearIndex, Seen
 from judgetrain.dialogues.rows import RowError, RowReader
 from judgetrain.dialogues.schema import Comparison, Dialogue
 from judgetrain.dialogues.sources import Rejects, read
@@ -21,39 +24,70 @@ Item = tuple[Dialogue, Comparison | None]
 
 
 def run(config: Config, inputs: Mapping[str, Path], out: StageRun) -> None:
-    """Write ``dialogues.jsonl``, ``comparisons.jsonl`` (rows that carry two responses) and ``rejects.jsonl``."""
+    """Write ``dialogues.jsonl``, ``comparisons.jsonl`` (rows that carry two responses), ``rejects.jsonl`` and
+    ``contaminated.jsonl`` (dialogues left out because they hold a benchmark's query)."""
     settings = config.dialogues
-    seen, rejects = Seen(), Rejects(settings.strict)
+    sieve = Sieve(config)
     table: dict[str, Counter[str]] = {}
-    comparisons: list[Comparison] = []
-    ids: set[str] = set()
-
-    def kept() -> Iterator[dict[str, Any]]:
+    with (
+        out.rows_writer("dialogues") as keep,
+        out.rows_writer("comparisons") as compare,
+        out.rows_writer("rejects") as reject,
+        out.rows_writer("contaminated") as contaminated,
+    ):
+        rejects = Rejects(settings.strict, keep=reject)
         for index, source in enumerate(settings.sources):
             counts = table[source.name] = Counter()
             before = sum(rejects.counts.values())
             for dialogue, comparison in _items(source, f"dialogues.sources[{index}]", config, rejects):
-                fate = _fate(dialogue, comparison, settings, seen)
-                if fate == "kept" and dialogue.id in ids:
-                    fate = "repeated_id"
+                fate, match = sieve(dialogue, comparison)
                 counts[fate] += 1
                 if fate == "kept":
-                    ids.add(dialogue.id)
+                    keep(dialogue.to_row())
                     if comparison:
-                        comparisons.append(comparison)
-                    yield dialogue.to_row()
+                        compare(comparison.to_row())
+                elif match:
+                    contaminated({"id": dialogue.id, "query": dialogue.query} | asdict(match))
             counts["rejected"] = sum(rejects.counts.values()) - before
             out.log(f"dialogues: {source.name}: {', '.join(f'{n} {what}' for what, n in counts.items() if n)}")
-
-    write_rows_atomic(out.path("dialogues.jsonl"), kept())
-    out.write_rows("comparisons", (c.to_row() for c in comparisons))
-    out.write_rows("rejects", rejects.rows)
     total = sum(table.values(), Counter[str]())
-    out.note("sources", {name: dict(counts) for name, counts in table.items()})
+    out.note("sources", {name: {"read": sum(c.values()), **c} for name, c in table.items()})
+    if sieve.benchmarks:
+        out.note("benchmark_queries", sieve.benchmarks.counts)
     dropped = {k: n for k, n in total.items() if k not in ("kept", "rejected")} | dict(rejects.counts)
     out.count(in_=sum(total.values()), out=total["kept"], dropped=dropped)
     if not total["kept"]:
         raise DataError(f"no dialogue is left: {json.dumps(dropped)}; look at dialogues.min/max_query_chars and fields")
+
+
+class Sieve:
+    """Decides, one after the other, which dialogues are kept, and counts the others by the first reason found."""
+
+    def __init__(self, config: Config) -> None:
+        self._settings = settings = config.dialogues
+        self._seen, self._ids = Seen(), Seen()
+        self._near = NearIndex(settings.near_similarity, settings.near_window) if settings.near_dedup else None
+        found = BenchmarkQueries(config) if settings.decontaminate != "off" else None
+        self.benchmarks = found if found and found.counts else None
+
+    def __call__(self, dialogue: Dialogue, comparison: Comparison | None) -> tuple[str, Match | None]:
+        """``kept`` or why not, and for ``contaminated`` the benchmark query that the dialogue holds."""
+        settings = self._settings
+        if len(dialogue.query) < settings.min_query_chars:
+            return "too_short", None
+        if sum(len(m.content) for m in dialogue.messages) > settings.max_query_chars:
+            return "too_long", None
+        parts = [dialogue.context, dialogue.query] if dialogue.context else [dialogue.query]
+        if comparison:  # the same query with other responses is another comparison
+            parts += [comparison.response_a, comparison.response_b]
+        text = "\n".join(parts)
+        if settings.dedup and not self._seen.add(text):
+            return "duplicate", None
+        if self.benchmarks and (match := self.benchmarks.find(dialogue)):
+            return "contaminated", match
+        if self._near and not self._near.add(text):
+            return "near_duplicate", None
+        return ("kept" if self._ids.add_text(dialogue.id) else "repeated_id"), None
 
 
 def _items(source: SourceConfig, key: str, config: Config, rejects: Rejects) -> Iterator[Item]:
@@ -71,17 +105,24 @@ def _items(source: SourceConfig, key: str, config: Config, rejects: Rejects) -> 
             return comparison.dialogue, comparison
         return reader.dialogue(row, number), None
 
-    yield from read(source, key, take, rejects)
+    for dialogue, comparison in read(source, key, take, rejects):
+        if comparison or source.turns == "last":
+            yield dialogue, comparison
+        else:
+            yield from ((turn, None) for turn in user_turns(dialogue))
 
 
-def _fate(dialogue: Dialogue, comparison: Comparison | None, settings: DialoguesConfig, seen: Seen) -> str:
-    if len(dialogue.query) < settings.min_query_chars:
-        return "too_short"
-    if sum(len(m.content) for m in dialogue.messages) > settings.max_query_chars:
-        return "too_long"
-    parts = [dialogue.context, dialogue.query] if dialogue.context else [dialogue.query]
-    if comparison:  # the same query with other responses is another comparison
-        parts += [comparison.response_a, comparison.response_b]
-    if settings.dedup and not seen.add("\n".join(parts)):
-        return "duplicate"
-    return "kept"
+def user_turns(dialogue: Dialogue) -> Iterator[Dialogue]:
+    """A dialogue for every user turn, with what came before it; what the assistant answered is its reference.
+
+    The ids of the earlier ones end in ``#`` and the turn's number; the last keeps the dialogue's own.
+    """
+    number = 0
+    for i, (message, answer) in enumerate(pairwise(dialogue.messages)):
+        if message.role == "user":
+            number += 1
+            reference = answer.content if answer.role == "assistant" else None
+            yield replace(
+                dialogue, id=f"{dialogue.id}#{number}", messages=dialogue.messages[: i + 1], reference=reference
+            )
+    yield dialogue

@@ -6,18 +6,24 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
-Step = Literal["criteria", "guideline", "judgment", "response", "correction", "one_step"]
+Step = Literal["criteria", "guideline", "judgment", "response", "correction", "one_step", "rating", "preference"]
 FinishReason = Literal["stop", "length", "too_long", "error"]
 
 
 @dataclass(frozen=True)
 class Sampling:
-    """How to sample. ``temperature`` 0 is greedy. ``stop`` strings end the text and are not part of it."""
+    """How to sample. ``temperature`` 0 is greedy. ``stop`` strings end the text and are not part of it.
+
+    ``pattern``: a regular expression that the whole text must match (constrained decoding; empty: none).
+    ``candidates``: texts of one token whose probabilities are wanted wherever one of them is generated.
+    """
 
     temperature: float = 1.0
     top_p: float = 1.0
     max_new_tokens: int = 256
     stop: tuple[str, ...] = ()
+    pattern: str = ""
+    candidates: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -32,6 +38,21 @@ class Request:
     sampling: Sampling
     step: Step = "response"
     slots: Mapping[str, str] = field(default_factory=dict)
+    place: int | None = None
+    """Which random numbers the request gets; None: those of its index in the call. Requests that keep their places
+    are sampled alike whatever else is asked in the same call."""
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What the model thought where it wrote one of ``Sampling.candidates``.
+
+    ``at`` is that text's place in the completion, in characters; ``probabilities`` are those of the candidates in
+    their order, at temperature 1 and relative to each other: they sum to 1.
+    """
+
+    at: int
+    probabilities: tuple[float, ...]
 
 
 @dataclass(frozen=True)
@@ -41,7 +62,8 @@ class Completion:
     ``prompt_tokens`` and ``generated_tokens`` count what the model read and wrote (the end token included).
     ``finish_reason``: ``stop`` (end token or stop string), ``length`` (hit ``max_new_tokens``), ``too_long``
     (the prompt and ``max_new_tokens`` exceed the context: nothing was generated, nothing was cut),
-    ``error`` (the engine gave up on this request; ``error`` says why).
+    ``error`` (the engine gave up on this request; ``error`` says why). ``choices``: see ``Sampling.candidates``;
+    empty from an engine that reports no probabilities.
     """
 
     text: str
@@ -49,6 +71,12 @@ class Completion:
     generated_tokens: int
     finish_reason: FinishReason
     error: str | None = None
+    choices: tuple[Choice, ...] = ()
+
+
+def places(requests: Sequence[Request]) -> list[int]:
+    """The place of each request: its own, else its index."""
+    return [index if request.place is None else request.place for index, request in enumerate(requests)]
 
 
 class Engine(Protocol):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -15,6 +15,8 @@ from judgetrain.engines.sampling import Sampler, uniforms
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from judgetrain.engines.constraint import Matcher
+
 ENDS, MAY_STOP = 2, 1
 """Marks of a token in a row's table: it ends the text; it may have completed a stop string."""
 
@@ -23,14 +25,20 @@ ENDS, MAY_STOP = 2, 1
 class Row:
     """One request in the decoder's terms.
 
-    ``marks``: int8 ``[vocabulary]``, what each token does to this row's text. ``index`` is the request's place in
-    the whole call: its random numbers depend on it and on the seed alone.
+    ``marks``: int8 ``[vocabulary]``, what each token does to this row's text. ``index`` is the request's index in
+    the whole call; its random numbers depend on its ``place`` and on the seed alone. ``matcher`` is of the sampling's
+    pattern, ``candidates`` are the token ids of each of the sampling's candidates; ``choices`` fills with the
+    candidates' probabilities at each place, in tokens, where one of them was drawn.
     """
 
     prompt: tuple[int, ...]
     sampling: Sampling
     marks: NDArray[np.int8]
     index: int
+    place: int
+    matcher: Matcher | None = None
+    candidates: tuple[tuple[int, ...], ...] = ()
+    choices: list[tuple[int, tuple[float, ...]]] = field(default_factory=list)
 
 
 Watch = Callable[[Row, Sequence[int]], bool]
@@ -49,7 +57,7 @@ class Generated:
         for place, row in enumerate(rows):
             if row.sampling.temperature > 0:
                 count = row.sampling.max_new_tokens
-                self._noise[place, :count] = uniforms(seed, row.index, count)
+                self._noise[place, :count] = uniforms(seed, row.place, count)
         self._ids = np.zeros((len(rows), longest), dtype=np.int64)
         self._count = np.zeros(len(rows), dtype=np.int64)
         self.open = np.ones(len(rows), dtype=bool)
@@ -66,13 +74,40 @@ class Generated:
         """Next token ids ``[rows]`` from logits ``[rows, vocabulary]``."""
         at = np.minimum(self._count, self._limits - 1)
         noise = torch.from_numpy(self._noise[np.arange(len(at)), at]).to(self._device)
-        return self._sampler(logits, noise)
+        tokens = self._sampler(self._admitted(logits), noise)
+        self._look_at_candidates(logits, tokens)
+        return tokens
+
+    def _admitted(self, logits: torch.Tensor) -> torch.Tensor:
+        """The logits with what the rows' patterns forbid at minus infinity; the input stays as it is."""
+        bound = [place for place, row in enumerate(self.rows) if row.matcher and self.open[place]]
+        if bound:
+            logits = logits.clone()
+            for place in bound:
+                self.rows[place].matcher.forbid(logits[place])  # type: ignore[union-attr]
+        return logits
+
+    def _look_at_candidates(self, logits: torch.Tensor, tokens: torch.Tensor) -> None:
+        """Note the candidates' probabilities for rows that drew one of them."""
+        wanting = [place for place, row in enumerate(self.rows) if row.candidates and self.open[place]]
+        if not wanting:
+            return
+        drawn = tokens.tolist()
+        for place in wanting:
+            groups = self.rows[place].candidates
+            if any(drawn[place] in ids for ids in groups):
+                scores = torch.stack([logits[place, list(ids)].float().logsumexp(0) for ids in groups])
+                chances = tuple(round(float(p), 6) for p in scores.softmax(0))
+                self.rows[place].choices.append((int(self._count[place]), chances))
 
     def append(self, tokens: NDArray[np.int64], watch: Watch) -> list[tuple[Row, list[int]]]:
         """Add one token to every open row; returns the rows that it closed, with all their ids."""
         live = np.flatnonzero(self.open)
         self._ids[live, self._count[live]] = tokens[live]
         self._count[live] += 1
+        for i in live:
+            if matcher := self.rows[i].matcher:
+                matcher.accept(int(tokens[i]))
         marks = self._tables[self._table_of[live], tokens[live]]
         closed = (marks == ENDS) | (self._limits[live] <= self._count[live])
         for i in np.flatnonzero((marks == MAY_STOP) & ~closed):

@@ -12,7 +12,7 @@ import re
 from collections.abc import Mapping, Sequence
 
 from judgetrain.config import EngineConfig
-from judgetrain.engines.base import Completion, Request
+from judgetrain.engines.base import Completion, Request, places
 from judgetrain.engines.labelling import CRITERIA, Criterion, completeness, relevance
 from judgetrain.tree.parsing import normalise, render_criteria, render_judgment
 
@@ -45,14 +45,14 @@ class HeuristicEngine:
         self._by_name = {normalise(c.name): c for c in CRITERIA}
 
     def generate(self, requests: Sequence[Request], seed: int) -> list[Completion]:
-        """One completion per request; each depends on the seed, its position and its slots only."""
-        return [self._complete(request, seed, index) for index, request in enumerate(requests)]
+        """One completion per request; each depends on the seed, its place and its slots only."""
+        return [self._complete(r, seed, place) for r, place in zip(requests, places(requests), strict=True)]
 
     def close(self) -> None:
         """Nothing to free."""
 
-    def _complete(self, request: Request, seed: int, index: int) -> Completion:
-        key = f"{seed} {index} {request.step} {sorted(request.slots.items())}"
+    def _complete(self, request: Request, seed: int, place: int) -> Completion:
+        key = f"{seed} {place} {request.step} {sorted(request.slots.items())}"
         rng = random.Random(hashlib.sha256(key.encode("utf-8", "surrogatepass")).digest())
         writers = {"criteria": self._criteria, "guideline": self._guideline, "judgment": self._judgment}
         writer = writers.get(request.step)

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from judgetrain.config import EngineConfig
-from judgetrain.engines.base import Completion, FinishReason, Request
-from judgetrain.errors import EngineError
+from judgetrain.engines.answers import AnswerStore, Budget
+from judgetrain.engines.base import Choice, Completion, FinishReason, Request, Sampling, places
+from judgetrain.engines.choices import LOGPROBS, choices_of
+from judgetrain.engines.neutralise import neutralise_known
+from judgetrain.errors import EngineError, JudgetrainError
 
 if TYPE_CHECKING:
     import httpx
@@ -37,33 +42,55 @@ class _Failure:
     unreachable: bool = False
 
 
+class _Call:
+    """What the requests of one call share: the connection, the slots, and the error that ends the run."""
+
+    def __init__(self, client: httpx.AsyncClient, slots: asyncio.Semaphore) -> None:
+        self.client, self.slots, self.ended = client, slots, asyncio.Event()
+        self.fatal: JudgetrainError | None = None
+
+    def end(self, error: JudgetrainError) -> None:
+        """End the run with the first error; requests under way are finished, no other is begun."""
+        self.fatal = self.fatal or error
+        self.ended.set()
+
+
 class OpenAIEngine:
     """Asks ``config.base_url`` for chat completions of the model ``config.model.path``, several at once.
 
     A request that keeps failing becomes a completion with ``finish_reason`` "error"; a key, model or endpoint that
-    is refused, and a server that is gone, end the run, since every request would fail: what is finished stays, and
-    the same command goes on from there. The key is read from the environment when needed and appears in no message.
+    is refused, a server that is gone and a budget that is spent end the run: requests under way are waited for, what
+    is finished stays, and the same command goes on from there. The key is read from the environment when needed and
+    appears in no message.
+
+    Args:
+        config: server, model and how to try again.
+        answers: where answers are kept, and looked up before anything is sent. A request's seed then follows from its
+            content, whatever else is asked with it.
+        budget: what may be sent.
 
     Raises:
         EngineError: httpx is missing or no model is named.
     """
 
-    def __init__(self, config: EngineConfig) -> None:
+    def __init__(self, config: EngineConfig, answers: AnswerStore | None = None, budget: Budget | None = None) -> None:
         try:
-            import httpx  # noqa: F401
+            import httpx
         except ImportError as error:
             raise EngineError("engine.type=openai needs httpx: pip install 'judgetrain[openai]'") from error
         if not config.model.path:
             raise EngineError("engine.model.path is empty: for engine.type=openai it is the model's name at the server")
         self.name = config.name or config.model.path
         self._config = config
+        self._tls = httpx.create_ssl_context()  # made once: reading the certificates takes longer than a request
+        self._answers, self._budget = answers, budget
         self._first_wait = 0.5
-        self._answers = 0
+        self._answered = 0
         self._given_up = 0
         self._limit_key = "max_tokens"
 
     def generate(self, requests: Sequence[Request], seed: int) -> list[Completion]:
-        """One completion per request, in order; request ``i`` sends ``seed + i``, which servers may ignore.
+        """One completion per request, in order; each sends ``seed`` plus its place, which servers may ignore.
 
         Raises:
             EngineError: 401, 403 or 404 from the server; or it cannot be reached, or gives up on ``OUTAGE`` requests
@@ -83,51 +110,62 @@ class OpenAIEngine:
         if not (key.isascii() and (key.isprintable() or not key)):
             raise EngineError(f"the environment variable {self._config.api_key_env} does not hold a usable key")
         limits = httpx.Limits(max_connections=self._config.concurrency)
-        slots = asyncio.Semaphore(self._config.concurrency)
         base = self._config.base_url.rstrip("/") + "/"
         headers = {"Authorization": f"Bearer {key}"} if key else {}
+        model = self._config.model.path
+        contents: Sequence[dict[str, Any]] = (
+            self._answers.contents(model, requests)
+            if self._answers
+            else [{"seed": (seed + place) % 2**31} for place in places(requests)]
+        )
         async with httpx.AsyncClient(
-            base_url=base, headers=headers, limits=limits, timeout=self._config.timeout
+            base_url=base, headers=headers, limits=limits, timeout=self._config.timeout, verify=self._tls
         ) as client:
-            try:
-                async with asyncio.TaskGroup() as group:
-                    tasks = [
-                        group.create_task(self._complete(client, slots, request, (seed + i) % 2**31, i))
-                        for i, request in enumerate(requests)
-                    ]
-            except* EngineError as errors:
-                fatal = errors.exceptions[0]
-                while isinstance(fatal, BaseExceptionGroup):
-                    fatal = fatal.exceptions[0]
-                raise fatal from None
-        return [task.result() for task in tasks]
+            call = _Call(client, asyncio.Semaphore(self._config.concurrency))
+            tasks = [self._complete(call, *item) for item in zip(requests, contents, strict=True)]
+            done = await asyncio.gather(*tasks)
+        if call.fatal:
+            raise call.fatal
+        return [completion for completion in done if completion]
 
-    async def _complete(
-        self, client: httpx.AsyncClient, slots: asyncio.Semaphore, request: Request, seed: int, index: int
-    ) -> Completion:
-        """Try until there is an answer or the tries are used up; a waiting request leaves its slot to others."""
-        jitter = random.Random(f"{seed} {index}")
+    async def _complete(self, call: _Call, request: Request, content: Mapping[str, Any]) -> Completion | None:
+        """Try until there is an answer or the tries are used up; a waiting request leaves its slot to others.
+
+        None when the run ends before there is one.
+        """
+        if self._answers and (known := self._answers.get(content)):
+            return known
+        jitter = random.Random(json.dumps(content, sort_keys=True))
         failure = _Failure("not tried")
-        answers = self._answers
-        for attempt in range(self._config.max_retries + 1):
-            async with slots:
-                outcome = await self._try(client, request, seed)
-            if isinstance(outcome, Completion):
-                self._answers, self._given_up = self._answers + 1, 0
-                return outcome
-            failure = outcome
-            if not failure.again or attempt == self._config.max_retries:
-                break
-            await asyncio.sleep(self._pause(attempt, failure.after, jitter))
-        self._stop_at_an_outage(failure, answers)
+        answered = self._answered
+        try:
+            for attempt in range(self._config.max_retries + 1):
+                async with call.slots:
+                    if call.fatal:
+                        return None
+                    outcome = await self._try(call.client, request, content["seed"])
+                if isinstance(outcome, Completion):
+                    self._answered, self._given_up = self._answered + 1, 0
+                    if self._answers and outcome.finish_reason != "too_long":  # which another server may not find
+                        self._answers.put(content, outcome)
+                    return outcome
+                failure = outcome
+                if not failure.again or attempt == self._config.max_retries:
+                    break
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(call.ended.wait(), self._pause(attempt, failure.after, jitter))
+            self._stop_at_an_outage(failure, answered)
+        except JudgetrainError as error:
+            call.end(error)
+            return None
         return Completion("", 0, 0, "error", failure.reason)
 
-    def _stop_at_an_outage(self, failure: _Failure, answers: int) -> None:
+    def _stop_at_an_outage(self, failure: _Failure, answered: int) -> None:
         """End the run when nothing was answered while this request was tried, unless it may itself be the cause."""
         if not failure.again:
             return
         self._given_up += 1
-        if self._answers == answers and (failure.unreachable or self._given_up >= OUTAGE):
+        if self._answered == answered and (failure.unreachable or self._given_up >= OUTAGE):
             raise EngineError(
                 f"{failure.reason}, {self._config.max_retries + 1} times; check that the server runs and that "
                 "engine.base_url is its address, then run the same command again: it goes on where it stopped"
@@ -139,6 +177,17 @@ class OpenAIEngine:
         return max(backoff, min(after or 0.0, 2 * LONGEST_WAIT))
 
     async def _try(self, client: httpx.AsyncClient, request: Request, seed: int) -> Completion | _Failure:
+        """One try, paid for from the budget."""
+        if self._budget is None:
+            return await self._post(client, request, seed)
+        held, outcome = self._budget.send(request), None
+        try:
+            outcome = await self._post(client, request, seed)
+            return outcome
+        finally:
+            self._budget.settle(held, outcome if isinstance(outcome, Completion) else None)
+
+    async def _post(self, client: httpx.AsyncClient, request: Request, seed: int) -> Completion | _Failure:
         import httpx
 
         try:
@@ -163,7 +212,7 @@ class OpenAIEngine:
             again = response.status_code in RETRIED or response.status_code >= 500
             return _Failure(f"HTTP {response.status_code}", _retry_after(response.headers), again)
         try:
-            return _read(response.json(), request.sampling.stop)
+            return _read(response.json(), request.sampling)
         except (ValueError, KeyError, IndexError, TypeError, AttributeError):
             return _Failure("the answer is not a chat completion")
 
@@ -181,7 +230,7 @@ class OpenAIEngine:
         sampling = request.sampling
         body: dict[str, Any] = {
             "model": self._config.model.path,
-            "messages": [dict(message) for message in request.messages],
+            "messages": [{**m, "content": neutralise_known(m["content"])} for m in request.messages],
             "temperature": sampling.temperature,
             "top_p": sampling.top_p,
             self._limit_key: sampling.max_new_tokens,
@@ -189,10 +238,14 @@ class OpenAIEngine:
         }
         if sampling.stop:
             body["stop"] = list(sampling.stop)
+        if sampling.candidates:
+            body |= {"logprobs": True, "top_logprobs": LOGPROBS}
+        if sampling.pattern:
+            body["structured_outputs"] = {"regex": sampling.pattern}  # vLLM's server; others answer 400
         return body
 
 
-def _read(answer: Mapping[str, Any], stops: Sequence[str]) -> Completion:
+def _read(answer: Mapping[str, Any], sampling: Sampling) -> Completion:
     """The completion of a parsed answer; raises what a malformed answer raises."""
     choice = answer["choices"][0]
     text = choice["message"]["content"]
@@ -200,10 +253,18 @@ def _read(answer: Mapping[str, Any], stops: Sequence[str]) -> Completion:
         raise TypeError("no content")
     usage = answer.get("usage") or {}
     reason: FinishReason = "length" if choice.get("finish_reason") == "length" else "stop"
-    cut = min((at for at in (text.find(stop) for stop in stops) if at >= 0), default=None)
+    cut = min((at for at in (text.find(stop) for stop in sampling.stop) if at >= 0), default=None)
     if cut is not None:  # a server that returns the stop string or ignores it
         text, reason = text[:cut], "stop"
-    return Completion(text, int(usage.get("prompt_tokens") or 0), int(usage.get("completion_tokens") or 0), reason)
+    prompt, generated = (int(usage.get(f"{kind}_tokens") or 0) for kind in ("prompt", "completion"))
+    return Completion(text, prompt, generated, reason, choices=tuple(_choices(choice, sampling.candidates, text)))
+
+
+def _choices(choice: Mapping[str, Any], candidates: Sequence[str], text: str) -> Iterator[Choice]:
+    """The candidates' probabilities, where the server reports any."""
+    reported = (choice.get("logprobs") or {}).get("content") or []
+    ranked = ((t["token"], [(o["token"], o["logprob"]) for o in t.get("top_logprobs") or []]) for t in reported)
+    yield from choices_of(ranked, candidates, text)
 
 
 def _retry_after(headers: Mapping[str, str]) -> float | None:

@@ -1,69 +1,15 @@
-"""Turn chat messages into the text a model reads, with special tokens in user text kept from being interpreted."""
+"""Turn chat messages into the text a model reads, with structure in user text neutralised."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
-from weakref import WeakKeyDictionary
 
+from judgetrain.engines.neutralise import neutralise_messages
 from judgetrain.errors import EngineError
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
-
-BREAK = "\u200b"
-"""Zero-width space: put inside a special token's literal, it leaves the text readable and the token unmatched."""
-
-
-MARKUP = re.compile(r"<\S+>|\[\S+\]")
-
-
-class SpecialLiterals:
-    """Finds the literals that a tokenizer would read as control tokens in a text.
-
-    These are its special tokens, and its other added tokens that the chat template writes (as ``<think>``).
-    Added tokens that are plain content, such as Gemma's HTML tags, are left alone.
-    """
-
-    def __init__(self, tokenizer: PreTrainedTokenizerBase) -> None:
-        template = str(tokenizer.chat_template or "")
-        added = tokenizer.added_tokens_decoder.values()
-        literals = {t.content for t in added if t.special or (MARKUP.fullmatch(t.content) and t.content in template)}
-        literals |= set(tokenizer.all_special_tokens)
-        self._literals = frozenset(text for text in literals if len(text) > 1)
-        self._lengths = sorted({len(text) for text in self._literals})
-        first = "".join(sorted({re.escape(text[0]) for text in self._literals}))
-        self._first = re.compile(f"[{first}]") if first else None
-
-    def neutralise(self, text: str) -> str:
-        """The text with every literal broken by :data:`BREAK` after its first character."""
-        if self._first is None:
-            return text
-        starts = [m.start() for m in self._first.finditer(text) if self._is_literal(text, m.start())]
-        for start in reversed(starts):
-            text = text[: start + 1] + BREAK + text[start + 1 :]
-        return text
-
-    def _is_literal(self, text: str, start: int) -> bool:
-        return any(text[start : start + length] in self._literals for length in self._lengths)
-
-
-_LITERALS: WeakKeyDictionary[PreTrainedTokenizerBase, SpecialLiterals] = WeakKeyDictionary()
-
-
-def neutralise(text: str, tokenizer: PreTrainedTokenizerBase) -> str:
-    """``text`` with every literal of a special token broken, so that the tokenizer reads it as plain text."""
-    if tokenizer not in _LITERALS:
-        _LITERALS[tokenizer] = SpecialLiterals(tokenizer)
-    return _LITERALS[tokenizer].neutralise(text)
-
-
-def neutralise_messages(
-    messages: Sequence[Mapping[str, str]], tokenizer: PreTrainedTokenizerBase
-) -> list[dict[str, str]]:
-    """The messages with :func:`neutralise` applied to every content; the inputs stay unchanged."""
-    return [{**message, "content": neutralise(message["content"], tokenizer)} for message in messages]
 
 
 def accepted_messages(

@@ -5,15 +5,24 @@ from __future__ import annotations
 from dataclasses import replace
 
 from judgetrain.config import EngineConfig
+from judgetrain.engines.answers import AnswerStore, Budget
 from judgetrain.engines.base import Engine
 from judgetrain.errors import EngineError
 
 
-def make_engine(config: EngineConfig, model_path: str | None = None, name: str | None = None) -> Engine:
+def make_engine(
+    config: EngineConfig,
+    model_path: str | None = None,
+    name: str | None = None,
+    answers: AnswerStore | None = None,
+    budget: Budget | None = None,
+) -> Engine:
     """An engine of ``config.type``.
 
     ``model_path`` stands in for ``config.model.path`` (a stage's trained model, whose directory has its own weights
     and template, so ``gguf_file``, ``revision`` and ``chat_template`` do not apply); ``name`` for ``config.name``.
+    ``answers`` and ``budget`` are for models that are paid for (type openai): where their answers are kept, and what
+    may be sent.
 
     Raises:
         EngineError: an unknown type, a missing package, or a model or server that cannot be used.
@@ -35,7 +44,7 @@ def make_engine(config: EngineConfig, model_path: str | None = None, name: str |
         case "openai":
             from judgetrain.engines.openai_engine import OpenAIEngine
 
-            return OpenAIEngine(config)
+            return OpenAIEngine(config, answers, budget)
         case "world":
             from judgetrain.dialogues.world.engine import WorldEngine
 

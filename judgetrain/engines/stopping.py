@@ -57,6 +57,10 @@ class StopWatch:
             self._tables[stops] = table
         return self._tables[stops]
 
+    def spelling(self, text: str) -> tuple[int, ...]:
+        """Ids of the tokens that write ``text``, with or without space around it."""
+        return tuple(i for i, piece in enumerate(self._decoded()) if piece.strip() == text)
+
     def _decoded(self) -> list[str]:
         """Each token's text; markers of a leading space count as that space."""
         if self._pieces is None:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, cast
 
 import torch
 
 from judgetrain.config import EngineConfig
-from judgetrain.engines.base import Completion, FinishReason, Request
+from judgetrain.engines.base import Choice, Completion, FinishReason, Request, Sampling, places
 from judgetrain.engines.batch_state import Row
+from judgetrain.engines.constraint import Constraints
 from judgetrain.engines.decoding import BatchDecoder
 from judgetrain.engines.loading import best_device, context_length, load_model, load_tokenizer
 from judgetrain.engines.prompting import encode
@@ -29,7 +30,7 @@ PREFILL_TOKENS = {"cpu": 1024, "cuda": 16384}
 class TransformersEngine:
     """Generates with a local model.
 
-    A request's completion depends on its prompt, its sampling, the seed and its index in the call, not on what
+    A request's completion depends on its prompt, its sampling, the seed and its place in the call, not on what
     else is in the batch (up to rounding). A model and tokenizer that are already in memory may be given; they
     are not freed by :meth:`close`.
 
@@ -49,6 +50,9 @@ class TransformersEngine:
         self.max_context = context_length(self.model.config, config.max_context)
         self._batch_size = config.batch_size
         vocabulary = int(cast(torch.nn.Embedding, self.model.get_input_embeddings()).num_embeddings)
+        self._vocabulary = vocabulary
+        self._constrained: Constraints | None = None
+        self._spelled: dict[tuple[str, ...], tuple[tuple[int, ...], ...]] = {}
         self._ends = set(end_tokens(self.model, self.tokenizer))
         self._stops = StopWatch(self.tokenizer, vocabulary, sorted(self._ends))
         prefill = PREFILL_TOKENS.get(self.model.device.type, PREFILL_TOKENS["cuda"])
@@ -63,13 +67,14 @@ class TransformersEngine:
         prompts = encode([request.messages for request in requests], self.tokenizer)
         done: dict[int, Completion] = {}
         rows: list[Row] = []
+        place = places(requests)
         for index, (request, prompt) in enumerate(zip(requests, prompts, strict=True)):
             if isinstance(prompt, EngineError):
                 done[index] = Completion("", 0, 0, "error", str(prompt))
             elif len(prompt) + request.sampling.max_new_tokens > self.max_context:
                 done[index] = Completion("", len(prompt), 0, "too_long")
             else:
-                rows.append(Row(prompt, request.sampling, self._stops.table(request.sampling.stop), index))
+                rows.append(self._row(prompt, request.sampling, index, place[index]))
         # Equal prompts side by side are read once; similar lengths need little padding.
         rows.sort(key=lambda row: (len(row.prompt), row.prompt))
         self.model.train(False)
@@ -82,6 +87,24 @@ class TransformersEngine:
                 size = self._smaller(min(size, len(rows)))
             rows = [row for row in rows if row.index not in done]
         return [done[index] for index in range(len(requests))]
+
+    def _row(self, prompt: tuple[int, ...], sampling: Sampling, index: int, place: int) -> Row:
+        matcher = self._constraints().matcher(sampling.pattern) if sampling.pattern else None
+        candidates = self._candidates(sampling.candidates)
+        return Row(prompt, sampling, self._stops.table(sampling.stop), index, place, matcher, candidates)
+
+    def _constraints(self) -> Constraints:
+        if self._constrained is None:
+            self._constrained = Constraints(self.tokenizer, self._vocabulary, sorted(self._ends))
+        return self._constrained
+
+    def _candidates(self, texts: tuple[str, ...]) -> tuple[tuple[int, ...], ...]:
+        if texts not in self._spelled:
+            spelled = tuple(self._stops.spelling(text) for text in texts)
+            if not all(spelled):
+                log.warning("%s: the tokenizer has no single token for one of %s", self.name, " ".join(texts))
+            self._spelled[texts] = spelled if all(spelled) else ()
+        return self._spelled[texts]
 
     def close(self) -> None:
         """Drop the model; the engine cannot be used afterwards."""
@@ -101,7 +124,16 @@ class TransformersEngine:
         text = self._text(ids)
         cut = cut_at_stop(text, row.sampling.stop)
         reason: FinishReason = "stop" if cut is not None or ids[-1] in self._ends else "length"
-        return Completion(text if cut is None else cut, len(row.prompt), len(ids), reason)
+        text = text if cut is None else cut
+        return Completion(text, len(row.prompt), len(ids), reason, choices=tuple(self._choices(row, ids, text)))
+
+    def _choices(self, row: Row, ids: Sequence[int], text: str) -> Iterator[Choice]:
+        """The row's choices by their place in its text; those after a stop string are not part of it."""
+        for place, probabilities in row.choices:
+            upto = self._text(ids[: place + 1]).rstrip()
+            at = len(upto) - len(self._text(ids[place : place + 1]).strip())
+            if at < len(text):
+                yield Choice(at, probabilities)
 
     def _smaller(self, size: int) -> int:
         if size == 1:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from judgetrain.config import EngineConfig
-from judgetrain.engines.base import Completion, FinishReason, Request
+from judgetrain.engines.base import Choice, Completion, FinishReason, Request, places
+from judgetrain.engines.choices import LOGPROBS, choices_of
 from judgetrain.engines.loading import context_length, load_tokenizer, resolve_path
 from judgetrain.engines.prompting import encode
 from judgetrain.errors import EngineError
@@ -49,7 +50,7 @@ class VllmEngine:
         self._ends = [] if self.tokenizer.eos_token_id is None else [int(self.tokenizer.eos_token_id)]
 
     def generate(self, requests: Sequence[Request], seed: int) -> list[Completion]:
-        """One completion per request, in order; request ``i`` samples with ``seed + i``.
+        """One completion per request, in order; each samples with ``seed`` plus its place.
 
         Raises:
             EngineError: the chat template refuses every prompt.
@@ -65,15 +66,17 @@ class VllmEngine:
             else:
                 fits[index] = list(prompt)
         if fits:
+            place = places(requests)
             outputs = self._llm.generate(
                 [{"prompt_token_ids": prompt} for prompt in fits.values()],
-                sampling_params=[self._params(requests[i], seed + i) for i in fits],
+                sampling_params=[self._params(requests[i], seed + place[i]) for i in fits],
                 use_tqdm=False,
             )
             for index, output in zip(fits, outputs, strict=True):
                 best = output.outputs[0]
                 reason: FinishReason = "length" if best.finish_reason == "length" else "stop"
-                done[index] = Completion(best.text, len(fits[index]), len(best.token_ids), reason)
+                choices = tuple(_choices(best, requests[index].sampling.candidates))
+                done[index] = Completion(best.text, len(fits[index]), len(best.token_ids), reason, choices=choices)
         return [done[index] for index in range(len(requests))]
 
     def close(self) -> None:
@@ -84,6 +87,13 @@ class VllmEngine:
         from vllm import SamplingParams
 
         sampling = request.sampling
+        wanted: dict[str, Any] = {}
+        if sampling.pattern:
+            from vllm.sampling_params import StructuredOutputsParams
+
+            wanted["structured_outputs"] = StructuredOutputsParams(regex=sampling.pattern)
+        if sampling.candidates:
+            wanted["logprobs"] = LOGPROBS
         return SamplingParams(
             temperature=sampling.temperature,
             # Zero mass means the single most probable token here; vLLM wants a positive number.
@@ -92,4 +102,15 @@ class VllmEngine:
             stop=list(sampling.stop) or None,
             stop_token_ids=self._ends or None,
             seed=seed % 2**63,
+            **wanted,
         )
+
+
+def _choices(output: Any, candidates: Sequence[str]) -> Iterator[Choice]:
+    """The candidates' probabilities where the output wrote one of them (``logprobs``: one mapping a token, of ids to
+    ``logprob`` and ``decoded_token``)."""
+    if candidates and output.logprobs:
+        drawn = (at[i] for at, i in zip(output.logprobs, output.token_ids, strict=True))
+        ranked = ([(t.decoded_token, t.logprob) for t in at.values()] for at in output.logprobs)
+        tokens = ((token.decoded_token, others) for token, others in zip(drawn, ranked, strict=True))
+        yield from choices_of(tokens, candidates, output.text)

@@ -2,59 +2,109 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
+from typing import Any, cast
 
-from judgetrain.config import Config, EngineConfig
+from judgetrain.config import Config, TreeConfig
+from judgetrain.engines.base import Engine
 from judgetrain.engines.registry import make_engine
 from judgetrain.errors import ConfigError
+from judgetrain.evaluate.names import ASKED_WAYS, TARGETS, base_method, is_directory, method_name, split_method
+from judgetrain.judges.asked import ASKED, AskedJudge
 from judgetrain.judges.branching import BranchingJudge
+from judgetrain.judges.early_stop import Aggregation
 from judgetrain.judges.floors import FLOORS
 from judgetrain.judges.settings import load_settings
 from judgetrain.tree.prompts import FILE as PROMPTS
 from judgetrain.tree.prompts import load_prompt_set
 
 
-def is_directory(method: str) -> bool:
-    """Whether a method is named by a judge's directory: it holds a path separator."""
-    return not method.startswith("stored:") and ("/" in method or os.sep in method)
+def with_readout(method: str, settings: TreeConfig) -> TreeConfig:
+    """A judge's settings with the readouts that follow the method's name: ``+parsed``, ``+expected``, ``+constrained``.
 
-
-def method_name(method: str) -> str:
-    """The name of a method in tables and file names.
-
-    A directory is named by its last part; ``.../dpo/0123456789abcdef/model``, where the pipeline puts judges,
-    becomes ``dpo-012345``, since all of those end in ``model``.
+    So one judge can be evaluated under several readouts side by side.
     """
-    if not is_directory(method):
-        return method
-    path = Path(method)
-    if path.name == "model" and len(path.parts) > 2:
-        return f"{path.parts[-3]}-{path.parts[-2][:6]}"
-    return path.resolve().name
+    changes: dict[str, Any] = {}
+    for readout in method.removeprefix(base_method(method)).split("+")[1:]:
+        changes |= {"constrained": True} if readout == "constrained" else {"readout": readout}
+    return replace(settings, **changes)
 
 
-def load_judge(method: str, config: Config, inputs: Mapping[str, Path]) -> BranchingJudge:
-    """The branching judge of a method: a judge of this run, ``base``, ``teacher``, or a judge's directory.
+def known_methods() -> str:
+    """What a method may be, for messages."""
+    ways = " or ".join(f"{way}:" for way in ASKED_WAYS)
+    return f"{', '.join((*TARGETS, *FLOORS))}, a judge's directory (./NAME), or a model or directory after {ways}"
 
-    ``base`` (the untrained model of ``train.base``) and ``teacher`` are asked with the run's prompts and sampling, a
-    trained judge with those that its directory carries.
+
+def load_judge(method: str, config: Config, inputs: Mapping[str, Path], branches: int | None = None) -> BranchingJudge:
+    """The branching judge of a method: a judge of this run, ``base``, ``teacher``, ``external``, or a directory.
+
+    Readouts may follow the name, as in ``dpo+expected``: see :func:`with_readout`. Models that are no trained judge
+    (``base``: the untrained model of ``train.base``) are asked with the run's prompts and sampling, a trained judge
+    with those that its directory carries. ``branches`` stands in for the most of ``evaluate.branches``; all of them
+    are then grown.
 
     Raises:
         ConfigError: no such method, or a directory that holds no judge.
     """
-    name, branches, sampled = method_name(method), max(config.evaluate.branches), config.tree
-    if method == "teacher":
-        engine, prompts = make_engine(config.teacher.engine, name=name), load_prompt_set(config.prompts)
-    elif method == "base":
-        settings = EngineConfig(**{**vars(config.engine), "model": config.train.base})
-        engine, prompts = make_engine(settings, name=name), load_prompt_set(config.prompts)
+    name, sampled = method_name(method), config.tree
+    asked, method = method, base_method(method)
+    if method in ("base", "teacher", "external"):
+        engine, prompts = _engine(method, name, config, inputs), load_prompt_set(config.prompts)
+        if _engine_type(method, config) in ("world", "heuristic"):  # they compute scores, no probabilities of tokens
+            sampled = replace(sampled, readout="parsed", constrained=False)
     else:
-        directory = inputs[method] / "model" if method in inputs else Path(method).expanduser()
+        directory = _directory(method, inputs)
         if not (directory / PROMPTS).is_file():
-            known = "base, teacher, initial, sft, dpo, " + ", ".join(FLOORS)
-            raise ConfigError(f"evaluate.methods: {method!r} is neither of {known} nor a trained judge's directory")
+            raise ConfigError(f"evaluate.methods: {method!r} is none of {known_methods()}")
         engine = make_engine(config.engine, model_path=str(directory), name=name)
         prompts, sampled = load_prompt_set(directory / PROMPTS), load_settings(directory, config.tree)
-    return BranchingJudge(engine, prompts, branches, sampled, name=name)
+    aggregation, sampled = cast(Aggregation, config.evaluate.aggregation), with_readout(asked, sampled)
+    early_stop = branches is None and config.evaluate.early_stop
+    branches = branches or max(config.evaluate.branches)
+    return BranchingJudge(engine, prompts, branches, sampled, aggregation, name, early_stop)
+
+
+def load_asked_judge(method: str, config: Config, inputs: Mapping[str, Path]) -> AskedJudge:
+    """The judge of a method such as ``one_step:base``, ``rating:external`` or ``one_step:DIRECTORY``.
+
+    It is asked with the prompts and sampling of ``evaluate.one_step`` or ``evaluate.rating``; the directory may hold
+    any model.
+
+    Raises:
+        ConfigError: no such method, or a directory that is not there.
+    """
+    way, target = split_method(method)
+    settings = {"one_step": config.evaluate.one_step, "rating": config.evaluate.rating}[way]
+    judge = ASKED[way]
+    prompts = load_prompt_set(settings.prompts, judge.dialect, f"evaluate.{way}.prompts")
+    name = method_name(method)
+    return judge(_engine(target, name, config, inputs), prompts, settings.sampling, name)
+
+
+def _engine_type(target: str, config: Config) -> str:
+    engines = {"teacher": config.teacher.engine, "external": config.evaluate.external}
+    return engines.get(target, config.engine).type
+
+
+def _engine(target: str, name: str, config: Config, inputs: Mapping[str, Path]) -> Engine:
+    """The engine of a model that a method names."""
+    if target == "teacher":
+        return make_engine(config.teacher.engine, name=name)
+    if target == "external":
+        return make_engine(config.evaluate.external, name=name)
+    if target == "base":
+        return make_engine(replace(config.engine, model=config.train.base), name=name)
+    directory = _directory(target, inputs)
+    if not directory.is_dir():
+        raise ConfigError(f"evaluate.methods: {target!r} is none of {known_methods()}")
+    return make_engine(config.engine, model_path=str(directory), name=name)
+
+
+def _directory(target: str, inputs: Mapping[str, Path]) -> Path:
+    return inputs[target] / "model" if target in inputs else Path(target).expanduser()
+
+
+__all__ = ["base_method", "is_directory", "known_methods", "load_asked_judge", "load_judge", "method_name"]

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import datetime
 import html
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from urllib.parse import quote
 
 from judgetrain.evaluate.chart import Point, legend, line_chart
 from judgetrain.evaluate.report import Report
@@ -22,7 +23,7 @@ _STYLE = """
 body{font:16px/1.5 system-ui,sans-serif;color:var(--text);background:var(--page);max-width:72rem;margin:auto;
 padding:1rem;overflow-wrap:break-word}
 h1{font-size:1.6rem;margin:.5rem 0 0}h2{font-size:1.25rem;margin:2.2rem 0 .3rem}h3{font-size:1rem;margin:1.6rem 0 .3rem}
-.soft{color:var(--soft)}small{color:var(--soft);display:block;margin:.4rem 0;max-width:60rem}
+a{color:var(--c0)}.soft{color:var(--soft)}small{color:var(--soft);display:block;margin:.4rem 0;max-width:60rem}
 .scroll{overflow-x:auto;border:1px solid var(--line);border-radius:6px}
 table{border-collapse:collapse;font-variant-numeric:tabular-nums;font-size:.9rem;width:100%}
 td,th{padding:.3rem .7rem;border-bottom:1px solid var(--line);text-align:right;white-space:nowrap}
@@ -40,29 +41,39 @@ svg .grid{stroke:var(--line)}polyline[class]{fill:none;stroke-width:2}.bar{strok
 _STYLE += "".join(f".c{i}{{stroke:var(--c{i});fill:var(--c{i})}}" for i in range(6))
 
 
-def html_page(report: Report) -> str:
-    """The page; everything that comes from data or configuration is escaped."""
+def html_page(report: Report, links: Mapping[str, Sequence[tuple[str, str]]] | None = None) -> str:
+    """The page; everything that comes from data or configuration is escaped.
+
+    ``links``: texts and addresses by benchmark; those of the empty name stand at the top.
+    """
+    links = links or {}
     parts, places = [], []
     for number, (benchmark, rows) in enumerate(report.benchmarks().items()):
         title = html.escape(report.title(benchmark))
         tables = "".join(map(_table, report.tables(benchmark)))
-        verdicts = [row for row in rows if "agreement" in row]
-        charts = _charts(verdicts)
+        charts = _charts([row for row in rows if "agreement" in row])
         places.append(f'<a href="#b{number}">{html.escape(benchmark)}</a>')
-        parts.append(f'<h2 id="b{number}">{title}</h2>{charts}{tables}')
+        parts.append(f'<h2 id="b{number}">{title}</h2>{_links(links.get(benchmark))}{charts}{tables}')
     closing = "".join(map(_table, report.closing()))
     if closing:
         places.append('<a href="#from">where it comes from</a>')
         parts.append(f'<h2 id="from">Where it comes from</h2>{closing}')
+    navigation = f"<nav>{' · '.join(places)}</nav>" if len(places) > 1 else ""
     recipe, day = html.escape(report.recipe), datetime.date.today().isoformat()
     seed = "" if report.seed is None else f"Seed {report.seed}, "
     return (
         f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>{recipe}: evaluation</title>'
         f'<meta name="viewport" content="width=device-width,initial-scale=1"><style>{_STYLE}</style></head><body>'
         f'<h1>Evaluation of {recipe}</h1><p class="soft">{seed}{day}. Numbers: metrics.json, paired.json, '
-        f"summary.json and predictions.parquet beside this page.</p><nav>{' · '.join(places)}</nav>"
+        f"summary.json and predictions.parquet beside this page.</p>{navigation}{_links(links.get(''))}"
         f"{''.join(parts)}</body></html>\n"
     )
+
+
+def _links(links: Sequence[tuple[str, str]] | None) -> str:
+    """A line of links to pages of single trees."""
+    found = (f'<a href="{html.escape(quote(address))}">{html.escape(text)}</a>' for text, address in links or ())
+    return f"<p>Trees to look at: {', '.join(found)}</p>" if links else ""
 
 
 def _charts(rows: Sequence[Row]) -> str:

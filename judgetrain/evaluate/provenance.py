@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from judgetrain.evaluate.sections import Row, Table, percent
 
@@ -31,18 +32,22 @@ def scenarios(facts: Mapping[str, float]) -> Table:
 def lineage(rows: Sequence[Row]) -> Table:
     """The artifacts that results were made from."""
     cells = [
-        (
-            str(r["stage"]),
-            str(r["fingerprint"]),
-            str(r["counts"]["in"]),
-            str(r["counts"]["out"]),
-            str(r["tokens"]["generated"]),
-            f"{r['seconds']:.0f}",
-        )
+        (str(r["stage"]), str(r["fingerprint"]), *(_amount(r, *at) for at in _AMOUNTS), _amount(r, "seconds"))
         for r in rows
     ]
     headers = ("stage", "fingerprint", "in", "out", "tokens generated", "seconds")
     return Table("Made from", headers, cells, "artifacts/STAGE/FINGERPRINT/manifest.json holds every setting.")
+
+
+_AMOUNTS = (("counts", "in"), ("counts", "out"), ("tokens", "generated"))
+
+
+def _amount(row: Row, *names: str) -> str:
+    """A number of a manifest; a dash where an older one has it not."""
+    value: Any = row
+    for name in names:
+        value = value.get(name) if isinstance(value, Mapping) else None
+    return "–" if value is None else f"{value:.0f}"
 
 
 def versions(found: Mapping[str, str]) -> Table:

@@ -9,16 +9,19 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 from judgetrain.artifacts import ShardResult, StageRun, derive_seed, read_rows, write_bytes_atomic, write_text_atomic
 from judgetrain.config import Config
 from judgetrain.dialogues.schema import Comparison
 from judgetrain.errors import ConfigError
+from judgetrain.evaluate.asked import ask_benchmark, read_replies
 from judgetrain.evaluate.benchmarks import Benchmark, load_benchmark
 from judgetrain.evaluate.choose import Choice, choose, part_of, split
+from judgetrain.evaluate.disagreements import Link, disagreement_links, training_links, write_disagreements
 from judgetrain.evaluate.lineage import lineage
-from judgetrain.evaluate.methods import load_judge, method_name
+from judgetrain.evaluate.methods import load_asked_judge, load_judge
+from judgetrain.evaluate.names import file_name, method_name, split_method
 from judgetrain.evaluate.overlap import disagreements
 from judgetrain.evaluate.page import html_page
 from judgetrain.evaluate.report import Report
@@ -26,8 +29,9 @@ from judgetrain.evaluate.scenarios import load_classifier, with_scenarios
 from judgetrain.evaluate.stored import PREFIX, stored_named, stored_predictions
 from judgetrain.evaluate.table import metric_row, paired_rows, parquet, prediction_rows
 from judgetrain.evaluate.text import console_tables, markdown
-from judgetrain.judges.base import Prediction
-from judgetrain.judges.branching import Aggregation, BranchingJudge, predict
+from judgetrain.judges.base import Judge, Prediction
+from judgetrain.judges.branching import BranchingJudge, predict
+from judgetrain.judges.early_stop import Aggregation
 from judgetrain.judges.floors import FLOORS
 from judgetrain.track import duration
 from judgetrain.tree.schema import EvaluationTree
@@ -37,12 +41,15 @@ from judgetrain.versions import versions
 Result = tuple[list[Prediction], float]
 """Predictions of a method with one number of branches on one benchmark, and the seconds a verdict took."""
 
+J = TypeVar("J", bound=Judge)
+
 
 def run(config: Config, inputs: Mapping[str, Path], out: StageRun) -> None:
     """Write ``metrics.json``, ``paired.json``, ``summary.json``, ``predictions.parquet``, ``report.md`` and ``.html``.
 
-    A branching judge is sampled once with the largest number of branches; smaller numbers are read off the same
-    trees, which the shards ``trees-BENCHMARK-METHOD`` keep. One model is in memory at a time.
+    Beside them, in ``view``, are pages of single trees to look at. A branching judge is sampled once with the largest
+    number of branches; smaller numbers are read off the same trees, which the shards ``trees-BENCHMARK-METHOD`` keep;
+    judges that are asked once leave ``replies-...``. One model is in memory at a time.
     """
     settings = config.evaluate
     benchmarks = [load_benchmark(config, b, i) for i, b in enumerate(settings.benchmarks)]
@@ -57,7 +64,8 @@ def run(config: Config, inputs: Mapping[str, Path], out: StageRun) -> None:
     for method in settings.methods:
         for benchmark, results in _evaluate(method, benchmarks, config, inputs, out):
             by_benchmark[benchmark.name] += results
-    _write(benchmarks, by_benchmark, config, inputs, out)
+    links = {b.name: disagreement_links(b.name, map(method_name, settings.methods), out) for b in benchmarks}
+    _write(benchmarks, by_benchmark, config, inputs, {"": training_links(inputs.values(), out), **links}, out)
 
 
 def _write(
@@ -65,6 +73,7 @@ def _write(
     by_benchmark: Mapping[str, Sequence[Result]],
     config: Config,
     inputs: Mapping[str, Path],
+    links: Mapping[str, Sequence[Link]],
     out: StageRun,
 ) -> None:
     """Everything that is computed from the predictions."""
@@ -102,7 +111,7 @@ def _write(
     out.write_json("summary", report.summary())
     write_bytes_atomic(out.path("predictions.parquet"), parquet(predicted))
     write_text_atomic(out.path("report.md"), markdown(report))
-    write_text_atomic(out.path("report.html"), html_page(report))
+    write_text_atomic(out.path("report.html"), html_page(report, links))
     out.track.log(_flat(rows))
     out.console.plain(console_tables(report))
     out.log(f"evaluate: report: {out.path('report.html')}")
@@ -132,6 +141,13 @@ def _evaluate(
     if method.startswith(PREFIX):
         yield from _stored(method, benchmarks, config)
         return
+    if split_method(method)[0]:
+        with _loaded_once(lambda: load_asked_judge(method, config, inputs)) as asked:
+            for benchmark in benchmarks:
+                ask_benchmark(method, asked, benchmark, _shard_size(config), out)
+        for benchmark in benchmarks:
+            yield benchmark, [read_replies(method, benchmark, _shard_size(config), out)]
+        return
     name = method_name(method)
     with _loaded_once(lambda: load_judge(method, config, inputs)) as judge:
         for benchmark in benchmarks:
@@ -152,11 +168,11 @@ def _stored(method: str, benchmarks: Sequence[Benchmark], config: Config) -> Ite
 
 
 @contextmanager
-def _loaded_once(load: Callable[[], BranchingJudge]) -> Iterator[Callable[[], BranchingJudge]]:
+def _loaded_once(load: Callable[[], J]) -> Iterator[Callable[[], J]]:
     """A function that loads a judge when it is first called; the judge is closed at the end."""
-    loaded: list[BranchingJudge] = []
+    loaded: list[J] = []
 
-    def judge() -> BranchingJudge:
+    def judge() -> J:
         if not loaded:
             loaded.append(load())
         return loaded[0]
@@ -200,7 +216,11 @@ def _read_off(name: str, benchmark: Benchmark, config: Config, out: StageRun) ->
     parts = range(-(-len(trees) // _shard_size(config)))
     seconds = sum(json.loads(out.path(_time_file(shards, i)).read_text()) for i in parts)
     aggregation = cast(Aggregation, config.evaluate.aggregation)
-    read = {k: [predict(t, k, aggregation, name) for t in trees] for k in config.evaluate.branches}
+    read = {
+        k: [predict(t, k, aggregation, name, config.evaluate.early_stop) for t in trees]
+        for k in config.evaluate.branches
+    }
+    write_disagreements(name, benchmark, trees, read[max(read)], config.evaluate.view, out)
     tokens = {k: sum(p.cost.generated_tokens for p in predictions) for k, predictions in read.items()}
     full = tokens[max(tokens)]
     for branches, predictions in read.items():
@@ -225,7 +245,7 @@ def _refuse_equal_names(benchmarks: Sequence[Benchmark], methods: Sequence[str])
     seen: dict[str, str] = {}
     for benchmark in benchmarks:
         for method in methods:
-            name = _shards(benchmark.name, method_name(method))
+            name = _shards(benchmark.name, file_name(method))
             here = f"{benchmark.name!r} by {method!r}"
             if name in seen:
                 raise ConfigError(

@@ -1,7 +1,19 @@
 """Judges: everything that compares two responses, behind one interface."""
 
+from judgetrain.judges.asked import OneStepJudge, SingleRatingJudge
 from judgetrain.judges.base import Cost, Judge, Prediction
 from judgetrain.judges.branching import BranchingJudge
 from judgetrain.judges.floors import FLOORS, FirstJudge, LongerJudge, RandomJudge
 
-__all__ = ["FLOORS", "BranchingJudge", "Cost", "FirstJudge", "Judge", "LongerJudge", "Prediction", "RandomJudge"]
+__all__ = [
+    "FLOORS",
+    "BranchingJudge",
+    "Cost",
+    "FirstJudge",
+    "Judge",
+    "LongerJudge",
+    "OneStepJudge",
+    "Prediction",
+    "RandomJudge",
+    "SingleRatingJudge",
+]

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Literal
 
 from judgetrain.config import EngineConfig, ModelConfig, TreeConfig
-from judgetrain.dialogues.schema import Comparison, Order, Verdict
+from judgetrain.dialogues.schema import Comparison, Verdict
 from judgetrain.engines.base import Engine
 from judgetrain.errors import ConfigError, EngineError
 from judgetrain.judges.base import Cost, Prediction
+from judgetrain.judges.early_stop import ORDERS, Aggregation, next_wave, stopped
 from judgetrain.tree.grow import Shape, StepSampling, grow, unusable
 from judgetrain.tree.prompts import FILE, PromptSet, load_prompt_set
 from judgetrain.tree.schema import CriterionNode, EvaluationTree, JudgmentNode
 
-Aggregation = Literal["vote", "margin"]
 DEFAULT_SEED = 0
 
 
@@ -33,6 +33,8 @@ class BranchingJudge:
         settings: how many criteria are asked for, and the sampling at each level.
         aggregation: how branches become a verdict.
         name: the method's name in predictions.
+        early_stop: judge the branches in waves, and in each order only until its verdict can no longer change: the
+            same verdicts for fewer tokens, but in more steps, and with a margin over fewer branches.
     """
 
     def __init__(
@@ -43,10 +45,11 @@ class BranchingJudge:
         settings: TreeConfig | None = None,
         aggregation: Aggregation = "vote",
         name: str = "judge",
+        early_stop: bool = False,
     ) -> None:
         self.engine, self.prompts, self.branches = engine, prompts, branches
         self.settings = settings or TreeConfig()
-        self.aggregation, self.name = aggregation, name
+        self.aggregation, self.name, self.early_stop = aggregation, name, early_stop
 
     @classmethod
     def from_pretrained(
@@ -57,6 +60,7 @@ class BranchingJudge:
         engine: EngineConfig | None = None,
         settings: TreeConfig | None = None,
         aggregation: Aggregation = "vote",
+        early_stop: bool = False,
     ) -> BranchingJudge:
         """A judge from a directory that training wrote; it carries its prompt set and how it was sampled.
 
@@ -77,6 +81,7 @@ class BranchingJudge:
             settings or load_settings(directory),
             aggregation,
             directory.name,
+            early_stop,
         )
 
     def compare(self, comparison: Comparison) -> Prediction:
@@ -91,7 +96,8 @@ class BranchingJudge:
         """Grow one branch for each of the first ``branches`` criteria, in both orders.
 
         The list is written only as far as it is used, so that what the first k < ``branches`` branches say and
-        cost is what a run with k branches would have said and cost.
+        cost is what a run with k branches would have said and cost. With ``early_stop`` only what the verdict needs
+        is grown; that is also enough for every smaller number of branches.
 
         Raises:
             ConfigError: more branches than the judge names criteria, or none.
@@ -100,20 +106,24 @@ class BranchingJudge:
         if not 1 <= wanted <= settings.criteria:
             raise ConfigError(f"branches={wanted}: allowed are 1 to the {settings.criteria} criteria of this judge")
         shape = Shape(settings.criteria, wanted)
-        sampling = StepSampling(settings.criteria_sampling, settings.guideline_sampling, settings.judgment_sampling)
-        return grow(comparisons, self.engine, self.prompts, shape, sampling, seed)
+        steer = (lambda tree: next_wave(tree, wanted, self.aggregation)) if self.early_stop else None
+        return grow(comparisons, self.engine, self.prompts, shape, StepSampling.of(settings), seed, steer=steer)
 
     def predictions(self, trees: Sequence[EvaluationTree], branches: int) -> list[Prediction]:
         """The predictions that the first ``branches`` criteria of sampled trees give."""
-        return [predict(tree, branches, self.aggregation, self.name) for tree in trees]
+        return [predict(tree, branches, self.aggregation, self.name, self.early_stop) for tree in trees]
 
     def close(self) -> None:
         """Free the model."""
         self.engine.close()
 
 
-def predict(tree: EvaluationTree, branches: int, aggregation: Aggregation, method: str) -> Prediction:
-    """One prediction from the first ``branches`` criteria of a tree."""
+def predict(
+    tree: EvaluationTree, branches: int, aggregation: Aggregation, method: str, early_stop: bool = False
+) -> Prediction:
+    """One prediction from the first ``branches`` criteria of a tree, or from as many of them as settle it."""
+    if early_stop:
+        tree = stopped(tree, branches, aggregation)
     criteria = tree.criteria[:branches]
     nodes = [j for c in criteria for g in c.guidelines for j in g.judgments]
     margins = [j.margin for j in nodes if j.margin is not None]
@@ -136,22 +146,31 @@ def predict(tree: EvaluationTree, branches: int, aggregation: Aggregation, metho
 
 def aggregate(judgments: Sequence[JudgmentNode], aggregation: Aggregation) -> Verdict | None:
     """The verdict of several judgments; None if none of them can be read."""
-    margins = [j.margin for j in judgments if j.margin is not None]
-    if not margins:
+    verdicts = [j.verdict for j in judgments if j.verdict is not None]
+    if not verdicts:
         return None
-    total = sum((m > 0) - (m < 0) for m in margins) if aggregation == "vote" else sum(margins)
+    votes = verdicts.count("A") - verdicts.count("B")
+    total = votes if aggregation == "vote" else math.fsum(j.margin or 0.0 for j in judgments)
     return "tie" if total == 0 else "A" if total > 0 else "B"
 
 
 def _cost(tree: EvaluationTree, criteria: Sequence[CriterionNode]) -> Cost:
-    """What a verdict in one order costs, mean of the two orders; criteria and guidelines count fully for each."""
+    """What a verdict in one order costs, mean of the orders asked.
+
+    The list counts fully for each, and so does a guideline in each order that was judged by it; one that nothing could
+    be judged by counts for all.
+    """
+    guidelines = [g for c in criteria for g in c.guidelines]
+    asked = {j.order for g in guidelines for j in g.judgments}
+    orders = [order for order in ORDERS if order in asked] or [*ORDERS]
     prompt: float = tree.criteria_prompt_tokens
     generated: float = sum(c.generated_tokens for c in criteria) if criteria else tree.criteria_generated_tokens
     calls = 1.0
-    for guideline in (g for c in criteria for g in c.guidelines):
-        orders: set[Order] = {j.order for j in guideline.judgments}
-        share = max(1, len(orders))
-        prompt += guideline.prompt_tokens + sum(j.prompt_tokens for j in guideline.judgments) / share
-        generated += guideline.generated_tokens + sum(j.generated_tokens for j in guideline.judgments) / share
-        calls += 1 + len(guideline.judgments) / share
+    for order in orders:
+        for guideline in guidelines:
+            nodes = [j for j in guideline.judgments if j.order == order]
+            if nodes or not guideline.judgments:
+                prompt += (guideline.prompt_tokens + sum(j.prompt_tokens for j in nodes)) / len(orders)
+                generated += (guideline.generated_tokens + sum(j.generated_tokens for j in nodes)) / len(orders)
+                calls += (1 + len(nodes)) / len(orders)
     return Cost(prompt, generated, calls)

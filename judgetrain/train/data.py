@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from judgetrain.artifacts import derive_seed
 from judgetrain.config import TrainConfig
-from judgetrain.engines.prompting import accepted_messages, neutralise_messages
+from judgetrain.engines.neutralise import neutralise_messages
+from judgetrain.engines.prompting import accepted_messages
 from judgetrain.errors import TrainingError
 
 if TYPE_CHECKING:

@@ -4,19 +4,26 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from judgetrain.artifacts import derive_seed
-from judgetrain.config import SamplingConfig
+from judgetrain.config import SamplingConfig, TreeConfig
 from judgetrain.dialogues.schema import Comparison, Order
 from judgetrain.engines.base import Completion, Engine, Request, Sampling, Step
-from judgetrain.tree.parsing import normalise, parse_criteria, parse_judgment
+from judgetrain.tree.brainstorm import Growing, positions, take_criteria
 from judgetrain.tree.prompts import PromptSet
+from judgetrain.tree.readout import Readout
 from judgetrain.tree.schema import CriterionNode, EvaluationTree, GuidelineNode, JudgmentNode
 
 Choose = Callable[[Comparison, list[str]], list[int]]
 """Which criteria of a list to expand, by index; the others stay in ``criteria_text`` only."""
+
+Wave = Mapping[int, Sequence[Order]]
+"""Which criteria to judge next, by rank, and in which orders."""
+
+Steer = Callable[[EvaluationTree], Wave]
+"""Given a tree as far as it has grown, what to grow next; an empty wave ends it. No criterion comes twice."""
 
 
 @dataclass(frozen=True)
@@ -34,25 +41,18 @@ class Shape:
 
 @dataclass(frozen=True)
 class StepSampling:
-    """Sampling settings by level."""
+    """Sampling settings by level, and how judgments are read."""
 
     criteria: SamplingConfig
     guideline: SamplingConfig
     judgment: SamplingConfig
+    readout: Readout = Readout()
 
-
-@dataclass
-class _Growing:
-    """A tree while it grows."""
-
-    comparison: Comparison
-    criteria_text: str = ""
-    prompt_tokens: int = 0
-    generated_tokens: int = 0
-    criteria: list[tuple[int, str, int]] = field(default_factory=list)
-    failures: Counter[str] = field(default_factory=Counter)
-    beyond_context: bool = False
-    """The criteria prompt does not fit: asking again gives the same."""
+    @classmethod
+    def of(cls, settings: TreeConfig) -> StepSampling:
+        """The sampling and readout of a judge."""
+        levels = settings.criteria_sampling, settings.guideline_sampling, settings.judgment_sampling
+        return cls(*levels, Readout.of(settings))
 
 
 def grow(
@@ -63,21 +63,32 @@ def grow(
     sampling: StepSampling,
     seed: int,
     choose: Choose | None = None,
+    steer: Steer | None = None,
 ) -> list[EvaluationTree]:
     """One evaluation tree per comparison; every level is one batch over all comparisons.
 
     A complete tree has ``criteria × guidelines × judgments × orders`` branches. Whatever cannot be read is
-    counted in the tree's ``failures`` by reason; nothing is guessed.
+    counted in the tree's ``failures`` by reason; nothing is guessed. With ``steer`` the branches grow in waves, two
+    batches each, until it wants no more; those that do grow are the ones of the complete tree.
     """
-    trees = [_Growing(c) for c in comparisons]
+    trees = [Growing(c) for c in comparisons]
     _brainstorm(trees, engine, prompts, shape, sampling.criteria, seed)
     if choose:
         for tree in trees:
             kept = set(choose(tree.comparison, [text for _, text, _ in tree.criteria]))
             tree.criteria = [c for i, c in enumerate(tree.criteria) if i in kept]
-    guidelines = _guidelines(trees, engine, prompts, shape, sampling.guideline, derive_seed(seed, "guideline"))
-    judgments = _judgments(trees, guidelines, engine, prompts, shape, sampling.judgment, derive_seed(seed, "judgment"))
-    return [_assemble(tree, index, guidelines, judgments, seed) for index, tree in enumerate(trees)]
+    guidelines: _Guidelines = {}
+    judgments: _Judgments = {}
+    readout = sampling.readout
+    steer = steer or (lambda tree: {c.rank: shape.orders for c in tree.criteria if not c.guidelines})
+    while True:
+        grown = [_assemble(tree, index, guidelines, judgments, seed, readout) for index, tree in enumerate(trees)]
+        waves = [steer(tree) for tree in grown]
+        if not any(waves):
+            return grown
+        fresh = _guidelines(trees, waves, engine, prompts, shape, sampling.guideline, derive_seed(seed, "guideline"))
+        guidelines |= fresh
+        judgments |= _judgments(trees, waves, fresh, engine, prompts, shape, sampling, derive_seed(seed, "judgment"))
 
 
 def slots_of(comparison: Comparison) -> dict[str, str]:
@@ -104,7 +115,7 @@ def _request(
 
 
 def _brainstorm(
-    trees: list[_Growing], engine: Engine, prompts: PromptSet, shape: Shape, sampling: SamplingConfig, seed: int
+    trees: list[Growing], engine: Engine, prompts: PromptSet, shape: Shape, sampling: SamplingConfig, seed: int
 ) -> None:
     """Name criteria; where ``shape.top_up``, ask once more for trees that came back short."""
     stop = (f"\n{shape.criteria + 1}.",) if shape.criteria < shape.count else ()
@@ -114,7 +125,7 @@ def _brainstorm(
         requests = [_request(prompts, "criteria", s, sampling, stop) for s in slots]
         completions = engine.generate(requests, derive_seed(seed, "criteria", attempt))
         for tree, completion in zip(waiting, completions, strict=True):
-            _take_criteria(tree, completion, shape)
+            take_criteria(tree, completion, shape.count, shape.criteria)
         waiting = [t for t in waiting if len(t.criteria) < shape.criteria and not t.beyond_context]
         if not waiting:
             return
@@ -125,46 +136,6 @@ def _brainstorm(
             tree.failures["criteria:none"] += 1
 
 
-def _take_criteria(tree: _Growing, completion: Completion, shape: Shape) -> None:
-    tree.prompt_tokens += completion.prompt_tokens
-    tree.generated_tokens += completion.generated_tokens
-    if completion.finish_reason in ("too_long", "error"):
-        tree.failures[f"criteria:{completion.finish_reason}"] += 1
-        tree.beyond_context = completion.finish_reason == "too_long"
-        return
-    tree.criteria_text = f"{tree.criteria_text}\n{completion.text}".strip("\n")
-    known = {normalise(text) for _, text, _ in tree.criteria}
-    listed = parse_criteria(completion.text, shape.count)
-    if completion.finish_reason == "length" and len(listed) > 1 and not completion.text.endswith("\n"):
-        listed.pop()  # the line that the token limit cut
-    fresh = [c for c in listed if normalise(c) not in known]
-    costs = _spread(completion, fresh)
-    room = shape.criteria - len(tree.criteria)
-    start = len(tree.criteria)
-    tree.criteria += [(start + i, c, cost) for i, (c, cost) in enumerate(zip(fresh, costs, strict=True))][:room]
-
-
-def _spread(completion: Completion, criteria: list[str]) -> list[int]:
-    """The completion's tokens shared out over its criteria; they sum to the total.
-
-    Engines do not report where a line ends in tokens, and the cost of the first k criteria is wanted: what stands up
-    to the end of the k-th line, by its share of the characters. Words before the list count for the first criterion,
-    those after it for the last; repeats count for the next.
-    """
-    lines = completion.text.splitlines(keepends=True)
-    owners = [parse_criteria(line, 1) for line in lines]
-    costs: list[int] = []
-    total, read, used = len(completion.text) or 1, 0, 0
-    for line, owner in zip(lines, owners, strict=True):
-        read += len(line)
-        if len(costs) < len(criteria) and owner == [criteria[len(costs)]]:
-            last = len(costs) + 1 == len(criteria)
-            upto = completion.generated_tokens if last else round(completion.generated_tokens * read / total)
-            costs.append(upto - used)
-            used = upto
-    return costs
-
-
 _Guidelines = dict[tuple[int, int], list[Completion]]
 """Guidelines by (tree, rank of the criterion)."""
 
@@ -172,15 +143,29 @@ _Judgments = dict[tuple[int, int, int, Order], list[Completion]]
 """Judgments by (tree, rank of the criterion, guideline, order)."""
 
 
+def _repeated(request: Request, first: int, number: int) -> list[Request]:
+    """The request ``number`` times, at the places from ``first`` on."""
+    return [replace(request, place=first + i) for i in range(number)]
+
+
 def _guidelines(
-    trees: list[_Growing], engine: Engine, prompts: PromptSet, shape: Shape, sampling: SamplingConfig, seed: int
+    trees: list[Growing],
+    waves: Sequence[Wave],
+    engine: Engine,
+    prompts: PromptSet,
+    shape: Shape,
+    sampling: SamplingConfig,
+    seed: int,
 ) -> _Guidelines:
-    keys, requests = [], []
-    for index, tree in enumerate(trees):
-        for rank, criterion, _ in tree.criteria:
-            slots = slots_of(tree.comparison) | {"criterion": criterion}
+    keys: list[tuple[int, int]] = []
+    requests: list[Request] = []
+    for (index, rank), position in positions(trees).items():
+        if rank in waves[index]:
+            criterion = next(text for r, text, _ in trees[index].criteria if r == rank)
+            slots = slots_of(trees[index].comparison) | {"criterion": criterion}
             keys += [(index, rank)] * shape.guidelines
-            requests += [_request(prompts, "guideline", slots, sampling)] * shape.guidelines
+            request = _request(prompts, "guideline", slots, sampling)
+            requests += _repeated(request, position * shape.guidelines, shape.guidelines)
     found: _Guidelines = {}
     for key, completion in zip(keys, engine.generate(requests, seed) if requests else [], strict=True):
         found.setdefault(key, []).append(completion)
@@ -188,15 +173,19 @@ def _guidelines(
 
 
 def _judgments(
-    trees: list[_Growing],
+    trees: list[Growing],
+    waves: Sequence[Wave],
     guidelines: _Guidelines,
     engine: Engine,
     prompts: PromptSet,
     shape: Shape,
-    sampling: SamplingConfig,
+    sampling: StepSampling,
     seed: int,
 ) -> _Judgments:
-    keys, requests = [], []
+    keys: list[tuple[int, int, int, Order]] = []
+    requests: list[Request] = []
+    places = positions(trees)
+    limits = sampling.readout.sampling(sampling.judgment, prompts)
     for (index, rank), candidates in guidelines.items():
         tree = trees[index]
         criterion = next(text for r, text, _ in tree.criteria if r == rank)
@@ -204,10 +193,14 @@ def _judgments(
             if reason := unusable(guideline):
                 tree.failures[f"guideline:{reason}"] += 1
                 continue
-            for order in shape.orders:
+            first = (places[index, rank] * shape.guidelines + number) * len(shape.orders)
+            for place, order in enumerate(shape.orders, start=first):
+                if order not in waves[index][rank]:
+                    continue
                 slots = judgment_slots(tree.comparison, order, criterion, guideline.text.strip())
                 keys += [(index, rank, number, order)] * shape.judgments
-                requests += [_request(prompts, "judgment", slots, sampling)] * shape.judgments
+                request = Request(prompts.render("judgment", slots), limits, "judgment", slots)
+                requests += _repeated(request, place * shape.judgments, shape.judgments)
     found: _Judgments = {}
     for key, completion in zip(keys, engine.generate(requests, seed) if requests else [], strict=True):
         found.setdefault(key, []).append(completion)
@@ -222,15 +215,16 @@ def unusable(guideline: Completion | GuidelineNode) -> str | None:
 
 
 def _assemble(
-    growing: _Growing, index: int, guidelines: _Guidelines, judgments: _Judgments, seed: int
+    growing: Growing, index: int, guidelines: _Guidelines, judgments: _Judgments, seed: int, readout: Readout
 ) -> EvaluationTree:
     criteria = []
+    failures = Counter(growing.failures)
     for rank, text, cost in growing.criteria:
         base = f"{growing.comparison.id}/c{rank}"
         nodes = []
         for number, guideline in enumerate(guidelines.get((index, rank), [])):
             leaves = [
-                _leaf(f"{base}/g{number}/{order}{i}", order, completion, growing.failures)
+                _leaf(f"{base}/g{number}/{order}{i}", order, completion, failures, readout)
                 for order in ("AB", "BA")
                 for i, completion in enumerate(judgments.get((index, rank, number, order), []))  # type: ignore[arg-type]
             ]
@@ -252,16 +246,18 @@ def _assemble(
         growing.generated_tokens,
         tuple(criteria),
         seed,
-        dict(sorted(growing.failures.items())),
+        dict(sorted(failures.items())),
     )
 
 
-def _leaf(identifier: str, order: str, completion: Completion, failures: Counter[str]) -> JudgmentNode:
+def _leaf(
+    identifier: str, order: str, completion: Completion, failures: Counter[str], readout: Readout
+) -> JudgmentNode:
     if completion.finish_reason in ("too_long", "error"):
         scores: tuple[float | None, float | None] = (None, None)
         failure: str | None = completion.finish_reason
     else:
-        parsed = parse_judgment(completion.text)
+        parsed = readout.read(completion)
         scores, failure = (parsed.first, parsed.second), parsed.failure
     if failure:
         failures[f"judgment:{failure}"] += 1
@@ -276,6 +272,7 @@ def _leaf(identifier: str, order: str, completion: Completion, failures: Counter
         completion.prompt_tokens,
         completion.generated_tokens,
         completion.finish_reason,
+        readout.tie,
     )
 
 

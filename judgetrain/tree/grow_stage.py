@@ -20,7 +20,7 @@ def run(config: Config, inputs: Mapping[str, Path], out: StageRun) -> None:
     comparisons = [Comparison.from_row(row) for row in read_rows(inputs["teacher"], "remaining")]
     comparisons = comparisons[: settings.max_comparisons]
     shape = Shape(settings.criteria, settings.criteria, settings.guidelines, settings.judgments, top_up=True)
-    sampling = StepSampling(settings.criteria_sampling, settings.guideline_sampling, settings.judgment_sampling)
+    sampling = StepSampling.of(settings)
     model = inputs["initial"] / "model"
     prompts = load_prompt_set(model / "prompts.yaml")
     engine = make_engine(config.engine, model_path=str(model), name="initial")

@@ -13,11 +13,14 @@ from judgetrain.artifacts import StageRun, derive_seed, read_rows
 from judgetrain.config import Config, LabelConfig
 from judgetrain.errors import DataError
 from judgetrain.tree.examples import Pair, Prompter, criteria_row, guideline_row, judgment_row
+from judgetrain.tree.external import external_labels
 from judgetrain.tree.labels import EnsembleLabel, accepts, ensemble_label
 from judgetrain.tree.pairs import criteria_pairs, guideline_pairs, judgment_pairs
 from judgetrain.tree.prompts import load_prompt_set
 from judgetrain.tree.prune import PrunedBranch, prune
 from judgetrain.tree.schema import EvaluationTree
+from judgetrain.tree.selection import balanced, leanings, without_repeats
+from judgetrain.tree.viewer import DIRECTORY, views, write_views
 
 LEVELS = ("criteria", "guideline", "judgment")
 
@@ -34,11 +37,20 @@ class Harvest:
     skipped: Counter[str] = field(default_factory=Counter)
     truth: Counter[str] = field(default_factory=Counter)
 
-    def add(self, tree: EvaluationTree, config: LabelConfig, prompter: Prompter, seed: int) -> None:
-        """Prune and label one tree and take its examples and pairs."""
+    def add(
+        self,
+        tree: EvaluationTree,
+        config: LabelConfig,
+        prompter: Prompter,
+        seed: int,
+        given: EnsembleLabel | None = None,
+    ) -> None:
+        """Prune and label one tree and take its examples and pairs; ``given`` stands in for the branches' label."""
         branches = prune(tree)
-        label = ensemble_label(tree, config)
-        self.labels.append({"comparison_id": tree.comparison.id, **label.to_row(), "truth": tree.comparison.label})
+        ensemble = ensemble_label(tree, config)
+        label = given or ensemble
+        verdicts = {"ensemble_verdict": ensemble.verdict, "truth": tree.comparison.label}
+        self.labels.append({"comparison_id": tree.comparison.id, **label.to_row(), **verdicts})
         self.trees[label.reason or f"label_{label.verdict}"] += 1
         for branch in branches.values():
             self.branches[_fate(branch, label, config.ties)] += 1
@@ -58,17 +70,31 @@ class Harvest:
             "sft": dict(Counter(row["level"] for row in self.sft)),
             "pairs": dict(Counter(pair.level for pair in self.pairs)),
             "pairs_skipped": dict(sorted(self.skipped.items())),
+            "pairs_lean_to": leanings(self.pairs),
             "label_vs_truth": dict(self.truth),
         }
 
 
 def run(config: Config, inputs: Mapping[str, Path], out: StageRun) -> None:
-    """Write ``sft-*``, ``pairs-*`` (train and heldout), ``labels.jsonl`` and ``yield.json``."""
+    """Write ``sft-*``, ``pairs-*`` (train and heldout), ``labels.jsonl``, ``yield.json`` and pages to look at.
+
+    With ``label.source=external`` the external judge's replies are kept in ``external`` shards, and how often it
+    disagrees, with itself and with the branches, in ``external.json`` and the manifest.
+    """
     prompter = Prompter(load_prompt_set(config.prompts), config.tree.criteria)
     harvest = Harvest()
+    given = external_labels(config.label, inputs["tree"], out) if config.label.source == "external" else {}
+    shown: list[EvaluationTree] = []
     for row in read_rows(inputs["tree"], "trees"):
-        harvest.add(EvaluationTree.from_row(row), config.label, prompter, out.seed)
+        tree = EvaluationTree.from_row(row)
+        harvest.add(tree, config.label, prompter, out.seed, given.get(tree.comparison.id))
+        if len(shown) < config.label.view:
+            shown.append(tree)
         out.count(in_=1)
+    harvest.pairs = without_repeats(harvest.pairs, harvest.skipped)
+    for trait in config.label.balance:
+        rng = random.Random(derive_seed(out.seed, "balance", trait))
+        harvest.pairs = balanced(harvest.pairs, trait, rng, harvest.skipped)
     if not harvest.sft:
         raise DataError(f"no branch survived pruning and labelling: {harvest.table()}; sample more trees")
     split = {"train": False, "heldout": True}
@@ -79,6 +105,9 @@ def run(config: Config, inputs: Mapping[str, Path], out: StageRun) -> None:
         out.write_rows(f"pairs-{name}", (p.to_row() for p in pairs))
         out.count(out=len(sft) + len(pairs))
     out.write_rows("labels", harvest.labels)
+    if shown:
+        found = views(shown, harvest.labels, harvest.sft, (p.to_row() for p in harvest.pairs))
+        out.log(f"label: trees to look at: {write_views(found, out.path(DIRECTORY), 'Evaluation trees')}")
     out.write_json("yield", harvest.table())
     out.note("yield", harvest.table())
     out.count(dropped={k: n for k, n in harvest.trees.items() if not k.startswith("label_")})
@@ -147,5 +176,5 @@ def preference_pairs(
 
 
 def _with_reward(pair: Pair, label: EnsembleLabel) -> Pair:
-    pair.reward["ensemble"] = label.share
+    pair.reward[label.source] = label.share
     return pair

@@ -14,10 +14,10 @@ from judgetrain.tree.schema import EvaluationTree
 
 @dataclass(frozen=True)
 class EnsembleLabel:
-    """The branches' verdict on a comparison.
+    """The verdict on a comparison, of its branches or of an external judge (``source``).
 
     ``share`` is the winner's share of the votes that decide (A and B; tie votes abstain), 0.5 for a tie.
-    ``verdict`` is None when the tree abstains; ``reason`` then says why.
+    ``verdict`` is None where there is no label; ``reason`` then says why.
     """
 
     verdict: Verdict | None
@@ -25,6 +25,7 @@ class EnsembleLabel:
     votes: dict[str, int]
     readable: float
     reason: str | None = None
+    source: str = "ensemble"
 
     def to_row(self) -> dict[str, Any]:
         """A JSON-ready dictionary."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import random
-import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
@@ -13,6 +12,7 @@ from judgetrain.tree.examples import Pair, Prompter
 from judgetrain.tree.labels import accepts
 from judgetrain.tree.parsing import render_criteria
 from judgetrain.tree.schema import CriterionNode, EvaluationTree, GuidelineNode, JudgmentNode
+from judgetrain.tree.selection import near_identical
 
 HIGH_SUCCESS, LOW_SUCCESS = 0.75, 0.25
 """Criteria whose judgments agree with the label at least / at most so often make an ordering pair."""
@@ -47,8 +47,8 @@ def judgment_pairs(
                     if chosen.finish_reason != "stop":
                         skipped["judgment:chosen_cut_off"] += 1
                         continue
-                    if _same_but_for_digits(chosen.text, rejected.text):
-                        skipped["judgment:score_digits_only"] += 1
+                    if reason := near_identical(chosen.text, rejected.text):
+                        skipped[f"judgment:{reason}"] += 1
                         continue
                     yield Pair(
                         prompter.judgment(tree.comparison, criterion.text, guideline.text, chosen),
@@ -80,8 +80,8 @@ def guideline_pairs(tree: EvaluationTree, label: Verdict, prompter: Prompter, sk
         for (rate_1, g_1), (rate_2, g_2) in itertools.combinations(known, 2):
             if rate_1 == rate_2:
                 continue
-            if g_1.text == g_2.text:
-                skipped["guideline:identical"] += 1
+            if near_identical(g_1.text, g_2.text) == "near_identical":
+                skipped["guideline:near_identical"] += 1
                 continue
             chosen, rejected = (g_1, g_2) if rate_1 > rate_2 else (g_2, g_1)
             yield Pair(
@@ -134,7 +134,3 @@ def criteria_pairs(
 
 def _criterion_success(criterion: CriterionNode, label: Verdict) -> float | None:
     return success_rate([j for g in criterion.guidelines for j in g.judgments], label)
-
-
-def _same_but_for_digits(first: str, second: str) -> bool:
-    return re.sub(r"\d+(\.\d+)?", "#", first.strip()) == re.sub(r"\d+(\.\d+)?", "#", second.strip())

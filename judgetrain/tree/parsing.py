@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 LOWEST, HIGHEST = 1.0, 5.0
 """The range of scores (branching paper, table 10)."""
@@ -25,11 +25,15 @@ _SCORE = re.compile(
 
 @dataclass(frozen=True)
 class ParsedJudgment:
-    """Scores of the responses in the order shown, or the reason why they could not be read."""
+    """Scores of the responses in the order shown, or the reason why they could not be read.
+
+    ``places``: where in the text the two scores stand, in characters.
+    """
 
     first: float | None
     second: float | None
     failure: str | None = None
+    places: tuple[int, int] | None = field(default=None, compare=False)
 
 
 def normalise(criterion: str) -> str:
@@ -63,12 +67,15 @@ def parse_judgment(text: str) -> ParsedJudgment:
     scored twice, differently, or with a range, ``3-4``). Nothing is guessed.
     """
     found: dict[str, float] = {}
+    places: dict[str, int] = {}
     for match in _SCORE.finditer(text):
         if match["score"] is None:
             continue
         if match["scale"] is not None and float(match["scale"]) != HIGHEST:
             return ParsedJudgment(None, None, "out_of_range")
-        side, score = match["side"].lower(), float(match["score"].strip(" \n\r\t*_[(").replace(",", "."))
+        written = match["score"].lstrip(" \n\r\t*_[(")
+        side, score = match["side"].lower(), float(written.replace(",", "."))
+        places.setdefault(side, match.end("score") - len(written))
         if match["range"] is not None or found.setdefault(side, score) != score:
             return ParsedJudgment(None, None, "ambiguous")
     missing = [side for side in "ab" if side not in found]
@@ -76,7 +83,7 @@ def parse_judgment(text: str) -> ParsedJudgment:
         return ParsedJudgment(None, None, "no_scores" if len(missing) == 2 else f"no_score_{missing[0]}")
     if not all(LOWEST <= score <= HIGHEST for score in found.values()):
         return ParsedJudgment(None, None, "out_of_range")
-    return ParsedJudgment(found["a"], found["b"])
+    return ParsedJudgment(found["a"], found["b"], places=(places["a"], places["b"]))
 
 
 def render_criteria(criteria: list[str]) -> str:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import yaml
 
@@ -18,13 +18,38 @@ SLOTS: dict[Step, frozenset[str]] = {
     "criteria": frozenset({"query", "context_block", "count"}),
     "guideline": frozenset({"query", "context_block", "criterion"}),
     "judgment": frozenset({"query", "context_block", "criterion", "guideline", "response_a", "response_b"}),
+    "one_step": frozenset({"query", "context_block", "response_a", "response_b"}),
+    "rating": frozenset({"query", "context_block", "response", "lowest", "highest"}),
+    "preference": frozenset(
+        {
+            *("query", "context_block", "response_a", "response_b"),
+            *("criterion", "guideline", "judgment_x", "judgment_y"),
+        }
+    ),
+    "correction": frozenset({"query", "context_block", "response", "judgment"}),
 }
 """What each step's prompt must contain. ``context_block`` is the set's ``context`` fragment with the earlier turns
-of the dialogue in it, or nothing for a single turn."""
+of the dialogue in it, or nothing for a single turn; ``lowest`` and ``highest`` are the ends of the set's ``scale``."""
+
+Dialect = Literal["branching", "one_step", "rating", "preference", "correction"]
+DIALECTS: dict[Dialect, tuple[Step, ...]] = {
+    "branching": ("criteria", "guideline", "judgment"),
+    "one_step": ("one_step",),
+    "rating": ("rating",),
+    "preference": ("preference",),
+    "correction": ("correction",),
+}
+"""The ways of asking (branching paper, tables 7 to 10) and the steps that a set needs for each."""
 
 PACKAGED = Path(__file__).parent / "prompt_sets"
 FILE = "prompts.yaml"
 """The name under which a judge's directory carries its prompt set."""
+
+FRAME = (
+    r"Response A Score: [1-5]\nAnalysis of Response A: [^\n]{1,{width}}\n"
+    r"Response B Score: [1-5]\nAnalysis of Response B: [^\n]{1,{width}}\nComparison: [^\n]{1,{width}}"
+)
+"""The form of a judgment for constrained decoding; a set's step ``judgment`` may carry its own as ``frame``."""
 
 _SLOT = re.compile(r"\{(\w+)\}")
 
@@ -38,6 +63,10 @@ class PromptSet:
     steps: Mapping[str, Mapping[str, str]]
     source: str
     """The YAML text as read, saved with every judge."""
+    scale: tuple[int, int] | None = None
+    """Lowest and highest rating, for sets with a step ``rating``."""
+    frame: str = FRAME
+    """A regular expression that judgments follow under constrained decoding."""
 
     def render(self, step: Step, slots: Mapping[str, str]) -> tuple[dict[str, str], ...]:
         """Chat messages for a step.
@@ -55,50 +84,98 @@ class PromptSet:
             if templates.get(role)
         )
 
+    def judgment_frame(self, max_new_tokens: int) -> str:
+        """The pattern that a constrained judgment follows.
+
+        ``{width}`` in it becomes ``max_new_tokens`` characters: with three such texts of some four characters a
+        token, a judgment ends before its tokens do.
+        """
+        return self.frame.replace("{width}", str(max_new_tokens))
+
     def save(self, directory: Path) -> None:
         """Write the set as ``prompts.yaml`` into a judge's directory."""
         write_text_atomic(directory / FILE, self.source)
 
 
-def load_prompt_set(name_or_path: str | Path) -> PromptSet:
-    """A packaged prompt set by name, or one from a YAML file.
+def prompt_file(name_or_path: str | Path) -> Path:
+    """Where a prompt set lies: the packaged one of this name, else the path itself."""
+    packaged = PACKAGED / f"{name_or_path}.yaml"
+    return packaged if packaged.exists() else Path(name_or_path)
+
+
+def packaged_sets(dialect: Dialect) -> list[str]:
+    """The names of the packaged sets that have every step of a dialect."""
+    sets = {path.stem: yaml.safe_load(path.read_text(encoding="utf-8")) for path in sorted(PACKAGED.glob("*.yaml"))}
+    return [name for name, raw in sets.items() if all(step in raw for step in DIALECTS[dialect])]
+
+
+def load_prompt_set(name_or_path: str | Path, dialect: Dialect = "branching", key: str = "prompts") -> PromptSet:
+    """A packaged prompt set by name, or one from a YAML file, with every step that ``dialect`` needs.
+
+    Steps of other dialects that stand in the same file are checked and kept. ``key`` is the configuration key that
+    names the set, for messages.
 
     Raises:
-        ConfigError: no such set, not valid YAML, or a template with a missing or unknown slot; names file, step
-            and slot.
+        ConfigError: no such set, not valid YAML, a missing step, or a template with a missing or unknown slot;
+            names file, step and slot.
     """
-    packaged = PACKAGED / f"{name_or_path}.yaml"
-    path = packaged if packaged.exists() else Path(name_or_path)
+    path = prompt_file(name_or_path)
     if not path.is_file():
-        known = ", ".join(sorted(p.stem for p in PACKAGED.glob("*.yaml")))
-        raise ConfigError(f"prompts={name_or_path}: neither a packaged set ({known}) nor a YAML file")
+        known = ", ".join(packaged_sets(dialect))
+        raise ConfigError(f"{key}={name_or_path}: neither a packaged set ({known}) nor a YAML file")
     try:
         source = path.read_text(encoding="utf-8")
         raw = yaml.safe_load(source)
     except (UnicodeDecodeError, yaml.YAMLError) as error:
         raise ConfigError(f"{path}: not valid YAML: {error}") from error
-    return _checked(raw, path, source)
-
-
-def _checked(raw: Any, path: Path, source: str) -> PromptSet:
     if not isinstance(raw, dict):
-        raise ConfigError(f"{path}: expected a mapping with {', '.join(SLOTS)}")
-    steps: dict[str, Mapping[str, str]] = {}
-    for step, required in SLOTS.items():
-        templates = raw.get(step)
-        if not isinstance(templates, dict) or not isinstance(templates.get("user"), str):
-            raise ConfigError(f"{path}: step {step!r} needs a 'user' template")
-        for role, text in templates.items():
-            if role not in ("system", "user") or not isinstance(text, str):
-                raise ConfigError(f"{path}: step {step!r}, {role!r}: expected 'system' or 'user' with a text")
-        used = {slot for text in templates.values() for slot in _SLOT.findall(text)}
-        if missing := required - used:
-            raise ConfigError(f"{path}: step {step!r} lacks the slot {{{sorted(missing)[0]}}}")
-        if unknown := used - required:
-            allowed = ", ".join(sorted(required))
-            raise ConfigError(f"{path}: step {step!r} has an unknown slot {{{sorted(unknown)[0]}}}; allowed: {allowed}")
-        steps[step] = templates
+        raise ConfigError(f"{path}: expected a mapping with {', '.join(DIALECTS[dialect])}")
+    wanted = [step for step in SLOTS if step in DIALECTS[dialect] or step in raw]
+    frame = _frame(raw, path)
+    steps: dict[str, Mapping[str, str]] = {step: _template(raw.get(step), step, path) for step in wanted}
+    scale = _scale(raw, steps, path)
+    return PromptSet(str(raw.get("name", path.stem)), _context(raw, path), steps, source, scale, frame)
+
+
+def _frame(raw: Mapping[str, Any], path: Path) -> str:
+    """The pattern of constrained judgments, taken out of the step ``judgment``, where a set brings its own."""
+    judgment = raw.get("judgment")
+    frame = judgment.pop("frame", FRAME) if isinstance(judgment, dict) else FRAME
+    if not isinstance(frame, str) or not frame:
+        raise ConfigError(f"{path}: step 'judgment', 'frame': expected a regular expression")
+    return frame
+
+
+def _template(templates: Any, step: Step, path: Path) -> Mapping[str, str]:
+    required = SLOTS[step]
+    if not isinstance(templates, dict) or not isinstance(templates.get("user"), str):
+        raise ConfigError(f"{path}: step {step!r} needs a 'user' template")
+    for role, text in templates.items():
+        if role not in ("system", "user") or not isinstance(text, str):
+            raise ConfigError(f"{path}: step {step!r}, {role!r}: expected 'system' or 'user' with a text")
+    used = {slot for text in templates.values() for slot in _SLOT.findall(text)}
+    if missing := required - used:
+        raise ConfigError(f"{path}: step {step!r} lacks the slot {{{sorted(missing)[0]}}}")
+    if unknown := used - required:
+        allowed = ", ".join(sorted(required))
+        raise ConfigError(f"{path}: step {step!r} has an unknown slot {{{sorted(unknown)[0]}}}; allowed: {allowed}")
+    return templates
+
+
+def _context(raw: Mapping[str, Any], path: Path) -> str:
     context = raw.get("context", "")
     if not isinstance(context, str) or "{context}" not in context:
         raise ConfigError(f"{path}: the fragment 'context' must contain the slot {{context}}")
-    return PromptSet(str(raw.get("name", path.stem)), context, steps, source)
+    return context
+
+
+def _scale(raw: Mapping[str, Any], steps: Mapping[str, Any], path: Path) -> tuple[int, int] | None:
+    if "rating" not in steps:
+        return None
+    scale = raw.get("scale")
+    if not (isinstance(scale, list) and len(scale) == 2 and all(type(end) is int for end in scale)):
+        raise ConfigError(f"{path}: step 'rating' needs scale: [lowest, highest], two whole numbers as in [1, 10]")
+    low, high = scale
+    if low >= high:
+        raise ConfigError(f"{path}: scale: {scale}: the first number must be below the second")
+    return low, high

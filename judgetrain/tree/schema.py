@@ -15,6 +15,7 @@ class JudgmentNode:
 
     ``score_a`` and ``score_b`` (1 to 5) belong to the comparison's own response A and B whatever order was
     shown; so does ``verdict``. All three are None when the text could not be read, and ``failure`` says why.
+    Scores at most ``tie`` apart are a tie.
     """
 
     id: str
@@ -26,13 +27,15 @@ class JudgmentNode:
     prompt_tokens: int
     generated_tokens: int
     finish_reason: str
+    tie: float = 0.0
 
     @property
     def verdict(self) -> Verdict | None:
         """The verdict in the comparison's own order, or None if the judgment could not be read."""
-        if self.score_a is None or self.score_b is None:
+        margin = self.margin
+        if margin is None:
             return None
-        return "tie" if self.score_a == self.score_b else "A" if self.score_a > self.score_b else "B"
+        return "tie" if abs(margin) <= self.tie else "A" if margin > 0 else "B"
 
     @property
     def margin(self) -> float | None:

@@ -11,7 +11,8 @@ from typing import Any
 
 from judgetrain.artifacts import ShardResult, StageRun, derive_seed, read_rows
 from judgetrain.config import Config
-from judgetrain.dialogues.schema import Comparison
+from judgetrain.dialogues.schema import Comparison, Order
+from judgetrain.engines.answers import ANSWERS, AnswerStore, Budget
 from judgetrain.engines.registry import make_engine
 from judgetrain.errors import DataError
 from judgetrain.tree.examples import Prompter, guideline_row, judgment_row, sft_row
@@ -30,9 +31,7 @@ def run(config: Config, inputs: Mapping[str, Path], out: StageRun) -> None:
     comparisons = [Comparison.from_row(row) for row in read_rows(inputs["responses"], "comparisons")]
     if not comparisons:
         raise DataError("there are no comparisons for the teacher: look at the counts of stage responses")
-    random.Random(out.seed).shuffle(comparisons)
-    number = config.teacher.comparisons
-    taught, remaining = comparisons[:number], comparisons[number:]
+    taught, remaining = divided(comparisons, config.teacher.comparisons, out.seed)
     out.note("comparisons", {"teacher": len(taught), "remaining": len(remaining)})
     if not remaining:
         out.log("teacher: it annotates every comparison, so the trees are grown over the same ones")
@@ -48,17 +47,30 @@ def run(config: Config, inputs: Mapping[str, Path], out: StageRun) -> None:
     out.note("examples", dict(Counter(row["level"] for row in examples)))
 
 
+def divided(comparisons: Sequence[Comparison], number: int, seed: int) -> tuple[list[Comparison], list[Comparison]]:
+    """The comparisons that the teacher gets, the first ``number`` of a seeded shuffle, and those that remain."""
+    shuffled = list(comparisons)
+    random.Random(seed).shuffle(shuffled)
+    return shuffled[:number], shuffled[number:]
+
+
+def shape_of(config: Config) -> Shape:
+    """How wide the teacher's trees are."""
+    teacher = config.teacher
+    orders: tuple[Order, ...] = ("AB", "BA") if teacher.both_orders else ("AB",)
+    return Shape(count=teacher.criteria, criteria=teacher.criteria, orders=orders)
+
+
 def _annotate(config: Config, comparisons: Sequence[Comparison], out: StageRun) -> None:
     teacher = config.teacher
     prompts = load_prompt_set(config.prompts)
-    shape = Shape(
-        count=teacher.criteria,
-        criteria=teacher.criteria,
-        orders=("AB", "BA") if teacher.both_orders else ("AB",),
-    )
+    shape = shape_of(config)
     sampling = StepSampling(teacher.sampling, teacher.sampling, teacher.sampling)
     choose = sample_criteria(derive_seed(out.seed, "criteria"), teacher.branches)
-    engine = make_engine(teacher.engine)
+    paid = teacher.engine.type == "openai"
+    answers = AnswerStore(Path(config.output_dir) / ANSWERS, config.seed) if paid else None
+    budget = Budget(out.path(".spent.jsonl"), teacher.max_requests, teacher.max_tokens) if paid else None
+    engine = make_engine(teacher.engine, answers=answers, budget=budget)
 
     def process(index: int, items: Sequence[Comparison]) -> ShardResult:
         trees = grow(items, engine, prompts, shape, sampling, out.shard_seed(index), choose)
@@ -68,6 +80,8 @@ def _annotate(config: Config, comparisons: Sequence[Comparison], out: StageRun) 
         out.sharded("evaluations", comparisons, config.tree.shard_size, process, "comparisons")
     finally:
         engine.close()
+        if budget:
+            out.note("spent", dict(budget.spent))
 
 
 def shard_of(trees: Sequence[EvaluationTree]) -> ShardResult:

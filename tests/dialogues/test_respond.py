@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -9,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from judgetrain.artifacts import StageRun, read_rows
-from judgetrain.config import Config, EngineConfig, WorldConfig
+from judgetrain.config import Config, EngineConfig, ModelConfig, WorldConfig
 from judgetrain.dialogues import respond
 from judgetrain.dialogues.pairing import pair
 from judgetrain.dialogues.schema import Comparison, Dialogue, Message
@@ -17,6 +18,7 @@ from judgetrain.dialogues.world import train_dialogues
 from judgetrain.engines.base import Completion, Request
 from judgetrain.errors import DataError
 from judgetrain.track import Console
+from tests.faulty_server import FaultyServer
 
 DIALOGUES = [Dialogue(f"d{i}", "s", (Message("user", "q"),)) for i in range(200)]
 
@@ -103,7 +105,7 @@ class Cut:
 def test_cut_responses_are_kept_and_counted_and_finished_models_are_not_loaded_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(respond, "make_engine", lambda config, name: Cut(name))
+    monkeypatch.setattr(respond, "make_engine", lambda config, name, **options: Cut(name))
     config = Config()
     config.responses.models = [EngineConfig(name="x"), EngineConfig(name="y")]
     inputs = prepare(tmp_path)
@@ -120,3 +122,21 @@ def test_cut_responses_are_kept_and_counted_and_finished_models_are_not_loaded_a
     assert Cut.made == 2, "every shard is there"
     assert list(read_rows(out.directory, "comparisons")) == rows
     assert again.totals() == out.totals()
+
+
+def test_answers_of_an_external_model_are_paid_for_once(tmp_path: Path) -> None:
+    server = FaultyServer()
+    threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
+    config = Config(output_dir=str(tmp_path / "outputs"))
+    url = f"http://127.0.0.1:{server.server_port}/v1"
+    config.responses.models = [EngineConfig(type="openai", name="api", model=ModelConfig(path="m"), base_url=url)]
+    server.reply = lambda text: f"{len(server.bodies)}"
+    for attempt in ("first", "second"):
+        out = StageRun(tmp_path / attempt, "responses", 3, Console())
+        respond.run(config, prepare(tmp_path), out)
+        assert len(server.billed) == 80, "one model answers 40 dialogues twice"
+        assert len({(b["messages"][-1]["content"], b["seed"]) for b in server.billed}) == 80
+    texts = [list(read_rows(tmp_path / a, "responses-api-1")) for a in ("first", "second")]
+    assert texts[0] == texts[1]
+    server.shutdown()
+    server.server_close()

@@ -143,7 +143,14 @@ def test_length_limits_and_duplicates_are_counted(tmp_path: Path) -> None:
     out = StageRun(tmp_path / "out", "dialogues", 0, Console())
     stage.run(Config(dialogues=settings), {}, out)
     assert out.totals()["counts"] == {"in": 5, "out": 1, "dropped": {"duplicate": 2, "too_short": 1, "too_long": 1}}
-    assert out.notes["sources"]["s"] == {"kept": 1, "duplicate": 2, "too_short": 1, "too_long": 1, "rejected": 0}
+    assert out.notes["sources"]["s"] == {
+        "read": 5,
+        "kept": 1,
+        "duplicate": 2,
+        "too_short": 1,
+        "too_long": 1,
+        "rejected": 0,
+    }
 
 
 @given(st.text(), st.text())

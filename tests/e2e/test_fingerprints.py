@@ -27,7 +27,9 @@ TINY = [
     "train.sft.max_steps=2",
     "train.dpo.max_steps=2",
     "evaluate.branches=[1,2]",
-    "evaluate.methods=[base,teacher,initial,sft,dpo,random]",
+    "evaluate.methods=[base,teacher,initial,sft,dpo,random,one_step:external,rating:base]",
+    "label.source=external",
+    "correct.max_comparisons=2",
     "track.tracker=none",
 ]
 
@@ -52,7 +54,7 @@ def places(node: Any, path: str = "") -> Iterator[tuple[int, str]]:
 
 
 def covered(stage: str, config: Config) -> set[str]:
-    keys = set(STAGES[stage].keys)
+    keys = set(STAGES[stage].reads(config))
     return keys.union(*(covered(upstream, config) for upstream in STAGES[stage].inputs(config)))
 
 
@@ -89,15 +91,18 @@ def test_a_stage_reads_nothing_that_its_fingerprint_leaves_out(tmp_path: Path, m
                 running.pop()
 
         monkeypatch.setattr(f"{module}.{function}", run)
-    Pipeline(config).run("evaluate")
+    for name in ("evaluate", "correct"):
+        Pipeline(config).run(name)
     assert all(reads.values())
     left_out = {
         name: {
             key
             for key in keys - EVERYWHERE
-            if not any(key == k or key.startswith((f"{k}.", f"{k}[")) for k in covered(name, config))
+            # A list counts as read by its entries: its keys name every one of them.
+            if not any(key == k or key.startswith((f"{k}.", f"{k}[")) or k.startswith(f"{key}[") for k in covers)
         }
         for name, keys in reads.items()
+        for covers in [covered(name, config)]
     }
     # The batch and shard sizes of trees reach initial only through the file that it saves for from_pretrained.
     left_out["initial"] -= {"tree.max_comparisons", "tree.shard_size"}

@@ -12,8 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from judgetrain.pipeline import STAGES
+from judgetrain.pipeline import STAGES as ALL_STAGES
 
+STAGES = [name for name in ALL_STAGES if name != "correct"]  # which stage=evaluate does not need
 COMMAND = [sys.executable, "-m", "judgetrain", "recipe=debug", "stage=evaluate"]
 
 
@@ -70,6 +71,16 @@ def test_everything_opens_with_the_usual_libraries(uninterrupted: Path, tmp_path
     model = artifact(uninterrupted, "dpo") / "model"
     assert AutoModelForCausalLM.from_pretrained(model).num_parameters() < 2_000_000
     assert AutoTokenizer.from_pretrained(model).chat_template
+
+
+def test_responses_are_corrected_by_the_judge_that_is_there(uninterrupted: Path) -> None:
+    text = finish(uninterrupted, uninterrupted.parent / "correct.log", "stage=correct")
+    assert [line.split()[1] for line in text.splitlines() if "starting" in line] == ["correct:"]
+    directory = artifact(uninterrupted, "correct")
+    table = json.loads((directory / "manifest.json").read_text())["notes"]["refinement"]
+    rows = [json.loads(line) for line in (directory / "corrections-00000-of-00001.jsonl").read_text().splitlines()]
+    assert table["responses"] == len(rows) == 48
+    assert table["rewritten"] == sum(row["corrected"] is not None for row in rows)
 
 
 def test_the_second_run_does_nothing_and_says_so(uninterrupted: Path) -> None:

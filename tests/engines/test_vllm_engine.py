@@ -8,7 +8,7 @@ from types import ModuleType, SimpleNamespace
 import pytest
 
 from judgetrain.config import EngineConfig, ModelConfig
-from judgetrain.engines.base import Request, Sampling
+from judgetrain.engines.base import Choice, Request, Sampling
 from judgetrain.engines.registry import make_engine
 from judgetrain.errors import EngineError
 
@@ -58,3 +58,33 @@ def test_requests_and_outputs(model_dir, monkeypatch):
     assert calls["params"][1] == {
         "temperature": 0.5, "top_p": 0.9, "max_tokens": 8, "stop": ["\n"], "stop_token_ids": [2], "seed": 12,
     }  # fmt: skip
+
+
+def test_patterns_and_probabilities(model_dir, monkeypatch):
+    def token(text, logprob):
+        return SimpleNamespace(decoded_token=text, logprob=logprob)
+
+    asked = {}
+
+    class LLM:
+        def __init__(self, **settings):
+            config = SimpleNamespace(max_position_embeddings=64)
+            config.get_text_config = lambda: config
+            self.llm_engine = SimpleNamespace(model_config=SimpleNamespace(hf_config=config))
+
+        def generate(self, prompts, sampling_params, use_tqdm):
+            asked.update(sampling_params[0])
+            logprobs = [{5: token("at", 0.0)}, {7: token(" 1", -0.5), 8: token(" 2", -0.5), 9: token(" no", -2.0)}]
+            output = SimpleNamespace(text="at 1", token_ids=[5, 7], finish_reason="stop", logprobs=logprobs)
+            return [SimpleNamespace(outputs=[output])]
+
+    fake, params = ModuleType("vllm"), ModuleType("vllm.sampling_params")
+    fake.LLM, fake.SamplingParams = LLM, lambda **settings: settings
+    params.StructuredOutputsParams = lambda regex: ("regex", regex)
+    monkeypatch.setitem(sys.modules, "vllm", fake)
+    monkeypatch.setitem(sys.modules, "vllm.sampling_params", params)
+    engine = make_engine(EngineConfig(type="vllm", model=ModelConfig(path=str(model_dir))))
+    limits = Sampling(max_new_tokens=8, candidates=("1", "2"), pattern="at [12]")
+    done = engine.generate([Request(({"role": "user", "content": "cat"},), limits)], seed=1)[0]
+    assert done.choices == (Choice(3, (0.5, 0.5)),)
+    assert (asked["logprobs"], asked["structured_outputs"]) == (20, ("regex", "at [12]"))

@@ -261,9 +261,28 @@ def test_two_judges_where_the_pipeline_puts_them_can_be_compared(
 
 def test_a_judge_from_a_directory_is_asked_as_it_was_trained(setup: tuple[Config, dict[str, Path]]) -> None:
     config, inputs = setup
-    assert methods.load_judge("sft", config, inputs).settings is config.tree
+    assert methods.load_judge("sft", config, inputs).settings == config.tree
     save_settings(TreeConfig(criteria=7), inputs["sft"] / "model")
     assert methods.load_judge("sft", config, inputs).settings.criteria == 7
+
+
+def test_one_judge_under_several_readouts(setup: tuple[Config, dict[str, Path]]) -> None:
+    config, inputs = setup
+    config.evaluate.methods = ["sft", "sft+expected", "sft+expected+constrained"]
+    check_stage(config, "evaluate")
+    judges = [methods.load_judge(m, config, inputs) for m in config.evaluate.methods]
+    assert [j.name for j in judges] == config.evaluate.methods
+    assert [(j.settings.readout, j.settings.constrained) for j in judges] == [
+        ("parsed", False),
+        ("expected", False),
+        ("expected", True),
+    ]
+    assert [j.settings.criteria for j in judges] == [config.tree.criteria] * 3
+    assert methods.method_name("a/dpo/0123456789abcdef/model+expected") == "dpo-012345+expected"
+    for wrong in ("random+expected", "sft+other"):
+        config.evaluate.methods = [wrong]
+        with pytest.raises(ConfigError, match=r"evaluate\.methods"):
+            check_stage(config, "evaluate")
 
 
 def test_results_never_share_a_file(setup: tuple[Config, dict[str, Path]], tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from judgetrain.config import TreeConfig
 from judgetrain.dialogues.schema import mirror
 from judgetrain.errors import EngineError
 from judgetrain.judges import FLOORS, BranchingJudge
-from judgetrain.judges.branching import Aggregation
+from judgetrain.judges.early_stop import Aggregation
 from judgetrain.judges.settings import load_settings, save_settings
 from judgetrain.tree.prompts import load_prompt_set
 from tests.scripted import ScriptedEngine, by_length, comparison, noisy

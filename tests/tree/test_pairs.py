@@ -78,7 +78,7 @@ def test_guidelines_need_a_difference_in_text_and_in_success() -> None:
     same = tuple(replace(g, text="one text") for g in tree.criteria[0].guidelines)
     tree = replace(tree, criteria=(replace(tree.criteria[0], guidelines=same),))
     assert not list(guideline_pairs(tree, "A", PROMPTER, skipped))
-    assert skipped == {"guideline:identical": 1}
+    assert skipped == {"guideline:near_identical": 1}
 
 
 def test_a_judgment_that_was_cut_off_is_never_chosen_but_may_be_rejected() -> None:

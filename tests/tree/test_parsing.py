@@ -14,7 +14,11 @@ PLAIN = st.from_regex(r"[A-Za-z][a-z]{2,8}", fullmatch=True)
 
 @given(st.integers(1, 5), st.integers(1, 5), PLAIN, PLAIN, PLAIN)
 def test_round_trip_of_judgments(a: int, b: int, x: str, y: str, z: str) -> None:
-    assert parse_judgment(render_judgment(a, b, x, y, z)) == ParsedJudgment(a, b)
+    text = render_judgment(a, b, x, y, z)
+    parsed = parse_judgment(text)
+    assert parsed == ParsedJudgment(a, b)
+    assert parsed.places is not None
+    assert [text[place] for place in parsed.places] == [str(a), str(b)]
 
 
 @given(st.lists(PLAIN, min_size=1, max_size=12, unique_by=str.casefold), PLAIN)

@@ -170,6 +170,8 @@ def test_when_nothing_remains_the_trees_are_grown_over_all(tmp_path: Path) -> No
 def test_a_teacher_that_cannot_be_read_stops_the_run_and_says_why(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(teach, "make_engine", lambda config: ScriptedEngine(lambda r, i: "I would rather not."))
+    monkeypatch.setattr(
+        teach, "make_engine", lambda config, **options: ScriptedEngine(lambda r, i: "I would rather not.")
+    )
     with pytest.raises(DataError, match=r"criteria:none.*14"):
         run(tmp_path / "teacher", configured())

@@ -1,4 +1,4 @@
-"""The world as an engine: scripted response writers and the rule-based annotator."""
+"""The world as an engine: scripted response writers, the rule-based annotator and the referee."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ from collections.abc import Sequence
 from judgetrain.config import EngineConfig
 from judgetrain.dialogues.world.annotator import Annotator
 from judgetrain.dialogues.world.language import load_language
+from judgetrain.dialogues.world.referee import Referee
 from judgetrain.dialogues.world.writers import write_response
-from judgetrain.engines.base import Completion, Request
+from judgetrain.engines.base import Completion, Request, places
 from judgetrain.errors import EngineError
 
 
@@ -18,24 +19,26 @@ class WorldEngine:
     """Answers with the world's own rules; no model. Token counts are words.
 
     Step ``response`` writes a response with ``config.skill``; ``criteria``, ``guideline`` and ``judgment`` are
-    the annotator's, which errs in ``config.error_rate`` of its judgments.
+    the annotator's, which errs in ``config.error_rate`` of its judgments; ``one_step``, ``rating``, ``preference`` and
+    ``correction`` are the referee's, which errs as often, and corrects with ``config.skill``.
     """
 
     def __init__(self, config: EngineConfig) -> None:
         self.name = config.name or "world"
         self._language = load_language()
         self._annotator = Annotator(self._language, config.error_rate)
+        self._referee = Referee(self._language, config.error_rate)
         self._skill = config.skill
 
     def generate(self, requests: Sequence[Request], seed: int) -> list[Completion]:
-        """One completion per request; each depends on the seed, its position and its slots only."""
-        return [self._complete(request, seed, i) for i, request in enumerate(requests)]
+        """One completion per request; each depends on the seed, its place and its slots only."""
+        return [self._complete(r, seed, place) for r, place in zip(requests, places(requests), strict=True)]
 
     def close(self) -> None:
         """Nothing to free."""
 
-    def _complete(self, request: Request, seed: int, index: int) -> Completion:
-        digest = hashlib.sha256(f"{seed} {index} {request.step} {sorted(request.slots.items())}".encode()).digest()
+    def _complete(self, request: Request, seed: int, place: int) -> Completion:
+        digest = hashlib.sha256(f"{seed} {place} {request.step} {sorted(request.slots.items())}".encode()).digest()
         rng = random.Random(digest)
         try:
             text = self._text(request, rng)
@@ -57,4 +60,17 @@ class WorldEngine:
                 return self._annotator.judgment(
                     slots["criterion"], slots["guideline"], slots["response_a"], slots["response_b"], rng
                 )
+            case "one_step":
+                return self._referee.one_step(slots["query"], slots["response_a"], slots["response_b"], rng)
+            case "rating":
+                lowest, highest = int(slots["lowest"]), int(slots["highest"])
+                return self._referee.rating(slots["query"], slots["response"], lowest, highest, rng)
+            case "preference":
+                responses, critiques = (
+                    (slots[f"{what}_{one}"], slots[f"{what}_{other}"])
+                    for what, one, other in (("response", "a", "b"), ("judgment", "x", "y"))
+                )
+                return self._referee.preference(slots["criterion"], responses, critiques, rng)
+            case "correction":
+                return self._referee.correction(slots["response"], slots["judgment"], self._skill, rng)
         raise EngineError(f"the world's engine cannot do step {request.step!r}; choose another engine type")

@@ -1,0 +1,146 @@
+"""Answers of a paid model on disk, and what was spent on them: nothing is paid twice, and no more than allowed."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+from judgetrain.artifacts import derive_seed, write_text_atomic
+from judgetrain.engines.base import Choice, Completion, Request
+from judgetrain.errors import EngineError
+
+ANSWERS = "answers"
+"""The folder of ``output_dir`` that holds every answer of a paid model."""
+
+
+def estimated_tokens(text: str) -> int:
+    """About how many tokens a text has: four ASCII characters a token, one of any other script."""
+    ascii_ = sum(c.isascii() for c in text)
+    return -(-ascii_ // 4) + len(text) - ascii_
+
+
+def prompt_tokens(request: Request) -> int:
+    """About how many tokens a request's messages have, with four for the frame of each."""
+    return sum(estimated_tokens(m["content"]) + 4 for m in request.messages)
+
+
+class AnswerStore:
+    """Answers by the content of their requests: one file each, whole or not at all, shared by all runs.
+
+    A request's content is the model, the messages, the sampling and a seed, which is derived from the content and the
+    run's seed. The same content several times in one call gives as many different seeds, and so different samples.
+    Neither a server's address nor a key is part of it.
+
+    Args:
+        directory: where the files lie, in folders by the first two digits of their name.
+        seed: of the run; another seed asks for other samples.
+    """
+
+    def __init__(self, directory: Path, seed: int) -> None:
+        self._directory, self._seed = directory, seed
+
+    def contents(self, model: str, requests: Sequence[Request]) -> list[dict[str, Any]]:
+        """The content of each request of one call, its ``seed`` included."""
+        seen: Counter[str] = Counter()
+        found = []
+        for request in requests:
+            content = {
+                "model": model,
+                "messages": [dict(message) for message in request.messages],
+                "sampling": asdict(request.sampling),
+            }
+            digest = _digest(content)
+            found.append(content | {"seed": derive_seed(self._seed, digest, seen[digest])})
+            seen[digest] += 1
+        return found
+
+    def get(self, content: Mapping[str, Any]) -> Completion | None:
+        """The answer to a request of this content, if there is one."""
+        try:
+            stored = json.loads(self._path(content).read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            return None
+        found = stored["completion"]
+        choices = tuple(Choice(c["at"], tuple(c["probabilities"])) for c in found.pop("choices", ()))
+        return replace(Completion("", 0, 0, "stop"), **found, choices=choices)
+
+    def put(self, content: Mapping[str, Any], completion: Completion) -> None:
+        """Keep an answer with its request's content.
+
+        Raises:
+            JudgetrainError: the disk is full.
+        """
+        # ASCII: a model may write half of a surrogate pair, which is no UTF-8.
+        stored = json.dumps({"request": content, "completion": asdict(completion)}, indent=1)
+        write_text_atomic(self._path(content), stored)
+
+    def _path(self, content: Mapping[str, Any]) -> Path:
+        name = _digest(content)
+        return self._directory / name[:2] / f"{name}.json"
+
+
+def _digest(content: Mapping[str, Any]) -> str:
+    text = json.dumps(content, sort_keys=True, ensure_ascii=False)
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+class Budget:
+    """What may be sent, and what was: a file of lines that survives a kill, so that the limits hold over restarts.
+
+    A request counts when it is sent, whatever comes of it. Tokens count as the server reports them; until it does, a
+    request holds its estimated prompt and its whole ``max_new_tokens``.
+
+    Args:
+        path: the file of what was spent.
+        max_requests: HTTP requests, tries that failed included; None: no limit.
+        max_tokens: prompt and generated tokens together; None: no limit.
+    """
+
+    def __init__(self, path: Path, max_requests: int | None = None, max_tokens: int | None = None) -> None:
+        self._path, self._max_requests, self._max_tokens = path, max_requests, max_tokens
+        self._held = 0
+        self.spent: Counter[str] = Counter(requests=0, prompt_tokens=0, generated_tokens=0)
+        if path.exists():
+            for line in path.read_text(encoding="utf-8").splitlines():
+                try:
+                    self.spent.update(json.loads(line))
+                except ValueError:  # the line that a kill cut
+                    continue
+
+    def send(self, request: Request) -> int:
+        """Count a request that is about to be sent; gives the tokens that it holds until :meth:`settle`.
+
+        Raises:
+            EngineError: it would go beyond a limit; nothing is counted.
+        """
+        held = prompt_tokens(request) + request.sampling.max_new_tokens
+        if self._max_requests is not None and self.spent["requests"] >= self._max_requests:
+            raise EngineError(
+                f"teacher.max_requests={self._max_requests} requests are sent; every answer is kept: raise it and run "
+                "the same command again, and it goes on where it stopped"
+            )
+        tokens = self.spent["prompt_tokens"] + self.spent["generated_tokens"]
+        if self._max_tokens is not None and tokens + self._held + held > self._max_tokens:
+            raise EngineError(
+                f"teacher.max_tokens={self._max_tokens}: {tokens} are spent, and the next request may take {held}; "
+                "every answer is kept: raise it and run the same command again, and it goes on where it stopped"
+            )
+        self._held += held
+        self._add(requests=1)
+        return held
+
+    def settle(self, held: int, completion: Completion | None) -> None:
+        """Free what a request held and count the tokens of its answer, if there was one."""
+        self._held -= held
+        if completion is not None:
+            self._add(prompt_tokens=completion.prompt_tokens, generated_tokens=completion.generated_tokens)
+
+    def _add(self, **amounts: int) -> None:
+        self.spent.update(amounts)
+        with self._path.open("a", encoding="utf-8") as file:
+            file.write(f"\n{json.dumps(amounts)}")

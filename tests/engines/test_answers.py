@@ -1,0 +1,96 @@
+"""The store of paid answers and the budget: content decides, kills lose nothing, limits hold."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from judgetrain.engines.answers import AnswerStore, Budget, estimated_tokens, prompt_tokens
+from judgetrain.engines.base import Completion, Request, Sampling
+from judgetrain.errors import EngineError
+
+
+def ask(text: str, **sampling: float) -> Request:
+    return Request(({"role": "user", "content": text},), Sampling(**sampling), slots={"query": text})  # type: ignore[arg-type]
+
+
+def test_an_answer_is_found_by_content_and_by_nothing_else(tmp_path: Path) -> None:
+    store = AnswerStore(tmp_path, seed=1)
+    answer = Completion("hello \ud83d", 7, 3, "length")
+    (content,) = store.contents("m", [ask("q")])
+    assert store.get(content) is None
+    store.put(content, answer)
+    again = AnswerStore(tmp_path, seed=1)
+    assert again.get(again.contents("m", [ask("other"), ask("q")])[1]) == answer, "not by its place in a call"
+    others = [
+        again.contents("m", [ask("q ")])[0],
+        again.contents("n", [ask("q")])[0],
+        again.contents("m", [ask("q", temperature=0.5)])[0],
+        again.contents("m", [ask("q"), ask("q")])[1],
+        AnswerStore(tmp_path, seed=2).contents("m", [ask("q")])[0],
+    ]
+    assert [again.get(c) for c in others] == [None] * 5
+
+
+@settings(max_examples=50)
+@given(st.lists(st.sampled_from("abc"), max_size=12))
+def test_equal_requests_of_a_call_are_different_samples(texts: list[str]) -> None:
+    contents = AnswerStore(Path("unused"), 0).contents("m", [ask(t) for t in texts])
+    seeds = [c["seed"] for c in contents]
+    assert len(set(seeds)) == len(seeds)
+    assert all(0 <= seed < 2**31 for seed in seeds)
+    alone = {t: [c["seed"] for c in contents if c["messages"][0]["content"] == t] for t in set(texts)}
+    for text, found in alone.items():
+        only = AnswerStore(Path("unused"), 0).contents("m", [ask(text)] * len(found))
+        assert [c["seed"] for c in only] == found, "other requests change nothing"
+
+
+def test_a_budget_of_requests_holds_over_restarts_and_torn_lines(tmp_path: Path) -> None:
+    path = tmp_path / "spent.jsonl"
+    first = Budget(path, max_requests=3)
+    for _ in range(2):
+        first.settle(first.send(ask("q")), Completion("a", 5, 2, "stop"))
+    with path.open("a") as file:
+        file.write('\n{"requests": ')
+    second = Budget(path, max_requests=3)
+    assert second.spent == {"requests": 2, "prompt_tokens": 10, "generated_tokens": 4}
+    second.settle(second.send(ask("q")), None)
+    for budget in (second, Budget(path, max_requests=3)):
+        with pytest.raises(EngineError, match=r"teacher\.max_requests=3 .*raise it"):
+            budget.send(ask("q"))
+    assert Budget(path, max_requests=4).spent["requests"] == 3
+
+
+def test_a_budget_of_tokens_counts_what_is_under_way(tmp_path: Path) -> None:
+    request = ask("x" * 40, max_new_tokens=20)
+    assert prompt_tokens(request) == 14
+    budget = Budget(tmp_path / "spent.jsonl", max_tokens=70)
+    first, second = budget.send(request), budget.send(request)
+    assert first == second == 34
+    with pytest.raises(EngineError, match=r"teacher\.max_tokens=70: 0 are spent, and the next request may take 34"):
+        budget.send(request)
+    budget.settle(first, Completion("a", 10, 5, "stop"))
+    with pytest.raises(EngineError, match="15 are spent"):
+        budget.send(request)
+    budget.settle(second, None)
+    budget.settle(budget.send(request), Completion("a", 10, 5, "stop"))
+    assert sum(budget.spent[k] for k in ("prompt_tokens", "generated_tokens")) == 30
+
+
+def test_token_estimates() -> None:
+    assert [estimated_tokens(t) for t in ("", "abc", "abcde", "你好", "ab你")] == [0, 1, 2, 2, 2]
+
+
+def test_what_is_kept_can_be_read(tmp_path: Path) -> None:
+    store = AnswerStore(tmp_path, seed=1)
+    (content,) = store.contents("m", [ask("q")])
+    store.put(content, Completion("a", 1, 1, "stop"))
+    (path,) = tmp_path.rglob("*.json")
+    stored = json.loads(path.read_text())
+    assert path.parent.name == path.name[:2]
+    assert stored["request"] == json.loads(json.dumps(content))
+    assert stored["completion"]["text"] == "a"

@@ -1,0 +1,96 @@
+"""Constrained decoding and the probabilities of candidates, against the model's own forward pass."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+import torch
+
+from judgetrain.config import EngineConfig, ModelConfig
+from judgetrain.engines.base import Request, Sampling
+from judgetrain.engines.registry import make_engine
+from judgetrain.errors import EngineError
+
+FRAME = r"score: [1-5]\n(the|a) (cat|dog)( sat| ran){1,3}\.?"
+
+
+def ask(content: str, **sampling: object) -> Request:
+    limits = Sampling(**{"max_new_tokens": 24, **sampling})  # type: ignore[arg-type]
+    return Request(({"role": "user", "content": content},), limits)
+
+
+def test_every_constrained_text_matches_and_free_rows_are_as_they_were(engine) -> None:
+    pytest.importorskip("xgrammar")
+    free = [ask("a cat"), ask("the dog", temperature=0.0)]
+    alone = engine.generate(free, seed=3)
+    bound = [ask(text, pattern=FRAME, temperature=t) for text in ("the mat", "a cat", "score") for t in (0.0, 1.0, 3.0)]
+    done = engine.generate([*free, *bound], seed=3)
+    assert done[:2] == alone
+    for completion in done[2:]:
+        assert re.fullmatch(FRAME, completion.text), completion
+        assert completion.finish_reason == "stop"
+    assert not re.fullmatch(FRAME, alone[0].text)
+
+
+@pytest.fixture
+def drawn(engine, monkeypatch):
+    """The rows that the engine finishes, with the ids that were drawn for them, by the request's place."""
+    rows = {}
+    finish = engine._finish
+
+    def record(row, ids):
+        rows[row.index] = (row, list(ids))
+        return finish(row, ids)
+
+    monkeypatch.setattr(engine, "_finish", record)
+    return rows
+
+
+def test_special_tokens_are_no_text(engine, drawn) -> None:
+    pytest.importorskip("xgrammar")
+    engine.generate([ask("cat", pattern=r"[^\n]{1,60}", temperature=2.0)] * 40, seed=1)
+    texts = {tuple(ids) for _, ids in drawn.values()}
+    assert len(texts) > 10
+    specials = set(engine.tokenizer.all_special_ids)
+    assert all(not specials & set(ids[:-1]) for ids in texts)
+
+
+def test_a_pattern_that_is_none_is_said(engine) -> None:
+    pytest.importorskip("xgrammar")
+    with pytest.raises(EngineError, match="not a pattern"):
+        engine.generate([ask("cat", pattern="(a")], seed=1)
+
+
+def test_candidates_probabilities_are_those_of_a_forward_pass(engine, drawn) -> None:
+    candidates = ("1", "2", "3", "4", "5")
+    plain = [ask(text, temperature=1.5) for text in ("the cat", "a dog ran", "score")] * 6
+    asked = [ask(r.messages[0]["content"], temperature=1.5, candidates=candidates) for r in plain]
+    texts = [c.text for c in engine.generate(plain, seed=5)]
+    done = engine.generate(asked, seed=5)
+    assert [c.text for c in done] == texts
+    vocabulary = engine.tokenizer.get_vocab()
+    spelled = [[vocabulary[c], vocabulary[f" {c}"]] for c in candidates]
+    found = 0
+    for index, completion in enumerate(done):
+        row, ids = drawn[index]
+        wanted = [place for place, i in enumerate(ids) if any(i in group for group in spelled)]
+        assert [place for place, _ in row.choices] == wanted
+        assert [c.at for c in completion.choices] == [m.start() for m in re.finditer("[1-5]", completion.text)]
+        with torch.no_grad():
+            logits = engine.model(torch.tensor([[*row.prompt, *ids]])).logits[0]
+        for place, choice in zip(wanted, completion.choices, strict=True):
+            chances = logits[len(row.prompt) + place - 1].softmax(0)
+            mass = torch.stack([chances[group].sum() for group in spelled])
+            assert torch.allclose(mass / mass.sum(), torch.tensor(choice.probabilities), atol=1e-4)
+            found += 1
+    assert found > 10
+
+
+def test_without_the_package_the_extra_is_named(model_dir, monkeypatch) -> None:
+    import sys
+
+    monkeypatch.setitem(sys.modules, "xgrammar", None)
+    engine = make_engine(EngineConfig(model=ModelConfig(path=str(model_dir))))
+    with pytest.raises(EngineError, match=r"pip install 'judgetrain\[constrained\]'"):
+        engine.generate([ask("cat", pattern="a")], seed=1)

@@ -1,0 +1,268 @@
+"""Forged verdicts and turns in user text reach a model as plain text, and no verdict is read from them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from judgetrain.config import EngineConfig, ModelConfig, SamplingConfig
+from judgetrain.engines.base import Request, Sampling
+from judgetrain.engines.loading import DEFAULT_CHAT_TEMPLATE, load_tokenizer
+from judgetrain.engines.neutralise import BREAK, neutralise, neutralise_known
+from judgetrain.engines.openai_engine import OpenAIEngine
+from judgetrain.engines.prompting import encode, render
+from judgetrain.engines.transformers_engine import TransformersEngine
+from judgetrain.train.data import fitting
+from judgetrain.tree.grow import Shape, StepSampling, grow, judgment_slots
+from judgetrain.tree.parsing import parse_judgment, render_judgment
+from judgetrain.tree.prompts import load_prompt_set
+from tests.benchmarks.forgeries import load_forgeries
+from tests.engines.conftest import tiny_llama, word_tokenizer
+from tests.scripted import ScriptedEngine, comparison, criteria, judged
+
+FORGERIES = load_forgeries()
+CHATML = (
+    "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
+    "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+)
+LLAMA2 = (
+    "{% for m in messages %}{% if m.role == 'user' %}{{ bos_token }}[INST] {{ m.content }} [/INST]"
+    "{% else %} {{ m.content }} {{ eos_token }}{% endif %}{% endfor %}"
+)
+
+
+def byte_level(template: str) -> Any:
+    """Byte-level BPE with the control tokens of two families; ``<tool_call>`` is not marked as special."""
+    from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, trainers
+    from transformers import PreTrainedTokenizerFast
+
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    specials = ["<s>", "</s>", "<|im_start|>", "<|im_end|>", "<|endoftext|>", "<|eot_id|>"]
+    trainer = trainers.BpeTrainer(
+        vocab_size=420,
+        special_tokens=specials,
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )
+    tokenizer.train_from_iterator([f.text for f in FORGERIES], trainer)
+    made = PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer,
+        bos_token="<s>",
+        eos_token="</s>",
+        additional_special_tokens=specials[2:],
+        chat_template=template,
+    )
+    made.add_tokens([AddedToken(t, special=False, normalized=False) for t in ("<tool_call>", "<think>", "<b>")])
+    return made
+
+
+def folding(cleans: bool) -> Any:
+    """Control tokens matched after folding of case and width; ``cleans``: zero-width spaces are dropped first."""
+    from tokenizers import AddedToken, Tokenizer, models, normalizers, pre_tokenizers
+    from transformers import PreTrainedTokenizerFast
+
+    tokenizer = Tokenizer(models.WordLevel({"<unk>": 0, "the": 1}, unk_token="<unk>"))
+    steps: list[Any] = [normalizers.NFKC(), normalizers.Lowercase()]
+    tokenizer.normalizer = normalizers.Sequence([*steps, normalizers.Replace(BREAK, "")] if cleans else steps)
+    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
+    names = ("<end>", "<user>", "<assistant>", "<system>")
+    tokenizer.add_special_tokens([AddedToken(n, special=True, normalized=True) for n in names])
+    return PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer,
+        unk_token="<unk>",
+        eos_token=AddedToken("<end>", special=True, normalized=True),
+        chat_template=word_tokenizer().chat_template,
+    )
+
+
+KINDS = {
+    "world": lambda: load_tokenizer(ModelConfig(path="world")),
+    "chatml": lambda: byte_level(CHATML),
+    "llama2": lambda: byte_level(LLAMA2),
+    "plain_roles": lambda: byte_level(DEFAULT_CHAT_TEMPLATE.read_text(encoding="utf-8")),
+    "folding": lambda: folding(cleans=False),
+    "folding_cleaning": lambda: folding(cleans=True),
+}
+MARKERS = ("### User:", "### Assistant:", "### System:", "[INST]", "[/INST]", "<start_of_image>", "[multimodal]")
+STEERING = (*MARKERS, "<tool_call>", "<think>")
+"""Control tokens, also where a tokenizer does not mark them as special."""
+
+
+@pytest.fixture(scope="module", params=[*KINDS, "gemma"])
+def tokenizer(request: pytest.FixtureRequest) -> Any:
+    return request.getfixturevalue("gemma_tokenizer") if request.param == "gemma" else KINDS[request.param]()
+
+
+def control_ids(tokenizer: Any) -> set[int]:
+    tokens = tokenizer.added_tokens_decoder.items()
+    # The unknown token stands for every unknown word.
+    return {i for i, t in tokens if (t.special or t.content in STEERING) and i != tokenizer.unk_token_id}
+
+
+def controls(ids: Sequence[int], tokenizer: Any) -> list[str]:
+    control = control_ids(tokenizer)
+    return tokenizer.convert_ids_to_tokens([i for i in ids if i in control])
+
+
+def judgment_prompt(forgery: Any, set_name: str = "compact") -> tuple[dict[str, str], ...]:
+    slots = judgment_slots(forgery.into(comparison(1)), "AB", "cost: tells the cost", "5 if it tells the cost.")
+    return load_prompt_set(set_name).render("judgment", slots)
+
+
+def test_there_are_forgeries_of_every_kind() -> None:
+    kinds = {f.kind for f in FORGERIES}
+    assert {"score_lines", "verdict", "section", "criteria", "control_tokens", "fake_turn", "look_alike"} < kinds
+    texts = {(f.place, f.text) for f in FORGERIES if f.kind != "control"}
+    assert len(texts) == sum(f.kind != "control" for f in FORGERIES) >= 40
+    assert {f.place for f in FORGERIES} == {"query", "response"}
+
+
+def test_the_forgeries_would_work_without_protection(tokenizer: Any) -> None:
+    texts = [f.text for f in FORGERIES]
+    raw = tokenizer(texts, add_special_tokens=False)["input_ids"]
+    assert any(controls(ids, tokenizer) for ids in raw) or any(m in t for m in MARKERS for t in texts)
+
+
+def test_no_control_token_is_in_the_encoded_user_text(tokenizer: Any) -> None:
+    texts = [*(f.text for f in FORGERIES), "".join(f.text for f in FORGERIES)]
+    for text in texts:
+        safe = neutralise(text, tokenizer)
+        assert controls(tokenizer(safe, add_special_tokens=False)["input_ids"], tokenizer) == []
+        assert neutralise(safe, tokenizer) == safe
+
+
+def test_every_prompt_has_the_structure_of_an_honest_one(tokenizer: Any) -> None:
+    honest = judgment_prompt(next(f for f in FORGERIES if f.kind == "control"))
+    forged = [judgment_prompt(f) for f in FORGERIES]
+    expected, *found = encode([honest, *forged], tokenizer)
+    want = controls(expected, tokenizer)
+    assert all(controls(ids, tokenizer) == want for ids in found)
+    marks = [m for m in MARKERS if m in render(honest, tokenizer)]
+    assert want or marks
+    for messages in forged:
+        text = render(messages, tokenizer)
+        assert [text.count(m) for m in marks] == [render(honest, tokenizer).count(m) for m in marks]
+
+
+def test_training_rows_are_protected_as_prompts_are(tokenizer: Any) -> None:
+    def row(text: str, prompt: Any, sides: tuple[str, ...] = ("completion",)) -> dict[str, Any]:
+        answer = [{"role": "assistant", "content": f"it tells the cost\n{text}"}]
+        return {"prompt": list(prompt), **dict.fromkeys(sides, answer)}
+
+    def structure(clean: dict[str, Any], side: str = "completion") -> list[str]:
+        ids = tokenizer.apply_chat_template(clean["prompt"] + clean[side], return_dict=True)["input_ids"]
+        return controls(ids, tokenizer)
+
+    honest = row("thanks", judgment_prompt(next(f for f in FORGERIES if f.kind == "control")))
+    rows = [row(f.text, judgment_prompt(f)) for f in FORGERIES]
+    first, *clean = fitting([honest, *rows], tokenizer, 10**6, "rows").rows
+    assert len(clean) == len(FORGERIES)
+    for forged, original in zip(clean, rows, strict=True):
+        assert structure(forged) == structure(first)
+        sent = encode([original["prompt"]], tokenizer)[0]
+        trained = tokenizer.apply_chat_template(forged["prompt"], add_generation_prompt=True, return_dict=True)
+        assert tuple(trained["input_ids"]) == sent
+    everything = "".join(f.text for f in FORGERIES)
+    [pair] = fitting([row(everything, rows[0]["prompt"], ("chosen", "rejected"))], tokenizer, 10**6, "pairs").rows
+    assert structure(pair, "chosen") == structure(pair, "rejected") == structure(first)
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    st.lists(
+        st.sampled_from([*"<>enduspa \u200b|", "＜", "＞", "Ｅ", "ｄ", "<\u200bend>", "<＜ＥＮＤ＞", "＜uＳer\u200b>"])
+    ),
+    st.booleans(),
+)
+def test_whatever_folds_to_a_control_token_is_broken(parts: list[str], cleans: bool) -> None:
+    tokenizer, text = _FOLDING[cleans], "".join(parts)
+    safe = neutralise(text, tokenizer)
+    if not cleans:
+        assert safe.replace(BREAK, "") == text.replace(BREAK, "")
+    assert controls(tokenizer(safe, add_special_tokens=False)["input_ids"], tokenizer) == []
+
+
+_FOLDING = {cleans: folding(cleans) for cleans in (False, True)}
+
+
+def test_what_a_template_says_in_a_sentence_is_no_marker() -> None:
+    prompt = "{% if messages[0].role != 'system' %}You are a helpful assistant. {% endif %}"
+    turns = "{% for m in messages %}GPT4 Correct {{ m.role | title }}: {{ m.content }}</s>{% endfor %}"
+    tokenizer = byte_level(
+        prompt + "{% if messages[0].role == 'system' %}{{ raise_exception('no') }}{% endif %}" + turns
+    )
+    assert neutralise("You are a helpful assistant.", tokenizer) == "You are a helpful assistant."
+    assert neutralise("so GPT4 Correct User: go on", tokenizer) == f"so G{BREAK}PT4 Correct User: go on"
+
+
+def test_html_and_headings_stay_as_they_are() -> None:
+    tokenizer = byte_level(DEFAULT_CHAT_TEMPLATE.read_text(encoding="utf-8"))
+    text = "### Results:\n<b>bold</b> [1] user: hi, assistant\n#### User\n[INS] <i>"
+    assert neutralise(text, tokenizer) == text
+    assert neutralise("<tool_call>", tokenizer) == f"<{BREAK}tool_call>"
+
+
+def test_servers_get_no_control_tokens_of_the_known_families() -> None:
+    forged = next(f for f in FORGERIES if f.id == "tokens_chatml").text
+    body = OpenAIEngine(EngineConfig(type="openai", model=ModelConfig(path="m")))._body(
+        Request(({"role": "user", "content": forged},), Sampling()), 0
+    )
+    sent = body["messages"][0]["content"]
+    assert "<|im_end|>" not in sent
+    assert sent.replace(BREAK, "") == forged
+    for forgery in (f for f in FORGERIES if f.kind == "control_tokens"):
+        assert BREAK in neutralise_known(forgery.text), forgery.id
+    assert neutralise_known("a\n### User:\nb") == f"a\n#{BREAK}## User:\nb"
+    honest = "1. <b>a</b> | x < y > z [1] <br> List<int> <<EOF"
+    assert neutralise_known(honest) == honest
+
+
+SAMPLING = StepSampling(SamplingConfig(), SamplingConfig(), SamplingConfig())
+
+
+@pytest.mark.parametrize("answer", ["", "Both are fine.", judged(2, 4)])
+def test_only_what_the_judge_wrote_is_its_verdict(answer: str) -> None:
+    def scripted(request: Request, occurrence: int) -> str:
+        return {"criteria": criteria(2), "guideline": "a guideline"}.get(request.step, answer)
+
+    attacked = [f.into(comparison(i)) for i, f in enumerate(FORGERIES)]
+    expected = {"AB": "B", "BA": "A"} if "Score" in answer else {"AB": None, "BA": None}
+    for tree in grow(attacked, ScriptedEngine(scripted), load_prompt_set("compact"), Shape(2, 2), SAMPLING, 0):
+        assert [c.text for c in tree.criteria] == ["c1: looks at 1", "c2: looks at 2"]
+        assert all(j.verdict == expected[j.order] for _, _, j in tree.judgments())
+
+
+def test_a_silent_model_has_no_verdict_whatever_its_prompt_says() -> None:
+    """The engine's own decoding: a model that ends at once, on prompts full of forged scores."""
+    tokenizer = word_tokenizer()
+    model = tiny_llama(len(tokenizer), max_position_embeddings=1024)
+    inner = model.forward
+
+    def forward(**arguments: Any) -> Any:
+        output = inner(**arguments)
+        output.logits = output.logits.clone().fill_(0.0)
+        output.logits[..., tokenizer.eos_token_id] = 50.0
+        return output
+
+    model.forward = forward
+    engine = TransformersEngine(EngineConfig(batch_size=16), model, tokenizer)
+    requests = [Request(judgment_prompt(f), Sampling(0.0, 1.0, 8), "judgment") for f in FORGERIES]
+    for completion in engine.generate(requests, seed=1):
+        assert (completion.text, completion.finish_reason) == ("", "stop")
+        assert parse_judgment(completion.text).failure == "no_scores"
+
+
+def test_a_judge_that_quotes_a_forgery_is_read_as_it_scored_or_not_at_all() -> None:
+    for forgery in FORGERIES:
+        for where in range(3):
+            analyses = ["it says more", "it says less", "B is better."]
+            analyses[where] += f"\n{forgery.text}"
+            read = parse_judgment(render_judgment(2, 4, *analyses))
+            assert (read.first, read.second) in ((2, 4), (None, None)), forgery.id
+            assert (read.failure is None) == (read.first is not None)

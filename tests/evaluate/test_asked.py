@@ -1,0 +1,188 @@
+"""Methods that are asked once, by name in evaluate.methods: which model answers, what is written, what is refused."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow.parquet
+import pytest
+
+from judgetrain.artifacts import StageRun, read_rows
+from judgetrain.checks import check_stage
+from judgetrain.config import (
+    BenchmarkConfig,
+    Config,
+    EngineConfig,
+    EvaluateConfig,
+    ModelConfig,
+    SourceConfig,
+    TreeConfig,
+)
+from judgetrain.errors import ConfigError
+from judgetrain.evaluate import methods, stage
+from judgetrain.evaluate.names import method_name, split_method
+from judgetrain.pipeline import Pipeline
+from judgetrain.track import Console
+from tests.scripted import ScriptedEngine, number
+
+Made = list[tuple[str, str]]
+
+
+@pytest.fixture
+def made() -> Made:
+    return []
+
+
+@pytest.fixture
+def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, made: Made) -> Config:
+    rows = [
+        {"id": i, "query": f"q{i}", "response_1": f"one {i}", "response_2": f"two {i}", "label": "AB"[i % 2]}
+        for i in range(20)
+    ]
+    (tmp_path / "pairs.jsonl").write_text("".join(json.dumps(r) + "\n" for r in rows))
+
+    def make_engine(engine: EngineConfig, model_path: str | None = None, name: str | None = None) -> ScriptedEngine:
+        made.append((str(name), model_path or engine.model.path))
+        return ScriptedEngine(reply)
+
+    monkeypatch.setattr(methods, "make_engine", make_engine)
+    source = SourceConfig(name="pairs", type="jsonl", path=str(tmp_path / "pairs.jsonl"), format="comparison")
+    config = Config(
+        evaluate=EvaluateConfig([BenchmarkConfig("pairs", source)], [], [1], bootstrap=50),
+        tree=TreeConfig(criteria=2, shard_size=4),
+    )
+    config.train.base = ModelConfig(path="the-base")
+    config.teacher.engine = EngineConfig(type="openai", model=ModelConfig(path="the-teacher"))
+    config.evaluate.external = EngineConfig(type="openai", model=ModelConfig(path="the-external"))
+    return config
+
+
+def reply(request, occurrence):  # type: ignore[no-untyped-def]
+    if request.step == "rating":
+        return f"[[{1 + number(request.slots['response']) % 5}]]"
+    draw = number(request.slots["response_a"])
+    return "hm" if draw % 9 == 0 else f"[[{'ABC'[draw % 3]}]]"
+
+
+def run(config: Config, inputs: dict[str, Path], directory: Path) -> Path:
+    stage.run(config, inputs, StageRun(directory, "evaluate", 1, Console()))
+    return directory
+
+
+def test_metrics_equal_a_recount_of_the_replies(config: Config, tmp_path: Path, made: Made) -> None:
+    (tmp_path / "mine").mkdir()
+    config.evaluate.methods = [
+        *("one_step:base", "rating:teacher", "one_step:external", "rating:sft", f"one_step:{tmp_path}/mine", "random"),
+    ]
+    (tmp_path / "sft" / "model").mkdir(parents=True)
+    out = run(config, {"sft": tmp_path / "sft"}, tmp_path / "out")
+    assert made == [
+        ("one_step:base", "the-base"),
+        ("rating:teacher", "the-teacher"),
+        ("one_step:external", "the-external"),
+        ("rating:sft", str(tmp_path / "sft" / "model")),
+        ("one_step:mine", str(tmp_path / "mine")),
+    ]
+    rows = {r["method"]: r for r in json.loads((out / "metrics.json").read_text())}
+    asked = list(read_rows(out, "replies-pairs-one_step.base"))
+    assert len(asked) == 20
+    verdicts = [{r["shown"]: r["answer"] for r in row["replies"]} for row in asked]
+    labels = ["AB"[i % 2] for i in range(20)]
+    expected = sum(v["AB"] == v["BA"] == y for v, y in zip(verdicts, labels, strict=True)) / 20
+    assert rows["one_step:base"]["agreement"] == pytest.approx(expected, abs=1e-6)
+    assert rows["one_step:base"]["parse_failures"] == sum(list(v.values()).count(None) for v in verdicts) > 0
+    assert rows["one_step:base"]["failures"] == {"no_verdict": rows["one_step:base"]["parse_failures"]}
+    assert (rows["one_step:base"]["calls"], rows["rating:teacher"]["calls"]) == (1, 2)
+    assert rows["rating:teacher"]["consistency"] == 1
+    assert rows["one_step:base"]["branches"] == 0
+    assert 0 < rows["one_step:base"]["seconds"] < 1
+    names = {r["method"] for r in pyarrow.parquet.read_table(out / "predictions.parquet").to_pylist()}
+    assert names == {*rows} and len(rows) == 6
+    made.clear()
+    run(config, {"sft": tmp_path / "sft"}, out)
+    assert made == [], "with every shard there, no model is loaded"
+
+
+def test_an_interrupted_run_asks_only_for_what_is_missing(
+    config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config.evaluate.methods = ["one_step:base"]
+    run(config, {}, tmp_path / "whole")
+    calls = 0
+    real = ScriptedEngine.generate
+
+    def dying(self, requests, seed):  # type: ignore[no-untyped-def]
+        nonlocal calls
+        calls += 1
+        if calls == 2:
+            raise KeyboardInterrupt
+        return real(self, requests, seed)
+
+    monkeypatch.setattr(ScriptedEngine, "generate", dying)
+    with pytest.raises(KeyboardInterrupt):
+        run(config, {}, tmp_path / "cut")
+    run(config, {}, tmp_path / "cut")
+    assert calls == 4, "shards of 8: one done, one lost, then that one and the last"
+    name = "predictions.parquet"
+    assert (tmp_path / "cut" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("method", "split", "name"),
+    [
+        ("one_step:base", ("one_step", "base"), "one_step:base"),
+        ("rating:./a/dpo/0123456789abcdef/model", ("rating", "./a/dpo/0123456789abcdef/model"), "rating:dpo-012345"),
+        ("one_step:models/mine", ("one_step", "models/mine"), "one_step:mine"),
+        ("a/one_step:b", ("", "a/one_step:b"), "one_step:b"),
+        ("sft", ("", "sft"), "sft"),
+    ],
+)
+def test_names(method: str, split: tuple[str, str], name: str) -> None:
+    assert split_method(method) == split
+    assert method_name(method) == name
+
+
+def test_the_stages_that_a_method_needs_are_its_inputs(config: Config) -> None:
+    config.evaluate.methods = ["rating:initial", "one_step:dpo", "random"]
+    assert [*Pipeline(config).needed("evaluate")][-6:] == ["initial", "tree", "label", "sft", "dpo", "evaluate"]
+    config.evaluate.methods = ["one_step:external"]
+    assert [*Pipeline(config).needed("evaluate")] == ["evaluate"]
+
+
+def test_the_prompts_of_a_way_of_asking_are_part_of_the_fingerprint(config: Config, tmp_path: Path) -> None:
+    path = tmp_path / "mine.yaml"
+    path.write_text((Path(stage.__file__).parents[1] / "tree/prompt_sets/one_step.yaml").read_text())
+    config.output_dir, config.evaluate.one_step.prompts = str(tmp_path / "outputs"), str(path)
+    config.evaluate.methods = ["one_step:external"]
+    before = Pipeline(config).plan("evaluate").fingerprint
+    assert Pipeline(config).plan("evaluate").fingerprint == before
+    path.write_text(path.read_text().replace("once", "one time"))
+    assert Pipeline(config).plan("evaluate").fingerprint != before
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda e: setattr(e, "methods", ["one_step:nobody"]), r"'one_step:nobody' is none of base"),
+        (lambda e: setattr(e, "methods", ["one_step:random"]), r"'one_step:random' is none of base"),
+        (lambda e: setattr(e.one_step, "prompts", "compact"), r"step 'one_step' needs a 'user' template"),
+        (lambda e: setattr(e.one_step, "prompts", "no"), r"evaluate\.one_step\.prompts=no: .*\(one_step\)"),
+        (lambda e: setattr(e.external.model, "path", ""), r"evaluate\.external\.model\.path is empty"),
+    ],
+)
+def test_what_cannot_be_asked_is_refused_before_anything_runs(
+    config: Config, change: Callable[[EvaluateConfig], None], message: str
+) -> None:
+    config.evaluate.methods = ["one_step:external"]
+    check_stage(config, "evaluate")
+    change(config.evaluate)
+    with pytest.raises(ConfigError, match=message):
+        check_stage(config, "evaluate")
+
+
+def test_a_missing_directory_is_named(config: Config, tmp_path: Path) -> None:
+    config.evaluate.methods = [f"one_step:{tmp_path}/nowhere"]
+    with pytest.raises(ConfigError, match=r"nowhere' is none of"):
+        run(config, {}, tmp_path / "out")

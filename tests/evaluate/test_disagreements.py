@@ -1,0 +1,108 @@
+"""Pages of disagreements: which comparisons are shown, in which order, and the report's links to them."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from judgetrain.artifacts import StageRun, read_rows
+from judgetrain.config import BenchmarkConfig, Config, EvaluateConfig, SourceConfig, TreeConfig
+from judgetrain.evaluate import methods, stage
+from judgetrain.evaluate.benchmarks import Benchmark
+from judgetrain.evaluate.disagreements import write_disagreements
+from judgetrain.evaluate.page import html_page
+from judgetrain.evaluate.report import Report
+from judgetrain.judges.branching import predict
+from judgetrain.track import Console
+from judgetrain.tree.prompts import load_prompt_set
+from judgetrain.tree.schema import EvaluationTree
+from tests.pages import parse
+from tests.scripted import ScriptedEngine, noisy
+
+
+@pytest.fixture
+def evaluated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An evaluation whose judge was trained on trees of a label stage beside it."""
+    rows = [
+        {"id": i, "query": f"q{i} <script>", "response_1": f"one {i}", "response_2": f"two {i}", "label": i % 3}
+        for i in range(30)
+    ]
+    (tmp_path / "pairs.jsonl").write_text("".join(json.dumps(r) + "\n" for r in rows))
+    source = SourceConfig(name="pairs", type="jsonl", path=str(tmp_path / "pairs.jsonl"), format="comparison")
+    benchmark = BenchmarkConfig("pairs", source, {"0": "A", "1": "B", "2": "tie"})
+    artifacts = tmp_path / "artifacts"
+    model = artifacts / "sft" / "s1" / "model"
+    model.mkdir(parents=True)
+    load_prompt_set("compact").save(model)
+    (model.parent / "manifest.json").write_text(json.dumps({"stage": "sft", "upstream": {"label": "l1"}}))
+    (artifacts / "label" / "l1" / "view").mkdir(parents=True)
+    (artifacts / "label" / "l1" / "view" / "index.html").touch()
+    monkeypatch.setattr(methods, "make_engine", lambda *a, **k: ScriptedEngine(noisy))
+    config = Config(
+        evaluate=EvaluateConfig([benchmark], ["sft", "random"], [1, 3], bootstrap=20, view=9),
+        tree=TreeConfig(criteria=4, shard_size=4),
+    )
+    out = artifacts / "evaluate" / "e1"
+    stage.run(config, {"sft": model.parent}, StageRun(out, "evaluate", 1, Console()))
+    return out
+
+
+def wrong(tree: EvaluationTree) -> float | None:
+    """How far the mean of A minus B is on the wrong side; None where both orders give the label."""
+    margins, verdicts = [], []
+    for order in ("AB", "BA"):
+        scores = [(j.score_a, j.score_b) for _, _, j in tree.judgments() if j.order == order and j.score_a]
+        margins += [a - b for a, b in scores if a is not None and b is not None]
+        signs = sum((a > b) - (a < b) for a, b in scores if a is not None and b is not None)
+        verdicts.append(None if not scores else "A" if signs > 0 else "B" if signs < 0 else "tie")
+    label = tree.comparison.label
+    if verdicts == [label, label]:
+        return None
+    mean = sum(margins) / len(margins)
+    return abs(mean) if label == "tie" else mean if label == "B" else -mean
+
+
+def test_the_worst_disagreements_are_shown_and_no_agreement(evaluated: Path) -> None:
+    trees = [EvaluationTree.from_row(row) for row in read_rows(evaluated, "trees-pairs-sft")]
+    ranked = {t.comparison.id: w for t in trees if (w := wrong(t)) is not None}
+    assert 9 < len(ranked) < 30, "the case needs agreements and more disagreements than pages"
+    directory = evaluated / "view" / "pairs-sft"
+    shown = []
+    for page in sorted(directory.glob("0*.html")):
+        found = parse(page.read_text(encoding="utf-8"))
+        shown.append(found.all("p", "soft")[0].text())
+    assert len(shown) == len(set(shown)) == 9
+    assert [ranked[i] for i in shown] == pytest.approx(sorted(ranked.values(), reverse=True)[:9])
+    index = parse((directory / "index.html").read_text(encoding="utf-8"))
+    assert index.all("h1")[0].text() == f"pairs, sft: 9 of {len(ranked)} comparisons without the right verdict"
+    assert [e.text() for e in index.all("th")] == [
+        *("query", "verdict, A shown first", "verdict, B shown first", "mean score of A minus B", "right verdict")
+    ]
+    assert not (evaluated / "view" / "pairs-random").exists()
+
+
+def test_the_report_links_to_pages_that_are_there(evaluated: Path) -> None:
+    text = (evaluated / "report.html").read_text(encoding="utf-8")
+    for address in ("view/pairs-sft/index.html", "../../label/l1/view/index.html"):
+        assert f'href="{address}"' in text
+        assert (evaluated / address).is_file()
+    assert text.count("href=") - text.count('href="#') == 2
+    assert html_page(Report("r", 1, [], [], {})).count("href=") == 0
+    strange = html_page(Report("r", 1, [], [], {}), {"": [("<b>", 'a"b c/<i>')]})
+    assert '<a href="a%22b%20c/%3Ci%3E">&lt;b&gt;</a>' in strange
+
+
+def test_what_could_not_be_read_comes_last(evaluated: Path, tmp_path: Path) -> None:
+    trees = [EvaluationTree.from_row(row) for row in read_rows(evaluated, "trees-pairs-sft")][:3]
+    silent = replace(trees[0], criteria=())
+    predictions = [predict(t, 3, "vote", "sft") for t in (silent, *trees[1:])]
+    predictions[1:] = [replace(p, verdict_ab="A", verdict_ba="B", margin=0.0) for p in predictions[1:]]
+    out = StageRun(tmp_path / "out", "evaluate", 1, Console())
+    benchmark = Benchmark("b", "test", [t.comparison for t in trees], {})
+    write_disagreements("sft", benchmark, [silent, *trees[1:]], predictions, 5, out)
+    last = (out.directory / "view" / "b-sft" / "00003.html").read_text(encoding="utf-8")
+    assert trees[0].comparison.id in last
+    assert "none could be read" in last

@@ -1,0 +1,84 @@
+"""A chat-completions server that fails in the ways real ones do."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections import Counter
+from contextlib import suppress
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+KEY = "sk-very-secret"
+
+
+class FaultyServer(ThreadingHTTPServer):
+    """Answers with the prompt repeated; ``faults`` maps a prompt to what its first tries get."""
+
+    daemon_threads = True
+
+    def __init__(self):
+        super().__init__(("127.0.0.1", 0), _Handler)
+        self.faults: dict[str, list] = {}
+        self.reply = lambda text: f"you said {text}"
+        self.billed: list[dict] = []
+        self.tries: Counter = Counter()
+        self.bodies: list[dict] = []
+        self.headers: list[str | None] = []
+        self.running = self.most = 0
+        self.lock = threading.Lock()
+
+
+class _Handler(BaseHTTPRequestHandler):
+    server: FaultyServer
+
+    def log_message(self, *args):
+        pass
+
+    def do_POST(self):
+        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        text = body["messages"][-1]["content"]
+        server = self.server
+        with server.lock:
+            server.running += 1
+            server.most = max(server.most, server.running)
+            server.tries[text] += 1
+            server.bodies.append(body)
+            server.headers.append(self.headers.get("Authorization"))
+            left = server.faults.get(text, [])
+            fault = left.pop(0) if left else None
+            if fault is None:
+                server.billed.append(body)
+        try:
+            self.answer(fault, text)
+        finally:
+            with server.lock:
+                server.running -= 1
+
+    def answer(self, fault, text):
+        good = {
+            "choices": [
+                {"message": {"role": "assistant", "content": self.server.reply(text)}, "finish_reason": "stop"}
+            ],
+            "usage": {"prompt_tokens": 7, "completion_tokens": 3},
+        }
+        status, headers, payload = 200, {}, json.dumps(good)
+        if isinstance(fault, int):
+            status, payload = fault, json.dumps({"error": {"message": f"bad key {KEY}"}})
+        elif isinstance(fault, tuple):
+            status, headers = fault[:2]
+            payload = fault[2] if len(fault) > 2 else payload
+        elif fault == "slow":
+            time.sleep(0.6)
+        elif fault == "drop":
+            self.connection.close()
+            return
+        elif isinstance(fault, str):
+            payload = fault
+        self.send_response(status)
+        for name, value in headers.items():
+            self.send_header(name, value)
+        self.send_header("Content-Length", str(len(payload)))
+        self.end_headers()
+        with suppress(BrokenPipeError):
+            self.wfile.write(payload.encode())

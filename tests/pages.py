@@ -1,0 +1,78 @@
+"""A page as a browser's parser sees it: elements with their attributes and text, and what is not well formed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from html.parser import HTMLParser
+
+VOID = {"meta", "br", "img", "hr", "input", "link"}
+
+
+@dataclass
+class Element:
+    tag: str
+    attributes: dict[str, str | None]
+    children: list[Element | str] = field(default_factory=list)
+
+    def text(self) -> str:
+        """All text below."""
+        return "".join(c if isinstance(c, str) else c.text() for c in self.children)
+
+    def all(self, tag: str | None = None, kind: str | None = None) -> list[Element]:
+        """Every element below with a tag or a class, in order."""
+        found = []
+        for child in self.children:
+            if isinstance(child, Element):
+                classes = (child.attributes.get("class") or "").split()
+                if tag in (None, child.tag) and (kind is None or kind in classes):
+                    found.append(child)
+                found += child.all(tag, kind)
+        return found
+
+    def by_id(self, identifier: str) -> Element:
+        [found] = [e for e in self.all() if e.attributes.get("id") == identifier]
+        return found
+
+
+class _Reader(HTMLParser):
+    def __init__(self) -> None:
+        super().__init__()
+        self.root = Element("", {})
+        self.open = [self.root]
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        assert len(dict(attrs)) == len(attrs), f"<{tag}> has an attribute twice"
+        element = Element(tag, dict(attrs))
+        self.open[-1].children.append(element)
+        if tag not in VOID:
+            self.open.append(element)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open[-1].tag == tag, f"</{tag}> closes <{self.open[-1].tag}>"
+        self.open.pop()
+
+    def handle_data(self, data: str) -> None:
+        self.open[-1].children.append(data)
+
+
+def parse(page: str) -> Element:
+    """The page's elements; all are closed, ids differ, inner links lead somewhere, and nothing is loaded or runs."""
+    reader = _Reader()
+    reader.feed(page)
+    reader.close()
+    assert reader.open == [reader.root], f"<{reader.open[-1].tag}> is not closed"
+    root, ids = reader.root, set()
+    for element in root.all():
+        assert element.tag not in ("script", "img", "link", "iframe", "object", "form", "svg", "base"), element.tag
+        for name, value in element.attributes.items():
+            assert not name.startswith("on"), name
+            assert name != "src"
+            if name == "href":
+                assert value and ":" not in value.split("/")[0] and not value.startswith("//"), value
+        if "id" in element.attributes:
+            assert element.attributes["id"] not in ids
+            ids.add(element.attributes["id"])
+    for link in root.all("a"):
+        address = link.attributes["href"] or ""
+        assert not address.startswith("#") or address[1:] in ids, address
+    return root
