@@ -2,30 +2,55 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import sys
+import time
+import traceback
+from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
 import hydra
 from hydra.core.config_store import ConfigStore
+from hydra.core.hydra_config import HydraConfig
 from hydra.errors import HydraException
+from hydra.types import RunMode
 from omegaconf import DictConfig
 from omegaconf.errors import OmegaConfBaseException
 
 from judgetrain.compose import CONF, recipe_overrides, register, typed
 from judgetrain.config import Config
 from judgetrain.errors import ConfigError, JudgetrainError
+from judgetrain.evaluate.objective import objective_value
+from judgetrain.sweep import summarise, write_job
+from judgetrain.track import Console
 
 EXIT_ERROR = 2
 EXIT_INTERRUPTED = 130
 
 _show_traceback = os.environ.get("HYDRA_FULL_ERROR") == "1"
+_COMMANDS = {
+    "status": "judgetrain.status:show",
+    "report": "judgetrain.merge:merge",
+    "clean": "judgetrain.clean:clean",
+}
 _complaints: list[BaseException] = []
 """The expected errors of this command's jobs."""
 
 
-def run(config: Config) -> Any:
-    """Do what ``config.stage`` says; returns the artifact's directory, or None for ``status``."""
+@dataclass(frozen=True)
+class Outcome:
+    """What a stage came to: its directory, which stages were made for it and which were there, and the objective."""
+
+    directory: str
+    made: list[str]
+    reused: list[str]
+    objective: float | None = None
+
+
+def run(config: Config) -> Outcome | None:
+    """Do what ``config.stage`` says; None for what is no stage of the pipeline."""
     from judgetrain.pipeline import Pipeline
 
     if int(os.environ.get("WORLD_SIZE", "1")) > 1:
@@ -33,33 +58,63 @@ def run(config: Config) -> Any:
             f"WORLD_SIZE={os.environ['WORLD_SIZE']}: stages run in one process; start python -m judgetrain without "
             "torchrun, accelerate launch or deepspeed"
         )
-    pipeline = Pipeline(config)
-    if config.stage == "status":
-        from judgetrain.status import show
-
-        show(pipeline)
+    if config.stage in _COMMANDS:
+        module, function = _COMMANDS[config.stage].split(":")
+        getattr(importlib.import_module(module), function)(Pipeline(config))
         return None
+    pipeline = Pipeline(config)
     if config.teacher.dry_run:
         from judgetrain.dry_run import show as show_cost
 
         show_cost(pipeline)
         return None
-    return str(pipeline.run(config.stage))
+    directory = pipeline.run(config.stage)
+    objective = objective_value(directory, config.objective) if config.objective else None
+    reused = [name for name in pipeline.needed(config.stage) if name not in pipeline.made]
+    return Outcome(str(directory), pipeline.made, reused, objective)
 
 
 @hydra.main(version_base="1.3", config_path=str(CONF), config_name="config")  # type: ignore[untyped-decorator]
 def job(composed: DictConfig) -> Any:
-    """One Hydra job: from the composed configuration to the finished stage.
+    """One Hydra job: from the composed configuration to the finished stage; gives the objective, else the directory.
 
-    An expected error is printed here, in place of Hydra's own report; the other jobs of a sweep go on.
+    An expected error is printed here, in place of Hydra's own report.
     """
+    if HydraConfig.get().mode == RunMode.MULTIRUN:
+        return _sweep_job(composed)
     try:
-        return run(typed(composed))
+        outcome = run(typed(composed))
     except (JudgetrainError, OmegaConfBaseException) as error:
         if _show_traceback:
             raise
         _complain(error)
         return None
+    return _result(outcome)
+
+
+def _sweep_job(composed: DictConfig) -> Any:
+    """One job of a sweep: whatever happens to it is written down, and the other jobs go on."""
+    settings, started = HydraConfig.get(), time.monotonic()
+    directory, overrides = Path(settings.runtime.output_dir), list(settings.overrides.task)
+    try:
+        outcome = run(typed(composed))
+    except Exception as error:
+        expected = isinstance(error, (JudgetrainError, OmegaConfBaseException))
+        if _show_traceback or not expected:
+            traceback.print_exc()
+        _complain(error)
+        message = _message(error) if expected else f"{type(error).__name__}: {_message(error)}"
+        write_job(directory, overrides, {"state": "failed", "error": message, "seconds": time.monotonic() - started})
+        return None
+    result = asdict(outcome) if outcome else {}
+    write_job(directory, overrides, {"state": "done", "seconds": time.monotonic() - started, **result})
+    return _result(outcome)
+
+
+def _result(outcome: Outcome | None) -> Any:
+    if outcome is None:
+        return None
+    return outcome.directory if outcome.objective is None else outcome.objective
 
 
 def main() -> int:
@@ -88,7 +143,9 @@ def main() -> int:
             file=sys.stderr,
         )
         return EXIT_INTERRUPTED
-    return EXIT_ERROR if _complaints else 0
+    finally:
+        fine = summarise(Console())
+    return EXIT_ERROR if _complaints or not fine else 0
 
 
 def _complain(error: BaseException) -> None:

@@ -7,9 +7,10 @@ import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from judgetrain.config import Config, EngineConfig, ModelConfig, SourceConfig
+from judgetrain.config import BenchmarkConfig, Config, EngineConfig, ModelConfig, SourceConfig
 from judgetrain.errors import ConfigError
 from judgetrain.evaluate.names import TARGETS, base_method, is_directory, method_name, split_method
+from judgetrain.evaluate.objective import parse_objective
 from judgetrain.stages import PACKAGE, is_local, names_model
 
 
@@ -21,6 +22,7 @@ def check_together(config: Config) -> None:
     """
     _names("dialogues.sources", [s.name for s in config.dialogues.sources])
     _names("evaluate.benchmarks", [b.name for b in config.evaluate.benchmarks])
+    _names("evaluate.stored", [s.name for s in config.evaluate.stored])
     _names("responses.models", [m.name for m in config.responses.models])
     branches, criteria = config.evaluate.branches, config.tree.criteria
     if not branches or min(branches) < 1 or max(branches) > criteria:
@@ -28,6 +30,12 @@ def check_together(config: Config) -> None:
             f"evaluate.branches={branches}: allowed are 1 to tree.criteria={criteria}, "
             "since a branch follows one criterion"
         )
+    if config.objective is not None:
+        parse_objective(config.objective)
+        if config.stage != "evaluate":
+            raise ConfigError(
+                f"objective={config.objective!r}: is a metric of stage=evaluate, not of stage={config.stage}"
+            )
     teacher = config.teacher
     if teacher.branches > teacher.criteria:
         raise ConfigError(f"teacher.branches={teacher.branches}: at most teacher.criteria={teacher.criteria}")
@@ -102,8 +110,14 @@ def _evaluate(config: Config) -> None:
     if not settings.methods:
         raise ConfigError(f"evaluate.methods is empty: allowed are {known_methods()}")
     for i, benchmark in enumerate(settings.benchmarks):
-        _source(f"evaluate.benchmarks[{i}].source", benchmark.source)
-    _methods(settings.methods)
+        _benchmark(f"evaluate.benchmarks[{i}]", benchmark)
+    for i, stored in enumerate(settings.stored):
+        if stored.benchmark not in [b.name for b in settings.benchmarks]:
+            listed = ", ".join(b.name for b in settings.benchmarks)
+            raise ConfigError(
+                f"evaluate.stored[{i}].benchmark={stored.benchmark!r}: no such benchmark; there are {listed}"
+            )
+    _methods(config)
     for method in settings.methods:
         _target(config, split_method(method)[1])
     for way in ("one_step", "rating"):
@@ -111,15 +125,19 @@ def _evaluate(config: Config) -> None:
             load_prompt_set(getattr(settings, way).prompts, way, f"evaluate.{way}.prompts")
 
 
-def _methods(methods: Sequence[str]) -> None:
+def _methods(config: Config) -> None:
     from judgetrain.evaluate.methods import known_methods
+    from judgetrain.evaluate.stored import PREFIX, stored_named
     from judgetrain.judges.floors import FLOORS
 
+    methods = config.evaluate.methods
     names = [method_name(m) for m in methods]
     for method, name in zip(methods, names, strict=True):
         way, target = split_method(method)
-        floor = not way and method in FLOORS
-        if not is_directory(method) and target not in TARGETS and not floor:
+        other = not way and method in FLOORS
+        if method.startswith(PREFIX):
+            stored_named(config, method)
+        elif not is_directory(method) and target not in TARGETS and not other:
             raise ConfigError(f"evaluate.methods: {method!r} is none of {known_methods()} (./{method})")
         if names.count(name) > 1:
             raise ConfigError(f"evaluate.methods: the name {name!r} is used twice; names must differ")
@@ -152,6 +170,19 @@ def _target(config: Config, target: str) -> None:
         _teacher(config)
     elif target == "external":
         _engine("evaluate.external", config.evaluate.external)
+
+
+def _benchmark(key: str, benchmark: BenchmarkConfig) -> None:
+    from judgetrain.evaluate.adapter import load_adapter
+    from judgetrain.evaluate.reading import source_of
+
+    if benchmark.adapter is not None:
+        load_adapter(benchmark.adapter)
+    _source(f"{key}.source", source_of(benchmark))
+    if benchmark.answers is not None and not Path(benchmark.answers).expanduser().is_file():
+        raise ConfigError(f"{key}.answers={benchmark.answers!r}: no such file")
+    if benchmark.adapter is None and (benchmark.answers or benchmark.where):
+        raise ConfigError(f"{key}: answers and where are read with an adapter; set {key}.adapter")
 
 
 def _engine(key: str, engine: EngineConfig) -> None:

@@ -26,7 +26,7 @@ STAGES = (
     "evaluate",
     "correct",
 )
-COMMANDS = (*STAGES, "status")
+COMMANDS = (*STAGES, "status", "report", "clean")
 
 
 def key(
@@ -380,10 +380,33 @@ class BenchmarkConfig:
     """A set of labelled comparisons to evaluate on."""
 
     name: str = key("", "name in reports")
-    source: SourceConfig = key(SourceConfig, "type world or a comparison file")
-    labels: dict[str, str] = key({}, "how labels are written -> A, B or tie; empty accepts A, B, tie")
+    source: SourceConfig = key(
+        SourceConfig, "type world, a comparison file or the Hub; an adapter knows its own place on the Hub"
+    )
+    labels: dict[str, str] = key({}, "how labels are written -> A, B or tie; empty takes the adapter's, or A, B, tie")
     limit: int | None = key(None, "take a seeded sample of this many comparisons", low=1)
     max_chars: int | None = key(None, "leave out (and count) comparisons with more text", low=1, unit="characters")
+    adapter: str | None = key(
+        None, "how rows are read: a name in judgetrain/evaluate/adapters or a YAML file; None: one comparison a row"
+    )
+    answers: str | None = key(None, "file of the models' answers, for votes published without texts")
+    where: dict[str, str] = key({}, "take only rows whose columns have these values, as in {turn: '1'}")
+
+
+@dataclass
+class StoredConfig:
+    """Verdicts read from a file, as a method called ``stored:NAME``."""
+
+    name: str = key("", "the method is called stored:NAME")
+    benchmark: str = key("", "name of the benchmark that the verdicts are about; rows are matched by its ids")
+    source: SourceConfig = key(SourceConfig, "where the verdicts are; without a path, the benchmark's own rows")
+    where: dict[str, str] = key({}, "take only rows whose columns have these values")
+    verdict_ab: str = key("verdict_ab", "column of the verdict with the responses as they are")
+    verdict_ba: str = key(
+        "", "column of the verdict with the responses exchanged; empty: verdict_ab holds one verdict for both orders"
+    )
+    ba_mirrored: bool = key(False, "verdict_ba names the responses as in the benchmark, not as they were shown")
+    labels: dict[str, str] = key({}, "how verdicts are written -> A, B, tie, unreadable or (one for both) conflict")
 
 
 @dataclass
@@ -402,7 +425,7 @@ class EvaluateConfig:
     methods: list[str] = key(
         ["initial", "sft", "dpo"],
         "judges (base, initial, sft, dpo, teacher, external or a judge's directory), the same or any model directory "
-        "asked once (one_step:base, rating:teacher, one_step:DIR), and floors (random, first, longer)",
+        "asked once (one_step:base, rating:teacher, one_step:DIR), floors (random, first, longer), and stored:NAME",
     )
     branches: list[int] = key([1, 3, 5, 10], "k values read off one sampled run of max(branches)")
     aggregation: str = key("vote", "of branches", choices=("vote", "margin"))
@@ -414,6 +437,17 @@ class EvaluateConfig:
     external: EngineConfig = key(EngineConfig, "the model of methods external, one_step:external, rating:external")
     one_step: AskConfig = key(AskConfig, "methods one_step:MODEL: [[A]], [[B]] or [[C]], in both orders")
     rating: AskConfig = key(AskConfig("rating"), "methods rating:MODEL: each response rated by itself")
+    dev_share: float = key(
+        0.0,
+        "share of each benchmark's queries set aside to choose the number of branches on; metrics are of the others",
+        low=0.0,
+        high=0.9,
+    )
+    stored: list[StoredConfig] = key([], "verdicts read from files, methods stored:NAME")
+    scenarios: SourceConfig = key(
+        SourceConfig,
+        "queries with a category: a classifier trained on them groups benchmarks without groups; no path: none",
+    )
 
 
 @dataclass
@@ -429,6 +463,26 @@ class CorrectConfig:
     sampling: SamplingConfig = key(SamplingConfig(0.7, 0.95, 512), "of the new responses")
     max_comparisons: int | None = key(None, "correct the responses of at most this many", low=1)
     shard_size: int = key(32, "comparisons finished together; the unit of resume", low=1)
+
+
+@dataclass
+class ReportConfig:
+    """stage=report: one report of several evaluations."""
+
+    runs: list[str] = key(
+        [], "evaluations' directories, globs of them, or a sweep's directory; empty: all of output_dir", neutral=True
+    )
+    name: str = key("all", "the report is written to output_dir/reports/NAME", neutral=True)
+
+
+@dataclass
+class CleanConfig:
+    """stage=clean: artifacts that nothing refers to."""
+
+    yes: bool = key(False, "remove what is listed; without it nothing is removed", neutral=True)
+    evaluations: bool = key(
+        False, "list evaluations of other settings too, with what only they are made from", neutral=True
+    )
 
 
 @dataclass
@@ -467,6 +521,11 @@ class Config:
     evaluate: EvaluateConfig = key(EvaluateConfig, "stage evaluate")
     correct: CorrectConfig = key(CorrectConfig, "stage correct")
     track: TrackConfig = key(TrackConfig, "tracking")
+    report: ReportConfig = key(ReportConfig, "stage=report")
+    clean: CleanConfig = key(CleanConfig, "stage=clean")
+    objective: str | None = key(
+        None, "what a job of stage=evaluate gives to a sweeper, as in world/dpo@1/agreement", neutral=True
+    )
 
 
 def validate(config: Any, prefix: str = "") -> None:

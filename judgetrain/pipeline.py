@@ -7,7 +7,6 @@ import json
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +18,9 @@ from judgetrain.fingerprint import ContentHashes, fingerprint, slice_of, without
 from judgetrain.stages import PACKAGE, STAGES, Stage
 from judgetrain.stopwatch import Stopwatch
 from judgetrain.track import Console, duration, quiet_libraries, tracked
+from judgetrain.versions import version_of, versions
 
-PACKAGES = ("judgetrain", "torch", "transformers", "trl", "peft", "datasets", "sentence-transformers", "scikit-learn")
-MOVABLE = (".path", ".chat_template", ".deepspeed")
+MOVABLE = (".path", ".chat_template", ".deepspeed", ".answers")
 
 
 @dataclass(frozen=True)
@@ -42,7 +41,7 @@ class Plan:
 
 
 class Pipeline:
-    """Runs stages for one configuration.
+    """Runs stages for one configuration; ``made`` names those that were not there before.
 
     Args:
         config: the whole, validated configuration.
@@ -55,6 +54,7 @@ class Pipeline:
         self.root = Path(config.output_dir) / "artifacts"
         self._hashes = ContentHashes(Path(config.output_dir) / ".content-hashes.json")
         self._plans: dict[str, Plan] = {}
+        self.made: list[str] = []
 
     def plan(self, name: str) -> Plan:
         """The plan of a stage: its fingerprint over configuration, upstream fingerprints and input files.
@@ -82,7 +82,7 @@ class Pipeline:
 
     def _content(self, key: str, path: str) -> dict[str, str]:
         if path.startswith(PACKAGE):
-            return {"version": _version(path.removeprefix(PACKAGE)) or "not installed"}
+            return {"version": version_of(path.removeprefix(PACKAGE)) or "not installed"}
         try:
             found = self._hashes.of(path)
         except OSError as error:
@@ -135,6 +135,7 @@ class Pipeline:
             if plan.manifest:
                 return False
             self._execute(plan)
+        self.made.append(plan.stage.name)
         return True
 
     def _execute(self, plan: Plan) -> None:
@@ -174,23 +175,12 @@ class Pipeline:
             "config": plan.parts["config"],
             "upstream": plan.upstream,
             "content": plan.parts["content"],
-            "versions": _versions(),
+            "versions": versions(),
             "counts": totals["counts"],
             "tokens": totals["tokens"],
             "seconds": round(seconds, 2),
             "notes": out.notes,
         }
-
-
-def _versions() -> dict[str, str]:
-    return {package: found for package in PACKAGES if (found := _version(package))}
-
-
-def _version(package: str) -> str | None:
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return None
 
 
 def _numbers(counts: dict[str, Any]) -> dict[str, Any]:

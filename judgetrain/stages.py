@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from judgetrain.config import Config, EngineConfig, ModelConfig, SourceConfig
+from judgetrain.config import BenchmarkConfig, Config, EngineConfig, ModelConfig, SourceConfig
 from judgetrain.evaluate.names import ASKED_WAYS, base_method, is_directory, split_method
 
 JUDGE_STAGES = ("initial", "sft", "dpo")
@@ -140,6 +140,14 @@ def _deepspeed(stage: str) -> Files:
     return files
 
 
+def _adapter(key: str, benchmark: BenchmarkConfig) -> Iterator[File]:
+    if benchmark.adapter:
+        packaged = _ROOM / "evaluate" / "adapters" / f"{benchmark.adapter}.yaml"
+        yield f"{key}.adapter", str(packaged) if packaged.exists() else benchmark.adapter
+    if benchmark.answers:
+        yield f"{key}.answers", benchmark.answers
+
+
 def _label(config: Config) -> Iterator[File]:
     yield from _prompts(config)
     if config.label.source == "external":
@@ -151,6 +159,12 @@ def _evaluate(config: Config) -> Iterator[File]:
     yield from _prompts(config)
     for i, benchmark in enumerate(config.evaluate.benchmarks):
         yield from _source(f"evaluate.benchmarks[{i}].source", benchmark.source)
+        yield from _adapter(f"evaluate.benchmarks[{i}]", benchmark)
+    for i, stored in enumerate(config.evaluate.stored):
+        if stored.source.path:
+            yield from _source(f"evaluate.stored[{i}].source", stored.source)
+    if config.evaluate.scenarios.path:
+        yield from _source("evaluate.scenarios", config.evaluate.scenarios)
     split = [split_method(method) for method in config.evaluate.methods]
     for i, (_, target) in enumerate(split):
         yield from _model_of(f"evaluate.methods[{i}]", target, config)
@@ -245,6 +259,7 @@ STAGES: dict[str, Stage] = {
                 *("dialogues.world", "dialogues.world.eval_comparisons"),
             ),
             _evaluate,
+            format=2,
         ),
         Stage(
             "correct",

@@ -58,7 +58,7 @@ def _done(plan: Plan) -> str:
     if counts["dropped"]:
         parts.append(f"{sum(counts['dropped'].values())} dropped")
     when = time.strftime("%Y-%m-%d %H:%M", time.localtime((plan.directory / MANIFEST).stat().st_mtime))
-    return ", ".join([*parts, duration(manifest["seconds"]), _size(plan.directory), when])
+    return ", ".join([*parts, duration(manifest["seconds"]), size_of(plan.directory), when])
 
 
 def _partial(directory: Path) -> str:
@@ -75,7 +75,8 @@ def _partial(directory: Path) -> str:
     return ", ".join(parts or ["started"])
 
 
-def _size(directory: Path) -> str:
+def size_of(directory: Path) -> str:
+    """What a directory takes on the disk, as a reader wants it."""
     size = float(sum(p.stat().st_size for p in directory.rglob("*") if p.is_file()))
     for unit in ("B", "kB", "MB"):
         if size < 1000:

@@ -33,7 +33,7 @@ def write_disagreements(
     wrong = [
         (p, tree)
         for p, tree in zip(predictions, trees, strict=True)
-        if not p.verdict_ab == p.verdict_ba == tree.comparison.label
+        if tree.comparison.label is not None and not p.verdict_ab == p.verdict_ba == tree.comparison.label
     ]
     wrong.sort(key=lambda pair: -_wrongness(pair[0], pair[1].comparison.label))
     views = [View(tree, facts=_facts(p)) for p, tree in wrong[:limit]]

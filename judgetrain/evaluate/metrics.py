@@ -78,6 +78,40 @@ def conflict_as_tie(ab: Verdicts, ba: Verdicts, labels: Sequence[str]) -> Bools:
     return _same(merged, label) & ~unreadable(ab) & ~unreadable(ba)
 
 
+def merged(ab: Verdicts, ba: Verdicts) -> list[str | None]:
+    """One verdict per item: what both orders say, a tie where they conflict, None where one cannot be read."""
+    first, second = _arrays(ab, ba)
+    return [
+        None if None in pair else pair[0] if pair[0] == pair[1] else "tie" for pair in zip(first, second, strict=True)
+    ]
+
+
+def decided(ab: Verdicts, ba: Verdicts, labels: Sequence[str]) -> Bools:
+    """Items that both the label and the merged verdict decide for A or B, bool [n].
+
+    Agreement over these is MT-Bench's setup 2 (Zheng et al. 2023, table 5): a judge that ties or contradicts itself
+    on hard items is not charged for them.
+    """
+    verdicts = np.array(merged(ab, ba), dtype=object)
+    return without_ties(labels) & np.array([v in ("A", "B") for v in verdicts], dtype=bool)
+
+
+def cohens_kappa(ab: Verdicts, ba: Verdicts, labels: Sequence[str]) -> float | None:
+    """Cohen's kappa of the merged verdicts and the labels over A, B and tie (scikit-learn).
+
+    Unreadable items are left out: they are no opinion. None where it is not defined: no readable item, or verdicts and
+    labels are one and the same value throughout.
+    """
+    _arrays(ab, ba, labels=labels)
+    pairs = [(v, y) for v, y in zip(merged(ab, ba), labels, strict=True) if v is not None]
+    if not pairs or len({value for pair in pairs for value in pair}) == 1:
+        return None
+    from sklearn.metrics import cohen_kappa_score
+
+    verdicts, truth = zip(*pairs, strict=True)
+    return float(cohen_kappa_score(verdicts, truth, labels=sorted(_LABELS)))
+
+
 def without_ties(labels: Sequence[str]) -> Bools:
     """Which items have a label other than tie, bool [n]: "without ties" metrics are means over these."""
     return ~_same(_arrays(labels=labels)[0], np.array("tie", dtype=object))
@@ -101,6 +135,20 @@ def longer_preference(ab: Verdicts, ba: Verdicts, longer: Sequence[str]) -> floa
     first, _, side = _arrays(ab, ba, labels=longer)
     decided = consistency(ab, ba) & (first != "tie") & (side != "tie")
     return float(np.mean(first[decided] == side[decided])) if decided.any() else None
+
+
+def length_bias(ab: Verdicts, ba: Verdicts, longer: Sequence[str], labels: Sequence[str]) -> float | None:
+    """How much more often verdicts go to the longer response than labels do, from -1 to 1.
+
+    Over the items with a consistent A or B verdict, an A or B label and responses of unequal length; None without any.
+    0 is a judge that prefers the longer response exactly as often as people do on the same items.
+    """
+    first, _, side = _arrays(ab, ba, labels=longer)
+    label = _arrays(labels=labels)[0]
+    kept = consistency(ab, ba) & (first != "tie") & (side != "tie") & (label != "tie")
+    if not kept.any():
+        return None
+    return float(np.mean(first[kept] == side[kept]) - np.mean(label[kept] == side[kept]))
 
 
 def correlations(scores: ArrayLike, truth: ArrayLike) -> dict[str, float | None]:

@@ -8,7 +8,11 @@ from collections.abc import Mapping, Sequence
 from urllib.parse import quote
 
 from judgetrain.evaluate.chart import Point, legend, line_chart
-from judgetrain.evaluate.report import Report, Row, percent
+from judgetrain.evaluate.report import Report
+from judgetrain.evaluate.sections import Row, Table, one_each, percent
+
+LONG = 16
+"""Tables with more rows are folded."""
 
 _STYLE = """
 :root{color-scheme:light dark;--page:#fff;--text:#1b1f24;--soft:#59636e;--line:#d5dae0;
@@ -25,7 +29,8 @@ table{border-collapse:collapse;font-variant-numeric:tabular-nums;font-size:.9rem
 td,th{padding:.3rem .7rem;border-bottom:1px solid var(--line);text-align:right;white-space:nowrap}
 th{vertical-align:bottom;white-space:normal;font-weight:600}tbody tr:last-child td{border-bottom:0}
 td:first-child,th:first-child{text-align:left;position:sticky;left:0;background:var(--page)}
-td.text,th.text{text-align:left}
+td.text,th.text{text-align:left}td.text{white-space:normal;min-width:7rem;max-width:24rem}
+nav{font-size:.9rem}a{color:var(--c0)}details{margin:1.6rem 0 .3rem}summary{font-weight:600;cursor:pointer}
 .charts{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(100%,20rem),1fr));gap:1rem}
 figure{margin:0}figcaption{font-size:.9rem;font-weight:600}
 svg{width:100%;height:auto;display:block}svg text{fill:var(--soft);font-size:12px}
@@ -42,18 +47,26 @@ def html_page(report: Report, links: Mapping[str, Sequence[tuple[str, str]]] | N
     ``links``: texts and addresses by benchmark; those of the empty name stand at the top.
     """
     links = links or {}
-    parts = []
-    for benchmark, rows in report.benchmarks().items():
-        tables = "".join(_table(*table) for table in report.tables(benchmark))
-        parts.append(
-            f"<h2>{html.escape(report.title(benchmark))}</h2>{_links(links.get(benchmark))}{_charts(rows)}{tables}"
-        )
+    parts, places = [], []
+    for number, (benchmark, rows) in enumerate(report.benchmarks().items()):
+        title = html.escape(report.title(benchmark))
+        tables = "".join(map(_table, report.tables(benchmark)))
+        charts = _charts([row for row in rows if "agreement" in row])
+        places.append(f'<a href="#b{number}">{html.escape(benchmark)}</a>')
+        parts.append(f'<h2 id="b{number}">{title}</h2>{_links(links.get(benchmark))}{charts}{tables}')
+    closing = "".join(map(_table, report.closing()))
+    if closing:
+        places.append('<a href="#from">where it comes from</a>')
+        parts.append(f'<h2 id="from">Where it comes from</h2>{closing}')
+    navigation = f"<nav>{' · '.join(places)}</nav>" if len(places) > 1 else ""
     recipe, day = html.escape(report.recipe), datetime.date.today().isoformat()
+    seed = "" if report.seed is None else f"Seed {report.seed}, "
     return (
         f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>{recipe}: evaluation</title>'
         f'<meta name="viewport" content="width=device-width,initial-scale=1"><style>{_STYLE}</style></head><body>'
-        f'<h1>Evaluation of {recipe}</h1><p class="soft">Seed {report.seed}, {day}. Numbers: metrics.json, '
-        f"paired.json, predictions.parquet beside this page.</p>{_links(links.get(''))}{''.join(parts)}</body></html>\n"
+        f'<h1>Evaluation of {recipe}</h1><p class="soft">{seed}{day}. Numbers: metrics.json, paired.json, '
+        f"summary.json and predictions.parquet beside this page.</p>{navigation}{_links(links.get(''))}"
+        f"{''.join(parts)}</body></html>\n"
     )
 
 
@@ -64,7 +77,7 @@ def _links(links: Sequence[tuple[str, str]] | None) -> str:
 
 
 def _charts(rows: Sequence[Row]) -> str:
-    """Agreement and consistency by branches, and agreement by cost, for the branching judges."""
+    """Agreement and consistency by branches, agreement by cost, and reliability, of the branching judges."""
     judges: dict[str, list[Row]] = {}
     for row in sorted(rows, key=lambda r: r["branches"]):
         if row["branches"]:
@@ -81,28 +94,55 @@ def _charts(rows: Sequence[Row]) -> str:
     figures = ""
     for title, label, metric, axis, ticks in drawn:
         series = {name: [_point(r, metric, axis) for r in judges[name]] for name in names}
-        chart = line_chart(label, series, ticks, title)
-        figures += f"<figure><figcaption>{title}</figcaption>{chart}</figure>"
+        figures += _figure(title, line_chart(label, series, ticks, title))
     note = "Bars: 95% bootstrap intervals over items. By cost: the number of branches stands beside each point."
+    reliability = _reliability([row for row in one_each(rows) if row["branches"]], names)
+    if reliability:
+        figures += reliability
+        note += " Right by confidence: bins of equally many items; on the diagonal, confidence is what it says."
     return f'{legend(names)}<div class="charts">{figures}</div><small>{note}</small>'
 
 
+def _figure(title: str, chart: str) -> str:
+    return f"<figure><figcaption>{title}</figcaption>{chart}</figure>"
+
+
+def _reliability(rows: Sequence[Row], names: Sequence[str]) -> str:
+    """How sure margins are and how often they are right; in the colours of ``names``, and the diagonal."""
+    series: dict[str, list[Point]] = {name: [] for name in names}
+    for row in rows:
+        if row.get("calibration"):
+            bins = [(b["confidence"], b["accuracy"], b["n"]) for b in row["calibration"]["curve"]]
+            tip = f"{row['method']}@{row['branches']}"
+            series[row["method"]] = [Point(x, y, y, y, f"{tip}: {percent(y)}% of {n} right") for x, y, n in bins]
+    if not any(series.values()):
+        return ""
+    series["perfect"] = [Point(x, x, x, x, "perfect") for x in (0.5, 1.0)]
+    title = "Right by confidence"
+    return _figure(title, line_chart("confidence made of the margin", series, [0, 0.25, 0.5, 0.75, 1], title))
+
+
 def _point(row: Row, metric: str, axis: str) -> Point:
-    low, high = row[f"{metric}_ci"]
+    low, high = row[f"{metric}_ci"] or (row[metric], row[metric])
     tip = f"{row['method']}, {row['branches']} branches: {percent(row[metric])}%"
     if axis == "tokens":
         return Point(row["generated_tokens"], row[metric], low, high, tip, str(row["branches"]))
     return Point(row["branches"], row[metric], low, high, tip)
 
 
-def _table(title: str, headers: Sequence[str], cells: Sequence[Sequence[str]], explanation: str) -> str:
-    names = 2 if headers[:2] == ("first", "second") else 1
-    head = "".join(_cell("th", h, i < names) for i, h in enumerate(headers))
-    body = "".join("<tr>" + "".join(_cell("td", c, i < names) for i, c in enumerate(row)) + "</tr>" for row in cells)
-    return (
-        f'<h3>{html.escape(title)}</h3><div class="scroll"><table><thead><tr>{head}</tr></thead>'
-        f"<tbody>{body}</tbody></table></div><small>{html.escape(explanation)}</small>"
+def _table(table: Table) -> str:
+    """A table with its explanation; a long one is folded."""
+    names = table.names
+    head = "".join(_cell("th", h, i < names) for i, h in enumerate(table.headers))
+    body = "".join(
+        "<tr>" + "".join(_cell("td", c, i < names) for i, c in enumerate(row)) + "</tr>" for row in table.cells
     )
+    title, note = html.escape(table.title), html.escape(table.explanation)
+    rows = f"<thead><tr>{head}</tr></thead><tbody>{body}</tbody>"
+    inner = f'<div class="scroll"><table>{rows}</table></div><small>{note}</small>'
+    if len(table.cells) > LONG:
+        return f"<details><summary>{title} ({len(table.cells)} rows)</summary>{inner}</details>"
+    return f"<h3>{title}</h3>{inner}"
 
 
 def _cell(tag: str, text: str, is_name: bool) -> str:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
@@ -15,12 +17,18 @@ from judgetrain.dialogues.schema import Comparison
 from judgetrain.errors import ConfigError
 from judgetrain.evaluate.asked import ask_benchmark, read_replies
 from judgetrain.evaluate.benchmarks import Benchmark, load_benchmark
+from judgetrain.evaluate.choose import Choice, choose, part_of, split
 from judgetrain.evaluate.disagreements import Link, disagreement_links, training_links, write_disagreements
+from judgetrain.evaluate.lineage import lineage
 from judgetrain.evaluate.methods import load_asked_judge, load_judge
 from judgetrain.evaluate.names import file_name, method_name, split_method
+from judgetrain.evaluate.overlap import disagreements
 from judgetrain.evaluate.page import html_page
-from judgetrain.evaluate.report import Report, console_tables, markdown
+from judgetrain.evaluate.report import Report
+from judgetrain.evaluate.scenarios import load_classifier, with_scenarios
+from judgetrain.evaluate.stored import PREFIX, stored_named, stored_predictions
 from judgetrain.evaluate.table import metric_row, paired_rows, parquet, prediction_rows
+from judgetrain.evaluate.text import console_tables, markdown
 from judgetrain.judges.base import Judge, Prediction
 from judgetrain.judges.branching import BranchingJudge, predict
 from judgetrain.judges.early_stop import Aggregation
@@ -28,6 +36,7 @@ from judgetrain.judges.floors import FLOORS
 from judgetrain.track import duration
 from judgetrain.tree.schema import EvaluationTree
 from judgetrain.tree.teach import shard_of
+from judgetrain.versions import versions
 
 Result = tuple[list[Prediction], float]
 """Predictions of a method with one number of branches on one benchmark, and the seconds a verdict took."""
@@ -36,7 +45,7 @@ J = TypeVar("J", bound=Judge)
 
 
 def run(config: Config, inputs: Mapping[str, Path], out: StageRun) -> None:
-    """Write ``metrics.json``, ``paired.json``, ``predictions.parquet``, ``report.md`` and ``report.html``.
+    """Write ``metrics.json``, ``paired.json``, ``summary.json``, ``predictions.parquet``, ``report.md`` and ``.html``.
 
     Beside them, in ``view``, are pages of single trees to look at. A branching judge is sampled once with the largest
     number of branches; smaller numbers are read off the same trees, which the shards ``trees-BENCHMARK-METHOD`` keep;
@@ -45,6 +54,10 @@ def run(config: Config, inputs: Mapping[str, Path], out: StageRun) -> None:
     settings = config.evaluate
     benchmarks = [load_benchmark(config, b, i) for i, b in enumerate(settings.benchmarks)]
     _refuse_equal_names(benchmarks, settings.methods)
+    if settings.scenarios.path:
+        classifier = load_classifier(settings.scenarios, "evaluate.scenarios", config.seed)
+        benchmarks = [with_scenarios(benchmark, classifier) for benchmark in benchmarks]
+        out.note("scenarios", classifier.facts())
     for benchmark in benchmarks:
         out.note(f"left_out:{benchmark.name}", benchmark.left_out)
     by_benchmark: dict[str, list[Result]] = {b.name: [] for b in benchmarks}
@@ -52,33 +65,69 @@ def run(config: Config, inputs: Mapping[str, Path], out: StageRun) -> None:
         for benchmark, results in _evaluate(method, benchmarks, config, inputs, out):
             by_benchmark[benchmark.name] += results
     links = {b.name: disagreement_links(b.name, map(method_name, settings.methods), out) for b in benchmarks}
-    _write(benchmarks, by_benchmark, config, {"": training_links(inputs.values(), out), **links}, out)
+    _write(benchmarks, by_benchmark, config, inputs, {"": training_links(inputs.values(), out), **links}, out)
 
 
 def _write(
     benchmarks: Sequence[Benchmark],
     by_benchmark: Mapping[str, Sequence[Result]],
     config: Config,
+    inputs: Mapping[str, Path],
     links: Mapping[str, Sequence[Link]],
     out: StageRun,
 ) -> None:
     """Everything that is computed from the predictions."""
-    resamples, seed = config.evaluate.bootstrap, config.seed
-    rows, paired, predicted = [], [], []
+    settings, seed = config.evaluate, config.seed
+    rows, paired, predicted, chosen, differ = [], [], [], {}, {}
     for benchmark in benchmarks:
         results = by_benchmark[benchmark.name]
-        rows += [metric_row(benchmark, p, seconds, resamples, seed) for p, seconds in results]
-        paired += list(paired_rows(benchmark, [p for p, _ in results], resamples, seed))
-        predicted += [row for p, _ in results for row in prediction_rows(benchmark, p)]
-    report = Report(config.recipe_name, seed, rows, paired, {b.name: b.left_out for b in benchmarks})
+        dev, test = split(benchmark, settings.dev_share, seed)
+        choices = choose(dev, [p for p, _ in results]) if dev else []
+        tested = [(part_of(test, p), seconds) for p, seconds in results]
+        for predictions, seconds in tested:
+            row = metric_row(test, predictions, seconds, settings.bootstrap, seed)
+            rows.append(
+                row | {"chosen": any((c.method, c.branches) == (row["method"], row["branches"]) for c in choices)}
+            )
+        paired += list(paired_rows(test, [p for p, _ in tested], settings.bootstrap, seed))
+        for part in (dev, test):
+            predicted += [r for p, _ in results if part for r in prediction_rows(part, part_of(part, p))]
+        chosen[benchmark.name] = [asdict(c) for c in choices]
+        differ[benchmark.name] = disagreements(test, _one_each([p for p, _ in tested], choices))
+    report = Report(
+        config.recipe_name,
+        seed,
+        rows,
+        paired,
+        {b.name: b.left_out for b in benchmarks},
+        chosen,
+        differ,
+        lineage(inputs.values()),
+        versions(),
+        scenarios=out.notes.get("scenarios", {}),
+    )
     out.write_json("metrics", rows)
     out.write_json("paired", paired)
+    out.write_json("summary", report.summary())
     write_bytes_atomic(out.path("predictions.parquet"), parquet(predicted))
     write_text_atomic(out.path("report.md"), markdown(report))
     write_text_atomic(out.path("report.html"), html_page(report, links))
     out.track.log(_flat(rows))
     out.console.plain(console_tables(report))
     out.log(f"evaluate: report: {out.path('report.html')}")
+
+
+def _one_each(results: Sequence[list[Prediction]], choices: Sequence[Choice]) -> list[list[Prediction]]:
+    """Each method once: with the number of branches that was chosen for it, else the largest. Floors are left out."""
+    chosen = {c.method: c.branches for c in choices}
+    best: dict[str, list[Prediction]] = {}
+    for predictions in results:
+        method, branches = predictions[0].method, predictions[0].branches
+        if method not in FLOORS and branches == chosen.get(
+            method, max(branches, best.get(method, predictions)[0].branches)
+        ):
+            best[method] = predictions
+    return list(best.values())
 
 
 def _evaluate(
@@ -88,6 +137,9 @@ def _evaluate(
     if method in FLOORS:
         for benchmark in benchmarks:
             yield benchmark, [(FLOORS[method]().compare_all(benchmark.comparisons, config.seed), 0.0)]
+        return
+    if method.startswith(PREFIX):
+        yield from _stored(method, benchmarks, config)
         return
     if split_method(method)[0]:
         with _loaded_once(lambda: load_asked_judge(method, config, inputs)) as asked:
@@ -102,6 +154,17 @@ def _evaluate(
             _sample(name, judge, benchmark, config, out)
     for benchmark in benchmarks:
         yield benchmark, list(_read_off(name, benchmark, config, out))
+
+
+def _stored(method: str, benchmarks: Sequence[Benchmark], config: Config) -> Iterator[tuple[Benchmark, list[Result]]]:
+    """Stored verdicts, on the one benchmark that they are about."""
+    stored = stored_named(config, method)
+    settings = {b.name: b for b in config.evaluate.benchmarks}
+    key = f"evaluate.stored[{config.evaluate.stored.index(stored)}]"
+    for benchmark in benchmarks:
+        if benchmark.name == stored.benchmark:
+            found = stored_predictions(stored, settings[benchmark.name], benchmark.comparisons, key)
+            yield benchmark, [(found, math.nan)]
 
 
 @contextmanager

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+
+from judgetrain.evaluate.metrics import correlations
 
 BATCH = 4_000_000
 """Values resampled at a time, to bound memory on large benchmarks."""
@@ -39,6 +42,73 @@ def bootstrap_interval(values: ArrayLike, resamples: int, seed: int, level: floa
         rng=np.random.default_rng(seed),
     )
     return float(result.confidence_interval.low), float(result.confidence_interval.high)
+
+
+def cluster_interval(
+    values: ArrayLike, clusters: Sequence[object], resamples: int, seed: int, level: float = 0.95
+) -> tuple[float, float] | None:
+    """Percentile bootstrap interval of the mean of ``values`` [n], clusters resampled whole (SciPy).
+
+    For items that are not independent: several votes on a pair, several pairs of a prompt. None without items.
+
+    Raises:
+        ValueError: not one cluster an item.
+    """
+    from scipy import stats
+
+    array = np.asarray(values, dtype=float)
+    if len(array) != len(clusters):
+        raise ValueError(f"{len(array)} values and {len(clusters)} clusters")
+    _, index = np.unique(np.array([str(c) for c in clusters]), return_inverse=True)
+    if len(array) == 0 or len(np.unique(index)) == len(array) or np.all(array == array[0]):
+        return bootstrap_interval(array, resamples, seed, level)
+    sums, counts = np.bincount(index, weights=array), np.bincount(index).astype(float)
+    if len(sums) == 1:
+        return None
+    result = stats.bootstrap(
+        (sums, counts),
+        lambda s, n, axis: s.sum(axis=axis) / n.sum(axis=axis),
+        n_resamples=resamples,
+        batch=max(1, BATCH // len(sums)),
+        confidence_level=level,
+        method="percentile",
+        paired=True,
+        vectorized=True,
+        rng=np.random.default_rng(seed),
+    )
+    return float(result.confidence_interval.low), float(result.confidence_interval.high)
+
+
+def correlation_intervals(
+    scores: ArrayLike, truth: ArrayLike, resamples: int, seed: int
+) -> dict[str, tuple[float, float] | None]:
+    """95% percentile bootstrap intervals of :func:`judgetrain.evaluate.metrics.correlations`, items resampled.
+
+    Resamples in which a correlation is not defined (all of one value) are left out; None when all are.
+    """
+    x, y = np.asarray(scores, dtype=float), np.asarray(truth, dtype=float)
+    rng = np.random.default_rng(seed)
+    found: dict[str, list[float]] = {name: [] for name in correlations(x, y)}
+    for _ in range(resamples):
+        chosen = rng.integers(len(x), size=len(x))
+        for name, value in correlations(x[chosen], y[chosen]).items():
+            if value is not None:
+                found[name].append(value)
+    return {
+        name: (float(np.quantile(v, 0.025)), float(np.quantile(v, 0.975))) if v else None for name, v in found.items()
+    }
+
+
+def over_seeds(values: Sequence[float]) -> tuple[float, float | None]:
+    """Mean and sample standard deviation of a metric over runs that differ in their seed; None for a single run.
+
+    Raises:
+        ValueError: no values.
+    """
+    if not values:
+        raise ValueError("no runs")
+    array = np.asarray(values, dtype=float)
+    return float(array.mean()), float(array.std(ddof=1)) if len(array) > 1 else None
 
 
 def mcnemar(first: ArrayLike, second: ArrayLike) -> float:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
 from itertools import pairwise
 from typing import Any
 
@@ -13,7 +15,9 @@ import numpy as np
 from judgetrain.dialogues.schema import Comparison
 from judgetrain.evaluate import metrics
 from judgetrain.evaluate.benchmarks import Benchmark
-from judgetrain.evaluate.statistics import bootstrap_interval, paired_difference
+from judgetrain.evaluate.calibration import calibration
+from judgetrain.evaluate.statistics import cluster_interval, paired_difference
+from judgetrain.evaluate.votes import vote_metrics
 from judgetrain.judges.base import Prediction
 
 Predictions = Sequence[Prediction]
@@ -29,39 +33,81 @@ def metric_row(
     in one order, mean over items and orders. ``parse_failures`` counts those of ``judgments`` without readable
     scores; ``failures`` has the reasons, and beside them what ended a branch before its judgment (``guideline:...``,
     ``criteria:...``); ``unreadable_verdicts`` counts verdicts (of 2n) in which no branch could be read.
+
+    ``n`` and all but ``votes`` are over the comparisons with a label. Where pairs share a prompt, intervals resample
+    prompts, and ``prompt_agreement`` is the share of prompts of which every pair is right. What a single order said is
+    None for predictions whose orders are merged.
     """
-    ab, ba, labels = _verdicts(benchmark, predictions)
+    _refuse_others(benchmark, predictions)
+    labelled = [i for i, c in enumerate(benchmark.comparisons) if c.label is not None]
+    comparisons, kept = [benchmark.comparisons[i] for i in labelled], [predictions[i] for i in labelled]
+    ab, ba, labels = _verdicts(comparisons, kept)
     agreed, consistent = metrics.agreement(ab, ba, labels), metrics.consistency(ab, ba)
-    decided = metrics.without_ties(labels)
-    failures: Counter[str] = sum((Counter(p.failures) for p in predictions), Counter())
+    prompts = [benchmark.prompts.get(c.id, c.id) for c in comparisons]
+    calibrated = calibration([p.margin for p in kept], labels, seed)
     return {
         "method": predictions[0].method,
         "benchmark": benchmark.name,
         "split": benchmark.split,
         "branches": predictions[0].branches,
-        "n": len(predictions),
+        "n": len(kept),
         "agreement": _mean(agreed),
-        "agreement_ci": bootstrap_interval(agreed, resamples, seed),
+        "agreement_ci": cluster_interval(agreed, prompts, resamples, seed),
         "consistency": _mean(consistent),
-        "consistency_ci": bootstrap_interval(consistent, resamples, seed),
-        "n_wo_tie": int(decided.sum()),
-        "agreement_wo_tie": _mean(agreed[decided]),
-        "consistency_wo_tie": _mean(consistent[decided]),
-        "single_order_accuracy": _mean(metrics.single_order_accuracy(ab, ba, labels)),
-        "accuracy_ab": _mean(metrics.accuracy(ab, labels)),
-        "accuracy_ba": _mean(metrics.accuracy(ba, labels)),
+        "consistency_ci": cluster_interval(consistent, prompts, resamples, seed),
+        **_definitions(ab, ba, labels, single_orders=not any(p.merged for p in kept)),
+        **_length(ab, ba, labels, comparisons),
+        **_readings(ab, ba, kept),
+        "prompt_tokens": _mean([p.cost.prompt_tokens for p in kept]),
+        "generated_tokens": _mean([p.cost.generated_tokens for p in kept]),
+        "calls": _mean([p.cost.calls for p in kept]),
+        "seconds": None if math.isnan(seconds) else seconds,
+        "groups": _groups([c.group for c in comparisons], agreed, consistent),
+        "domains": _groups([benchmark.domains.get(c.group or "") for c in comparisons], agreed, consistent),
+        **_prompts(prompts, agreed),
+        "votes": vote_metrics(predictions, benchmark.votes, resamples, seed) if benchmark.votes else None,
+        "calibration": asdict(calibrated) if calibrated else None,
+    }
+
+
+def _definitions(
+    ab: metrics.Verdicts, ba: metrics.Verdicts, labels: Sequence[str], single_orders: bool
+) -> dict[str, Any]:
+    """Agreement under its other definitions, each under its own name, and what the order of responses does."""
+    agreed, consistent = metrics.agreement(ab, ba, labels), metrics.consistency(ab, ba)
+    without_ties, both_decide = metrics.without_ties(labels), metrics.decided(ab, ba, labels)
+    return {
+        "n_wo_tie": int(without_ties.sum()),
+        "agreement_wo_tie": _mean(agreed[without_ties]),
+        "consistency_wo_tie": _mean(consistent[without_ties]),
+        "single_order_accuracy": _mean(metrics.single_order_accuracy(ab, ba, labels)) if single_orders else None,
+        "accuracy_ab": _mean(metrics.accuracy(ab, labels)) if single_orders else None,
+        "accuracy_ba": _mean(metrics.accuracy(ba, labels)) if single_orders else None,
         "conflict_as_tie": _mean(metrics.conflict_as_tie(ab, ba, labels)),
-        "position_bias": metrics.position_bias(ab, ba),
-        "longer_preference": metrics.longer_preference(ab, ba, [_longer(c) for c in benchmark.comparisons]),
+        "n_decided": int(both_decide.sum()),
+        "agreement_decided": _mean(agreed[both_decide]),
+        "kappa": metrics.cohens_kappa(ab, ba, labels),
+        "position_bias": metrics.position_bias(ab, ba) if single_orders else None,
+    }
+
+
+def _length(
+    ab: metrics.Verdicts, ba: metrics.Verdicts, labels: Sequence[str], comparisons: Sequence[Comparison]
+) -> dict[str, Any]:
+    longer = [_longer(c) for c in comparisons]
+    return {
+        "longer_preference": metrics.longer_preference(ab, ba, longer),
+        "length_bias": metrics.length_bias(ab, ba, longer, labels),
+    }
+
+
+def _readings(ab: metrics.Verdicts, ba: metrics.Verdicts, predictions: Predictions) -> dict[str, Any]:
+    failures: Counter[str] = sum((Counter(p.failures) for p in predictions), Counter())
+    return {
         "judgments": sum(p.judgments for p in predictions),
         "parse_failures": sum(n for reason, n in failures.items() if ":" not in reason),
         "failures": dict(sorted(failures.items())),
         "unreadable_verdicts": int(metrics.unreadable(ab).sum() + metrics.unreadable(ba).sum()),
-        "prompt_tokens": _mean([p.cost.prompt_tokens for p in predictions]),
-        "generated_tokens": _mean([p.cost.generated_tokens for p in predictions]),
-        "calls": _mean([p.cost.calls for p in predictions]),
-        "seconds": seconds,
-        "groups": _groups(benchmark.comparisons, agreed, consistent),
     }
 
 
@@ -74,8 +120,12 @@ def paired_rows(
     branches; each with the most branches against itself with the fewest; the last with the fewest against the
     first with the most. P-values (exact McNemar) are not corrected for the number of pairs.
     """
+    labelled = [i for i, c in enumerate(benchmark.comparisons) if c.label is not None]
+    comparisons = [benchmark.comparisons[i] for i in labelled]
     agreed = {
-        (r[0].method, r[0].branches): metrics.agreement(*_verdicts(benchmark, r)) for r in results if r[0].branches
+        (r[0].method, r[0].branches): metrics.agreement(*_verdicts(comparisons, [r[i] for i in labelled]))
+        for r in results
+        if r[0].branches or r[0].method.startswith("stored:")
     }
     for first, second in _pairs(list(agreed)):
         found = paired_difference(agreed[first], agreed[second], resamples, seed)
@@ -110,6 +160,7 @@ def prediction_rows(benchmark: Benchmark, predictions: Predictions) -> list[dict
     return [
         {
             "benchmark": benchmark.name,
+            "split": benchmark.split,
             "comparison_id": c.id,
             "group": c.group,
             "label": c.label,
@@ -123,6 +174,7 @@ def prediction_rows(benchmark: Benchmark, predictions: Predictions) -> list[dict
             "prompt_tokens": p.cost.prompt_tokens,
             "generated_tokens": p.cost.generated_tokens,
             "calls": p.cost.calls,
+            "merged": p.merged,
         }
         for c, p in zip(benchmark.comparisons, predictions, strict=True)
     ]
@@ -135,15 +187,16 @@ def parquet(rows: Sequence[Mapping[str, Any]]) -> bytes:
     import pyarrow as arrow
     import pyarrow.parquet
 
-    kinds: dict[type, Any] = {str: arrow.string(), float: arrow.float64(), int: arrow.int64()}
+    kinds: dict[type, Any] = {str: arrow.string(), float: arrow.float64(), int: arrow.int64(), bool: arrow.bool_()}
     columns = {
-        **dict.fromkeys(("benchmark", "comparison_id", "group", "label", "method"), str),
+        **dict.fromkeys(("benchmark", "split", "comparison_id", "group", "label", "method"), str),
         "branches": int,
         **dict.fromkeys(("verdict_ab", "verdict_ba"), str),
         "margin": float,
         "judgments": int,
         "failures": str,
         **dict.fromkeys(("prompt_tokens", "generated_tokens", "calls"), float),
+        "merged": bool,
     }
     schema = arrow.schema([(name, kinds[kind]) for name, kind in columns.items()])
     buffer = io.BytesIO()
@@ -151,20 +204,33 @@ def parquet(rows: Sequence[Mapping[str, Any]]) -> bytes:
     return buffer.getvalue()
 
 
-def _verdicts(benchmark: Benchmark, predictions: Predictions) -> tuple[list[str | None], list[str | None], list[str]]:
+def _refuse_others(benchmark: Benchmark, predictions: Predictions) -> None:
     if [p.comparison_id for p in predictions] != [c.id for c in benchmark.comparisons]:
         raise ValueError(f"the predictions are not those of the comparisons of {benchmark.name}, in their order")
-    labels = [c.label for c in benchmark.comparisons]
-    return [p.verdict_ab for p in predictions], [p.verdict_ba for p in predictions], labels  # type: ignore[return-value]
 
 
-def _groups(comparisons: Sequence[Comparison], agreed: Any, consistent: Any) -> dict[str, Mapping[str, Any]]:
-    names = [c.group for c in comparisons]
+def _verdicts(
+    comparisons: Sequence[Comparison], predictions: Predictions
+) -> tuple[list[str | None], list[str | None], list[str]]:
+    labels = [str(c.label) for c in comparisons]
+    return [p.verdict_ab for p in predictions], [p.verdict_ba for p in predictions], labels
+
+
+def _groups(names: Sequence[str | None], agreed: Any, consistent: Any) -> dict[str, Mapping[str, Any]]:
     result: dict[str, Mapping[str, Any]] = {}
     for name in sorted({n for n in names if n is not None}):
         mask = np.array([n == name for n in names])
         result[name] = {"n": int(mask.sum()), "agreement": _mean(agreed[mask]), "consistency": _mean(consistent[mask])}
     return result
+
+
+def _prompts(prompts: Sequence[str], agreed: Any) -> dict[str, Any]:
+    """The share of prompts of which every pair is right; None where each prompt has one pair."""
+    right: dict[str, bool] = {}
+    for prompt, is_right in zip(prompts, agreed, strict=True):
+        right[prompt] = right.get(prompt, True) and bool(is_right)
+    several = len(right) < len(prompts)
+    return {"n_prompts": len(right), "prompt_agreement": _mean(list(right.values())) if several else None}
 
 
 def _longer(comparison: Comparison) -> str:
@@ -174,4 +240,4 @@ def _longer(comparison: Comparison) -> str:
 
 def _mean(values: Any) -> float | None:
     array = np.asarray(values, dtype=float)
-    return round(float(array.mean()), 6) if len(array) else None
+    return round(float(array.mean()), 6) if len(array) and not np.isnan(array).any() else None

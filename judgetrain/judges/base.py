@@ -11,7 +11,7 @@ from judgetrain.dialogues.schema import Comparison, Verdict
 
 @dataclass(frozen=True)
 class Cost:
-    """What one verdict cost, mean over the two orders it was asked in."""
+    """What one verdict cost, mean over the two orders it was asked in; NaN where it is not known."""
 
     prompt_tokens: float = 0.0
     generated_tokens: float = 0.0
@@ -26,7 +26,8 @@ class Prediction:
     shown exchanged; both are in the comparison's own order, so a consistent judge gives the same twice. None
     means that no branch could be read in that order. ``margin`` is the mean score of A minus that of B over the
     readable branches of both orders. ``failures`` counts unreadable judgments by reason; ``judgments`` is how
-    many were sampled.
+    many were sampled. ``merged``: the two orders are known only as one verdict or as a conflict (A, B), so that
+    nothing can be said of a single order.
     """
 
     comparison_id: str
@@ -38,6 +39,7 @@ class Prediction:
     cost: Cost = field(default_factory=Cost)
     judgments: int = 0
     failures: dict[str, int] = field(default_factory=dict)
+    merged: bool = False
 
 
 class Judge(Protocol):

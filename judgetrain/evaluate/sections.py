@@ -1,0 +1,280 @@
+"""The tables of a report, each from rows of the result files; numbers become text here and nowhere else."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+Row = Mapping[str, Any]
+Cells = tuple[str, ...]
+
+CONTRACT = (
+    "Agreement: both orders give the label, over all items, ties included. "
+    "Consistency: both orders give the same readable verdict. "
+    "Tokens: generated for one verdict in one order. "
+    "Unreadable: share of judgments without readable scores. "
+    "No verdict: share of verdicts in which no branch could be read; these agree with nothing."
+)
+CHOSEN = " *: the number of branches was chosen on a development split that is not part of these numbers."
+DEFINITIONS = (
+    "The same verdicts under other definitions. W/o ties: only items whose label is A or B. Single order: each "
+    "order judged alone, mean of the two; AB and BA: that order. Conflict as tie: orders that conflict count as a"
+    " tie. Both decide: agreement over the items that label and verdict both give to A or B (MT-Bench's setup 2),"
+    " and their number. Every pair: share of prompts of which every pair is right. Kappa: Cohen's, conflicts as "
+    "ties, unreadable items left out. A dash: not defined, or the orders are not stored apart."
+)
+VOTES = (
+    "Each person's vote is an item, also where a pair has no majority. Between people: share of equal votes among"
+    " pairs of votes on one comparison, with ties and without. Brackets: 95% bootstrap interval, comparisons "
+    "resampled whole."
+)
+BIASES = (
+    "First wins: share of verdicts for the response shown first, among those that flip with the order (50 is no "
+    "bias). Longer wins: share of consistent verdicts for the longer response. Length bias: how much more often "
+    "than labels on the same items (0 is no bias)."
+)
+COSTS = (
+    "Of one verdict in one order. Seconds are measured with the most branches; for fewer, their share by tokens. "
+    "Parsed: share of judgments with readable scores."
+)
+CALIBRATION = (
+    "Margin: mean score of A minus that of B. AUC: chance that an item labelled A has a larger margin than one "
+    "labelled B. ECE: expected calibration error of probabilities made of margins by a logistic curve, fitted on "
+    "other items. Items with an A or B label."
+)
+PAIRED = (
+    "Differences in agreement on the same items; brackets: 95% paired bootstrap interval; p: exact McNemar test, not "
+    "corrected for the number of rows."
+)
+EXAMPLES = (
+    "Comparisons on which methods differ, the most divided first; verdicts as AB/BA, in the comparison's own order, ?: "
+    "unreadable. Whole evaluations: trees-BENCHMARK-METHOD-*.jsonl beside this report, by the same id."
+)
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table as text; the first ``names`` columns are names, the others numbers."""
+
+    title: str
+    headers: Cells
+    cells: Sequence[Cells]
+    explanation: str
+    names: int = 1
+
+
+def percent(value: float | None) -> str:
+    """A share as a percentage with one decimal; a dash for None."""
+    return "–" if value is None else f"{100 * value:.1f}"
+
+
+def signed(value: float | None) -> str:
+    """A difference of shares in percentage points with its sign; a dash for None."""
+    return "–" if value is None else f"{100 * value:+.1f}"
+
+
+def number(value: float | None, digits: int = 2) -> str:
+    """A number; a dash for None."""
+    return "–" if value is None else f"{value:.{digits}f}"
+
+
+def interval(row: Row, name: str) -> str:
+    """A share with its 95% interval, in percent."""
+    bounds = row.get(f"{name}_ci")
+    return percent(row.get(name)) + (f" [{100 * bounds[0]:.1f}, {100 * bounds[1]:.1f}]" if bounds else "")
+
+
+def name_of(row: Row) -> tuple[str, str]:
+    """A row's method and number of branches."""
+    branches = f"{row['branches']}{' *' if row.get('chosen') else ''}" if row["branches"] else "–"
+    return str(row["method"]), branches
+
+
+def spent(row: Row) -> tuple[str, str, str]:
+    """Generated tokens, and the shares of unreadable judgments and verdicts."""
+    unreadable = row["parse_failures"] / row["judgments"] if row["judgments"] else None
+    return number(row["generated_tokens"], 0), percent(unreadable), percent(row["unreadable_verdicts"] / (2 * row["n"]))
+
+
+HEADLINE = ("method", "branches", "agreement %", "consistency %", "tokens", "unreadable %", "no verdict %")
+
+
+def results(rows: Sequence[Row]) -> Table:
+    """The headline."""
+    cells = [(*name_of(r), interval(r, "agreement"), interval(r, "consistency"), *spent(r)) for r in rows]
+    chosen_note = CHOSEN if any(r.get("chosen") for r in rows) else ""
+    return Table("Results", HEADLINE, cells, f"{CONTRACT} Brackets: 95% bootstrap interval over items.{chosen_note}")
+
+
+def definitions(rows: Sequence[Row]) -> Table:
+    """Agreement under every other definition, each under its own name."""
+    names = {
+        "agreement w/o ties %": "agreement_wo_tie",
+        "consistency w/o ties %": "consistency_wo_tie",
+        "single order %": "single_order_accuracy",
+        "AB %": "accuracy_ab",
+        "BA %": "accuracy_ba",
+        "conflict as tie %": "conflict_as_tie",
+        "both decide %": "agreement_decided",
+        "n both decide": "n_decided",
+        "every pair %": "prompt_agreement",
+        "kappa": "kappa",
+    }
+    shown = {h: n for h, n in names.items() if n != "prompt_agreement" or any(r.get(n) is not None for r in rows)}
+
+    def cell(row: Row, header: str) -> str:
+        value = row.get(shown[header])
+        return percent(value) if header.endswith("%") else number(value, 0 if header.startswith("n ") else 2)
+
+    cells = [(*name_of(r), *(cell(r, header) for header in shown)) for r in rows]
+    return Table("Definitions", ("method", "branches", *shown), cells, DEFINITIONS)
+
+
+def votes(rows: Sequence[Row]) -> Table:
+    """Agreement with single votes."""
+    cells = []
+    for row in rows:
+        found = row.get("votes")
+        if found:
+            people = f"{percent(found['between_people'])} / {percent(found['between_people_decided'])}"
+            as_tie, decided = interval(found, "conflict_as_tie"), percent(found["agreement_decided"])
+            counts = str(found["n"]), str(found["n_decided"])
+            cells.append((*name_of(row), counts[0], interval(found, "agreement"), as_tie, decided, counts[1], people))
+    headers = ("method", "branches", "votes", "agreement %", "conflict as tie %", "both decide %", "n both decide")
+    return Table("Agreement per vote", (*headers, "between people %"), cells, VOTES)
+
+
+def biases(rows: Sequence[Row]) -> Table:
+    """What verdicts follow besides quality."""
+    headers = ("method", "branches", "first wins %", "longer wins %", "length bias")
+    cells = [
+        (*name_of(r), percent(r["position_bias"]), percent(r["longer_preference"]), signed(r.get("length_bias")))
+        for r in rows
+    ]
+    return Table("Biases", headers, cells, BIASES)
+
+
+def costs(rows: Sequence[Row]) -> Table:
+    """What a verdict takes."""
+    headers = ("method", "branches", "prompt tokens", "generated tokens", "calls", "seconds", "parsed %")
+    cells = []
+    for r in rows:
+        parsed = percent(1 - r["parse_failures"] / r["judgments"]) if r["judgments"] else "–"
+        tokens = number(r["prompt_tokens"], 0), number(r["generated_tokens"], 0)
+        cells.append(
+            (
+                *name_of(r),
+                *tokens,
+                number(r.get("calls"), 1),
+                "–" if r["seconds"] is None else f"{r['seconds']:.3g}",
+                parsed,
+            )
+        )
+    return Table("Cost", headers, cells, COSTS)
+
+
+def calibration(rows: Sequence[Row]) -> Table:
+    """Whether larger margins are surer."""
+    cells = [
+        (*name_of(r), str(c["n"]), number(c["auc"]), number(c["ece"], 3)) for r in rows if (c := r.get("calibration"))
+    ]
+    return Table("Calibration of margins", ("method", "branches", "n", "AUC", "ECE"), cells, CALIBRATION)
+
+
+def by_group(rows: Sequence[Row], column: str) -> Table:
+    """Agreement by group or domain: every method with its chosen, else its largest, number of branches."""
+    shown = [r for r in one_each(rows) if r.get(column)]
+    groups = shown[0][column] if shown else {}
+    headers = [f"{r['method']}@{r['branches']}" if r["branches"] else str(r["method"]) for r in shown]
+    cells = [(g, str(groups[g]["n"]), *(percent(r[column].get(g, {}).get("agreement")) for r in shown)) for g in groups]
+    title = "Agreement by group" if column == "groups" else "Agreement by domain"
+    return Table(title, (column[:-1], "n", *headers), cells, "Agreement in percent, method@branches.")
+
+
+def one_each(rows: Sequence[Row]) -> list[Row]:
+    """Each method once: with the number of branches that was chosen for it, else with the largest."""
+    best: dict[str, Row] = {}
+    for row in rows:
+        current = best.get(row["method"], row)
+        if row.get("chosen") or (not current.get("chosen") and row["branches"] >= current["branches"]):
+            best[row["method"]] = row
+    return list(best.values())
+
+
+def chosen(choices: Sequence[Row]) -> Table:
+    """How the number of branches was chosen."""
+    counts = sorted({int(k) for c in choices for k in c["agreement"]})
+    cells = [
+        (
+            str(c["method"]),
+            str(c["branches"]),
+            str(c["n"]),
+            *(percent({int(k): v for k, v in c["agreement"].items()}.get(k)) for k in counts),
+        )
+        for c in choices
+    ]
+    headers = ("method", "chosen", "n", *(f"{k} %" for k in counts))
+    explanation = (
+        "Agreement on the development split by number of branches; the best is chosen, of equals the smallest."
+    )
+    return Table("Choice of branches", headers, cells, explanation)
+
+
+def differences(paired: Sequence[Row]) -> Table:
+    """Paired differences in agreement."""
+    cells = []
+    for row in paired:
+        sides = [f"{row[side]['method']}@{row[side]['branches']}" for side in ("first", "second")]
+        low, high = row["agreement_difference_ci"]
+        difference = f"{100 * row['agreement_difference']:+.1f} [{100 * low:+.1f}, {100 * high:+.1f}]"
+        p = row["mcnemar_p"]
+        cells.append((*sides, difference, "< 0.001" if p < 0.001 else f"{p:.3f}"))
+    return Table("Differences", ("first", "second", "difference", "p"), cells, PAIRED, names=2)
+
+
+def overlap(pairs: Sequence[Row]) -> Table:
+    """How many comparisons two methods get right together, alone or not at all."""
+    counts = ("both_right", "only_first", "only_second", "both_wrong")
+    cells = [(str(p["first"]), str(p["second"]), *(str(p[name]) for name in counts)) for p in pairs]
+    headers = ("first", "second", *(name.replace("_", " ") for name in counts))
+    return Table(
+        "Disagreements", headers, cells, "Comparisons on which each method is right (agreement) or not.", names=2
+    )
+
+
+def examples(found: Sequence[Row]) -> Table:
+    """Comparisons on which methods differ."""
+    methods = list(found[0]["verdicts"]) if found else []
+
+    def verdicts(row: Row, method: str) -> str:
+        return "/".join(v or "?" for v in row["verdicts"][method])
+
+    cells = [(str(r["id"]), str(r["query"]), str(r["label"]), *(verdicts(r, m) for m in methods)) for r in found]
+    return Table("Where methods differ", ("comparison", "query", "label", *methods), cells, EXAMPLES, names=2)
+
+
+def ratings(rows: Sequence[Row]) -> Table:
+    """Correlations with ratings."""
+    cells = [
+        (str(r["method"]), str(r["n"]), *(number(r.get(c), 3) for c in ("pearson", "kendall", "spearman")))
+        for r in rows
+    ]
+    explanation = "Pearson's r, Kendall's tau-b and Spearman's rho with the benchmark's ratings."
+    return Table("Ratings", ("method", "n", "Pearson", "Kendall", "Spearman"), cells, explanation)
+
+
+def over_seeds(rows: Sequence[Row]) -> Table:
+    """Means over runs that differ in nothing but their seed."""
+    cells = [
+        (
+            *name_of(r),
+            str(r["seeds"]),
+            *(f"{percent(r[m])} ± {percent(r[f'{m}_std'])}" for m in ("agreement", "consistency")),
+        )
+        for r in rows
+    ]
+    headers = ("method", "branches", "seeds", "agreement %", "consistency %")
+    return Table(
+        "Over seeds", headers, cells, "Mean ± sample standard deviation over runs that differ only in the seed."
+    )

@@ -1,0 +1,59 @@
+"""``stage=report``: one report of several evaluations, a sweep among them."""
+
+from __future__ import annotations
+
+import glob
+from collections.abc import Iterable
+from pathlib import Path
+
+from judgetrain.artifacts import MANIFEST, write_json_atomic, write_text_atomic
+from judgetrain.errors import ConfigError
+from judgetrain.evaluate.merge import merged, read_run
+from judgetrain.evaluate.page import html_page
+from judgetrain.evaluate.text import console_tables, markdown
+from judgetrain.pipeline import Pipeline
+from judgetrain.sweep import JOB, read_jobs
+
+
+def merge(pipeline: Pipeline) -> None:
+    """Write ``report.html``, ``report.md``, ``metrics.json`` and ``summary.json`` to ``output_dir/reports/NAME``.
+
+    Raises:
+        ConfigError: a run that is not there or not finished.
+    """
+    config, console = pipeline.config, pipeline.console
+    everything = [str(pipeline.root / "evaluate" / "*")]
+    directories = list(_directories(config.report.runs or everything, Path(config.output_dir)))
+    runs = [read_run(d) for d in directories]
+    report = merged(runs, config.report.name)
+    target = Path(config.output_dir) / "reports" / config.report.name
+    write_json_atomic(target / "metrics.json", report.rows)
+    write_json_atomic(target / "paired.json", report.paired)
+    write_json_atomic(target / "summary.json", report.summary())
+    write_text_atomic(target / "report.md", markdown(report))
+    write_text_atomic(target / "report.html", html_page(report))
+    console.plain(console_tables(report))
+    console.line(f"report: {len(runs)} evaluations: {target / 'report.html'}")
+
+
+def _directories(runs: Iterable[str], output: Path) -> Iterable[Path]:
+    seen: set[Path] = set()
+    for entry in runs:
+        paths = [Path(p) for p in sorted(glob.glob(str(Path(entry).expanduser())))]
+        if not paths:
+            raise ConfigError(f"report.runs: {entry!r}: no such directory; give evaluations or a sweep of {output}")
+        for path in paths:
+            found = _of_sweep(path) if any(path.glob(f"*/{JOB}")) else [path]
+            for directory in found:
+                if directory.resolve() not in seen and (len(paths) == 1 or (directory / MANIFEST).is_file()):
+                    seen.add(directory.resolve())
+                    yield directory
+
+
+def _of_sweep(sweep: Path) -> list[Path]:
+    """The evaluations that the jobs of a sweep ended in."""
+    found = [Path(job["directory"]) for job in read_jobs(sweep) if job.get("directory")]
+    evaluations = [path for path in found if path.parent.name == "evaluate"]
+    if not evaluations:
+        raise ConfigError(f"report.runs: {str(sweep)!r}: no job of this sweep made an evaluation (stage=evaluate)")
+    return evaluations

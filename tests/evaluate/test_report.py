@@ -1,0 +1,187 @@
+"""Choosing branches on a development split, disagreements, lineage, and what a report shows of them."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from pathlib import Path
+
+import pyarrow.parquet
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from judgetrain.artifacts import StageRun
+from judgetrain.config import BenchmarkConfig, Config, EvaluateConfig, SourceConfig, TreeConfig
+from judgetrain.dialogues.schema import Comparison, Dialogue, Message
+from judgetrain.errors import DataError
+from judgetrain.evaluate import methods, stage
+from judgetrain.evaluate.benchmarks import Benchmark
+from judgetrain.evaluate.choose import choose, part_of, split
+from judgetrain.evaluate.lineage import lineage
+from judgetrain.evaluate.overlap import disagreements
+from judgetrain.evaluate.page import html_page
+from judgetrain.evaluate.report import Report
+from judgetrain.evaluate.table import metric_row
+from judgetrain.evaluate.text import markdown
+from judgetrain.judges.base import Prediction
+from judgetrain.track import Console
+from judgetrain.tree.prompts import load_prompt_set
+from tests.scripted import ScriptedEngine, noisy
+
+LABELS = ("A", "B", "tie")
+
+
+def benchmark(n: int, queries: int | None = None) -> Benchmark:
+    comparisons = []
+    for i in range(n):
+        dialogue = Dialogue(f"b:{i}", "b", (Message("user", f"query {i % (queries or n)}"),))
+        comparisons.append(Comparison(f"b:{i}", dialogue, "x", "yy", label=LABELS[i % 3], group=f"g{i % 2}"))  # type: ignore[arg-type]
+    return Benchmark("b", "test", comparisons, {})
+
+
+def answers(name: str, k: int, of: Benchmark, right: int) -> list[Prediction]:
+    """Predictions that give the label on the first ``right`` comparisons and nothing on the others."""
+    return [
+        Prediction(c.id, name, k, c.label if i < right else None, c.label if i < right else None, None)
+        for i, c in enumerate(of.comparisons)
+    ]
+
+
+@given(st.integers(8, 60), st.integers(2, 12), st.floats(0.05, 0.6), st.integers(0, 5))
+def test_a_query_is_on_one_side_only_and_the_share_is_kept(n: int, queries: int, share: float, seed: int) -> None:
+    whole = benchmark(n, queries)
+    try:
+        dev, test = split(whole, share, seed)
+    except DataError:
+        assert queries < 4
+        return
+    assert dev is not None
+    assert sorted(c.id for c in (*dev.comparisons, *test.comparisons)) == sorted(c.id for c in whole.comparisons)
+    assert not {c.dialogue.query for c in dev.comparisons} & {c.dialogue.query for c in test.comparisons}
+    largest = max(Counter(c.dialogue.query for c in whole.comparisons).values())
+    assert share * n <= len(dev.comparisons) < share * n + largest
+    assert split(whole, share, seed) == (dev, test)
+
+
+def test_without_a_share_nothing_is_set_aside_and_too_few_queries_are_an_error() -> None:
+    whole = benchmark(6)
+    assert split(whole, 0, 1) == (None, whole)
+    with pytest.raises(DataError, match=r"dev_share=0\.5: benchmark b has 1 different queries"):
+        split(benchmark(6, 1), 0.5, 1)
+
+
+def test_the_best_number_of_branches_is_chosen_and_of_equals_the_smallest() -> None:
+    dev = benchmark(10)
+    results = [answers("a", k, dev, right) for k, right in ((1, 4), (3, 7), (5, 7), (10, 6))]
+    found = choose(dev, [*results, answers("floor", 0, dev, 9)])
+    assert [(c.method, c.branches, c.n) for c in found] == [("a", 3, 10)]
+    assert found[0].agreement == {1: 0.4, 3: 0.7, 5: 0.7, 10: 0.6}
+
+
+def test_disagreements_by_hand() -> None:
+    whole = benchmark(10)
+    found = disagreements(whole, [answers("a", 1, whole, 6), answers("b", 1, whole, 2), answers("c", 0, whole, 0)])
+    pairs = {(p["first"], p["second"]): p for p in found["pairs"]}
+    assert pairs["a", "b"] == {
+        "first": "a",
+        "second": "b",
+        "both_right": 2,
+        "only_first": 4,
+        "only_second": 0,
+        "both_wrong": 4,
+    }
+    assert pairs["b", "c"]["only_first"] == 2
+    assert [e["id"] for e in found["examples"]] == [f"b:{i}" for i in range(6)]
+    assert found["examples"][2]["verdicts"] == {"a": ["tie", "tie"], "b": [None, None], "c": [None, None]}
+
+
+def manifest(root: Path, name: str, mark: str, upstream: dict[str, str]) -> Path:
+    directory = root / name / mark
+    directory.mkdir(parents=True)
+    counts, tokens = {"in": 3, "out": 2, "dropped": {}}, {"prompt": 1, "generated": 7}
+    parts = {"stage": name, "fingerprint": mark, "recipe": "r", "seed": 1, "counts": counts, "tokens": tokens}
+    (directory / "manifest.json").write_text(json.dumps(parts | {"seconds": 1.0, "config": {}, "upstream": upstream}))
+    return directory
+
+
+def test_lineage_is_everything_upstream_once_and_inputs_first(tmp_path: Path) -> None:
+    manifest(tmp_path, "tree", "t1", {})
+    manifest(tmp_path, "label", "l1", {"tree": "t1"})
+    sft = manifest(tmp_path, "sft", "s1", {"label": "l1"})
+    dpo = manifest(tmp_path, "dpo", "d1", {"sft": "s1", "label": "l1"})
+    found = [(row["stage"], row["fingerprint"]) for row in lineage([sft, dpo, tmp_path / "nowhere"])]
+    assert found == [("tree", "t1"), ("label", "l1"), ("sft", "s1"), ("dpo", "d1")]
+
+
+@pytest.fixture
+def evaluated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    rows = [
+        {"id": i, "query": f"q{i}", "response_a": f"one {i}", "response_b": f"two {i}", "label": LABELS[i % 3]}
+        for i in range(60)
+    ]
+    path = tmp_path / "pairs.jsonl"
+    path.write_text("".join(json.dumps(r) + "\n" for r in rows))
+    monkeypatch.setattr(methods, "make_engine", lambda *a, **k: ScriptedEngine(noisy))
+    manifest(tmp_path / "artifacts", "label", "l1", {})
+    sft = manifest(tmp_path / "artifacts", "sft", "s1", {"label": "l1"})
+    (sft / "model").mkdir()
+    load_prompt_set("compact").save(sft / "model")
+    entry = BenchmarkConfig("pairs", SourceConfig(name="pairs", path=str(path), format="comparison"))
+    evaluate = EvaluateConfig([entry], ["sft", "first"], [1, 3], bootstrap=50, dev_share=0.25)
+    out = StageRun(tmp_path / "out", "evaluate", 1, Console())
+    stage.run(Config(evaluate=evaluate, tree=TreeConfig(criteria=4, shard_size=8)), {"sft": sft}, out)
+    return out.directory
+
+
+def test_the_choice_is_made_on_items_that_are_not_reported(evaluated: Path) -> None:
+    metrics = json.loads((evaluated / "metrics.json").read_text())
+    predictions = pyarrow.parquet.read_table(evaluated / "predictions.parquet").to_pylist()
+    sides = Counter((r["method"], r["branches"], r["split"]) for r in predictions)
+    assert sides["sft", 1, "development"] == 15 and sides["sft", 1, "test"] == 45
+    choice = json.loads((evaluated / "summary.json").read_text())["chosen"]["pairs"][0]
+    for k in (1, 3):
+        for side, expected in (
+            ("development", choice["agreement"][str(k)]),
+            ("test", next(r["agreement"] for r in metrics if (r["method"], r["branches"]) == ("sft", k))),
+        ):
+            mine = [r for r in predictions if (r["method"], r["branches"], r["split"]) == ("sft", k, side)]
+            share = sum(r["verdict_ab"] == r["verdict_ba"] == r["label"] for r in mine) / len(mine)
+            assert share == pytest.approx(expected, abs=1e-6)
+    best = max((1, 3), key=lambda k: (choice["agreement"][str(k)], -k))
+    assert choice["branches"] == best
+    assert [r["branches"] for r in metrics if r["chosen"]] == [best]
+    for name in ("report.html", "report.md"):
+        text = (evaluated / name).read_text().replace("\\", "")
+        assert f"{best} *" in text and "Choice of branches" in text
+        assert "s1" in text and "l1" in text, "the lineage"
+
+
+def test_every_definition_stands_under_its_own_name(evaluated: Path) -> None:
+    text = (evaluated / "report.md").read_text()
+    line = next(x for x in text.splitlines() if x.startswith("| sft | 1"))
+    row = next(r for r in json.loads((evaluated / "metrics.json").read_text()) if r["method"] == "sft")
+    assert f"{100 * row['agreement']:.1f} [" in line
+    for header in ("single order %", "AB %", "BA %", "conflict as tie %", "both decide %", "kappa", "first wins %"):
+        assert f" {header} |" in text
+    assert f"{100 * row['single_order_accuracy']:.1f}" in text
+    assert "ECE" in text and row["calibration"]["n"] == sum(b["n"] for b in row["calibration"]["curve"])
+
+
+def test_long_tables_fold_and_what_has_no_rows_is_not_shown() -> None:
+    whole = benchmark(40)
+    rows = [metric_row(whole, answers("a", 0, whole, 40), 0.0, 20, 1)]
+    report = Report("r", 1, rows, [], {})
+    page, text = html_page(report), markdown(report)
+    assert "<details>" not in page and "Calibration" not in text and "Where it comes from" not in text
+    rows[0]["groups"] = {f"group {i}": {"n": 1, "agreement": 1.0, "consistency": 1.0} for i in range(30)}
+    assert "<details><summary>Agreement by group (30 rows)</summary>" in html_page(report)
+
+
+def test_pairs_of_a_prompt_are_right_together_or_not() -> None:
+    whole = benchmark(6)
+    prompts = {c.id: f"p{i // 3}" for i, c in enumerate(whole.comparisons)}
+    together = Benchmark("b", "test", whole.comparisons, {}, prompts=prompts)
+    row = metric_row(together, answers("a", 0, together, 5), 0.0, 50, 1)
+    assert (row["agreement"], row["n_prompts"], row["prompt_agreement"]) == (pytest.approx(5 / 6, abs=1e-6), 2, 0.5)
+    assert part_of(together, answers("a", 0, together, 6)[::-1])[0].comparison_id == "b:0"

@@ -1,0 +1,131 @@
+"""Stored verdicts as methods: both orders, one verdict for both, matching by id, and what cannot be known."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from judgetrain.artifacts import StageRun
+from judgetrain.checks import check_stage
+from judgetrain.config import BenchmarkConfig, Config, EvaluateConfig, SourceConfig, StoredConfig
+from judgetrain.errors import ConfigError, DataError
+from judgetrain.evaluate import stage
+from judgetrain.track import Console
+
+LABELS = {"0": "A", "1": "B", "2": "tie", "-1": "unreadable"}
+GPT4 = {"model_a": "A", "model_b": "B", "tie": "tie", "tie (inconsistent)": "conflict"}
+
+
+def write(path: Path, rows: list[dict[str, Any]]) -> str:
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return str(path)
+
+
+def run(config: Config, tmp_path: Path) -> list[dict[str, Any]]:
+    check_stage(config, "evaluate")
+    out = StageRun(tmp_path / "out", "evaluate", 1, Console())
+    stage.run(config, {}, out)
+    return json.loads((out.directory / "metrics.json").read_text())
+
+
+def two_orders(tmp_path: Path, **changes: Any) -> Config:
+    """Labels and verdicts in one file, as Auto-J publishes them; the second verdict is numbered as shown."""
+    rows = [
+        {"prompt": f"q{n}", "response 1": "x", "response 2": "yy", "label": n % 3, "scenario": "chitchat"}
+        | {"out": (0, 1, 2, 0, -1)[n % 5], "swapped": (1, 1, 2, 0, 0)[n % 5]}
+        for n in range(45)
+    ]
+    source = SourceConfig(path=write(tmp_path / "rows.jsonl", rows))
+    benchmark = BenchmarkConfig(name="eval_p", adapter="eval_p", source=source)
+    stored = StoredConfig(name="auto-j", benchmark="eval_p", verdict_ab="out", verdict_ba="swapped", labels=LABELS)
+    for name, value in changes.items():
+        setattr(stored, name, value)
+    evaluate = EvaluateConfig([benchmark], ["stored:auto-j", "first"], stored=[stored], bootstrap=50)
+    return Config(evaluate=evaluate)
+
+
+def test_two_orders_equal_an_independent_count(tmp_path: Path) -> None:
+    row, floor = run(two_orders(tmp_path), tmp_path)
+    rows = [json.loads(line) for line in (tmp_path / "rows.jsonl").read_text().splitlines()]
+    swap = {0: 1, 1: 0, 2: 2}
+    items = [(r["out"], swap[r["swapped"]], r["label"]) for r in rows]
+    read = [(a, b, y) for a, b, y in items if a != -1]
+    assert row["agreement"] == pytest.approx(sum(a == b == y for a, b, y in items) / 45, abs=1e-6)
+    assert row["consistency"] == pytest.approx(sum(a == b for a, b, _ in items) / 45, abs=1e-6)
+    assert row["accuracy_ba"] == pytest.approx(sum(b == y for _, b, y in items) / 45, abs=1e-6)
+    assert row["conflict_as_tie"] == pytest.approx(sum((a if a == b else 2) == y for a, b, y in read) / 45, abs=1e-6)
+    assert (row["unreadable_verdicts"], row["parse_failures"], row["judgments"]) == (9, 9, 90)
+    assert (row["method"], floor["method"]) == ("stored:auto-j", "first")
+    mirrored = run(two_orders(tmp_path, ba_mirrored=True), tmp_path / "second")
+    assert mirrored[0]["accuracy_ba"] == pytest.approx(sum(r["swapped"] == r["label"] for r in rows) / 45, abs=1e-6)
+
+
+def votes(tmp_path: Path) -> Config:
+    """MT-Bench: votes and GPT-4's one verdict for both orders, which may name the models the other way round."""
+    chat = [{"role": "user", "content": "q"}, {"role": "assistant", "content": "a"}]
+    shared = {"turn": 1, "conversation_a": chat, "conversation_b": chat}
+    rows = [
+        {"question_id": 81 + n, "model_a": "m", "model_b": "w", "winner": winner, "judge": f"j{i}"} | shared
+        for n, winners in enumerate([("model_a", "model_a"), ("model_b", "tie"), ("tie",), ("model_a",)])
+        for i, winner in enumerate(winners)
+    ]
+    verdicts = [
+        {"question_id": 81, "turn": 1, "model_a": "w", "model_b": "m", "winner": "model_b"},
+        {"question_id": 82, "turn": 1, "model_a": "m", "model_b": "w", "winner": "model_b"},
+        {"question_id": 83, "turn": 1, "model_a": "m", "model_b": "w", "winner": "tie (inconsistent)"},
+    ]
+    source = SourceConfig(path=write(tmp_path / "votes.jsonl", rows))
+    benchmark = BenchmarkConfig(name="mt", adapter="mt_bench_human", source=source)
+    where = SourceConfig(path=write(tmp_path / "gpt4.jsonl", verdicts))
+    stored = StoredConfig(name="gpt4", benchmark="mt", source=where, verdict_ab="winner", labels=GPT4)
+    evaluate = EvaluateConfig([benchmark], ["stored:gpt4"], stored=[stored], bootstrap=50)
+    return Config(evaluate=evaluate)
+
+
+def test_one_verdict_for_both_orders_by_hand(tmp_path: Path) -> None:
+    row = run(votes(tmp_path), tmp_path)[0]
+    # Question 82 has no majority; 81 is right, 83 a conflict on a tie, 84 has no stored verdict.
+    assert (row["n"], row["agreement"], row["consistency"]) == (
+        3,
+        pytest.approx(1 / 3, abs=1e-6),
+        pytest.approx(1 / 3, abs=1e-6),
+    )
+    assert row["conflict_as_tie"] == pytest.approx(2 / 3, abs=1e-6)
+    assert row["failures"] == {"not_stored": 2}
+    for unknown in ("single_order_accuracy", "accuracy_ab", "accuracy_ba", "position_bias"):
+        assert row[unknown] is None, "which order said what is not stored"
+    # Per vote: A A | B tie | tie | A against m, w, conflict, nothing.
+    found = row["votes"]
+    assert (found["n"], found["agreement"], found["conflict_as_tie"]) == (6, 0.5, pytest.approx(4 / 6, abs=1e-6))
+    assert (found["n_decided"], found["agreement_decided"]) == (3, 1)
+    assert (found["pairs_of_votes"], found["between_people"], found["between_people_decided"]) == (2, 0.5, 1)
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "message"),
+    [
+        ({"labels": {"0": "A", "1": "B"}}, DataError, r"rows\.jsonl:3: out 2 is not one of 0, 1"),
+        (
+            {"labels": {"0": "a"}},
+            ConfigError,
+            r"evaluate\.stored\[0\]\.labels\.0='a': allowed are A, B, tie, unreadable",
+        ),
+        ({"verdict_ab": "outt"}, DataError, r"rows\.jsonl:1: expected the column 'outt' of verdicts"),
+        ({"benchmark": "evalp"}, ConfigError, r"evaluate\.stored\[0\]\.benchmark='evalp': no such benchmark"),
+        ({"name": "x"}, ConfigError, r"'stored:auto-j': evaluate\.stored has no entry of this name; it has x"),
+    ],
+)
+def test_wrong_settings_and_rows_are_named(
+    tmp_path: Path, change: dict[str, Any], error: type[Exception], message: str
+) -> None:
+    with pytest.raises(error, match=message):
+        run(two_orders(tmp_path, **change), tmp_path)
+
+
+def test_verdicts_on_other_comparisons_are_refused(tmp_path: Path) -> None:
+    other = SourceConfig(path=write(tmp_path / "other.jsonl", [{"id": "z", "out": 0, "swapped": 1}]))
+    with pytest.raises(DataError, match=r"none of the 1 stored verdicts \(first 'eval_p:z'\) is about"):
+        run(two_orders(tmp_path, source=other), tmp_path)

@@ -1,0 +1,173 @@
+"""Sweeps: a job fails alone and is named at the end, jobs give their objective, merged reports, launchers' settings."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hydra import compose, initialize_config_dir
+from hydra.core.config_store import ConfigStore
+from hydra.core.plugins import Plugins
+
+from judgetrain import __main__ as entry
+from judgetrain.compose import CONF, RECIPES, register, typed
+from judgetrain.config import Config
+from judgetrain.errors import ConfigError
+from judgetrain.evaluate.objective import objective_value, parse_objective
+from judgetrain.sweep import read_jobs, write_job
+
+
+def run_sweep(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run: Any, *arguments: str
+) -> tuple[int, list[dict[str, Any]]]:
+    """A sweep of the real command line over ``seed=1,2,3`` in which ``run`` stands for the pipeline."""
+    monkeypatch.setattr(entry, "run", run)
+    seeds = () if any(a.startswith("seed=") for a in arguments) else ("seed=1,2,3",)
+    command = ["judgetrain", "-m", *seeds, *arguments, f"output_dir={tmp_path}", "track.tracker=none"]
+    monkeypatch.setattr("sys.argv", command)
+    code = entry.main()
+    sweep = max(tmp_path.glob("sweeps/*/*"))
+    return code, json.loads((sweep / "sweep.json").read_text())
+
+
+def outcome(seed: int, objective: float | None = None) -> entry.Outcome:
+    return entry.Outcome(f"artifacts/evaluate/{seed}", ["dpo", "evaluate"], ["tree"], objective)
+
+
+def test_a_failing_job_fails_alone_and_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    done: list[int] = []
+
+    def run(config: Config) -> entry.Outcome:
+        if config.seed == 2:
+            raise ZeroDivisionError("a bug")
+        done.append(config.seed)
+        return outcome(config.seed)
+
+    code, jobs = run_sweep(tmp_path, monkeypatch, run)
+    assert (code, done) == (2, [1, 3])
+    assert [(j["job"], j["state"]) for j in jobs] == [("0", "done"), ("1", "failed"), ("2", "done")]
+    assert jobs[1]["error"] == "ZeroDivisionError: a bug"
+    assert (jobs[0]["made"], jobs[0]["reused"]) == (["dpo", "evaluate"], ["tree"])
+    printed = capsys.readouterr()
+    assert "job 1 (seed=2" in printed.out and "ZeroDivisionError: a bug" in printed.out
+    assert "2 of 3 jobs done; the same command again does what is missing" in printed.out
+    assert "Traceback" in printed.err, "a bug is shown whole"
+
+
+def test_a_job_that_is_killed_is_unfinished(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def run(config: Config) -> entry.Outcome:
+        if config.seed == 2:
+            raise KeyboardInterrupt
+        return outcome(config.seed)
+
+    code, jobs = run_sweep(tmp_path, monkeypatch, run)
+    assert code == 130
+    assert [(j["job"], j["state"]) for j in jobs] == [("0", "done"), ("1", "unfinished")]
+
+
+def test_jobs_that_are_all_done_end_well(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, jobs = run_sweep(tmp_path, monkeypatch, lambda config: outcome(config.seed, config.seed / 4))
+    assert code == 0
+    assert [j["objective"] for j in jobs] == [0.25, 0.5, 0.75]
+    printed = capsys.readouterr().out
+    assert "3 of 3 jobs done; stage=report" in printed and "0.7500" in printed
+
+
+def test_results_of_jobs_are_read_in_order(tmp_path: Path) -> None:
+    for number in (10, 2, 1):
+        write_job(tmp_path / str(number), [f"seed={number}"], {"state": "done"})
+    (tmp_path / "3").mkdir()
+    (tmp_path / ".hydra").mkdir()
+    assert [(j["job"], j["state"]) for j in read_jobs(tmp_path)] == [
+        ("1", "done"),
+        ("2", "done"),
+        ("3", "unfinished"),
+        ("10", "done"),
+    ]
+
+
+SHARED = {"benchmark": "b", "method": "dpo", "votes": {"agreement": 0.7}}
+ROWS = [
+    *(SHARED | {"branches": k, "agreement": k / 10, "chosen": k == 3} for k in (1, 3, 5)),
+    {"benchmark": "b", "method": "random", "branches": 0, "agreement": 0.2, "kappa": None},
+]
+
+
+@pytest.mark.parametrize(
+    ("objective", "value"),
+    [
+        ("b/dpo@1/agreement", 0.1),
+        ("b/dpo@5/votes.agreement", 0.7),
+        ("b/dpo/agreement", 0.3),
+        ("b/random/agreement", 0.2),
+    ],
+)
+def test_any_metric_is_an_objective(tmp_path: Path, objective: str, value: float) -> None:
+    (tmp_path / "metrics.json").write_text(json.dumps(ROWS))
+    assert objective_value(tmp_path, objective) == value
+
+
+@pytest.mark.parametrize(
+    ("objective", "message"),
+    [
+        ("b/dpo@2/agreement", r"no such row; it has b/dpo@1, b/dpo@3"),
+        ("b/dpo@1/agrement", r"no number called 'agrement'; there are branches, agreement"),
+        ("b/random/kappa", "no number called 'kappa'"),
+        ("b/dpo@1/chosen", "no number called 'chosen'"),
+        ("agreement", "expected BENCHMARK/METHOD/METRIC"),
+        ("b/dpo@k/agreement", "expected BENCHMARK/METHOD/METRIC"),
+    ],
+)
+def test_what_is_no_objective_is_refused(tmp_path: Path, objective: str, message: str) -> None:
+    (tmp_path / "metrics.json").write_text(json.dumps(ROWS))
+    with pytest.raises(ConfigError, match=message):
+        objective_value(tmp_path, objective)
+
+
+def test_a_method_may_be_a_directorys_name() -> None:
+    assert parse_objective("world/one_step:dpo-012345/kappa") == ("world", "one_step:dpo-012345", None, "kappa")
+
+
+def composed(*overrides: str, hydra: bool = False) -> Any:
+    register(ConfigStore.instance())
+    with initialize_config_dir(str(CONF), version_base="1.3"):
+        return compose("config", overrides=list(overrides), return_hydra_config=hydra)
+
+
+def test_every_sweep_recipe_is_a_valid_configuration_and_names_keys_that_exist() -> None:
+    recipes = sorted((RECIPES / "sweeps").glob("*.yaml"))
+    assert recipes
+    for path in recipes:
+        hydra = composed(f"recipe=sweeps/{path.stem}", hydra=True).hydra
+        assert str(hydra.mode) == "RunMode.MULTIRUN"
+        params = {key: str(values).split(",") for key, values in hydra.sweeper.params.items()}
+        assert len(params) == 2
+        for values in zip(*params.values(), strict=False):
+            overrides = [f"{key}={value}" for key, value in zip(params, values, strict=True)]
+            assert typed(composed(f"recipe=sweeps/{path.stem}", *overrides)).objective
+
+
+def test_a_wrong_objective_is_refused_before_anything_runs() -> None:
+    for overrides, message in [
+        (["stage=evaluate", "objective=agreement"], "expected BENCHMARK"),
+        (["stage=dpo", "objective=world/dpo@1/agreement"], "is a metric of stage=evaluate, not of stage=dpo"),
+    ]:
+        with initialize_config_dir(str(CONF), version_base="1.3"), pytest.raises(ConfigError, match=message):
+            typed(compose("config", overrides=overrides))
+
+
+@pytest.mark.parametrize("name", ["joblib", "optuna", "slurm"])
+def test_the_launchers_settings_compose_where_the_plugin_is_installed(name: str) -> None:
+    plugins = {cls.__name__ for cls in Plugins.instance().discover()}
+    needed = {"joblib": "JoblibLauncher", "optuna": "OptunaSweeper", "slurm": "SlurmLauncher"}[name]
+    if needed not in plugins:
+        pytest.skip(f"{needed} is an optional extra")
+    whole = composed(f"sweep={name}", hydra=True)
+    part = whole.hydra.sweeper if name == "optuna" else whole.hydra.launcher
+    assert needed in part._target_
