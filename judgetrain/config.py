@@ -161,7 +161,7 @@ class DialoguesConfig:
         0.8, "Jaccard similarity of 5-grams from which two queries are near-duplicates", low=0.3, high=1.0
     )
     near_window: int = key(
-        2_000_000, "kept queries that near-duplicates are looked for among, about 2 kB each", low=1, unit="queries"
+        1_000_000, "latest kept queries that near-duplicates are looked for among, about 2.5 kB each", low=1
     )
     decontaminate: str = key(
         "near",

@@ -72,7 +72,7 @@ class Pipeline:
                 "seed": self.config.seed,
                 "config": slice_of(self.config, stage.reads(self.config)),
                 "upstream": upstream,
-                "content": {key: self._content(key, path) for key, path in files.items()},
+                "content": {key: self._content(name, key, path) for key, path in files.items()},
             }
             # Content counts, not where it lies; a package is named by nothing but its path.
             moved = [k for k, p in files.items() if k.endswith(MOVABLE) and not p.startswith(PACKAGE)]
@@ -80,7 +80,7 @@ class Pipeline:
             self._plans[name] = Plan(stage, mark, self.root / name / mark, parts, upstream)
         return self._plans[name]
 
-    def _content(self, key: str, path: str) -> dict[str, str]:
+    def _content(self, stage: str, key: str, path: str) -> dict[str, str]:
         if path.startswith(PACKAGE):
             return {"version": version_of(path.removeprefix(PACKAGE)) or "not installed"}
         try:
@@ -88,7 +88,10 @@ class Pipeline:
         except OSError as error:
             raise ConfigError(f"{key}={path!r}: cannot be read ({error.strerror})") from error
         if not found:
-            raise ConfigError(f"{key}={path!r}: no such file; give an existing path")
+            why = ""
+            if stage == "dialogues" and key.startswith("evaluate."):
+                why = ", or set dialogues.decontaminate=off: its queries are taken out of the training dialogues"
+            raise ConfigError(f"{key}={path!r}: no such file; give an existing path{why}")
         return found
 
     def needed(self, name: str) -> Iterator[str]:

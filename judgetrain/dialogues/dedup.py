@@ -12,8 +12,11 @@ SHINGLE = 5
 PERMUTATIONS = 128
 """Slots of a MinHash signature; the standard error of a similarity s is sqrt(s (1 - s) / PERMUTATIONS)."""
 
-RECALL = 0.95
-"""Chance that LSH looks at a pair whose similarity is just the threshold; more similar pairs are missed less."""
+RECALL = 0.9
+"""Least chance that LSH looks at a pair whose similarity is just the threshold; more similar pairs are missed less.
+
+More would double the bands, and with them the memory and the unlike pairs that are looked at.
+"""
 
 _SEED = 1
 
@@ -71,7 +74,7 @@ class NearIndex:
 
     Args:
         similarity: estimated Jaccard similarity of shingle sets from which two queries are near-duplicates.
-        window: how many of the latest queries are remembered; about 2 kB of memory each.
+        window: how many of the latest queries are remembered; about 2.5 kB of memory each.
     """
 
     def __init__(self, similarity: float, window: int | None = None) -> None:

@@ -57,7 +57,9 @@ def run(config: Config, inputs: Mapping[str, Path], out: StageRun) -> None:
     dropped = {k: n for k, n in total.items() if k not in ("kept", "rejected")} | dict(rejects.counts)
     out.count(in_=sum(total.values()), out=total["kept"], dropped=dropped)
     if not total["kept"]:
-        raise DataError(f"no dialogue is left: {json.dumps(dropped)}; look at dialogues.min/max_query_chars and fields")
+        raise DataError(
+            f"no dialogue is left: {json.dumps(dropped)}; look at dialogues.min/max_query_chars, decontaminate, fields"
+        )
 
 
 class Sieve:

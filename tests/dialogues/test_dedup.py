@@ -16,7 +16,7 @@ from judgetrain.artifacts import StageRun, read_rows
 from judgetrain.config import BenchmarkConfig, Config, DialoguesConfig, EvaluateConfig, SourceConfig
 from judgetrain.dialogues import stage
 from judgetrain.dialogues.dedup import PERMUTATIONS, RECALL, NearIndex, bands, jaccard, normalised
-from judgetrain.errors import DataError
+from judgetrain.errors import ConfigError, DataError
 from judgetrain.fingerprint import slice_of
 from judgetrain.pipeline import Pipeline
 from judgetrain.stages import STAGES
@@ -177,6 +177,20 @@ def test_a_malformed_benchmark_is_said_with_its_line(tmp_path: Path) -> None:
     write(tmp_path / "bench.jsonl", [{"query": CAKE, "response_a": False}, {"query": 3}])
     with pytest.raises(DataError, match=r"bench\.jsonl:2: expected text in field query, found int"):
         run(tmp_path, config)
+
+
+def test_training_on_the_benchmark_itself_leaves_nothing(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r'no dialogue is left: \{"contaminated": 2\}; look at .*decontaminate'):
+        run(tmp_path, configured(tmp_path, [{"query": CAKE}, {"query": TURN}], BENCH))
+
+
+def test_a_benchmark_file_that_is_not_there_says_why_it_is_needed(tmp_path: Path) -> None:
+    config = replace(configured(tmp_path, [{"query": "q"}], BENCH), output_dir=str(tmp_path / "outputs"))
+    (tmp_path / "bench.jsonl").unlink()
+    with pytest.raises(ConfigError, match=r"benchmarks\[0\]\.source\.path=.*no such file.*decontaminate=off"):
+        Pipeline(config).plan("dialogues")
+    config.dialogues.decontaminate = "off"
+    assert Pipeline(config).plan("dialogues").fingerprint
 
 
 def test_the_fingerprint_holds_the_benchmarks_that_are_taken_out(tmp_path: Path) -> None:
