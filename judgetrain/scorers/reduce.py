@@ -1,0 +1,75 @@
+"""From logits to a few numbers a step: every statistic of a softmax that a scorer needs, in float32."""
+
+from __future__ import annotations
+
+import torch
+
+COLUMNS = (
+    "logprob",
+    "entropy",
+    "probability_variance",
+    "logprob_variance",
+    "margin",
+    "rank",
+    "logprob_times_logit",
+)
+"""What :func:`reduce_logits` gives for each step, in this order.
+
+``logprob``: log-probability of the target token, nats. ``entropy``: of the softmax, nats. ``probability_variance``
+and ``logprob_variance``: unbiased variance over the vocabulary of the probabilities and of the log-probabilities.
+``margin``: log-probability of the most probable token minus that of the second, nats. ``rank``: of the target token,
+1 is the most probable; tokens of equal logit share the better rank. ``logprob_times_logit``: mean over the
+vocabulary of log-probability times raw logit, which the glass-box paper's released code takes for the entropy.
+"""
+
+BLOCK = 1 << 20
+"""Logits reduced at a time: few enough that the passes over them stay in a processor's cache."""
+
+
+def reduce_logits(logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+    """The statistics of :data:`COLUMNS` for each step, float32 ``[steps, columns]``.
+
+    Args:
+        logits: ``[steps, vocabulary]``, any floating type; reduced in float32, without a copy of all of them.
+        targets: ``[steps]``, the token ids whose log-probability and rank are wanted.
+
+    A step whose logits hold NaN or positive infinity gives NaN. Negative infinity (a token ruled out) gives an
+    infinite ``logprob_variance``, and NaN where the mean over the vocabulary has no value.
+    """
+    block = BLOCK if logits.device.type == "cpu" else BLOCK << 5
+    rows = max(1, block // logits.shape[1])
+    parts = [
+        _reduce(logits[start : start + rows].float(), targets[start : start + rows])
+        for start in range(0, len(logits), rows)
+    ]
+    return torch.cat(parts) if parts else torch.empty((0, len(COLUMNS)), device=logits.device)
+
+
+def _reduce(logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+    size = logits.shape[1]
+    best = logits.topk(min(2, size), dim=-1).values
+    chosen = logits.gather(1, targets[:, None])
+    rank = (logits > chosen).sum(dim=-1).float() + 1
+    mean = logits.mean(dim=-1, keepdim=True)
+    centred = logits - mean
+    spread = centred.square().sum(dim=-1)
+    shifted = logits - best[:, :1]
+    weights = shifted.exp()
+    total = weights.sum(dim=-1)
+    log_total = total.log()
+    products = (weights * shifted).sum(dim=-1)
+    if torch.isnan(products).any():  # 0 times minus infinity counts as 0
+        products = torch.where(weights > 0, weights * shifted, 0.0).sum(dim=-1)
+    log_partition = best[:, 0] + log_total
+    # mean(logprob * logit) = mean(logit^2) - log_partition * mean(logit)
+    weights.sub_(total[:, None] / size)
+    columns = (
+        chosen[:, 0] - log_partition,
+        log_total - products / total,
+        weights.square_().sum(dim=-1) / total.square() / max(1, size - 1),
+        spread / max(1, size - 1),
+        best[:, 0] - best[:, -1],
+        torch.where(torch.isnan(total), torch.nan, rank),
+        spread / size + mean[:, 0] * (mean[:, 0] - log_partition),
+    )
+    return torch.stack(columns, dim=1)
