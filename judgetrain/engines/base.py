@@ -12,12 +12,16 @@ FinishReason = Literal["stop", "length", "too_long", "error"]
 
 @dataclass(frozen=True)
 class Sampling:
-    """How to sample. ``temperature`` 0 is greedy. ``stop`` strings end the text and are not part of it."""
+    """How to sample. ``temperature`` 0 is greedy. ``stop`` strings end the text and are not part of it.
+
+    ``top_k`` above 0 leaves only the k most probable tokens, before ``top_p`` is applied to what is left.
+    """
 
     temperature: float = 1.0
     top_p: float = 1.0
     max_new_tokens: int = 256
     stop: tuple[str, ...] = ()
+    top_k: int = 0
 
 
 @dataclass(frozen=True)

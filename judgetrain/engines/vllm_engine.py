@@ -92,4 +92,5 @@ class VllmEngine:
             stop=list(sampling.stop) or None,
             stop_token_ids=self._ends or None,
             seed=seed % 2**63,
+            **({"top_k": sampling.top_k} if sampling.top_k else {}),
         )
