@@ -86,8 +86,11 @@ def _initial(config: Config) -> None:
 def _evaluate(config: Config) -> None:
     from judgetrain.evaluate.methods import is_directory, method_name
     from judgetrain.judges.floors import FLOORS
+    from judgetrain.judges.scorer import PREFIX
+    from judgetrain.scorers.methods import OF_RESPONSES
 
-    settings, known = config.evaluate, ("base", "teacher", *JUDGE_STAGES, *FLOORS)
+    scorers = [f"{PREFIX}{name}" for name in OF_RESPONSES]
+    settings, known = config.evaluate, ("base", "teacher", *JUDGE_STAGES, *FLOORS, *scorers)
     if not settings.benchmarks:
         raise ConfigError("evaluate.benchmarks is empty: name labelled comparisons to evaluate on")
     if not settings.methods:
@@ -104,8 +107,24 @@ def _evaluate(config: Config) -> None:
             raise ConfigError(f"evaluate.methods: the name {name!r} is used twice; names must differ")
     if "base" in settings.methods:
         _initial(config)
+    if any(method in scorers for method in settings.methods):
+        _scorer(config)
     if "teacher" in settings.methods:
         _teacher(config)
+
+
+def _scorer(config: Config) -> None:
+    from judgetrain.scorers.prompts import load_scorer_prompts
+
+    key, model = (
+        ("scorer.model", config.scorer.model) if config.scorer.model.path else ("train.base", config.train.base)
+    )
+    _model(key, model)
+    revision = load_scorer_prompts(config.scorer.prompts).revision
+    if config.scorer.revision_prompt not in revision:
+        raise ConfigError(
+            f"scorer.revision_prompt={config.scorer.revision_prompt!r}: allowed are {', '.join(revision)}"
+        )
 
 
 def _engine(key: str, engine: EngineConfig) -> None:

@@ -113,6 +113,15 @@ def _deepspeed(stage: str) -> Files:
     return files
 
 
+def _scorer(config: Config) -> Iterator[File]:
+    packaged = _ROOM / "scorers" / "prompt_sets" / f"{config.scorer.prompts}.yaml"
+    yield "scorer.prompts", str(packaged) if packaged.exists() else config.scorer.prompts
+    if config.scorer.model.path:
+        yield from _model("scorer.model", config.scorer.model)
+    else:
+        yield from _model("train.base", config.train.base)
+
+
 def _evaluate(config: Config) -> Iterator[File]:
     yield from _prompts(config)
     for i, benchmark in enumerate(config.evaluate.benchmarks):
@@ -123,6 +132,8 @@ def _evaluate(config: Config) -> Iterator[File]:
             yield f"evaluate.methods[{i}]", method
     if "base" in methods:
         yield from _model("train.base", config.train.base)
+    if any(method.startswith("scorer:") for method in methods):
+        yield from _scorer(config)
     if "teacher" in methods:
         yield from _engine("teacher.engine", config.teacher.engine)
 
@@ -173,7 +184,7 @@ STAGES: dict[str, Stage] = {
             "judgetrain.evaluate.stage:run",
             _judges,
             (
-                *("evaluate", "tree", "engine", "prompts", "train.base", "teacher.engine"),
+                *("evaluate", "tree", "engine", "prompts", "train.base", "teacher.engine", "scorer"),
                 *("dialogues.world", "dialogues.world.eval_comparisons"),
             ),
             _evaluate,

@@ -17,7 +17,8 @@ CONTRACT = (
 )
 DETAILS = (
     "W/o ties: only items whose label is A or B. Single order: each order judged alone, mean of the two. "
-    "Conflict as tie: agreement when orders that conflict count as a tie. First wins: share of verdicts for the "
+    "Conflict as tie: agreement when orders that conflict count as a tie. AUC: chance that an item labelled A has a "
+    "larger margin than one labelled B. First wins: share of verdicts for the "
     "response shown first, among those that flip with the order (50 is no bias). Longer wins: share of consistent "
     "verdicts for the longer response. Seconds: of one verdict in one order; measured with the most branches, for "
     "fewer their share by tokens."
@@ -29,7 +30,7 @@ PAIRED = (
 HEADLINE = ("method", "branches", "agreement %", "consistency %", "tokens", "unreadable %", "no verdict %")
 DETAIL = (
     *("method", "branches", "agreement w/o ties %", "consistency w/o ties %", "single order %", "conflict as tie %"),
-    *("first wins %", "longer wins %", "prompt tokens", "seconds"),
+    *("AUC %", "first wins %", "longer wins %", "prompt tokens", "seconds"),
 )
 DIFFERENCE = ("first", "second", "difference", "p")
 
@@ -153,7 +154,7 @@ def _costs(row: Row) -> tuple[str, str, str]:
 
 
 def _detail(row: Row) -> tuple[str, ...]:
-    names = ("agreement_wo_tie", "consistency_wo_tie", "single_order_accuracy", "conflict_as_tie")
+    names = ("agreement_wo_tie", "consistency_wo_tie", "single_order_accuracy", "conflict_as_tie", "auc")
     shares = [percent(row[name]) for name in (*names, "position_bias", "longer_preference")]
     return (*_name(row), *shares, f"{row['prompt_tokens']:.0f}", f"{row['seconds']:.3g}")
 

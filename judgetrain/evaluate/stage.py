@@ -1,4 +1,4 @@
-"""Stage ``evaluate``: every judge and floor on every benchmark, one table (branching paper, section 5)."""
+"""Stage ``evaluate``: every judge, scorer and floor on every benchmark, one table (branching paper, section 5)."""
 
 from __future__ import annotations
 
@@ -17,10 +17,12 @@ from judgetrain.evaluate.benchmarks import Benchmark, load_benchmark
 from judgetrain.evaluate.methods import load_judge, method_name
 from judgetrain.evaluate.page import html_page
 from judgetrain.evaluate.report import Report, console_tables, markdown
+from judgetrain.evaluate.scoring import read_scores, score_benchmarks
 from judgetrain.evaluate.table import metric_row, paired_rows, parquet, prediction_rows
 from judgetrain.judges.base import Prediction
 from judgetrain.judges.branching import Aggregation, BranchingJudge, predict
 from judgetrain.judges.floors import FLOORS
+from judgetrain.judges.scorer import PREFIX
 from judgetrain.track import duration
 from judgetrain.tree.schema import EvaluationTree
 from judgetrain.tree.teach import shard_of
@@ -76,6 +78,11 @@ def _evaluate(
     if method in FLOORS:
         for benchmark in benchmarks:
             yield benchmark, [(FLOORS[method]().compare_all(benchmark.comparisons, config.seed), 0.0)]
+        return
+    if method.startswith(PREFIX):
+        score_benchmarks(benchmarks, config, out)  # all scorers at once; nothing is left to do for the next one
+        for benchmark in benchmarks:
+            yield benchmark, [read_scores(method, benchmark, config, out)]
         return
     name = method_name(method)
     with _loaded_once(lambda: load_judge(method, config, inputs)) as judge:

@@ -28,7 +28,8 @@ def metric_row(
     items; ``..._wo_tie`` leaves out the items whose label is a tie. Tokens, calls and ``seconds`` are per verdict
     in one order, mean over items and orders. ``parse_failures`` counts those of ``judgments`` without readable
     scores; ``failures`` has the reasons, and beside them what ended a branch before its judgment (``guideline:...``,
-    ``criteria:...``); ``unreadable_verdicts`` counts verdicts (of 2n) in which no branch could be read.
+    ``criteria:...``); ``auc`` is that of the margins against
+    the labels A and B; ``unreadable_verdicts`` counts verdicts (of 2n) in which no branch could be read.
     """
     ab, ba, labels = _verdicts(benchmark, predictions)
     agreed, consistent = metrics.agreement(ab, ba, labels), metrics.consistency(ab, ba)
@@ -53,6 +54,7 @@ def metric_row(
         "conflict_as_tie": _mean(metrics.conflict_as_tie(ab, ba, labels)),
         "position_bias": metrics.position_bias(ab, ba),
         "longer_preference": metrics.longer_preference(ab, ba, [_longer(c) for c in benchmark.comparisons]),
+        "auc": metrics.auc([p.margin for p in predictions], labels),
         "judgments": sum(p.judgments for p in predictions),
         "parse_failures": sum(n for reason, n in failures.items() if ":" not in reason),
         "failures": dict(sorted(failures.items())),

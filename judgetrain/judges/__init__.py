@@ -3,5 +3,16 @@
 from judgetrain.judges.base import Cost, Judge, Prediction
 from judgetrain.judges.branching import BranchingJudge
 from judgetrain.judges.floors import FLOORS, FirstJudge, LongerJudge, RandomJudge
+from judgetrain.judges.scorer import ScorerJudge
 
-__all__ = ["FLOORS", "BranchingJudge", "Cost", "FirstJudge", "Judge", "LongerJudge", "Prediction", "RandomJudge"]
+__all__ = [
+    "FLOORS",
+    "BranchingJudge",
+    "Cost",
+    "FirstJudge",
+    "Judge",
+    "LongerJudge",
+    "Prediction",
+    "RandomJudge",
+    "ScorerJudge",
+]

@@ -6,14 +6,16 @@ import random
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from judgetrain.artifacts import derive_seed
 from judgetrain.engines.base import Request, Sampling
 from judgetrain.scorers.encode import Sample, Unscored
 from judgetrain.scorers.features import FEATURES, Formula
 from judgetrain.scorers.prompts import ScorerPrompts, fill, with_system
-from judgetrain.scorers.statistics import TokenScorer
+
+if TYPE_CHECKING:
+    from judgetrain.scorers.statistics import TokenScorer
 
 PASSES: dict[Formula, int] = {"paper": 10, "released": 7}
 RATING = re.compile(r"\[\[\s*(\d+(?:\.\d+)?)\s*\]\]")
@@ -69,7 +71,7 @@ def decoding_ensemble(
     count = settings.count(formula)
     sampling = Sampling(settings.temperature, 1.0, settings.max_new_tokens, (), settings.top_k)
     chats = [_chat(sample) for sample in samples for _ in range(count)]
-    written = scorer.engine.generate([Request(chat, sampling) for chat in chats], derive_seed(seed, "decensem"))
+    written = scorer.generate([Request(chat, sampling) for chat in chats], derive_seed(seed, "decensem"))
     decoded = [Sample(chat, completion.text) for chat, completion in zip(chats, written, strict=True)]
     sentprob = FEATURES[formula]["sentprob"].read
     flat = scorer.statistics(decoded)
@@ -86,7 +88,7 @@ def self_generation(
     """The rating from 1 to 10 that the model writes about each response, decoded greedily."""
     sampling = Sampling(0.0, 1.0, settings.rating_tokens)
     requests = [Request(fill(prompts.self_generation, s.prompt, s.response), sampling) for s in samples]
-    written = scorer.engine.generate(requests, derive_seed(seed, "self_generation"))
+    written = scorer.generate(requests, derive_seed(seed, "self_generation"))
     return [rating(completion.text) for completion in written]
 
 

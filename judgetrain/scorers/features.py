@@ -13,7 +13,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from judgetrain.scorers.statistics import TokenStatistics
+from judgetrain.scorers.results import TokenStatistics
 
 Formula = Literal["paper", "released"]
 Read = Callable[[TokenStatistics], float]

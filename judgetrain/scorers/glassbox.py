@@ -5,14 +5,17 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 from judgetrain.errors import ConfigError
 from judgetrain.scorers.encode import Sample, Unscored
 from judgetrain.scorers.ensembles import EnsembleSettings, decoding_ensemble, prompt_ensemble, self_generation
 from judgetrain.scorers.features import FEATURES, Formula, combine, ensemble_exp, ensemble_var, reference_sentprob
 from judgetrain.scorers.prompts import ScorerPrompts, load_scorer_prompts, with_illustration
-from judgetrain.scorers.statistics import Result, TokenScorer, TokenStatistics
+from judgetrain.scorers.results import Result, TokenStatistics
+
+if TYPE_CHECKING:
+    from judgetrain.scorers.statistics import TokenScorer
 
 Value = float | Unscored
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 
@@ -13,7 +13,10 @@ from judgetrain.engines.base import Completion, Request, Sampling
 from judgetrain.errors import ConfigError
 from judgetrain.scorers.encode import Sample, Unscored
 from judgetrain.scorers.prompts import ScorerPrompts, fill, load_scorer_prompts
-from judgetrain.scorers.statistics import TokenScorer, TokenStatistics
+from judgetrain.scorers.results import TokenStatistics
+
+if TYPE_CHECKING:
+    from judgetrain.scorers.statistics import TokenScorer
 
 
 @dataclass(frozen=True)
@@ -127,7 +130,7 @@ def revise(
     for step in range(settings.revisions):
         going = [i for i, revision in enumerate(chain) if revision.text]
         requests = [Request(fill(template, samples[i].prompt, chain[i].text), sampling) for i in going]
-        done = scorer.engine.generate(requests, derive_seed(seed, step)) if requests else []
+        done = scorer.generate(requests, derive_seed(seed, step))
         for i, completion in zip(going, done, strict=True):
             chain[i] = chain[i].after(completion)
     return chain

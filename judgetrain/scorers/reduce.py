@@ -4,23 +4,7 @@ from __future__ import annotations
 
 import torch
 
-COLUMNS = (
-    "logprob",
-    "entropy",
-    "probability_variance",
-    "logprob_variance",
-    "margin",
-    "rank",
-    "logprob_times_logit",
-)
-"""What :func:`reduce_logits` gives for each step, in this order.
-
-``logprob``: log-probability of the target token, nats. ``entropy``: of the softmax, nats. ``probability_variance``
-and ``logprob_variance``: unbiased variance over the vocabulary of the probabilities and of the log-probabilities.
-``margin``: log-probability of the most probable token minus that of the second, nats. ``rank``: of the target token,
-1 is the most probable; tokens of equal logit share the better rank. ``logprob_times_logit``: mean over the
-vocabulary of log-probability times raw logit, which the glass-box paper's released code takes for the entropy.
-"""
+from judgetrain.scorers.results import COLUMNS
 
 BLOCK = 1 << 20
 """Logits reduced at a time: few enough that the passes over them stay in a processor's cache."""

@@ -1,11 +1,10 @@
-"""Token statistics: what one forward pass tells about each response token, from which every scorer is computed."""
+"""Computes token statistics: one forward pass, in batches, over any causal language model."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -18,13 +17,14 @@ from judgetrain.errors import EngineError
 from judgetrain.scorers.attention import AttentionEntropies, Span, eager_attention
 from judgetrain.scorers.encode import Sample, Tokens, Unscored, encode_samples
 from judgetrain.scorers.head import Head
-from judgetrain.scorers.reduce import COLUMNS, reduce_logits
+from judgetrain.scorers.reduce import reduce_logits
+from judgetrain.scorers.results import COLUMNS, Result, TokenStatistics, Usage
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-    from judgetrain.engines.base import Engine
+    from judgetrain.engines.base import Completion, Engine, Request
 
 log = logging.getLogger(__name__)
 
@@ -33,38 +33,6 @@ CHUNK_LOGITS = {"cpu": 1 << 24, "cuda": 1 << 28}
 """Logits held at once: 64 MB on a CPU, 1 GB on a GPU, in float32."""
 MAP_CELLS = 1 << 22
 """Cells of one head's attention maps, all rows of a batch together, in a pass with eager attention."""
-
-
-@dataclass(frozen=True, eq=False)
-class TokenStatistics:
-    """Statistics of one response of T tokens.
-
-    ``steps``: by name of :data:`judgetrain.scorers.reduce.COLUMNS` a float32 array ``[T + 1]``: the steps that
-    predict the T response tokens, then the step after the last one, whose target is the sequence's first token (the
-    glass-box paper's released code scores that one, and not the first). ``attention_entropy``: for each layer a
-    float array ``[heads]``, nats; None where it was not asked for.
-    """
-
-    prompt_tokens: int
-    response_tokens: int
-    steps: Mapping[str, NDArray[np.float32]]
-    attention_entropy: tuple[NDArray[np.float32], ...] | None = None
-
-    def __getitem__(self, name: str) -> NDArray[np.float32]:
-        """A statistic of the steps that predict the response's tokens, ``[T]``."""
-        return self.steps[name][:-1]
-
-    def released(self, name: str) -> NDArray[np.float32]:
-        """The same one step late, ``[T]``, as the glass-box paper's released code masks it."""
-        return self.steps[name][1:]
-
-    @property
-    def mean_logprob(self) -> float:
-        """Mean log-probability per response token, nats (ProbDiff paper, equation 1 with its log)."""
-        return float(np.mean(self["logprob"], dtype=np.float64))
-
-
-Result = TokenStatistics | Unscored
 
 
 class TokenScorer:
@@ -78,6 +46,8 @@ class TokenScorer:
         chunk: steps whose logits are held at once; None takes as many as 64 MB hold (1 GB on a GPU).
         max_context: longest prompt plus response; None takes the model's own limit.
         padding_side: where shorter rows of a batch are padded; changes nothing but rounding.
+
+    ``usage`` adds up what has been read and generated.
 
     Raises:
         EngineError: the model cannot be taken apart into decoder and head.
@@ -102,6 +72,7 @@ class TokenScorer:
         self._chunk = chunk or max(1, CHUNK_LOGITS.get(kind, CHUNK_LOGITS["cuda"]) // self._head.vocabulary)
         self.max_context = context_length(model.config, max_context)
         self._left = padding_side == "left"
+        self.usage = Usage()
 
     @classmethod
     def from_pretrained(cls, model: ModelConfig | str, **options: Any) -> TokenScorer:
@@ -120,6 +91,19 @@ class TokenScorer:
 
         config = EngineConfig(name="scorer", batch_size=self._batch_size, max_context=self.max_context)
         return TransformersEngine(config, self.model, self.tokenizer)
+
+    def generate(self, requests: Sequence[Request], seed: int) -> list[Completion]:
+        """One completion per request, with the same weights; counted in ``usage``."""
+        done = self.engine.generate(requests, seed) if requests else []
+        self.usage += Usage(sum(c.prompt_tokens for c in done), sum(c.generated_tokens for c in done), len(done))
+        return done
+
+    def close(self) -> None:
+        """Drop the model; the scorer cannot be used afterwards."""
+        for name in ("model", "engine", "_head"):
+            vars(self).pop(name, None)
+        if torch.cuda.is_available():
+            torch.cuda.empty_cache()
 
     def encode(self, samples: Sequence[Sample]) -> list[Tokens | Unscored]:
         """Token ids of every sample, or why it cannot be scored."""
@@ -167,6 +151,7 @@ class TokenScorer:
         """One forward pass."""
         device = self._head.device
         width = max(map(len, batch))
+        self.usage += Usage(sum(map(len, batch)), 0, len(batch))
         ids = torch.full((len(batch), width), int(self.tokenizer.pad_token_id or 0), dtype=torch.long)
         mask = torch.zeros_like(ids)
         spans: list[Span] = []
