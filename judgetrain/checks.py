@@ -113,6 +113,19 @@ def _evaluate(config: Config) -> None:
         _teacher(config)
 
 
+def _selfeval(config: Config) -> None:
+    from judgetrain.scorers.methods import check_scorers
+
+    settings = config.selfeval
+    if not settings.methods:
+        raise ConfigError("selfeval.methods is empty: name a score")
+    check_scorers(settings.methods, key="selfeval.methods")
+    for category, temperature in settings.temperatures.items():
+        if not 0 <= temperature <= 10:
+            raise ConfigError(f"selfeval.temperatures.{category}={temperature}: must be at least 0 and at most 10")
+    _scorer(config)
+
+
 def _scorer(config: Config) -> None:
     from judgetrain.scorers.prompts import load_scorer_prompts
 
@@ -154,4 +167,5 @@ _CHECKS: dict[str, Callable[[Config], None]] = {
     "teacher": _teacher,
     "initial": _initial,
     "evaluate": _evaluate,
+    "selfeval": _selfeval,
 }

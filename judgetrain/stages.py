@@ -189,6 +189,13 @@ STAGES: dict[str, Stage] = {
             ),
             _evaluate,
         ),
+        Stage(
+            "selfeval",
+            "judgetrain.scorers.stage:run",
+            _needs("dialogues"),
+            ("selfeval", "scorer", "train.base"),
+            _scorer,
+        ),
     )
 }
 """Every stage by name, inputs before what needs them."""

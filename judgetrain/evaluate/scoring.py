@@ -5,67 +5,31 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Sequence
-from contextlib import contextmanager
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
 from judgetrain.artifacts import ShardResult, StageRun, derive_seed, read_rows, write_text_atomic
-from judgetrain.config import Config, ModelConfig
+from judgetrain.config import Config
 from judgetrain.dialogues.schema import Comparison
 from judgetrain.evaluate.benchmarks import Benchmark
 from judgetrain.judges.base import Prediction
 from judgetrain.judges.scorer import PREFIX, predictions, samples_of
 from judgetrain.scorers.encode import Unscored
 from judgetrain.scorers.glassbox import Scores
+from judgetrain.scorers.lazy import lazy_scorer
 from judgetrain.scorers.methods import ScorerSettings, assemble, better, groups, score
 from judgetrain.scorers.results import Usage
 from judgetrain.track import duration
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
     from judgetrain.scorers.statistics import TokenScorer
-
-
-def scorer_model(config: Config) -> ModelConfig:
-    """The model that scorers read: ``scorer.model``, or ``train.base`` where that has no path."""
-    return config.scorer.model if config.scorer.model.path else config.train.base
-
-
-def load_scorer(config: Config) -> TokenScorer:
-    """The scorer of a configuration.
-
-    Raises:
-        EngineError: the model cannot be loaded or taken apart.
-    """
-    from judgetrain.scorers.statistics import TokenScorer
-
-    settings = config.scorer
-    return TokenScorer.from_pretrained(
-        scorer_model(config), batch_size=settings.batch_size, max_context=settings.max_context
-    )
 
 
 def names_of(methods: Sequence[str]) -> list[str]:
     """The scorers among the methods, without their prefix."""
     return [m.removeprefix(PREFIX) for m in methods if m.startswith(PREFIX)]
-
-
-@contextmanager
-def lazy_scorer(config: Config) -> Iterator[Callable[[], TokenScorer]]:
-    """A function that loads the scorer when it is first called; it is closed at the end."""
-    loaded: list[TokenScorer] = []
-
-    def scorer() -> TokenScorer:
-        if not loaded:
-            loaded.append(load_scorer(config))
-        return loaded[0]
-
-    try:
-        yield scorer
-    finally:
-        for each in loaded:
-            each.close()
 
 
 def score_benchmarks(benchmarks: Sequence[Benchmark], config: Config, out: StageRun) -> None:

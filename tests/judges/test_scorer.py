@@ -14,10 +14,10 @@ from judgetrain.checks import check_stage
 from judgetrain.config import BenchmarkConfig, Config, EvaluateConfig, ModelConfig, SourceConfig, WorldConfig
 from judgetrain.dialogues import world
 from judgetrain.errors import ConfigError
-from judgetrain.evaluate import metrics, scoring, stage
+from judgetrain.evaluate import metrics, stage
 from judgetrain.judges import ScorerJudge
 from judgetrain.judges.scorer import predictions, samples_of, verdict_of
-from judgetrain.scorers import glassbox
+from judgetrain.scorers import glassbox, lazy
 from judgetrain.scorers.encode import Unscored
 from judgetrain.scorers.glassbox import Scores
 from judgetrain.scorers.methods import OF_RESPONSES, SCORERS, groups, score
@@ -117,8 +117,8 @@ def test_scorers_stand_in_the_table_with_their_auc(
     base: TokenScorer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     loads: list[int] = []
-    real = scoring.load_scorer
-    monkeypatch.setattr(scoring, "load_scorer", lambda config: loads.append(1) or real(config))
+    real = lazy.load_scorer
+    monkeypatch.setattr(lazy, "load_scorer", lambda config: loads.append(1) or real(config))
     config = configured(tmp_path, METHODS)
     check_stage(config, "evaluate")
     stage.run(config, {}, StageRun(tmp_path / "out", "evaluate", 1, Console()))
