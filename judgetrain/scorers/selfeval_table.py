@@ -45,6 +45,7 @@ class Answer:
 def table(answers: Sequence[Answer], config: SelfEvalConfig, settings: ScorerSettings) -> list[dict[str, Any]]:
     """Rows of ``metrics.json``: one a method and category, all answers together first.
 
+    Scores that are computed from others over all answers are put into the answers' ``values``.
     Each has ``category, method, n, unscored {reason: n}, mean, better``; ProbDiff's also ``confidence``, ``sweep``
     {threshold: confidence}, ``cut`` and ``length`` (:class:`~judgetrain.scorers.discrepancy.LengthReport`).
     """
@@ -128,7 +129,9 @@ def _cells(rows: Sequence[Row], config: SelfEvalConfig) -> tuple[list[str], list
         headers += ["length %", "controlled %"]
     cells = []
     for category, found in by.items():
-        line = [category, str(max(row["n"] for row in found.values())), *(_number(found[m]["mean"]) for m in methods)]
+        first = next(iter(found.values()))
+        answers = first["n"] + sum(first["unscored"].values())
+        line = [category, str(answers), *(_number(found[m]["mean"]) for m in methods)]
         if "probdiff" in found:
             line += _probdiff(found["probdiff"], config)
         cells.append(line)
@@ -143,7 +146,7 @@ def _probdiff(row: Row, config: SelfEvalConfig) -> list[str]:
 
 
 def _number(value: float | None) -> str:
-    return "–" if value is None else f"{value:.4g}"
+    return "–" if value is None else f"{0.0 if abs(value) < 1e-9 else value:.4g}"
 
 
 def _line(cells: Sequence[str]) -> str:

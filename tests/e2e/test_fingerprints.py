@@ -27,7 +27,9 @@ TINY = [
     "train.sft.max_steps=2",
     "train.dpo.max_steps=2",
     "evaluate.branches=[1,2]",
-    "evaluate.methods=[base,teacher,initial,sft,dpo,random]",
+    "evaluate.methods=[base,teacher,initial,sft,dpo,random,'scorer:softmax_ent']",
+    "scorer.max_new_tokens=4",
+    "selfeval={limit: 6, sampling: {max_new_tokens: 4}}",
     "track.tracker=none",
 ]
 
@@ -89,7 +91,8 @@ def test_a_stage_reads_nothing_that_its_fingerprint_leaves_out(tmp_path: Path, m
                 running.pop()
 
         monkeypatch.setattr(f"{module}.{function}", run)
-    Pipeline(config).run("evaluate")
+    for name in ("evaluate", "selfeval"):
+        Pipeline(config).run(name)
     assert all(reads.values())
     left_out = {
         name: {
