@@ -30,30 +30,38 @@ def reduce_logits(logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
 
 
 def _reduce(logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+    """One block of logits, float32; passes are few and written into one buffer (topk and boolean sums are slow)."""
     size = logits.shape[1]
-    best = logits.topk(min(2, size), dim=-1).values
     chosen = logits.gather(1, targets[:, None])
-    rank = (logits > chosen).sum(dim=-1).float() + 1
-    mean = logits.mean(dim=-1, keepdim=True)
-    centred = logits - mean
-    spread = centred.square().sum(dim=-1)
-    shifted = logits - best[:, :1]
+    best, mean = logits.amax(dim=-1, keepdim=True), logits.mean(dim=-1, keepdim=True)
+    buffer = torch.empty_like(logits)
+    rank = torch.gt(logits, chosen, out=buffer).sum(dim=-1) + 1
+    spread = torch.sub(logits, mean, out=buffer).square_().sum(dim=-1)
+    shifted = torch.sub(logits, best, out=buffer)
+    margin = _margin(shifted)
     weights = shifted.exp()
     total = weights.sum(dim=-1)
-    log_total = total.log()
-    products = (weights * shifted).sum(dim=-1)
+    products = shifted.mul_(weights).sum(dim=-1)
     if torch.isnan(products).any():  # 0 times minus infinity counts as 0
-        products = torch.where(weights > 0, weights * shifted, 0.0).sum(dim=-1)
+        products = torch.where(weights > 0, shifted, 0.0).sum(dim=-1)
+    log_total = total.log()
     log_partition = best[:, 0] + log_total
-    # mean(logprob * logit) = mean(logit^2) - log_partition * mean(logit)
     weights.sub_(total[:, None] / size)
     columns = (
         chosen[:, 0] - log_partition,
         log_total - products / total,
         weights.square_().sum(dim=-1) / total.square() / max(1, size - 1),
         spread / max(1, size - 1),
-        best[:, 0] - best[:, -1],
+        margin,
         torch.where(torch.isnan(total), torch.nan, rank),
+        # mean(logprob * logit) = mean(logit^2) - log_partition * mean(logit)
         spread / size + mean[:, 0] * (mean[:, 0] - log_partition),
     )
     return torch.stack(columns, dim=1)
+
+
+def _margin(shifted: torch.Tensor) -> torch.Tensor:
+    """How far the second largest is below the largest ``[steps]``, from logits minus their largest."""
+    first = torch.eq(shifted, 0.0, out=torch.empty_like(shifted))
+    second = torch.add(shifted, first, alpha=torch.finfo(torch.float32).min).amax(dim=-1)
+    return torch.where(first.sum(dim=-1) > 1, 0.0, -second)

@@ -28,9 +28,10 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-BATCH_TOKENS = {"cpu": 2048, "cuda": 32768}
-CHUNK_LOGITS = {"cpu": 1 << 24, "cuda": 1 << 28}
-"""Logits held at once: 64 MB on a CPU, 1 GB on a GPU, in float32."""
+BATCH_TOKENS = {"cpu": 512, "cuda": 32768}
+"""Padded tokens at once; a CPU gains nothing from more, and loses to padding."""
+CHUNK_LOGITS = {"cpu": 1 << 25, "cuda": 1 << 28}
+"""Logits held at once: 128 MB on a CPU, 1 GB on a GPU, in float32."""
 MAP_CELLS = 1 << 22
 """Cells of one head's attention maps, all rows of a batch together, in a pass with eager attention."""
 
@@ -43,7 +44,7 @@ class TokenScorer:
         tokenizer: its chat template renders prompts.
         batch_tokens: padded tokens that go through the model at once.
         batch_size: most samples of a batch.
-        chunk: steps whose logits are held at once; None takes as many as 64 MB hold (1 GB on a GPU).
+        chunk: steps whose logits are held at once; None takes as many as 128 MB hold (1 GB on a GPU).
         max_context: longest prompt plus response; None takes the model's own limit.
         padding_side: where shorter rows of a batch are padded; changes nothing but rounding.
 
