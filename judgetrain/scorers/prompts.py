@@ -20,11 +20,15 @@ _SLOTS = {"prompt", "response"}
 
 @dataclass(frozen=True)
 class ScorerPrompts:
-    """``system_prompts``: the pool; ``self_generation`` and each ``revision``: templates with prompt and response."""
+    """``system_prompts``: the pool; ``self_generation`` and each ``revision``: templates with prompt and response.
+
+    ``again`` asks for the same answer once more.
+    """
 
     system_prompts: tuple[str, ...]
     self_generation: str
     revision: Mapping[str, str]
+    again: str = "Please answer the same question once more."
 
 
 def load_scorer_prompts(name_or_path: str = "default") -> ScorerPrompts:
@@ -51,6 +55,7 @@ def load_scorer_prompts(name_or_path: str = "default") -> ScorerPrompts:
         tuple(pool),
         _template(raw.get("self_generation"), f"{path}: self_generation"),
         {str(name): _template(text, f"{path}: revision.{name}") for name, text in revision.items()},
+        str(raw.get("again") or ScorerPrompts.again),
     )
 
 
