@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from judgetrain.config import ScorerConfig
 from judgetrain.errors import ConfigError
 from judgetrain.scorers import glassbox, probdiff
-from judgetrain.scorers.encode import Sample, Unscored
+from judgetrain.scorers.encode import Messages, Sample, Unscored, turns
 from judgetrain.scorers.ensembles import EnsembleSettings
 from judgetrain.scorers.features import FEATURES, Formula
-from judgetrain.scorers.glassbox import ENSEMBLES, Scores, combo
+from judgetrain.scorers.glassbox import ENSEMBLES, Scores, Value, combo
 from judgetrain.scorers.probdiff import ProbDiffSettings
 from judgetrain.scorers.prompts import ScorerPrompts, load_scorer_prompts
 
@@ -121,6 +122,34 @@ def score(
                 seed=seed,
             )
     return {name: assemble(found, name) for name in names}
+
+
+def score_conversations(
+    scorer: TokenScorer,
+    conversations: Sequence[Messages],
+    names: Sequence[str],
+    settings: ScorerSettings | None = None,
+    seed: int = 0,
+) -> dict[str, Scores]:
+    """Multi-turn scores: each conversation's mean over its assistant turns, each given all turns before it.
+
+    A turn without a score counts in no mean; a conversation without any has the reason of its last turn.
+
+    Raises:
+        ConfigError: an unknown scorer.
+    """
+    parts = [turns(conversation) for conversation in conversations]
+    flat = score(scorer, [sample for part in parts for sample in part], names, settings, seed)
+    result = {}
+    for name, scores in flat.items():
+        rest = iter(scores.values)
+        values: list[Value] = []
+        for part in parts:
+            own = list(islice(rest, len(part)))
+            found = [v for v in own if not isinstance(v, Unscored)]
+            values.append(sum(found) / len(found) if found else own[-1] if own else Unscored("empty_response"))
+        result[name] = Scores(name, values, scores.better)
+    return result
 
 
 def assemble(found: Mapping[str, Scores], name: str) -> Scores:
