@@ -7,6 +7,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from judgetrain.evaluate.metrics import correlations
+
+CORRELATIONS = ("pearson", "kendall", "spearman")
+CORRELATION_RESAMPLES = 200
 BATCH = 4_000_000
 """Values resampled at a time, to bound memory on large benchmarks."""
 
@@ -39,6 +43,28 @@ def bootstrap_interval(values: ArrayLike, resamples: int, seed: int, level: floa
         rng=np.random.default_rng(seed),
     )
     return float(result.confidence_interval.low), float(result.confidence_interval.high)
+
+
+def correlation_intervals(
+    x: ArrayLike, y: ArrayLike, resamples: int, seed: int, level: float = 0.95
+) -> dict[str, tuple[float, float] | None]:
+    """Percentile bootstrap intervals over items of the correlations of two float arrays [n].
+
+    At most :data:`CORRELATION_RESAMPLES` resamples, since rank correlations are slow; those in which a correlation is
+    not defined are left out. None where there are none.
+    """
+    first, second = np.asarray(x, dtype=float), np.asarray(y, dtype=float)
+    rng, found = np.random.default_rng(seed), list[dict[str, float | None]]()
+    for _ in range(min(resamples, CORRELATION_RESAMPLES) if len(first) else 0):
+        chosen = rng.integers(len(first), size=len(first))
+        found.append(correlations(first[chosen], second[chosen]))
+    edges = (50 * (1 - level), 50 * (1 + level))
+    result: dict[str, tuple[float, float] | None] = {}
+    for name in CORRELATIONS:
+        values = [v for each in found if (v := each[name]) is not None]
+        low, high = np.percentile(values, edges) if values else (np.nan, np.nan)
+        result[name] = (float(low), float(high)) if values else None
+    return result
 
 
 def mcnemar(first: ArrayLike, second: ArrayLike) -> float:

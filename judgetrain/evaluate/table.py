@@ -13,7 +13,7 @@ import numpy as np
 from judgetrain.dialogues.schema import Comparison
 from judgetrain.evaluate import metrics
 from judgetrain.evaluate.benchmarks import Benchmark
-from judgetrain.evaluate.statistics import bootstrap_interval, paired_difference
+from judgetrain.evaluate.statistics import bootstrap_interval, correlation_intervals, paired_difference
 from judgetrain.judges.base import Prediction
 
 Predictions = Sequence[Prediction]
@@ -55,6 +55,7 @@ def metric_row(
         "position_bias": metrics.position_bias(ab, ba),
         "longer_preference": metrics.longer_preference(ab, ba, [_longer(c) for c in benchmark.comparisons]),
         "auc": metrics.auc([p.margin for p in predictions], labels),
+        **_correlations(predictions, labels, resamples, seed),
         "judgments": sum(p.judgments for p in predictions),
         "parse_failures": sum(n for reason, n in failures.items() if ":" not in reason),
         "failures": dict(sorted(failures.items())),
@@ -158,6 +159,17 @@ def _verdicts(benchmark: Benchmark, predictions: Predictions) -> tuple[list[str 
         raise ValueError(f"the predictions are not those of the comparisons of {benchmark.name}, in their order")
     labels = [c.label for c in benchmark.comparisons]
     return [p.verdict_ab for p in predictions], [p.verdict_ba for p in predictions], labels  # type: ignore[return-value]
+
+
+def _correlations(predictions: Predictions, labels: Sequence[str], resamples: int, seed: int) -> dict[str, Any]:
+    """Correlations of a scorer's margins with labels, and their intervals; nothing for other methods."""
+    number = {"A": 1.0, "tie": 0.0, "B": -1.0}
+    pairs = [(p.margin, number[y]) for p, y in zip(predictions, labels, strict=True) if p.margin is not None]
+    if predictions[0].branches or not pairs:
+        return {}
+    margins, truth = zip(*pairs, strict=True)
+    intervals = correlation_intervals(margins, truth, resamples, seed)
+    return metrics.correlations(margins, truth) | {f"{name}_ci": interval for name, interval in intervals.items()}
 
 
 def _groups(comparisons: Sequence[Comparison], agreed: Any, consistent: Any) -> dict[str, Mapping[str, Any]]:

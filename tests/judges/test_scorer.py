@@ -7,7 +7,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+from scipy import stats
 
 from judgetrain.artifacts import StageRun
 from judgetrain.checks import check_stage
@@ -15,6 +17,7 @@ from judgetrain.config import BenchmarkConfig, Config, EvaluateConfig, ModelConf
 from judgetrain.dialogues import world
 from judgetrain.errors import ConfigError
 from judgetrain.evaluate import metrics, stage
+from judgetrain.evaluate.statistics import correlation_intervals
 from judgetrain.judges import ScorerJudge
 from judgetrain.judges.scorer import predictions, samples_of, verdict_of
 from judgetrain.scorers import glassbox, lazy
@@ -134,15 +137,32 @@ def test_scorers_stand_in_the_table_with_their_auc(
         wins = [(m > n) + (m == n) / 2 for m, x in zip(margins, labels, strict=True) if x == "A"
                 for n, y in zip(margins, labels, strict=True) if y == "B"]  # fmt: skip
         assert row["auc"] == pytest.approx(sum(wins) / len(wins))
+        truth = [{"A": 1, "tie": 0, "B": -1}[y] for y in labels]  # type: ignore[index]
+        for correlation, expected in (("pearson", stats.pearsonr), ("kendall", stats.kendalltau)):
+            assert row[correlation] == pytest.approx(expected(margins, truth).statistic, abs=1e-6)
+            low, high = row[f"{correlation}_ci"]
+            assert -1 <= low < high <= 1
         right = [("A" if m > 0 else "B") == y for m, y in zip(margins, labels, strict=True)]
         assert row["agreement"] == pytest.approx(sum(right) / 8)
         assert (row["consistency"], row["generated_tokens"], row["parse_failures"]) == (1.0, 0.0, 0)
         assert row["seconds"] > 0
-    assert rows["longer"]["auc"] is None
+    assert rows["longer"]["auc"] is None and "pearson" not in rows["longer"]
     assert "AUC %" in (tmp_path / "out" / "report.md").read_text()
     # Everything is there: a second run computes no score again, and gives the same table.
     stage.run(config, {}, StageRun(tmp_path / "out", "evaluate", 1, Console()))
     assert loads == [1]
+
+
+def test_correlation_intervals_narrow_with_items_and_hold_the_truth() -> None:
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=400)
+    y = x + rng.normal(size=400)
+    few, many = (correlation_intervals(x[:n], y[:n], 100, 1) for n in (25, 400))
+    for name, (low, high) in many.items():  # type: ignore[misc]
+        assert low < metrics.correlations(x, y)[name] < high  # type: ignore[operator]
+        assert high - low < few[name][1] - few[name][0]  # type: ignore[index]
+    assert set(correlation_intervals([], [], 10, 1).values()) == {None}
+    assert set(correlation_intervals([1.0, 1.0], [1.0, 2.0], 10, 1).values()) == {None}
 
 
 def test_auc_by_pairs_and_its_edges() -> None:
