@@ -129,12 +129,16 @@ def _methods(config: Config) -> None:
     from judgetrain.evaluate.methods import known_methods
     from judgetrain.evaluate.stored import PREFIX, stored_named
     from judgetrain.judges.floors import FLOORS
+    from judgetrain.judges.scorer import PREFIX as SCORER
+    from judgetrain.scorers.methods import OF_RESPONSES
 
-    methods = config.evaluate.methods
+    methods, scorers = config.evaluate.methods, [f"{SCORER}{name}" for name in OF_RESPONSES]
+    if any(method in scorers for method in methods):
+        _scorer(config)
     names = [method_name(m) for m in methods]
     for method, name in zip(methods, names, strict=True):
         way, target = split_method(method)
-        other = not way and method in FLOORS
+        other = not way and (method in FLOORS or method in scorers)
         if method.startswith(PREFIX):
             stored_named(config, method)
         elif not is_directory(method) and target not in TARGETS and not other:
@@ -185,6 +189,33 @@ def _benchmark(key: str, benchmark: BenchmarkConfig) -> None:
         raise ConfigError(f"{key}: answers and where are read with an adapter; set {key}.adapter")
 
 
+def _selfeval(config: Config) -> None:
+    from judgetrain.scorers.methods import check_scorers
+
+    settings = config.selfeval
+    if not settings.methods:
+        raise ConfigError("selfeval.methods is empty: name a score")
+    check_scorers(settings.methods, key="selfeval.methods")
+    for category, temperature in settings.temperatures.items():
+        if not 0 <= temperature <= 10:
+            raise ConfigError(f"selfeval.temperatures.{category}={temperature}: must be at least 0 and at most 10")
+    _scorer(config)
+
+
+def _scorer(config: Config) -> None:
+    from judgetrain.scorers.prompts import load_scorer_prompts
+
+    key, model = (
+        ("scorer.model", config.scorer.model) if config.scorer.model.path else ("train.base", config.train.base)
+    )
+    _model(key, model)
+    revision = load_scorer_prompts(config.scorer.prompts).revision
+    if config.scorer.revision_prompt not in revision:
+        raise ConfigError(
+            f"scorer.revision_prompt={config.scorer.revision_prompt!r}: allowed are {', '.join(revision)}"
+        )
+
+
 def _engine(key: str, engine: EngineConfig) -> None:
     if engine.type == "openai" and not engine.model.path:
         raise ConfigError(f"{key}.model.path is empty: for type openai it is the model's name at the server")
@@ -214,4 +245,5 @@ _CHECKS: dict[str, Callable[[Config], None]] = {
     "label": _label,
     "evaluate": _evaluate,
     "correct": _correct,
+    "selfeval": _selfeval,
 }

@@ -25,6 +25,7 @@ STAGES = (
     "dpo",
     "evaluate",
     "correct",
+    "selfeval",
 )
 COMMANDS = (*STAGES, "status", "report", "clean")
 
@@ -425,7 +426,8 @@ class EvaluateConfig:
     methods: list[str] = key(
         ["initial", "sft", "dpo"],
         "judges (base, initial, sft, dpo, teacher, external or a judge's directory), the same or any model directory "
-        "asked once (one_step:base, rating:teacher, one_step:DIR), floors (random, first, longer), and stored:NAME",
+        "asked once (one_step:base, rating:teacher, one_step:DIR), scorers (scorer:sentprob and the like: "
+        "judgetrain/scorers/methods.py), floors (random, first, longer), and stored:NAME",
     )
     branches: list[int] = key([1, 3, 5, 10], "k values read off one sampled run of max(branches)")
     aggregation: str = key("vote", "of branches", choices=("vote", "margin"))
@@ -486,6 +488,45 @@ class CleanConfig:
 
 
 @dataclass
+class ScorerConfig:
+    """Scorers: the scorer:NAME methods of stage evaluate, and stage selfeval."""
+
+    model: ModelConfig = key(ModelConfig, "whose probabilities are read; an empty path takes train.base")
+    formula: str = key("paper", "glass-box equations or its released code", choices=("paper", "released"))
+    illustration: bool = key(False, "query and reference before the prompt as an example (glass-box 3.1)")
+    calibration: bool = key(False, "subtract the uncertainty about the reference (glass-box 3.2)")
+    tie_threshold: float = key(0.0, "scores that differ by at most this are a tie", low=0.0)
+    passes: int | None = key(None, "of ensembles; None takes 10 (paper) or 7 (released)", low=1)
+    top_k: int = key(50, "of decoding-based ensembles", low=1)
+    ensemble_temperature: float = key(1.0, "of decoding-based ensembles", low=0.0, high=10.0)
+    revisions: int = key(1, "ProbDiff: K, each of the one before it", low=1)
+    chains: int = key(1, "ProbDiff: independent chains of revisions, averaged", low=1)
+    revision_prompt: str = key("full", "ProbDiff: name of a revision prompt in the prompt set (full, simple)")
+    revision_temperature: float = key(0.1, "ProbDiff: the paper's 0.1", low=0.0, high=10.0)
+    max_new_tokens: int = key(256, "of revisions, decoded passes and self-ratings", low=1, unit="tokens")
+    prompts: str = key("default", "prompt set: a name in judgetrain/scorers/prompt_sets or a YAML file")
+    max_context: int | None = key(
+        None, "longest prompt plus response; None takes the model's own", low=16, unit="tokens"
+    )
+    batch_size: int = key(64, "responses scored or generated together", low=1, neutral=True)
+    shard_size: int = key(64, "items finished together; the unit of resume", low=1)
+
+
+@dataclass
+class SelfEvalConfig:
+    """Stage selfeval: an LLM (scorer.model) answers prompts and scores its own answers."""
+
+    methods: list[str] = key(
+        ["sentprob", "softmax_ent", "softmax_var", "softmax_combo", "probdiff"], "scores: judgetrain/scorers/methods.py"
+    )
+    limit: int | None = key(None, "take a seeded sample of this many dialogues", low=1)
+    sampling: SamplingConfig = key(SamplingConfig, "of the first responses; the ProbDiff paper has temperature 0.7")
+    temperatures: dict[str, float] = key({}, "category -> temperature of its first responses, as MT-Bench has them")
+    delta: float = key(-0.05, "ProbDiff's confidence threshold")
+    sweep: list[float] = key([0.0, -0.05, -0.1], "thresholds shown beside it")
+
+
+@dataclass
 class TrackConfig:
     """Experiment tracking."""
 
@@ -520,6 +561,8 @@ class Config:
     train: TrainStages = key(TrainStages, "stages initial, sft, dpo")
     evaluate: EvaluateConfig = key(EvaluateConfig, "stage evaluate")
     correct: CorrectConfig = key(CorrectConfig, "stage correct")
+    scorer: ScorerConfig = key(ScorerConfig, "scorers in stages evaluate and selfeval")
+    selfeval: SelfEvalConfig = key(SelfEvalConfig, "stage selfeval")
     track: TrackConfig = key(TrackConfig, "tracking")
     report: ReportConfig = key(ReportConfig, "stage=report")
     clean: CleanConfig = key(CleanConfig, "stage=clean")

@@ -155,6 +155,15 @@ def _label(config: Config) -> Iterator[File]:
         yield from _engine("label.external.engine", config.label.external.engine)
 
 
+def _scorer(config: Config) -> Iterator[File]:
+    packaged = _ROOM / "scorers" / "prompt_sets" / f"{config.scorer.prompts}.yaml"
+    yield "scorer.prompts", str(packaged) if packaged.exists() else config.scorer.prompts
+    if config.scorer.model.path:
+        yield from _model("scorer.model", config.scorer.model)
+    else:
+        yield from _model("train.base", config.train.base)
+
+
 def _evaluate(config: Config) -> Iterator[File]:
     yield from _prompts(config)
     for i, benchmark in enumerate(config.evaluate.benchmarks):
@@ -168,6 +177,8 @@ def _evaluate(config: Config) -> Iterator[File]:
     split = [split_method(method) for method in config.evaluate.methods]
     for i, (_, target) in enumerate(split):
         yield from _model_of(f"evaluate.methods[{i}]", target, config)
+    if any(target.startswith("scorer:") for _, target in split):
+        yield from _scorer(config)
     ways = {way for way, _ in split}
     for way in sorted(ways.intersection(ASKED_WAYS)):
         yield _prompt_set(f"evaluate.{way}.prompts", getattr(config.evaluate, way).prompts)
@@ -255,7 +266,7 @@ STAGES: dict[str, Stage] = {
             "judgetrain.evaluate.stage:run",
             _judges,
             (
-                *("evaluate", "tree", "engine", "prompts", "train.base", "teacher.engine"),
+                *("evaluate", "tree", "engine", "prompts", "train.base", "teacher.engine", "scorer"),
                 *("dialogues.world", "dialogues.world.eval_comparisons"),
             ),
             _evaluate,
@@ -271,6 +282,13 @@ STAGES: dict[str, Stage] = {
                 *("dialogues.world", "dialogues.world.eval_comparisons"),
             ),
             _correct,
+        ),
+        Stage(
+            "selfeval",
+            "judgetrain.scorers.stage:run",
+            _needs("dialogues"),
+            ("selfeval", "scorer", "train.base"),
+            _scorer,
         ),
     )
 }

@@ -16,6 +16,7 @@ class Sampling:
 
     ``pattern``: a regular expression that the whole text must match (constrained decoding; empty: none).
     ``candidates``: texts of one token whose probabilities are wanted wherever one of them is generated.
+    ``top_k`` above 0 leaves only the k most probable tokens, before ``top_p`` is applied to what is left.
     """
 
     temperature: float = 1.0
@@ -24,6 +25,7 @@ class Sampling:
     stop: tuple[str, ...] = ()
     pattern: str = ""
     candidates: tuple[str, ...] = ()
+    top_k: int = 0
 
 
 @dataclass(frozen=True)

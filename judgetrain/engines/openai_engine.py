@@ -233,6 +233,7 @@ class OpenAIEngine:
             "messages": [{**m, "content": neutralise_known(m["content"])} for m in request.messages],
             "temperature": sampling.temperature,
             "top_p": sampling.top_p,
+            **({"top_k": sampling.top_k} if sampling.top_k else {}),
             self._limit_key: sampling.max_new_tokens,
             "seed": seed,
         }

@@ -20,7 +20,7 @@ def uniforms(seed: int, index: int, count: int) -> NDArray[np.float32]:
 
 
 class Sampler:
-    """Temperature and nucleus sampling by inversion: one uniform number a token decides, per row."""
+    """Temperature, top-k and nucleus sampling by inversion: one uniform number a token decides, per row."""
 
     def __init__(self, samplings: Sequence[Sampling], device: torch.device) -> None:
         temperature = torch.tensor([s.temperature for s in samplings], device=device)
@@ -28,20 +28,24 @@ class Sampler:
         self._divisor = torch.where(self._greedy, 1.0, temperature)[:, None]
         self._top_p = torch.tensor([s.top_p for s in samplings], device=device)
         self._all_greedy, self._any_greedy = bool(self._greedy.all()), bool(self._greedy.any())
-        self._nucleus = bool((self._top_p < 1).any())
+        self._top_k = torch.tensor([s.top_k or torch.iinfo(torch.long).max for s in samplings], device=device)
+        self._ranked = any(s.top_p < 1 or s.top_k for s in samplings)
 
     def __call__(self, logits: torch.Tensor, noise: torch.Tensor) -> torch.Tensor:
         """Next token ids ``[rows]`` from logits ``[rows, vocabulary]`` and a uniform number for each row."""
         if self._all_greedy:
             return logits.argmax(dim=-1)
         probs = torch.softmax(logits.float() / self._divisor, dim=-1)
-        drawn = self._draw_nucleus(probs, noise) if self._nucleus else _invert(probs, noise)
+        drawn = self._draw_ranked(probs, noise) if self._ranked else _invert(probs, noise)
         return torch.where(self._greedy, logits.argmax(dim=-1), drawn) if self._any_greedy else drawn
 
-    def _draw_nucleus(self, probs: torch.Tensor, noise: torch.Tensor) -> torch.Tensor:
-        """Sample from the smallest set of most probable tokens whose mass reaches ``top_p``."""
+    def _draw_ranked(self, probs: torch.Tensor, noise: torch.Tensor) -> torch.Tensor:
+        """Sample from the ``top_k`` most probable tokens, the smallest set of them whose mass reaches ``top_p``."""
         ranked, ids = probs.sort(dim=-1, descending=True, stable=True)
-        outside = ranked.cumsum(dim=-1) - ranked >= self._top_p[:, None]
+        ranked.masked_fill_(torch.arange(ranked.shape[1], device=ranked.device) >= self._top_k[:, None], 0.0)
+        mass = ranked.cumsum(dim=-1)
+        whole = torch.where(self._top_k < ranked.shape[1], mass[:, -1], 1.0)
+        outside = mass - ranked >= (self._top_p * whole)[:, None]
         outside[:, 0] = False
         rank = _invert(ranked.masked_fill(outside, 0.0), noise)
         return ids.gather(1, rank[:, None]).squeeze(1)

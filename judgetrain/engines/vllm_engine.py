@@ -103,6 +103,7 @@ class VllmEngine:
             stop_token_ids=self._ends or None,
             seed=seed % 2**63,
             **wanted,
+            **({"top_k": sampling.top_k} if sampling.top_k else {}),
         )
 
 

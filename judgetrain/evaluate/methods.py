@@ -35,7 +35,9 @@ def with_readout(method: str, settings: TreeConfig) -> TreeConfig:
 def known_methods() -> str:
     """What a method may be, for messages."""
     ways = " or ".join(f"{way}:" for way in ASKED_WAYS)
-    return f"{', '.join((*TARGETS, *FLOORS))}, a judge's directory (./NAME), or a model or directory after {ways}"
+    others = "scorer:SCORER, stored:NAME"
+    named = ", ".join((*TARGETS, *FLOORS))
+    return f"{named}, {others}, a judge's directory (./NAME), or a model or directory after {ways}"
 
 
 def load_judge(method: str, config: Config, inputs: Mapping[str, Path], branches: int | None = None) -> BranchingJudge:

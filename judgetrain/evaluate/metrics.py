@@ -151,6 +151,21 @@ def length_bias(ab: Verdicts, ba: Verdicts, longer: Sequence[str], labels: Seque
     return float(np.mean(first[kept] == side[kept]) - np.mean(label[kept] == side[kept]))
 
 
+def auc(margins: Sequence[float | None], labels: Sequence[str]) -> float | None:
+    """Area under the ROC curve: the chance that an item labelled A has a larger margin (score of A minus that of B)
+    than one labelled B, equal margins counting half.
+
+    Items labelled tie, and those without a margin, are left out; None without items of both labels.
+    """
+    from scipy import stats
+
+    pairs = [(m, y) for m, y in zip(margins, labels, strict=True) if m is not None]
+    first, second = ([m for m, y in pairs if y == side] for side in ("A", "B"))
+    if not first or not second:
+        return None
+    return float(stats.mannwhitneyu(first, second).statistic) / (len(first) * len(second))
+
+
 def correlations(scores: ArrayLike, truth: ArrayLike) -> dict[str, float | None]:
     """Pearson's r, Kendall's tau-b and Spearman's rho of two float arrays [n] (SciPy).
 

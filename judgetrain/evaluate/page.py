@@ -64,8 +64,8 @@ def html_page(report: Report, links: Mapping[str, Sequence[tuple[str, str]]] | N
     return (
         f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>{recipe}: evaluation</title>'
         f'<meta name="viewport" content="width=device-width,initial-scale=1"><style>{_STYLE}</style></head><body>'
-        f'<h1>Evaluation of {recipe}</h1><p class="soft">{seed}{day}. Numbers: metrics.json, paired.json, '
-        f"summary.json and predictions.parquet beside this page.</p>{navigation}{_links(links.get(''))}"
+        f'<h1>Evaluation of {recipe}</h1><p class="soft">{seed}{day}. Numbers: metrics.json, paired.json '
+        f"and summary.json beside this page.</p>{navigation}{_links(links.get(''))}"
         f"{''.join(parts)}</body></html>\n"
     )
 

@@ -255,13 +255,19 @@ def examples(found: Sequence[Row]) -> Table:
 
 
 def ratings(rows: Sequence[Row]) -> Table:
-    """Correlations with ratings."""
-    cells = [
-        (str(r["method"]), str(r["n"]), *(number(r.get(c), 3) for c in ("pearson", "kendall", "spearman")))
-        for r in rows
-    ]
-    explanation = "Pearson's r, Kendall's tau-b and Spearman's rho with the benchmark's ratings."
-    return Table("Ratings", ("method", "n", "Pearson", "Kendall", "Spearman"), cells, explanation)
+    """Correlations of scores with ratings, or of margins with labels."""
+
+    def cell(row: Row, name: str) -> str:
+        bounds = row.get(f"{name}_ci")
+        return number(row.get(name), 3) + (f" [{bounds[0]:.3f}, {bounds[1]:.3f}]" if bounds else "")
+
+    columns = ("pearson", "kendall", "spearman")
+    cells = [(str(r["method"]), str(r["n"]), *(cell(r, c) for c in columns)) for r in rows]
+    explanation = (
+        "Pearson's r, Kendall's tau-b and Spearman's rho with the benchmark's ratings; for comparisons, of margins "
+        "with labels (A 1, tie 0, B -1). Brackets: 95% bootstrap interval."
+    )
+    return Table("Correlations", ("method", "n", "Pearson", "Kendall", "Spearman"), cells, explanation)
 
 
 def over_seeds(rows: Sequence[Row]) -> Table:

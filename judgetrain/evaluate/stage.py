@@ -1,4 +1,4 @@
-"""Stage ``evaluate``: every judge and floor on every benchmark, one table (branching paper, section 5)."""
+"""Stage ``evaluate``: every judge, scorer and floor on every benchmark, one table (branching paper, section 5)."""
 
 from __future__ import annotations
 
@@ -26,13 +26,16 @@ from judgetrain.evaluate.overlap import disagreements
 from judgetrain.evaluate.page import html_page
 from judgetrain.evaluate.report import Report
 from judgetrain.evaluate.scenarios import load_classifier, with_scenarios
-from judgetrain.evaluate.stored import PREFIX, stored_named, stored_predictions
+from judgetrain.evaluate.scoring import read_scores, score_benchmarks
+from judgetrain.evaluate.stored import PREFIX as STORED
+from judgetrain.evaluate.stored import stored_named, stored_predictions
 from judgetrain.evaluate.table import metric_row, paired_rows, parquet, prediction_rows
 from judgetrain.evaluate.text import console_tables, markdown
 from judgetrain.judges.base import Judge, Prediction
 from judgetrain.judges.branching import BranchingJudge, predict
 from judgetrain.judges.early_stop import Aggregation
 from judgetrain.judges.floors import FLOORS
+from judgetrain.judges.scorer import PREFIX
 from judgetrain.track import duration
 from judgetrain.tree.schema import EvaluationTree
 from judgetrain.tree.teach import shard_of
@@ -138,7 +141,7 @@ def _evaluate(
         for benchmark in benchmarks:
             yield benchmark, [(FLOORS[method]().compare_all(benchmark.comparisons, config.seed), 0.0)]
         return
-    if method.startswith(PREFIX):
+    if method.startswith(STORED):
         yield from _stored(method, benchmarks, config)
         return
     if split_method(method)[0]:
@@ -147,6 +150,11 @@ def _evaluate(
                 ask_benchmark(method, asked, benchmark, _shard_size(config), out)
         for benchmark in benchmarks:
             yield benchmark, [read_replies(method, benchmark, _shard_size(config), out)]
+        return
+    if method.startswith(PREFIX):
+        score_benchmarks(benchmarks, config, out)  # all scorers at once; nothing is left to do for the next one
+        for benchmark in benchmarks:
+            yield benchmark, [read_scores(method, benchmark, config, out)]
         return
     name = method_name(method)
     with _loaded_once(lambda: load_judge(method, config, inputs)) as judge:

@@ -10,6 +10,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from judgetrain.evaluate.metrics import correlations
 
+CORRELATIONS = ("pearson", "kendall", "spearman")
+CORRELATION_RESAMPLES = 200
 BATCH = 4_000_000
 """Values resampled at a time, to bound memory on large benchmarks."""
 
@@ -80,23 +82,25 @@ def cluster_interval(
 
 
 def correlation_intervals(
-    scores: ArrayLike, truth: ArrayLike, resamples: int, seed: int
+    x: ArrayLike, y: ArrayLike, resamples: int, seed: int, level: float = 0.95
 ) -> dict[str, tuple[float, float] | None]:
-    """95% percentile bootstrap intervals of :func:`judgetrain.evaluate.metrics.correlations`, items resampled.
+    """Percentile bootstrap intervals over items of the correlations of two float arrays [n].
 
-    Resamples in which a correlation is not defined (all of one value) are left out; None when all are.
+    At most :data:`CORRELATION_RESAMPLES` resamples, since rank correlations are slow; those in which a correlation is
+    not defined are left out. None where there are none.
     """
-    x, y = np.asarray(scores, dtype=float), np.asarray(truth, dtype=float)
-    rng = np.random.default_rng(seed)
-    found: dict[str, list[float]] = {name: [] for name in correlations(x, y)}
-    for _ in range(resamples):
-        chosen = rng.integers(len(x), size=len(x))
-        for name, value in correlations(x[chosen], y[chosen]).items():
-            if value is not None:
-                found[name].append(value)
-    return {
-        name: (float(np.quantile(v, 0.025)), float(np.quantile(v, 0.975))) if v else None for name, v in found.items()
-    }
+    first, second = np.asarray(x, dtype=float), np.asarray(y, dtype=float)
+    rng, found = np.random.default_rng(seed), list[dict[str, float | None]]()
+    for _ in range(min(resamples, CORRELATION_RESAMPLES) if len(first) else 0):
+        chosen = rng.integers(len(first), size=len(first))
+        found.append(correlations(first[chosen], second[chosen]))
+    edges = (50 * (1 - level), 50 * (1 + level))
+    result: dict[str, tuple[float, float] | None] = {}
+    for name in CORRELATIONS:
+        values = [v for each in found if (v := each[name]) is not None]
+        low, high = np.percentile(values, edges) if values else (np.nan, np.nan)
+        result[name] = (float(low), float(high)) if values else None
+    return result
 
 
 def over_seeds(values: Sequence[float]) -> tuple[float, float | None]:

@@ -16,7 +16,7 @@ from judgetrain.dialogues.schema import Comparison
 from judgetrain.evaluate import metrics
 from judgetrain.evaluate.benchmarks import Benchmark
 from judgetrain.evaluate.calibration import calibration
-from judgetrain.evaluate.statistics import cluster_interval, paired_difference
+from judgetrain.evaluate.statistics import cluster_interval, correlation_intervals, paired_difference
 from judgetrain.evaluate.votes import vote_metrics
 from judgetrain.judges.base import Prediction
 
@@ -32,7 +32,8 @@ def metric_row(
     items; ``..._wo_tie`` leaves out the items whose label is a tie. Tokens, calls and ``seconds`` are per verdict
     in one order, mean over items and orders. ``parse_failures`` counts those of ``judgments`` without readable
     scores; ``failures`` has the reasons, and beside them what ended a branch before its judgment (``guideline:...``,
-    ``criteria:...``); ``unreadable_verdicts`` counts verdicts (of 2n) in which no branch could be read.
+    ``criteria:...``); ``unreadable_verdicts`` counts verdicts (of 2n) in which no branch could be read; ``auc`` is that
+    of margins against the labels A and B.
 
     ``n`` and all but ``votes`` are over the comparisons with a label. Where pairs share a prompt, intervals resample
     prompts, and ``prompt_agreement`` is the share of prompts of which every pair is right. What a single order said is
@@ -57,6 +58,8 @@ def metric_row(
         "consistency_ci": cluster_interval(consistent, prompts, resamples, seed),
         **_definitions(ab, ba, labels, single_orders=not any(p.merged for p in kept)),
         **_length(ab, ba, labels, comparisons),
+        "auc": metrics.auc([p.margin for p in kept], labels),
+        **_correlations(kept, labels, resamples, seed),
         **_readings(ab, ba, kept),
         "prompt_tokens": _mean([p.cost.prompt_tokens for p in kept]),
         "generated_tokens": _mean([p.cost.generated_tokens for p in kept]),
@@ -207,6 +210,17 @@ def parquet(rows: Sequence[Mapping[str, Any]]) -> bytes:
 def _refuse_others(benchmark: Benchmark, predictions: Predictions) -> None:
     if [p.comparison_id for p in predictions] != [c.id for c in benchmark.comparisons]:
         raise ValueError(f"the predictions are not those of the comparisons of {benchmark.name}, in their order")
+
+
+def _correlations(predictions: Predictions, labels: Sequence[str], resamples: int, seed: int) -> dict[str, Any]:
+    """Correlations of a scorer's margins with labels, and their intervals; nothing for other methods."""
+    number = {"A": 1.0, "tie": 0.0, "B": -1.0}
+    pairs = [(p.margin, number[y]) for p, y in zip(predictions, labels, strict=True) if p.margin is not None]
+    if predictions[0].branches or not pairs:
+        return {}
+    margins, truth = zip(*pairs, strict=True)
+    intervals = correlation_intervals(margins, truth, resamples, seed)
+    return metrics.correlations(margins, truth) | {f"{name}_ci": interval for name, interval in intervals.items()}
 
 
 def _verdicts(

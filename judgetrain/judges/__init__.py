@@ -4,6 +4,7 @@ from judgetrain.judges.asked import OneStepJudge, SingleRatingJudge
 from judgetrain.judges.base import Cost, Judge, Prediction
 from judgetrain.judges.branching import BranchingJudge
 from judgetrain.judges.floors import FLOORS, FirstJudge, LongerJudge, RandomJudge
+from judgetrain.judges.scorer import ScorerJudge
 
 __all__ = [
     "FLOORS",
@@ -15,5 +16,6 @@ __all__ = [
     "OneStepJudge",
     "Prediction",
     "RandomJudge",
+    "ScorerJudge",
     "SingleRatingJudge",
 ]

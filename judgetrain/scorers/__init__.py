@@ -1,1 +1,1 @@
-
+"""Scores of responses from the model's own probabilities: token statistics, glass-box features, ProbDiff, rewards."""

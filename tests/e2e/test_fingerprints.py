@@ -27,9 +27,11 @@ TINY = [
     "train.sft.max_steps=2",
     "train.dpo.max_steps=2",
     "evaluate.branches=[1,2]",
-    "evaluate.methods=[base,teacher,initial,sft,dpo,random,one_step:external,rating:base]",
+    "evaluate.methods=[base,teacher,initial,sft,dpo,random,one_step:external,rating:base,'scorer:softmax_ent']",
     "label.source=external",
     "correct.max_comparisons=2",
+    "scorer.max_new_tokens=4",
+    "selfeval={limit: 6, sampling: {max_new_tokens: 4}}",
     "track.tracker=none",
 ]
 
@@ -91,7 +93,7 @@ def test_a_stage_reads_nothing_that_its_fingerprint_leaves_out(tmp_path: Path, m
                 running.pop()
 
         monkeypatch.setattr(f"{module}.{function}", run)
-    for name in ("evaluate", "correct"):
+    for name in ("evaluate", "correct", "selfeval"):
         Pipeline(config).run(name)
     assert all(reads.values())
     left_out = {

@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from judgetrain.evaluate import metrics
@@ -16,6 +16,7 @@ VERDICT = st.sampled_from(["A", "B", "tie", None])
 ITEMS = st.lists(st.tuples(VERDICT, VERDICT, st.sampled_from(["A", "B", "tie"])), min_size=1, max_size=40)
 
 
+@settings(deadline=None)
 @given(ITEMS)
 def test_every_count_equals_a_plain_loop(items: list[tuple[str | None, str | None, str]]) -> None:
     ab, ba, labels = ([row[i] for row in items] for i in range(3))
@@ -32,6 +33,7 @@ def test_every_count_equals_a_plain_loop(items: list[tuple[str | None, str | Non
     assert metrics.position_bias(ab, ba) == (sum(f == ("A", "B") for f in flips) / len(flips) if flips else None)
 
 
+@settings(deadline=None)
 @given(ITEMS)
 def test_strict_agreement_is_never_above_consistency_or_single_order(
     items: list[tuple[str | None, str | None, str]],
@@ -42,6 +44,7 @@ def test_strict_agreement_is_never_above_consistency_or_single_order(
     assert strict <= metrics.single_order_accuracy(ab, ba, labels).mean()  # type: ignore[arg-type]
 
 
+@settings(deadline=None)
 @given(ITEMS)
 def test_exchanging_the_responses_changes_no_metric(items: list[tuple[str | None, str | None, str]]) -> None:
     swap = {"A": "B", "B": "A", "tie": "tie", None: None}

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pyarrow.parquet
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from judgetrain.artifacts import StageRun
@@ -48,6 +48,7 @@ def answers(name: str, k: int, of: Benchmark, right: int) -> list[Prediction]:
     ]
 
 
+@settings(deadline=None)
 @given(st.integers(8, 60), st.integers(2, 12), st.floats(0.05, 0.6), st.integers(0, 5))
 def test_a_query_is_on_one_side_only_and_the_share_is_kept(n: int, queries: int, share: float, seed: int) -> None:
     whole = benchmark(n, queries)

@@ -1,0 +1,103 @@
+"""Scores that need several passes or generated text: ensembles and self-generation (glass-box paper, 2.2 and A.3)."""
+
+from __future__ import annotations
+
+import random
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from judgetrain.artifacts import derive_seed
+from judgetrain.engines.base import Request, Sampling
+from judgetrain.scorers.encode import Sample, Unscored
+from judgetrain.scorers.features import FEATURES, Formula
+from judgetrain.scorers.prompts import ScorerPrompts, fill, with_system
+
+if TYPE_CHECKING:
+    from judgetrain.scorers.statistics import TokenScorer
+
+PASSES: dict[Formula, int] = {"paper": 10, "released": 7}
+RATING = re.compile(r"\[\[\s*(\d+(?:\.\d+)?)\s*\]\]")
+
+
+@dataclass(frozen=True)
+class EnsembleSettings:
+    """``passes`` None takes the paper's 10 or the released code's 7; ``rating_tokens`` bounds a self-rating."""
+
+    passes: int | None = None
+    top_k: int = 50
+    temperature: float = 1.0
+    max_new_tokens: int = 256
+    rating_tokens: int = 256
+
+    def count(self, formula: Formula) -> int:
+        """How many passes."""
+        return self.passes or PASSES[formula]
+
+
+def prompt_ensemble(
+    scorer: TokenScorer,
+    samples: Sequence[Sample],
+    prompts: ScorerPrompts,
+    settings: EnsembleSettings,
+    formula: Formula,
+    seed: int,
+) -> list[list[float] | Unscored]:
+    """SentProb of each response under system prompts drawn at random from the pool, one for every pass.
+
+    The draws are the same for all samples, so that responses to one prompt are compared under the same prompts.
+    """
+    rng = random.Random(derive_seed(seed, "prmensem"))
+    drawn = [rng.choice(prompts.system_prompts) for _ in range(settings.count(formula))]
+    distinct = list(dict.fromkeys(drawn))
+    sentprob = FEATURES[formula]["sentprob"].read
+    flat = scorer.statistics([with_system(sample, system) for sample in samples for system in distinct])
+    results: list[list[float] | Unscored] = []
+    for i in range(len(samples)):
+        row = dict(zip(distinct, flat[i * len(distinct) : (i + 1) * len(distinct)], strict=True))
+        gone = next((r for r in row.values() if isinstance(r, Unscored)), None)
+        results.append(gone or [sentprob(row[system]) for system in drawn])  # type: ignore[arg-type]
+    return results
+
+
+def decoding_ensemble(
+    scorer: TokenScorer, samples: Sequence[Sample], settings: EnsembleSettings, formula: Formula, seed: int
+) -> list[list[float] | Unscored]:
+    """SentProb of responses that the model itself decodes by random top-k sampling, one for every pass.
+
+    The given response is not read: a pass that forces it would give the same probabilities each time.
+    """
+    count = settings.count(formula)
+    sampling = Sampling(settings.temperature, 1.0, settings.max_new_tokens, top_k=settings.top_k)
+    chats = [_chat(sample) for sample in samples for _ in range(count)]
+    written = scorer.generate([Request(chat, sampling) for chat in chats], derive_seed(seed, "decensem"))
+    decoded = [Sample(chat, completion.text) for chat, completion in zip(chats, written, strict=True)]
+    sentprob = FEATURES[formula]["sentprob"].read
+    flat = scorer.statistics(decoded)
+    results: list[list[float] | Unscored] = []
+    for i in range(len(samples)):
+        passes = [r for r in flat[i * count : (i + 1) * count] if not isinstance(r, Unscored)]
+        results.append([sentprob(r) for r in passes] if passes else Unscored("empty_response"))
+    return results
+
+
+def self_generation(
+    scorer: TokenScorer, samples: Sequence[Sample], prompts: ScorerPrompts, settings: EnsembleSettings, seed: int
+) -> list[float | Unscored]:
+    """The rating from 1 to 10 that the model writes about each response, decoded greedily."""
+    sampling = Sampling(0.0, 1.0, settings.rating_tokens)
+    requests = [Request(fill(prompts.self_generation, s.prompt, s.response), sampling) for s in samples]
+    written = scorer.generate(requests, derive_seed(seed, "self_generation"))
+    return [rating(completion.text) for completion in written]
+
+
+def rating(text: str) -> float | Unscored:
+    """The last rating in double brackets; unreadable if there is none or it is not from 1 to 10."""
+    found = RATING.findall(text)
+    value = float(found[-1]) if found else 0.0
+    return value if 1.0 <= value <= 10.0 else Unscored("unreadable_rating")
+
+
+def _chat(sample: Sample) -> tuple[Any, ...]:
+    return ({"role": "user", "content": sample.prompt},) if isinstance(sample.prompt, str) else sample.prompt

@@ -1,0 +1,91 @@
+"""A causal language model taken apart: hidden states first, logits later and for chosen positions only."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, cast
+
+import torch
+
+from judgetrain.errors import EngineError
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
+PROBE = 3
+"""Tokens of the check that the two parts give what the whole gives."""
+
+
+class Head:
+    """Runs a model's decoder, and the model's own code from hidden states to logits, apart from each other.
+
+    The logits come from the model's own ``forward`` with the decoder replaced by one that hands over given hidden
+    states, so that whatever a model does to its logits (scaling, soft caps, a bias) is done here too.
+
+    Raises:
+        EngineError: the parts do not give what the whole model gives: its head cannot be called apart.
+    """
+
+    def __init__(self, model: PreTrainedModel) -> None:
+        base: Any = model.get_base_model() if hasattr(model, "get_base_model") else model
+        self._model: Any = base
+        self._decoder: Any = base.get_decoder()
+        accepted = inspect.signature(self._decoder.forward).parameters
+        self._positions = "position_ids" in accepted
+        self.vocabulary = int(cast(torch.nn.Embedding, base.get_input_embeddings()).num_embeddings)
+        self._output: Any = None
+        self._check()
+
+    @property
+    def device(self) -> torch.device:
+        """Where the model's inputs go."""
+        device: torch.device = self._model.get_input_embeddings().weight.device
+        return device
+
+    def hidden(self, ids: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        """The last hidden states ``[rows, width, size]`` of padded ids ``[rows, width]``; ``mask`` is 1 on tokens."""
+        options: dict[str, Any] = {"use_cache": False}
+        if self._positions:
+            options["position_ids"] = (mask.cumsum(dim=-1) - 1).clamp(min=0)
+        output = self._decoder(input_ids=ids, attention_mask=mask, **options)
+        self._output = type(output)
+        states: torch.Tensor = output[0]
+        return states
+
+    def logits(self, states: torch.Tensor) -> torch.Tensor:
+        """Logits ``[steps, vocabulary]`` of hidden states ``[steps, size]``, in the model's type."""
+        ids = torch.zeros((1, len(states)), dtype=torch.long, device=states.device)
+        with self._given(states[None]):
+            result: torch.Tensor = self._model(input_ids=ids, use_cache=False).logits[0]
+        return result
+
+    @contextmanager
+    def _given(self, states: torch.Tensor) -> Iterator[None]:
+        """For its duration the decoder computes nothing and hands over ``states``."""
+        decoder = self._decoder
+        own = vars(decoder).get("forward")
+        decoder.forward = lambda *args, **kwargs: self._output(last_hidden_state=states)
+        try:
+            yield
+        finally:
+            if own is None:
+                del decoder.forward
+            else:
+                decoder.forward = own
+
+    @torch.inference_mode()
+    def _check(self) -> None:
+        name = type(self._model).__name__
+        try:
+            if self._decoder is self._model:
+                raise TypeError("it has no decoder of its own")
+            ids = torch.arange(PROBE, device=self.device)[None] % self.vocabulary
+            mask = torch.ones_like(ids)
+            apart = self.logits(self.hidden(ids, mask)[0])
+            whole = self._model(input_ids=ids, attention_mask=mask, use_cache=False).logits[0]
+        except (TypeError, AttributeError, KeyError) as error:
+            raise EngineError(f"{name} cannot be scored: its hidden states cannot be had apart ({error})") from error
+        if apart.shape != whole.shape or not torch.allclose(apart, whole, rtol=1e-2, atol=1e-2, equal_nan=True):
+            raise EngineError(f"{name} cannot be scored: its logits do not follow from its decoder's last hidden state")

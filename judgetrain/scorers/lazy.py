@@ -1,0 +1,48 @@
+"""The scorer of a configuration, loaded when it is first needed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from judgetrain.config import Config, ModelConfig
+
+if TYPE_CHECKING:
+    from judgetrain.scorers.statistics import TokenScorer
+
+
+def scorer_model(config: Config) -> ModelConfig:
+    """The model that scorers read: ``scorer.model``, or ``train.base`` where that has no path."""
+    return config.scorer.model if config.scorer.model.path else config.train.base
+
+
+def load_scorer(config: Config) -> TokenScorer:
+    """The scorer of a configuration.
+
+    Raises:
+        EngineError: the model cannot be loaded or taken apart.
+    """
+    from judgetrain.scorers.statistics import TokenScorer
+
+    settings = config.scorer
+    return TokenScorer.from_pretrained(
+        scorer_model(config), batch_size=settings.batch_size, max_context=settings.max_context
+    )
+
+
+@contextmanager
+def lazy_scorer(config: Config) -> Iterator[Callable[[], TokenScorer]]:
+    """A function that loads the scorer when it is first called; it is closed at the end."""
+    loaded: list[TokenScorer] = []
+
+    def scorer() -> TokenScorer:
+        if not loaded:
+            loaded.append(load_scorer(config))
+        return loaded[0]
+
+    try:
+        yield scorer
+    finally:
+        for each in loaded:
+            each.close()

@@ -1,0 +1,158 @@
+"""ProbDiff: how far a model's log-probability moves when it revises its own response (ProbDiff paper, section 3.2)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, cast
+
+import numpy as np
+
+from judgetrain.artifacts import derive_seed
+from judgetrain.engines.base import Completion, Request, Sampling
+from judgetrain.errors import ConfigError
+from judgetrain.scorers.encode import Sample, Unscored
+from judgetrain.scorers.prompts import ScorerPrompts, fill, load_scorer_prompts
+from judgetrain.scorers.results import TokenStatistics
+
+if TYPE_CHECKING:
+    from judgetrain.scorers.statistics import TokenScorer
+
+
+@dataclass(frozen=True)
+class ProbDiffSettings:
+    """How responses are revised.
+
+    ``revisions``: K, each of the one before it. ``chains``: independent chains of K revisions; d is their mean.
+    ``prompt``: the revision prompt, ``full`` (section 3.2) or ``simple`` (appendix C). ``temperature``: the paper's 0.1
+    for revisions (its first responses have 0.7).
+    """
+
+    revisions: int = 1
+    chains: int = 1
+    prompt: str = "full"
+    temperature: float = 0.1
+    top_p: float = 1.0
+    max_new_tokens: int = 512
+
+
+@dataclass(frozen=True)
+class Discrepancy:
+    """The discrepancy of one response.
+
+    ``logprob``: mean log-probability per token of the response, nats (equation 1, with the log that it omits).
+    ``revised_logprobs``, ``revised_tokens`` and ``texts``: of the last revision of each chain that gave one; all
+    log-probabilities are given the original prompt. ``cut``: revisions that reached ``max_new_tokens``.
+    """
+
+    logprob: float
+    tokens: int
+    revised_logprobs: tuple[float, ...]
+    revised_tokens: tuple[int, ...]
+    texts: tuple[str, ...]
+    cut: int = 0
+    prompt_tokens: int = 0
+    generated_tokens: int = 0
+
+    @property
+    def d(self) -> float:
+        """log p(revised) - log p(response), mean over chains (equation 2). Higher is better."""
+        return float(np.mean(self.revised_logprobs)) - self.logprob
+
+    @property
+    def length_ratio(self) -> float:
+        """Revised length / length in tokens, mean over chains."""
+        return float(np.mean(self.revised_tokens)) / self.tokens
+
+
+def score(
+    scorer: TokenScorer,
+    samples: Sequence[Sample],
+    settings: ProbDiffSettings | None = None,
+    *,
+    prompts: ScorerPrompts | None = None,
+    seed: int = 0,
+) -> list[Discrepancy | Unscored]:
+    """The discrepancy of every sample, or why it has none (``no_revision``: no chain gave a text).
+
+    The model of ``scorer`` revises the responses and scores them, without surrounding white space; a response that is
+    left as it is has d = 0 exactly. A chain depends on the seed and on its number.
+
+    Raises:
+        ConfigError: the prompt set has no such revision prompt.
+    """
+    settings = settings or ProbDiffSettings()
+    wording = prompts or load_scorer_prompts()
+    if settings.prompt not in wording.revision:
+        raise ConfigError(f"revision prompt {settings.prompt!r}: the prompt set has {', '.join(wording.revision)}")
+    template = wording.revision[settings.prompt]
+    samples = [replace(sample, response=sample.response.strip()) for sample in samples]
+    first = scorer.statistics(samples)
+    open_ = [i for i, result in enumerate(first) if isinstance(result, TokenStatistics)]
+    chains = [
+        revise(scorer, [samples[i] for i in open_], template, settings, derive_seed(seed, "probdiff", chain))
+        for chain in range(settings.chains)
+    ]
+    revised = [Sample(samples[i].prompt, chain[k].text) for chain in chains for k, i in enumerate(open_)]
+    after = scorer.statistics(revised)
+    results: list[Discrepancy | Unscored] = [r if isinstance(r, Unscored) else Unscored("no_revision") for r in first]
+    for k, i in enumerate(open_):
+        own = [(chain[k], after[c * len(open_) + k]) for c, chain in enumerate(chains)]
+        results[i] = _discrepancy(cast(TokenStatistics, first[i]), samples[i].response, own)
+    return results
+
+
+@dataclass(frozen=True)
+class Revision:
+    """The last text of a chain (empty if a step gave none) and what the chain cost."""
+
+    text: str
+    cut: int = 0
+    prompt_tokens: int = 0
+    generated_tokens: int = 0
+
+    def after(self, completion: Completion) -> Revision:
+        """The chain one step further; an error or an empty text ends it."""
+        return Revision(
+            completion.text.strip(),
+            self.cut + (completion.finish_reason == "length"),
+            self.prompt_tokens + completion.prompt_tokens,
+            self.generated_tokens + completion.generated_tokens,
+        )
+
+
+def revise(
+    scorer: TokenScorer, samples: Sequence[Sample], template: str, settings: ProbDiffSettings, seed: int
+) -> list[Revision]:
+    """K revisions of every response, one after the other."""
+    sampling = Sampling(settings.temperature, settings.top_p, settings.max_new_tokens)
+    chain = [Revision(sample.response) for sample in samples]
+    for step in range(settings.revisions):
+        going = [i for i, revision in enumerate(chain) if revision.text]
+        requests = [Request(fill(template, samples[i].prompt, chain[i].text), sampling) for i in going]
+        done = scorer.generate(requests, derive_seed(seed, step))
+        for i, completion in zip(going, done, strict=True):
+            chain[i] = chain[i].after(completion)
+    return chain
+
+
+def _discrepancy(
+    first: TokenStatistics, response: str, chains: Sequence[tuple[Revision, TokenStatistics | Unscored]]
+) -> Discrepancy | Unscored:
+    # Two batches round differently; an unchanged response is to have the same log-probability to the last digit.
+    chains = [(revision, first if revision.text == response else result) for revision, result in chains]
+    kept = [(revision, result) for revision, result in chains if isinstance(result, TokenStatistics)]
+    if not kept:
+        reasons = [result.reason for _, result in chains if isinstance(result, Unscored)]
+        reason = reasons[0] if reasons else "empty_response"
+        return Unscored("no_revision" if reason == "empty_response" else f"revision_{reason}")
+    return Discrepancy(
+        first.mean_logprob,
+        first.response_tokens,
+        tuple(result.mean_logprob for _, result in kept),
+        tuple(result.response_tokens for _, result in kept),
+        tuple(revision.text for revision, _ in kept),
+        sum(revision.cut for revision, _ in kept),
+        sum(revision.prompt_tokens for revision, _ in chains),
+        sum(revision.generated_tokens for revision, _ in chains),
+    )

@@ -1,0 +1,153 @@
+"""The table of stage selfeval: every score by category."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from judgetrain.config import SelfEvalConfig
+from judgetrain.scorers import discrepancy
+from judgetrain.scorers.encode import Unscored
+from judgetrain.scorers.glassbox import Scores, Value
+from judgetrain.scorers.methods import ScorerSettings, assemble, better
+
+ALL = "all"
+NONE = "(none)"
+Row = Mapping[str, Any]
+
+EXPLANATION = (
+    "Means over the answers that have a score; an arrow says whether more (↑) or less (↓) of it is better. "
+    "softmax_combo is normalised over all answers. d: log p(revised) - log p(answer) per token; confidence: share of "
+    "answers with d at least the threshold; length: share of revisions whose length changed by more than 20%; "
+    "controlled: confidence of d with what length explains taken out."
+)
+
+
+@dataclass
+class Answer:
+    """An answer and its scores by name; ``values`` holds what the passes gave, parts of other scores included."""
+
+    id: str
+    category: str | None
+    text: str
+    values: dict[str, Value] = field(default_factory=dict)
+    length_ratio: float | None = None
+    cut: int = 0
+
+    def to_row(self) -> dict[str, Any]:
+        """A row of ``scores.jsonl``; a score that is missing is its reason."""
+        scores = {name: v.reason if isinstance(v, Unscored) else v for name, v in self.values.items()}
+        return {"id": self.id, "category": self.category, "response": self.text, "scores": scores}
+
+
+def table(answers: Sequence[Answer], config: SelfEvalConfig, settings: ScorerSettings) -> list[dict[str, Any]]:
+    """Rows of ``metrics.json``: one a method and category, all answers together first.
+
+    Scores that are computed from others over all answers are put into the answers' ``values``.
+    Each has ``category, method, n, unscored {reason: n}, mean, better``; ProbDiff's also ``confidence``, ``sweep``
+    {threshold: confidence}, ``cut`` and ``length`` (:class:`~judgetrain.scorers.discrepancy.LengthReport`).
+    """
+    names = {name for answer in answers for name in answer.values}
+    found = {n: Scores(n, [a.values[n] for a in answers], better(n, settings)) for n in names}
+    for method in config.methods:
+        found[method] = assemble(found, method)
+    for answer, value in zip(answers, zip(*(found[m].values for m in config.methods), strict=True), strict=True):
+        answer.values.update(zip(config.methods, value, strict=True))
+    categories = sorted({answer.category or NONE for answer in answers})
+    places = {ALL: list(range(len(answers)))}
+    if len(categories) > 1:
+        places |= {c: [i for i, a in enumerate(answers) if (a.category or NONE) == c] for c in categories}
+    return [
+        _row(category, found[method], [answers[i] for i in chosen], chosen, config)
+        for category, chosen in places.items()
+        for method in config.methods
+    ]
+
+
+def _row(
+    category: str, scores: Scores, answers: Sequence[Answer], chosen: Sequence[int], config: SelfEvalConfig
+) -> dict[str, Any]:
+    values = [scores.values[i] for i in chosen]
+    numbers = [None if isinstance(v, Unscored) else v for v in values]
+    row: dict[str, Any] = {
+        "category": category,
+        "method": scores.method,
+        "n": sum(v is not None for v in numbers),
+        "unscored": dict(Counter(v.reason for v in values if isinstance(v, Unscored))),
+        "mean": discrepancy.mean(numbers),
+        "better": scores.better,
+    }
+    if scores.method == "probdiff":
+        ratios = [None if x is None else a.length_ratio for x, a in zip(numbers, answers, strict=True)]
+        length = discrepancy.length_report(numbers, ratios, config.delta)
+        row |= {
+            "confidence": discrepancy.confidence(numbers, config.delta),
+            "sweep": {f"{k:g}": v for k, v in discrepancy.confidence_sweep(numbers, config.sweep).items()},
+            "cut": sum(answer.cut for answer in answers),
+            "length": None if length is None else {k: v for k, v in vars(length).items() if k != "controlled"},
+        }
+    return row
+
+
+def markdown(rows: Sequence[Row], config: SelfEvalConfig, title: str) -> str:
+    """The table as Markdown."""
+    headers, cells = _cells(rows, config)
+    lines = [f"# Self-evaluation: {title}", "", _line(headers), _line(["---"] * len(headers)), *map(_line, cells), ""]
+    unscored = {row["method"]: row["unscored"] for row in rows if row["category"] == ALL and row["unscored"]}
+    lines += [f"- without {method}: {reasons}" for method, reasons in unscored.items()]
+    return "\n".join([*lines, "", EXPLANATION, ""])
+
+
+def console_table(rows: Sequence[Row], config: SelfEvalConfig, title: str) -> list[Any]:
+    """The table for a terminal."""
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
+
+    headers, cells = _cells(rows, config)
+    result = Table(title=Text(title), title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
+    for i, header in enumerate(headers):
+        result.add_column(header.replace(" ", "\n"), justify="right" if i else "left")
+    for row in cells:
+        result.add_row(*map(Text, row))
+    return [result, EXPLANATION]
+
+
+def _cells(rows: Sequence[Row], config: SelfEvalConfig) -> tuple[list[str], list[list[str]]]:
+    """Headers and cells: a line a category, columns the methods' means and ProbDiff's shares."""
+    by: dict[str, dict[str, Row]] = {}
+    for row in rows:
+        by.setdefault(row["category"], {})[row["method"]] = row
+    methods = [m for m in config.methods if m != "probdiff"]
+    arrows = {m: "↑" if by[ALL][m]["better"] > 0 else "↓" for m in methods}
+    headers = ["category", "n", *(f"{m} {arrows[m]}" for m in methods)]
+    if "probdiff" in config.methods:
+        headers += ["d ↑", f"confidence {config.delta:g} %"]
+        headers += [f"{delta:g} %" for delta in config.sweep if delta != config.delta]
+        headers += ["length %", "controlled %"]
+    cells = []
+    for category, found in by.items():
+        first = next(iter(found.values()))
+        answers = first["n"] + sum(first["unscored"].values())
+        line = [category, str(answers), *(_number(found[m]["mean"]) for m in methods)]
+        if "probdiff" in found:
+            line += _probdiff(found["probdiff"], config)
+        cells.append(line)
+    return headers, cells
+
+
+def _probdiff(row: Row, config: SelfEvalConfig) -> list[str]:
+    sweep = [row["sweep"][f"{delta:g}"] for delta in config.sweep if delta != config.delta]
+    length = row["length"] or {"changed": None, "controlled_confidence": None}
+    shares = [row["confidence"], *sweep, length["changed"], length["controlled_confidence"]]
+    return [_number(row["mean"]), *("–" if s is None else f"{100 * s:.1f}" for s in shares)]
+
+
+def _number(value: float | None) -> str:
+    return "–" if value is None else f"{0.0 if abs(value) < 1e-9 else value:.4g}"
+
+
+def _line(cells: Sequence[str]) -> str:
+    return f"| {' | '.join(' '.join(cell.replace('|', chr(92) + '|').split()) for cell in cells)} |"

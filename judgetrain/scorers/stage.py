@@ -1,0 +1,149 @@
+"""Stage ``selfeval``: an LLM answers prompts and scores its own answers (glass-box and ProbDiff papers)."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from judgetrain.artifacts import ShardResult, StageRun, derive_seed, read_rows, write_text_atomic
+from judgetrain.config import Config
+from judgetrain.dialogues.schema import Dialogue
+from judgetrain.engines.base import Request, Sampling
+from judgetrain.errors import DataError
+from judgetrain.scorers import probdiff
+from judgetrain.scorers.encode import Unscored, sample_of
+from judgetrain.scorers.lazy import lazy_scorer, scorer_model
+from judgetrain.scorers.methods import ScorerSettings, groups, score
+from judgetrain.scorers.probdiff import Discrepancy
+from judgetrain.scorers.selfeval_table import Answer, console_table, markdown, table
+
+if TYPE_CHECKING:
+    from judgetrain.scorers.statistics import TokenScorer
+
+Lazy = Callable[[], "TokenScorer"]
+Row = dict[str, Any]
+
+
+def run(config: Config, inputs: Mapping[str, Path], out: StageRun) -> None:
+    """Write ``responses`` and ``scores-GROUP`` shards, ``scores.jsonl``, ``metrics.json`` and ``report.md``.
+
+    One model answers, revises and scores; it is loaded only if a shard is missing.
+    """
+    dialogues = [Dialogue.from_row(row) for row in read_rows(inputs["dialogues"], "dialogues")]
+    limit = config.selfeval.limit
+    if limit is not None and limit < len(dialogues):
+        dialogues = random.Random(derive_seed(config.seed, "selfeval")).sample(dialogues, limit)
+    with lazy_scorer(config) as scorer:
+        _respond(dialogues, scorer, config, out)
+        responses = list(read_rows(out.directory, "responses"))
+        for group, members in groups(config.selfeval.methods).items():
+            _score(group, members, dialogues, responses, scorer, config, out)
+    answers = _answers(dialogues, responses, config, out)
+    if all(isinstance(v, Unscored) for answer in answers for v in answer.values.values()):
+        reasons = Counter(v.reason for a in answers for v in a.values.values() if isinstance(v, Unscored))
+        raise DataError(f"no answer could be scored: {dict(reasons)}; look at scorer.max_context and the responses")
+    rows = table(answers, config.selfeval, ScorerSettings.of(config.scorer))
+    out.write_rows("scores", (answer.to_row() for answer in answers))
+    out.write_json("metrics", rows)
+    title = f"{scorer_model(config).path}, {len(answers)} prompts"
+    write_text_atomic(out.path("report.md"), markdown(rows, config.selfeval, title))
+    out.track.log({f"{row['category']}/{row['method']}": row["mean"] for row in rows if row["mean"] is not None})
+    out.console.plain(console_table(rows, config.selfeval, title))
+    out.log(f"selfeval: report: {out.path('report.md')}")
+
+
+def discrepancies(directory: str | Path) -> dict[str, float | None]:
+    """d of every prompt id of a finished selfeval stage, for comparing and ranking models.
+
+    Raises:
+        DataError: the directory holds no scores, or none by ProbDiff.
+    """
+    found = {row["id"]: row["scores"].get("probdiff", "") for row in read_rows(Path(directory), "scores")}
+    if "" in found.values():
+        raise DataError(f"{directory} holds no ProbDiff scores: put probdiff into selfeval.methods")
+    return {name: None if isinstance(value, str) else value for name, value in found.items()}
+
+
+def _respond(dialogues: Sequence[Dialogue], scorer: Lazy, config: Config, out: StageRun) -> None:
+    """The model's answers, by the category's temperature where one is set."""
+    settings = config.selfeval
+
+    def process(index: int, items: Sequence[Dialogue]) -> ShardResult:
+        ready = scorer()
+        requests = []
+        for dialogue in items:
+            temperature = settings.temperatures.get(dialogue.category or "", settings.sampling.temperature)
+            sampling = Sampling(temperature, settings.sampling.top_p, settings.sampling.max_new_tokens)
+            messages = tuple({"role": m.role, "content": m.content} for m in dialogue.messages)
+            requests.append(Request(messages, sampling))
+        done = ready.generate(requests, derive_seed(out.shard_seed(index), "responses"))
+        rows = [
+            {"dialogue_id": d.id, "text": c.text, "finish_reason": c.finish_reason, "error": c.error}
+            for d, c in zip(items, done, strict=True)
+        ]
+        failed = Counter(str(c.finish_reason) for c in done if c.finish_reason in ("too_long", "error"))
+        tokens = [sum(getattr(c, f"{kind}_tokens") for c in done) for kind in ("prompt", "generated")]
+        return ShardResult(rows, len(rows), dict(failed), *tokens)
+
+    out.sharded("responses", dialogues, config.scorer.shard_size, process, "prompts")
+
+
+def _score(
+    group: str,
+    members: Sequence[str],
+    dialogues: Sequence[Dialogue],
+    responses: Sequence[Row],
+    scorer: Lazy,
+    config: Config,
+    out: StageRun,
+) -> None:
+    """The scores of a group, by shards; ProbDiff keeps its revisions too."""
+    settings = ScorerSettings.of(config.scorer)
+
+    def process(index: int, items: Sequence[tuple[Dialogue, Row]]) -> ShardResult:
+        ready, seed = scorer(), derive_seed(out.shard_seed(index), group)
+        samples, before = [sample_of(d, r["text"]) for d, r in items], ready.usage
+        if group == "probdiff":
+            done = probdiff.score(ready, samples, settings.probdiff, prompts=settings.prompts, seed=seed)
+            rows = [_revised(result) for result in done]
+            gone = Counter(r.reason for r in done if isinstance(r, Unscored))
+        else:
+            found = score(ready, samples, members, settings, seed)
+            rows = [{m: _plain(found[m].values[i]) for m in members} for i in range(len(items))]
+            gone = found[members[0]].unscored
+        usage = ready.usage - before
+        dropped = {f"{group}:{reason}": n for reason, n in gone.items()}
+        return ShardResult(rows, len(rows), dropped, usage.prompt_tokens, usage.generated_tokens)
+
+    items = list(zip(dialogues, responses, strict=True))
+    out.sharded(f"scores-{group}", items, config.scorer.shard_size, process, "answers")
+
+
+def _plain(value: float | Unscored) -> float | str:
+    return value.reason if isinstance(value, Unscored) else value
+
+
+def _revised(result: Discrepancy | Unscored) -> Row:
+    if isinstance(result, Unscored):
+        return {"probdiff": result.reason, "length_ratio": None, "cut": 0}
+    return {
+        "probdiff": result.d,
+        "length_ratio": result.length_ratio,
+        "cut": result.cut,
+        "logprob": result.logprob,
+        "revised_logprobs": list(result.revised_logprobs),
+        "revisions": list(result.texts),
+    }
+
+
+def _answers(dialogues: Sequence[Dialogue], responses: Sequence[Row], config: Config, out: StageRun) -> list[Answer]:
+    answers = [Answer(d.id, d.category, r["text"]) for d, r in zip(dialogues, responses, strict=True)]
+    for group, members in groups(config.selfeval.methods).items():
+        for answer, row in zip(answers, read_rows(out.directory, f"scores-{group}"), strict=True):
+            answer.values.update({m: Unscored(v) if isinstance(v := row[m], str) else float(v) for m in members})
+            answer.length_ratio = row.get("length_ratio", answer.length_ratio)
+            answer.cut += row.get("cut", 0)
+    return answers

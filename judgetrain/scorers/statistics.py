@@ -1,0 +1,198 @@
+"""Computes token statistics: one forward pass, in batches, over any causal language model."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import nullcontext
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+import torch
+
+from judgetrain.config import EngineConfig, ModelConfig
+from judgetrain.engines.loading import best_device, context_length, load_model, load_tokenizer
+from judgetrain.errors import EngineError
+from judgetrain.scorers.attention import AttentionEntropies, Span, eager_attention
+from judgetrain.scorers.encode import Sample, Tokens, Unscored, encode_samples
+from judgetrain.scorers.head import Head
+from judgetrain.scorers.reduce import reduce_logits
+from judgetrain.scorers.results import COLUMNS, Result, TokenStatistics, Usage
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+    from judgetrain.engines.base import Completion, Engine, Request
+
+log = logging.getLogger(__name__)
+
+BATCH_TOKENS = {"cpu": 512, "cuda": 32768}
+"""Padded tokens at once; a CPU gains nothing from more, and loses to padding."""
+CHUNK_LOGITS = {"cpu": 1 << 25, "cuda": 1 << 28}
+"""Logits held at once: 128 MB on a CPU, 1 GB on a GPU, in float32."""
+MAP_CELLS = 1 << 22
+"""Cells of one head's attention maps, all rows of a batch together, in a pass with eager attention."""
+
+
+class TokenScorer:
+    """Computes token statistics with one causal language model, in batches of similar length.
+
+    Args:
+        model: in evaluation mode; hidden states are computed for a batch, logits for ``chunk`` steps at a time.
+        tokenizer: its chat template renders prompts.
+        batch_tokens: padded tokens that go through the model at once.
+        batch_size: most samples of a batch.
+        chunk: steps whose logits are held at once; None takes as many as 128 MB hold (1 GB on a GPU).
+        max_context: longest prompt plus response; None takes the model's own limit.
+        padding_side: where shorter rows of a batch are padded; changes nothing but rounding.
+
+    ``usage`` adds up what has been read and generated.
+
+    Raises:
+        EngineError: the model cannot be taken apart into decoder and head.
+    """
+
+    def __init__(
+        self,
+        model: PreTrainedModel,
+        tokenizer: PreTrainedTokenizerBase,
+        *,
+        batch_tokens: int | None = None,
+        batch_size: int = 64,
+        chunk: int | None = None,
+        max_context: int | None = None,
+        padding_side: Literal["left", "right"] = "right",
+    ) -> None:
+        self.model, self.tokenizer = model.train(False), tokenizer
+        self._head = Head(model)
+        kind = self._head.device.type
+        self._batch_tokens = batch_tokens or BATCH_TOKENS.get(kind, BATCH_TOKENS["cuda"])
+        self._batch_size = batch_size
+        self._chunk = chunk or max(1, CHUNK_LOGITS.get(kind, CHUNK_LOGITS["cuda"]) // self._head.vocabulary)
+        self.max_context = context_length(model.config, max_context)
+        self._left = padding_side == "left"
+        self.usage = Usage()
+
+    @classmethod
+    def from_pretrained(cls, model: ModelConfig | str, **options: Any) -> TokenScorer:
+        """A scorer with a model from a directory, the Hub, ``world`` or ``package:NAME``.
+
+        Raises:
+            EngineError: the model cannot be loaded, or not be taken apart.
+        """
+        config = ModelConfig(path=model) if isinstance(model, str) else model
+        return cls(load_model(config, best_device()), load_tokenizer(config), **options)
+
+    @cached_property
+    def engine(self) -> Engine:
+        """Generates with the same weights."""
+        from judgetrain.engines.transformers_engine import TransformersEngine
+
+        config = EngineConfig(name="scorer", batch_size=self._batch_size, max_context=self.max_context)
+        return TransformersEngine(config, self.model, self.tokenizer)
+
+    def generate(self, requests: Sequence[Request], seed: int) -> list[Completion]:
+        """One completion per request, with the same weights; counted in ``usage``."""
+        done = self.engine.generate(requests, seed) if requests else []
+        self.usage += Usage(sum(c.prompt_tokens for c in done), sum(c.generated_tokens for c in done), len(done))
+        return done
+
+    def close(self) -> None:
+        """Drop the model; the scorer cannot be used afterwards."""
+        for name in ("model", "engine", "_head"):
+            vars(self).pop(name, None)
+        if torch.cuda.is_available():
+            torch.cuda.empty_cache()
+
+    def encode(self, samples: Sequence[Sample]) -> list[Tokens | Unscored]:
+        """Token ids of every sample, or why it cannot be scored."""
+        return encode_samples(samples, self.tokenizer, self._head.vocabulary, self.max_context)
+
+    def statistics(self, samples: Sequence[Sample], attention: bool = False) -> list[Result]:
+        """Statistics of every sample, in order; an :class:`Unscored` with its reason where there are none.
+
+        ``attention`` asks for attention entropies too: that pass runs with eager attention.
+
+        Raises:
+            EngineError: attention weights cannot be had, or one sample alone does not fit into memory.
+        """
+        return self.of_tokens(self.encode(samples), attention)
+
+    @torch.inference_mode()
+    def of_tokens(self, encoded: Sequence[Tokens | Unscored], attention: bool = False) -> list[Result]:
+        """:meth:`statistics` of samples that are token ids already."""
+        results: dict[int, Result] = {i: e for i, e in enumerate(encoded) if isinstance(e, Unscored)}
+        tokens = {i: e for i, e in enumerate(encoded) if isinstance(e, Tokens)}
+        collect = AttentionEntropies() if attention else None
+        size = self._batch_size
+        with eager_attention(self.model, collect) if collect else nullcontext():
+            while left := {i: t for i, t in tokens.items() if i not in results}:
+                try:
+                    for batch in self._batches(left, size, attention):
+                        results.update(zip(batch, self._run([tokens[i] for i in batch], collect), strict=True))
+                except torch.OutOfMemoryError:
+                    size = self._smaller(size)
+        return [results[i] for i in range(len(encoded))]
+
+    def _batches(self, tokens: Mapping[int, Tokens], size: int, attention: bool) -> Iterator[list[int]]:
+        """Indices in batches of similar length, the longest first: what does not fit fails early."""
+        order = sorted(tokens, key=lambda i: (-len(tokens[i]), i))
+        while order:
+            width = len(tokens[order[0]])
+            fit = self._batch_tokens // width
+            if attention:
+                fit = min(fit, MAP_CELLS // width**2)
+            count = max(1, min(fit, size))
+            yield order[:count]
+            order = order[count:]
+
+    def _run(self, batch: Sequence[Tokens], collect: AttentionEntropies | None) -> list[Result]:
+        """One forward pass."""
+        device = self._head.device
+        width = max(map(len, batch))
+        self.usage += Usage(sum(map(len, batch)), 0, len(batch))
+        ids = torch.full((len(batch), width), int(self.tokenizer.pad_token_id or 0), dtype=torch.long)
+        mask = torch.zeros_like(ids)
+        spans: list[Span] = []
+        for row, each in enumerate(batch):
+            start = width - len(each) if self._left else 0
+            ids[row, start : start + len(each)] = torch.tensor(each.prompt + each.response)
+            mask[row, start : start + len(each)] = 1
+            spans.append((start, start + len(each.prompt), start + len(each)))
+        if collect:
+            collect.spans = spans
+        hidden = self._head.hidden(ids.to(device), mask.to(device))
+        attention = collect.take() if collect else [None] * len(batch)
+        states = torch.cat([hidden[row, response - 1 : end] for row, (_, response, end) in enumerate(spans)])
+        targets = torch.tensor([t for each in batch for t in (*each.response, each.prompt[0])], device=device)
+        del hidden
+        table = self._reduced(states, targets)
+        parts = np.split(table, np.cumsum([len(each.response) + 1 for each in batch])[:-1])
+        return [_result(e, p, a) for e, p, a in zip(batch, parts, attention, strict=True)]
+
+    def _reduced(self, states: torch.Tensor, targets: torch.Tensor) -> NDArray[np.float32]:
+        """The statistics of all steps, their logits in chunks: ``[steps, columns]``."""
+        parts = []
+        for start in range(0, len(states), self._chunk):
+            logits = self._head.logits(states[start : start + self._chunk])
+            parts.append(reduce_logits(logits, targets[start : start + self._chunk]))
+            del logits
+        table: NDArray[np.float32] = torch.cat(parts).cpu().numpy()
+        return table
+
+    def _smaller(self, size: int) -> int:
+        if size == 1:
+            raise EngineError("scoring one response does not fit into memory; lower max_context or chunk")
+        torch.cuda.empty_cache()
+        log.warning("out of memory with up to %d responses at once; going on with %d", size, size // 2)
+        return size // 2
+
+
+def _result(tokens: Tokens, table: NDArray[np.float32], attention: Any) -> Result:
+    # The vocabulary-wide moments of log-probabilities may be infinite, where a model rules tokens out.
+    if not np.isfinite(table[:, [COLUMNS.index(name) for name in ("logprob", "entropy")]]).all():
+        return Unscored("non_finite")
+    steps = {name: table[:, column] for column, name in enumerate(COLUMNS)}
+    return TokenStatistics(len(tokens.prompt), len(tokens.response), steps, attention)

@@ -1,0 +1,130 @@
+"""The ProbDiff paper's hypothesis studies: do repeated answers agree, and how far do log-probabilities spread (3.1)?"""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from judgetrain.artifacts import derive_seed
+from judgetrain.engines.base import Engine, Request, Sampling
+from judgetrain.scorers.encode import Messages, Sample
+from judgetrain.scorers.prompts import ScorerPrompts, load_scorer_prompts
+from judgetrain.scorers.results import TokenStatistics
+
+if TYPE_CHECKING:
+    from judgetrain.scorers.statistics import TokenScorer
+
+PAPER = Sampling(0.7, 1.0, 512)
+
+Encode = Callable[[list[str]], ArrayLike]
+"""Sentence embeddings ``[texts, size]``, as ``judgetrain.cluster.encode.load_encoder(config).encode`` gives them."""
+
+
+def repeated_answers(
+    engine: Engine,
+    prompts: Sequence[Messages],
+    times: int = 3,
+    sampling: Sampling = PAPER,
+    *,
+    wording: ScorerPrompts | None = None,
+    seed: int = 0,
+) -> list[list[str]]:
+    """Each prompt's answers, ``[prompts][times]``: the first, then those after being asked for the same once more.
+
+    An answer that the engine does not give is an empty text, and ends that prompt's repetitions.
+    """
+    again = (wording or load_scorer_prompts()).again
+    chats: list[Messages] = [tuple(prompt) for prompt in prompts]
+    answers: list[list[str]] = [[] for _ in prompts]
+    for turn in range(times):
+        going = [i for i, done in enumerate(answers) if all(done)]
+        written = engine.generate([Request(chats[i], sampling) for i in going], derive_seed(seed, "again", turn))
+        texts = dict(zip(going, (completion.text.strip() for completion in written), strict=True))
+        for i, done in enumerate(answers):
+            done.append(texts.get(i, ""))
+            chats[i] = (*chats[i], {"role": "assistant", "content": done[-1]}, {"role": "user", "content": again})
+    return answers
+
+
+@dataclass(frozen=True)
+class Repetition:
+    """The first answers against those of one repetition: mean cosine similarity and share of equal texts, over n."""
+
+    repetition: int
+    similarity: float
+    exact_match: float
+    n: int
+
+
+def repetition_report(answers: Sequence[Sequence[str]], encode: Encode) -> list[Repetition]:
+    """One row a repetition (table 1, there in percent); prompts without both answers are left out of a row."""
+    result = []
+    for turn in range(1, max(map(len, answers), default=0)):
+        pairs = [(row[0], row[turn]) for row in answers if row[0] and row[turn]]
+        if pairs:
+            first, again = (np.asarray(encode(list(side)), dtype=np.float64) for side in zip(*pairs, strict=True))
+            norms = np.linalg.norm(first, axis=1) * np.linalg.norm(again, axis=1)
+            cosine = (first * again).sum(axis=1) / np.where(norms > 0, norms, 1.0)
+            result.append(
+                Repetition(turn, float(cosine.mean()), float(np.mean([a == b for a, b in pairs])), len(pairs))
+            )
+    return result
+
+
+@dataclass(frozen=True)
+class Spread:
+    """Mean log-probabilities per token of one prompt's sampled answers, nats, ``[answers]``; unscored ones left out."""
+
+    logprobs: tuple[float, ...]
+
+    @property
+    def deviation(self) -> float:
+        """Their standard deviation; the paper expects less of it from a better model."""
+        return float(np.std(self.logprobs)) if self.logprobs else float("nan")
+
+
+def logprob_spread(
+    scorer: TokenScorer, prompts: Sequence[Messages], samples: int = 100, sampling: Sampling = PAPER, seed: int = 0
+) -> list[Spread]:
+    """Sample each prompt's answers (the paper: 100) and score each with the model that wrote it (figure 2)."""
+    chats = [tuple(prompt) for prompt in prompts for _ in range(samples)]
+    written = scorer.generate([Request(chat, sampling) for chat in chats], derive_seed(seed, "spread"))
+    results = scorer.statistics([Sample(c, w.text.strip()) for c, w in zip(chats, written, strict=True)])
+    rows = [results[i * samples : (i + 1) * samples] for i in range(len(prompts))]
+    return [Spread(tuple(r.mean_logprob for r in row if isinstance(r, TokenStatistics))) for row in rows]
+
+
+def spread_plot(models: Mapping[str, Sequence[Spread]], width: int = 640, height: int = 320) -> str:
+    """An SVG of figure 2: every answer's log-probability, a panel of curves for each model, one curve a prompt.
+
+    All models share the vertical axis; the title has the mean of their prompts' standard deviations.
+    """
+    values = [x for spreads in models.values() for spread in spreads for x in spread.logprobs]
+    if not values:
+        return ""
+    low, high = min(values), max(values)
+    room, left, top, bottom = (width - 60) / len(models), 50, 30, 24
+    scale = (height - top - bottom) / ((high - low) or 1.0)
+    shapes = [
+        f'<text x="{left - 6}" y="{top + (high - y) * scale + 4:.1f}" text-anchor="end">{y:.2f}</text>'
+        for y in (high, low)
+    ]
+    for number, (name, spreads) in enumerate(models.items()):
+        start = left + number * room
+        deviation = np.nanmean([s.deviation for s in spreads]) if any(s.logprobs for s in spreads) else float("nan")
+        title = f"{html.escape(name)}: mean standard deviation {deviation:.3f}"
+        shapes.append(f'<text x="{start + room / 2:.1f}" y="18" text-anchor="middle">{title}</text>')
+        for spread in spreads:
+            step = (room - 20) / max(1, len(spread.logprobs) - 1)
+            points = (f"{start + i * step:.1f},{top + (high - x) * scale:.1f}" for i, x in enumerate(spread.logprobs))
+            shapes.append(
+                f'<polyline fill="none" stroke="currentColor" stroke-width="0.6" points="{" ".join(points)}"/>'
+            )
+    style = 'font-family="sans-serif" font-size="12" fill="currentColor"'
+    box = f'xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}"'
+    return f'<svg {box} role="img" {style}>{"".join(shapes)}</svg>'

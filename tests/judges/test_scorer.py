@@ -1,0 +1,194 @@
+"""Scorers as judges, alone and in the table: verdicts, costs and AUC recomputed from the scores."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from judgetrain.artifacts import StageRun
+from judgetrain.checks import check_stage
+from judgetrain.config import BenchmarkConfig, Config, EvaluateConfig, ModelConfig, SourceConfig, WorldConfig
+from judgetrain.dialogues import world
+from judgetrain.errors import ConfigError
+from judgetrain.evaluate import metrics, stage
+from judgetrain.evaluate.statistics import correlation_intervals
+from judgetrain.judges import ScorerJudge
+from judgetrain.judges.scorer import predictions, samples_of, verdict_of
+from judgetrain.scorers import glassbox, lazy
+from judgetrain.scorers.encode import Unscored
+from judgetrain.scorers.glassbox import Scores
+from judgetrain.scorers.methods import OF_RESPONSES, SCORERS, groups, score
+from judgetrain.scorers.results import Usage
+from judgetrain.scorers.statistics import TokenScorer
+from judgetrain.track import Console
+
+COMPARISONS = world.eval_comparisons(WorldConfig(eval_comparisons=8), 0)
+METHODS = ["scorer:sentprob", "scorer:softmax_combo", "scorer:attnent_avg", "longer"]
+
+
+@pytest.fixture(scope="module")
+def base() -> TokenScorer:
+    return TokenScorer.from_pretrained("world")
+
+
+@pytest.mark.parametrize("method", ["sentprob", "softmax_ent", "softmax_combo", "attnent_min"])
+def test_the_better_score_wins_whatever_the_order(base: TokenScorer, method: str) -> None:
+    judge = ScorerJudge(base, method)
+    found = judge.compare_all(COMPARISONS, 0)
+    scores = glassbox.score(base, samples_of(COMPARISONS), (method,))[method].oriented
+    for i, prediction in enumerate(found):
+        a, b = scores[2 * i], scores[2 * i + 1]
+        assert prediction.margin == pytest.approx(a - b, abs=1e-4)  # type: ignore[operator]
+        assert prediction.verdict_ab == prediction.verdict_ba == ("A" if a > b else "B")  # type: ignore[operator]
+        assert (prediction.method, prediction.judgments, prediction.branches) == (f"scorer:{method}", 2, 0)
+    if method != "softmax_combo":
+        swapped = judge.compare(COMPARISONS[0].swapped())
+        assert swapped.verdict_ab == {"A": "B", "B": "A"}[found[0].verdict_ab]  # type: ignore[index]
+
+
+def test_cost_counts_the_tokens_that_were_read(base: TokenScorer) -> None:
+    (prediction,) = ScorerJudge(base, "sentprob").compare_all(COMPARISONS[:1], 0)
+    lengths = [len(tokens) for tokens in base.encode(samples_of(COMPARISONS[:1]))]  # type: ignore[arg-type]
+    assert (prediction.cost.prompt_tokens, prediction.cost.generated_tokens, prediction.cost.calls) == (
+        sum(lengths),
+        0,
+        2,
+    )
+
+
+def test_ties_within_the_threshold_and_responses_without_a_score() -> None:
+    assert [verdict_of(m, 0.5) for m in (0.5, -0.5, 0.51, -0.6, None)] == ["tie", "tie", "A", "B", None]
+    scores = Scores("x", [1.0, 0.0, Unscored("empty_response"), 2.0], -1)
+    found = predictions(COMPARISONS[:2], scores, "m", 0.0, Usage(10, 4, 2))
+    assert [(p.verdict_ab, p.margin, p.failures) for p in found] == [
+        ("B", -1.0, {}),
+        (None, None, {"empty_response": 1}),
+    ]
+    assert found[0].cost.prompt_tokens == 5
+
+
+def test_scores_that_read_no_given_response_are_no_judges(base: TokenScorer) -> None:
+    assert set(SCORERS) - set(OF_RESPONSES) == {"decensem_exp", "decensem_var"}
+    with pytest.raises(ConfigError, match="selfeval"):
+        ScorerJudge(base, "decensem_exp")
+    with pytest.raises(ConfigError, match="no scorer"):
+        ScorerJudge(base, "magic")
+
+
+def test_scores_are_computed_in_as_few_passes_as_they_need() -> None:
+    names = ["softmax_combo", "sentprob", "softmax_ent", "attnent_min", "attnent_avg", "prmensem_exp", "prmensem_var"]
+    assert groups([*names, "probdiff"]) == {
+        "pass": ["softmax_ent", "softmax_var", "sentprob"],
+        "attention": ["attnent_min", "attnent_avg"],
+        "prmensem": ["prmensem_exp", "prmensem_var"],
+        "probdiff": ["probdiff"],
+    }
+
+
+def test_all_scorers_in_one_call(base: TokenScorer) -> None:
+    from judgetrain.scorers.ensembles import EnsembleSettings
+    from judgetrain.scorers.methods import ScorerSettings
+    from judgetrain.scorers.probdiff import ProbDiffSettings
+
+    settings = ScorerSettings(
+        ensembles=EnsembleSettings(2, 5, 1.0, 8, 8), probdiff=ProbDiffSettings(max_new_tokens=8, temperature=1.0)
+    )
+    found = score(base, samples_of(COMPARISONS[:2]), SCORERS, settings)
+    assert list(found) == list(SCORERS)
+    for name, scores in found.items():
+        assert len(scores.oriented) == 4
+        if name != "self_generation":
+            assert sum(value is not None for value in scores.oriented) >= 3, name
+
+
+def configured(tmp_path: Path, methods: list[str]) -> Config:
+    benchmark = BenchmarkConfig("world", SourceConfig(name="world", type="world"))
+    config = Config(evaluate=EvaluateConfig([benchmark], methods, [1], bootstrap=50))
+    config.dialogues.world.eval_comparisons = 8
+    config.train.base = ModelConfig(path="world")
+    config.scorer.shard_size = 3
+    return config
+
+
+def test_scorers_stand_in_the_table_with_their_auc(
+    base: TokenScorer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loads: list[int] = []
+    real = lazy.load_scorer
+    monkeypatch.setattr(lazy, "load_scorer", lambda config: loads.append(1) or real(config))
+    config = configured(tmp_path, METHODS)
+    check_stage(config, "evaluate")
+    stage.run(config, {}, StageRun(tmp_path / "out", "evaluate", 1, Console()))
+    rows = {r["method"]: r for r in json.loads((tmp_path / "out" / "metrics.json").read_text())}
+    assert list(rows) == METHODS
+    assert loads == [1] * 1, "one model for all scorers"
+    comparisons = world.eval_comparisons(config.dialogues.world, config.seed)
+    for method in METHODS[:3]:
+        row, name = rows[method], method.removeprefix("scorer:")
+        oriented = glassbox.score(base, samples_of(comparisons), (name,))[name].oriented
+        margins = [a - b for a, b in zip(oriented[::2], oriented[1::2], strict=True)]  # type: ignore[operator]
+        labels = [c.label for c in comparisons]
+        wins = [(m > n) + (m == n) / 2 for m, x in zip(margins, labels, strict=True) if x == "A"
+                for n, y in zip(margins, labels, strict=True) if y == "B"]  # fmt: skip
+        assert row["auc"] == pytest.approx(sum(wins) / len(wins))
+        truth = [{"A": 1, "tie": 0, "B": -1}[y] for y in labels]  # type: ignore[index]
+        for correlation, expected in (("pearson", stats.pearsonr), ("kendall", stats.kendalltau)):
+            assert row[correlation] == pytest.approx(expected(margins, truth).statistic, abs=1e-6)
+            low, high = row[f"{correlation}_ci"]
+            assert -1 <= low < high <= 1
+        right = [("A" if m > 0 else "B") == y for m, y in zip(margins, labels, strict=True)]
+        assert row["agreement"] == pytest.approx(sum(right) / 8)
+        assert (row["consistency"], row["generated_tokens"], row["parse_failures"]) == (1.0, 0.0, 0)
+        assert row["seconds"] > 0
+    assert rows["longer"]["auc"] is None and "pearson" not in rows["longer"]
+    assert "AUC %" in (tmp_path / "out" / "report.md").read_text()
+    # Everything is there: a second run computes no score again, and gives the same table.
+    stage.run(config, {}, StageRun(tmp_path / "out", "evaluate", 1, Console()))
+    assert loads == [1]
+
+
+def test_correlation_intervals_narrow_with_items_and_hold_the_truth() -> None:
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=400)
+    y = x + rng.normal(size=400)
+    few, many = (correlation_intervals(x[:n], y[:n], 100, 1) for n in (25, 400))
+    for name, (low, high) in many.items():  # type: ignore[misc]
+        assert low < metrics.correlations(x, y)[name] < high  # type: ignore[operator]
+        assert high - low < few[name][1] - few[name][0]  # type: ignore[index]
+    assert set(correlation_intervals([], [], 10, 1).values()) == {None}
+    assert set(correlation_intervals([1.0, 1.0], [1.0, 2.0], 10, 1).values()) == {None}
+
+
+def test_auc_by_pairs_and_its_edges() -> None:
+    assert metrics.auc([2.0, 1.0, 1.0, None, 9.0], ["A", "B", "A", "A", "tie"]) == 0.75
+    assert metrics.auc([1.0], ["A"]) is None
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        (lambda c: c.evaluate.methods.append("scorer:decensem_exp"), "scorer:decensem_exp"),
+        (lambda c: setattr(c.scorer, "revision_prompt", "long"), r"scorer\.revision_prompt='long'"),
+        (lambda c: setattr(c.scorer, "model", ModelConfig(path="./nowhere")), r"scorer\.model\.path"),
+        (lambda c: setattr(c.train, "base", ModelConfig()), r"train\.base\.path is empty"),
+    ],
+)
+def test_wrong_scorer_settings_are_refused_before_a_model_loads(tmp_path: Path, change: Any, expected: str) -> None:
+    config = configured(tmp_path, list(METHODS))
+    check_stage(config, "evaluate")
+    change(config)
+    with pytest.raises(ConfigError, match=expected):
+        check_stage(config, "evaluate")
+
+
+def test_a_response_that_is_empty_leaves_its_comparison_without_a_verdict(base: TokenScorer) -> None:
+    empty = replace(COMPARISONS[0], response_b="")
+    found = ScorerJudge(base, "softmax_combo").compare_all([empty, *COMPARISONS[1:]], 0)
+    assert (found[0].verdict_ab, found[0].failures) == (None, {"empty_response": 1})
+    assert all(p.verdict_ab for p in found[1:])

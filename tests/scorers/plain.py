@@ -1,0 +1,62 @@
+"""The plain way, for comparison: full logits of one unpadded sequence, all attention maps, NumPy in float64."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+
+from judgetrain.scorers.encode import Tokens
+
+
+def full_logits(model: Any, ids: tuple[int, ...]) -> np.ndarray:
+    with torch.inference_mode():
+        return model(input_ids=torch.tensor([ids])).logits[0].double().numpy()
+
+
+def log_softmax(logits: np.ndarray) -> np.ndarray:
+    top = logits.max(-1, keepdims=True)
+    return logits - top - np.log(np.exp(logits - top).sum(-1, keepdims=True))
+
+
+def columns(logits: np.ndarray, targets: list[int]) -> dict[str, np.ndarray]:
+    """Every statistic of each step, from its definition; logits [steps, vocabulary]."""
+    logs = log_softmax(logits)
+    probs = np.exp(logs)
+    ordered = np.sort(logs, axis=-1)[:, ::-1]
+    steps = range(len(targets))
+    return {
+        "logprob": np.array([logs[i, targets[i]] for i in steps]),
+        "entropy": np.array([-sum(p * x for p, x in zip(probs[i], logs[i], strict=True) if p > 0) for i in steps]),
+        "probability_variance": probs.var(-1, ddof=1),
+        "logprob_variance": logs.var(-1, ddof=1),
+        "margin": ordered[:, 0] - ordered[:, 1],
+        "rank": np.array([1 + sum(logits[i] > logits[i, targets[i]]) for i in steps]),
+        "logprob_times_logit": (logs * logits).mean(-1),
+    }
+
+
+def statistics(model: Any, tokens: Tokens) -> dict[str, np.ndarray]:
+    """Statistics [T + 1] of a response, as TokenStatistics.steps has them."""
+    ids = tokens.prompt + tokens.response
+    logits = full_logits(model, ids)[len(tokens.prompt) - 1 :]
+    return columns(logits, [*tokens.response, ids[0]])
+
+
+def attention_entropies(model: Any, tokens: Tokens) -> list[list[float]]:
+    """Attention entropy [layers][heads], a loop over pairs of tokens; the model must be eager."""
+    with torch.inference_mode():
+        maps = model(input_ids=torch.tensor([tokens.prompt + tokens.response]), output_attentions=True).attentions
+    result = []
+    for layer in maps:
+        heads = []
+        for head in layer[0].double().numpy():
+            total = 0.0
+            for t in range(len(tokens.response)):
+                for i in range(len(tokens.prompt)):
+                    weight = head[len(tokens.prompt) + t - 1, i]
+                    total -= weight * np.log(weight) if weight > 0 else 0.0
+            heads.append(total / len(tokens.prompt))
+        result.append(heads)
+    return result

@@ -1,0 +1,246 @@
+"""Glass-box scores against formulas worked out in NumPy from the plain way's full logits."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import numpy as np
+import pytest
+
+from judgetrain.artifacts import derive_seed
+from judgetrain.engines.base import Request, Sampling
+from judgetrain.errors import ConfigError
+from judgetrain.scorers import glassbox
+from judgetrain.scorers.encode import Sample, Tokens, Unscored
+from judgetrain.scorers.ensembles import EnsembleSettings, rating
+from judgetrain.scorers.features import combine
+from judgetrain.scorers.methods import score_conversations
+from judgetrain.scorers.prompts import ScorerPrompts, fill, load_scorer_prompts, with_illustration, with_system
+from judgetrain.scorers.statistics import TokenScorer
+from tests.scorers import plain
+
+Numbers = dict[str, float]
+
+
+def chat(*texts: str) -> tuple[dict[str, str], ...]:
+    return tuple({"role": ("user", "assistant")[i % 2], "content": text} for i, text in enumerate(texts))
+
+
+SAMPLES = [
+    Sample(chat("the cat"), " the dog sat on 1", "on the mat"),
+    Sample(chat("list a dog"), " fast", "the cat ran fast and sat"),
+    Sample(chat("the dog", "sat on mat", "and"), " the cat and the dog ran fast on the mat", "9 8 7"),
+]
+
+
+def by_equation(scorer: TokenScorer, sample: Sample) -> dict[str, Numbers]:
+    """Both formulas from logits, targets and masks as the paper's equations and its released code have them."""
+    (tokens,) = scorer.encode([sample])
+    assert isinstance(tokens, Tokens)
+    ids, start = np.array(tokens.prompt + tokens.response), len(tokens.prompt)
+    logits = plain.full_logits(scorer.model, tuple(ids))
+    logs = plain.log_softmax(logits)
+    before = slice(start - 1, len(ids) - 1)
+    chosen = logs[before][np.arange(len(ids) - start), ids[start:]]
+    p = np.exp(chosen)
+    # Released: labels are the ids rolled by one, masked where the response's own ids are.
+    rolled = logs[np.arange(len(ids)), np.roll(ids, -1)]
+    mask = np.arange(len(ids)) >= start
+    return {
+        "paper": {
+            "sentprob": float(np.log(np.prod(p))),
+            "sentprob_mean": float(chosen.mean()),
+            "softmax_ent": float(-(np.exp(logs[before]) * logs[before]).sum(-1).mean()),
+            "softmax_var": float((p**2).mean() - p.mean() ** 2),
+            "softmax_var_log": float((chosen**2).mean() - chosen.mean() ** 2),
+        },
+        "released": {
+            "sentprob": float((rolled * mask).sum() / mask.sum()),
+            "softmax_ent": float(((logs * logits).mean(-1) * mask).sum() / mask.sum()),
+            "softmax_var": float((logs.var(-1, ddof=1) * mask).sum() / mask.sum()),
+        },
+    }
+
+
+@pytest.mark.parametrize("formula", ["paper", "released"])
+def test_single_pass_features_equal_the_equations(scorer: TokenScorer, formula: Any) -> None:
+    expected = [by_equation(scorer, sample)[formula] for sample in SAMPLES]
+    found = glassbox.score(scorer, SAMPLES, tuple(expected[0]), formula=formula)
+    for method, scores in found.items():
+        np.testing.assert_allclose(scores.values, [e[method] for e in expected], rtol=1e-5, atol=1e-5, err_msg=method)
+
+
+def test_the_two_formulas_differ_and_turn_in_their_own_directions(scorer: TokenScorer) -> None:
+    methods = ("sentprob", "softmax_ent", "softmax_var")
+    paper = glassbox.score(scorer, SAMPLES, methods)
+    released = glassbox.score(scorer, SAMPLES, methods, formula="released")
+    assert [paper[m].better for m in methods] == [1, -1, -1]
+    assert [released[m].better for m in methods] == [1, 1, 1]
+    for method in methods:
+        assert not np.allclose(paper[method].values, released[method].values)
+        assert glassbox.direction(method, "released") == 1
+    assert paper["softmax_ent"].oriented == [-v for v in paper["softmax_ent"].values]
+
+
+def test_attention_entropy_is_the_smallest_and_the_mean_over_heads(scorer: TokenScorer) -> None:
+    from tests.engines.conftest import tiny_llama
+
+    eager = tiny_llama(scorer.model.config.vocab_size, max_position_embeddings=512, attn_implementation="eager")
+    found = glassbox.score(scorer, SAMPLES, ("attnent_min", "attnent_avg", "sentprob"))
+    maps = [plain.attention_entropies(eager, tokens) for tokens in scorer.encode(SAMPLES)]  # type: ignore[arg-type]
+    np.testing.assert_allclose(found["attnent_min"].values, [np.min(m) for m in maps], atol=1e-5)
+    np.testing.assert_allclose(found["attnent_avg"].values, [np.mean(m) for m in maps], atol=1e-5)
+    assert glassbox.direction("attnent_min") == -1
+
+
+@pytest.mark.parametrize("formula", ["paper", "released"])
+def test_combo_is_the_sum_of_standard_scores(scorer: TokenScorer, formula: Any) -> None:
+    samples = [*SAMPLES, Sample(chat("the cat"), "")]
+    found = glassbox.score(scorer, samples, ("softmax_combo",), formula=formula)
+    assert list(found) == ["softmax_combo"]
+    sign = -1 if formula == "paper" else 1
+    table = [by_equation(scorer, sample)[formula] for sample in SAMPLES]
+    columns = [np.array([sign * row[name] for row in table]) for name in ("softmax_ent", "softmax_var")]
+    expected = sum((c - c.mean()) / np.sqrt(((c - c.mean()) ** 2).mean()) for c in columns)
+    np.testing.assert_allclose(found["softmax_combo"].oriented[:3], expected, rtol=1e-4)
+    assert found["softmax_combo"].values[3] == Unscored("empty_response")
+    assert found["softmax_combo"].unscored == {"empty_response": 1}
+
+
+def test_a_column_without_spread_adds_nothing() -> None:
+    assert combine([1.0, 3.0, None], [5.0, 5.0, 5.0]) == [-1.0, 1.0, None]
+    assert combine([], []) == []
+    assert combine([None], [2.0]) == [None]
+
+
+@pytest.mark.parametrize(("formula", "passes"), [("paper", 10), ("released", 7)])
+def test_prompt_ensemble_is_mean_and_variance_over_drawn_system_prompts(
+    scorer: TokenScorer, formula: Any, passes: int
+) -> None:
+    pool = ("the cat", "a dog sat", "list")
+    prompts = ScorerPrompts(pool, "", {})
+    found = glassbox.score(scorer, SAMPLES, ("prmensem_exp", "prmensem_var"), formula=formula, prompts=prompts, seed=4)
+    rng = random.Random(derive_seed(4, "prmensem"))
+    drawn = [rng.choice(pool) for _ in range(passes)]
+    for i, sample in enumerate(SAMPLES):
+        system = ({"role": "system", "content": ""},)
+        each = []
+        for text in drawn:
+            prompt = (dict(system[0], content=text), *sample.prompt)
+            each.append(by_equation(scorer, Sample(prompt, sample.response))[formula]["sentprob"])  # type: ignore[arg-type]
+        assert found["prmensem_exp"].values[i] == pytest.approx(np.mean(each), rel=1e-5)
+        assert found["prmensem_var"].values[i] == pytest.approx(np.var(each), rel=1e-3, abs=1e-5)
+    assert (found["prmensem_exp"].better, found["prmensem_var"].better) == (1, -1)
+
+
+def test_decoding_ensemble_scores_what_the_model_decodes_itself(scorer: TokenScorer) -> None:
+    settings = EnsembleSettings(passes=3, top_k=2, max_new_tokens=6)
+    found = glassbox.score(scorer, SAMPLES[:2], ("decensem_exp", "decensem_var"), ensembles=settings, seed=1)
+    sampling = Sampling(1.0, 1.0, 6, (), 2)
+    requests = [Request(s.prompt, sampling) for s in SAMPLES[:2] for _ in range(3)]  # type: ignore[arg-type]
+    texts = [c.text for c in scorer.engine.generate(requests, derive_seed(1, "decensem"))]
+    for i, sample in enumerate(SAMPLES[:2]):
+        passes = [Sample(sample.prompt, text) for text in texts[3 * i : 3 * i + 3] if text.strip()]
+        each = [by_equation(scorer, s)["paper"]["sentprob"] for s in passes]
+        assert found["decensem_exp"].values[i] == pytest.approx(np.mean(each), rel=1e-5)
+        assert found["decensem_var"].values[i] == pytest.approx(np.var(each), rel=1e-4, abs=1e-6)
+
+
+def test_top_k_sampling_writes_only_the_k_most_probable_tokens(scorer: TokenScorer) -> None:
+    sampling = Sampling(1.0, 1.0, 5, (), 2)
+    prompt = chat("the cat")
+    written = scorer.engine.generate([Request(prompt, sampling)] * 60, 0)
+    ids = scorer.tokenizer(
+        scorer.tokenizer.apply_chat_template(list(prompt), tokenize=False, add_generation_prompt=True)
+    )
+    first = np.argsort(plain.full_logits(scorer.model, tuple(ids["input_ids"]))[-1])[::-1][:2]
+    pieces = {scorer.tokenizer.decode([i], skip_special_tokens=True) for i in first}
+    assert {next((p for p in pieces if p and c.text.startswith(p)), "") for c in written} == pieces
+
+
+@pytest.mark.parametrize("formula", ["paper", "released"])
+def test_calibration_subtracts_the_uncertainty_about_the_reference(scorer: TokenScorer, formula: Any) -> None:
+    samples = [*SAMPLES, Sample(chat("the cat"), " the dog")]
+    methods = ("sentprob", "softmax_ent", "softmax_var")
+    straight = glassbox.score(scorer, samples, methods, formula=formula)
+    found = glassbox.score(scorer, samples, methods, formula=formula, calibration=True)
+    for i, sample in enumerate(SAMPLES):
+        (tokens,) = scorer.encode([Sample(sample.prompt, sample.reference or "")])
+        logs = plain.statistics(scorer.model, tokens)["logprob"][:-1]  # type: ignore[arg-type]
+        reference = -sum(np.exp(x) * x for x in logs) / len(logs)
+        for method in methods:
+            expected = straight[method].oriented[i] + reference  # type: ignore[operator]
+            assert found[method].oriented[i] == pytest.approx(expected, abs=1e-5)
+    assert found["sentprob"].values[3] == Unscored("no_reference")
+
+
+def test_illustration_puts_query_and_reference_before_the_prompt(scorer: TokenScorer) -> None:
+    samples = [SAMPLES[0], SAMPLES[2], Sample(chat("the cat"), " the dog")]
+    shown = [
+        Sample(chat("the cat", "on the mat", "the cat"), SAMPLES[0].response),
+        Sample(chat("the dog", "sat on mat", "and", "9 8 7", "and"), SAMPLES[2].response),
+    ]
+    found = glassbox.score(scorer, samples, ("softmax_ent",), illustration=True)["softmax_ent"]
+    expected = glassbox.score(scorer, shown, ("softmax_ent",))["softmax_ent"]
+    assert found.values[:2] == pytest.approx(expected.values, rel=1e-6)
+    assert found.values[2] == Unscored("no_reference")
+    assert with_illustration(Sample("q: ", "r", "a")).prompt == "q: a\n\nq: "
+    with pytest.raises(ValueError, match="reference"):
+        with_illustration(Sample("q", "r"))
+
+
+def test_self_generation_reads_the_rating_that_the_model_writes(scorer: TokenScorer, monkeypatch: Any) -> None:
+    from judgetrain.engines.base import Completion
+
+    asked: list[Request] = []
+
+    class Rater:
+        def generate(self, requests: list[Request], seed: int) -> list[Completion]:
+            asked.extend(requests)
+            texts = ["fine. Rating: [[8]]", "I like [[3]] no, [[4.5]]", "nothing"]
+            return [Completion(text, 1, 1, "stop") for text in texts]
+
+    monkeypatch.setitem(vars(scorer), "engine", Rater())
+    found = glassbox.score(scorer, SAMPLES, ("self_generation",))["self_generation"]
+    assert found.values == [8.0, 4.5, Unscored("unreadable_rating")]
+    assert found.better == 1
+    assert "User: the dog\nAssistant: sat on mat\nUser: and" in asked[2].messages[0]["content"]
+    assert SAMPLES[2].response in asked[2].messages[0]["content"]
+    assert [isinstance(rating(t), Unscored) for t in ("[[0]]", "[[11]]", "[[10]]", "")] == [True, True, False, True]
+
+
+def test_unknown_names_and_bad_prompt_sets_are_refused(scorer: TokenScorer, tmp_path: Any) -> None:
+    with pytest.raises(ConfigError, match="sentprobs"):
+        glassbox.score(scorer, SAMPLES, ("sentprobs",))
+    packaged = load_scorer_prompts()
+    assert len(set(packaged.system_prompts)) == 10 and set(packaged.revision) == {"full", "simple"}
+    assert fill("{prompt}|{response}", "a {response}", "b")[0]["content"] == "a {response}|b"
+    assert with_system(Sample("p", "r"), "s").prompt == "s\n\np"
+    twice = with_system(Sample(({"role": "system", "content": "b"}, *chat("q")), "r"), "a")
+    assert twice.prompt[0] == {"role": "system", "content": "a\n\nb"}
+    bad = tmp_path / "bad.yaml"
+    for text, part in [
+        ("system_prompts: []", "system_prompts"),
+        ("[", "not valid YAML"),
+        ("3", "expected the keys"),
+        ("system_prompts: [a]\nself_generation: '{prompt}'\nrevision: {full: x}", "self_generation"),
+        ("system_prompts: [a]\nrevision: {}", "revision"),
+    ]:
+        bad.write_text(text)
+        with pytest.raises(ConfigError, match=part):
+            load_scorer_prompts(str(bad))
+    with pytest.raises(ConfigError, match="cannot be read"):
+        load_scorer_prompts(str(tmp_path / "none.yaml"))
+
+
+def test_a_conversation_is_the_mean_of_its_assistant_turns(scorer: TokenScorer) -> None:
+    whole = chat("the dog", "sat on mat", "and", " the cat ran")
+    half = chat("the cat", "", "list", " a dog")
+    found = score_conversations(scorer, [whole, half, chat("the cat")], ["sentprob", "softmax_ent"])
+    first, second = Sample(whole[:1], "sat on mat"), Sample(whole[:3], " the cat ran")
+    last = Sample(half[:3], " a dog")
+    for method, scores in found.items():
+        one, two, three = (by_equation(scorer, sample)["paper"][method] for sample in (first, second, last))
+        assert scores.values[:2] == pytest.approx([(one + two) / 2, three], rel=1e-5)
+        assert scores.values[2] == Unscored("empty_response")

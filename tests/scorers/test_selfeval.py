@@ -1,0 +1,152 @@
+"""Stage selfeval on the shipped base: every number of the table recomputed from the answers it wrote."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from judgetrain.artifacts import StageRun, read_rows, write_rows_atomic
+from judgetrain.checks import check_stage
+from judgetrain.config import Config, ModelConfig, SelfEvalConfig, WorldConfig
+from judgetrain.dialogues import world
+from judgetrain.dialogues.schema import Dialogue
+from judgetrain.engines.base import Completion, Request
+from judgetrain.errors import ConfigError, DataError
+from judgetrain.scorers import discrepancy, glassbox, stage
+from judgetrain.scorers.encode import Sample
+from judgetrain.scorers.statistics import TokenScorer
+from judgetrain.track import Console
+
+METHODS = ["sentprob", "softmax_combo", "decensem_exp", "probdiff"]
+
+
+@pytest.fixture
+def prepared(tmp_path: Path) -> tuple[Config, dict[str, Path], list[Dialogue]]:
+    dialogues = world.train_dialogues(WorldConfig(train_dialogues=8), 3)
+    dialogues[0] = replace(dialogues[0], category=None)
+    write_rows_atomic(tmp_path / "dialogues" / "dialogues.jsonl", (d.to_row() for d in dialogues))
+    config = Config(selfeval=SelfEvalConfig(methods=METHODS))
+    config.train.base = ModelConfig(path="world")
+    config.selfeval.sampling.max_new_tokens = 10
+    config.scorer.max_new_tokens, config.scorer.shard_size, config.scorer.passes = 10, 3, 2
+    return config, {"dialogues": tmp_path / "dialogues"}, dialogues
+
+
+def out(directory: Path) -> StageRun:
+    return StageRun(directory, "selfeval", 5, Console())
+
+
+def test_the_table_by_category_equals_a_recount(
+    prepared: tuple[Config, dict[str, Path], list[Dialogue]], tmp_path: Path
+) -> None:
+    config, inputs, dialogues = prepared
+    check_stage(config, "selfeval")
+    directory = tmp_path / "out"
+    stage.run(config, inputs, out(directory))
+    answers = list(read_rows(directory, "scores"))
+    assert [a["id"] for a in answers] == [d.id for d in dialogues]
+    samples = [
+        Sample(({"role": "user", "content": d.query},), a["response"]) for d, a in zip(dialogues, answers, strict=True)
+    ]
+    scorer = TokenScorer.from_pretrained("world")
+    expected = glassbox.score(scorer, samples, ("sentprob", "softmax_combo"))
+    for method, scores in expected.items():
+        np.testing.assert_allclose([a["scores"][method] for a in answers], scores.values, atol=1e-3)
+    revised = list(read_rows(directory, "scores-probdiff"))
+    d = [a["scores"]["probdiff"] for a in answers]
+    assert d == [row["probdiff"] for row in revised]
+    for sample, row in zip(samples, revised, strict=True):
+        lengths = [t.mean_logprob for t in scorer.statistics([sample, replace(sample, response=row["revisions"][0])])]  # type: ignore[union-attr]
+        assert row["probdiff"] == pytest.approx(lengths[1] - lengths[0], abs=1e-4)
+    rows = {(r["category"], r["method"]): r for r in json.loads((directory / "metrics.json").read_text())}
+    categories = {x.category or "(none)" for x in dialogues}
+    assert {c for c, _ in rows} == {"all", *categories}
+    for category in categories:
+        chosen = [i for i, x in enumerate(dialogues) if (x.category or "(none)") == category]
+        row = rows[category, "probdiff"]
+        assert row["n"] == len(chosen)
+        assert row["mean"] == pytest.approx(np.mean([d[i] for i in chosen]))
+        assert row["confidence"] == pytest.approx(np.mean([d[i] >= -0.05 for i in chosen]))
+        assert rows[category, "sentprob"]["mean"] == pytest.approx(
+            np.mean([answers[i]["scores"]["sentprob"] for i in chosen])
+        )
+    whole = rows["all", "probdiff"]
+    ratios = [row["length_ratio"] for row in revised]
+    assert whole["length"]["changed"] == np.mean([abs(r - 1) > 0.2 for r in ratios])
+    assert whole["sweep"] == {f"{k:g}": discrepancy.confidence(d, k) for k in (0.0, -0.05, -0.1)}
+    assert stage.discrepancies(directory) == dict(zip([x.id for x in dialogues], d, strict=True))
+    report = (directory / "report.md").read_text()
+    assert "sentprob ↑" in report and "confidence -0.05 %" in report and "| all | 8 |" in report
+
+
+def test_an_interrupted_run_goes_on_to_the_same_numbers(
+    prepared: tuple[Config, dict[str, Path], list[Dialogue]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config, inputs, _ = prepared
+    stage.run(config, inputs, out(tmp_path / "whole"))
+    real, calls = stage.score, 0
+
+    def dying(*arguments: object) -> object:
+        nonlocal calls
+        calls += 1
+        if calls == 2:
+            raise KeyboardInterrupt
+        return real(*arguments)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(stage, "score", dying)
+    with pytest.raises(KeyboardInterrupt):
+        stage.run(config, inputs, out(tmp_path / "cut"))
+    stage.run(config, inputs, out(tmp_path / "cut"))
+    for name in ("scores.jsonl", "metrics.json", "responses-00000-of-00003.jsonl"):
+        assert (tmp_path / "cut" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
+    assert calls == 1 + 1 + 2 + 3, "shards of 3 answers for two groups: one done, one lost, then what was missing"
+
+
+def test_limit_temperatures_and_answers_without_a_score(
+    prepared: tuple[Config, dict[str, Path], list[Dialogue]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config, inputs, dialogues = prepared
+    config.selfeval.limit, config.selfeval.methods = 5, ["sentprob", "probdiff"]
+    hot = dialogues[3].category or ""
+    config.selfeval.temperatures = {hot: 0.25}
+    asked: list[Request] = []
+
+    def generate(self: TokenScorer, requests: list[Request], seed: int) -> list[Completion]:
+        asked.extend(requests)
+        return [Completion("" if i == 0 else "good , it is", 3, 2, "stop") for i in range(len(requests))]
+
+    monkeypatch.setattr(TokenScorer, "generate", generate)
+    stage.run(config, inputs, out(tmp_path / "out"))
+    rows = {(r["category"], r["method"]): r for r in json.loads((tmp_path / "out" / "metrics.json").read_text())}
+    assert rows["all", "sentprob"]["unscored"] == {"empty_response": 2}
+    assert rows["all", "sentprob"]["n"] == 3
+    first = {r.messages[0]["content"]: r.sampling.temperature for r in asked[:3]}
+    category = {d.query: d.category for d in dialogues}
+    assert all(t == (0.25 if category[q] == hot else 1.0) for q, t in first.items())
+    assert "without sentprob: {'empty_response': 2}" in (tmp_path / "out" / "report.md").read_text()
+    monkeypatch.setattr(TokenScorer, "generate", lambda self, r, seed: [Completion("", 3, 0, "too_long")] * len(r))
+    with pytest.raises(DataError, match="no answer could be scored"):
+        stage.run(config, inputs, out(tmp_path / "none"))
+    (tmp_path / "other").mkdir()
+    write_rows_atomic(tmp_path / "other" / "scores.jsonl", [{"id": "a", "scores": {"sentprob": 1.0}}])
+    with pytest.raises(DataError, match="probdiff"):
+        stage.discrepancies(tmp_path / "other")
+
+
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        ({"methods": []}, r"selfeval\.methods is empty"),
+        ({"methods": ["entropy"]}, "'entropy' is no scorer"),
+        ({"temperatures": {"math": -1.0}}, r"selfeval\.temperatures\.math=-1"),
+    ],
+)
+def test_wrong_settings_are_refused(settings: dict[str, object], expected: str) -> None:
+    config = Config(selfeval=SelfEvalConfig(**settings))  # type: ignore[arg-type]
+    config.train.base = ModelConfig(path="world")
+    with pytest.raises(ConfigError, match=expected):
+        check_stage(config, "selfeval")

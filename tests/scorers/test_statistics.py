@@ -1,0 +1,246 @@
+"""Token statistics against full logits and NumPy, whatever the lengths, padding, batches and chunks."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from judgetrain.errors import EngineError
+from judgetrain.scorers.encode import Sample, Tokens, Unscored, turns
+from judgetrain.scorers.reduce import reduce_logits
+from judgetrain.scorers.results import COLUMNS, TokenStatistics
+from judgetrain.scorers.statistics import TokenScorer
+from tests.engines.conftest import tiny_llama, word_tokenizer
+from tests.scorers import plain
+
+TOKENIZER = word_tokenizer()
+SIZE = len(TOKENIZER)
+MODEL = tiny_llama(SIZE)
+ids = st.lists(st.integers(0, SIZE - 1), min_size=1, max_size=12).map(tuple)
+batches = st.lists(st.builds(Tokens, ids, ids), min_size=1, max_size=6)
+
+
+def scorer(model: Any = MODEL, **options: Any) -> TokenScorer:
+    return TokenScorer(model, TOKENIZER, **options)
+
+
+def check(found: Any, expected: dict[str, np.ndarray], tolerance: float = 1e-5) -> None:
+    assert isinstance(found, TokenStatistics)
+    for name in COLUMNS:
+        np.testing.assert_allclose(found.steps[name], expected[name], rtol=tolerance, atol=tolerance, err_msg=name)
+
+
+@settings(max_examples=40, deadline=None)
+@given(batches, st.sampled_from(["left", "right"]), st.integers(1, 4), st.integers(1, 30), st.integers(1, 60))
+def test_every_statistic_equals_the_plain_way(
+    batch: list[Tokens], side: Any, batch_size: int, chunk: int, batch_tokens: int
+) -> None:
+    tested = scorer(padding_side=side, batch_size=batch_size, chunk=chunk, batch_tokens=batch_tokens)
+    for tokens, found in zip(batch, tested.of_tokens(batch), strict=True):
+        check(found, plain.statistics(MODEL, tokens))
+        assert isinstance(found, TokenStatistics)
+        assert (found.prompt_tokens, found.response_tokens) == (len(tokens.prompt), len(tokens.response))
+        assert len(found["logprob"]) == len(found.released("rank")) == len(tokens.response)
+        expected = plain.statistics(MODEL, tokens)["logprob"][:-1].mean()
+        assert found.mean_logprob == pytest.approx(expected, abs=1e-5)
+
+
+@settings(max_examples=15, deadline=None)
+@given(batches, st.sampled_from(["left", "right"]), st.integers(1, 4))
+def test_attention_entropies_equal_a_loop_over_token_pairs(batch: list[Tokens], side: Any, size: int) -> None:
+    eager = tiny_llama(SIZE, attn_implementation="eager")
+    found = scorer(padding_side=side, batch_size=size).of_tokens(batch, attention=True)
+    for tokens, each in zip(batch, found, strict=True):
+        assert isinstance(each, TokenStatistics) and each.attention_entropy is not None
+        np.testing.assert_allclose(
+            np.stack(each.attention_entropy), plain.attention_entropies(eager, tokens), atol=1e-5
+        )
+        check(each, plain.statistics(MODEL, tokens))
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(0, 2**32 - 1), st.integers(1, 5), st.integers(2, 400), st.sampled_from([0.01, 1.0, 30.0]))
+def test_reduction_of_any_logits(seed: int, steps: int, size: int, scale: float) -> None:
+    rng = np.random.default_rng(seed)
+    logits = (rng.normal(size=(steps, size)) * scale + rng.normal() * scale).astype(np.float32)
+    targets = rng.integers(size, size=steps).tolist()
+    found = reduce_logits(torch.from_numpy(logits), torch.tensor(targets)).numpy()
+    expected = plain.columns(logits.astype(np.float64), targets)
+    # Products of logits, hundreds in size, cancel to something small: float32 is exact to their size.
+    size_of_terms = np.abs(plain.log_softmax(logits.astype(np.float64)) * logits).mean()
+    for column, name in enumerate(COLUMNS):
+        atol = 1e-5 + (1e-6 * size_of_terms if name == "logprob_times_logit" else 0)
+        np.testing.assert_allclose(found[:, column], expected[name], rtol=2e-5, atol=atol, err_msg=name)
+
+
+def test_blocks_of_a_large_vocabulary_and_bf16_logits_reduce_in_float32() -> None:
+    rng = np.random.default_rng(0)
+    logits = torch.from_numpy(rng.normal(size=(9, 300_000)).astype(np.float32) * 4).bfloat16()
+    targets = rng.integers(300_000, size=9).tolist()
+    found = reduce_logits(logits, torch.tensor(targets))
+    assert found.dtype == torch.float32
+    logs = plain.log_softmax(logits.double().numpy())
+    np.testing.assert_allclose(found[:, 0], [logs[i, t] for i, t in enumerate(targets)], atol=1e-5)
+    np.testing.assert_allclose(found[:, 1], -(np.exp(logs) * logs).sum(-1), atol=2e-5)
+    np.testing.assert_allclose(found[:, 3], logs.var(-1, ddof=1), rtol=1e-5)
+
+
+def test_a_token_that_the_model_rules_out_counts_nothing_in_the_entropy() -> None:
+    logits = torch.tensor([[1.0, 2.0, -torch.inf]])
+    found = reduce_logits(logits, torch.tensor([1]))[0]
+    p = np.exp([1.0, 2.0]) / np.exp([1.0, 2.0]).sum()
+    assert found[1].item() == pytest.approx(-(p * np.log(p)).sum(), abs=1e-6)
+    assert found[2].item() == pytest.approx(np.var([*p, 0.0], ddof=1), abs=1e-6)
+
+
+def architectures() -> list[Any]:
+    from transformers import (
+        BloomConfig,
+        BloomForCausalLM,
+        CohereConfig,
+        CohereForCausalLM,
+        Gemma2Config,
+        Gemma2ForCausalLM,
+        GPT2Config,
+        GPT2LMHeadModel,
+        MixtralConfig,
+        MixtralForCausalLM,
+        OPTConfig,
+        OPTForCausalLM,
+    )
+
+    torch.manual_seed(3)
+    common = dict(vocab_size=SIZE, hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=4)
+    common |= dict(num_key_value_heads=2, initializer_range=0.4, pad_token_id=0, max_position_embeddings=96)
+    return [
+        Gemma2ForCausalLM(Gemma2Config(**common, head_dim=8, final_logit_softcapping=3.0, sliding_window=4)),
+        CohereForCausalLM(CohereConfig(**common, logit_scale=0.3)),
+        MixtralForCausalLM(MixtralConfig(**common, num_local_experts=2)),
+        GPT2LMHeadModel(GPT2Config(vocab_size=SIZE, n_embd=32, n_layer=2, n_head=4, initializer_range=0.4)),
+        OPTForCausalLM(
+            OPTConfig(vocab_size=SIZE, hidden_size=32, num_hidden_layers=2, num_attention_heads=4, ffn_dim=48)
+        ),
+        BloomForCausalLM(BloomConfig(vocab_size=SIZE, hidden_size=32, n_layer=2, n_head=4)),
+    ]
+
+
+@pytest.mark.parametrize("model", architectures(), ids=lambda model: type(model).__name__)
+@pytest.mark.parametrize("side", ["left", "right"])
+def test_architectures_that_scale_cap_or_place_their_head_otherwise(model: Any, side: Any) -> None:
+    rng = np.random.default_rng(1)
+    batch = [
+        Tokens(*(tuple(rng.integers(3, SIZE, size=n).tolist()) for n in pair)) for pair in [(5, 4), (2, 9), (8, 1)]
+    ]
+    tested = TokenScorer(model, TOKENIZER, padding_side=side, chunk=3)
+    for attention in (False, True):
+        for tokens, found in zip(batch, tested.of_tokens(batch, attention), strict=True):
+            check(found, plain.statistics(model, tokens), 2e-5)
+            assert isinstance(found, TokenStatistics)
+            heads = [len(layer) for layer in found.attention_entropy or ()]
+            assert heads == ([4, 4] if attention else [])
+
+
+def test_batch_composition_changes_nothing_beyond_rounding() -> None:
+    rng = np.random.default_rng(2)
+    batch = [Tokens((5, 6, 7), tuple(rng.integers(3, SIZE, size=n).tolist())) for n in (3, 11, 6, 8)]
+    together, alone = scorer(batch_size=4), scorer(batch_size=1)
+    for one, other in zip(together.of_tokens(batch), alone.of_tokens(batch), strict=True):
+        check(one, other.steps, 1e-4)  # type: ignore[union-attr]
+
+
+def test_the_model_is_switched_to_eager_for_that_pass_only_and_says_so(caplog: pytest.LogCaptureFixture) -> None:
+    model = tiny_llama(SIZE, attn_implementation="sdpa")
+    with caplog.at_level(logging.WARNING):
+        scorer(model).of_tokens([Tokens((5, 6), (7, 8))], attention=True)
+    assert model.config._attn_implementation == "sdpa"
+    assert "eager" in caplog.text
+    assert not any(module._forward_hooks for module in model.modules())
+
+
+def test_what_cannot_be_scored_is_named_and_the_rest_is_scored() -> None:
+    user = ({"role": "user", "content": "list a cat"},)
+    template = "{% if messages[0].content == 'no' %}{{ raise_exception('no') }}{% endif %}{{ messages[0].content }} "
+    tokenizer = word_tokenizer(template)
+    tested = TokenScorer(MODEL, tokenizer, max_context=20)
+    good = Sample(user, " the dog sat")
+    samples = [
+        Sample(user, ""),
+        Sample(user, " \n "),
+        good,
+        Sample(user, " the dog" * 10),
+        Sample(({"role": "user", "content": "no"},), " dog"),
+        Sample((), " dog"),
+        Sample("", " dog"),
+    ]
+    found = tested.statistics(samples)
+    reasons = [each.reason if isinstance(each, Unscored) else "scored" for each in found]
+    assert reasons == [*["empty_response"] * 2, "scored", "too_long", "refused_prompt", *["empty_prompt"] * 2]
+    assert found[2].mean_logprob == pytest.approx(tested.statistics([good])[0].mean_logprob, abs=1e-6)  # type: ignore[union-attr]
+
+
+def test_a_token_without_a_logit_is_outside_the_vocabulary() -> None:
+    found = TokenScorer(tiny_llama(SIZE - 2), TOKENIZER).statistics(
+        [Sample("the cat", " 9"), Sample("the cat", " the")]
+    )
+    assert found[0] == Unscored("outside_vocabulary")
+    assert isinstance(found[1], TokenStatistics)
+
+
+def test_nan_logits_are_no_score_for_that_row_alone() -> None:
+    model = tiny_llama(SIZE)
+    with torch.no_grad():
+        model.model.embed_tokens.weight[9] = torch.nan
+    found = scorer(model).of_tokens([Tokens((5, 9), (7, 8)), Tokens((5, 6), (7, 8))])
+    assert found[0] == Unscored("non_finite")
+    assert isinstance(found[1], TokenStatistics)
+
+
+def test_the_boundary_is_where_the_prompt_tokens_end() -> None:
+    tested = scorer()
+    chat = ({"role": "user", "content": "the cat"},)
+    (tokens,) = tested.encode([Sample(chat, "sat on <end> mat")])
+    assert isinstance(tokens, Tokens)
+    rendered = TOKENIZER.apply_chat_template(list(chat), tokenize=False, add_generation_prompt=True)
+    assert tokens.prompt == tuple(TOKENIZER(rendered, add_special_tokens=False)["input_ids"])
+    assert TOKENIZER.eos_token_id not in tokens.response, "a special token's literal in a response stays text"
+    assert TOKENIZER.convert_ids_to_tokens(tokens.response[:2]) == ["sat", " on"]
+
+
+def test_a_token_that_would_span_the_boundary_belongs_to_neither_side() -> None:
+    from tokenizers import Tokenizer, models
+    from transformers import PreTrainedTokenizerFast
+
+    vocabulary = {"<pad>": 0, "a": 1, "b": 2, "c": 3, "ab": 4}
+    backend = Tokenizer(models.BPE(vocabulary, [("a", "b")]))
+    merging = PreTrainedTokenizerFast(tokenizer_object=backend, pad_token="<pad>")
+    tested = TokenScorer(tiny_llama(5, eos_token_id=None), merging)
+    assert tested.encode([Sample("ca", "bc"), Sample("c", "abc")]) == [Tokens((3, 1), (2, 3)), Tokens((3,), (4, 3))]
+
+
+def test_turns_of_a_conversation_are_scored_given_all_before_them() -> None:
+    chat = [
+        {"role": r, "content": c} for r, c in [("user", "q1"), ("assistant", "a1"), ("user", "q2"), ("assistant", "a2")]
+    ]
+    assert turns(chat) == [Sample(tuple(chat[:1]), "a1"), Sample(tuple(chat[:3]), "a2")]
+
+
+def test_logits_are_never_held_for_more_steps_than_a_chunk(monkeypatch: pytest.MonkeyPatch) -> None:
+    sizes: list[int] = []
+    model = tiny_llama(SIZE)
+    model.lm_head.register_forward_hook(lambda module, arguments, output: sizes.append(output.shape[-2]))
+    tested = scorer(model, chunk=7)
+    sizes.clear()
+    tested.of_tokens([Tokens((5,) * 30, (6,) * 20)] * 3)
+    assert sizes == [7] * 9
+    assert "forward" not in vars(model.model)
+
+
+def test_a_model_without_a_decoder_of_its_own_is_refused() -> None:
+    with pytest.raises(EngineError, match="LlamaModel cannot be scored"):
+        TokenScorer(MODEL.model, TOKENIZER)

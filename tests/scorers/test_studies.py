@@ -1,0 +1,75 @@
+"""The hypothesis studies with scripted answers, and real log-probabilities of sampled ones."""
+
+from __future__ import annotations
+
+import math
+import xml.etree.ElementTree as xml
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+
+from judgetrain.artifacts import derive_seed
+from judgetrain.engines.base import Completion, Request, Sampling
+from judgetrain.scorers import studies
+from judgetrain.scorers.encode import Sample
+from judgetrain.scorers.prompts import load_scorer_prompts
+from judgetrain.scorers.statistics import TokenScorer
+from judgetrain.scorers.studies import Repetition, Spread
+
+PROMPTS = [({"role": "user", "content": text},) for text in ("the cat", "list a dog", "mat")]
+
+
+class Forgetful:
+    name = "forgetful"
+
+    def __init__(self) -> None:
+        self.requests: list[list[Request]] = []
+
+    def generate(self, requests: Sequence[Request], seed: int) -> list[Completion]:
+        self.requests.append(list(requests))
+        turn = len(self.requests)
+        texts = [f"{r.messages[0]['content']} {turn if r.messages[0]['content'] == 'the cat' else 0}" for r in requests]
+        return [Completion("" if turn == 2 and t.startswith("mat") else f" {t}\n", 1, 1, "stop") for t in texts]
+
+    def close(self) -> None:
+        pass
+
+
+def test_repetitions_are_asked_in_one_conversation_and_compared_with_the_first() -> None:
+    engine = Forgetful()
+    answers = studies.repeated_answers(engine, PROMPTS)
+    assert answers == [["the cat 1", "the cat 2", "the cat 3"], ["list a dog 0"] * 3, ["mat 0", "", ""]]
+    assert [len(requests) for requests in engine.requests] == [3, 3, 2]
+    last = engine.requests[2][0].messages
+    assert [m["role"] for m in last] == ["user", "assistant", "user", "assistant", "user"]
+    assert last[3]["content"] == "the cat 2" and last[4]["content"] == load_scorer_prompts().again
+    vectors = {"the cat 1": [2, 0], "the cat 2": [1, 1], "the cat 3": [0, 3], "list a dog 0": [5, 5]}
+    found = studies.repetition_report(answers, lambda texts: [vectors[t] for t in texts])
+    assert found == [
+        Repetition(1, pytest.approx((math.sqrt(0.5) + 1) / 2), 0.5, 2),  # type: ignore[arg-type]
+        Repetition(2, pytest.approx((0 + 1) / 2), 0.5, 2),  # type: ignore[arg-type]
+    ]
+    assert studies.repetition_report([], lambda texts: []) == []
+
+
+def test_spread_is_of_the_answers_that_the_model_samples(scorer: TokenScorer) -> None:
+    sampling = Sampling(1.0, 1.0, 6)
+    found = studies.logprob_spread(scorer, PROMPTS[:2], 5, sampling, seed=2)
+    requests = [Request(p, sampling) for p in PROMPTS[:2] for _ in range(5)]
+    texts = [c.text.strip() for c in scorer.engine.generate(requests, derive_seed(2, "spread"))]
+    for i, spread in enumerate(found):
+        own = [Sample(PROMPTS[i], text) for text in texts[5 * i : 5 * i + 5] if text]
+        expected = [r.mean_logprob for r in scorer.statistics(own)]  # type: ignore[union-attr]
+        assert spread.logprobs == pytest.approx(expected, abs=1e-5)
+        assert spread.deviation == pytest.approx(math.sqrt(np.mean((np.array(expected) - np.mean(expected)) ** 2)))
+
+
+def test_the_plot_has_a_curve_for_every_prompt_of_every_model() -> None:
+    models = {"a <b>": [Spread((-1.0, -3.0)), Spread((-2.0, -2.0))], "c": [Spread((-1.5,)), Spread(())]}
+    root = xml.fromstring(studies.spread_plot(models))
+    assert len([e for e in root if e.tag.endswith("polyline")]) == 4
+    titles = [e.text or "" for e in root if e.tag.endswith("text")]
+    assert any(t.startswith("a <b>: mean standard deviation 0.500") for t in titles)
+    assert studies.spread_plot({"a": [Spread(())]}) == ""
+    assert math.isnan(Spread(()).deviation)
