@@ -80,7 +80,8 @@ def _evaluate(
             yield benchmark, [(FLOORS[method]().compare_all(benchmark.comparisons, config.seed), 0.0)]
         return
     if method.startswith(PREFIX):
-        score_benchmarks(benchmarks, config, out)  # all scorers at once; nothing is left to do for the next one
+        if method == next(m for m in config.evaluate.methods if m.startswith(PREFIX)):
+            score_benchmarks(benchmarks, config, out)  # all scorers at once
         for benchmark in benchmarks:
             yield benchmark, [read_scores(method, benchmark, config, out)]
         return
