@@ -152,7 +152,8 @@ def _evaluate(
             yield benchmark, [read_replies(method, benchmark, _shard_size(config), out)]
         return
     if method.startswith(PREFIX):
-        score_benchmarks(benchmarks, config, out)  # all scorers at once; nothing is left to do for the next one
+        if method == next(m for m in config.evaluate.methods if m.startswith(PREFIX)):
+            score_benchmarks(benchmarks, config, out)  # all scorers at once
         for benchmark in benchmarks:
             yield benchmark, [read_scores(method, benchmark, config, out)]
         return

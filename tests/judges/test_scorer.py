@@ -124,7 +124,9 @@ def test_scorers_stand_in_the_table_with_their_auc(
     monkeypatch.setattr(lazy, "load_scorer", lambda config: loads.append(1) or real(config))
     config = configured(tmp_path, METHODS)
     check_stage(config, "evaluate")
-    stage.run(config, {}, StageRun(tmp_path / "out", "evaluate", 1, Console()))
+    run = StageRun(tmp_path / "out", "evaluate", 1, Console())
+    stage.run(config, {}, run)
+    assert run.totals()["counts"]["in"] == 2 * 8, "two passes over the comparisons: a plain and an eager one"
     rows = {r["method"]: r for r in json.loads((tmp_path / "out" / "metrics.json").read_text())}
     assert list(rows) == METHODS
     assert loads == [1] * 1, "one model for all scorers"

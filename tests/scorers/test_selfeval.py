@@ -150,3 +150,25 @@ def test_wrong_settings_are_refused(settings: dict[str, object], expected: str) 
     config.train.base = ModelConfig(path="world")
     with pytest.raises(ConfigError, match=expected):
         check_stage(config, "selfeval")
+
+
+def test_the_recipe_scores_a_file_of_prompts(tmp_path: Path) -> None:
+    from hydra import compose, initialize_config_dir
+    from hydra.core.config_store import ConfigStore
+
+    from judgetrain.compose import CONF, register, typed
+    from judgetrain.pipeline import Pipeline
+
+    rows = [{"query": d.query, "category": "math"} for d in world.train_dialogues(WorldConfig(train_dialogues=8), 0)][
+        :3
+    ]
+    write_rows_atomic(tmp_path / "prompts.jsonl", rows)
+    register(ConfigStore.instance())
+    settings = [f"data_dir={tmp_path}", f"output_dir={tmp_path}", "scorer.model.path=world", "track.tracker=none"]
+    limits = ["scorer.max_new_tokens=6", "selfeval.sampling.max_new_tokens=6"]
+    with initialize_config_dir(str(CONF), version_base="1.3"):
+        config = typed(compose("config", overrides=["recipe=selfeval", "stage=selfeval", *settings, *limits]))
+    assert config.selfeval.temperatures["math"] == 0.0
+    directory = Pipeline(config).run("selfeval")
+    assert len(list(read_rows(directory, "scores"))) == 3
+    assert len(stage.discrepancies(directory)) == 3
