@@ -41,7 +41,7 @@ COSTS = (
 CALIBRATION = (
     "Margin: mean score of A minus that of B. AUC: chance that an item labelled A has a larger margin than one "
     "labelled B. ECE: expected calibration error of probabilities made of margins by a logistic curve, fitted on "
-    "other items. Items with an A or B label."
+    "other items; a dash: too few. Items with an A or B label."
 )
 PAIRED = (
     "Differences in agreement on the same items; brackets: 95% paired bootstrap interval; p: exact McNemar test, not "
@@ -177,7 +177,10 @@ def costs(rows: Sequence[Row]) -> Table:
 def calibration(rows: Sequence[Row]) -> Table:
     """Whether larger margins are surer."""
     cells = [
-        (*name_of(r), str(c["n"]), number(c["auc"]), number(c["ece"], 3)) for r in rows if (c := r.get("calibration"))
+        (*name_of(r), str(c["n"]) if c else "–", number(r.get("auc")), number(c["ece"] if c else None, 3))
+        for r in rows
+        for c in [r.get("calibration")]
+        if r.get("auc") is not None
     ]
     return Table("Calibration of margins", ("method", "branches", "n", "AUC", "ECE"), cells, CALIBRATION)
 

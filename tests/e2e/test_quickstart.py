@@ -21,7 +21,12 @@ COMMAND = [sys.executable, "-m", "judgetrain", "recipe=debug", "stage=evaluate"]
 def start(output: Path, log: Path, *overrides: str) -> subprocess.Popen[bytes]:
     with log.open("ab") as file:
         return subprocess.Popen(
-            [*COMMAND, f"output_dir={output}", *overrides], stdout=file, stderr=file, cwd=output.parent
+            [*COMMAND, f"output_dir={output}", *overrides],
+            stdout=file,
+            stderr=file,
+            cwd=output.parent,
+            # A shell that runs the tests in the background has its children ignore Ctrl-C.
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
         )
 
 
@@ -31,9 +36,9 @@ def finish(output: Path, log: Path, *overrides: str) -> str:
 
 
 def artifact(output: Path, stage: str) -> Path:
-    manifests = list(output.glob(f"artifacts/{stage}/*/manifest.json"))
-    assert len(manifests) == 1
-    return manifests[0].parent
+    """The stage's artifact that was finished first: a test evaluates again with other settings."""
+    manifests = output.glob(f"artifacts/{stage}/*/manifest.json")
+    return min(manifests, key=lambda path: path.stat().st_mtime_ns).parent
 
 
 @pytest.fixture(scope="module")
@@ -113,6 +118,7 @@ def test_killed_in_every_stage_it_ends_with_the_same_artifacts(uninterrupted: Pa
     before = {p: p.stat().st_mtime_ns for p in output.glob("artifacts/*/*/*-of-*.jsonl")}
     finish(output, log)
     assert all(p.stat().st_mtime_ns == mtime for p, mtime in before.items()), "a finished shard was written again"
+    assert len(list(output.glob("artifacts/*/*"))) == len(STAGES), "a directory was left behind"
     for stage, files in {
         "label": ["sft-train.jsonl", "pairs-train.jsonl", "labels.jsonl"],
         "dpo": ["model/model.safetensors"],

@@ -149,7 +149,7 @@ def test_scorers_stand_in_the_table_with_their_auc(
         assert (row["consistency"], row["generated_tokens"], row["parse_failures"]) == (1.0, 0.0, 0)
         assert row["seconds"] > 0
     assert rows["longer"]["auc"] is None and "pearson" not in rows["longer"]
-    assert "AUC %" in (tmp_path / "out" / "report.md").read_text()
+    assert "| AUC |" in (tmp_path / "out" / "report.md").read_text()
     # Everything is there: a second run computes no score again, and gives the same table.
     stage.run(config, {}, StageRun(tmp_path / "out", "evaluate", 1, Console()))
     assert loads == [1]

@@ -137,7 +137,7 @@ def test_prompt_ensemble_is_mean_and_variance_over_drawn_system_prompts(
 def test_decoding_ensemble_scores_what_the_model_decodes_itself(scorer: TokenScorer) -> None:
     settings = EnsembleSettings(passes=3, top_k=2, max_new_tokens=6)
     found = glassbox.score(scorer, SAMPLES[:2], ("decensem_exp", "decensem_var"), ensembles=settings, seed=1)
-    sampling = Sampling(1.0, 1.0, 6, (), 2)
+    sampling = Sampling(1.0, 1.0, 6, top_k=2)
     requests = [Request(s.prompt, sampling) for s in SAMPLES[:2] for _ in range(3)]  # type: ignore[arg-type]
     texts = [c.text for c in scorer.engine.generate(requests, derive_seed(1, "decensem"))]
     for i, sample in enumerate(SAMPLES[:2]):
@@ -148,7 +148,7 @@ def test_decoding_ensemble_scores_what_the_model_decodes_itself(scorer: TokenSco
 
 
 def test_top_k_sampling_writes_only_the_k_most_probable_tokens(scorer: TokenScorer) -> None:
-    sampling = Sampling(1.0, 1.0, 5, (), 2)
+    sampling = Sampling(1.0, 1.0, 5, top_k=2)
     prompt = chat("the cat")
     written = scorer.engine.generate([Request(prompt, sampling)] * 60, 0)
     ids = scorer.tokenizer(
