@@ -164,6 +164,10 @@ def _scorer(config: Config) -> Iterator[File]:
         yield from _model("train.base", config.train.base)
 
 
+def _has_scorers(config: Config) -> bool:
+    return any(method.startswith("scorer:") for method in config.evaluate.methods)
+
+
 def _evaluate(config: Config) -> Iterator[File]:
     yield from _prompts(config)
     for i, benchmark in enumerate(config.evaluate.benchmarks):
@@ -177,7 +181,7 @@ def _evaluate(config: Config) -> Iterator[File]:
     split = [split_method(method) for method in config.evaluate.methods]
     for i, (_, target) in enumerate(split):
         yield from _model_of(f"evaluate.methods[{i}]", target, config)
-    if any(target.startswith("scorer:") for _, target in split):
+    if _has_scorers(config):
         yield from _scorer(config)
     ways = {way for way, _ in split}
     for way in sorted(ways.intersection(ASKED_WAYS)):
@@ -266,11 +270,12 @@ STAGES: dict[str, Stage] = {
             "judgetrain.evaluate.stage:run",
             _judges,
             (
-                *("evaluate", "tree", "engine", "prompts", "train.base", "teacher.engine", "scorer"),
+                *("evaluate", "tree", "engine", "prompts", "train.base", "teacher.engine"),
                 *("dialogues.world", "dialogues.world.eval_comparisons"),
             ),
             _evaluate,
             format=2,
+            also=lambda config: ("scorer",) if _has_scorers(config) else (),
         ),
         Stage(
             "correct",

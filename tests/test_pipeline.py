@@ -152,6 +152,17 @@ def test_changing_beta_touches_only_dpo(tmp_path: Path) -> None:
     assert {n for n in STAGES if marks[0][n] != marks[1][n]} == {"dpo", "evaluate", "correct"}
 
 
+def test_settings_of_scorers_touch_evaluate_only_where_one_is_listed(tmp_path: Path) -> None:
+    write(tmp_path, "a")
+    base = config(tmp_path)
+    base.train.base.path = "some/model"
+    for methods, expected in ((["random"], {"selfeval"}), (["random", "scorer:sentprob"], {"selfeval", "evaluate"})):
+        listed = replace(base, evaluate=EvaluateConfig(methods=methods))
+        changed = replace(listed, scorer=replace(base.scorer, tie_threshold=0.5))
+        marks = [{n: Pipeline(c).plan(n).fingerprint for n in ("evaluate", "selfeval")} for c in (listed, changed)]
+        assert {n for n in marks[0] if marks[0][n] != marks[1][n]} == expected
+
+
 def test_what_a_later_stage_lacks_is_said_before_the_first_runs(tmp_path: Path) -> None:
     write(tmp_path, "a")
     base = config(tmp_path)
