@@ -69,7 +69,7 @@ class _Handler(BaseHTTPRequestHandler):
             status, headers = fault[:2]
             payload = fault[2] if len(fault) > 2 else payload
         elif fault == "slow":
-            time.sleep(0.6)
+            time.sleep(1.5)
         elif fault == "drop":
             self.connection.close()
             return

@@ -210,11 +210,11 @@ def test_seconds_add_up_over_runs_that_end_in_any_way(tmp_path: Path) -> None:
         interrupted()
     code = (
         "import os, sys, time; from pathlib import Path; from judgetrain.stopwatch import Stopwatch\n"
-        "with Stopwatch(Path(sys.argv[1]), every=0.05):\n    time.sleep(0.5)\n    os.kill(os.getpid(), 9)\n"
+        "with Stopwatch(Path(sys.argv[1]), every=0.05):\n    time.sleep(1.5)\n    os.kill(os.getpid(), 9)\n"
     )
     subprocess.run([sys.executable, "-c", code, str(path)], check=False)
     with Stopwatch(path) as watch:
-        assert 0.2 + 0.4 <= watch.seconds < 2
+        assert 0.2 + 0.4 <= watch.seconds < 30
 
 
 def test_status_tells_what_is_done_and_what_each_target_would_do(tmp_path: Path) -> None:

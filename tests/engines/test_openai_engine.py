@@ -28,7 +28,7 @@ def engine(server, monkeypatch):
     monkeypatch.setenv("TEST_KEY", KEY)
     config = EngineConfig(
         type="openai", model=ModelConfig(path="judge-model"), base_url=f"http://127.0.0.1:{server.server_port}/v1",
-        api_key_env="TEST_KEY", concurrency=4, max_retries=3, timeout=0.3,
+        api_key_env="TEST_KEY", concurrency=4, max_retries=3, timeout=1.0,
     )  # fmt: skip
     engine = OpenAIEngine(config)
     engine._first_wait = 0.01
