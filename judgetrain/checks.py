@@ -11,7 +11,8 @@ from judgetrain.config import BenchmarkConfig, Config, EngineConfig, ModelConfig
 from judgetrain.errors import ConfigError
 from judgetrain.evaluate.names import TARGETS, base_method, is_directory, method_name, split_method
 from judgetrain.evaluate.objective import parse_objective
-from judgetrain.stages import PACKAGE, is_local, names_model
+from judgetrain.stages import JUDGE_STAGES, PACKAGE, is_local, names_model
+from judgetrain.train.distributed import check_distributed
 
 
 def check_together(config: Config) -> None:
@@ -98,6 +99,15 @@ def _label(config: Config) -> None:
 
 def _initial(config: Config) -> None:
     _model("train.base", config.train.base)
+
+
+def _trained(stage: str) -> Callable[[Config], None]:
+    def check(config: Config) -> None:
+        if stage == "initial":
+            _initial(config)
+        check_distributed(config.train, stage)
+
+    return check
 
 
 def _evaluate(config: Config) -> None:
@@ -241,7 +251,7 @@ _CHECKS: dict[str, Callable[[Config], None]] = {
     "dialogues": _dialogues,
     "responses": _responses,
     "teacher": _teacher,
-    "initial": _initial,
+    **{stage: _trained(stage) for stage in JUDGE_STAGES},
     "label": _label,
     "evaluate": _evaluate,
     "correct": _correct,

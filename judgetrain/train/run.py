@@ -4,21 +4,23 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from judgetrain.artifacts import StageRun
-from judgetrain.config import DpoConfig, ModelConfig, TrainConfig
+from judgetrain.config import DpoConfig, LoraSettings, ModelConfig, TrainConfig
 from judgetrain.engines.loading import load_model, load_tokenizer
 from judgetrain.errors import TrainingError
 from judgetrain.train.arguments import common_arguments, dpo_arguments, peft_config
-from judgetrain.train.data import Examples, Row, dataset, fitting, order
+from judgetrain.train.data import Examples, Row, dataset, fill, fitting, order, with_reference
+from judgetrain.train.distributed import current, forget_deepspeed, gathered_model, parameters
 
 if TYPE_CHECKING:
+    import torch
     from datasets import Dataset
-    from transformers import PreTrainedTokenizerBase, Trainer
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase, Trainer
 
 
 @dataclass(frozen=True)
@@ -30,6 +32,8 @@ class Job:
     train: Sequence[Row]
     heldout: Sequence[Row]
     what: str
+    reference: Path | None = None
+    """The artifact that holds the pairs' reference log-probabilities, if the reference model is not to be loaded."""
 
 
 def train(job: Job, out: StageRun, finish: Callable[[Path], None]) -> None:
@@ -49,13 +53,17 @@ def train(job: Job, out: StageRun, finish: Callable[[Path], None]) -> None:
     tokenizer = load_tokenizer(job.start)
     tokenizer.padding_side = "right"
     examples = fitting(job.train, tokenizer, job.config.max_length, job.what)
+    if job.reference:
+        examples = with_reference(examples, job.reference, "train")
     out.count(in_=len(job.train), out=len(examples.rows), dropped={"too_long": examples.too_long})
-    if out.path("model").exists():  # killed between the last step and the manifest
+    world = current()
+    if world.decide(out.path("model").exists):  # killed between the last step and the manifest
         return
     trainer = _trainer(job, examples, tokenizer, checkpoints, out)
-    resume = last_complete(checkpoints)
+    resume = world.decide(lambda: last_complete(checkpoints))
     step = int(resume.rsplit("-", 1)[1]) if resume else 0
-    forget_logs_after(out.path("train_log.jsonl"), step)
+    if world.leads:
+        forget_logs_after(out.path("train_log.jsonl"), step)
     if resume:
         out.log(f"{out.stage}: resuming at step {step}")
     try:
@@ -67,29 +75,37 @@ def train(job: Job, out: StageRun, finish: Callable[[Path], None]) -> None:
             f"out of memory in stage {out.stage}: lower train.{out.stage}.batch_size (raise accumulation as much), "
             "set gradient_checkpointing=true or lora.enabled=true"
         ) from error
-    out.note("training", _facts(trainer, out))
-    _save(trainer, tokenizer, out, finish)
+    model, state = gathered_model(trainer)
+    if state is not None:
+        out.note("training", _facts(trainer, out))
+        _save(model, state, tokenizer, out, finish)
+    if world.deepspeed:
+        forget_deepspeed()
 
 
 def _trainer(
     job: Job, examples: Examples, tokenizer: PreTrainedTokenizerBase, checkpoints: Path, out: StageRun
 ) -> Trainer:
-    import os
-
     from transformers import PrinterCallback
     from trl import DPOConfig, DPOTrainer, SFTConfig, SFTTrainer
 
     from judgetrain.train.callbacks import CheckpointMarks, FiniteLoss, Progress
+    from judgetrain.train.reference import CachedReferenceTrainer
 
-    processes = int(os.environ.get("WORLD_SIZE", "1"))
-    indices = order(examples.lengths, job.config, out.seed, processes)
+    indices = fill(order(examples.lengths, job.config, out.seed), job.config)
     heldout = _heldout(job, tokenizer, out)
     arguments = common_arguments(job.config, checkpoints, out.seed, evaluate=heldout is not None)
-    model = load_model(trainable(job.start, job.config))
+    # Before the model: under ZeRO-3 the arguments have it partitioned as it is loaded.
+    args = (
+        DPOConfig(**arguments, **dpo_arguments(job.config))
+        if isinstance(job.config, DpoConfig)
+        else SFTConfig(**arguments, completion_only_loss=True)
+    )
+    model = load_model(trainable(job.start, job.config.lora))
     model.train()
     steps = job.config.max_steps
     if steps < 0:
-        steps = -(-len(indices) // (job.config.batch_size * processes * job.config.accumulation))
+        steps = -(-len(indices) // (job.config.batch_size * job.config.accumulation))
     shared: dict[str, Any] = {
         "model": model,
         "train_dataset": dataset(examples, indices),
@@ -98,23 +114,23 @@ def _trainer(
         "peft_config": peft_config(job.config.lora),
         "callbacks": [CheckpointMarks(), Progress(out, steps), FiniteLoss()],
     }
-    out.log(f"{out.stage}: {len(examples.rows)} {job.what}, {steps} steps, {_millions(model)} parameters")
+    out.log(f"{out.stage}: {len(examples.rows)} {job.what}, {steps} steps, {parameters(model) / 1e6:.1f}M parameters")
     trainer: Trainer
-    if isinstance(job.config, DpoConfig):
-        trainer = DPOTrainer(args=DPOConfig(**arguments, **dpo_arguments(job.config)), **shared)
+    if job.reference is not None:
+        trainer = CachedReferenceTrainer(args=args, **shared)
     else:
-        trainer = SFTTrainer(args=SFTConfig(**arguments, completion_only_loss=True), **shared)
+        trainer = (DPOTrainer if isinstance(job.config, DpoConfig) else SFTTrainer)(args=args, **shared)
     trainer.remove_callback(PrinterCallback)
     return trainer
 
 
-def trainable(model: ModelConfig, config: TrainConfig) -> ModelConfig:
+def trainable(model: ModelConfig, lora: LoraSettings) -> ModelConfig:
     """How to load a model for training: weights that are all trained are kept in float32.
 
     AdamW's steps at these learning rates are smaller than bfloat16 can add to a weight; mixed precision (``bf16``)
     computes in bfloat16 all the same. Under adapters the base stays as it is.
     """
-    if model.dtype == "auto" and not config.lora.enabled:
+    if model.dtype == "auto" and not lora.enabled:
         return replace(model, dtype="float32")
     return model
 
@@ -129,18 +145,21 @@ def _heldout(job: Job, tokenizer: PreTrainedTokenizerBase, out: StageRun) -> Dat
         out.log(f"{out.stage}: all held-out {job.what} are too long, so there is no held-out loss")
         return None
     out.note("heldout", {"examples": len(held.rows), "too_long": held.too_long})
+    if job.reference:
+        held = with_reference(held, job.reference, "heldout")
     return dataset(held, range(len(held.rows)))
 
 
-def _save(trainer: Trainer, tokenizer: PreTrainedTokenizerBase, out: StageRun, finish: Callable[[Path], None]) -> None:
+def _save(
+    model: PreTrainedModel,
+    state: Mapping[str, torch.Tensor],
+    tokenizer: PreTrainedTokenizerBase,
+    out: StageRun,
+    finish: Callable[[Path], None],
+) -> None:
     """Write the model beside its place, move it there whole, and only then drop the checkpoints."""
     temporary, final = out.path(".model.tmp"), out.path("model")
     shutil.rmtree(temporary, ignore_errors=True)
-    state = trainer.accelerator.get_state_dict(trainer.model)  # gathered from all ranks under ZeRO-3
-    model = trainer.accelerator.unwrap_model(trainer.model)
-    if hasattr(model, "merge_and_unload"):
-        model = model.merge_and_unload()
-        state = model.state_dict()
     model.save_pretrained(temporary, state_dict={k: v.contiguous() for k, v in state.items()})
     tokenizer.padding_side = "left"
     tokenizer.save_pretrained(temporary)
@@ -160,7 +179,3 @@ def _facts(trainer: Trainer, out: StageRun) -> dict[str, Any]:
     return facts | {
         k: v for k, v in evaluation.items() if k.startswith("eval_") and "runtime" not in k and "per_second" not in k
     }
-
-
-def _millions(model: Any) -> str:
-    return f"{sum(p.numel() for p in model.parameters()) / 1e6:.1f}M"
