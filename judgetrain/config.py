@@ -537,6 +537,9 @@ class TrackConfig:
     )
     project: str = key("judgetrain", "W&B project")
     group: str | None = key(None, "W&B group; None takes the recipe's name")
+    upload: bool = key(
+        False, "send the files of every stage, weights and text of the data among them; else references to them"
+    )
 
 
 @dataclass
