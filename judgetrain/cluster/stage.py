@@ -26,7 +26,9 @@ def run(config: Config, inputs: Mapping[str, Path], out: StageRun) -> None:
 
     count = count_rows(inputs["dialogues"], "dialogues")
     embeddings = encode((row["messages"][-1]["content"] for row in rows()), count, settings, out)
+    out.log(f"cluster: {count:,} queries embedded in {embeddings.shape[1]} dimensions")
     clustering = kmeans(embeddings, settings, out.seed)
+    out.log(f"cluster: {settings.n_clusters:,} clusters by {clustering.backend}, inertia {clustering.inertia:.1f}")
     chosen = sample_uniform(clustering.labels, settings.sample, out.seed)
     write_rows_atomic(
         out.path("clusters.jsonl"),
