@@ -186,7 +186,12 @@ class ClusterConfig:
     max_iter: int = key(300, "iterations of k-means", low=1)
     sample: int = key(7000, "dialogues sampled uniformly over clusters", low=1)
     batch_size: int = key(64, "queries encoded together", low=1)
-    device: str | None = key(None, "of the encoder; None chooses", neutral=True)
+    device: str | None = key(
+        None, "of the encoder: one (cuda:1), or several (cuda:0,cuda:1); None takes every GPU", neutral=True
+    )
+    dtype: str = key(
+        "auto", "the encoder computes in; auto: bfloat16 on a GPU", choices=("auto", "float32", "bfloat16", "float16")
+    )
 
 
 @dataclass

@@ -98,16 +98,21 @@ def _sources(config: Config) -> Iterator[File]:
         for i, benchmark in enumerate(config.evaluate.benchmarks):
             if is_local(benchmark.source):
                 yield from _source(f"evaluate.benchmarks[{i}].source", benchmark.source)
+            yield from _adapter(f"evaluate.benchmarks[{i}]", benchmark)
 
 
 def _decontaminated(config: Config) -> tuple[str, ...]:
     """The keys of the benchmarks whose queries stage dialogues takes out; of the world, which it leaves, the type."""
     if config.dialogues.decontaminate == "off":
         return ()
-    return tuple(
-        f"evaluate.benchmarks[{i}].source" + (".type" if benchmark.source.type == "world" else "")
-        for i, benchmark in enumerate(config.evaluate.benchmarks)
-    )
+    keys = []
+    for i, benchmark in enumerate(config.evaluate.benchmarks):
+        key = f"evaluate.benchmarks[{i}]"
+        if benchmark.source.type == "world":
+            keys.append(f"{key}.source.type")
+        else:
+            keys += [f"{key}.{name}" for name in ("name", "source", "adapter", "where", "labels")]
+    return tuple(keys)
 
 
 def _encoder(config: Config) -> Iterator[File]:
