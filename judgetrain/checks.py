@@ -202,6 +202,25 @@ def _selfeval(config: Config) -> None:
     _scorer(config)
 
 
+def _studies(config: Config) -> None:
+    from judgetrain.evaluate.methods import known_methods
+    from judgetrain.tree.prompts import load_prompt_set
+
+    settings = config.studies
+    if "probdiff" not in config.selfeval.methods:
+        raise ConfigError("selfeval.methods holds no probdiff, which stage=studies is about: add it")
+    if any(not t >= 0 for t in settings.thresholds):
+        raise ConfigError(f"studies.thresholds={list(settings.thresholds)}: must be at least 0")
+    if not settings.judge:
+        return
+    way, target = split_method(settings.judge)
+    if not is_directory(settings.judge) and target not in ("base", "teacher", "external"):
+        raise ConfigError(f"studies.judge={settings.judge!r} is none of {known_methods()}: name a model or a directory")
+    _target(config, target)
+    if way:
+        load_prompt_set(getattr(config.evaluate, way).prompts, way, f"evaluate.{way}.prompts")
+
+
 def _scorer(config: Config) -> None:
     from judgetrain.scorers.prompts import load_scorer_prompts
 
@@ -246,4 +265,5 @@ _CHECKS: dict[str, Callable[[Config], None]] = {
     "evaluate": _evaluate,
     "correct": _correct,
     "selfeval": _selfeval,
+    "studies": _studies,
 }

@@ -50,23 +50,28 @@ def html_page(report: Report, links: Mapping[str, Sequence[tuple[str, str]]] | N
     parts, places = [], []
     for number, (benchmark, rows) in enumerate(report.benchmarks().items()):
         title = html.escape(report.title(benchmark))
-        tables = "".join(map(_table, report.tables(benchmark)))
+        tables = "".join(map(table_html, report.tables(benchmark)))
         charts = _charts([row for row in rows if "agreement" in row])
         places.append(f'<a href="#b{number}">{html.escape(benchmark)}</a>')
         parts.append(f'<h2 id="b{number}">{title}</h2>{_links(links.get(benchmark))}{charts}{tables}')
-    closing = "".join(map(_table, report.closing()))
+    closing = "".join(map(table_html, report.closing()))
     if closing:
         places.append('<a href="#from">where it comes from</a>')
         parts.append(f'<h2 id="from">Where it comes from</h2>{closing}')
     navigation = f"<nav>{' · '.join(places)}</nav>" if len(places) > 1 else ""
-    recipe, day = html.escape(report.recipe), datetime.date.today().isoformat()
+    day = datetime.date.today().isoformat()
     seed = "" if report.seed is None else f"Seed {report.seed}, "
+    line = f"{seed}{day}. Numbers: metrics.json, paired.json and summary.json beside this page."
+    body = f"{navigation}{_links(links.get(''))}{''.join(parts)}"
+    return document(f"{report.recipe}: evaluation", f"Evaluation of {report.recipe}", line, body)
+
+
+def document(title: str, heading: str, line: str, body: str) -> str:
+    """A whole page in the reports' style: title and heading are escaped, ``line`` and ``body`` are HTML already."""
     return (
-        f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>{recipe}: evaluation</title>'
+        f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>{html.escape(title)}</title>'
         f'<meta name="viewport" content="width=device-width,initial-scale=1"><style>{_STYLE}</style></head><body>'
-        f'<h1>Evaluation of {recipe}</h1><p class="soft">{seed}{day}. Numbers: metrics.json, paired.json '
-        f"and summary.json beside this page.</p>{navigation}{_links(links.get(''))}"
-        f"{''.join(parts)}</body></html>\n"
+        f'<h1>{html.escape(heading)}</h1><p class="soft">{line}</p>{body}</body></html>\n'
     )
 
 
@@ -94,7 +99,7 @@ def _charts(rows: Sequence[Row]) -> str:
     figures = ""
     for title, label, metric, axis, ticks in drawn:
         series = {name: [_point(r, metric, axis) for r in judges[name]] for name in names}
-        figures += _figure(title, line_chart(label, series, ticks, title))
+        figures += figure(title, line_chart(label, series, ticks, title))
     note = "Bars: 95% bootstrap intervals over items. By cost: the number of branches stands beside each point."
     reliability = _reliability([row for row in one_each(rows) if row["branches"]], names)
     if reliability:
@@ -103,7 +108,8 @@ def _charts(rows: Sequence[Row]) -> str:
     return f'{legend(names)}<div class="charts">{figures}</div><small>{note}</small>'
 
 
-def _figure(title: str, chart: str) -> str:
+def figure(title: str, chart: str) -> str:
+    """A chart under its title."""
     return f"<figure><figcaption>{title}</figcaption>{chart}</figure>"
 
 
@@ -119,7 +125,7 @@ def _reliability(rows: Sequence[Row], names: Sequence[str]) -> str:
         return ""
     series["perfect"] = [Point(x, x, x, x, "perfect") for x in (0.5, 1.0)]
     title = "Right by confidence"
-    return _figure(title, line_chart("confidence made of the margin", series, [0, 0.25, 0.5, 0.75, 1], title))
+    return figure(title, line_chart("confidence made of the margin", series, [0, 0.25, 0.5, 0.75, 1], title))
 
 
 def _point(row: Row, metric: str, axis: str) -> Point:
@@ -130,7 +136,7 @@ def _point(row: Row, metric: str, axis: str) -> Point:
     return Point(row["branches"], row[metric], low, high, tip)
 
 
-def _table(table: Table) -> str:
+def table_html(table: Table) -> str:
     """A table with its explanation; a long one is folded."""
     names = table.names
     head = "".join(_cell("th", h, i < names) for i, h in enumerate(table.headers))
