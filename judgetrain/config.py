@@ -26,6 +26,7 @@ STAGES = (
     "evaluate",
     "correct",
     "selfeval",
+    "studies",
 )
 COMMANDS = (*STAGES, "status", "report", "clean")
 
@@ -532,6 +533,25 @@ class SelfEvalConfig:
 
 
 @dataclass
+class StudiesConfig:
+    """Stage studies: the ProbDiff paper's studies of the model that stage selfeval looked at, and of others."""
+
+    prompts: int = key(80, "prompts answered repeatedly; 0 leaves the study out", low=0)
+    times: int = key(3, "answers to each of them, one after the other", low=2)
+    spread_prompts: int = key(10, "prompts whose answers are sampled; 0 leaves the study out", low=0)
+    samples: int = key(100, "answers sampled to each of them", low=2)
+    sampling: SamplingConfig = key(SamplingConfig(0.7, 1.0, 512), "of both studies' answers")
+    against: list[str] = key([], "other models: directories of their finished stage selfeval over the same prompts")
+    thresholds: list[float] = key([0.0, 0.05, 0.1], "of win, tie and lose: discrepancies that differ by less are a tie")
+    judge: str = key(
+        "", "who says whether a revision is better: base, teacher, external, one_step:external, a directory"
+    )
+    verdicts: str = key(
+        "", "file of people's verdicts on revisions: rows id, verdict (1 better, 0 unchanged, -1 worse)"
+    )
+
+
+@dataclass
 class TrackConfig:
     """Experiment tracking."""
 
@@ -571,6 +591,7 @@ class Config:
     correct: CorrectConfig = key(CorrectConfig, "stage correct")
     scorer: ScorerConfig = key(ScorerConfig, "scorers in stages evaluate and selfeval")
     selfeval: SelfEvalConfig = key(SelfEvalConfig, "stage selfeval")
+    studies: StudiesConfig = key(StudiesConfig, "stage studies")
     track: TrackConfig = key(TrackConfig, "tracking")
     report: ReportConfig = key(ReportConfig, "stage=report")
     clean: CleanConfig = key(CleanConfig, "stage=clean")
