@@ -7,11 +7,12 @@ import re
 from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 
-from judgetrain.config import BenchmarkConfig, Config, EngineConfig, ModelConfig, SourceConfig
+from judgetrain.config import BenchmarkConfig, Config, EngineConfig, ModelConfig, SourceConfig, TrainConfig
 from judgetrain.errors import ConfigError
 from judgetrain.evaluate.names import ASKED_WAYS, TARGETS, base_method, is_directory, method_name, split_method
 from judgetrain.evaluate.objective import parse_objective
 from judgetrain.stages import PACKAGE, is_local, names_model
+from judgetrain.train.options import check_training
 
 
 def check_together(config: Config) -> None:
@@ -96,8 +97,33 @@ def _label(config: Config) -> None:
         load_external_prompts(config.label.external)
 
 
-def _initial(config: Config) -> None:
+def _base(config: Config) -> None:
     _model("train.base", config.train.base)
+
+
+def _initial(config: Config) -> None:
+    _base(config)
+    check_training("initial", config.train.initial)
+
+
+def _sft(config: Config) -> None:
+    check_training("sft", config.train.sft)
+    _adapters_on_adapters("sft", config.train.sft, "initial", config.train.initial)
+
+
+def _dpo(config: Config) -> None:
+    check_training("dpo", config.train.dpo)
+    _adapters_on_adapters("dpo", config.train.dpo, "sft", config.train.sft)
+    if config.train.dpo.stop.watched and not config.label.holdout:
+        raise ConfigError("train.dpo.stop watches held-out pairs, and label.holdout=0 keeps none: raise it")
+
+
+def _adapters_on_adapters(stage: str, settings: TrainConfig, start: str, before: TrainConfig) -> None:
+    if all(s.lora.enabled and not s.lora.merge for s in (settings, before)):
+        raise ConfigError(
+            f"train.{stage}.lora.merge=false: its base would be the adapters of {start}; "
+            f"set train.{start}.lora.merge=true"
+        )
 
 
 def _evaluate(config: Config) -> None:
@@ -175,7 +201,7 @@ def _correct(config: Config) -> None:
 def _target(config: Config, target: str) -> None:
     """Check a model that a method names."""
     if target == "base":
-        _initial(config)
+        _base(config)
     elif target == "teacher":
         _teacher(config)
     elif target == "external":
@@ -266,6 +292,8 @@ _CHECKS: dict[str, Callable[[Config], None]] = {
     "teacher": _teacher,
     "initial": _initial,
     "label": _label,
+    "sft": _sft,
+    "dpo": _dpo,
     "evaluate": _evaluate,
     "correct": _correct,
     "selfeval": _selfeval,
