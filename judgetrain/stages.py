@@ -300,7 +300,7 @@ STAGES: dict[str, Stage] = {
                 *("dialogues.world", "dialogues.world.eval_comparisons"),
             ),
             _evaluate,
-            format=2,
+            format=3,
             also=lambda config: ("scorer",) if _has_scorers(config) else (),
         ),
         Stage(

@@ -96,7 +96,7 @@ def _charts(rows: Sequence[Row]) -> str:
     names, charts = figures(rows)
     if not charts:
         return ""
-    note = "Bars: 95% bootstrap intervals over items. By cost: the number of branches stands beside each point."
+    note = "Bars: 95% bootstrap intervals. By cost: the number of branches stands beside each point."
     if RELIABILITY in charts:
         note += " Right by confidence: bins of equally many items; on the diagonal, confidence is what it says."
     shown = "".join(figure(title, chart) for title, chart in charts.items())
