@@ -188,7 +188,7 @@ class ClusterConfig:
     n_clusters: int = key(1000, "k", low=1)
     max_iter: int = key(300, "iterations of k-means", low=1)
     sample: int = key(7000, "dialogues sampled uniformly over clusters", low=1)
-    batch_size: int = key(64, "queries encoded together", low=1)
+    batch_size: int | None = key(None, "queries encoded together; None: 16, and 256 on a GPU", low=1)
     device: str | None = key(
         None, "of the encoder: one (cuda:1), or several (cuda:0,cuda:1); None takes every GPU", neutral=True
     )
