@@ -102,7 +102,6 @@ def _initial(config: Config) -> None:
 
 def _evaluate(config: Config) -> None:
     from judgetrain.evaluate.methods import known_methods
-    from judgetrain.tree.prompts import load_prompt_set
 
     settings = config.evaluate
     if not settings.benchmarks:
@@ -120,9 +119,7 @@ def _evaluate(config: Config) -> None:
     _methods(config)
     for method in settings.methods:
         _target(config, split_method(method)[1])
-    for way in ("one_step", "rating"):
-        if any(split_method(method)[0] == way for method in settings.methods):
-            load_prompt_set(getattr(settings, way).prompts, way, f"evaluate.{way}.prompts")
+    _asked_prompts(config, {split_method(method)[0] for method in settings.methods})
 
 
 def _methods(config: Config) -> None:
@@ -204,7 +201,6 @@ def _selfeval(config: Config) -> None:
 
 def _studies(config: Config) -> None:
     from judgetrain.evaluate.methods import known_methods
-    from judgetrain.tree.prompts import load_prompt_set
 
     settings = config.studies
     if "probdiff" not in config.selfeval.methods:
@@ -217,8 +213,18 @@ def _studies(config: Config) -> None:
     if not is_directory(settings.judge) and target not in ("base", "teacher", "external"):
         raise ConfigError(f"studies.judge={settings.judge!r} is none of {known_methods()}: name a model or a directory")
     _target(config, target)
-    if way:
-        load_prompt_set(getattr(config.evaluate, way).prompts, way, f"evaluate.{way}.prompts")
+    _asked_prompts(config, {way})
+
+
+def _asked_prompts(config: Config, ways: set[str]) -> None:
+    """Check the prompt sets of judges that are asked once."""
+    from judgetrain.tree.prompts import load_prompt_set
+
+    settings = config.evaluate
+    if "one_step" in ways:
+        load_prompt_set(settings.one_step.prompts, "one_step", "evaluate.one_step.prompts")
+    if "rating" in ways:
+        load_prompt_set(settings.rating.prompts, "rating", "evaluate.rating.prompts")
 
 
 def _scorer(config: Config) -> None:

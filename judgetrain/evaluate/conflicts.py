@@ -1,4 +1,4 @@
-"""External verdicts on revisions, a judge's or people's, for ProbDiff's conflict degree (ProbDiff paper, section 5.2)."""
+"""Verdicts on revisions, a judge's or people's, for ProbDiff's conflict degree (ProbDiff paper, section 5.2)."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def judged(
         for each in loaded:
             each.close()
     found = {row["id"]: row["verdict"] for row in read_rows(out.directory, name)}
-    return {i: found[i] if i in found else 0 for i in own.revisions}
+    return {i: found.get(i, 0) for i in own.revisions}
 
 
 def verdict(prediction: Prediction) -> int | None:
