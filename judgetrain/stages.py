@@ -8,6 +8,8 @@ from pathlib import Path
 
 from judgetrain.config import BenchmarkConfig, Config, EngineConfig, ModelConfig, SourceConfig
 from judgetrain.evaluate.names import ASKED_WAYS, base_method, is_directory, split_method
+from judgetrain.scorers import prompts as scorer_prompts
+from judgetrain.tree import prompts
 
 JUDGE_STAGES = ("initial", "sft", "dpo")
 PACKAGE = "package:"
@@ -88,28 +90,31 @@ def _prompts(config: Config) -> Iterator[File]:
 
 
 def _prompt_set(key: str, name: str) -> File:
-    packaged = _ROOM / "tree" / "prompt_sets" / f"{name}.yaml"
-    return key, str(packaged) if packaged.exists() else name
+    return key, str(prompts.prompt_file(name))
 
 
 def _sources(config: Config) -> Iterator[File]:
     for i, source in enumerate(config.dialogues.sources):
         yield from _source(f"dialogues.sources[{i}]", source)
-
     if config.dialogues.decontaminate != "off":
         for i, benchmark in enumerate(config.evaluate.benchmarks):
             if is_local(benchmark.source):
                 yield from _source(f"evaluate.benchmarks[{i}].source", benchmark.source)
+            yield from _adapter(f"evaluate.benchmarks[{i}]", benchmark)
 
 
 def _decontaminated(config: Config) -> tuple[str, ...]:
     """The keys of the benchmarks whose queries stage dialogues takes out; of the world, which it leaves, the type."""
     if config.dialogues.decontaminate == "off":
         return ()
-    return tuple(
-        f"evaluate.benchmarks[{i}].source" + (".type" if benchmark.source.type == "world" else "")
-        for i, benchmark in enumerate(config.evaluate.benchmarks)
-    )
+    keys = []
+    for i, benchmark in enumerate(config.evaluate.benchmarks):
+        key = f"evaluate.benchmarks[{i}]"
+        if benchmark.source.type == "world":
+            keys.append(f"{key}.source.type")
+        else:
+            keys += [f"{key}.{name}" for name in ("name", "source", "adapter", "where", "labels")]
+    return tuple(keys)
 
 
 def _encoder(config: Config) -> Iterator[File]:
@@ -138,12 +143,18 @@ def _deepspeed(config: Config) -> Iterator[File]:
         yield "train.deepspeed", config.train.deepspeed
 
 
-def _precision(stage: str) -> Callable[[Config], tuple[str, ...]]:
-    """DeepSpeed keeps bfloat16 weights where others keep float32 ones; in float32 the results are the same."""
+def _processes(stage: str) -> Callable[[Config], tuple[str, ...]]:
+    """What of the processes decides a result: in float32 nothing, when whole micro-batches are shared out.
+
+    In bfloat16 DeepSpeed keeps weights in it where others keep float32 ones. Packed sequences are made while training,
+    and those left over at the end of an epoch go round the processes.
+    """
 
     def also(config: Config) -> tuple[str, ...]:
-        bf16 = getattr(config.train, stage).bf16
-        return ("train.distributed",) if config.train.distributed.startswith("zero") and bf16 is not False else ()
+        settings, mode = getattr(config.train, stage), config.train.distributed
+        if settings.packing and mode != "none":
+            return ("train.distributed", "train.processes")
+        return ("train.distributed",) if mode.startswith("zero") and settings.bf16 is not False else ()
 
     return also
 
@@ -164,8 +175,7 @@ def _label(config: Config) -> Iterator[File]:
 
 
 def _scorer(config: Config) -> Iterator[File]:
-    packaged = _ROOM / "scorers" / "prompt_sets" / f"{config.scorer.prompts}.yaml"
-    yield "scorer.prompts", str(packaged) if packaged.exists() else config.scorer.prompts
+    yield "scorer.prompts", str(scorer_prompts.prompt_file(config.scorer.prompts))
     if config.scorer.model.path:
         yield from _model("scorer.model", config.scorer.model)
     else:
@@ -224,6 +234,28 @@ def _model_of(key: str, target: str, config: Config) -> Iterator[File]:
         yield from _engine("evaluate.external", config.evaluate.external)
 
 
+def _studies(config: Config) -> Iterator[File]:
+    settings = config.studies
+    yield from _scorer(config)
+    yield from _encoder(config)
+    for i, directory in enumerate(settings.against):
+        yield f"studies.against[{i}]", f"{directory}/*.json*"
+    if settings.verdicts:
+        yield "studies.verdicts", settings.verdicts
+    if settings.judge:
+        way, target = split_method(settings.judge)
+        yield from _prompts(config)
+        yield from _model_of("studies.judge", target, config)
+        if way:
+            yield _prompt_set(f"evaluate.{way}.prompts", getattr(config.evaluate, way).prompts)
+
+
+_JUDGED = (
+    *("tree", "engine", "prompts", "teacher.engine", "evaluate.external", "evaluate.one_step", "evaluate.rating"),
+    *("evaluate.branches", "evaluate.aggregation", "evaluate.early_stop"),
+)
+"""What the judge of stage studies is asked with."""
+
 # What judge.json in a trained judge's directory says; the number of trees grown is not part of it.
 _JUDGE = tuple(
     f"tree.{name}"
@@ -241,7 +273,10 @@ REFERENCE = (
     "train.base.trust_remote_code",
     "train.dpo.max_length",
     "train.dpo.bf16",
+    "train.dpo.tf32",
+    "train.dpo.ld_alpha",
     "train.dpo.lora.enabled",
+    "train.dpo.lora.quantize",
 )
 
 
@@ -278,7 +313,7 @@ STAGES: dict[str, Stage] = {
             _needs("teacher"),
             ("train.base", "train.initial", "train.deepspeed", "prompts", *_JUDGE),
             _initial,
-            also=_precision("initial"),
+            also=_processes("initial"),
             trains=True,
         ),
         Stage(
@@ -295,7 +330,7 @@ STAGES: dict[str, Stage] = {
             _needs("initial", "label"),
             ("train.sft", "train.deepspeed"),
             _deepspeed,
-            also=_precision("sft"),
+            also=_processes("sft"),
             trains=True,
         ),
         Stage(
@@ -304,7 +339,7 @@ STAGES: dict[str, Stage] = {
             _needs("sft", "label"),
             ("train.deepspeed", *REFERENCE),
             _deepspeed,
-            also=_precision("dpo"),
+            also=_processes("dpo"),
             trains=True,
         ),
         Stage(
@@ -313,7 +348,7 @@ STAGES: dict[str, Stage] = {
             _dpo,
             ("train.dpo", "train.deepspeed"),
             _deepspeed,
-            also=_precision("dpo"),
+            also=_processes("dpo"),
             trains=True,
         ),
         Stage(
@@ -325,7 +360,7 @@ STAGES: dict[str, Stage] = {
                 *("dialogues.world", "dialogues.world.eval_comparisons"),
             ),
             _evaluate,
-            format=2,
+            format=3,
             also=lambda config: ("scorer",) if _has_scorers(config) else (),
         ),
         Stage(
@@ -345,6 +380,14 @@ STAGES: dict[str, Stage] = {
             _needs("dialogues"),
             ("selfeval", "scorer", "train.base"),
             _scorer,
+        ),
+        Stage(
+            "studies",
+            "judgetrain.evaluate.studies_stage:run",
+            _needs("dialogues", "selfeval"),
+            ("studies", "selfeval.delta", "selfeval.sweep", "scorer", "train.base", "cluster"),
+            _studies,
+            also=lambda config: _JUDGED if config.studies.judge else (),
         ),
     )
 }

@@ -41,8 +41,11 @@ def run_reference(config: Config, inputs: Mapping[str, Path], out: StageRun) -> 
     settings = config.train.dpo
     reference = Reference(
         trainable(_trained(inputs["sft"] / "model", config), settings.lora),
+        settings.lora,
         settings.max_length,
         settings.bf16,
+        settings.tf32,
+        settings.ld_alpha,
         settings.reference_batch_size,
     )
     pairs = {split: list(read_rows(inputs["label"], f"pairs-{split}")) for split in ("train", "heldout")}
