@@ -95,6 +95,7 @@ def _trainer(
     if not config.packing:
         indices = fill(order(examples.lengths, config, out.seed), config)
     heldout = _heldout(job, tokenizer, out)
+    callbacks = _callbacks(job, heldout, out)
     arguments = common_arguments(config, checkpoints, out.seed, evaluate=heldout is not None)
     # Before the model: under ZeRO-3 the arguments have it partitioned as it is loaded.
     args = (
@@ -111,7 +112,7 @@ def _trainer(
         "eval_dataset": heldout,
         "processing_class": tokenizer,
         "peft_config": peft_config(config.lora, model, out.stage),
-        "callbacks": _callbacks(job, heldout, out),
+        "callbacks": callbacks,
     }
     trainer: Trainer
     if isinstance(config, DpoConfig):
