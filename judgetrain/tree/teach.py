@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from judgetrain.artifacts import ShardResult, StageRun, derive_seed, read_rows
-from judgetrain.config import Config
+from judgetrain.config import Config, TeacherConfig
 from judgetrain.dialogues.schema import Comparison, Order
 from judgetrain.engines.answers import Budget, answers_of
 from judgetrain.engines.registry import make_engine
@@ -31,7 +31,7 @@ def run(config: Config, inputs: Mapping[str, Path], out: StageRun) -> None:
     comparisons = [Comparison.from_row(row) for row in read_rows(inputs["responses"], "comparisons")]
     if not comparisons:
         raise DataError("there are no comparisons for the teacher: look at the counts of stage responses")
-    taught, remaining = divided(comparisons, config.teacher.comparisons, out.seed)
+    taught, remaining = divided(comparisons, config.teacher, out.seed)
     out.note("comparisons", {"teacher": len(taught), "remaining": len(remaining)})
     if not remaining:
         out.log("teacher: it annotates every comparison, so the trees are grown over the same ones")
@@ -47,11 +47,28 @@ def run(config: Config, inputs: Mapping[str, Path], out: StageRun) -> None:
     out.note("examples", dict(Counter(row["level"] for row in examples)))
 
 
-def divided(comparisons: Sequence[Comparison], number: int, seed: int) -> tuple[list[Comparison], list[Comparison]]:
-    """The comparisons that the teacher gets, the first ``number`` of a seeded shuffle, and those that remain."""
+def divided(
+    comparisons: Sequence[Comparison], teacher: TeacherConfig, seed: int
+) -> tuple[list[Comparison], list[Comparison]]:
+    """The comparisons that the teacher gets, the first of a seeded shuffle, and those that remain.
+
+    With ``teacher.sources``, it gets those of these sources, and all others remain (transfer, section 5).
+
+    Raises:
+        DataError: no comparison is of these sources, or every one is.
+    """
     shuffled = list(comparisons)
     random.Random(seed).shuffle(shuffled)
-    return shuffled[:number], shuffled[number:]
+    if not teacher.sources:
+        return shuffled[: teacher.comparisons], shuffled[teacher.comparisons :]
+    named = [c for c in shuffled if c.dialogue.source in teacher.sources]
+    others = [c for c in shuffled if c.dialogue.source not in teacher.sources]
+    if not named or not others:
+        raise DataError(
+            f"teacher.sources={teacher.sources}: {len(named)} of {len(shuffled)} comparisons are of these sources; the "
+            "teacher needs some, and the tree some of others"
+        )
+    return named[: teacher.comparisons], others
 
 
 def shape_of(config: Config) -> Shape:
