@@ -258,6 +258,32 @@ class ExternalConfig:
 
 
 @dataclass
+class RewardConfig:
+    """Auxiliary rewards of branches in stage label (docs/rewards.md); how scores are computed is scorer's."""
+
+    signals: list[str] = key(
+        [],
+        "scores of the branches under the Initial judge, besides their vote: probdiff, glassbox; empty: the vote alone",
+        choices=("probdiff", "glassbox"),
+    )
+    glassbox: str = key("softmax_combo", "the score behind glassbox: judgetrain/scorers/methods.py")
+    ensemble_weight: float = key(1.0, "of the branches' vote in the weighted mean of the signals", low=0.0)
+    probdiff_weight: float = key(1.0, "of ProbDiff; 0: it is reported, and decides nothing", low=0.0)
+    glassbox_weight: float = key(1.0, "of the glass-box score; 0: it is reported, and decides nothing", low=0.0)
+    break_ties: bool = key(False, "where as many branches say A as B, label for the side with the better scores")
+    choose: str = key(
+        "random",
+        "which examples and pairs are taken where there are more than max_sft_per_tree and max_pairs_per_level: "
+        "drawn at random, or those with the largest reward and margin",
+        choices=("random", "reward"),
+    )
+    min_margin: float = key(
+        0.0, "leave out (and count) pairs whose margin is below this, negative ones always", low=0.0, high=1.0
+    )
+    shard_size: int = key(8, "trees scored together; the unit of resume", low=1)
+
+
+@dataclass
 class LabelConfig:
     """Stage label."""
 
@@ -294,6 +320,7 @@ class LabelConfig:
         "ensemble", "who labels: the vote of the branches, or label.external", choices=("ensemble", "external")
     )
     external: ExternalConfig = key(ExternalConfig, "the external judge")
+    reward: RewardConfig = key(RewardConfig, "auxiliary rewards of the branches")
 
 
 @dataclass
@@ -510,6 +537,14 @@ class ScorerConfig:
     )
     batch_size: int = key(64, "responses scored or generated together", low=1, neutral=True)
     shard_size: int = key(64, "items finished together; the unit of resume", low=1)
+
+
+SCORE_KEYS = tuple(
+    f"scorer.{f.name}"
+    for f in dataclasses.fields(ScorerConfig)
+    if f.name not in ("model", "tie_threshold") and not f.metadata["neutral"]
+)
+"""How scores are computed, whichever model is read."""
 
 
 @dataclass
