@@ -63,7 +63,7 @@ def run(config: Config) -> Outcome | None:
         getattr(importlib.import_module(module), function)(Pipeline(config))
         return None
     pipeline = Pipeline(config)
-    if config.teacher.dry_run:
+    if config.teacher.dry_run or config.label.external.dry_run:
         from judgetrain.dry_run import show as show_cost
 
         show_cost(pipeline)

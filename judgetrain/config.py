@@ -220,7 +220,22 @@ class TreeConfig:
 
 
 @dataclass
-class TeacherConfig:
+class PaidConfig:
+    """What may be sent to a model that is paid for."""
+
+    max_requests: int | None = key(
+        None, "openai: requests sent at most, tries that fail included; then the run stops", low=1, neutral=True
+    )
+    max_tokens: int | None = key(
+        None, "openai: prompt and generated tokens at most; then the run stops", low=1, unit="tokens", neutral=True
+    )
+    dry_run: bool = key(
+        False, "say how many calls and tokens the model is expected to take, and ask it nothing", neutral=True
+    )
+
+
+@dataclass
+class TeacherConfig(PaidConfig):
     """Stage teacher."""
 
     engine: EngineConfig = key(EngineConfig, "the external model, the world's annotator or the heuristic annotator")
@@ -229,19 +244,10 @@ class TeacherConfig:
     branches: int = key(3, "criteria judged per comparison", low=1)
     both_orders: bool = key(True, "judge in both orders")
     sampling: SamplingConfig = key(SamplingConfig, "of the teacher at every step")
-    max_requests: int | None = key(
-        None, "openai: requests sent at most, tries that fail included; then the run stops", low=1, neutral=True
-    )
-    max_tokens: int | None = key(
-        None, "openai: prompt and generated tokens at most; then the run stops", low=1, unit="tokens", neutral=True
-    )
-    dry_run: bool = key(
-        False, "say how many calls and tokens the teacher is expected to take, and ask it nothing", neutral=True
-    )
 
 
 @dataclass
-class ExternalConfig:
+class ExternalConfig(PaidConfig):
     """The external judge that labels where label.source=external."""
 
     engine: EngineConfig = key(EngineConfig, "the judge, as a rule type openai")
