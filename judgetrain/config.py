@@ -469,6 +469,9 @@ class EvaluateConfig:
     early_stop: bool = key(
         False, "judge in waves, and only until the verdict can no longer change: fewer tokens in more steps"
     )
+    top_up: bool = key(
+        False, "ask once more for criteria where a judge names fewer than are wanted, as stage tree always does"
+    )
     external: EngineConfig = key(EngineConfig, "the model of methods external, one_step:external, rating:external")
     one_step: AskConfig = key(AskConfig, "methods one_step:MODEL: [[A]], [[B]] or [[C]], in both orders")
     rating: AskConfig = key(AskConfig("rating"), "methods rating:MODEL: each response rated by itself")

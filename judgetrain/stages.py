@@ -282,7 +282,7 @@ STAGES: dict[str, Stage] = {
             lambda config: [name for name in JUDGE_STAGES if name == base_method(config.correct.judge)],
             (
                 *("correct", "tree", "engine", "prompts", "train.base", "teacher.engine"),
-                *("evaluate.external", "evaluate.aggregation"),
+                *("evaluate.external", "evaluate.aggregation", "evaluate.top_up"),
                 *("dialogues.world", "dialogues.world.eval_comparisons"),
             ),
             _correct,
