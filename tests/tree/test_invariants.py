@@ -151,8 +151,8 @@ def test_a_tree_is_read_back_as_it_was_written(tree: EvaluationTree) -> None:
 
 
 TURNS = (
-    Message("user", "the first question"),
-    Message("assistant", "the first answer"),
+    Message("user", "how old is it?"),
+    Message("assistant", "nine years"),
     Message("user", "what is due?"),
 )
 MULTI = Comparison("m", Dialogue("m", "test", TURNS), "one", "two")
@@ -166,7 +166,7 @@ def test_earlier_turns_stand_before_the_query_and_apart_from_it(name: str, diale
     slots = others | judgment_slots(MULTI, "AB", "c: d", "5 if")
     assert (slots["query"], slots["context"]) == (
         "what is due?",
-        "User: the first question\nAssistant: the first answer",
+        "User: how old is it?\nAssistant: nine years",
     )
     single = replace(MULTI, dialogue=replace(MULTI.dialogue, messages=TURNS[-1:]))
     for step in DIALECTS[dialect]:
@@ -175,7 +175,7 @@ def test_earlier_turns_stand_before_the_query_and_apart_from_it(name: str, diale
         after = text.split(slots["context"])[1]
         assert "what is due?" in after
         without = prompts.render(step, slots | slots_of(single))[-1]["content"]
-        assert "the first" not in without
+        assert "how old" not in without and "nine years" not in without
         block = text.replace(prompts.context.replace("{context}", slots["context"]), "")
         assert block == without, "a single turn's prompt is the same without the block of earlier turns"
 
