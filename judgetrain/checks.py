@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import importlib.util
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 
 from judgetrain.config import BenchmarkConfig, Config, EngineConfig, ModelConfig, SourceConfig, TrainConfig
 from judgetrain.errors import ConfigError
-from judgetrain.evaluate.names import TARGETS, base_method, is_directory, method_name, split_method
+from judgetrain.evaluate.names import ASKED_WAYS, TARGETS, base_method, is_directory, method_name, split_method
 from judgetrain.evaluate.objective import parse_objective
 from judgetrain.stages import PACKAGE, is_local, names_model
 from judgetrain.train.options import check_training
@@ -128,7 +128,6 @@ def _adapters_on_adapters(stage: str, settings: TrainConfig, start: str, before:
 
 def _evaluate(config: Config) -> None:
     from judgetrain.evaluate.methods import known_methods
-    from judgetrain.tree.prompts import load_prompt_set
 
     settings = config.evaluate
     if not settings.benchmarks:
@@ -146,9 +145,16 @@ def _evaluate(config: Config) -> None:
     _methods(config)
     for method in settings.methods:
         _target(config, split_method(method)[1])
-    for way in ("one_step", "rating"):
-        if any(split_method(method)[0] == way for method in settings.methods):
-            load_prompt_set(getattr(settings, way).prompts, way, f"evaluate.{way}.prompts")
+    _ways({split_method(method)[0] for method in settings.methods}, config)
+
+
+def _ways(used: Collection[str], config: Config) -> None:
+    """The prompt sets of judges that are asked once."""
+    from judgetrain.tree.prompts import load_prompt_set
+
+    for way in ASKED_WAYS:
+        if way in used:
+            load_prompt_set(getattr(config.evaluate, way).prompts, way, f"evaluate.{way}.prompts")
 
 
 def _methods(config: Config) -> None:
@@ -228,6 +234,23 @@ def _selfeval(config: Config) -> None:
     _scorer(config)
 
 
+def _studies(config: Config) -> None:
+    from judgetrain.evaluate.methods import known_methods
+
+    settings = config.studies
+    if "probdiff" not in config.selfeval.methods:
+        raise ConfigError("selfeval.methods holds no probdiff, which stage=studies is about: add it")
+    if any(not t >= 0 for t in settings.thresholds):
+        raise ConfigError(f"studies.thresholds={list(settings.thresholds)}: must be at least 0")
+    if not settings.judge:
+        return
+    way, target = split_method(settings.judge)
+    if not is_directory(settings.judge) and target not in ("base", "teacher", "external"):
+        raise ConfigError(f"studies.judge={settings.judge!r} is none of {known_methods()}: name a model or a directory")
+    _target(config, target)
+    _ways({way}, config)
+
+
 def _scorer(config: Config) -> None:
     from judgetrain.scorers.prompts import load_scorer_prompts
 
@@ -274,4 +297,5 @@ _CHECKS: dict[str, Callable[[Config], None]] = {
     "evaluate": _evaluate,
     "correct": _correct,
     "selfeval": _selfeval,
+    "studies": _studies,
 }

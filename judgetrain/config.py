@@ -26,6 +26,7 @@ STAGES = (
     "evaluate",
     "correct",
     "selfeval",
+    "studies",
 )
 COMMANDS = (*STAGES, "status", "report", "clean")
 
@@ -187,8 +188,13 @@ class ClusterConfig:
     n_clusters: int = key(1000, "k", low=1)
     max_iter: int = key(300, "iterations of k-means", low=1)
     sample: int = key(7000, "dialogues sampled uniformly over clusters", low=1)
-    batch_size: int = key(64, "queries encoded together", low=1)
-    device: str | None = key(None, "of the encoder; None chooses", neutral=True)
+    batch_size: int | None = key(None, "queries encoded together; None: 16, and 256 on a GPU", low=1)
+    device: str | None = key(
+        None, "of the encoder: one (cuda:1), or several (cuda:0,cuda:1); None takes every GPU", neutral=True
+    )
+    dtype: str = key(
+        "auto", "the encoder computes in; auto: bfloat16 on a GPU", choices=("auto", "float32", "bfloat16", "float16")
+    )
 
 
 @dataclass
@@ -593,6 +599,25 @@ class SelfEvalConfig:
 
 
 @dataclass
+class StudiesConfig:
+    """Stage studies: the ProbDiff paper's studies of the model that stage selfeval looked at, and of others."""
+
+    prompts: int = key(80, "prompts answered repeatedly; 0 leaves the study out", low=0)
+    times: int = key(3, "answers to each of them, one after the other", low=2)
+    spread_prompts: int = key(10, "prompts whose answers are sampled; 0 leaves the study out", low=0)
+    samples: int = key(100, "answers sampled to each of them", low=2)
+    sampling: SamplingConfig = key(SamplingConfig(0.7, 1.0, 512), "of both studies' answers")
+    against: list[str] = key([], "other models: directories of their finished stage selfeval over the same prompts")
+    thresholds: list[float] = key([0.0, 0.05, 0.1], "of win, tie and lose: discrepancies that differ by less are a tie")
+    judge: str = key(
+        "", "who says whether a revision is better: base, teacher, external, one_step:external, a directory"
+    )
+    verdicts: str = key(
+        "", "file of people's verdicts on revisions: rows id, verdict (1 better, 0 unchanged, -1 worse)"
+    )
+
+
+@dataclass
 class TrackConfig:
     """Experiment tracking."""
 
@@ -603,6 +628,9 @@ class TrackConfig:
     )
     project: str = key("judgetrain", "W&B project")
     group: str | None = key(None, "W&B group; None takes the recipe's name")
+    upload: bool = key(
+        False, "send the files of every stage, weights and text of the data among them; else references to them"
+    )
 
 
 @dataclass
@@ -629,6 +657,7 @@ class Config:
     correct: CorrectConfig = key(CorrectConfig, "stage correct")
     scorer: ScorerConfig = key(ScorerConfig, "scorers in stages evaluate and selfeval")
     selfeval: SelfEvalConfig = key(SelfEvalConfig, "stage selfeval")
+    studies: StudiesConfig = key(StudiesConfig, "stage studies")
     track: TrackConfig = key(TrackConfig, "tracking")
     report: ReportConfig = key(ReportConfig, "stage=report")
     clean: CleanConfig = key(CleanConfig, "stage=clean")
