@@ -12,6 +12,7 @@ from judgetrain.errors import ConfigError
 from judgetrain.evaluate.names import ASKED_WAYS, TARGETS, base_method, is_directory, method_name, split_method
 from judgetrain.evaluate.objective import parse_objective
 from judgetrain.stages import PACKAGE, is_local, names_model
+from judgetrain.train.distributed import check_distributed
 from judgetrain.train.options import check_training
 
 
@@ -103,15 +104,18 @@ def _base(config: Config) -> None:
 
 def _initial(config: Config) -> None:
     _base(config)
+    check_distributed(config.train, "initial")
     check_training("initial", config.train.initial)
 
 
 def _sft(config: Config) -> None:
+    check_distributed(config.train, "sft")
     check_training("sft", config.train.sft)
     _adapters_on_adapters("sft", config.train.sft, "initial", config.train.initial)
 
 
 def _dpo(config: Config) -> None:
+    check_distributed(config.train, "dpo")
     check_training("dpo", config.train.dpo)
     _adapters_on_adapters("dpo", config.train.dpo, "sft", config.train.sft)
     if config.train.dpo.stop.watched and not config.label.holdout:

@@ -22,6 +22,7 @@ STAGES = (
     "tree",
     "label",
     "sft",
+    "reference",
     "dpo",
     "evaluate",
     "correct",
@@ -342,8 +343,13 @@ class TrainConfig:
     learning_rate: float = key(1e-5, "peak", low=0.0)
     epochs: float = key(1.0, "passes over the data", low=0.001)
     max_steps: int = key(-1, "overrides epochs when positive", low=-1)
-    batch_size: int = key(8, "examples per device and step", low=1)
-    accumulation: int = key(1, "gradient accumulation steps", low=1)
+    batch_size: int = key(8, "examples that one process computes together", low=1)
+    accumulation: int = key(
+        1,
+        "micro-batches of batch_size in an optimizer step, shared out over the processes: the global batch is "
+        "batch_size x accumulation however many there are",
+        low=1,
+    )
     max_length: int = key(2048, "longer examples are left out and counted, never cut", low=8, unit="tokens")
     warmup_ratio: float = key(0.05, "share of steps", low=0.0, high=1.0)
     lr_scheduler: str = key(
@@ -367,7 +373,6 @@ class TrainConfig:
     save_steps: int = key(50, "checkpoint every so many optimizer steps", low=1, neutral=True)
     eval_steps: int = key(50, "held-out loss every so many optimizer steps", low=1)
     keep_checkpoints: int = key(2, "checkpoints kept while training", low=1, neutral=True)
-    deepspeed: str | None = key(None, "DeepSpeed JSON (launch/deepspeed/*.json)")
     lora: LoraSettings = key(LoraSettings, "adapters")
 
 
@@ -433,7 +438,12 @@ class DpoConfig(TrainConfig):
         0.0, "p: a pair's loss is weighted by its margin to the power p, mean 1; 0 weighs all alike", low=0.0
     )
     precompute_ref_log_probs: bool = key(
-        True, "reference log-probabilities before training, so that one model is in memory"
+        True,
+        "reference log-probabilities are a stage of their own, made once for data and reference model, so that one "
+        "model is in memory; false: the reference model is kept beside the trained one",
+    )
+    reference_batch_size: int = key(
+        8, "pairs whose reference log-probabilities are computed together", low=1, neutral=True
     )
     stop: StopConfig = key(StopConfig, "stop-loss")
 
@@ -446,6 +456,20 @@ class TrainStages:
     initial: TrainConfig = key(TrainConfig, "stage initial")
     sft: TrainConfig = key(TrainConfig, "stage sft")
     dpo: DpoConfig = key(DpoConfig, "stage dpo")
+    # In float32 these two change where is computed, not what; under ZeRO and bfloat16 the stages list the first.
+    distributed: str = key(
+        "none",
+        "how several processes train one model: ddp (each has all of it), zero2, zero3, zero3_offload (DeepSpeed)",
+        choices=("none", "ddp", "zero2", "zero3", "zero3_offload"),
+        neutral=True,
+    )
+    processes: int | None = key(
+        None,
+        "processes on this machine that train together; None: one for each GPU. Under torchrun or SLURM: WORLD_SIZE",
+        low=1,
+        neutral=True,
+    )
+    deepspeed: str | None = key(None, "a DeepSpeed JSON in place of launch/deepspeed/<train.distributed>.json")
 
 
 @dataclass

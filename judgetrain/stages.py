@@ -36,6 +36,8 @@ class Stage:
     files: Files = lambda config: ()
     format: int = 1
     also: Callable[[Config], tuple[str, ...]] = lambda config: ()
+    trains: bool = False
+    """Whether several processes do it together under ``train.distributed``."""
 
     def reads(self, config: Config) -> tuple[str, ...]:
         """Every key that the stage's fingerprint covers for this configuration."""
@@ -133,16 +135,22 @@ def _teacher(config: Config) -> Iterator[File]:
 def _initial(config: Config) -> Iterator[File]:
     yield from _prompts(config)
     yield from _model("train.base", config.train.base)
-    yield from _deepspeed("initial")(config)
+    yield from _deepspeed(config)
 
 
-def _deepspeed(stage: str) -> Files:
-    def files(config: Config) -> Iterator[File]:
-        path = getattr(config.train, stage).deepspeed
-        if path:
-            yield f"train.{stage}.deepspeed", path
+def _deepspeed(config: Config) -> Iterator[File]:
+    if config.train.deepspeed:
+        yield "train.deepspeed", config.train.deepspeed
 
-    return files
+
+def _precision(stage: str) -> Callable[[Config], tuple[str, ...]]:
+    """DeepSpeed keeps bfloat16 weights where others keep float32 ones; in float32 the results are the same."""
+
+    def also(config: Config) -> tuple[str, ...]:
+        bf16 = getattr(config.train, stage).bf16
+        return ("train.distributed",) if config.train.distributed.startswith("zero") and bf16 is not False else ()
+
+    return also
 
 
 def _adapter(key: str, benchmark: BenchmarkConfig) -> Iterator[File]:
@@ -252,6 +260,25 @@ _JUDGE = tuple(
     )
 )
 
+# What decides the reference model's log-probabilities besides the model and the pairs.
+REFERENCE = (
+    "train.base.dtype",
+    "train.base.attn_implementation",
+    "train.base.trust_remote_code",
+    "train.dpo.max_length",
+    "train.dpo.bf16",
+    "train.dpo.tf32",
+    "train.dpo.ld_alpha",
+    "train.dpo.lora.enabled",
+    "train.dpo.lora.quantize",
+)
+
+
+def _dpo(config: Config) -> Sequence[str]:
+    reference = ("reference",) if config.train.dpo.precompute_ref_log_probs else ()
+    return ("sft", "label", *reference)
+
+
 STAGES: dict[str, Stage] = {
     stage.name: stage
     for stage in (
@@ -278,8 +305,10 @@ STAGES: dict[str, Stage] = {
             "initial",
             "judgetrain.train.stage:run_initial",
             _needs("teacher"),
-            ("train.base", "train.initial", "prompts", *_JUDGE),
+            ("train.base", "train.initial", "train.deepspeed", "prompts", *_JUDGE),
             _initial,
+            also=_precision("initial"),
+            trains=True,
         ),
         Stage(
             "tree",
@@ -289,8 +318,33 @@ STAGES: dict[str, Stage] = {
             _prompts,
         ),
         Stage("label", "judgetrain.tree.label_stage:run", _needs("tree"), ("label", "prompts"), _label),
-        Stage("sft", "judgetrain.train.stage:run_sft", _needs("initial", "label"), ("train.sft",), _deepspeed("sft")),
-        Stage("dpo", "judgetrain.train.stage:run_dpo", _needs("sft", "label"), ("train.dpo",), _deepspeed("dpo")),
+        Stage(
+            "sft",
+            "judgetrain.train.stage:run_sft",
+            _needs("initial", "label"),
+            ("train.sft", "train.deepspeed"),
+            _deepspeed,
+            also=_precision("sft"),
+            trains=True,
+        ),
+        Stage(
+            "reference",
+            "judgetrain.train.stage:run_reference",
+            _needs("sft", "label"),
+            ("train.deepspeed", *REFERENCE),
+            _deepspeed,
+            also=_precision("dpo"),
+            trains=True,
+        ),
+        Stage(
+            "dpo",
+            "judgetrain.train.stage:run_dpo",
+            _dpo,
+            ("train.dpo", "train.deepspeed"),
+            _deepspeed,
+            also=_precision("dpo"),
+            trains=True,
+        ),
         Stage(
             "evaluate",
             "judgetrain.evaluate.stage:run",

@@ -9,6 +9,8 @@ import torch
 from trl import DPOTrainer
 from trl.trainer.dpo_trainer import DataCollatorForPreference
 
+from judgetrain.train.data import REFERENCE_COLUMNS
+
 WEIGHT = "weight"
 """The column that holds a pair's weight."""
 
@@ -37,6 +39,12 @@ class PreferenceTrainer(DPOTrainer):  # type: ignore[misc]
         super()._set_signature_columns_if_needed()
         if WEIGHT not in self._signature_columns:
             self._signature_columns.append(WEIGHT)
+
+    def _precompute_ref_logps(self, dataset: Any, name: str, batch_size: int) -> Any:
+        """The data set as it is where the reference's log-probabilities are in it already (stage reference)."""
+        if set(REFERENCE_COLUMNS) <= set(dataset.column_names):
+            return dataset
+        return super()._precompute_ref_logps(dataset, name, batch_size)
 
     def compute_ref_log_probs(self, model: Any, inputs: Mapping[str, Any]) -> Any:
         """TRL's, which takes every column that it does not know for the model's."""
