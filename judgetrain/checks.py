@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import importlib.util
 import re
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from judgetrain.config import BenchmarkConfig, Config, EngineConfig, ModelConfig, SourceConfig, TrainConfig
 from judgetrain.errors import ConfigError
-from judgetrain.evaluate.names import ASKED_WAYS, TARGETS, base_method, is_directory, method_name, split_method
+from judgetrain.evaluate.names import TARGETS, base_method, is_directory, method_name, split_method
 from judgetrain.evaluate.objective import parse_objective
 from judgetrain.stages import PACKAGE, is_local, names_model
 from judgetrain.train.distributed import check_distributed
@@ -104,22 +104,24 @@ def _base(config: Config) -> None:
 
 def _initial(config: Config) -> None:
     _base(config)
-    check_distributed(config.train, "initial")
-    check_training("initial", config.train.initial)
+    _training(config, "initial")
 
 
 def _sft(config: Config) -> None:
-    check_distributed(config.train, "sft")
-    check_training("sft", config.train.sft)
+    _training(config, "sft")
     _adapters_on_adapters("sft", config.train.sft, "initial", config.train.initial)
 
 
 def _dpo(config: Config) -> None:
-    check_distributed(config.train, "dpo")
-    check_training("dpo", config.train.dpo)
+    _training(config, "dpo")
     _adapters_on_adapters("dpo", config.train.dpo, "sft", config.train.sft)
     if config.train.dpo.stop.watched and not config.label.holdout:
         raise ConfigError("train.dpo.stop watches held-out pairs, and label.holdout=0 keeps none: raise it")
+
+
+def _training(config: Config, stage: str) -> None:
+    check_training(stage, getattr(config.train, stage))
+    check_distributed(config.train, stage)
 
 
 def _adapters_on_adapters(stage: str, settings: TrainConfig, start: str, before: TrainConfig) -> None:
@@ -149,16 +151,7 @@ def _evaluate(config: Config) -> None:
     _methods(config)
     for method in settings.methods:
         _target(config, split_method(method)[1])
-    _ways({split_method(method)[0] for method in settings.methods}, config)
-
-
-def _ways(used: Collection[str], config: Config) -> None:
-    """The prompt sets of judges that are asked once."""
-    from judgetrain.tree.prompts import load_prompt_set
-
-    for way in ASKED_WAYS:
-        if way in used:
-            load_prompt_set(getattr(config.evaluate, way).prompts, way, f"evaluate.{way}.prompts")
+    _asked_prompts(config, {split_method(method)[0] for method in settings.methods})
 
 
 def _methods(config: Config) -> None:
@@ -252,7 +245,18 @@ def _studies(config: Config) -> None:
     if not is_directory(settings.judge) and target not in ("base", "teacher", "external"):
         raise ConfigError(f"studies.judge={settings.judge!r} is none of {known_methods()}: name a model or a directory")
     _target(config, target)
-    _ways({way}, config)
+    _asked_prompts(config, {way})
+
+
+def _asked_prompts(config: Config, ways: set[str]) -> None:
+    """Check the prompt sets of judges that are asked once."""
+    from judgetrain.tree.prompts import load_prompt_set
+
+    settings = config.evaluate
+    if "one_step" in ways:
+        load_prompt_set(settings.one_step.prompts, "one_step", "evaluate.one_step.prompts")
+    if "rating" in ways:
+        load_prompt_set(settings.rating.prompts, "rating", "evaluate.rating.prompts")
 
 
 def _scorer(config: Config) -> None:

@@ -143,12 +143,18 @@ def _deepspeed(config: Config) -> Iterator[File]:
         yield "train.deepspeed", config.train.deepspeed
 
 
-def _precision(stage: str) -> Callable[[Config], tuple[str, ...]]:
-    """DeepSpeed keeps bfloat16 weights where others keep float32 ones; in float32 the results are the same."""
+def _processes(stage: str) -> Callable[[Config], tuple[str, ...]]:
+    """What of the processes decides a result: in float32 nothing, when whole micro-batches are shared out.
+
+    In bfloat16 DeepSpeed keeps weights in it where others keep float32 ones. Packed sequences are made while training,
+    and those left over at the end of an epoch go round the processes.
+    """
 
     def also(config: Config) -> tuple[str, ...]:
-        bf16 = getattr(config.train, stage).bf16
-        return ("train.distributed",) if config.train.distributed.startswith("zero") and bf16 is not False else ()
+        settings, mode = getattr(config.train, stage), config.train.distributed
+        if settings.packing and mode != "none":
+            return ("train.distributed", "train.processes")
+        return ("train.distributed",) if mode.startswith("zero") and settings.bf16 is not False else ()
 
     return also
 
@@ -307,7 +313,7 @@ STAGES: dict[str, Stage] = {
             _needs("teacher"),
             ("train.base", "train.initial", "train.deepspeed", "prompts", *_JUDGE),
             _initial,
-            also=_precision("initial"),
+            also=_processes("initial"),
             trains=True,
         ),
         Stage(
@@ -324,7 +330,7 @@ STAGES: dict[str, Stage] = {
             _needs("initial", "label"),
             ("train.sft", "train.deepspeed"),
             _deepspeed,
-            also=_precision("sft"),
+            also=_processes("sft"),
             trains=True,
         ),
         Stage(
@@ -333,7 +339,7 @@ STAGES: dict[str, Stage] = {
             _needs("sft", "label"),
             ("train.deepspeed", *REFERENCE),
             _deepspeed,
-            also=_precision("dpo"),
+            also=_processes("dpo"),
             trains=True,
         ),
         Stage(
@@ -342,7 +348,7 @@ STAGES: dict[str, Stage] = {
             _dpo,
             ("train.dpo", "train.deepspeed"),
             _deepspeed,
-            also=_precision("dpo"),
+            also=_processes("dpo"),
             trains=True,
         ),
         Stage(

@@ -83,17 +83,19 @@ def quantization(settings: LoraSettings) -> Any:
 def save_adapted(
     model: Any, state: Mapping[str, Any], start: ModelConfig, settings: LoraSettings, directory: Path
 ) -> None:
-    """Write a PEFT model whose adapters are not merged yet: as adapters, or, after QLoRA, merged.
+    """Write a trained PEFT model: as adapters, or merged into ordinary weights.
 
     Adapters of a quantised base are merged into the base as it was before: rounded weights could not take them up.
     """
     for config in model.peft_config.values():
         base = config.base_model_name_or_path
         config.base_model_name_or_path = str(Path(base).resolve()) if base and Path(base).is_dir() else base
-    model.save_pretrained(directory, state_dict=dict(state))
-    (directory / "README.md").unlink(missing_ok=True)  # PEFT's; ours is written at the end
-    model.generation_config.save_pretrained(directory)
+    quantised = settings.quantize is not None
+    if not settings.merge or quantised:
+        model.save_pretrained(directory, state_dict=dict(state))
+        (directory / "README.md").unlink(missing_ok=True)  # PEFT's; ours is written at the end
+        model.generation_config.save_pretrained(directory)
     if settings.merge:
-        whole = load_model(start, adapters=str(directory))
-        shutil.rmtree(directory)
+        whole = load_model(start, adapters=str(directory)) if quantised else model.merge_and_unload()
+        shutil.rmtree(directory, ignore_errors=True)
         whole.save_pretrained(directory, state_dict={k: v.contiguous() for k, v in whole.state_dict().items()})

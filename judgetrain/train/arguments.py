@@ -17,8 +17,8 @@ def common_arguments(config: TrainConfig, directory: Path, seed: int, evaluate: 
     """
     chosen = {"optim": config.optimizer} if config.optimizer else {}
     return {
-        **device_arguments(config.bf16, config.tf32),
         **chosen,
+        **device_arguments(config.bf16, config.tf32),
         "output_dir": str(directory),
         "learning_rate": config.learning_rate,
         "num_train_epochs": 1,
@@ -45,16 +45,18 @@ def common_arguments(config: TrainConfig, directory: Path, seed: int, evaluate: 
     }
 
 
-def device_arguments(bf16: bool | None, tf32: bool | None = None) -> dict[str, Any]:
-    """Arguments that say where and in which precision is computed; None: what the GPU has."""
+def device_arguments(bf16: bool | None, tf32: bool | None) -> dict[str, Any]:
+    """Arguments that say where and in which precision is computed; None: where the GPU has it."""
     import torch
 
     gpu = torch.cuda.is_available()
-    wanted = bf16 if bf16 is not None else gpu and torch.cuda.is_bf16_supported()
-    tensor_cores = tf32 if tf32 is not None else gpu and torch.cuda.get_device_capability()[0] >= 8
+    if bf16 is None:
+        bf16 = gpu and torch.cuda.is_bf16_supported()
+    if tf32 is None:
+        tf32 = gpu and torch.cuda.get_device_capability()[0] >= 8
     return {
-        "bf16": bool(wanted),
-        "tf32": True if tensor_cores else None,
+        "bf16": bf16,
+        "tf32": True if tf32 else None,
         "use_cpu": not gpu,
         "dataloader_pin_memory": gpu,
         "deepspeed": current().deepspeed,

@@ -10,8 +10,8 @@ from __future__ import annotations
 import importlib.util
 import os
 import warnings
-from collections.abc import Callable
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -132,8 +132,13 @@ def check_distributed(settings: TrainStages, stage: str) -> None:
             )
     elif importlib.util.find_spec("deepspeed") is None:
         raise ConfigError(f"train.distributed={mode} needs the package deepspeed: pip install 'judgetrain[deepspeed]'")
-    size = int(os.environ["WORLD_SIZE"]) if started_by_launcher() else local_processes(settings)
     config: TrainConfig = getattr(settings, stage)
+    if config.lora.quantize and mode.startswith("zero3"):
+        raise ConfigError(
+            f"train.{stage}.lora.quantize={config.lora.quantize} and train.distributed={mode}: a quantised "
+            "base cannot be partitioned; take zero2"
+        )
+    size = int(os.environ["WORLD_SIZE"]) if started_by_launcher() else local_processes(settings)
     if config.accumulation % size:
         raise ConfigError(
             f"train.{stage}.accumulation={config.accumulation} cannot be shared out evenly over {size} processes (the "
@@ -200,31 +205,23 @@ def parameters(model: PreTrainedModel) -> int:
     return sum(getattr(p, "ds_numel", p.numel()) for p in model.parameters())
 
 
-def gathered_model(trainer: Trainer, merge: bool) -> tuple[PreTrainedModel, dict[str, torch.Tensor] | None]:
-    """The trained model and its whole weights; weights are None on all processes but the leader.
+@contextmanager
+def whole_model(trainer: Trainer) -> Iterator[tuple[PreTrainedModel, dict[str, torch.Tensor] | None]]:
+    """The trained model and its whole weights, which are None on all processes but the leader.
 
-    ``merge`` has adapters merged; without it, a model with adapters is given as PEFT's.
-
-    Every process has to call it.
+    Every process has to enter. Adapters can be merged inside, on the leader.
     """
     model = trainer.accelerator.unwrap_model(trainer.model)
-    partitioned = any(hasattr(p, "ds_id") for p in model.parameters())
-    if merge and hasattr(model, "merge_and_unload"):
-        return _merged(model, partitioned)
-    if partitioned:  # the engine, not the module, knows how ZeRO-3 has split the weights
-        return model, _on_leader(trainer.accelerator.get_state_dict(trainer.model_wrapped))
-    return model, _on_leader(model.state_dict())
-
-
-def _merged(model: Any, partitioned: bool) -> tuple[PreTrainedModel, dict[str, torch.Tensor] | None]:
-    context: Any = nullcontext()
-    if partitioned:
+    parameters = list(model.parameters())
+    if not any(hasattr(p, "ds_id") for p in parameters):
+        yield model, _on_leader(model.state_dict())
+    elif hasattr(model, "peft_config"):
         import deepspeed
 
-        context = deepspeed.zero.GatheredParameters(list(model.parameters()))
-    with context:
-        merged = model.merge_and_unload()
-        return merged, _on_leader({k: v.detach().cpu().clone() for k, v in merged.state_dict().items()})
+        with deepspeed.zero.GatheredParameters(parameters):
+            yield model, _on_leader(model.state_dict())
+    else:  # the engine, not the module, knows how ZeRO-3 has split the weights
+        yield model, _on_leader(trainer.accelerator.get_state_dict(trainer.model_wrapped))
 
 
 def _on_leader(state: dict[str, torch.Tensor] | None) -> dict[str, torch.Tensor] | None:
@@ -240,6 +237,5 @@ def check_resume(checkpoint: str, written_by: str) -> None:
     if (written_by or WHOLE) != current().layout:
         raise TrainingError(
             f"{checkpoint} was written under {written_by or WHOLE}, and this run is under {current().layout}: go on "
-            "with the train.distributed and train.processes that it was begun with, or remove its directory to begin "
-            "again"
+            "with the train.distributed and train.processes that it was begun with, or remove it to begin again"
         )

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import torch
+from datasets import Dataset
 from trl import DPOTrainer
 from trl.trainer.dpo_trainer import DataCollatorForPreference
 
@@ -40,8 +41,8 @@ class PreferenceTrainer(DPOTrainer):  # type: ignore[misc]
         if WEIGHT not in self._signature_columns:
             self._signature_columns.append(WEIGHT)
 
-    def _precompute_ref_logps(self, dataset: Any, name: str, batch_size: int) -> Any:
-        """The data set as it is where the reference's log-probabilities are in it already (stage reference)."""
+    def _precompute_ref_logps(self, dataset: Dataset, name: str, batch_size: int) -> Dataset:
+        """The data set as it is where its rows bring their reference log-probabilities, else TRL's."""
         if set(REFERENCE_COLUMNS) <= set(dataset.column_names):
             return dataset
         return super()._precompute_ref_logps(dataset, name, batch_size)

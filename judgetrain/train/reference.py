@@ -22,9 +22,10 @@ from trl import DPOConfig, DPOTrainer
 from trl.models import prepare_deepspeed
 
 from judgetrain.artifacts import ShardResult, StageRun
-from judgetrain.config import ModelConfig
+from judgetrain.config import LoraSettings, ModelConfig
 from judgetrain.engines.loading import load_model, load_tokenizer
 from judgetrain.errors import TrainingError
+from judgetrain.train.adapters import quantization
 from judgetrain.train.arguments import device_arguments
 from judgetrain.train.data import REFERENCE_COLUMNS, Examples, Row, dataset, digest, fitting
 from judgetrain.train.distributed import current, forget_deepspeed
@@ -40,18 +41,16 @@ class Reference:
     """The reference model and what its log-probabilities depend on."""
 
     model: ModelConfig
+    lora: LoraSettings
     max_length: int
     bf16: bool | None
+    tf32: bool | None
+    ld_alpha: float | None
     batch_size: int
-    tf32: bool | None = None
-    ld_alpha: float | None = None
-    """LD-DPO sums the tokens past the shorter side's length with this weight, the reference's too."""
-    quantization: Any = None
-    """QLoRA's policy starts as its quantised base, so that is its reference."""
 
 
-class CachedReferenceTrainer(DPOTrainer):  # type: ignore[misc]
-    """TRL's trainer on rows that already have their reference log-probabilities (``precompute_ref_log_probs``)."""
+class _Untrained(DPOTrainer):  # type: ignore[misc]
+    """TRL's trainer for its tokenisation, its collator and its log-probabilities, computed when they are asked for."""
 
     def _precompute_ref_logps(self, dataset: Dataset, name: str, batch_size: int) -> Dataset:
         """The data set as it is."""
@@ -142,7 +141,6 @@ class _Forward:
 
     @cached_property
     def _trainer(self) -> Any:
-        """TRL's trainer for its tokenisation, its collator and its log-probabilities; it trains nothing."""
         settings = self._reference
         args = DPOConfig(
             output_dir=str(self._out.path(TRAINER)),
@@ -154,8 +152,8 @@ class _Forward:
         )
         data = {split: dataset(examples, range(len(examples.rows))) for split, examples in self._splits.items()}
         self._out.log(f"{self._out.stage}: {', '.join(f'{len(d)} {split}' for split, d in data.items())} pairs")
-        return CachedReferenceTrainer(
-            model=load_model(settings.model, quantization=settings.quantization),
+        return _Untrained(
+            model=load_model(settings.model, quantization=quantization(settings.lora)),
             args=args,
             train_dataset=data.pop("train"),
             eval_dataset=data or None,

@@ -17,7 +17,7 @@ from judgetrain.errors import TrainingError
 from judgetrain.train.adapters import peft_config, quantization, save_adapted
 from judgetrain.train.arguments import common_arguments, dpo_arguments, sft_arguments
 from judgetrain.train.data import Examples, Row, dataset, fill, fitting, order, with_reference
-from judgetrain.train.distributed import current, forget_deepspeed, gathered_model, parameters
+from judgetrain.train.distributed import current, forget_deepspeed, parameters, whole_model
 from judgetrain.train.preflight import check_machine, check_packing, check_vocabulary, memory_explained
 from judgetrain.train.weights import weigh
 
@@ -74,10 +74,10 @@ def train(job: Job, out: StageRun, finish: Callable[[Path], None]) -> None:
         if resume:
             out.log(f"{out.stage}: resuming at step {step}")
         trainer.train(resume_from_checkpoint=resume)
-        model, state = gathered_model(trainer, merge=job.config.lora.merge and not job.config.lora.quantize)
-        if state is not None:
-            out.note("training", _facts(trainer, out))
-            _save(model, state, tokenizer, job, out, finish)
+        with whole_model(trainer) as (model, state):
+            if state is not None:
+                out.note("training", _facts(trainer, out))
+                _save(model, state, tokenizer, job, out, finish)
     if world.deepspeed:
         forget_deepspeed()
 
@@ -91,8 +91,9 @@ def _trainer(
     from judgetrain.train.preference import PreferenceTrainer, WeightedCollator
 
     config = job.config
-    packed = range(len(examples.rows))
-    indices = packed if config.packing else fill(order(examples.lengths, config, out.seed), config)
+    indices: Sequence[int] = range(len(examples.rows))
+    if not config.packing:
+        indices = fill(order(examples.lengths, config, out.seed), config)
     heldout = _heldout(job, tokenizer, out)
     callbacks = _callbacks(job, heldout, out)
     arguments = common_arguments(config, checkpoints, out.seed, evaluate=heldout is not None)
@@ -123,10 +124,10 @@ def _trainer(
         if trainer.padding_free and not trainer.is_deepspeed_enabled:
             check_packing(trainer.model, out.stage)
     trainer.remove_callback(PrinterCallback)
+    examples_a_step = config.batch_size * config.accumulation
     steps = config.max_steps
     if steps < 0:  # packing leaves fewer, longer examples
-        rows = len(trainer.train_dataset) * trainer.args.num_train_epochs
-        steps = math.ceil(rows / (config.batch_size * config.accumulation))
+        steps = math.ceil(len(trainer.train_dataset) * trainer.args.num_train_epochs / examples_a_step)
     out.log(f"{out.stage}: {len(examples.rows)} {job.what}, {steps} steps, {parameters(model) / 1e6:.1f}M parameters")
     return trainer
 
@@ -185,7 +186,7 @@ def _save(
     """Write the model beside its place, move it there whole, and only then drop the checkpoints."""
     temporary, final = out.path(".model.tmp"), out.path("model")
     shutil.rmtree(temporary, ignore_errors=True)
-    if hasattr(model, "merge_and_unload"):
+    if job.config.lora.enabled:
         save_adapted(model, state, job.start, job.config.lora, temporary)
     else:
         model.save_pretrained(temporary, state_dict={k: v.contiguous() for k, v in state.items()})

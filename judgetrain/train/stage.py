@@ -11,9 +11,7 @@ from judgetrain.artifacts import StageRun, read_rows, write_json_atomic
 from judgetrain.config import Config, ModelConfig, TrainConfig
 from judgetrain.judges.settings import FILE as SETTINGS
 from judgetrain.judges.settings import save_settings
-from judgetrain.train.adapters import quantization
 from judgetrain.train.card import write_card
-from judgetrain.train.preflight import check_machine
 from judgetrain.train.run import Job, train, trainable
 from judgetrain.tree.prompts import FILE as PROMPTS
 from judgetrain.tree.prompts import load_prompt_set
@@ -41,15 +39,14 @@ def run_reference(config: Config, inputs: Mapping[str, Path], out: StageRun) -> 
     from judgetrain.train.reference import Reference, reference_logps
 
     settings = config.train.dpo
-    check_machine("dpo", settings)
     reference = Reference(
         trainable(_trained(inputs["sft"] / "model", config), settings.lora),
+        settings.lora,
         settings.max_length,
         settings.bf16,
-        settings.reference_batch_size,
         settings.tf32,
         settings.ld_alpha,
-        quantization(settings.lora),
+        settings.reference_batch_size,
     )
     pairs = {split: list(read_rows(inputs["label"], f"pairs-{split}")) for split in ("train", "heldout")}
     reference_logps(reference, pairs, out)
