@@ -35,7 +35,9 @@ nav{font-size:.9rem}a{color:var(--c0)}details{margin:1.6rem 0 .3rem}summary{font
 .charts{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(100%,20rem),1fr));gap:1rem}
 figure{margin:0}figcaption{font-size:.9rem;font-weight:600}
 svg{width:100%;height:auto;display:block}svg text{fill:var(--soft);font-size:12px}
-svg .grid{stroke:var(--line)}polyline[class]{fill:none;stroke-width:2}.bar{stroke-width:1.5;opacity:.45}
+svg .grid{stroke:var(--line)}
+svg .ideal{stroke:var(--soft);stroke-dasharray:1 3}
+polyline[class]{fill:none;stroke-width:2}.bar{stroke-width:1.5;opacity:.45}
 .legend{display:flex;flex-wrap:wrap;gap:.2rem 1.2rem;font-size:.9rem;margin:.4rem 0}
 .legend span{display:flex;align-items:center;gap:.4rem}svg.key{width:28px}svg.key line{stroke-width:2}
 """
@@ -109,9 +111,11 @@ def _table(table: Table) -> str:
     body = "".join(
         "<tr>" + "".join(_cell("td", c, i < names) for i, c in enumerate(row)) + "</tr>" for row in table.cells
     )
-    title, note = html.escape(table.title), html.escape(table.explanation)
+    title, note = html.escape(table.title, quote=True), html.escape(table.explanation)
     rows = f"<thead><tr>{head}</tr></thead><tbody>{body}</tbody>"
-    inner = f'<div class="scroll"><table>{rows}</table></div><small>{note}</small>'
+    # Wide tables scroll by touch, mouse and keyboard.
+    inner = f'<div class="scroll" tabindex="0" role="region" aria-label="{title}"><table>{rows}</table></div>'
+    inner += f"<small>{note}</small>"
     if len(table.cells) > LONG:
         return f"<details><summary>{title} ({len(table.cells)} rows)</summary>{inner}</details>"
     return f"<h3>{title}</h3>{inner}"
