@@ -98,16 +98,21 @@ def _sources(config: Config) -> Iterator[File]:
         for i, benchmark in enumerate(config.evaluate.benchmarks):
             if is_local(benchmark.source):
                 yield from _source(f"evaluate.benchmarks[{i}].source", benchmark.source)
+            yield from _adapter(f"evaluate.benchmarks[{i}]", benchmark)
 
 
 def _decontaminated(config: Config) -> tuple[str, ...]:
     """The keys of the benchmarks whose queries stage dialogues takes out; of the world, which it leaves, the type."""
     if config.dialogues.decontaminate == "off":
         return ()
-    return tuple(
-        f"evaluate.benchmarks[{i}].source" + (".type" if benchmark.source.type == "world" else "")
-        for i, benchmark in enumerate(config.evaluate.benchmarks)
-    )
+    keys = []
+    for i, benchmark in enumerate(config.evaluate.benchmarks):
+        key = f"evaluate.benchmarks[{i}]"
+        if benchmark.source.type == "world":
+            keys.append(f"{key}.source.type")
+        else:
+            keys += [f"{key}.{name}" for name in ("name", "source", "adapter", "where", "labels")]
+    return tuple(keys)
 
 
 def _encoder(config: Config) -> Iterator[File]:
@@ -215,6 +220,28 @@ def _model_of(key: str, target: str, config: Config) -> Iterator[File]:
         yield from _engine("evaluate.external", config.evaluate.external)
 
 
+def _studies(config: Config) -> Iterator[File]:
+    settings = config.studies
+    yield from _scorer(config)
+    yield from _encoder(config)
+    for i, directory in enumerate(settings.against):
+        yield f"studies.against[{i}]", f"{directory}/*.json*"
+    if settings.verdicts:
+        yield "studies.verdicts", settings.verdicts
+    if settings.judge:
+        way, target = split_method(settings.judge)
+        yield from _prompts(config)
+        yield from _model_of("studies.judge", target, config)
+        if way:
+            yield _prompt_set(f"evaluate.{way}.prompts", getattr(config.evaluate, way).prompts)
+
+
+_JUDGED = (
+    *("tree", "engine", "prompts", "teacher.engine", "evaluate.external", "evaluate.one_step", "evaluate.rating"),
+    *("evaluate.branches", "evaluate.aggregation", "evaluate.early_stop"),
+)
+"""What the judge of stage studies is asked with."""
+
 # What judge.json in a trained judge's directory says; the number of trees grown is not part of it.
 _JUDGE = tuple(
     f"tree.{name}"
@@ -293,6 +320,14 @@ STAGES: dict[str, Stage] = {
             _needs("dialogues"),
             ("selfeval", "scorer", "train.base"),
             _scorer,
+        ),
+        Stage(
+            "studies",
+            "judgetrain.evaluate.studies_stage:run",
+            _needs("dialogues", "selfeval"),
+            ("studies", "selfeval.delta", "selfeval.sweep", "scorer", "train.base", "cluster"),
+            _studies,
+            also=lambda config: _JUDGED if config.studies.judge else (),
         ),
     )
 }

@@ -53,23 +53,28 @@ def html_page(report: Report, links: Mapping[str, Sequence[tuple[str, str]]] | N
     parts, places = [], []
     for number, (benchmark, rows) in enumerate(report.benchmarks().items()):
         title = html.escape(report.title(benchmark))
-        tables = "".join(map(_table, report.tables(benchmark)))
+        tables = "".join(map(table_html, report.tables(benchmark)))
         charts = _charts([row for row in rows if "agreement" in row])
         places.append(f'<a href="#b{number}">{html.escape(benchmark)}</a>')
         parts.append(f'<h2 id="b{number}">{title}</h2>{_links(links.get(benchmark))}{charts}{tables}')
-    closing = "".join(map(_table, report.closing()))
+    closing = "".join(map(table_html, report.closing()))
     if closing:
         places.append('<a href="#from">where it comes from</a>')
         parts.append(f'<h2 id="from">Where it comes from</h2>{closing}')
     navigation = f"<nav>{' · '.join(places)}</nav>" if len(places) > 1 else ""
-    recipe, day = html.escape(report.recipe), datetime.date.today().isoformat()
+    day = datetime.date.today().isoformat()
     seed = "" if report.seed is None else f"Seed {report.seed}, "
+    line = f"{seed}{day}. Numbers: metrics.json, paired.json and summary.json beside this page."
+    body = f"{navigation}{_links(links.get(''))}{''.join(parts)}"
+    return document(f"{report.recipe}: evaluation", f"Evaluation of {report.recipe}", line, body)
+
+
+def document(title: str, heading: str, line: str, body: str) -> str:
+    """A whole page in the reports' style: title and heading are escaped, ``line`` and ``body`` are HTML already."""
     return (
-        f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>{recipe}: evaluation</title>'
+        f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>{html.escape(title)}</title>'
         f'<meta name="viewport" content="width=device-width,initial-scale=1"><style>{_STYLE}</style></head><body>'
-        f'<h1>Evaluation of {recipe}</h1><p class="soft">{seed}{day}. Numbers: metrics.json, paired.json '
-        f"and summary.json beside this page.</p>{navigation}{_links(links.get(''))}"
-        f"{''.join(parts)}</body></html>\n"
+        f'<h1>{html.escape(heading)}</h1><p class="soft">{line}</p>{body}</body></html>\n'
     )
 
 
@@ -84,7 +89,7 @@ def figure_pages(rows: Sequence[Row]) -> dict[str, str]:
     names, charts = figures(rows)
     return {
         title: f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>{title}</title><style>{_STYLE}'
-        f"</style></head><body>{legend(names)}{_figure(title, chart)}</body></html>\n"
+        f"</style></head><body>{legend(names)}{figure(title, chart)}</body></html>\n"
         for title, chart in charts.items()
     }
 
@@ -96,15 +101,16 @@ def _charts(rows: Sequence[Row]) -> str:
     note = "Bars: 95% bootstrap intervals. By cost: the number of branches stands beside each point."
     if RELIABILITY in charts:
         note += " Right by confidence: bins of equally many items; on the diagonal, confidence is what it says."
-    shown = "".join(_figure(title, chart) for title, chart in charts.items())
+    shown = "".join(figure(title, chart) for title, chart in charts.items())
     return f'{legend(names)}<div class="charts">{shown}</div><small>{note}</small>'
 
 
-def _figure(title: str, chart: str) -> str:
+def figure(title: str, chart: str) -> str:
+    """A chart under its title."""
     return f"<figure><figcaption>{title}</figcaption>{chart}</figure>"
 
 
-def _table(table: Table) -> str:
+def table_html(table: Table) -> str:
     """A table with its explanation; a long one is folded."""
     names = table.names
     head = "".join(_cell("th", h, i < names) for i, h in enumerate(table.headers))

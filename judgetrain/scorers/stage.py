@@ -57,18 +57,6 @@ def run(config: Config, inputs: Mapping[str, Path], out: StageRun) -> None:
     out.log(f"selfeval: report: {out.path('report.md')}")
 
 
-def discrepancies(directory: str | Path) -> dict[str, float | None]:
-    """d of every prompt id of a finished selfeval stage, for comparing and ranking models.
-
-    Raises:
-        DataError: the directory holds no scores, or none by ProbDiff.
-    """
-    found = {row["id"]: row["scores"].get("probdiff", "") for row in read_rows(Path(directory), "scores")}
-    if "" in found.values():
-        raise DataError(f"{directory} holds no ProbDiff scores: put probdiff into selfeval.methods")
-    return {name: None if isinstance(value, str) else value for name, value in found.items()}
-
-
 def _respond(dialogues: Sequence[Dialogue], scorer: Lazy, config: Config, out: StageRun) -> None:
     """The model's answers, by the category's temperature where one is set."""
     settings = config.selfeval
