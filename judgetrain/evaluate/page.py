@@ -25,7 +25,9 @@ body{font:16px/1.5 system-ui,sans-serif;color:var(--text);background:var(--page)
 padding:1rem;overflow-wrap:break-word}
 h1{font-size:1.6rem;margin:.5rem 0 0}h2{font-size:1.25rem;margin:2.2rem 0 .3rem}h3{font-size:1rem;margin:1.6rem 0 .3rem}
 a{color:var(--c0)}.soft{color:var(--soft)}small{color:var(--soft);display:block;margin:.4rem 0;max-width:60rem}
-.scroll{overflow-x:auto;border:1px solid var(--line);border-radius:6px}
+.scroll{overflow-x:auto;border:1px solid var(--line);border-radius:6px;background-repeat:no-repeat;background-image:
+linear-gradient(to left,var(--page) 50%,transparent),linear-gradient(to left,var(--line),transparent);
+background-position:right;background-size:3rem 100%,1rem 100%;background-attachment:local,scroll}
 table{border-collapse:collapse;font-variant-numeric:tabular-nums;font-size:.9rem;width:100%}
 td,th{padding:.3rem .7rem;border-bottom:1px solid var(--line);text-align:right;white-space:nowrap}
 th{vertical-align:bottom;white-space:normal;font-weight:600}tbody tr:last-child td{border-bottom:0}
@@ -36,7 +38,7 @@ nav{font-size:.9rem}a{color:var(--c0)}details{margin:1.6rem 0 .3rem}summary{font
 figure{margin:0}figcaption{font-size:.9rem;font-weight:600}
 svg{width:100%;height:auto;display:block}svg text{fill:var(--soft);font-size:12px}
 svg .grid{stroke:var(--line)}
-svg .ideal{stroke:var(--soft);stroke-dasharray:1 3}
+svg .ideal{stroke:var(--soft);stroke-dasharray:4 4}
 polyline[class]{fill:none;stroke-width:2}.bar{stroke-width:1.5;opacity:.45}
 .legend{display:flex;flex-wrap:wrap;gap:.2rem 1.2rem;font-size:.9rem;margin:.4rem 0}
 .legend span{display:flex;align-items:center;gap:.4rem}svg.key{width:28px}svg.key line{stroke-width:2}
