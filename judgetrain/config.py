@@ -229,6 +229,9 @@ class TeacherConfig:
     """Stage teacher."""
 
     engine: EngineConfig = key(EngineConfig, "the external model, the world's annotator or the heuristic annotator")
+    evaluations: str = key(
+        "", "file or glob of evaluations that are already written (docs/dialogues.md); the engine is then asked nothing"
+    )
     comparisons: int = key(3000, "comparisons annotated; the rest is left for the tree", low=1)
     criteria: int = key(10, "criteria listed", low=1)
     branches: int = key(3, "criteria judged per comparison", low=1)

@@ -19,6 +19,9 @@ def show(pipeline: Pipeline) -> None:
     """
     config = pipeline.config
     check_stage(config, "teacher")
+    if config.teacher.evaluations:
+        pipeline.console.line("teacher: dry run: 0 calls, its evaluations are already written (teacher.evaluations)")
+        return
     paid = [m.name for m in config.responses.models if m.type == "openai"]
     if paid and not pipeline.plan("responses").manifest:
         raise ConfigError(

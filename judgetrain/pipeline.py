@@ -20,7 +20,7 @@ from judgetrain.stopwatch import Stopwatch
 from judgetrain.track import Console, duration, quiet_libraries, tracked
 from judgetrain.versions import version_of, versions
 
-MOVABLE = (".path", ".chat_template", ".deepspeed", ".answers")
+MOVABLE = (".evaluations", ".path", ".chat_template", ".deepspeed", ".answers")
 
 
 @dataclass(frozen=True)
