@@ -20,7 +20,8 @@ from pathlib import Path
 from typing import Any, BinaryIO, TypeVar
 
 from judgetrain.errors import DataError, JudgetrainError
-from judgetrain.track import Console, Run
+from judgetrain.track import Console
+from judgetrain.wandb_runs import Run
 
 T = TypeVar("T")
 

@@ -7,11 +7,12 @@ import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from judgetrain.config import BenchmarkConfig, Config, EngineConfig, ModelConfig, SourceConfig
+from judgetrain.config import BenchmarkConfig, Config, EngineConfig, ModelConfig, SourceConfig, TrainConfig
 from judgetrain.errors import ConfigError
 from judgetrain.evaluate.names import TARGETS, base_method, is_directory, method_name, split_method
 from judgetrain.evaluate.objective import parse_objective
 from judgetrain.stages import PACKAGE, is_local, names_model
+from judgetrain.train.options import check_training
 
 
 def check_together(config: Config) -> None:
@@ -97,13 +98,37 @@ def _label(config: Config) -> None:
         load_external_prompts(config.label.external)
 
 
-def _initial(config: Config) -> None:
+def _base(config: Config) -> None:
     _model("train.base", config.train.base)
+
+
+def _initial(config: Config) -> None:
+    _base(config)
+    check_training("initial", config.train.initial)
+
+
+def _sft(config: Config) -> None:
+    check_training("sft", config.train.sft)
+    _adapters_on_adapters("sft", config.train.sft, "initial", config.train.initial)
+
+
+def _dpo(config: Config) -> None:
+    check_training("dpo", config.train.dpo)
+    _adapters_on_adapters("dpo", config.train.dpo, "sft", config.train.sft)
+    if config.train.dpo.stop.watched and not config.label.holdout:
+        raise ConfigError("train.dpo.stop watches held-out pairs, and label.holdout=0 keeps none: raise it")
+
+
+def _adapters_on_adapters(stage: str, settings: TrainConfig, start: str, before: TrainConfig) -> None:
+    if all(s.lora.enabled and not s.lora.merge for s in (settings, before)):
+        raise ConfigError(
+            f"train.{stage}.lora.merge=false: its base would be the adapters of {start}; "
+            f"set train.{start}.lora.merge=true"
+        )
 
 
 def _evaluate(config: Config) -> None:
     from judgetrain.evaluate.methods import known_methods
-    from judgetrain.tree.prompts import load_prompt_set
 
     settings = config.evaluate
     if not settings.benchmarks:
@@ -121,9 +146,7 @@ def _evaluate(config: Config) -> None:
     _methods(config)
     for method in settings.methods:
         _target(config, split_method(method)[1])
-    for way in ("one_step", "rating"):
-        if any(split_method(method)[0] == way for method in settings.methods):
-            load_prompt_set(getattr(settings, way).prompts, way, f"evaluate.{way}.prompts")
+    _asked_prompts(config, {split_method(method)[0] for method in settings.methods})
 
 
 def _methods(config: Config) -> None:
@@ -170,7 +193,7 @@ def _correct(config: Config) -> None:
 def _target(config: Config, target: str) -> None:
     """Check a model that a method names."""
     if target == "base":
-        _initial(config)
+        _base(config)
     elif target == "teacher":
         _teacher(config)
     elif target == "external":
@@ -201,6 +224,34 @@ def _selfeval(config: Config) -> None:
         if not 0 <= temperature <= 10:
             raise ConfigError(f"selfeval.temperatures.{category}={temperature}: must be at least 0 and at most 10")
     _scorer(config)
+
+
+def _studies(config: Config) -> None:
+    from judgetrain.evaluate.methods import known_methods
+
+    settings = config.studies
+    if "probdiff" not in config.selfeval.methods:
+        raise ConfigError("selfeval.methods holds no probdiff, which stage=studies is about: add it")
+    if any(not t >= 0 for t in settings.thresholds):
+        raise ConfigError(f"studies.thresholds={list(settings.thresholds)}: must be at least 0")
+    if not settings.judge:
+        return
+    way, target = split_method(settings.judge)
+    if not is_directory(settings.judge) and target not in ("base", "teacher", "external"):
+        raise ConfigError(f"studies.judge={settings.judge!r} is none of {known_methods()}: name a model or a directory")
+    _target(config, target)
+    _asked_prompts(config, {way})
+
+
+def _asked_prompts(config: Config, ways: set[str]) -> None:
+    """Check the prompt sets of judges that are asked once."""
+    from judgetrain.tree.prompts import load_prompt_set
+
+    settings = config.evaluate
+    if "one_step" in ways:
+        load_prompt_set(settings.one_step.prompts, "one_step", "evaluate.one_step.prompts")
+    if "rating" in ways:
+        load_prompt_set(settings.rating.prompts, "rating", "evaluate.rating.prompts")
 
 
 def _scorer(config: Config) -> None:
@@ -244,7 +295,10 @@ _CHECKS: dict[str, Callable[[Config], None]] = {
     "teacher": _teacher,
     "initial": _initial,
     "label": _label,
+    "sft": _sft,
+    "dpo": _dpo,
     "evaluate": _evaluate,
     "correct": _correct,
     "selfeval": _selfeval,
+    "studies": _studies,
 }

@@ -8,6 +8,8 @@ from pathlib import Path
 
 from judgetrain.config import BenchmarkConfig, Config, EngineConfig, ModelConfig, SourceConfig
 from judgetrain.evaluate.names import ASKED_WAYS, base_method, is_directory, split_method
+from judgetrain.scorers import prompts as scorer_prompts
+from judgetrain.tree import prompts
 
 JUDGE_STAGES = ("initial", "sft", "dpo")
 PACKAGE = "package:"
@@ -86,14 +88,12 @@ def _prompts(config: Config) -> Iterator[File]:
 
 
 def _prompt_set(key: str, name: str) -> File:
-    packaged = _ROOM / "tree" / "prompt_sets" / f"{name}.yaml"
-    return key, str(packaged) if packaged.exists() else name
+    return key, str(prompts.prompt_file(name))
 
 
 def _sources(config: Config) -> Iterator[File]:
     for i, source in enumerate(config.dialogues.sources):
         yield from _source(f"dialogues.sources[{i}]", source)
-
     if config.dialogues.decontaminate != "off":
         for i, benchmark in enumerate(config.evaluate.benchmarks):
             if is_local(benchmark.source):
@@ -164,8 +164,7 @@ def _label(config: Config) -> Iterator[File]:
 
 
 def _scorer(config: Config) -> Iterator[File]:
-    packaged = _ROOM / "scorers" / "prompt_sets" / f"{config.scorer.prompts}.yaml"
-    yield "scorer.prompts", str(packaged) if packaged.exists() else config.scorer.prompts
+    yield "scorer.prompts", str(scorer_prompts.prompt_file(config.scorer.prompts))
     if config.scorer.model.path:
         yield from _model("scorer.model", config.scorer.model)
     else:
@@ -223,6 +222,28 @@ def _model_of(key: str, target: str, config: Config) -> Iterator[File]:
     elif target == "external":
         yield from _engine("evaluate.external", config.evaluate.external)
 
+
+def _studies(config: Config) -> Iterator[File]:
+    settings = config.studies
+    yield from _scorer(config)
+    yield from _encoder(config)
+    for i, directory in enumerate(settings.against):
+        yield f"studies.against[{i}]", f"{directory}/*.json*"
+    if settings.verdicts:
+        yield "studies.verdicts", settings.verdicts
+    if settings.judge:
+        way, target = split_method(settings.judge)
+        yield from _prompts(config)
+        yield from _model_of("studies.judge", target, config)
+        if way:
+            yield _prompt_set(f"evaluate.{way}.prompts", getattr(config.evaluate, way).prompts)
+
+
+_JUDGED = (
+    *("tree", "engine", "prompts", "teacher.engine", "evaluate.external", "evaluate.one_step", "evaluate.rating"),
+    *("evaluate.branches", "evaluate.aggregation", "evaluate.early_stop"),
+)
+"""What the judge of stage studies is asked with."""
 
 # What judge.json in a trained judge's directory says; the number of trees grown is not part of it.
 _JUDGE = tuple(
@@ -282,7 +303,7 @@ STAGES: dict[str, Stage] = {
                 *("dialogues.world", "dialogues.world.eval_comparisons"),
             ),
             _evaluate,
-            format=2,
+            format=3,
             also=lambda config: ("scorer",) if _has_scorers(config) else (),
         ),
         Stage(
@@ -302,6 +323,14 @@ STAGES: dict[str, Stage] = {
             _needs("dialogues"),
             ("selfeval", "scorer", "train.base"),
             _scorer,
+        ),
+        Stage(
+            "studies",
+            "judgetrain.evaluate.studies_stage:run",
+            _needs("dialogues", "selfeval"),
+            ("studies", "selfeval.delta", "selfeval.sweep", "scorer", "train.base", "cluster"),
+            _studies,
+            also=lambda config: _JUDGED if config.studies.judge else (),
         ),
     )
 }
