@@ -198,11 +198,18 @@ class ClusterConfig:
 
 
 @dataclass
+class ResponseModelConfig(EngineConfig):
+    """A response model."""
+
+    sampling: SamplingConfig | None = key(None, "of this model; None takes responses.sampling")
+
+
+@dataclass
 class ResponsesConfig:
     """Stage responses."""
 
-    models: list[EngineConfig] = key([], "response models; empty uses the responses the sources already have")
-    sampling: SamplingConfig = key(SamplingConfig, "of every response model")
+    models: list[ResponseModelConfig] = key([], "response models; empty uses the responses the sources already have")
+    sampling: SamplingConfig = key(SamplingConfig, "of response models that have none of their own")
     system_prompt: str = key("", "put before every dialogue")
 
 
