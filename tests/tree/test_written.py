@@ -119,6 +119,14 @@ def test_a_malformed_row_is_named_with_file_line_and_place(
         list(read_evaluations(path))
 
 
+def test_the_documented_row_is_one(tmp_path: Path) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "dialogues.md").read_text(encoding="utf-8")
+    block = next(b for b in page.split("```json\n") if "2 + 2" in b).split("```")[0]
+    (tree,) = read_evaluations(write(tmp_path / "e.jsonl", json.loads(block)))
+    assert [j.verdict for _, _, j in tree.judgments()] == ["A", "A"]
+    assert not tree.failures
+
+
 def test_a_comparison_stands_once_and_files_must_be_there(tmp_path: Path) -> None:
     path = write(tmp_path / "e.jsonl", PLAIN | {"id": "1"}, PLAIN | {"id": "1"})
     with pytest.raises(DataError, match=r"e\.jsonl:2: the comparison 'evaluations:1' stands twice"):
