@@ -209,8 +209,8 @@ class OpenAIEngine:
         if response.status_code in FATAL:
             reason = FATAL[response.status_code]
             raise EngineError(
-                f"{self._config.base_url} answered {response.status_code} for model {self._config.model.path}: {reason}; "
-                f"check engine.base_url, engine.model.path and the environment variable {self._config.api_key_env}"
+                f"{self._config.base_url} answered {response.status_code} for model {self._config.model.path}: "
+                f"{reason}; check engine.base_url, engine.model.path and the variable {self._config.api_key_env}"
             )
         if response.status_code == 400:
             return self._bad_request(response.text)
