@@ -87,7 +87,8 @@ def _responses(config: Config) -> None:
 
 
 def _teacher(config: Config) -> None:
-    _engine("teacher.engine", config.teacher.engine)
+    if not config.teacher.evaluations:
+        _engine("teacher.engine", config.teacher.engine)
 
 
 def _label(config: Config) -> None:

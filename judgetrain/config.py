@@ -199,11 +199,18 @@ class ClusterConfig:
 
 
 @dataclass
+class ResponseModelConfig(EngineConfig):
+    """A response model."""
+
+    sampling: SamplingConfig | None = key(None, "of this model; None takes responses.sampling")
+
+
+@dataclass
 class ResponsesConfig:
     """Stage responses."""
 
-    models: list[EngineConfig] = key([], "response models; empty uses the responses the sources already have")
-    sampling: SamplingConfig = key(SamplingConfig, "of every response model")
+    models: list[ResponseModelConfig] = key([], "response models; empty uses the responses the sources already have")
+    sampling: SamplingConfig = key(SamplingConfig, "of response models that have none of their own")
     system_prompt: str = key("", "put before every dialogue")
 
 
@@ -248,6 +255,9 @@ class TeacherConfig(PaidConfig):
     """Stage teacher."""
 
     engine: EngineConfig = key(EngineConfig, "the external model, the world's annotator or the heuristic annotator")
+    evaluations: str = key(
+        "", "file or glob of evaluations that are already written (docs/dialogues.md); the engine is then asked nothing"
+    )
     comparisons: int = key(3000, "comparisons annotated; the rest is left for the tree", low=1)
     criteria: int = key(10, "criteria listed", low=1)
     branches: int = key(3, "criteria judged per comparison", low=1)

@@ -31,6 +31,9 @@ def show(pipeline: Pipeline) -> None:
 def _teacher(pipeline: Pipeline) -> None:
     config = pipeline.config
     check_stage(config, "teacher")
+    if config.teacher.evaluations:
+        pipeline.console.line("teacher: dry run: 0 calls, its evaluations are already written (teacher.evaluations)")
+        return
     _refuse_costs(pipeline, "teacher.dry_run", "responses")
     directory = pipeline.run("responses")
     comparisons = [Comparison.from_row(row) for row in read_rows(directory, "comparisons")]

@@ -129,7 +129,10 @@ def _writers(config: Config) -> Iterator[File]:
 
 def _teacher(config: Config) -> Iterator[File]:
     yield from _prompts(config)
-    yield from _engine("teacher.engine", config.teacher.engine)
+    if config.teacher.evaluations:
+        yield "teacher.evaluations", config.teacher.evaluations
+    else:
+        yield from _engine("teacher.engine", config.teacher.engine)
 
 
 def _initial(config: Config) -> Iterator[File]:
