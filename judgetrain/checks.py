@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import importlib.util
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 
-from judgetrain.config import BenchmarkConfig, Config, EngineConfig, ModelConfig, SourceConfig
+from judgetrain.config import BenchmarkConfig, Config, EngineConfig, ModelConfig, SourceConfig, TrainConfig
 from judgetrain.errors import ConfigError
-from judgetrain.evaluate.names import TARGETS, base_method, is_directory, method_name, split_method
+from judgetrain.evaluate.names import ASKED_WAYS, TARGETS, base_method, is_directory, method_name, split_method
 from judgetrain.evaluate.objective import parse_objective
 from judgetrain.stages import PACKAGE, is_local, names_model
+from judgetrain.train.options import check_training
 
 
 def check_together(config: Config) -> None:
@@ -96,8 +97,33 @@ def _label(config: Config) -> None:
         load_external_prompts(config.label.external)
 
 
-def _initial(config: Config) -> None:
+def _base(config: Config) -> None:
     _model("train.base", config.train.base)
+
+
+def _initial(config: Config) -> None:
+    _base(config)
+    check_training("initial", config.train.initial)
+
+
+def _sft(config: Config) -> None:
+    check_training("sft", config.train.sft)
+    _adapters_on_adapters("sft", config.train.sft, "initial", config.train.initial)
+
+
+def _dpo(config: Config) -> None:
+    check_training("dpo", config.train.dpo)
+    _adapters_on_adapters("dpo", config.train.dpo, "sft", config.train.sft)
+    if config.train.dpo.stop.watched and not config.label.holdout:
+        raise ConfigError("train.dpo.stop watches held-out pairs, and label.holdout=0 keeps none: raise it")
+
+
+def _adapters_on_adapters(stage: str, settings: TrainConfig, start: str, before: TrainConfig) -> None:
+    if all(s.lora.enabled and not s.lora.merge for s in (settings, before)):
+        raise ConfigError(
+            f"train.{stage}.lora.merge=false: its base would be the adapters of {start}; "
+            f"set train.{start}.lora.merge=true"
+        )
 
 
 def _evaluate(config: Config) -> None:
@@ -119,7 +145,16 @@ def _evaluate(config: Config) -> None:
     _methods(config)
     for method in settings.methods:
         _target(config, split_method(method)[1])
-    _asked_prompts(config, {split_method(method)[0] for method in settings.methods})
+    _ways({split_method(method)[0] for method in settings.methods}, config)
+
+
+def _ways(used: Collection[str], config: Config) -> None:
+    """The prompt sets of judges that are asked once."""
+    from judgetrain.tree.prompts import load_prompt_set
+
+    for way in ASKED_WAYS:
+        if way in used:
+            load_prompt_set(getattr(config.evaluate, way).prompts, way, f"evaluate.{way}.prompts")
 
 
 def _methods(config: Config) -> None:
@@ -166,7 +201,7 @@ def _correct(config: Config) -> None:
 def _target(config: Config, target: str) -> None:
     """Check a model that a method names."""
     if target == "base":
-        _initial(config)
+        _base(config)
     elif target == "teacher":
         _teacher(config)
     elif target == "external":
@@ -213,18 +248,7 @@ def _studies(config: Config) -> None:
     if not is_directory(settings.judge) and target not in ("base", "teacher", "external"):
         raise ConfigError(f"studies.judge={settings.judge!r} is none of {known_methods()}: name a model or a directory")
     _target(config, target)
-    _asked_prompts(config, {way})
-
-
-def _asked_prompts(config: Config, ways: set[str]) -> None:
-    """Check the prompt sets of judges that are asked once."""
-    from judgetrain.tree.prompts import load_prompt_set
-
-    settings = config.evaluate
-    if "one_step" in ways:
-        load_prompt_set(settings.one_step.prompts, "one_step", "evaluate.one_step.prompts")
-    if "rating" in ways:
-        load_prompt_set(settings.rating.prompts, "rating", "evaluate.rating.prompts")
+    _ways({way}, config)
 
 
 def _scorer(config: Config) -> None:
@@ -268,6 +292,8 @@ _CHECKS: dict[str, Callable[[Config], None]] = {
     "teacher": _teacher,
     "initial": _initial,
     "label": _label,
+    "sft": _sft,
+    "dpo": _dpo,
     "evaluate": _evaluate,
     "correct": _correct,
     "selfeval": _selfeval,

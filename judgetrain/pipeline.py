@@ -17,8 +17,9 @@ from judgetrain.errors import ConfigError
 from judgetrain.fingerprint import ContentHashes, fingerprint, slice_of, without
 from judgetrain.stages import PACKAGE, STAGES, Stage
 from judgetrain.stopwatch import Stopwatch
-from judgetrain.track import Console, duration, quiet_libraries, tracked
+from judgetrain.track import Console, duration, quiet_libraries
 from judgetrain.versions import version_of, versions
+from judgetrain.wandb_runs import tracked
 
 MOVABLE = (".path", ".chat_template", ".deepspeed", ".answers")
 
@@ -161,10 +162,13 @@ class Pipeline:
         )
         with Stopwatch(plan.directory / ".seconds.json") as watch, tracking as track:
             out.track = track
+            for i, directory in inputs.items():
+                track.uses(directory, self.plan(i).manifest or {})
             run(self.config, inputs, out)
             manifest = self._manifest(plan, out, watch.seconds)
-            track.summary({"seconds": manifest["seconds"], **_numbers(manifest["counts"])})
-        write_json_atomic(plan.directory / MANIFEST, manifest)
+            write_json_atomic(plan.directory / MANIFEST, manifest)
+            track.summary({"seconds": manifest["seconds"], **_numbers(manifest)})
+            track.makes(plan.directory, manifest)
         self.console.line(f"{name}: {_summary(manifest)}")
 
     def _manifest(self, plan: Plan, out: StageRun, seconds: float) -> dict[str, Any]:
@@ -186,8 +190,10 @@ class Pipeline:
         }
 
 
-def _numbers(counts: dict[str, Any]) -> dict[str, Any]:
-    return {"in": counts["in"], "out": counts["out"], **{f"dropped/{k}": v for k, v in counts["dropped"].items()}}
+def _numbers(manifest: dict[str, Any]) -> dict[str, Any]:
+    counts, tokens = manifest["counts"], manifest["tokens"]
+    dropped = {f"dropped/{reason}": number for reason, number in counts["dropped"].items()}
+    return {"in": counts["in"], "out": counts["out"], **dropped, **{f"tokens/{k}": n for k, n in tokens.items()}}
 
 
 def _summary(manifest: dict[str, Any]) -> str:

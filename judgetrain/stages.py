@@ -8,6 +8,8 @@ from pathlib import Path
 
 from judgetrain.config import BenchmarkConfig, Config, EngineConfig, ModelConfig, SourceConfig
 from judgetrain.evaluate.names import ASKED_WAYS, base_method, is_directory, split_method
+from judgetrain.scorers import prompts as scorer_prompts
+from judgetrain.tree import prompts
 
 JUDGE_STAGES = ("initial", "sft", "dpo")
 PACKAGE = "package:"
@@ -86,28 +88,31 @@ def _prompts(config: Config) -> Iterator[File]:
 
 
 def _prompt_set(key: str, name: str) -> File:
-    packaged = _ROOM / "tree" / "prompt_sets" / f"{name}.yaml"
-    return key, str(packaged) if packaged.exists() else name
+    return key, str(prompts.prompt_file(name))
 
 
 def _sources(config: Config) -> Iterator[File]:
     for i, source in enumerate(config.dialogues.sources):
         yield from _source(f"dialogues.sources[{i}]", source)
-
     if config.dialogues.decontaminate != "off":
         for i, benchmark in enumerate(config.evaluate.benchmarks):
             if is_local(benchmark.source):
                 yield from _source(f"evaluate.benchmarks[{i}].source", benchmark.source)
+            yield from _adapter(f"evaluate.benchmarks[{i}]", benchmark)
 
 
 def _decontaminated(config: Config) -> tuple[str, ...]:
     """The keys of the benchmarks whose queries stage dialogues takes out; of the world, which it leaves, the type."""
     if config.dialogues.decontaminate == "off":
         return ()
-    return tuple(
-        f"evaluate.benchmarks[{i}].source" + (".type" if benchmark.source.type == "world" else "")
-        for i, benchmark in enumerate(config.evaluate.benchmarks)
-    )
+    keys = []
+    for i, benchmark in enumerate(config.evaluate.benchmarks):
+        key = f"evaluate.benchmarks[{i}]"
+        if benchmark.source.type == "world":
+            keys.append(f"{key}.source.type")
+        else:
+            keys += [f"{key}.{name}" for name in ("name", "source", "adapter", "where", "labels")]
+    return tuple(keys)
 
 
 def _encoder(config: Config) -> Iterator[File]:
@@ -156,8 +161,7 @@ def _label(config: Config) -> Iterator[File]:
 
 
 def _scorer(config: Config) -> Iterator[File]:
-    packaged = _ROOM / "scorers" / "prompt_sets" / f"{config.scorer.prompts}.yaml"
-    yield "scorer.prompts", str(packaged) if packaged.exists() else config.scorer.prompts
+    yield "scorer.prompts", str(scorer_prompts.prompt_file(config.scorer.prompts))
     if config.scorer.model.path:
         yield from _model("scorer.model", config.scorer.model)
     else:
@@ -296,7 +300,7 @@ STAGES: dict[str, Stage] = {
                 *("dialogues.world", "dialogues.world.eval_comparisons"),
             ),
             _evaluate,
-            format=2,
+            format=3,
             also=lambda config: ("scorer",) if _has_scorers(config) else (),
         ),
         Stage(

@@ -11,10 +11,11 @@ from judgetrain.artifacts import ShardResult, StageRun, derive_seed, read_rows
 from judgetrain.config import Config, EngineConfig
 from judgetrain.dialogues.pairing import pair
 from judgetrain.dialogues.schema import Comparison, Dialogue
-from judgetrain.engines.answers import ANSWERS, AnswerStore
-from judgetrain.engines.base import Engine, Request, Sampling
+from judgetrain.engines.answers import answers_of
+from judgetrain.engines.base import UNANSWERED, Completion, Request, Sampling
 from judgetrain.engines.registry import make_engine
 from judgetrain.errors import DataError
+from judgetrain.once import loaded_once
 
 SHARD = 256
 
@@ -52,7 +53,7 @@ def _writers(models: Sequence[EngineConfig]) -> list[tuple[str, EngineConfig]]:
 
 def _answer(name: str, config: EngineConfig, dialogues: Sequence[Dialogue], run_config: Config, out: StageRun) -> None:
     settings = run_config.responses
-    limits = Sampling(settings.sampling.temperature, settings.sampling.top_p, settings.sampling.max_new_tokens)
+    limits = Sampling.of(settings.sampling)
     system = ({"role": "system", "content": settings.system_prompt},) if settings.system_prompt else ()
     requests = [
         Request(
@@ -64,28 +65,25 @@ def _answer(name: str, config: EngineConfig, dialogues: Sequence[Dialogue], run_
         for d in dialogues
     ]
     # An engine's name is part of the seed: two that ask one model alike are to answer differently.
-    paid = config.type == "openai"
-    seed = derive_seed(run_config.seed, name)
-    answers = AnswerStore(Path(run_config.output_dir) / ANSWERS, seed) if paid else None
-    engines: list[Engine] = []  # made for the first unfinished shard: a model with none left is not loaded
+    answers = answers_of(config, run_config.output_dir, derive_seed(run_config.seed, name))
+    with loaded_once(lambda: make_engine(config, name=name, answers=answers)) as engine:
 
-    def process(index: int, items: Sequence[tuple[Dialogue, Request]]) -> ShardResult:
-        if not engines:
-            engines.append(make_engine(config, name=name, answers=answers))
-        done = engines[0].generate([r for _, r in items], derive_seed(out.shard_seed(index), name))
-        rows: list[dict[str, Any]] = [
-            {"dialogue_id": d.id, "model": name, "text": c.text, "finish_reason": c.finish_reason, "error": c.error}
-            for (d, _), c in zip(items, done, strict=True)
-        ]
-        failed = Counter(str(c.finish_reason) for c in done if c.finish_reason in ("too_long", "error"))
-        prompt, generated = (sum(getattr(c, f"{k}_tokens") for c in done) for k in ("prompt", "generated"))
-        return ShardResult(rows, len(rows), dict(failed), prompt, generated)
+        def process(index: int, items: Sequence[tuple[Dialogue, Request]]) -> ShardResult:
+            done = engine().generate([r for _, r in items], derive_seed(out.shard_seed(index), name))
+            return answered([{"dialogue_id": d.id, "model": name} for d, _ in items], done)
 
-    try:
         out.sharded(f"responses-{name}", list(zip(dialogues, requests, strict=True)), SHARD, process, "responses")
-    finally:
-        for engine in engines:
-            engine.close()
+
+
+def answered(rows: Sequence[Mapping[str, Any]], completions: Sequence[Completion]) -> ShardResult:
+    """Rows with the texts that came for them, as a finished shard; what came without a text is counted as dropped."""
+    texts = [
+        {**row, "text": c.text, "finish_reason": c.finish_reason, "error": c.error}
+        for row, c in zip(rows, completions, strict=True)
+    ]
+    failed = Counter(str(c.finish_reason) for c in completions if c.finish_reason in UNANSWERED)
+    prompt, generated = (sum(getattr(c, f"{kind}_tokens") for c in completions) for kind in ("prompt", "generated"))
+    return ShardResult(texts, len(texts), dict(failed), prompt, generated)
 
 
 def _existing(directory: Path, sampled: set[str], dropped: Counter[str]) -> list[Comparison]:

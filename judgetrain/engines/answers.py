@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from judgetrain.artifacts import derive_seed, write_text_atomic
+from judgetrain.config import EngineConfig
 from judgetrain.engines.base import Choice, Completion, Request
 from judgetrain.errors import EngineError
 
@@ -27,6 +28,11 @@ def estimated_tokens(text: str) -> int:
 def prompt_tokens(request: Request) -> int:
     """About how many tokens a request's messages have, with four for the frame of each."""
     return sum(estimated_tokens(m["content"]) + 4 for m in request.messages)
+
+
+def answers_of(engine: EngineConfig, output_dir: str, seed: int) -> AnswerStore | None:
+    """Where the answers of an engine are kept, if it is one that may be paid."""
+    return AnswerStore(Path(output_dir) / ANSWERS, seed) if engine.type == "openai" else None
 
 
 class AnswerStore:

@@ -6,8 +6,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
+from judgetrain.config import SamplingConfig
+
 Step = Literal["criteria", "guideline", "judgment", "response", "correction", "one_step", "rating", "preference"]
 FinishReason = Literal["stop", "length", "too_long", "error"]
+UNANSWERED = frozenset({"too_long", "error"})
+"""Finish reasons without a text, which asking again does not help: the engine has retried what can be."""
 
 
 @dataclass(frozen=True)
@@ -26,6 +30,11 @@ class Sampling:
     pattern: str = ""
     candidates: tuple[str, ...] = ()
     top_k: int = 0
+
+    @classmethod
+    def of(cls, settings: SamplingConfig) -> Sampling:
+        """What a configuration says of one step."""
+        return cls(settings.temperature, settings.top_p, settings.max_new_tokens)
 
 
 @dataclass(frozen=True)

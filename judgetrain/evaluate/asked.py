@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import json
-import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 
-from judgetrain.artifacts import ShardResult, StageRun, derive_seed, read_rows, write_text_atomic
+from judgetrain.artifacts import ShardResult, StageRun, derive_seed, read_rows
 from judgetrain.dialogues.schema import Comparison
 from judgetrain.evaluate.benchmarks import Benchmark
 from judgetrain.evaluate.names import file_name, method_name, split_method
+from judgetrain.evaluate.timing import ShardTimes
 from judgetrain.judges.asked import AskedJudge, prediction_of
 from judgetrain.judges.base import Prediction
 from judgetrain.track import duration
@@ -22,14 +21,12 @@ def ask_benchmark(
 ) -> None:
     """Write ``replies-BENCHMARK-METHOD`` shards, with every text; a shard's time is kept beside it."""
     shards = _shards(benchmark.name, method)
-    spent: list[float] = []
+    times = ShardTimes(shards, out)
 
     def process(index: int, items: Sequence[Comparison]) -> ShardResult:
-        engine_ready = judge()
-        started = time.perf_counter()
-        asked = engine_ready.ask(items, derive_seed(out.shard_seed(index), benchmark.name, method_name(method)))
-        spent.append(time.perf_counter() - started)
-        write_text_atomic(out.path(_time_file(shards, index)), json.dumps(spent[-1]))
+        ready = judge()
+        with times.measured(index):
+            asked = ready.ask(items, derive_seed(out.shard_seed(index), benchmark.name, method_name(method)))
         rows = [{"comparison_id": c.id, "replies": [r.to_row() for r in a]} for c, a in zip(items, asked, strict=True)]
         replies = [r for each in asked for r in each]
         failures = Counter(f"reply:{r.failure}" for r in replies if r.failure)
@@ -37,9 +34,9 @@ def ask_benchmark(
         return ShardResult(rows, len(rows), dict(failures), prompt, generated)
 
     out.sharded(shards, benchmark.comparisons, shard_size, process, "comparisons")
-    if spent:
+    if times.spent:
         size = f"{len(benchmark.comparisons)} comparisons"
-        out.log(f"evaluate: {benchmark.name}: {method_name(method)}: {size}, in {duration(sum(spent))}")
+        out.log(f"evaluate: {benchmark.name}: {method_name(method)}: {size}, in {duration(times.spent)}")
 
 
 def read_replies(method: str, benchmark: Benchmark, shard_size: int, out: StageRun) -> tuple[list[Prediction], float]:
@@ -50,15 +47,10 @@ def read_replies(method: str, benchmark: Benchmark, shard_size: int, out: StageR
         prediction_of(way, method_name(method), row["comparison_id"], [Reply(**r) for r in row["replies"]])
         for row in rows
     ]
-    parts = range(-(-len(rows) // shard_size))
-    seconds = sum(json.loads(out.path(_time_file(shards, i)).read_text()) for i in parts)
+    seconds = ShardTimes(shards, out).total(len(rows), shard_size)
     verdicts = 2 if way == "one_step" else 1
     return predictions, round(seconds / len(rows) / verdicts, 6)
 
 
 def _shards(benchmark: str, method: str) -> str:
     return f"replies-{benchmark}-{file_name(method)}"
-
-
-def _time_file(shards: str, index: int) -> str:
-    return f".{shards}-{index:05d}.seconds"

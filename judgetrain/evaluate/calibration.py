@@ -8,6 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from judgetrain.evaluate.metrics import auc
+
 FOLDS, BINS = 5, 10
 LEAST = 20
 """Items with an A or B label and a margin, in all and in a bin: fewer tell nothing."""
@@ -77,14 +79,12 @@ def calibration(margins: Sequence[float | None], labels: Sequence[str | None], s
     x, y = np.array([m for m, _ in kept], dtype=float), np.array([a for _, a in kept], dtype=bool)
     if len(kept) < LEAST or min(y.sum(), (~y).sum()) < FOLDS or np.ptp(x) == 0:
         return None
-    from sklearn.metrics import roc_auc_score
-
     p = _cross_fitted(x, y, seed)
     favoured = p >= 0.5
     curve = reliability_curve(np.where(favoured, p, 1 - p), favoured == y, max(1, min(BINS, len(kept) // LEAST)))
-    error = expected_calibration_error(curve)
-    assert error is not None
-    return Calibration(len(kept), float(roc_auc_score(y, x)), error, curve)
+    error, area = expected_calibration_error(curve), auc(margins, labels)
+    assert error is not None and area is not None
+    return Calibration(len(kept), area, error, curve)
 
 
 def _cross_fitted(x: NDArray[np.float64], y: NDArray[np.bool_], seed: int) -> NDArray[np.float64]:

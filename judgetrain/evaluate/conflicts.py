@@ -1,4 +1,4 @@
-"""Verdicts on revisions, a judge's or people's, for ProbDiff's conflict degree (ProbDiff paper, section 5.2)."""
+"""External verdicts on revisions, for ProbDiff's conflict degree (ProbDiff paper, section 5.2)."""
 
 from __future__ import annotations
 

@@ -17,6 +17,7 @@ from judgetrain.errors import DataError
 from judgetrain.evaluate.methods import load_judge
 from judgetrain.judges.branching import BranchingJudge
 from judgetrain.judges.correction import Corrected, Correction, Writer, correct, refinement
+from judgetrain.once import loaded_once
 from judgetrain.stages import names_model
 from judgetrain.tree.grow import tree_tokens
 from judgetrain.tree.prompts import load_prompt_set
@@ -37,6 +38,7 @@ class _Models:
         return cls(judge, Writer(engine, prompts, settings.sampling))
 
     def close(self) -> None:
+        """Free both."""
         self.judge.close()
         if self.writer.engine is not self.judge.engine:
             self.writer.engine.close()
@@ -48,19 +50,13 @@ def run(config: Config, inputs: Mapping[str, Path], out: StageRun) -> None:
     comparisons = _comparisons(settings.source, config)[: settings.max_comparisons]
     if not comparisons:
         raise DataError("correct.source holds no comparison: give one with responses to correct")
-    models: list[_Models] = []  # loaded for the first unfinished shard
+    with loaded_once(lambda: _Models.load(config, inputs)) as models:
 
-    def process(index: int, items: Sequence[Comparison]) -> ShardResult:
-        if not models:
-            models.append(_Models.load(config, inputs))
-        judge, writer = models[0].judge, models[0].writer
-        return _shard(correct(items, judge, writer, settings.threshold, out.shard_seed(index)))
+        def process(index: int, items: Sequence[Comparison]) -> ShardResult:
+            judge, writer = models().judge, models().writer
+            return _shard(correct(items, judge, writer, settings.threshold, out.shard_seed(index)))
 
-    try:
         out.sharded("corrections", comparisons, settings.shard_size, process, "comparisons")
-    finally:
-        for each in models:
-            each.close()
     table = refinement(Correction(**row) for row in read_rows(out.directory, "corrections"))
     out.write_json("refinement", table)
     out.note("refinement", table)

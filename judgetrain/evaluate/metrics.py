@@ -151,11 +151,11 @@ def length_bias(ab: Verdicts, ba: Verdicts, longer: Sequence[str], labels: Seque
     return float(np.mean(first[kept] == side[kept]) - np.mean(label[kept] == side[kept]))
 
 
-def auc(margins: Sequence[float | None], labels: Sequence[str]) -> float | None:
+def auc(margins: Sequence[float | None], labels: Sequence[str | None]) -> float | None:
     """Area under the ROC curve: the chance that an item labelled A has a larger margin (score of A minus that of B)
     than one labelled B, equal margins counting half.
 
-    Items labelled tie, and those without a margin, are left out; None without items of both labels.
+    Items with another label or none, and those without a margin, are left out; None without items of both labels.
     """
     from scipy import stats
 

@@ -7,9 +7,10 @@ import html
 from collections.abc import Mapping, Sequence
 from urllib.parse import quote
 
-from judgetrain.evaluate.chart import Point, legend, line_chart
+from judgetrain.evaluate.chart import legend
+from judgetrain.evaluate.figures import RELIABILITY, figures
 from judgetrain.evaluate.report import Report
-from judgetrain.evaluate.sections import Row, Table, one_each, percent
+from judgetrain.evaluate.sections import Row, Table
 
 LONG = 16
 """Tables with more rows are folded."""
@@ -81,59 +82,30 @@ def _links(links: Sequence[tuple[str, str]] | None) -> str:
     return f"<p>Trees to look at: {', '.join(found)}</p>" if links else ""
 
 
+def figure_pages(rows: Sequence[Row]) -> dict[str, str]:
+    """The figures of a benchmark's metric rows by title, each a page of its own (for a tracker)."""
+    names, charts = figures(rows)
+    return {
+        title: f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>{title}</title><style>{_STYLE}'
+        f"</style></head><body>{legend(names)}{figure(title, chart)}</body></html>\n"
+        for title, chart in charts.items()
+    }
+
+
 def _charts(rows: Sequence[Row]) -> str:
-    """Agreement and consistency by branches, agreement by cost, and reliability, of the branching judges."""
-    judges: dict[str, list[Row]] = {}
-    for row in sorted(rows, key=lambda r: r["branches"]):
-        if row["branches"]:
-            judges.setdefault(row["method"], []).append(row)
-    names = [name for name in dict.fromkeys(r["method"] for r in rows) if name in judges]
-    if not names:
+    names, charts = figures(rows)
+    if not charts:
         return ""
-    counts = sorted({float(r["branches"]) for part in judges.values() for r in part})
-    drawn = [
-        ("Agreement by branches", "branches", "agreement", "branches", counts),
-        ("Agreement by cost", "tokens a verdict", "agreement", "tokens", None),
-        ("Consistency by branches", "branches", "consistency", "branches", counts),
-    ]
-    figures = ""
-    for title, label, metric, axis, ticks in drawn:
-        series = {name: [_point(r, metric, axis) for r in judges[name]] for name in names}
-        figures += figure(title, line_chart(label, series, ticks, title))
-    note = "Bars: 95% bootstrap intervals over items. By cost: the number of branches stands beside each point."
-    reliability = _reliability([row for row in one_each(rows) if row["branches"]], names)
-    if reliability:
-        figures += reliability
+    note = "Bars: 95% bootstrap intervals. By cost: the number of branches stands beside each point."
+    if RELIABILITY in charts:
         note += " Right by confidence: bins of equally many items; on the diagonal, confidence is what it says."
-    return f'{legend(names)}<div class="charts">{figures}</div><small>{note}</small>'
+    shown = "".join(figure(title, chart) for title, chart in charts.items())
+    return f'{legend(names)}<div class="charts">{shown}</div><small>{note}</small>'
 
 
 def figure(title: str, chart: str) -> str:
     """A chart under its title."""
     return f"<figure><figcaption>{title}</figcaption>{chart}</figure>"
-
-
-def _reliability(rows: Sequence[Row], names: Sequence[str]) -> str:
-    """How sure margins are and how often they are right; in the colours of ``names``, and the diagonal."""
-    series: dict[str, list[Point]] = {name: [] for name in names}
-    for row in rows:
-        if row.get("calibration"):
-            bins = [(b["confidence"], b["accuracy"], b["n"]) for b in row["calibration"]["curve"]]
-            tip = f"{row['method']}@{row['branches']}"
-            series[row["method"]] = [Point(x, y, y, y, f"{tip}: {percent(y)}% of {n} right") for x, y, n in bins]
-    if not any(series.values()):
-        return ""
-    series["perfect"] = [Point(x, x, x, x, "perfect") for x in (0.5, 1.0)]
-    title = "Right by confidence"
-    return figure(title, line_chart("confidence made of the margin", series, [0, 0.25, 0.5, 0.75, 1], title))
-
-
-def _point(row: Row, metric: str, axis: str) -> Point:
-    low, high = row[f"{metric}_ci"] or (row[metric], row[metric])
-    tip = f"{row['method']}, {row['branches']} branches: {percent(row[metric])}%"
-    if axis == "tokens":
-        return Point(row["generated_tokens"], row[metric], low, high, tip, str(row["branches"]))
-    return Point(row["branches"], row[metric], low, high, tip)
 
 
 def table_html(table: Table) -> str:

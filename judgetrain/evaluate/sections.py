@@ -26,8 +26,8 @@ DEFINITIONS = (
 )
 VOTES = (
     "Each person's vote is an item, also where a pair has no majority. Between people: share of equal votes among"
-    " pairs of votes on one comparison, with ties and without. Brackets: 95% bootstrap interval, comparisons "
-    "resampled whole."
+    " pairs of votes on one comparison, with ties and without. Brackets: 95% bootstrap interval, prompts resampled "
+    "whole."
 )
 BIASES = (
     "First wins: share of verdicts for the response shown first, among those that flip with the order (50 is no "
@@ -42,14 +42,6 @@ CALIBRATION = (
     "Margin: mean score of A minus that of B. AUC: chance that an item labelled A has a larger margin than one "
     "labelled B. ECE: expected calibration error of probabilities made of margins by a logistic curve, fitted on "
     "other items; a dash: too few. Items with an A or B label."
-)
-PAIRED = (
-    "Differences in agreement on the same items; brackets: 95% paired bootstrap interval; p: exact McNemar test, not "
-    "corrected for the number of rows."
-)
-EXAMPLES = (
-    "Comparisons on which methods differ, the most divided first; verdicts as AB/BA, in the comparison's own order, ?: "
-    "unreadable. Whole evaluations: trees-BENCHMARK-METHOD-*.jsonl beside this report, by the same id."
 )
 
 
@@ -91,6 +83,11 @@ def name_of(row: Row) -> tuple[str, str]:
     return str(row["method"]), branches
 
 
+def called(row: Row) -> str:
+    """A row's method with its number of branches, if it has one, in one word."""
+    return f"{row['method']}@{row['branches']}" if row["branches"] else str(row["method"])
+
+
 def spent(row: Row) -> tuple[str, str, str]:
     """Generated tokens, and the shares of unreadable judgments and verdicts."""
     unreadable = row["parse_failures"] / row["judgments"] if row["judgments"] else None
@@ -104,7 +101,15 @@ def results(rows: Sequence[Row]) -> Table:
     """The headline."""
     cells = [(*name_of(r), interval(r, "agreement"), interval(r, "consistency"), *spent(r)) for r in rows]
     chosen_note = CHOSEN if any(r.get("chosen") for r in rows) else ""
-    return Table("Results", HEADLINE, cells, f"{CONTRACT} Brackets: 95% bootstrap interval over items.{chosen_note}")
+    return Table("Results", HEADLINE, cells, f"{CONTRACT} Brackets: 95% bootstrap interval {over(rows)}.{chosen_note}")
+
+
+def over(rows: Sequence[Row]) -> str:
+    """What is resampled for the intervals of a benchmark's rows."""
+    for row in rows:
+        if row.get("n_prompts", row["n"]) < row["n"]:
+            return f"over the {row['n_prompts']} prompts that the {row['n']} comparisons share, each resampled whole"
+    return "over comparisons"
 
 
 def definitions(rows: Sequence[Row]) -> Table:
@@ -189,7 +194,7 @@ def by_group(rows: Sequence[Row], column: str) -> Table:
     """Agreement by group or domain: every method with its chosen, else its largest, number of branches."""
     shown = [r for r in one_each(rows) if r.get(column)]
     groups = shown[0][column] if shown else {}
-    headers = [f"{r['method']}@{r['branches']}" if r["branches"] else str(r["method"]) for r in shown]
+    headers = [called(r) for r in shown]
     cells = [(g, str(groups[g]["n"]), *(percent(r[column].get(g, {}).get("agreement")) for r in shown)) for g in groups]
     title = "Agreement by group" if column == "groups" else "Agreement by domain"
     return Table(title, (column[:-1], "n", *headers), cells, "Agreement in percent, method@branches.")
@@ -224,39 +229,6 @@ def chosen(choices: Sequence[Row]) -> Table:
     return Table("Choice of branches", headers, cells, explanation)
 
 
-def differences(paired: Sequence[Row]) -> Table:
-    """Paired differences in agreement."""
-    cells = []
-    for row in paired:
-        sides = [f"{row[side]['method']}@{row[side]['branches']}" for side in ("first", "second")]
-        low, high = row["agreement_difference_ci"]
-        difference = f"{100 * row['agreement_difference']:+.1f} [{100 * low:+.1f}, {100 * high:+.1f}]"
-        p = row["mcnemar_p"]
-        cells.append((*sides, difference, "< 0.001" if p < 0.001 else f"{p:.3f}"))
-    return Table("Differences", ("first", "second", "difference", "p"), cells, PAIRED, names=2)
-
-
-def overlap(pairs: Sequence[Row]) -> Table:
-    """How many comparisons two methods get right together, alone or not at all."""
-    counts = ("both_right", "only_first", "only_second", "both_wrong")
-    cells = [(str(p["first"]), str(p["second"]), *(str(p[name]) for name in counts)) for p in pairs]
-    headers = ("first", "second", *(name.replace("_", " ") for name in counts))
-    return Table(
-        "Disagreements", headers, cells, "Comparisons on which each method is right (agreement) or not.", names=2
-    )
-
-
-def examples(found: Sequence[Row]) -> Table:
-    """Comparisons on which methods differ."""
-    methods = list(found[0]["verdicts"]) if found else []
-
-    def verdicts(row: Row, method: str) -> str:
-        return "/".join(v or "?" for v in row["verdicts"][method])
-
-    cells = [(str(r["id"]), str(r["query"]), str(r["label"]), *(verdicts(r, m) for m in methods)) for r in found]
-    return Table("Where methods differ", ("comparison", "query", "label", *methods), cells, EXAMPLES, names=2)
-
-
 def ratings(rows: Sequence[Row]) -> Table:
     """Correlations of scores with ratings, or of margins with labels."""
 
@@ -268,7 +240,7 @@ def ratings(rows: Sequence[Row]) -> Table:
     cells = [(str(r["method"]), str(r["n"]), *(cell(r, c) for c in columns)) for r in rows]
     explanation = (
         "Pearson's r, Kendall's tau-b and Spearman's rho with the benchmark's ratings; for comparisons, of margins "
-        "with labels (A 1, tie 0, B -1). Brackets: 95% bootstrap interval."
+        "with labels (A 1, tie 0, B -1). Brackets: 95% bootstrap interval, prompts resampled whole."
     )
     return Table("Correlations", ("method", "n", "Pearson", "Kendall", "Spearman"), cells, explanation)
 

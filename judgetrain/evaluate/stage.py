@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import math
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import cast
 
 from judgetrain.artifacts import ShardResult, StageRun, derive_seed, read_rows, write_bytes_atomic, write_text_atomic
 from judgetrain.config import Config
@@ -31,11 +28,14 @@ from judgetrain.evaluate.stored import PREFIX as STORED
 from judgetrain.evaluate.stored import stored_named, stored_predictions
 from judgetrain.evaluate.table import metric_row, paired_rows, parquet, prediction_rows
 from judgetrain.evaluate.text import console_tables, markdown
-from judgetrain.judges.base import Judge, Prediction
+from judgetrain.evaluate.timing import ShardTimes
+from judgetrain.evaluate.tracking import track_report
+from judgetrain.judges.base import Prediction
 from judgetrain.judges.branching import BranchingJudge, predict
 from judgetrain.judges.early_stop import Aggregation
 from judgetrain.judges.floors import FLOORS
 from judgetrain.judges.scorer import PREFIX
+from judgetrain.once import loaded_once
 from judgetrain.track import duration
 from judgetrain.tree.schema import EvaluationTree
 from judgetrain.tree.teach import shard_of
@@ -43,8 +43,6 @@ from judgetrain.versions import versions
 
 Result = tuple[list[Prediction], float]
 """Predictions of a method with one number of branches on one benchmark, and the seconds a verdict took."""
-
-J = TypeVar("J", bound=Judge)
 
 
 def run(config: Config, inputs: Mapping[str, Path], out: StageRun) -> None:
@@ -115,7 +113,7 @@ def _write(
     write_bytes_atomic(out.path("predictions.parquet"), parquet(predicted))
     write_text_atomic(out.path("report.md"), markdown(report))
     write_text_atomic(out.path("report.html"), html_page(report, links))
-    out.track.log(_flat(rows))
+    track_report(report, out.track)
     out.console.plain(console_tables(report))
     out.log(f"evaluate: report: {out.path('report.html')}")
 
@@ -145,7 +143,7 @@ def _evaluate(
         yield from _stored(method, benchmarks, config)
         return
     if split_method(method)[0]:
-        with _loaded_once(lambda: load_asked_judge(method, config, inputs)) as asked:
+        with loaded_once(lambda: load_asked_judge(method, config, inputs)) as asked:
             for benchmark in benchmarks:
                 ask_benchmark(method, asked, benchmark, _shard_size(config), out)
         for benchmark in benchmarks:
@@ -158,7 +156,7 @@ def _evaluate(
             yield benchmark, [read_scores(method, benchmark, config, out)]
         return
     name = method_name(method)
-    with _loaded_once(lambda: load_judge(method, config, inputs)) as judge:
+    with loaded_once(lambda: load_judge(method, config, inputs)) as judge:
         for benchmark in benchmarks:
             _sample(name, judge, benchmark, config, out)
     for benchmark in benchmarks:
@@ -176,43 +174,24 @@ def _stored(method: str, benchmarks: Sequence[Benchmark], config: Config) -> Ite
             yield benchmark, [(found, math.nan)]
 
 
-@contextmanager
-def _loaded_once(load: Callable[[], J]) -> Iterator[Callable[[], J]]:
-    """A function that loads a judge when it is first called; the judge is closed at the end."""
-    loaded: list[J] = []
-
-    def judge() -> J:
-        if not loaded:
-            loaded.append(load())
-        return loaded[0]
-
-    try:
-        yield judge
-    finally:
-        for each in loaded:
-            each.close()
-
-
 def _sample(
     name: str, judge: Callable[[], BranchingJudge], benchmark: Benchmark, config: Config, out: StageRun
 ) -> None:
     """Grow the judge's trees over a benchmark, shard by shard; a shard's time is kept beside it."""
     shards, branches = _shards(benchmark.name, name), max(config.evaluate.branches)
-    spent: list[float] = []
+    times = ShardTimes(shards, out)
 
     def process(index: int, items: Sequence[Comparison]) -> ShardResult:
-        engine_ready = judge()
-        started = time.perf_counter()
-        seed = derive_seed(out.shard_seed(index), benchmark.name, name)
-        trees = engine_ready.sample(items, seed, branches)
-        spent.append(time.perf_counter() - started)
-        write_text_atomic(out.path(_time_file(shards, index)), json.dumps(spent[-1]))
+        ready = judge()
+        with times.measured(index):
+            seed = derive_seed(out.shard_seed(index), benchmark.name, name)
+            trees = ready.sample(items, seed, branches)
         return shard_of(trees)
 
     out.sharded(shards, benchmark.comparisons, _shard_size(config), process, "comparisons")
-    if spent:
+    if times.spent:
         size = f"{len(benchmark.comparisons)} comparisons, both orders, up to {branches} branches"
-        out.log(f"evaluate: {benchmark.name}: {name}: {size}, in {duration(sum(spent))}")
+        out.log(f"evaluate: {benchmark.name}: {name}: {size}, in {duration(times.spent)}")
 
 
 def _read_off(name: str, benchmark: Benchmark, config: Config, out: StageRun) -> Iterator[Result]:
@@ -222,8 +201,7 @@ def _read_off(name: str, benchmark: Benchmark, config: Config, out: StageRun) ->
     """
     shards = _shards(benchmark.name, name)
     trees = [EvaluationTree.from_row(row) for row in read_rows(out.directory, shards)]
-    parts = range(-(-len(trees) // _shard_size(config)))
-    seconds = sum(json.loads(out.path(_time_file(shards, i)).read_text()) for i in parts)
+    seconds = ShardTimes(shards, out).total(len(trees), _shard_size(config))
     aggregation = cast(Aggregation, config.evaluate.aggregation)
     read = {
         k: [predict(t, k, aggregation, name, config.evaluate.early_stop) for t in trees]
@@ -239,10 +217,6 @@ def _read_off(name: str, benchmark: Benchmark, config: Config, out: StageRun) ->
 
 def _shards(benchmark: str, method: str) -> str:
     return f"trees-{benchmark}-{method}"
-
-
-def _time_file(shards: str, index: int) -> str:
-    return f".{shards}-{index:05d}.seconds"
 
 
 def _shard_size(config: Config) -> int:
@@ -261,13 +235,3 @@ def _refuse_equal_names(benchmarks: Sequence[Benchmark], methods: Sequence[str])
                     f"evaluate.methods: {seen[name]} and {here} would both be called {name}: rename one of them"
                 )
             seen[name] = here
-
-
-def _flat(rows: Sequence[Mapping[str, Any]]) -> dict[str, float]:
-    names = ("agreement", "consistency", "generated_tokens")
-    return {
-        f"{row['benchmark']}/{row['method']}@{row['branches']}/{name}": row[name]
-        for row in rows
-        for name in names
-        if row[name] is not None
-    }

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any, cast
 
 from judgetrain.config import BenchmarkConfig, Config, SourceConfig, StoredConfig
@@ -131,12 +130,3 @@ def _check_labels(stored: StoredConfig, key: str) -> None:
 
 def _mirror(verdict: Verdict | None) -> Verdict | None:
     return None if verdict is None else mirror(verdict)
-
-
-def stored_files(config: Config) -> list[tuple[str, str]]:
-    """The local files that the stored methods read, each with its configuration key; globs as they are."""
-    return [
-        (f"evaluate.stored[{i}].source.path", s.source.path)
-        for i, s in enumerate(config.evaluate.stored)
-        if s.source.path and s.source.type != "hub" and Path(s.source.path).parts
-    ]

@@ -28,7 +28,7 @@ def console_tables(report: Report) -> list[Any]:
         if verdicts:
             tables.append(table)
     note = CHOSEN if any(row.get("chosen") for row in report.rows) else ""
-    return [*tables, f"{CONTRACT} ±: half of the 95% bootstrap interval over items.{note}"]
+    return [*tables, f"{CONTRACT} ±: half of the 95% bootstrap interval (prompts resampled whole).{note}"]
 
 
 def _plain(text: str) -> Any:

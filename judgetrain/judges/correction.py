@@ -11,7 +11,7 @@ from typing import Any, Literal
 from judgetrain.artifacts import derive_seed
 from judgetrain.config import SamplingConfig
 from judgetrain.dialogues.schema import Comparison
-from judgetrain.engines.base import Completion, Engine, Request, Sampling
+from judgetrain.engines.base import UNANSWERED, Completion, Engine, Request, Sampling
 from judgetrain.judges.base import Prediction
 from judgetrain.judges.branching import BranchingJudge
 from judgetrain.tree.grow import slots_of
@@ -139,15 +139,14 @@ def _judged(tree: EvaluationTree, side: Side) -> Correction:
 
 def _request(correction: Correction, comparison: Comparison, writer: Writer) -> Request:
     slots = slots_of(comparison) | {"response": correction.response, "judgment": correction.evaluation}
-    sampling = writer.sampling
-    limits = Sampling(sampling.temperature, sampling.top_p, sampling.max_new_tokens)
+    limits = Sampling.of(writer.sampling)
     return Request(writer.prompts.render("correction", slots), limits, "correction", slots)
 
 
 def _taken(correction: Correction, completion: Completion) -> Correction:
     """The correction with its new text, or with the reason why the old one stays."""
     text = completion.text.strip()
-    if completion.finish_reason in ("too_long", "error"):
+    if completion.finish_reason in UNANSWERED:
         return replace(correction, failure=completion.finish_reason)
     if completion.finish_reason == "length":
         return replace(correction, failure="cut_off")

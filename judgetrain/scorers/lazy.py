@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from judgetrain.config import Config, ModelConfig
+from judgetrain.once import loaded_once
 
 if TYPE_CHECKING:
     from judgetrain.scorers.statistics import TokenScorer
@@ -34,15 +35,5 @@ def load_scorer(config: Config) -> TokenScorer:
 @contextmanager
 def lazy_scorer(config: Config) -> Iterator[Callable[[], TokenScorer]]:
     """A function that loads the scorer when it is first called; it is closed at the end."""
-    loaded: list[TokenScorer] = []
-
-    def scorer() -> TokenScorer:
-        if not loaded:
-            loaded.append(load_scorer(config))
-        return loaded[0]
-
-    try:
+    with loaded_once(lambda: load_scorer(config)) as scorer:
         yield scorer
-    finally:
-        for each in loaded:
-            each.close()

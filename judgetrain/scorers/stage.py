@@ -5,11 +5,13 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from judgetrain.artifacts import ShardResult, StageRun, derive_seed, read_rows, write_text_atomic
 from judgetrain.config import Config
+from judgetrain.dialogues.respond import answered
 from judgetrain.dialogues.schema import Dialogue
 from judgetrain.engines.base import Request, Sampling
 from judgetrain.errors import DataError
@@ -64,17 +66,11 @@ def _respond(dialogues: Sequence[Dialogue], scorer: Lazy, config: Config, out: S
         requests = []
         for dialogue in items:
             temperature = settings.temperatures.get(dialogue.category or "", settings.sampling.temperature)
-            sampling = Sampling(temperature, settings.sampling.top_p, settings.sampling.max_new_tokens)
+            sampling = replace(Sampling.of(settings.sampling), temperature=temperature)
             messages = tuple({"role": m.role, "content": m.content} for m in dialogue.messages)
             requests.append(Request(messages, sampling))
         done = ready.generate(requests, derive_seed(out.shard_seed(index), "responses"))
-        rows = [
-            {"dialogue_id": d.id, "text": c.text, "finish_reason": c.finish_reason, "error": c.error}
-            for d, c in zip(items, done, strict=True)
-        ]
-        failed = Counter(str(c.finish_reason) for c in done if c.finish_reason in ("too_long", "error"))
-        tokens = [sum(getattr(c, f"{kind}_tokens") for c in done) for kind in ("prompt", "generated")]
-        return ShardResult(rows, len(rows), dict(failed), *tokens)
+        return answered([{"dialogue_id": dialogue.id} for dialogue in items], done)
 
     out.sharded("responses", dialogues, config.scorer.shard_size, process, "prompts")
 

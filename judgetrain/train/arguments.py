@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from judgetrain.config import DpoConfig, LoraSettings, TrainConfig
+from judgetrain.config import DpoConfig, TrainConfig
 
 
 def common_arguments(config: TrainConfig, directory: Path, seed: int, evaluate: bool) -> dict[str, Any]:
@@ -19,7 +18,9 @@ def common_arguments(config: TrainConfig, directory: Path, seed: int, evaluate: 
 
     gpu = torch.cuda.is_available()
     bf16 = config.bf16 if config.bf16 is not None else gpu and torch.cuda.is_bf16_supported()
-    return {
+    tf32 = config.tf32 if config.tf32 is not None else gpu and torch.cuda.get_device_capability()[0] >= 8
+    chosen = {"optim": config.optimizer} if config.optimizer else {}
+    return chosen | {
         "output_dir": str(directory),
         "learning_rate": config.learning_rate,
         "num_train_epochs": 1,
@@ -34,7 +35,8 @@ def common_arguments(config: TrainConfig, directory: Path, seed: int, evaluate: 
         "max_grad_norm": config.max_grad_norm,
         "gradient_checkpointing": config.gradient_checkpointing,
         "bf16": bool(bf16),
-        "tf32": True if gpu and torch.cuda.get_device_capability()[0] >= 8 else None,
+        "tf32": True if tf32 else None,
+        "use_liger_kernel": config.liger,
         "use_cpu": not gpu,
         "max_length": None,
         "save_steps": config.save_steps,
@@ -52,30 +54,48 @@ def common_arguments(config: TrainConfig, directory: Path, seed: int, evaluate: 
     }
 
 
-def dpo_arguments(config: DpoConfig) -> Mapping[str, Any]:
-    """Arguments of DPO alone."""
+def sft_arguments(config: TrainConfig) -> dict[str, Any]:
+    """Arguments of SFT alone, over the shared ones.
+
+    Packed sequences are made once and shuffled anew every epoch, since which examples share one has no meaning.
+    """
+    arguments: dict[str, Any] = {"completion_only_loss": True, "padding_free": config.padding_free}
+    if config.packing:
+        arguments |= {
+            "packing": True,
+            "eval_packing": False,
+            "max_length": config.max_length,
+            "num_train_epochs": config.epochs,
+            "train_sampling_strategy": "random",
+        }
+    return arguments
+
+
+def dpo_arguments(config: DpoConfig) -> dict[str, Any]:
+    """Arguments of DPO alone, over the shared ones.
+
+    A stop-loss saves a checkpoint at every evaluation, so that the best one is there to be kept.
+    """
     types, weights = [config.loss_type], [1.0]
     if config.sft_weight:
         types, weights = [*types, "sft"], [*weights, config.sft_weight]
-    return {
+    arguments: dict[str, Any] = {
         "beta": config.beta,
         "loss_type": types,
         "loss_weights": weights,
         "label_smoothing": config.label_smoothing,
+        "ld_alpha": config.ld_alpha,
+        "f_divergence_type": config.f_divergence,
+        "f_alpha_divergence_coef": config.f_alpha,
         "precompute_ref_log_probs": config.precompute_ref_log_probs,
     }
+    if config.stop.watched:
+        from judgetrain.train.watch import BEST
 
-
-def peft_config(settings: LoraSettings) -> Any:
-    """PEFT's LoRA configuration, or None when adapters are off."""
-    if not settings.enabled:
-        return None
-    from peft import LoraConfig
-
-    return LoraConfig(
-        r=settings.r,
-        lora_alpha=settings.alpha,
-        lora_dropout=settings.dropout,
-        target_modules=settings.target_modules,
-        task_type="CAUSAL_LM",
-    )
+        arguments |= {
+            "save_steps": config.eval_steps,
+            "load_best_model_at_end": True,
+            "metric_for_best_model": BEST,
+            "greater_is_better": True,
+        }
+    return arguments

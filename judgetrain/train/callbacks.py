@@ -47,8 +47,8 @@ def forget_logs_after(path: Path, step: int) -> None:
 class Progress(TrainerCallback):  # type: ignore[misc]
     """Sends the trainer's logs to ``train_log.jsonl``, the tracker and, at a few points, the console."""
 
-    def __init__(self, out: StageRun, total: int) -> None:
-        self._out, self._total, self._announced = out, total, 0
+    def __init__(self, out: StageRun) -> None:
+        self._out, self._announced = out, 0
 
     def on_log(
         self,
@@ -65,10 +65,11 @@ class Progress(TrainerCallback):  # type: ignore[misc]
         with self._out.path("train_log.jsonl").open("a", encoding="utf-8") as file:
             file.write(json.dumps({"step": state.global_step, **numbers}) + "\n")
         self._out.track.log({f"{self._out.stage}/{k}": v for k, v in numbers.items()}, step=state.global_step)
-        tenth = 10 * state.global_step // max(1, self._total)
+        tenth = 10 * state.global_step // max(1, state.max_steps)
         if "loss" in numbers and tenth > self._announced and not self._out.console.terminal:
             self._announced = max(tenth, self._announced + 2)
-            self._out.log(f"{self._out.stage}: step {state.global_step} of {self._total}, loss {numbers['loss']:.3f}")
+            loss = numbers["loss"]
+            self._out.log(f"{self._out.stage}: step {state.global_step} of {state.max_steps}, loss {loss:.3f}")
 
 
 def _number(value: Any) -> float | None:

@@ -29,30 +29,48 @@ class Examples:
     rows: list[Row]
     lengths: list[int]
     too_long: int
+    all_masked: int = 0
+    """Examples of whose completions the chat template renders nothing: they would carry no loss."""
 
 
 def fitting(rows: Sequence[Row], tokenizer: PreTrainedTokenizerBase, max_length: int, what: str) -> Examples:
     """The rows whose prompt and longest completion have at most ``max_length`` tokens; nothing is cut.
 
     Raises:
-        TrainingError: there are no rows, or none fits.
+        TrainingError: there are no rows, none fits, or the chat template renders none's completion.
     """
     if not rows:
         raise TrainingError(f"there are no {what} to train on: look at the counts of the stage before")
-    kept, lengths = [], []
+    kept, lengths, masked = [], [], 0
     for row in rows:
         clean = {side: neutralise_messages(row[side], tokenizer) for side in _SIDES if side in row}
         clean = {"prompt": accepted_messages(row["prompt"], tokenizer), **clean}
-        length = max(_tokens(clean["prompt"] + clean[side], tokenizer) for side in _SIDES if side in clean)
+        sides = [clean[side] for side in _SIDES if side in clean]
+        if not all(_rendered(clean["prompt"], side, tokenizer) for side in sides):
+            masked += 1
+            continue
+        length = max(_tokens(clean["prompt"] + side, tokenizer) for side in sides)
         if length <= max_length:
-            kept.append(clean)
+            kept.append(clean | {"margin": row["margin"]} if "margin" in row else clean)
             lengths.append(length)
+    if masked == len(rows):
+        raise TrainingError(
+            f"in all {masked} {what} the chat template renders nothing for the assistant's turn, so that every label "
+            "is masked: give a template that does, as train.base.chat_template=FILE"
+        )
     if not kept:
         raise TrainingError(
-            f"all {len(rows)} {what} are longer than max_length={max_length} tokens: raise train.*.max_length "
+            f"all {len(rows) - masked} {what} are longer than max_length={max_length} tokens: raise train.*.max_length "
             "or leave out long dialogues with dialogues.max_query_chars"
         )
-    return Examples(kept, lengths, len(rows) - len(kept))
+    return Examples(kept, lengths, len(rows) - len(kept) - masked, masked)
+
+
+def _rendered(prompt: list[Any], side: list[Any], tokenizer: PreTrainedTokenizerBase) -> bool:
+    """Whether anything of a completion is left after the prompt, which is what the loss is computed on."""
+    before = str(tokenizer.apply_chat_template(prompt, tokenize=False, add_generation_prompt=True))
+    whole = str(tokenizer.apply_chat_template(prompt + side, tokenize=False))
+    return not before.startswith(whole)
 
 
 _SIDES = ("completion", "chosen", "rejected")

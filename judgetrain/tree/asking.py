@@ -10,16 +10,13 @@ from typing import Any, cast
 from judgetrain.artifacts import derive_seed
 from judgetrain.config import SamplingConfig
 from judgetrain.dialogues.schema import Comparison, Verdict, mirror
-from judgetrain.engines.base import Completion, Engine, Request, Sampling, Step
+from judgetrain.engines.base import UNANSWERED, Completion, Engine, Request, Sampling, Step
 from judgetrain.tree.grow import slots_of
 from judgetrain.tree.prompts import PromptSet
 from judgetrain.tree.verdicts import Reading, quotes, read_rating, read_verdict
 
 Read = Callable[[str], Reading[Any]]
 """Reads a generated text."""
-
-FINAL = frozenset({"too_long", "error"})
-"""Finish reasons that asking again does not help: the engine has retried what can be."""
 
 
 @dataclass(frozen=True)
@@ -68,7 +65,7 @@ def ask(
     A text that cannot be read is asked for again with other random numbers, up to ``attempts`` times in all; greedy
     sampling would only repeat it, so it is asked once. What was unreadable stays among the replies.
     """
-    limits = Sampling(sampling.temperature, sampling.top_p, sampling.max_new_tokens)
+    limits = Sampling.of(sampling)
     replies: list[list[Reply]] = [[] for _ in questions]
     waiting = list(range(len(questions)))
     for attempt in range(attempts if sampling.temperature > 0 else 1):
@@ -79,13 +76,13 @@ def ask(
         completions = engine.generate(requests, derive_seed(seed, step, attempt)) if requests else []
         for index, completion in zip(waiting, completions, strict=True):
             replies[index].append(_reply(questions[index], completion, read))
-        waiting = [i for i in waiting if replies[i][-1].failure and replies[i][-1].finish_reason not in FINAL]
+        waiting = [i for i in waiting if replies[i][-1].failure and replies[i][-1].finish_reason not in UNANSWERED]
     return replies
 
 
 def _reply(question: Question, completion: Completion, read: Read) -> Reply:
     reading: Reading[Any] = (
-        Reading(None, completion.finish_reason) if completion.finish_reason in FINAL else read(completion.text)
+        Reading(None, completion.finish_reason) if completion.finish_reason in UNANSWERED else read(completion.text)
     )
     cut_off = completion.finish_reason == "length"
     if cut_off and reading.value is not None and quotes(completion.text, "\n".join(question.slots.values())):

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from judgetrain.dialogues.schema import Comparison
-from judgetrain.engines.base import Completion
+from judgetrain.engines.base import UNANSWERED, Completion
 from judgetrain.tree.parsing import normalise, parse_criteria
 
 
@@ -35,7 +35,7 @@ def take_criteria(tree: Growing, completion: Completion, listed_at_most: int, wa
     """Add the new criteria of a list to a tree, until it has ``wanted``; counts what could not be had."""
     tree.prompt_tokens += completion.prompt_tokens
     tree.generated_tokens += completion.generated_tokens
-    if completion.finish_reason in ("too_long", "error"):
+    if completion.finish_reason in UNANSWERED:
         tree.failures[f"criteria:{completion.finish_reason}"] += 1
         tree.beyond_context = completion.finish_reason == "too_long"
         return

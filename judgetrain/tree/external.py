@@ -18,9 +18,10 @@ from typing import Any
 from judgetrain.artifacts import ShardResult, StageRun, derive_seed, read_rows
 from judgetrain.config import Config, ExternalConfig, LabelConfig
 from judgetrain.dialogues.schema import Comparison, Verdict
-from judgetrain.engines.answers import ANSWERS, AnswerStore
+from judgetrain.engines.answers import answers_of
 from judgetrain.engines.base import Engine
 from judgetrain.engines.registry import make_engine
+from judgetrain.once import loaded_once
 from judgetrain.tree.asking import Question, Reply, ask, ask_verdicts
 from judgetrain.tree.grow import judgment_slots
 from judgetrain.tree.labels import EnsembleLabel, ensemble_label
@@ -77,22 +78,15 @@ def external_labels(run_config: Config, trees: Path, out: StageRun) -> dict[str,
     config, settings = run_config.label, run_config.label.external
     prompts, dialect = load_external_prompts(settings)
     cases = list(_cases(config, trees, dialect, out.seed))
-    engines: list[Engine] = []  # made for the first unfinished shard
+    answers = answers_of(settings.engine, run_config.output_dir, run_config.seed)
+    with loaded_once(lambda: make_engine(settings.engine, answers=answers)) as engine:
 
-    def process(index: int, items: Sequence[Case]) -> ShardResult:
-        if not engines:
-            paid = settings.engine.type == "openai"
-            answers = AnswerStore(Path(run_config.output_dir) / ANSWERS, run_config.seed) if paid else None
-            engines.append(make_engine(settings.engine, answers=answers))
-        seed = derive_seed(out.shard_seed(index), "external")
-        asker = _ask_verdicts if dialect == "one_step" else _ask_preferences
-        return _shard(items, asker(items, engines[0], prompts, settings, seed))
+        def process(index: int, items: Sequence[Case]) -> ShardResult:
+            seed = derive_seed(out.shard_seed(index), "external")
+            asker = _ask_verdicts if dialect == "one_step" else _ask_preferences
+            return _shard(items, asker(items, engine(), prompts, settings, seed))
 
-    try:
         out.sharded("external", cases, settings.shard_size, process, "comparisons")
-    finally:
-        for engine in engines:
-            engine.close()
     replies = [[[Reply(**r) for r in q] for q in row["replies"]] for row in read_rows(out.directory, "external")]
     opinions = [_opinion(case, each, config) for case, each in zip(cases, replies, strict=True)]
     table = {"asked": dialect, **disagreement(opinions)}

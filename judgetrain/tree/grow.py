@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from judgetrain.artifacts import derive_seed
 from judgetrain.config import SamplingConfig, TreeConfig
 from judgetrain.dialogues.schema import Comparison, Order
-from judgetrain.engines.base import Completion, Engine, Request, Sampling, Step
+from judgetrain.engines.base import UNANSWERED, Completion, Engine, Request, Sampling, Step
 from judgetrain.tree.brainstorm import Growing, positions, take_criteria
 from judgetrain.tree.prompts import PromptSet
 from judgetrain.tree.readout import Readout
@@ -110,7 +110,7 @@ def judgment_slots(comparison: Comparison, order: Order, criterion: str, guideli
 def _request(
     prompts: PromptSet, step: Step, slots: dict[str, str], sampling: SamplingConfig, stop: tuple[str, ...] = ()
 ) -> Request:
-    limits = Sampling(sampling.temperature, sampling.top_p, sampling.max_new_tokens, stop)
+    limits = replace(Sampling.of(sampling), stop=stop)
     return Request(prompts.render(step, slots), limits, step, slots)
 
 
@@ -209,7 +209,7 @@ def _judgments(
 
 def unusable(guideline: Completion | GuidelineNode) -> str | None:
     """Why a guideline cannot be judged by, or None: ``too_long``, ``error`` or ``empty``."""
-    if guideline.finish_reason in ("too_long", "error"):
+    if guideline.finish_reason in UNANSWERED:
         return guideline.finish_reason
     return None if guideline.text.strip() else "empty"
 
@@ -253,7 +253,7 @@ def _assemble(
 def _leaf(
     identifier: str, order: str, completion: Completion, failures: Counter[str], readout: Readout
 ) -> JudgmentNode:
-    if completion.finish_reason in ("too_long", "error"):
+    if completion.finish_reason in UNANSWERED:
         scores: tuple[float | None, float | None] = (None, None)
         failure: str | None = completion.finish_reason
     else:

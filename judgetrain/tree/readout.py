@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from judgetrain.config import SamplingConfig, TreeConfig
@@ -36,10 +36,8 @@ class Readout:
 
     def sampling(self, limits: SamplingConfig, prompts: PromptSet) -> Sampling:
         """How to sample a judgment so that it can be read this way."""
-        return Sampling(
-            limits.temperature,
-            limits.top_p,
-            limits.max_new_tokens,
+        return replace(
+            Sampling.of(limits),
             pattern=prompts.judgment_frame(limits.max_new_tokens) if self.constrained else "",
             candidates=SCORES if self.scores == "expected" else (),
         )

@@ -12,7 +12,7 @@ from typing import Any
 from judgetrain.artifacts import ShardResult, StageRun, derive_seed, read_rows
 from judgetrain.config import Config
 from judgetrain.dialogues.schema import Comparison, Order
-from judgetrain.engines.answers import ANSWERS, AnswerStore, Budget
+from judgetrain.engines.answers import Budget, answers_of
 from judgetrain.engines.registry import make_engine
 from judgetrain.errors import DataError
 from judgetrain.tree.examples import Prompter, guideline_row, judgment_row, sft_row
@@ -67,9 +67,8 @@ def _annotate(config: Config, comparisons: Sequence[Comparison], out: StageRun) 
     shape = shape_of(config)
     sampling = StepSampling(teacher.sampling, teacher.sampling, teacher.sampling)
     choose = sample_criteria(derive_seed(out.seed, "criteria"), teacher.branches)
-    paid = teacher.engine.type == "openai"
-    answers = AnswerStore(Path(config.output_dir) / ANSWERS, config.seed) if paid else None
-    budget = Budget(out.path(".spent.jsonl"), teacher.max_requests, teacher.max_tokens) if paid else None
+    answers = answers_of(teacher.engine, config.output_dir, config.seed)
+    budget = Budget(out.path(".spent.jsonl"), teacher.max_requests, teacher.max_tokens) if answers else None
     engine = make_engine(teacher.engine, answers=answers, budget=budget)
 
     def process(index: int, items: Sequence[Comparison]) -> ShardResult:
