@@ -77,7 +77,8 @@ def check_scorers(names: Sequence[str], allowed: Sequence[str] = SCORERS, key: s
 def groups(names: Sequence[str]) -> dict[str, list[str]]:
     """Scores that are computed together, by group: in one pass, or by one way of generating.
 
-    The single pass runs with eager attention if one of its scores reads attention. Scores that are computed from others are replaced by those.
+    The single pass runs with eager attention if one of its scores reads attention. Scores that are computed from others
+    are replaced by those.
     """
     result: dict[str, list[str]] = {}
     for name in (part for n in names for part in PARTS.get(n, (n,))):
