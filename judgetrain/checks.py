@@ -71,6 +71,8 @@ def _dialogues(config: Config) -> None:
 
 
 def _source(key: str, source: SourceConfig) -> None:
+    if source.template and "{query}" not in source.template:
+        raise ConfigError(f"{key}.template={source.template!r}: must hold {{query}}, where the query goes")
     if source.type == "hub" and not source.path:
         raise ConfigError(f"{key}.path is empty: give the data set's Hub id")
     if is_local(source):
@@ -81,6 +83,12 @@ def _source(key: str, source: SourceConfig) -> None:
 
 
 def _responses(config: Config) -> None:
+    for i, source in enumerate(config.dialogues.sources):
+        if source.format == "questions" and source.turns != "first":
+            raise ConfigError(
+                f"dialogues.sources[{i}].turns={source.turns}: rows of format questions have turns without answers, "
+                "which only stage=selfeval fills in; set turns: first"
+            )
     for i, model in enumerate(config.responses.models):
         _engine(f"responses.models[{i}]", model)
 
