@@ -20,7 +20,8 @@ from pathlib import Path
 from typing import Any, BinaryIO, TypeVar
 
 from judgetrain.errors import DataError, JudgetrainError
-from judgetrain.track import Console, Run
+from judgetrain.track import Console
+from judgetrain.wandb_runs import Run
 
 T = TypeVar("T")
 
@@ -124,19 +125,36 @@ def read_rows(directory: Path, name: str) -> Iterator[dict[str, Any]]:
     Raises:
         DataError: no such file, a missing shard, or a malformed line (named with its number).
     """
-    single = directory / f"{name}.jsonl"
-    shards = [(single, 1)] if single.exists() else _shards(directory, name)
-    if not shards:
-        raise DataError(f"{directory} holds neither {name}.jsonl nor shards of it")
-    if len(shards) != shards[0][1]:
-        raise DataError(f"{directory}: {len(shards)} of {shards[0][1]} shards of {name} are there")
-    for path, _ in shards:
+    for path in _files(directory, name):
         with path.open(encoding="utf-8") as lines:
             for number, line in enumerate(lines, start=1):
                 try:
                     yield json.loads(line)
                 except json.JSONDecodeError as error:
                     raise DataError(f"{path}:{number}: not a JSON object ({error.msg})") from error
+
+
+def _files(directory: Path, name: str) -> list[Path]:
+    single = directory / f"{name}.jsonl"
+    shards = [(single, 1)] if single.exists() else _shards(directory, name)
+    if not shards:
+        raise DataError(f"{directory} holds neither {name}.jsonl nor shards of it")
+    if len(shards) != shards[0][1]:
+        raise DataError(f"{directory}: {len(shards)} of {shards[0][1]} shards of {name} are there")
+    return [path for path, _ in shards]
+
+
+def count_rows(directory: Path, name: str) -> int:
+    """How many rows :func:`read_rows` gives, without parsing them.
+
+    Raises:
+        DataError: no such file, or a missing shard.
+    """
+    count = 0
+    for path in _files(directory, name):
+        with path.open("rb") as lines:
+            count += sum(1 for _ in lines)
+    return count
 
 
 def derive_seed(*parts: object) -> int:
@@ -153,16 +171,18 @@ class StageRun:
         stage: the stage's name.
         seed: the run's seed; :attr:`seed` is derived from it and the stage's name.
         console: where lines and progress go.
+        writes: False in a process that only helps to train, and leaves the directory's files alone.
     """
 
-    def __init__(self, directory: Path, stage: str, seed: int, console: Console) -> None:
+    def __init__(self, directory: Path, stage: str, seed: int, console: Console, writes: bool = True) -> None:
         self.directory = directory
         self.stage = stage
         self.seed = derive_seed(seed, stage)
         self.console = console
         self.track = Run()
+        self._writes = writes
         directory.mkdir(parents=True, exist_ok=True)
-        for stale in directory.glob(".*.tmp"):  # of a killed run; nobody else writes here
+        for stale in directory.glob(".*.tmp") if writes else ():  # of a killed run; nobody else writes here
             if stale.is_file():
                 stale.unlink()
         self._direct: dict[str, Any] = _empty_counts()
@@ -185,7 +205,8 @@ class StageRun:
     def note(self, key: str, value: Any) -> None:
         """Put a fact into the manifest's notes; kept over a resume."""
         self._notes[key] = value
-        write_json_atomic(self._notes_path, self._notes)
+        if self._writes:
+            write_json_atomic(self._notes_path, self._notes)
 
     @property
     def notes(self) -> dict[str, Any]:

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import importlib.util
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 
-from judgetrain.config import BenchmarkConfig, Config, EngineConfig, ModelConfig, SourceConfig
+from judgetrain.config import BenchmarkConfig, Config, EngineConfig, ModelConfig, SourceConfig, TrainConfig
 from judgetrain.errors import ConfigError
-from judgetrain.evaluate.names import TARGETS, base_method, is_directory, method_name, split_method
+from judgetrain.evaluate.names import ASKED_WAYS, TARGETS, base_method, is_directory, method_name, split_method
 from judgetrain.evaluate.objective import parse_objective
 from judgetrain.stages import PACKAGE, is_local, names_model
+from judgetrain.train.distributed import check_distributed
+from judgetrain.train.options import check_training
 
 
 def check_together(config: Config) -> None:
@@ -70,6 +72,8 @@ def _dialogues(config: Config) -> None:
 
 
 def _source(key: str, source: SourceConfig) -> None:
+    if source.template and "{query}" not in source.template:
+        raise ConfigError(f"{key}.template={source.template!r}: must hold {{query}}, where the query goes")
     if source.type == "hub" and not source.path:
         raise ConfigError(f"{key}.path is empty: give the data set's Hub id")
     if is_local(source):
@@ -80,12 +84,19 @@ def _source(key: str, source: SourceConfig) -> None:
 
 
 def _responses(config: Config) -> None:
+    for i, source in enumerate(config.dialogues.sources):
+        if source.format == "questions" and source.turns != "first":
+            raise ConfigError(
+                f"dialogues.sources[{i}].turns={source.turns}: rows of format questions have turns without answers, "
+                "which only stage=selfeval fills in; set turns: first"
+            )
     for i, model in enumerate(config.responses.models):
         _engine(f"responses.models[{i}]", model)
 
 
 def _teacher(config: Config) -> None:
-    _engine("teacher.engine", config.teacher.engine)
+    if not config.teacher.evaluations:
+        _engine("teacher.engine", config.teacher.engine)
 
 
 def _label(config: Config) -> None:
@@ -107,13 +118,42 @@ def _label(config: Config) -> None:
         raise ConfigError("label.reward: every weight is 0; give ensemble_weight or that of a signal that is on")
 
 
-def _initial(config: Config) -> None:
+def _base(config: Config) -> None:
     _model("train.base", config.train.base)
+
+
+def _initial(config: Config) -> None:
+    _base(config)
+    _training(config, "initial")
+
+
+def _sft(config: Config) -> None:
+    _training(config, "sft")
+    _adapters_on_adapters("sft", config.train.sft, "initial", config.train.initial)
+
+
+def _dpo(config: Config) -> None:
+    _training(config, "dpo")
+    _adapters_on_adapters("dpo", config.train.dpo, "sft", config.train.sft)
+    if config.train.dpo.stop.watched and not config.label.holdout:
+        raise ConfigError("train.dpo.stop watches held-out pairs, and label.holdout=0 keeps none: raise it")
+
+
+def _training(config: Config, stage: str) -> None:
+    check_training(stage, getattr(config.train, stage))
+    check_distributed(config.train, stage)
+
+
+def _adapters_on_adapters(stage: str, settings: TrainConfig, start: str, before: TrainConfig) -> None:
+    if all(s.lora.enabled and not s.lora.merge for s in (settings, before)):
+        raise ConfigError(
+            f"train.{stage}.lora.merge=false: its base would be the adapters of {start}; "
+            f"set train.{start}.lora.merge=true"
+        )
 
 
 def _evaluate(config: Config) -> None:
     from judgetrain.evaluate.methods import known_methods
-    from judgetrain.tree.prompts import load_prompt_set
 
     settings = config.evaluate
     if not settings.benchmarks:
@@ -131,9 +171,16 @@ def _evaluate(config: Config) -> None:
     _methods(config)
     for method in settings.methods:
         _target(config, split_method(method)[1])
-    for way in ("one_step", "rating"):
-        if any(split_method(method)[0] == way for method in settings.methods):
-            load_prompt_set(getattr(settings, way).prompts, way, f"evaluate.{way}.prompts")
+    _ways({split_method(method)[0] for method in settings.methods}, config)
+
+
+def _ways(used: Collection[str], config: Config) -> None:
+    """The prompt sets of judges that are asked once."""
+    from judgetrain.tree.prompts import load_prompt_set
+
+    for way in ASKED_WAYS:
+        if way in used:
+            load_prompt_set(getattr(config.evaluate, way).prompts, way, f"evaluate.{way}.prompts")
 
 
 def _methods(config: Config) -> None:
@@ -180,7 +227,7 @@ def _correct(config: Config) -> None:
 def _target(config: Config, target: str) -> None:
     """Check a model that a method names."""
     if target == "base":
-        _initial(config)
+        _base(config)
     elif target == "teacher":
         _teacher(config)
     elif target == "external":
@@ -211,6 +258,23 @@ def _selfeval(config: Config) -> None:
         if not 0 <= temperature <= 10:
             raise ConfigError(f"selfeval.temperatures.{category}={temperature}: must be at least 0 and at most 10")
     _scorer(config)
+
+
+def _studies(config: Config) -> None:
+    from judgetrain.evaluate.methods import known_methods
+
+    settings = config.studies
+    if "probdiff" not in config.selfeval.methods:
+        raise ConfigError("selfeval.methods holds no probdiff, which stage=studies is about: add it")
+    if any(not t >= 0 for t in settings.thresholds):
+        raise ConfigError(f"studies.thresholds={list(settings.thresholds)}: must be at least 0")
+    if not settings.judge:
+        return
+    way, target = split_method(settings.judge)
+    if not is_directory(settings.judge) and target not in ("base", "teacher", "external"):
+        raise ConfigError(f"studies.judge={settings.judge!r} is none of {known_methods()}: name a model or a directory")
+    _target(config, target)
+    _ways({way}, config)
 
 
 def _scorer(config: Config) -> None:
@@ -258,7 +322,10 @@ _CHECKS: dict[str, Callable[[Config], None]] = {
     "teacher": _teacher,
     "initial": _initial,
     "label": _label,
+    "sft": _sft,
+    "dpo": _dpo,
     "evaluate": _evaluate,
     "correct": _correct,
     "selfeval": _selfeval,
+    "studies": _studies,
 }

@@ -22,10 +22,12 @@ STAGES = (
     "tree",
     "label",
     "sft",
+    "reference",
     "dpo",
     "evaluate",
     "correct",
     "selfeval",
+    "studies",
 )
 COMMANDS = (*STAGES, "status", "report", "clean")
 
@@ -68,7 +70,9 @@ class ModelConfig:
     revision: str | None = key(None, "Hub revision")
     dtype: str = key("auto", "weights in memory", choices=("auto", "float32", "bfloat16", "float16"))
     attn_implementation: str | None = key(
-        None, "None takes the best installed", choices=(None, "eager", "sdpa", "flash_attention_2")
+        None,
+        "None takes the best installed: flash-attn on a GPU in half precision, else sdpa",
+        choices=(None, "eager", "sdpa", "flex_attention", "flash_attention_2", "flash_attention_3"),
     )
     trust_remote_code: bool = key(False, "run code that the model repository brings")
     chat_template: str | None = key(
@@ -120,11 +124,17 @@ class SourceConfig:
     format: str = key(
         "auto",
         "row shape",
-        choices=("auto", "messages", "conversations", "turns", "alpaca", "prompt", "multiple_choice", "comparison"),
+        choices=(
+            *("auto", "messages", "conversations", "turns", "alpaca", "prompt", "multiple_choice", "questions"),
+            "comparison",
+        ),
     )
     turns: str = key(
-        "last", "user turns of a conversation that become dialogues, with what came before", choices=("last", "every")
+        "last",
+        "user turns of a conversation that become dialogues, with what came before",
+        choices=("first", "last", "every"),
     )
+    template: str = key("", "what is asked about the query, as in 'Summarise this. {query}'; empty: the query itself")
     fields: dict[str, str] = key(
         {},
         "column names where they differ: query, messages, id, response_a, response_b, label, ...",
@@ -185,16 +195,28 @@ class ClusterConfig:
     n_clusters: int = key(1000, "k", low=1)
     max_iter: int = key(300, "iterations of k-means", low=1)
     sample: int = key(7000, "dialogues sampled uniformly over clusters", low=1)
-    batch_size: int = key(64, "queries encoded together", low=1)
-    device: str | None = key(None, "of the encoder; None chooses", neutral=True)
+    batch_size: int | None = key(None, "queries encoded together; None: 16, and 256 on a GPU", low=1)
+    device: str | None = key(
+        None, "of the encoder: one (cuda:1), or several (cuda:0,cuda:1); None takes every GPU", neutral=True
+    )
+    dtype: str = key(
+        "auto", "the encoder computes in; auto: bfloat16 on a GPU", choices=("auto", "float32", "bfloat16", "float16")
+    )
+
+
+@dataclass
+class ResponseModelConfig(EngineConfig):
+    """A response model."""
+
+    sampling: SamplingConfig | None = key(None, "of this model; None takes responses.sampling")
 
 
 @dataclass
 class ResponsesConfig:
     """Stage responses."""
 
-    models: list[EngineConfig] = key([], "response models; empty uses the responses the sources already have")
-    sampling: SamplingConfig = key(SamplingConfig, "of every response model")
+    models: list[ResponseModelConfig] = key([], "response models; empty uses the responses the sources already have")
+    sampling: SamplingConfig = key(SamplingConfig, "of response models that have none of their own")
     system_prompt: str = key("", "put before every dialogue")
 
 
@@ -239,6 +261,9 @@ class TeacherConfig(PaidConfig):
     """Stage teacher."""
 
     engine: EngineConfig = key(EngineConfig, "the external model, the world's annotator or the heuristic annotator")
+    evaluations: str = key(
+        "", "file or glob of evaluations that are already written (docs/dialogues.md); the engine is then asked nothing"
+    )
     comparisons: int = key(3000, "comparisons annotated; the rest is left for the tree", low=1)
     criteria: int = key(10, "criteria listed", low=1)
     branches: int = key(3, "criteria judged per comparison", low=1)
@@ -333,11 +358,31 @@ class LabelConfig:
 class LoraSettings:
     """Low-rank adapters (PEFT)."""
 
-    enabled: bool = key(False, "train adapters and merge them at the end")
+    enabled: bool = key(False, "train adapters in place of the weights")
     r: int = key(16, "rank", low=1)
     alpha: int = key(32, "scale", low=1)
     dropout: float = key(0.05, "dropout", low=0.0, high=1.0)
-    target_modules: str = key("all-linear", "PEFT's target_modules")
+    target_modules: str = key(
+        "all-linear", "names of modules, comma-separated, as in q_proj,v_proj; a regular expression; or all-linear"
+    )
+    merge: bool = key(True, "merge at the end; false leaves adapters that from_pretrained puts on their base")
+    quantize: str | None = key(
+        None, "QLoRA: the frozen base in 4 or 8 bits (a GPU and the extra 'qlora')", choices=(None, "4bit", "8bit")
+    )
+
+
+OPTIMIZERS = (
+    "adamw_torch",
+    "adamw_torch_fused",
+    "adafactor",
+    "sgd",
+    "rmsprop",
+    "adamw_8bit",
+    "paged_adamw_32bit",
+    "paged_adamw_8bit",
+    "lion_8bit",
+    "paged_lion_8bit",
+)
 
 
 @dataclass
@@ -347,8 +392,13 @@ class TrainConfig:
     learning_rate: float = key(1e-5, "peak", low=0.0)
     epochs: float = key(1.0, "passes over the data", low=0.001)
     max_steps: int = key(-1, "overrides epochs when positive", low=-1)
-    batch_size: int = key(8, "examples per device and step", low=1)
-    accumulation: int = key(1, "gradient accumulation steps", low=1)
+    batch_size: int = key(8, "examples that one process computes together", low=1)
+    accumulation: int = key(
+        1,
+        "micro-batches of batch_size in an optimizer step, shared out over the processes: the global batch is "
+        "batch_size x accumulation however many there are",
+        low=1,
+    )
     max_length: int = key(2048, "longer examples are left out and counted, never cut", low=8, unit="tokens")
     warmup_ratio: float = key(0.05, "share of steps", low=0.0, high=1.0)
     lr_scheduler: str = key(
@@ -356,14 +406,22 @@ class TrainConfig:
         "Transformers' lr_scheduler_type",
         choices=("linear", "cosine", "constant", "constant_with_warmup", "polynomial", "inverse_sqrt"),
     )
+    optimizer: str | None = key(
+        None,
+        "Transformers' optim; None takes fused AdamW; 8-bit and paged ones need a GPU and the extra 'qlora'",
+        choices=(None, *OPTIMIZERS),
+    )
     weight_decay: float = key(0.0, "AdamW", low=0.0)
     max_grad_norm: float = key(1.0, "gradient clipping", low=0.0)
     gradient_checkpointing: bool = key(False, "trade time for memory")
     bf16: bool | None = key(None, "None: where the GPU has it")
+    tf32: bool | None = key(None, "float32 products on tensor cores; None: where the GPU has them")
+    packing: bool = key(False, "initial, sft: fill sequences of max_length with whole examples, none cut")
+    padding_free: bool = key(False, "initial, sft: the examples of a batch in one row, without padding")
+    liger: bool = key(False, "Liger's Triton kernels for the layers (a GPU and the extra 'liger')")
     save_steps: int = key(50, "checkpoint every so many optimizer steps", low=1, neutral=True)
     eval_steps: int = key(50, "held-out loss every so many optimizer steps", low=1)
     keep_checkpoints: int = key(2, "checkpoints kept while training", low=1, neutral=True)
-    deepspeed: str | None = key(None, "DeepSpeed JSON (launch/deepspeed/*.json)")
     lora: LoraSettings = key(LoraSettings, "adapters")
 
 
@@ -386,6 +444,28 @@ DPO_LOSSES = (
 
 
 @dataclass
+class StopConfig:
+    """Stop-loss of DPO on the held-out pairs (branching paper, section 5.7): any limit that is set is watched."""
+
+    chosen_drop: float | None = key(
+        None, "stop when the chosen sides' log-probability is so far below the reference's", low=0.0, unit="nats/token"
+    )
+    margin: float | None = key(
+        None, "stop when the mean reward margin is this large: pairs past 5 move the weights by under 1%", low=0.0
+    )
+    patience: int | None = key(None, "stop after so many evaluations in a row without a better agreement", low=1)
+    keep_best: bool = key(
+        False,
+        "keep the checkpoint of the best held-out agreement (then loss), not the last; holds wherever a limit is set",
+    )
+
+    @property
+    def watched(self) -> bool:
+        """Whether the checkpoint that is kept depends on held-out pairs."""
+        return self.keep_best or any(v is not None for v in (self.chosen_drop, self.margin, self.patience))
+
+
+@dataclass
 class DpoConfig(TrainConfig):
     """Stage dpo."""
 
@@ -393,10 +473,28 @@ class DpoConfig(TrainConfig):
     beta: float = key(0.1, "strength of the KL constraint", low=0.0)
     loss_type: str = key("sigmoid", "TRL's DPO loss_type", choices=DPO_LOSSES)
     sft_weight: float = key(0.0, "weight of a supervised term on the chosen side (TRL's loss type sft)", low=0.0)
-    label_smoothing: float = key(0.0, "of the preference labels", low=0.0, high=0.5)
-    precompute_ref_log_probs: bool = key(
-        True, "reference log-probabilities before training, so that one model is in memory"
+    label_smoothing: float = key(0.0, "of the preference labels (robust, exo_pair, aot)", low=0.0, high=0.5)
+    ld_alpha: float | None = key(
+        None, "LD-DPO: weight of the tokens past the shorter side's length; None: 1", low=0.0, high=1.0
     )
+    f_divergence: str = key(
+        "reverse_kl",
+        "f-DPO: the divergence from the reference that is penalised",
+        choices=("reverse_kl", "forward_kl", "js_divergence", "alpha_divergence"),
+    )
+    f_alpha: float = key(0.5, "alpha of f_divergence=alpha_divergence")
+    margin_weight: float = key(
+        0.0, "p: a pair's loss is weighted by its margin to the power p, mean 1; 0 weighs all alike", low=0.0
+    )
+    precompute_ref_log_probs: bool = key(
+        True,
+        "reference log-probabilities are a stage of their own, made once for data and reference model, so that one "
+        "model is in memory; false: the reference model is kept beside the trained one",
+    )
+    reference_batch_size: int = key(
+        8, "pairs whose reference log-probabilities are computed together", low=1, neutral=True
+    )
+    stop: StopConfig = key(StopConfig, "stop-loss")
 
 
 @dataclass
@@ -407,6 +505,20 @@ class TrainStages:
     initial: TrainConfig = key(TrainConfig, "stage initial")
     sft: TrainConfig = key(TrainConfig, "stage sft")
     dpo: DpoConfig = key(DpoConfig, "stage dpo")
+    # In float32 these two change where is computed, not what; under ZeRO and bfloat16 the stages list the first.
+    distributed: str = key(
+        "none",
+        "how several processes train one model: ddp (each has all of it), zero2, zero3, zero3_offload (DeepSpeed)",
+        choices=("none", "ddp", "zero2", "zero3", "zero3_offload"),
+        neutral=True,
+    )
+    processes: int | None = key(
+        None,
+        "processes on this machine that train together; None: one for each GPU. Under torchrun or SLURM: WORLD_SIZE",
+        low=1,
+        neutral=True,
+    )
+    deepspeed: str | None = key(None, "a DeepSpeed JSON in place of launch/deepspeed/<train.distributed>.json")
 
 
 @dataclass
@@ -571,6 +683,25 @@ class SelfEvalConfig:
 
 
 @dataclass
+class StudiesConfig:
+    """Stage studies: the ProbDiff paper's studies of the model that stage selfeval looked at, and of others."""
+
+    prompts: int = key(80, "prompts answered repeatedly; 0 leaves the study out", low=0)
+    times: int = key(3, "answers to each of them, one after the other", low=2)
+    spread_prompts: int = key(10, "prompts whose answers are sampled; 0 leaves the study out", low=0)
+    samples: int = key(100, "answers sampled to each of them", low=2)
+    sampling: SamplingConfig = key(SamplingConfig(0.7, 1.0, 512), "of both studies' answers")
+    against: list[str] = key([], "other models: directories of their finished stage selfeval over the same prompts")
+    thresholds: list[float] = key([0.0, 0.05, 0.1], "of win, tie and lose: discrepancies that differ by less are a tie")
+    judge: str = key(
+        "", "who says whether a revision is better: base, teacher, external, one_step:external, a directory"
+    )
+    verdicts: str = key(
+        "", "file of people's verdicts on revisions: rows id, verdict (1 better, 0 unchanged, -1 worse)"
+    )
+
+
+@dataclass
 class TrackConfig:
     """Experiment tracking."""
 
@@ -581,6 +712,9 @@ class TrackConfig:
     )
     project: str = key("judgetrain", "W&B project")
     group: str | None = key(None, "W&B group; None takes the recipe's name")
+    upload: bool = key(
+        False, "send the files of every stage, weights and text of the data among them; else references to them"
+    )
 
 
 @dataclass
@@ -607,6 +741,7 @@ class Config:
     correct: CorrectConfig = key(CorrectConfig, "stage correct")
     scorer: ScorerConfig = key(ScorerConfig, "scorers in stages evaluate and selfeval")
     selfeval: SelfEvalConfig = key(SelfEvalConfig, "stage selfeval")
+    studies: StudiesConfig = key(StudiesConfig, "stage studies")
     track: TrackConfig = key(TrackConfig, "tracking")
     report: ReportConfig = key(ReportConfig, "stage=report")
     clean: CleanConfig = key(CleanConfig, "stage=clean")

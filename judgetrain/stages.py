@@ -36,6 +36,8 @@ class Stage:
     files: Files = lambda config: ()
     format: int = 1
     also: Callable[[Config], tuple[str, ...]] = lambda config: ()
+    trains: bool = False
+    """Whether several processes do it together under ``train.distributed``."""
 
     def reads(self, config: Config) -> tuple[str, ...]:
         """Every key that the stage's fingerprint covers for this configuration."""
@@ -98,16 +100,21 @@ def _sources(config: Config) -> Iterator[File]:
         for i, benchmark in enumerate(config.evaluate.benchmarks):
             if is_local(benchmark.source):
                 yield from _source(f"evaluate.benchmarks[{i}].source", benchmark.source)
+            yield from _adapter(f"evaluate.benchmarks[{i}]", benchmark)
 
 
 def _decontaminated(config: Config) -> tuple[str, ...]:
     """The keys of the benchmarks whose queries stage dialogues takes out; of the world, which it leaves, the type."""
     if config.dialogues.decontaminate == "off":
         return ()
-    return tuple(
-        f"evaluate.benchmarks[{i}].source" + (".type" if benchmark.source.type == "world" else "")
-        for i, benchmark in enumerate(config.evaluate.benchmarks)
-    )
+    keys = []
+    for i, benchmark in enumerate(config.evaluate.benchmarks):
+        key = f"evaluate.benchmarks[{i}]"
+        if benchmark.source.type == "world":
+            keys.append(f"{key}.source.type")
+        else:
+            keys += [f"{key}.{name}" for name in ("name", "source", "adapter", "where", "labels")]
+    return tuple(keys)
 
 
 def _encoder(config: Config) -> Iterator[File]:
@@ -122,22 +129,37 @@ def _writers(config: Config) -> Iterator[File]:
 
 def _teacher(config: Config) -> Iterator[File]:
     yield from _prompts(config)
-    yield from _engine("teacher.engine", config.teacher.engine)
+    if config.teacher.evaluations:
+        yield "teacher.evaluations", config.teacher.evaluations
+    else:
+        yield from _engine("teacher.engine", config.teacher.engine)
 
 
 def _initial(config: Config) -> Iterator[File]:
     yield from _prompts(config)
     yield from _model("train.base", config.train.base)
-    yield from _deepspeed("initial")(config)
+    yield from _deepspeed(config)
 
 
-def _deepspeed(stage: str) -> Files:
-    def files(config: Config) -> Iterator[File]:
-        path = getattr(config.train, stage).deepspeed
-        if path:
-            yield f"train.{stage}.deepspeed", path
+def _deepspeed(config: Config) -> Iterator[File]:
+    if config.train.deepspeed:
+        yield "train.deepspeed", config.train.deepspeed
 
-    return files
+
+def _processes(stage: str) -> Callable[[Config], tuple[str, ...]]:
+    """What of the processes decides a result: in float32 nothing, when whole micro-batches are shared out.
+
+    In bfloat16 DeepSpeed keeps weights in it where others keep float32 ones. Packed sequences are made while training,
+    and those left over at the end of an epoch go round the processes.
+    """
+
+    def also(config: Config) -> tuple[str, ...]:
+        settings, mode = getattr(config.train, stage), config.train.distributed
+        if settings.packing and mode != "none":
+            return ("train.distributed", "train.processes")
+        return ("train.distributed",) if mode.startswith("zero") and settings.bf16 is not False else ()
+
+    return also
 
 
 def _adapter(key: str, benchmark: BenchmarkConfig) -> Iterator[File]:
@@ -215,6 +237,28 @@ def _model_of(key: str, target: str, config: Config) -> Iterator[File]:
         yield from _engine("evaluate.external", config.evaluate.external)
 
 
+def _studies(config: Config) -> Iterator[File]:
+    settings = config.studies
+    yield from _scorer(config)
+    yield from _encoder(config)
+    for i, directory in enumerate(settings.against):
+        yield f"studies.against[{i}]", f"{directory}/*.json*"
+    if settings.verdicts:
+        yield "studies.verdicts", settings.verdicts
+    if settings.judge:
+        way, target = split_method(settings.judge)
+        yield from _prompts(config)
+        yield from _model_of("studies.judge", target, config)
+        if way:
+            yield _prompt_set(f"evaluate.{way}.prompts", getattr(config.evaluate, way).prompts)
+
+
+_JUDGED = (
+    *("tree", "engine", "prompts", "teacher.engine", "evaluate.external", "evaluate.one_step", "evaluate.rating"),
+    *("evaluate.branches", "evaluate.aggregation", "evaluate.early_stop"),
+)
+"""What the judge of stage studies is asked with."""
+
 # What judge.json in a trained judge's directory says; the number of trees grown is not part of it.
 _JUDGE = tuple(
     f"tree.{name}"
@@ -224,6 +268,25 @@ _JUDGE = tuple(
         *("readout", "constrained", "tie"),
     )
 )
+
+# What decides the reference model's log-probabilities besides the model and the pairs.
+REFERENCE = (
+    "train.base.dtype",
+    "train.base.attn_implementation",
+    "train.base.trust_remote_code",
+    "train.dpo.max_length",
+    "train.dpo.bf16",
+    "train.dpo.tf32",
+    "train.dpo.ld_alpha",
+    "train.dpo.lora.enabled",
+    "train.dpo.lora.quantize",
+)
+
+
+def _dpo(config: Config) -> Sequence[str]:
+    reference = ("reference",) if config.train.dpo.precompute_ref_log_probs else ()
+    return ("sft", "label", *reference)
+
 
 STAGES: dict[str, Stage] = {
     stage.name: stage
@@ -244,8 +307,10 @@ STAGES: dict[str, Stage] = {
             "initial",
             "judgetrain.train.stage:run_initial",
             _needs("teacher"),
-            ("train.base", "train.initial", "prompts", *_JUDGE),
+            ("train.base", "train.initial", "train.deepspeed", "prompts", *_JUDGE),
             _initial,
+            also=_processes("initial"),
+            trains=True,
         ),
         Stage(
             "tree",
@@ -262,8 +327,33 @@ STAGES: dict[str, Stage] = {
             _label,
             also=lambda config: SCORE_KEYS if config.label.reward.signals else (),
         ),
-        Stage("sft", "judgetrain.train.stage:run_sft", _needs("initial", "label"), ("train.sft",), _deepspeed("sft")),
-        Stage("dpo", "judgetrain.train.stage:run_dpo", _needs("sft", "label"), ("train.dpo",), _deepspeed("dpo")),
+        Stage(
+            "sft",
+            "judgetrain.train.stage:run_sft",
+            _needs("initial", "label"),
+            ("train.sft", "train.deepspeed"),
+            _deepspeed,
+            also=_processes("sft"),
+            trains=True,
+        ),
+        Stage(
+            "reference",
+            "judgetrain.train.stage:run_reference",
+            _needs("sft", "label"),
+            ("train.deepspeed", *REFERENCE),
+            _deepspeed,
+            also=_processes("dpo"),
+            trains=True,
+        ),
+        Stage(
+            "dpo",
+            "judgetrain.train.stage:run_dpo",
+            _dpo,
+            ("train.dpo", "train.deepspeed"),
+            _deepspeed,
+            also=_processes("dpo"),
+            trains=True,
+        ),
         Stage(
             "evaluate",
             "judgetrain.evaluate.stage:run",
@@ -273,7 +363,7 @@ STAGES: dict[str, Stage] = {
                 *("dialogues.world", "dialogues.world.eval_comparisons"),
             ),
             _evaluate,
-            format=2,
+            format=3,
             also=lambda config: ("scorer",) if _has_scorers(config) else (),
         ),
         Stage(
@@ -293,6 +383,14 @@ STAGES: dict[str, Stage] = {
             _needs("dialogues"),
             ("selfeval", "scorer", "train.base"),
             _scorer,
+        ),
+        Stage(
+            "studies",
+            "judgetrain.evaluate.studies_stage:run",
+            _needs("dialogues", "selfeval"),
+            ("studies", "selfeval.delta", "selfeval.sweep", "scorer", "train.base", "cluster"),
+            _studies,
+            also=lambda config: _JUDGED if config.studies.judge else (),
         ),
     )
 }

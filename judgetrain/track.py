@@ -1,4 +1,4 @@
-"""What a run tells: console lines and progress bars, and Weights & Biases runs."""
+"""What a run tells on the console: lines and progress bars."""
 
 from __future__ import annotations
 
@@ -6,16 +6,9 @@ import os
 import sys
 import time
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
-
-from judgetrain.config import TrackConfig
-
-WANDB_HOSTS = ("api.wandb.ai", "api.forge.coreweave.com")
-INIT_TIMEOUT = 30.0
-"""Seconds to wait for the W&B server before the run becomes an offline one."""
 
 
 def duration(seconds: float) -> str:
@@ -72,113 +65,3 @@ def quiet_libraries(terminal: bool) -> None:
 
 def _advance(bar: Any, n: int) -> None:
     bar.update(n)
-
-
-class Run:
-    """One tracked run; does nothing when tracking is off."""
-
-    def __init__(self, run: Any = None) -> None:
-        self._run = run
-
-    def log(self, metrics: Mapping[str, Any], step: int | None = None) -> None:
-        """Log numbers; anything that is no number is left out."""
-        numbers = {k: v for k, v in metrics.items() if isinstance(v, (int, float)) and not isinstance(v, bool)}
-        if self._run is not None and numbers:
-            self._run.log(numbers, step=step)
-
-    def summary(self, values: Mapping[str, Any]) -> None:
-        """Set the run's summary."""
-        if self._run is not None:
-            self._run.summary.update(dict(values))
-
-
-def mode_of(config: TrackConfig) -> str:
-    """``online``, ``offline`` or ``disabled``: what the tracker setting means on this machine.
-
-    With ``auto``, ``WANDB_MODE`` decides where it is set; otherwise a key does (``WANDB_API_KEY`` or netrc).
-    """
-    fixed = {"none": "disabled", "wandb": "online", "wandb_offline": "offline"}
-    if config.tracker in fixed:
-        return fixed[config.tracker]
-    wanted = os.environ.get("WANDB_MODE", "")
-    if wanted in fixed.values():
-        return wanted
-    return "online" if os.environ.get("WANDB_API_KEY") or _in_netrc() else "offline"
-
-
-def _in_netrc() -> bool:
-    """Whether ``wandb login`` has been done on this machine (it keeps the key in the netrc file)."""
-    import netrc
-    from urllib.parse import urlsplit
-
-    host = urlsplit(os.environ.get("WANDB_BASE_URL", "")).hostname
-    try:
-        hosts = netrc.netrc(os.environ.get("NETRC")).hosts
-    except (OSError, netrc.NetrcParseError):
-        return False
-    return any(name in hosts for name in (host, *WANDB_HOSTS) if name)
-
-
-@contextmanager
-def tracked(
-    config: TrackConfig,
-    *,
-    stage: str,
-    fingerprint: str,
-    recipe: str,
-    settings: Mapping[str, Any],
-    directory: Path,
-    console: Console,
-) -> Iterator[Run]:
-    """A W&B run for one stage, always finished, and marked failed when the stage raises.
-
-    The id comes from the fingerprint, so that a restart continues its run. ``settings`` is the configuration
-    slice; it holds names of environment variables, never keys. A server that cannot be reached makes the run an
-    offline one: tracking never stops a stage.
-    """
-    mode = mode_of(config)
-    if mode == "disabled":
-        yield Run()
-        return
-    directory.mkdir(parents=True, exist_ok=True)
-    options = {
-        "project": config.project,
-        "group": config.group or recipe,
-        "job_type": stage,
-        "name": f"{stage}-{fingerprint[:6]}",
-        "id": f"{stage}-{fingerprint}",
-        "dir": str(directory),
-        "config": dict(settings),
-    }
-    run = _start(mode, options, console)
-    exit_code = 1
-    try:
-        yield Run(run)
-        exit_code = 0
-    finally:
-        run.finish(exit_code=exit_code)
-
-
-def _start(mode: str, options: dict[str, Any], console: Console) -> Any:
-    import wandb
-
-    settings = wandb.Settings(
-        silent=True,
-        console="off",
-        x_disable_stats=True,
-        disable_git=True,
-        save_code=False,
-        disable_code=True,
-        init_timeout=INIT_TIMEOUT,
-    )
-    options |= {"reinit": "finish_previous", "settings": settings}
-    if mode == "online":
-        try:
-            return wandb.init(mode="online", resume="allow", **options)
-        except Exception as error:
-            reason = (" ".join(str(error).split()) or type(error).__name__)[:200]
-            console.line(f"W&B cannot be used ({reason}): this run is tracked offline; `wandb sync` uploads it later")
-            wandb.teardown()
-            # The stages to come need not try again.
-            os.environ["WANDB_MODE"] = "offline"
-    return wandb.init(mode="offline", **options)

@@ -17,8 +17,14 @@ from judgetrain.errors import ConfigError, EngineError
 MINI_BATCH_FROM = 200_000
 """Rows from which scikit-learn's MiniBatchKMeans takes over, and embeddings are no longer held in memory."""
 
-DEVICE_BUFFER_SAMPLES = 1_000_000
-"""Rows that cuML copies to the GPU at a time when the data stays on the host, in versions that can do so."""
+WHOLE = 0.8
+"""Share of the free GPU memory up to which cuML gets all rows at once: its seeding then sees every row."""
+
+BUFFERS = 0.5
+"""Share of the free GPU memory for the rows under way where they do not fit: two buffers, one filled as one is used."""
+
+FIRST_OUT_OF_CORE = "26.10"
+"""The first cuML release that clusters rows that stay on the host (``device_buffer_samples``)."""
 
 WIDEN = 65_536
 """Rows brought to single precision at a time."""
@@ -86,10 +92,38 @@ def _cuml(embeddings: np.ndarray, config: ClusterConfig, seed: int) -> tuple[np.
         "random_state": seed,
         "output_type": "numpy",
     }
-    if "device_buffer_samples" in inspect.signature(KMeans).parameters:
-        options["device_buffer_samples"] = min(len(embeddings), DEVICE_BUFFER_SAMPLES)
+    rows, dimension = embeddings.shape
+    buffered = device_buffer_samples(rows, dimension, _free_memory())
+    if buffered:
+        if "device_buffer_samples" not in inspect.signature(KMeans).parameters:
+            raise EngineError(
+                f"cluster.backend=cuml: {rows} embeddings exceed the GPU's memory, and cuML before "
+                f"{FIRST_OUT_OF_CORE} needs them there at once; pip install 'cuml-cu13>={FIRST_OUT_OF_CORE}', or set "
+                "cluster.backend=sklearn"
+            )
+        options["device_buffer_samples"] = buffered
     model = KMeans(**options)
     return model.fit_predict(_single(embeddings)), model.inertia_
+
+
+def device_buffer_samples(rows: int, dimension: int, free: int) -> int:
+    """cuML's setting of that name: rows on the GPU at a time, or 0 where all of them fit.
+
+    Args:
+        rows: of the embeddings, which cuML takes in single precision.
+        dimension: of the embeddings.
+        free: memory of the GPU that is free, bytes.
+    """
+    row = 4 * dimension
+    if rows * row <= WHOLE * free:
+        return 0
+    return max(1, min(rows, int(BUFFERS * free / (2 * row))))
+
+
+def _free_memory() -> int:
+    import cupy
+
+    return int(cupy.cuda.runtime.memGetInfo()[0])
 
 
 def _single(embeddings: np.ndarray) -> np.ndarray:

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from judgetrain.artifacts import StageRun, read_rows, write_rows_atomic
+from judgetrain.artifacts import StageRun, count_rows, read_rows, write_rows_atomic
 from judgetrain.cluster.encode import encode
 from judgetrain.cluster.kmeans import kmeans
 from judgetrain.cluster.report import write_report
@@ -24,9 +24,11 @@ def run(config: Config, inputs: Mapping[str, Path], out: StageRun) -> None:
     def rows() -> Iterator[dict[str, Any]]:  # read again for each pass, never held: there may be millions
         return read_rows(inputs["dialogues"], "dialogues")
 
-    count = sum(1 for _ in rows())
+    count = count_rows(inputs["dialogues"], "dialogues")
     embeddings = encode((row["messages"][-1]["content"] for row in rows()), count, settings, out)
+    out.log(f"cluster: {count:,} queries embedded in {embeddings.shape[1]} dimensions")
     clustering = kmeans(embeddings, settings, out.seed)
+    out.log(f"cluster: {settings.n_clusters:,} clusters by {clustering.backend}, inertia {clustering.inertia:.1f}")
     chosen = sample_uniform(clustering.labels, settings.sample, out.seed)
     write_rows_atomic(
         out.path("clusters.jsonl"),

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from judgetrain.config import Config
+from judgetrain.config import BenchmarkConfig, Config
 from judgetrain.dialogues.dedup import PERMUTATIONS, bands, jaccard, normalised, signature
 from judgetrain.dialogues.schema import Dialogue
 from judgetrain.dialogues.sources import read_dialogues
@@ -17,7 +17,7 @@ SHORTEST_TURN = 40
 
 @dataclass(frozen=True)
 class Match:
-    """The benchmark query that a dialogue holds: the benchmark's source name, the query, and their similarity."""
+    """The benchmark query that a dialogue holds: the benchmark's name, the query, and their similarity."""
 
     benchmark: str
     query: str
@@ -41,15 +41,13 @@ class BenchmarkQueries:
         self._texts: list[tuple[str, str]] = []
         self.counts: dict[str, int] = {}
         for index, benchmark in enumerate(config.evaluate.benchmarks):
-            source = benchmark.source
-            if source.type == "world":
+            if benchmark.source.type == "world":
                 continue
-            key = f"evaluate.benchmarks[{index}].source"
-            queries = {turns(dialogue) for dialogue in read_dialogues(source, key)}
-            self.counts[source.name] = len(queries)
+            queries = _queries(benchmark, f"evaluate.benchmarks[{index}]")
+            self.counts[benchmark.name] = len(queries)
             for query in sorted(queries):
                 if self._exact.setdefault(normalised(query), len(self._texts)) == len(self._texts):
-                    self._texts.append((source.name, query))
+                    self._texts.append((benchmark.name, query))
         self._similarity, self._near = settings.near_similarity, None
         if settings.decontaminate == "near" and self._texts:
             self._near = _index([query for _, query in self._texts], settings.near_similarity)
@@ -71,6 +69,16 @@ class BenchmarkQueries:
             if best and best.similarity >= self._similarity:
                 return best
         return None
+
+
+def _queries(benchmark: BenchmarkConfig, key: str) -> set[str]:
+    """A benchmark's queries, read as stage evaluate reads them."""
+    if not benchmark.adapter:
+        return {turns(dialogue) for dialogue in read_dialogues(benchmark.source, f"{key}.source")}
+    # What the rows of a published benchmark mean is known there and nowhere else; it needs nothing but this room.
+    from judgetrain.evaluate.reading import read_cases
+
+    return {turns(case.comparison.dialogue) for case in read_cases(benchmark, key)}
 
 
 def _index(queries: Sequence[str], similarity: float) -> Any:

@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import json
 import logging
 from collections.abc import Callable
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,6 +26,9 @@ log = logging.getLogger(__name__)
 
 DEFAULT_CHAT_TEMPLATE = Path(__file__).parent / "default_chat_template.jinja"
 """The template given to a tokenizer that has none; documented in its own first comment."""
+
+ADAPTERS = "adapter_config.json"
+"""The file by which PEFT knows a directory of adapters."""
 
 
 def resolve_path(config: ModelConfig) -> tuple[str, str | None]:
@@ -75,8 +80,17 @@ def load_tokenizer(config: ModelConfig) -> PreTrainedTokenizerBase:
     return tokenizer
 
 
-def load_model(config: ModelConfig, device: str | torch.device | None = None) -> PreTrainedModel:
-    """The model in evaluation mode, as ordinary weights that ``save_pretrained`` can write (GGUF is unpacked).
+def load_model(
+    config: ModelConfig,
+    device: str | torch.device | None = None,
+    *,
+    quantization: Any = None,
+    adapters: str | None = None,
+) -> PreTrainedModel:
+    """The model in evaluation mode, as ordinary weights that ``save_pretrained`` can write.
+
+    GGUF is unpacked; adapters, those of the path or those given, are merged into their base. ``quantization`` is a
+    Transformers quantisation configuration, for training adapters on a base that stays quantised.
 
     ``device`` None leaves the weights where Transformers puts them (the CPU, or partitioned under ZeRO-3), as
     trainers want it. ``config.dtype`` "auto" is bfloat16 on a GPU that has it and float32 otherwise.
@@ -88,7 +102,16 @@ def load_model(config: ModelConfig, device: str | torch.device | None = None) ->
     from transformers.utils.import_utils import is_flash_attn_2_available
 
     path, gguf_file = resolve_path(config)
+    if adapters is None and not gguf_file and (Path(path) / ADAPTERS).is_file():
+        base = json.loads((Path(path) / ADAPTERS).read_text(encoding="utf-8"))["base_model_name_or_path"]
+        if quantization is not None:
+            raise EngineError(f"{config.path} holds adapters, which a quantised base cannot take up: merge them first")
+        return load_model(replace(config, path=base), device, adapters=path)
     options: dict[str, Any] = {"dtype": resolve_dtype(config.dtype)}
+    if quantization is not None:
+        if gguf_file:
+            raise EngineError(f"{config.path} has GGUF weights, which are quantised already: set lora.quantize=null")
+        options["quantization_config"] = quantization
     if config.attn_implementation is not None:
         options["attn_implementation"] = config.attn_implementation
     elif is_flash_attn_2_available() and not gguf_file and "float32" not in str(options["dtype"]):
@@ -100,6 +123,10 @@ def load_model(config: ModelConfig, device: str | torch.device | None = None) ->
     model: PreTrainedModel = _from_pretrained(AutoModelForCausalLM.from_pretrained, config, path, gguf_file, **options)
     if gguf_file:
         _forget_quantiser(model)
+    if adapters is not None:
+        from peft import PeftModel
+
+        model = PeftModel.from_pretrained(model, adapters).merge_and_unload().requires_grad_(True)
     model = model.train(False)
     return model if device is None else model.to(device)  # type: ignore[arg-type]
 

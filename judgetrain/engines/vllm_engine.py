@@ -9,7 +9,7 @@ from typing import Any
 from judgetrain.config import EngineConfig
 from judgetrain.engines.base import Choice, Completion, FinishReason, Request, places
 from judgetrain.engines.choices import LOGPROBS, choices_of
-from judgetrain.engines.loading import context_length, load_tokenizer, resolve_path
+from judgetrain.engines.loading import ADAPTERS, context_length, load_tokenizer, resolve_path
 from judgetrain.engines.prompting import encode
 from judgetrain.errors import EngineError
 
@@ -30,6 +30,8 @@ class VllmEngine:
         except ImportError as error:
             raise EngineError("engine.type=vllm needs vLLM: pip install 'judgetrain[vllm]'") from error
         path, gguf_file = resolve_path(config.model)
+        if (Path(path) / ADAPTERS).is_file():
+            raise EngineError(f"{config.model.path} holds adapters, not a model: train with lora.merge=true for vLLM")
         self.name = config.name or config.model.path.rstrip("/").rsplit("/", 1)[-1]
         self.tokenizer = load_tokenizer(config.model)
         try:

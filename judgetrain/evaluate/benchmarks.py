@@ -22,7 +22,8 @@ class Benchmark:
 
     A comparison's label is None where its votes have no majority; metrics over labels leave it out, those over votes
     do not. ``left_out`` counts by reason what is not in it. ``votes`` and ``prompts`` (which prompt a comparison
-    belongs to) are by comparison id, ``domains`` (coarse groups) by group; all three may be empty.
+    belongs to, where the rows say so) are by comparison id, ``domains`` (coarse groups) by group; all three may be
+    empty.
     """
 
     name: str
@@ -32,6 +33,11 @@ class Benchmark:
     votes: Mapping[str, tuple[Verdict, ...]] = field(default_factory=dict)
     prompts: Mapping[str, str] = field(default_factory=dict)
     domains: Mapping[str, str] = field(default_factory=dict)
+
+    def prompt_of(self, comparison: Comparison) -> str:
+        """What comparisons on one prompt have in common: the prompt that the rows name, else the user's messages."""
+        said = "\n".join(m.content for m in comparison.dialogue.messages if m.role == "user")
+        return self.prompts.get(comparison.id, said)
 
     def part(self, comparisons: list[Comparison], split: str) -> Benchmark:
         """The benchmark with some of its comparisons only."""

@@ -32,7 +32,7 @@ def split(benchmark: Benchmark, share: float, seed: int) -> tuple[Benchmark | No
     """
     if not share:
         return None, benchmark
-    queries = {c.id: benchmark.prompts.get(c.id, _query(c.dialogue.messages)) for c in benchmark.comparisons}
+    queries = {c.id: benchmark.prompt_of(c) for c in benchmark.comparisons}
     drawn = sorted(set(queries.values()), key=lambda query: derive_seed(seed, "development", query))
     wanted, dev = share * len(benchmark.comparisons), set[str]()
     for query in drawn:
@@ -71,7 +71,3 @@ def choose(dev: Benchmark, results: Sequence[Sequence[Prediction]]) -> list[Choi
         for method, found in by_method.items()
         if len(found) > 1
     ]
-
-
-def _query(messages: Sequence[object]) -> str:
-    return "\n".join(str(getattr(m, "content", "")) for m in messages)

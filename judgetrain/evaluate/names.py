@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import re
 from pathlib import Path
+from typing import Literal
 
-ASKED_WAYS = ("one_step", "rating")
+ASKED_WAYS: tuple[Literal["one_step", "rating"], ...] = ("one_step", "rating")
 """Prefixes of methods that are asked once, as in ``one_step:base``."""
 
 TARGETS = ("base", "teacher", "external", "initial", "sft", "dpo")

@@ -7,9 +7,10 @@ import html
 from collections.abc import Mapping, Sequence
 from urllib.parse import quote
 
-from judgetrain.evaluate.chart import Point, legend, line_chart
+from judgetrain.evaluate.chart import legend
+from judgetrain.evaluate.figures import RELIABILITY, figures
 from judgetrain.evaluate.report import Report
-from judgetrain.evaluate.sections import Row, Table, one_each, percent
+from judgetrain.evaluate.sections import Row, Table
 
 LONG = 16
 """Tables with more rows are folded."""
@@ -24,7 +25,9 @@ body{font:16px/1.5 system-ui,sans-serif;color:var(--text);background:var(--page)
 padding:1rem;overflow-wrap:break-word}
 h1{font-size:1.6rem;margin:.5rem 0 0}h2{font-size:1.25rem;margin:2.2rem 0 .3rem}h3{font-size:1rem;margin:1.6rem 0 .3rem}
 a{color:var(--c0)}.soft{color:var(--soft)}small{color:var(--soft);display:block;margin:.4rem 0;max-width:60rem}
-.scroll{overflow-x:auto;border:1px solid var(--line);border-radius:6px}
+.scroll{overflow-x:auto;border:1px solid var(--line);border-radius:6px;background-repeat:no-repeat;background-image:
+linear-gradient(to left,var(--page) 50%,transparent),linear-gradient(to left,var(--line),transparent);
+background-position:right;background-size:3rem 100%,1rem 100%;background-attachment:local,scroll}
 table{border-collapse:collapse;font-variant-numeric:tabular-nums;font-size:.9rem;width:100%}
 td,th{padding:.3rem .7rem;border-bottom:1px solid var(--line);text-align:right;white-space:nowrap}
 th{vertical-align:bottom;white-space:normal;font-weight:600}tbody tr:last-child td{border-bottom:0}
@@ -34,7 +37,9 @@ nav{font-size:.9rem}a{color:var(--c0)}details{margin:1.6rem 0 .3rem}summary{font
 .charts{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(100%,20rem),1fr));gap:1rem}
 figure{margin:0}figcaption{font-size:.9rem;font-weight:600}
 svg{width:100%;height:auto;display:block}svg text{fill:var(--soft);font-size:12px}
-svg .grid{stroke:var(--line)}polyline[class]{fill:none;stroke-width:2}.bar{stroke-width:1.5;opacity:.45}
+svg .grid{stroke:var(--line)}
+svg .ideal{stroke:var(--soft);stroke-dasharray:4 4}
+polyline[class]{fill:none;stroke-width:2}.bar{stroke-width:1.5;opacity:.45}
 .legend{display:flex;flex-wrap:wrap;gap:.2rem 1.2rem;font-size:.9rem;margin:.4rem 0}
 .legend span{display:flex;align-items:center;gap:.4rem}svg.key{width:28px}svg.key line{stroke-width:2}
 """
@@ -50,23 +55,28 @@ def html_page(report: Report, links: Mapping[str, Sequence[tuple[str, str]]] | N
     parts, places = [], []
     for number, (benchmark, rows) in enumerate(report.benchmarks().items()):
         title = html.escape(report.title(benchmark))
-        tables = "".join(map(_table, report.tables(benchmark)))
+        tables = "".join(map(table_html, report.tables(benchmark)))
         charts = _charts([row for row in rows if "agreement" in row])
         places.append(f'<a href="#b{number}">{html.escape(benchmark)}</a>')
         parts.append(f'<h2 id="b{number}">{title}</h2>{_links(links.get(benchmark))}{charts}{tables}')
-    closing = "".join(map(_table, report.closing()))
+    closing = "".join(map(table_html, report.closing()))
     if closing:
         places.append('<a href="#from">where it comes from</a>')
         parts.append(f'<h2 id="from">Where it comes from</h2>{closing}')
     navigation = f"<nav>{' · '.join(places)}</nav>" if len(places) > 1 else ""
-    recipe, day = html.escape(report.recipe), datetime.date.today().isoformat()
+    day = datetime.date.today().isoformat()
     seed = "" if report.seed is None else f"Seed {report.seed}, "
+    line = f"{seed}{day}. Numbers: metrics.json, paired.json and summary.json beside this page."
+    body = f"{navigation}{_links(links.get(''))}{''.join(parts)}"
+    return document(f"{report.recipe}: evaluation", f"Evaluation of {report.recipe}", line, body)
+
+
+def document(title: str, heading: str, line: str, body: str) -> str:
+    """A whole page in the reports' style: title and heading are escaped, ``line`` and ``body`` are HTML already."""
     return (
-        f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>{recipe}: evaluation</title>'
+        f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>{html.escape(title)}</title>'
         f'<meta name="viewport" content="width=device-width,initial-scale=1"><style>{_STYLE}</style></head><body>'
-        f'<h1>Evaluation of {recipe}</h1><p class="soft">{seed}{day}. Numbers: metrics.json, paired.json '
-        f"and summary.json beside this page.</p>{navigation}{_links(links.get(''))}"
-        f"{''.join(parts)}</body></html>\n"
+        f'<h1>{html.escape(heading)}</h1><p class="soft">{line}</p>{body}</body></html>\n'
     )
 
 
@@ -76,70 +86,44 @@ def _links(links: Sequence[tuple[str, str]] | None) -> str:
     return f"<p>Trees to look at: {', '.join(found)}</p>" if links else ""
 
 
+def figure_pages(rows: Sequence[Row]) -> dict[str, str]:
+    """The figures of a benchmark's metric rows by title, each a page of its own (for a tracker)."""
+    names, charts = figures(rows)
+    return {
+        title: f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>{title}</title><style>{_STYLE}'
+        f"</style></head><body>{legend(names)}{figure(title, chart)}</body></html>\n"
+        for title, chart in charts.items()
+    }
+
+
 def _charts(rows: Sequence[Row]) -> str:
-    """Agreement and consistency by branches, agreement by cost, and reliability, of the branching judges."""
-    judges: dict[str, list[Row]] = {}
-    for row in sorted(rows, key=lambda r: r["branches"]):
-        if row["branches"]:
-            judges.setdefault(row["method"], []).append(row)
-    names = [name for name in dict.fromkeys(r["method"] for r in rows) if name in judges]
-    if not names:
+    names, charts = figures(rows)
+    if not charts:
         return ""
-    counts = sorted({float(r["branches"]) for part in judges.values() for r in part})
-    drawn = [
-        ("Agreement by branches", "branches", "agreement", "branches", counts),
-        ("Agreement by cost", "tokens a verdict", "agreement", "tokens", None),
-        ("Consistency by branches", "branches", "consistency", "branches", counts),
-    ]
-    figures = ""
-    for title, label, metric, axis, ticks in drawn:
-        series = {name: [_point(r, metric, axis) for r in judges[name]] for name in names}
-        figures += _figure(title, line_chart(label, series, ticks, title))
-    note = "Bars: 95% bootstrap intervals over items. By cost: the number of branches stands beside each point."
-    reliability = _reliability([row for row in one_each(rows) if row["branches"]], names)
-    if reliability:
-        figures += reliability
+    note = "Bars: 95% bootstrap intervals. By cost: the number of branches stands beside each point."
+    if RELIABILITY in charts:
         note += " Right by confidence: bins of equally many items; on the diagonal, confidence is what it says."
-    return f'{legend(names)}<div class="charts">{figures}</div><small>{note}</small>'
+    shown = "".join(figure(title, chart) for title, chart in charts.items())
+    return f'{legend(names)}<div class="charts">{shown}</div><small>{note}</small>'
 
 
-def _figure(title: str, chart: str) -> str:
+def figure(title: str, chart: str) -> str:
+    """A chart under its title."""
     return f"<figure><figcaption>{title}</figcaption>{chart}</figure>"
 
 
-def _reliability(rows: Sequence[Row], names: Sequence[str]) -> str:
-    """How sure margins are and how often they are right; in the colours of ``names``, and the diagonal."""
-    series: dict[str, list[Point]] = {name: [] for name in names}
-    for row in rows:
-        if row.get("calibration"):
-            bins = [(b["confidence"], b["accuracy"], b["n"]) for b in row["calibration"]["curve"]]
-            tip = f"{row['method']}@{row['branches']}"
-            series[row["method"]] = [Point(x, y, y, y, f"{tip}: {percent(y)}% of {n} right") for x, y, n in bins]
-    if not any(series.values()):
-        return ""
-    series["perfect"] = [Point(x, x, x, x, "perfect") for x in (0.5, 1.0)]
-    title = "Right by confidence"
-    return _figure(title, line_chart("confidence made of the margin", series, [0, 0.25, 0.5, 0.75, 1], title))
-
-
-def _point(row: Row, metric: str, axis: str) -> Point:
-    low, high = row[f"{metric}_ci"] or (row[metric], row[metric])
-    tip = f"{row['method']}, {row['branches']} branches: {percent(row[metric])}%"
-    if axis == "tokens":
-        return Point(row["generated_tokens"], row[metric], low, high, tip, str(row["branches"]))
-    return Point(row["branches"], row[metric], low, high, tip)
-
-
-def _table(table: Table) -> str:
+def table_html(table: Table) -> str:
     """A table with its explanation; a long one is folded."""
     names = table.names
     head = "".join(_cell("th", h, i < names) for i, h in enumerate(table.headers))
     body = "".join(
         "<tr>" + "".join(_cell("td", c, i < names) for i, c in enumerate(row)) + "</tr>" for row in table.cells
     )
-    title, note = html.escape(table.title), html.escape(table.explanation)
+    title, note = html.escape(table.title, quote=True), html.escape(table.explanation)
     rows = f"<thead><tr>{head}</tr></thead><tbody>{body}</tbody>"
-    inner = f'<div class="scroll"><table>{rows}</table></div><small>{note}</small>'
+    # Wide tables scroll by touch, mouse and keyboard.
+    inner = f'<div class="scroll" tabindex="0" role="region" aria-label="{title}"><table>{rows}</table></div>'
+    inner += f"<small>{note}</small>"
     if len(table.cells) > LONG:
         return f"<details><summary>{title} ({len(table.cells)} rows)</summary>{inner}</details>"
     return f"<h3>{title}</h3>{inner}"

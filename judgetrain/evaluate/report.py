@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any
 
-from judgetrain.evaluate import provenance, sections
+from judgetrain.evaluate import between, provenance, sections
 from judgetrain.evaluate.sections import Row, Table
 
 
@@ -57,6 +57,7 @@ class Report:
         verdicts, ratings = [r for r in rows if "agreement" in r], [r for r in rows if "pearson" in r]
         differ = self.disagreements.get(benchmark, {})
         tables = [
+            sections.glance(verdicts),
             sections.results(verdicts),
             sections.ratings(ratings),
             sections.over_seeds([r for r in self.seeds if r["benchmark"] == benchmark]),
@@ -68,9 +69,9 @@ class Report:
             sections.calibration(verdicts),
             sections.by_group(verdicts, "domains"),
             sections.by_group(verdicts, "groups"),
-            sections.differences([r for r in self.paired if r["benchmark"] == benchmark]),
-            sections.overlap(differ.get("pairs", ())),
-            sections.examples(differ.get("examples", ())),
+            between.differences([r for r in self.paired if r["benchmark"] == benchmark]),
+            between.overlap(differ.get("pairs", ())),
+            between.examples(differ.get("examples", ())),
         ]
         return [table for table in tables if table.cells]
 

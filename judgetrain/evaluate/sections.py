@@ -26,13 +26,20 @@ DEFINITIONS = (
 )
 VOTES = (
     "Each person's vote is an item, also where a pair has no majority. Between people: share of equal votes among"
-    " pairs of votes on one comparison, with ties and without. Brackets: 95% bootstrap interval, comparisons "
-    "resampled whole."
+    " pairs of votes on one comparison, with ties and without. Brackets: 95% bootstrap interval, prompts resampled "
+    "whole."
 )
 BIASES = (
     "First wins: share of verdicts for the response shown first, among those that flip with the order (50 is no "
     "bias). Longer wins: share of consistent verdicts for the longer response. Length bias: how much more often "
     "than labels on the same items (0 is no bias)."
+)
+GLANCE = (
+    "Each method once, a branching judge with the number of branches that was chosen for it, else the most. Tokens and "
+    "seconds: of one verdict in one order. Variance: share of pairs of branches on one comparison that say different "
+    "things. Prefers longer: share of consistent verdicts for the longer response; length bias: how much more often "
+    "than labels (0 is no bias). Prefers first: among verdicts that flip with the order (50 is no bias). Parsed: share "
+    "of judgments with readable scores."
 )
 COSTS = (
     "Of one verdict in one order. Seconds are measured with the most branches; for fewer, their share by tokens. "
@@ -40,16 +47,8 @@ COSTS = (
 )
 CALIBRATION = (
     "Margin: mean score of A minus that of B. AUC: chance that an item labelled A has a larger margin than one "
-    "labelled B. ECE: expected calibration error of probabilities made of margins by a logistic curve, fitted on "
-    "other items; a dash: too few. Items with an A or B label."
-)
-PAIRED = (
-    "Differences in agreement on the same items; brackets: 95% paired bootstrap interval; p: exact McNemar test, not "
-    "corrected for the number of rows."
-)
-EXAMPLES = (
-    "Comparisons on which methods differ, the most divided first; verdicts as AB/BA, in the comparison's own order, ?: "
-    "unreadable. Whole evaluations: trees-BENCHMARK-METHOD-*.jsonl beside this report, by the same id."
+    "labelled B; brackets: 95% bootstrap interval. ECE: expected calibration error of probabilities made of margins by "
+    "a logistic curve, fitted on other items; a dash: too few. Items with an A or B label."
 )
 
 
@@ -91,10 +90,50 @@ def name_of(row: Row) -> tuple[str, str]:
     return str(row["method"]), branches
 
 
+def called(row: Row) -> str:
+    """A row's method with its number of branches, if it has one, in one word."""
+    return f"{row['method']}@{row['branches']}" if row["branches"] else str(row["method"])
+
+
 def spent(row: Row) -> tuple[str, str, str]:
     """Generated tokens, and the shares of unreadable judgments and verdicts."""
     unreadable = row["parse_failures"] / row["judgments"] if row["judgments"] else None
     return number(row["generated_tokens"], 0), percent(unreadable), percent(row["unreadable_verdicts"] / (2 * row["n"]))
+
+
+def glance(rows: Sequence[Row]) -> Table:
+    """The judges side by side: agreement, cost, time, variance, preferences and share parsed."""
+    shown = one_each(rows)
+    cells = [
+        (
+            called(r),
+            percent(r["agreement"]),
+            percent(r["consistency"]),
+            number(r["generated_tokens"], 0),
+            seconds(r),
+            percent(r.get("spread")),
+            percent(r["longer_preference"]),
+            signed(r.get("length_bias")),
+            percent(r["position_bias"]),
+            parsed(r),
+        )
+        for r in shown
+    ]
+    headers = (
+        *("method", "agreement %", "consistency %", "tokens", "seconds", "variance %"),
+        *("prefers longer %", "length bias", "prefers first %", "parsed %"),
+    )
+    return Table("At a glance", headers, cells if len(shown) > 1 else [], GLANCE)
+
+
+def seconds(row: Row) -> str:
+    """Seconds of a verdict; a dash where they are not known."""
+    return "–" if row["seconds"] is None else f"{row['seconds']:.3g}"
+
+
+def parsed(row: Row) -> str:
+    """The share of judgments with readable scores; a dash for methods without judgments."""
+    return percent(1 - row["parse_failures"] / row["judgments"]) if row["judgments"] else "–"
 
 
 HEADLINE = ("method", "branches", "agreement %", "consistency %", "tokens", "unreadable %", "no verdict %")
@@ -104,7 +143,15 @@ def results(rows: Sequence[Row]) -> Table:
     """The headline."""
     cells = [(*name_of(r), interval(r, "agreement"), interval(r, "consistency"), *spent(r)) for r in rows]
     chosen_note = CHOSEN if any(r.get("chosen") for r in rows) else ""
-    return Table("Results", HEADLINE, cells, f"{CONTRACT} Brackets: 95% bootstrap interval over items.{chosen_note}")
+    return Table("Results", HEADLINE, cells, f"{CONTRACT} Brackets: 95% bootstrap interval {over(rows)}.{chosen_note}")
+
+
+def over(rows: Sequence[Row]) -> str:
+    """What is resampled for the intervals of a benchmark's rows."""
+    for row in rows:
+        if row.get("n_prompts", row["n"]) < row["n"]:
+            return f"over the {row['n_prompts']} prompts that the {row['n']} comparisons share, each resampled whole"
+    return "over comparisons"
 
 
 def definitions(rows: Sequence[Row]) -> Table:
@@ -160,24 +207,15 @@ def costs(rows: Sequence[Row]) -> Table:
     headers = ("method", "branches", "prompt tokens", "generated tokens", "calls", "seconds", "parsed %")
     cells = []
     for r in rows:
-        parsed = percent(1 - r["parse_failures"] / r["judgments"]) if r["judgments"] else "–"
         tokens = number(r["prompt_tokens"], 0), number(r["generated_tokens"], 0)
-        cells.append(
-            (
-                *name_of(r),
-                *tokens,
-                number(r.get("calls"), 1),
-                "–" if r["seconds"] is None else f"{r['seconds']:.3g}",
-                parsed,
-            )
-        )
+        cells.append((*name_of(r), *tokens, number(r.get("calls"), 1), seconds(r), parsed(r)))
     return Table("Cost", headers, cells, COSTS)
 
 
 def calibration(rows: Sequence[Row]) -> Table:
     """Whether larger margins are surer."""
     cells = [
-        (*name_of(r), str(c["n"]) if c else "–", number(r.get("auc")), number(c["ece"] if c else None, 3))
+        (*name_of(r), str(c["n"]) if c else "–", _bounded(r, "auc", 2), number(c["ece"] if c else None, 3))
         for r in rows
         for c in [r.get("calibration")]
         if r.get("auc") is not None
@@ -189,7 +227,7 @@ def by_group(rows: Sequence[Row], column: str) -> Table:
     """Agreement by group or domain: every method with its chosen, else its largest, number of branches."""
     shown = [r for r in one_each(rows) if r.get(column)]
     groups = shown[0][column] if shown else {}
-    headers = [f"{r['method']}@{r['branches']}" if r["branches"] else str(r["method"]) for r in shown]
+    headers = [called(r) for r in shown]
     cells = [(g, str(groups[g]["n"]), *(percent(r[column].get(g, {}).get("agreement")) for r in shown)) for g in groups]
     title = "Agreement by group" if column == "groups" else "Agreement by domain"
     return Table(title, (column[:-1], "n", *headers), cells, "Agreement in percent, method@branches.")
@@ -224,53 +262,21 @@ def chosen(choices: Sequence[Row]) -> Table:
     return Table("Choice of branches", headers, cells, explanation)
 
 
-def differences(paired: Sequence[Row]) -> Table:
-    """Paired differences in agreement."""
-    cells = []
-    for row in paired:
-        sides = [f"{row[side]['method']}@{row[side]['branches']}" for side in ("first", "second")]
-        low, high = row["agreement_difference_ci"]
-        difference = f"{100 * row['agreement_difference']:+.1f} [{100 * low:+.1f}, {100 * high:+.1f}]"
-        p = row["mcnemar_p"]
-        cells.append((*sides, difference, "< 0.001" if p < 0.001 else f"{p:.3f}"))
-    return Table("Differences", ("first", "second", "difference", "p"), cells, PAIRED, names=2)
-
-
-def overlap(pairs: Sequence[Row]) -> Table:
-    """How many comparisons two methods get right together, alone or not at all."""
-    counts = ("both_right", "only_first", "only_second", "both_wrong")
-    cells = [(str(p["first"]), str(p["second"]), *(str(p[name]) for name in counts)) for p in pairs]
-    headers = ("first", "second", *(name.replace("_", " ") for name in counts))
-    return Table(
-        "Disagreements", headers, cells, "Comparisons on which each method is right (agreement) or not.", names=2
-    )
-
-
-def examples(found: Sequence[Row]) -> Table:
-    """Comparisons on which methods differ."""
-    methods = list(found[0]["verdicts"]) if found else []
-
-    def verdicts(row: Row, method: str) -> str:
-        return "/".join(v or "?" for v in row["verdicts"][method])
-
-    cells = [(str(r["id"]), str(r["query"]), str(r["label"]), *(verdicts(r, m) for m in methods)) for r in found]
-    return Table("Where methods differ", ("comparison", "query", "label", *methods), cells, EXAMPLES, names=2)
-
-
 def ratings(rows: Sequence[Row]) -> Table:
     """Correlations of scores with ratings, or of margins with labels."""
-
-    def cell(row: Row, name: str) -> str:
-        bounds = row.get(f"{name}_ci")
-        return number(row.get(name), 3) + (f" [{bounds[0]:.3f}, {bounds[1]:.3f}]" if bounds else "")
-
     columns = ("pearson", "kendall", "spearman")
-    cells = [(str(r["method"]), str(r["n"]), *(cell(r, c) for c in columns)) for r in rows]
+    cells = [(str(r["method"]), str(r["n"]), *(_bounded(r, c, 3) for c in columns)) for r in rows]
     explanation = (
         "Pearson's r, Kendall's tau-b and Spearman's rho with the benchmark's ratings; for comparisons, of margins "
-        "with labels (A 1, tie 0, B -1). Brackets: 95% bootstrap interval."
+        "with labels (A 1, tie 0, B -1). Brackets: 95% bootstrap interval, prompts resampled whole."
     )
     return Table("Correlations", ("method", "n", "Pearson", "Kendall", "Spearman"), cells, explanation)
+
+
+def _bounded(row: Row, name: str, digits: int) -> str:
+    """A number with its interval."""
+    bounds = row.get(f"{name}_ci")
+    return number(row.get(name), digits) + (f" [{bounds[0]:.{digits}f}, {bounds[1]:.{digits}f}]" if bounds else "")
 
 
 def over_seeds(rows: Sequence[Row]) -> Table:

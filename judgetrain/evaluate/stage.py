@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, cast
+from typing import cast
 
 from judgetrain.artifacts import ShardResult, StageRun, derive_seed, read_rows, write_bytes_atomic, write_text_atomic
 from judgetrain.config import Config
@@ -29,6 +29,7 @@ from judgetrain.evaluate.stored import stored_named, stored_predictions
 from judgetrain.evaluate.table import metric_row, paired_rows, parquet, prediction_rows
 from judgetrain.evaluate.text import console_tables, markdown
 from judgetrain.evaluate.timing import ShardTimes
+from judgetrain.evaluate.tracking import track_report
 from judgetrain.judges.base import Prediction
 from judgetrain.judges.branching import BranchingJudge, predict
 from judgetrain.judges.early_stop import Aggregation
@@ -112,7 +113,7 @@ def _write(
     write_bytes_atomic(out.path("predictions.parquet"), parquet(predicted))
     write_text_atomic(out.path("report.md"), markdown(report))
     write_text_atomic(out.path("report.html"), html_page(report, links))
-    out.track.log(_flat(rows))
+    track_report(report, out.track)
     out.console.plain(console_tables(report))
     out.log(f"evaluate: report: {out.path('report.html')}")
 
@@ -234,13 +235,3 @@ def _refuse_equal_names(benchmarks: Sequence[Benchmark], methods: Sequence[str])
                     f"evaluate.methods: {seen[name]} and {here} would both be called {name}: rename one of them"
                 )
             seen[name] = here
-
-
-def _flat(rows: Sequence[Mapping[str, Any]]) -> dict[str, float]:
-    names = ("agreement", "consistency", "generated_tokens")
-    return {
-        f"{row['benchmark']}/{row['method']}@{row['branches']}/{name}": row[name]
-        for row in rows
-        for name in names
-        if row[name] is not None
-    }

@@ -16,7 +16,7 @@ from judgetrain.dialogues.schema import Comparison
 from judgetrain.evaluate import metrics
 from judgetrain.evaluate.benchmarks import Benchmark
 from judgetrain.evaluate.calibration import calibration
-from judgetrain.evaluate.statistics import cluster_interval, correlation_intervals, paired_difference
+from judgetrain.evaluate.statistics import auc_interval, cluster_interval, correlation_intervals, paired_difference
 from judgetrain.evaluate.votes import vote_metrics
 from judgetrain.judges.base import Prediction
 
@@ -32,20 +32,23 @@ def metric_row(
     items; ``..._wo_tie`` leaves out the items whose label is a tie. Tokens, calls and ``seconds`` are per verdict
     in one order, mean over items and orders. ``parse_failures`` counts those of ``judgments`` without readable
     scores; ``failures`` has the reasons, and beside them what ended a branch before its judgment (``guideline:...``,
-    ``criteria:...``); ``unreadable_verdicts`` counts verdicts (of 2n) in which no branch could be read; ``auc`` is that
+    ``criteria:...``); ``spread`` is the share of pairs of a comparison's branches that say different things, mean over
+    comparisons; ``unreadable_verdicts`` counts verdicts (of 2n) in which no branch could be read; ``auc`` is that
     of margins against the labels A and B.
 
-    ``n`` and all but ``votes`` are over the comparisons with a label. Where pairs share a prompt, intervals resample
-    prompts, and ``prompt_agreement`` is the share of prompts of which every pair is right. What a single order said is
-    None for predictions whose orders are merged.
+    ``n`` and all but ``votes`` are over the comparisons with a label. Where comparisons share a prompt, intervals
+    resample the ``n_prompts`` prompts whole; where the benchmark says which pairs belong together,
+    ``prompt_agreement`` is the share of prompts of which every pair is right. What a single order said is None for
+    predictions whose orders are merged.
     """
     _refuse_others(benchmark, predictions)
     labelled = [i for i, c in enumerate(benchmark.comparisons) if c.label is not None]
     comparisons, kept = [benchmark.comparisons[i] for i in labelled], [predictions[i] for i in labelled]
     ab, ba, labels = _verdicts(comparisons, kept)
     agreed, consistent = metrics.agreement(ab, ba, labels), metrics.consistency(ab, ba)
-    prompts = [benchmark.prompts.get(c.id, c.id) for c in comparisons]
-    calibrated = calibration([p.margin for p in kept], labels, seed)
+    prompts = [benchmark.prompt_of(c) for c in comparisons]
+    margins = [p.margin for p in kept]
+    calibrated = calibration(margins, labels, seed)
     return {
         "method": predictions[0].method,
         "benchmark": benchmark.name,
@@ -58,8 +61,9 @@ def metric_row(
         "consistency_ci": cluster_interval(consistent, prompts, resamples, seed),
         **_definitions(ab, ba, labels, single_orders=not any(p.merged for p in kept)),
         **_length(ab, ba, labels, comparisons),
-        "auc": metrics.auc([p.margin for p in kept], labels),
-        **_correlations(kept, labels, resamples, seed),
+        "auc": metrics.auc(margins, labels),
+        "auc_ci": auc_interval(margins, labels, resamples, seed, clusters=prompts),
+        **_correlations(kept, labels, prompts, resamples, seed),
         **_readings(ab, ba, kept),
         "prompt_tokens": _mean([p.cost.prompt_tokens for p in kept]),
         "generated_tokens": _mean([p.cost.generated_tokens for p in kept]),
@@ -67,8 +71,9 @@ def metric_row(
         "seconds": None if math.isnan(seconds) else seconds,
         "groups": _groups([c.group for c in comparisons], agreed, consistent),
         "domains": _groups([benchmark.domains.get(c.group or "") for c in comparisons], agreed, consistent),
-        **_prompts(prompts, agreed),
-        "votes": vote_metrics(predictions, benchmark.votes, resamples, seed) if benchmark.votes else None,
+        "n_prompts": len(set(prompts)),
+        "prompt_agreement": _prompt_agreement(prompts, agreed) if benchmark.prompts else None,
+        "votes": vote_metrics(benchmark, predictions, resamples, seed) if benchmark.votes else None,
         "calibration": asdict(calibrated) if calibrated else None,
     }
 
@@ -110,6 +115,7 @@ def _readings(ab: metrics.Verdicts, ba: metrics.Verdicts, predictions: Predictio
         "judgments": sum(p.judgments for p in predictions),
         "parse_failures": sum(n for reason, n in failures.items() if ":" not in reason),
         "failures": dict(sorted(failures.items())),
+        "spread": _mean([p.spread for p in predictions if p.spread is not None]),
         "unreadable_verdicts": int(metrics.unreadable(ab).sum() + metrics.unreadable(ba).sum()),
     }
 
@@ -119,19 +125,23 @@ def paired_rows(
 ) -> Iterator[dict[str, Any]]:
     """Rows of ``paired.json``: differences in strict agreement on the same items, first minus second.
 
-    Pairs of branching judges: each against the one before it in ``evaluate.methods`` at the same number of
-    branches; each with the most branches against itself with the fewest; the last with the fewest against the
-    first with the most. P-values (exact McNemar) are not corrected for the number of pairs.
+    Branching judges: each against the one before it in ``evaluate.methods`` at the same number of branches; each with
+    the most branches against itself with the fewest; the last with the fewest against the first with the most. All
+    other methods (asked once, scorers, stored verdicts, floors): against the last branching judge with the most
+    branches, or where there is none, against the first method.
+
+    ``mcnemar_p`` is exact and takes items as independent; interval and ``bootstrap_p`` resample whole prompts where
+    comparisons share one. Neither is corrected for the number of pairs.
     """
     labelled = [i for i, c in enumerate(benchmark.comparisons) if c.label is not None]
     comparisons = [benchmark.comparisons[i] for i in labelled]
+    prompts = [benchmark.prompt_of(c) for c in comparisons]
     agreed = {
         (r[0].method, r[0].branches): metrics.agreement(*_verdicts(comparisons, [r[i] for i in labelled]))
         for r in results
-        if r[0].branches or r[0].method.startswith("stored:")
     }
     for first, second in _pairs(list(agreed)):
-        found = paired_difference(agreed[first], agreed[second], resamples, seed)
+        found = paired_difference(agreed[first], agreed[second], resamples, seed, prompts)
         if found is not None:
             yield {
                 "benchmark": benchmark.name,
@@ -140,6 +150,7 @@ def paired_rows(
                 "agreement_difference": round(found.mean, 6),
                 "agreement_difference_ci": found.interval,
                 "mcnemar_p": found.p_value,
+                "bootstrap_p": found.bootstrap_p,
             }
 
 
@@ -148,13 +159,15 @@ _Key = tuple[str, int]
 
 def _pairs(keys: Sequence[_Key]) -> list[tuple[_Key, _Key]]:
     """Which pairs a reader asks about; see :func:`paired_rows`."""
-    names = list(dict.fromkeys(name for name, _ in keys))
-    counts = sorted({branches for _, branches in keys})
+    names = list(dict.fromkeys(name for name, branches in keys if branches))
+    counts = sorted({branches for _, branches in keys if branches})
     pairs = [((b, k), (a, k)) for a, b in pairwise(names) for k in counts]
     if len(counts) > 1:
         pairs += [((name, counts[-1]), (name, counts[0])) for name in names]
         if len(names) > 1:
             pairs.append(((names[-1], counts[0]), (names[0], counts[-1])))
+    reference = (names[-1], counts[-1]) if names else next(iter(keys), None)
+    pairs += [(reference, key) for key in keys if reference and not key[1] and key != reference]
     return [pair for pair in pairs if pair[0] in keys and pair[1] in keys]
 
 
@@ -178,6 +191,7 @@ def prediction_rows(benchmark: Benchmark, predictions: Predictions) -> list[dict
             "generated_tokens": p.cost.generated_tokens,
             "calls": p.cost.calls,
             "merged": p.merged,
+            "spread": p.spread,
         }
         for c, p in zip(benchmark.comparisons, predictions, strict=True)
     ]
@@ -200,6 +214,7 @@ def parquet(rows: Sequence[Mapping[str, Any]]) -> bytes:
         "failures": str,
         **dict.fromkeys(("prompt_tokens", "generated_tokens", "calls"), float),
         "merged": bool,
+        "spread": float,
     }
     schema = arrow.schema([(name, kinds[kind]) for name, kind in columns.items()])
     buffer = io.BytesIO()
@@ -212,14 +227,17 @@ def _refuse_others(benchmark: Benchmark, predictions: Predictions) -> None:
         raise ValueError(f"the predictions are not those of the comparisons of {benchmark.name}, in their order")
 
 
-def _correlations(predictions: Predictions, labels: Sequence[str], resamples: int, seed: int) -> dict[str, Any]:
+def _correlations(
+    predictions: Predictions, labels: Sequence[str], prompts: Sequence[str], resamples: int, seed: int
+) -> dict[str, Any]:
     """Correlations of a scorer's margins with labels, and their intervals; nothing for other methods."""
     number = {"A": 1.0, "tie": 0.0, "B": -1.0}
-    pairs = [(p.margin, number[y]) for p, y in zip(predictions, labels, strict=True) if p.margin is not None]
-    if predictions[0].branches or not pairs:
+    items = zip(predictions, labels, prompts, strict=True)
+    kept = [(p.margin, number[y], prompt) for p, y, prompt in items if p.margin is not None]
+    if predictions[0].branches or not kept:
         return {}
-    margins, truth = zip(*pairs, strict=True)
-    intervals = correlation_intervals(margins, truth, resamples, seed)
+    margins, truth, clusters = zip(*kept, strict=True)
+    intervals = correlation_intervals(margins, truth, resamples, seed, clusters=clusters)
     return metrics.correlations(margins, truth) | {f"{name}_ci": interval for name, interval in intervals.items()}
 
 
@@ -238,13 +256,12 @@ def _groups(names: Sequence[str | None], agreed: Any, consistent: Any) -> dict[s
     return result
 
 
-def _prompts(prompts: Sequence[str], agreed: Any) -> dict[str, Any]:
+def _prompt_agreement(prompts: Sequence[str], agreed: Any) -> float | None:
     """The share of prompts of which every pair is right; None where each prompt has one pair."""
     right: dict[str, bool] = {}
     for prompt, is_right in zip(prompts, agreed, strict=True):
         right[prompt] = right.get(prompt, True) and bool(is_right)
-    several = len(right) < len(prompts)
-    return {"n_prompts": len(right), "prompt_agreement": _mean(list(right.values())) if several else None}
+    return _mean(list(right.values())) if len(right) < len(prompts) else None
 
 
 def _longer(comparison: Comparison) -> str:

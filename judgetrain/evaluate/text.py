@@ -28,7 +28,7 @@ def console_tables(report: Report) -> list[Any]:
         if verdicts:
             tables.append(table)
     note = CHOSEN if any(row.get("chosen") for row in report.rows) else ""
-    return [*tables, f"{CONTRACT} ±: half of the 95% bootstrap interval over items.{note}"]
+    return [*tables, f"{CONTRACT} ±: half of the 95% bootstrap interval (prompts resampled whole).{note}"]
 
 
 def _plain(text: str) -> Any:
@@ -45,16 +45,17 @@ def markdown(report: Report) -> str:
     for benchmark in report.benchmarks():
         lines += [f"## {_cell(report.title(benchmark))}", ""]
         for table in report.tables(benchmark):
-            lines += _table(table)
+            lines += table_lines(table)
     closing = report.closing()
     if closing:
         lines += ["## Where it comes from", ""]
     for table in closing:
-        lines += _table(table)
+        lines += table_lines(table)
     return "\n".join(lines)
 
 
-def _table(table: Table) -> list[str]:
+def table_lines(table: Table) -> list[str]:
+    """The lines of a Markdown table with its title and explanation."""
     head = [f"### {table.title}", "", _line(table.headers), _line(["---"] * len(table.headers))]
     return [*head, *(_line(row) for row in table.cells), "", table.explanation, ""]
 

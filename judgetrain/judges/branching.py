@@ -146,7 +146,19 @@ def predict(
         _cost(tree, criteria),
         len(nodes),
         dict(failures),
+        spread=_spread(nodes),
     )
+
+
+def _spread(judgments: Sequence[JudgmentNode]) -> float | None:
+    """The share of pairs of readable judgments of one order whose verdicts differ, over both orders' pairs."""
+    pairs = differing = 0
+    for order in ORDERS:
+        counts = Counter(j.verdict for j in judgments if j.order == order and j.verdict is not None)
+        n = counts.total()
+        pairs += n * (n - 1) // 2
+        differing += (n * n - sum(c * c for c in counts.values())) // 2
+    return differing / pairs if pairs else None
 
 
 def aggregate(judgments: Sequence[JudgmentNode], aggregation: Aggregation) -> Verdict | None:

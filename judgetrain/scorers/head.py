@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 PROBE = 3
 """Tokens of the check that the two parts give what the whole gives."""
+SCALES = (1.0, 16.0)
+"""By how much the check of a linear head multiplies hidden states: a soft cap bends large logits."""
 
 
 class Head:
@@ -23,6 +25,9 @@ class Head:
 
     The logits come from the model's own ``forward`` with the decoder replaced by one that hands over given hidden
     states, so that whatever a model does to its logits (scaling, soft caps, a bias) is done here too.
+
+    ``linear`` is weight ``[vocabulary, size]`` and bias (or None) of a head that is a product with a matrix and
+    nothing else; None for any other.
 
     Raises:
         EngineError: the parts do not give what the whole model gives: its head cannot be called apart.
@@ -37,6 +42,7 @@ class Head:
         self.vocabulary = int(cast(torch.nn.Embedding, base.get_input_embeddings()).num_embeddings)
         self._output: Any = None
         self._check()
+        self.linear = self._linear()
 
     @property
     def device(self) -> torch.device:
@@ -89,3 +95,19 @@ class Head:
             raise EngineError(f"{name} cannot be scored: its hidden states cannot be had apart ({error})") from error
         if apart.shape != whole.shape or not torch.allclose(apart, whole, rtol=1e-2, atol=1e-2, equal_nan=True):
             raise EngineError(f"{name} cannot be scored: its logits do not follow from its decoder's last hidden state")
+
+    @torch.inference_mode()
+    def _linear(self) -> tuple[torch.Tensor, torch.Tensor | None] | None:
+        """Weight and bias, if the model's logits are the output layer's and nothing else (found by trying)."""
+        layer = self._model.get_output_embeddings()
+        if type(layer) is not torch.nn.Linear or layer.weight.device != self.device or not layer.weight.numel():
+            return None
+        ids = torch.arange(PROBE, device=self.device)[None] % self.vocabulary
+        states = self.hidden(ids, torch.ones_like(ids))[0]
+        tolerance = 1e-5 if layer.weight.dtype == torch.float32 else 1e-2
+        for scale in SCALES:
+            own = self.logits(states * scale).float()
+            plain = torch.nn.functional.linear(states * scale, layer.weight, layer.bias).float()
+            if own.shape != plain.shape or not (own - plain).abs().max() <= tolerance * plain.abs().max():
+                return None
+        return layer.weight, layer.bias

@@ -17,7 +17,7 @@ from judgetrain.errors import EngineError
 from judgetrain.scorers.attention import AttentionEntropies, Span, eager_attention
 from judgetrain.scorers.encode import Sample, Tokens, Unscored, encode_samples
 from judgetrain.scorers.head import Head
-from judgetrain.scorers.reduce import reduce_logits
+from judgetrain.scorers.reduce import reduce_linear, reduce_logits
 from judgetrain.scorers.results import COLUMNS, Result, TokenStatistics, Usage
 
 if TYPE_CHECKING:
@@ -40,11 +40,12 @@ class TokenScorer:
     """Computes token statistics with one causal language model, in batches of similar length.
 
     Args:
-        model: in evaluation mode; hidden states are computed for a batch, logits for ``chunk`` steps at a time.
+        model: in evaluation mode; hidden states are computed for a batch, logits for a tile of steps and tokens.
         tokenizer: its chat template renders prompts.
         batch_tokens: padded tokens that go through the model at once.
         batch_size: most samples of a batch.
-        chunk: steps whose logits are held at once; None takes as many as 128 MB hold (1 GB on a GPU).
+        chunk: steps whose logits are held at once where the model's head is more than a matrix (soft caps, scales);
+            None takes as many as 128 MB hold (1 GB on a GPU).
         max_context: longest prompt plus response; None takes the model's own limit.
         padding_side: where shorter rows of a batch are padded; changes nothing but rounding.
 
@@ -74,6 +75,7 @@ class TokenScorer:
         self.max_context = context_length(model.config, max_context)
         self._left = padding_side == "left"
         self.usage = Usage()
+        self._switched = False
 
     @classmethod
     def from_pretrained(cls, model: ModelConfig | str, **options: Any) -> TokenScorer:
@@ -125,7 +127,8 @@ class TokenScorer:
         """:meth:`statistics` of samples that are token ids already."""
         results: dict[int, Result] = {i: e for i, e in enumerate(encoded) if isinstance(e, Unscored)}
         tokens = {i: e for i, e in enumerate(encoded) if isinstance(e, Tokens)}
-        collect = AttentionEntropies() if attention else None
+        collect = AttentionEntropies(quiet=self._switched) if attention else None
+        self._switched = self._switched or attention
         size = self._batch_size
         with eager_attention(self.model, collect) if collect else nullcontext():
             while left := {i: t for i, t in tokens.items() if i not in results}:
@@ -173,14 +176,18 @@ class TokenScorer:
         return [_result(e, p, a) for e, p, a in zip(batch, parts, attention, strict=True)]
 
     def _reduced(self, states: torch.Tensor, targets: torch.Tensor) -> NDArray[np.float32]:
-        """The statistics of all steps, their logits in chunks: ``[steps, columns]``."""
-        parts = []
-        for start in range(0, len(states), self._chunk):
-            logits = self._head.logits(states[start : start + self._chunk])
-            parts.append(reduce_logits(logits, targets[start : start + self._chunk]))
-            del logits
-        table: NDArray[np.float32] = torch.cat(parts).cpu().numpy()
-        return table
+        """The statistics of all steps ``[steps, columns]``, their logits in tiles or in chunks of steps."""
+        if self._head.linear:
+            table = reduce_linear(states, *self._head.linear, targets)
+        else:
+            parts = []
+            for start in range(0, len(states), self._chunk):
+                logits = self._head.logits(states[start : start + self._chunk])
+                parts.append(reduce_logits(logits, targets[start : start + self._chunk]))
+                del logits
+            table = torch.cat(parts)
+        result: NDArray[np.float32] = table.cpu().numpy()
+        return result
 
     def _smaller(self, size: int) -> int:
         if size == 1:

@@ -26,7 +26,7 @@ Encode = Callable[[list[str]], ArrayLike]
 
 
 def repeated_answers(
-    engine: Engine,
+    engine: Engine | TokenScorer,
     prompts: Sequence[Messages],
     times: int = 3,
     sampling: Sampling = PAPER,

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from judgetrain.config import DpoConfig, LoraSettings, TrainConfig
+from judgetrain.config import DpoConfig, TrainConfig
+from judgetrain.train.distributed import STEP_TIMEOUT, current
 
 
 def common_arguments(config: TrainConfig, directory: Path, seed: int, evaluate: bool) -> dict[str, Any]:
@@ -15,27 +15,24 @@ def common_arguments(config: TrainConfig, directory: Path, seed: int, evaluate: 
     The data set holds all epochs in training order, so the trainer passes over it once, in sequence: the order is
     then a function of the seed alone, also after a resume.
     """
-    import torch
-
-    gpu = torch.cuda.is_available()
-    bf16 = config.bf16 if config.bf16 is not None else gpu and torch.cuda.is_bf16_supported()
+    chosen = {"optim": config.optimizer} if config.optimizer else {}
     return {
+        **chosen,
+        **device_arguments(config.bf16, config.tf32),
         "output_dir": str(directory),
         "learning_rate": config.learning_rate,
         "num_train_epochs": 1,
         "max_steps": config.max_steps,
         "per_device_train_batch_size": config.batch_size,
         "per_device_eval_batch_size": config.batch_size,
-        "gradient_accumulation_steps": config.accumulation,
+        "gradient_accumulation_steps": config.accumulation // current().size,
         "train_sampling_strategy": "sequential",
         "warmup_steps": config.warmup_ratio,
         "lr_scheduler_type": config.lr_scheduler,
         "weight_decay": config.weight_decay,
         "max_grad_norm": config.max_grad_norm,
         "gradient_checkpointing": config.gradient_checkpointing,
-        "bf16": bool(bf16),
-        "tf32": True if gpu and torch.cuda.get_device_capability()[0] >= 8 else None,
-        "use_cpu": not gpu,
+        "use_liger_kernel": config.liger,
         "max_length": None,
         "save_steps": config.save_steps,
         "save_total_limit": max(2, config.keep_checkpoints),
@@ -43,39 +40,75 @@ def common_arguments(config: TrainConfig, directory: Path, seed: int, evaluate: 
         "eval_steps": config.eval_steps,
         "logging_steps": 1,
         "logging_nan_inf_filter": False,
-        "deepspeed": config.deepspeed,
-        "report_to": "none",
-        "disable_tqdm": True,
-        "dataloader_pin_memory": gpu,
         "seed": seed,
         "data_seed": seed,
     }
 
 
-def dpo_arguments(config: DpoConfig) -> Mapping[str, Any]:
-    """Arguments of DPO alone."""
+def device_arguments(bf16: bool | None, tf32: bool | None) -> dict[str, Any]:
+    """Arguments that say where and in which precision is computed; None: where the GPU has it."""
+    import torch
+
+    gpu = torch.cuda.is_available()
+    if bf16 is None:
+        bf16 = gpu and torch.cuda.is_bf16_supported()
+    if tf32 is None:
+        tf32 = gpu and torch.cuda.get_device_capability()[0] >= 8
+    return {
+        "bf16": bf16,
+        "tf32": True if tf32 else None,
+        "use_cpu": not gpu,
+        "dataloader_pin_memory": gpu,
+        "deepspeed": current().deepspeed,
+        "ddp_find_unused_parameters": False,
+        "ddp_timeout": int(STEP_TIMEOUT.total_seconds()),
+        "report_to": "none",
+        "disable_tqdm": True,
+    }
+
+
+def sft_arguments(config: TrainConfig) -> dict[str, Any]:
+    """Arguments of SFT alone, over the shared ones.
+
+    Packed sequences are made once and shuffled anew every epoch, since which examples share one has no meaning.
+    """
+    arguments: dict[str, Any] = {"completion_only_loss": True, "padding_free": config.padding_free}
+    if config.packing:
+        arguments |= {
+            "packing": True,
+            "eval_packing": False,
+            "max_length": config.max_length,
+            "num_train_epochs": config.epochs,
+            "train_sampling_strategy": "random",
+        }
+    return arguments
+
+
+def dpo_arguments(config: DpoConfig) -> dict[str, Any]:
+    """Arguments of DPO alone, over the shared ones.
+
+    A stop-loss saves a checkpoint at every evaluation, so that the best one is there to be kept.
+    """
     types, weights = [config.loss_type], [1.0]
     if config.sft_weight:
         types, weights = [*types, "sft"], [*weights, config.sft_weight]
-    return {
+    arguments: dict[str, Any] = {
         "beta": config.beta,
         "loss_type": types,
         "loss_weights": weights,
         "label_smoothing": config.label_smoothing,
+        "ld_alpha": config.ld_alpha,
+        "f_divergence_type": config.f_divergence,
+        "f_alpha_divergence_coef": config.f_alpha,
         "precompute_ref_log_probs": config.precompute_ref_log_probs,
     }
+    if config.stop.watched:
+        from judgetrain.train.watch import BEST
 
-
-def peft_config(settings: LoraSettings) -> Any:
-    """PEFT's LoRA configuration, or None when adapters are off."""
-    if not settings.enabled:
-        return None
-    from peft import LoraConfig
-
-    return LoraConfig(
-        r=settings.r,
-        lora_alpha=settings.alpha,
-        lora_dropout=settings.dropout,
-        target_modules=settings.target_modules,
-        task_type="CAUSAL_LM",
-    )
+        arguments |= {
+            "save_steps": config.eval_steps,
+            "load_best_model_at_end": True,
+            "metric_for_best_model": BEST,
+            "greater_is_better": True,
+        }
+    return arguments

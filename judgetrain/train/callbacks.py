@@ -12,29 +12,40 @@ from transformers import TrainerCallback, TrainerControl, TrainerState, Training
 
 from judgetrain.artifacts import StageRun, write_text_atomic
 from judgetrain.errors import TrainingError
+from judgetrain.train.distributed import check_resume, current
 
 COMPLETE = "complete"
 """The file that marks a checkpoint as wholly written."""
 
 
 class CheckpointMarks(TrainerCallback):  # type: ignore[misc]
-    """Marks a checkpoint once the trainer has written all of it."""
+    """Marks a checkpoint once every process has written all of its part of it."""
 
     def on_save(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
         """Write the mark; called by the trainer after a checkpoint."""
-        if state.is_world_process_zero:
-            write_text_atomic(Path(args.output_dir) / f"checkpoint-{state.global_step}" / COMPLETE, "")
+        world = current()
+        world.wait()
+        if world.leads:
+            write_text_atomic(Path(args.output_dir) / f"checkpoint-{state.global_step}" / COMPLETE, world.layout)
 
 
 def last_complete(directory: Path) -> str | None:
-    """The newest complete checkpoint, if any; partly written ones are removed."""
+    """The newest complete checkpoint, if any; partly written ones are removed.
+
+    Raises:
+        TrainingError: its files are of another number of processes than this run can read.
+    """
     found: list[tuple[int, Path]] = []
     for path in directory.glob("checkpoint-*"):
         if (path / COMPLETE).exists():
             found.append((int(path.name.rsplit("-", 1)[1]), path))
         else:
             shutil.rmtree(path, ignore_errors=True)
-    return str(max(found)[1]) if found else None
+    if not found:
+        return None
+    newest = max(found)[1]
+    check_resume(str(newest), (newest / COMPLETE).read_text(encoding="utf-8"))
+    return str(newest)
 
 
 def forget_logs_after(path: Path, step: int) -> None:
@@ -47,8 +58,8 @@ def forget_logs_after(path: Path, step: int) -> None:
 class Progress(TrainerCallback):  # type: ignore[misc]
     """Sends the trainer's logs to ``train_log.jsonl``, the tracker and, at a few points, the console."""
 
-    def __init__(self, out: StageRun, total: int) -> None:
-        self._out, self._total, self._announced = out, total, 0
+    def __init__(self, out: StageRun) -> None:
+        self._out, self._announced = out, 0
 
     def on_log(
         self,
@@ -65,10 +76,11 @@ class Progress(TrainerCallback):  # type: ignore[misc]
         with self._out.path("train_log.jsonl").open("a", encoding="utf-8") as file:
             file.write(json.dumps({"step": state.global_step, **numbers}) + "\n")
         self._out.track.log({f"{self._out.stage}/{k}": v for k, v in numbers.items()}, step=state.global_step)
-        tenth = 10 * state.global_step // max(1, self._total)
+        tenth = 10 * state.global_step // max(1, state.max_steps)
         if "loss" in numbers and tenth > self._announced and not self._out.console.terminal:
             self._announced = max(tenth, self._announced + 2)
-            self._out.log(f"{self._out.stage}: step {state.global_step} of {self._total}, loss {numbers['loss']:.3f}")
+            loss = numbers["loss"]
+            self._out.log(f"{self._out.stage}: step {state.global_step} of {state.max_steps}, loss {loss:.3f}")
 
 
 def _number(value: Any) -> float | None:

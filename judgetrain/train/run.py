@@ -3,22 +3,28 @@
 from __future__ import annotations
 
 import json
+import math
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from judgetrain.artifacts import StageRun
-from judgetrain.config import DpoConfig, ModelConfig, TrainConfig
+from judgetrain.config import DpoConfig, LoraSettings, ModelConfig, TrainConfig
 from judgetrain.engines.loading import load_model, load_tokenizer
 from judgetrain.errors import TrainingError
-from judgetrain.train.arguments import common_arguments, dpo_arguments, peft_config
-from judgetrain.train.data import Examples, Row, dataset, fitting, order
+from judgetrain.train.adapters import peft_config, quantization, save_adapted
+from judgetrain.train.arguments import common_arguments, dpo_arguments, sft_arguments
+from judgetrain.train.data import Examples, Row, dataset, fill, fitting, order, with_reference
+from judgetrain.train.distributed import current, forget_deepspeed, parameters, whole_model
+from judgetrain.train.preflight import check_machine, check_packing, check_vocabulary, memory_explained
+from judgetrain.train.weights import weigh
 
 if TYPE_CHECKING:
+    import torch
     from datasets import Dataset
-    from transformers import PreTrainedTokenizerBase, Trainer
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase, Trainer, TrainerCallback
 
 
 @dataclass(frozen=True)
@@ -30,6 +36,8 @@ class Job:
     train: Sequence[Row]
     heldout: Sequence[Row]
     what: str
+    reference: Path | None = None
+    """The artifact that holds the pairs' reference log-probabilities, if the reference model is not to be loaded."""
 
 
 def train(job: Job, out: StageRun, finish: Callable[[Path], None]) -> None:
@@ -41,80 +49,113 @@ def train(job: Job, out: StageRun, finish: Callable[[Path], None]) -> None:
     Raises:
         TrainingError: nothing to train on, a loss that is no number, or too little memory; says what to change.
     """
-    import torch
-
     from judgetrain.train.callbacks import forget_logs_after, last_complete
 
+    check_machine(out.stage, job.config)
     checkpoints = out.path("checkpoints")
     tokenizer = load_tokenizer(job.start)
     tokenizer.padding_side = "right"
     examples = fitting(job.train, tokenizer, job.config.max_length, job.what)
-    out.count(in_=len(job.train), out=len(examples.rows), dropped={"too_long": examples.too_long})
-    if out.path("model").exists():  # killed between the last step and the manifest
+    if job.reference:
+        examples = with_reference(examples, job.reference, "train")
+    dropped = {"too_long": examples.too_long, "all_masked": examples.all_masked}
+    out.count(in_=len(job.train), out=len(examples.rows), dropped=dropped)
+    if isinstance(job.config, DpoConfig) and job.config.margin_weight:
+        examples = weigh(examples, job.config.margin_weight)
+    world = current()
+    if world.decide(out.path("model").exists):  # killed between the last step and the manifest
         return
-    trainer = _trainer(job, examples, tokenizer, checkpoints, out)
-    resume = last_complete(checkpoints)
-    step = int(resume.rsplit("-", 1)[1]) if resume else 0
-    forget_logs_after(out.path("train_log.jsonl"), step)
-    if resume:
-        out.log(f"{out.stage}: resuming at step {step}")
-    try:
+    with memory_explained(out.stage):
+        trainer = _trainer(job, examples, tokenizer, checkpoints, out)
+        resume = world.decide(lambda: last_complete(checkpoints))
+        step = int(resume.rsplit("-", 1)[1]) if resume else 0
+        if world.leads:
+            forget_logs_after(out.path("train_log.jsonl"), step)
+        if resume:
+            out.log(f"{out.stage}: resuming at step {step}")
         trainer.train(resume_from_checkpoint=resume)
-    except (torch.OutOfMemoryError, RuntimeError) as error:
-        if "out of memory" not in str(error).lower() and "can't allocate memory" not in str(error).lower():
-            raise
-        raise TrainingError(
-            f"out of memory in stage {out.stage}: lower train.{out.stage}.batch_size (raise accumulation as much), "
-            "set gradient_checkpointing=true or lora.enabled=true"
-        ) from error
-    out.note("training", _facts(trainer, out))
-    _save(trainer, tokenizer, out, finish)
+        with whole_model(trainer) as (model, state):
+            if state is not None:
+                out.note("training", _facts(trainer, out))
+                _save(model, state, tokenizer, job, out, finish)
+    if world.deepspeed:
+        forget_deepspeed()
 
 
 def _trainer(
     job: Job, examples: Examples, tokenizer: PreTrainedTokenizerBase, checkpoints: Path, out: StageRun
 ) -> Trainer:
-    import os
-
     from transformers import PrinterCallback
-    from trl import DPOConfig, DPOTrainer, SFTConfig, SFTTrainer
+    from trl import DPOConfig, SFTConfig, SFTTrainer
 
-    from judgetrain.train.callbacks import CheckpointMarks, FiniteLoss, Progress
+    from judgetrain.train.preference import PreferenceTrainer, WeightedCollator
 
-    processes = int(os.environ.get("WORLD_SIZE", "1"))
-    indices = order(examples.lengths, job.config, out.seed, processes)
+    config = job.config
+    indices: Sequence[int] = range(len(examples.rows))
+    if not config.packing:
+        indices = fill(order(examples.lengths, config, out.seed), config)
     heldout = _heldout(job, tokenizer, out)
-    arguments = common_arguments(job.config, checkpoints, out.seed, evaluate=heldout is not None)
-    model = load_model(trainable(job.start, job.config))
+    callbacks = _callbacks(job, heldout, out)
+    arguments = common_arguments(config, checkpoints, out.seed, evaluate=heldout is not None)
+    # Before the model: under ZeRO-3 the arguments have it partitioned as it is loaded.
+    args = (
+        DPOConfig(**arguments | dpo_arguments(config))
+        if isinstance(config, DpoConfig)
+        else SFTConfig(**arguments | sft_arguments(config))
+    )
+    model = load_model(trainable(job.start, config.lora), quantization=quantization(config.lora))
+    check_vocabulary(model, tokenizer, job.start.path)
     model.train()
-    steps = job.config.max_steps
-    if steps < 0:
-        steps = -(-len(indices) // (job.config.batch_size * processes * job.config.accumulation))
     shared: dict[str, Any] = {
         "model": model,
         "train_dataset": dataset(examples, indices),
         "eval_dataset": heldout,
         "processing_class": tokenizer,
-        "peft_config": peft_config(job.config.lora),
-        "callbacks": [CheckpointMarks(), Progress(out, steps), FiniteLoss()],
+        "peft_config": peft_config(config.lora, model, out.stage),
+        "callbacks": callbacks,
     }
-    out.log(f"{out.stage}: {len(examples.rows)} {job.what}, {steps} steps, {_millions(model)} parameters")
     trainer: Trainer
-    if isinstance(job.config, DpoConfig):
-        trainer = DPOTrainer(args=DPOConfig(**arguments, **dpo_arguments(job.config)), **shared)
+    if isinstance(config, DpoConfig):
+        if config.margin_weight:
+            shared["data_collator"] = WeightedCollator(pad_token_id=tokenizer.pad_token_id)
+        trainer = PreferenceTrainer(args=args, **shared)
     else:
-        trainer = SFTTrainer(args=SFTConfig(**arguments, completion_only_loss=True), **shared)
+        trainer = SFTTrainer(args=args, **shared)
+        if trainer.padding_free and not trainer.is_deepspeed_enabled:
+            check_packing(trainer.model, out.stage)
     trainer.remove_callback(PrinterCallback)
+    examples_a_step = config.batch_size * config.accumulation
+    steps = config.max_steps
+    if steps < 0:  # packing leaves fewer, longer examples
+        steps = math.ceil(len(trainer.train_dataset) * trainer.args.num_train_epochs / examples_a_step)
+    out.log(f"{out.stage}: {len(examples.rows)} {job.what}, {steps} steps, {parameters(model) / 1e6:.1f}M parameters")
     return trainer
 
 
-def trainable(model: ModelConfig, config: TrainConfig) -> ModelConfig:
+def _callbacks(job: Job, heldout: Dataset | None, out: StageRun) -> list[TrainerCallback]:
+    """What watches training.
+
+    Raises:
+        TrainingError: a stop-loss without held-out pairs.
+    """
+    from judgetrain.train.callbacks import CheckpointMarks, FiniteLoss, Progress
+    from judgetrain.train.watch import StopLoss
+
+    callbacks = [CheckpointMarks(), Progress(out), FiniteLoss()]
+    if isinstance(job.config, DpoConfig) and job.config.stop.watched:
+        if heldout is None:
+            raise TrainingError("train.dpo.stop needs held-out pairs: raise label.holdout, or unset train.dpo.stop")
+        callbacks.append(StopLoss(job.config.stop, job.config.beta, len(heldout), out))
+    return callbacks
+
+
+def trainable(model: ModelConfig, lora: LoraSettings) -> ModelConfig:
     """How to load a model for training: weights that are all trained are kept in float32.
 
     AdamW's steps at these learning rates are smaller than bfloat16 can add to a weight; mixed precision (``bf16``)
     computes in bfloat16 all the same. Under adapters the base stays as it is.
     """
-    if model.dtype == "auto" and not config.lora.enabled:
+    if model.dtype == "auto" and not lora.enabled:
         return replace(model, dtype="float32")
     return model
 
@@ -129,19 +170,26 @@ def _heldout(job: Job, tokenizer: PreTrainedTokenizerBase, out: StageRun) -> Dat
         out.log(f"{out.stage}: all held-out {job.what} are too long, so there is no held-out loss")
         return None
     out.note("heldout", {"examples": len(held.rows), "too_long": held.too_long})
+    if job.reference:
+        held = with_reference(held, job.reference, "heldout")
     return dataset(held, range(len(held.rows)))
 
 
-def _save(trainer: Trainer, tokenizer: PreTrainedTokenizerBase, out: StageRun, finish: Callable[[Path], None]) -> None:
+def _save(
+    model: PreTrainedModel,
+    state: Mapping[str, torch.Tensor],
+    tokenizer: PreTrainedTokenizerBase,
+    job: Job,
+    out: StageRun,
+    finish: Callable[[Path], None],
+) -> None:
     """Write the model beside its place, move it there whole, and only then drop the checkpoints."""
     temporary, final = out.path(".model.tmp"), out.path("model")
     shutil.rmtree(temporary, ignore_errors=True)
-    state = trainer.accelerator.get_state_dict(trainer.model)  # gathered from all ranks under ZeRO-3
-    model = trainer.accelerator.unwrap_model(trainer.model)
-    if hasattr(model, "merge_and_unload"):
-        model = model.merge_and_unload()
-        state = model.state_dict()
-    model.save_pretrained(temporary, state_dict={k: v.contiguous() for k, v in state.items()})
+    if job.config.lora.enabled:
+        save_adapted(model, state, job.start, job.config.lora, temporary)
+    else:
+        model.save_pretrained(temporary, state_dict={k: v.contiguous() for k, v in state.items()})
     tokenizer.padding_side = "left"
     tokenizer.save_pretrained(temporary)
     finish(temporary)
@@ -150,17 +198,15 @@ def _save(trainer: Trainer, tokenizer: PreTrainedTokenizerBase, out: StageRun, f
 
 
 def _facts(trainer: Trainer, out: StageRun) -> dict[str, Any]:
-    """Steps, mean and last logged loss, and the last held-out figures, over all runs that a resume joined."""
+    """Steps, mean and last logged loss over all runs that a resume joined, and the kept weights' held-out figures."""
     log = [json.loads(line) for line in out.path("train_log.jsonl").read_text(encoding="utf-8").splitlines()]
     losses = [row["loss"] for row in log if "loss" in row]
-    evaluation: dict[str, Any] = next((row for row in reversed(log) if "eval_loss" in row), {})
+    evaluated = [row for row in log if "eval_loss" in row]
+    kept = trainer.state.best_global_step if trainer.args.load_best_model_at_end else None
+    evaluation: dict[str, Any] = next((row for row in reversed(evaluated) if kept in (None, row["step"])), {})
     facts: dict[str, Any] = {"steps": trainer.state.global_step}
     if losses:
         facts |= {"train_loss": sum(losses) / len(losses), "last_loss": losses[-1]}
     return facts | {
         k: v for k, v in evaluation.items() if k.startswith("eval_") and "runtime" not in k and "per_second" not in k
     }
-
-
-def _millions(model: Any) -> str:
-    return f"{sum(p.numel() for p in model.parameters()) / 1e6:.1f}M"

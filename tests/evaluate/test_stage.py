@@ -136,7 +136,7 @@ def test_differences_equal_a_recount(setup: tuple[Config, dict[str, Path]], tmp_
         for row in json.loads((out / "paired.json").read_text())
     }
     expected = {(("sft", k), ("initial", k)) for k in (1, 3)} | {((m, 3), (m, 1)) for m in ("initial", "sft")}
-    assert set(found) == expected | {(("sft", 1), ("initial", 3))}
+    assert set(found) == expected | {(("sft", 1), ("initial", 3)), (("sft", 3), ("first", 0))}
     right: dict[tuple[str, int], dict[str, bool]] = {}
     for row in pyarrow.parquet.read_table(out / "predictions.parquet").to_pylist():
         answers = right.setdefault((row["method"], row["branches"]), {})

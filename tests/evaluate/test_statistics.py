@@ -11,7 +11,13 @@ from hypothesis import strategies as st
 
 from judgetrain.evaluate import metrics
 from judgetrain.evaluate.calibration import calibration, expected_calibration_error, reliability_curve
-from judgetrain.evaluate.statistics import bootstrap_interval, cluster_interval, correlation_intervals, over_seeds
+from judgetrain.evaluate.statistics import (
+    bootstrap_interval,
+    cluster_interval,
+    correlation_intervals,
+    over_seeds,
+    paired_difference,
+)
 
 VERDICT = st.sampled_from(["A", "B", "tie", None])
 ITEMS = st.lists(
@@ -70,6 +76,47 @@ def test_clusters_of_equal_answers_are_worth_one_item_each() -> None:
     assert cluster_interval([1.0, 0.0], ["x", "x"], 50, 1) is None
     with pytest.raises(ValueError, match="2 values and 1 clusters"):
         cluster_interval([1.0, 0.0], ["x"], 50, 1)
+
+
+def test_a_clustered_difference_is_worth_its_clusters_and_no_more() -> None:
+    # 40 prompts, each five times the same: on 12 the first method alone is right, on 6 the second, on 22 both.
+    first, second = np.repeat([True] * 12 + [False] * 6 + [True] * 22, 5), np.repeat([False] * 12 + [True] * 28, 5)
+    prompts = np.repeat(np.arange(40), 5).tolist()
+    found, naive = paired_difference(first, second, 4000, 1, prompts), paired_difference(first, second, 4000, 1)
+    assert found is not None and naive is not None
+    mean = 6 / 40
+    deviation = math.sqrt((18 / 40 - mean**2) / 40)
+    assert found.mean == naive.mean == pytest.approx(mean)
+    assert found.interval == pytest.approx((mean - 1.96 * deviation, mean + 1.96 * deviation), abs=0.03)
+    normal = math.erfc(mean / deviation / math.sqrt(2))  # two-sided
+    assert found.bootstrap_p == pytest.approx(normal, abs=0.05)
+    assert naive.bootstrap_p is not None and naive.bootstrap_p < 0.01 < 0.1 < (found.bootstrap_p or 0)
+    assert found.p_value == naive.p_value, "McNemar's takes comparisons as independent"
+    one = paired_difference([True, False], [False, False], 50, 1, ["x", "x"])
+    assert one is not None and (one.interval, one.bootstrap_p) == (None, None)
+
+
+@pytest.mark.parametrize(("gain", "p"), [(0, 1.0), (1, 2 / 1001), (-1, 2 / 1001)])
+def test_the_bootstrap_p_is_between_what_resamples_can_tell_and_one(gain: int, p: float) -> None:
+    first, second = [gain > 0] * 30, [gain < 0] * 30
+    found = paired_difference(first, second, 1000, 1)
+    assert found is not None and (found.mean, found.interval) == (gain, (gain, gain))
+    assert found.bootstrap_p == pytest.approx(p)
+
+
+def test_clustered_correlations_are_wider_than_those_over_items() -> None:
+    rng = np.random.default_rng(3)
+    x = rng.normal(size=60)
+    y = x + rng.normal(size=60)
+    many_x, many_y, prompts = np.repeat(x, 6), np.repeat(y, 6), np.repeat(np.arange(60), 6).tolist()
+
+    def width(found: dict[str, tuple[float, float] | None]) -> float:
+        low, high = found["spearman"] or (0.0, 0.0)
+        return high - low
+
+    apart = width(correlation_intervals(many_x, many_y, 200, 1))
+    together = width(correlation_intervals(many_x, many_y, 200, 1, clusters=prompts))
+    assert together / apart == pytest.approx(math.sqrt(6), rel=0.25)
 
 
 def test_correlation_intervals_are_near_fishers() -> None:

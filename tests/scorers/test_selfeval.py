@@ -13,11 +13,12 @@ from judgetrain.artifacts import StageRun, read_rows, write_rows_atomic
 from judgetrain.checks import check_stage
 from judgetrain.config import Config, ModelConfig, SelfEvalConfig, WorldConfig
 from judgetrain.dialogues import world
-from judgetrain.dialogues.schema import Dialogue
+from judgetrain.dialogues.schema import Dialogue, Message
 from judgetrain.engines.base import Completion, Request
 from judgetrain.errors import ConfigError, DataError
 from judgetrain.scorers import discrepancy, glassbox, stage
 from judgetrain.scorers.encode import Sample
+from judgetrain.scorers.finished import read_selfeval
 from judgetrain.scorers.statistics import TokenScorer
 from judgetrain.track import Console
 
@@ -78,7 +79,6 @@ def test_the_table_by_category_equals_a_recount(
     ratios = [row["length_ratio"] for row in revised]
     assert whole["length"]["changed"] == np.mean([abs(r - 1) > 0.2 for r in ratios])
     assert whole["sweep"] == {f"{k:g}": discrepancy.confidence(d, k) for k in (0.0, -0.05, -0.1)}
-    assert stage.discrepancies(directory) == dict(zip([x.id for x in dialogues], d, strict=True))
     report = (directory / "report.md").read_text()
     assert "sentprob ↑" in report and "confidence -0.05 %" in report and "| all | 8 |" in report
 
@@ -131,10 +131,6 @@ def test_limit_temperatures_and_answers_without_a_score(
     monkeypatch.setattr(TokenScorer, "generate", lambda self, r, seed: [Completion("", 3, 0, "too_long")] * len(r))
     with pytest.raises(DataError, match="no answer could be scored"):
         stage.run(config, inputs, out(tmp_path / "none"))
-    (tmp_path / "other").mkdir()
-    write_rows_atomic(tmp_path / "other" / "scores.jsonl", [{"id": "a", "scores": {"sentprob": 1.0}}])
-    with pytest.raises(DataError, match="probdiff"):
-        stage.discrepancies(tmp_path / "other")
 
 
 @pytest.mark.parametrize(
@@ -171,4 +167,45 @@ def test_the_recipe_scores_a_file_of_prompts(tmp_path: Path) -> None:
     assert config.selfeval.temperatures["math"] == 0.0
     directory = Pipeline(config).run("selfeval")
     assert len(list(read_rows(directory, "scores"))) == 3
-    assert len(stage.discrepancies(directory)) == 3
+    found = read_selfeval(directory)
+    assert (found.model, len(found.d)) == ("world", 3)
+
+
+def test_questions_in_turn_are_answered_after_the_models_own_answers(
+    prepared: tuple[Config, dict[str, Path], list[Dialogue]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config, inputs, dialogues = prepared
+    config.selfeval.methods = ["sentprob_mean", "softmax_ent"]
+    config.scorer.calibration = True
+    two = (Message("user", "which colour ?"), Message("user", "and which shape ?"))
+    mute = (Message("user", "say nothing"), Message("user", "and now ?"))
+    several = [
+        Dialogue("mt:95", "mt", two, "red , round", "writing"),
+        Dialogue("mt:96", "mt", mute, None, "writing"),
+        dialogues[1],
+    ]
+    write_rows_atomic(inputs["dialogues"] / "dialogues.jsonl", (d.to_row() for d in several))
+    asked: list[list[tuple[str, ...]]] = []
+
+    def generate(self: TokenScorer, requests: list[Request], seed: int) -> list[Completion]:
+        asked.append([tuple(m["content"] for m in r.messages) for r in requests])
+        texts = ["" if r.messages[0]["content"] == "say nothing" else f"good {len(r.messages)}" for r in requests]
+        return [Completion(text, 3, 2, "stop") for text in texts]
+
+    monkeypatch.setattr(TokenScorer, "generate", generate)
+    stage.run(config, inputs, out(tmp_path / "out"))
+    assert asked == [
+        [("which colour ?",), ("say nothing",), (several[2].query,)],
+        [("which colour ?", "good 1", "and which shape ?")],
+    ]
+    answers = {a["id"]: a for a in read_rows(tmp_path / "out", "scores")}
+    assert list(answers) == ["mt:95#1", "mt:95", "mt:96#1", several[2].id]
+    chat = [{"role": "user", "content": "which colour ?"}, {"role": "assistant", "content": "good 1"}]
+    sample = Sample((*chat, {"role": "user", "content": "and which shape ?"}), "good 3", "red , round")  # type: ignore[arg-type]
+    expected = glassbox.score(TokenScorer.from_pretrained("world"), [sample], ("sentprob_mean",), calibration=True)
+    assert answers["mt:95"]["scores"]["sentprob_mean"] == pytest.approx(expected["sentprob_mean"].values[0], abs=1e-4)
+    assert answers["mt:95#1"]["scores"]["sentprob_mean"] == "no_reference", "a missing reference is counted, by row"
+    assert answers["mt:96#1"]["scores"]["sentprob_mean"] == "empty_response"
+    (row,) = [r for r in json.loads((tmp_path / "out" / "metrics.json").read_text())
+              if (r["category"], r["method"]) == ("all", "softmax_ent")]  # fmt: skip
+    assert row["unscored"]["empty_response"] == 1 and row["unscored"]["no_reference"] >= 1

@@ -12,8 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from judgetrain.errors import EngineError
+from judgetrain.scorers import reduce as reduction
 from judgetrain.scorers.encode import Sample, Tokens, Unscored, turns
-from judgetrain.scorers.reduce import reduce_logits
+from judgetrain.scorers.reduce import reduce_linear, reduce_logits
 from judgetrain.scorers.results import COLUMNS, TokenStatistics
 from judgetrain.scorers.statistics import TokenScorer
 from tests.engines.conftest import tiny_llama, word_tokenizer
@@ -64,13 +65,27 @@ def test_attention_entropies_equal_a_loop_over_token_pairs(batch: list[Tokens], 
         check(each, plain.statistics(MODEL, tokens))
 
 
+def tiled(logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+    """The same by reduce_linear: states that choose rows of a weight that holds the logits."""
+    return reduce_linear(torch.eye(len(logits)), logits.T.contiguous(), None, targets)
+
+
 @settings(max_examples=60, deadline=None)
-@given(st.integers(0, 2**32 - 1), st.integers(1, 5), st.integers(2, 400), st.sampled_from([0.01, 1.0, 30.0]))
-def test_reduction_of_any_logits(seed: int, steps: int, size: int, scale: float) -> None:
+@given(
+    st.integers(0, 2**32 - 1),
+    st.integers(1, 5),
+    st.integers(2, 400),
+    st.sampled_from([0.01, 1.0, 30.0]),
+    st.integers(2, 700),
+)
+@pytest.mark.parametrize("reduce", [reduce_logits, tiled])
+def test_reduction_of_any_logits(reduce: Any, seed: int, steps: int, size: int, scale: float, tile: int) -> None:
     rng = np.random.default_rng(seed)
     logits = (rng.normal(size=(steps, size)) * scale + rng.normal() * scale).astype(np.float32)
     targets = rng.integers(size, size=steps).tolist()
-    found = reduce_logits(torch.from_numpy(logits), torch.tensor(targets)).numpy()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(reduction.TILE, "cpu", (3, tile))
+        found = reduce(torch.from_numpy(logits), torch.tensor(targets)).numpy()
     expected = plain.columns(logits.astype(np.float64), targets)
     # Products of logits, hundreds in size, cancel to something small: float32 is exact to their size.
     size_of_terms = np.abs(plain.log_softmax(logits.astype(np.float64)) * logits).mean()
@@ -91,12 +106,29 @@ def test_blocks_of_a_large_vocabulary_and_bf16_logits_reduce_in_float32() -> Non
     np.testing.assert_allclose(found[:, 3], logs.var(-1, ddof=1), rtol=1e-5)
 
 
-def test_a_token_that_the_model_rules_out_counts_nothing_in_the_entropy() -> None:
+def by_bias(logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+    """By reduce_linear, a token at a time, of one step whose logits are all bias."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(reduction.TILE, "cpu", (1, 1))
+        return reduce_linear(torch.zeros(1, 2), torch.ones(logits.shape[1], 2), logits[0], targets)
+
+
+@pytest.mark.parametrize("reduce", [reduce_logits, by_bias])
+def test_a_token_that_the_model_rules_out_counts_nothing_in_the_entropy(reduce: Any) -> None:
     logits = torch.tensor([[1.0, 2.0, -torch.inf]])
-    found = reduce_logits(logits, torch.tensor([1]))[0]
+    found = reduce(logits, torch.tensor([1]))[0]
     p = np.exp([1.0, 2.0]) / np.exp([1.0, 2.0]).sum()
     assert found[1].item() == pytest.approx(-(p * np.log(p)).sum(), abs=1e-6)
     assert found[2].item() == pytest.approx(np.var([*p, 0.0], ddof=1), abs=1e-6)
+    assert found[4].item() == pytest.approx(1.0) and found[5].item() == 1.0
+
+
+@pytest.mark.parametrize("reduce", [reduce_logits, tiled])
+def test_tokens_of_equal_logit_share_the_better_rank_and_have_no_margin(reduce: Any) -> None:
+    logits = torch.tensor([[0.5, 2.0, 2.0, 2.0, -1.0]])
+    ranks = [reduce(logits, torch.tensor([target]))[0, 5].item() for target in range(5)]
+    assert ranks == [4, 1, 1, 1, 5]
+    assert reduce(logits, torch.tensor([0]))[0, 4].item() == 0.0
 
 
 def architectures() -> list[Any]:
@@ -157,9 +189,11 @@ def test_batch_composition_changes_nothing_beyond_rounding() -> None:
 def test_the_model_is_switched_to_eager_for_that_pass_only_and_says_so(caplog: pytest.LogCaptureFixture) -> None:
     model = tiny_llama(SIZE, attn_implementation="sdpa")
     with caplog.at_level(logging.WARNING):
-        scorer(model).of_tokens([Tokens((5, 6), (7, 8))], attention=True)
+        tested = scorer(model)
+        for _ in range(2):
+            tested.of_tokens([Tokens((5, 6), (7, 8))], attention=True)
     assert model.config._attn_implementation == "sdpa"
-    assert "eager" in caplog.text
+    assert caplog.text.count("runs with eager attention") == 1
     assert not any(module._forward_hooks for module in model.modules())
 
 
@@ -230,15 +264,43 @@ def test_turns_of_a_conversation_are_scored_given_all_before_them() -> None:
     assert turns(chat) == [Sample(tuple(chat[:1]), "a1"), Sample(tuple(chat[:3]), "a2")]
 
 
-def test_logits_are_never_held_for_more_steps_than_a_chunk(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_logits_of_a_capped_head_are_never_held_for_more_steps_than_a_chunk() -> None:
     sizes: list[int] = []
-    model = tiny_llama(SIZE)
+    model = architectures()[0]
     model.lm_head.register_forward_hook(lambda module, arguments, output: sizes.append(output.shape[-2]))
     tested = scorer(model, chunk=7)
+    assert tested._head.linear is None
     sizes.clear()
     tested.of_tokens([Tokens((5,) * 30, (6,) * 20)] * 3)
     assert sizes == [7] * 9
     assert "forward" not in vars(model.model)
+
+
+def test_logits_of_a_linear_head_are_never_held_beyond_a_tile(monkeypatch: pytest.MonkeyPatch) -> None:
+    from torch.utils._python_dispatch import TorchDispatchMode
+
+    class Largest(TorchDispatchMode):
+        cells = 0
+
+        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            result = func(*args, **(kwargs or {}))
+            if isinstance(result, torch.Tensor) and not func.is_view:
+                self.cells = max(self.cells, result.numel())
+            return result
+
+    rng, weight = np.random.default_rng(0), torch.randn(5000, 8)
+    states, targets = torch.randn(90, 8), torch.from_numpy(rng.integers(5000, size=90))
+    monkeypatch.setitem(reduction.TILE, "cpu", (30, 1200))
+    with Largest() as seen:
+        found = reduce_linear(states, weight, None, targets)
+    assert seen.cells <= 2 * 1200, "the two buffers of a tile"
+    np.testing.assert_allclose(found, reduce_logits(states @ weight.T, targets), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("model", architectures(), ids=lambda model: type(model).__name__)
+def test_only_heads_that_are_a_matrix_are_read_in_tiles(model: Any) -> None:
+    linear = TokenScorer(model, TOKENIZER)._head.linear is not None
+    assert linear == (type(model).__name__ not in ("Gemma2ForCausalLM", "CohereForCausalLM"))
 
 
 def test_a_model_without_a_decoder_of_its_own_is_refused() -> None:

@@ -1,0 +1,67 @@
+"""What a finished stage ``selfeval`` found about its model, read back: for studies, comparisons and rankings."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Set
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from judgetrain.artifacts import MANIFEST, read_rows
+from judgetrain.errors import DataError
+
+
+@dataclass(frozen=True)
+class SelfEvaluated:
+    """One model over its prompts; every mapping is by prompt id, in the stage's order.
+
+    ``d``: ProbDiff's discrepancy, None where there is none. ``length_ratios``: revised length / length in tokens.
+    ``answers`` and ``revisions`` (of the first chain that gave one; only prompts with a discrepancy): texts.
+    """
+
+    model: str
+    d: Mapping[str, float | None]
+    length_ratios: Mapping[str, float | None]
+    answers: Mapping[str, str]
+    revisions: Mapping[str, str]
+
+    def only(self, ids: Set[str]) -> SelfEvaluated:
+        """The same of some prompts."""
+        parts: tuple[Mapping[str, Any], ...] = (self.d, self.length_ratios, self.answers, self.revisions)
+        d, ratios, answers, revisions = ({i: v for i, v in part.items() if i in ids} for part in parts)
+        return SelfEvaluated(self.model, d, ratios, answers, revisions)
+
+
+def read_selfeval(directory: str | Path) -> SelfEvaluated:
+    """A finished stage selfeval with ProbDiff among its methods.
+
+    Raises:
+        DataError: the directory holds no finished selfeval, or none with ProbDiff.
+    """
+    directory = Path(directory).expanduser()
+    try:
+        manifest = json.loads((directory / MANIFEST).read_text(encoding="utf-8"))
+        scores = list(read_rows(directory, "scores"))
+    except OSError as error:
+        raise DataError(
+            f"{directory}: holds no finished stage selfeval ({error.strerror}); run stage=selfeval"
+        ) from error
+    if not all("probdiff" in row["scores"] for row in scores):
+        raise DataError(f"{directory} holds no ProbDiff scores: put probdiff into selfeval.methods")
+    ids = [row["id"] for row in scores]
+    revised = list(read_rows(directory, "scores-probdiff"))
+    values = [row["scores"]["probdiff"] for row in scores]
+    d = [None if isinstance(value, str) else float(value) for value in values]
+    return SelfEvaluated(
+        _model(manifest["config"]),
+        dict(zip(ids, d, strict=True)),
+        {i: row["length_ratio"] for i, row in zip(ids, revised, strict=True)},
+        {row["id"]: row["response"] for row in scores},
+        {i: row["revisions"][0] for i, row in zip(ids, revised, strict=True) if "revisions" in row},
+    )
+
+
+def _model(config: Mapping[str, Any]) -> str:
+    path: str = config["scorer"]["model"]["path"] or config["train.base"]["path"]
+    return path

@@ -1,0 +1,91 @@
+"""What can be wrong with a model, a tokenizer and this machine, said in a sentence before or while training."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from judgetrain.config import TrainConfig
+from judgetrain.errors import TrainingError
+from judgetrain.train.options import gpu_only
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+PACKING_TOLERANCE = 1e-2
+"""Largest difference of logits, as a share of their range, between examples in one row and each by itself."""
+
+
+@contextmanager
+def memory_explained(stage: str) -> Iterator[None]:
+    """Turn what PyTorch raises when memory runs out, on a GPU or not, into a sentence.
+
+    Raises:
+        TrainingError: memory ran out; says what to lower.
+    """
+    import torch
+
+    try:
+        yield
+    except (torch.OutOfMemoryError, MemoryError, RuntimeError) as error:
+        text = str(error).lower()
+        known = isinstance(error, (torch.OutOfMemoryError, MemoryError))
+        if not known and "out of memory" not in text and "can't allocate memory" not in text:
+            raise
+        raise TrainingError(
+            f"out of memory in stage {stage}: lower train.{stage}.batch_size (raise accumulation as much), "
+            "set gradient_checkpointing=true or lora.enabled=true"
+        ) from error
+
+
+def check_machine(stage: str, config: TrainConfig) -> None:
+    """Check that the machine has what the settings need.
+
+    Raises:
+        TrainingError: a setting that needs a GPU, and none here.
+    """
+    import torch
+
+    needs = gpu_only(config)
+    if needs and not torch.cuda.is_available():
+        raise TrainingError(f"train.{stage}.{needs[0]} needs a GPU, and PyTorch sees none here: leave it out")
+
+
+def check_vocabulary(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, path: str) -> None:
+    """Check that every token has an embedding.
+
+    Raises:
+        TrainingError: the tokenizer belongs to another model, or tokens were added to it alone.
+    """
+    rows, last = model.get_input_embeddings().num_embeddings, max(tokenizer.get_vocab().values())
+    if last >= rows:
+        raise TrainingError(
+            f"the tokenizer of {path} has tokens up to id {last}, and the model embeddings for {rows}: "
+            "take the tokenizer that belongs to the model, or resize the model's embeddings and save both"
+        )
+
+
+def check_packing(model: Any, stage: str) -> None:
+    """Check that examples in one row do not see each other under this model's attention: a probe with two of them.
+
+    Raises:
+        TrainingError: they do; packing and padding-free training would learn from other examples' text.
+    """
+    import torch
+
+    device = model.get_input_embeddings().weight.device
+    lengths = (5, 7)
+    parts = [torch.arange(1, n + 1, device=device)[None] for n in lengths]
+    positions = torch.cat([torch.arange(n, device=device) for n in lengths])[None]
+    training = model.training
+    model.eval()
+    with torch.no_grad(), torch.autocast(device.type, dtype=torch.bfloat16, enabled=device.type == "cuda"):
+        alone = torch.cat([model(input_ids=part).logits for part in parts], dim=1).float()
+        packed = model(input_ids=torch.cat(parts, dim=1), position_ids=positions).logits.float()
+    model.train(training)
+    if float((alone - packed).abs().max()) > PACKING_TOLERANCE * float(alone.max() - alone.min()):
+        raise TrainingError(
+            f"{type(model).__name__} with attention {model.config._attn_implementation!r} mixes examples that share a "
+            f"row: set train.{stage}.packing=false and padding_free=false, or train.base.attn_implementation=sdpa"
+        )

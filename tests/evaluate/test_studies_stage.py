@@ -1,0 +1,193 @@
+"""Stage studies on the shipped base: every number recomputed from what stage selfeval and the shards hold."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from judgetrain.artifacts import StageRun, read_rows, write_json_atomic, write_rows_atomic
+from judgetrain.checks import check_stage
+from judgetrain.config import Config, EngineConfig, ModelConfig, SamplingConfig, StudiesConfig, WorldConfig
+from judgetrain.dialogues import world
+from judgetrain.errors import ConfigError, DataError
+from judgetrain.evaluate import conflicts, studies_stage
+from judgetrain.judges.base import Prediction
+from judgetrain.scorers.finished import read_selfeval
+from judgetrain.scorers.statistics import TokenScorer
+from judgetrain.track import Console
+
+D = {"world:0": 0.2, "world:1": -0.3, "world:2": None, "world:3": -0.04, "world:4": 0.0}
+RATIOS = [1.0, 1.5, None, 0.9, 1.0]
+SHORT = SamplingConfig(0.7, 1.0, 6)
+
+
+def selfeval(directory: Path, model: str, d: dict[str, float | None], revised: str = "better {}") -> Path:
+    """What stage selfeval leaves for these discrepancies."""
+    rows = [
+        {"id": i, "response": f"answer {i}", "scores": {"probdiff": "no_revision" if x is None else x}}
+        for i, x in d.items()
+    ]
+    write_rows_atomic(directory / "scores.jsonl", rows)
+    responses = [{"dialogue_id": row["id"], "text": row["response"]} for row in rows]
+    write_rows_atomic(directory / "responses-00000-of-00001.jsonl", responses)
+    revisions: list[dict[str, Any]] = [
+        {"probdiff": x, "length_ratio": r, "revisions": [f"answer {i}" if x == 0 else revised.format(i)]}
+        if x is not None
+        else {"probdiff": "no_revision", "length_ratio": None}
+        for (i, x), r in zip(d.items(), RATIOS, strict=True)
+    ]
+    write_rows_atomic(directory / "scores-probdiff-00000-of-00001.jsonl", revisions)
+    config = {"scorer": {"model": {"path": ""}}, "train.base": {"path": model}}
+    write_json_atomic(directory / "manifest.json", {"config": config})
+    return directory
+
+
+@pytest.fixture
+def prepared(tmp_path: Path) -> tuple[Config, dict[str, Path]]:
+    dialogues = world.train_dialogues(WorldConfig(train_dialogues=8), 3)
+    named = [replace(d, id=f"world:{i}") for i, d in enumerate(dialogues[:7])]
+    write_rows_atomic(tmp_path / "dialogues" / "dialogues.jsonl", (d.to_row() for d in named))
+    config = Config(studies=StudiesConfig(prompts=3, times=2, spread_prompts=2, samples=3, sampling=SHORT))
+    config.selfeval.methods = ["probdiff"]
+    config.train.base, config.cluster.encoder = ModelConfig(path="world"), "static:world"
+    inputs = {"dialogues": tmp_path / "dialogues", "selfeval": selfeval(tmp_path / "own", "own model", D)}
+    return config, inputs
+
+
+def run(config: Config, inputs: dict[str, Path], directory: Path) -> dict[str, Any]:
+    check_stage(config, "studies")
+    studies_stage.run(config, inputs, StageRun(directory, "studies", 5, Console()))
+    found: dict[str, Any] = json.loads((directory / "studies.json").read_text())
+    return found
+
+
+def test_hypothesis_studies_equal_a_recount_of_their_shards(
+    prepared: tuple[Config, dict[str, Path]], tmp_path: Path
+) -> None:
+    config, inputs = prepared
+    found = run(config, inputs, tmp_path / "out")
+    answers = list(read_rows(tmp_path / "out", "answers"))
+    assert len(answers) == 3 and {a["id"] for a in answers} <= set(D) and all(len(a["answers"]) == 2 for a in answers)
+    (row,) = found["repetition"]
+    both = [a["answers"] for a in answers if all(a["answers"])]
+    assert row["exact_match"] == np.mean([x == y for x, y in both])
+    assert row["n"] == len(both) and -1 <= row["similarity"] <= 1
+    spread = [r["logprobs"] for r in read_rows(tmp_path / "out", "spread")]
+    assert [len(s) for s in spread] == found["spread"]["answers"] and len(spread) == 2
+    assert found["spread"]["deviation"] == pytest.approx(np.mean([np.std(s) for s in spread if s]))
+    page = (tmp_path / "out" / "report.html").read_text()
+    assert page.count("<svg viewBox") >= 1 and "own model: mean standard deviation" in page
+    report = (tmp_path / "out" / "report.md").read_text()
+    assert "| x - x1 |" in report and "| own model | 1 | 4 |" in report
+
+
+def test_a_second_run_repeats_no_pass(
+    prepared: tuple[Config, dict[str, Path]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config, inputs = prepared
+    first = run(config, inputs, tmp_path / "out")
+
+    def refused(*arguments: object, **options: object) -> TokenScorer:
+        raise AssertionError("the model is loaded again")
+
+    monkeypatch.setattr(TokenScorer, "from_pretrained", refused)
+    assert run(config, inputs, tmp_path / "out") == first
+
+
+def test_models_are_compared_over_the_prompts_that_all_of_them_have(
+    prepared: tuple[Config, dict[str, Path]], tmp_path: Path
+) -> None:
+    config, inputs = prepared
+    config.studies.prompts = config.studies.spread_prompts = 0
+    config.studies.thresholds = [0.0, 0.25]
+    other = {"world:0": 0.0, "world:1": 0.1, "world:2": 0.5, "world:3": -0.2, "world:9": 9.0}
+    config.studies.against = [str(selfeval(tmp_path / "other", "other model", other))]
+    found = run(config, inputs, tmp_path / "out")
+    assert found["repetition"] == [] and found["spread"]["deviation"] is None
+    places = {r["model"]: (r["place"], r["n"], r["confidence"]) for r in found["ranking"]}
+    assert places == {"own model": (2, 3, 2 / 3), "other model": (1, 4, 3 / 4)}
+    assert found["sweep"]["own model"] == {"0": 1 / 3, "-0.05": 2 / 3, "-0.1": 2 / 3}
+    shares = [(o["threshold"], o["win"], o["tie"], o["lose"], o["n"]) for o in found["outcomes"]]
+    assert shares == [(0.0, 2 / 3, 0.0, 1 / 3, 3), (0.25, 0.0, 2 / 3, 1 / 3, 3)]
+    assert found["lengths"]["own model"]["changed"] == pytest.approx(1 / 3)
+    selfeval(tmp_path / "strange", "strange", {f"other:{i}": 0.1 for i in range(5)})
+    config.studies.against = [str(tmp_path / "strange")]
+    with pytest.raises(DataError, match="no prompt in common"):
+        run(config, inputs, tmp_path / "none")
+
+
+def test_conflicts_with_a_judge_and_with_people(
+    prepared: tuple[Config, dict[str, Path]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config, inputs = prepared
+    config.studies.prompts = config.studies.spread_prompts = 0
+    config.evaluate.external = EngineConfig(type="world", name="referee")
+    config.studies.judge = "external"
+    asked: list[str] = []
+
+    class Scripted:
+        def compare_all(self, comparisons: Any, seed: int) -> list[Prediction]:
+            asked.extend(c.id for c in comparisons)
+            assert all(c.response_b == f"better {c.id}" for c in comparisons)
+            says = {"world:0": ("A", "A"), "world:1": ("A", "A"), "world:3": ("B", "tie")}
+            return [Prediction(c.id, "scripted", 1, *says[c.id], None) for c in comparisons]
+
+        def close(self) -> None:
+            pass
+
+    monkeypatch.setattr(conflicts, "load_judge", lambda *arguments: Scripted())
+    people = tmp_path / "people.jsonl"
+    write_rows_atomic(people, [{"id": "world:1", "verdict": 1}, {"id": "world:0", "verdict": 0}])
+    config.studies.verdicts = str(people)
+    found = run(config, inputs, tmp_path / "out")["conflicts"]
+    assert asked == ["world:0", "world:1", "world:3"], "a revision that changes nothing is not asked about"
+    # The judge: better d but worse text (conflict), both worse, no verdict, unchanged. People: a conflict, unchanged.
+    assert found["external"] == {"degree": 1 / 3, "n": 3, "without": 1}
+    assert found["file"] == {"degree": 1 / 2, "n": 2, "without": 2}
+    for rows, expected in (
+        ([{"id": "world:0", "verdict": 2}], "people.jsonl:1: expected an object with id and verdict"),
+        ([{"id": "nobody", "verdict": 1}], "people.jsonl:1: no prompt of this run"),
+        ([{"id": "world:0", "verdict": 1}] * 2, "several verdicts"),
+    ):
+        write_rows_atomic(people, rows)
+        with pytest.raises(DataError, match=expected):
+            run(config, inputs, tmp_path / "again")
+
+
+def test_the_worlds_referee_judges_real_revisions(prepared: tuple[Config, dict[str, Path]], tmp_path: Path) -> None:
+    config, inputs = prepared
+    config.prompts, config.evaluate.branches = "compact", [1]
+    config.studies.prompts = config.studies.spread_prompts = 0
+    config.evaluate.external, config.studies.judge = EngineConfig(type="world", name="referee"), "external"
+    found = run(config, inputs, tmp_path / "out")["conflicts"]["external"]
+    assert found["n"] + found["without"] == 4
+
+
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        ({"judge": "nobody"}, r"studies\.judge='nobody' is none of"),
+        ({"thresholds": [-1.0]}, r"studies\.thresholds=\[-1\.0\]"),
+    ],
+)
+def test_wrong_settings_are_refused(settings: dict[str, Any], expected: str) -> None:
+    config = Config(studies=StudiesConfig(**settings))
+    with pytest.raises(ConfigError, match=expected):
+        check_stage(config, "studies")
+    config.selfeval.methods = ["sentprob"]
+    with pytest.raises(ConfigError, match="probdiff"):
+        check_stage(config, "studies")
+
+
+def test_what_is_no_finished_selfeval_with_probdiff_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="no finished stage selfeval"):
+        read_selfeval(tmp_path)
+    write_json_atomic(tmp_path / "manifest.json", {"config": {}})
+    write_rows_atomic(tmp_path / "scores.jsonl", [{"id": "a", "scores": {"sentprob": 1.0}}])
+    with pytest.raises(DataError, match="put probdiff"):
+        read_selfeval(tmp_path)

@@ -1,0 +1,115 @@
+"""An offline W&B run read back from disk: its log is records in LevelDB's log format, each one of W&B's protobufs.
+
+wandb 0.31 keeps its own reader in its compiled core (its Python one is gone), so the framing is read here; what the
+records say is read with W&B's own protobuf classes.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+import time
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+BLOCK, HEADER = 32768, 7
+FULL, FIRST, MIDDLE, LAST = 1, 2, 3, 4
+
+
+@dataclass
+class OfflineRun:
+    """What a run told: ``history`` rows, ``made`` and ``used`` artifacts by name, its files and exit code (or None)."""
+
+    directory: Path
+    id: str = ""
+    group: str = ""
+    job_type: str = ""
+    config: dict[str, Any] = field(default_factory=dict)
+    history: list[dict[str, Any]] = field(default_factory=list)
+    summary: dict[str, Any] = field(default_factory=dict)
+    made: dict[str, Any] = field(default_factory=dict)
+    used: dict[str, Any] = field(default_factory=dict)
+    exit_code: int | None = None
+
+    def logged(self, name: str) -> Any:
+        """The last value logged by a name."""
+        return [row[name] for row in self.history if name in row][-1]
+
+    def table(self, name: str) -> dict[str, Any]:
+        """A logged table: ``columns`` and ``data``."""
+        return json.loads((self.directory / "files" / self.logged(name)["path"]).read_text(encoding="utf-8"))
+
+
+def records(data: bytes) -> Iterator[bytes]:
+    """The records of a log file; a checksum that does not fit fails."""
+    assert data[:4] == b":W&B"
+    at, parts = HEADER, b""
+    while at < len(data):
+        left = BLOCK - at % BLOCK
+        if left < HEADER:
+            at += left
+            continue
+        checksum, size, kind = struct.unpack("<IHB", data[at : at + HEADER])
+        part = data[at + HEADER : at + HEADER + size]
+        if len(part) < size:
+            return  # not yet written whole
+        assert kind in (FULL, FIRST, MIDDLE, LAST)
+        assert checksum == zlib.crc32(bytes([kind]) + part)
+        parts, at = parts + part, at + HEADER + size
+        if kind in (FULL, LAST):
+            yield parts
+            parts = b""
+
+
+def _value(items: Any) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for item in items:
+        *above, last = list(item.nested_key) or [item.key]
+        place = found
+        for name in above:
+            place = place.setdefault(name, {})
+        place[last] = json.loads(item.value_json)
+    return found
+
+
+def read_run(directory: Path, patience: float = 20.0) -> OfflineRun:
+    """The finished run in ``offline-run-...``; W&B's own process may still be writing its last records."""
+    until = time.monotonic() + patience
+    while True:
+        run = _read(directory)
+        if run.exit_code is not None or time.monotonic() > until:
+            return run
+        time.sleep(0.05)
+
+
+def _read(directory: Path) -> OfflineRun:
+    from wandb.proto import wandb_internal_pb2
+
+    [path] = directory.glob("run-*.wandb")
+    run = OfflineRun(directory)
+    for data in records(path.read_bytes()):
+        record = wandb_internal_pb2.Record()
+        record.ParseFromString(data)
+        kind = record.WhichOneof("record_type")
+        if kind == "run":
+            run.id, run.group, run.job_type = record.run.run_id, record.run.run_group, record.run.job_type
+            run.config = _value(record.run.config.update)
+        elif kind == "history":
+            step = {"step": record.history.step.num} if record.history.HasField("step") else {}
+            run.history.append(_value(record.history.item) | step)
+        elif kind == "summary":
+            run.summary |= _value(record.summary.update)
+        elif kind == "artifact":
+            into = run.used if record.artifact.use_after_commit else run.made
+            into[record.artifact.name] = record.artifact
+        elif kind == "exit":
+            run.exit_code = record.exit.exit_code
+    return run
+
+
+def read_runs(output: Path) -> list[OfflineRun]:
+    """All offline runs below an output directory, in the order in which they began."""
+    return [read_run(path) for path in sorted(output.glob("wandb/offline-run-*"), key=lambda p: p.stat().st_ctime_ns)]
