@@ -34,7 +34,9 @@ def scorer(model: Any = MODEL, **options: Any) -> TokenScorer:
 def check(found: Any, expected: dict[str, np.ndarray], tolerance: float = 1e-5) -> None:
     assert isinstance(found, TokenStatistics)
     for name in COLUMNS:
-        np.testing.assert_allclose(found.steps[name], expected[name], rtol=tolerance, atol=tolerance, err_msg=name)
+        # A margin is a difference of two logits, both of which the model rounds by how it is batched.
+        atol = 3 * tolerance if name == "margin" else tolerance
+        np.testing.assert_allclose(found.steps[name], expected[name], rtol=tolerance, atol=atol, err_msg=name)
 
 
 @settings(max_examples=40, deadline=None)
