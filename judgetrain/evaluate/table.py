@@ -16,7 +16,7 @@ from judgetrain.dialogues.schema import Comparison
 from judgetrain.evaluate import metrics
 from judgetrain.evaluate.benchmarks import Benchmark
 from judgetrain.evaluate.calibration import calibration
-from judgetrain.evaluate.statistics import cluster_interval, correlation_intervals, paired_difference
+from judgetrain.evaluate.statistics import auc_interval, cluster_interval, correlation_intervals, paired_difference
 from judgetrain.evaluate.votes import vote_metrics
 from judgetrain.judges.base import Prediction
 
@@ -32,7 +32,8 @@ def metric_row(
     items; ``..._wo_tie`` leaves out the items whose label is a tie. Tokens, calls and ``seconds`` are per verdict
     in one order, mean over items and orders. ``parse_failures`` counts those of ``judgments`` without readable
     scores; ``failures`` has the reasons, and beside them what ended a branch before its judgment (``guideline:...``,
-    ``criteria:...``); ``unreadable_verdicts`` counts verdicts (of 2n) in which no branch could be read; ``auc`` is that
+    ``criteria:...``); ``spread`` is the share of pairs of a comparison's branches that say different things, mean over
+    comparisons; ``unreadable_verdicts`` counts verdicts (of 2n) in which no branch could be read; ``auc`` is that
     of margins against the labels A and B.
 
     ``n`` and all but ``votes`` are over the comparisons with a label. Where comparisons share a prompt, intervals
@@ -46,7 +47,8 @@ def metric_row(
     ab, ba, labels = _verdicts(comparisons, kept)
     agreed, consistent = metrics.agreement(ab, ba, labels), metrics.consistency(ab, ba)
     prompts = [benchmark.prompt_of(c) for c in comparisons]
-    calibrated = calibration([p.margin for p in kept], labels, seed)
+    margins = [p.margin for p in kept]
+    calibrated = calibration(margins, labels, seed)
     return {
         "method": predictions[0].method,
         "benchmark": benchmark.name,
@@ -59,7 +61,8 @@ def metric_row(
         "consistency_ci": cluster_interval(consistent, prompts, resamples, seed),
         **_definitions(ab, ba, labels, single_orders=not any(p.merged for p in kept)),
         **_length(ab, ba, labels, comparisons),
-        "auc": metrics.auc([p.margin for p in kept], labels),
+        "auc": metrics.auc(margins, labels),
+        "auc_ci": auc_interval(margins, labels, resamples, seed, clusters=prompts),
         **_correlations(kept, labels, prompts, resamples, seed),
         **_readings(ab, ba, kept),
         "prompt_tokens": _mean([p.cost.prompt_tokens for p in kept]),
@@ -112,6 +115,7 @@ def _readings(ab: metrics.Verdicts, ba: metrics.Verdicts, predictions: Predictio
         "judgments": sum(p.judgments for p in predictions),
         "parse_failures": sum(n for reason, n in failures.items() if ":" not in reason),
         "failures": dict(sorted(failures.items())),
+        "spread": _mean([p.spread for p in predictions if p.spread is not None]),
         "unreadable_verdicts": int(metrics.unreadable(ab).sum() + metrics.unreadable(ba).sum()),
     }
 
@@ -187,6 +191,7 @@ def prediction_rows(benchmark: Benchmark, predictions: Predictions) -> list[dict
             "generated_tokens": p.cost.generated_tokens,
             "calls": p.cost.calls,
             "merged": p.merged,
+            "spread": p.spread,
         }
         for c, p in zip(benchmark.comparisons, predictions, strict=True)
     ]
@@ -209,6 +214,7 @@ def parquet(rows: Sequence[Mapping[str, Any]]) -> bytes:
         "failures": str,
         **dict.fromkeys(("prompt_tokens", "generated_tokens", "calls"), float),
         "merged": bool,
+        "spread": float,
     }
     schema = arrow.schema([(name, kinds[kind]) for name, kind in columns.items()])
     buffer = io.BytesIO()
