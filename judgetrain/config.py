@@ -574,6 +574,17 @@ class ReportConfig:
 
 
 @dataclass
+class HubConfig:
+    """The Hugging Face Hub; the token is HF_TOKEN or that of ``hf auth login``."""
+
+    push: bool = key(
+        False, "upload the judge: with stage=initial, sft or dpo when made, with stage=evaluate measured", neutral=True
+    )
+    repo_id: str | None = key(None, "OWNER/NAME", neutral=True)
+    private: bool = key(True, "a repository that is created is private", neutral=True)
+
+
+@dataclass
 class CleanConfig:
     """stage=clean: artifacts that nothing refers to."""
 
@@ -685,6 +696,7 @@ class Config:
     track: TrackConfig = key(TrackConfig, "tracking")
     report: ReportConfig = key(ReportConfig, "stage=report")
     clean: CleanConfig = key(CleanConfig, "stage=clean")
+    hub: HubConfig = key(HubConfig, "the Hugging Face Hub")
     objective: str | None = key(
         None, "what a job of stage=evaluate gives to a sweeper, as in world/dpo@1/agreement", neutral=True
     )

@@ -95,4 +95,11 @@ def _describe(
 ) -> None:
     lineage = {name: path.name for name, path in inputs.items()}
     write_json_atomic(directory / "training_args.json", dataclasses.asdict(settings) | {"seed": config.seed})
-    write_card(directory, stage=out.stage, base=config.train.base.path, recipe=config.recipe_name, lineage=lineage)
+    write_card(
+        directory,
+        stage=out.stage,
+        base=config.train.base,
+        recipe=config.recipe_name,
+        fingerprint=out.directory.name,
+        lineage=lineage,
+    )
