@@ -68,7 +68,7 @@ def _run(config: Config) -> Outcome | None:
         getattr(importlib.import_module(module), function)(Pipeline(config))
         return None
     pipeline = Pipeline(config)
-    if config.teacher.dry_run:
+    if config.teacher.dry_run or config.label.external.dry_run:
         from judgetrain.dry_run import show as show_cost
 
         show_cost(pipeline)

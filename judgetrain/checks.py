@@ -87,7 +87,8 @@ def _responses(config: Config) -> None:
 
 
 def _teacher(config: Config) -> None:
-    _engine("teacher.engine", config.teacher.engine)
+    if not config.teacher.evaluations:
+        _engine("teacher.engine", config.teacher.engine)
 
 
 def _label(config: Config) -> None:
@@ -96,6 +97,17 @@ def _label(config: Config) -> None:
 
         _engine("label.external.engine", config.label.external.engine)
         load_external_prompts(config.label.external)
+    reward = config.label.reward
+    if reward.signals:
+        from judgetrain.scorers.methods import OF_RESPONSES, check_scorers
+
+        if "glassbox" in reward.signals:
+            check_scorers(
+                [reward.glassbox], [name for name in OF_RESPONSES if name != "probdiff"], "label.reward.glassbox"
+            )
+        _revision_prompt(config)
+    if not reward.ensemble_weight and not any(getattr(reward, f"{signal}_weight") for signal in reward.signals):
+        raise ConfigError("label.reward: every weight is 0; give ensemble_weight or that of a signal that is on")
 
 
 def _base(config: Config) -> None:
@@ -260,12 +272,16 @@ def _asked_prompts(config: Config, ways: set[str]) -> None:
 
 
 def _scorer(config: Config) -> None:
-    from judgetrain.scorers.prompts import load_scorer_prompts
-
     key, model = (
         ("scorer.model", config.scorer.model) if config.scorer.model.path else ("train.base", config.train.base)
     )
     _model(key, model)
+    _revision_prompt(config)
+
+
+def _revision_prompt(config: Config) -> None:
+    from judgetrain.scorers.prompts import load_scorer_prompts
+
     revision = load_scorer_prompts(config.scorer.prompts).revision
     if config.scorer.revision_prompt not in revision:
         raise ConfigError(

@@ -199,11 +199,18 @@ class ClusterConfig:
 
 
 @dataclass
+class ResponseModelConfig(EngineConfig):
+    """A response model."""
+
+    sampling: SamplingConfig | None = key(None, "of this model; None takes responses.sampling")
+
+
+@dataclass
 class ResponsesConfig:
     """Stage responses."""
 
-    models: list[EngineConfig] = key([], "response models; empty uses the responses the sources already have")
-    sampling: SamplingConfig = key(SamplingConfig, "of every response model")
+    models: list[ResponseModelConfig] = key([], "response models; empty uses the responses the sources already have")
+    sampling: SamplingConfig = key(SamplingConfig, "of response models that have none of their own")
     system_prompt: str = key("", "put before every dialogue")
 
 
@@ -229,15 +236,9 @@ class TreeConfig:
 
 
 @dataclass
-class TeacherConfig:
-    """Stage teacher."""
+class PaidConfig:
+    """What may be sent to a model that is paid for."""
 
-    engine: EngineConfig = key(EngineConfig, "the external model, the world's annotator or the heuristic annotator")
-    comparisons: int = key(3000, "comparisons annotated; the rest is left for the tree", low=1)
-    criteria: int = key(10, "criteria listed", low=1)
-    branches: int = key(3, "criteria judged per comparison", low=1)
-    both_orders: bool = key(True, "judge in both orders")
-    sampling: SamplingConfig = key(SamplingConfig, "of the teacher at every step")
     max_requests: int | None = key(
         None, "openai: requests sent at most, tries that fail included; then the run stops", low=1, neutral=True
     )
@@ -245,12 +246,27 @@ class TeacherConfig:
         None, "openai: prompt and generated tokens at most; then the run stops", low=1, unit="tokens", neutral=True
     )
     dry_run: bool = key(
-        False, "say how many calls and tokens the teacher is expected to take, and ask it nothing", neutral=True
+        False, "say how many calls and tokens the model is expected to take, and ask it nothing", neutral=True
     )
 
 
 @dataclass
-class ExternalConfig:
+class TeacherConfig(PaidConfig):
+    """Stage teacher."""
+
+    engine: EngineConfig = key(EngineConfig, "the external model, the world's annotator or the heuristic annotator")
+    evaluations: str = key(
+        "", "file or glob of evaluations that are already written (docs/dialogues.md); the engine is then asked nothing"
+    )
+    comparisons: int = key(3000, "comparisons annotated; the rest is left for the tree", low=1)
+    criteria: int = key(10, "criteria listed", low=1)
+    branches: int = key(3, "criteria judged per comparison", low=1)
+    both_orders: bool = key(True, "judge in both orders")
+    sampling: SamplingConfig = key(SamplingConfig, "of the teacher at every step")
+
+
+@dataclass
+class ExternalConfig(PaidConfig):
     """The external judge that labels where label.source=external."""
 
     engine: EngineConfig = key(EngineConfig, "the judge, as a rule type openai")
@@ -264,6 +280,32 @@ class ExternalConfig:
     attempts: int = key(2, "times an unreadable reply is asked for; needs a temperature above 0", low=1)
     max_pairs: int = key(4, "preference: pairs of conflicting critiques shown for a comparison", low=1)
     shard_size: int = key(32, "comparisons finished together; the unit of resume", low=1)
+
+
+@dataclass
+class RewardConfig:
+    """Auxiliary rewards of branches in stage label (docs/rewards.md); how scores are computed is scorer's."""
+
+    signals: list[str] = key(
+        [],
+        "scores of the branches under the Initial judge, besides their vote: probdiff, glassbox; empty: the vote alone",
+        choices=("probdiff", "glassbox"),
+    )
+    glassbox: str = key("softmax_combo", "the score behind glassbox: judgetrain/scorers/methods.py")
+    ensemble_weight: float = key(1.0, "of the branches' vote in the weighted mean of the signals", low=0.0)
+    probdiff_weight: float = key(1.0, "of ProbDiff; 0: it is reported, and decides nothing", low=0.0)
+    glassbox_weight: float = key(1.0, "of the glass-box score; 0: it is reported, and decides nothing", low=0.0)
+    break_ties: bool = key(False, "where as many branches say A as B, label for the side with the better scores")
+    choose: str = key(
+        "random",
+        "which examples and pairs are taken where there are more than max_sft_per_tree and max_pairs_per_level: "
+        "drawn at random, or those with the largest reward and margin",
+        choices=("random", "reward"),
+    )
+    min_margin: float = key(
+        0.0, "leave out (and count) pairs whose margin is below this, negative ones always", low=0.0, high=1.0
+    )
+    shard_size: int = key(8, "trees scored together; the unit of resume", low=1)
 
 
 @dataclass
@@ -303,6 +345,7 @@ class LabelConfig:
         "ensemble", "who labels: the vote of the branches, or label.external", choices=("ensemble", "external")
     )
     external: ExternalConfig = key(ExternalConfig, "the external judge")
+    reward: RewardConfig = key(RewardConfig, "auxiliary rewards of the branches")
 
 
 @dataclass
@@ -532,6 +575,9 @@ class EvaluateConfig:
     early_stop: bool = key(
         False, "judge in waves, and only until the verdict can no longer change: fewer tokens in more steps"
     )
+    top_up: bool = key(
+        False, "ask once more for criteria where a judge names fewer than are wanted, as stage tree always does"
+    )
     external: EngineConfig = key(EngineConfig, "the model of methods external, one_step:external, rating:external")
     one_step: AskConfig = key(AskConfig, "methods one_step:MODEL: [[A]], [[B]] or [[C]], in both orders")
     rating: AskConfig = key(AskConfig("rating"), "methods rating:MODEL: each response rated by itself")
@@ -617,6 +663,14 @@ class ScorerConfig:
     )
     batch_size: int = key(64, "responses scored or generated together", low=1, neutral=True)
     shard_size: int = key(64, "items finished together; the unit of resume", low=1)
+
+
+SCORE_KEYS = tuple(
+    f"scorer.{f.name}"
+    for f in dataclasses.fields(ScorerConfig)
+    if f.name not in ("model", "tie_threshold") and not f.metadata["neutral"]
+)
+"""How scores are computed, whichever model is read."""
 
 
 @dataclass

@@ -22,7 +22,7 @@ from judgetrain.train import distributed
 from judgetrain.versions import version_of, versions
 from judgetrain.wandb_runs import tracked
 
-MOVABLE = (".path", ".chat_template", ".deepspeed", ".answers")
+MOVABLE = (".evaluations", ".path", ".chat_template", ".deepspeed", ".answers")
 
 
 @dataclass(frozen=True)

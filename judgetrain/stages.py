@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from judgetrain.config import BenchmarkConfig, Config, EngineConfig, ModelConfig, SourceConfig
+from judgetrain.config import SCORE_KEYS, BenchmarkConfig, Config, EngineConfig, ModelConfig, SourceConfig
 from judgetrain.evaluate.names import ASKED_WAYS, base_method, is_directory, split_method
 from judgetrain.scorers import prompts as scorer_prompts
 from judgetrain.tree import prompts
@@ -129,7 +129,10 @@ def _writers(config: Config) -> Iterator[File]:
 
 def _teacher(config: Config) -> Iterator[File]:
     yield from _prompts(config)
-    yield from _engine("teacher.engine", config.teacher.engine)
+    if config.teacher.evaluations:
+        yield "teacher.evaluations", config.teacher.evaluations
+    else:
+        yield from _engine("teacher.engine", config.teacher.engine)
 
 
 def _initial(config: Config) -> Iterator[File]:
@@ -288,14 +291,7 @@ def _dpo(config: Config) -> Sequence[str]:
 STAGES: dict[str, Stage] = {
     stage.name: stage
     for stage in (
-        Stage(
-            "dialogues",
-            "judgetrain.dialogues.stage:run",
-            _needs(),
-            ("dialogues",),
-            _sources,
-            also=_decontaminated,
-        ),
+        Stage("dialogues", "judgetrain.dialogues.stage:run", _needs(), ("dialogues",), _sources, also=_decontaminated),
         Stage("cluster", "judgetrain.cluster.stage:run", _needs("dialogues"), ("cluster",), _encoder),
         Stage(
             "responses", "judgetrain.dialogues.respond:run", _needs("dialogues", "cluster"), ("responses",), _writers
@@ -323,7 +319,14 @@ STAGES: dict[str, Stage] = {
             ("tree", "engine", "prompts"),
             _prompts,
         ),
-        Stage("label", "judgetrain.tree.label_stage:run", _needs("tree"), ("label", "prompts"), _label),
+        Stage(
+            "label",
+            "judgetrain.tree.label_stage:run",
+            lambda config: ("tree", "initial") if config.label.reward.signals else ("tree",),
+            ("label", "prompts"),
+            _label,
+            also=lambda config: SCORE_KEYS if config.label.reward.signals else (),
+        ),
         Stage(
             "sft",
             "judgetrain.train.stage:run_sft",
@@ -369,7 +372,7 @@ STAGES: dict[str, Stage] = {
             lambda config: [name for name in JUDGE_STAGES if name == base_method(config.correct.judge)],
             (
                 *("correct", "tree", "engine", "prompts", "train.base", "teacher.engine"),
-                *("evaluate.external", "evaluate.aggregation"),
+                *("evaluate.external", "evaluate.aggregation", "evaluate.top_up"),
                 *("dialogues.world", "dialogues.world.eval_comparisons"),
             ),
             _correct,
