@@ -12,6 +12,7 @@ from judgetrain.config import Config, ModelConfig, TrainConfig
 from judgetrain.judges.settings import FILE as SETTINGS
 from judgetrain.judges.settings import save_settings
 from judgetrain.train.card import write_card
+from judgetrain.train.preflight import check_machine
 from judgetrain.train.run import Job, train, trainable
 from judgetrain.tree.prompts import FILE as PROMPTS
 from judgetrain.tree.prompts import load_prompt_set
@@ -39,8 +40,9 @@ def run_reference(config: Config, inputs: Mapping[str, Path], out: StageRun) -> 
     from judgetrain.train.reference import Reference, reference_logps
 
     settings = config.train.dpo
+    check_machine("dpo", settings)
     reference = Reference(
-        trainable(_trained(inputs["sft"] / "model", config), settings.lora),
+        trainable(_trained(inputs["sft"] / "model", config), settings),
         settings.lora,
         settings.max_length,
         settings.bf16,

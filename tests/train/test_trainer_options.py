@@ -12,11 +12,12 @@ import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from judgetrain.artifacts import StageRun
-from judgetrain.config import LoraSettings, ModelConfig
+from judgetrain.config import LoraSettings, ModelConfig, TrainConfig
 from judgetrain.engines.loading import load_model
 from judgetrain.errors import EngineError
 from judgetrain.judges import BranchingJudge
 from judgetrain.train.callbacks import CheckpointMarks
+from judgetrain.train.run import trainable
 from tests.scripted import comparison
 from tests.train.test_train import config, rows, run_dpo, run_initial, same, sft_rows, weights
 
@@ -156,3 +157,16 @@ def test_the_result_loads_in_transformers_as_it_is(tmp_path: Path) -> None:
     with torch.no_grad():
         assert torch.equal(model.eval()(ids).logits, load_model(ModelConfig(path=str(out.path("model"))))(ids).logits)
     assert model.generation_config.pad_token_id == tokenizer.pad_token_id
+
+
+def test_flash_attention_is_taken_where_it_is_installed_and_training_is_in_half_precision(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    start, full = ModelConfig(path="world"), TrainConfig(bf16=True)
+    assert trainable(start, full) == ModelConfig(path="world", dtype="float32")
+    monkeypatch.setattr("transformers.utils.import_utils.is_flash_attn_2_available", lambda: True)
+    assert trainable(start, full).attn_implementation == "flash_attention_2"
+    assert trainable(start, TrainConfig(bf16=False)).attn_implementation is None
+    asked = ModelConfig(path="world", attn_implementation="eager")
+    assert trainable(asked, full) == ModelConfig(path="world", dtype="float32", attn_implementation="eager")
+    assert trainable(start, TrainConfig(bf16=True, lora=LoraSettings(enabled=True))) == start
