@@ -470,6 +470,7 @@ class DpoConfig(TrainConfig):
     """Stage dpo."""
 
     learning_rate: float = key(5e-7, "peak", low=0.0)
+    reference: ModelConfig = key(ModelConfig, "the reference model; an empty path takes the SFT judge")
     beta: float = key(0.1, "strength of the KL constraint", low=0.0)
     loss_type: str = key("sigmoid", "TRL's DPO loss_type", choices=DPO_LOSSES)
     sft_weight: float = key(0.0, "weight of a supervised term on the chosen side (TRL's loss type sft)", low=0.0)

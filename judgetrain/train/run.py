@@ -18,7 +18,13 @@ from judgetrain.train.adapters import peft_config, quantization, save_adapted
 from judgetrain.train.arguments import common_arguments, dpo_arguments, mixed_precision, sft_arguments
 from judgetrain.train.data import Examples, Row, dataset, fill, fitting, order, with_reference
 from judgetrain.train.distributed import current, forget_deepspeed, parameters, whole_model
-from judgetrain.train.preflight import check_machine, check_packing, check_vocabulary, memory_explained
+from judgetrain.train.preflight import (
+    check_machine,
+    check_packing,
+    check_same_vocabulary,
+    check_vocabulary,
+    memory_explained,
+)
 from judgetrain.train.weights import weigh
 
 if TYPE_CHECKING:
@@ -116,6 +122,9 @@ def _trainer(
     }
     trainer: Trainer
     if isinstance(config, DpoConfig):
+        if config.reference.path and job.reference is None:
+            check_same_vocabulary(tokenizer, config.reference, job.start)
+            shared["ref_model"] = load_model(trainable(config.reference, config))
         if config.margin_weight:
             shared["data_collator"] = WeightedCollator(pad_token_id=tokenizer.pad_token_id)
         trainer = PreferenceTrainer(args=args, **shared)

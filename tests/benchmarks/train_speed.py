@@ -172,7 +172,9 @@ def _ours(name: str, work: Path, rows: list[dict[str, Any]]) -> Path | None:
     common |= {"lr_scheduler": "constant", "warmup_ratio": 0.0, "liger": "liger" in name}
     if name == "reference":
         float32 = ModelConfig(path=start.path, dtype="float32")
-        reference_logps(Reference(float32, LoraSettings(), 1 << 20, None, None, None, BATCH), {"train": rows}, out)
+        reference_logps(
+            Reference(float32, start, LoraSettings(), 1 << 20, None, None, None, BATCH), {"train": rows}, out
+        )
         return None
     if name.startswith("sft"):
         examples = [{"prompt": row["prompt"], "completion": row["chosen"]} for row in rows]
