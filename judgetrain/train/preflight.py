@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from judgetrain.config import TrainConfig
+from judgetrain.config import ModelConfig, TrainConfig
+from judgetrain.engines.loading import load_tokenizer
 from judgetrain.errors import TrainingError
 from judgetrain.train.options import gpu_only
 
@@ -19,7 +20,7 @@ PACKING_TOLERANCE = 1e-2
 
 @contextmanager
 def memory_explained(stage: str) -> Iterator[None]:
-    """Turn what PyTorch raises when memory runs out, on a GPU or not, into a sentence.
+    """Turn what PyTorch raises when memory runs out in a stage, on a GPU or not, into a sentence.
 
     Raises:
         TrainingError: memory ran out; says what to lower.
@@ -33,10 +34,13 @@ def memory_explained(stage: str) -> Iterator[None]:
         known = isinstance(error, (torch.OutOfMemoryError, MemoryError))
         if not known and "out of memory" not in text and "can't allocate memory" not in text:
             raise
-        raise TrainingError(
-            f"out of memory in stage {stage}: lower train.{stage}.batch_size (raise accumulation as much), "
-            "set gradient_checkpointing=true or lora.enabled=true"
-        ) from error
+        remedy = (
+            "lower train.dpo.reference_batch_size"
+            if stage == "reference"
+            else f"lower train.{stage}.batch_size (raise accumulation as much), set gradient_checkpointing=true or "
+            "lora.enabled=true"
+        )
+        raise TrainingError(f"out of memory in stage {stage}: {remedy}") from error
 
 
 def check_machine(stage: str, config: TrainConfig) -> None:
@@ -63,6 +67,24 @@ def check_vocabulary(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase,
         raise TrainingError(
             f"the tokenizer of {path} has tokens up to id {last}, and the model embeddings for {rows}: "
             "take the tokenizer that belongs to the model, or resize the model's embeddings and save both"
+        )
+
+
+def check_same_vocabulary(tokenizer: PreTrainedTokenizerBase, reference: ModelConfig, policy: ModelConfig) -> None:
+    """Check that the reference model reads the policy's tokens as they were meant.
+
+    Raises:
+        TrainingError: their vocabularies differ; log-probabilities of the same ids would be of different texts.
+    """
+    if reference.path == policy.path:
+        return
+    ours, theirs = tokenizer.get_vocab(), load_tokenizer(reference).get_vocab()
+    if ours != theirs:
+        other = sorted(ours.items() ^ theirs.items())[0][0]
+        raise TrainingError(
+            f"train.dpo.reference.path={reference.path} and the policy have different vocabularies ({len(theirs)} and "
+            f"{len(ours)} tokens; {other!r} is not the same in both): take a reference with the policy's tokenizer, or "
+            "leave train.dpo.reference out"
         )
 
 
