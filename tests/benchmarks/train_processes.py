@@ -57,6 +57,8 @@ def settings(arm: str, processes: int) -> DpoConfig:
         accumulation=processes,
         max_length=1 << 20,
         save_steps=1 << 20,
+        lr_scheduler="constant",
+        warmup_ratio=0.0,
         bf16=torch.cuda.is_available(),
         precompute_ref_log_probs=arm != "live",
     )
