@@ -12,6 +12,7 @@ from judgetrain.errors import ConfigError
 from judgetrain.evaluate.names import TARGETS, base_method, is_directory, method_name, split_method
 from judgetrain.evaluate.objective import parse_objective
 from judgetrain.stages import PACKAGE, is_local, names_model
+from judgetrain.train.distributed import check_distributed
 from judgetrain.train.options import check_training
 
 
@@ -96,6 +97,17 @@ def _label(config: Config) -> None:
 
         _engine("label.external.engine", config.label.external.engine)
         load_external_prompts(config.label.external)
+    reward = config.label.reward
+    if reward.signals:
+        from judgetrain.scorers.methods import OF_RESPONSES, check_scorers
+
+        if "glassbox" in reward.signals:
+            check_scorers(
+                [reward.glassbox], [name for name in OF_RESPONSES if name != "probdiff"], "label.reward.glassbox"
+            )
+        _revision_prompt(config)
+    if not reward.ensemble_weight and not any(getattr(reward, f"{signal}_weight") for signal in reward.signals):
+        raise ConfigError("label.reward: every weight is 0; give ensemble_weight or that of a signal that is on")
 
 
 def _base(config: Config) -> None:
@@ -104,19 +116,24 @@ def _base(config: Config) -> None:
 
 def _initial(config: Config) -> None:
     _base(config)
-    check_training("initial", config.train.initial)
+    _training(config, "initial")
 
 
 def _sft(config: Config) -> None:
-    check_training("sft", config.train.sft)
+    _training(config, "sft")
     _adapters_on_adapters("sft", config.train.sft, "initial", config.train.initial)
 
 
 def _dpo(config: Config) -> None:
-    check_training("dpo", config.train.dpo)
+    _training(config, "dpo")
     _adapters_on_adapters("dpo", config.train.dpo, "sft", config.train.sft)
     if config.train.dpo.stop.watched and not config.label.holdout:
         raise ConfigError("train.dpo.stop watches held-out pairs, and label.holdout=0 keeps none: raise it")
+
+
+def _training(config: Config, stage: str) -> None:
+    check_training(stage, getattr(config.train, stage))
+    check_distributed(config.train, stage)
 
 
 def _adapters_on_adapters(stage: str, settings: TrainConfig, start: str, before: TrainConfig) -> None:
@@ -255,12 +272,16 @@ def _asked_prompts(config: Config, ways: set[str]) -> None:
 
 
 def _scorer(config: Config) -> None:
-    from judgetrain.scorers.prompts import load_scorer_prompts
-
     key, model = (
         ("scorer.model", config.scorer.model) if config.scorer.model.path else ("train.base", config.train.base)
     )
     _model(key, model)
+    _revision_prompt(config)
+
+
+def _revision_prompt(config: Config) -> None:
+    from judgetrain.scorers.prompts import load_scorer_prompts
+
     revision = load_scorer_prompts(config.scorer.prompts).revision
     if config.scorer.revision_prompt not in revision:
         raise ConfigError(

@@ -28,22 +28,35 @@ class Point:
 
 
 def line_chart(
-    x_label: str, series: Mapping[str, Sequence[Point]], ticks: Sequence[float] | None = None, description: str = ""
+    x_label: str,
+    series: Mapping[str, Sequence[Point]],
+    ticks: Sequence[float] | None = None,
+    description: str = "",
+    left: float = 0.0,
+    diagonal: bool = False,
 ) -> str:
     """An SVG with a line for each series, in percent from 0; ``ticks`` of the x axis, None chooses round ones.
+
+    The x axis begins at ``left``; ``diagonal`` draws the line on which share and x are equal.
 
     All text is escaped. Colours are the classes ``c0`` to ``c5`` in the order of the series, see :func:`legend`.
     """
     points = [p for line in series.values() for p in line]
     if not points:
         return ""
-    right = max(p.x for p in points) or 1.0
-    top = min(1.0, math.ceil(10 * max(p.high for p in points) + 1e-9) / 10) or 0.1
+    right = max(p.x for p in points) if ticks is None else max(*ticks, *(p.x for p in points))
+    right = right if right > left else left + 1.0
+    top = min(1.0, math.ceil(10 * max(p.high for p in points) - 1e-9) / 10) or 0.1
 
     def place(x: float, share: float) -> tuple[float, float]:
-        return LEFT + (WIDTH - LEFT - RIGHT) * x / right, HEIGHT - BOTTOM - (HEIGHT - BOTTOM - TOP) * share / top
+        return LEFT + (WIDTH - LEFT - RIGHT) * (x - left) / (right - left), HEIGHT - BOTTOM - (
+            HEIGHT - BOTTOM - TOP
+        ) * share / top
 
-    shapes = _axes(x_label, round_ticks(right) if ticks is None else ticks, top, place)
+    shapes = _axes(x_label, round_ticks(right) if ticks is None else ticks, top, left, place)
+    if diagonal:
+        (x1, y1), (x2, y2) = place(left, left), place(min(right, top), min(right, top))
+        shapes.append(f'<line class="ideal" x1="{x1:.1f}" y1="{y1:.1f}" x2="{x2:.1f}" y2="{y2:.1f}"/>')
     for number, line in enumerate(series.values()):
         shapes += _line(number, line, place)
     label = html.escape(description or x_label, quote=True)
@@ -61,17 +74,17 @@ def legend(names: Sequence[str]) -> str:
 
 
 def round_ticks(most: float, about: int = 4) -> list[float]:
-    """Round numbers from 0 to ``most``, about so many: steps of 1, 2 or 5 times a power of ten."""
+    """Round numbers from 0 to ``most``, about so many: steps of 1, 2, 2.5 or 5 times a power of ten."""
     raw = most / about
     power = 10.0 ** math.floor(math.log10(raw))
-    step = next(m * power for m in (1, 2, 5, 10) if m * power >= raw * (1 - 1e-9))
+    step = next(m * power for m in (1, 2, 2.5, 5, 10) if m * power >= raw * (1 - 1e-9))
     return [round(i * step, 10) for i in range(int(most / step + 1e-9) + 1)]
 
 
-def _axes(x_label: str, ticks: Sequence[float], top: float, place: Place) -> list[str]:
+def _axes(x_label: str, ticks: Sequence[float], top: float, left: float, place: Place) -> list[str]:
     floor, shapes = HEIGHT - BOTTOM, []
     for share in round_ticks(top):
-        y = place(0, share)[1]
+        y = place(left, share)[1]
         shapes.append(f'<line class="grid" x1="{LEFT}" y1="{y:.1f}" x2="{WIDTH - RIGHT}" y2="{y:.1f}"/>')
         shapes.append(f'<text x="{LEFT - 5}" y="{y + 4:.1f}" text-anchor="end">{100 * share:.0f}%</text>')
     for tick in ticks:

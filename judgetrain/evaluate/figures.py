@@ -37,7 +37,7 @@ def figures(rows: Sequence[Row]) -> tuple[list[str], dict[str, str]]:
 
 
 def _reliability(rows: Sequence[Row], names: Sequence[str]) -> str:
-    """How sure margins are and how often they are right; in the colours of ``names``, and the diagonal."""
+    """How sure margins are and how often they are right; in the colours of ``names``."""
     series: dict[str, list[Point]] = {name: [] for name in names}
     for row in rows:
         if row.get("calibration"):
@@ -46,8 +46,8 @@ def _reliability(rows: Sequence[Row], names: Sequence[str]) -> str:
             series[row["method"]] = [Point(x, y, y, y, f"{tip}: {percent(y)}% of {n} right") for x, y, n in bins]
     if not any(series.values()):
         return ""
-    series["perfect"] = [Point(x, x, x, x, "perfect") for x in (0.5, 1.0)]
-    return line_chart("confidence made of the margin", series, [0, 0.25, 0.5, 0.75, 1], RELIABILITY)
+    ticks = [0.5, 0.6, 0.7, 0.8, 0.9, 1.0]  # confidence in the favoured side
+    return line_chart("confidence made of the margin", series, ticks, RELIABILITY, left=0.5, diagonal=True)
 
 
 def _point(row: Row, metric: str, axis: str) -> Point:

@@ -25,7 +25,9 @@ body{font:16px/1.5 system-ui,sans-serif;color:var(--text);background:var(--page)
 padding:1rem;overflow-wrap:break-word}
 h1{font-size:1.6rem;margin:.5rem 0 0}h2{font-size:1.25rem;margin:2.2rem 0 .3rem}h3{font-size:1rem;margin:1.6rem 0 .3rem}
 a{color:var(--c0)}.soft{color:var(--soft)}small{color:var(--soft);display:block;margin:.4rem 0;max-width:60rem}
-.scroll{overflow-x:auto;border:1px solid var(--line);border-radius:6px}
+.scroll{overflow-x:auto;border:1px solid var(--line);border-radius:6px;background-repeat:no-repeat;background-image:
+linear-gradient(to left,var(--page) 50%,transparent),linear-gradient(to left,var(--line),transparent);
+background-position:right;background-size:3rem 100%,1rem 100%;background-attachment:local,scroll}
 table{border-collapse:collapse;font-variant-numeric:tabular-nums;font-size:.9rem;width:100%}
 td,th{padding:.3rem .7rem;border-bottom:1px solid var(--line);text-align:right;white-space:nowrap}
 th{vertical-align:bottom;white-space:normal;font-weight:600}tbody tr:last-child td{border-bottom:0}
@@ -35,7 +37,9 @@ nav{font-size:.9rem}a{color:var(--c0)}details{margin:1.6rem 0 .3rem}summary{font
 .charts{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(100%,20rem),1fr));gap:1rem}
 figure{margin:0}figcaption{font-size:.9rem;font-weight:600}
 svg{width:100%;height:auto;display:block}svg text{fill:var(--soft);font-size:12px}
-svg .grid{stroke:var(--line)}polyline[class]{fill:none;stroke-width:2}.bar{stroke-width:1.5;opacity:.45}
+svg .grid{stroke:var(--line)}
+svg .ideal{stroke:var(--soft);stroke-dasharray:4 4}
+polyline[class]{fill:none;stroke-width:2}.bar{stroke-width:1.5;opacity:.45}
 .legend{display:flex;flex-wrap:wrap;gap:.2rem 1.2rem;font-size:.9rem;margin:.4rem 0}
 .legend span{display:flex;align-items:center;gap:.4rem}svg.key{width:28px}svg.key line{stroke-width:2}
 """
@@ -115,9 +119,11 @@ def table_html(table: Table) -> str:
     body = "".join(
         "<tr>" + "".join(_cell("td", c, i < names) for i, c in enumerate(row)) + "</tr>" for row in table.cells
     )
-    title, note = html.escape(table.title), html.escape(table.explanation)
+    title, note = html.escape(table.title, quote=True), html.escape(table.explanation)
     rows = f"<thead><tr>{head}</tr></thead><tbody>{body}</tbody>"
-    inner = f'<div class="scroll"><table>{rows}</table></div><small>{note}</small>'
+    # Wide tables scroll by touch, mouse and keyboard.
+    inner = f'<div class="scroll" tabindex="0" role="region" aria-label="{title}"><table>{rows}</table></div>'
+    inner += f"<small>{note}</small>"
     if len(table.cells) > LONG:
         return f"<details><summary>{title} ({len(table.cells)} rows)</summary>{inner}</details>"
     return f"<h3>{title}</h3>{inner}"

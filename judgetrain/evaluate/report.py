@@ -57,6 +57,7 @@ class Report:
         verdicts, ratings = [r for r in rows if "agreement" in r], [r for r in rows if "pearson" in r]
         differ = self.disagreements.get(benchmark, {})
         tables = [
+            sections.glance(verdicts),
             sections.results(verdicts),
             sections.ratings(ratings),
             sections.over_seeds([r for r in self.seeds if r["benchmark"] == benchmark]),

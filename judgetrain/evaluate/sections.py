@@ -34,6 +34,13 @@ BIASES = (
     "bias). Longer wins: share of consistent verdicts for the longer response. Length bias: how much more often "
     "than labels on the same items (0 is no bias)."
 )
+GLANCE = (
+    "Each method once, a branching judge with the number of branches that was chosen for it, else the most. Tokens and "
+    "seconds: of one verdict in one order. Variance: share of pairs of branches on one comparison that say different "
+    "things. Prefers longer: share of consistent verdicts for the longer response; length bias: how much more often "
+    "than labels (0 is no bias). Prefers first: among verdicts that flip with the order (50 is no bias). Parsed: share "
+    "of judgments with readable scores."
+)
 COSTS = (
     "Of one verdict in one order. Seconds are measured with the most branches; for fewer, their share by tokens. "
     "Parsed: share of judgments with readable scores."
@@ -92,6 +99,41 @@ def spent(row: Row) -> tuple[str, str, str]:
     """Generated tokens, and the shares of unreadable judgments and verdicts."""
     unreadable = row["parse_failures"] / row["judgments"] if row["judgments"] else None
     return number(row["generated_tokens"], 0), percent(unreadable), percent(row["unreadable_verdicts"] / (2 * row["n"]))
+
+
+def glance(rows: Sequence[Row]) -> Table:
+    """The judges side by side: agreement, cost, time, variance, preferences and share parsed."""
+    shown = one_each(rows)
+    cells = [
+        (
+            called(r),
+            percent(r["agreement"]),
+            percent(r["consistency"]),
+            number(r["generated_tokens"], 0),
+            seconds(r),
+            percent(r.get("spread")),
+            percent(r["longer_preference"]),
+            signed(r.get("length_bias")),
+            percent(r["position_bias"]),
+            parsed(r),
+        )
+        for r in shown
+    ]
+    headers = (
+        *("method", "agreement %", "consistency %", "tokens", "seconds", "variance %"),
+        *("prefers longer %", "length bias", "prefers first %", "parsed %"),
+    )
+    return Table("At a glance", headers, cells if len(shown) > 1 else [], GLANCE)
+
+
+def seconds(row: Row) -> str:
+    """Seconds of a verdict; a dash where they are not known."""
+    return "–" if row["seconds"] is None else f"{row['seconds']:.3g}"
+
+
+def parsed(row: Row) -> str:
+    """The share of judgments with readable scores; a dash for methods without judgments."""
+    return percent(1 - row["parse_failures"] / row["judgments"]) if row["judgments"] else "–"
 
 
 HEADLINE = ("method", "branches", "agreement %", "consistency %", "tokens", "unreadable %", "no verdict %")
@@ -165,17 +207,8 @@ def costs(rows: Sequence[Row]) -> Table:
     headers = ("method", "branches", "prompt tokens", "generated tokens", "calls", "seconds", "parsed %")
     cells = []
     for r in rows:
-        parsed = percent(1 - r["parse_failures"] / r["judgments"]) if r["judgments"] else "–"
         tokens = number(r["prompt_tokens"], 0), number(r["generated_tokens"], 0)
-        cells.append(
-            (
-                *name_of(r),
-                *tokens,
-                number(r.get("calls"), 1),
-                "–" if r["seconds"] is None else f"{r['seconds']:.3g}",
-                parsed,
-            )
-        )
+        cells.append((*name_of(r), *tokens, number(r.get("calls"), 1), seconds(r), parsed(r)))
     return Table("Cost", headers, cells, COSTS)
 
 

@@ -32,7 +32,8 @@ def metric_row(
     items; ``..._wo_tie`` leaves out the items whose label is a tie. Tokens, calls and ``seconds`` are per verdict
     in one order, mean over items and orders. ``parse_failures`` counts those of ``judgments`` without readable
     scores; ``failures`` has the reasons, and beside them what ended a branch before its judgment (``guideline:...``,
-    ``criteria:...``); ``unreadable_verdicts`` counts verdicts (of 2n) in which no branch could be read; ``auc`` is that
+    ``criteria:...``); ``spread`` is the share of pairs of a comparison's branches that say different things, mean over
+    comparisons; ``unreadable_verdicts`` counts verdicts (of 2n) in which no branch could be read; ``auc`` is that
     of margins against the labels A and B.
 
     ``n`` and all but ``votes`` are over the comparisons with a label. Where comparisons share a prompt, intervals
@@ -112,6 +113,7 @@ def _readings(ab: metrics.Verdicts, ba: metrics.Verdicts, predictions: Predictio
         "judgments": sum(p.judgments for p in predictions),
         "parse_failures": sum(n for reason, n in failures.items() if ":" not in reason),
         "failures": dict(sorted(failures.items())),
+        "spread": _mean([p.spread for p in predictions if p.spread is not None]),
         "unreadable_verdicts": int(metrics.unreadable(ab).sum() + metrics.unreadable(ba).sum()),
     }
 
@@ -187,6 +189,7 @@ def prediction_rows(benchmark: Benchmark, predictions: Predictions) -> list[dict
             "generated_tokens": p.cost.generated_tokens,
             "calls": p.cost.calls,
             "merged": p.merged,
+            "spread": p.spread,
         }
         for c, p in zip(benchmark.comparisons, predictions, strict=True)
     ]
@@ -209,6 +212,7 @@ def parquet(rows: Sequence[Mapping[str, Any]]) -> bytes:
         "failures": str,
         **dict.fromkeys(("prompt_tokens", "generated_tokens", "calls"), float),
         "merged": bool,
+        "spread": float,
     }
     schema = arrow.schema([(name, kinds[kind]) for name, kind in columns.items()])
     buffer = io.BytesIO()

@@ -27,7 +27,8 @@ class Prediction:
     means that no branch could be read in that order. ``margin`` is the mean score of A minus that of B over the
     readable branches of both orders. ``failures`` counts unreadable judgments by reason; ``judgments`` is how
     many were sampled. ``merged``: the two orders are known only as one verdict or as a conflict (A, B), so that
-    nothing can be said of a single order.
+    nothing can be said of a single order. ``spread`` is the chance that two of the branches that were read in one
+    order say different things; None with fewer than two.
     """
 
     comparison_id: str
@@ -40,6 +41,7 @@ class Prediction:
     judgments: int = 0
     failures: dict[str, int] = field(default_factory=dict)
     merged: bool = False
+    spread: float | None = None
 
 
 class Judge(Protocol):

@@ -180,6 +180,34 @@ def test_long_tables_fold_and_what_has_no_rows_is_not_shown() -> None:
     assert "<details><summary>Agreement by group (30 rows)</summary>" in html_page(report)
 
 
+def test_methods_stand_side_by_side_at_a_glance(evaluated: Path) -> None:
+    text = (evaluated / "report.md").read_text()
+    assert text.index("### At a glance") < text.index("### Results")
+    table = text[text.index("### At a glance") : text.index("### Results")].splitlines()
+    columns = [c.strip() for c in table[2].strip("|").split("|")]
+    shown = {}
+    for line in table[4:]:
+        cells = [c.strip() for c in line.strip("|").split("|")]
+        if len(cells) == len(columns):
+            shown[cells[0]] = dict(zip(columns, cells, strict=True))
+    rows = json.loads((evaluated / "metrics.json").read_text())
+    best = max((r for r in rows if r["method"] == "sft"), key=lambda r: (r["chosen"], r["branches"]))
+    found = shown[f"sft@{best['branches']}"]
+    assert float(found["agreement %"]) == pytest.approx(100 * best["agreement"], abs=0.051)
+    assert float(found["parsed %"]) == pytest.approx(100 * (1 - best["parse_failures"] / best["judgments"]), abs=0.051)
+    predicted = pyarrow.parquet.read_table(evaluated / "predictions.parquet").to_pylist()
+    spread = [
+        r["spread"]
+        for r in predicted
+        if (r["method"], r["branches"]) == ("sft", best["branches"]) and r["spread"] is not None
+        if r["split"] == best["split"]
+    ]
+    assert best["branches"] == 1 or float(found["variance %"]) == pytest.approx(
+        100 * sum(spread) / len(spread), abs=0.051
+    )
+    assert sum(name.startswith("sft") for name in shown) == 1 and "first" in shown
+
+
 def test_comparisons_on_one_query_are_resampled_together_and_the_report_says_so() -> None:
     whole, apart = benchmark(30, 3), benchmark(30)
     together, alone = (metric_row(b, answers("a", 0, b, 10), 0.0, 500, 1) for b in (whole, apart))

@@ -62,4 +62,4 @@ def test_numbers_tables_and_figures_of_an_evaluation_are_in_the_run(report: Repo
     for figure in ("agreement by branches", "agreement by cost", "consistency by branches", "right by confidence"):
         page = (found.directory / "files" / found.logged(f"b/{figure}")["path"]).read_text(encoding="utf-8")
         assert "<svg" in page and "dpo" in page and "http" not in page
-        assert page.count("<polyline") == (3 if figure == "right by confidence" else 2)
+        assert page.count("<polyline") == 2

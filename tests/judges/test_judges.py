@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import combinations
 from pathlib import Path
 
 import pytest
@@ -48,6 +49,19 @@ def test_verdicts_by_hand(aggregation: Aggregation) -> None:
                 sum(margins) if aggregation == "margin" else sum(m > 0 for m in margins) - sum(m < 0 for m in margins)
             )
             assert verdict == (None if not margins else "A" if total > 0 else "B" if total < 0 else "tie")
+
+
+def test_the_spread_is_the_share_of_pairs_of_branches_that_differ() -> None:
+    tested = judge(branches=5)
+    trees = tested.sample(COMPARISONS, 0)
+    seen = set()
+    for tree, prediction in zip(trees, tested.predictions(trees, 5), strict=True):
+        said = [[j.verdict for _, _, j in tree.judgments() if j.order == order and j.verdict] for order in ("AB", "BA")]
+        pairs = [a != b for verdicts in said for a, b in combinations(verdicts, 2)]
+        assert prediction.spread == (pytest.approx(sum(pairs) / len(pairs)) if pairs else None)
+        seen.add(prediction.spread)
+    assert len(seen) > 3
+    assert {p.spread for p in tested.predictions(trees, 1)} == {None}, "one branch an order has nothing to differ from"
 
 
 def test_a_judge_that_reads_content_mirrors_when_responses_are_exchanged() -> None:
