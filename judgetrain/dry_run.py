@@ -5,8 +5,11 @@ What comes before the model's stage is made, and the model itself is asked nothi
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from judgetrain.artifacts import derive_seed, read_rows
 from judgetrain.checks import check_stage
+from judgetrain.config import EngineConfig
 from judgetrain.dialogues.schema import Comparison
 from judgetrain.errors import ConfigError
 from judgetrain.pipeline import Pipeline
@@ -65,7 +68,8 @@ def _external(pipeline: Pipeline) -> None:
 def _refuse_costs(pipeline: Pipeline, key: str, target: str) -> None:
     """Refuse to make ``target`` where that would ask external models."""
     config = pipeline.config
-    engines = {"responses": config.responses.models, "teacher": [config.teacher.engine]}
+    asked = [] if config.teacher.evaluations else [config.teacher.engine]
+    engines: dict[str, Sequence[EngineConfig]] = {"responses": config.responses.models, "teacher": asked}
     for stage in pipeline.missing(target):
         paid = [m.name or m.model.path for m in engines.get(stage, []) if m.type == "openai"]
         if paid:

@@ -104,7 +104,11 @@ def test_the_teachers_stage_completes_and_needs_the_server_once(
 ) -> None:
     monkeypatch.setenv("SERVED_KEY", KEY)
     teacher = TeacherConfig(
-        engine(served), comparisons=2, criteria=4, branches=2, sampling=SamplingConfig(0.0, 1.0, max_new_tokens=40)
+        engine=engine(served),
+        comparisons=2,
+        criteria=4,
+        branches=2,
+        sampling=SamplingConfig(0.0, 1.0, max_new_tokens=40),
     )
     config = Config(
         output_dir=str(tmp_path / "outputs"), prompts="compact", teacher=teacher, tree=TreeConfig(criteria=4)
