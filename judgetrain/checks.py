@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import importlib.util
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 
 from judgetrain.config import BenchmarkConfig, Config, EngineConfig, ModelConfig, SourceConfig, TrainConfig
 from judgetrain.errors import ConfigError
-from judgetrain.evaluate.names import TARGETS, base_method, is_directory, method_name, split_method
+from judgetrain.evaluate.names import ASKED_WAYS, TARGETS, base_method, is_directory, method_name, split_method
 from judgetrain.evaluate.objective import parse_objective
 from judgetrain.stages import PACKAGE, is_local, names_model
 from judgetrain.train.distributed import check_distributed
@@ -72,6 +72,8 @@ def _dialogues(config: Config) -> None:
 
 
 def _source(key: str, source: SourceConfig) -> None:
+    if source.template and "{query}" not in source.template:
+        raise ConfigError(f"{key}.template={source.template!r}: must hold {{query}}, where the query goes")
     if source.type == "hub" and not source.path:
         raise ConfigError(f"{key}.path is empty: give the data set's Hub id")
     if is_local(source):
@@ -82,6 +84,12 @@ def _source(key: str, source: SourceConfig) -> None:
 
 
 def _responses(config: Config) -> None:
+    for i, source in enumerate(config.dialogues.sources):
+        if source.format == "questions" and source.turns != "first":
+            raise ConfigError(
+                f"dialogues.sources[{i}].turns={source.turns}: rows of format questions have turns without answers, "
+                "which only stage=selfeval fills in; set turns: first"
+            )
     for i, model in enumerate(config.responses.models):
         _engine(f"responses.models[{i}]", model)
 
@@ -163,7 +171,16 @@ def _evaluate(config: Config) -> None:
     _methods(config)
     for method in settings.methods:
         _target(config, split_method(method)[1])
-    _asked_prompts(config, {split_method(method)[0] for method in settings.methods})
+    _ways({split_method(method)[0] for method in settings.methods}, config)
+
+
+def _ways(used: Collection[str], config: Config) -> None:
+    """The prompt sets of judges that are asked once."""
+    from judgetrain.tree.prompts import load_prompt_set
+
+    for way in ASKED_WAYS:
+        if way in used:
+            load_prompt_set(getattr(config.evaluate, way).prompts, way, f"evaluate.{way}.prompts")
 
 
 def _methods(config: Config) -> None:
@@ -257,18 +274,7 @@ def _studies(config: Config) -> None:
     if not is_directory(settings.judge) and target not in ("base", "teacher", "external"):
         raise ConfigError(f"studies.judge={settings.judge!r} is none of {known_methods()}: name a model or a directory")
     _target(config, target)
-    _asked_prompts(config, {way})
-
-
-def _asked_prompts(config: Config, ways: set[str]) -> None:
-    """Check the prompt sets of judges that are asked once."""
-    from judgetrain.tree.prompts import load_prompt_set
-
-    settings = config.evaluate
-    if "one_step" in ways:
-        load_prompt_set(settings.one_step.prompts, "one_step", "evaluate.one_step.prompts")
-    if "rating" in ways:
-        load_prompt_set(settings.rating.prompts, "rating", "evaluate.rating.prompts")
+    _ways({way}, config)
 
 
 def _scorer(config: Config) -> None:

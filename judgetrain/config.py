@@ -124,11 +124,17 @@ class SourceConfig:
     format: str = key(
         "auto",
         "row shape",
-        choices=("auto", "messages", "conversations", "turns", "alpaca", "prompt", "multiple_choice", "comparison"),
+        choices=(
+            *("auto", "messages", "conversations", "turns", "alpaca", "prompt", "multiple_choice", "questions"),
+            "comparison",
+        ),
     )
     turns: str = key(
-        "last", "user turns of a conversation that become dialogues, with what came before", choices=("last", "every")
+        "last",
+        "user turns of a conversation that become dialogues, with what came before",
+        choices=("first", "last", "every"),
     )
+    template: str = key("", "what is asked about the query, as in 'Summarise this. {query}'; empty: the query itself")
     fields: dict[str, str] = key(
         {},
         "column names where they differ: query, messages, id, response_a, response_b, label, ...",
