@@ -68,15 +68,10 @@ def _external(pipeline: Pipeline) -> None:
 def _refuse_costs(pipeline: Pipeline, key: str, target: str) -> None:
     """Refuse to make ``target`` where that would ask external models."""
     config = pipeline.config
-<<<<<<< HEAD
-    asked = [] if config.teacher.evaluations else [config.teacher.engine]
-    engines: dict[str, Sequence[EngineConfig]] = {"responses": config.responses.models, "teacher": asked}
-=======
     engines: dict[str, Sequence[EngineConfig]] = {
         "responses": config.responses.models,
         "teacher": [] if config.teacher.evaluations else [config.teacher.engine],
     }
->>>>>>> 7d3660f1d93e241bcae28fcb78d9646741f9ebb8
     for stage in pipeline.missing(target):
         paid = [m.name or m.model.path for m in engines.get(stage, []) if m.type == "openai"]
         if paid:
