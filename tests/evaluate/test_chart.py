@@ -37,7 +37,12 @@ def test_places_by_hand() -> None:
 
 @pytest.mark.parametrize(
     ("most", "ticks"),
-    [(0.9, [0, 0.25, 0.5, 0.75]), (1.0, [0, 0.25, 0.5, 0.75, 1.0]), (0.6, [0, 0.2, 0.4, 0.6]), (708, [0, 200, 400, 600])],
+    [
+        (0.9, [0, 0.25, 0.5, 0.75]),
+        (1.0, [0, 0.25, 0.5, 0.75, 1.0]),
+        (0.6, [0, 0.2, 0.4, 0.6]),
+        (708, [0, 200, 400, 600]),
+    ],
 )
 def test_ticks_are_round(most: float, ticks: list[float]) -> None:
     assert round_ticks(most) == ticks
