@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import os
 import sys
+import tempfile
 import time
 import traceback
 from dataclasses import asdict, dataclass
@@ -25,6 +26,7 @@ from judgetrain.errors import ConfigError, JudgetrainError
 from judgetrain.evaluate.objective import objective_value
 from judgetrain.sweep import summarise, write_job
 from judgetrain.track import Console
+from judgetrain.train.distributed import started_by_launcher
 
 EXIT_ERROR = 2
 EXIT_INTERRUPTED = 130
@@ -51,19 +53,22 @@ class Outcome:
 
 def run(config: Config) -> Outcome | None:
     """Do what ``config.stage`` says; None for what is no stage of the pipeline."""
+    if started_by_launcher():
+        from judgetrain.parallel import one_of_several
+
+        return one_of_several(config, _run)
+    return _run(config)
+
+
+def _run(config: Config) -> Outcome | None:
     from judgetrain.pipeline import Pipeline
 
-    if int(os.environ.get("WORLD_SIZE", "1")) > 1:
-        raise ConfigError(
-            f"WORLD_SIZE={os.environ['WORLD_SIZE']}: stages run in one process; start python -m judgetrain without "
-            "torchrun, accelerate launch or deepspeed"
-        )
     if config.stage in _COMMANDS:
         module, function = _COMMANDS[config.stage].split(":")
         getattr(importlib.import_module(module), function)(Pipeline(config))
         return None
     pipeline = Pipeline(config)
-    if config.teacher.dry_run:
+    if config.teacher.dry_run or config.label.external.dry_run:
         from judgetrain.dry_run import show as show_cost
 
         show_cost(pipeline)
@@ -81,6 +86,11 @@ def job(composed: DictConfig) -> Any:
     An expected error is printed here, in place of Hydra's own report.
     """
     if HydraConfig.get().mode == RunMode.MULTIRUN:
+        if started_by_launcher():
+            raise ConfigError(
+                f"WORLD_SIZE={os.environ['WORLD_SIZE']}: a sweep starts its jobs itself; leave out torchrun, and set "
+                "train.distributed and train.processes, or sweep=slurm"
+            )
         return _sweep_job(composed)
     try:
         outcome = run(typed(composed))
@@ -124,7 +134,7 @@ def main() -> int:
     _complaints.clear()
     try:
         register(ConfigStore.instance())
-        sys.argv[1:] = recipe_overrides(sys.argv[1:])
+        sys.argv[1:] = [*recipe_overrides(sys.argv[1:]), *_helper_overrides()]
         job()
     except (JudgetrainError, HydraException, OmegaConfBaseException) as error:
         if _show_traceback:
@@ -146,6 +156,13 @@ def main() -> int:
     finally:
         fine = summarise(Console())
     return EXIT_ERROR if _complaints or not fine else 0
+
+
+def _helper_overrides() -> list[str]:
+    """Under torchrun the processes but the first leave Hydra's directories to it."""
+    if os.environ.get("RANK", "0") == "0":
+        return []
+    return [f"hydra.run.dir={tempfile.gettempdir()}", "hydra.output_subdir=null"]
 
 
 def _complain(error: BaseException) -> None:

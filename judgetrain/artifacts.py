@@ -171,16 +171,18 @@ class StageRun:
         stage: the stage's name.
         seed: the run's seed; :attr:`seed` is derived from it and the stage's name.
         console: where lines and progress go.
+        writes: False in a process that only helps to train, and leaves the directory's files alone.
     """
 
-    def __init__(self, directory: Path, stage: str, seed: int, console: Console) -> None:
+    def __init__(self, directory: Path, stage: str, seed: int, console: Console, writes: bool = True) -> None:
         self.directory = directory
         self.stage = stage
         self.seed = derive_seed(seed, stage)
         self.console = console
         self.track = Run()
+        self._writes = writes
         directory.mkdir(parents=True, exist_ok=True)
-        for stale in directory.glob(".*.tmp"):  # of a killed run; nobody else writes here
+        for stale in directory.glob(".*.tmp") if writes else ():  # of a killed run; nobody else writes here
             if stale.is_file():
                 stale.unlink()
         self._direct: dict[str, Any] = _empty_counts()
@@ -203,7 +205,8 @@ class StageRun:
     def note(self, key: str, value: Any) -> None:
         """Put a fact into the manifest's notes; kept over a resume."""
         self._notes[key] = value
-        write_json_atomic(self._notes_path, self._notes)
+        if self._writes:
+            write_json_atomic(self._notes_path, self._notes)
 
     @property
     def notes(self) -> dict[str, Any]:

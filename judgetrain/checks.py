@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import importlib.util
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 
 from judgetrain.config import BenchmarkConfig, Config, EngineConfig, ModelConfig, SourceConfig, TrainConfig
 from judgetrain.errors import ConfigError
-from judgetrain.evaluate.names import TARGETS, base_method, is_directory, method_name, split_method
+from judgetrain.evaluate.names import ASKED_WAYS, TARGETS, base_method, is_directory, method_name, split_method
 from judgetrain.evaluate.objective import parse_objective
 from judgetrain.stages import PACKAGE, is_local, names_model
+from judgetrain.train.distributed import check_distributed
 from judgetrain.train.options import check_training
 
 
@@ -71,6 +72,8 @@ def _dialogues(config: Config) -> None:
 
 
 def _source(key: str, source: SourceConfig) -> None:
+    if source.template and "{query}" not in source.template:
+        raise ConfigError(f"{key}.template={source.template!r}: must hold {{query}}, where the query goes")
     if source.type == "hub" and not source.path:
         raise ConfigError(f"{key}.path is empty: give the data set's Hub id")
     if is_local(source):
@@ -81,12 +84,19 @@ def _source(key: str, source: SourceConfig) -> None:
 
 
 def _responses(config: Config) -> None:
+    for i, source in enumerate(config.dialogues.sources):
+        if source.format == "questions" and source.turns != "first":
+            raise ConfigError(
+                f"dialogues.sources[{i}].turns={source.turns}: rows of format questions have turns without answers, "
+                "which only stage=selfeval fills in; set turns: first"
+            )
     for i, model in enumerate(config.responses.models):
         _engine(f"responses.models[{i}]", model)
 
 
 def _teacher(config: Config) -> None:
-    _engine("teacher.engine", config.teacher.engine)
+    if not config.teacher.evaluations:
+        _engine("teacher.engine", config.teacher.engine)
 
 
 def _label(config: Config) -> None:
@@ -95,6 +105,17 @@ def _label(config: Config) -> None:
 
         _engine("label.external.engine", config.label.external.engine)
         load_external_prompts(config.label.external)
+    reward = config.label.reward
+    if reward.signals:
+        from judgetrain.scorers.methods import OF_RESPONSES, check_scorers
+
+        if "glassbox" in reward.signals:
+            check_scorers(
+                [reward.glassbox], [name for name in OF_RESPONSES if name != "probdiff"], "label.reward.glassbox"
+            )
+        _revision_prompt(config)
+    if not reward.ensemble_weight and not any(getattr(reward, f"{signal}_weight") for signal in reward.signals):
+        raise ConfigError("label.reward: every weight is 0; give ensemble_weight or that of a signal that is on")
 
 
 def _base(config: Config) -> None:
@@ -103,19 +124,24 @@ def _base(config: Config) -> None:
 
 def _initial(config: Config) -> None:
     _base(config)
-    check_training("initial", config.train.initial)
+    _training(config, "initial")
 
 
 def _sft(config: Config) -> None:
-    check_training("sft", config.train.sft)
+    _training(config, "sft")
     _adapters_on_adapters("sft", config.train.sft, "initial", config.train.initial)
 
 
 def _dpo(config: Config) -> None:
-    check_training("dpo", config.train.dpo)
+    _training(config, "dpo")
     _adapters_on_adapters("dpo", config.train.dpo, "sft", config.train.sft)
     if config.train.dpo.stop.watched and not config.label.holdout:
         raise ConfigError("train.dpo.stop watches held-out pairs, and label.holdout=0 keeps none: raise it")
+
+
+def _training(config: Config, stage: str) -> None:
+    check_training(stage, getattr(config.train, stage))
+    check_distributed(config.train, stage)
 
 
 def _adapters_on_adapters(stage: str, settings: TrainConfig, start: str, before: TrainConfig) -> None:
@@ -145,7 +171,16 @@ def _evaluate(config: Config) -> None:
     _methods(config)
     for method in settings.methods:
         _target(config, split_method(method)[1])
-    _asked_prompts(config, {split_method(method)[0] for method in settings.methods})
+    _ways({split_method(method)[0] for method in settings.methods}, config)
+
+
+def _ways(used: Collection[str], config: Config) -> None:
+    """The prompt sets of judges that are asked once."""
+    from judgetrain.tree.prompts import load_prompt_set
+
+    for way in ASKED_WAYS:
+        if way in used:
+            load_prompt_set(getattr(config.evaluate, way).prompts, way, f"evaluate.{way}.prompts")
 
 
 def _methods(config: Config) -> None:
@@ -239,27 +274,20 @@ def _studies(config: Config) -> None:
     if not is_directory(settings.judge) and target not in ("base", "teacher", "external"):
         raise ConfigError(f"studies.judge={settings.judge!r} is none of {known_methods()}: name a model or a directory")
     _target(config, target)
-    _asked_prompts(config, {way})
-
-
-def _asked_prompts(config: Config, ways: set[str]) -> None:
-    """Check the prompt sets of judges that are asked once."""
-    from judgetrain.tree.prompts import load_prompt_set
-
-    settings = config.evaluate
-    if "one_step" in ways:
-        load_prompt_set(settings.one_step.prompts, "one_step", "evaluate.one_step.prompts")
-    if "rating" in ways:
-        load_prompt_set(settings.rating.prompts, "rating", "evaluate.rating.prompts")
+    _ways({way}, config)
 
 
 def _scorer(config: Config) -> None:
-    from judgetrain.scorers.prompts import load_scorer_prompts
-
     key, model = (
         ("scorer.model", config.scorer.model) if config.scorer.model.path else ("train.base", config.train.base)
     )
     _model(key, model)
+    _revision_prompt(config)
+
+
+def _revision_prompt(config: Config) -> None:
+    from judgetrain.scorers.prompts import load_scorer_prompts
+
     revision = load_scorer_prompts(config.scorer.prompts).revision
     if config.scorer.revision_prompt not in revision:
         raise ConfigError(

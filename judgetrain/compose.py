@@ -12,17 +12,10 @@ from judgetrain.checks import check_together
 from judgetrain.config import Config, validate
 from judgetrain.dialogues.data_sets import describe_sources
 from judgetrain.errors import ConfigError
+from judgetrain.shipped import shipped
 
-
-def _data_directory(name: str) -> Path:
-    """``conf`` or ``recipes``: inside the installed package, else beside it in the checkout."""
-    package = Path(__file__).parent
-    installed = package / f"_{name}"
-    return installed if installed.is_dir() else package.parent / name
-
-
-CONF = _data_directory("conf")
-RECIPES = _data_directory("recipes")
+CONF = shipped("conf")
+RECIPES = shipped("recipes")
 
 
 def recipes() -> dict[str, Path]:

@@ -22,6 +22,7 @@ STAGES = (
     "tree",
     "label",
     "sft",
+    "reference",
     "dpo",
     "evaluate",
     "correct",
@@ -123,11 +124,17 @@ class SourceConfig:
     format: str = key(
         "auto",
         "row shape",
-        choices=("auto", "messages", "conversations", "turns", "alpaca", "prompt", "multiple_choice", "comparison"),
+        choices=(
+            *("auto", "messages", "conversations", "turns", "alpaca", "prompt", "multiple_choice", "questions"),
+            "comparison",
+        ),
     )
     turns: str = key(
-        "last", "user turns of a conversation that become dialogues, with what came before", choices=("last", "every")
+        "last",
+        "user turns of a conversation that become dialogues, with what came before",
+        choices=("first", "last", "every"),
     )
+    template: str = key("", "what is asked about the query, as in 'Summarise this. {query}'; empty: the query itself")
     fields: dict[str, str] = key(
         {},
         "column names where they differ: query, messages, id, response_a, response_b, label, ...",
@@ -198,11 +205,18 @@ class ClusterConfig:
 
 
 @dataclass
+class ResponseModelConfig(EngineConfig):
+    """A response model."""
+
+    sampling: SamplingConfig | None = key(None, "of this model; None takes responses.sampling")
+
+
+@dataclass
 class ResponsesConfig:
     """Stage responses."""
 
-    models: list[EngineConfig] = key([], "response models; empty uses the responses the sources already have")
-    sampling: SamplingConfig = key(SamplingConfig, "of every response model")
+    models: list[ResponseModelConfig] = key([], "response models; empty uses the responses the sources already have")
+    sampling: SamplingConfig = key(SamplingConfig, "of response models that have none of their own")
     system_prompt: str = key("", "put before every dialogue")
 
 
@@ -228,15 +242,9 @@ class TreeConfig:
 
 
 @dataclass
-class TeacherConfig:
-    """Stage teacher."""
+class PaidConfig:
+    """What may be sent to a model that is paid for."""
 
-    engine: EngineConfig = key(EngineConfig, "the external model, the world's annotator or the heuristic annotator")
-    comparisons: int = key(3000, "comparisons annotated; the rest is left for the tree", low=1)
-    criteria: int = key(10, "criteria listed", low=1)
-    branches: int = key(3, "criteria judged per comparison", low=1)
-    both_orders: bool = key(True, "judge in both orders")
-    sampling: SamplingConfig = key(SamplingConfig, "of the teacher at every step")
     max_requests: int | None = key(
         None, "openai: requests sent at most, tries that fail included; then the run stops", low=1, neutral=True
     )
@@ -244,12 +252,27 @@ class TeacherConfig:
         None, "openai: prompt and generated tokens at most; then the run stops", low=1, unit="tokens", neutral=True
     )
     dry_run: bool = key(
-        False, "say how many calls and tokens the teacher is expected to take, and ask it nothing", neutral=True
+        False, "say how many calls and tokens the model is expected to take, and ask it nothing", neutral=True
     )
 
 
 @dataclass
-class ExternalConfig:
+class TeacherConfig(PaidConfig):
+    """Stage teacher."""
+
+    engine: EngineConfig = key(EngineConfig, "the external model, the world's annotator or the heuristic annotator")
+    evaluations: str = key(
+        "", "file or glob of evaluations that are already written (docs/dialogues.md); the engine is then asked nothing"
+    )
+    comparisons: int = key(3000, "comparisons annotated; the rest is left for the tree", low=1)
+    criteria: int = key(10, "criteria listed", low=1)
+    branches: int = key(3, "criteria judged per comparison", low=1)
+    both_orders: bool = key(True, "judge in both orders")
+    sampling: SamplingConfig = key(SamplingConfig, "of the teacher at every step")
+
+
+@dataclass
+class ExternalConfig(PaidConfig):
     """The external judge that labels where label.source=external."""
 
     engine: EngineConfig = key(EngineConfig, "the judge, as a rule type openai")
@@ -263,6 +286,32 @@ class ExternalConfig:
     attempts: int = key(2, "times an unreadable reply is asked for; needs a temperature above 0", low=1)
     max_pairs: int = key(4, "preference: pairs of conflicting critiques shown for a comparison", low=1)
     shard_size: int = key(32, "comparisons finished together; the unit of resume", low=1)
+
+
+@dataclass
+class RewardConfig:
+    """Auxiliary rewards of branches in stage label (docs/rewards.md); how scores are computed is scorer's."""
+
+    signals: list[str] = key(
+        [],
+        "scores of the branches under the Initial judge, besides their vote: probdiff, glassbox; empty: the vote alone",
+        choices=("probdiff", "glassbox"),
+    )
+    glassbox: str = key("softmax_combo", "the score behind glassbox: judgetrain/scorers/methods.py")
+    ensemble_weight: float = key(1.0, "of the branches' vote in the weighted mean of the signals", low=0.0)
+    probdiff_weight: float = key(1.0, "of ProbDiff; 0: it is reported, and decides nothing", low=0.0)
+    glassbox_weight: float = key(1.0, "of the glass-box score; 0: it is reported, and decides nothing", low=0.0)
+    break_ties: bool = key(False, "where as many branches say A as B, label for the side with the better scores")
+    choose: str = key(
+        "random",
+        "which examples and pairs are taken where there are more than max_sft_per_tree and max_pairs_per_level: "
+        "drawn at random, or those with the largest reward and margin",
+        choices=("random", "reward"),
+    )
+    min_margin: float = key(
+        0.0, "leave out (and count) pairs whose margin is below this, negative ones always", low=0.0, high=1.0
+    )
+    shard_size: int = key(8, "trees scored together; the unit of resume", low=1)
 
 
 @dataclass
@@ -302,6 +351,7 @@ class LabelConfig:
         "ensemble", "who labels: the vote of the branches, or label.external", choices=("ensemble", "external")
     )
     external: ExternalConfig = key(ExternalConfig, "the external judge")
+    reward: RewardConfig = key(RewardConfig, "auxiliary rewards of the branches")
 
 
 @dataclass
@@ -342,8 +392,13 @@ class TrainConfig:
     learning_rate: float = key(1e-5, "peak", low=0.0)
     epochs: float = key(1.0, "passes over the data", low=0.001)
     max_steps: int = key(-1, "overrides epochs when positive", low=-1)
-    batch_size: int = key(8, "examples per device and step", low=1)
-    accumulation: int = key(1, "gradient accumulation steps", low=1)
+    batch_size: int = key(8, "examples that one process computes together", low=1)
+    accumulation: int = key(
+        1,
+        "micro-batches of batch_size in an optimizer step, shared out over the processes: the global batch is "
+        "batch_size x accumulation however many there are",
+        low=1,
+    )
     max_length: int = key(2048, "longer examples are left out and counted, never cut", low=8, unit="tokens")
     warmup_ratio: float = key(0.05, "share of steps", low=0.0, high=1.0)
     lr_scheduler: str = key(
@@ -367,7 +422,6 @@ class TrainConfig:
     save_steps: int = key(50, "checkpoint every so many optimizer steps", low=1, neutral=True)
     eval_steps: int = key(50, "held-out loss every so many optimizer steps", low=1)
     keep_checkpoints: int = key(2, "checkpoints kept while training", low=1, neutral=True)
-    deepspeed: str | None = key(None, "DeepSpeed JSON (launch/deepspeed/*.json)")
     lora: LoraSettings = key(LoraSettings, "adapters")
 
 
@@ -433,7 +487,12 @@ class DpoConfig(TrainConfig):
         0.0, "p: a pair's loss is weighted by its margin to the power p, mean 1; 0 weighs all alike", low=0.0
     )
     precompute_ref_log_probs: bool = key(
-        True, "reference log-probabilities before training, so that one model is in memory"
+        True,
+        "reference log-probabilities are a stage of their own, made once for data and reference model, so that one "
+        "model is in memory; false: the reference model is kept beside the trained one",
+    )
+    reference_batch_size: int = key(
+        8, "pairs whose reference log-probabilities are computed together", low=1, neutral=True
     )
     stop: StopConfig = key(StopConfig, "stop-loss")
 
@@ -446,6 +505,20 @@ class TrainStages:
     initial: TrainConfig = key(TrainConfig, "stage initial")
     sft: TrainConfig = key(TrainConfig, "stage sft")
     dpo: DpoConfig = key(DpoConfig, "stage dpo")
+    # In float32 these two change where is computed, not what; under ZeRO and bfloat16 the stages list the first.
+    distributed: str = key(
+        "none",
+        "how several processes train one model: ddp (each has all of it), zero2, zero3, zero3_offload (DeepSpeed)",
+        choices=("none", "ddp", "zero2", "zero3", "zero3_offload"),
+        neutral=True,
+    )
+    processes: int | None = key(
+        None,
+        "processes on this machine that train together; None: one for each GPU. Under torchrun or SLURM: WORLD_SIZE",
+        low=1,
+        neutral=True,
+    )
+    deepspeed: str | None = key(None, "a DeepSpeed JSON in place of launch/deepspeed/<train.distributed>.json")
 
 
 @dataclass
@@ -507,6 +580,9 @@ class EvaluateConfig:
     view: int = key(20, "pages of disagreements to look at, per benchmark and judge", low=0, unit="trees", neutral=True)
     early_stop: bool = key(
         False, "judge in waves, and only until the verdict can no longer change: fewer tokens in more steps"
+    )
+    top_up: bool = key(
+        False, "ask once more for criteria where a judge names fewer than are wanted, as stage tree always does"
     )
     external: EngineConfig = key(EngineConfig, "the model of methods external, one_step:external, rating:external")
     one_step: AskConfig = key(AskConfig, "methods one_step:MODEL: [[A]], [[B]] or [[C]], in both orders")
@@ -582,6 +658,14 @@ class ScorerConfig:
     )
     batch_size: int = key(64, "responses scored or generated together", low=1, neutral=True)
     shard_size: int = key(64, "items finished together; the unit of resume", low=1)
+
+
+SCORE_KEYS = tuple(
+    f"scorer.{f.name}"
+    for f in dataclasses.fields(ScorerConfig)
+    if f.name not in ("model", "tie_threshold") and not f.metadata["neutral"]
+)
+"""How scores are computed, whichever model is read."""
 
 
 @dataclass

@@ -34,7 +34,9 @@ def without(values: Mapping[str, Any], keys: Iterable[str]) -> dict[str, Any]:
     result = copy.deepcopy(dict(values))
     for key in keys:
         for dotted in result:
-            if key.startswith(f"{dotted}."):
+            if key == dotted:
+                result[dotted] = None
+            elif key.startswith(f"{dotted}."):
                 *parents, last = re.findall(r"[^.\[\]]+", key[len(dotted) + 1 :])
                 node = result[dotted]
                 for part in parents:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import json
 import time
 from collections.abc import Iterator
@@ -15,13 +14,15 @@ from judgetrain.checks import check_stage
 from judgetrain.config import Config
 from judgetrain.errors import ConfigError
 from judgetrain.fingerprint import ContentHashes, fingerprint, slice_of, without
+from judgetrain.parallel import Task, call, launch, run_stage
 from judgetrain.stages import PACKAGE, STAGES, Stage
 from judgetrain.stopwatch import Stopwatch
 from judgetrain.track import Console, duration, quiet_libraries
+from judgetrain.train import distributed
 from judgetrain.versions import version_of, versions
 from judgetrain.wandb_runs import tracked
 
-MOVABLE = (".path", ".chat_template", ".deepspeed", ".answers")
+MOVABLE = (".evaluations", ".path", ".chat_template", ".deepspeed", ".answers")
 
 
 @dataclass(frozen=True)
@@ -138,19 +139,24 @@ class Pipeline:
         with locked(plan.directory, self.console):
             if plan.manifest:
                 return False
-            self._execute(plan)
+            alone = distributed.current().group is None
+            if plan.stage.trains and alone and self.config.train.distributed != "none":
+                launch(self.config, plan.stage.name)
+            else:
+                self.execute(plan)
         self.made.append(plan.stage.name)
         return True
 
-    def _execute(self, plan: Plan) -> None:
+    def execute(self, plan: Plan) -> None:
+        """Run a stage here and now, whatever its directory holds, and write its manifest; its lock must be held."""
         name = plan.stage.name
         resumed = any(p.name not in (".lock", ".seconds.json") for p in plan.directory.iterdir())
         self.console.line(f"{name}: {'resuming' if resumed else 'starting'} in {plan.directory}")
         quiet_libraries(self.console.terminal)
-        module, function = plan.stage.function.split(":")
-        run = getattr(importlib.import_module(module), function)
         out = StageRun(plan.directory, name, self.config.seed, self.console)
-        inputs = {i: self.plan(i).directory for i in plan.stage.inputs(self.config)}
+        task = Task(name, str(plan.directory), {i: self.plan(i).directory for i in plan.stage.inputs(self.config)})
+        if plan.stage.trains:
+            call(task)
         tracking = tracked(
             self.config.track,
             stage=name,
@@ -162,9 +168,9 @@ class Pipeline:
         )
         with Stopwatch(plan.directory / ".seconds.json") as watch, tracking as track:
             out.track = track
-            for i, directory in inputs.items():
+            for i, directory in task.inputs.items():
                 track.uses(directory, self.plan(i).manifest or {})
-            run(self.config, inputs, out)
+            run_stage(self.config, task, out)
             manifest = self._manifest(plan, out, watch.seconds)
             write_json_atomic(plan.directory / MANIFEST, manifest)
             track.summary({"seconds": manifest["seconds"], **_numbers(manifest)})

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from judgetrain.config import BenchmarkConfig, Config, EngineConfig, ModelConfig, SourceConfig
+from judgetrain.config import SCORE_KEYS, BenchmarkConfig, Config, EngineConfig, ModelConfig, SourceConfig
 from judgetrain.evaluate.names import ASKED_WAYS, base_method, is_directory, split_method
 from judgetrain.scorers import prompts as scorer_prompts
 from judgetrain.tree import prompts
@@ -36,6 +36,8 @@ class Stage:
     files: Files = lambda config: ()
     format: int = 1
     also: Callable[[Config], tuple[str, ...]] = lambda config: ()
+    trains: bool = False
+    """Whether several processes do it together under ``train.distributed``."""
 
     def reads(self, config: Config) -> tuple[str, ...]:
         """Every key that the stage's fingerprint covers for this configuration."""
@@ -127,22 +129,37 @@ def _writers(config: Config) -> Iterator[File]:
 
 def _teacher(config: Config) -> Iterator[File]:
     yield from _prompts(config)
-    yield from _engine("teacher.engine", config.teacher.engine)
+    if config.teacher.evaluations:
+        yield "teacher.evaluations", config.teacher.evaluations
+    else:
+        yield from _engine("teacher.engine", config.teacher.engine)
 
 
 def _initial(config: Config) -> Iterator[File]:
     yield from _prompts(config)
     yield from _model("train.base", config.train.base)
-    yield from _deepspeed("initial")(config)
+    yield from _deepspeed(config)
 
 
-def _deepspeed(stage: str) -> Files:
-    def files(config: Config) -> Iterator[File]:
-        path = getattr(config.train, stage).deepspeed
-        if path:
-            yield f"train.{stage}.deepspeed", path
+def _deepspeed(config: Config) -> Iterator[File]:
+    if config.train.deepspeed:
+        yield "train.deepspeed", config.train.deepspeed
 
-    return files
+
+def _processes(stage: str) -> Callable[[Config], tuple[str, ...]]:
+    """What of the processes decides a result: in float32 nothing, when whole micro-batches are shared out.
+
+    In bfloat16 DeepSpeed keeps weights in it where others keep float32 ones. Packed sequences are made while training,
+    and those left over at the end of an epoch go round the processes.
+    """
+
+    def also(config: Config) -> tuple[str, ...]:
+        settings, mode = getattr(config.train, stage), config.train.distributed
+        if settings.packing and mode != "none":
+            return ("train.distributed", "train.processes")
+        return ("train.distributed",) if mode.startswith("zero") and settings.bf16 is not False else ()
+
+    return also
 
 
 def _adapter(key: str, benchmark: BenchmarkConfig) -> Iterator[File]:
@@ -252,17 +269,29 @@ _JUDGE = tuple(
     )
 )
 
+# What decides the reference model's log-probabilities besides the model and the pairs.
+REFERENCE = (
+    "train.base.dtype",
+    "train.base.attn_implementation",
+    "train.base.trust_remote_code",
+    "train.dpo.max_length",
+    "train.dpo.bf16",
+    "train.dpo.tf32",
+    "train.dpo.ld_alpha",
+    "train.dpo.lora.enabled",
+    "train.dpo.lora.quantize",
+)
+
+
+def _dpo(config: Config) -> Sequence[str]:
+    reference = ("reference",) if config.train.dpo.precompute_ref_log_probs else ()
+    return ("sft", "label", *reference)
+
+
 STAGES: dict[str, Stage] = {
     stage.name: stage
     for stage in (
-        Stage(
-            "dialogues",
-            "judgetrain.dialogues.stage:run",
-            _needs(),
-            ("dialogues",),
-            _sources,
-            also=_decontaminated,
-        ),
+        Stage("dialogues", "judgetrain.dialogues.stage:run", _needs(), ("dialogues",), _sources, also=_decontaminated),
         Stage("cluster", "judgetrain.cluster.stage:run", _needs("dialogues"), ("cluster",), _encoder),
         Stage(
             "responses", "judgetrain.dialogues.respond:run", _needs("dialogues", "cluster"), ("responses",), _writers
@@ -278,8 +307,10 @@ STAGES: dict[str, Stage] = {
             "initial",
             "judgetrain.train.stage:run_initial",
             _needs("teacher"),
-            ("train.base", "train.initial", "prompts", *_JUDGE),
+            ("train.base", "train.initial", "train.deepspeed", "prompts", *_JUDGE),
             _initial,
+            also=_processes("initial"),
+            trains=True,
         ),
         Stage(
             "tree",
@@ -288,9 +319,41 @@ STAGES: dict[str, Stage] = {
             ("tree", "engine", "prompts"),
             _prompts,
         ),
-        Stage("label", "judgetrain.tree.label_stage:run", _needs("tree"), ("label", "prompts"), _label),
-        Stage("sft", "judgetrain.train.stage:run_sft", _needs("initial", "label"), ("train.sft",), _deepspeed("sft")),
-        Stage("dpo", "judgetrain.train.stage:run_dpo", _needs("sft", "label"), ("train.dpo",), _deepspeed("dpo")),
+        Stage(
+            "label",
+            "judgetrain.tree.label_stage:run",
+            lambda config: ("tree", "initial") if config.label.reward.signals else ("tree",),
+            ("label", "prompts"),
+            _label,
+            also=lambda config: SCORE_KEYS if config.label.reward.signals else (),
+        ),
+        Stage(
+            "sft",
+            "judgetrain.train.stage:run_sft",
+            _needs("initial", "label"),
+            ("train.sft", "train.deepspeed"),
+            _deepspeed,
+            also=_processes("sft"),
+            trains=True,
+        ),
+        Stage(
+            "reference",
+            "judgetrain.train.stage:run_reference",
+            _needs("sft", "label"),
+            ("train.deepspeed", *REFERENCE),
+            _deepspeed,
+            also=_processes("dpo"),
+            trains=True,
+        ),
+        Stage(
+            "dpo",
+            "judgetrain.train.stage:run_dpo",
+            _dpo,
+            ("train.dpo", "train.deepspeed"),
+            _deepspeed,
+            also=_processes("dpo"),
+            trains=True,
+        ),
         Stage(
             "evaluate",
             "judgetrain.evaluate.stage:run",
@@ -309,7 +372,7 @@ STAGES: dict[str, Stage] = {
             lambda config: [name for name in JUDGE_STAGES if name == base_method(config.correct.judge)],
             (
                 *("correct", "tree", "engine", "prompts", "train.base", "teacher.engine"),
-                *("evaluate.external", "evaluate.aggregation"),
+                *("evaluate.external", "evaluate.aggregation", "evaluate.top_up"),
                 *("dialogues.world", "dialogues.world.eval_comparisons"),
             ),
             _correct,

@@ -26,6 +26,7 @@ class FaultyServer(ThreadingHTTPServer):
         self.bodies: list[dict] = []
         self.headers: list[str | None] = []
         self.running = self.most = 0
+        self.slow = 1.5
         self.lock = threading.Lock()
 
 
@@ -69,7 +70,7 @@ class _Handler(BaseHTTPRequestHandler):
             status, headers = fault[:2]
             payload = fault[2] if len(fault) > 2 else payload
         elif fault == "slow":
-            time.sleep(1.5)
+            time.sleep(self.server.slow)
         elif fault == "drop":
             self.connection.close()
             return
@@ -80,5 +81,5 @@ class _Handler(BaseHTTPRequestHandler):
             self.send_header(name, value)
         self.send_header("Content-Length", str(len(payload)))
         self.end_headers()
-        with suppress(BrokenPipeError):
+        with suppress(BrokenPipeError, ConnectionResetError):
             self.wfile.write(payload.encode())

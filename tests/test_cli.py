@@ -41,7 +41,14 @@ def judgetrain(*arguments: str, cwd: Path | None = None) -> subprocess.Completed
         (["train.dpo.beta=nan"], ["train.dpo.beta=nan", "finite"]),
         (["responses.models=[{name: a/b}]"], ["responses.models[0].name='a/b'"]),
         (["data_dir=${oc.env:NO_SUCH_VARIABLE}"], ["NO_SUCH_VARIABLE"]),
-        (["train.dpo.deepspeed=nowhere.json"], ["train.dpo.deepspeed='nowhere.json'"]),
+        (["train.distributed=zero2", "train.deepspeed=nowhere.json"], ["train.deepspeed='nowhere.json'"]),
+        (["train.distributed=zero4"], ["train.distributed='zero4'", "zero2", "zero3_offload"]),
+        (["train.deepspeed=mine.json"], ["train.deepspeed=mine.json and train.distributed=none", "zero3"]),
+        (["train.processes=2"], ["train.processes=2 and train.distributed=none", "set train.distributed=ddp"]),
+        (
+            ["train.distributed=ddp", "train.processes=3", "train.sft.accumulation=4", "train.initial.accumulation=3"],
+            ["train.sft.accumulation=4", "over 3 processes", "multiple of 3", "train.sft.batch_size"],
+        ),
         (["tree.criteria_sampling.top_p=1.5"], ["tree.criteria_sampling.top_p=1.5", "at most 1"]),
     ],
 )
@@ -56,10 +63,12 @@ def test_wrong_configuration_names_key_value_and_what_is_allowed(
     assert not list(tmp_path.glob("artifacts/*"))
 
 
-def test_several_processes_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_several_processes_have_to_be_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WORLD_SIZE", "2")
     done = judgetrain("stage=dialogues", f"output_dir={tmp_path}")
-    assert done.returncode == 2 and "WORLD_SIZE=2" in done.stderr
+    assert done.returncode == 2 and "WORLD_SIZE=2" in done.stderr and "train.distributed=ddp" in done.stderr
+    done = judgetrain("-m", "stage=dialogues", "seed=1,2", f"output_dir={tmp_path}")
+    assert done.returncode == 2 and "leave out torchrun" in done.stderr
 
 
 @pytest.mark.parametrize("arguments", [["--help"], ["--cfg", "job", "--resolve"], ["stage=status"], ["stage=dop"]])

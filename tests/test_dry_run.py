@@ -14,6 +14,7 @@ from judgetrain.dialogues.world import eval_comparisons
 from judgetrain.errors import ConfigError
 from judgetrain.pipeline import Pipeline
 from judgetrain.track import Console
+from tests.tree.test_pairs import tree_of
 
 
 def configured(tmp_path: Path) -> Config:
@@ -59,3 +60,44 @@ def test_the_flag_and_the_limits_redo_nothing(tmp_path: Path) -> None:
 
     assert len({marks(), marks(dry_run=False), marks(max_requests=5), marks(max_tokens=5)}) == 1
     assert marks(branches=1) != marks()
+
+
+def external(tmp_path: Path) -> Config:
+    config = configured(tmp_path)
+    config.label.external.engine, config.teacher.engine = config.teacher.engine, EngineConfig(type="heuristic")
+    config.teacher.dry_run, config.label.external.dry_run = False, True
+    config.label.source = "external"
+    return config
+
+
+def test_the_external_judge_is_estimated_on_the_trees_and_not_asked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made: list[str] = []
+
+    def run(self: Pipeline, name: str) -> Path:
+        made.append(name)
+        out = StageRun(tmp_path / name, name, 0, Console())
+        out.write_rows("trees", (tree_of(("AABB",), index=i).to_row() for i in range(3)))
+        return out.directory
+
+    monkeypatch.setattr(Pipeline, "run", run)
+    config = external(tmp_path)
+    config.label.external.max_requests = 5
+    assert __main__.run(config) is None
+    assert made == ["tree"]
+    printed = capsys.readouterr().out
+    assert "label: dry run for gpt-x: 3 comparisons" in printed
+    assert "one_step: 6 calls" in printed
+    assert "label.external.max_requests=5 does not suffice" in printed
+
+
+def test_a_paid_teacher_is_not_asked_for_the_external_judges_estimate(tmp_path: Path) -> None:
+    config = external(tmp_path)
+    config.dialogues.sources = []
+    config.teacher.engine = config.label.external.engine
+    with pytest.raises(ConfigError, match=r"label\.external\.dry_run=true: .*stage teacher .*models gpt-x"):
+        dry_run.show(Pipeline(config))
+    config.label.source = "ensemble"
+    with pytest.raises(ConfigError, match=r"label\.source=ensemble, so that nobody is asked"):
+        dry_run.show(Pipeline(config))

@@ -39,6 +39,7 @@ def described(source: SourceConfig, key: str) -> SourceConfig:
         source,
         format=known["format"] if source.format == "auto" else source.format,
         fields={**known["fields"], **source.fields},
+        template=source.template or known.get("template", ""),
     )
     if source.path:
         return shape
@@ -48,6 +49,8 @@ def described(source: SourceConfig, key: str) -> SourceConfig:
         shape,
         type="hub",
         path=known["hub"],
+        subset=source.subset or known.get("subset"),
+        split=known.get("split", source.split) if source.split == "train" else source.split,
         revision=source.revision or known.get("revision"),
         data_files=source.data_files or known.get("data_files", []),
     )

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from judgetrain.artifacts import ShardResult, StageRun, derive_seed, read_rows
-from judgetrain.config import Config, EngineConfig
+from judgetrain.config import Config, ResponseModelConfig
 from judgetrain.dialogues.pairing import pair
 from judgetrain.dialogues.schema import Comparison, Dialogue
 from judgetrain.engines.answers import answers_of
@@ -44,16 +44,18 @@ def run(config: Config, inputs: Mapping[str, Path], out: StageRun) -> None:
     out.count(dropped=dropped)
 
 
-def _writers(models: Sequence[EngineConfig]) -> list[tuple[str, EngineConfig]]:
+def _writers(models: Sequence[ResponseModelConfig]) -> list[tuple[str, ResponseModelConfig]]:
     """Response models by name; a single model answers twice, with other seeds."""
     if len(models) == 1:
         return [(f"{models[0].name}-{i}", models[0]) for i in (1, 2)]
     return [(m.name, m) for m in models]
 
 
-def _answer(name: str, config: EngineConfig, dialogues: Sequence[Dialogue], run_config: Config, out: StageRun) -> None:
+def _answer(
+    name: str, config: ResponseModelConfig, dialogues: Sequence[Dialogue], run_config: Config, out: StageRun
+) -> None:
     settings = run_config.responses
-    limits = Sampling.of(settings.sampling)
+    limits = Sampling.of(config.sampling or settings.sampling)
     system = ({"role": "system", "content": settings.system_prompt},) if settings.system_prompt else ()
     requests = [
         Request(

@@ -62,11 +62,7 @@ class RowReader:
     def _get(self, row: Mapping[str, Any], field: str) -> Any:
         named = self._source.fields.get(field)
         if named is not None:
-            if named not in row:
-                raise RowError(
-                    "missing_field", f"expected the column {named!r} (field {field}), found {', '.join(map(str, row))}"
-                )
-            return row[named]
+            return _column(row, named, field)
         return next((row[name] for name in DEFAULT_FIELDS[field] if row.get(name) is not None), None)
 
     def _text(self, row: Mapping[str, Any], field: str, required: bool = True) -> str | None:
@@ -145,7 +141,10 @@ class RowReader:
         return cast(Verdict, verdict)
 
     def _reference(self, row: Mapping[str, Any]) -> str | None:
-        value = _joined(self._get(row, "reference"))
+        value = self._get(row, "reference")
+        if self._source.format == "questions" and isinstance(value, list):  # one a question; the last is asked last
+            value = value[-1] if value else None
+        value = _joined(value)
         if self._source.format == "multiple_choice":
             value = "\n".join(str(part).strip() for part in (value, self._get(row, "answer")) if part)
         return value if isinstance(value, str) and value else None
@@ -158,6 +157,8 @@ class RowReader:
             raise RowError("wrong_type", "expected a list of messages")
         elif self._source.format == "turns":
             said = _alternating(turns)
+        elif self._source.format == "questions":
+            said = _questions(turns)
         else:
             said = tuple(_message(turn) for turn in turns)
         system = _joined(self._get(row, "system"))
@@ -169,10 +170,31 @@ class RowReader:
         if self._source.format == "multiple_choice":
             return f"{query.strip()}\n\n{_options(self._get(row, 'options'))}"
         extra = self._text(row, "input", required=False)
-        return f"{query}\n\n{extra}" if extra else query
+        query = f"{query}\n\n{extra}" if extra else query
+        return self._source.template.replace("{query}", query) if self._source.template else query
 
 
-_CONVERSATIONS = ("auto", "messages", "conversations", "turns", "comparison")
+_CONVERSATIONS = ("auto", "messages", "conversations", "turns", "questions", "comparison")
+
+
+def _column(row: Mapping[str, Any], name: str, field: str) -> Any:
+    """A column by name; ``a.b`` is the entry ``b`` of a column ``a`` of objects."""
+    if name in row:
+        return row[name]
+    value: Any = row
+    for part in name.split("."):
+        if not isinstance(value, Mapping) or part not in value:
+            found = ", ".join(map(str, row))
+            raise RowError("missing_field", f"expected the column {name!r} (field {field}), found {found}")
+        value = value[part]
+    return value
+
+
+def _questions(turns: Any) -> tuple[Message, ...]:
+    """The user's questions one after the other, whose answers are still to come."""
+    if not isinstance(turns, list) or not turns or not all(isinstance(text, str) for text in turns):
+        raise RowError("wrong_type", "expected a list of texts, the user's questions")
+    return tuple(Message("user", _checked(text)) for text in turns)
 
 
 def _message(turn: Any) -> Message:

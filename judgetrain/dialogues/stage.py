@@ -110,6 +110,8 @@ def _items(source: SourceConfig, key: str, config: Config, rejects: Rejects) -> 
     for dialogue, comparison in read(source, key, take, rejects):
         if comparison or source.turns == "last":
             yield dialogue, comparison
+        elif source.turns == "first":
+            yield replace(next(user_turns(dialogue)), id=dialogue.id), None
         else:
             yield from ((turn, None) for turn in user_turns(dialogue))
 

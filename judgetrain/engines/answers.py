@@ -107,10 +107,13 @@ class Budget:
         path: the file of what was spent.
         max_requests: HTTP requests, tries that failed included; None: no limit.
         max_tokens: prompt and generated tokens together; None: no limit.
+        key: the part of the configuration that holds the limits, for messages.
     """
 
-    def __init__(self, path: Path, max_requests: int | None = None, max_tokens: int | None = None) -> None:
-        self._path, self._max_requests, self._max_tokens = path, max_requests, max_tokens
+    def __init__(
+        self, path: Path, max_requests: int | None = None, max_tokens: int | None = None, key: str = "teacher"
+    ) -> None:
+        self._path, self._max_requests, self._max_tokens, self._key = path, max_requests, max_tokens, key
         self._held = 0
         self.spent: Counter[str] = Counter(requests=0, prompt_tokens=0, generated_tokens=0)
         if path.exists():
@@ -129,13 +132,13 @@ class Budget:
         held = prompt_tokens(request) + request.sampling.max_new_tokens
         if self._max_requests is not None and self.spent["requests"] >= self._max_requests:
             raise EngineError(
-                f"teacher.max_requests={self._max_requests} requests are sent; every answer is kept: raise it and run "
-                "the same command again, and it goes on where it stopped"
+                f"{self._key}.max_requests={self._max_requests} requests are sent; every answer is kept: raise it and "
+                "run the same command again, and it goes on where it stopped"
             )
         tokens = self.spent["prompt_tokens"] + self.spent["generated_tokens"]
         if self._max_tokens is not None and tokens + self._held + held > self._max_tokens:
             raise EngineError(
-                f"teacher.max_tokens={self._max_tokens}: {tokens} are spent, and the next request may take {held}; "
+                f"{self._key}.max_tokens={self._max_tokens}: {tokens} are spent, and the next request may take {held}; "
                 "every answer is kept: raise it and run the same command again, and it goes on where it stopped"
             )
         self._held += held

@@ -104,7 +104,9 @@ def load_model(
     path, gguf_file = resolve_path(config)
     if adapters is None and not gguf_file and (Path(path) / ADAPTERS).is_file():
         base = json.loads((Path(path) / ADAPTERS).read_text(encoding="utf-8"))["base_model_name_or_path"]
-        return load_model(replace(config, path=base), device, quantization=quantization, adapters=path)
+        if quantization is not None:
+            raise EngineError(f"{config.path} holds adapters, which a quantised base cannot take up: merge them first")
+        return load_model(replace(config, path=base), device, adapters=path)
     options: dict[str, Any] = {"dtype": resolve_dtype(config.dtype)}
     if quantization is not None:
         if gguf_file:
@@ -124,7 +126,7 @@ def load_model(
     if adapters is not None:
         from peft import PeftModel
 
-        model = PeftModel.from_pretrained(model, adapters).merge_and_unload()
+        model = PeftModel.from_pretrained(model, adapters).merge_and_unload().requires_grad_(True)
     model = model.train(False)
     return model if device is None else model.to(device)  # type: ignore[arg-type]
 

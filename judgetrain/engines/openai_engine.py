@@ -28,13 +28,14 @@ LONGEST_WAIT = 60.0
 OUTAGE = 8
 """Requests given up in a row, with no answer between them, that are taken for an outage of the server."""
 
+SAID = 200
+"""Characters of a refusing server's message that are repeated."""
+
 
 @dataclass(frozen=True)
 class _Failure:
-    """Why a try gave nothing; ``after`` is the server's Retry-After, seconds; ``again`` whether to try again.
-
-    ``unreachable``: there was no connection, which no single request can be the cause of.
-    """
+    """Why a try gave nothing; ``after``: the server's Retry-After, seconds; ``again``: whether to try again;
+    ``unreachable``: there was no connection, which no single request can be the cause of."""
 
     reason: str
     after: float | None = None
@@ -86,7 +87,7 @@ class OpenAIEngine:
         self._answers, self._budget = answers, budget
         self._first_wait = 0.5
         self._answered = 0
-        self._given_up = 0
+        self._given_up = self._refused = 0
         self._limit_key = "max_tokens"
 
     def generate(self, requests: Sequence[Request], seed: int) -> list[Completion]:
@@ -163,6 +164,12 @@ class OpenAIEngine:
     def _stop_at_an_outage(self, failure: _Failure, answered: int) -> None:
         """End the run when nothing was answered while this request was tried, unless it may itself be the cause."""
         if not failure.again:
+            self._refused += 1
+            if self._refused >= OUTAGE and not self._answered:
+                raise EngineError(
+                    f"{self._config.base_url} refuses each of the first {OUTAGE} requests ({failure.reason}); check "
+                    f"engine.base_url and engine.model.path={self._config.model.path}"
+                )
             return
         self._given_up += 1
         if self._answered == answered and (failure.unreachable or self._given_up >= OUTAGE):
@@ -202,15 +209,15 @@ class OpenAIEngine:
         if response.status_code in FATAL:
             reason = FATAL[response.status_code]
             raise EngineError(
-                f"{self._config.base_url} answered {response.status_code} "
-                f"for model {self._config.model.path}: {reason}; "
-                f"check engine.base_url, engine.model.path and the environment variable {self._config.api_key_env}"
+                f"{self._config.base_url} answered {response.status_code} for model {self._config.model.path}: "
+                f"{reason}; check engine.base_url, engine.model.path and the variable {self._config.api_key_env}"
             )
         if response.status_code == 400:
             return self._bad_request(response.text)
         if response.status_code != 200:
             again = response.status_code in RETRIED or response.status_code >= 500
-            return _Failure(f"HTTP {response.status_code}", _retry_after(response.headers), again)
+            said = "" if again else self._said(response.text)
+            return _Failure(f"HTTP {response.status_code}{said}", _retry_after(response.headers), again)
         try:
             return _read(response.json(), request.sampling)
         except (ValueError, KeyError, IndexError, TypeError, AttributeError):
@@ -224,7 +231,13 @@ class OpenAIEngine:
         if "max_completion_tokens" in lowered and self._limit_key == "max_tokens":
             self._limit_key = "max_completion_tokens"
             return _Failure("HTTP 400: the server wants max_completion_tokens")
-        return _Failure("HTTP 400", again="max_completion_tokens" in lowered)
+        return _Failure(f"HTTP 400{self._said(text)}", again="max_completion_tokens" in lowered)
+
+    def _said(self, text: str) -> str:
+        """What a refusing server says, as the rest of a line; without the key, should it repeat it."""
+        key = os.environ.get(self._config.api_key_env, "").strip()
+        line = " ".join((text.replace(key, "[key]") if key else text).split())
+        return f": {line[:SAID]}" if line else ""
 
     def _body(self, request: Request, seed: int) -> dict[str, Any]:
         sampling = request.sampling

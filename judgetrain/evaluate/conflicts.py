@@ -1,4 +1,4 @@
-"""Verdicts on revisions, a judge's or people's, for ProbDiff's conflict degree (ProbDiff paper, section 5.2)."""
+"""External verdicts on revisions, for ProbDiff's conflict degree (ProbDiff paper, section 5.2)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ from judgetrain.dialogues.sources import Rejects, read
 from judgetrain.errors import DataError
 from judgetrain.evaluate.methods import load_asked_judge, load_judge
 from judgetrain.evaluate.names import file_name, split_method
-from judgetrain.judges.base import Judge, Prediction
+from judgetrain.judges.base import Prediction
+from judgetrain.once import loaded_once
 from judgetrain.scorers.finished import SelfEvaluated
 
 Verdicts = Mapping[str, int | None]
@@ -41,23 +42,18 @@ def judged(
         Comparison(i, dialogues[i], own.answers[i].strip(), own.revisions[i], "answer", "revision") for i in changed
     ]
     load = load_asked_judge if split_method(method)[0] else load_judge
-    loaded: list[Judge] = []
-
-    def process(index: int, items: Sequence[Comparison]) -> ShardResult:
-        if not loaded:
-            loaded.append(load(method, config, inputs))
-        done = loaded[0].compare_all(items, derive_seed(out.shard_seed(index), "verdicts"))
-        rows = [{"id": c.id, "verdict": verdict(p)} for c, p in zip(items, done, strict=True)]
-        missing = Counter("no_verdict" for row in rows if row["verdict"] is None)
-        costs = [round(2 * sum(getattr(p.cost, f"{kind}_tokens") for p in done)) for kind in ("prompt", "generated")]
-        return ShardResult(rows, len(rows), missing, *costs)
-
     name = f"verdicts-{file_name(method)}"
-    try:
+    with loaded_once(lambda: load(method, config, inputs)) as judge:
+
+        def process(index: int, items: Sequence[Comparison]) -> ShardResult:
+            done = judge().compare_all(items, derive_seed(out.shard_seed(index), "verdicts"))
+            rows = [{"id": c.id, "verdict": verdict(p)} for c, p in zip(items, done, strict=True)]
+            missing = Counter("no_verdict" for row in rows if row["verdict"] is None)
+            kinds = ("prompt", "generated")
+            costs = [round(2 * sum(getattr(p.cost, f"{kind}_tokens") for p in done)) for kind in kinds]
+            return ShardResult(rows, len(rows), missing, *costs)
+
         out.sharded(name, comparisons, config.scorer.shard_size, process, "revisions")
-    finally:
-        for each in loaded:
-            each.close()
     found = {row["id"]: row["verdict"] for row in read_rows(out.directory, name)}
     return {i: found.get(i, 0) for i in own.revisions}
 

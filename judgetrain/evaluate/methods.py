@@ -66,7 +66,8 @@ def load_judge(method: str, config: Config, inputs: Mapping[str, Path], branches
     aggregation, sampled = cast(Aggregation, config.evaluate.aggregation), with_readout(asked, sampled)
     early_stop = branches is None and config.evaluate.early_stop
     branches = branches or max(config.evaluate.branches)
-    return BranchingJudge(engine, prompts, branches, sampled, aggregation, name, early_stop)
+    top_up = config.evaluate.top_up
+    return BranchingJudge(engine, prompts, branches, sampled, aggregation, name, early_stop, top_up)
 
 
 def load_asked_judge(method: str, config: Config, inputs: Mapping[str, Path]) -> AskedJudge:

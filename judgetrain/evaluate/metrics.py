@@ -17,6 +17,8 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from judgetrain.scorers import association
+
 Bools = NDArray[np.bool_]
 Verdicts = Sequence[str | None]
 
@@ -157,13 +159,8 @@ def auc(margins: Sequence[float | None], labels: Sequence[str | None]) -> float 
 
     Items with another label or none, and those without a margin, are left out; None without items of both labels.
     """
-    from scipy import stats
-
-    pairs = [(m, y) for m, y in zip(margins, labels, strict=True) if m is not None]
-    first, second = ([m for m, y in pairs if y == side] for side in ("A", "B"))
-    if not first or not second:
-        return None
-    return float(stats.mannwhitneyu(first, second).statistic) / (len(first) * len(second))
+    pairs = [(m, y) for m, y in zip(margins, labels, strict=True) if m is not None and y in ("A", "B")]
+    return association.auc([m for m, _ in pairs], [y == "A" for _, y in pairs])
 
 
 def correlations(scores: ArrayLike, truth: ArrayLike) -> dict[str, float | None]:

@@ -47,8 +47,8 @@ COSTS = (
 )
 CALIBRATION = (
     "Margin: mean score of A minus that of B. AUC: chance that an item labelled A has a larger margin than one "
-    "labelled B. ECE: expected calibration error of probabilities made of margins by a logistic curve, fitted on "
-    "other items; a dash: too few. Items with an A or B label."
+    "labelled B; brackets: 95% bootstrap interval. ECE: expected calibration error of probabilities made of margins by "
+    "a logistic curve, fitted on other items; a dash: too few. Items with an A or B label."
 )
 
 
@@ -215,7 +215,7 @@ def costs(rows: Sequence[Row]) -> Table:
 def calibration(rows: Sequence[Row]) -> Table:
     """Whether larger margins are surer."""
     cells = [
-        (*name_of(r), str(c["n"]) if c else "–", number(r.get("auc")), number(c["ece"] if c else None, 3))
+        (*name_of(r), str(c["n"]) if c else "–", _bounded(r, "auc", 2), number(c["ece"] if c else None, 3))
         for r in rows
         for c in [r.get("calibration")]
         if r.get("auc") is not None
@@ -254,18 +254,19 @@ def chosen(choices: Sequence[Row]) -> Table:
 
 def ratings(rows: Sequence[Row]) -> Table:
     """Correlations of scores with ratings, or of margins with labels."""
-
-    def cell(row: Row, name: str) -> str:
-        bounds = row.get(f"{name}_ci")
-        return number(row.get(name), 3) + (f" [{bounds[0]:.3f}, {bounds[1]:.3f}]" if bounds else "")
-
     columns = ("pearson", "kendall", "spearman")
-    cells = [(str(r["method"]), str(r["n"]), *(cell(r, c) for c in columns)) for r in rows]
+    cells = [(str(r["method"]), str(r["n"]), *(_bounded(r, c, 3) for c in columns)) for r in rows]
     explanation = (
         "Pearson's r, Kendall's tau-b and Spearman's rho with the benchmark's ratings; for comparisons, of margins "
         "with labels (A 1, tie 0, B -1). Brackets: 95% bootstrap interval, prompts resampled whole."
     )
     return Table("Correlations", ("method", "n", "Pearson", "Kendall", "Spearman"), cells, explanation)
+
+
+def _bounded(row: Row, name: str, digits: int) -> str:
+    """A number with its interval."""
+    bounds = row.get(f"{name}_ci")
+    return number(row.get(name), digits) + (f" [{bounds[0]:.{digits}f}, {bounds[1]:.{digits}f}]" if bounds else "")
 
 
 def over_seeds(rows: Sequence[Row]) -> Table:

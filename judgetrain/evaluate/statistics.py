@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from judgetrain.evaluate.metrics import correlations
+from judgetrain.evaluate.metrics import auc, correlations
 
 CORRELATIONS = ("pearson", "kendall", "spearman")
 CORRELATION_RESAMPLES = 200
@@ -106,19 +106,41 @@ def correlation_intervals(
     not defined are left out. None where there are none.
     """
     first, second = np.asarray(x, dtype=float), np.asarray(y, dtype=float)
-    rng, found = np.random.default_rng(seed), list[dict[str, float | None]]()
-    index = _index(range(len(first)) if clusters is None else clusters)
+    chosen = _resampled(range(len(first)) if clusters is None else clusters, resamples, seed)
+    found = [correlations(first[rows], second[rows]) for rows in chosen]
+    return {name: _percentiles([each[name] for each in found], level) for name in CORRELATIONS}
+
+
+def auc_interval(
+    margins: Sequence[float | None],
+    labels: Sequence[str],
+    resamples: int,
+    seed: int,
+    level: float = 0.95,
+    clusters: Sequence[object] | None = None,
+) -> tuple[float, float] | None:
+    """Percentile bootstrap interval of :func:`~judgetrain.evaluate.metrics.auc` over items ``[n]`` or ``clusters``.
+
+    At most :data:`CORRELATION_RESAMPLES` resamples; those without items of both labels are left out.
+    """
+    chosen = _resampled(range(len(margins)) if clusters is None else clusters, resamples, seed)
+    return _percentiles([auc([margins[i] for i in rows], [labels[i] for i in rows]) for rows in chosen], level)
+
+
+def _resampled(clusters: Sequence[object], resamples: int, seed: int) -> Iterator[NDArray[np.intp]]:
+    """Items drawn with replacement, whole clusters at a time, for slow statistics; nothing where there is no item."""
+    rng, index = np.random.default_rng(seed), _index(clusters)
     members = np.split(np.argsort(index, kind="stable"), np.cumsum(np.bincount(index))[:-1])
-    for _ in range(min(resamples, CORRELATION_RESAMPLES) if len(first) else 0):
-        chosen = np.concatenate([members[i] for i in rng.integers(len(members), size=len(members))])
-        found.append(correlations(first[chosen], second[chosen]))
-    edges = (50 * (1 - level), 50 * (1 + level))
-    result: dict[str, tuple[float, float] | None] = {}
-    for name in CORRELATIONS:
-        values = [v for each in found if (v := each[name]) is not None]
-        low, high = np.percentile(values, edges) if values else (np.nan, np.nan)
-        result[name] = (float(low), float(high)) if values else None
-    return result
+    for _ in range(min(resamples, CORRELATION_RESAMPLES) if len(index) else 0):
+        yield np.concatenate([members[i] for i in rng.integers(len(members), size=len(members))])
+
+
+def _percentiles(values: Sequence[float | None], level: float) -> tuple[float, float] | None:
+    found = [value for value in values if value is not None]
+    if not found:
+        return None
+    low, high = np.percentile(found, (50 * (1 - level), 50 * (1 + level)))
+    return float(low), float(high)
 
 
 def over_seeds(values: Sequence[float]) -> tuple[float, float | None]:

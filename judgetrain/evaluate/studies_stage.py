@@ -20,6 +20,7 @@ from judgetrain.scorers.encode import Messages
 from judgetrain.scorers.finished import SelfEvaluated, read_selfeval
 from judgetrain.scorers.lazy import lazy_scorer
 from judgetrain.scorers.prompts import load_scorer_prompts
+from judgetrain.scorers.respond import answered_dialogues
 from judgetrain.scorers.studies import Repetition, Spread
 
 if TYPE_CHECKING:
@@ -37,9 +38,9 @@ def run(config: Config, inputs: Mapping[str, Path], out: StageRun) -> None:
     settings = config.studies
     own = read_selfeval(inputs["selfeval"])
     models = _models(own, settings.against)
-    dialogues = {
-        d.id: d for row in read_rows(inputs["dialogues"], "dialogues") if (d := Dialogue.from_row(row)).id in own.d
-    }
+    asked = [Dialogue.from_row(row) for row in read_rows(inputs["dialogues"], "dialogues")]
+    responses = list(read_rows(inputs["selfeval"], "responses"))
+    dialogues = {d.id: d for d in answered_dialogues(asked, responses)}
     with lazy_scorer(config) as scorer:
         _answers(_sample(dialogues, settings.prompts, config, "answers"), scorer, config, out)
         spread = _spread(_sample(dialogues, settings.spread_prompts, config, "spread"), scorer, config, out)
@@ -84,11 +85,6 @@ def _messages(dialogue: Dialogue) -> Messages:
     return tuple({"role": m.role, "content": m.content} for m in dialogue.messages)
 
 
-def _sampling(config: Config) -> Sampling:
-    sampling = config.studies.sampling
-    return Sampling(sampling.temperature, sampling.top_p, sampling.max_new_tokens)
-
-
 def _answers(dialogues: Sequence[Dialogue], scorer: Lazy, config: Config, out: StageRun) -> None:
     """Every prompt's repeated answers, as ``answers`` shards."""
     wording = load_scorer_prompts(config.scorer.prompts)
@@ -97,7 +93,7 @@ def _answers(dialogues: Sequence[Dialogue], scorer: Lazy, config: Config, out: S
         ready, seed = scorer(), out.shard_seed(index)
         before, chats = ready.usage, [_messages(d) for d in items]
         done = studies.repeated_answers(
-            ready, chats, config.studies.times, _sampling(config), wording=wording, seed=seed
+            ready, chats, config.studies.times, Sampling.of(config.studies.sampling), wording=wording, seed=seed
         )
         usage = ready.usage - before
         rows = [{"id": d.id, "answers": answers} for d, answers in zip(items, done, strict=True)]
@@ -120,7 +116,9 @@ def _spread(dialogues: Sequence[Dialogue], scorer: Lazy, config: Config, out: St
     def process(index: int, items: Sequence[Dialogue]) -> ShardResult:
         ready, before = scorer(), scorer().usage
         chats = [_messages(d) for d in items]
-        done = studies.logprob_spread(ready, chats, config.studies.samples, _sampling(config), out.shard_seed(index))
+        done = studies.logprob_spread(
+            ready, chats, config.studies.samples, Sampling.of(config.studies.sampling), out.shard_seed(index)
+        )
         usage = ready.usage - before
         rows = [{"id": d.id, "logprobs": list(s.logprobs)} for d, s in zip(items, done, strict=True)]
         missing = {"unscored_answer": config.studies.samples * len(items) - sum(len(s.logprobs) for s in done)}

@@ -16,7 +16,7 @@ from judgetrain.dialogues.schema import Comparison
 from judgetrain.evaluate import metrics
 from judgetrain.evaluate.benchmarks import Benchmark
 from judgetrain.evaluate.calibration import calibration
-from judgetrain.evaluate.statistics import cluster_interval, correlation_intervals, paired_difference
+from judgetrain.evaluate.statistics import auc_interval, cluster_interval, correlation_intervals, paired_difference
 from judgetrain.evaluate.votes import vote_metrics
 from judgetrain.judges.base import Prediction
 
@@ -47,7 +47,8 @@ def metric_row(
     ab, ba, labels = _verdicts(comparisons, kept)
     agreed, consistent = metrics.agreement(ab, ba, labels), metrics.consistency(ab, ba)
     prompts = [benchmark.prompt_of(c) for c in comparisons]
-    calibrated = calibration([p.margin for p in kept], labels, seed)
+    margins = [p.margin for p in kept]
+    calibrated = calibration(margins, labels, seed)
     return {
         "method": predictions[0].method,
         "benchmark": benchmark.name,
@@ -60,7 +61,8 @@ def metric_row(
         "consistency_ci": cluster_interval(consistent, prompts, resamples, seed),
         **_definitions(ab, ba, labels, single_orders=not any(p.merged for p in kept)),
         **_length(ab, ba, labels, comparisons),
-        "auc": metrics.auc([p.margin for p in kept], labels),
+        "auc": metrics.auc(margins, labels),
+        "auc_ci": auc_interval(margins, labels, resamples, seed, clusters=prompts),
         **_correlations(kept, labels, prompts, resamples, seed),
         **_readings(ab, ba, kept),
         "prompt_tokens": _mean([p.cost.prompt_tokens for p in kept]),

@@ -35,6 +35,8 @@ class BranchingJudge:
         name: the method's name in predictions.
         early_stop: judge the branches in waves, and in each order only until its verdict can no longer change: the
             same verdicts for fewer tokens, but in more steps, and with a margin over fewer branches.
+        top_up: ask once more where fewer criteria came back than there are branches. The further list's prompt counts
+            in every verdict's cost, also in those read off fewer branches.
     """
 
     def __init__(
@@ -46,10 +48,11 @@ class BranchingJudge:
         aggregation: Aggregation = "vote",
         name: str = "judge",
         early_stop: bool = False,
+        top_up: bool = False,
     ) -> None:
         self.engine, self.prompts, self.branches = engine, prompts, branches
         self.settings = settings or TreeConfig()
-        self.aggregation, self.name, self.early_stop = aggregation, name, early_stop
+        self.aggregation, self.name, self.early_stop, self.top_up = aggregation, name, early_stop, top_up
 
     @classmethod
     def from_pretrained(
@@ -61,6 +64,7 @@ class BranchingJudge:
         settings: TreeConfig | None = None,
         aggregation: Aggregation = "vote",
         early_stop: bool = False,
+        top_up: bool = False,
     ) -> BranchingJudge:
         """A judge from a directory that training wrote; it carries its prompt set and how it was sampled.
 
@@ -82,6 +86,7 @@ class BranchingJudge:
             aggregation,
             directory.name,
             early_stop,
+            top_up,
         )
 
     def compare(self, comparison: Comparison) -> Prediction:
@@ -105,7 +110,7 @@ class BranchingJudge:
         settings, wanted = self.settings, self.branches if branches is None else branches
         if not 1 <= wanted <= settings.criteria:
             raise ConfigError(f"branches={wanted}: allowed are 1 to the {settings.criteria} criteria of this judge")
-        shape = Shape(settings.criteria, wanted)
+        shape = Shape(settings.criteria, wanted, top_up=self.top_up)
         steer = (lambda tree: next_wave(tree, wanted, self.aggregation)) if self.early_stop else None
         return grow(comparisons, self.engine, self.prompts, shape, StepSampling.of(settings), seed, steer=steer)
 

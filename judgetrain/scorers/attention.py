@@ -23,10 +23,12 @@ Span = tuple[int, int, int]
 class AttentionEntropies:
     """Collects each layer's attention entropies of a batch while the model runs.
 
-    ``spans`` says where prompt and response of each row of the batch are; set it before the model runs.
+    ``spans`` says where prompt and response of each row of the batch are; set it before the model runs. ``quiet``: the
+    switch to eager attention has been logged before.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, quiet: bool = False) -> None:
+        self.quiet = quiet
         self.spans: Sequence[Span] = ()
         self._layers: list[torch.Tensor] = []
 
@@ -73,7 +75,11 @@ def eager_attention(model: PreTrainedModel, collect: AttentionEntropies) -> Iter
     """
     before = getattr(model.config, "_attn_implementation", None) or "eager"
     if before != "eager":
-        log.warning("attention entropy needs attention weights: this pass runs with eager attention, not %s", before)
+        log.log(
+            logging.DEBUG if collect.quiet else logging.WARNING,
+            "attention entropy needs attention weights: this pass runs with eager attention, not %s",
+            before,
+        )
         model.set_attn_implementation("eager")
     layers = [m for m in model.modules() if type(m).__name__.endswith("Attention")]
     hooks = [layer.register_forward_hook(collect) for layer in layers]

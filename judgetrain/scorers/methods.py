@@ -75,15 +75,16 @@ def check_scorers(names: Sequence[str], allowed: Sequence[str] = SCORERS, key: s
 
 
 def groups(names: Sequence[str]) -> dict[str, list[str]]:
-    """Scores that are computed together, by group: one pass, one eager pass, or one way of generating.
+    """Scores that are computed together, by group: in one pass, or by one way of generating.
 
-    Scores that are computed from others are replaced by those.
+    The single pass runs with eager attention if one of its scores reads attention. Scores that are computed from others
+    are replaced by those.
     """
     result: dict[str, list[str]] = {}
     for name in (part for n in names for part in PARTS.get(n, (n,))):
         group = name.removesuffix("_exp").removesuffix("_var") if name in ENSEMBLES else name
         if name in FEATURES["paper"]:
-            group = "attention" if FEATURES["paper"][name].attention else "pass"
+            group = "single_pass"
         members = result.setdefault(group, [])
         if name not in members:
             members.append(name)

@@ -5,21 +5,19 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from judgetrain.artifacts import ShardResult, StageRun, derive_seed, read_rows, write_text_atomic
 from judgetrain.config import Config
-from judgetrain.dialogues.respond import answered
 from judgetrain.dialogues.schema import Dialogue
-from judgetrain.engines.base import Request, Sampling
 from judgetrain.errors import DataError
 from judgetrain.scorers import probdiff
 from judgetrain.scorers.encode import Unscored, sample_of
 from judgetrain.scorers.lazy import lazy_scorer, scorer_model
 from judgetrain.scorers.methods import ScorerSettings, groups, score
 from judgetrain.scorers.probdiff import Discrepancy
+from judgetrain.scorers.respond import answered_dialogues, respond
 from judgetrain.scorers.selfeval_table import Answer, console_table, markdown, table
 
 if TYPE_CHECKING:
@@ -39,8 +37,9 @@ def run(config: Config, inputs: Mapping[str, Path], out: StageRun) -> None:
     if limit is not None and limit < len(dialogues):
         dialogues = random.Random(derive_seed(config.seed, "selfeval")).sample(dialogues, limit)
     with lazy_scorer(config) as scorer:
-        _respond(dialogues, scorer, config, out)
+        respond(dialogues, scorer, config, out)
         responses = list(read_rows(out.directory, "responses"))
+        dialogues = answered_dialogues(dialogues, responses)
         for group, members in groups(config.selfeval.methods).items():
             _score(group, members, dialogues, responses, scorer, config, out)
     answers = _answers(dialogues, responses, config, out)
@@ -55,24 +54,6 @@ def run(config: Config, inputs: Mapping[str, Path], out: StageRun) -> None:
     out.track.log({f"{row['category']}/{row['method']}": row["mean"] for row in rows if row["mean"] is not None})
     out.console.plain(console_table(rows, config.selfeval, title))
     out.log(f"selfeval: report: {out.path('report.md')}")
-
-
-def _respond(dialogues: Sequence[Dialogue], scorer: Lazy, config: Config, out: StageRun) -> None:
-    """The model's answers, by the category's temperature where one is set."""
-    settings = config.selfeval
-
-    def process(index: int, items: Sequence[Dialogue]) -> ShardResult:
-        ready = scorer()
-        requests = []
-        for dialogue in items:
-            temperature = settings.temperatures.get(dialogue.category or "", settings.sampling.temperature)
-            sampling = replace(Sampling.of(settings.sampling), temperature=temperature)
-            messages = tuple({"role": m.role, "content": m.content} for m in dialogue.messages)
-            requests.append(Request(messages, sampling))
-        done = ready.generate(requests, derive_seed(out.shard_seed(index), "responses"))
-        return answered([{"dialogue_id": dialogue.id} for dialogue in items], done)
-
-    out.sharded("responses", dialogues, config.scorer.shard_size, process, "prompts")
 
 
 def _score(

@@ -75,6 +75,7 @@ class TokenScorer:
         self.max_context = context_length(model.config, max_context)
         self._left = padding_side == "left"
         self.usage = Usage()
+        self._switched = False
 
     @classmethod
     def from_pretrained(cls, model: ModelConfig | str, **options: Any) -> TokenScorer:
@@ -126,7 +127,8 @@ class TokenScorer:
         """:meth:`statistics` of samples that are token ids already."""
         results: dict[int, Result] = {i: e for i, e in enumerate(encoded) if isinstance(e, Unscored)}
         tokens = {i: e for i, e in enumerate(encoded) if isinstance(e, Tokens)}
-        collect = AttentionEntropies() if attention else None
+        collect = AttentionEntropies(quiet=self._switched) if attention else None
+        self._switched = self._switched or attention
         size = self._batch_size
         with eager_attention(self.model, collect) if collect else nullcontext():
             while left := {i: t for i, t in tokens.items() if i not in results}:

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from judgetrain.config import DpoConfig, TrainConfig
+from judgetrain.train.distributed import STEP_TIMEOUT, current
 
 
 def common_arguments(config: TrainConfig, directory: Path, seed: int, evaluate: bool) -> dict[str, Any]:
@@ -14,30 +15,24 @@ def common_arguments(config: TrainConfig, directory: Path, seed: int, evaluate: 
     The data set holds all epochs in training order, so the trainer passes over it once, in sequence: the order is
     then a function of the seed alone, also after a resume.
     """
-    import torch
-
-    gpu = torch.cuda.is_available()
-    bf16 = config.bf16 if config.bf16 is not None else gpu and torch.cuda.is_bf16_supported()
-    tf32 = config.tf32 if config.tf32 is not None else gpu and torch.cuda.get_device_capability()[0] >= 8
     chosen = {"optim": config.optimizer} if config.optimizer else {}
-    return chosen | {
+    return {
+        **chosen,
+        **device_arguments(config.bf16, config.tf32),
         "output_dir": str(directory),
         "learning_rate": config.learning_rate,
         "num_train_epochs": 1,
         "max_steps": config.max_steps,
         "per_device_train_batch_size": config.batch_size,
         "per_device_eval_batch_size": config.batch_size,
-        "gradient_accumulation_steps": config.accumulation,
+        "gradient_accumulation_steps": config.accumulation // current().size,
         "train_sampling_strategy": "sequential",
         "warmup_steps": config.warmup_ratio,
         "lr_scheduler_type": config.lr_scheduler,
         "weight_decay": config.weight_decay,
         "max_grad_norm": config.max_grad_norm,
         "gradient_checkpointing": config.gradient_checkpointing,
-        "bf16": bool(bf16),
-        "tf32": True if tf32 else None,
         "use_liger_kernel": config.liger,
-        "use_cpu": not gpu,
         "max_length": None,
         "save_steps": config.save_steps,
         "save_total_limit": max(2, config.keep_checkpoints),
@@ -45,12 +40,30 @@ def common_arguments(config: TrainConfig, directory: Path, seed: int, evaluate: 
         "eval_steps": config.eval_steps,
         "logging_steps": 1,
         "logging_nan_inf_filter": False,
-        "deepspeed": config.deepspeed,
-        "report_to": "none",
-        "disable_tqdm": True,
-        "dataloader_pin_memory": gpu,
         "seed": seed,
         "data_seed": seed,
+    }
+
+
+def device_arguments(bf16: bool | None, tf32: bool | None) -> dict[str, Any]:
+    """Arguments that say where and in which precision is computed; None: where the GPU has it."""
+    import torch
+
+    gpu = torch.cuda.is_available()
+    if bf16 is None:
+        bf16 = gpu and torch.cuda.is_bf16_supported()
+    if tf32 is None:
+        tf32 = gpu and torch.cuda.get_device_capability()[0] >= 8
+    return {
+        "bf16": bf16,
+        "tf32": True if tf32 else None,
+        "use_cpu": not gpu,
+        "dataloader_pin_memory": gpu,
+        "deepspeed": current().deepspeed,
+        "ddp_find_unused_parameters": False,
+        "ddp_timeout": int(STEP_TIMEOUT.total_seconds()),
+        "report_to": "none",
+        "disable_tqdm": True,
     }
 
 

@@ -12,29 +12,40 @@ from transformers import TrainerCallback, TrainerControl, TrainerState, Training
 
 from judgetrain.artifacts import StageRun, write_text_atomic
 from judgetrain.errors import TrainingError
+from judgetrain.train.distributed import check_resume, current
 
 COMPLETE = "complete"
 """The file that marks a checkpoint as wholly written."""
 
 
 class CheckpointMarks(TrainerCallback):  # type: ignore[misc]
-    """Marks a checkpoint once the trainer has written all of it."""
+    """Marks a checkpoint once every process has written all of its part of it."""
 
     def on_save(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
         """Write the mark; called by the trainer after a checkpoint."""
-        if state.is_world_process_zero:
-            write_text_atomic(Path(args.output_dir) / f"checkpoint-{state.global_step}" / COMPLETE, "")
+        world = current()
+        world.wait()
+        if world.leads:
+            write_text_atomic(Path(args.output_dir) / f"checkpoint-{state.global_step}" / COMPLETE, world.layout)
 
 
 def last_complete(directory: Path) -> str | None:
-    """The newest complete checkpoint, if any; partly written ones are removed."""
+    """The newest complete checkpoint, if any; partly written ones are removed.
+
+    Raises:
+        TrainingError: its files are of another number of processes than this run can read.
+    """
     found: list[tuple[int, Path]] = []
     for path in directory.glob("checkpoint-*"):
         if (path / COMPLETE).exists():
             found.append((int(path.name.rsplit("-", 1)[1]), path))
         else:
             shutil.rmtree(path, ignore_errors=True)
-    return str(max(found)[1]) if found else None
+    if not found:
+        return None
+    newest = max(found)[1]
+    check_resume(str(newest), (newest / COMPLETE).read_text(encoding="utf-8"))
+    return str(newest)
 
 
 def forget_logs_after(path: Path, step: int) -> None:

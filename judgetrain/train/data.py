@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from judgetrain.artifacts import derive_seed
+from judgetrain.artifacts import derive_seed, read_rows
 from judgetrain.config import TrainConfig
 from judgetrain.engines.neutralise import neutralise_messages
 from judgetrain.engines.prompting import accepted_messages
 from judgetrain.errors import TrainingError
+from judgetrain.fingerprint import fingerprint
 
 if TYPE_CHECKING:
     from datasets import Dataset
     from transformers import PreTrainedTokenizerBase
 
 Row = dict[str, Any]
+REFERENCE_COLUMNS = ("ref_chosen_logps", "ref_rejected_logps")
 BUCKET = 16
 """Batches whose examples are sorted by length together, so that little of a batch is padding."""
 
@@ -81,13 +85,13 @@ def _tokens(messages: Sequence[Mapping[str, str]], tokenizer: PreTrainedTokenize
     return len(tokenizer.encode(str(text), add_special_tokens=False))
 
 
-def order(lengths: Sequence[int], config: TrainConfig, seed: int, processes: int = 1) -> list[int]:
-    """Indices of the examples in training order, all epochs in a row.
+def order(lengths: Sequence[int], config: TrainConfig, seed: int) -> list[int]:
+    """Indices of the examples in training order, all epochs in a row, the same for any number of processes.
 
     Each epoch is a new shuffle; within buckets of :data:`BUCKET` batches examples are sorted by length and the
     batches shuffled again. A fraction of an epoch takes that share of its batches.
     """
-    step = config.batch_size * processes
+    step = config.batch_size
     result: list[int] = []
     epochs = config.epochs
     for epoch in range(int(-(-epochs // 1))):
@@ -108,8 +112,42 @@ def order(lengths: Sequence[int], config: TrainConfig, seed: int, processes: int
     return result
 
 
+def fill(indices: Sequence[int], config: TrainConfig) -> list[int]:
+    """The indices, filled up with the first ones to whole optimizer steps where a step has several micro-batches.
+
+    Micro-batches that are left over could not be shared out over processes so that any number of them takes the same
+    steps.
+    """
+    filled = list(indices)
+    if config.accumulation > 1:
+        short = -len(filled) % (config.batch_size * config.accumulation)
+        filled += itertools.islice(itertools.cycle(indices), short)
+    return filled
+
+
 def dataset(examples: Examples, indices: Sequence[int]) -> Dataset:
     """A data set of the examples in the given order."""
     from datasets import Dataset
 
     return Dataset.from_list([examples.rows[i] for i in indices])
+
+
+def digest(row: Row) -> str:
+    """16 hex digits of a pair's text."""
+    return fingerprint({side: row[side] for side in ("prompt", "chosen", "rejected")})
+
+
+def with_reference(examples: Examples, reference: Path, split: str) -> Examples:
+    """The pairs with their reference log-probabilities in the columns that TRL's DPO trainer reads.
+
+    Raises:
+        TrainingError: the artifact holds other pairs.
+    """
+    known = {row["pair"]: row for row in read_rows(reference, split)}
+    rows = []
+    for row in examples.rows:
+        logps = known.get(digest(row))
+        if logps is None:
+            raise TrainingError(f"{reference} lacks a pair of the {split} split: remove that directory and run again")
+        rows.append({**row, **{column: logps[column] for column in REFERENCE_COLUMNS}})
+    return replace(examples, rows=rows)

@@ -6,8 +6,11 @@ from collections.abc import Mapping
 from typing import Any
 
 import torch
+from datasets import Dataset
 from trl import DPOTrainer
 from trl.trainer.dpo_trainer import DataCollatorForPreference
+
+from judgetrain.train.data import REFERENCE_COLUMNS
 
 WEIGHT = "weight"
 """The column that holds a pair's weight."""
@@ -37,6 +40,12 @@ class PreferenceTrainer(DPOTrainer):  # type: ignore[misc]
         super()._set_signature_columns_if_needed()
         if WEIGHT not in self._signature_columns:
             self._signature_columns.append(WEIGHT)
+
+    def _precompute_ref_logps(self, dataset: Dataset, name: str, batch_size: int) -> Dataset:
+        """The data set as it is where its rows bring their reference log-probabilities, else TRL's."""
+        if set(REFERENCE_COLUMNS) <= set(dataset.column_names):
+            return dataset
+        return super()._precompute_ref_logps(dataset, name, batch_size)
 
     def compute_ref_log_probs(self, model: Any, inputs: Mapping[str, Any]) -> Any:
         """TRL's, which takes every column that it does not know for the model's."""

@@ -5,24 +5,26 @@ from __future__ import annotations
 import json
 import math
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from judgetrain.artifacts import StageRun
-from judgetrain.config import DpoConfig, ModelConfig, TrainConfig
+from judgetrain.config import DpoConfig, LoraSettings, ModelConfig, TrainConfig
 from judgetrain.engines.loading import load_model, load_tokenizer
 from judgetrain.errors import TrainingError
 from judgetrain.train.adapters import peft_config, quantization, save_adapted
 from judgetrain.train.arguments import common_arguments, dpo_arguments, sft_arguments
-from judgetrain.train.data import Examples, Row, dataset, fitting, order
+from judgetrain.train.data import Examples, Row, dataset, fill, fitting, order, with_reference
+from judgetrain.train.distributed import current, forget_deepspeed, parameters, whole_model
 from judgetrain.train.preflight import check_machine, check_packing, check_vocabulary, memory_explained
 from judgetrain.train.weights import weigh
 
 if TYPE_CHECKING:
+    import torch
     from datasets import Dataset
-    from transformers import PreTrainedTokenizerBase, Trainer, TrainerCallback
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase, Trainer, TrainerCallback
 
 
 @dataclass(frozen=True)
@@ -34,6 +36,8 @@ class Job:
     train: Sequence[Row]
     heldout: Sequence[Row]
     what: str
+    reference: Path | None = None
+    """The artifact that holds the pairs' reference log-probabilities, if the reference model is not to be loaded."""
 
 
 def train(job: Job, out: StageRun, finish: Callable[[Path], None]) -> None:
@@ -52,39 +56,54 @@ def train(job: Job, out: StageRun, finish: Callable[[Path], None]) -> None:
     tokenizer = load_tokenizer(job.start)
     tokenizer.padding_side = "right"
     examples = fitting(job.train, tokenizer, job.config.max_length, job.what)
+    if job.reference:
+        examples = with_reference(examples, job.reference, "train")
     dropped = {"too_long": examples.too_long, "all_masked": examples.all_masked}
     out.count(in_=len(job.train), out=len(examples.rows), dropped=dropped)
     if isinstance(job.config, DpoConfig) and job.config.margin_weight:
         examples = weigh(examples, job.config.margin_weight)
-    if out.path("model").exists():  # killed between the last step and the manifest
+    world = current()
+    if world.decide(out.path("model").exists):  # killed between the last step and the manifest
         return
     with memory_explained(out.stage):
         trainer = _trainer(job, examples, tokenizer, checkpoints, out)
-        resume = last_complete(checkpoints)
+        resume = world.decide(lambda: last_complete(checkpoints))
         step = int(resume.rsplit("-", 1)[1]) if resume else 0
-        forget_logs_after(out.path("train_log.jsonl"), step)
+        if world.leads:
+            forget_logs_after(out.path("train_log.jsonl"), step)
         if resume:
             out.log(f"{out.stage}: resuming at step {step}")
         trainer.train(resume_from_checkpoint=resume)
-        out.note("training", _facts(trainer, out))
-        _save(trainer, tokenizer, job, out, finish)
+        with whole_model(trainer) as (model, state):
+            if state is not None:
+                out.note("training", _facts(trainer, out))
+                _save(model, state, tokenizer, job, out, finish)
+    if world.deepspeed:
+        forget_deepspeed()
 
 
 def _trainer(
     job: Job, examples: Examples, tokenizer: PreTrainedTokenizerBase, checkpoints: Path, out: StageRun
 ) -> Trainer:
-    import os
-
     from transformers import PrinterCallback
     from trl import DPOConfig, SFTConfig, SFTTrainer
 
     from judgetrain.train.preference import PreferenceTrainer, WeightedCollator
 
-    config, processes = job.config, int(os.environ.get("WORLD_SIZE", "1"))
-    indices = range(len(examples.rows)) if config.packing else order(examples.lengths, config, out.seed, processes)
+    config = job.config
+    indices: Sequence[int] = range(len(examples.rows))
+    if not config.packing:
+        indices = fill(order(examples.lengths, config, out.seed), config)
     heldout = _heldout(job, tokenizer, out)
+    callbacks = _callbacks(job, heldout, out)
     arguments = common_arguments(config, checkpoints, out.seed, evaluate=heldout is not None)
-    model = load_model(trainable(job.start, config), quantization=quantization(config.lora))
+    # Before the model: under ZeRO-3 the arguments have it partitioned as it is loaded.
+    args = (
+        DPOConfig(**arguments | dpo_arguments(config))
+        if isinstance(config, DpoConfig)
+        else SFTConfig(**arguments | sft_arguments(config))
+    )
+    model = load_model(trainable(job.start, config.lora), quantization=quantization(config.lora))
     check_vocabulary(model, tokenizer, job.start.path)
     model.train()
     shared: dict[str, Any] = {
@@ -93,23 +112,23 @@ def _trainer(
         "eval_dataset": heldout,
         "processing_class": tokenizer,
         "peft_config": peft_config(config.lora, model, out.stage),
-        "callbacks": _callbacks(job, heldout, out),
+        "callbacks": callbacks,
     }
     trainer: Trainer
     if isinstance(config, DpoConfig):
         if config.margin_weight:
             shared["data_collator"] = WeightedCollator(pad_token_id=tokenizer.pad_token_id)
-        trainer = PreferenceTrainer(args=DPOConfig(**arguments | dpo_arguments(config)), **shared)
+        trainer = PreferenceTrainer(args=args, **shared)
     else:
-        trainer = SFTTrainer(args=SFTConfig(**arguments | sft_arguments(config)), **shared)
+        trainer = SFTTrainer(args=args, **shared)
         if trainer.padding_free and not trainer.is_deepspeed_enabled:
             check_packing(trainer.model, out.stage)
     trainer.remove_callback(PrinterCallback)
-    examples_a_step = config.batch_size * processes * config.accumulation
+    examples_a_step = config.batch_size * config.accumulation
     steps = config.max_steps
     if steps < 0:  # packing leaves fewer, longer examples
         steps = math.ceil(len(trainer.train_dataset) * trainer.args.num_train_epochs / examples_a_step)
-    out.log(f"{out.stage}: {len(examples.rows)} {job.what}, {steps} steps, {_millions(model)} parameters")
+    out.log(f"{out.stage}: {len(examples.rows)} {job.what}, {steps} steps, {parameters(model) / 1e6:.1f}M parameters")
     return trainer
 
 
@@ -130,13 +149,13 @@ def _callbacks(job: Job, heldout: Dataset | None, out: StageRun) -> list[Trainer
     return callbacks
 
 
-def trainable(model: ModelConfig, config: TrainConfig) -> ModelConfig:
+def trainable(model: ModelConfig, lora: LoraSettings) -> ModelConfig:
     """How to load a model for training: weights that are all trained are kept in float32.
 
     AdamW's steps at these learning rates are smaller than bfloat16 can add to a weight; mixed precision (``bf16``)
     computes in bfloat16 all the same. Under adapters the base stays as it is.
     """
-    if model.dtype == "auto" and not config.lora.enabled:
+    if model.dtype == "auto" and not lora.enabled:
         return replace(model, dtype="float32")
     return model
 
@@ -151,17 +170,22 @@ def _heldout(job: Job, tokenizer: PreTrainedTokenizerBase, out: StageRun) -> Dat
         out.log(f"{out.stage}: all held-out {job.what} are too long, so there is no held-out loss")
         return None
     out.note("heldout", {"examples": len(held.rows), "too_long": held.too_long})
+    if job.reference:
+        held = with_reference(held, job.reference, "heldout")
     return dataset(held, range(len(held.rows)))
 
 
 def _save(
-    trainer: Trainer, tokenizer: PreTrainedTokenizerBase, job: Job, out: StageRun, finish: Callable[[Path], None]
+    model: PreTrainedModel,
+    state: Mapping[str, torch.Tensor],
+    tokenizer: PreTrainedTokenizerBase,
+    job: Job,
+    out: StageRun,
+    finish: Callable[[Path], None],
 ) -> None:
     """Write the model beside its place, move it there whole, and only then drop the checkpoints."""
     temporary, final = out.path(".model.tmp"), out.path("model")
     shutil.rmtree(temporary, ignore_errors=True)
-    state = trainer.accelerator.get_state_dict(trainer.model)  # gathered from all ranks under ZeRO-3
-    model = trainer.accelerator.unwrap_model(trainer.model)
     if job.config.lora.enabled:
         save_adapted(model, state, job.start, job.config.lora, temporary)
     else:
@@ -186,7 +210,3 @@ def _facts(trainer: Trainer, out: StageRun) -> dict[str, Any]:
     return facts | {
         k: v for k, v in evaluation.items() if k.startswith("eval_") and "runtime" not in k and "per_second" not in k
     }
-
-
-def _millions(model: Any) -> str:
-    return f"{sum(p.numel() for p in model.parameters()) / 1e6:.1f}M"

@@ -12,7 +12,7 @@ from judgetrain.config import Config, ModelConfig, TrainConfig
 from judgetrain.judges.settings import FILE as SETTINGS
 from judgetrain.judges.settings import save_settings
 from judgetrain.train.card import write_card
-from judgetrain.train.run import Job, train
+from judgetrain.train.run import Job, train, trainable
 from judgetrain.tree.prompts import FILE as PROMPTS
 from judgetrain.tree.prompts import load_prompt_set
 
@@ -34,6 +34,24 @@ def run_sft(config: Config, inputs: Mapping[str, Path], out: StageRun) -> None:
     _continue(config, config.train.sft, inputs, out, start="initial", data="sft", what="supervised examples")
 
 
+def run_reference(config: Config, inputs: Mapping[str, Path], out: StageRun) -> None:
+    """Log-probabilities of the preference pairs under the SFT judge, the reference of equation 2."""
+    from judgetrain.train.reference import Reference, reference_logps
+
+    settings = config.train.dpo
+    reference = Reference(
+        trainable(_trained(inputs["sft"] / "model", config), settings.lora),
+        settings.lora,
+        settings.max_length,
+        settings.bf16,
+        settings.tf32,
+        settings.ld_alpha,
+        settings.reference_batch_size,
+    )
+    pairs = {split: list(read_rows(inputs["label"], f"pairs-{split}")) for split in ("train", "heldout")}
+    reference_logps(reference, pairs, out)
+
+
 def run_dpo(config: Config, inputs: Mapping[str, Path], out: StageRun) -> None:
     """Train the DPO judge: the SFT judge on the preference pairs; the SFT judge is the reference (equation 2)."""
     _continue(config, config.train.dpo, inputs, out, start="sft", data="pairs", what="preference pairs")
@@ -50,12 +68,7 @@ def _continue(
     what: str,
 ) -> None:
     source = inputs[start] / "model"
-    model = ModelConfig(
-        path=str(source),
-        dtype=config.train.base.dtype,
-        attn_implementation=config.train.base.attn_implementation,
-        trust_remote_code=config.train.base.trust_remote_code,
-    )
+    model = _trained(source, config)
 
     def finish(directory: Path) -> None:
         for name in (PROMPTS, SETTINGS):
@@ -63,7 +76,18 @@ def _continue(
         _describe(directory, config, settings, inputs, out)
 
     rows, heldout = (list(read_rows(inputs["label"], f"{data}-{split}")) for split in ("train", "heldout"))
-    train(Job(model, settings, rows, heldout, what), out, finish)
+    train(Job(model, settings, rows, heldout, what, inputs.get("reference")), out, finish)
+
+
+def _trained(directory: Path, config: Config) -> ModelConfig:
+    """How to load the model of an earlier stage."""
+    base = config.train.base
+    return ModelConfig(
+        path=str(directory),
+        dtype=base.dtype,
+        attn_implementation=base.attn_implementation,
+        trust_remote_code=base.trust_remote_code,
+    )
 
 
 def _describe(

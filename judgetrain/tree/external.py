@@ -18,7 +18,7 @@ from typing import Any
 from judgetrain.artifacts import ShardResult, StageRun, derive_seed, read_rows
 from judgetrain.config import Config, ExternalConfig, LabelConfig
 from judgetrain.dialogues.schema import Comparison, Verdict
-from judgetrain.engines.answers import answers_of
+from judgetrain.engines.answers import Budget, answers_of
 from judgetrain.engines.base import Engine
 from judgetrain.engines.registry import make_engine
 from judgetrain.once import loaded_once
@@ -72,21 +72,28 @@ def external_labels(run_config: Config, trees: Path, out: StageRun) -> dict[str,
     """The external judge's labels by comparison; writes its replies as ``external`` shards, and ``external.json``.
 
     What a server has answered is kept beside the teacher's answers: other settings of the stage cost nothing again.
+    At ``max_requests`` or ``max_tokens`` the stage stops; with a higher limit it goes on.
     Trees with too few readable branches are not asked about: they keep the branches' label, which is none. Where no
     critiques conflict there is nothing to prefer, and the branches' label stands.
     """
     config, settings = run_config.label, run_config.label.external
     prompts, dialect = load_external_prompts(settings)
-    cases = list(_cases(config, trees, dialect, out.seed))
+    cases = list(cases_of(config, trees, dialect, out.seed))
     answers = answers_of(settings.engine, run_config.output_dir, run_config.seed)
-    with loaded_once(lambda: make_engine(settings.engine, answers=answers)) as engine:
+    limits = settings.max_requests, settings.max_tokens, "label.external"
+    budget = Budget(out.path(".spent.jsonl"), *limits) if answers else None
+    with loaded_once(lambda: make_engine(settings.engine, answers=answers, budget=budget)) as engine:
 
         def process(index: int, items: Sequence[Case]) -> ShardResult:
             seed = derive_seed(out.shard_seed(index), "external")
             asker = _ask_verdicts if dialect == "one_step" else _ask_preferences
             return _shard(items, asker(items, engine(), prompts, settings, seed))
 
-        out.sharded("external", cases, settings.shard_size, process, "comparisons")
+        try:
+            out.sharded("external", cases, settings.shard_size, process, "comparisons")
+        finally:
+            if budget:
+                out.note("spent", dict(budget.spent))
     replies = [[[Reply(**r) for r in q] for q in row["replies"]] for row in read_rows(out.directory, "external")]
     opinions = [_opinion(case, each, config) for case, each in zip(cases, replies, strict=True)]
     table = {"asked": dialect, **disagreement(opinions)}
@@ -105,7 +112,8 @@ def _opinion(case: Case, replies: Sequence[Sequence[Reply]], config: LabelConfig
     return replace(opinion, ensemble=case.ensemble.verdict, truth=case.comparison.label)
 
 
-def _cases(config: LabelConfig, trees: Path, dialect: Dialect, seed: int) -> Iterator[Case]:
+def cases_of(config: LabelConfig, trees: Path, dialect: Dialect, seed: int) -> Iterator[Case]:
+    """What the external judge is asked about the trees of a finished stage ``tree``; ``seed`` is the stage's."""
     for row in read_rows(trees, "trees"):
         tree = EvaluationTree.from_row(row)
         ensemble = ensemble_label(tree, config)

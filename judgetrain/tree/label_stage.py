@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import math
 import random
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from judgetrain.artifacts import StageRun, derive_seed, read_rows
-from judgetrain.config import Config, LabelConfig
+from judgetrain.config import Config, LabelConfig, RewardConfig
 from judgetrain.errors import DataError
 from judgetrain.tree.examples import Pair, Prompter, criteria_row, guideline_row, judgment_row
 from judgetrain.tree.external import external_labels
@@ -18,8 +19,11 @@ from judgetrain.tree.labels import EnsembleLabel, accepts, ensemble_label
 from judgetrain.tree.pairs import criteria_pairs, guideline_pairs, judgment_pairs
 from judgetrain.tree.prompts import load_prompt_set
 from judgetrain.tree.prune import PrunedBranch, prune
+from judgetrain.tree.reward_report import Evidence, summary
+from judgetrain.tree.rewards import Rewards, vote_shares
 from judgetrain.tree.schema import EvaluationTree
 from judgetrain.tree.selection import balanced, leanings, without_repeats
+from judgetrain.tree.self_scores import branch_rewards
 from judgetrain.tree.viewer import DIRECTORY, views, write_views
 
 LEVELS = ("criteria", "guideline", "judgment")
@@ -29,6 +33,7 @@ LEVELS = ("criteria", "guideline", "judgment")
 class Harvest:
     """What the trees gave: rows, and the yield table."""
 
+    rewards: Rewards = field(default_factory=Rewards)
     sft: list[dict[str, Any]] = field(default_factory=list)
     pairs: list[Pair] = field(default_factory=list)
     labels: list[dict[str, Any]] = field(default_factory=list)
@@ -36,6 +41,7 @@ class Harvest:
     trees: Counter[str] = field(default_factory=Counter)
     skipped: Counter[str] = field(default_factory=Counter)
     truth: Counter[str] = field(default_factory=Counter)
+    ties_broken: int = 0
 
     def add(
         self,
@@ -48,7 +54,8 @@ class Harvest:
         """Prune and label one tree and take its examples and pairs; ``given`` stands in for the branches' label."""
         branches = prune(tree)
         ensemble = ensemble_label(tree, config)
-        label = given or ensemble
+        label = given or self.rewards.break_tie(tree, ensemble, config)
+        self.ties_broken += label.source == "reward"
         verdicts = {"ensemble_verdict": ensemble.verdict, "truth": tree.comparison.label}
         self.labels.append({"comparison_id": tree.comparison.id, **label.to_row(), **verdicts})
         self.trees[label.reason or f"label_{label.verdict}"] += 1
@@ -59,11 +66,12 @@ class Harvest:
         if tree.comparison.label is not None:
             self.truth["right" if tree.comparison.label == label.verdict else "wrong"] += 1
         rng = random.Random(derive_seed(seed, tree.comparison.id))
-        self.sft += sft_examples(tree, branches, label, config, prompter, rng)
-        self.pairs += preference_pairs(tree, label, config, prompter, rng, self.skipped)
+        self.sft += sft_examples(tree, branches, label, config, prompter, rng, self.rewards)
+        self.pairs += preference_pairs(tree, label, config, prompter, rng, self.skipped, self.rewards)
 
     def table(self) -> dict[str, Any]:
         """Kept and dropped, by rule."""
+        ties = {"ties_broken": self.ties_broken} if self.rewards.config.break_ties else {}
         return {
             "trees": dict(sorted(self.trees.items())),
             "branches": dict(sorted(self.branches.items())),
@@ -72,6 +80,7 @@ class Harvest:
             "pairs_skipped": dict(sorted(self.skipped.items())),
             "pairs_lean_to": leanings(self.pairs),
             "label_vs_truth": dict(self.truth),
+            **ties,
         }
 
 
@@ -79,15 +88,20 @@ def run(config: Config, inputs: Mapping[str, Path], out: StageRun) -> None:
     """Write ``sft-*``, ``pairs-*`` (train and heldout), ``labels.jsonl``, ``yield.json`` and pages to look at.
 
     With ``label.source=external`` the external judge's replies are kept in ``external`` shards, and how often it
-    disagrees, with itself and with the branches, in ``external.json`` and the manifest.
+    disagrees, with itself and with the branches, in ``external.json`` and the manifest. With ``label.reward.signals``
+    the branches' scores are kept in ``branch-scores`` shards, and how well they tell right from wrong in
+    ``rewards.json`` and the manifest.
     """
     prompter = Prompter(load_prompt_set(config.prompts), config.tree.criteria)
-    harvest = Harvest()
+    harvest = Harvest(branch_rewards(config, inputs, prompter, out))
+    evidence = Evidence(harvest.rewards, config.label.ties)
     given = external_labels(config, inputs["tree"], out) if config.label.source == "external" else {}
     shown: list[EvaluationTree] = []
     for row in read_rows(inputs["tree"], "trees"):
         tree = EvaluationTree.from_row(row)
         harvest.add(tree, config.label, prompter, out.seed, given.get(tree.comparison.id))
+        if config.label.reward.signals:
+            evidence.add(tree, harvest.labels[-1]["verdict"])
         if len(shown) < config.label.view:
             shown.append(tree)
         out.count(in_=1)
@@ -108,12 +122,22 @@ def run(config: Config, inputs: Mapping[str, Path], out: StageRun) -> None:
     if shown:
         found = views(shown, harvest.labels, harvest.sft, (p.to_row() for p in harvest.pairs))
         out.log(f"label: trees to look at: {write_views(found, out.path(DIRECTORY), 'Evaluation trees')}")
+    if config.label.reward.signals:
+        _report(evidence, out)
     table = harvest.table()
     out.write_json("yield", table)
     out.note("yield", table)
     rows = [(what, reason, n) for what, counts in table.items() for reason, n in counts.items()]
     out.track.table("yield", ("what", "reason", "n"), [row for row in rows if isinstance(row[2], (int, float))])
     out.count(dropped={k: n for k, n in harvest.trees.items() if not k.startswith("label_")})
+
+
+def _report(evidence: Evidence, out: StageRun) -> None:
+    table = evidence.table(derive_seed(out.seed, "rewards"))
+    out.write_json("rewards", table)
+    out.note("rewards", table)
+    for line in summary(table):
+        out.log(f"label: rewards: {line}")
 
 
 def _held_out(comparison_id: str, config: LabelConfig, seed: int) -> bool:
@@ -133,13 +157,16 @@ def sft_examples(
     config: LabelConfig,
     prompter: Prompter,
     rng: random.Random,
+    rewards: Rewards,
 ) -> list[dict[str, Any]]:
     """Examples from the branches that satisfy both constraints and are in keeping with the label."""
     comparison = tree.comparison
     kept = [(c, g, j) for c, g, j in tree.judgments() if _fate(branches[j.id], label, config.ties) == "kept"]
     if not kept:
         return []
-    chosen = sorted(rng.sample(range(len(kept)), min(len(kept), config.max_sft_per_tree)))
+    shares = vote_shares(tree)
+    values = [rewards.of_judgment(j, shares) for _, _, j in kept]
+    chosen = sorted(_taken(values, config.max_sft_per_tree, config.reward.choose, rng))
     rows = [judgment_row(prompter, comparison, *kept[i]) for i in chosen if kept[i][2].finish_reason == "stop"]
     guidelines = {kept[i][1].id: kept[i][:2] for i in chosen if kept[i][1].finish_reason == "stop"}
     rows += [guideline_row(prompter, comparison, c, g) for c, g in guidelines.values()]
@@ -152,6 +179,14 @@ def sft_examples(
     return rows
 
 
+def _taken(values: Sequence[float | None], limit: int, choose: str, rng: random.Random) -> list[int]:
+    """Indices of at most ``limit`` candidates: at random, or those of the largest value, of equal ones at random."""
+    drawn = rng.sample(range(len(values)), len(values) if choose == "reward" else min(len(values), limit))
+    if choose == "reward":
+        drawn.sort(key=lambda i: -math.inf if (value := values[i]) is None else value, reverse=True)
+    return drawn[:limit]
+
+
 def preference_pairs(
     tree: EvaluationTree,
     label: EnsembleLabel,
@@ -159,25 +194,44 @@ def preference_pairs(
     prompter: Prompter,
     rng: random.Random,
     skipped: Counter[str],
+    rewards: Rewards,
 ) -> list[Pair]:
-    """At most ``max_pairs_per_level`` pairs of each level, drawn at random.
+    """At most ``max_pairs_per_level`` pairs of each level, drawn at random or those of the largest margin.
 
     A tie label makes judgment pairs only: criteria and guidelines that see no difference are no better for it.
     """
-    verdict, limit = label.verdict, config.max_pairs_per_level
+    verdict, limit, choose = label.verdict, config.max_pairs_per_level, config.reward.choose
     assert verdict is not None
     found = {"judgment": list(judgment_pairs(tree, verdict, prompter, skipped, config.ties))}
     if verdict != "tie":
+        lists = len(tree.criteria) if choose == "reward" and limit else limit
         found["guideline"] = list(guideline_pairs(tree, verdict, prompter, skipped))
-        found["criteria"] = list(criteria_pairs(tree, verdict, prompter, rng, limit, skipped))
+        found["criteria"] = list(criteria_pairs(tree, verdict, prompter, rng, lists, skipped))
     pairs: list[Pair] = []
     for level in LEVELS:
-        candidates = found.get(level, [])
+        candidates = _with_margin(found.get(level, []), tree, label, config.reward, rewards, skipped)
         skipped[f"{level}:over_cap"] += max(0, len(candidates) - limit)
-        pairs += rng.sample(candidates, min(limit, len(candidates)))
-    return [_with_reward(pair, label) for pair in pairs]
+        pairs += [candidates[i] for i in _taken([p.margin for p in candidates], limit, choose, rng)]
+    return pairs
 
 
-def _with_reward(pair: Pair, label: EnsembleLabel) -> Pair:
-    pair.reward[label.source] = label.share
-    return pair
+def _with_margin(
+    pairs: Sequence[Pair],
+    tree: EvaluationTree,
+    label: EnsembleLabel,
+    config: RewardConfig,
+    rewards: Rewards,
+    skipped: Counter[str],
+) -> list[Pair]:
+    """The pairs with their reward parts and combined margin, without those whose margin is too low or not known."""
+    kept = []
+    for pair in pairs:
+        weighed = rewards.of_pair(pair, tree)
+        if weighed is None:
+            skipped[f"{pair.level}:no_score"] += 1
+        elif weighed.margin < config.min_margin:
+            skipped[f"{pair.level}:low_margin"] += 1
+        else:
+            weighed.reward[label.source] = label.share
+            kept.append(weighed)
+    return kept

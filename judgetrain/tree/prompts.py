@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
@@ -13,6 +14,7 @@ import yaml
 from judgetrain.artifacts import write_text_atomic
 from judgetrain.engines.base import Step
 from judgetrain.errors import ConfigError
+from judgetrain.tree import headings
 
 SLOTS: dict[Step, frozenset[str]] = {
     "criteria": frozenset({"query", "context_block", "count"}),
@@ -72,8 +74,10 @@ class PromptSet:
         """Chat messages for a step.
 
         ``slots``: ``query``, ``context`` (empty for a single turn) and the step's own. Substitution is a single
-        pass: braces in the values stay as they are.
+        pass: braces in the values stay as they are. Lines of a dialogue or response that read like a heading of this
+        step's own prompt are marked as quoted.
         """
+        slots = headings.quoted(slots, self._headings[step])
         context = slots.get("context", "")
         block = self.context.replace("{context}", context) if context else ""
         values = {**slots, "context_block": block}
@@ -83,6 +87,10 @@ class PromptSet:
             for role in ("system", "user")
             if templates.get(role)
         )
+
+    @cached_property
+    def _headings(self) -> dict[str, re.Pattern[str] | None]:
+        return {step: headings.headings_of([self.context, *texts.values()]) for step, texts in self.steps.items()}
 
     def judgment_frame(self, max_new_tokens: int) -> str:
         """The pattern that a constrained judgment follows.

@@ -20,23 +20,29 @@ from judgetrain.tree.grow import Shape, StepSampling, grow, sample_criteria, tre
 from judgetrain.tree.parsing import parse_criteria, render_criteria
 from judgetrain.tree.prompts import load_prompt_set
 from judgetrain.tree.schema import EvaluationTree
+from judgetrain.tree.written import read_evaluations, text_of
 
 
 def run(config: Config, inputs: Mapping[str, Path], out: StageRun) -> None:
     """Write ``evaluations`` shards (trees by the teacher), ``remaining.jsonl`` and ``examples.jsonl``.
 
     The teacher gets the first ``teacher.comparisons`` of a seeded shuffle; the others remain for the Initial
-    judge's trees. When none would remain, the trees are grown over all comparisons, and the manifest says so.
+    judge's trees. When none would remain, the trees are grown over all comparisons, and the manifest says so. With
+    ``teacher.evaluations`` nobody is asked: those are taken as they are, and what they are not about remains.
     """
     comparisons = [Comparison.from_row(row) for row in read_rows(inputs["responses"], "comparisons")]
     if not comparisons:
         raise DataError("there are no comparisons for the teacher: look at the counts of stage responses")
-    taught, remaining = divided(comparisons, config.teacher.comparisons, out.seed)
+    if config.teacher.evaluations:
+        taught, remaining = _take_written(config.teacher.evaluations, comparisons, out)
+    else:
+        taught, remaining = divided(comparisons, config.teacher.comparisons, out.seed)
     out.note("comparisons", {"teacher": len(taught), "remaining": len(remaining)})
     if not remaining:
         out.log("teacher: it annotates every comparison, so the trees are grown over the same ones")
     out.write_rows("remaining", (c.to_row() for c in remaining or comparisons))
-    _annotate(config, taught, out)
+    if not config.teacher.evaluations:
+        _annotate(config, taught, out)
     trees = [EvaluationTree.from_row(row) for row in read_rows(out.directory, "evaluations")]
     prompter = Prompter(load_prompt_set(config.prompts), config.tree.criteria)
     examples = [row for tree in trees for row in teaching_examples(tree, prompter)]
@@ -45,6 +51,18 @@ def run(config: Config, inputs: Mapping[str, Path], out: StageRun) -> None:
         raise DataError(f"the teacher wrote nothing that can be read: {dict(reasons)}")
     out.write_rows("examples", examples)
     out.note("examples", dict(Counter(row["level"] for row in examples)))
+
+
+def _take_written(
+    path: str, comparisons: Sequence[Comparison], out: StageRun
+) -> tuple[list[Comparison], list[Comparison]]:
+    """Take over written evaluations; the comparisons that they are about, and those of the run that they are not."""
+    trees = list(read_evaluations(path))
+    out.write_rows("evaluations", (tree.to_row() for tree in trees))
+    failures = sum((Counter(t.failures) for t in trees), Counter[str]())
+    out.count(in_=len(trees), out=len(trees), dropped=failures)
+    known = {text_of(tree.comparison) for tree in trees}
+    return [t.comparison for t in trees], [c for c in comparisons if text_of(c) not in known]
 
 
 def divided(comparisons: Sequence[Comparison], number: int, seed: int) -> tuple[list[Comparison], list[Comparison]]:

@@ -31,6 +31,7 @@ from judgetrain.dialogues.schema import Comparison
 from judgetrain.dialogues.sources import read_comparisons
 from judgetrain.engines import prompting
 from judgetrain.judges.branching import BranchingJudge, aggregate
+from judgetrain.tree import headings
 from judgetrain.tree.grow import Shape, StepSampling, grow
 
 DATA = Path(__file__).with_name("forgeries.yaml")
@@ -80,12 +81,18 @@ def load_forgeries(path: Path = DATA) -> list[Forgery]:
 
 @contextmanager
 def unprotected() -> Iterator[None]:
-    """Prompts without neutralisation, as a measurement needs them and nothing else may have them."""
+    """Prompts without neutralisation and quoted headings, as a measurement needs them and nothing else may."""
 
     def as_they_are(messages: Sequence[Mapping[str, str]], tokenizer: object) -> list[dict[str, str]]:
         return [dict(message) for message in messages]
 
-    with mock.patch.object(prompting, "neutralise_messages", as_they_are):
+    def unquoted(slots: Mapping[str, str], pattern: object) -> dict[str, str]:
+        return dict(slots)
+
+    with (
+        mock.patch.object(prompting, "neutralise_messages", as_they_are),
+        mock.patch.object(headings, "quoted", unquoted),
+    ):
         yield
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from judgetrain.artifacts import StageRun, read_rows
+from judgetrain.checks import check_stage
 from judgetrain.config import BenchmarkConfig, Config, DialoguesConfig, EvaluateConfig, SourceConfig
 from judgetrain.dialogues import readers, stage
 from judgetrain.dialogues.data_sets import catalogue, describe_sources, described
@@ -117,6 +119,46 @@ CONVAI2 = (
     "3 i am a nurse .\tgood for you .\t\tgood for you .\n"
 )
 
+MT_BENCH = [
+    {
+        "question_id": 95,
+        "category": "roleplay",
+        "turns": ["Please play the role of a translator.", "Now this one."],
+        "reference": ["It means hello.", "It means goodbye."],
+    },
+    {"question_id": 81, "category": "writing", "turns": ["Write a travel blog post.", "Rewrite it."]},
+]
+VICUNA_BENCH = [{"question_id": 1, "category": "generic", "turns": ["How can I improve my time management skills?"]}]
+ALIGNBENCH = [
+    {
+        "question_id": 1,
+        "category": "专业能力",
+        "subcategory": "音乐",
+        "question": "高音单簧管和高音萨克斯的调性相同吗？",
+        "reference": "高音单簧管和高音萨克斯的调性不同。\n",
+    }
+]
+ALPACA_EVAL = [
+    {
+        "instruction": "How did US states get their names?",
+        "output": "From a variety of sources.",
+        "generator": "text_davinci_003",
+        "dataset": "helpful_base",
+        "datasplit": "eval",
+    }
+]
+XSUM = [{"document": "Clean-up is under way.\nRoads are closed.", "summary": "Floods hit a town.", "id": "35232142"}]
+CNN = [{"article": "(CNN) -- A man was found.", "highlights": "Man found .\nHe is well .", "id": "92c514c9"}]
+BLOG = [{"user": "写一篇小红书文案", "assistant": "标题：🍂秋天"}]
+BLOG_TRAIN = [
+    {"id": 0, "conversations": [{"from": "user", "value": "写100字"}, {"from": "assistant", "value": "标题：好"}]}
+]
+
+
+def wmt19(code: str, text: str) -> Rows:
+    return [{"translation": {code: text, "en": "There is no way back."}}]
+
+
 Write = Callable[[Path, Rows], None]
 PUBLISHED: dict[str, tuple[str, Write, Rows, Dialogue | tuple[Any, ...]]] = {
     # data set: file in the repository, how it is written, rows, (id, query, turns before it, reference, category)
@@ -137,7 +179,30 @@ PUBLISHED: dict[str, tuple[str, Write, Rows, Dialogue | tuple[Any, ...]]] = {
                  ("0000001", "How do I boil an egg?", 0, "Seven minutes.", None)),
     "convai2_human_bot": ("conv_ai_2/train/0000.parquet", as_parquet, HUMAN_BOT,
                           ("0x648cc5b7", "Hi! Great!", 1, "Are you in school?", None)),
+    "mt_bench": ("question.jsonl", as_lines, MT_BENCH, ("95", "Now this one.", 1, "It means goodbye.", "roleplay")),
+    "vicuna_bench": ("question.jsonl", as_lines, VICUNA_BENCH,
+                     ("1", "How can I improve my time management skills?", 0, None, "generic")),
+    "alignbench": ("data_v1.1_release.jsonl", as_lines, ALIGNBENCH,
+                   ("1", ALIGNBENCH[0]["question"], 0, "高音单簧管和高音萨克斯的调性不同。\n", "专业能力")),
+    "alpaca_eval": ("alpaca_eval.json", as_array, ALPACA_EVAL,
+                    ("0000001", "How did US states get their names?", 0, "From a variety of sources.", "helpful_base")),
+    "xsum": ("default/test/0000.parquet", as_parquet, XSUM,
+             ("35232142", "Summarise the following article in one sentence.\n\n" + XSUM[0]["document"], 0,
+              "Floods hit a town.", None)),
+    "cnn_dailymail": ("3.0.0/test-00000-of-00001.parquet", as_parquet, CNN,
+                      ("92c514c9", "Summarise the following news article in a few sentences.\n\n" + CNN[0]["article"],
+                       0, "Man found .\nHe is well .", None)),
+    **{f"wmt19_{code}_en": (f"{code}-en/validation-00000-of-00001.parquet", as_parquet, wmt19(code, text),
+                            ("0000001", f"Translate the following text from {name} into English. Write the translation "
+                             f"alone.\n\n{text}", 0, "There is no way back.", None))
+       for code, name, text in (("zh", "Chinese", "没有回头路。"), ("cs", "Czech", "Není cesty zpět."),
+                                ("de", "German", "Es gibt kein Zurück."), ("ru", "Russian", "Пути назад нет."))},
+    "blog_writing": ("test.json", as_lines, BLOG, ("0000001", "写一篇小红书文案", 0, "标题：🍂秋天", None)),
+    "blog_writing_train": ("train.json", as_lines, BLOG_TRAIN, ("0", "写100字", 0, "标题：好", None)),
 }  # fmt: skip
+IN_ONE_FILE = [name for name in PUBLISHED if catalogue()[name]["hub"] == "json"]
+"""Data sets that are read by the address of a file."""
+OF_THE_HUB = [name for name in PUBLISHED if name not in (*IN_ONE_FILE, "convai2_human_bot")]
 
 
 def run(tmp_path: Path, source: SourceConfig, **options: Any) -> tuple[StageRun, list[Dialogue]]:
@@ -165,7 +230,7 @@ def test_a_published_file_is_read_alone(name: str, tmp_path: Path) -> None:
     assert out.notes["sources"]["src"] == {"read": len(rows), "kept": len(rows), "rejected": 0}
 
 
-@pytest.mark.parametrize("name", [n for n in PUBLISHED if n != "convai2_human_bot"])
+@pytest.mark.parametrize("name", OF_THE_HUB)
 def test_a_published_repository_is_streamed(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """``datasets`` reads a directory as it reads a repository of the Hub: the files that the catalogue names."""
     import datasets
@@ -174,6 +239,10 @@ def test_a_published_repository_is_streamed(name: str, tmp_path: Path, monkeypat
     repository = tmp_path / "repository"
     (repository / file).parent.mkdir(parents=True)
     write(repository / file, rows)
+    if "subset" in catalogue()[name]:  # a repository's card lists its subsets and splits
+        splits = f"[{{split: {catalogue()[name]['split']}, path: {file}}}]"
+        card = f"---\nconfigs: [{{config_name: {catalogue()[name]['subset']}, data_files: {splits}}}]\n---\n"
+        (repository / "README.md").write_text(card)
     for other in catalogue()[name].get("data_files", [])[1:]:
         write(repository / other, [rows[0] | {"inputs": "Another question?"}])
     source = described(SourceConfig(name="src", dataset=name), "key")
@@ -190,6 +259,65 @@ def test_a_published_repository_is_streamed(name: str, tmp_path: Path, monkeypat
     assert summary(dialogues[0]) == expected
     assert asked == [(catalogue()[name]["hub"], True)]
     assert len(dialogues) == len(rows) + len(catalogue()[name].get("data_files", [""])[1:])
+
+
+@pytest.mark.parametrize("name", IN_ONE_FILE)
+def test_a_published_address_is_streamed(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The address stands for the file; its rows come through ``datasets``."""
+    import datasets
+
+    file, write, rows, expected = PUBLISHED[name]
+    write(tmp_path / file, rows)
+    (address,) = catalogue()[name]["data_files"]
+    assert address.startswith("https://") and address.endswith(file)
+    load = datasets.load_dataset
+
+    def local(path: str, *arguments: Any, **options: Any) -> Any:
+        assert (path, options["data_files"]) == ("json", [address])
+        return load(path, *arguments, **options | {"data_files": [str(tmp_path / file)]})
+
+    monkeypatch.setattr(datasets, "load_dataset", local)
+    _, dialogues = run(tmp_path, SourceConfig(name="src", dataset=name))
+    assert summary(dialogues[0]) == expected
+    assert len(dialogues) == len(rows)
+
+
+def test_both_questions_of_mt_bench_stay_open_and_the_first_alone_can_be_taken(tmp_path: Path) -> None:
+    path = tmp_path / "question.jsonl"
+    as_lines(path, MT_BENCH)
+    source = SourceConfig(name="src", dataset="mt_bench", path=str(path))
+    _, dialogues = run(tmp_path, source)
+    assert [[(m.role, m.content) for m in d.messages] for d in dialogues] == [
+        [("user", question) for question in row["turns"]] for row in MT_BENCH
+    ]
+    assert [d.reference for d in dialogues] == ["It means goodbye.", None]
+    _, first = run(tmp_path / "first", replace(source, turns="first"))
+    assert [summary(d) for d in first] == [
+        ("95", "Please play the role of a translator.", 0, None, "roleplay"),
+        ("81", "Write a travel blog post.", 0, None, "writing"),
+    ]
+    config = Config(dialogues=DialoguesConfig([described(source, "key")]))
+    with pytest.raises(ConfigError, match=r"dialogues\.sources\[0\]\.turns=last: .*set turns: first"):
+        check_stage(config, "responses")
+
+
+@pytest.mark.parametrize("row", [{"turns": []}, {"turns": "one"}, {"turns": [1]}, {"question": "one"}])
+def test_rows_without_questions_are_refused(row: dict[str, Any], tmp_path: Path) -> None:
+    as_lines(tmp_path / "question.jsonl", [row])
+    with pytest.raises(DataError, match=r"question\.jsonl:1: expected"):
+        run(tmp_path, SourceConfig(name="src", dataset="mt_bench", path=str(tmp_path / "question.jsonl")))
+
+
+def test_the_other_direction_of_a_translation(tmp_path: Path) -> None:
+    as_parquet(tmp_path / "test.parquet", wmt19("de", "Es gibt kein Zurück."))
+    fields = {"query": "translation.en", "reference": "translation.de"}
+    source = SourceConfig(name="src", dataset="wmt19_de_en", path=str(tmp_path / "test.parquet"), fields=fields)
+    _, (dialogue,) = run(tmp_path, replace(source, template="Auf Deutsch: {query}"))
+    assert (dialogue.query, dialogue.reference) == ("Auf Deutsch: There is no way back.", "Es gibt kein Zurück.")
+    with pytest.raises(ConfigError, match=r"dialogues\.sources\[0\]\.template='Auf Deutsch'"):
+        check_stage(Config(dialogues=DialoguesConfig([replace(source, template="Auf Deutsch")])), "dialogues")
+    with pytest.raises(DataError, match=r"expected the column 'translation\.fr'"):
+        run(tmp_path / "no", replace(source, fields={"query": "translation.fr"}))
 
 
 def test_convai2_is_read_as_parlai_has_it(tmp_path: Path) -> None:
@@ -247,7 +375,9 @@ def test_the_papers_recipe_names_the_nine_data_sets() -> None:
     register(ConfigStore.instance())
     with initialize_config_dir(str(CONF), version_base="1.3"):
         config = typed(compose("config", overrides=["recipe=paper_dialogues", "data_dir=data"]))
-    assert [s.dataset for s in config.dialogues.sources] == [n for n in catalogue() if n != "convai2_human_bot"]
+    named = list(catalogue())
+    table = [n for n in named[: named.index("mt_bench")] if n != "convai2_human_bot"]
+    assert [s.dataset for s in config.dialogues.sources] == table
     assert {s.type for s in config.dialogues.sources if s.dataset != "convai2"} == {"hub"}
     assert (config.cluster.n_clusters, config.cluster.max_iter, config.cluster.sample) == (1000, 300, 7000)
     assert config.teacher.comparisons == 3000

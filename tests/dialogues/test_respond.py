@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from judgetrain.artifacts import StageRun, read_rows
-from judgetrain.config import Config, EngineConfig, ModelConfig, WorldConfig
+from judgetrain.config import Config, ModelConfig, ResponseModelConfig, SamplingConfig, WorldConfig
 from judgetrain.dialogues import respond
 from judgetrain.dialogues.pairing import pair
 from judgetrain.dialogues.schema import Comparison, Dialogue, Message
@@ -56,7 +56,7 @@ def prepare(tmp_path: Path, comparisons: list[dict] | None = None) -> dict[str, 
 @pytest.mark.parametrize("skills", [[0.9], [0.9, 0.2], [0.9, 0.5, 0.2]])
 def test_the_stage_with_the_worlds_writers(skills: list[float], tmp_path: Path) -> None:
     config = Config()
-    config.responses.models = [EngineConfig(type="world", name=f"w{s}", skill=s) for s in skills]
+    config.responses.models = [ResponseModelConfig(type="world", name=f"w{s}", skill=s) for s in skills]
     out = StageRun(tmp_path / "responses", "responses", 3, Console())
     respond.run(config, prepare(tmp_path), out)
     rows = list(read_rows(out.directory, "comparisons"))
@@ -107,7 +107,7 @@ def test_cut_responses_are_kept_and_counted_and_finished_models_are_not_loaded_a
 ) -> None:
     monkeypatch.setattr(respond, "make_engine", lambda config, name, **options: Cut(name))
     config = Config()
-    config.responses.models = [EngineConfig(name="x"), EngineConfig(name="y")]
+    config.responses.models = [ResponseModelConfig(name="x"), ResponseModelConfig(name="y")]
     inputs = prepare(tmp_path)
     Cut.made = 0
     out = StageRun(tmp_path / "responses", "responses", 3, Console())
@@ -129,7 +129,9 @@ def test_answers_of_an_external_model_are_paid_for_once(tmp_path: Path) -> None:
     threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
     config = Config(output_dir=str(tmp_path / "outputs"))
     url = f"http://127.0.0.1:{server.server_port}/v1"
-    config.responses.models = [EngineConfig(type="openai", name="api", model=ModelConfig(path="m"), base_url=url)]
+    config.responses.models = [
+        ResponseModelConfig(type="openai", name="api", model=ModelConfig(path="m"), base_url=url)
+    ]
     server.reply = lambda text: f"{len(server.bodies)}"
     for attempt in ("first", "second"):
         out = StageRun(tmp_path / attempt, "responses", 3, Console())
@@ -140,3 +142,28 @@ def test_answers_of_an_external_model_are_paid_for_once(tmp_path: Path) -> None:
     assert texts[0] == texts[1]
     server.shutdown()
     server.server_close()
+
+
+def test_a_model_may_have_sampling_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: dict[str, set[tuple[float, int]]] = {}
+
+    class Writer:
+        def __init__(self, name: str) -> None:
+            self.name = name
+
+        def generate(self, requests: Sequence[Request], seed: int) -> list[Completion]:
+            asked[self.name] = {(r.sampling.temperature, r.sampling.max_new_tokens) for r in requests}
+            return [Completion(self.name, 1, 1, "stop") for _ in requests]
+
+        def close(self) -> None:
+            pass
+
+    monkeypatch.setattr(respond, "make_engine", lambda config, name, answers: Writer(name))
+    config = Config()
+    config.responses.sampling = SamplingConfig(0.7, 1.0, 99)
+    config.responses.models = [
+        ResponseModelConfig(name="plain"),
+        ResponseModelConfig(name="own", sampling=SamplingConfig(0.2, 1.0, 11)),
+    ]
+    respond.run(config, prepare(tmp_path), StageRun(tmp_path / "responses", "responses", 3, Console()))
+    assert asked == {"plain": {(0.7, 99)}, "own": {(0.2, 11)}}

@@ -29,6 +29,7 @@ TINY = [
     "evaluate.branches=[1,2]",
     "evaluate.methods=[base,teacher,initial,sft,dpo,random,one_step:external,rating:base,'scorer:softmax_ent']",
     "label.source=external",
+    "label.reward.signals=[probdiff,glassbox]",
     "correct.max_comparisons=2",
     "scorer.max_new_tokens=4",
     "selfeval={limit: 6, sampling: {max_new_tokens: 4}}",

@@ -88,8 +88,20 @@ def test_lasting_fault_is_one_error_completion(server, engine, fault):
 
 def test_bad_request_is_not_tried_again(server, engine):
     server.faults["q"] = [400] * 9
-    assert engine.generate([ask("q")], seed=1)[0].error == "HTTP 400"
+    assert engine.generate([ask("q")], seed=1)[0].error == 'HTTP 400: {"error": {"message": "bad key [key]"}}'
     assert server.tries["q"] == 1
+
+
+def test_a_server_that_refuses_everything_is_said_with_its_reason(server, engine):
+    asked = [f"q{i}" for i in range(OUTAGE)]
+    for text in asked:
+        server.faults[text] = [422]
+    with pytest.raises(EngineError, match=r"refuses each of the first 8 requests \(HTTP 422: .*\[key\].*judge-model"):
+        engine.generate([ask(t) for t in asked], seed=1)
+    server.faults = {t: [422] for t in asked}
+    assert engine.generate([ask("fine")], seed=1)[0].finish_reason == "stop"
+    done = engine.generate([ask(t) for t in asked], seed=1)
+    assert [c.finish_reason for c in done] == ["error"] * OUTAGE, "where it answers others, each is an error"
 
 
 @pytest.mark.parametrize("status", [401, 403, 404])

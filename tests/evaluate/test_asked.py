@@ -146,7 +146,7 @@ def test_names(method: str, split: tuple[str, str], name: str) -> None:
 
 def test_the_stages_that_a_method_needs_are_its_inputs(config: Config) -> None:
     config.evaluate.methods = ["rating:initial", "one_step:dpo", "random"]
-    assert [*Pipeline(config).needed("evaluate")][-6:] == ["initial", "tree", "label", "sft", "dpo", "evaluate"]
+    assert [*Pipeline(config).needed("evaluate")][-5:] == ["label", "sft", "reference", "dpo", "evaluate"]
     config.evaluate.methods = ["one_step:external"]
     assert [*Pipeline(config).needed("evaluate")] == ["evaluate"]
 

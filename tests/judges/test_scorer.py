@@ -17,7 +17,7 @@ from judgetrain.config import BenchmarkConfig, Config, EvaluateConfig, ModelConf
 from judgetrain.dialogues import world
 from judgetrain.errors import ConfigError
 from judgetrain.evaluate import metrics, stage
-from judgetrain.evaluate.statistics import correlation_intervals
+from judgetrain.evaluate.statistics import auc_interval, correlation_intervals
 from judgetrain.judges import ScorerJudge
 from judgetrain.judges.scorer import predictions, samples_of, verdict_of
 from judgetrain.scorers import glassbox, lazy
@@ -84,8 +84,7 @@ def test_scores_that_read_no_given_response_are_no_judges(base: TokenScorer) -> 
 def test_scores_are_computed_in_as_few_passes_as_they_need() -> None:
     names = ["softmax_combo", "sentprob", "softmax_ent", "attnent_min", "attnent_avg", "prmensem_exp", "prmensem_var"]
     assert groups([*names, "probdiff"]) == {
-        "pass": ["softmax_ent", "softmax_var", "sentprob"],
-        "attention": ["attnent_min", "attnent_avg"],
+        "single_pass": ["softmax_ent", "softmax_var", "sentprob", "attnent_min", "attnent_avg"],
         "prmensem": ["prmensem_exp", "prmensem_var"],
         "probdiff": ["probdiff"],
     }
@@ -126,7 +125,7 @@ def test_scorers_stand_in_the_table_with_their_auc(
     check_stage(config, "evaluate")
     run = StageRun(tmp_path / "out", "evaluate", 1, Console())
     stage.run(config, {}, run)
-    assert run.totals()["counts"]["in"] == 2 * 8, "two passes over the comparisons: a plain and an eager one"
+    assert run.totals()["counts"]["in"] == 8, "one pass over the comparisons, attention too"
     rows = {r["method"]: r for r in json.loads((tmp_path / "out" / "metrics.json").read_text())}
     assert list(rows) == METHODS
     assert loads == [1] * 1, "one model for all scorers"
@@ -139,6 +138,7 @@ def test_scorers_stand_in_the_table_with_their_auc(
         wins = [(m > n) + (m == n) / 2 for m, x in zip(margins, labels, strict=True) if x == "A"
                 for n, y in zip(margins, labels, strict=True) if y == "B"]  # fmt: skip
         assert row["auc"] == pytest.approx(sum(wins) / len(wins))
+        assert 0 <= row["auc_ci"][0] <= row["auc"] <= row["auc_ci"][1] <= 1
         truth = [{"A": 1, "tie": 0, "B": -1}[y] for y in labels]  # type: ignore[index]
         for correlation, expected in (("pearson", stats.pearsonr), ("kendall", stats.kendalltau)):
             assert row[correlation] == pytest.approx(expected(margins, truth).statistic, abs=1e-6)
@@ -170,6 +170,23 @@ def test_correlation_intervals_narrow_with_items_and_hold_the_truth() -> None:
 def test_auc_by_pairs_and_its_edges() -> None:
     assert metrics.auc([2.0, 1.0, 1.0, None, 9.0], ["A", "B", "A", "A", "tie"]) == 0.75
     assert metrics.auc([1.0], ["A"]) is None
+
+
+def test_the_interval_of_an_auc_is_that_of_resampled_prompts() -> None:
+    rng = np.random.default_rng(3)
+    labels = ["A", "B", "tie"] * 40
+    margins: list[float | None] = [rng.normal() + {"A": 1.0, "B": 0.0, "tie": 0.5}[y] for y in labels]
+    margins[7] = None
+    low, high = auc_interval(margins, labels, 200, 1)  # type: ignore[misc]
+    value = metrics.auc(margins, labels)
+    assert value is not None and low < value < high
+    # Hanley and McNeil's standard error of an AUC of 40 against 40 items.
+    q1, q2 = value / (2 - value), 2 * value**2 / (1 + value)
+    error = np.sqrt((value * (1 - value) + 39 * (q1 - value**2) + 38 * (q2 - value**2)) / (40 * 39))
+    assert (high - low) / (2 * 1.96) == pytest.approx(error, rel=0.25)
+    copies = auc_interval(margins * 4, labels * 4, 200, 1, clusters=list(range(120)) * 4)
+    assert copies == pytest.approx((low, high), abs=0.05), "four copies of each item tell nothing new"
+    assert auc_interval([1.0, 2.0], ["A", "A"], 20, 1) is None and auc_interval([], [], 20, 1) is None
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from judgetrain.artifacts import StageRun, read_rows, write_rows_atomic
 from judgetrain.checks import check_stage
 from judgetrain.config import Config, ModelConfig, SelfEvalConfig, WorldConfig
 from judgetrain.dialogues import world
-from judgetrain.dialogues.schema import Dialogue
+from judgetrain.dialogues.schema import Dialogue, Message
 from judgetrain.engines.base import Completion, Request
 from judgetrain.errors import ConfigError, DataError
 from judgetrain.scorers import discrepancy, glassbox, stage
@@ -169,3 +169,43 @@ def test_the_recipe_scores_a_file_of_prompts(tmp_path: Path) -> None:
     assert len(list(read_rows(directory, "scores"))) == 3
     found = read_selfeval(directory)
     assert (found.model, len(found.d)) == ("world", 3)
+
+
+def test_questions_in_turn_are_answered_after_the_models_own_answers(
+    prepared: tuple[Config, dict[str, Path], list[Dialogue]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config, inputs, dialogues = prepared
+    config.selfeval.methods = ["sentprob_mean", "softmax_ent"]
+    config.scorer.calibration = True
+    two = (Message("user", "which colour ?"), Message("user", "and which shape ?"))
+    mute = (Message("user", "say nothing"), Message("user", "and now ?"))
+    several = [
+        Dialogue("mt:95", "mt", two, "red , round", "writing"),
+        Dialogue("mt:96", "mt", mute, None, "writing"),
+        dialogues[1],
+    ]
+    write_rows_atomic(inputs["dialogues"] / "dialogues.jsonl", (d.to_row() for d in several))
+    asked: list[list[tuple[str, ...]]] = []
+
+    def generate(self: TokenScorer, requests: list[Request], seed: int) -> list[Completion]:
+        asked.append([tuple(m["content"] for m in r.messages) for r in requests])
+        texts = ["" if r.messages[0]["content"] == "say nothing" else f"good {len(r.messages)}" for r in requests]
+        return [Completion(text, 3, 2, "stop") for text in texts]
+
+    monkeypatch.setattr(TokenScorer, "generate", generate)
+    stage.run(config, inputs, out(tmp_path / "out"))
+    assert asked == [
+        [("which colour ?",), ("say nothing",), (several[2].query,)],
+        [("which colour ?", "good 1", "and which shape ?")],
+    ]
+    answers = {a["id"]: a for a in read_rows(tmp_path / "out", "scores")}
+    assert list(answers) == ["mt:95#1", "mt:95", "mt:96#1", several[2].id]
+    chat = [{"role": "user", "content": "which colour ?"}, {"role": "assistant", "content": "good 1"}]
+    sample = Sample((*chat, {"role": "user", "content": "and which shape ?"}), "good 3", "red , round")  # type: ignore[arg-type]
+    expected = glassbox.score(TokenScorer.from_pretrained("world"), [sample], ("sentprob_mean",), calibration=True)
+    assert answers["mt:95"]["scores"]["sentprob_mean"] == pytest.approx(expected["sentprob_mean"].values[0], abs=1e-4)
+    assert answers["mt:95#1"]["scores"]["sentprob_mean"] == "no_reference", "a missing reference is counted, by row"
+    assert answers["mt:96#1"]["scores"]["sentprob_mean"] == "empty_response"
+    (row,) = [r for r in json.loads((tmp_path / "out" / "metrics.json").read_text())
+              if (r["category"], r["method"]) == ("all", "softmax_ent")]  # fmt: skip
+    assert row["unscored"]["empty_response"] == 1 and row["unscored"]["no_reference"] >= 1

@@ -33,11 +33,12 @@ from judgetrain.dialogues.world.engine import WorldEngine
 from judgetrain.dialogues.world.language import load_language
 from judgetrain.dialogues.world.writers import write_response
 from judgetrain.engines.base import Request
-from judgetrain.errors import ConfigError
+from judgetrain.errors import ConfigError, EngineError
 from judgetrain.track import Console
 from judgetrain.tree import external, label_stage
 from judgetrain.tree.asking import Reply
-from judgetrain.tree.external import conflicting, external_labels
+from judgetrain.tree.estimate import estimate_external
+from judgetrain.tree.external import cases_of, conflicting, external_labels
 from judgetrain.tree.grow import Shape, StepSampling, grow
 from judgetrain.tree.labels import EnsembleLabel, ensemble_label
 from judgetrain.tree.opinions import Opinion, disagreement, opinion_of_preferences, opinion_of_verdicts
@@ -351,6 +352,40 @@ def test_answers_are_paid_for_once_and_another_attempt_is_another_answer(tmp_pat
     changed = settings(engine=asked, attempts=2)
     changed.min_vote_share = 0.6
     assert label_all(changed, trees, StageRun(tmp_path / "again", "label", 0, Console())) == first
+
+
+def test_the_stage_stops_at_its_limit_and_goes_on_where_it_stopped(tmp_path: Path, server: str) -> None:
+    """Queries 0 and 6 are answered at once; everything else costs as many requests as it takes."""
+    trees, out = stage(tmp_path, trees=[TREES[0], TREES[6], TREES[12], TREES[18]])
+    asked = EngineConfig(type="openai", model=ModelConfig(path="judge"), base_url=server, max_retries=0, concurrency=1)
+    limited = settings(engine=asked, max_requests=5)
+    with pytest.raises(EngineError, match=r"label\.external\.max_requests=5 requests are sent; every answer is kept"):
+        label_all(limited, trees, out)
+    assert out.notes["spent"]["requests"] == 5
+    again = StageRun(out.directory, "label", 0, Console())
+    limited.external.max_requests = 8
+    labels = label_all(limited, trees, again)
+    assert [labels[f"d{i}"].verdict for i in (0, 6, 12, 18)] == ["tie"] * 4
+    assert again.notes["spent"]["requests"] == 8, "five of the eight replies were there"
+    few = settings(engine=asked, max_tokens=100)
+    with pytest.raises(EngineError, match=r"label\.external\.max_tokens=100"):
+        label_all(few, *stage(tmp_path, "other", trees=[TREES[24]]))
+
+
+@pytest.mark.parametrize("prompts", ["one_step", "preference"])
+def test_the_estimate_is_of_the_calls_that_are_made(
+    prompts: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trees, out = stage(tmp_path)
+    config = settings(prompts, samples=2 if prompts == "one_step" else 1, attempts=1)
+    engine = engine_of(monkeypatch, opinion if prompts == "one_step" else prefers)
+    cases = list(cases_of(config, trees, prompts, out.seed))  # type: ignore[arg-type]
+    costs = estimate_external(Config(label=config), cases)
+    label_all(config, trees, out)
+    assert {step: cost.calls for step, cost in costs.items()} == {prompts: len(engine.requests)}
+    characters = sum(len(m["content"]) for r in engine.requests for m in r.messages)
+    assert costs[prompts].prompt == pytest.approx(characters / 4, rel=0.2)  # type: ignore[index]
+    assert costs[prompts].at_most == 512 * len(engine.requests)  # type: ignore[index]
 
 
 def test_the_world_can_play_the_external_judge(tmp_path: Path) -> None:

@@ -29,7 +29,7 @@ from tests.scripted import criteria, judged
 
 COMPARISONS = eval_comparisons(WorldConfig(eval_comparisons=10), seed=5)
 FAULTS: list[Any] = [
-    429, (429, {"Retry-After": "0.02"}), 500, 503, "drop", '{"choices": [{"mess', '{"choices": []}',
+    429, (429, {"Retry-After": "0.02"}), 500, 503, "drop", "slow", '{"choices": [{"mess', '{"choices": []}',
     '{"choices": [{"message": {"content": null}}]}', '{"object": "list"}',
 ]  # fmt: skip
 
@@ -104,9 +104,12 @@ def test_at_three_faults_in_ten_every_item_completes_and_is_paid_for_once(
     server: FaultyServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     faults = server.faults = RandomFaults(0.3)
-    out = run(configured(server, tmp_path, taught=8), tmp_path / "teacher")
+    config = configured(server, tmp_path, taught=8)
+    config.teacher.engine.timeout, server.slow = 2.5, 5.0
+    out = run(config, tmp_path / "teacher")
     calls = 2 * CALLS
-    assert len(faults.given) >= 7, "nearly every kind of fault happened"
+    assert len(faults.given) >= 8, "nearly every kind of fault happened"
+    assert faults.given["slow"] >= 1, "time-outs among them"
     assert sum(faults.given.values()) >= 0.2 * len(server.bodies)
     trees = evaluations(out)
     assert len(trees) == 8
@@ -233,6 +236,6 @@ def test_the_dry_run_expects_the_calls_that_are_made(server: FaultyServer, tmp_p
     assert prompt == pytest.approx(characters / 4, rel=0.35)
     assert all(cost.generated == 20 * cost.calls and cost.at_most == 40 * cost.calls for cost in costs.values())
     config.teacher.max_requests, config.teacher.max_tokens = 10, 10**6
-    *_, total, warning = described(config, taught)
+    *_, total, warning = described(costs, config.teacher, "teacher")
     assert f"{CALLS} calls" in total
     assert re.search(r"teacher\.max_requests=10 does not suffice", warning)

@@ -15,6 +15,7 @@ from judgetrain.tree.labels import ensemble_label
 from judgetrain.tree.pairs import criteria_pairs, guideline_pairs, judgment_pairs
 from judgetrain.tree.parsing import parse_criteria
 from judgetrain.tree.prompts import load_prompt_set
+from judgetrain.tree.rewards import Rewards
 from judgetrain.tree.schema import CriterionNode, EvaluationTree, GuidelineNode, JudgmentNode
 from tests.scripted import comparison
 
@@ -106,7 +107,7 @@ def test_a_judgment_that_was_cut_off_is_never_chosen_but_may_be_rejected() -> No
 def test_caps_hold_at_every_level_and_prompts_are_shared(cap: int) -> None:
     tree = tree_of(("AAAA", "AABA"), ("AAAB", "AAAA"), ("BBBB", "BBAB"), ("AAAB", "AAAB"))
     config, skipped = LabelConfig(max_pairs_per_level=cap), Counter[str]()
-    pairs = preference_pairs(tree, ensemble_label(tree, config), config, PROMPTER, random.Random(0), skipped)
+    pairs = preference_pairs(tree, ensemble_label(tree, config), config, PROMPTER, random.Random(0), skipped, Rewards())
     counts = Counter(p.level for p in pairs)
     assert all(n <= cap for n in counts.values())
     if cap:
@@ -121,5 +122,5 @@ def test_a_tie_label_orders_no_criteria_or_guidelines() -> None:
     tree = tree_of(("tttA",), ("AAAA",), ("BBBB",), ("Bttt",))
     label = ensemble_label(tree, LabelConfig())
     assert label.verdict == "tie"
-    pairs = preference_pairs(tree, label, LabelConfig(), PROMPTER, random.Random(0), Counter())
+    pairs = preference_pairs(tree, label, LabelConfig(), PROMPTER, random.Random(0), Counter(), Rewards())
     assert {p.level for p in pairs} == {"judgment"}

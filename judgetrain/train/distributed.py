@@ -1,0 +1,241 @@
+"""Several processes that train one model together: who leads, what they agree on, and how weights are gathered.
+
+Every process runs the same training code. :func:`current` says which one it is; in a run of one process all of it is
+trivial. The global batch is ``batch_size x accumulation`` however many processes share it: each takes its share of the
+accumulation steps, and micro-batches go round the processes in the order of the data.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from judgetrain.config import TrainConfig, TrainStages
+from judgetrain.errors import ConfigError, TrainingError
+from judgetrain.shipped import shipped
+
+if TYPE_CHECKING:
+    import torch
+    from transformers import PreTrainedModel, Trainer
+
+T = TypeVar("T")
+
+PATIENCE = timedelta(days=7)
+"""How long helpers wait for the leader, which meanwhile may sample trees for days."""
+STEP_TIMEOUT = timedelta(hours=1)
+"""How long a process waits for another inside a training step."""
+WHOLE = "none or ddp"
+"""The layout of checkpoints that hold the whole model and optimizer: any number of processes can read them."""
+
+
+@dataclass(frozen=True)
+class World:
+    """The processes of a run and this one's place among them; alone by default.
+
+    Args:
+        rank: this process; rank 0 leads: it alone writes files and prints.
+        size: processes.
+        mode: ``train.distributed``.
+        deepspeed: path of the DeepSpeed JSON, None without DeepSpeed.
+        group: a gloo process group for messages, None when alone.
+    """
+
+    rank: int = 0
+    size: int = 1
+    mode: str = "none"
+    deepspeed: str | None = None
+    group: Any = None
+
+    @property
+    def leads(self) -> bool:
+        """Whether this is the process that writes."""
+        return self.rank == 0
+
+    @property
+    def layout(self) -> str:
+        """What a checkpoint's files depend on: ZeRO shards fit the number of processes that wrote them."""
+        return f"{self.mode} with {self.size} processes" if self.deepspeed else WHOLE
+
+    def decide(self, function: Callable[[], T]) -> T:
+        """The value of ``function`` on the leader, on every process; it is called on the leader alone."""
+        if self.group is None:
+            return function()
+        import torch.distributed as dist
+
+        said: list[Any] = [function() if self.leads else None]
+        dist.broadcast_object_list(said, src=0, group=self.group)
+        value: T = said[0]
+        return value
+
+    def wait(self) -> None:
+        """Until every process is here."""
+        if self.group is not None:
+            import torch.distributed as dist
+
+            dist.barrier(group=self.group)
+
+
+_world = World()
+
+
+def current() -> World:
+    """The world that this process has joined, else one of its own."""
+    return _world
+
+
+def started_by_launcher() -> bool:
+    """Whether torchrun, accelerate or SLURM started this process as one of several (``WORLD_SIZE``)."""
+    return int(os.environ.get("WORLD_SIZE", "1")) > 1
+
+
+def local_processes(settings: TrainStages) -> int:
+    """Processes to start on this machine: ``train.processes``, or one for each GPU."""
+    if settings.processes is not None:
+        return settings.processes
+    import torch
+
+    return max(1, torch.cuda.device_count())
+
+
+def deepspeed_json(settings: TrainStages) -> str | None:
+    """The DeepSpeed JSON that the settings name, or None without DeepSpeed."""
+    if not settings.distributed.startswith("zero"):
+        return None
+    return settings.deepspeed or str(shipped("launch") / "deepspeed" / f"{settings.distributed}.json")
+
+
+def check_distributed(settings: TrainStages, stage: str) -> None:
+    """Check how the processes of a training stage are to work together.
+
+    Raises:
+        ConfigError: names the key, its value and the remedy.
+    """
+    mode = settings.distributed
+    if mode == "none":
+        for name in ("processes", "deepspeed"):
+            if getattr(settings, name) not in (None, 1):
+                raise ConfigError(
+                    f"train.{name}={getattr(settings, name)} and train.distributed=none: "
+                    "set train.distributed=ddp, zero2 or zero3"
+                )
+        return
+    if not mode.startswith("zero"):
+        if settings.deepspeed:
+            raise ConfigError(
+                f"train.deepspeed={settings.deepspeed} and train.distributed={mode}: needs zero2 or zero3"
+            )
+    elif importlib.util.find_spec("deepspeed") is None:
+        raise ConfigError(f"train.distributed={mode} needs the package deepspeed: pip install 'judgetrain[deepspeed]'")
+    config: TrainConfig = getattr(settings, stage)
+    if config.lora.quantize and mode.startswith("zero3"):
+        raise ConfigError(
+            f"train.{stage}.lora.quantize={config.lora.quantize} and train.distributed={mode}: a quantised "
+            "base cannot be partitioned; take zero2"
+        )
+    size = int(os.environ["WORLD_SIZE"]) if started_by_launcher() else local_processes(settings)
+    if config.accumulation % size:
+        raise ConfigError(
+            f"train.{stage}.accumulation={config.accumulation} cannot be shared out evenly over {size} processes (the "
+            f"global batch is batch_size x accumulation, here {config.batch_size * config.accumulation}): make it a "
+            f"multiple of {size} and lower train.{stage}.batch_size as much"
+        )
+
+
+def join(settings: TrainStages) -> World:
+    """Join the processes that a launcher started (``RANK``, ``WORLD_SIZE``, ``MASTER_ADDR``, ``MASTER_PORT``).
+
+    Raises:
+        ConfigError: several processes and ``train.distributed=none``.
+    """
+    global _world
+    import torch
+    import torch.distributed as dist
+
+    # DeepSpeed calls what torch is about to rename; one line for every step and process.
+    warnings.filterwarnings("ignore", category=FutureWarning, module=r"torch\.distributed\..*")
+    size = int(os.environ["WORLD_SIZE"])
+    if settings.distributed == "none":
+        raise ConfigError(f"WORLD_SIZE={size} and train.distributed=none: set train.distributed=ddp, zero2 or zero3")
+    if torch.cuda.is_available():
+        torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))
+    else:
+        os.environ.setdefault("DS_ACCELERATOR", "cpu")
+        cores = (os.cpu_count() or 1) // int(os.environ.get("LOCAL_WORLD_SIZE", size))
+        torch.set_num_threads(max(1, min(torch.get_num_threads(), cores)))
+    backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
+    dist.init_process_group(backend, timeout=STEP_TIMEOUT)
+    path = deepspeed_json(settings)
+    if path is not None:
+        import deepspeed
+
+        # Compiled when first used, which takes a minute and a compiler, and hangs after a kill; gloo does as well.
+        deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
+        # DeepSpeed keeps its own handle on the process group; without it ZeRO-3 cannot partition a model on loading.
+        deepspeed.init_distributed("nccl" if torch.cuda.is_available() else "gloo", auto_mpi_discovery=False)
+    group = dist.new_group(backend="gloo", timeout=PATIENCE)
+    _world = World(dist.get_rank(), size, settings.distributed, path, group)
+    return _world
+
+
+def leave() -> None:
+    """Close the connections to the other processes."""
+    global _world
+    import torch.distributed as dist
+
+    if dist.is_initialized():
+        dist.destroy_process_group()
+    _world = World()
+
+
+def forget_deepspeed() -> None:
+    """Have models loaded whole again: under ZeRO-3 Transformers partitions every one that a process loads."""
+    from transformers.integrations.deepspeed import unset_hf_deepspeed_config
+
+    unset_hf_deepspeed_config()
+
+
+def parameters(model: PreTrainedModel) -> int:
+    """Parameters of the whole model, also where ZeRO-3 holds a part of it."""
+    return sum(getattr(p, "ds_numel", p.numel()) for p in model.parameters())
+
+
+@contextmanager
+def whole_model(trainer: Trainer) -> Iterator[tuple[PreTrainedModel, dict[str, torch.Tensor] | None]]:
+    """The trained model and its whole weights, which are None on all processes but the leader.
+
+    Every process has to enter. Adapters can be merged inside, on the leader.
+    """
+    model = trainer.accelerator.unwrap_model(trainer.model)
+    parameters = list(model.parameters())
+    if not any(hasattr(p, "ds_id") for p in parameters):
+        yield model, _on_leader(model.state_dict())
+    elif hasattr(model, "peft_config"):
+        import deepspeed
+
+        with deepspeed.zero.GatheredParameters(parameters):
+            yield model, _on_leader(model.state_dict())
+    else:  # the engine, not the module, knows how ZeRO-3 has split the weights
+        yield model, _on_leader(trainer.accelerator.get_state_dict(trainer.model_wrapped))
+
+
+def _on_leader(state: dict[str, torch.Tensor] | None) -> dict[str, torch.Tensor] | None:
+    return state if current().leads else None
+
+
+def check_resume(checkpoint: str, written_by: str) -> None:
+    """Refuse a checkpoint whose files this run cannot read.
+
+    Raises:
+        TrainingError: names both layouts and what to do.
+    """
+    if (written_by or WHOLE) != current().layout:
+        raise TrainingError(
+            f"{checkpoint} was written under {written_by or WHOLE}, and this run is under {current().layout}: go on "
+            "with the train.distributed and train.processes that it was begun with, or remove it to begin again"
+        )

@@ -1,0 +1,168 @@
+"""The reference model's log-probabilities of preference pairs, as an artifact; and training that reads them.
+
+Direct preference optimisation compares the policy with a fixed reference (branching paper, equation 2). What the
+reference says depends on the pairs and on the reference model alone, so it is computed once, shard by shard, and every
+run of a sweep over beta or the learning rate reads it; no reference model is then in memory while training.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import torch
+from datasets import Dataset
+from torch.utils.data import DataLoader
+from transformers import PreTrainedTokenizerBase
+from trl import DPOConfig, DPOTrainer
+from trl.models import prepare_deepspeed
+
+from judgetrain.artifacts import ShardResult, StageRun
+from judgetrain.config import LoraSettings, ModelConfig
+from judgetrain.engines.loading import load_model, load_tokenizer
+from judgetrain.errors import TrainingError
+from judgetrain.train.adapters import quantization
+from judgetrain.train.arguments import device_arguments
+from judgetrain.train.data import REFERENCE_COLUMNS, Examples, Row, dataset, digest, fitting
+from judgetrain.train.distributed import current, forget_deepspeed
+
+TRAINER = ".trainer"
+"""The directory that TRL's trainer wants to have."""
+SHARD = 512
+"""Pairs finished together; the unit of resume."""
+
+
+@dataclass(frozen=True)
+class Reference:
+    """The reference model and what its log-probabilities depend on."""
+
+    model: ModelConfig
+    lora: LoraSettings
+    max_length: int
+    bf16: bool | None
+    tf32: bool | None
+    ld_alpha: float | None
+    batch_size: int
+
+
+class _Untrained(DPOTrainer):  # type: ignore[misc]
+    """TRL's trainer for its tokenisation, its collator and its log-probabilities, computed when they are asked for."""
+
+    def _precompute_ref_logps(self, dataset: Dataset, name: str, batch_size: int) -> Dataset:
+        """The data set as it is."""
+        return dataset
+
+
+def reference_logps(reference: Reference, pairs: Mapping[str, Sequence[Row]], out: StageRun) -> None:
+    """Write ``<split>-*.jsonl``: each pair's digest and its reference log-probabilities (sums over tokens, nats).
+
+    Pairs longer than ``max_length`` are left out and counted, as in training. Shards that an earlier run finished are
+    kept. Every process computes its share of each shard; the leader says which shard comes, and writes.
+    """
+    world = current()
+    tokenizer = load_tokenizer(reference.model)
+    tokenizer.padding_side = "right"
+    splits = dict(_fitting(reference, pairs, tokenizer))
+    forward = _Forward(reference, splits, tokenizer, out)
+    if world.leads:
+        for split, examples in splits.items():
+
+            def process(index: int, rows: Sequence[Row], split: str = split) -> ShardResult:
+                task = (split, index * SHARD, len(rows))
+                world.decide(lambda: task)
+                return ShardResult(forward(*task), len(rows))
+
+            out.sharded(split, examples.rows, SHARD, process, unit="pairs")
+            dropped = {"too_long": examples.too_long, "all_masked": examples.all_masked}
+            out.count(in_=sum(dropped.values()), dropped=dropped)
+        world.decide(lambda: None)
+    else:
+        while (task := world.decide(_nothing)) is not None:
+            forward(*task)
+    if world.leads:
+        shutil.rmtree(out.path(TRAINER), ignore_errors=True)
+    if world.deepspeed:
+        forget_deepspeed()
+
+
+def _nothing() -> tuple[str, int, int] | None:
+    return None
+
+
+def _fitting(
+    reference: Reference, pairs: Mapping[str, Sequence[Row]], tokenizer: PreTrainedTokenizerBase
+) -> Iterator[tuple[str, Examples]]:
+    """The pairs that fit, of each split that has any; training says what it means to have none."""
+    for split, rows in pairs.items():
+        with contextlib.suppress(TrainingError):
+            yield split, fitting(rows, tokenizer, reference.max_length, f"{split} preference pairs")
+
+
+class _Forward:
+    """The reference model, loaded when the first shard needs it; calls give a shard's rows on every process."""
+
+    def __init__(
+        self, reference: Reference, splits: Mapping[str, Examples], tokenizer: PreTrainedTokenizerBase, out: StageRun
+    ) -> None:
+        self._reference, self._splits, self._tokenizer, self._out = reference, splits, tokenizer, out
+
+    def __call__(self, split: str, start: int, count: int) -> list[Row]:
+        """Rows of ``count`` pairs of a split from ``start`` on."""
+        examples = self._splits[split]
+        indices = range(start, start + count)
+        by_length = sorted(indices, key=lambda i: examples.lengths[i])
+        logps = dict(zip(by_length, self._logps(split, by_length), strict=True))
+        return [
+            {"pair": digest(examples.rows[i]), **dict(zip(REFERENCE_COLUMNS, logps[i], strict=True))} for i in indices
+        ]
+
+    def _logps(self, split: str, indices: Sequence[int]) -> list[tuple[float, float]]:
+        """Reference log-probabilities (chosen, rejected) of the pairs, in the order of the indices."""
+        trainer = self._trainer
+        loader = DataLoader(
+            self._tokenised[split].select(indices),  # type: ignore[arg-type]
+            batch_size=self._reference.batch_size,
+            collate_fn=trainer.data_collator,
+        )
+        parts = []
+        for batch in trainer.accelerator.prepare(loader):
+            sides = torch.stack(trainer.compute_ref_log_probs(self._model, batch), dim=1)
+            parts.append(trainer.accelerator.gather_for_metrics(sides).float().cpu())
+        return [(chosen, rejected) for chosen, rejected in torch.cat(parts).tolist()]
+
+    @cached_property
+    def _tokenised(self) -> dict[str, Dataset]:
+        eval_dataset = self._trainer.eval_dataset or {}
+        return {"train": self._trainer.train_dataset, **eval_dataset}
+
+    @cached_property
+    def _trainer(self) -> Any:
+        settings = self._reference
+        args = DPOConfig(
+            output_dir=str(self._out.path(TRAINER)),
+            precompute_ref_log_probs=True,
+            per_device_train_batch_size=settings.batch_size,
+            max_length=None,
+            ld_alpha=settings.ld_alpha,
+            **device_arguments(settings.bf16, settings.tf32),
+        )
+        data = {split: dataset(examples, range(len(examples.rows))) for split, examples in self._splits.items()}
+        self._out.log(f"{self._out.stage}: {', '.join(f'{len(d)} {split}' for split, d in data.items())} pairs")
+        return _Untrained(
+            model=load_model(settings.model, quantization=quantization(settings.lora)),
+            args=args,
+            train_dataset=data.pop("train"),
+            eval_dataset=data or None,
+            processing_class=self._tokenizer,
+        )
+
+    @cached_property
+    def _model(self) -> Any:
+        trainer = self._trainer
+        if trainer.is_deepspeed_enabled:
+            return prepare_deepspeed(trainer.model, trainer.accelerator)
+        return trainer.accelerator.prepare_model(trainer.model, evaluation_mode=True)

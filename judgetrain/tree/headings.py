@@ -1,0 +1,45 @@
+"""A prompt set's own section headings in other people's text: marked as quoted, so that no line of a dialogue or a
+response can pass for the start of another section of the prompt."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+
+OUTSIDE = frozenset({"query", "context", "response", "response_a", "response_b"})
+"""The slots that people and other models fill; the rest is the judge's own text."""
+
+QUOTE = "> "
+"""What is put before a line that reads like a heading."""
+
+_SLOT = re.compile(r"\{(\w+)\}")
+_BRACKETS = re.compile(r"\[[^\[\]\n]{2,60}\]")
+_LABEL = re.compile(r"(?P<label>[^\W\d_][\w ]{0,40}:)[ ]*(?=\{\w+\})")
+_ANY = "\ue000"
+"""A private-use character that stands for what fills a slot within a heading."""
+_DRESS = r"[ \t#*_\-\u200b-\u200f\u2060\ufeff]*"
+"""What may stand before a heading, or between its words, and leave it one to a reader."""
+
+
+def headings_of(templates: Iterable[str]) -> re.Pattern[str] | None:
+    """A pattern of the lines that begin like one of the templates' own sections; None if they have no headings.
+
+    Headings are lines in square brackets (``[Query]``, ``[{count} criteria]``) and labels before a slot
+    (``Query: {query}``). Case, spacing and Markdown around them make no difference.
+    """
+    found: dict[str, None] = {}
+    for line in (line.strip() for text in templates for line in text.splitlines()):
+        bare = line.removeprefix("{context_block}")
+        if match := _BRACKETS.fullmatch(bare) or _LABEL.match(bare):
+            words = re.findall(r"\w+|[^\w\s]", _SLOT.sub(_ANY, match[0]))
+            found[_DRESS.join(r"[^\n]{1,20}" if word == _ANY else re.escape(word) for word in words)] = None
+    if not found:
+        return None
+    return re.compile(rf"^(?={_DRESS}(?:{'|'.join(found)}))", re.IGNORECASE | re.MULTILINE)
+
+
+def quoted(slots: Mapping[str, str], headings: re.Pattern[str] | None) -> dict[str, str]:
+    """The slots with :data:`QUOTE` before every line of outside text that reads like a heading; done twice is once."""
+    if headings is None:
+        return dict(slots)
+    return {name: headings.sub(QUOTE, text) if name in OUTSIDE else text for name, text in slots.items()}

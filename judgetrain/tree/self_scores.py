@@ -1,0 +1,133 @@
+"""Scores of a tree's judgments and guidelines under the judge that wrote them: ProbDiff and glass-box."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from judgetrain.artifacts import ShardResult, StageRun, derive_seed, read_rows
+from judgetrain.config import Config, ModelConfig
+from judgetrain.once import loaded_once
+from judgetrain.scorers.encode import Sample, Unscored
+from judgetrain.scorers.glassbox import Scores, Value
+from judgetrain.scorers.lazy import load_scorer
+from judgetrain.scorers.methods import ScorerSettings, assemble, better, groups, score
+from judgetrain.tree.examples import Messages, Prompter
+from judgetrain.tree.rewards import Rewards, percentiles
+from judgetrain.tree.schema import EvaluationTree
+
+if TYPE_CHECKING:
+    from judgetrain.scorers.statistics import TokenScorer
+
+ROWS = "branch-scores"
+"""The shards that hold the scores."""
+
+
+@dataclass(frozen=True)
+class Node:
+    """A text to be scored: a readable judgment, or a guideline, with the prompt that the judge wrote it for."""
+
+    id: str
+    level: str
+    sample: Sample
+
+
+def nodes_of(tree: EvaluationTree, prompter: Prompter) -> Iterator[Node]:
+    """The guidelines of a tree, and its readable judgments."""
+    for criterion in tree.criteria:
+        for guideline in criterion.guidelines:
+            prompt = prompter.guideline(tree.comparison, criterion.text)
+            yield Node(guideline.id, "guideline", _sample(prompt, guideline.text))
+            for judgment in guideline.judgments:
+                if judgment.verdict is not None:
+                    shown = prompter.judgment(tree.comparison, criterion.text, guideline.text, judgment)
+                    yield Node(judgment.id, "judgment", _sample(shown, judgment.text))
+
+
+def _sample(prompt: Messages, text: str) -> Sample:
+    return Sample(tuple(prompt), text.strip())
+
+
+def method_of(signal: str, config: Config) -> str:
+    """The scorer behind a signal."""
+    return "probdiff" if signal == "probdiff" else config.label.reward.glassbox
+
+
+def branch_rewards(config: Config, inputs: Mapping[str, Path], prompter: Prompter, out: StageRun) -> Rewards:
+    """The rewards of a stage's trees; writes the scores of every judgment and guideline as ``branch-scores`` shards.
+
+    The Initial judge, which grew the trees, is loaded if a shard is missing; without signals it is never. How scores
+    are computed is ``scorer``'s, but for references, which branches have none of.
+    """
+    signals = config.label.reward.signals
+    if not signals:
+        return Rewards(config.label.reward)
+    settings = replace(ScorerSettings.of(config.scorer), illustration=False, calibration=False)
+    methods = {signal: method_of(signal, config) for signal in signals}
+    names = [name for members in groups(list(methods.values())).values() for name in members]
+    base = config.train.base
+    judge = ModelConfig(
+        path=str(inputs["initial"] / "model"),
+        dtype=base.dtype,
+        attn_implementation=base.attn_implementation,
+        trust_remote_code=base.trust_remote_code,
+    )
+    of_judge = replace(config, scorer=replace(config.scorer, model=judge))
+    trees = inputs["tree"]
+    rows = read_rows(trees, "trees")
+    read = 0
+    with loaded_once(lambda: load_scorer(of_judge)) as scorer:
+
+        def process(index: int, places: Sequence[int]) -> ShardResult:
+            nonlocal read
+            found = list(islice(rows, places[0] - read, places[-1] + 1 - read))
+            read = places[-1] + 1
+            nodes = [node for row in found for node in nodes_of(EvaluationTree.from_row(row), prompter)]
+            return _shard(nodes, names, scorer(), settings, derive_seed(out.shard_seed(index), ROWS))
+
+        number = sum(1 for _ in read_rows(trees, "trees"))
+        out.sharded(ROWS, range(number), config.label.reward.shard_size, process, "trees")
+    return Rewards(config.label.reward, _percentiles(out.directory, methods, settings))
+
+
+def _shard(
+    nodes: Sequence[Node], names: Sequence[str], scorer: TokenScorer, settings: ScorerSettings, seed: int
+) -> ShardResult:
+    """The scores of nodes; equal texts after equal prompts are scored once."""
+    keys = [repr(node.sample) for node in nodes]
+    samples = {key: node.sample for key, node in zip(keys, nodes, strict=True)}
+    places = {key: place for place, key in enumerate(samples)}
+    before = scorer.usage
+    found = score(scorer, list(samples.values()), names, settings, seed)
+    usage = scorer.usage - before
+    rows = [
+        {"node": node.id, "level": node.level, **{name: _plain(found[name].values[places[key]]) for name in names}}
+        for node, key in zip(nodes, keys, strict=True)
+    ]
+    gone = Counter(f"reward:{name}:{row[name]}" for row in rows for name in names if isinstance(row[name], str))
+    return ShardResult(rows, 0, dict(gone), usage.prompt_tokens, usage.generated_tokens, counts_out=0)
+
+
+def _plain(value: Value) -> float | str:
+    return value.reason if isinstance(value, Unscored) else value
+
+
+def _percentiles(directory: Path, methods: Mapping[str, str], settings: ScorerSettings) -> dict[str, dict[str, float]]:
+    """By signal, the percentile of each node among the nodes of its level."""
+    levels: dict[str, list[dict[str, Any]]] = {}
+    for row in read_rows(directory, ROWS):
+        levels.setdefault(row["level"], []).append(row)
+    result: dict[str, dict[str, float]] = {signal: {} for signal in methods}
+    for rows in levels.values():
+        for signal, method in methods.items():
+            parts = {}
+            for name in (n for members in groups([method]).values() for n in members):
+                values: list[Value] = [Unscored(v) if isinstance(v := row[name], str) else v for row in rows]
+                parts[name] = Scores(name, values, better(name, settings))
+            oriented = assemble(parts, method).oriented
+            result[signal] |= percentiles({r["node"]: v for r, v in zip(rows, oriented, strict=True) if v is not None})
+    return result

@@ -1,0 +1,177 @@
+"""Do auxiliary rewards help? Labels, pairs and DPO judges of a quickstart, by who labels and which signals are used.
+
+    python tests/benchmarks/reward_ablation.py --seed 17 --output outputs
+
+Each setting is one run of the main command; the trees are sampled once, and finished runs are reused. ``--only`` names
+the settings to run in this call. Prints three Markdown tables over the settings that are finished: labels and pairs
+against the world's truth, DPO judges, and how well each signal tells right judgments from wrong ones by that truth.
+Exit code 0 whatever the figures are.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import json
+import os
+import sys
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from judgetrain.artifacts import read_rows
+from judgetrain.dialogues.world import true_verdict
+from judgetrain.dialogues.world.language import load_language
+from judgetrain.scorers.association import associate
+from judgetrain.tree.rewards import vote_shares
+from judgetrain.tree.schema import EvaluationTree
+from tests.benchmarks.pair_truth import Fates, fates, judgment_rightness
+from tests.benchmarks.quickstart_table import read, run
+
+SETTINGS: dict[str, tuple[str, ...]] = {
+    "ensemble": (),
+    "+ ProbDiff": ("reward=probdiff",),
+    "+ glass-box": ("reward=glassbox",),
+    "+ both": ("reward=both",),
+    "external judge": ("label.source=external",),
+}
+# The world's model reads at most 512 tokens, and none of its judgments is longer than these.
+BRANCHES = (1, 3, 10)
+SHARED = (
+    "evaluate.methods=[dpo]",
+    f"evaluate.branches=[{','.join(map(str, BRANCHES))}]",
+    "scorer.max_new_tokens=64",
+    "scorer.batch_size=256",
+)
+LEVELS = ("judgment", "guideline", "criteria")
+
+Trees = dict[str, EvaluationTree]
+
+
+def upstream(directory: Path, stage: str, output: Path) -> Path:
+    """The directory of the ``stage`` that an artifact was made from."""
+    manifest = json.loads((directory / "manifest.json").read_text())
+    if manifest["stage"] == stage:
+        return directory
+    for name, mark in manifest["upstream"].items():
+        found = output / "artifacts" / name / mark
+        if name == stage:
+            return found
+        if name in ("dpo", "sft", "label"):
+            return upstream(found, stage, output)
+    raise KeyError(stage)
+
+
+def share(right: int, n: int) -> str:
+    """A share in percent with its 95% Wilson interval, and n."""
+    from statsmodels.stats.proportion import proportion_confint
+
+    low, high = proportion_confint(right, n, method="wilson") if n else (0.0, 1.0)
+    return f"{100 * right / max(n, 1):.1f} ({100 * low:.1f}–{100 * high:.1f}; {n})"
+
+
+def label_fates(rows: Sequence[Mapping[str, Any]], trees: Trees) -> Fates:
+    """How many labels are the truth (better), are not (worse), or meet a true tie (same)."""
+    found: Fates = Counter()
+    for row in rows:
+        if row["verdict"] is not None:
+            comparison = trees[row["comparison_id"]].comparison
+            truth = true_verdict(comparison.dialogue.query, comparison.response_a, comparison.response_b)
+            found["same" if truth == "tie" else "better" if row["verdict"] == truth else "worse"] += 1
+    return found
+
+
+def data_row(name: str, directory: Path, trees: Trees) -> str:
+    """Labels and pairs of a setting against the truth."""
+    labels = label_fates(list(read_rows(directory, "labels")), trees)
+    pairs = fates(read_rows(directory, "pairs-train"), trees)
+    cells = [share(labels["better"], labels["better"] + labels["worse"])]
+    cells += [share(found["better"], found.total()) for found in (pairs.get(level, Counter()) for level in LEVELS)]
+    return f"| {name} | {' | '.join(cells)} |"
+
+
+def judge_row(name: str, directory: Path) -> str:
+    """Agreement and consistency of a setting's DPO judge, with their intervals."""
+    cells = []
+    for (_, _), row in sorted(read(directory, None).items(), key=lambda item: item[0][1]):
+        for metric in ("agreement", "consistency"):
+            low, high = row[f"{metric}_ci"]
+            cells.append(f"{100 * row[metric]:.1f} ({100 * low:.1f}–{100 * high:.1f})")
+    return f"| {name} | {' | '.join(cells)} |"
+
+
+def signal_rows(directory: Path, trees: Trees) -> list[str]:
+    """AUC and correlation of every signal with a judgment's rightness on its criterion, and with the label's."""
+    right = judgment_rightness(load_language(), trees)
+    nodes = {
+        j.id: (t, j) for t in trees.values() for _, _, j in t.judgments() if j.verdict is not None and j.id in right
+    }
+    shares = {t.comparison.id: vote_shares(t) for t in trees.values()}
+    signals: dict[str, dict[str, float]] = {
+        "ensemble": {n: shares[t.comparison.id][j.verdict] for n, (t, j) in nodes.items() if j.verdict is not None}
+    }
+    for row in read_rows(directory, "branch-scores"):
+        for signal, value in row.items():
+            if signal not in ("node", "level") and not isinstance(value, str) and row["node"] in nodes:
+                signals.setdefault(signal, {})[row["node"]] = value
+    lines = []
+    for signal, values in signals.items():
+        by = [right[n] for n in values]
+        found = associate(list(values.values()), by, [nodes[n][0].comparison.id for n in values], 17)
+        area, point = (
+            "–" if v is None or ci is None else f"{v:.3f} ({ci[0]:.3f}–{ci[1]:.3f})"
+            for v, ci in ((found.auc, found.auc_ci), (found.correlation, found.correlation_ci))
+        )
+        lines.append(f"| {signal} | {found.n} | {area} | {point} |")
+    return lines
+
+
+def tables(done: Mapping[str, Path], output: Path) -> str:
+    """The three tables of the finished settings."""
+    labels = {name: upstream(directory, "label", output) for name, directory in done.items()}
+    first = next(iter(labels.values()))
+    rows = read_rows(upstream(first, "tree", output), "trees")
+    trees = {tree.comparison.id: tree for tree in map(EvaluationTree.from_row, rows)}
+    lines = [
+        "| label and reward | labels right % | judgment pairs right % | guideline pairs | criteria pairs |",
+        "| --- | --- | --- | --- | --- |",
+        *(data_row(name, directory, trees) for name, directory in labels.items()),
+        "",
+        f"| DPO judge | {' | '.join(f'agreement %, k={k} | consistency %' for k in BRANCHES)} |",
+        f"| --- |{' --- | --- |' * len(BRANCHES)}",
+        *(judge_row(name, directory) for name, directory in done.items()),
+    ]
+    scored = [d for d in labels.values() if list(d.glob("branch-scores-*"))]
+    if scored:
+        most = max(scored, key=lambda d: len(next(iter(read_rows(d, "branch-scores")))))
+        lines += ["", "| raw score of a judgment | n | AUC | point-biserial r |", "| --- | --- | --- | --- |"]
+        lines += signal_rows(most, trees)
+    return "\n".join(lines)
+
+
+def main() -> None:
+    """The command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seed", type=int, default=17)
+    parser.add_argument("--recipe", default="quickstart")
+    parser.add_argument("--output", type=Path, default=Path("outputs"))
+    parser.add_argument("--only", nargs="+", choices=list(SETTINGS), default=list(SETTINGS))
+    options = parser.parse_args()
+    # Those of earlier calls are there already: the main command then does nothing, and says where they are.
+    done = {
+        name: run(options.recipe, options.seed, options.output, [*SHARED, *overrides])
+        for name, overrides in SETTINGS.items()
+        if name in options.only
+    }
+    print(tables(done, options.output))
+    n = next(iter(read(next(iter(done.values())), None).values()))["n"]
+    print(
+        f"\nRecipe {options.recipe}, seed {options.seed}; n = {n} held-out comparisons, both orders; in brackets 95% "
+        f"intervals, and n of labels and pairs; {datetime.date.today().isoformat()}; {os.cpu_count()} cores.",
+    )
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    main()

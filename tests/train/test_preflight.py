@@ -1,0 +1,143 @@
+"""What is wrong with a model, a tokenizer or the machine ends training with one sentence: the cause and the remedy."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from judgetrain.config import LoraSettings, ModelConfig
+from judgetrain.dialogues.world import BASE
+from judgetrain.engines.loading import load_model, load_tokenizer
+from judgetrain.errors import EngineError, TrainingError
+from judgetrain.train.adapters import peft_config, targets
+from judgetrain.train.data import fitting
+from judgetrain.train.preflight import check_machine, check_packing, check_vocabulary
+from tests.train.test_train import config, run_initial, sft_rows
+
+MUTE = "{% for m in messages if m.role == 'user' %}<user>{{ m.content }}{% endfor %}"
+"""A chat template that renders no assistant's turn."""
+
+
+def test_labels_that_are_all_masked(tmp_path: Path) -> None:
+    (tmp_path / "mute.jinja").write_text(MUTE)
+    settings = config(max_steps=1)
+    settings.train.base.chat_template = str(tmp_path / "mute.jinja")
+    with pytest.raises(
+        TrainingError, match=r"in all 4 supervised examples .* every label is masked: .*train\.base\.chat_template=FILE"
+    ):
+        run_initial(tmp_path, settings, sft_rows(4))
+
+
+def test_examples_without_a_completion_are_left_out_and_counted(tmp_path: Path) -> None:
+    template = "{% for m in messages if m.role == 'user' or m.content|length > 12 %}<user>{{ m.content }}{% endfor %}"
+    (tmp_path / "partial.jinja").write_text(template)
+    tokenizer = load_tokenizer(ModelConfig(path="world", chat_template=str(tmp_path / "partial.jinja")))
+    data = sft_rows(4)
+    data[2]["completion"][0]["content"] = "it gives"
+    for row, words in zip(data, ("a clear example", "no clear example", "", "a book for my sister"), strict=True):
+        row["completion"][0]["content"] += f" {words}".rstrip()
+    data[2]["completion"][0]["content"] = "it gives"
+    examples = fitting(data, tokenizer, 256, "examples")
+    assert (len(examples.rows), examples.all_masked, examples.too_long) == (3, 1, 0)
+
+
+def test_a_tokenizer_of_another_model(tmp_path: Path) -> None:
+    model, tokenizer = load_model(ModelConfig(path="world")), load_tokenizer(ModelConfig(path="world"))
+    check_vocabulary(model, tokenizer, "world")
+    tokenizer.add_tokens(["<one>", "<two>"])
+    with pytest.raises(TrainingError, match=r"tokenizer of world has tokens up to id 594, and .* for 593: .*resize"):
+        check_vocabulary(model, tokenizer, "world")
+
+
+def test_a_tokenizer_that_cannot_pad(tmp_path: Path) -> None:
+    copy = tmp_path / "base"
+    shutil.copytree(BASE, copy)
+    tokenizer = load_tokenizer(ModelConfig(path="world"))
+    tokenizer.pad_token = tokenizer.eos_token = tokenizer.unk_token = None
+    tokenizer.save_pretrained(copy)
+    settings = config(max_steps=1)
+    settings.train.base.path = str(copy)
+    with pytest.raises(EngineError, match=r"tokenizer of .* has no pad, eos or unk token; add one to its files"):
+        run_initial(tmp_path, settings, sft_rows(4))
+
+
+def test_a_tokenizer_without_a_template_is_given_the_documented_one(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    copy = tmp_path / "base"
+    shutil.copytree(BASE, copy)
+    (copy / "chat_template.jinja").unlink()
+    settings = config(max_steps=1)
+    settings.train.base.path = str(copy)
+    out = run_initial(tmp_path, settings, sft_rows(4))
+    assert "no chat template: using judgetrain/engines/default_chat_template.jinja" in caplog.text
+    template = (Path(load_model.__code__.co_filename).parent / "default_chat_template.jinja").read_text()
+    assert (out.path("model") / "chat_template.jinja").read_text() == template
+
+
+@pytest.mark.parametrize(
+    ("target", "message"),
+    [
+        ("no_proj", r"target_modules=no_proj matches no module of LlamaForCausalLM: name some of down_proj, .*q_proj"),
+        ("no_proj,lm_head", r"takes in the output layer"),
+        (r".*\.attention\.[qk]", r"matches no module"),
+    ],
+)
+def test_adapters_for_modules_that_are_not_there(target: str, message: str) -> None:
+    model = load_model(ModelConfig(path="world"))
+    with pytest.raises(TrainingError, match=rf"train\.sft\.lora\.{message}|train\.sft\.lora.*{message}"):
+        peft_config(LoraSettings(enabled=True, target_modules=target), model, "sft")
+
+
+def test_names_of_modules_and_patterns() -> None:
+    assert targets("q_proj, v_proj") == ["q_proj", "v_proj"]
+    assert targets("all-linear") == "all-linear"
+    assert targets(r".*layers\.[01]\.self_attn\.q_proj") == r".*layers\.[01]\.self_attn\.q_proj"
+
+
+@pytest.mark.parametrize("error", [torch.OutOfMemoryError("CUDA out of memory."), MemoryError()])
+def test_memory_that_runs_out(error: Exception, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from trl import SFTTrainer
+
+    def fail(*arguments: Any, **settings: Any) -> None:
+        raise error
+
+    monkeypatch.setattr(SFTTrainer, "training_step", fail)
+    with pytest.raises(TrainingError, match=r"out of memory in stage initial: lower train\.initial\.batch_size"):
+        run_initial(tmp_path, config(max_steps=1), sft_rows(4))
+
+
+def test_other_errors_are_not_taken_for_a_lack_of_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from trl import SFTTrainer
+
+    def fail(*arguments: Any, **settings: Any) -> None:
+        raise RuntimeError("shapes do not match")
+
+    monkeypatch.setattr(SFTTrainer, "training_step", fail)
+    with pytest.raises(RuntimeError, match="shapes do not match"):
+        run_initial(tmp_path, config(max_steps=1), sft_rows(4))
+
+
+def test_settings_for_a_gpu_where_there_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    settings = config(lora=LoraSettings(enabled=True, quantize="4bit")).train.sft
+    with pytest.raises(TrainingError, match=r"train\.sft\.lora\.quantize=4bit needs a GPU, .* none here: leave it out"):
+        check_machine("sft", settings)
+
+
+def test_an_attention_that_mixes_the_examples_of_a_row() -> None:
+    model = load_model(ModelConfig(path="world"))
+    check_packing(model, "sft")
+    assert not model.training
+    forward = model.forward
+
+    def blind(*arguments: Any, position_ids: Any = None, **settings: Any) -> Any:
+        return forward(*arguments, **settings)
+
+    model.forward = blind
+    with pytest.raises(TrainingError, match=r"mixes examples that share a row: set train\.sft\.packing=false"):
+        check_packing(model, "sft")

@@ -1,0 +1,158 @@
+"""Options of the trainers on the shipped base: what they may change, and what they must not."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+from judgetrain.artifacts import StageRun
+from judgetrain.config import LoraSettings, ModelConfig
+from judgetrain.engines.loading import load_model
+from judgetrain.errors import EngineError
+from judgetrain.judges import BranchingJudge
+from judgetrain.train.callbacks import CheckpointMarks
+from tests.scripted import comparison
+from tests.train.test_train import config, rows, run_dpo, run_initial, same, sft_rows, weights
+
+
+def first_loss(out: StageRun) -> float:
+    return float(out.notes["training"]["train_loss"])
+
+
+@pytest.mark.parametrize("attention", ["sdpa", "eager"])
+def test_packed_and_padding_free_examples_have_the_loss_of_padded_ones(attention: str, tmp_path: Path) -> None:
+    """The mean over the tokens of 16 examples in one batch is the same however they are laid out."""
+
+    def run(name: str, **layout: Any) -> StageRun:
+        settings = config(max_steps=1, batch_size=16, max_length=200, **layout)
+        settings.train.base.attn_implementation = attention
+        return run_initial(tmp_path, settings, sft_rows(16), name)
+
+    padded = run("padded")
+    for layout in ("packing", "padding_free"):
+        other = run(layout, **{layout: True})
+        assert first_loss(other) == pytest.approx(first_loss(padded), rel=1e-5)
+        ours, theirs = weights(other.directory), weights(padded.directory)
+        assert all(torch.allclose(ours[k], theirs[k], atol=2e-4) for k in ours)
+
+
+def test_packing_takes_fewer_steps_and_survives_a_kill(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = config(epochs=2, batch_size=2, max_length=200, packing=True, save_steps=3)
+    whole = run_initial(tmp_path, settings, sft_rows(40), "whole")
+    # Every example has more than 20 tokens, so that 40 of them are more than 4 and, packed, far fewer than 40 rows.
+    assert 4 < whole.notes["training"]["steps"] < 20
+    real, saves = CheckpointMarks.on_save, 0
+
+    def dying(self: Any, *arguments: Any, **named: Any) -> None:
+        nonlocal saves
+        saves += 1
+        if saves == 2:
+            raise KeyboardInterrupt
+        real(self, *arguments, **named)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(CheckpointMarks, "on_save", dying)
+        with pytest.raises(KeyboardInterrupt):
+            run_initial(tmp_path, settings, sft_rows(40), "cut")
+    assert same(weights(whole.directory), weights(run_initial(tmp_path, settings, sft_rows(40), "cut").directory))
+
+
+def test_adapters_that_stay_are_what_the_merged_model_is(tmp_path: Path) -> None:
+    def run(merge: bool) -> StageRun:
+        lora = LoraSettings(enabled=True, r=4, merge=merge, target_modules="q_proj,v_proj")
+        return run_initial(tmp_path, config(max_steps=4, lora=lora), sft_rows(16), f"merge{merge}")
+
+    merged, kept = run(True), run(False)
+    files = {p.name for p in kept.path("model").iterdir()}
+    assert {"adapter_model.safetensors", "adapter_config.json", "generation_config.json", "tokenizer.json"} <= files
+    assert "model.safetensors" not in files and "judgetrain" in (kept.path("model") / "README.md").read_text()
+    ids = torch.arange(3, 40)[None]
+    with torch.no_grad():
+        theirs = AutoModelForCausalLM.from_pretrained(kept.path("model")).eval()(ids).logits
+        ours = load_model(ModelConfig(path=str(kept.path("model"))))(ids).logits
+        whole = AutoModelForCausalLM.from_pretrained(merged.path("model")).eval()(ids).logits
+        base = load_model(ModelConfig(path="world"))(ids).logits
+    assert torch.allclose(theirs, whole, atol=1e-4) and torch.allclose(ours, whole, atol=1e-4)
+    assert float((whole - base).abs().max()) > 0.01
+    assert BranchingJudge.from_pretrained(kept.path("model"), branches=1).compare(comparison(0)).cost.generated_tokens
+    dpo = run_dpo(tmp_path, config(max_steps=1), kept.directory)
+    assert (dpo.path("model") / "model.safetensors").exists()
+
+
+def test_vllm_refuses_adapters(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import sys
+    from types import SimpleNamespace
+
+    from judgetrain.config import EngineConfig
+    from judgetrain.engines.vllm_engine import VllmEngine
+
+    monkeypatch.setitem(sys.modules, "vllm", SimpleNamespace(LLM=None))
+    (tmp_path / "adapter_config.json").write_text("{}")
+    with pytest.raises(EngineError, match=r"holds adapters, not a model: train with lora\.merge=true"):
+        VllmEngine(EngineConfig(type="vllm", model=ModelConfig(path=str(tmp_path))))
+
+
+def test_the_same_seed_gives_the_same_weights_whatever_else_drew_random_numbers(tmp_path: Path) -> None:
+    """Adapters start at random and drop out at random; the order of the data is random: all from one seed."""
+    lora = LoraSettings(enabled=True, r=4, dropout=0.2)
+
+    def run(name: str, seed: int) -> dict[str, torch.Tensor]:
+        for disturb in (random.seed, np.random.seed, torch.manual_seed):
+            disturb(len(name))
+        source = StageRun(tmp_path / "teacher", "teacher", 0, _quiet())
+        source.write_rows("examples", sft_rows(24))
+        out = StageRun(tmp_path / name, "initial", seed, _quiet())
+        from judgetrain.train import stage
+
+        stage.run_initial(config(lora=lora, max_steps=3), {"teacher": source.directory}, out)
+        return weights(out.directory)
+
+    first = run("a", 1)
+    assert same(first, run("another", 1))
+    assert not same(first, run("b", 2))
+
+
+def _quiet() -> Any:
+    from judgetrain.track import Console
+
+    return Console()
+
+
+@pytest.mark.parametrize("optimizer", ["adamw_torch", "adafactor", "sgd"])
+def test_the_optimizer_is_the_one_that_was_asked_for(optimizer: str, tmp_path: Path) -> None:
+    out = run_initial(tmp_path, config(max_steps=2, learning_rate=1e-3, optimizer=optimizer), sft_rows(8))
+    state = weights(out.directory)
+    assert not same(state, load_model(ModelConfig(path="world")).state_dict())
+    # SGD's steps are the clipped gradient times the rate, Adam's about the rate in every weight.
+    base = load_model(ModelConfig(path="world")).state_dict()
+    largest = max(float((state[k] - base[k]).abs().max()) for k in base)
+    assert largest < 5e-4 if optimizer == "sgd" else largest > 5e-4
+
+
+def test_gradient_checkpointing_and_accumulation_change_no_weight(tmp_path: Path) -> None:
+    data = [{k: r[k] for k in ("prompt", "completion", "comparison_id")} for r in rows(16)]
+    plain = run_initial(tmp_path, config(max_steps=2, batch_size=8), data, "plain")
+    checkpointed = run_initial(
+        tmp_path, config(max_steps=2, batch_size=8, gradient_checkpointing=True), data, "checkpointed"
+    )
+    ours, theirs = weights(plain.directory), weights(checkpointed.directory)
+    assert all(torch.allclose(ours[k], theirs[k], atol=1e-5) for k in ours)
+
+
+def test_the_result_loads_in_transformers_as_it_is(tmp_path: Path) -> None:
+    out = run_initial(tmp_path, config(max_steps=2), sft_rows(8))
+    model = AutoModelForCausalLM.from_pretrained(out.path("model"))
+    tokenizer = AutoTokenizer.from_pretrained(out.path("model"))
+    ids = tokenizer.apply_chat_template(
+        [{"role": "user", "content": "the cat reads"}], add_generation_prompt=True, return_tensors="pt"
+    )
+    ids = ids if isinstance(ids, torch.Tensor) else ids["input_ids"]
+    with torch.no_grad():
+        assert torch.equal(model.eval()(ids).logits, load_model(ModelConfig(path=str(out.path("model"))))(ids).logits)
+    assert model.generation_config.pad_token_id == tokenizer.pad_token_id
