@@ -73,7 +73,11 @@ def _run(config: Config) -> Outcome | None:
 
         show_cost(pipeline)
         return None
+    from judgetrain.hub import after, check_hub
+
+    check_hub(config)
     directory = pipeline.run(config.stage)
+    after(pipeline)
     objective = objective_value(directory, config.objective) if config.objective else None
     reused = [name for name in pipeline.needed(config.stage) if name not in pipeline.made]
     return Outcome(str(directory), pipeline.made, reused, objective)
