@@ -255,7 +255,7 @@ def _studies(config: Config) -> Iterator[File]:
 
 _JUDGED = (
     *("tree", "engine", "prompts", "teacher.engine", "evaluate.external", "evaluate.one_step", "evaluate.rating"),
-    *("evaluate.branches", "evaluate.aggregation", "evaluate.early_stop"),
+    *("evaluate.branches", "evaluate.aggregation", "evaluate.early_stop", "evaluate.top_up"),
 )
 """What the judge of stage studies is asked with."""
 
