@@ -19,7 +19,7 @@ def scorer_model(config: Config) -> ModelConfig:
 
 
 def load_scorer(config: Config, model: ModelConfig | None = None) -> TokenScorer:
-    """The scorer of a configuration, with its model or another.
+    """The scorer of a configuration, or another model in its place.
 
     Raises:
         EngineError: the model cannot be loaded or taken apart.
