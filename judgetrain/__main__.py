@@ -134,6 +134,7 @@ def _result(outcome: Outcome | None) -> Any:
 def main() -> int:
     """Run the command line; the exit code is 0, 2 for an expected error, 130 when interrupted."""
     # Hydra prints a traceback for every error of a job unless it is told to let it through.
+    before = os.environ.get("HYDRA_FULL_ERROR", "")
     os.environ["HYDRA_FULL_ERROR"] = "1"
     _complaints.clear()
     try:
@@ -159,6 +160,7 @@ def main() -> int:
         return EXIT_INTERRUPTED
     finally:
         fine = summarise(Console())
+        os.environ["HYDRA_FULL_ERROR"] = before
     return EXIT_ERROR if _complaints or not fine else 0
 
 
