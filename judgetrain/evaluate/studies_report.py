@@ -8,6 +8,8 @@ from dataclasses import asdict, dataclass
 from itertools import combinations
 from typing import Any, Self
 
+import numpy as np
+
 from judgetrain.config import SelfEvalConfig
 from judgetrain.evaluate.chart import Point, legend, line_chart
 from judgetrain.evaluate.conflicts import Verdicts
@@ -40,6 +42,8 @@ LENGTHS = (
 )
 CURVE = 40
 """Points of a confidence curve."""
+MOST = 0.95
+"""Share of falls that the curve's axis holds: the few largest would flatten it."""
 
 
 @dataclass(frozen=True)
@@ -210,7 +214,7 @@ def html_page(found: Studies) -> str:
 def _curves(found: Studies) -> str:
     """Confidence by how far a revision's log-probability may fall (the threshold's size), a line a model."""
     falls = [max(0.0, -x) for values in found.d.values() for x in values if x is not None]
-    most = min(max([*falls, 0.1]), 1.0)
+    most = max(0.1, float(np.quantile(falls, MOST))) if falls else 0.1
     series = {}
     for name, values in found.d.items():
         shares = [(most * i / CURVE, discrepancy.confidence(values, -most * i / CURVE)) for i in range(CURVE + 1)]
