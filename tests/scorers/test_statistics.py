@@ -115,10 +115,11 @@ def by_bias(logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
         return reduce_linear(torch.zeros(1, 2), torch.ones(logits.shape[1], 2), logits[0], targets)
 
 
+@pytest.mark.parametrize("order", [[0, 1, 2], [2, 0, 1], [1, 2, 0]])
 @pytest.mark.parametrize("reduce", [reduce_logits, by_bias])
-def test_a_token_that_the_model_rules_out_counts_nothing_in_the_entropy(reduce: Any) -> None:
-    logits = torch.tensor([[1.0, 2.0, -torch.inf]])
-    found = reduce(logits, torch.tensor([1]))[0]
+def test_a_token_that_the_model_rules_out_counts_nothing_in_the_entropy(reduce: Any, order: list[int]) -> None:
+    logits = torch.tensor([1.0, 2.0, -torch.inf])[order][None]
+    found = reduce(logits, torch.tensor([order.index(1)]))[0]
     p = np.exp([1.0, 2.0]) / np.exp([1.0, 2.0]).sum()
     assert found[1].item() == pytest.approx(-(p * np.log(p)).sum(), abs=1e-6)
     assert found[2].item() == pytest.approx(np.var([*p, 0.0], ddof=1), abs=1e-6)
