@@ -73,7 +73,11 @@ def _run(config: Config) -> Outcome | None:
 
         show_cost(pipeline)
         return None
+    from judgetrain.hub import after, check_hub
+
+    check_hub(config)
     directory = pipeline.run(config.stage)
+    after(pipeline)
     objective = objective_value(directory, config.objective) if config.objective else None
     reused = [name for name in pipeline.needed(config.stage) if name not in pipeline.made]
     return Outcome(str(directory), pipeline.made, reused, objective)
@@ -130,6 +134,7 @@ def _result(outcome: Outcome | None) -> Any:
 def main() -> int:
     """Run the command line; the exit code is 0, 2 for an expected error, 130 when interrupted."""
     # Hydra prints a traceback for every error of a job unless it is told to let it through.
+    before = os.environ.get("HYDRA_FULL_ERROR", "")
     os.environ["HYDRA_FULL_ERROR"] = "1"
     _complaints.clear()
     try:
@@ -155,6 +160,7 @@ def main() -> int:
         return EXIT_INTERRUPTED
     finally:
         fine = summarise(Console())
+        os.environ["HYDRA_FULL_ERROR"] = before
     return EXIT_ERROR if _complaints or not fine else 0
 
 

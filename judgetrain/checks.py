@@ -135,6 +135,8 @@ def _sft(config: Config) -> None:
 def _dpo(config: Config) -> None:
     _training(config, "dpo")
     _adapters_on_adapters("dpo", config.train.dpo, "sft", config.train.sft)
+    if config.train.dpo.reference.path:
+        _model("train.dpo.reference", config.train.dpo.reference)
     if config.train.dpo.stop.watched and not config.label.holdout:
         raise ConfigError("train.dpo.stop watches held-out pairs, and label.holdout=0 keeps none: raise it")
 

@@ -265,6 +265,9 @@ class TeacherConfig(PaidConfig):
         "", "file or glob of evaluations that are already written (docs/dialogues.md); the engine is then asked nothing"
     )
     comparisons: int = key(3000, "comparisons annotated; the rest is left for the tree", low=1)
+    sources: list[str] = key(
+        [], "sources whose comparisons alone are annotated, the tree then growing over the others; empty: all"
+    )
     criteria: int = key(10, "criteria listed", low=1)
     branches: int = key(3, "criteria judged per comparison", low=1)
     both_orders: bool = key(True, "judge in both orders")
@@ -470,6 +473,7 @@ class DpoConfig(TrainConfig):
     """Stage dpo."""
 
     learning_rate: float = key(5e-7, "peak", low=0.0)
+    reference: ModelConfig = key(ModelConfig, "the reference model; an empty path takes the SFT judge")
     beta: float = key(0.1, "strength of the KL constraint", low=0.0)
     loss_type: str = key("sigmoid", "TRL's DPO loss_type", choices=DPO_LOSSES)
     sft_weight: float = key(0.0, "weight of a supervised term on the chosen side (TRL's loss type sft)", low=0.0)
@@ -626,6 +630,17 @@ class ReportConfig:
 
 
 @dataclass
+class HubConfig:
+    """The Hugging Face Hub; the token is HF_TOKEN or that of ``hf auth login``."""
+
+    push: bool = key(
+        False, "upload the judge: with stage=initial, sft or dpo when made, with stage=evaluate measured", neutral=True
+    )
+    repo_id: str | None = key(None, "OWNER/NAME", neutral=True)
+    private: bool = key(True, "a repository that is created is private", neutral=True)
+
+
+@dataclass
 class CleanConfig:
     """stage=clean: artifacts that nothing refers to."""
 
@@ -745,6 +760,7 @@ class Config:
     track: TrackConfig = key(TrackConfig, "tracking")
     report: ReportConfig = key(ReportConfig, "stage=report")
     clean: CleanConfig = key(CleanConfig, "stage=clean")
+    hub: HubConfig = key(HubConfig, "the Hugging Face Hub")
     objective: str | None = key(
         None, "what a job of stage=evaluate gives to a sweeper, as in world/dpo@1/agreement", neutral=True
     )

@@ -69,15 +69,16 @@ class ContentHashes:
         self._known: dict[str, str] = json.loads(cache.read_text()) if cache.exists() else {}
 
     def of(self, pattern: str) -> dict[str, str]:
-        """Hashes by file name of all files that a path or glob names; a directory stands for its files.
+        """Hashes by file name of all files that a path or glob names; a directory stands for its files but README.md.
 
-        Empty when there is no such file.
+        A model's card is no part of the model: evaluations write into it. Empty when there is no such file.
         """
         if not pattern:
             return {}
         root = Path(pattern).expanduser()
         if root.is_dir():
-            return {str(p.relative_to(root)): self._hash(p) for p in sorted(root.rglob("*")) if p.is_file()}
+            files = [p for p in sorted(root.rglob("*")) if p.is_file() and p != root / "README.md"]
+            return {str(p.relative_to(root)): self._hash(p) for p in files}
         files = [Path(p) for p in sorted(glob.glob(str(root)))]
         names = [p.name for p in files]
         # Files of one name in several directories are told apart by their place in the order.

@@ -255,7 +255,7 @@ def _studies(config: Config) -> Iterator[File]:
 
 _JUDGED = (
     *("tree", "engine", "prompts", "teacher.engine", "evaluate.external", "evaluate.one_step", "evaluate.rating"),
-    *("evaluate.branches", "evaluate.aggregation", "evaluate.early_stop"),
+    *("evaluate.branches", "evaluate.aggregation", "evaluate.early_stop", "evaluate.top_up"),
 )
 """What the judge of stage studies is asked with."""
 
@@ -278,9 +278,15 @@ REFERENCE = (
     "train.dpo.bf16",
     "train.dpo.tf32",
     "train.dpo.ld_alpha",
+    "train.dpo.reference",
     "train.dpo.lora.enabled",
     "train.dpo.lora.quantize",
 )
+
+
+def _reference_files(config: Config) -> Iterator[File]:
+    yield from _deepspeed(config)
+    yield from _model("train.dpo.reference", config.train.dpo.reference)
 
 
 def _dpo(config: Config) -> Sequence[str]:
@@ -341,7 +347,7 @@ STAGES: dict[str, Stage] = {
             "judgetrain.train.stage:run_reference",
             _needs("sft", "label"),
             ("train.deepspeed", *REFERENCE),
-            _deepspeed,
+            _reference_files,
             also=_processes("dpo"),
             trains=True,
         ),
@@ -350,7 +356,7 @@ STAGES: dict[str, Stage] = {
             "judgetrain.train.stage:run_dpo",
             _dpo,
             ("train.dpo", "train.deepspeed"),
-            _deepspeed,
+            _reference_files,
             also=_processes("dpo"),
             trains=True,
         ),

@@ -179,3 +179,25 @@ def test_a_full_disk_anywhere_is_said_in_one_line(
     monkeypatch.setattr(sys, "argv", ["judgetrain"])
     assert entry.main() == 2
     assert "the disk is full; everything finished is kept" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("typed", "offered"),
+    [
+        ("judgetrain stage=evaluate train.dpo.be", {"train.dpo.beta="}),
+        ("judgetrain recipe=qu", {"recipe=quickstart"}),
+        ("judgetrain teacher=", {"teacher=heuristic", "teacher=local", "teacher=openai"}),
+    ],
+)
+def test_keys_recipes_and_groups_are_completed(typed: str, offered: set[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COMP_LINE", typed)
+    monkeypatch.setenv("COMP_POINT", str(len(typed)))
+    done = judgetrain("-sc", "query=bash")
+    assert offered <= set(done.stdout.split())
+    assert all(word.startswith(typed.split()[-1]) for word in done.stdout.split())
+
+
+def test_completion_can_be_installed_for_bash() -> None:
+    script = judgetrain("-sc", "install=bash").stdout
+    assert "complete " in script and "-sc query=bash" in script
+    assert subprocess.run(["bash", "-n"], input=script, text=True, check=False).returncode == 0

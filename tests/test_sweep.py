@@ -16,6 +16,7 @@ from judgetrain.compose import CONF, RECIPES, register, typed
 from judgetrain.config import Config
 from judgetrain.errors import ConfigError
 from judgetrain.evaluate.objective import objective_value, parse_objective
+from judgetrain.pipeline import Pipeline
 from judgetrain.sweep import read_jobs, write_job
 
 
@@ -67,6 +68,28 @@ def test_a_job_that_is_killed_is_unfinished(tmp_path: Path, monkeypatch: pytest.
     code, jobs = run_sweep(tmp_path, monkeypatch, run)
     assert code == 130
     assert [(j["job"], j["state"]) for j in jobs] == [("0", "done"), ("1", "unfinished")]
+
+
+def test_an_interrupted_sweep_does_only_what_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "in.jsonl").write_text('{"query": "a"}\n{"query": "b"}\n')
+    source = f"dialogues.sources=[{{name: mine, path: '{tmp_path / 'in.jsonl'}'}}]"
+    arguments = ("stage=dialogues", source, "dialogues.near_dedup=true,false")
+    execute, begun = Pipeline.execute, []
+
+    def interrupted(self: Pipeline, plan: Any) -> None:
+        begun.append(plan.fingerprint)
+        if len(begun) == 4:
+            raise KeyboardInterrupt
+        execute(self, plan)
+
+    monkeypatch.setattr(Pipeline, "execute", interrupted)
+    code, jobs = run_sweep(tmp_path, monkeypatch, entry.run, *arguments)
+    assert (code, [job["state"] for job in jobs]) == (130, ["done", "done", "done", "unfinished"])
+    code, jobs = run_sweep(tmp_path, monkeypatch, entry.run, *arguments)
+    assert (code, [job["state"] for job in jobs]) == (0, ["done"] * 6)
+    assert [job["made"] for job in jobs] == [[], [], [], *[["dialogues"]] * 3]
+    assert [job["reused"] for job in jobs] == [*[["dialogues"]] * 3, [], [], []]
+    assert len(begun) == 7 and begun[3] == begun[4], "the interrupted job begins again, the finished ones do not"
 
 
 def test_jobs_that_are_all_done_end_well(
@@ -147,7 +170,7 @@ def test_every_sweep_recipe_is_a_valid_configuration_and_names_keys_that_exist()
         hydra = composed(f"recipe=sweeps/{path.stem}", hydra=True).hydra
         assert str(hydra.mode) == "RunMode.MULTIRUN"
         params = {key: str(values).split(",") for key, values in hydra.sweeper.params.items()}
-        assert len(params) == 2
+        assert 1 <= len(params) <= 2
         for values in zip(*params.values(), strict=False):
             overrides = [f"{key}={value}" for key, value in zip(params, values, strict=True)]
             assert typed(composed(f"recipe=sweeps/{path.stem}", *overrides)).objective

@@ -103,7 +103,17 @@ def _cuml(embeddings: np.ndarray, config: ClusterConfig, seed: int) -> tuple[np.
             )
         options["device_buffer_samples"] = buffered
     model = KMeans(**options)
-    return model.fit_predict(_single(embeddings)), model.inertia_
+    return model.fit_predict(_single(embeddings) if buffered else _on_device(embeddings)), model.inertia_
+
+
+def _on_device(embeddings: np.ndarray) -> Any:
+    """All rows on the GPU in single precision; they travel as they are on disk, a block at a time."""
+    import cupy
+
+    wide = cupy.empty(embeddings.shape, dtype=cupy.float32)
+    for start in range(0, len(embeddings), WIDEN):
+        wide[start : start + WIDEN] = cupy.asarray(embeddings[start : start + WIDEN])
+    return wide
 
 
 def device_buffer_samples(rows: int, dimension: int, free: int) -> int:

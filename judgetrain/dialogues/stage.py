@@ -21,6 +21,8 @@ from judgetrain.dialogues.sources import Rejects, read
 from judgetrain.errors import ConfigError, DataError
 
 Item = tuple[Dialogue, Comparison | None]
+REJECTED = "rejected:"
+"""Stands before a reason for which a row could not be read, in the counts of a source."""
 
 
 def run(config: Config, inputs: Mapping[str, Path], out: StageRun) -> None:
@@ -38,7 +40,7 @@ def run(config: Config, inputs: Mapping[str, Path], out: StageRun) -> None:
         rejects = Rejects(settings.strict, keep=reject)
         for index, source in enumerate(settings.sources):
             counts = table[source.name] = Counter()
-            before = sum(rejects.counts.values())
+            before = Counter(rejects.counts)
             for dialogue, comparison in _items(source, f"dialogues.sources[{index}]", config, rejects):
                 fate, match = sieve(dialogue, comparison)
                 counts[fate] += 1
@@ -48,13 +50,13 @@ def run(config: Config, inputs: Mapping[str, Path], out: StageRun) -> None:
                         compare(comparison.to_row())
                 elif match:
                     contaminated({"id": dialogue.id, "query": dialogue.query} | asdict(match))
-            counts["rejected"] = sum(rejects.counts.values()) - before
+            counts.update({f"{REJECTED}{reason}": n for reason, n in (rejects.counts - before).items()})
             out.log(f"dialogues: {source.name}: {', '.join(f'{n} {what}' for what, n in counts.items() if n)}")
     total = sum(table.values(), Counter[str]())
     out.note("sources", {name: {"read": sum(c.values()), **c} for name, c in table.items()})
     if sieve.benchmarks:
         out.note("benchmark_queries", sieve.benchmarks.counts)
-    dropped = {k: n for k, n in total.items() if k not in ("kept", "rejected")} | dict(rejects.counts)
+    dropped = {k.removeprefix(REJECTED): n for k, n in total.items() if k != "kept"}
     out.count(in_=sum(total.values()), out=total["kept"], dropped=dropped)
     if not total["kept"]:
         raise DataError(

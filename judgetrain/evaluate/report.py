@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any
 
-from judgetrain.evaluate import between, provenance, sections
+from judgetrain.evaluate import between, grouped, provenance, sections
 from judgetrain.evaluate.sections import Row, Table
 
 
@@ -67,8 +67,8 @@ class Report:
             sections.biases(verdicts),
             sections.costs(verdicts),
             sections.calibration(verdicts),
-            sections.by_group(verdicts, "domains"),
-            sections.by_group(verdicts, "groups"),
+            grouped.by_domain(verdicts),
+            grouped.by_group(verdicts),
             between.differences([r for r in self.paired if r["benchmark"] == benchmark]),
             between.overlap(differ.get("pairs", ())),
             between.examples(differ.get("examples", ())),

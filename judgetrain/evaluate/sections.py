@@ -223,16 +223,6 @@ def calibration(rows: Sequence[Row]) -> Table:
     return Table("Calibration of margins", ("method", "branches", "n", "AUC", "ECE"), cells, CALIBRATION)
 
 
-def by_group(rows: Sequence[Row], column: str) -> Table:
-    """Agreement by group or domain: every method with its chosen, else its largest, number of branches."""
-    shown = [r for r in one_each(rows) if r.get(column)]
-    groups = shown[0][column] if shown else {}
-    headers = [called(r) for r in shown]
-    cells = [(g, str(groups[g]["n"]), *(percent(r[column].get(g, {}).get("agreement")) for r in shown)) for g in groups]
-    title = "Agreement by group" if column == "groups" else "Agreement by domain"
-    return Table(title, (column[:-1], "n", *headers), cells, "Agreement in percent, method@branches.")
-
-
 def one_each(rows: Sequence[Row]) -> list[Row]:
     """Each method once: with the number of branches that was chosen for it, else with the largest."""
     best: dict[str, Row] = {}

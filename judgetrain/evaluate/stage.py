@@ -22,6 +22,7 @@ from judgetrain.evaluate.names import file_name, method_name, split_method
 from judgetrain.evaluate.overlap import disagreements
 from judgetrain.evaluate.page import html_page
 from judgetrain.evaluate.report import Report
+from judgetrain.evaluate.reuse import adopt, sample_key
 from judgetrain.evaluate.scenarios import load_classifier, with_scenarios
 from judgetrain.evaluate.scoring import read_scores, score_benchmarks
 from judgetrain.evaluate.stored import PREFIX as STORED
@@ -49,8 +50,9 @@ def run(config: Config, inputs: Mapping[str, Path], out: StageRun) -> None:
     """Write ``metrics.json``, ``paired.json``, ``summary.json``, ``predictions.parquet``, ``report.md`` and ``.html``.
 
     Beside them, in ``view``, are pages of single trees to look at. A branching judge is sampled once with the largest
-    number of branches; smaller numbers are read off the same trees, which the shards ``trees-BENCHMARK-METHOD`` keep;
-    judges that are asked once leave ``replies-...``. One model is in memory at a time.
+    number of branches; smaller numbers are read off the same trees, which the shards ``trees-BENCHMARK-METHOD`` keep.
+    Those that an earlier evaluation sampled from the same judge in the same way are taken over. Judges that are asked
+    once leave ``replies-...``. One model is in memory at a time.
     """
     settings = config.evaluate
     benchmarks = [load_benchmark(config, b, i) for i, b in enumerate(settings.benchmarks)]
@@ -158,6 +160,9 @@ def _evaluate(
     name = method_name(method)
     with loaded_once(lambda: load_judge(method, config, inputs)) as judge:
         for benchmark in benchmarks:
+            key = sample_key(method, benchmark, config, inputs)
+            if key:
+                adopt(_shards(benchmark.name, name), key, out)
             _sample(name, judge, benchmark, config, out)
     for benchmark in benchmarks:
         yield benchmark, list(_read_off(name, benchmark, config, out))

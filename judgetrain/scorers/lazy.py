@@ -18,8 +18,8 @@ def scorer_model(config: Config) -> ModelConfig:
     return config.scorer.model if config.scorer.model.path else config.train.base
 
 
-def load_scorer(config: Config) -> TokenScorer:
-    """The scorer of a configuration.
+def load_scorer(config: Config, model: ModelConfig | None = None) -> TokenScorer:
+    """The scorer of a configuration, or another model in its place.
 
     Raises:
         EngineError: the model cannot be loaded or taken apart.
@@ -28,7 +28,7 @@ def load_scorer(config: Config) -> TokenScorer:
 
     settings = config.scorer
     return TokenScorer.from_pretrained(
-        scorer_model(config), batch_size=settings.batch_size, max_context=settings.max_context
+        model or scorer_model(config), batch_size=settings.batch_size, max_context=settings.max_context
     )
 
 

@@ -45,17 +45,22 @@ def common_arguments(config: TrainConfig, directory: Path, seed: int, evaluate: 
     }
 
 
+def mixed_precision(bf16: bool | None) -> bool:
+    """Whether to compute in bfloat16; None: where the GPU has it."""
+    import torch
+
+    return bf16 if bf16 is not None else torch.cuda.is_available() and torch.cuda.is_bf16_supported()
+
+
 def device_arguments(bf16: bool | None, tf32: bool | None) -> dict[str, Any]:
     """Arguments that say where and in which precision is computed; None: where the GPU has it."""
     import torch
 
     gpu = torch.cuda.is_available()
-    if bf16 is None:
-        bf16 = gpu and torch.cuda.is_bf16_supported()
     if tf32 is None:
         tf32 = gpu and torch.cuda.get_device_capability()[0] >= 8
     return {
-        "bf16": bf16,
+        "bf16": mixed_precision(bf16),
         "tf32": True if tf32 else None,
         "use_cpu": not gpu,
         "dataloader_pin_memory": gpu,

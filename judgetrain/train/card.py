@@ -1,31 +1,25 @@
-"""The model card of a trained judge."""
+"""The model card of a trained judge, in the Hub's form; what it was measured at is added once it is known."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from judgetrain import __version__
 from judgetrain.artifacts import write_text_atomic
+from judgetrain.config import ModelConfig
+from judgetrain.engines.loading import looks_local
 
+CARD = "README.md"
 _TITLES = {"initial": "Initial judge", "sft": "SFT judge", "dpo": "DPO judge"}
+_START, _END = "<!-- measured -->", "<!-- end of measured -->"
+_BODY = """# {title}
 
-
-def write_card(directory: Path, *, stage: str, base: str, recipe: str, lineage: Mapping[str, str]) -> None:
-    """Write ``README.md``: what the model is, how to use it, and the fingerprints of what it was made from."""
-    made_from = "\n".join(f"- `{name}`: `{mark}`" for name, mark in lineage.items())
-    name = Path(base).name if base.startswith(("/", ".", "~")) else base
-    write_text_atomic(
-        directory / "README.md",
-        f"""---
-library_name: transformers
-tags: [judgetrain, llm-judge, {stage}]
----
-
-# {_TITLES[stage]}
-
-A branching preference judge trained by judgetrain {__version__}, recipe `{recipe}`, from the base model `{name}`, whose
-licence applies. It names criteria for a query, writes a scoring guideline for each, and scores two responses by it.
+A branching preference judge trained by judgetrain {version}, recipe `{recipe}`, from the base model `{base}`, whose
+licence applies{licence}. It names criteria for a query, writes a scoring guideline for each, and scores two responses
+by it.
 
 ```python
 from judgetrain.judges import BranchingJudge
@@ -38,8 +32,108 @@ print(judge.compare(comparison))
 
 ## Made from
 
-{made_from}
+The fingerprints of the artifacts that it was made from; their manifests name the data and the settings.
 
-Its agreement and consistency are in the `metrics.json` of stage `evaluate`.
-""",
+{lineage}
+
+## Measured
+
+{start}
+Not yet: `python -m judgetrain stage=evaluate` measures it and writes the figures here.
+{end}
+"""
+
+
+def write_card(
+    directory: Path, *, stage: str, base: ModelConfig, recipe: str, fingerprint: str, lineage: Mapping[str, str]
+) -> None:
+    """Write ``README.md``: what the model is, how to use it, and the fingerprints of what it was made from."""
+    from huggingface_hub import ModelCardData
+
+    local = base.path == "world" or base.path.startswith("package:") or looks_local(base.path)
+    licence: dict[str, Any] = licence_of(base)
+    data = ModelCardData(
+        library_name="transformers",
+        pipeline_tag="text-generation",
+        tags=["judgetrain", "llm-judge", stage],
+        base_model=None if local else base.path,
+        model_name=f"{_TITLES[stage]} {fingerprint}",
+        **licence,
     )
+    body = _BODY.format(
+        title=_TITLES[stage],
+        version=__version__,
+        recipe=recipe,
+        base=Path(base.path).name if looks_local(base.path) else base.path,
+        licence=f" (`{licence.get('license_name') or licence['license']}`)" if licence else "",
+        lineage="\n".join(f"- `{name}`: `{mark}`" for name, mark in lineage.items()),
+        start=_START,
+        end=_END,
+    )
+    _save(directory, data, body)
+
+
+def licence_of(base: ModelConfig) -> dict[str, str]:
+    """``license`` (and its name and link) as the base model's own card has them; empty where there is none to read."""
+    from huggingface_hub import ModelCard
+
+    if base.path == "world":
+        return {"license": "apache-2.0"}
+    if base.path.startswith("package:"):
+        return {}
+    place = Path(base.path).expanduser() / CARD
+    if looks_local(base.path) and not place.is_file():
+        return {}
+    try:
+        data = ModelCard.load(place if place.is_file() else base.path, ignore_metadata_errors=True).data.to_dict()
+    except (OSError, ValueError, RuntimeError):  # no card, no network, no access
+        return {}
+    return {k: str(data[k]) for k in ("license", "license_name", "license_link") if data.get("license") and data.get(k)}
+
+
+def add_results(directory: Path, method: str, rows: Sequence[Mapping[str, Any]], evaluation: str) -> None:
+    """Put what an evaluation measured of a judge into its card, in place of what was there.
+
+    Args:
+        directory: the model's directory.
+        method: the judge's name in the rows.
+        rows: those of ``metrics.json``.
+        evaluation: fingerprint of the evaluation.
+    """
+    from huggingface_hub import EvalResult, ModelCard
+
+    own = [row for row in rows if row["method"] == method and row.get("agreement") is not None]
+    if not own or not (directory / CARD).is_file():
+        return
+    card = ModelCard.load(directory / CARD)
+    card.data.eval_results = [
+        EvalResult(
+            task_type="text-generation",
+            dataset_type=row["benchmark"],
+            dataset_name=row["benchmark"],
+            dataset_split=row["split"],
+            metric_type="agreement",
+            metric_name=f"agreement with the labels, {row['branches']} branches",
+            metric_value=round(row["agreement"], 4),
+        )
+        for row in own
+    ]
+    table = "\n".join(_line(row) for row in own)
+    measured = (
+        f"{_START}\nBy evaluation `{evaluation}`; 95% intervals in brackets.\n\n"
+        f"| benchmark | branches | n | agreement | consistency |\n| --- | --- | --- | --- | --- |\n{table}\n{_END}"
+    )
+    text = re.sub(f"{_START}.*{_END}", lambda _: measured, card.text, flags=re.DOTALL)
+    _save(directory, card.data, text)
+
+
+def _line(row: Mapping[str, Any]) -> str:
+    shares = [f"{row[name]:.3f} [{', '.join(f'{x:.3f}' for x in row[f'{name}_ci'])}]" for name in _SHARES]
+    return f"| {row['benchmark']} ({row['split']}) | {row['branches']} | {row['n']} | {' | '.join(shares)} |"
+
+
+_SHARES = ("agreement", "consistency")
+
+
+def _save(directory: Path, data: Any, body: str) -> None:
+    write_text_atomic(directory / CARD, f"---\n{data.to_yaml()}\n---\n\n{body.strip()}\n")

@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from judgetrain.config import TrainConfig
+from judgetrain.config import ModelConfig, TrainConfig
+from judgetrain.engines.loading import load_tokenizer
 from judgetrain.errors import TrainingError
 from judgetrain.train.options import gpu_only
 
@@ -63,6 +64,24 @@ def check_vocabulary(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase,
         raise TrainingError(
             f"the tokenizer of {path} has tokens up to id {last}, and the model embeddings for {rows}: "
             "take the tokenizer that belongs to the model, or resize the model's embeddings and save both"
+        )
+
+
+def check_same_vocabulary(tokenizer: PreTrainedTokenizerBase, reference: ModelConfig, policy: ModelConfig) -> None:
+    """Check that the reference model reads the policy's tokens as they were meant.
+
+    Raises:
+        TrainingError: their vocabularies differ; log-probabilities of the same ids would be of different texts.
+    """
+    if reference.path == policy.path:
+        return
+    ours, theirs = tokenizer.get_vocab(), load_tokenizer(reference).get_vocab()
+    if ours != theirs:
+        other = sorted(ours.items() ^ theirs.items())[0][0]
+        raise TrainingError(
+            f"train.dpo.reference.path={reference.path} and the policy have different vocabularies ({len(theirs)} and "
+            f"{len(ours)} tokens; {other!r} is not the same in both): take a reference with the policy's tokenizer, or "
+            "leave train.dpo.reference out"
         )
 
 

@@ -29,6 +29,7 @@ from judgetrain.train.adapters import quantization
 from judgetrain.train.arguments import device_arguments
 from judgetrain.train.data import REFERENCE_COLUMNS, Examples, Row, dataset, digest, fitting
 from judgetrain.train.distributed import current, forget_deepspeed
+from judgetrain.train.preflight import check_same_vocabulary
 
 TRAINER = ".trainer"
 """The directory that TRL's trainer wants to have."""
@@ -41,6 +42,8 @@ class Reference:
     """The reference model and what its log-probabilities depend on."""
 
     model: ModelConfig
+    policy: ModelConfig
+    """Whose tokenizer and chat template the pairs are rendered with."""
     lora: LoraSettings
     max_length: int
     bf16: bool | None
@@ -64,7 +67,8 @@ def reference_logps(reference: Reference, pairs: Mapping[str, Sequence[Row]], ou
     kept. Every process computes its share of each shard; the leader says which shard comes, and writes.
     """
     world = current()
-    tokenizer = load_tokenizer(reference.model)
+    tokenizer = load_tokenizer(reference.policy)
+    check_same_vocabulary(tokenizer, reference.model, reference.policy)
     tokenizer.padding_side = "right"
     splits = dict(_fitting(reference, pairs, tokenizer))
     forward = _Forward(reference, splits, tokenizer, out)

@@ -11,14 +11,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from judgetrain.artifacts import StageRun
-from judgetrain.config import DpoConfig, LoraSettings, ModelConfig, TrainConfig
+from judgetrain.config import DpoConfig, ModelConfig, TrainConfig
 from judgetrain.engines.loading import load_model, load_tokenizer
 from judgetrain.errors import TrainingError
 from judgetrain.train.adapters import peft_config, quantization, save_adapted
-from judgetrain.train.arguments import common_arguments, dpo_arguments, sft_arguments
+from judgetrain.train.arguments import common_arguments, dpo_arguments, mixed_precision, sft_arguments
 from judgetrain.train.data import Examples, Row, dataset, fill, fitting, order, with_reference
 from judgetrain.train.distributed import current, forget_deepspeed, parameters, whole_model
-from judgetrain.train.preflight import check_machine, check_packing, check_vocabulary, memory_explained
+from judgetrain.train.preflight import (
+    check_machine,
+    check_packing,
+    check_same_vocabulary,
+    check_vocabulary,
+    memory_explained,
+)
 from judgetrain.train.weights import weigh
 
 if TYPE_CHECKING:
@@ -103,7 +109,7 @@ def _trainer(
         if isinstance(config, DpoConfig)
         else SFTConfig(**arguments | sft_arguments(config))
     )
-    model = load_model(trainable(job.start, config.lora), quantization=quantization(config.lora))
+    model = load_model(trainable(job.start, config), quantization=quantization(config.lora))
     check_vocabulary(model, tokenizer, job.start.path)
     model.train()
     shared: dict[str, Any] = {
@@ -116,6 +122,9 @@ def _trainer(
     }
     trainer: Trainer
     if isinstance(config, DpoConfig):
+        if config.reference.path and job.reference is None:
+            check_same_vocabulary(tokenizer, config.reference, job.start)
+            shared["ref_model"] = load_model(trainable(config.reference, config))
         if config.margin_weight:
             shared["data_collator"] = WeightedCollator(pad_token_id=tokenizer.pad_token_id)
         trainer = PreferenceTrainer(args=args, **shared)
@@ -149,15 +158,20 @@ def _callbacks(job: Job, heldout: Dataset | None, out: StageRun) -> list[Trainer
     return callbacks
 
 
-def trainable(model: ModelConfig, lora: LoraSettings) -> ModelConfig:
+def trainable(model: ModelConfig, config: TrainConfig) -> ModelConfig:
     """How to load a model for training: weights that are all trained are kept in float32.
 
     AdamW's steps at these learning rates are smaller than bfloat16 can add to a weight; mixed precision (``bf16``)
-    computes in bfloat16 all the same. Under adapters the base stays as it is.
+    computes in bfloat16 all the same, and so can take flash attention. Under adapters the base stays as it is.
     """
-    if model.dtype == "auto" and not lora.enabled:
-        return replace(model, dtype="float32")
-    return model
+    from transformers.utils import import_utils
+
+    if model.dtype != "auto" or config.lora.enabled:
+        return model
+    attention = model.attn_implementation
+    if attention is None and mixed_precision(config.bf16) and import_utils.is_flash_attn_2_available():
+        attention = "flash_attention_2"
+    return replace(model, dtype="float32", attn_implementation=attention)
 
 
 def _heldout(job: Job, tokenizer: PreTrainedTokenizerBase, out: StageRun) -> Dataset | None:

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
 
-from judgetrain.artifacts import StageRun, read_rows, write_json_atomic
+from judgetrain.artifacts import MANIFEST, StageRun, read_rows, write_json_atomic
 from judgetrain.config import Config, ModelConfig, TrainConfig
 from judgetrain.judges.settings import FILE as SETTINGS
 from judgetrain.judges.settings import save_settings
 from judgetrain.train.card import write_card
+from judgetrain.train.preflight import check_machine
 from judgetrain.train.run import Job, train, trainable
 from judgetrain.tree.prompts import FILE as PROMPTS
 from judgetrain.tree.prompts import load_prompt_set
@@ -35,12 +37,15 @@ def run_sft(config: Config, inputs: Mapping[str, Path], out: StageRun) -> None:
 
 
 def run_reference(config: Config, inputs: Mapping[str, Path], out: StageRun) -> None:
-    """Log-probabilities of the preference pairs under the SFT judge, the reference of equation 2."""
+    """Log-probabilities of the preference pairs under the reference of equation 2: the SFT judge, or another model."""
     from judgetrain.train.reference import Reference, reference_logps
 
     settings = config.train.dpo
+    check_machine("dpo", settings)
+    policy = _trained(inputs["sft"] / "model", config)
     reference = Reference(
-        trainable(_trained(inputs["sft"] / "model", config), settings.lora),
+        trainable(settings.reference if settings.reference.path else policy, settings),
+        policy,
         settings.lora,
         settings.max_length,
         settings.bf16,
@@ -93,6 +98,28 @@ def _trained(directory: Path, config: Config) -> ModelConfig:
 def _describe(
     directory: Path, config: Config, settings: TrainConfig, inputs: Mapping[str, Path], out: StageRun
 ) -> None:
-    lineage = {name: path.name for name, path in inputs.items()}
+    lineage = _lineage(inputs)
     write_json_atomic(directory / "training_args.json", dataclasses.asdict(settings) | {"seed": config.seed})
-    write_card(directory, stage=out.stage, base=config.train.base.path, recipe=config.recipe_name, lineage=lineage)
+    write_card(
+        directory,
+        stage=out.stage,
+        base=config.train.base,
+        recipe=config.recipe_name,
+        fingerprint=out.directory.name,
+        lineage=lineage,
+    )
+
+
+def _lineage(inputs: Mapping[str, Path]) -> dict[str, str]:
+    """Fingerprints of everything that a stage was made from, by stage, nearest first; read off the manifests."""
+    marks: dict[str, str] = {}
+    waiting = list(inputs.items())
+    while waiting:
+        name, directory = waiting.pop(0)
+        if name in marks:
+            continue
+        marks[name] = directory.name
+        manifest = directory / MANIFEST
+        upstream = json.loads(manifest.read_text(encoding="utf-8"))["upstream"] if manifest.is_file() else {}
+        waiting += [(stage, directory.parent.parent / stage / mark) for stage, mark in upstream.items()]
+    return marks

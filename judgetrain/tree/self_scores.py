@@ -76,11 +76,10 @@ def branch_rewards(config: Config, inputs: Mapping[str, Path], prompter: Prompte
         attn_implementation=base.attn_implementation,
         trust_remote_code=base.trust_remote_code,
     )
-    of_judge = replace(config, scorer=replace(config.scorer, model=judge))
     trees = inputs["tree"]
     rows = read_rows(trees, "trees")
     read = 0
-    with loaded_once(lambda: load_scorer(of_judge)) as scorer:
+    with loaded_once(lambda: load_scorer(config, judge)) as scorer:
 
         def process(index: int, places: Sequence[int]) -> ShardResult:
             nonlocal read

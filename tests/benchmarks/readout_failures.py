@@ -6,28 +6,33 @@
 Grows one tree for each comparison (criteria × guidelines × judgments × both orders) with a model, or with a trained
 judge by its own prompt set, and reads every judgment in three ways: ``parsed`` (scores as written), ``expected`` (of
 the same texts: the mean under the probabilities of the score tokens) and ``constrained`` (sampled again under the same
-criteria and guidelines, the form enforced while decoding). Prints a Markdown table of failures by reason, with 95%
-Wilson intervals; exit code 0 whatever the rates are.
+criteria and guidelines, the form enforced while decoding). Trees are kept in ``--output``, a few at a time: a call
+that ``--minutes`` ended early, or that was killed, is gone on with by the same call. Prints a Markdown table of the
+failures by reason of all trees so far, with 95% Wilson intervals; exit code 0 whatever the rates are.
 """
 
 from __future__ import annotations
 
 import argparse
 import datetime
+import json
 import os
 import random
 import time
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import Any
 
-from judgetrain.artifacts import derive_seed
+from judgetrain.artifacts import ShardResult, StageRun, derive_seed
 from judgetrain.config import EngineConfig, ModelConfig, SamplingConfig, SourceConfig
 from judgetrain.dialogues.schema import Comparison
 from judgetrain.dialogues.sources import read_comparisons
 from judgetrain.engines.base import UNANSWERED, Completion, Engine, Request
 from judgetrain.engines.registry import make_engine
+from judgetrain.once import loaded_once
+from judgetrain.track import Console
 from judgetrain.tree.grow import Shape, StepSampling, grow, judgment_slots, unusable
 from judgetrain.tree.parsing import parse_judgment
 from judgetrain.tree.prompts import FILE, PromptSet, load_prompt_set
@@ -39,7 +44,14 @@ LABELS = {"0": "A", "1": "B", "2": "tie"}
 READ = "read"
 """The outcome of a judgment that could be read."""
 
+SHARD = 4
+"""Comparisons whose trees are finished together."""
+
 Outcomes = dict[str, Counter[str]]
+
+
+class TimeIsUp(Exception):
+    """The minutes given to a call are over."""
 
 
 def sampled(path: str, number: int, max_chars: int, seed: int) -> list[Comparison]:
@@ -113,6 +125,46 @@ def facts(trees: Sequence[EvaluationTree]) -> str:
     )
 
 
+def grown(
+    comparisons: Sequence[Comparison], model: str, prompts: str, options: argparse.Namespace, out: StageRun
+) -> list[dict[str, Any]]:
+    """One row a comparison, as many as the time suffices for: its tree, and the constrained completions."""
+    short, long = SamplingConfig(0.8, 0.95, 48), SamplingConfig(0.8, 0.95, options.tokens)
+    sampling = StepSampling(short, short, long, Readout("expected"))
+    enforced = replace(sampling, readout=Readout(constrained=True))
+    shape = Shape(options.criteria, options.criteria, 2, 2)
+    started = time.monotonic()
+    with loaded_once(lambda: Loaded(*load(model, prompts, options.batch_size))) as loaded:
+
+        def process(index: int, items: Sequence[Comparison]) -> ShardResult:
+            if time.monotonic() - started > 60 * options.minutes:
+                raise TimeIsUp
+            judge, seed = loaded(), out.shard_seed(index)
+            trees = grow(items, judge.engine, judge.prompts, shape, sampling, seed)
+            again = iter(judge_again(trees, judge.engine, judge.prompts, enforced, seed))
+            rows = [{"tree": t.to_row(), "constrained": [asdict(next(again)) for _ in t.judgments()]} for t in trees]
+            return ShardResult(rows, len(rows))
+
+        try:
+            out.sharded("readouts", comparisons, SHARD, process, "comparisons")
+        except TimeIsUp:
+            out.log(f"the {options.minutes:g} minutes are over; the same call goes on")
+    files = sorted(out.directory.glob("readouts-*.jsonl"))
+    return [json.loads(line) for path in files for line in path.read_text(encoding="utf-8").splitlines()]
+
+
+@dataclass
+class Loaded:
+    """A model and its prompts."""
+
+    engine: Engine
+    prompts: PromptSet
+
+    def close(self) -> None:
+        """Free the model."""
+        self.engine.close()
+
+
 def main(argv: Sequence[str] | None = None) -> None:
     """The command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -125,24 +177,22 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--tokens", type=int, default=64, help="longest judgment; lists and guidelines: 48")
     parser.add_argument("--batch-size", type=int, default=32)
     parser.add_argument("--seed", type=int, default=17)
+    parser.add_argument(
+        "--output", type=Path, default=Path("outputs/readouts"), help="one folder for one set of options"
+    )
+    parser.add_argument("--minutes", type=float, default=25.0, help="no further trees are begun after so many")
     options = parser.parse_args(argv)
-    started = time.monotonic()
     comparisons = sampled(options.data, options.comparisons, options.max_chars, options.seed)
-    engine, prompts = load(options.model, options.prompts, options.batch_size)
-    short, long = SamplingConfig(0.8, 0.95, 48), SamplingConfig(0.8, 0.95, options.tokens)
-    sampling = StepSampling(short, short, long, Readout("expected"))
-    shape = Shape(options.criteria, options.criteria, 2, 2)
-    trees = grow(comparisons, engine, prompts, shape, sampling, options.seed)
-    enforced = replace(sampling, readout=Readout(constrained=True))
-    again = judge_again(trees, engine, prompts, enforced, options.seed)
+    out = StageRun(options.output, "readouts", options.seed, Console())
+    rows = grown(comparisons, options.model, options.prompts, options, out)
+    trees = [EvaluationTree.from_row(row["tree"]) for row in rows]
+    again = [Completion(**completion) for row in rows for completion in row["constrained"]]
     print(table(outcomes((j for t in trees for _, _, j in t.judgments()), again)))
     print(f"\n{facts(trees)}")
     print(
-        f"{options.model}, prompts {prompts.name}, judgments of at most {options.tokens} tokens at temperature 0.8, "
-        f"seed {options.seed}; {datetime.date.today().isoformat()}; {os.cpu_count()} cores, "
-        f"{(time.monotonic() - started) / 60:.1f} min."
+        f"{options.model}, judgments of at most {options.tokens} tokens at temperature 0.8, seed {options.seed}; "
+        f"{datetime.date.today().isoformat()}; {os.cpu_count()} cores."
     )
-    engine.close()
 
 
 if __name__ == "__main__":

@@ -45,13 +45,16 @@ def stand_in(monkeypatch: pytest.MonkeyPatch) -> type[Any]:
 
         def fit_predict(self, rows: np.ndarray) -> np.ndarray:
             assert rows.dtype == np.float32 and rows.flags.c_contiguous, "what it takes without a copy"
+            assert (rows == ROWS.astype(np.float32)).all()
             return self.labels.astype(np.int32)
 
     cluster = ModuleType("cuml.cluster")
     cluster.KMeans = KMeans  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "cuml", ModuleType("cuml"))
     monkeypatch.setitem(sys.modules, "cuml.cluster", cluster)
+    monkeypatch.setitem(sys.modules, "cupy", np)  # the calls of it that are made mean the same in NumPy
     monkeypatch.setattr(kmeans_module, "_free_memory", lambda: 10**6)
+    monkeypatch.setattr(kmeans_module, "WIDEN", 7)
     return KMeans
 
 

@@ -149,8 +149,22 @@ def test_length_limits_and_duplicates_are_counted(tmp_path: Path) -> None:
         "duplicate": 2,
         "too_short": 1,
         "too_long": 1,
-        "rejected": 0,
     }
+
+
+def test_what_cannot_be_read_is_counted_by_source_and_reason(tmp_path: Path) -> None:
+    sources = []
+    for name, lines in (("a", ['{"query": "q1"}', "{", '{"query": 3}']), ("b", ["{", "{", '{"query": "q2"}'])):
+        path = tmp_path / f"{name}.jsonl"
+        path.write_text("\n".join(lines))
+        sources.append(SourceConfig(name=name, path=str(path)))
+    out = StageRun(tmp_path / "out", "dialogues", 0, Console())
+    stage.run(Config(dialogues=DialoguesConfig(sources, strict=False)), {}, out)
+    assert out.notes["sources"] == {
+        "a": {"read": 3, "kept": 1, "rejected:not_json": 1, "rejected:wrong_type": 1},
+        "b": {"read": 3, "kept": 1, "rejected:not_json": 2},
+    }
+    assert out.totals()["counts"] == {"in": 6, "out": 2, "dropped": {"not_json": 3, "wrong_type": 1}}
 
 
 @given(st.text(), st.text())

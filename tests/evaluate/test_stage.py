@@ -94,7 +94,7 @@ def test_an_interrupted_evaluation_resumes_to_the_same_predictions(
     setup: tuple[Config, dict[str, Path]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config, inputs = setup
-    stage.run(config, inputs, StageRun(tmp_path / "whole", "evaluate", 1, Console()))
+    stage.run(config, inputs, StageRun(tmp_path / "apart" / "whole", "evaluate", 1, Console()))
     calls = 0
     real = stage.BranchingJudge.sample
 
@@ -111,7 +111,7 @@ def test_an_interrupted_evaluation_resumes_to_the_same_predictions(
     stage.run(config, inputs, StageRun(tmp_path / "cut", "evaluate", 1, Console()))
     assert calls == 5, "shards of 8 comparisons: two before the interruption, one lost, then that one and the last"
     for name in ("predictions.parquet", "paired.json", "trees-pairs-sft-00000-of-00004.jsonl"):
-        assert (tmp_path / "cut" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
+        assert (tmp_path / "cut" / name).read_bytes() == (tmp_path / "apart" / "whole" / name).read_bytes()
 
 
 def test_metric_rows_keep_what_others_rely_on(setup: tuple[Config, dict[str, Path]], tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 from pathlib import Path
 from typing import Any
@@ -12,11 +13,14 @@ import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from judgetrain.artifacts import StageRun
-from judgetrain.config import LoraSettings, ModelConfig
+from judgetrain.config import LoraSettings, ModelConfig, TrainConfig
 from judgetrain.engines.loading import load_model
 from judgetrain.errors import EngineError
 from judgetrain.judges import BranchingJudge
+from judgetrain.track import Console
+from judgetrain.train import stage
 from judgetrain.train.callbacks import CheckpointMarks
+from judgetrain.train.run import trainable
 from tests.scripted import comparison
 from tests.train.test_train import config, rows, run_dpo, run_initial, same, sft_rows, weights
 
@@ -105,23 +109,15 @@ def test_the_same_seed_gives_the_same_weights_whatever_else_drew_random_numbers(
     def run(name: str, seed: int) -> dict[str, torch.Tensor]:
         for disturb in (random.seed, np.random.seed, torch.manual_seed):
             disturb(len(name))
-        source = StageRun(tmp_path / "teacher", "teacher", 0, _quiet())
+        source = StageRun(tmp_path / "teacher", "teacher", 0, Console())
         source.write_rows("examples", sft_rows(24))
-        out = StageRun(tmp_path / name, "initial", seed, _quiet())
-        from judgetrain.train import stage
-
+        out = StageRun(tmp_path / name, "initial", seed, Console())
         stage.run_initial(config(lora=lora, max_steps=3), {"teacher": source.directory}, out)
         return weights(out.directory)
 
     first = run("a", 1)
     assert same(first, run("another", 1))
     assert not same(first, run("b", 2))
-
-
-def _quiet() -> Any:
-    from judgetrain.track import Console
-
-    return Console()
 
 
 @pytest.mark.parametrize("optimizer", ["adamw_torch", "adafactor", "sgd"])
@@ -156,3 +152,34 @@ def test_the_result_loads_in_transformers_as_it_is(tmp_path: Path) -> None:
     with torch.no_grad():
         assert torch.equal(model.eval()(ids).logits, load_model(ModelConfig(path=str(out.path("model"))))(ids).logits)
     assert model.generation_config.pad_token_id == tokenizer.pad_token_id
+
+
+def test_flash_attention_is_taken_where_it_is_installed_and_training_is_in_half_precision(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    start, full = ModelConfig(path="world"), TrainConfig(bf16=True)
+    assert trainable(start, full) == ModelConfig(path="world", dtype="float32")
+    monkeypatch.setattr("transformers.utils.import_utils.is_flash_attn_2_available", lambda: True)
+    assert trainable(start, full).attn_implementation == "flash_attention_2"
+    assert trainable(start, TrainConfig(bf16=False)).attn_implementation is None
+    asked = ModelConfig(path="world", attn_implementation="eager")
+    assert trainable(asked, full) == ModelConfig(path="world", dtype="float32", attn_implementation="eager")
+    assert trainable(start, TrainConfig(bf16=True, lora=LoraSettings(enabled=True))) == start
+
+
+def test_the_card_and_the_arguments_hold_the_whole_lineage_and_no_place(tmp_path: Path) -> None:
+    """A teacher's artifact made from responses made from dialogues: all three are in the card."""
+    for name, upstream in (("dialogues", {}), ("responses", {"dialogues": "d1a"})):
+        directory = tmp_path / name / {"dialogues": "d1a", "responses": "4e5"}[name]
+        directory.mkdir(parents=True)
+        (directory / "manifest.json").write_text(json.dumps({"upstream": upstream}))
+    teacher = StageRun(tmp_path / "teacher" / "7ea", "teacher", 0, Console())
+    teacher.write_rows("examples", sft_rows(8))
+    (teacher.directory / "manifest.json").write_text(json.dumps({"upstream": {"responses": "4e5"}}))
+    out = StageRun(tmp_path / "initial" / "111", "initial", 0, Console())
+    stage.run_initial(config(max_steps=1), {"teacher": teacher.directory}, out)
+    card = (out.path("model") / "README.md").read_text()
+    lines = ["- `teacher`: `7ea`", "- `responses`: `4e5`", "- `dialogues`: `d1a`"]
+    assert "\n".join(lines) in card
+    texts = [p.read_text() for p in out.path("model").iterdir() if p.suffix in (".json", ".yaml", ".md", ".jinja")]
+    assert len(texts) >= 6 and not any(str(tmp_path) in text or str(Path.home()) in text for text in texts)

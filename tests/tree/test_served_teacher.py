@@ -8,7 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import httpx
@@ -104,7 +104,11 @@ def test_the_teachers_stage_completes_and_needs_the_server_once(
 ) -> None:
     monkeypatch.setenv("SERVED_KEY", KEY)
     teacher = TeacherConfig(
-        engine(served), comparisons=2, criteria=4, branches=2, sampling=SamplingConfig(0.0, 1.0, max_new_tokens=40)
+        engine=engine(served),
+        comparisons=2,
+        criteria=4,
+        branches=2,
+        sampling=SamplingConfig(0.0, 1.0, max_new_tokens=40),
     )
     config = Config(
         output_dir=str(tmp_path / "outputs"), prompts="compact", teacher=teacher, tree=TreeConfig(criteria=4)
@@ -133,10 +137,22 @@ def test_the_teachers_stage_completes_and_needs_the_server_once(
     again = run("again")
     assert again.notes["spent"]["requests"] == 0
     assert trees == [EvaluationTree.from_row(row) for row in read_rows(again.directory, "evaluations")]
+    teacher.engine = EngineConfig(model=ModelConfig(BASE, dtype="float32"))
+    local = [EvaluationTree.from_row(row) for row in read_rows(run("local").directory, "evaluations")]
+    assert [written(t) for t in local] == [written(t) for t in trees], "the same weights on this machine, greedily"
     config.seed += 1
-    teacher.engine.max_retries = 0
+    teacher.engine = replace(engine(served), max_retries=0)
     with pytest.raises(EngineError, match="check that the server runs"):
         run("other")
+
+
+def written(tree: EvaluationTree) -> list[str]:
+    """All that the teacher wrote for a comparison."""
+    return [
+        tree.criteria_text.strip(),
+        *(g.text for c in tree.criteria for g in c.guidelines),
+        *(j.text.strip() for _, _, j in tree.judgments()),
+    ]
 
 
 def guidelines(tree: EvaluationTree) -> Iterator[str]:

@@ -158,7 +158,7 @@ def test_the_stage_teaches_what_plain_files_hold_and_leaves_the_rest(tmp_path: P
     responses.write_rows("comparisons", (c.to_row() for c in (known, comparison(1))))
     config = Config(
         prompts="compact",
-        teacher=TeacherConfig(EngineConfig("openai"), evaluations=write(tmp_path / "e.jsonl", row)),
+        teacher=TeacherConfig(engine=EngineConfig("openai"), evaluations=write(tmp_path / "e.jsonl", row)),
         tree=TreeConfig(criteria=3),
     )
     out = StageRun(tmp_path / "teacher", "teacher", 7, Console())

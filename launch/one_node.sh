@@ -1,0 +1,34 @@
+#!/usr/bin/env bash
+# Train on every GPU of this machine with one set of processes for all stages (torchrun):
+#   launch/one_node.sh stage=dpo recipe=paper_ood
+#   PROCESSES=4 LAUNCHER=accelerate launch/one_node.sh stage=dpo recipe=paper_ood train.distributed=zero2
+# The first process makes what needs no help, the others wait for it. python -m judgetrain train.distributed=zero3 does
+# the same with new processes for every stage that trains.
+set -euo pipefail
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+if [[ $# -eq 0 ]]; then
+  echo "usage: [PROCESSES=N] [LAUNCHER=torchrun|accelerate] one_node.sh stage=STAGE recipe=RECIPE key=value ..." >&2
+  exit 2
+fi
+processes=${PROCESSES:-$(nvidia-smi --list-gpus 2>/dev/null | wc -l)}
+if [[ $processes -lt 1 ]]; then
+  echo "one_node.sh: no GPU here; set PROCESSES=2 to train in two processes on the CPU" >&2
+  exit 2
+fi
+mode=train.distributed=zero3
+for argument in "$@"; do
+  if [[ $argument == train.distributed=* ]]; then mode=; fi
+done
+case ${LAUNCHER:-torchrun} in
+  torchrun)
+    exec torchrun --standalone --nproc_per_node "$processes" -m judgetrain ${mode:+"$mode"} "$@"
+    ;;
+  accelerate)
+    exec accelerate launch --config_file "$here/accelerate/one_node.yaml" --num_processes "$processes" \
+      -m judgetrain ${mode:+"$mode"} "$@"
+    ;;
+  *)
+    echo "one_node.sh: LAUNCHER=$LAUNCHER: allowed are torchrun and accelerate" >&2
+    exit 2
+    ;;
+esac

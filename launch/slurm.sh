@@ -1,0 +1,31 @@
+#!/usr/bin/env bash
+# Train on many nodes:
+#   sbatch --nodes 4 launch/slurm.sh stage=dpo recipe=paper_ood output_dir=/shared/outputs
+# output_dir must lie on a file system that every node sees. Partition, account and time are sbatch's options. A job that
+# is killed or pre-empted is queued again and goes on from its last complete checkpoint.
+#SBATCH --job-name=judgetrain
+#SBATCH --nodes=2
+#SBATCH --ntasks-per-node=1
+#SBATCH --gpus-per-node=8
+#SBATCH --cpus-per-task=64
+#SBATCH --mem=0
+#SBATCH --requeue
+#SBATCH --open-mode=append
+#SBATCH --output=%x-%j.log
+set -euo pipefail
+: "${SLURM_JOB_NODELIST:?start it with sbatch: sbatch launch/slurm.sh stage=dpo ...}"
+mapfile -t nodes < <(scontrol show hostnames "$SLURM_JOB_NODELIST")
+# A port of its own for every job that a node may run at a time.
+port=$((20000 + SLURM_JOB_ID % 20000))
+mode=train.distributed=zero3
+for argument in "$@"; do
+  if [[ $argument == train.distributed=* ]]; then mode=; fi
+done
+# One process that fails ends the job on every node, in place of a hang.
+srun --kill-on-bad-exit=1 torchrun \
+  --nnodes "$SLURM_JOB_NUM_NODES" \
+  --nproc_per_node "${SLURM_GPUS_ON_NODE:-8}" \
+  --rdzv_id "$SLURM_JOB_ID" \
+  --rdzv_backend c10d \
+  --rdzv_endpoint "${nodes[0]}:$port" \
+  -m judgetrain ${mode:+"$mode"} "$@"

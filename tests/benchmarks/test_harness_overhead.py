@@ -1,0 +1,58 @@
+"""The benchmark of the harness counts the engines' time as theirs and the rest as the harness's."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from judgetrain.engines.base import Completion, Request
+from judgetrain.evaluate import methods
+from judgetrain.tree.prompts import load_prompt_set
+from tests.benchmarks.harness_overhead import Clock, Overhead, measure
+from tests.scripted import ScriptedEngine, noisy
+
+LOADING, CALL = 0.3, 0.1
+
+
+class SlowEngine(ScriptedEngine):
+    """Takes a known time to load and to answer."""
+
+    calls = 0
+
+    def __init__(self) -> None:
+        super().__init__(noisy)
+        time.sleep(LOADING)
+
+    def generate(self, requests: Sequence[Request], seed: int) -> list[Completion]:
+        SlowEngine.calls += 1
+        time.sleep(CALL)
+        return super().generate(requests, seed)
+
+
+def test_time_is_counted_where_it_is_spent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    judge = tmp_path / "judge"
+    judge.mkdir()
+    load_prompt_set("compact").save(judge)
+
+    def make_engine(*args: Any, **options: Any) -> SlowEngine:
+        return SlowEngine()
+
+    monkeypatch.setattr(methods, "make_engine", make_engine)
+    found = measure(
+        [f"evaluate.methods=[{judge}]", "dialogues.world.eval_comparisons=12", "evaluate.branches=[1,2]",
+         "evaluate.bootstrap=20", f"output_dir={tmp_path / 'out'}", "track.tracker=none"]
+    )  # fmt: skip
+    assert (found.loading.calls, found.generating.calls, found.whole.calls) == (1, SlowEngine.calls, 1)
+    assert LOADING <= found.loading.wall < LOADING + 1
+    assert SlowEngine.calls * CALL <= found.generating.wall <= found.whole.wall - LOADING
+    assert methods.make_engine is make_engine, "what was replaced for the measurement is put back"
+
+
+def test_the_share_is_of_the_engines_own_time() -> None:
+    found = Overhead(Clock(13.0, 9.0), Clock(2.0, 0.5), Clock(10.0, 8.0))
+    assert found.shares == (pytest.approx(0.1), pytest.approx(0.0625))
+    assert "10.0% on the clock, 6.2% of the process" in str(found)

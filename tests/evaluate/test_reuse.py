@@ -1,0 +1,125 @@
+"""Trees of earlier evaluations: taken over where nothing that they depend on has changed, and only there."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from judgetrain.artifacts import StageRun
+from judgetrain.config import BenchmarkConfig, Config, EvaluateConfig, SourceConfig, TreeConfig
+from judgetrain.engines.base import Completion, Request
+from judgetrain.evaluate import methods, stage
+from judgetrain.track import Console
+from judgetrain.tree.prompts import load_prompt_set
+from tests.scripted import ScriptedEngine, noisy
+
+
+class Counting(ScriptedEngine):
+    asked = 0
+
+    def generate(self, requests: Sequence[Request], seed: int) -> list[Completion]:
+        Counting.asked += len(requests)
+        return super().generate(requests, seed)
+
+
+@pytest.fixture
+def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Config, dict[str, Path]]:
+    monkeypatch.setattr(methods, "make_engine", lambda *a, **k: Counting(noisy))
+    Counting.asked = 0
+    rows = [{"query": f"q{i}", "response_a": "x", "response_b": "yy", "label": "AB"[i % 2]} for i in range(20)]
+    (tmp_path / "pairs.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    benchmark = BenchmarkConfig("b", SourceConfig(name="b", path=str(tmp_path / "pairs.jsonl"), format="comparison"))
+    evaluate = EvaluateConfig([benchmark], ["sft"], [1, 3], bootstrap=20)
+    inputs = {}
+    for stage_name, mark in (("sft", "one"), ("dpo", "two")):
+        inputs[stage_name] = tmp_path / stage_name / mark
+        (inputs[stage_name] / "model").mkdir(parents=True)
+        load_prompt_set("compact").save(inputs[stage_name] / "model")
+    config = Config(evaluate=evaluate, tree=TreeConfig(criteria=4, shard_size=3), output_dir=str(tmp_path))
+    return config, inputs
+
+
+def evaluated(config: Config, inputs: dict[str, Path], name: str) -> tuple[int, Path]:
+    """How many requests an evaluation sent, and its directory."""
+    out = StageRun(Path(config.output_dir) / "evaluate" / name, "evaluate", config.seed, Console())
+    before = Counting.asked
+    stage.run(config, inputs, out)
+    return Counting.asked - before, out.directory
+
+
+def test_other_metrics_and_more_methods_need_no_new_inference(world: tuple[Config, dict[str, Path]]) -> None:
+    config, inputs = world
+    first, directory = evaluated(config, inputs, "a")
+    assert first > 0
+    more = replace(config.evaluate, methods=["dpo", "sft", "first"], branches=[1, 2, 3], bootstrap=50, dev_share=0.3)
+    second, other = evaluated(replace(config, evaluate=more), inputs, "b")
+    assert second == first, "only the new judge is asked"
+    for name in ("trees-b-sft-00000-of-00004.jsonl", "trees-b-sft-00003-of-00004.jsonl"):
+        assert (directory / name).read_bytes() == (other / name).read_bytes()
+    _, whole = evaluated(replace(config, evaluate=replace(more, dev_share=0.0)), inputs, "c")
+    rows = [
+        {r["branches"]: r for r in json.loads((d / "metrics.json").read_text()) if r["method"] == "sft"}
+        for d in (directory, whole)
+    ]
+    for k in (1, 3):
+        for metric in ("agreement", "consistency", "parse_failures", "generated_tokens", "seconds"):
+            assert rows[0][k][metric] == rows[1][k][metric]
+
+
+def test_shards_of_an_interrupted_evaluation_are_taken_over_too(
+    world: tuple[Config, dict[str, Path]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config, inputs = world
+    whole, _ = evaluated(config, inputs | {"sft": inputs["dpo"]}, "elsewhere")
+    sample, calls = stage.BranchingJudge.sample, 0
+
+    def dying(self, *args, **kwargs):  # type: ignore[no-untyped-def]
+        nonlocal calls
+        calls += 1
+        if calls == 3:
+            raise KeyboardInterrupt
+        return sample(self, *args, **kwargs)
+
+    monkeypatch.setattr(stage.BranchingJudge, "sample", dying)
+    before = Counting.asked
+    with pytest.raises(KeyboardInterrupt):
+        evaluated(config, inputs, "a")
+    spent = Counting.asked - before
+    rest, _ = evaluated(replace(config, evaluate=replace(config.evaluate, bootstrap=30)), inputs, "b")
+    assert 0 < spent < whole and spent + rest == whole
+
+
+CHANGES: dict[str, Callable[[Config], Config]] = {
+    "seed": lambda c: replace(c, seed=5),
+    "tree": lambda c: replace(c, tree=replace(c.tree, criteria=5)),
+    "engine": lambda c: replace(c, engine=replace(c.engine, max_context=999)),
+    "branches": lambda c: replace(c, evaluate=replace(c.evaluate, branches=[1, 2])),
+    "early stop": lambda c: replace(c, evaluate=replace(c.evaluate, early_stop=True)),
+    "comparisons": lambda c: replace(
+        c, evaluate=replace(c.evaluate, benchmarks=[replace(c.evaluate.benchmarks[0], limit=19)])
+    ),
+}
+
+
+@pytest.mark.parametrize("what", CHANGES)
+def test_what_trees_depend_on_is_sampled_again(what: str, world: tuple[Config, dict[str, Path]]) -> None:
+    config, inputs = world
+    evaluated(config, inputs, "a")
+    assert evaluated(CHANGES[what](config), inputs, "b")[0] > 0
+
+
+def test_another_judge_of_the_same_name_is_sampled_again(world: tuple[Config, dict[str, Path]]) -> None:
+    config, inputs = world
+    first, _ = evaluated(config, inputs, "a")
+    again, _ = evaluated(config, inputs | {"sft": inputs["dpo"]}, "b")
+    assert again == first
+    judge = inputs["sft"] / "model"
+    named = replace(config, evaluate=replace(config.evaluate, methods=[str(judge)]))
+    assert evaluated(named, {}, "c")[0] > 0
+    assert evaluated(replace(named, evaluate=replace(named.evaluate, bootstrap=30)), {}, "d")[0] == 0
+    (judge / "weights").write_text("others")
+    assert evaluated(replace(named, evaluate=replace(named.evaluate, bootstrap=40)), {}, "e")[0] > 0

@@ -1,0 +1,198 @@
+"""Two processes under ZeRO-2 and ZeRO-3 against one: the same steps, the same weights, also after a kill."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+import torch
+from transformers import AutoModelForCausalLM
+
+from judgetrain.artifacts import read_rows
+from judgetrain.config import TrainConfig
+from judgetrain.errors import ConfigError, TrainingError
+from judgetrain.pipeline import Pipeline
+from judgetrain.stages import STAGES
+from judgetrain.train import distributed
+from judgetrain.train.callbacks import COMPLETE, last_complete
+from judgetrain.train.data import fill
+from tests.train.pipeline_of_pairs import OVERRIDES, composed, plant
+
+pytest.importorskip("deepspeed")
+
+ROOT = Path(__file__).parents[2]
+LOSS, WEIGHT, LOGP = 1e-5, 2e-5, 1e-4
+"""Largest differences between one process and two, in float32: of a step's loss, of a weight, of a log-probability."""
+
+
+def start(output: Path, *overrides: str, launcher: tuple[str, ...] = ()) -> subprocess.Popen[str]:
+    program = ["-m", "tests.train.pipeline_of_pairs"] if not launcher else ["-m", "judgetrain", "stage=dpo"]
+    arguments = [str(output)] if not launcher else [f"output_dir={output}"]
+    return subprocess.Popen(
+        [*(launcher or (sys.executable,)), *program, *arguments, *overrides],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        cwd=ROOT,
+        env=os.environ | {"OMP_NUM_THREADS": "1", "TORCHELASTIC_LOG_LEVEL": "ERROR"},
+    )
+
+
+def finish(run: subprocess.Popen[str]) -> str:
+    text, _ = run.communicate(timeout=300)
+    assert run.returncode == 0, text
+    return text
+
+
+def result(output: Path) -> Path:
+    return next(output.glob("artifacts/dpo/*/manifest.json")).parent
+
+
+def steps(directory: Path) -> list[dict[str, Any]]:
+    return [row for row in map(json.loads, (directory / "train_log.jsonl").open()) if "loss" in row]
+
+
+def tokens(rows: list[dict[str, Any]]) -> list[float]:
+    """Tokens of every step; the trainer counts from 0 again after a resume."""
+    counts = [0.0, *(row["num_tokens"] for row in rows)]
+    return [now - before if now > before else now for before, now in itertools.pairwise(counts)]
+
+
+def assert_same_training(one: Path, two: Path) -> None:
+    first, second = steps(one), steps(two)
+    assert len(first) == 12
+    # The same pairs in the same order.
+    assert tokens(first) == tokens(second)
+    assert [row["loss"] for row in second] == pytest.approx([row["loss"] for row in first], abs=LOSS)
+    models = [AutoModelForCausalLM.from_pretrained(d / "model").state_dict() for d in (one, two)]
+    assert models[0].keys() == models[1].keys()
+    difference = max(float((models[0][k] - models[1][k]).abs().max()) for k in models[0])
+    assert difference < WEIGHT
+    assert (two / "model" / "model.safetensors").exists()
+    assert not list(two.glob("checkpoints*"))
+
+
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    output = tmp_path_factory.mktemp("alone")
+    plant(composed(output)).run("dpo")
+    return output
+
+
+def begun_elsewhere(alone: Path, output: Path) -> None:
+    """Another output directory with the reference log-probabilities of the run in one process."""
+    shutil.copytree(alone, output)
+    shutil.rmtree(output / "artifacts" / "dpo")
+
+
+def wait_for_checkpoint(output: Path, run: subprocess.Popen[str]) -> None:
+    deadline = time.monotonic() + 200
+    while not list(output.glob(f"artifacts/dpo/*/checkpoints/*/{COMPLETE}")):
+        assert run.poll() is None and time.monotonic() < deadline, run.communicate(timeout=60)[0]
+        time.sleep(0.05)
+
+
+def killed(output: Path, mode: str, victim: str) -> int:
+    """The step of the last complete checkpoint of a run in two processes, one of which or whose parent was killed."""
+    run = start(output, f"train.distributed={mode}", "train.processes=2")
+    wait_for_checkpoint(output, run)
+    workers = [p for p in psutil.Process(run.pid).children() if "spawn_main" in " ".join(p.cmdline())]
+    assert len(workers) == 2
+    os.kill(run.pid if victim == "parent" else workers[1].pid, signal.SIGKILL)
+    text, _ = run.communicate(timeout=60)
+    if victim == "worker":
+        assert run.returncode == 2
+        assert "process 1 of stage dpo was killed (signal 9)" in text and "train.dpo.batch_size" in text, text
+    assert psutil.wait_procs(workers, timeout=10)[1] == [], "a worker outlived the process that started it"
+    checkpoints = next(output.glob("artifacts/dpo/*/checkpoints"))
+    marked = max(int(p.parent.name.split("-")[1]) for p in checkpoints.glob(f"*/{COMPLETE}"))
+    # Every file but the mark: killed between the last process's file and the mark.
+    partly = checkpoints / "checkpoint-11"
+    shutil.copytree(checkpoints / f"checkpoint-{marked}", partly, ignore=shutil.ignore_patterns(COMPLETE))
+    return marked
+
+
+def test_killed_under_zero2_the_same_command_ends_with_the_weights_of_one_process(alone: Path, tmp_path: Path) -> None:
+    output = tmp_path / "outputs"
+    begun_elsewhere(alone, output)
+    step = killed(output, "zero2", "parent")
+    text = finish(start(output, "train.distributed=zero2", "train.processes=2"))
+    assert f"dpo: resuming at step {step}" in text
+    assert "reference: starting" not in text, "log-probabilities made in one process serve here too"
+    assert_same_training(result(alone), result(output))
+
+
+def test_killed_under_zero3_torchrun_goes_on_and_its_first_process_leads(alone: Path, tmp_path: Path) -> None:
+    output = tmp_path / "outputs"
+    begun_elsewhere(alone, output)
+    step = killed(output, "zero3", "worker")
+    shutil.rmtree(output / "artifacts" / "reference")  # so that two processes make it
+    torchrun = (sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2")
+    text = finish(start(output, *OVERRIDES, "train.distributed=zero3", launcher=torchrun))
+    assert text.count("reference: starting") == text.count(f"dpo: resuming at step {step}") == 1
+    assert_same_training(result(alone), result(output))
+    found = [next((o / "artifacts" / "reference").iterdir()) for o in (alone, output)]
+    for split, count in (("train", 46), ("heldout", 5)):
+        one, two = ([*read_rows(directory, split)] for directory in found)
+        assert [row["pair"] for row in one] == [row["pair"] for row in two] and len(one) == count
+        for column in ("ref_chosen_logps", "ref_rejected_logps"):
+            assert [row[column] for row in two] == pytest.approx([row[column] for row in one], abs=LOGP)
+
+
+def test_fingerprints_hold_processes_only_where_they_change_results(tmp_path: Path) -> None:
+    def mark(*overrides: str, stage: str = "dpo") -> str:
+        return Pipeline(composed(tmp_path, *overrides)).plan(stage).fingerprint
+
+    alone = mark()
+    assert alone == mark("train.distributed=ddp", "train.processes=2")
+    assert alone == mark("train.distributed=zero3", "train.processes=2")
+    half = "train.dpo.bf16=null"  # bfloat16 weights on a GPU
+    assert mark(half) == mark(half, "train.distributed=ddp") != mark(half, "train.distributed=zero3")
+    packed = "train.sft.packing=true"
+    assert mark(packed, stage="sft") != mark(packed, "train.distributed=ddp", stage="sft")
+    assert "train.processes" not in STAGES["dpo"].reads(composed(tmp_path))
+
+
+def test_whole_steps_are_filled_up_and_single_batches_left_alone() -> None:
+    config = TrainConfig(batch_size=2, accumulation=4)
+    assert fill([5, 6, 7], config) == [5, 6, 7, 5, 6, 7, 5, 6]
+    assert fill(range(16), config) == [*range(16)]
+    assert fill([1, 2, 3], TrainConfig(batch_size=2)) == [1, 2, 3]
+
+
+def test_a_checkpoint_of_another_layout_is_refused_with_the_remedy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "checkpoint-4").mkdir()
+    (tmp_path / "checkpoint-4" / COMPLETE).write_text("zero3 with 2 processes")
+    with pytest.raises(TrainingError, match=r"written under zero3 with 2 processes.*under none or ddp.*remove it"):
+        last_complete(tmp_path)
+    monkeypatch.setattr(distributed, "_world", distributed.World(0, 2, "zero3", "zero3.json"))
+    assert last_complete(tmp_path) == str(tmp_path / "checkpoint-4")
+
+
+def test_what_cannot_work_is_refused(tmp_path: Path) -> None:
+    train = composed(tmp_path, "train.distributed=zero3", "train.processes=2").train
+    train.dpo.lora.quantize = "4bit"
+    with pytest.raises(ConfigError, match=r"train.dpo.lora.quantize=4bit.*take zero2"):
+        distributed.check_distributed(train, "dpo")
+    train.distributed, train.deepspeed = "ddp", "mine.json"
+    with pytest.raises(ConfigError, match=r"train.deepspeed=mine.json.*not ddp|needs zero2"):
+        distributed.check_distributed(train, "initial")
+
+
+def test_a_world_of_one_decides_for_itself() -> None:
+    world = distributed.World()
+    assert world.leads and world.decide(lambda: 3) == 3
+    world.wait()
+    assert distributed.parameters(torch.nn.Linear(3, 2)) == 8

@@ -1,0 +1,127 @@
+"""Reference log-probabilities as an artifact: made once, right, resumed shard by shard, and no reference in memory."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from judgetrain.artifacts import read_rows
+from judgetrain.config import Config, ModelConfig
+from judgetrain.engines.loading import load_model, load_tokenizer
+from judgetrain.errors import TrainingError
+from judgetrain.pipeline import Pipeline
+from judgetrain.train import reference
+from judgetrain.train.data import digest, fitting, with_reference
+from tests.train.pipeline_of_pairs import PAIRS, composed, plant
+
+LOSS = 1e-5
+"""Largest difference of a step's loss between cached and live reference log-probabilities, in float32."""
+
+
+def losses(directory: Path) -> list[float]:
+    rows = map(json.loads, (directory / "train_log.jsonl").read_text().splitlines())
+    return [row["loss"] for row in rows if "loss" in row] + [row["eval_loss"] for row in rows if "eval_loss" in row]
+
+
+@pytest.fixture(scope="module")
+def cached(tmp_path_factory: pytest.TempPathFactory) -> Pipeline:
+    pipeline = plant(composed(tmp_path_factory.mktemp("cached"), "train.dpo.max_steps=4"))
+    pipeline.run("dpo")
+    return pipeline
+
+
+def by_hand(config: Config, model_path: Path, rows: list[dict[str, Any]]) -> list[tuple[float, float]]:
+    """Sums of the completion tokens' log-probabilities, pair by pair without padding."""
+    settings = ModelConfig(path=str(model_path))
+    tokenizer, model = load_tokenizer(settings), load_model(settings)
+    sums = []
+    for row in rows:
+        both = []
+        for side in ("chosen", "rejected"):
+            prompt = tokenizer.apply_chat_template(row["prompt"], add_generation_prompt=True, tokenize=False)
+            whole = tokenizer.apply_chat_template(row["prompt"] + row[side], tokenize=False)
+            start = len(tokenizer.encode(prompt, add_special_tokens=False))
+            ids = tokenizer.encode(whole, add_special_tokens=False)
+            with torch.inference_mode():
+                logprobs = model(torch.tensor([ids])).logits[0].log_softmax(-1)
+            both.append(sum(float(logprobs[i - 1, ids[i]]) for i in range(start, len(ids))))
+        sums.append((both[0], both[1]))
+    return sums
+
+
+def test_log_probabilities_are_those_of_the_reference_model(cached: Pipeline) -> None:
+    label, made = cached.plan("label").directory, cached.plan("reference").directory
+    rows = [*read_rows(label, "pairs-train")]
+    stored = [*read_rows(made, "train")]
+    assert [row["pair"] for row in stored] == [digest(row) for row in rows]
+    expected = by_hand(cached.config, cached.plan("sft").directory / "model", rows[:5])
+    found = [(row["ref_chosen_logps"], row["ref_rejected_logps"]) for row in stored[:5]]
+    assert found == [pytest.approx(pair, abs=1e-3) for pair in expected]
+    manifest = cached.plan("reference").manifest or {}
+    assert manifest["counts"] == {"in": PAIRS + 5, "out": PAIRS + 5, "dropped": {}}
+    assert not (made / reference.TRAINER).exists()
+
+
+def test_losses_are_those_of_training_with_a_live_reference(cached: Pipeline, tmp_path: Path) -> None:
+    live = plant(composed(tmp_path, "train.dpo.max_steps=4", "train.dpo.precompute_ref_log_probs=false"))
+    assert "reference" not in live.needed("dpo")
+    directory = live.run("dpo")
+    first, second = losses(cached.plan("dpo").directory), losses(directory)
+    assert len(first) == len(second) == 4
+    assert second == pytest.approx(first, abs=LOSS)
+
+
+def test_a_sweep_makes_them_once_and_loads_no_reference(cached: Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:
+    def never(*_: Any) -> None:
+        raise AssertionError("the reference model was run again")
+
+    monkeypatch.setattr(reference._Forward, "__call__", never)
+    marks = {cached.plan("dpo").fingerprint}
+    for change in ("train.dpo.beta=0.5", "train.dpo.learning_rate=1e-4", "train.dpo.loss_type=ipo"):
+        other = plant(composed(Path(cached.config.output_dir), "train.dpo.max_steps=1", change))
+        assert other.plan("reference").fingerprint == cached.plan("reference").fingerprint
+        marks.add(other.plan("dpo").fingerprint)
+        other.run("dpo")
+    assert len(marks) == 4
+    for change in ("train.dpo.ld_alpha=0.5", "train.dpo.max_length=64", "train.dpo.lora.enabled=true"):
+        other = Pipeline(composed(Path(cached.config.output_dir), change))
+        assert other.plan("reference").fingerprint != cached.plan("reference").fingerprint
+
+
+def test_a_crash_loses_one_shard_at_most(cached: Pipeline, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reference, "SHARD", 10)
+    pipeline = plant(composed(tmp_path, "train.dpo.max_steps=1"))
+    real, calls = reference._Forward.__call__, []
+
+    def dying(self: Any, split: str, start: int, count: int) -> Any:
+        calls.append((split, start))
+        if len(calls) == 3:
+            raise KeyboardInterrupt
+        return real(self, split, start, count)
+
+    monkeypatch.setattr(reference._Forward, "__call__", dying)
+    with pytest.raises(KeyboardInterrupt):
+        pipeline.run("reference")
+    again = Pipeline(pipeline.config)
+    again.run("reference")
+    assert calls == [("train", s) for s in (0, 10, 20, 20, 30, 40)] + [("heldout", 0)]
+    for split in ("train", "heldout"):
+        one, two = ([*read_rows(p.plan("reference").directory, split)] for p in (cached, again))
+        assert [row["pair"] for row in one] == [row["pair"] for row in two]
+        assert [r["ref_chosen_logps"] for r in two] == pytest.approx([r["ref_chosen_logps"] for r in one], abs=1e-4)
+
+
+def test_other_pairs_are_no_silent_zero(cached: Pipeline) -> None:
+    tokenizer = load_tokenizer(ModelConfig(path="world"))
+    row = {
+        "prompt": [{"role": "user", "content": "the cat"}],
+        "chosen": [{"role": "assistant", "content": "reads"}],
+        "rejected": [{"role": "assistant", "content": "gives"}],
+    }
+    examples = fitting([row], tokenizer, 100, "pairs")
+    with pytest.raises(TrainingError, match=r"lacks a pair of the train split.*run again"):
+        with_reference(examples, cached.plan("reference").directory, "train")
