@@ -265,9 +265,6 @@ class TeacherConfig(PaidConfig):
         "", "file or glob of evaluations that are already written (docs/dialogues.md); the engine is then asked nothing"
     )
     comparisons: int = key(3000, "comparisons annotated; the rest is left for the tree", low=1)
-    sources: list[str] = key(
-        [], "sources whose comparisons alone are annotated, the tree then growing over the others; empty: all"
-    )
     criteria: int = key(10, "criteria listed", low=1)
     branches: int = key(3, "criteria judged per comparison", low=1)
     both_orders: bool = key(True, "judge in both orders")
