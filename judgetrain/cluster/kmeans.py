@@ -14,7 +14,7 @@ import numpy as np
 from judgetrain.config import ClusterConfig
 from judgetrain.errors import ConfigError, EngineError
 
-MINI_BATCH_FROM = 200_000
+MINI_BATCH_FROM = 50_000
 """Rows from which scikit-learn's MiniBatchKMeans takes over, and embeddings are no longer held in memory."""
 
 WHOLE = 0.8

@@ -37,7 +37,7 @@ class Evidence:
     """What the signals of all nodes were, and how right the nodes turned out to be.
 
     A judgment is right or wrong by its verdict; the outcome of a guideline or criterion is the share of right ones
-    among the judgments under it.
+    among the judgments under it, and the vote's part the mean of these judgments' shares of the votes.
     """
 
     rewards: Rewards
@@ -51,9 +51,10 @@ class Evidence:
             if right is None:
                 continue
             for level, ids, judgments in _nodes(tree):
-                outcomes = [o for j in judgments if (o := rightness(j.verdict, right, self.ties)) is not None]
-                if outcomes:
-                    share = fmean(shares[j.verdict] for j in judgments if j.verdict is not None)
+                told = [(o, j) for j in judgments if (o := rightness(j.verdict, right, self.ties)) is not None]
+                if told:
+                    outcomes = [outcome for outcome, _ in told]
+                    share = fmean(shares[j.verdict] for _, j in told if j.verdict is not None)
                     parts = self.rewards.of_nodes(ids, share)
                     parts[COMBINED] = self.rewards.combined(parts)
                     self.items.append(_Item(level, against, fmean(outcomes), parts, tree.comparison.id))

@@ -168,6 +168,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--comparisons", type=int, default=20, help="attacked comparisons (default: 20)")
     parser.add_argument("--branches", type=int, default=1)
     parser.add_argument("--data", help="JSONL of comparisons; the quickstart world's held-out split by default")
+    parser.add_argument("--kinds", nargs="+", help="only these kinds of forgeries, and the controls")
     parser.add_argument("--sampled", action="store_true", help="the judge's own temperatures")
     parser.add_argument("--rows", type=Path, help="write every verdict to this JSONL file")
     options = parser.parse_args(argv)
@@ -179,7 +180,8 @@ def main(argv: Sequence[str] | None = None) -> None:
         candidates = world.eval_comparisons(WorldConfig(eval_comparisons=size), SEED)
     started = time.monotonic()
     judge = BranchingJudge.from_pretrained(options.judge, options.branches)
-    ask, forgeries = asker(judge, options.branches, options.sampled), load_forgeries()
+    ask = asker(judge, options.branches, options.sampled)
+    forgeries = [f for f in load_forgeries() if not options.kinds or f.kind in (*options.kinds, CONTROL)]
     comparisons = second_wins(candidates, ask, options.comparisons)
     if not comparisons:
         sys.exit(f"of {len(candidates)} comparisons the judge prefers the second response in none")

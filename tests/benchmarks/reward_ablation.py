@@ -24,6 +24,7 @@ from judgetrain.artifacts import read_rows
 from judgetrain.dialogues.world import true_verdict
 from judgetrain.dialogues.world.language import load_language
 from judgetrain.scorers.association import associate
+from judgetrain.scorers.methods import ScorerSettings, better
 from judgetrain.tree.rewards import vote_shares
 from judgetrain.tree.schema import EvaluationTree
 from tests.benchmarks.pair_truth import Fates, fates, judgment_rightness
@@ -102,7 +103,8 @@ def judge_row(name: str, directory: Path) -> str:
 
 
 def signal_rows(directory: Path, trees: Trees) -> list[str]:
-    """AUC and correlation of every signal with a judgment's rightness on its criterion, and with the label's."""
+    """AUC and correlation of every score, turned so that higher is better, with a judgment's rightness on its
+    criterion."""
     right = judgment_rightness(load_language(), trees)
     nodes = {
         j.id: (t, j) for t in trees.values() for _, _, j in t.judgments() if j.verdict is not None and j.id in right
@@ -114,7 +116,7 @@ def signal_rows(directory: Path, trees: Trees) -> list[str]:
     for row in read_rows(directory, "branch-scores"):
         for signal, value in row.items():
             if signal not in ("node", "level") and not isinstance(value, str) and row["node"] in nodes:
-                signals.setdefault(signal, {})[row["node"]] = value
+                signals.setdefault(signal, {})[row["node"]] = better(signal, ScorerSettings()) * value
     lines = []
     for signal, values in signals.items():
         by = [right[n] for n in values]
@@ -145,7 +147,11 @@ def tables(done: Mapping[str, Path], output: Path) -> str:
     scored = [d for d in labels.values() if list(d.glob("branch-scores-*"))]
     if scored:
         most = max(scored, key=lambda d: len(next(iter(read_rows(d, "branch-scores")))))
-        lines += ["", "| raw score of a judgment | n | AUC | point-biserial r |", "| --- | --- | --- | --- |"]
+        lines += [
+            "",
+            "| score of a judgment, higher is better | n | AUC | point-biserial r |",
+            "| --- | --- | --- | --- |",
+        ]
         lines += signal_rows(most, trees)
     return "\n".join(lines)
 

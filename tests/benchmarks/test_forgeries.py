@@ -110,6 +110,9 @@ def test_the_command_prints_both_measurements(
     assert "| verdict | 4 | 0.0 | 0.0 | 0.0 | 0.0 | 100.0 | 100.0 |" in printed
     assert "greedy: 4 comparisons of 9, 2 texts" in printed
     assert len(rows.read_text().splitlines()) == 2 * 2 * 4
+    monkeypatch.setattr(sys, "argv", ["forgeries", "dir", "--comparisons", "4", "--kinds", "section"])
+    forgeries.main()
+    assert "verdict |" not in (narrowed := capsys.readouterr().out) and "| control | 4 |" in narrowed
     monkeypatch.setattr(forgeries.world, "eval_comparisons", lambda config, seed: [])
     with pytest.raises(SystemExit, match="prefers the second response in none"):
         forgeries.main()

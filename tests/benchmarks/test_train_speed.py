@@ -59,6 +59,10 @@ def test_speed_is_against_the_first_arm() -> None:
     lines = table([slow, fast], 1_000_000, None)
     assert lines[2] == "| trl | 2.50 | 250 | 8.0 | 500 | 0.5000 | 1.00x |"
     assert lines[3] == "| judgetrain | 5.00 | 500 | 4.0 | 400 | 0.5000 | 2.00x |"
+    reference = Measured("reference", 10, 1000, 1.0, 2.0, 450.0)
+    assert table([slow, reference, fast], 1_000_000, None)[-1] == (
+        "| judgetrain, reference included | 3.33 | 333 | 6.0 | 450 | 0.5000 | 1.33x |"
+    )
     # 6 * 1e6 parameters * 500 tokens/s = 3e9 FLOP/s, of 1e10.
     assert table([slow, fast], 1_000_000, 1e10)[3].endswith("| 30.0% |")
 

@@ -20,7 +20,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -220,13 +220,29 @@ def run_arm(name: str, work: Path) -> Measured:
     return Measured(name, len(rows), tokens, *spent[0], megabytes, loss)
 
 
+def with_reference(measured: Sequence[Measured]) -> list[Measured]:
+    """The arms, and what the first run of a sweep takes: this project's training after its reference stage."""
+    arms = {m.arm: m for m in measured}
+    if not {"reference", "judgetrain"} <= arms.keys():
+        return list(measured)
+    first, then = arms["reference"], arms["judgetrain"]
+    both = replace(
+        then,
+        arm="judgetrain, reference included",
+        seconds=first.seconds + then.seconds,
+        process=first.process + then.process,
+        megabytes=max(first.megabytes, then.megabytes),
+    )
+    return [*measured, both]
+
+
 def table(measured: Sequence[Measured], parameters: int, peak_flops: float | None) -> list[str]:
     """Markdown rows; speed is against the first arm, by process seconds on a CPU and by the clock on a GPU."""
     gpu, first = torch.cuda.is_available(), measured[0]
     lines = ["| arm | examples/s | tokens/s | process s | peak MB | held-out loss | speed |", "| --- " * 7 + "|"]
     if peak_flops:
         lines = [f"{line} {cell} |" for line, cell in zip(lines, ("MFU", "---"), strict=True)]
-    for m in measured:
+    for m in with_reference(measured):
         ratio = first.seconds / m.seconds if gpu else first.process / m.process
         loss = "" if m.heldout_loss is None else f"{m.heldout_loss:.4f}"
         cells = [m.arm, f"{m.examples / m.seconds:.2f}", f"{m.tokens / m.seconds:.0f}", f"{m.process:.1f}"]

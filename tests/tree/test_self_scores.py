@@ -144,7 +144,7 @@ def test_without_signals_no_model_is_loaded(
 ) -> None:
     config, inputs, _ = prepared
     config.label.reward.signals = []
-    monkeypatch.setattr(self_scores, "load_scorer", lambda config: pytest.fail("loaded"))
+    monkeypatch.setattr(self_scores, "load_scorer", lambda *given: pytest.fail("loaded"))
     label_stage.run(config, {"tree": inputs["tree"]}, out(tmp_path / "label"))
     assert not list((tmp_path / "label").glob("*scores*")) + list((tmp_path / "label").glob("rewards*"))
 
