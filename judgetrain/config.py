@@ -265,9 +265,6 @@ class TeacherConfig(PaidConfig):
         "", "file or glob of evaluations that are already written (docs/dialogues.md); the engine is then asked nothing"
     )
     comparisons: int = key(3000, "comparisons annotated; the rest is left for the tree", low=1)
-    sources: list[str] = key(
-        [], "sources whose comparisons alone are annotated, the tree then growing over the others; empty: all"
-    )
     criteria: int = key(10, "criteria listed", low=1)
     branches: int = key(3, "criteria judged per comparison", low=1)
     both_orders: bool = key(True, "judge in both orders")
@@ -501,6 +498,9 @@ class DpoConfig(TrainConfig):
     stop: StopConfig = key(StopConfig, "stop-loss")
 
 
+DISTRIBUTED = ("none", "ddp", "zero2", "zero3", "zero3_offload")
+
+
 @dataclass
 class TrainStages:
     """The three training stages of the paper."""
@@ -513,7 +513,7 @@ class TrainStages:
     distributed: str = key(
         "none",
         "how several processes train one model: ddp (each has all of it), zero2, zero3, zero3_offload (DeepSpeed)",
-        choices=("none", "ddp", "zero2", "zero3", "zero3_offload"),
+        choices=DISTRIBUTED,
         neutral=True,
     )
     processes: int | None = key(

@@ -40,7 +40,7 @@ def _teacher(pipeline: Pipeline) -> None:
     _refuse_costs(pipeline, "teacher.dry_run", "responses")
     directory = pipeline.run("responses")
     comparisons = [Comparison.from_row(row) for row in read_rows(directory, "comparisons")]
-    taught, remaining = divided(comparisons, config.teacher, derive_seed(config.seed, "teacher"))
+    taught, remaining = divided(comparisons, config.teacher.comparisons, derive_seed(config.seed, "teacher"))
     pipeline.console.line(
         f"teacher: dry run for {config.teacher.engine.model.path or config.teacher.engine.type}: {len(taught)} "
         f"comparisons ({len(remaining)} remain for the tree), expected"

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from judgetrain.config import SCORE_KEYS, BenchmarkConfig, Config, EngineConfig, ModelConfig, SourceConfig
+from judgetrain.config import SCORE_KEYS, BenchmarkConfig, Config, DpoConfig, EngineConfig, ModelConfig, SourceConfig
 from judgetrain.evaluate.names import ASKED_WAYS, base_method, is_directory, split_method
 from judgetrain.scorers import prompts as scorer_prompts
 from judgetrain.tree import prompts
@@ -150,12 +150,13 @@ def _processes(stage: str) -> Callable[[Config], tuple[str, ...]]:
     """What of the processes decides a result: in float32 nothing, when whole micro-batches are shared out.
 
     In bfloat16 DeepSpeed keeps weights in it where others keep float32 ones. Packed sequences are made while training,
-    and those left over at the end of an epoch go round the processes.
+    and those left over at the end of an epoch go round the processes; so do held-out pairs, which a stop-loss watches.
     """
 
     def also(config: Config) -> tuple[str, ...]:
         settings, mode = getattr(config.train, stage), config.train.distributed
-        if settings.packing and mode != "none":
+        watched = isinstance(settings, DpoConfig) and settings.stop.watched
+        if (settings.packing or watched) and mode != "none":
             return ("train.distributed", "train.processes")
         return ("train.distributed",) if mode.startswith("zero") and settings.bf16 is not False else ()
 

@@ -5,11 +5,9 @@ from __future__ import annotations
 import pytest
 
 from judgetrain.compose import typed
-from judgetrain.config import Config, TeacherConfig
-from judgetrain.dialogues.schema import Comparison, Dialogue, Message
-from judgetrain.errors import ConfigError, DataError
+from judgetrain.config import Config
+from judgetrain.errors import ConfigError
 from judgetrain.train.distributed import check_distributed
-from judgetrain.tree.teach import divided
 from tests.test_sweep import composed
 
 SETTINGS = ("paper_ood", "paper_id", "paper_transfer")
@@ -53,19 +51,12 @@ def test_in_distribution_uses_the_same_comparisons_for_every_stage() -> None:
     assert config.train.dpo.stop.watched
 
 
-def test_transfer_keeps_the_teacher_and_the_trees_apart() -> None:
-    config = recipe("paper_transfer")
-    comparisons = [
-        Comparison(f"c{i}", Dialogue(f"d{i}", source, (Message("user", f"q{i}"),)), "a", "b", "m", "n")
-        for i, source in enumerate(["ood"] * 4 + ["auto_j"] * 3)
-    ]
-    taught, remaining = divided(comparisons, config.teacher, 3)
-    assert {c.dialogue.source for c in taught} == {"ood"} and len(taught) == 4
-    assert {c.dialogue.source for c in remaining} == {"auto_j"} and len(remaining) == 3
-    few, rest = divided(comparisons, TeacherConfig(comparisons=2, sources=["ood"]), 3)
-    assert few == taught[:2] and rest == remaining, "what the teacher has no use for grows no tree"
-    with pytest.raises(DataError, match=r"teacher.sources=\['other'\]: 0 of 7"):
-        divided(comparisons, TeacherConfig(sources=["other"]), 3)
+def test_transfer_takes_written_evaluations_and_grows_over_other_dialogues() -> None:
+    config = recipe("paper_transfer", "data_dir=DIR")
+    assert config.teacher.evaluations == "DIR/ood_evaluations/*.jsonl"
+    assert [(s.name, s.limit) for s in config.dialogues.sources] == [("auto_j", 2000)]
+    assert config.responses.models == recipe("paper_ood").responses.models
+    assert config.cluster.sample >= 2000, "every dialogue is kept"
 
 
 def test_data_scale_is_table_4() -> None:

@@ -36,7 +36,8 @@ def data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         }
         for i in range(24)
     ]
-    (tmp_path / "testdata_pairwise.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (tmp_path / "eval_p").mkdir()
+    (tmp_path / "eval_p" / "test.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     names = ("id-initial", "id-sft", "id-dpo", "ood-initial", "ood-sft", "ood-dpo", "ood-dpo-gpt4", "fennec")
     for name in (*names, "transfer-sft", "transfer-dpo"):
         judge = tmp_path / "judges" / name
@@ -105,5 +106,5 @@ def test_table_4_is_a_sweep_over_the_teachers_evaluations(data: Path) -> None:
     ]
     assert [n for n in needed if marks[0][n] == marks[1][n]] == ["dialogues", "cluster", "responses"], "made once"
     assert (config.evaluate.methods, config.evaluate.branches) == (["initial"], [10])
-    for name in ("dialogues", "teacher", "initial", "evaluate"):
+    for name in ("dialogues", "teacher", "evaluate"):
         check_stage(config, name)

@@ -112,7 +112,8 @@ class _Sums:
         own = torch.nn.functional.linear(states, weight[targets], None if bias is None else bias[targets])
         self._chosen = own.diagonal()[:, None].float()
         zero = torch.zeros_like(self._chosen)
-        self._best = self._second = torch.full_like(zero, -torch.inf)
+        self._best = torch.full_like(zero, torch.finfo(torch.float32).min)  # finite: a slice may hold nothing but -inf
+        self._second = torch.full_like(zero, -torch.inf)
         self._total = self._products = self._squares = self._above = self._sum = self._spread = zero
         self._near: torch.Tensor | None = None
 
@@ -136,7 +137,8 @@ class _Sums:
         self._spread = self._spread + _dot(scratch, scratch)
         shifted = logits.sub_(best)
         weights = torch.exp(shifted, out=scratch)
-        scale, step = (self._best - best).exp(), (self._best - best).clamp(min=torch.finfo(torch.float32).min)
+        step = self._best - best
+        scale = step.exp()
         self._products = scale * (self._products + step * self._total) + _products(weights, shifted)
         self._total = scale * self._total + weights.sum(dim=-1, keepdim=True)
         self._squares = scale.square() * self._squares + _dot(weights, weights)

@@ -20,7 +20,7 @@ PACKING_TOLERANCE = 1e-2
 
 @contextmanager
 def memory_explained(stage: str) -> Iterator[None]:
-    """Turn what PyTorch raises when memory runs out, on a GPU or not, into a sentence.
+    """Turn what PyTorch raises when memory runs out in a stage, on a GPU or not, into a sentence.
 
     Raises:
         TrainingError: memory ran out; says what to lower.
@@ -34,10 +34,13 @@ def memory_explained(stage: str) -> Iterator[None]:
         known = isinstance(error, (torch.OutOfMemoryError, MemoryError))
         if not known and "out of memory" not in text and "can't allocate memory" not in text:
             raise
-        raise TrainingError(
-            f"out of memory in stage {stage}: lower train.{stage}.batch_size (raise accumulation as much), "
-            "set gradient_checkpointing=true or lora.enabled=true"
-        ) from error
+        remedy = (
+            "lower train.dpo.reference_batch_size"
+            if stage == "reference"
+            else f"lower train.{stage}.batch_size (raise accumulation as much), set gradient_checkpointing=true or "
+            "lora.enabled=true"
+        )
+        raise TrainingError(f"out of memory in stage {stage}: {remedy}") from error
 
 
 def check_machine(stage: str, config: TrainConfig) -> None:

@@ -25,7 +25,7 @@ from judgetrain.artifacts import ShardResult, StageRun
 from judgetrain.config import LoraSettings, ModelConfig
 from judgetrain.engines.loading import load_model, load_tokenizer
 from judgetrain.errors import TrainingError
-from judgetrain.train.adapters import quantization
+from judgetrain.train.adapters import peft_config, quantization
 from judgetrain.train.arguments import device_arguments
 from judgetrain.train.data import REFERENCE_COLUMNS, Examples, Row, dataset, digest, fitting
 from judgetrain.train.distributed import current, forget_deepspeed
@@ -156,8 +156,12 @@ class _Forward:
         )
         data = {split: dataset(examples, range(len(examples.rows))) for split, examples in self._splits.items()}
         self._out.log(f"{self._out.stage}: {', '.join(f'{len(d)} {split}' for split, d in data.items())} pairs")
+        model = load_model(settings.model, quantization=quantization(settings.lora))
+        # A trainer takes a quantised model with adapters only; log-probabilities are computed with them switched off.
+        adapters = peft_config(settings.lora, model, "dpo") if settings.lora.quantize else None
         return _Untrained(
-            model=load_model(settings.model, quantization=quantization(settings.lora)),
+            model=model,
+            peft_config=adapters,
             args=args,
             train_dataset=data.pop("train"),
             eval_dataset=data or None,

@@ -13,7 +13,7 @@ from judgetrain.config import Config, ModelConfig, TrainConfig
 from judgetrain.judges.settings import FILE as SETTINGS
 from judgetrain.judges.settings import save_settings
 from judgetrain.train.card import write_card
-from judgetrain.train.preflight import check_machine
+from judgetrain.train.preflight import check_machine, memory_explained
 from judgetrain.train.run import Job, train, trainable
 from judgetrain.tree.prompts import FILE as PROMPTS
 from judgetrain.tree.prompts import load_prompt_set
@@ -54,7 +54,8 @@ def run_reference(config: Config, inputs: Mapping[str, Path], out: StageRun) -> 
         settings.reference_batch_size,
     )
     pairs = {split: list(read_rows(inputs["label"], f"pairs-{split}")) for split in ("train", "heldout")}
-    reference_logps(reference, pairs, out)
+    with memory_explained(out.stage):
+        reference_logps(reference, pairs, out)
 
 
 def run_dpo(config: Config, inputs: Mapping[str, Path], out: StageRun) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from judgetrain.artifacts import ShardResult, StageRun, derive_seed, read_rows
-from judgetrain.config import Config, TeacherConfig
+from judgetrain.config import Config
 from judgetrain.dialogues.schema import Comparison, Order
 from judgetrain.engines.answers import Budget, answers_of
 from judgetrain.engines.registry import make_engine
@@ -36,7 +36,7 @@ def run(config: Config, inputs: Mapping[str, Path], out: StageRun) -> None:
     if config.teacher.evaluations:
         taught, remaining = _take_written(config.teacher.evaluations, comparisons, out)
     else:
-        taught, remaining = divided(comparisons, config.teacher, out.seed)
+        taught, remaining = divided(comparisons, config.teacher.comparisons, out.seed)
     out.note("comparisons", {"teacher": len(taught), "remaining": len(remaining)})
     if not remaining:
         out.log("teacher: it annotates every comparison, so the trees are grown over the same ones")
@@ -65,28 +65,11 @@ def _take_written(
     return [t.comparison for t in trees], [c for c in comparisons if text_of(c) not in known]
 
 
-def divided(
-    comparisons: Sequence[Comparison], teacher: TeacherConfig, seed: int
-) -> tuple[list[Comparison], list[Comparison]]:
-    """The comparisons that the teacher gets, the first of a seeded shuffle, and those that remain.
-
-    With ``teacher.sources``, it gets those of these sources, and all others remain (transfer, section 5).
-
-    Raises:
-        DataError: no comparison is of these sources, or every one is.
-    """
+def divided(comparisons: Sequence[Comparison], number: int, seed: int) -> tuple[list[Comparison], list[Comparison]]:
+    """The comparisons that the teacher gets, the first ``number`` of a seeded shuffle, and those that remain."""
     shuffled = list(comparisons)
     random.Random(seed).shuffle(shuffled)
-    if not teacher.sources:
-        return shuffled[: teacher.comparisons], shuffled[teacher.comparisons :]
-    named = [c for c in shuffled if c.dialogue.source in teacher.sources]
-    others = [c for c in shuffled if c.dialogue.source not in teacher.sources]
-    if not named or not others:
-        raise DataError(
-            f"teacher.sources={teacher.sources}: {len(named)} of {len(shuffled)} comparisons are of these sources; the "
-            "teacher needs some, and the tree some of others"
-        )
-    return named[: teacher.comparisons], others
+    return shuffled[:number], shuffled[number:]
 
 
 def shape_of(config: Config) -> Shape:

@@ -115,10 +115,11 @@ def by_bias(logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
         return reduce_linear(torch.zeros(1, 2), torch.ones(logits.shape[1], 2), logits[0], targets)
 
 
+@pytest.mark.parametrize("order", [[0, 1, 2], [2, 0, 1], [1, 2, 0]])
 @pytest.mark.parametrize("reduce", [reduce_logits, by_bias])
-def test_a_token_that_the_model_rules_out_counts_nothing_in_the_entropy(reduce: Any) -> None:
-    logits = torch.tensor([[1.0, 2.0, -torch.inf]])
-    found = reduce(logits, torch.tensor([1]))[0]
+def test_a_token_that_the_model_rules_out_counts_nothing_in_the_entropy(reduce: Any, order: list[int]) -> None:
+    logits = torch.tensor([1.0, 2.0, -torch.inf])[order][None]
+    found = reduce(logits, torch.tensor([order.index(1)]))[0]
     p = np.exp([1.0, 2.0]) / np.exp([1.0, 2.0]).sum()
     assert found[1].item() == pytest.approx(-(p * np.log(p)).sum(), abs=1e-6)
     assert found[2].item() == pytest.approx(np.var([*p, 0.0], ddof=1), abs=1e-6)
@@ -338,3 +339,55 @@ def test_a_model_that_has_no_attention_says_so_and_is_scored_without() -> None:
     check(found, plain.statistics(model, tokens))
     with pytest.raises(EngineError, match="leave out attnent"):
         tested.of_tokens([tokens], attention=True)
+
+
+def of_the_cohort() -> list[Any]:
+    from transformers import Gemma3ForCausalLM, Gemma3TextConfig
+
+    torch.manual_seed(4)
+    sizes = dict(vocab_size=SIZE, hidden_size=32, intermediate_size=48, num_hidden_layers=4, num_attention_heads=4)
+    sizes |= dict(num_key_value_heads=2, head_dim=8, pad_token_id=0, max_position_embeddings=96)
+    layers = ["sliding_attention", "full_attention"] * 2
+    gemma3 = Gemma3ForCausalLM(Gemma3TextConfig(**sizes, initializer_range=0.4, sliding_window=4, layer_types=layers))
+    return [MODEL, gemma3, *architectures()]
+
+
+@pytest.mark.parametrize("model", of_the_cohort(), ids=lambda model: type(model).__name__)
+def test_a_prompt_of_several_responses_is_read_once_and_changes_nothing(model: Any) -> None:
+    rng = np.random.default_rng(5)
+    prompts = [tuple(rng.integers(3, SIZE, size=n).tolist()) for n in (40, 35, 33)]
+    answers = [(0, 7), (1, 3), (0, 1), (0, 12), (2, 4), (1, 9)]
+    batch = [Tokens(prompts[p], tuple(rng.integers(3, SIZE, size=n).tolist())) for p, n in answers]
+    tested = TokenScorer(model, TOKENIZER, padding_side="left", batch_tokens=20)
+    assert tested._head.shares
+    for tokens, found in zip(batch, tested.of_tokens(batch), strict=True):
+        check(found, plain.statistics(model, tokens), 2e-5)
+        assert isinstance(found, TokenStatistics) and found.prompt_tokens == len(tokens.prompt)
+    read = 40 + 35 + 33 + sum(n for _, n in answers) + (3 - 1) + (2 - 1)  # a prompt's last token with every response
+    assert (tested.usage.prompt_tokens, tested.usage.calls) == (read, len(batch))
+    every = tested.of_tokens(batch, attention=True)
+    for one, other in zip(every, tested.of_tokens(batch), strict=True):
+        check(one, other.steps, 1e-4)  # type: ignore[union-attr]
+
+
+def test_a_model_that_cannot_go_on_from_a_cache_reads_every_prompt(monkeypatch: pytest.MonkeyPatch) -> None:
+    from transformers import MambaConfig, MambaForCausalLM
+
+    torch.manual_seed(1)
+    mamba = MambaForCausalLM(MambaConfig(vocab_size=SIZE, hidden_size=16, state_size=4, num_hidden_layers=1))
+    tested, batch = scorer(mamba, batch_size=1), [Tokens((5, 6) * 20, (8, 9)), Tokens((5, 6) * 20, (7,))]
+    assert not tested._head.shares
+    for tokens, found in zip(batch, tested.of_tokens(batch), strict=True):
+        check(found, plain.statistics(mamba, tokens))
+    assert tested.usage.prompt_tokens == 42 + 41
+
+
+def test_memory_that_ends_with_a_shared_prompt_is_tried_the_ordinary_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    tested, batch = scorer(), [Tokens((5, 6) * 20, (8, 9)), Tokens((5, 6) * 20, (7,))]
+
+    def full(*arguments: Any) -> Any:
+        raise torch.OutOfMemoryError
+
+    monkeypatch.setattr(tested._head, "following", full)
+    for tokens, found in zip(batch, tested.of_tokens(batch), strict=True):
+        check(found, plain.statistics(MODEL, tokens))

@@ -59,7 +59,8 @@ def plant(config: Config) -> Pipeline:
             shutil.copytree(Path(world.__file__).parent / "base", directory / "model")
             load_prompt_set(config.prompts).save(directory / "model")
             save_settings(config.tree, directory / "model")
-        write_json_atomic(directory / "manifest.json", {"stage": name, "counts": {"in": 0, "out": 0, "dropped": {}}})
+        counts = {"in": 0, "out": 0, "dropped": {}}
+        write_json_atomic(directory / "manifest.json", {"stage": name, "upstream": {}, "counts": counts})
     return pipeline
 
 

@@ -158,8 +158,8 @@ def test_fingerprints_hold_processes_only_where_they_change_results(tmp_path: Pa
     assert alone == mark("train.distributed=zero3", "train.processes=2")
     half = "train.dpo.bf16=null"  # bfloat16 weights on a GPU
     assert mark(half) == mark(half, "train.distributed=ddp") != mark(half, "train.distributed=zero3")
-    packed = "train.sft.packing=true"
-    assert mark(packed, stage="sft") != mark(packed, "train.distributed=ddp", stage="sft")
+    for change in ("train.sft.packing=true", "train.dpo.stop.keep_best=true"):
+        assert mark(change) != mark(change, "train.distributed=ddp")
     assert "train.processes" not in STAGES["dpo"].reads(composed(tmp_path))
 
 

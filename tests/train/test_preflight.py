@@ -9,10 +9,13 @@ from typing import Any
 import pytest
 import torch
 
+from judgetrain.artifacts import StageRun
 from judgetrain.config import LoraSettings, ModelConfig
 from judgetrain.dialogues.world import BASE
 from judgetrain.engines.loading import load_model, load_tokenizer
 from judgetrain.errors import EngineError, TrainingError
+from judgetrain.track import Console
+from judgetrain.train import stage
 from judgetrain.train.adapters import peft_config, targets
 from judgetrain.train.data import fitting
 from judgetrain.train.preflight import check_machine, check_packing, check_vocabulary
@@ -109,6 +112,19 @@ def test_memory_that_runs_out(error: Exception, tmp_path: Path, monkeypatch: pyt
     monkeypatch.setattr(SFTTrainer, "training_step", fail)
     with pytest.raises(TrainingError, match=r"out of memory in stage initial: lower train\.initial\.batch_size"):
         run_initial(tmp_path, config(max_steps=1), sft_rows(4))
+
+
+def test_memory_that_runs_out_for_the_reference(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*arguments: Any, **settings: Any) -> None:
+        raise RuntimeError("[enforce fail at alloc_cpu.cpp] DefaultCPUAllocator: can't allocate memory")
+
+    monkeypatch.setattr("judgetrain.train.reference.reference_logps", fail)
+    label = StageRun(tmp_path / "label", "label", 0, Console())
+    for split in ("train", "heldout"):
+        label.write_rows(f"pairs-{split}", [])
+    out = StageRun(tmp_path / "reference", "reference", 0, Console())
+    with pytest.raises(TrainingError, match=r"stage reference: lower train\.dpo\.reference_batch_size"):
+        stage.run_reference(config(), {"sft": tmp_path, "label": label.directory}, out)
 
 
 def test_other_errors_are_not_taken_for_a_lack_of_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

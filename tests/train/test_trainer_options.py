@@ -47,10 +47,10 @@ def test_packed_and_padding_free_examples_have_the_loss_of_padded_ones(attention
 
 
 def test_packing_takes_fewer_steps_and_survives_a_kill(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    settings = config(epochs=2, batch_size=2, max_length=200, packing=True, save_steps=3)
-    whole = run_initial(tmp_path, settings, sft_rows(40), "whole")
-    # Every example has more than 20 tokens, so that 40 of them are more than 4 and, packed, far fewer than 40 rows.
-    assert 4 < whole.notes["training"]["steps"] < 20
+    settings = config(epochs=2, batch_size=1, max_length=200, packing=True, save_steps=2)
+    whole = run_initial(tmp_path, settings, sft_rows(16), "whole")
+    # Examples have 20 to 40 tokens: unpacked, two epochs of 16 would be 32 steps.
+    assert 4 < whole.notes["training"]["steps"] < 16
     real, saves = CheckpointMarks.on_save, 0
 
     def dying(self: Any, *arguments: Any, **named: Any) -> None:
@@ -63,8 +63,8 @@ def test_packing_takes_fewer_steps_and_survives_a_kill(tmp_path: Path, monkeypat
     with monkeypatch.context() as patch:
         patch.setattr(CheckpointMarks, "on_save", dying)
         with pytest.raises(KeyboardInterrupt):
-            run_initial(tmp_path, settings, sft_rows(40), "cut")
-    assert same(weights(whole.directory), weights(run_initial(tmp_path, settings, sft_rows(40), "cut").directory))
+            run_initial(tmp_path, settings, sft_rows(16), "cut")
+    assert same(weights(whole.directory), weights(run_initial(tmp_path, settings, sft_rows(16), "cut").directory))
 
 
 def test_adapters_that_stay_are_what_the_merged_model_is(tmp_path: Path) -> None:
@@ -120,7 +120,7 @@ def test_the_same_seed_gives_the_same_weights_whatever_else_drew_random_numbers(
     assert not same(first, run("b", 2))
 
 
-@pytest.mark.parametrize("optimizer", ["adamw_torch", "adafactor", "sgd"])
+@pytest.mark.parametrize("optimizer", ["adafactor", "sgd"])
 def test_the_optimizer_is_the_one_that_was_asked_for(optimizer: str, tmp_path: Path) -> None:
     out = run_initial(tmp_path, config(max_steps=2, learning_rate=1e-3, optimizer=optimizer), sft_rows(8))
     state = weights(out.directory)
