@@ -211,3 +211,21 @@ def test_a_response_that_is_empty_leaves_its_comparison_without_a_verdict(base: 
     found = ScorerJudge(base, "softmax_combo").compare_all([empty, *COMPARISONS[1:]], 0)
     assert (found[0].verdict_ab, found[0].failures) == (None, {"empty_response": 1})
     assert all(p.verdict_ab for p in found[1:])
+
+
+def test_the_recipe_has_every_scorer_of_given_responses_beside_the_judges() -> None:
+    from hydra import compose, initialize_config_dir
+    from hydra.core.config_store import ConfigStore
+
+    from judgetrain.compose import CONF, register, typed
+
+    register(ConfigStore.instance())
+    with initialize_config_dir(str(CONF), version_base="1.3"):
+        config, plain = (
+            typed(compose("config", overrides=[f"recipe={r}"])) for r in ("quickstart_scorers", "quickstart")
+        )
+    check_stage(config, "evaluate")
+    judges = len(plain.evaluate.methods)
+    assert config.evaluate.methods[:judges] == plain.evaluate.methods
+    assert sorted(config.evaluate.methods[judges:]) == sorted(f"scorer:{name}" for name in OF_RESPONSES)
+    assert config.train == plain.train and config.tree == plain.tree, "all but stage evaluate is the quickstart's"
