@@ -49,7 +49,7 @@ def start(output: Path, *overrides: str, launcher: tuple[str, ...] = ()) -> subp
 
 
 def finish(run: subprocess.Popen[str]) -> str:
-    text, _ = run.communicate(timeout=300)
+    text, _ = run.communicate(timeout=900)
     assert run.returncode == 0, text
     return text
 
@@ -96,7 +96,7 @@ def begun_elsewhere(alone: Path, output: Path) -> None:
 
 
 def wait_for_checkpoint(output: Path, run: subprocess.Popen[str]) -> None:
-    deadline = time.monotonic() + 200
+    deadline = time.monotonic() + 600
     while not list(output.glob(f"artifacts/dpo/*/checkpoints/*/{COMPLETE}")):
         assert run.poll() is None and time.monotonic() < deadline, run.communicate(timeout=60)[0]
         time.sleep(0.05)
@@ -109,11 +109,11 @@ def killed(output: Path, mode: str, victim: str) -> int:
     workers = [p for p in psutil.Process(run.pid).children() if "spawn_main" in " ".join(p.cmdline())]
     assert len(workers) == 2
     os.kill(run.pid if victim == "parent" else workers[1].pid, signal.SIGKILL)
-    text, _ = run.communicate(timeout=60)
+    text, _ = run.communicate(timeout=120)
     if victim == "worker":
         assert run.returncode == 2
         assert "process 1 of stage dpo was killed (signal 9)" in text and "train.dpo.batch_size" in text, text
-    assert psutil.wait_procs(workers, timeout=10)[1] == [], "a worker outlived the process that started it"
+    assert psutil.wait_procs(workers, timeout=30)[1] == [], "a worker outlived the process that started it"
     checkpoints = next(output.glob("artifacts/dpo/*/checkpoints"))
     marked = max(int(p.parent.name.split("-")[1]) for p in checkpoints.glob(f"*/{COMPLETE}"))
     # Every file but the mark: killed between the last process's file and the mark.
