@@ -193,8 +193,6 @@ def tracked(
         yield Run()
         return
     directory.mkdir(parents=True, exist_ok=True)
-    # Small files of artifacts wait here for the upload, beside the run and not in the user's home.
-    os.environ.setdefault("WANDB_DATA_DIR", str((directory / "wandb" / "data").resolve()))
     options = {
         "project": config.project,
         "group": config.group or recipe,
@@ -204,13 +202,27 @@ def tracked(
         "dir": str(directory),
         "config": without_secrets(settings),
     }
-    run = _start(mode, options, console)
-    exit_code = 1
+    with _files_beside(directory):
+        run = _start(mode, options, console)
+        exit_code = 1
+        try:
+            yield Run(run, console, config.upload)
+            exit_code = 0
+        finally:
+            run.finish(exit_code=exit_code)
+
+
+@contextmanager
+def _files_beside(directory: Path) -> Iterator[None]:
+    """Let the small files of artifacts wait for the upload beside the runs, not in the user's home."""
+    if "WANDB_DATA_DIR" in os.environ:
+        yield
+        return
+    os.environ["WANDB_DATA_DIR"] = str((directory / "wandb" / "data").resolve())
     try:
-        yield Run(run, console, config.upload)
-        exit_code = 0
+        yield
     finally:
-        run.finish(exit_code=exit_code)
+        del os.environ["WANDB_DATA_DIR"]
 
 
 def _reason(error: Exception) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 import types
 from pathlib import Path
@@ -176,7 +177,9 @@ def test_every_stage_is_a_run_with_what_it_used_and_made(tmp_path: Path) -> None
 
 
 def test_files_are_sent_only_when_asked_for(tmp_path: Path) -> None:
+    before = dict(os.environ)
     Pipeline(dialogues(tmp_path, ROWS, upload=True)).run("dialogues")
+    assert "WANDB_DATA_DIR" not in os.environ and before.items() <= os.environ.items()
     [run] = read_runs(tmp_path / "out")
     [made] = run.made.values()
     [rows] = [entry for entry in made.manifest.contents if entry.path == "dialogues.jsonl"]

@@ -33,6 +33,7 @@ class OfflineRun:
     made: dict[str, Any] = field(default_factory=dict)
     used: dict[str, Any] = field(default_factory=dict)
     exit_code: int | None = None
+    started: float = 0.0
 
     def logged(self, name: str) -> Any:
         """The last value logged by a name."""
@@ -97,6 +98,7 @@ def _read(directory: Path) -> OfflineRun:
         if kind == "run":
             run.id, run.group, run.job_type = record.run.run_id, record.run.run_group, record.run.job_type
             run.config = _value(record.run.config.update)
+            run.started = record.run.start_time.ToNanoseconds() / 1e9
         elif kind == "history":
             step = {"step": record.history.step.num} if record.history.HasField("step") else {}
             run.history.append(_value(record.history.item) | step)
@@ -112,4 +114,4 @@ def _read(directory: Path) -> OfflineRun:
 
 def read_runs(output: Path) -> list[OfflineRun]:
     """All offline runs below an output directory, in the order in which they began."""
-    return [read_run(path) for path in sorted(output.glob("wandb/offline-run-*"), key=lambda p: p.stat().st_ctime_ns)]
+    return sorted(map(read_run, output.glob("wandb/offline-run-*")), key=lambda run: run.started)

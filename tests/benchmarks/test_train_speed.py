@@ -11,7 +11,8 @@ import torch
 
 from judgetrain.config import ModelConfig
 from judgetrain.engines.loading import load_model, load_tokenizer
-from tests.benchmarks.train_speed import BETA, Measured, heldout_loss, make_model, pairs, run_arm, table
+from tests.benchmarks.train_speed import BETA, heldout_loss, make_model, pairs, run_arm
+from tests.benchmarks.train_speed_table import Measured, table
 
 
 def tokens(messages: list[dict[str, str]]) -> int:
@@ -69,9 +70,12 @@ def test_speed_is_against_the_first_arm() -> None:
 
 def test_arms_learn_the_same(tmp_path: Path) -> None:
     make_model(tmp_path / "start", "tiny", 1.0)
-    (tmp_path / "settings.json").write_text(json.dumps({"pairs": 16, "heldout": 4, "scale": 0.3}))
+    (tmp_path / "settings.json").write_text(json.dumps({"pairs": 16, "heldout": 4, "scale": 0.3, "count": True}))
     results = {name: run_arm(name, tmp_path) for name in ("trl_no_checkpointing", "reference", "judgetrain")}
     plain, ours = results["trl_no_checkpointing"], results["judgetrain"]
     assert plain.tokens == ours.tokens and plain.examples == ours.examples == 16
     assert plain.heldout_loss is not None and ours.heldout_loss is not None and plain.heldout_loss < math.log(2)
+    assert plain.gigaflops is not None and ours.gigaflops is not None
+    # A live reference is one forward pass in four; pairs of like length have less padding, of random length a third.
+    assert 0.75 * 0.6 < ours.gigaflops / plain.gigaflops < 0.75
     assert ours.heldout_loss == pytest.approx(plain.heldout_loss, abs=0.01)

@@ -1,6 +1,7 @@
 """DPO by TRL as it comes beside DPO by this project: examples/s, tokens/s, peak memory and loss, in one run.
 
     python -m tests.benchmarks.train_speed                          # 23M parameters, two CPU cores, minutes
+    python -m tests.benchmarks.train_speed --count --size tiny      # floating-point operations, the same on any machine
     python -m tests.benchmarks.train_speed --device cuda --size 1b  # bfloat16, with MFU, SFT layouts and Liger too
 
 Every arm trains the same model on the same pairs, with the same rate and batches of 8, in a process of its own. Pairs
@@ -20,12 +21,13 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
 import torch
+from torch.utils.flop_counter import FlopCounterMode
 
 from judgetrain.artifacts import StageRun
 from judgetrain.config import DpoConfig, LoraSettings, ModelConfig, TrainConfig
@@ -33,6 +35,7 @@ from judgetrain.engines.loading import load_model, load_tokenizer
 from judgetrain.track import Console
 from judgetrain.train.reference import Reference, reference_logps
 from judgetrain.train.run import Job, train
+from tests.benchmarks.train_speed_table import Measured, operations, table
 
 BATCH, RATE, BETA, CONTEXT = 8, 1e-4, 0.1, 512
 # Share of the pairs; deciles (0 to 100%) of the tokens of prompt, chosen and rejected side. Quickstart, seed 17.
@@ -53,19 +56,6 @@ SIZES = {  # hidden, layers, heads, key-value heads, intermediate, vocabulary
 }
 CPU_ARMS = ("trl", "trl_float32", "trl_no_checkpointing", "reference", "judgetrain")
 CUDA_ARMS = (*CPU_ARMS, "liger", "sft", "sft_padding_free", "sft_packing", "sft_liger")
-
-
-@dataclass(frozen=True)
-class Measured:
-    """What one arm took."""
-
-    arm: str
-    examples: int
-    tokens: int
-    seconds: float
-    process: float
-    megabytes: float
-    heldout_loss: float | None = None
 
 
 def pairs(count: int, scale: float, seed: int) -> list[dict[str, Any]]:
@@ -205,7 +195,8 @@ def run_arm(name: str, work: Path) -> Measured:
         return call
 
     arm = _trl if name.startswith("trl") else _ours
-    with patch.object(transformers.Trainer, "train", timed(transformers.Trainer.train)):
+    counter = FlopCounterMode(display=False) if settings["count"] else None
+    with patch.object(transformers.Trainer, "train", timed(transformers.Trainer.train)), counter or nullcontext():
         trained = (timed(arm) if name == "reference" else arm)(name, work, rows)
     megabytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     if torch.cuda.is_available():
@@ -217,40 +208,8 @@ def run_arm(name: str, work: Path) -> Measured:
     tokenizer = load_tokenizer(ModelConfig(path=str(work / "start")))
     texts = [tokenizer.apply_chat_template(row["prompt"] + row[s], tokenize=False) for row in rows for s in sides]
     tokens = sum(len(ids) for ids in tokenizer(texts, add_special_tokens=False)["input_ids"])
-    return Measured(name, len(rows), tokens, *spent[0], megabytes, loss)
-
-
-def with_reference(measured: Sequence[Measured]) -> list[Measured]:
-    """The arms, and what the first run of a sweep takes: this project's training after its reference stage."""
-    arms = {m.arm: m for m in measured}
-    if not {"reference", "judgetrain"} <= arms.keys():
-        return list(measured)
-    first, then = arms["reference"], arms["judgetrain"]
-    both = replace(
-        then,
-        arm="judgetrain, reference included",
-        seconds=first.seconds + then.seconds,
-        process=first.process + then.process,
-        megabytes=max(first.megabytes, then.megabytes),
-    )
-    return [*measured, both]
-
-
-def table(measured: Sequence[Measured], parameters: int, peak_flops: float | None) -> list[str]:
-    """Markdown rows; speed is against the first arm, by process seconds on a CPU and by the clock on a GPU."""
-    gpu, first = torch.cuda.is_available(), measured[0]
-    lines = ["| arm | examples/s | tokens/s | process s | peak MB | held-out loss | speed |", "| --- " * 7 + "|"]
-    if peak_flops:
-        lines = [f"{line} {cell} |" for line, cell in zip(lines, ("MFU", "---"), strict=True)]
-    for m in with_reference(measured):
-        ratio = first.seconds / m.seconds if gpu else first.process / m.process
-        loss = "" if m.heldout_loss is None else f"{m.heldout_loss:.4f}"
-        cells = [m.arm, f"{m.examples / m.seconds:.2f}", f"{m.tokens / m.seconds:.0f}", f"{m.process:.1f}"]
-        cells += [f"{m.megabytes:.0f}", loss, f"{ratio:.2f}x"]
-        if peak_flops:
-            cells.append(f"{6 * parameters * m.tokens / m.seconds / peak_flops:.1%}")
-        lines.append(f"| {' | '.join(cells)} |")
-    return lines
+    gigaflops = counter.get_total_flops() / 1e9 if counter else None
+    return Measured(name, len(rows), tokens, *spent[0], megabytes, loss, gigaflops)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -262,6 +221,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--heldout", type=int, default=24)
     parser.add_argument("--scale", type=float, default=1.0, help="lengths, as a multiple of the quickstart's")
     parser.add_argument("--arms", nargs="+", choices=CUDA_ARMS, help="judgetrain and liger need reference before them")
+    parser.add_argument("--count", action="store_true", help="count floating-point operations in place of seconds")
     parser.add_argument("--peak-tflops", type=float, default=989.0, help="of the GPU in bfloat16 (H100, H200: 989)")
     parser.add_argument("--child", nargs=2, metavar=("ARM", "DIR"), help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
@@ -274,7 +234,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     with tempfile.TemporaryDirectory() as directory:
         work = Path(directory)
         make_model(work / "start", options.size, options.scale)
-        (work / "settings.json").write_text(json.dumps({k: getattr(options, k) for k in ("pairs", "heldout", "scale")}))
+        (work / "settings.json").write_text(
+            json.dumps({k: getattr(options, k) for k in ("pairs", "heldout", "scale", "count")})
+        )
         measured = []
         for arm in arms:
             command = [sys.executable, "-m", "tests.benchmarks.train_speed", "--child", arm, str(work)]
@@ -283,6 +245,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
             print(measured[-1], flush=True)
         parameters = sum(p.numel() for p in load_model(ModelConfig(path=str(work / "start"))).parameters())
     print(f"\n{parameters / 1e6:.1f}M parameters, {options.pairs} pairs, batches of {BATCH}, {options.device}\n")
+    if options.count:
+        print("\n".join(operations(measured)))
+        return
     print("\n".join(table(measured, parameters, options.peak_tflops * 1e12 if options.device == "cuda" else None)))
 
 

@@ -71,8 +71,13 @@ def test_many_rows_are_clustered_from_the_disk(tmp_path: Path, monkeypatch: pyte
     wide = kmeans_module._single(mapped)
     assert isinstance(wide, np.memmap)
     assert (wide == blobs.astype(np.float32)).all()
-    labels = kmeans(mapped, ClusterConfig(n_clusters=3), 1).labels.reshape(3, 40)
+    found = kmeans(mapped, ClusterConfig(n_clusters=3), 1)
+    labels = found.labels.reshape(3, 40)
     assert [len(set(block)) for block in labels.tolist()] == [1, 1, 1]
+    means = blobs.astype(np.float64).reshape(3, 40, 6).mean(axis=1, keepdims=True)
+    squares = ((blobs.astype(np.float64).reshape(3, 40, 6) - means) ** 2).sum()
+    assert found.inertia == pytest.approx(squares, rel=1e-3), "of all rows, about the means of their clusters"
+    assert (np.asarray(mapped) == blobs).all(), "centring touches the copy alone"
     assert [p.name for p in tmp_path.iterdir()] == ["embeddings.npy"], "the copy has no name"
 
 
