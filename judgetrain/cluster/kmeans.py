@@ -18,7 +18,7 @@ MINI_BATCH_FROM = 50_000
 """Rows from which scikit-learn's k-means starts from mini-batches, and embeddings are no longer held in memory."""
 
 PASSES = 5
-"""Passes over all rows after mini-batches have placed the centres; five more take under a part in 5,000 off the inertia."""
+"""Passes over all rows after mini-batches have placed the centres; five more gain under a part in 5,000."""
 
 WHOLE = 0.8
 """Share of the free GPU memory up to which cuML gets all rows at once: its seeding then sees every row."""

@@ -41,7 +41,7 @@ def run_reference(config: Config, inputs: Mapping[str, Path], out: StageRun) -> 
     from judgetrain.train.reference import Reference, reference_logps
 
     settings = config.train.dpo
-    check_machine("dpo", settings)
+    check_machine("dpo", TrainConfig(lora=settings.lora))  # of what needs a GPU, all that the reference depends on
     policy = _trained(inputs["sft"] / "model", config)
     reference = Reference(
         trainable(settings.reference if settings.reference.path else policy, settings),
