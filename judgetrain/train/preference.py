@@ -32,9 +32,14 @@ class PreferenceTrainer(DPOTrainer):  # type: ignore[misc]
 
     It also logs ``lengths/chosen`` and ``lengths/rejected`` (completion tokens) and ``kl``: the mean of
     log pi_ref - log pi over both sides, nats per sequence, an estimate of KL(reference || policy) as far as the
-    reference could have written the sides. Where pairs have a weight, the batch's loss is the mean of weight times
+    reference could have written the sides. Held-out figures are means over pairs, where TRL's are means over batches, of
+    which the last may be short. Where pairs have a weight, the batch's loss is the mean of weight times
     the pair's own loss, of whatever type.
     """
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        self._evaluated: list[int] = []
+        super().__init__(*args, **kwargs)
 
     def _set_signature_columns_if_needed(self) -> None:
         super()._set_signature_columns_if_needed()
@@ -65,7 +70,20 @@ class PreferenceTrainer(DPOTrainer):  # type: ignore[misc]
         if self.beta:
             rewards = [*metrics["rewards/chosen"][before:], *metrics["rewards/rejected"][before:]]
             metrics["kl"].append(-sum(rewards) / len(rewards) / self.beta)
+        if not self.model.training:
+            pairs = torch.tensor([lengths[0].numel()], device=lengths[0].device)
+            self._evaluated.append(int(self.accelerator.gather(pairs).sum()))
         return loss
+
+    def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
+        """TRL's log of the figures since the last one."""
+        if not self.model.training:
+            for values in self._metrics["eval"].values():
+                if len(values) == len(self._evaluated):  # a value for each batch; weighted pairs have one each
+                    total = sum(value * pairs for value, pairs in zip(values, self._evaluated, strict=True))
+                    values[:] = [total / sum(self._evaluated)]
+            self._evaluated.clear()
+        super().log(logs, start_time)
 
     def _weighted_loss(self, model: Any, inputs: dict[str, Any], weights: torch.Tensor) -> torch.Tensor:
         """The mean of weight times loss: TRL's loss of each pair on its rows of one forward pass of all."""

@@ -108,6 +108,20 @@ def test_lengths_and_divergence_are_logged(tmp_path: Path) -> None:
     assert metrics["lengths/rejected"] == counts[4:].float().mean().item() > metrics["lengths/chosen"]
 
 
+def test_held_out_figures_are_means_over_pairs_though_the_last_batch_is_short(tmp_path: Path) -> None:
+    trainer = trainer_of(DpoConfig(beta=BETA, batch_size=2), [1.0] * 5, tmp_path)
+    batch = trainer.data_collator([trainer.train_dataset[i] for i in range(5)])
+    with torch.no_grad():
+        ours, counts = sequence_logprobs(trainer.model.eval(), batch)
+    metrics = trainer.evaluate(trainer.train_dataset)
+    for place, side in ((slice(0, 5), "chosen"), (slice(5, 10), "rejected")):
+        assert metrics[f"eval_lengths/{side}"] == pytest.approx(counts[place].float().mean().item())
+        assert metrics[f"eval_logps/{side}"] == pytest.approx(ours[place].mean().item(), rel=1e-4)
+    assert metrics["eval_lengths/rejected"] != pytest.approx(
+        sum(counts[5 + i : 5 + i + 2].float().mean().item() for i in (0, 2)) / 3 + counts[9].item() / 3, rel=1e-3
+    ), "the mean over batches is another number here"
+
+
 def test_what_a_practitioner_expects_is_in_the_log_of_a_run_with_every_option(tmp_path: Path) -> None:
     start = run_initial(tmp_path, config(max_steps=1), [r | {"completion": r["chosen"]} for r in pair_rows(8)])
     settings = config(max_steps=2, eval_steps=2)
