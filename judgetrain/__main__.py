@@ -26,7 +26,7 @@ from judgetrain.errors import ConfigError, JudgetrainError
 from judgetrain.evaluate.objective import objective_value
 from judgetrain.sweep import summarise, write_job
 from judgetrain.track import Console
-from judgetrain.train.distributed import started_by_launcher
+from judgetrain.train.distributed import processes, started_by_launcher
 
 EXIT_ERROR = 2
 EXIT_INTERRUPTED = 130
@@ -63,6 +63,8 @@ def run(config: Config) -> Outcome | None:
 def _run(config: Config) -> Outcome | None:
     from judgetrain.pipeline import Pipeline
 
+    if config.train.distributed != "none":  # a number that results can depend on is named in fingerprints
+        config.train.processes = processes(config.train)
     if config.stage in _COMMANDS:
         module, function = _COMMANDS[config.stage].split(":")
         getattr(importlib.import_module(module), function)(Pipeline(config))

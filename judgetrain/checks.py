@@ -325,6 +325,7 @@ _CHECKS: dict[str, Callable[[Config], None]] = {
     "initial": _initial,
     "label": _label,
     "sft": _sft,
+    "reference": _dpo,
     "dpo": _dpo,
     "evaluate": _evaluate,
     "correct": _correct,

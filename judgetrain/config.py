@@ -421,7 +421,7 @@ class TrainConfig:
     liger: bool = key(False, "Liger's Triton kernels for the layers (a GPU and the extra 'liger')")
     save_steps: int = key(50, "checkpoint every so many optimizer steps", low=1, neutral=True)
     eval_steps: int = key(50, "held-out loss every so many optimizer steps", low=1)
-    keep_checkpoints: int = key(2, "checkpoints kept while training", low=1, neutral=True)
+    keep_checkpoints: int = key(2, "checkpoints kept while training", low=2, neutral=True)
     lora: LoraSettings = key(LoraSettings, "adapters")
 
 

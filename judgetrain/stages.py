@@ -149,16 +149,19 @@ def _deepspeed(config: Config) -> Iterator[File]:
 def _processes(stage: str) -> Callable[[Config], tuple[str, ...]]:
     """What of the processes decides a result: in float32 nothing, when whole micro-batches are shared out.
 
-    In bfloat16 DeepSpeed keeps weights in it where others keep float32 ones. Packed sequences are made while training,
-    and those left over at the end of an epoch go round the processes; so do held-out pairs, which a stop-loss watches.
+    In bfloat16 DeepSpeed keeps weights in it where others keep float32 ones, and sums gradients in it over processes.
+    Packed sequences are made while training, and those left over at the end of an epoch go round the processes; so do
+    held-out pairs, which a stop-loss watches; and every process draws its own dropout of adapters.
     """
 
     def also(config: Config) -> tuple[str, ...]:
         settings, mode = getattr(config.train, stage), config.train.distributed
         watched = isinstance(settings, DpoConfig) and settings.stop.watched
-        if (settings.packing or watched) and mode != "none":
+        dropped = settings.lora.enabled and settings.lora.dropout > 0
+        half = mode.startswith("zero") and settings.bf16 is not False
+        if mode != "none" and (settings.packing or watched or dropped or half):
             return ("train.distributed", "train.processes")
-        return ("train.distributed",) if mode.startswith("zero") and settings.bf16 is not False else ()
+        return ()
 
     return also
 
@@ -173,13 +176,19 @@ def _adapter(key: str, benchmark: BenchmarkConfig) -> Iterator[File]:
 
 def _label(config: Config) -> Iterator[File]:
     yield from _prompts(config)
+    if config.label.reward.signals:
+        yield _scorer_prompts(config)
     if config.label.source == "external":
         yield _prompt_set("label.external.prompts", config.label.external.prompts)
         yield from _engine("label.external.engine", config.label.external.engine)
 
 
+def _scorer_prompts(config: Config) -> File:
+    return "scorer.prompts", str(scorer_prompts.prompt_file(config.scorer.prompts))
+
+
 def _scorer(config: Config) -> Iterator[File]:
-    yield "scorer.prompts", str(scorer_prompts.prompt_file(config.scorer.prompts))
+    yield _scorer_prompts(config)
     if config.scorer.model.path:
         yield from _model("scorer.model", config.scorer.model)
     else:

@@ -2,6 +2,7 @@
 # Train on every GPU of this machine with one set of processes for all stages (torchrun):
 #   launch/one_node.sh stage=dpo recipe=paper_ood
 #   PROCESSES=4 LAUNCHER=accelerate launch/one_node.sh stage=dpo recipe=paper_ood train.distributed=zero2
+# Without train.distributed=... on the command line it is zero3, whatever the recipe says.
 # The first process makes what needs no help, the others wait for it. python -m judgetrain train.distributed=zero3 does
 # the same with new processes for every stage that trains.
 set -euo pipefail
@@ -19,6 +20,9 @@ mode=train.distributed=zero3
 for argument in "$@"; do
   if [[ $argument == train.distributed=* ]]; then mode=; fi
 done
+if [[ $processes -eq 1 ]]; then
+  exec python -m judgetrain ${mode:+"$mode"} train.processes=1 "$@"
+fi
 case ${LAUNCHER:-torchrun} in
   torchrun)
     exec torchrun --standalone --nproc_per_node "$processes" -m judgetrain ${mode:+"$mode"} "$@"

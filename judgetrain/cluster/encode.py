@@ -127,7 +127,10 @@ def encode(queries: Iterable[str], count: int, config: ClusterConfig, out: Stage
     Written as ``embeddings-I-of-N.npy`` shards that a restart skips, then joined.
     """
     joined = out.path("embeddings.npy")
-    if not joined.exists():
+    if joined.exists():
+        for left in out.directory.glob("embeddings-*-of-*.npy"):  # of a run that was killed between the two
+            left.unlink()
+    else:
         total, source = -(-count // SHARD), iter(queries)
         paths = [out.path(f"embeddings-{i:05d}-of-{total:05d}.npy") for i in range(total)]
         with ExitStack() as open_, out.console.progress("cluster: embeddings", count, "queries") as advance:
@@ -146,7 +149,7 @@ def _join(paths: Sequence[Path], joined: Path) -> None:
     """One memory-mapped file out of the shards, which are then removed."""
     shards = [np.load(p, mmap_mode="r", allow_pickle=False) for p in paths]
     shape = (sum(len(s) for s in shards), shards[0].shape[1])
-    temporary = joined.with_name(".embeddings.tmp.npy")
+    temporary = joined.with_name(".embeddings.npy.tmp")
     whole = np.lib.format.open_memmap(temporary, mode="w+", dtype=np.float16, shape=shape)
     start = 0
     for shard in shards:

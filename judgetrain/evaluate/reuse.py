@@ -50,7 +50,14 @@ def sample_key(method: str, benchmark: Benchmark, config: Config, inputs: Mappin
 
 
 def adopt(shards: str, key: str, out: StageRun) -> None:
-    """Take over the finished shards of evaluations beside this one that have the same key, and leave the key here."""
+    """Take over the finished shards of evaluations beside this one that have the same key, and leave the key here.
+
+    Shards that lie here under another key, or under none, are of other trees and are dropped.
+    """
+    if not _has(out.directory, shards, key):
+        for stale in (*out.directory.glob(f".{shards}-*-of-*.json"), *out.directory.glob(f"{shards}-*-of-*.jsonl")):
+            stale.unlink()
+        write_text_atomic(out.path(f".{shards}.key"), key)
     for other in sorted(out.directory.parent.iterdir()):
         if other == out.directory or not _has(other, shards, key):
             continue
@@ -65,7 +72,6 @@ def adopt(shards: str, key: str, out: StageRun) -> None:
                 taken += 1
         if taken:
             out.log(f"evaluate: {shards}: {taken} shards are those of {other}")
-    write_text_atomic(out.path(f".{shards}.key"), key)
 
 
 def _has(directory: Path, shards: str, key: str) -> bool:

@@ -35,7 +35,7 @@ def common_arguments(config: TrainConfig, directory: Path, seed: int, evaluate: 
         "use_liger_kernel": config.liger,
         "max_length": None,
         "save_steps": config.save_steps,
-        "save_total_limit": max(2, config.keep_checkpoints),
+        "save_total_limit": config.keep_checkpoints,
         "eval_strategy": "steps" if evaluate else "no",
         "eval_steps": config.eval_steps,
         "logging_steps": 1,

@@ -128,11 +128,16 @@ def add_results(directory: Path, method: str, rows: Sequence[Mapping[str, Any]],
 
 
 def _line(row: Mapping[str, Any]) -> str:
-    shares = [f"{row[name]:.3f} [{', '.join(f'{x:.3f}' for x in row[f'{name}_ci'])}]" for name in _SHARES]
+    shares = [_share(row[name], row[f"{name}_ci"]) for name in _SHARES]
     return f"| {row['benchmark']} ({row['split']}) | {row['branches']} | {row['n']} | {' | '.join(shares)} |"
 
 
 _SHARES = ("agreement", "consistency")
+
+
+def _share(value: float, interval: Sequence[float] | None) -> str:
+    """A share with its interval, which is not defined where all items are about one prompt."""
+    return f"{value:.3f}" + (f" [{interval[0]:.3f}, {interval[1]:.3f}]" if interval else "")
 
 
 def _save(directory: Path, data: Any, body: str) -> None:

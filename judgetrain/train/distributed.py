@@ -103,6 +103,11 @@ def local_processes(settings: TrainStages) -> int:
     return max(1, torch.cuda.device_count())
 
 
+def processes(settings: TrainStages) -> int:
+    """How many processes train: those that a launcher started, else those that will be started here."""
+    return int(os.environ["WORLD_SIZE"]) if started_by_launcher() else local_processes(settings)
+
+
 def deepspeed_json(settings: TrainStages) -> str | None:
     """The DeepSpeed JSON that the settings name, or None without DeepSpeed."""
     if not settings.distributed.startswith("zero"):
@@ -138,7 +143,7 @@ def check_distributed(settings: TrainStages, stage: str) -> None:
             f"train.{stage}.lora.quantize={config.lora.quantize} and train.distributed={mode}: a quantised "
             "base cannot be partitioned; take zero2"
         )
-    size = int(os.environ["WORLD_SIZE"]) if started_by_launcher() else local_processes(settings)
+    size = processes(settings)
     if config.accumulation % size:
         raise ConfigError(
             f"train.{stage}.accumulation={config.accumulation} cannot be shared out evenly over {size} processes (the "

@@ -32,8 +32,8 @@ class PreferenceTrainer(DPOTrainer):  # type: ignore[misc]
 
     It also logs ``lengths/chosen`` and ``lengths/rejected`` (completion tokens) and ``kl``: the mean of
     log pi_ref - log pi over both sides, nats per sequence, an estimate of KL(reference || policy) as far as the
-    reference could have written the sides. Held-out figures are means over pairs, where TRL's are means over batches, of
-    which the last may be short. Where pairs have a weight, the batch's loss is the mean of weight times
+    reference could have written the sides. Held-out figures are means over pairs, where TRL's are means over batches,
+    of which the last may be short. Where pairs have a weight, the batch's loss is the mean of weight times
     the pair's own loss, of whatever type.
     """
 

@@ -71,6 +71,8 @@ def reference_logps(reference: Reference, pairs: Mapping[str, Sequence[Row]], ou
     check_same_vocabulary(tokenizer, reference.model, reference.policy)
     tokenizer.padding_side = "right"
     splits = dict(_fitting(reference, pairs, tokenizer))
+    if "train" not in splits:
+        fitting(pairs["train"], tokenizer, reference.max_length, "preference pairs")  # says what is wrong with them
     forward = _Forward(reference, splits, tokenizer, out)
     if world.leads:
         for split, examples in splits.items():

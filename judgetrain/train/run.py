@@ -180,10 +180,10 @@ def _heldout(job: Job, tokenizer: PreTrainedTokenizerBase, out: StageRun) -> Dat
         return None
     try:
         held = fitting(job.heldout, tokenizer, job.config.max_length, f"held-out {job.what}")
-    except TrainingError:
-        out.log(f"{out.stage}: all held-out {job.what} are too long, so there is no held-out loss")
+    except TrainingError as error:
+        out.log(f"{out.stage}: there is no held-out loss: {error}")
         return None
-    out.note("heldout", {"examples": len(held.rows), "too_long": held.too_long})
+    out.note("heldout", {"examples": len(held.rows), "too_long": held.too_long, "all_masked": held.all_masked})
     if job.reference:
         held = with_reference(held, job.reference, "heldout")
     return dataset(held, range(len(held.rows)))

@@ -7,9 +7,10 @@ import json
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from judgetrain.artifacts import MANIFEST, StageRun, read_rows, write_json_atomic
-from judgetrain.config import Config, ModelConfig, TrainConfig
+from judgetrain.config import Config, DpoConfig, ModelConfig, TrainConfig
 from judgetrain.judges.settings import FILE as SETTINGS
 from judgetrain.judges.settings import save_settings
 from judgetrain.train.card import write_card
@@ -100,6 +101,7 @@ def _describe(
     directory: Path, config: Config, settings: TrainConfig, inputs: Mapping[str, Path], out: StageRun
 ) -> None:
     lineage = _lineage(inputs)
+    settings = _without_places(settings)
     write_json_atomic(directory / "training_args.json", dataclasses.asdict(settings) | {"seed": config.seed})
     write_card(
         directory,
@@ -124,3 +126,16 @@ def _lineage(inputs: Mapping[str, Path]) -> dict[str, str]:
         upstream = json.loads(manifest.read_text(encoding="utf-8"))["upstream"] if manifest.is_file() else {}
         waiting += [(stage, directory.parent.parent / stage / mark) for stage, mark in upstream.items()]
     return marks
+
+
+def _without_places(settings: TrainConfig) -> TrainConfig:
+    """The settings with local files by their names alone: a model that is pushed tells nothing of the machine."""
+    if not isinstance(settings, DpoConfig):
+        return settings
+    reference = settings.reference
+    named: dict[str, Any] = {
+        name: Path(value).name
+        for name in ("path", "chat_template")
+        if (value := getattr(reference, name)) and Path(value).expanduser().exists()
+    }
+    return dataclasses.replace(settings, reference=dataclasses.replace(reference, **named))

@@ -11,6 +11,7 @@ from typing import Any
 
 from judgetrain.artifacts import ShardResult, StageRun, derive_seed, read_rows
 from judgetrain.config import Config
+from judgetrain.dialogues.decontaminate import BenchmarkQueries
 from judgetrain.dialogues.schema import Comparison, Order
 from judgetrain.engines.answers import Budget, answers_of
 from judgetrain.engines.registry import make_engine
@@ -34,7 +35,7 @@ def run(config: Config, inputs: Mapping[str, Path], out: StageRun) -> None:
     if not comparisons:
         raise DataError("there are no comparisons for the teacher: look at the counts of stage responses")
     if config.teacher.evaluations:
-        taught, remaining = _take_written(config.teacher.evaluations, comparisons, out)
+        taught, remaining = _take_written(config, comparisons, out)
     else:
         taught, remaining = divided(comparisons, config.teacher.comparisons, out.seed)
     out.note("comparisons", {"teacher": len(taught), "remaining": len(remaining)})
@@ -54,13 +55,23 @@ def run(config: Config, inputs: Mapping[str, Path], out: StageRun) -> None:
 
 
 def _take_written(
-    path: str, comparisons: Sequence[Comparison], out: StageRun
+    config: Config, comparisons: Sequence[Comparison], out: StageRun
 ) -> tuple[list[Comparison], list[Comparison]]:
-    """Take over written evaluations; the comparisons that they are about, and those of the run that they are not."""
-    trees = list(read_evaluations(path))
+    """Take over written evaluations; the comparisons that they are about, and those of the run that they are not.
+
+    Those of dialogues that hold a benchmark's query are left out and counted, as in stage ``dialogues``.
+    """
+    written = list(read_evaluations(config.teacher.evaluations))
+    queries = BenchmarkQueries(config) if config.dialogues.decontaminate != "off" else None
+    trees = [tree for tree in written if queries is None or queries.find(tree.comparison.dialogue) is None]
     out.write_rows("evaluations", (tree.to_row() for tree in trees))
     failures = sum((Counter(t.failures) for t in trees), Counter[str]())
-    out.count(in_=len(trees), out=len(trees), dropped=failures)
+    out.count(in_=len(written), out=len(trees), dropped={**failures, "contaminated": len(written) - len(trees)})
+    if not trees:
+        raise DataError(
+            f"teacher.evaluations={config.teacher.evaluations}: every one of the {len(written)} evaluations is of a "
+            "dialogue that holds a benchmark's query; give others, or set dialogues.decontaminate=off"
+        )
     known = {text_of(tree.comparison) for tree in trees}
     return [t.comparison for t in trees], [c for c in comparisons if text_of(c) not in known]
 
