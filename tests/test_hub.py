@@ -93,6 +93,12 @@ def test_a_card_names_lineage_and_licence_and_then_what_was_measured(tmp_path: P
     assert hashes.of(str(directory)) == before
 
 
+def test_a_share_without_an_interval_stands_alone(tmp_path: Path) -> None:
+    directory = model_directory(tmp_path)
+    add_results(directory, "dpo", [ROWS[0] | {"agreement_ci": None}], "e4a1")
+    assert "| 1 | 300 | 0.712 | 0.900 [0.850, 0.950] |" in (directory / "README.md").read_text()
+
+
 def test_the_licence_is_the_one_of_the_bases_card(tmp_path: Path) -> None:
     base = tmp_path / "base"
     base.mkdir()

@@ -78,6 +78,7 @@ def spoken(tmp_path: Path, script: str, *arguments: str, **variables: str) -> su
     for name, body in {
         "torchrun": 'echo torchrun "$@"',
         "accelerate": 'echo accelerate "$@"',
+        "python": 'echo python "$@"',
         "srun": 'echo srun "$@"',
         "scontrol": "printf 'node7\\nnode8\\n'",
         "nvidia-smi": "printf 'GPU 0\\nGPU 1\\nGPU 2\\n'",
@@ -99,6 +100,10 @@ def test_one_node_takes_every_gpu_and_the_mode_that_is_asked_for(tmp_path: Path)
     done = spoken(tmp_path, "one_node.sh", "train.distributed=ddp", PROCESSES="2", LAUNCHER="accelerate")
     assert done.stdout.split()[:2] == ["accelerate", "launch"]
     assert done.stdout.endswith("--num_processes 2 -m judgetrain train.distributed=ddp\n")
+    done = spoken(tmp_path, "one_node.sh", "stage=dpo", PROCESSES="1", LAUNCHER="accelerate")
+    assert done.stdout == "python -m judgetrain train.distributed=zero3 train.processes=1 stage=dpo\n", (
+        "a launcher with one process would start as many as there are GPUs"
+    )
     for arguments, variables, message in [
         ((), {}, "usage:"),
         (("stage=dpo",), {"LAUNCHER": "mpirun"}, "allowed are torchrun and accelerate"),

@@ -14,6 +14,7 @@ from judgetrain import config as schema
 from judgetrain.compose import CONF, register, typed
 from judgetrain.config import Config
 from judgetrain.pipeline import Pipeline
+from judgetrain.scorers import prompts
 from judgetrain.stages import STAGES
 
 # The seed is in every fingerprint; the recipe's name stands in titles only.
@@ -113,3 +114,18 @@ def test_a_stage_reads_nothing_that_its_fingerprint_leaves_out(tmp_path: Path, m
     # Stage reference looks at these only to refuse, before its work, what stage dpo could not run on this machine.
     left_out["reference"] -= {"train.dpo.optimizer", "train.dpo.liger"}
     assert {name: keys for name, keys in left_out.items() if keys} == {}
+
+
+def test_the_content_of_the_scorers_prompts_counts_for_labels_that_ask_a_signal(tmp_path: Path) -> None:
+    config = composed(tmp_path)
+    mine = tmp_path / "mine.yaml"
+    packaged = Path(prompts.__file__).parent / "prompt_sets" / "default.yaml"
+    mine.write_text(packaged.read_text())
+    config.scorer.prompts = str(mine)
+    before = Pipeline(config).plan("label").fingerprint
+    mine.write_text(packaged.read_text() + "\n# another\n")
+    assert Pipeline(config).plan("label").fingerprint != before
+    config.label.reward.signals = []
+    without = Pipeline(config).plan("label").fingerprint
+    mine.write_text(packaged.read_text())
+    assert Pipeline(config).plan("label").fingerprint == without

@@ -93,6 +93,15 @@ def test_shards_of_an_interrupted_evaluation_are_taken_over_too(
     assert 0 < spent < whole and spent + rest == whole
 
 
+def test_shards_that_lie_there_under_another_key_are_of_other_trees(world: tuple[Config, dict[str, Path]]) -> None:
+    config, inputs = world
+    whole, directory = evaluated(config, inputs, "a")
+    for change in (lambda key: key.write_text("another"), lambda key: key.unlink()):
+        change(directory / ".trees-b-sft.key")
+        again, _ = evaluated(config, inputs, "a")
+        assert again == whole
+
+
 CHANGES: dict[str, Callable[[Config], Config]] = {
     "seed": lambda c: replace(c, seed=5),
     "tree": lambda c: replace(c, tree=replace(c.tree, criteria=5)),

@@ -11,7 +11,15 @@ from typing import Any
 import pytest
 
 from judgetrain.artifacts import StageRun, read_rows
-from judgetrain.config import Config, EngineConfig, TeacherConfig, TreeConfig
+from judgetrain.config import (
+    BenchmarkConfig,
+    Config,
+    EngineConfig,
+    EvaluateConfig,
+    SourceConfig,
+    TeacherConfig,
+    TreeConfig,
+)
 from judgetrain.errors import ConfigError, DataError
 from judgetrain.pipeline import Pipeline
 from judgetrain.track import Console
@@ -174,6 +182,30 @@ def test_the_stage_teaches_what_plain_files_hold_and_leaves_the_rest(tmp_path: P
         f"Response A: {known.response_b}\nResponse B: {known.response_a}"
         in (judgments[swapped.id]["prompt"][-1]["content"])
     )
+
+
+def test_written_evaluations_of_a_benchmarks_queries_teach_nothing(tmp_path: Path) -> None:
+    benchmark = {"query": PLAIN["query"], "response_a": "x", "response_b": "y", "label": "A"}
+    source = SourceConfig(name="b", path=write(tmp_path / "b.jsonl", benchmark), format="comparison")
+    responses = StageRun(tmp_path / "responses", "responses", 0, Console())
+    responses.write_rows("comparisons", (c.to_row() for c in (comparison(0), comparison(1))))
+    rows = [PLAIN, PLAIN | {"query": "What is the capital of France?", "id": "2"}]
+    config = Config(
+        prompts="compact",
+        teacher=TeacherConfig(evaluations=write(tmp_path / "e.jsonl", *rows)),
+        evaluate=EvaluateConfig([BenchmarkConfig("b", source)]),
+        tree=TreeConfig(criteria=3),
+    )
+    out = StageRun(tmp_path / "teacher", "teacher", 7, Console())
+    teach.run(config, {"responses": responses.directory}, out)
+    (tree,) = (EvaluationTree.from_row(r) for r in read_rows(out.directory, "evaluations"))
+    assert tree.comparison.dialogue.query == "What is the capital of France?"
+    assert out.totals()["counts"]["dropped"]["contaminated"] == 1
+    config.teacher.evaluations = write(tmp_path / "e.jsonl", PLAIN)
+    with pytest.raises(
+        DataError, match="every one of the 1 evaluations is of a dialogue that holds a benchmark's query"
+    ):
+        teach.run(config, {"responses": responses.directory}, StageRun(tmp_path / "none", "teacher", 7, Console()))
 
 
 def test_the_fingerprint_holds_the_files_content_and_not_their_place(tmp_path: Path) -> None:
