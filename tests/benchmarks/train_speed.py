@@ -54,8 +54,9 @@ SIZES = {  # hidden, layers, heads, key-value heads, intermediate, vocabulary
     "23m": (448, 8, 8, 8, 1216, 8192),
     "1b": (2048, 22, 32, 4, 5632, 32000),
 }
-CPU_ARMS = ("trl", "trl_float32", "trl_no_checkpointing", "reference", "judgetrain")
-CUDA_ARMS = (*CPU_ARMS, "liger", "sft", "sft_padding_free", "sft_packing", "sft_liger")
+ARMS = ("trl", "trl_float32", "trl_no_checkpointing", "reference", "judgetrain")
+CPU_ARMS = (*ARMS, "judgetrain_bf16")  # TRL's default precision, which is this project's on a GPU
+CUDA_ARMS = (*ARMS, "liger", "sft", "sft_padding_free", "sft_packing", "sft_liger")
 
 
 def pairs(count: int, scale: float, seed: int) -> list[dict[str, Any]]:
@@ -160,6 +161,8 @@ def _ours(name: str, work: Path, rows: list[dict[str, Any]]) -> Path | None:
     out = StageRun(work / name, "dpo", 0, Console())
     common: dict[str, Any] = {"learning_rate": RATE, "batch_size": BATCH, "max_length": 1 << 20, "save_steps": 1 << 20}
     common |= {"lr_scheduler": "constant", "warmup_ratio": 0.0, "liger": "liger" in name}
+    if name.endswith("_bf16"):
+        common["bf16"] = True
     if name == "reference":
         float32 = ModelConfig(path=start.path, dtype="float32")
         reference_logps(
@@ -220,7 +223,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--pairs", type=int, default=96)
     parser.add_argument("--heldout", type=int, default=24)
     parser.add_argument("--scale", type=float, default=1.0, help="lengths, as a multiple of the quickstart's")
-    parser.add_argument("--arms", nargs="+", choices=CUDA_ARMS, help="judgetrain and liger need reference before them")
+    parser.add_argument(
+        "--arms",
+        nargs="+",
+        choices=dict.fromkeys((*CPU_ARMS, *CUDA_ARMS)),
+        help="judgetrain and liger need reference before them",
+    )
     parser.add_argument("--count", action="store_true", help="count floating-point operations in place of seconds")
     parser.add_argument("--peak-tflops", type=float, default=989.0, help="of the GPU in bfloat16 (H100, H200: 989)")
     parser.add_argument("--child", nargs=2, metavar=("ARM", "DIR"), help=argparse.SUPPRESS)
