@@ -92,12 +92,12 @@ def fates(pairs: Iterator[dict[str, Any]], trees: dict[str, EvaluationTree]) -> 
 
 def line(name: str, count: Fates) -> str:
     """A row of the table."""
-    from statsmodels.stats.proportion import proportion_confint
+    from scipy.stats import binomtest
 
     better, different, total = count["better"], count["better"] + count["worse"], count.total()
     shares = []
     for n in (total, different):
-        low, high = proportion_confint(better, n, method="wilson") if n else (0.0, 1.0)
+        low, high = binomtest(better, n).proportion_ci(method="wilson") if n else (0.0, 1.0)
         shares.append(f"{100 * better / max(n, 1):.1f} ({100 * low:.1f}–{100 * high:.1f})")
     return f"| {name} | {total} | {better} | {count['same']} | {count['worse']} | {' | '.join(shares)} |"
 

@@ -100,12 +100,12 @@ def outcomes(nodes: Iterable[JudgmentNode], again: Iterable[Completion]) -> Outc
 
 def table(found: Outcomes) -> str:
     """One row a readout: how many failed, the share with its interval, and the reasons."""
-    from statsmodels.stats.proportion import proportion_confint
+    from scipy.stats import binomtest
 
     lines = ["| readout | judgments | not readable | % (95% interval) | by reason |", "| --- | --- | --- | --- | --- |"]
     for readout, count in found.items():
         n, failed = count.total(), count.total() - count[READ]
-        low, high = proportion_confint(failed, n, method="wilson") if n else (0.0, 1.0)
+        low, high = binomtest(failed, n).proportion_ci(method="wilson") if n else (0.0, 1.0)
         reasons = ", ".join(f"{reason} {k}" for reason, k in count.most_common() if reason != READ) or "–"
         share = f"{100 * failed / max(n, 1):.1f} ({100 * low:.1f}–{100 * high:.1f})"
         lines.append(f"| {readout} | {n} | {failed} | {share} | {reasons} |")

@@ -66,9 +66,9 @@ def upstream(directory: Path, stage: str, output: Path) -> Path:
 
 def share(right: int, n: int) -> str:
     """A share in percent with its 95% Wilson interval, and n."""
-    from statsmodels.stats.proportion import proportion_confint
+    from scipy.stats import binomtest
 
-    low, high = proportion_confint(right, n, method="wilson") if n else (0.0, 1.0)
+    low, high = binomtest(right, n).proportion_ci(method="wilson") if n else (0.0, 1.0)
     return f"{100 * right / max(n, 1):.1f} ({100 * low:.1f}–{100 * high:.1f}; {n})"
 
 
