@@ -18,12 +18,13 @@ from hydra.core.hydra_config import HydraConfig
 from hydra.errors import HydraException
 from hydra.types import RunMode
 from omegaconf import DictConfig
-from omegaconf.errors import OmegaConfBaseException
+from omegaconf.errors import ConfigAttributeError, ConfigKeyError, OmegaConfBaseException
 
 from judgetrain.compose import CONF, recipe_overrides, register, typed
 from judgetrain.config import Config
 from judgetrain.errors import ConfigError, JudgetrainError
 from judgetrain.evaluate.objective import objective_value
+from judgetrain.suggest import nearest_key
 from judgetrain.sweep import summarise, write_job
 from judgetrain.track import Console
 from judgetrain.train.distributed import processes, started_by_launcher
@@ -37,6 +38,8 @@ _COMMANDS = {
     "report": "judgetrain.merge:merge",
     "clean": "judgetrain.clean:clean",
 }
+_NOISE = ("object_type=", "reference_type=", "set HYDRA_FULL", "To append to your config")
+"""Lines of Hydra's messages that help nobody here; no key can be appended to a typed configuration."""
 _complaints: list[BaseException] = []
 """The expected errors of this command's jobs."""
 
@@ -181,8 +184,10 @@ def _complain(error: BaseException) -> None:
 def _message(error: BaseException) -> str:
     """The error and what caused it, on as few lines as it takes."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    wanted = [line for line in lines if not line.startswith(("object_type=", "reference_type=", "set HYDRA_FULL"))]
+    wanted = [line for line in lines if not line.startswith(_NOISE)]
     cause = error.__cause__
+    if isinstance(error, (ConfigAttributeError, ConfigKeyError)) and (near := nearest_key(error.full_key or "")):
+        wanted.append(f"did you mean {near}?")
     if isinstance(error, HydraException) and isinstance(cause, OmegaConfBaseException):
         wanted.append(_message(cause))
     return "\n  ".join(dict.fromkeys(wanted))

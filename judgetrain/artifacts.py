@@ -256,23 +256,25 @@ class StageRun:
         write_json_atomic(self.path(f".{name}.plan.json"), {"shards": total, "items": len(items), "unit": unit})
         self._sharded.append(name)
         self._forget_other_shards(name, total)
-        with self.console.progress(f"{self.stage}: {name}", len(items), unit) as advance:
-            for index in range(total):
-                chunk = items[index * size : (index + 1) * size]
-                stem = f"{name}-{index:05d}-of-{total:05d}"
-                if not (self._sidecar(stem).exists() and self.path(f"{stem}.jsonl").exists()):
-                    result = process(index, chunk)
-                    write_rows_atomic(self.path(f"{stem}.jsonl"), result.rows)
-                    counts = _empty_counts()
-                    _add(
-                        counts,
-                        result.counts_in,
-                        len(result.rows) if result.counts_out is None else result.counts_out,
-                        result.dropped,
-                        result.prompt_tokens,
-                        result.generated_tokens,
-                    )
-                    write_json_atomic(self._sidecar(stem), counts)
+        chunks = {f"{name}-{i:05d}-of-{total:05d}": items[i * size : (i + 1) * size] for i in range(total)}
+        finished = {s for s in chunks if self._sidecar(s).exists() and self.path(f"{s}.jsonl").exists()}
+        before = sum(len(chunks[stem]) for stem in finished)
+        with self.console.progress(f"{self.stage}: {name}", len(items), unit, before) as advance:
+            for index, (stem, chunk) in enumerate(chunks.items()):
+                if stem in finished:
+                    continue
+                result = process(index, chunk)
+                write_rows_atomic(self.path(f"{stem}.jsonl"), result.rows)
+                counts = _empty_counts()
+                _add(
+                    counts,
+                    result.counts_in,
+                    len(result.rows) if result.counts_out is None else result.counts_out,
+                    result.dropped,
+                    result.prompt_tokens,
+                    result.generated_tokens,
+                )
+                write_json_atomic(self._sidecar(stem), counts)
                 advance(len(chunk))
 
     def _forget_other_shards(self, name: str, total: int) -> None:
@@ -320,6 +322,19 @@ def _add(into: dict[str, Any], in_: int, out: int, dropped: Mapping[str, int], p
             counts["dropped"][reason] = counts["dropped"].get(reason, 0) + number
     tokens["prompt"] += prompt
     tokens["generated"] += generated
+
+
+def in_use(directory: Path) -> bool:
+    """Whether a process is making this artifact right now."""
+    from filelock import FileLock, Timeout
+
+    if not (directory / ".lock").exists():
+        return False
+    try:
+        with FileLock(directory / ".lock", timeout=0):
+            return False
+    except Timeout:
+        return True
 
 
 @contextmanager

@@ -41,9 +41,12 @@ def _teacher(pipeline: Pipeline) -> None:
     directory = pipeline.run("responses")
     comparisons = [Comparison.from_row(row) for row in read_rows(directory, "comparisons")]
     taught, remaining = divided(comparisons, config.teacher.comparisons, derive_seed(config.seed, "teacher"))
+    left = f"{len(remaining)} remain for the tree"
+    if not remaining:
+        left = "none remains, so that the trees are grown over the same ones; a smaller teacher.comparisons leaves some"
     pipeline.console.line(
         f"teacher: dry run for {config.teacher.engine.model.path or config.teacher.engine.type}: {len(taught)} "
-        f"comparisons ({len(remaining)} remain for the tree), expected"
+        f"comparisons ({left}), expected"
     )
     for line in described(estimate(config, taught), config.teacher, "teacher"):
         pipeline.console.line(line)

@@ -19,11 +19,16 @@ def merge(pipeline: Pipeline) -> None:
     """Write ``report.html``, ``report.md``, ``metrics.json`` and ``summary.json`` to ``output_dir/reports/NAME``.
 
     Raises:
-        ConfigError: a run that is not there or not finished.
+        ConfigError: a run that is not there or not finished, or no evaluation at all.
     """
     config, console = pipeline.config, pipeline.console
-    everything = [str(pipeline.root / "evaluate" / "*")]
-    directories = list(_directories(config.report.runs or everything, Path(config.output_dir)))
+    evaluations = pipeline.root / "evaluate"
+    if not config.report.runs and not any(evaluations.glob(f"*/{MANIFEST}")):
+        raise ConfigError(
+            f"stage=report: {evaluations} holds no finished evaluation; run stage=evaluate first, or name others in "
+            "report.runs"
+        )
+    directories = list(_directories(config.report.runs or [str(evaluations / "*")], Path(config.output_dir)))
     runs = [read_run(d) for d in directories]
     report = merged(runs, config.report.name)
     target = Path(config.output_dir) / "reports" / config.report.name

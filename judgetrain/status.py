@@ -10,7 +10,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from judgetrain.artifacts import MANIFEST, shard_progress
+from judgetrain.artifacts import MANIFEST, in_use, shard_progress
 from judgetrain.pipeline import Pipeline, Plan
 from judgetrain.stages import STAGES
 from judgetrain.track import duration
@@ -44,9 +44,11 @@ def show(pipeline: Pipeline) -> None:
 
 def _row(plan: Plan, wanted: dict[str, set[str]]) -> dict[str, str]:
     manifest, name = plan.manifest, plan.stage.name
-    state = "done" if manifest else "partial" if plan.directory.exists() else "missing"
-    action = {"done": "reuse", "partial": "resume", "missing": "make"}[state]
-    detail = _done(plan) if manifest else _partial(plan.directory) if state == "partial" else ""
+    state = "done" if manifest else "missing"
+    if not manifest and plan.directory.exists():
+        state = "running" if in_use(plan.directory) else "partial"
+    action = {"done": "reuse", "running": "wait", "partial": "resume", "missing": "make"}[state]
+    detail = _done(plan) if manifest else _partial(plan.directory) if state != "missing" else ""
     row = {"stage": name, "fingerprint": plan.fingerprint, "state": state, "detail": detail}
     return row | {f"stage={target}": action if name in stages else "-" for target, stages in wanted.items()}
 

@@ -10,6 +10,9 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+EVERY = 30.0
+"""Seconds between two lines that say how far some work is, where output is no terminal."""
+
 
 def duration(seconds: float) -> str:
     """Seconds as a reader wants them."""
@@ -35,15 +38,38 @@ class Console:
             console.print(part)
 
     @contextmanager
-    def progress(self, title: str, total: int, unit: str) -> Iterator[Callable[[int], None]]:
-        """A progress bar over ``total`` units; gives a function that advances it. Silent off a terminal."""
+    def progress(self, title: str, total: int, unit: str, initial: int = 0) -> Iterator[Callable[[int], None]]:
+        """A progress bar over ``total`` units, ``initial`` of them done before; gives a function that advances it.
+
+        Off a terminal, as in a SLURM job's log, it is a line now and then, with the time that is left at this pace.
+        """
         if not self.terminal:
-            yield lambda _: None
+            yield Pace(self, title, total, unit, initial).advance
             return
         from tqdm.auto import tqdm
 
-        with tqdm(total=total, desc=title, unit=f" {unit}", leave=False) as bar:
+        with tqdm(total=total, initial=initial, desc=title, unit=f" {unit}", leave=False) as bar:
             yield lambda n: _advance(bar, n)
+
+
+class Pace:
+    """Says at most every :data:`EVERY` seconds how far some work is, and how long the rest takes at this pace."""
+
+    def __init__(self, console: Console, title: str, total: int, unit: str, initial: int = 0) -> None:
+        self._console, self._title, self._total, self._unit = console, title, total, unit
+        self._initial = self._done = initial
+        self._started = self._told = time.monotonic()
+
+    def advance(self, number: int) -> None:
+        """``number`` more units are done."""
+        self._done += number
+        now = time.monotonic()
+        if now - self._told >= EVERY and self._initial < self._done < self._total:
+            self._told = now
+            left = (now - self._started) / (self._done - self._initial) * (self._total - self._done)
+            self._console.line(
+                f"{self._title}: {self._done} of {self._total} {self._unit}, about {duration(left)} left"
+            )
 
 
 def quiet_libraries(terminal: bool) -> None:

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from judgetrain import artifacts
+from judgetrain import artifacts, track
 from judgetrain.artifacts import ShardResult, StageRun, locked, read_rows, shard_progress, write_bytes_atomic
 from judgetrain.errors import DataError, JudgetrainError
 from judgetrain.track import Console
@@ -78,6 +78,33 @@ def test_a_killed_run_redoes_only_the_unfinished_shard(tmp_path: Path) -> None:
         "counts": {"in": 20, "out": 16, "dropped": {"multiple_of_5": 4}},
         "tokens": {"prompt": 12, "generated": 16},
     }
+
+
+def test_off_a_terminal_lines_say_how_far_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    clock = [1000.0]
+    monkeypatch.setattr(track.time, "monotonic", lambda: clock[0])
+
+    def slow(index: int, items: Sequence[int]) -> ShardResult:
+        clock[0] += 20
+        if index == 4:
+            raise KeyboardInterrupt
+        return doubled(index, items)
+
+    with pytest.raises(KeyboardInterrupt):
+        stage(tmp_path).sharded("rows", range(40), 5, slow, "rows")
+    # 20 s a shard of 5: a line after 40 and 80 s; four of eight shards are left at 20 s each after 80 s.
+    told = [line.split("  ", 1)[1] for line in capsys.readouterr().out.splitlines()]
+    assert told == ["tree: rows: 10 of 40 rows, about 2.0 min left", "tree: rows: 20 of 40 rows, about 80.0 s left"]
+
+    def slower(index: int, items: Sequence[int]) -> ShardResult:
+        clock[0] += 60
+        return doubled(index, items)
+
+    stage(tmp_path).sharded("rows", range(40), 5, slower, "rows")  # the 20 rows found done took no time now
+    told = [line.split("  ", 1)[1] for line in capsys.readouterr().out.splitlines()]
+    assert told[0] == "tree: rows: 25 of 40 rows, about 3.0 min left" and len(told) == 3
 
 
 def test_rows_without_their_marker_are_written_again(tmp_path: Path) -> None:

@@ -28,7 +28,9 @@ def judgetrain(*arguments: str, cwd: Path | None = None) -> subprocess.Completed
     ("arguments", "expected"),
     [
         (["train.dpo.beta=-1"], ["train.dpo.beta=-1", "at least 0"]),
-        (["train.dpo.bta=1"], ["train.dpo.bta", "DpoConfig"]),
+        (["train.dpo.bta=1"], ["train.dpo.bta", "DpoConfig", "did you mean train.dpo.beta?"]),
+        (["tree.qqq=1"], ["tree.qqq", "TreeConfig"]),
+        (["stage=report"], ["holds no finished evaluation", "stage=evaluate first", "report.runs"]),
         (["train.dpo.beta=much"], ["train.dpo.beta", "'much'", "Float"]),
         (["stage=dop"], ["stage='dop'", "dpo", "evaluate"]),
         (["recipe=nope"], ["recipe=nope", "quickstart"]),
@@ -60,6 +62,8 @@ def test_wrong_configuration_names_key_value_and_what_is_allowed(
     assert all(text in done.stderr for text in expected), done.stderr
     assert "Traceback" not in done.stderr
     assert "Error executing job" not in done.stderr
+    assert "To append" not in done.stderr
+    assert ("did you mean" in done.stderr) == any("did you mean" in text for text in expected)
     assert not list(tmp_path.glob("artifacts/*"))
 
 

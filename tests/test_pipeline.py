@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from judgetrain.artifacts import locked
 from judgetrain.config import (
     BenchmarkConfig,
     Config,
@@ -28,6 +29,7 @@ from judgetrain.errors import ConfigError, DataError
 from judgetrain.pipeline import STAGES, Pipeline
 from judgetrain.status import rows
 from judgetrain.stopwatch import Stopwatch
+from judgetrain.track import Console
 
 
 def config(tmp_path: Path, **dialogues: object) -> Config:
@@ -244,6 +246,16 @@ def test_a_failed_stage_leaves_no_manifest_and_is_partial(tmp_path: Path) -> Non
     # The same directory is finished once the configuration allows it; strict is part of the fingerprint.
     lenient = Pipeline(config(tmp_path, strict=False)).run("dialogues")
     assert (lenient / "rejects.jsonl").read_text().count("\n") == 1
+
+
+def test_a_stage_that_is_being_made_is_running(tmp_path: Path) -> None:
+    write(tmp_path, "a")
+    pipeline = Pipeline(config(tmp_path))
+    with locked(pipeline.plan("dialogues").directory, Console()):
+        row = rows(Pipeline(config(tmp_path)))[0]
+    assert (row["state"], row["detail"], row["stage=dpo"]) == ("running", "started", "wait")
+    row = rows(Pipeline(config(tmp_path)))[0]
+    assert (row["state"], row["stage=dpo"]) == ("partial", "resume")
 
 
 def test_two_processes_make_an_artifact_once(tmp_path: Path) -> None:

@@ -133,14 +133,17 @@ def encode(queries: Iterable[str], count: int, config: ClusterConfig, out: Stage
     else:
         total, source = -(-count // SHARD), iter(queries)
         paths = [out.path(f"embeddings-{i:05d}-of-{total:05d}.npy") for i in range(total)]
-        with ExitStack() as open_, out.console.progress("cluster: embeddings", count, "queries") as advance:
+        finished = {path for path in paths if path.exists()}
+        before = min(count, SHARD * len(finished))
+        progress = out.console.progress("cluster: embeddings", count, "queries", before)
+        with ExitStack() as open_, progress as advance:
             encoder = None
             for path in paths:
                 chunk = list(islice(source, SHARD))
-                if not path.exists():
+                if path not in finished:
                     encoder = encoder or open_.enter_context(closing(Encoder(config)))
                     write_bytes_atomic(path, _npy(encoder(chunk)))
-                advance(len(chunk))
+                    advance(len(chunk))
         _join(paths, joined)
     return np.load(joined, mmap_mode="r", allow_pickle=False)
 

@@ -58,6 +58,11 @@ def run(config: Config, inputs: Mapping[str, Path], out: StageRun) -> None:
         out.note("benchmark_queries", sieve.benchmarks.counts)
     dropped = {k.removeprefix(REJECTED): n for k, n in total.items() if k != "kept"}
     out.count(in_=sum(total.values()), out=total["kept"], dropped=dropped)
+    if dropped.get("contaminated"):
+        out.log(
+            f"dialogues: {dropped['contaminated']} hold a query of a benchmark and are left out: "
+            f"{out.path('contaminated.jsonl')}; dialogues.decontaminate=off keeps them"
+        )
     if not total["kept"]:
         raise DataError(
             f"no dialogue is left: {json.dumps(dropped)}; look at dialogues.min/max_query_chars, decontaminate, fields"

@@ -45,7 +45,7 @@ def run(config: Config, inputs: Mapping[str, Path], out: StageRun) -> None:
     answers = _answers(dialogues, responses, config, out)
     if all(isinstance(v, Unscored) for answer in answers for v in answer.values.values()):
         reasons = Counter(v.reason for a in answers for v in a.values.values() if isinstance(v, Unscored))
-        raise DataError(f"no answer could be scored: {dict(reasons)}; look at scorer.max_context and the responses")
+        raise DataError(f"no answer could be scored: {dict(reasons)}; {_remedy(reasons)}")
     rows = table(answers, config.selfeval, ScorerSettings.of(config.scorer))
     out.write_rows("scores", (answer.to_row() for answer in answers))
     out.write_json("metrics", rows)
@@ -54,6 +54,21 @@ def run(config: Config, inputs: Mapping[str, Path], out: StageRun) -> None:
     out.track.log({f"{row['category']}/{row['method']}": row["mean"] for row in rows if row["mean"] is not None})
     out.console.plain(console_table(rows, config.selfeval, title))
     out.log(f"selfeval: report: {out.path('report.md')}")
+
+
+def _remedy(reasons: Mapping[str, int]) -> str:
+    """What to look at where nothing could be scored, by the most frequent reason."""
+    reason = max(reasons, key=lambda r: reasons[r])
+    if reason.endswith("too_long"):
+        return "a larger scorer.max_context lets longer answers in, if the model's own context does"
+    if reason.endswith(("empty_response", "no_revision")):
+        return (
+            "the model answers with nothing: is it instruction-tuned, has it a chat template, do the prompts fit its "
+            "context? The answers are in responses-*.jsonl"
+        )
+    if reason.endswith("non_finite"):
+        return "the model's logits are no numbers: try scorer.model.dtype=float32"
+    return "the answers are in responses-*.jsonl"
 
 
 def _score(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import shutil
+import time
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from transformers import TrainerCallback, TrainerControl, TrainerState, Training
 
 from judgetrain.artifacts import StageRun, write_text_atomic
 from judgetrain.errors import TrainingError
+from judgetrain.track import EVERY, duration
 from judgetrain.train.distributed import check_resume, current
 
 COMPLETE = "complete"
@@ -59,7 +61,8 @@ class Progress(TrainerCallback):  # type: ignore[misc]
     """Sends the trainer's logs to ``train_log.jsonl``, the tracker and, at a few points, the console."""
 
     def __init__(self, out: StageRun) -> None:
-        self._out, self._announced = out, 0
+        self._out, self._announced, self._first = out, 0, 0
+        self._started = self._told = time.monotonic()
 
     def on_log(
         self,
@@ -76,11 +79,27 @@ class Progress(TrainerCallback):  # type: ignore[misc]
         with self._out.path("train_log.jsonl").open("a", encoding="utf-8") as file:
             file.write(json.dumps({"step": state.global_step, **numbers}) + "\n")
         self._out.track.log({f"{self._out.stage}/{k}": v for k, v in numbers.items()}, step=state.global_step)
-        tenth = 10 * state.global_step // max(1, state.max_steps)
-        if "loss" in numbers and tenth > self._announced and not self._out.console.terminal:
+        if "loss" in numbers and not self._out.console.terminal:
+            self._announce(state, numbers["loss"])
+
+    def on_train_begin(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        """Start the clock by which the time left is told."""
+        self._first, self._started = state.global_step, time.monotonic()
+        self._told = self._started
+
+    def _announce(self, state: TrainerState, loss: float) -> None:
+        """A line at every fifth of the steps, and at least every :data:`EVERY` seconds."""
+        step, steps, now = state.global_step, state.max_steps, time.monotonic()
+        tenth = 10 * step // max(1, steps)
+        if tenth <= self._announced and now - self._told < EVERY:
+            return
+        if tenth > self._announced:
             self._announced = max(tenth, self._announced + 2)
-            loss = numbers["loss"]
-            self._out.log(f"{self._out.stage}: step {state.global_step} of {state.max_steps}, loss {loss:.3f}")
+        self._told, left = now, (now - self._started) / max(1, step - self._first) * (steps - step)
+        ahead = f", about {duration(left)} left" if step < steps else ""
+        self._out.log(f"{self._out.stage}: step {step} of {steps}, loss {loss:.3f}{ahead}")
 
 
 def _number(value: Any) -> float | None:

@@ -40,7 +40,10 @@ def run(config: Config, inputs: Mapping[str, Path], out: StageRun) -> None:
         taught, remaining = divided(comparisons, config.teacher.comparisons, out.seed)
     out.note("comparisons", {"teacher": len(taught), "remaining": len(remaining)})
     if not remaining:
-        out.log("teacher: it annotates every comparison, so the trees are grown over the same ones")
+        out.log(
+            f"teacher: it annotates all {len(taught)} comparisons, so the trees are grown over the same ones; "
+            "a smaller teacher.comparisons leaves some"
+        )
     out.write_rows("remaining", (c.to_row() for c in remaining or comparisons))
     if not config.teacher.evaluations:
         _annotate(config, taught, out)

@@ -129,7 +129,7 @@ def test_limit_temperatures_and_answers_without_a_score(
     assert all(t == (0.25 if category[q] == hot else 1.0) for q, t in first.items())
     assert "without sentprob: {'empty_response': 2}" in (tmp_path / "out" / "report.md").read_text()
     monkeypatch.setattr(TokenScorer, "generate", lambda self, r, seed: [Completion("", 3, 0, "too_long")] * len(r))
-    with pytest.raises(DataError, match="no answer could be scored"):
+    with pytest.raises(DataError, match="no answer could be scored.*empty_response.*answers with nothing"):
         stage.run(config, inputs, out(tmp_path / "none"))
 
 
