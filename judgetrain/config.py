@@ -288,6 +288,10 @@ class ExternalConfig(PaidConfig):
     shard_size: int = key(32, "comparisons finished together; the unit of resume", low=1)
 
 
+SIGNALS = ("probdiff", "glassbox")
+"""Scores of branches under the judge itself that label.reward can use."""
+
+
 @dataclass
 class RewardConfig:
     """Auxiliary rewards of branches in stage label (docs/rewards.md); how scores are computed is scorer's."""
@@ -295,7 +299,7 @@ class RewardConfig:
     signals: list[str] = key(
         [],
         "scores of the branches under the Initial judge, besides their vote: probdiff, glassbox; empty: the vote alone",
-        choices=("probdiff", "glassbox"),
+        choices=SIGNALS,
     )
     glassbox: str = key("softmax_combo", "the score behind glassbox: judgetrain/scorers/methods.py")
     ensemble_weight: float = key(1.0, "of the branches' vote in the weighted mean of the signals", low=0.0)

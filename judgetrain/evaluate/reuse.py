@@ -1,17 +1,14 @@
-"""Trees that an earlier evaluation sampled, taken over where nothing that they depend on has changed.
+"""What the trees that an evaluation samples depend on, so that the next one takes them over where nothing differs.
 
-So new metrics, another method in the table, or a sweep that leaves a judge as it is need no new inference.
+New metrics, another method in the table, or a sweep that leaves a judge as it is then need no new inference.
 """
 
 from __future__ import annotations
 
-import os
-import shutil
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 
-from judgetrain.artifacts import StageRun, write_text_atomic
 from judgetrain.config import Config
 from judgetrain.evaluate.benchmarks import Benchmark
 from judgetrain.evaluate.names import base_method, is_directory
@@ -49,40 +46,6 @@ def sample_key(method: str, benchmark: Benchmark, config: Config, inputs: Mappin
     )
 
 
-def adopt(shards: str, key: str, out: StageRun) -> None:
-    """Take over the finished shards of evaluations beside this one that have the same key, and leave the key here.
-
-    Shards that lie here under another key, or under none, are of other trees and are dropped.
-    """
-    if not _has(out.directory, shards, key):
-        for stale in (*out.directory.glob(f".{shards}-*-of-*.json"), *out.directory.glob(f"{shards}-*-of-*.jsonl")):
-            stale.unlink()
-        write_text_atomic(out.path(f".{shards}.key"), key)
-    for other in sorted(out.directory.parent.iterdir()):
-        if other == out.directory or not _has(other, shards, key):
-            continue
-        taken = 0
-        for marker in sorted(other.glob(f".{shards}-*-of-*.json")):
-            stem = marker.name.removeprefix(".").removesuffix(".json")
-            seconds = f".{stem.rpartition('-of-')[0]}.seconds"
-            files = [f"{stem}.jsonl", seconds, marker.name]  # the marker last: it says that the shard is there
-            if all((other / name).is_file() for name in files) and not out.path(marker.name).exists():
-                for name in files:
-                    _link(other / name, out.path(name))
-                taken += 1
-        if taken:
-            out.log(f"evaluate: {shards}: {taken} shards are those of {other}")
-
-
-def _has(directory: Path, shards: str, key: str) -> bool:
-    path = directory / f".{shards}.key"
-    return path.is_file() and path.read_text(encoding="utf-8") == key
-
-
-def _link(source: Path, target: Path) -> None:
-    """A second name for a file, which is never changed in place; a copy where the disk knows no second names."""
-    target.unlink(missing_ok=True)
-    try:
-        os.link(source, target)
-    except OSError:
-        shutil.copyfile(source, target)
+def seconds_of(stem: str) -> list[str]:
+    """The name of the file that holds a shard's seconds."""
+    return [f".{stem.rpartition('-of-')[0]}.seconds"]

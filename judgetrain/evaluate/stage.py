@@ -22,7 +22,7 @@ from judgetrain.evaluate.names import file_name, method_name, split_method
 from judgetrain.evaluate.overlap import disagreements
 from judgetrain.evaluate.page import html_page
 from judgetrain.evaluate.report import Report
-from judgetrain.evaluate.reuse import adopt, sample_key
+from judgetrain.evaluate.reuse import sample_key, seconds_of
 from judgetrain.evaluate.scenarios import load_classifier, with_scenarios
 from judgetrain.evaluate.scoring import read_scores, score_benchmarks
 from judgetrain.evaluate.stored import PREFIX as STORED
@@ -37,6 +37,7 @@ from judgetrain.judges.early_stop import Aggregation
 from judgetrain.judges.floors import FLOORS
 from judgetrain.judges.scorer import PREFIX
 from judgetrain.once import loaded_once
+from judgetrain.reuse import adopt
 from judgetrain.track import duration
 from judgetrain.tree.schema import EvaluationTree
 from judgetrain.tree.teach import shard_of
@@ -162,7 +163,7 @@ def _evaluate(
         for benchmark in benchmarks:
             key = sample_key(method, benchmark, config, inputs)
             if key:
-                adopt(_shards(benchmark.name, name), key, out)
+                adopt(_shards(benchmark.name, name), key, out, seconds_of)
             _sample(name, judge, benchmark, config, out)
     for benchmark in benchmarks:
         yield benchmark, list(_read_off(name, benchmark, config, out))

@@ -89,7 +89,7 @@ def run(config: Config, inputs: Mapping[str, Path], out: StageRun) -> None:
 
     With ``label.source=external`` the external judge's replies are kept in ``external`` shards, and how often it
     disagrees, with itself and with the branches, in ``external.json`` and the manifest. With ``label.reward.signals``
-    the branches' scores are kept in ``branch-scores`` shards, and how well they tell right from wrong in
+    the branches' scores are kept in ``branch-scores-SIGNAL`` shards, and how well they tell right from wrong in
     ``rewards.json`` and the manifest.
     """
     prompter = Prompter(load_prompt_set(config.prompts), config.tree.criteria)

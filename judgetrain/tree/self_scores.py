@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from judgetrain.artifacts import ShardResult, StageRun, derive_seed, read_rows
-from judgetrain.config import Config, ModelConfig
+from judgetrain.config import SCORE_KEYS, SIGNALS, Config, ModelConfig
+from judgetrain.fingerprint import fingerprint, slice_of
 from judgetrain.once import loaded_once
+from judgetrain.reuse import adopt
 from judgetrain.scorers.encode import Sample, Unscored
 from judgetrain.scorers.glassbox import Scores, Value
 from judgetrain.scorers.lazy import load_scorer
@@ -24,7 +26,9 @@ if TYPE_CHECKING:
     from judgetrain.scorers.statistics import TokenScorer
 
 ROWS = "branch-scores"
-"""The shards that hold the scores."""
+"""The shards that hold the scores: ``branch-scores-SIGNAL``."""
+FORMAT = 1
+"""Raised when the code changes what is scored."""
 
 
 @dataclass(frozen=True)
@@ -61,14 +65,13 @@ def branch_rewards(config: Config, inputs: Mapping[str, Path], prompter: Prompte
     """The rewards of a stage's trees; writes the scores of every judgment and guideline as ``branch-scores`` shards.
 
     The Initial judge, which grew the trees, is loaded if a shard is missing; without signals it is never. How scores
-    are computed is ``scorer``'s, but for references, which branches have none of.
+    are computed is ``scorer``'s, but for references, which branches have none of. Scores of labellings beside this one
+    are taken over where only weights, labels or the other signal differ.
     """
     signals = config.label.reward.signals
     if not signals:
         return Rewards(config.label.reward)
     settings = replace(ScorerSettings.of(config.scorer), illustration=False, calibration=False)
-    methods = {signal: method_of(signal, config) for signal in signals}
-    names = [name for members in groups(list(methods.values())).values() for name in members]
     base = config.train.base
     judge = ModelConfig(
         path=str(inputs["initial"] / "model"),
@@ -76,21 +79,69 @@ def branch_rewards(config: Config, inputs: Mapping[str, Path], prompter: Prompte
         attn_implementation=base.attn_implementation,
         trust_remote_code=base.trust_remote_code,
     )
-    trees = inputs["tree"]
+    methods = {signal: method_of(signal, config) for signal in signals}
+    with loaded_once(lambda: load_scorer(config, judge)) as scorer:
+        for signal, method in methods.items():
+            name = f"{ROWS}-{signal}"
+            adopt(name, _key(method, settings, config, inputs, out.seed), out)
+            _score_trees(name, method, scorer, settings, config, inputs["tree"], prompter, out)
+    return Rewards(config.label.reward, _percentiles(read_scores(out.directory), methods, settings))
+
+
+def read_scores(directory: Path) -> list[dict[str, Any]]:
+    """The scored nodes of a labelling (``node``, ``level``, and each score or why there is none), of all signals."""
+    merged: dict[str, dict[str, Any]] = {}
+    for signal in SIGNALS:
+        if list(directory.glob(f"{ROWS}-{signal}-*-of-*.jsonl")):
+            for row in read_rows(directory, f"{ROWS}-{signal}"):
+                merged.setdefault(row["node"], {}).update(row)
+    return list(merged.values())
+
+
+def _key(method: str, settings: ScorerSettings, config: Config, inputs: Mapping[str, Path], seed: int) -> str:
+    """A hash of all that decides the scores of a signal: the trees, the judge, the scorer and the shards' seeds."""
+    return fingerprint(
+        {
+            "format": FORMAT,
+            "scores": _names(method),
+            "trees": inputs["tree"].name,
+            "judge": inputs["initial"].name,
+            "prompts": asdict(settings.prompts),
+            "shard_size": config.label.reward.shard_size,
+            "seed": seed,
+            **slice_of(config, SCORE_KEYS),
+        }
+    )
+
+
+def _names(method: str) -> list[str]:
+    """The scores that a signal is computed from."""
+    return [name for members in groups([method]).values() for name in members]
+
+
+def _score_trees(
+    shards: str,
+    method: str,
+    scorer: Callable[[], TokenScorer],
+    settings: ScorerSettings,
+    config: Config,
+    trees: Path,
+    prompter: Prompter,
+    out: StageRun,
+) -> None:
+    """One signal's scores of every node, in shards of trees."""
     rows = read_rows(trees, "trees")
     read = 0
-    with loaded_once(lambda: load_scorer(config, judge)) as scorer:
 
-        def process(index: int, places: Sequence[int]) -> ShardResult:
-            nonlocal read
-            found = list(islice(rows, places[0] - read, places[-1] + 1 - read))
-            read = places[-1] + 1
-            nodes = [node for row in found for node in nodes_of(EvaluationTree.from_row(row), prompter)]
-            return _shard(nodes, names, scorer(), settings, derive_seed(out.shard_seed(index), ROWS))
+    def process(index: int, places: Sequence[int]) -> ShardResult:
+        nonlocal read
+        found = list(islice(rows, places[0] - read, places[-1] + 1 - read))
+        read = places[-1] + 1
+        nodes = [node for row in found for node in nodes_of(EvaluationTree.from_row(row), prompter)]
+        return _shard(nodes, _names(method), scorer(), settings, derive_seed(out.shard_seed(index), ROWS))
 
-        number = sum(1 for _ in read_rows(trees, "trees"))
-        out.sharded(ROWS, range(number), config.label.reward.shard_size, process, "trees")
-    return Rewards(config.label.reward, _percentiles(out.directory, methods, settings))
+    number = sum(1 for _ in read_rows(trees, "trees"))
+    out.sharded(shards, range(number), config.label.reward.shard_size, process, "trees")
 
 
 def _shard(
@@ -115,16 +166,18 @@ def _plain(value: Value) -> float | str:
     return value.reason if isinstance(value, Unscored) else value
 
 
-def _percentiles(directory: Path, methods: Mapping[str, str], settings: ScorerSettings) -> dict[str, dict[str, float]]:
+def _percentiles(
+    scored: Sequence[Mapping[str, Any]], methods: Mapping[str, str], settings: ScorerSettings
+) -> dict[str, dict[str, float]]:
     """By signal, the percentile of each node among the nodes of its level."""
-    levels: dict[str, list[dict[str, Any]]] = {}
-    for row in read_rows(directory, ROWS):
+    levels: dict[str, list[Mapping[str, Any]]] = {}
+    for row in scored:
         levels.setdefault(row["level"], []).append(row)
     result: dict[str, dict[str, float]] = {signal: {} for signal in methods}
     for rows in levels.values():
         for signal, method in methods.items():
             parts = {}
-            for name in (n for members in groups([method]).values() for n in members):
+            for name in _names(method):
                 values: list[Value] = [Unscored(v) if isinstance(v := row[name], str) else v for row in rows]
                 parts[name] = Scores(name, values, better(name, settings))
             oriented = assemble(parts, method).oriented

@@ -27,6 +27,7 @@ from judgetrain.scorers.association import associate
 from judgetrain.scorers.methods import ScorerSettings, better
 from judgetrain.tree.rewards import vote_shares
 from judgetrain.tree.schema import EvaluationTree
+from judgetrain.tree.self_scores import read_scores
 from tests.benchmarks.pair_truth import Fates, fates, judgment_rightness
 from tests.benchmarks.quickstart_table import read, run
 
@@ -113,7 +114,7 @@ def signal_rows(directory: Path, trees: Trees) -> list[str]:
     signals: dict[str, dict[str, float]] = {
         "ensemble": {n: shares[t.comparison.id][j.verdict] for n, (t, j) in nodes.items() if j.verdict is not None}
     }
-    for row in read_rows(directory, "branch-scores"):
+    for row in read_scores(directory):
         for signal, value in row.items():
             if signal not in ("node", "level") and not isinstance(value, str) and row["node"] in nodes:
                 signals.setdefault(signal, {})[row["node"]] = better(signal, ScorerSettings()) * value
@@ -146,7 +147,7 @@ def tables(done: Mapping[str, Path], output: Path) -> str:
     ]
     scored = [d for d in labels.values() if list(d.glob("branch-scores-*"))]
     if scored:
-        most = max(scored, key=lambda d: len(next(iter(read_rows(d, "branch-scores")))))
+        most = max(scored, key=lambda d: len(read_scores(d)[0]))
         lines += [
             "",
             "| score of a judgment, higher is better | n | AUC | point-biserial r |",

@@ -57,7 +57,9 @@ def output(tmp_path: Path) -> Path:
         for t in trees
         for _, _, j in t.judgments()
     ]
-    write_rows_atomic(root / "label" / "two" / "branch-scores-00000-of-00001.jsonl", scores)
+    for signal, score in (("glassbox", "sentprob"), ("probdiff", "probdiff")):
+        rows = [{name: row[name] for name in ("node", "level", score)} for row in scores]
+        write_rows_atomic(root / "label" / "two" / f"branch-scores-{signal}-00000-of-00001.jsonl", rows)
     (tmp_path / "truths.json").write_text(json.dumps(truths))
     return tmp_path
 

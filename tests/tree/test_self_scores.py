@@ -23,7 +23,7 @@ from judgetrain.tree import label_stage, self_scores
 from judgetrain.tree.examples import Prompter
 from judgetrain.tree.prompts import load_prompt_set
 from judgetrain.tree.schema import EvaluationTree
-from judgetrain.tree.self_scores import branch_rewards, nodes_of
+from judgetrain.tree.self_scores import branch_rewards, nodes_of, read_scores
 from tests.tree.test_pairs import tree_of
 
 BASE = Path(world_engine.__file__).parent / "base"
@@ -71,7 +71,7 @@ def test_percentiles_are_those_of_scores_read_off_one_by_one(
         ordered = sorted(values, key=lambda node: (round(values[node], 4), scores[node]))
         assert [scores[n] for n in ordered] == sorted(scores[n] for n in values), level
         assert fmean(scores[n] for n in values) == pytest.approx(0.5)
-    rows = {row["node"]: row for row in read_rows(tmp_path / "label", "branch-scores")}
+    rows = {row["node"]: row for row in read_scores(tmp_path / "label")}
     assert all(rows[n]["sentprob_mean"] == pytest.approx(v, abs=1e-4) for vs in raw.values() for n, v in vs.items())
 
 
@@ -90,14 +90,49 @@ def test_an_interrupted_run_goes_on_and_equal_texts_are_scored_once(
 
     monkeypatch.setattr(self_scores, "score", dying)
     with pytest.raises(KeyboardInterrupt):
-        label_stage.run(config, inputs, out(tmp_path / "cut"))
-    label_stage.run(config, inputs, out(tmp_path / "cut"))
-    assert [len(s) for s in asked] == [len({repr(n.sample) for t in ts for n in nodes_of(t, PROMPTER)})
-                                       for ts in (trees[:2], trees[2:], trees[2:])]  # fmt: skip
+        label_stage.run(config, inputs, out(tmp_path / "killed" / "cut"))
+    label_stage.run(config, inputs, out(tmp_path / "killed" / "cut"))
+    halves = [len({repr(n.sample) for t in ts for n in nodes_of(t, PROMPTER)}) for ts in (trees[:2], trees[2:])]
+    assert [len(s) for s in asked] == [halves[0], halves[1], halves[1], *halves], (
+        "one cut short, the other signal whole"
+    )
     names = [p.name for p in (tmp_path / "whole").glob("*.json*")]
-    assert "rewards.json" in names and "branch-scores-00001-of-00002.jsonl" in names
+    assert "rewards.json" in names and "branch-scores-glassbox-00001-of-00002.jsonl" in names
     for name in names:
-        assert (tmp_path / "cut" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
+        assert (tmp_path / "killed" / "cut" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
+
+
+def test_another_weight_or_one_signal_less_scores_nothing_anew(
+    prepared: tuple[Config, dict[str, Path], list[EvaluationTree]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config, inputs, _ = prepared
+    real, asked = self_scores.score, []
+
+    def counting(scorer: TokenScorer, samples: list[Sample], names: list[str], *rest: object) -> object:
+        asked.extend(names)
+        return real(scorer, samples, names, *rest)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(self_scores, "score", counting)
+    reward = config.label.reward
+
+    def labelled(name: str, scorer: dict[str, object] | None = None, **changes: object) -> list[str]:
+        asked.clear()
+        changed = replace(config, label=replace(config.label, reward=replace(reward, **changes)))  # type: ignore[arg-type]
+        changed.scorer = replace(config.scorer, **(scorer or {}))  # type: ignore[arg-type]
+        label_stage.run(changed, inputs, out(tmp_path / "labels" / name))
+        return sorted(set(asked))
+
+    assert labelled("both") == ["probdiff", "sentprob_mean"]
+    assert labelled("weights", probdiff_weight=0.1, min_margin=0.2) == []
+    assert labelled("one", signals=["glassbox"]) == []
+    assert labelled("other", glassbox="softmax_ent") == ["softmax_ent"], "ProbDiff's are there"
+    assert labelled("revised", scorer={"revision_temperature": 0.3}) == ["probdiff", "sentprob_mean"]
+    first, second = (read_scores(tmp_path / "labels" / name) for name in ("both", "weights"))
+    assert first == second and {"probdiff", "sentprob_mean"} <= set(first[0])
+    other = tmp_path / "other trees"
+    shutil.copytree(inputs["tree"], other)
+    inputs["tree"] = other
+    assert labelled("elsewhere") == ["probdiff", "sentprob_mean"], "of other trees nothing is taken over"
 
 
 def test_the_stage_tells_how_good_each_signal_is(
