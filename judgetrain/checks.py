@@ -11,7 +11,7 @@ from judgetrain.config import BenchmarkConfig, Config, EngineConfig, ModelConfig
 from judgetrain.errors import ConfigError
 from judgetrain.evaluate.names import ASKED_WAYS, TARGETS, base_method, is_directory, method_name, split_method
 from judgetrain.evaluate.objective import parse_objective
-from judgetrain.stages import PACKAGE, is_local, names_model
+from judgetrain.reads import PACKAGE, is_local, names_model
 from judgetrain.train.distributed import check_distributed
 from judgetrain.train.options import check_training
 

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from judgetrain.artifacts import derive_seed, read_rows
+from judgetrain.artifacts import derive_seed
 from judgetrain.checks import check_stage
 from judgetrain.config import EngineConfig
 from judgetrain.dialogues.schema import Comparison
 from judgetrain.errors import ConfigError
 from judgetrain.pipeline import Pipeline
+from judgetrain.shards import read_rows
 from judgetrain.tree.estimate import described, estimate, estimate_external
 from judgetrain.tree.external import cases_of, load_external_prompts
 from judgetrain.tree.teach import divided

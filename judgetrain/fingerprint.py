@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from judgetrain.artifacts import write_json_atomic
+from judgetrain.files import write_json_atomic
 
 
 def slice_of(config: Any, keys: Iterable[str]) -> dict[str, Any]:

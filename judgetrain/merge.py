@@ -6,11 +6,12 @@ import glob
 from collections.abc import Iterable
 from pathlib import Path
 
-from judgetrain.artifacts import MANIFEST, write_json_atomic, write_text_atomic
+from judgetrain.artifacts import MANIFEST
 from judgetrain.errors import ConfigError
 from judgetrain.evaluate.merge import merged, read_run
 from judgetrain.evaluate.page import html_page
 from judgetrain.evaluate.text import console_tables, markdown
+from judgetrain.files import write_json_atomic, write_text_atomic
 from judgetrain.pipeline import Pipeline
 from judgetrain.sweep import JOB, read_jobs
 

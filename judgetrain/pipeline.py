@@ -9,13 +9,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from judgetrain.artifacts import MANIFEST, StageRun, locked, write_json_atomic
+from judgetrain.artifacts import MANIFEST, StageRun
 from judgetrain.checks import check_stage
 from judgetrain.config import Config
 from judgetrain.errors import ConfigError
+from judgetrain.files import write_json_atomic
 from judgetrain.fingerprint import ContentHashes, fingerprint, slice_of, without
+from judgetrain.locks import locked
 from judgetrain.parallel import Task, call, launch, run_stage
-from judgetrain.stages import PACKAGE, STAGES, Stage
+from judgetrain.reads import PACKAGE
+from judgetrain.stages import STAGES, Stage
 from judgetrain.stopwatch import Stopwatch
 from judgetrain.track import Console, duration, quiet_libraries
 from judgetrain.train import distributed

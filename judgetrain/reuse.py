@@ -10,7 +10,8 @@ import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from judgetrain.artifacts import StageRun, write_text_atomic
+from judgetrain.artifacts import StageRun
+from judgetrain.files import write_text_atomic
 
 
 def adopt(shards: str, key: str, out: StageRun, beside: Callable[[str], Sequence[str]] = lambda stem: ()) -> None:

@@ -1,24 +1,15 @@
-"""The stage graph: what each stage needs, which configuration it reads, and which local files."""
+"""The stage graph: what each stage needs, and which configuration and local files it reads."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
-from judgetrain.config import SCORE_KEYS, BenchmarkConfig, Config, DpoConfig, EngineConfig, ModelConfig, SourceConfig
-from judgetrain.evaluate.names import ASKED_WAYS, base_method, is_directory, split_method
-from judgetrain.scorers import prompts as scorer_prompts
-from judgetrain.tree import prompts
+from judgetrain import reads
+from judgetrain.config import SCORE_KEYS, Config
+from judgetrain.evaluate.names import base_method, split_method
 
 JUDGE_STAGES = ("initial", "sft", "dpo")
-PACKAGE = "package:"
-_ROOM = Path(__file__).parent
-_WORLD = _ROOM / "dialogues" / "world"
-
-File = tuple[str, str]
-"""A configuration key, and the file, glob, directory or ``package:NAME`` whose content counts."""
-Files = Callable[[Config], Iterable[File]]
 
 
 @dataclass(frozen=True)
@@ -33,7 +24,7 @@ class Stage:
     function: str
     inputs: Callable[[Config], Sequence[str]]
     keys: tuple[str, ...]
-    files: Files = lambda config: ()
+    files: reads.Files = lambda config: ()
     format: int = 1
     also: Callable[[Config], tuple[str, ...]] = lambda config: ()
     trains: bool = False
@@ -42,11 +33,6 @@ class Stage:
     def reads(self, config: Config) -> tuple[str, ...]:
         """Every key that the stage's fingerprint covers for this configuration."""
         return (*self.keys, *self.also(config))
-
-
-def is_local(source: SourceConfig) -> bool:
-    """Whether a source is read from files of this machine."""
-    return source.type in ("jsonl", "parquet", "comparisons")
 
 
 def _needs(*names: str) -> Callable[[Config], Sequence[str]]:
@@ -58,247 +44,6 @@ def _judges(config: Config) -> Sequence[str]:
     return [name for name in JUDGE_STAGES if name in targets]
 
 
-def _source(key: str, source: SourceConfig) -> Iterator[File]:
-    if is_local(source):
-        yield f"{key}.path", source.path
-    elif source.type == "world":
-        yield from _world()
-
-
-def _world() -> Iterator[File]:
-    yield "world", str(_WORLD / "vocabulary.yaml")
-
-
-def _model(key: str, model: ModelConfig) -> Iterator[File]:
-    if model.path == "world":
-        yield f"{key}.path", str(_WORLD / "base")
-    elif model.path.startswith(PACKAGE) or (model.path and Path(model.path).expanduser().exists()):
-        yield f"{key}.path", model.path
-    if model.chat_template:
-        yield f"{key}.chat_template", model.chat_template
-
-
-def _engine(key: str, engine: EngineConfig) -> Iterator[File]:
-    if engine.type == "world":
-        yield from _world()
-    elif engine.type in ("transformers", "vllm"):
-        yield from _model(f"{key}.model", engine.model)
-
-
-def _prompts(config: Config) -> Iterator[File]:
-    yield _prompt_set("prompts", config.prompts)
-
-
-def _prompt_set(key: str, name: str) -> File:
-    return key, str(prompts.prompt_file(name))
-
-
-def _sources(config: Config) -> Iterator[File]:
-    for i, source in enumerate(config.dialogues.sources):
-        yield from _source(f"dialogues.sources[{i}]", source)
-    if config.dialogues.decontaminate != "off":
-        for i, benchmark in enumerate(config.evaluate.benchmarks):
-            if is_local(benchmark.source):
-                yield from _source(f"evaluate.benchmarks[{i}].source", benchmark.source)
-            yield from _adapter(f"evaluate.benchmarks[{i}]", benchmark)
-
-
-def _decontaminated(config: Config) -> tuple[str, ...]:
-    """The keys of the benchmarks whose queries stage dialogues takes out; of the world, which it leaves, the type."""
-    if config.dialogues.decontaminate == "off":
-        return ()
-    keys = []
-    for i, benchmark in enumerate(config.evaluate.benchmarks):
-        key = f"evaluate.benchmarks[{i}]"
-        if benchmark.source.type == "world":
-            keys.append(f"{key}.source.type")
-        else:
-            keys += [f"{key}.{name}" for name in ("name", "source", "adapter", "where", "labels")]
-    return tuple(keys)
-
-
-def _encoder(config: Config) -> Iterator[File]:
-    for _, path in _model("", ModelConfig(path=config.cluster.encoder.removeprefix("static:"))):
-        yield "cluster.encoder", path
-
-
-def _writers(config: Config) -> Iterator[File]:
-    for i, model in enumerate(config.responses.models):
-        yield from _engine(f"responses.models[{i}]", model)
-
-
-def _teacher(config: Config) -> Iterator[File]:
-    yield from _prompts(config)
-    if config.teacher.evaluations:
-        yield "teacher.evaluations", config.teacher.evaluations
-    else:
-        yield from _engine("teacher.engine", config.teacher.engine)
-
-
-def _initial(config: Config) -> Iterator[File]:
-    yield from _prompts(config)
-    yield from _model("train.base", config.train.base)
-    yield from _deepspeed(config)
-
-
-def _deepspeed(config: Config) -> Iterator[File]:
-    if config.train.deepspeed:
-        yield "train.deepspeed", config.train.deepspeed
-
-
-def _processes(stage: str) -> Callable[[Config], tuple[str, ...]]:
-    """What of the processes decides a result: in float32 nothing, when whole micro-batches are shared out.
-
-    In bfloat16 DeepSpeed keeps weights in it where others keep float32 ones, and sums gradients in it over processes.
-    Packed sequences are made while training, and those left over at the end of an epoch go round the processes; so do
-    held-out pairs, which a stop-loss watches; and every process draws its own dropout of adapters.
-    """
-
-    def also(config: Config) -> tuple[str, ...]:
-        settings, mode = getattr(config.train, stage), config.train.distributed
-        watched = isinstance(settings, DpoConfig) and settings.stop.watched
-        dropped = settings.lora.enabled and settings.lora.dropout > 0
-        half = mode.startswith("zero") and settings.bf16 is not False
-        if mode != "none" and (settings.packing or watched or dropped or half):
-            return ("train.distributed", "train.processes")
-        return ()
-
-    return also
-
-
-def _adapter(key: str, benchmark: BenchmarkConfig) -> Iterator[File]:
-    if benchmark.adapter:
-        packaged = _ROOM / "evaluate" / "adapters" / f"{benchmark.adapter}.yaml"
-        yield f"{key}.adapter", str(packaged) if packaged.exists() else benchmark.adapter
-    if benchmark.answers:
-        yield f"{key}.answers", benchmark.answers
-
-
-def _label(config: Config) -> Iterator[File]:
-    yield from _prompts(config)
-    if config.label.reward.signals:
-        yield _scorer_prompts(config)
-    if config.label.source == "external":
-        yield _prompt_set("label.external.prompts", config.label.external.prompts)
-        yield from _engine("label.external.engine", config.label.external.engine)
-
-
-def _scorer_prompts(config: Config) -> File:
-    return "scorer.prompts", str(scorer_prompts.prompt_file(config.scorer.prompts))
-
-
-def _scorer(config: Config) -> Iterator[File]:
-    yield _scorer_prompts(config)
-    if config.scorer.model.path:
-        yield from _model("scorer.model", config.scorer.model)
-    else:
-        yield from _model("train.base", config.train.base)
-
-
-def _has_scorers(config: Config) -> bool:
-    return any(method.startswith("scorer:") for method in config.evaluate.methods)
-
-
-def _evaluate(config: Config) -> Iterator[File]:
-    yield from _prompts(config)
-    for i, benchmark in enumerate(config.evaluate.benchmarks):
-        yield from _source(f"evaluate.benchmarks[{i}].source", benchmark.source)
-        yield from _adapter(f"evaluate.benchmarks[{i}]", benchmark)
-    for i, stored in enumerate(config.evaluate.stored):
-        if stored.source.path:
-            yield from _source(f"evaluate.stored[{i}].source", stored.source)
-    if config.evaluate.scenarios.path:
-        yield from _source("evaluate.scenarios", config.evaluate.scenarios)
-    split = [split_method(method) for method in config.evaluate.methods]
-    for i, (_, target) in enumerate(split):
-        yield from _model_of(f"evaluate.methods[{i}]", target, config)
-    if _has_scorers(config):
-        yield from _scorer(config)
-    ways = {way for way, _ in split}
-    for way in sorted(ways.intersection(ASKED_WAYS)):
-        yield _prompt_set(f"evaluate.{way}.prompts", getattr(config.evaluate, way).prompts)
-
-
-def names_model(engine: EngineConfig) -> bool:
-    """Whether ``correct.engine`` names a model; where it does not, the judge's own rewrites."""
-    return engine.type not in ("transformers", "vllm") or bool(engine.model.path)
-
-
-def _correct(config: Config) -> Iterator[File]:
-    settings = config.correct
-    yield from _prompts(config)
-    yield _prompt_set("correct.prompts", settings.prompts)
-    if settings.source.path or settings.source.type == "world":
-        yield from _source("correct.source", settings.source)
-    if names_model(settings.engine):
-        yield from _engine("correct.engine", settings.engine)
-    yield from _model_of("correct.judge", base_method(settings.judge), config)
-
-
-def _model_of(key: str, target: str, config: Config) -> Iterator[File]:
-    """The files of a model that a method names."""
-    if is_directory(target):
-        yield key, target
-    elif target == "base":
-        yield from _model("train.base", config.train.base)
-    elif target == "teacher":
-        yield from _engine("teacher.engine", config.teacher.engine)
-    elif target == "external":
-        yield from _engine("evaluate.external", config.evaluate.external)
-
-
-def _studies(config: Config) -> Iterator[File]:
-    settings = config.studies
-    yield from _scorer(config)
-    yield from _encoder(config)
-    for i, directory in enumerate(settings.against):
-        yield f"studies.against[{i}]", f"{directory}/*.json*"
-    if settings.verdicts:
-        yield "studies.verdicts", settings.verdicts
-    if settings.judge:
-        way, target = split_method(settings.judge)
-        yield from _prompts(config)
-        yield from _model_of("studies.judge", target, config)
-        if way:
-            yield _prompt_set(f"evaluate.{way}.prompts", getattr(config.evaluate, way).prompts)
-
-
-_JUDGED = (
-    *("tree", "engine", "prompts", "teacher.engine", "evaluate.external", "evaluate.one_step", "evaluate.rating"),
-    *("evaluate.branches", "evaluate.aggregation", "evaluate.early_stop", "evaluate.top_up"),
-)
-"""What the judge of stage studies is asked with."""
-
-# What judge.json in a trained judge's directory says; the number of trees grown is not part of it.
-_JUDGE = tuple(
-    f"tree.{name}"
-    for name in (
-        *("criteria", "guidelines", "judgments"),
-        *("criteria_sampling", "guideline_sampling", "judgment_sampling"),
-        *("readout", "constrained", "tie"),
-    )
-)
-
-# What decides the reference model's log-probabilities besides the model and the pairs.
-REFERENCE = (
-    "train.base.dtype",
-    "train.base.attn_implementation",
-    "train.base.trust_remote_code",
-    "train.dpo.max_length",
-    "train.dpo.bf16",
-    "train.dpo.tf32",
-    "train.dpo.ld_alpha",
-    "train.dpo.reference",
-    "train.dpo.lora.enabled",
-    "train.dpo.lora.quantize",
-)
-
-
-def _reference_files(config: Config) -> Iterator[File]:
-    yield from _deepspeed(config)
-    yield from _model("train.dpo.reference", config.train.dpo.reference)
-
-
 def _dpo(config: Config) -> Sequence[str]:
     reference = ("reference",) if config.train.dpo.precompute_ref_log_probs else ()
     return ("sft", "label", *reference)
@@ -307,25 +52,36 @@ def _dpo(config: Config) -> Sequence[str]:
 STAGES: dict[str, Stage] = {
     stage.name: stage
     for stage in (
-        Stage("dialogues", "judgetrain.dialogues.stage:run", _needs(), ("dialogues",), _sources, also=_decontaminated),
-        Stage("cluster", "judgetrain.cluster.stage:run", _needs("dialogues"), ("cluster",), _encoder),
         Stage(
-            "responses", "judgetrain.dialogues.respond:run", _needs("dialogues", "cluster"), ("responses",), _writers
+            "dialogues",
+            "judgetrain.dialogues.stage:run",
+            _needs(),
+            ("dialogues",),
+            reads.sources,
+            also=reads.decontaminated,
+        ),
+        Stage("cluster", "judgetrain.cluster.stage:run", _needs("dialogues"), ("cluster",), reads.encoder),
+        Stage(
+            "responses",
+            "judgetrain.dialogues.respond:run",
+            _needs("dialogues", "cluster"),
+            ("responses",),
+            reads.writers,
         ),
         Stage(
             "teacher",
             "judgetrain.tree.teach:run",
             _needs("responses"),
             ("teacher", "tree.criteria", "tree.shard_size", "prompts"),
-            _teacher,
+            reads.teacher,
         ),
         Stage(
             "initial",
             "judgetrain.train.stage:run_initial",
             _needs("teacher"),
-            ("train.base", "train.initial", "train.deepspeed", "prompts", *_JUDGE),
-            _initial,
-            also=_processes("initial"),
+            ("train.base", "train.initial", "train.deepspeed", "prompts", *reads.JUDGE),
+            reads.initial,
+            also=reads.processes("initial"),
             trains=True,
         ),
         Stage(
@@ -333,14 +89,14 @@ STAGES: dict[str, Stage] = {
             "judgetrain.tree.grow_stage:run",
             _needs("teacher", "initial"),
             ("tree", "engine", "prompts"),
-            _prompts,
+            reads.prompts_of,
         ),
         Stage(
             "label",
             "judgetrain.tree.label_stage:run",
             lambda config: ("tree", "initial") if config.label.reward.signals else ("tree",),
             ("label", "prompts"),
-            _label,
+            reads.label,
             also=lambda config: SCORE_KEYS if config.label.reward.signals else (),
         ),
         Stage(
@@ -348,17 +104,17 @@ STAGES: dict[str, Stage] = {
             "judgetrain.train.stage:run_sft",
             _needs("initial", "label"),
             ("train.sft", "train.deepspeed"),
-            _deepspeed,
-            also=_processes("sft"),
+            reads.deepspeed,
+            also=reads.processes("sft"),
             trains=True,
         ),
         Stage(
             "reference",
             "judgetrain.train.stage:run_reference",
             _needs("sft", "label"),
-            ("train.deepspeed", *REFERENCE),
-            _reference_files,
-            also=_processes("dpo"),
+            ("train.deepspeed", *reads.REFERENCE),
+            reads.reference,
+            also=reads.processes("dpo"),
             trains=True,
         ),
         Stage(
@@ -366,8 +122,8 @@ STAGES: dict[str, Stage] = {
             "judgetrain.train.stage:run_dpo",
             _dpo,
             ("train.dpo", "train.deepspeed"),
-            _reference_files,
-            also=_processes("dpo"),
+            reads.reference,
+            also=reads.processes("dpo"),
             trains=True,
         ),
         Stage(
@@ -378,9 +134,9 @@ STAGES: dict[str, Stage] = {
                 *("evaluate", "tree", "engine", "prompts", "train.base", "teacher.engine"),
                 *("dialogues.world", "dialogues.world.eval_comparisons"),
             ),
-            _evaluate,
+            reads.evaluate,
             format=3,
-            also=lambda config: ("scorer",) if _has_scorers(config) else (),
+            also=lambda config: ("scorer",) if reads.has_scorers(config) else (),
         ),
         Stage(
             "correct",
@@ -391,22 +147,22 @@ STAGES: dict[str, Stage] = {
                 *("evaluate.external", "evaluate.aggregation", "evaluate.top_up"),
                 *("dialogues.world", "dialogues.world.eval_comparisons"),
             ),
-            _correct,
+            reads.correct,
         ),
         Stage(
             "selfeval",
             "judgetrain.scorers.stage:run",
             _needs("dialogues"),
             ("selfeval", "scorer", "train.base"),
-            _scorer,
+            reads.scorer,
         ),
         Stage(
             "studies",
             "judgetrain.evaluate.studies_stage:run",
             _needs("dialogues", "selfeval"),
             ("studies", "selfeval.delta", "selfeval.sweep", "scorer", "train.base", "cluster"),
-            _studies,
-            also=lambda config: _JUDGED if config.studies.judge else (),
+            reads.studies,
+            also=lambda config: reads.JUDGED if config.studies.judge else (),
         ),
     )
 }

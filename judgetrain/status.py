@@ -10,8 +10,10 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from judgetrain.artifacts import MANIFEST, in_use, shard_progress
+from judgetrain.artifacts import MANIFEST
+from judgetrain.locks import in_use
 from judgetrain.pipeline import Pipeline, Plan
+from judgetrain.shards import shard_progress
 from judgetrain.stages import STAGES
 from judgetrain.track import duration
 

@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 from types import TracebackType
 
-from judgetrain.artifacts import write_json_atomic
+from judgetrain.files import write_json_atomic
 
 
 class Stopwatch:

@@ -14,7 +14,7 @@ from typing import Any
 from hydra.experimental.callback import Callback
 from omegaconf import DictConfig
 
-from judgetrain.artifacts import write_json_atomic
+from judgetrain.files import write_json_atomic
 from judgetrain.track import Console, duration
 
 JOB, SUMMARY = "job.json", "sweep.json"

@@ -15,9 +15,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from judgetrain import artifacts, track
-from judgetrain.artifacts import ShardResult, StageRun, locked, read_rows, shard_progress, write_bytes_atomic
+from judgetrain import files, track
+from judgetrain.artifacts import ShardResult, StageRun
 from judgetrain.errors import DataError, JudgetrainError
+from judgetrain.files import write_bytes_atomic
+from judgetrain.locks import locked
+from judgetrain.shards import read_rows, shard_progress
 from judgetrain.track import Console
 
 JSON = st.recursive(
@@ -169,7 +172,7 @@ def test_full_disk_keeps_the_old_file_and_says_so(tmp_path: Path, monkeypatch: p
     def full(_: int) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(artifacts.os, "fsync", full)
+    monkeypatch.setattr(files.os, "fsync", full)
     with pytest.raises(JudgetrainError, match="disk is full"):
         write_bytes_atomic(path, b"new")
     assert path.read_text() == "old"

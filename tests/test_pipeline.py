@@ -12,7 +12,6 @@ from pathlib import Path
 
 import pytest
 
-from judgetrain.artifacts import locked
 from judgetrain.config import (
     BenchmarkConfig,
     Config,
@@ -26,6 +25,7 @@ from judgetrain.config import (
     TrainStages,
 )
 from judgetrain.errors import ConfigError, DataError
+from judgetrain.locks import locked
 from judgetrain.pipeline import STAGES, Pipeline
 from judgetrain.status import rows
 from judgetrain.stopwatch import Stopwatch

@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from judgetrain.artifacts import StageRun, write_bytes_atomic
+from judgetrain.artifacts import StageRun
 from judgetrain.config import ClusterConfig, ModelConfig
 from judgetrain.errors import EngineError
+from judgetrain.files import write_bytes_atomic
 
 if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer

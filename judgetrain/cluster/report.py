@@ -8,9 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from judgetrain.artifacts import StageRun, derive_seed, write_text_atomic
+from judgetrain.artifacts import StageRun, derive_seed
 from judgetrain.cluster.coverage import coverage
 from judgetrain.cluster.map import svg_map
+from judgetrain.files import write_text_atomic
 
 EXAMPLES = 3
 """Queries shown of each cluster, drawn at random from it."""

@@ -9,12 +9,14 @@ from typing import Any
 
 import numpy as np
 
-from judgetrain.artifacts import StageRun, count_rows, read_rows, write_rows_atomic
+from judgetrain.artifacts import StageRun
 from judgetrain.cluster.encode import encode
 from judgetrain.cluster.kmeans import kmeans
 from judgetrain.cluster.report import write_report
 from judgetrain.cluster.sampling import sample_uniform
 from judgetrain.config import Config
+from judgetrain.files import write_rows_atomic
+from judgetrain.shards import count_rows, read_rows
 
 
 def run(config: Config, inputs: Mapping[str, Path], out: StageRun) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from judgetrain.artifacts import ShardResult, StageRun, derive_seed, read_rows
+from judgetrain.artifacts import ShardResult, StageRun, derive_seed
 from judgetrain.config import Config, ResponseModelConfig
 from judgetrain.dialogues.pairing import pair
 from judgetrain.dialogues.schema import Comparison, Dialogue
@@ -16,6 +16,7 @@ from judgetrain.engines.base import UNANSWERED, Completion, Request, Sampling
 from judgetrain.engines.registry import make_engine
 from judgetrain.errors import DataError
 from judgetrain.once import loaded_once
+from judgetrain.shards import read_rows
 
 SHARD = 256
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Sequence
 
-from judgetrain.artifacts import ShardResult, StageRun, derive_seed, read_rows
+from judgetrain.artifacts import ShardResult, StageRun, derive_seed
 from judgetrain.dialogues.schema import Comparison
 from judgetrain.evaluate.benchmarks import Benchmark
 from judgetrain.evaluate.names import file_name, method_name, split_method
 from judgetrain.evaluate.timing import ShardTimes
 from judgetrain.judges.asked import AskedJudge, prediction_of
 from judgetrain.judges.base import Prediction
+from judgetrain.shards import read_rows
 from judgetrain.track import duration
 from judgetrain.tree.asking import Reply
 

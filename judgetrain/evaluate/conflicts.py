@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from judgetrain.artifacts import ShardResult, StageRun, derive_seed, read_rows
+from judgetrain.artifacts import ShardResult, StageRun, derive_seed
 from judgetrain.config import Config, SourceConfig
 from judgetrain.dialogues.rows import RowError
 from judgetrain.dialogues.schema import Comparison, Dialogue
@@ -18,6 +18,7 @@ from judgetrain.evaluate.names import file_name, split_method
 from judgetrain.judges.base import Prediction
 from judgetrain.once import loaded_once
 from judgetrain.scorers.finished import SelfEvaluated
+from judgetrain.shards import read_rows
 
 Verdicts = Mapping[str, int | None]
 """By prompt id: 1 where the revision is better, -1 worse, 0 unchanged in quality, None where there is no verdict."""

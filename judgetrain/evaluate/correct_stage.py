@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from judgetrain.artifacts import ShardResult, StageRun, read_rows
+from judgetrain.artifacts import ShardResult, StageRun
 from judgetrain.config import Config, SourceConfig
 from judgetrain.dialogues import world
 from judgetrain.dialogues.schema import Comparison
@@ -18,7 +18,8 @@ from judgetrain.evaluate.methods import load_judge
 from judgetrain.judges.branching import BranchingJudge
 from judgetrain.judges.correction import Corrected, Correction, Writer, correct, refinement
 from judgetrain.once import loaded_once
-from judgetrain.stages import names_model
+from judgetrain.reads import names_model
+from judgetrain.shards import read_rows
 from judgetrain.tree.grow import tree_tokens
 from judgetrain.tree.prompts import load_prompt_set
 

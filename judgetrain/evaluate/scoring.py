@@ -8,10 +8,11 @@ from collections.abc import Sequence
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
-from judgetrain.artifacts import ShardResult, StageRun, derive_seed, read_rows, write_text_atomic
+from judgetrain.artifacts import ShardResult, StageRun, derive_seed
 from judgetrain.config import Config
 from judgetrain.dialogues.schema import Comparison
 from judgetrain.evaluate.benchmarks import Benchmark
+from judgetrain.files import write_text_atomic
 from judgetrain.judges.base import Prediction
 from judgetrain.judges.scorer import PREFIX, predictions, samples_of
 from judgetrain.scorers.encode import Unscored
@@ -19,6 +20,7 @@ from judgetrain.scorers.glassbox import Scores
 from judgetrain.scorers.lazy import lazy_scorer
 from judgetrain.scorers.methods import ScorerSettings, assemble, better, groups, score
 from judgetrain.scorers.results import Usage
+from judgetrain.shards import read_rows
 from judgetrain.track import duration
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import cast
 
-from judgetrain.artifacts import ShardResult, StageRun, derive_seed, read_rows, write_bytes_atomic, write_text_atomic
+from judgetrain.artifacts import ShardResult, StageRun, derive_seed
 from judgetrain.config import Config
 from judgetrain.dialogues.schema import Comparison
 from judgetrain.errors import ConfigError
@@ -31,6 +31,7 @@ from judgetrain.evaluate.table import metric_row, paired_rows, parquet, predicti
 from judgetrain.evaluate.text import console_tables, markdown
 from judgetrain.evaluate.timing import ShardTimes
 from judgetrain.evaluate.tracking import track_report
+from judgetrain.files import write_bytes_atomic, write_text_atomic
 from judgetrain.judges.base import Prediction
 from judgetrain.judges.branching import BranchingJudge, predict
 from judgetrain.judges.early_stop import Aggregation
@@ -38,6 +39,7 @@ from judgetrain.judges.floors import FLOORS
 from judgetrain.judges.scorer import PREFIX
 from judgetrain.once import loaded_once
 from judgetrain.reuse import adopt
+from judgetrain.shards import read_rows
 from judgetrain.track import duration
 from judgetrain.tree.schema import EvaluationTree
 from judgetrain.tree.teach import shard_of

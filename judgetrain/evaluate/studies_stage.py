@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from judgetrain.artifacts import ShardResult, StageRun, derive_seed, read_rows, write_text_atomic
+from judgetrain.artifacts import ShardResult, StageRun, derive_seed
 from judgetrain.cluster.encode import load_encoder
 from judgetrain.config import Config
 from judgetrain.dialogues.schema import Dialogue
@@ -15,6 +15,7 @@ from judgetrain.engines.base import Sampling
 from judgetrain.errors import DataError
 from judgetrain.evaluate.conflicts import Verdicts, judged, read_verdicts
 from judgetrain.evaluate.studies_report import Studies, html_page, markdown
+from judgetrain.files import write_text_atomic
 from judgetrain.scorers import studies
 from judgetrain.scorers.encode import Messages
 from judgetrain.scorers.finished import SelfEvaluated, read_selfeval
@@ -22,6 +23,7 @@ from judgetrain.scorers.lazy import lazy_scorer
 from judgetrain.scorers.prompts import load_scorer_prompts
 from judgetrain.scorers.respond import answered_dialogues
 from judgetrain.scorers.studies import Repetition, Spread
+from judgetrain.shards import read_rows
 
 if TYPE_CHECKING:
     from judgetrain.scorers.statistics import TokenScorer

@@ -7,7 +7,8 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from judgetrain.artifacts import StageRun, write_text_atomic
+from judgetrain.artifacts import StageRun
+from judgetrain.files import write_text_atomic
 
 
 class ShardTimes:

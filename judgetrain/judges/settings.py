@@ -6,8 +6,8 @@ import dataclasses
 import json
 from pathlib import Path
 
-from judgetrain.artifacts import write_json_atomic
 from judgetrain.config import SamplingConfig, TreeConfig
+from judgetrain.files import write_json_atomic
 
 FILE = "judge.json"
 

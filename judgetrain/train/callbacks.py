@@ -11,8 +11,9 @@ from typing import Any
 
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
-from judgetrain.artifacts import StageRun, write_text_atomic
+from judgetrain.artifacts import StageRun
 from judgetrain.errors import TrainingError
+from judgetrain.files import write_text_atomic
 from judgetrain.track import EVERY, duration
 from judgetrain.train.distributed import check_resume, current
 

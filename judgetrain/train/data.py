@@ -9,12 +9,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from judgetrain.artifacts import derive_seed, read_rows
+from judgetrain.artifacts import derive_seed
 from judgetrain.config import TrainConfig
 from judgetrain.engines.neutralise import neutralise_messages
 from judgetrain.engines.prompting import accepted_messages
 from judgetrain.errors import TrainingError
 from judgetrain.fingerprint import fingerprint
+from judgetrain.shards import read_rows
 
 if TYPE_CHECKING:
     from datasets import Dataset

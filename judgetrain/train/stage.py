@@ -9,10 +9,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from judgetrain.artifacts import MANIFEST, StageRun, read_rows, write_json_atomic
+from judgetrain.artifacts import MANIFEST, StageRun
 from judgetrain.config import Config, DpoConfig, ModelConfig, TrainConfig
+from judgetrain.files import write_json_atomic
 from judgetrain.judges.settings import FILE as SETTINGS
 from judgetrain.judges.settings import save_settings
+from judgetrain.shards import read_rows
 from judgetrain.train.card import write_card
 from judgetrain.train.preflight import check_machine, memory_explained
 from judgetrain.train.run import Job, train, trainable

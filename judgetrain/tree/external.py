@@ -15,13 +15,14 @@ from itertools import combinations
 from pathlib import Path
 from typing import Any
 
-from judgetrain.artifacts import ShardResult, StageRun, derive_seed, read_rows
+from judgetrain.artifacts import ShardResult, StageRun, derive_seed
 from judgetrain.config import Config, ExternalConfig, LabelConfig
 from judgetrain.dialogues.schema import Comparison, Verdict
 from judgetrain.engines.answers import Budget, answers_of
 from judgetrain.engines.base import Engine
 from judgetrain.engines.registry import make_engine
 from judgetrain.once import loaded_once
+from judgetrain.shards import read_rows
 from judgetrain.tree.asking import Question, Reply, ask, ask_verdicts
 from judgetrain.tree.grow import judgment_slots
 from judgetrain.tree.labels import EnsembleLabel, ensemble_label

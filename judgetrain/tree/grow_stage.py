@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from judgetrain.artifacts import ShardResult, StageRun, read_rows
+from judgetrain.artifacts import ShardResult, StageRun
 from judgetrain.config import Config
 from judgetrain.dialogues.schema import Comparison
 from judgetrain.engines.registry import make_engine
+from judgetrain.shards import read_rows
 from judgetrain.tree.grow import Shape, StepSampling, grow
 from judgetrain.tree.prompts import load_prompt_set
 from judgetrain.tree.teach import shard_of

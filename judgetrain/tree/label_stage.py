@@ -10,9 +10,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from judgetrain.artifacts import StageRun, derive_seed, read_rows
+from judgetrain.artifacts import StageRun, derive_seed
 from judgetrain.config import Config, LabelConfig, RewardConfig
 from judgetrain.errors import DataError
+from judgetrain.shards import read_rows
 from judgetrain.tree.examples import Pair, Prompter, criteria_row, guideline_row, judgment_row
 from judgetrain.tree.external import external_labels
 from judgetrain.tree.labels import EnsembleLabel, accepts, ensemble_label

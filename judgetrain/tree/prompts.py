@@ -11,9 +11,9 @@ from typing import Any, Literal
 
 import yaml
 
-from judgetrain.artifacts import write_text_atomic
 from judgetrain.engines.base import Step
 from judgetrain.errors import ConfigError
+from judgetrain.files import write_text_atomic
 from judgetrain.tree import headings
 
 SLOTS: dict[Step, frozenset[str]] = {

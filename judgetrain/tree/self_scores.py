@@ -9,7 +9,7 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from judgetrain.artifacts import ShardResult, StageRun, derive_seed, read_rows
+from judgetrain.artifacts import ShardResult, StageRun, derive_seed
 from judgetrain.config import SCORE_KEYS, SIGNALS, Config, ModelConfig
 from judgetrain.fingerprint import fingerprint, slice_of
 from judgetrain.once import loaded_once
@@ -18,6 +18,7 @@ from judgetrain.scorers.encode import Sample, Unscored
 from judgetrain.scorers.glassbox import Scores, Value
 from judgetrain.scorers.lazy import load_scorer
 from judgetrain.scorers.methods import ScorerSettings, assemble, better, groups, score
+from judgetrain.shards import read_rows
 from judgetrain.tree.examples import Messages, Prompter
 from judgetrain.tree.rewards import Rewards, percentiles
 from judgetrain.tree.schema import EvaluationTree

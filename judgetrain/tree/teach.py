@@ -9,13 +9,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from judgetrain.artifacts import ShardResult, StageRun, derive_seed, read_rows
+from judgetrain.artifacts import ShardResult, StageRun, derive_seed
 from judgetrain.config import Config
 from judgetrain.dialogues.decontaminate import BenchmarkQueries
 from judgetrain.dialogues.schema import Comparison, Order
 from judgetrain.engines.answers import Budget, answers_of
 from judgetrain.engines.registry import make_engine
 from judgetrain.errors import DataError
+from judgetrain.shards import read_rows
 from judgetrain.tree.examples import Prompter, guideline_row, judgment_row, sft_row
 from judgetrain.tree.grow import Shape, StepSampling, grow, sample_criteria, tree_tokens
 from judgetrain.tree.parsing import parse_criteria, render_criteria

@@ -17,8 +17,10 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from judgetrain.artifacts import MANIFEST, read_rows, write_text_atomic
+from judgetrain.artifacts import MANIFEST
 from judgetrain.errors import DataError, JudgetrainError
+from judgetrain.files import write_text_atomic
+from judgetrain.shards import read_rows
 from judgetrain.tree.schema import EvaluationTree
 from judgetrain.tree.tree_page import View, escape, page, percent, tree_page, verdict_text
 

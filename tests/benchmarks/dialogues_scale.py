@@ -110,7 +110,9 @@ def step(name: str, size: int, directory: Path) -> dict[str, Any]:
     """Do one step in this process; what it found."""
     import numpy as np
 
-    from judgetrain.artifacts import StageRun, read_rows, write_rows_atomic
+    from judgetrain.artifacts import StageRun
+    from judgetrain.files import write_rows_atomic
+    from judgetrain.shards import read_rows
     from judgetrain.track import Console
 
     config = configured(directory, size)

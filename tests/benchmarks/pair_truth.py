@@ -21,10 +21,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from judgetrain.artifacts import MANIFEST, read_rows
+from judgetrain.artifacts import MANIFEST
 from judgetrain.dialogues.world import true_verdict
 from judgetrain.dialogues.world.annotator import Annotator, criterion_name
 from judgetrain.dialogues.world.language import GRADE_SCORES, Language, load_language
+from judgetrain.shards import read_rows
 from judgetrain.tree.parsing import parse_criteria
 from judgetrain.tree.schema import EvaluationTree
 

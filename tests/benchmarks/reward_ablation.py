@@ -20,11 +20,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from judgetrain.artifacts import read_rows
 from judgetrain.dialogues.world import true_verdict
 from judgetrain.dialogues.world.language import load_language
 from judgetrain.scorers.association import associate
 from judgetrain.scorers.methods import ScorerSettings, better
+from judgetrain.shards import read_rows
 from judgetrain.tree.rewards import vote_shares
 from judgetrain.tree.schema import EvaluationTree
 from judgetrain.tree.self_scores import read_scores

@@ -17,11 +17,11 @@ from pathlib import Path
 
 import numpy as np
 
-from judgetrain.artifacts import read_rows
 from judgetrain.cluster.coverage import nearest
 from judgetrain.cluster.kmeans import kmeans
 from judgetrain.cluster.sampling import sample_uniform
 from judgetrain.config import ClusterConfig
+from judgetrain.shards import read_rows
 
 HELD_OUT = 0.1
 MEASURES = {

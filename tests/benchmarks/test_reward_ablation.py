@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from judgetrain.artifacts import write_json_atomic, write_rows_atomic
 from judgetrain.config import WorldConfig
 from judgetrain.dialogues.world import train_dialogues, true_verdict
 from judgetrain.dialogues.world.language import load_language
+from judgetrain.files import write_json_atomic, write_rows_atomic
 from tests.benchmarks import reward_ablation
 from tests.benchmarks.reward_ablation import label_fates, share, tables, upstream
 from tests.tree.test_pairs import tree_of

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from judgetrain.artifacts import StageRun, read_rows
+from judgetrain.artifacts import StageRun
 from judgetrain.cluster import encode as encode_module
 from judgetrain.cluster import kmeans as kmeans_module
 from judgetrain.cluster import stage
@@ -21,6 +21,7 @@ from judgetrain.cluster.sampling import quotas, sample_uniform
 from judgetrain.config import ClusterConfig, Config, WorldConfig
 from judgetrain.dialogues.world import train_dialogues
 from judgetrain.errors import ConfigError, EngineError
+from judgetrain.shards import read_rows
 from judgetrain.track import Console
 
 STATIC = ClusterConfig(encoder="static:world", n_clusters=4, sample=20)

@@ -12,7 +12,7 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 
-from judgetrain.artifacts import StageRun, read_rows
+from judgetrain.artifacts import StageRun
 from judgetrain.cluster import coverage as coverage_module
 from judgetrain.cluster import kmeans as kmeans_module
 from judgetrain.cluster import stage
@@ -24,6 +24,7 @@ from judgetrain.config import ClusterConfig, Config, WorldConfig
 from judgetrain.dialogues.schema import Dialogue, Message
 from judgetrain.dialogues.world import train_dialogues
 from judgetrain.errors import ConfigError
+from judgetrain.shards import read_rows
 from judgetrain.track import Console
 
 

@@ -13,13 +13,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from judgetrain.artifacts import StageRun, read_rows
+from judgetrain.artifacts import StageRun
 from judgetrain.checks import check_stage
 from judgetrain.config import BenchmarkConfig, Config, DialoguesConfig, EvaluateConfig, SourceConfig
 from judgetrain.dialogues import readers, stage
 from judgetrain.dialogues.data_sets import catalogue, describe_sources, described
 from judgetrain.dialogues.schema import Dialogue
 from judgetrain.errors import ConfigError, DataError
+from judgetrain.shards import read_rows
 from judgetrain.track import Console
 
 Rows = list[dict[str, Any]]

@@ -12,13 +12,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from judgetrain.artifacts import StageRun, read_rows
+from judgetrain.artifacts import StageRun
 from judgetrain.config import BenchmarkConfig, Config, DialoguesConfig, EvaluateConfig, SourceConfig
 from judgetrain.dialogues import stage
 from judgetrain.dialogues.dedup import PERMUTATIONS, RECALL, NearIndex, bands, jaccard, normalised
 from judgetrain.errors import ConfigError, DataError
 from judgetrain.fingerprint import slice_of
 from judgetrain.pipeline import Pipeline
+from judgetrain.shards import read_rows
 from judgetrain.stages import STAGES
 from judgetrain.track import Console
 

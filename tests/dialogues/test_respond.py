@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from judgetrain.artifacts import StageRun, read_rows
+from judgetrain.artifacts import StageRun
 from judgetrain.config import Config, ModelConfig, ResponseModelConfig, SamplingConfig, WorldConfig
 from judgetrain.dialogues import respond
 from judgetrain.dialogues.pairing import pair
@@ -17,6 +17,7 @@ from judgetrain.dialogues.schema import Comparison, Dialogue, Message
 from judgetrain.dialogues.world import train_dialogues
 from judgetrain.engines.base import Completion, Request
 from judgetrain.errors import DataError
+from judgetrain.shards import read_rows
 from judgetrain.track import Console
 from tests.faulty_server import FaultyServer
 

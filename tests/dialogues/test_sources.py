@@ -13,12 +13,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from judgetrain.artifacts import StageRun, read_rows
+from judgetrain.artifacts import StageRun
 from judgetrain.config import Config, DialoguesConfig, SourceConfig
 from judgetrain.dialogues import stage
 from judgetrain.dialogues.dedup import Seen, normalised
 from judgetrain.dialogues.sources import read_comparisons
 from judgetrain.errors import ConfigError, DataError, JudgetrainError
+from judgetrain.shards import read_rows
 from judgetrain.track import Console
 
 

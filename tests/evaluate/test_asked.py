@@ -9,7 +9,7 @@ from pathlib import Path
 import pyarrow.parquet
 import pytest
 
-from judgetrain.artifacts import StageRun, read_rows
+from judgetrain.artifacts import StageRun
 from judgetrain.checks import check_stage
 from judgetrain.config import (
     BenchmarkConfig,
@@ -24,6 +24,7 @@ from judgetrain.errors import ConfigError
 from judgetrain.evaluate import methods, stage
 from judgetrain.evaluate.names import method_name, split_method
 from judgetrain.pipeline import Pipeline
+from judgetrain.shards import read_rows
 from judgetrain.track import Console
 from tests.scripted import ScriptedEngine, number
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from judgetrain.artifacts import StageRun, read_rows
+from judgetrain.artifacts import StageRun
 from judgetrain.config import BenchmarkConfig, Config, EvaluateConfig, SourceConfig, TreeConfig
 from judgetrain.evaluate import methods, stage
 from judgetrain.evaluate.benchmarks import Benchmark
@@ -16,6 +16,7 @@ from judgetrain.evaluate.disagreements import write_disagreements
 from judgetrain.evaluate.page import html_page
 from judgetrain.evaluate.report import Report
 from judgetrain.judges.branching import predict
+from judgetrain.shards import read_rows
 from judgetrain.track import Console
 from judgetrain.tree.prompts import load_prompt_set
 from judgetrain.tree.schema import EvaluationTree

@@ -9,7 +9,7 @@ from pathlib import Path
 import pyarrow.parquet
 import pytest
 
-from judgetrain.artifacts import StageRun, read_rows
+from judgetrain.artifacts import StageRun
 from judgetrain.checks import check_stage
 from judgetrain.config import BenchmarkConfig, Config, EvaluateConfig, SourceConfig, TreeConfig, WorldConfig
 from judgetrain.errors import ConfigError, DataError
@@ -18,6 +18,7 @@ from judgetrain.evaluate.benchmarks import load_benchmark
 from judgetrain.evaluate.table import metric_row
 from judgetrain.judges.floors import FirstJudge
 from judgetrain.judges.settings import save_settings
+from judgetrain.shards import read_rows
 from judgetrain.track import Console
 from judgetrain.tree.prompts import load_prompt_set
 from tests.scripted import ScriptedEngine, noisy

@@ -10,15 +10,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-from judgetrain.artifacts import StageRun, read_rows, write_json_atomic, write_rows_atomic
+from judgetrain.artifacts import StageRun
 from judgetrain.checks import check_stage
 from judgetrain.config import Config, EngineConfig, ModelConfig, SamplingConfig, StudiesConfig, WorldConfig
 from judgetrain.dialogues import world
 from judgetrain.errors import ConfigError, DataError
 from judgetrain.evaluate import conflicts, studies_stage
+from judgetrain.files import write_json_atomic, write_rows_atomic
 from judgetrain.judges.base import Prediction
 from judgetrain.scorers.finished import read_selfeval
 from judgetrain.scorers.statistics import TokenScorer
+from judgetrain.shards import read_rows
 from judgetrain.track import Console
 
 D = {"world:0": 0.2, "world:1": -0.3, "world:2": None, "world:3": -0.04, "world:4": 0.0}

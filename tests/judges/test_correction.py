@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from judgetrain.artifacts import StageRun, read_rows
+from judgetrain.artifacts import StageRun
 from judgetrain.checks import check_stage
 from judgetrain.config import Config, EngineConfig, ModelConfig, SamplingConfig, SourceConfig, TreeConfig, WorldConfig
 from judgetrain.dialogues.world import eval_comparisons
@@ -21,6 +21,7 @@ from judgetrain.evaluate import correct_stage, methods
 from judgetrain.judges import BranchingJudge
 from judgetrain.judges.correction import Correction, Writer, correct, evaluation_of, refinement
 from judgetrain.pipeline import Pipeline
+from judgetrain.shards import read_rows
 from judgetrain.stages import STAGES
 from judgetrain.track import Console
 from judgetrain.tree.prompts import load_prompt_set

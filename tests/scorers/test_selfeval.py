@@ -9,17 +9,19 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from judgetrain.artifacts import StageRun, read_rows, write_rows_atomic
+from judgetrain.artifacts import StageRun
 from judgetrain.checks import check_stage
 from judgetrain.config import Config, ModelConfig, SelfEvalConfig, WorldConfig
 from judgetrain.dialogues import world
 from judgetrain.dialogues.schema import Dialogue, Message
 from judgetrain.engines.base import Completion, Request
 from judgetrain.errors import ConfigError, DataError
+from judgetrain.files import write_rows_atomic
 from judgetrain.scorers import discrepancy, glassbox, stage
 from judgetrain.scorers.encode import Sample
 from judgetrain.scorers.finished import read_selfeval
 from judgetrain.scorers.statistics import TokenScorer
+from judgetrain.shards import read_rows
 from judgetrain.track import Console
 
 METHODS = ["sentprob", "softmax_combo", "decensem_exp", "probdiff"]

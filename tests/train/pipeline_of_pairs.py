@@ -11,11 +11,12 @@ import shutil
 import sys
 from pathlib import Path
 
-from judgetrain.artifacts import StageRun, write_json_atomic
+from judgetrain.artifacts import StageRun
 from judgetrain.compose import CONF, register, typed
 from judgetrain.config import Config
 from judgetrain.dialogues import world
 from judgetrain.errors import JudgetrainError
+from judgetrain.files import write_json_atomic
 from judgetrain.judges.settings import save_settings
 from judgetrain.pipeline import Pipeline
 from judgetrain.track import Console

@@ -18,10 +18,10 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM
 
-from judgetrain.artifacts import read_rows
 from judgetrain.config import TrainConfig
 from judgetrain.errors import ConfigError, TrainingError
 from judgetrain.pipeline import Pipeline
+from judgetrain.shards import read_rows
 from judgetrain.stages import STAGES
 from judgetrain.train import distributed
 from judgetrain.train.callbacks import COMPLETE, last_complete

@@ -11,11 +11,12 @@ from typing import Any
 import pytest
 import torch
 
-from judgetrain.artifacts import StageRun, read_rows
+from judgetrain.artifacts import StageRun
 from judgetrain.config import Config, DpoConfig, LoraSettings, ModelConfig, TrainConfig, TrainStages
 from judgetrain.engines.loading import load_model, load_tokenizer
 from judgetrain.errors import TrainingError
 from judgetrain.judges import BranchingJudge
+from judgetrain.shards import read_rows
 from judgetrain.track import Console
 from judgetrain.train import stage
 from judgetrain.train.callbacks import COMPLETE, CheckpointMarks, last_complete

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from judgetrain.artifacts import StageRun, read_rows
+from judgetrain.artifacts import StageRun
 from judgetrain.checks import check_stage
 from judgetrain.config import (
     Config,
@@ -34,6 +34,7 @@ from judgetrain.dialogues.world.language import load_language
 from judgetrain.dialogues.world.writers import write_response
 from judgetrain.engines.base import Request
 from judgetrain.errors import ConfigError, EngineError
+from judgetrain.shards import read_rows
 from judgetrain.track import Console
 from judgetrain.tree import external, label_stage
 from judgetrain.tree.asking import Reply

@@ -13,10 +13,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from judgetrain.artifacts import StageRun, read_rows
+from judgetrain.artifacts import StageRun
 from judgetrain.config import Config, LabelConfig, RewardConfig
 from judgetrain.dialogues.schema import Comparison, Dialogue, Message, mirror
 from judgetrain.engines.base import Choice, Completion
+from judgetrain.shards import read_rows
 from judgetrain.track import Console
 from judgetrain.tree import label_stage
 from judgetrain.tree.examples import Prompter

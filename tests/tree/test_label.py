@@ -11,9 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from judgetrain.artifacts import StageRun, read_rows
+from judgetrain.artifacts import StageRun
 from judgetrain.config import Config, LabelConfig, SamplingConfig, TreeConfig
 from judgetrain.dialogues.schema import mirror
+from judgetrain.shards import read_rows
 from judgetrain.track import Console
 from judgetrain.tree import label_stage
 from judgetrain.tree.examples import Prompter

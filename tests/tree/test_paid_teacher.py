@@ -14,12 +14,13 @@ from typing import Any
 
 import pytest
 
-from judgetrain.artifacts import StageRun, read_rows
+from judgetrain.artifacts import StageRun
 from judgetrain.config import Config, EngineConfig, ModelConfig, SamplingConfig, TeacherConfig, TreeConfig, WorldConfig
 from judgetrain.dialogues.world import eval_comparisons
 from judgetrain.engines import answers
 from judgetrain.engines.openai_engine import OpenAIEngine
 from judgetrain.errors import EngineError
+from judgetrain.shards import read_rows
 from judgetrain.track import Console
 from judgetrain.tree import teach
 from judgetrain.tree.estimate import described, estimate

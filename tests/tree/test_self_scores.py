@@ -10,7 +10,7 @@ from statistics import fmean
 
 import pytest
 
-from judgetrain.artifacts import StageRun, read_rows
+from judgetrain.artifacts import StageRun
 from judgetrain.checks import check_stage
 from judgetrain.config import Config
 from judgetrain.dialogues.world import engine as world_engine
@@ -18,6 +18,7 @@ from judgetrain.errors import ConfigError
 from judgetrain.scorers.encode import Sample
 from judgetrain.scorers.results import TokenStatistics
 from judgetrain.scorers.statistics import TokenScorer
+from judgetrain.shards import read_rows
 from judgetrain.track import Console
 from judgetrain.tree import label_stage, self_scores
 from judgetrain.tree.examples import Prompter

@@ -14,7 +14,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from judgetrain.artifacts import StageRun, read_rows
+from judgetrain.artifacts import StageRun
 from judgetrain.config import Config, EngineConfig, ModelConfig, SamplingConfig, TeacherConfig, TreeConfig, WorldConfig
 from judgetrain.dialogues import world
 from judgetrain.dialogues.world import eval_comparisons
@@ -22,6 +22,7 @@ from judgetrain.engines.base import Request, Sampling
 from judgetrain.engines.openai_engine import OpenAIEngine
 from judgetrain.engines.transformers_engine import TransformersEngine
 from judgetrain.errors import EngineError
+from judgetrain.shards import read_rows
 from judgetrain.track import Console
 from judgetrain.tree import teach
 from judgetrain.tree.parsing import parse_criteria

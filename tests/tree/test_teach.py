@@ -8,11 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from judgetrain.artifacts import StageRun, read_rows
+from judgetrain.artifacts import StageRun
 from judgetrain.config import Config, EngineConfig, SamplingConfig, TeacherConfig, TreeConfig, WorldConfig
 from judgetrain.dialogues.world import eval_comparisons
 from judgetrain.dialogues.world.engine import WorldEngine
 from judgetrain.errors import DataError
+from judgetrain.shards import read_rows
 from judgetrain.track import Console
 from judgetrain.tree import teach
 from judgetrain.tree.examples import Prompter

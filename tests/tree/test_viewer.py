@@ -13,10 +13,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from judgetrain.artifacts import StageRun, read_rows
+from judgetrain.artifacts import StageRun
 from judgetrain.config import Config, LabelConfig, SamplingConfig, TreeConfig
 from judgetrain.dialogues.schema import Dialogue, Message
 from judgetrain.errors import DataError
+from judgetrain.shards import read_rows
 from judgetrain.track import Console
 from judgetrain.tree import label_stage, viewer
 from judgetrain.tree.grow import Shape, StepSampling, grow

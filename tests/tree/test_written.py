@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from judgetrain.artifacts import StageRun, read_rows
+from judgetrain.artifacts import StageRun
 from judgetrain.config import (
     BenchmarkConfig,
     Config,
@@ -22,6 +22,7 @@ from judgetrain.config import (
 )
 from judgetrain.errors import ConfigError, DataError
 from judgetrain.pipeline import Pipeline
+from judgetrain.shards import read_rows
 from judgetrain.track import Console
 from judgetrain.tree import teach
 from judgetrain.tree.schema import EvaluationTree

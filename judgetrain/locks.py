@@ -1,0 +1,43 @@
+"""Who is making an artifact: one process at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from judgetrain.track import Console
+
+
+def in_use(directory: Path) -> bool:
+    """Whether a process is making this artifact right now."""
+    from filelock import FileLock, Timeout
+
+    if not (directory / ".lock").exists():
+        return False
+    try:
+        with FileLock(directory / ".lock", timeout=0):
+            return False
+    except Timeout:
+        return True
+
+
+@contextmanager
+def locked(directory: Path, console: Console) -> Iterator[None]:
+    """Hold an artifact's directory alone; the operating system frees the lock when the process dies.
+
+    A second process that wants the same artifact waits here and says so once.
+    """
+    from filelock import FileLock, Timeout
+
+    directory.mkdir(parents=True, exist_ok=True)
+    lock = FileLock(directory / ".lock")
+    try:
+        lock.acquire(timeout=0)
+    except Timeout:
+        console.line(f"{directory} is being made by another process: waiting for it")
+        lock.acquire()
+    try:
+        yield
+    finally:
+        lock.release()

@@ -1,0 +1,76 @@
+"""Rows of JSON lines, in one file or in shards ``NAME-I-of-N.jsonl`` whose hidden markers say that they are whole."""
+
+from __future__ import annotations
+
+import glob
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from judgetrain.errors import DataError
+
+_SHARD = re.compile(r"-(\d{5,})-of-(\d{5,})")
+
+
+def shards_of(directory: Path, name: str, *, markers: bool = False) -> list[tuple[Path, int]]:
+    """The shards of ``name`` (or their hidden markers) in order, each with the number of shards it is one of.
+
+    The name is matched whole: the shards of ``a-1`` are none of ``a``.
+    """
+    prefix, suffix = (f".{name}", ".json") if markers else (name, ".jsonl")
+    found = []
+    for path in directory.glob(f"{glob.escape(prefix)}-*{suffix}"):
+        match = _SHARD.fullmatch(path.name[len(prefix) : -len(suffix)])
+        if match:
+            found.append((int(match[1]), int(match[2]), path))
+    return [(path, total) for _, total, path in sorted(found)]
+
+
+def read_rows(directory: Path, name: str) -> Iterator[dict[str, Any]]:
+    """The rows of ``<name>.jsonl``, or of all its shards in order.
+
+    Raises:
+        DataError: no such file, a missing shard, or a malformed line (named with its number).
+    """
+    for path in _files(directory, name):
+        with path.open(encoding="utf-8") as lines:
+            for number, line in enumerate(lines, start=1):
+                try:
+                    yield json.loads(line)
+                except json.JSONDecodeError as error:
+                    raise DataError(f"{path}:{number}: not a JSON object ({error.msg})") from error
+
+
+def _files(directory: Path, name: str) -> list[Path]:
+    single = directory / f"{name}.jsonl"
+    shards = [(single, 1)] if single.exists() else shards_of(directory, name)
+    if not shards:
+        raise DataError(f"{directory} holds neither {name}.jsonl nor shards of it")
+    if len(shards) != shards[0][1]:
+        raise DataError(f"{directory}: {len(shards)} of {shards[0][1]} shards of {name} are there")
+    return [path for path, _ in shards]
+
+
+def count_rows(directory: Path, name: str) -> int:
+    """How many rows :func:`read_rows` gives, without parsing them.
+
+    Raises:
+        DataError: no such file, or a missing shard.
+    """
+    count = 0
+    for path in _files(directory, name):
+        with path.open("rb") as lines:
+            count += sum(1 for _ in lines)
+    return count
+
+
+def shard_progress(directory: Path) -> tuple[int, int] | None:
+    """How many shards of an unfinished artifact are finished, of how many; None if it has no shards."""
+    done = total = 0
+    for plan in directory.glob(".*.plan.json"):
+        name = plan.name[1 : -len(".plan.json")]
+        total += json.loads(plan.read_text())["shards"]
+        done += len(shards_of(directory, name, markers=True))
+    return (done, total) if total else None
