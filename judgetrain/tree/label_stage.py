@@ -70,9 +70,9 @@ class Harvest:
         self.sft += sft_examples(tree, branches, label, config, prompter, rng, self.rewards)
         self.pairs += preference_pairs(tree, label, config, prompter, rng, self.skipped, self.rewards)
 
-    def table(self) -> dict[str, Any]:
+    def table(self) -> dict[str, dict[str, int | float]]:
         """Kept and dropped, by rule."""
-        ties = {"ties_broken": self.ties_broken} if self.rewards.config.break_ties else {}
+        ties = {"ties": {"broken": self.ties_broken}} if self.rewards.config.break_ties else {}
         return {
             "trees": dict(sorted(self.trees.items())),
             "branches": dict(sorted(self.branches.items())),

@@ -73,10 +73,10 @@ def test_broken_ties_are_counted_and_every_tree_once() -> None:
     config = LabelConfig(reward=ON)
     harvest = Harvest(scored(tree, c0_g0_0=0.9))
     harvest.add(tree, config, PROMPTER, 0)
-    assert harvest.table()["ties_broken"] == 1
+    assert harvest.table()["ties"] == {"broken": 1}
     assert harvest.table()["trees"] == {"label_A": 1}
     assert harvest.labels[0]["ensemble_verdict"] == "tie"
-    assert "ties_broken" not in Harvest().table()
+    assert "ties" not in Harvest().table()
 
 
 def pairs_of(tree: EvaluationTree, config: LabelConfig, rewards: Rewards, skipped: Counter[str]) -> list:  # type: ignore[type-arg]

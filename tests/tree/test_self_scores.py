@@ -143,7 +143,9 @@ def test_the_stage_tells_how_good_each_signal_is(
 ) -> None:
     config, inputs, trees = prepared
     run = out(tmp_path / "label")
+    config.label.reward.break_ties, config.label.reward.choose = True, "reward"  # as conf/reward/both.yaml has them
     label_stage.run(config, inputs, run)
+    assert json.loads((tmp_path / "label" / "yield.json").read_text())["ties"] == {"broken": 0}
     table = json.loads((tmp_path / "label" / "rewards.json").read_text())
     assert table == json.loads(json.dumps(run.notes["rewards"]))
     labels = {row["comparison_id"]: row["verdict"] for row in read_rows(tmp_path / "label", "labels")}
