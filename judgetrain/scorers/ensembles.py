@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from judgetrain.artifacts import derive_seed
 from judgetrain.engines.base import Request, Sampling
+from judgetrain.engines.thinking import answer_of
 from judgetrain.scorers.encode import Sample, Unscored
 from judgetrain.scorers.features import FEATURES, Formula
 from judgetrain.scorers.prompts import ScorerPrompts, fill, with_system
@@ -89,12 +90,15 @@ def self_generation(
     sampling = Sampling(0.0, 1.0, settings.rating_tokens)
     requests = [Request(fill(prompts.self_generation, s.prompt, s.response), sampling) for s in samples]
     written = scorer.generate(requests, derive_seed(seed, "self_generation"))
-    return [rating(completion.text) for completion in written]
+    return [rating(completion.text, sample.response) for completion, sample in zip(written, samples, strict=True)]
 
 
-def rating(text: str) -> float | Unscored:
-    """The last rating in double brackets; unreadable if there is none or it is not from 1 to 10."""
-    found = RATING.findall(text)
+def rating(text: str, response: str = "") -> float | Unscored:
+    """The last rating in double brackets; unreadable if there is none or it is not from 1 to 10.
+
+    Reasoning before the answer is left out; ``response`` is what is rated (:func:`answer_start`).
+    """
+    found = RATING.findall(answer_of(text, response) or "")
     value = float(found[-1]) if found else 0.0
     return value if 1.0 <= value <= 10.0 else Unscored("unreadable_rating")
 

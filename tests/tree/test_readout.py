@@ -35,6 +35,14 @@ def test_expected_scores_are_means_over_the_probabilities_at_the_score_positions
     assert Readout().read(completion()) == ParsedJudgment(4, 2)
 
 
+def test_reasoning_before_a_judgment_moves_no_score() -> None:
+    thought = "<think>Response A Score: 1\nResponse B Score: 5</think>\n"
+    chances = Choice(len(thought) + AT_A, (0, 0, 0, 1.0, 0)), Choice(len(thought) + AT_B, (0, 1.0, 0, 0, 0))
+    wrong = tuple(Choice(thought.index(digit), (0, 0, 1.0, 0, 0)) for digit in "15")
+    read = Readout("expected").read(completion(*wrong, *chances, text=thought + TEXT))
+    assert (read.first, read.second) == (4, 2)
+
+
 @pytest.mark.parametrize(
     ("text", "choices", "reason"),
     [
