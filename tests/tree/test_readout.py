@@ -77,7 +77,7 @@ def test_the_frame_admits_what_judges_are_taught_and_nothing_without_scores(name
 def test_a_set_may_bring_its_own_frame(tmp_path) -> None:
     source = load_prompt_set("compact").source
     (tmp_path / "mine.yaml").write_text(source + "\n  frame: 'Response A Score: [1-5] [ab]{1,{width}}'\n")
-    assert load_prompt_set(tmp_path / "mine.yaml").judgment_frame(7) == "Response A Score: [1-5] [ab]{1,7}"
+    assert load_prompt_set(tmp_path / "mine.yaml").judgment_frame(31) == "Response A Score: [1-5] [ab]{1,7}"
     (tmp_path / "bad.yaml").write_text(source + "\n  frame: 3\n")
     with pytest.raises(ConfigError, match="bad.yaml.*frame.*regular expression"):
         load_prompt_set(tmp_path / "bad.yaml")
