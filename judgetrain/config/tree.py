@@ -25,6 +25,9 @@ class TreeConfig:
     )
     constrained: bool = key(False, "enforce the judgment's form while decoding (needs the extra 'constrained')")
     tie: float = key(0.0, "scores at most so far apart are a tie", low=0.0, high=4.0, unit="points")
+    retries: int = key(
+        0, "stage tree: times a judgment that cannot be read is sampled again, at a temperature above 0", low=0
+    )
     max_comparisons: int | None = key(None, "grow at most this many trees", low=1)
     shard_size: int = key(32, "comparisons finished together; the unit of resume", low=1)
 

@@ -73,9 +73,15 @@ def node_consensus(guideline: GuidelineNode) -> Verdict | None:
 
 
 def guideline_pairs(tree: EvaluationTree, label: Verdict, prompter: Prompter, skipped: Counter[str]) -> Iterator[Pair]:
-    """Same criterion: the guideline whose judgments give the label more often against one with fewer."""
+    """Same criterion: the guideline whose judgments give the label more often against one with fewer.
+
+    Guidelines that the token limit cut make no pair; ``skipped`` counts them, not the pairs that they might have made.
+    """
     for criterion in tree.criteria:
-        rated = [(success_rate(g.judgments, label), g) for g in criterion.guidelines if g.finish_reason == "stop"]
+        whole = [g for g in criterion.guidelines if g.finish_reason == "stop"]
+        if cut := sum(g.finish_reason == "length" for g in criterion.guidelines):
+            skipped["guideline:cut_off"] += cut
+        rated = [(success_rate(g.judgments, label), g) for g in whole]
         known = [(rate, g) for rate, g in rated if rate is not None]
         for (rate_1, g_1), (rate_2, g_2) in itertools.combinations(known, 2):
             if rate_1 == rate_2:
