@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -83,6 +84,6 @@ def predictions(
 
 def verdict_of(margin: float | None, tie_threshold: float) -> Verdict | None:
     """The verdict of a margin (score of A minus that of B); None if there is none."""
-    if margin is None:
+    if margin is None or math.isnan(margin):
         return None
     return "tie" if abs(margin) <= tie_threshold else "A" if margin > 0 else "B"

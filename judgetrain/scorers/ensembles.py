@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
+import logging
 import random
 import re
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from judgetrain.artifacts import derive_seed
-from judgetrain.engines.base import Request, Sampling
+from judgetrain.engines.base import UNANSWERED, Completion, Request, Sampling
 from judgetrain.scorers.encode import Sample, Unscored
 from judgetrain.scorers.features import FEATURES, Formula
 from judgetrain.scorers.prompts import ScorerPrompts, fill, with_system
+from judgetrain.scorers.results import Result
 
 if TYPE_CHECKING:
     from judgetrain.scorers.statistics import TokenScorer
 
+log = logging.getLogger(__name__)
+
 PASSES: dict[Formula, int] = {"paper": 10, "released": 7}
-RATING = re.compile(r"\[\[\s*(\d+(?:\.\d+)?)\s*\]\]")
+RATING = re.compile(r"\[\[\s*(?:rating:?\s*)?(\d+(?:\.\d+)?)\s*(?:/\s*10\s*)?\]\]", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -77,23 +82,44 @@ def decoding_ensemble(
     flat = scorer.statistics(decoded)
     results: list[list[float] | Unscored] = []
     for i in range(len(samples)):
-        passes = [r for r in flat[i * count : (i + 1) * count] if not isinstance(r, Unscored)]
-        results.append([sentprob(r) for r in passes] if passes else Unscored("empty_response"))
+        own = range(i * count, (i + 1) * count)
+        passes = [sentprob(r) for r in (flat[k] for k in own) if not isinstance(r, Unscored)]
+        results.append(passes or _why_none([(written[k], flat[k]) for k in own]))
+    missing = Counter(_reason(*pair) for pair in zip(written, flat, strict=True) if isinstance(pair[1], Unscored))
+    if missing:
+        log.warning("decoding ensemble: passes without a score, of %d: %s", len(flat), dict(missing))
     return results
+
+
+def _why_none(passes: Sequence[tuple[Completion, Result]]) -> Unscored:
+    """The most frequent reason why no pass has a score."""
+    return Unscored(Counter(_reason(*each) for each in passes).most_common(1)[0][0])
+
+
+def _reason(completion: Completion, result: Result) -> str:
+    if completion.finish_reason in UNANSWERED:
+        return completion.finish_reason
+    assert isinstance(result, Unscored)
+    return result.reason
 
 
 def self_generation(
     scorer: TokenScorer, samples: Sequence[Sample], prompts: ScorerPrompts, settings: EnsembleSettings, seed: int
 ) -> list[float | Unscored]:
-    """The rating from 1 to 10 that the model writes about each response, decoded greedily."""
+    """The rating from 1 to 10 that the model writes about each response, decoded greedily; of empty ones none."""
     sampling = Sampling(0.0, 1.0, settings.rating_tokens)
-    requests = [Request(fill(prompts.self_generation, s.prompt, s.response), sampling) for s in samples]
-    written = scorer.generate(requests, derive_seed(seed, "self_generation"))
-    return [rating(completion.text) for completion in written]
+    rated = [i for i, sample in enumerate(samples) if sample.response.strip()]
+    requests = [Request(fill(prompts.self_generation, samples[i].prompt, samples[i].response), sampling) for i in rated]
+    results: list[float | Unscored] = [Unscored("empty_response")] * len(samples)
+    for i, completion in zip(rated, scorer.generate(requests, derive_seed(seed, "self_generation")), strict=True):
+        unanswered = completion.finish_reason in UNANSWERED
+        results[i] = Unscored(completion.finish_reason) if unanswered else rating(completion.text)
+    return results
 
 
 def rating(text: str) -> float | Unscored:
-    """The last rating in double brackets; unreadable if there is none or it is not from 1 to 10."""
+    """The last rating in double brackets (``[[7]]``, ``[[7/10]]``, ``[[Rating: 7]]``); unreadable if there is none or
+    it is not from 1 to 10."""
     found = RATING.findall(text)
     value = float(found[-1]) if found else 0.0
     return value if 1.0 <= value <= 10.0 else Unscored("unreadable_rating")

@@ -103,10 +103,11 @@ def reference_sentprob(reference: TokenStatistics) -> float:
 def combine(*columns: Sequence[float | None]) -> list[float | None]:
     """The normalised sum of scores: each made mean 0 and standard deviation 1 over all items, then added.
 
-    Columns ``[n]`` in which higher is better; an item that misses a score is None in the result and counts in no mean.
-    A column without spread adds 0. For the paper's Softmax-combo, whose normalisation is not published.
+    Columns ``[n]`` in which higher is better; an item that misses a score (None, infinite or NaN) is None in the result
+    and counts in no mean. A column without spread adds 0. For the paper's Softmax-combo, whose normalisation is not
+    published.
     """
-    complete = [all(value is not None for value in row) for row in zip(*columns, strict=True)]
+    complete = [all(v is not None and np.isfinite(v) for v in row) for row in zip(*columns, strict=True)]
     total = np.zeros(sum(complete))
     for column in columns:
         values = np.array([v for v, there in zip(column, complete, strict=True) if there], dtype=np.float64)

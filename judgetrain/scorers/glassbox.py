@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -127,8 +128,13 @@ def score(
 def read(results: Sequence[Result], method: str, formula: Formula = "paper") -> Scores:
     """One single-pass feature of token statistics that are there already."""
     feature = FEATURES[formula][method]
-    values: list[Value] = [r if isinstance(r, Unscored) else feature.read(r) for r in results]
+    values: list[Value] = [r if isinstance(r, Unscored) else _finite(feature.read(r)) for r in results]
     return Scores(method, values, feature.better)
+
+
+def _finite(value: float) -> Value:
+    """A feature's value; where logits or attention weights made it infinite or NaN there is none."""
+    return value if math.isfinite(value) else Unscored("non_finite")
 
 
 def combo(entropy: Scores, variance: Scores) -> Scores:

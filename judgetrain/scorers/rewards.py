@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-Text = str | Sequence[Mapping[str, str]]
-"""A prompt or completion as TRL hands it over: text, or chat messages."""
+Text = str | Sequence[Mapping[str, Any]]
+"""A prompt or completion as TRL hands it over: text, or chat messages (a call of a tool has no ``content``)."""
 
 
 class ScorerReward:
@@ -87,4 +87,4 @@ def _prompt(prompt: Text) -> str | Messages:
 
 
 def _text(completion: Text) -> str:
-    return completion if isinstance(completion, str) else "".join(m["content"] for m in completion)
+    return completion if isinstance(completion, str) else "".join(m.get("content") or "" for m in completion)

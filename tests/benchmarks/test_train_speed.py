@@ -70,7 +70,9 @@ def test_speed_is_against_the_first_arm() -> None:
 
 def test_arms_learn_the_same(tmp_path: Path) -> None:
     make_model(tmp_path / "start", "tiny", 1.0)
-    (tmp_path / "settings.json").write_text(json.dumps({"pairs": 16, "heldout": 4, "scale": 0.3, "count": True}))
+    (tmp_path / "settings.json").write_text(
+        json.dumps({"pairs": 16, "heldout": 4, "scale": 0.3, "count": True, "label": None})
+    )
     results = {name: run_arm(name, tmp_path) for name in ("trl_no_checkpointing", "reference", "judgetrain")}
     plain, ours = results["trl_no_checkpointing"], results["judgetrain"]
     assert plain.tokens == ours.tokens and plain.examples == ours.examples == 16

@@ -3,10 +3,13 @@
     python -m tests.benchmarks.train_speed                          # 23M parameters, two CPU cores, minutes
     python -m tests.benchmarks.train_speed --count --size tiny      # floating-point operations, the same on any machine
     python -m tests.benchmarks.train_speed --device cuda --size 1b  # bfloat16, with MFU, SFT layouts and Liger too
+    python -m tests.benchmarks.train_speed --start SFT/model --label LABEL    # directories of finished stages
 
 Every arm trains the same model on the same pairs, with the same rate and batches of 8, in a process of its own. Pairs
-have the lengths of the quickstart's (deciles of 1,838 pairs). Seconds are those of the trainer's loop: on the clock,
-and of the process, which decides on a shared CPU. The held-out loss is computed by this script for every arm alike.
+have the lengths of the quickstart's (deciles of 1,838 pairs) and random words, and the model random weights, so that
+only the speed means something; with ``--start`` a real judge learns real pairs, and the loss does, too. Seconds are
+those of the trainer's loop: on the clock, and of the process, which decides on a shared CPU. The held-out loss is
+computed by this script for every arm alike.
 """
 
 from __future__ import annotations
@@ -16,6 +19,7 @@ import json
 import math
 import random
 import resource
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -32,6 +36,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from judgetrain.artifacts import StageRun
 from judgetrain.config import DpoConfig, LoraSettings, ModelConfig, TrainConfig
 from judgetrain.engines.loading import load_model, load_tokenizer
+from judgetrain.shards import read_rows
 from judgetrain.track import Console
 from judgetrain.train.reference import Reference, reference_logps
 from judgetrain.train.run import Job, train
@@ -81,6 +86,19 @@ def pairs(count: int, scale: float, seed: int) -> list[dict[str, Any]]:
             }
         )
     return made
+
+
+def read_pairs(settings: dict[str, Any]) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """The pairs to train on and those to measure the loss on: of a finished stage ``label``, or of random words."""
+    if not settings["label"]:
+        return pairs(settings["pairs"], settings["scale"], seed=1), pairs(
+            settings["heldout"], settings["scale"], seed=2
+        )
+    train, heldout = (
+        [{k: row[k] for k in ("prompt", "chosen", "rejected")} for row in read_rows(Path(settings["label"]), name)]
+        for name in ("pairs-train", "pairs-heldout")
+    )
+    return train, heldout
 
 
 def make_model(directory: Path, size: str, scale: float) -> None:
@@ -185,7 +203,7 @@ def run_arm(name: str, work: Path) -> Measured:
     import transformers
 
     settings = json.loads((work / "settings.json").read_text())
-    rows = pairs(settings["pairs"], settings["scale"], seed=1)
+    rows, heldout = read_pairs(settings)
     spent: list[tuple[float, float]] = []
 
     def timed(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -206,7 +224,7 @@ def run_arm(name: str, work: Path) -> Measured:
         megabytes = torch.cuda.max_memory_allocated() / 2**20
     loss = None
     if trained is not None:
-        loss = heldout_loss(trained, work / "start", pairs(settings["heldout"], settings["scale"], seed=2))
+        loss = heldout_loss(trained, work / "start", heldout)
     sides = ("chosen",) if name.startswith("sft") else ("chosen", "rejected")
     tokenizer = load_tokenizer(ModelConfig(path=str(work / "start")))
     texts = [tokenizer.apply_chat_template(row["prompt"] + row[s], tokenize=False) for row in rows for s in sides]
@@ -222,6 +240,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--size", choices=tuple(SIZES), default="23m")
     parser.add_argument("--pairs", type=int, default=96)
     parser.add_argument("--heldout", type=int, default=24)
+    parser.add_argument("--start", type=Path, help="directory of the judge to train, in place of random weights")
+    parser.add_argument("--label", help="directory of a finished stage label, whose pairs it learns")
     parser.add_argument("--scale", type=float, default=1.0, help="lengths, as a multiple of the quickstart's")
     parser.add_argument(
         "--arms",
@@ -238,13 +258,17 @@ def main(arguments: Sequence[str] | None = None) -> None:
         return
     if options.device == "cuda" and not torch.cuda.is_available():
         parser.error("--device cuda, and PyTorch sees no GPU")
+    if bool(options.start) != bool(options.label):
+        parser.error("--start and --label go together")
     arms = options.arms or (CUDA_ARMS if options.device == "cuda" else CPU_ARMS)
     with tempfile.TemporaryDirectory() as directory:
         work = Path(directory)
-        make_model(work / "start", options.size, options.scale)
-        (work / "settings.json").write_text(
-            json.dumps({k: getattr(options, k) for k in ("pairs", "heldout", "scale", "count")})
-        )
+        if options.start:
+            shutil.copytree(options.start, work / "start")
+        else:
+            make_model(work / "start", options.size, options.scale)
+        keys = ("pairs", "heldout", "scale", "count", "label")
+        (work / "settings.json").write_text(json.dumps({k: getattr(options, k) for k in keys}))
         measured = []
         for arm in arms:
             command = [sys.executable, "-m", "tests.benchmarks.train_speed", "--child", arm, str(work)]
@@ -252,7 +276,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             measured.append(Measured(**json.loads(output.splitlines()[-1])))
             print(measured[-1], flush=True)
         parameters = sum(p.numel() for p in load_model(ModelConfig(path=str(work / "start"))).parameters())
-    print(f"\n{parameters / 1e6:.1f}M parameters, {options.pairs} pairs, batches of {BATCH}, {options.device}\n")
+    print(f"\n{parameters / 1e6:.1f}M parameters, {measured[0].examples} pairs, batches of {BATCH}, {options.device}\n")
     if options.count:
         print("\n".join(operations(measured)))
         return

@@ -63,7 +63,8 @@ def test_cost_counts_the_tokens_that_were_read(base: TokenScorer) -> None:
 
 
 def test_ties_within_the_threshold_and_responses_without_a_score() -> None:
-    assert [verdict_of(m, 0.5) for m in (0.5, -0.5, 0.51, -0.6, None)] == ["tie", "tie", "A", "B", None]
+    assert [verdict_of(m, 0.5) for m in (0.5, -0.5, 0.51, -0.6)] == ["tie", "tie", "A", "B"]
+    assert [verdict_of(m, 0.5) for m in (None, float("nan"))] == [None, None]
     scores = Scores("x", [1.0, 0.0, Unscored("empty_response"), 2.0], -1)
     found = predictions(COMPARISONS[:2], scores, "m", 0.0, Usage(10, 4, 2))
     assert [(p.verdict_ab, p.margin, p.failures) for p in found] == [

@@ -17,6 +17,7 @@ from judgetrain.scorers.ensembles import EnsembleSettings, rating
 from judgetrain.scorers.features import combine
 from judgetrain.scorers.methods import score_conversations
 from judgetrain.scorers.prompts import ScorerPrompts, fill, load_scorer_prompts, with_illustration, with_system
+from judgetrain.scorers.results import COLUMNS, TokenStatistics
 from judgetrain.scorers.statistics import TokenScorer
 from tests.scorers import plain
 
@@ -111,6 +112,7 @@ def test_combo_is_the_sum_of_standard_scores(scorer: TokenScorer, formula: Any) 
 def test_a_column_without_spread_adds_nothing() -> None:
     assert combine([1.0, 3.0, None], [5.0, 5.0, 5.0]) == [-1.0, 1.0, None]
     assert combine([], []) == []
+    assert combine([1.0, 3.0, np.nan], [5.0, 5.0, 5.0]) == combine([1.0, 3.0, np.inf], [5.0] * 3) == [-1.0, 1.0, None]
     assert combine([None], [2.0]) == [None]
 
 
@@ -208,6 +210,54 @@ def test_self_generation_reads_the_rating_that_the_model_writes(scorer: TokenSco
     assert "User: the dog\nAssistant: sat on mat\nUser: and" in asked[2].messages[0]["content"]
     assert SAMPLES[2].response in asked[2].messages[0]["content"]
     assert [isinstance(rating(t), Unscored) for t in ("[[0]]", "[[11]]", "[[10]]", "")] == [True, True, False, True]
+
+
+def test_what_cannot_be_rated_has_the_reason_of_that(scorer: TokenScorer, monkeypatch: Any) -> None:
+    from judgetrain.engines.base import Completion
+
+    samples = [SAMPLES[0], Sample(chat("the cat"), " "), SAMPLES[1]]
+    written = [Completion("", 9999, 0, "too_long"), Completion("[[Rating: 7/10]]", 1, 1, "stop")]
+
+    class Rater:
+        def generate(self, requests: list[Request], seed: int) -> list[Completion]:
+            assert len(requests) == 2, "nobody is asked about an empty response"
+            return written
+
+    monkeypatch.setitem(vars(scorer), "engine", Rater())
+    found = glassbox.score(scorer, samples, ("self_generation",))["self_generation"]
+    assert found.values == [Unscored("too_long"), Unscored("empty_response"), 7.0]
+
+
+def test_passes_that_fail_are_logged_and_give_their_reason(
+    scorer: TokenScorer, monkeypatch: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    from judgetrain.engines.base import Completion
+
+    class Writer:
+        def generate(self, requests: list[Request], seed: int) -> list[Completion]:
+            done = [Completion("", 9999, 0, "too_long")] * 3
+            return [*done, *(Completion(text, 1, 1, "stop") for text in ("the dog", "", "the dog"))]
+
+    monkeypatch.setitem(vars(scorer), "engine", Writer())
+    settings = EnsembleSettings(passes=3)
+    found = glassbox.score(scorer, SAMPLES[:2], ("decensem_exp", "decensem_var"), ensembles=settings)
+    assert found["decensem_exp"].values[0] == Unscored("too_long")
+    assert found["decensem_var"].values[1] == pytest.approx(0.0)
+    assert "of 6" in caplog.text and "'too_long': 3" in caplog.text and "'empty_response': 1" in caplog.text
+
+
+@pytest.mark.parametrize("formula", ["paper", "released"])
+def test_a_feature_that_is_no_number_is_no_score(formula: Any) -> None:
+    steps = {name: np.array([-1.0, -2.0, -3.0], dtype=np.float32) for name in COLUMNS}
+    steps["logprob_variance"] = np.array([1.0, np.nan, 1.0], dtype=np.float32)
+    steps["logprob_times_logit"] = np.array([1.0, -np.inf, 1.0], dtype=np.float32)
+    ruled_out = TokenStatistics(2, 2, steps, (np.array([0.5, np.nan], dtype=np.float32),))
+    for method in ("softmax_ent", "softmax_var", "attnent_avg", "attnent_min"):
+        (value,) = glassbox.read([ruled_out], method, formula).values
+        if method.startswith("attnent") or formula == "released":
+            assert value == Unscored("non_finite"), method
+        else:
+            assert isinstance(value, float)
 
 
 def test_unknown_names_and_bad_prompt_sets_are_refused(scorer: TokenScorer, tmp_path: Any) -> None:

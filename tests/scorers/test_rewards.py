@@ -46,6 +46,9 @@ def test_a_completion_without_a_score_never_beats_one_that_has_one(
     assert "empty_response" in caplog.text and "2" in caplog.text
     assert ScorerReward("sentprob", scorer, missing=-9.0)(["the cat"], [""]) == [-9.0]
     assert ScorerReward("sentprob", scorer)(["the cat"], [""]) == [0.0]
+    calls = [[{"role": "assistant", "content": None, "tool_calls": []}], said("the dog")]
+    found = ScorerReward("sentprob", scorer)([CHAT] * 2, calls)
+    assert found[0] == found[1], "a call of a tool has no text to score"
 
 
 def test_references_come_from_a_column(scorer: TokenScorer) -> None:
