@@ -74,6 +74,7 @@ STAGES: dict[str, Stage] = {
             _needs("responses"),
             ("teacher", "tree.criteria", "tree.shard_size", "prompts"),
             reads.teacher,
+            format=2,
         ),
         Stage(
             "initial",

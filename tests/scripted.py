@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 
 from judgetrain.dialogues.schema import Comparison, Dialogue, Message
-from judgetrain.engines.base import Completion, Request
+from judgetrain.engines.base import Completion, Request, places
 
 Answer = Callable[[Request, int], str]
 
@@ -41,6 +42,25 @@ class ScriptedEngine:
 
     def close(self) -> None:
         pass
+
+
+class Ending(ScriptedEngine):
+    """A scripted engine whose texts end for the reason that ``reasons`` gives for their step, else by themselves.
+
+    ``seeds`` are those of the calls, and ``places`` the requests' places in them.
+    """
+
+    def __init__(self, answer: Answer, reasons: Mapping[str, str] | None = None) -> None:
+        super().__init__(answer)
+        self.reasons = reasons or {}
+        self.seeds: list[int] = []
+        self.places: list[list[int]] = []
+
+    def generate(self, requests: Sequence[Request], seed: int) -> list[Completion]:
+        self.seeds.append(seed)
+        self.places.append(places(requests))
+        done = zip(requests, super().generate(requests, seed), strict=True)
+        return [replace(c, finish_reason=self.reasons.get(r.step, c.finish_reason)) for r, c in done]  # type: ignore[arg-type]
 
 
 def number(*parts: object) -> int:

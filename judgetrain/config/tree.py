@@ -25,6 +25,9 @@ class TreeConfig:
     )
     constrained: bool = key(False, "enforce the judgment's form while decoding (needs the extra 'constrained')")
     tie: float = key(0.0, "scores at most so far apart are a tie", low=0.0, high=4.0, unit="points")
+    retries: int = key(
+        0, "stage tree: times a judgment that cannot be read is sampled again, at a temperature above 0", low=0
+    )
     max_comparisons: int | None = key(None, "grow at most this many trees", low=1)
     shard_size: int = key(32, "comparisons finished together; the unit of resume", low=1)
 
@@ -113,6 +116,13 @@ class LabelConfig:
     min_vote_share: float = key(
         0.5, "abstain when the winner's share of the deciding votes is not above this", low=0.0, high=1.0
     )
+    min_deciding_share: float = key(
+        0.0,
+        "abstain when fewer of a tree's readable branches decide, saying A or B rather than tie; labels that are ties "
+        "need none",
+        low=0.0,
+        high=1.0,
+    )
     min_readable: float = key(
         0.5, "leave a tree out of training when fewer of its judgments could be read", low=0.0, high=1.0
     )
@@ -124,6 +134,7 @@ class LabelConfig:
     )
     max_sft_per_tree: int = key(12, "SFT judgment examples per comparison", low=1)
     max_pairs_per_level: int = key(4, "preference pairs per comparison and level", low=0)
+    keep_digit_pairs: bool = key(False, "keep judgment pairs whose sides differ in their scores alone")
     criteria_order: str = key(
         "kept_first",
         "SFT criteria lists: as sampled, or criteria with a kept branch first",
@@ -131,8 +142,8 @@ class LabelConfig:
     )
     balance: list[str] = key(
         [],
-        "leave out pairs at random until, at each level, as many chosen sides are longer as are shorter (length), or "
-        "as many judgment pairs show order AB as BA (order)",
+        "leave out pairs at random until, at each level, as many chosen sides are longer as are shorter (length), as "
+        "many judgment pairs show order AB as BA (order), or both",
         choices=("length", "order"),
     )
     holdout: float = key(0.05, "share of comparisons kept for the trainers' evaluation loss", low=0.0, high=0.5)

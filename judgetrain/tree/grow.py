@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-import random
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 from judgetrain.artifacts import derive_seed
 from judgetrain.config import SamplingConfig, TreeConfig
 from judgetrain.dialogues.schema import Comparison, Order
 from judgetrain.engines.base import UNANSWERED, Completion, Engine, Request, Sampling, Step
 from judgetrain.engines.thinking import answer_of
-from judgetrain.tree.brainstorm import Growing, positions, take_criteria
+from judgetrain.tree.brainstorm import Choose, Growing, positions, take_criteria
 from judgetrain.tree.prompts import PromptSet
 from judgetrain.tree.readout import Readout
+from judgetrain.tree.sampled import Sampled, by_key, repeated, retry, sample
 from judgetrain.tree.schema import CriterionNode, EvaluationTree, GuidelineNode, JudgmentNode
-
-Choose = Callable[[Comparison, list[str]], list[int]]
-"""Which criteria of a list to expand, by index; the others stay in ``criteria_text`` only."""
 
 Wave = Mapping[int, Sequence[Order]]
 """Which criteria to judge next, by rank, and in which orders."""
@@ -38,6 +36,8 @@ class Shape:
     orders: tuple[Order, ...] = ("AB", "BA")
     top_up: bool = False
     """Ask once more where fewer than ``criteria`` different criteria came back."""
+    retries: int = 0
+    """How often a judgment that cannot be read is sampled again, at a temperature above 0."""
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,7 @@ def grow(
     _brainstorm(trees, engine, prompts, shape, sampling.criteria, seed)
     if choose:
         for tree in trees:
-            kept = set(choose(tree.comparison, [text for _, text, _ in tree.criteria]))
+            kept = set(choose(tree.comparison, [c.text for c in tree.criteria]))
             tree.criteria = [c for i, c in enumerate(tree.criteria) if i in kept]
     guidelines: _Guidelines = {}
     judgments: _Judgments = {}
@@ -124,9 +124,9 @@ def _brainstorm(
     for attempt in range(2 if shape.top_up else 1):
         slots = [slots_of(t.comparison) | {"count": str(shape.count)} for t in waiting]
         requests = [_request(prompts, "criteria", s, sampling, stop) for s in slots]
-        completions = engine.generate(requests, derive_seed(seed, "criteria", attempt))
-        for tree, completion in zip(waiting, completions, strict=True):
-            take_criteria(tree, completion, shape.count, shape.criteria)
+        sampled = sample(requests, engine, derive_seed(seed, "criteria", attempt))
+        for tree, each in zip(waiting, sampled, strict=True):
+            take_criteria(tree, each, shape.count, shape.criteria)
         waiting = [t for t in waiting if len(t.criteria) < shape.criteria and not t.beyond_context]
         if not waiting:
             return
@@ -137,16 +137,11 @@ def _brainstorm(
             tree.failures["criteria:none"] += 1
 
 
-_Guidelines = dict[tuple[int, int], list[Completion]]
+_Guidelines = dict[tuple[int, int], list[Sampled]]
 """Guidelines by (tree, rank of the criterion)."""
 
-_Judgments = dict[tuple[int, int, int, Order], list[Completion]]
+_Judgments = dict[tuple[int, int, int, Order], list[Sampled]]
 """Judgments by (tree, rank of the criterion, guideline, order)."""
-
-
-def _repeated(request: Request, first: int, number: int) -> list[Request]:
-    """The request ``number`` times, at the places from ``first`` on."""
-    return [replace(request, place=first + i) for i in range(number)]
 
 
 def _guidelines(
@@ -162,15 +157,13 @@ def _guidelines(
     requests: list[Request] = []
     for (index, rank), position in positions(trees).items():
         if rank in waves[index]:
-            criterion = next(text for r, text, _ in trees[index].criteria if r == rank)
+            criterion = next(c.text for c in trees[index].criteria if c.rank == rank)
             slots = slots_of(trees[index].comparison) | {"criterion": criterion}
             keys += [(index, rank)] * shape.guidelines
             request = _request(prompts, "guideline", slots, sampling)
-            requests += _repeated(request, position * shape.guidelines, shape.guidelines)
-    found: _Guidelines = {}
-    for key, completion in zip(keys, engine.generate(requests, seed) if requests else [], strict=True):
-        found.setdefault(key, []).append(_answered(completion, trees[key[0]].comparison))
-    return found
+            requests += repeated(request, position * shape.guidelines, shape.guidelines)
+    found = zip(keys, sample(requests, engine, seed), strict=True)
+    return by_key(keys, [replace(s, completion=_answered(s.completion, trees[i].comparison)) for (i, _), s in found])
 
 
 def _answered(guideline: Completion, comparison: Comparison) -> Completion:
@@ -194,11 +187,13 @@ def _judgments(
     limits = sampling.readout.sampling(sampling.judgment, prompts)
     for (index, rank), candidates in guidelines.items():
         tree = trees[index]
-        criterion = next(text for r, text, _ in tree.criteria if r == rank)
-        for number, guideline in enumerate(candidates):
+        criterion = next(c.text for c in tree.criteria if c.rank == rank)
+        for number, guideline in enumerate(c.completion for c in candidates):
             if reason := unusable(guideline):
                 tree.failures[f"guideline:{reason}"] += 1
                 continue
+            if guideline.finish_reason == "length":  # judged by, but not taught
+                tree.failures["guideline:cut_off"] += 1
             first = (places[index, rank] * shape.guidelines + number) * len(shape.orders)
             for place, order in enumerate(shape.orders, start=first):
                 if order not in waves[index][rank]:
@@ -206,11 +201,18 @@ def _judgments(
                 slots = judgment_slots(tree.comparison, order, criterion, guideline.text.strip())
                 keys += [(index, rank, number, order)] * shape.judgments
                 request = Request(prompts.render("judgment", slots), limits, "judgment", slots)
-                requests += _repeated(request, place * shape.judgments, shape.judgments)
-    found: _Judgments = {}
-    for key, completion in zip(keys, engine.generate(requests, seed) if requests else [], strict=True):
-        found.setdefault(key, []).append(completion)
-    return found
+                requests += repeated(request, place * shape.judgments, shape.judgments)
+    sampled = sample(requests, engine, seed)
+    attempts = shape.retries if limits.temperature > 0 else 0
+    return by_key(keys, retry(sampled, requests, engine, seed, attempts, partial(_unreadable, sampling.readout)))
+
+
+def _unreadable(readout: Readout, request: Request, completion: Completion) -> str | None:
+    """Why a judgment cannot be read though there is one, or None."""
+    if completion.finish_reason in UNANSWERED:
+        return None
+    material = tuple(text for slot, text in (request.slots or {}).items() if slot not in ("criterion", "guideline"))
+    return _leaf("", "AB", completion, Counter(), readout, material).failure
 
 
 def unusable(guideline: Completion | GuidelineNode) -> str | None:
@@ -226,15 +228,21 @@ def _assemble(
     criteria = []
     failures = Counter(growing.failures)
     material = (*slots_of(growing.comparison).values(), growing.comparison.response_a, growing.comparison.response_b)
-    for rank, text, cost in growing.criteria:
+    for rank, text, cost, listed_in in growing.criteria:
         base = f"{growing.comparison.id}/c{rank}"
         nodes = []
-        for number, guideline in enumerate(guidelines.get((index, rank), [])):
+        for number, each in enumerate(guidelines.get((index, rank), [])):
             leaves = [
-                _leaf(f"{base}/g{number}/{order}{i}", order, completion, failures, readout, material)
+                replace(
+                    _leaf(f"{base}/g{number}/{order}{i}", order, leaf.completion, failures, readout, material),
+                    seed=leaf.seed,
+                    place=leaf.place,
+                    retried=leaf.retried,
+                )
                 for order in ("AB", "BA")
-                for i, completion in enumerate(judgments.get((index, rank, number, order), []))  # type: ignore[arg-type]
+                for i, leaf in enumerate(judgments.get((index, rank, number, order), []))  # type: ignore[arg-type]
             ]
+            guideline = each.completion
             nodes.append(
                 GuidelineNode(
                     f"{base}/g{number}",
@@ -243,9 +251,11 @@ def _assemble(
                     guideline.generated_tokens,
                     guideline.finish_reason,
                     tuple(leaves),
+                    each.seed,
+                    each.place,
                 )
             )
-        criteria.append(CriterionNode(base, text, rank, cost, tuple(nodes)))
+        criteria.append(CriterionNode(base, text, rank, cost, tuple(nodes), listed_in))
     return EvaluationTree(
         growing.comparison,
         growing.criteria_text,
@@ -254,6 +264,7 @@ def _assemble(
         tuple(criteria),
         seed,
         dict(sorted(failures.items())),
+        tuple(growing.lists),
     )
 
 
@@ -286,13 +297,3 @@ def _leaf(
         completion.finish_reason,
         readout.tie,
     )
-
-
-def sample_criteria(seed: int, number: int) -> Choose:
-    """A chooser of ``number`` criteria at random, the same for a comparison in every run."""
-
-    def choose(comparison: Comparison, criteria: list[str]) -> list[int]:
-        rng = random.Random(derive_seed(seed, comparison.id))
-        return rng.sample(range(len(criteria)), min(number, len(criteria)))
-
-    return choose

@@ -20,7 +20,8 @@ def run(config: Config, inputs: Mapping[str, Path], out: StageRun) -> None:
     settings = config.tree
     comparisons = [Comparison.from_row(row) for row in read_rows(inputs["teacher"], "remaining")]
     comparisons = comparisons[: settings.max_comparisons]
-    shape = Shape(settings.criteria, settings.criteria, settings.guidelines, settings.judgments, top_up=True)
+    widths = settings.criteria, settings.criteria, settings.guidelines, settings.judgments
+    shape = Shape(*widths, top_up=True, retries=settings.retries)
     sampling = StepSampling.of(settings)
     model = inputs["initial"] / "model"
     prompts = load_prompt_set(model / "prompts.yaml")

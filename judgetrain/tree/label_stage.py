@@ -23,7 +23,7 @@ from judgetrain.tree.prune import PrunedBranch, prune
 from judgetrain.tree.reward_report import Evidence, summary
 from judgetrain.tree.rewards import Rewards, vote_shares
 from judgetrain.tree.schema import EvaluationTree
-from judgetrain.tree.selection import balanced, leanings, without_repeats
+from judgetrain.tree.selection import balanced, leanings, near_identical, without_repeats
 from judgetrain.tree.self_scores import branch_rewards
 from judgetrain.tree.viewer import DIRECTORY, views, write_views
 
@@ -39,9 +39,12 @@ class Harvest:
     pairs: list[Pair] = field(default_factory=list)
     labels: list[dict[str, Any]] = field(default_factory=list)
     branches: Counter[str] = field(default_factory=Counter)
+    consistent: Counter[str] = field(default_factory=Counter)
     trees: Counter[str] = field(default_factory=Counter)
     skipped: Counter[str] = field(default_factory=Counter)
     truth: Counter[str] = field(default_factory=Counter)
+    agreeing: set[str] = field(default_factory=set)
+    """Judgments that give the label and yet are the rejected side of a pair."""
     ties_broken: int = 0
 
     def add(
@@ -62,27 +65,47 @@ class Harvest:
         self.trees[label.reason or f"label_{label.verdict}"] += 1
         for branch in branches.values():
             self.branches[_fate(branch, label, config.ties)] += 1
+            self.consistent["self_consistent"] += branch.self_consistent
+            self.consistent["positionally_consistent"] += branch.positionally_consistent
+            self.consistent["both"] += branch.self_consistent and branch.positionally_consistent
         if label.verdict is None:
             return
         if tree.comparison.label is not None:
             self.truth["right" if tree.comparison.label == label.verdict else "wrong"] += 1
         rng = random.Random(derive_seed(seed, tree.comparison.id))
         self.sft += sft_examples(tree, branches, label, config, prompter, rng, self.rewards)
-        self.pairs += preference_pairs(tree, label, config, prompter, rng, self.skipped, self.rewards)
+        pairs = preference_pairs(tree, label, config, prompter, rng, self.skipped, self.rewards)
+        rejected = {p.rejected_nodes[0] for p in pairs if p.level == "judgment"}
+        self.agreeing.update(j.id for _, _, j in tree.judgments() if j.id in rejected and j.verdict == label.verdict)
+        self.pairs += pairs
 
     def table(self) -> dict[str, dict[str, int | float]]:
-        """Kept and dropped, by rule."""
+        """Kept and dropped, by rule.
+
+        ``branches`` are counted by the first rule that they break, ``branches_that_are`` by each constraint on its own;
+        ``pairs_that_are`` counts kept pairs of a kind that one may want to know of.
+        """
         ties = {"ties": {"broken": self.ties_broken}} if self.rewards.config.break_ties else {}
         return {
             "trees": dict(sorted(self.trees.items())),
             "branches": dict(sorted(self.branches.items())),
+            "branches_that_are": dict(sorted(self.consistent.items())),
             "sft": dict(Counter(row["level"] for row in self.sft)),
             "pairs": dict(Counter(pair.level for pair in self.pairs)),
             "pairs_skipped": dict(sorted(self.skipped.items())),
+            "pairs_that_are": dict(sorted(self._notable().items())),
             "pairs_lean_to": leanings(self.pairs),
             "label_vs_truth": dict(self.truth),
             **ties,
         }
+
+    def _notable(self) -> Counter[str]:
+        found = Counter[str]()
+        for pair in self.pairs:
+            if pair.level == "judgment":
+                found["judgment:rejected_agrees_with_label"] += pair.rejected_nodes[0] in self.agreeing
+                found["judgment:score_digits_only"] += near_identical(pair.chosen, pair.rejected) is not None
+        return found
 
 
 def run(config: Config, inputs: Mapping[str, Path], out: StageRun) -> None:
@@ -107,9 +130,9 @@ def run(config: Config, inputs: Mapping[str, Path], out: StageRun) -> None:
             shown.append(tree)
         out.count(in_=1)
     harvest.pairs = without_repeats(harvest.pairs, harvest.skipped)
-    for trait in config.label.balance:
-        rng = random.Random(derive_seed(out.seed, "balance", trait))
-        harvest.pairs = balanced(harvest.pairs, trait, rng, harvest.skipped)
+    traits = sorted(set(config.label.balance))
+    rng = random.Random(derive_seed(out.seed, "balance", *traits))
+    harvest.pairs = balanced(harvest.pairs, traits, rng, harvest.skipped)
     if not harvest.sft:
         raise DataError(f"no branch survived pruning and labelling: {harvest.table()}; sample more trees")
     split = {"train": False, "heldout": True}
@@ -203,7 +226,7 @@ def preference_pairs(
     """
     verdict, limit, choose = label.verdict, config.max_pairs_per_level, config.reward.choose
     assert verdict is not None
-    found = {"judgment": list(judgment_pairs(tree, verdict, prompter, skipped, config.ties))}
+    found = {"judgment": list(judgment_pairs(tree, verdict, prompter, skipped, config.ties, config.keep_digit_pairs))}
     if verdict != "tie":
         lists = len(tree.criteria) if choose == "reward" and limit else limit
         found["guideline"] = list(guideline_pairs(tree, verdict, prompter, skipped))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from judgetrain.config import LabelConfig
@@ -16,8 +16,9 @@ from judgetrain.tree.schema import EvaluationTree
 class EnsembleLabel:
     """The verdict on a comparison, of its branches or of an external judge (``source``).
 
-    ``share`` is the winner's share of the votes that decide (A and B; tie votes abstain), 0.5 for a tie.
-    ``verdict`` is None where there is no label; ``reason`` then says why.
+    ``share`` is the winner's share of the votes that decide (A and B; tie votes abstain), 0.5 for a tie;
+    ``deciding_share`` is the share of those that decide among all that could be read. ``verdict`` is None where there
+    is no label; ``reason`` then says why.
     """
 
     verdict: Verdict | None
@@ -27,9 +28,15 @@ class EnsembleLabel:
     reason: str | None = None
     source: str = "ensemble"
 
+    @property
+    def deciding_share(self) -> float:
+        """The share of the readable votes that are no tie, 0 where none could be read."""
+        deciding = self.votes["A"] + self.votes["B"]
+        return deciding / max(1, deciding + self.votes["tie"])
+
     def to_row(self) -> dict[str, Any]:
         """A JSON-ready dictionary."""
-        return asdict(self)
+        return asdict(self) | {"deciding_share": self.deciding_share}
 
 
 def vote(verdicts: Iterable[Verdict | None]) -> tuple[Verdict | None, float, dict[str, int]]:
@@ -59,7 +66,11 @@ def accepts(verdict: Verdict | None, label: Verdict, ties: str) -> bool:
 
 
 def ensemble_label(tree: EvaluationTree, config: LabelConfig) -> EnsembleLabel:
-    """The label of a tree, or an abstention: too little readable, or a winner's share not above the threshold."""
+    """The label of a tree, or an abstention.
+
+    ``reason``: ``too_few_readable``; ``low_vote_share``, the winner's share is not above ``min_vote_share``; or
+    ``low_deciding_share``, so many branches see a tie that the few which decide are below ``min_deciding_share``.
+    """
     verdicts = [j.verdict for _, _, j in tree.judgments()]
     readable = sum(v is not None for v in verdicts) / len(verdicts) if verdicts else 0.0
     verdict, share, votes = vote(verdicts)
@@ -67,4 +78,7 @@ def ensemble_label(tree: EvaluationTree, config: LabelConfig) -> EnsembleLabel:
         return EnsembleLabel(None, share, votes, readable, "too_few_readable")
     if verdict != "tie" and share <= config.min_vote_share:
         return EnsembleLabel(None, share, votes, readable, "low_vote_share")
-    return EnsembleLabel(verdict, share, votes, readable)
+    label = EnsembleLabel(verdict, share, votes, readable)
+    if verdict != "tie" and label.deciding_share < config.min_deciding_share:
+        return replace(label, verdict=None, reason="low_deciding_share")
+    return label

@@ -25,14 +25,24 @@ def success_rate(judgments: Sequence[JudgmentNode], label: Verdict) -> float | N
 
 
 def judgment_pairs(
-    tree: EvaluationTree, label: Verdict, prompter: Prompter, skipped: Counter[str], ties: str = "neutral"
+    tree: EvaluationTree,
+    label: Verdict,
+    prompter: Prompter,
+    skipped: Counter[str],
+    ties: str = "neutral",
+    keep_digits: bool = False,
 ) -> Iterator[Pair]:
     """Same criterion, guideline and order: a judgment that gives the node's consensus against one that does not.
 
     The consensus of a criterion and guideline is the majority of their judgments in both orders. It must be in
     keeping with the label and must be reached in each order: without that, a judge that leans to the response it
     sees first would have its leaning rewarded in every comparison where the first happens to be the better one.
+
+    With ``ties="neutral"`` a consensus of ties is in keeping with a label A or B, and what is rejected may then be a
+    judgment that gives the label: on this criterion it was a slip. ``keep_digits``: also pairs whose sides differ in
+    numbers alone.
     """
+    left_out = {"near_identical"} if keep_digits else {"near_identical", "score_digits_only"}
     for criterion in tree.criteria:
         for guideline in criterion.guidelines:
             consensus = node_consensus(guideline)
@@ -47,7 +57,7 @@ def judgment_pairs(
                     if chosen.finish_reason != "stop":
                         skipped["judgment:chosen_cut_off"] += 1
                         continue
-                    if reason := near_identical(chosen.text, rejected.text):
+                    if (reason := near_identical(chosen.text, rejected.text)) in left_out:
                         skipped[f"judgment:{reason}"] += 1
                         continue
                     yield Pair(
@@ -73,9 +83,15 @@ def node_consensus(guideline: GuidelineNode) -> Verdict | None:
 
 
 def guideline_pairs(tree: EvaluationTree, label: Verdict, prompter: Prompter, skipped: Counter[str]) -> Iterator[Pair]:
-    """Same criterion: the guideline whose judgments give the label more often against one with fewer."""
+    """Same criterion: the guideline whose judgments give the label more often against one with fewer.
+
+    Guidelines that the token limit cut make no pair; ``skipped`` counts them, not the pairs that they might have made.
+    """
     for criterion in tree.criteria:
-        rated = [(success_rate(g.judgments, label), g) for g in criterion.guidelines if g.finish_reason == "stop"]
+        whole = [g for g in criterion.guidelines if g.finish_reason == "stop"]
+        if cut := sum(g.finish_reason == "length" for g in criterion.guidelines):
+            skipped["guideline:cut_off"] += cut
+        rated = [(success_rate(g.judgments, label), g) for g in whole]
         known = [(rate, g) for rate, g in rated if rate is not None]
         for (rate_1, g_1), (rate_2, g_2) in itertools.combinations(known, 2):
             if rate_1 == rate_2:

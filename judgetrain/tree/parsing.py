@@ -58,6 +58,14 @@ def parse_criteria(text: str, limit: int, material: str = "") -> list[str]:
 
 def listed_criteria(text: str, material: str = "") -> list[tuple[str, int]]:
     """What :func:`parse_criteria` reads, without a limit, and where in ``text`` each criterion's line ends."""
+    criteria: dict[str, tuple[str, int]] = {}
+    for content, end in listed_items(text, material):
+        criteria.setdefault(normalise(content), (content, end))
+    return list(criteria.values())
+
+
+def listed_items(text: str, material: str = "") -> list[tuple[str, int]]:
+    """Every item of a list of criteria, repeated ones too, and where in ``text`` its line ends."""
     start = answer_start(text, material)
     lines = text[start:].splitlines(keepends=True) if start is not None else []
     ends = list(accumulate((len(line) for line in lines), initial=start or 0))[1:]
@@ -68,11 +76,7 @@ def listed_criteria(text: str, material: str = "") -> list[tuple[str, int]]:
     items = [(_content(m), end) for (m, end), depth in zip(found, depths, strict=True) if depth < depths[0] + NESTED]
     if sum(bool(_PREFIX.match(content)) for content, _ in items) > 1:
         items = [(_plain(_PREFIX.sub("", content)), end) for content, end in items]
-    criteria: dict[str, tuple[str, int]] = {}
-    for content, end in items:
-        if name := normalise(content):
-            criteria.setdefault(name, (content, end))
-    return list(criteria.values())
+    return [(content, end) for content, end in items if normalise(content)]
 
 
 def _content(match: re.Match[str]) -> str:

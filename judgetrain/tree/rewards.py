@@ -99,10 +99,12 @@ class Rewards:
         """The label, where as many branches say A as B that of the side with the larger mean score of its branches.
 
         The vote's weight plays no part, being the same on both sides. A tie stays one where no branch prefers a side,
-        where the means are equal or unknown, and where ``min_vote_share`` asks for more than half of the votes.
+        where the means are equal or unknown, where ``min_vote_share`` asks for more than half of the votes, and where
+        fewer branches decide than ``min_deciding_share`` asks for.
         """
         equal = label.verdict == "tie" and label.votes["A"] == label.votes["B"] > 0
-        if not (self.scores and self.config.break_ties and equal) or config.min_vote_share > 0.5:
+        enough = config.min_vote_share <= 0.5 and label.deciding_share >= config.min_deciding_share
+        if not (self.scores and self.config.break_ties and equal and enough):
             return label
         sides: dict[str, list[float]] = {"A": [], "B": []}
         for _, _, judgment in tree.judgments():

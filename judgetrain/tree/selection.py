@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from statistics import fmean
 from typing import Any
 
@@ -29,11 +30,14 @@ def _words(text: str) -> list[str]:
 
 
 def without_repeats(pairs: Iterable[Pair], skipped: Counter[str]) -> list[Pair]:
-    """The pairs without those that have prompt, chosen and rejected of an earlier one."""
+    """The pairs without those that have the prompt of an earlier one, and its chosen and rejected side word by word.
+
+    Case, punctuation and spacing of the sides make no difference; of the prompt, which is a question, they do.
+    """
     seen: set[tuple[str, str, str]] = set()
     kept = []
     for pair in pairs:
-        key = (repr(pair.prompt), pair.chosen.strip(), pair.rejected.strip())
+        key = (repr(pair.prompt), " ".join(_words(pair.chosen)), " ".join(_words(pair.rejected)))
         if key in seen:
             skipped[f"{pair.level}:repeated"] += 1
         else:
@@ -42,24 +46,35 @@ def without_repeats(pairs: Iterable[Pair], skipped: Counter[str]) -> list[Pair]:
     return kept
 
 
-def balanced(pairs: Sequence[Pair], by: str, rng: random.Random, skipped: Counter[str]) -> list[Pair]:
-    """At each level as many pairs on one side of a trait as on the other; the rest is left out at random.
+def balanced(pairs: Sequence[Pair], by: Collection[str], rng: random.Random, skipped: Counter[str]) -> list[Pair]:
+    """At each level as many pairs on one side of every trait as on the other; the rest is left out at random.
 
     ``by`` ``length``: chosen longer or shorter than rejected, in characters; ``order``: chosen judged in order AB or
-    BA. Pairs on neither side (equal lengths, no order) are kept.
+    BA. With both, what is evened out is each combination and its opposite (longer in AB, shorter in BA), so that the
+    traits are even together, in whatever order they are named. Pairs on neither side of a trait (equal lengths, no
+    order) are kept as far as the other trait allows.
     """
-    trait = _TRAITS[by]
+    names = [name for name in _TRAITS if name in by]
     left_out: set[int] = set()
     for level in sorted({pair.level for pair in pairs}):
-        sides: dict[bool, list[int]] = {True: [], False: []}
+        cells: dict[_Sides, list[int]] = {}
         for place, pair in enumerate(pairs):
-            side = trait(pair) if pair.level == level else None
-            if side is not None:
-                sides[side].append(place)
-        larger, smaller = sorted(sides.values(), key=len, reverse=True)
-        left_out.update(rng.sample(larger, len(larger) - len(smaller)))
-        skipped[f"{level}:unbalanced_{by}"] += len(larger) - len(smaller)
+            if pair.level == level:
+                cells.setdefault(tuple(_TRAITS[name](pair) for name in names), []).append(place)
+        for sides in itertools.product((True, False, None), repeat=len(names)):
+            surplus = len(cells.get(sides, ())) - len(cells.get(_opposite(sides), ()))
+            if surplus > 0:
+                left_out.update(rng.sample(cells[sides], surplus))
+                skipped[f"{level}:unbalanced_{'_'.join(names)}"] += surplus
     return [pair for place, pair in enumerate(pairs) if place not in left_out]
+
+
+_Sides = tuple[bool | None, ...]
+"""On which side of each trait a pair is; None: on neither."""
+
+
+def _opposite(sides: _Sides) -> _Sides:
+    return tuple(None if side is None else not side for side in sides)
 
 
 def _longer(pair: Pair) -> bool | None:

@@ -17,8 +17,9 @@ from judgetrain.engines.answers import Budget, answers_of
 from judgetrain.engines.registry import make_engine
 from judgetrain.errors import DataError
 from judgetrain.shards import read_rows
+from judgetrain.tree.brainstorm import sample_criteria, whole_criteria
 from judgetrain.tree.examples import Prompter, guideline_row, judgment_row, sft_row
-from judgetrain.tree.grow import Shape, StepSampling, grow, sample_criteria
+from judgetrain.tree.grow import Shape, StepSampling, grow
 from judgetrain.tree.parsing import parse_criteria, render_criteria
 from judgetrain.tree.prompts import load_prompt_set
 from judgetrain.tree.schema import EvaluationTree, tree_tokens
@@ -133,10 +134,10 @@ def teaching_examples(tree: EvaluationTree, prompter: Prompter) -> Iterator[dict
     """Supervised examples from a teacher's tree: its list, its guidelines and its readable judgments.
 
     The list is cut to the ``prompter.count`` criteria that the judge will be asked for; where the teacher named
-    fewer, the prompt asks for as many as there are. Texts that ran out of tokens teach nothing.
+    fewer, the prompt asks for as many as there are. Texts that ran out of tokens teach nothing, but for a list's lines
+    before the one that was cut.
     """
-    dialogue = tree.comparison.dialogue
-    if listed := parse_criteria(tree.criteria_text, prompter.count, f"{dialogue.context}\n{dialogue.query}"):
+    if listed := _listed(tree, prompter.count):
         prompt = replace(prompter, count=len(listed)).criteria(tree.comparison)
         nodes = [c.id for c in tree.criteria if c.rank < len(listed)]
         yield sft_row(prompt, render_criteria(listed), "criteria", tree.comparison, nodes)
@@ -148,3 +149,12 @@ def teaching_examples(tree: EvaluationTree, prompter: Prompter) -> Iterator[dict
             for judgment in guideline.judgments:
                 if judgment.verdict is not None and judgment.finish_reason == "stop":
                     yield judgment_row(prompter, tree.comparison, criterion, guideline, judgment)
+
+
+def _listed(tree: EvaluationTree, limit: int) -> list[str]:
+    """The criteria that the teacher wrote to their ends; of a tree that does not say how its list ended, all."""
+    if not tree.lists:
+        dialogue = tree.comparison.dialogue
+        return parse_criteria(tree.criteria_text, limit, f"{dialogue.context}\n{dialogue.query}")
+    lists = (whole_criteria(each.text, each.finish_reason, limit, tree.comparison) for each in tree.lists)
+    return [criterion for listed in lists for criterion in listed][:limit]

@@ -87,10 +87,12 @@ class _TreePage:
         facts = {"Right verdict": verdict_text(truth)} if truth else {}
         facts |= {name: escape(value) for name, value in self.view.facts.items()}
         if self.view.label:
-            known = {"comparison_id", "votes", "truth", "verdict", "share", "readable", "reason"}
+            known = {"comparison_id", "votes", "truth", "verdict", "share", "deciding_share", "readable", "reason"}
             reason = self.view.label.get("reason")
             facts["Label"] = verdict_text(self.verdict) if self.verdict else f"none ({escape(reason)})"
             facts["Winner's share of votes"] = percent(self.view.label.get("share"))
+            if (deciding := self.view.label.get("deciding_share")) is not None:
+                facts["Readable judgments that decide (no tie)"] = percent(deciding)
             facts["Readable judgments"] = percent(self.view.label.get("readable"))
             others = {k: v for k, v in self.view.label.items() if k not in known and v is not None}
             facts |= {k.replace("_", " "): escape(v) for k, v in others.items()}

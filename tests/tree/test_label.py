@@ -19,6 +19,7 @@ from judgetrain.track import Console
 from judgetrain.tree import label_stage
 from judgetrain.tree.examples import Prompter
 from judgetrain.tree.grow import Shape, StepSampling, grow
+from judgetrain.tree.label_stage import Harvest
 from judgetrain.tree.labels import ensemble_label, vote
 from judgetrain.tree.pairs import criteria_pairs, guideline_pairs, judgment_pairs
 from judgetrain.tree.parsing import parse_criteria
@@ -26,6 +27,7 @@ from judgetrain.tree.prompts import load_prompt_set
 from judgetrain.tree.prune import prune
 from judgetrain.tree.schema import EvaluationTree
 from tests.scripted import ScriptedEngine, comparison, judged, noisy
+from tests.tree.test_pairs import tree_of
 
 PROMPTS = load_prompt_set("compact")
 PROMPTER = Prompter(PROMPTS, 4)
@@ -93,6 +95,47 @@ def test_abstention_by_vote_share_and_by_readability() -> None:
     assert all(x.share > 0.7 for x in labels if x.verdict in ("A", "B"))
     unreadable = ensemble_label(TREES[0], LabelConfig(min_readable=1.0))
     assert (unreadable.verdict, unreadable.reason) == (None, "too_few_readable")
+
+
+def test_one_vote_among_ties_is_no_label_where_enough_must_decide() -> None:
+    tree = tree_of(("AAAA", "tttt"), ("tttt", "tttt"), ("tttt", "tt?t"))
+    votes = {"A": 4, "B": 0, "tie": 19, "unreadable": 1}
+    for least, verdict, reason in ((0.0, "A", None), (4 / 23, "A", None), (0.18, None, "low_deciding_share")):
+        label = ensemble_label(tree, LabelConfig(min_deciding_share=least))
+        assert (label.verdict, label.reason, label.share) == (verdict, reason, 1.0)
+        assert label.votes == votes
+        row = label.to_row()
+        assert (row["share"], row["deciding_share"]) == (1.0, pytest.approx(4 / 23))
+    even = ensemble_label(tree_of(("ABtt", "tttt")), LabelConfig(min_deciding_share=0.9))
+    assert (even.verdict, even.reason) == ("tie", None), "a tie that most branches see needs no deciding ones"
+
+
+def test_trees_too_few_of_whose_branches_decide_train_nothing_and_are_counted() -> None:
+    harvest = Harvest()
+    trees = [tree_of(("AAAA",), ("AAtA",), index=0), tree_of(("AAAA",), ("tttt",), ("tttt",), index=1)]
+    for tree in trees:
+        harvest.add(tree, LabelConfig(min_deciding_share=0.5), Prompter(PROMPTS, len(tree.criteria)), 0)
+    assert [(r["verdict"], r["reason"], r["deciding_share"]) for r in harvest.labels] == [
+        ("A", None, 7 / 8), (None, "low_deciding_share", 1 / 3),
+    ]  # fmt: skip
+    assert harvest.table()["trees"] == {"label_A": 1, "low_deciding_share": 1}
+    assert {r["comparison_id"] for r in harvest.sft} == {"d0"}
+
+
+def test_rejected_judgments_that_agree_with_the_label_are_counted_apart() -> None:
+    """Labelled A; on the second criterion the consensus is a tie, so that a lone A there is what is rejected."""
+    tree = tree_of(("AAAA",), ("tttttA",), ("AAABAA",))
+    harvest = Harvest()
+    harvest.add(tree, LabelConfig(max_pairs_per_level=99), Prompter(PROMPTS, 3), 0)
+    verdicts = {j.id: verdict(j.score_a, j.score_b) for _, _, j in tree.judgments()}
+    made = Counter(verdicts[p.rejected_nodes[0]] for p in harvest.pairs if p.level == "judgment")
+    assert made == {"A": 2, "B": 2}
+    table = harvest.table()
+    assert table["pairs_that_are"]["judgment:rejected_agrees_with_label"] == 2
+    assert not [k for k in table["pairs_skipped"] if "agrees" in k]
+    strict = Harvest()
+    strict.add(tree, LabelConfig(max_pairs_per_level=99, ties="wrong"), Prompter(PROMPTS, 3), 0)
+    assert strict.table()["pairs_that_are"].get("judgment:rejected_agrees_with_label", 0) == 0
 
 
 def consensus_of(guideline) -> str | None:  # type: ignore[no-untyped-def]
@@ -200,6 +243,74 @@ def test_pairs_that_differ_in_digits_alone_are_left_out_and_counted() -> None:
     skipped: Counter[str] = Counter()
     assert not [p for t in TREES for p in judgment_pairs(flat(t), "A", PROMPTER, skipped)]
     assert skipped["judgment:score_digits_only"] > 0
+    left: Counter[str] = Counter()
+    kept = [p for t in TREES for p in judgment_pairs(flat(t), "A", PROMPTER, left, keep_digits=True)]
+    assert len(kept) == skipped["judgment:score_digits_only"]
+    assert left["judgment:score_digits_only"] == 0
+    counts = []
+    for keep in (False, True):
+        harvest = Harvest()
+        for tree in TREES:
+            harvest.add(flat(tree), LabelConfig(keep_digit_pairs=keep, max_pairs_per_level=99), PROMPTER, 0)
+        table = harvest.table()
+        counts.append((table["pairs"].get("judgment", 0), table["pairs_that_are"].get("judgment:score_digits_only", 0)))
+        assert (table["pairs_skipped"].get("judgment:score_digits_only", 0) > 0) == (not keep)
+    assert counts[0] == (0, 0)
+    assert counts[1][0] == counts[1][1] > 0
+
+
+def fates_by_hand(tree: EvaluationTree, label: str | None, ties: str) -> tuple[Counter[str], Counter[str]]:
+    """Of every branch the first rule that it breaks, and which constraint holds on its own: written out from the
+    definitions, with nothing of the package's own but the tree's scores."""
+    fates: Counter[str] = Counter()
+    holds: Counter[str] = Counter()
+    for guideline in (g for c in tree.criteria for g in c.guidelines):
+        said = {o: [verdict(j.score_a, j.score_b) for j in guideline.judgments if j.order == o] for o in ("AB", "BA")}
+        majority = {}
+        for order, verdicts in said.items():
+            ranked = sorted(((verdicts.count(v), v) for v in ("A", "B", "tie")), reverse=True)
+            majority[order] = ranked[0][1] if ranked[0][0] > ranked[1][0] else None
+        mirrored = majority["AB"] == majority["BA"] is not None
+        for judgment in guideline.judgments:
+            mine, siblings = verdict(judgment.score_a, judgment.score_b), said[judgment.order]
+            unanimous = mine is not None and siblings.count(mine) == len(siblings)
+            holds["self_consistent"] += unanimous
+            holds["positionally_consistent"] += mirrored
+            holds["both"] += unanimous and mirrored
+            if mine is None:
+                fates["unreadable"] += 1
+            elif not unanimous:
+                fates["self_inconsistent"] += 1
+            elif not mirrored:
+                fates["position_inconsistent"] += 1
+            elif label is None:
+                fates["no_label"] += 1
+            elif mine != label and not (ties == "neutral" and mine == "tie"):
+                fates["against_label"] += 1
+            else:
+                fates["kept"] += 1
+    return fates, holds
+
+
+@pytest.mark.parametrize("ties", ["neutral", "wrong"])
+def test_who_is_pruned_and_why_equals_an_independent_count(ties: str) -> None:
+    config, harvest = LabelConfig(ties=ties, min_vote_share=0.55), Harvest()
+    fates: Counter[str] = Counter()
+    holds: Counter[str] = Counter()
+    for tree in TREES:
+        harvest.add(tree, config, PROMPTER, 0)
+        said = [verdict(j.score_a, j.score_b) for _, _, j in tree.judgments()]
+        a, b = said.count("A"), said.count("B")
+        label = "tie" if a == b else None if max(a, b) <= 0.55 * (a + b) else "A" if a > b else "B"
+        for total, found in zip((fates, holds), fates_by_hand(tree, label, ties), strict=True):
+            total.update(found)
+    table = harvest.table()
+    assert table["branches"] == dict(fates)
+    assert table["branches_that_are"] == dict(holds)
+    rules = {"unreadable", "self_inconsistent", "position_inconsistent", "no_label", "against_label", "kept"}
+    assert set(fates) == rules, "every rule has its branches here"
+    assert sum(fates.values()) == len(TREES) * 32
+    assert holds["both"] < min(holds["self_consistent"], holds["positionally_consistent"]), "each rule prunes by itself"
 
 
 def test_label_stage_end_to_end(tmp_path: Path) -> None:

@@ -82,6 +82,16 @@ def test_guidelines_need_a_difference_in_text_and_in_success() -> None:
     assert skipped == {"guideline:near_identical": 1}
 
 
+def test_guidelines_that_were_cut_off_make_no_pair_and_are_counted() -> None:
+    tree = tree_of(("AAAA", "AAAB", "BBBB"), ("AAAA", "BBBB"))
+    first, second = tree.criteria
+    cut = replace(first, guidelines=(replace(first.guidelines[0], finish_reason="length"), *first.guidelines[1:]))
+    skipped: Counter[str] = Counter()
+    pairs = list(guideline_pairs(replace(tree, criteria=(cut, second)), "A", PROMPTER, skipped))
+    assert [p.chosen_nodes + p.rejected_nodes for p in pairs] == [("d0/c0/g1", "d0/c0/g2"), ("d0/c1/g0", "d0/c1/g1")]
+    assert skipped == {"guideline:cut_off": 1}
+
+
 def test_a_judgment_that_was_cut_off_is_never_chosen_but_may_be_rejected() -> None:
     tree = tree_of(("AABAA" + "A",))
     (guideline,) = tree.criteria[0].guidelines

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
@@ -21,7 +22,7 @@ from judgetrain.tree.grow import Shape, StepSampling, grow
 from judgetrain.tree.parsing import parse_criteria, parse_judgment, render_criteria
 from judgetrain.tree.prompts import load_prompt_set
 from judgetrain.tree.schema import EvaluationTree
-from tests.scripted import ScriptedEngine, comparison, criteria, judged, noisy
+from tests.scripted import Ending, ScriptedEngine, comparison, criteria, judged, noisy
 
 PROMPTS = load_prompt_set("compact")
 SAMPLING = StepSampling(SamplingConfig(), SamplingConfig(), SamplingConfig())
@@ -122,6 +123,25 @@ def test_nothing_that_ran_out_of_tokens_is_taught() -> None:
         r["level"] for r in teach.teaching_examples(replace(trees[0], criteria=tuple(cut)), Prompter(PROMPTS, 2))
     )
     assert levels == {"criteria": 1, "guideline": 2}
+
+
+@pytest.mark.parametrize(
+    ("text", "reason", "taught"),
+    [
+        ("1. tone: kind\n2. depth: says mo", "length", ["tone: kind"]),
+        ("1. tone: kind\n2. depth: says more\n", "length", ["tone: kind", "depth: says more"]),
+        ("1. tone: kind\n2. depth: says more", "stop", ["tone: kind", "depth: says more"]),
+        ("1. tone: ki", "length", []),
+    ],
+)
+def test_of_a_list_that_ran_out_of_tokens_whole_lines_are_taught(text: str, reason: str, taught: list[str]) -> None:
+    engine = Ending(lambda r, i: text if r.step == "criteria" else noisy_but_readable(r, i), {"criteria": reason})
+    tree = grow([comparison(0)], engine, PROMPTS, Shape(3, 3), SAMPLING, 0)[0]
+    for read in (tree, EvaluationTree.from_row(json.loads(json.dumps(tree.to_row())))):
+        rows = [r for r in teach.teaching_examples(read, Prompter(PROMPTS, 3)) if r["level"] == "criteria"]
+        assert [r["completion"][0]["content"] for r in rows] == ([render_criteria(taught)] if taught else [])
+        assert all(r["prompt"][-1]["content"].startswith(f"List {len(taught)} criteria.") for r in rows)
+        assert all(r["nodes"] == [f"d0/c{i}" for i in range(len(taught))] for r in rows)
 
 
 def noisy_but_readable(request, occurrence):  # type: ignore[no-untyped-def]
