@@ -45,7 +45,20 @@ class EngineConfig:
         "OPENAI_API_KEY", "environment variable that holds the key; never the key itself", neutral=True
     )
     concurrency: int = key(8, "requests in flight", low=1, neutral=True)
-    max_retries: int = key(6, "tries after the first for 429, 5xx and time-outs", low=0, neutral=True)
+    max_retries: int = key(6, "tries after the first for 5xx, time-outs and broken answers", low=0, neutral=True)
+    max_wait: float = key(
+        1800.0,
+        "how long a rate limit (429) may hold requests with no answer in between; then the run stops",
+        low=0.0,
+        unit="s",
+        neutral=True,
+    )
+    keep_errors: bool = key(
+        False,
+        "openai: take requests that fail whatever is tried as unanswered and finish without them; else the stage does "
+        "what it can, stops, and asks for them again when it is run again",
+        neutral=True,
+    )
     timeout: float = key(120.0, "per request", low=0.1, unit="s", neutral=True)
     error_rate: float = key(0.1, "world: share of scores the annotator gets wrong", low=0.0, high=1.0)
     skill: float = key(0.7, "world: chance that a response writer satisfies a property that matters", low=0.0, high=1.0)
