@@ -71,3 +71,24 @@ class SamplingConfig:
     temperature: float = key(1.0, "0 is greedy", low=0.0, high=10.0)
     top_p: float = key(1.0, "nucleus mass", low=0.0, high=1.0)
     max_new_tokens: int = key(256, "longest completion", low=1, unit="tokens")
+
+
+@dataclass(kw_only=True)
+class LimitsConfig:
+    """What may be sent to models that are paid for."""
+
+    max_requests: int | None = key(
+        None, "openai: requests sent at most, tries that fail included; then the run stops", low=1, neutral=True
+    )
+    max_tokens: int | None = key(
+        None, "openai: prompt and generated tokens at most; then the run stops", low=1, unit="tokens", neutral=True
+    )
+
+
+@dataclass(kw_only=True)
+class PaidConfig(LimitsConfig):
+    """What may be sent to a model that is paid for, and what that would be."""
+
+    dry_run: bool = key(
+        False, "say how many calls and tokens the model is expected to take, and ask it nothing", neutral=True
+    )
