@@ -25,7 +25,7 @@ from judgetrain.config import Config
 from judgetrain.errors import ConfigError, JudgetrainError
 from judgetrain.evaluate.objective import objective_value
 from judgetrain.suggest import nearest_key
-from judgetrain.sweep import summarise, write_job
+from judgetrain.sweep import all_failed, summarise, write_job
 from judgetrain.track import Console
 from judgetrain.train.distributed import processes, started_by_launcher
 
@@ -151,6 +151,9 @@ def main() -> int:
             raise
         _complain(error)
     except Exception as error:
+        if not _show_traceback and all_failed():  # a sweeper, as Optuna's, that has nothing to choose from
+            print(f"judgetrain: no job of the sweep is done ({error})", file=sys.stderr)
+            return EXIT_ERROR
         if _show_traceback or "No space left on device" not in str(error):
             raise
         print(

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
+from judgetrain.errors import UnansweredError
 from judgetrain.files import atomic, write_json_atomic, write_row, write_rows_atomic
 from judgetrain.shards import shards_of
 from judgetrain.track import Console
@@ -131,6 +132,9 @@ class StageRun:
 
         Shard ``i`` of ``n`` becomes ``<name>-<i>-of-<n>.jsonl`` with a hidden sidecar that holds its counts;
         the sidecar is written last and marks the shard as finished.
+
+        Raises:
+            UnansweredError: a server gave requests of some shards up; those are not finished, all others are.
         """
         total = max(1, -(-len(items) // size))
         write_json_atomic(self.path(f".{name}.plan.json"), {"shards": total, "items": len(items), "unit": unit})
@@ -139,23 +143,31 @@ class StageRun:
         chunks = {f"{name}-{i:05d}-of-{total:05d}": items[i * size : (i + 1) * size] for i in range(total)}
         finished = {s for s in chunks if self._sidecar(s).exists() and self.path(f"{s}.jsonl").exists()}
         before = sum(len(chunks[stem]) for stem in finished)
+        unanswered: list[UnansweredError] = []
         with self.console.progress(f"{self.stage}: {name}", len(items), unit, before) as advance:
             for index, (stem, chunk) in enumerate(chunks.items()):
                 if stem in finished:
                     continue
-                result = process(index, chunk)
-                write_rows_atomic(self.path(f"{stem}.jsonl"), result.rows)
-                counts = _empty_counts()
-                _add(
-                    counts,
-                    result.counts_in,
-                    len(result.rows) if result.counts_out is None else result.counts_out,
-                    result.dropped,
-                    result.prompt_tokens,
-                    result.generated_tokens,
-                )
-                write_json_atomic(self._sidecar(stem), counts)
+                try:
+                    self._finish(stem, process(index, chunk))
+                except UnansweredError as error:
+                    unanswered.append(error)
                 advance(len(chunk))
+        if unanswered:
+            raise UnansweredError(sum(error.number for error in unanswered), unanswered[-1].reason)
+
+    def _finish(self, stem: str, result: ShardResult) -> None:
+        write_rows_atomic(self.path(f"{stem}.jsonl"), result.rows)
+        counts = _empty_counts()
+        _add(
+            counts,
+            result.counts_in,
+            len(result.rows) if result.counts_out is None else result.counts_out,
+            result.dropped,
+            result.prompt_tokens,
+            result.generated_tokens,
+        )
+        write_json_atomic(self._sidecar(stem), counts)
 
     def _forget_other_shards(self, name: str, total: int) -> None:
         """Remove what a run that split the items otherwise has left: its shards hold other items."""

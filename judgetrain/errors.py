@@ -17,5 +17,21 @@ class EngineError(JudgetrainError):
     """A model or server cannot be used (missing package, unknown model, no network, no key)."""
 
 
+class UnansweredError(EngineError):
+    """A server answered all requests of a call but some, which were given up; asking again asks for those alone.
+
+    Args:
+        number: how many.
+        reason: why the last of them was given up.
+    """
+
+    def __init__(self, number: int, reason: str) -> None:
+        self.number, self.reason = number, reason
+        super().__init__(
+            f"{number} requests were given up, the last for: {reason}; every answer is kept, and the same command "
+            "again asks only what has none (engine.keep_errors=true takes what fails for ever as unanswered)"
+        )
+
+
 class TrainingError(JudgetrainError):
     """Training cannot start or go on; names the cause and the remedy."""

@@ -53,10 +53,11 @@ def _engine(key: str, engine: EngineConfig) -> Iterator[File]:
 
 def prompts_of(config: Config) -> Iterator[File]:
     """The judge's prompt set."""
-    yield _prompt_set("prompts", config.prompts)
+    yield prompt_set("prompts", config.prompts)
 
 
-def _prompt_set(key: str, name: str) -> File:
+def prompt_set(key: str, name: str) -> File:
+    """A prompt set's file, by the configuration key that names the set."""
     return key, str(prompts.prompt_file(name))
 
 
@@ -153,7 +154,7 @@ def label(config: Config) -> Iterator[File]:
     if config.label.reward.signals:
         yield _scorer_prompts(config)
     if config.label.source == "external":
-        yield _prompt_set("label.external.prompts", config.label.external.prompts)
+        yield prompt_set("label.external.prompts", config.label.external.prompts)
         yield from _engine("label.external.engine", config.label.external.engine)
 
 
@@ -188,12 +189,12 @@ def evaluate(config: Config) -> Iterator[File]:
         yield from _source("evaluate.scenarios", config.evaluate.scenarios)
     split = [split_method(method) for method in config.evaluate.methods]
     for i, (_, target) in enumerate(split):
-        yield from _model_of(f"evaluate.methods[{i}]", target, config)
+        yield from model_of(f"evaluate.methods[{i}]", target, config)
     if has_scorers(config):
         yield from scorer(config)
     ways = {way for way, _ in split}
     for way in sorted(ways.intersection(ASKED_WAYS)):
-        yield _prompt_set(f"evaluate.{way}.prompts", getattr(config.evaluate, way).prompts)
+        yield prompt_set(f"evaluate.{way}.prompts", getattr(config.evaluate, way).prompts)
 
 
 def names_model(engine: EngineConfig) -> bool:
@@ -205,15 +206,15 @@ def correct(config: Config) -> Iterator[File]:
     """The responses to correct, and who judges and rewrites them."""
     settings = config.correct
     yield from prompts_of(config)
-    yield _prompt_set("correct.prompts", settings.prompts)
+    yield prompt_set("correct.prompts", settings.prompts)
     if settings.source.path or settings.source.type == "world":
         yield from _source("correct.source", settings.source)
     if names_model(settings.engine):
         yield from _engine("correct.engine", settings.engine)
-    yield from _model_of("correct.judge", base_method(settings.judge), config)
+    yield from model_of("correct.judge", base_method(settings.judge), config)
 
 
-def _model_of(key: str, target: str, config: Config) -> Iterator[File]:
+def model_of(key: str, target: str, config: Config) -> Iterator[File]:
     """The files of a model that a method names."""
     if is_directory(target):
         yield key, target
@@ -237,9 +238,9 @@ def studies(config: Config) -> Iterator[File]:
     if settings.judge:
         way, target = split_method(settings.judge)
         yield from prompts_of(config)
-        yield from _model_of("studies.judge", target, config)
+        yield from model_of("studies.judge", target, config)
         if way:
-            yield _prompt_set(f"evaluate.{way}.prompts", getattr(config.evaluate, way).prompts)
+            yield prompt_set(f"evaluate.{way}.prompts", getattr(config.evaluate, way).prompts)
 
 
 JUDGED = (

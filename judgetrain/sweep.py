@@ -47,6 +47,12 @@ def read_jobs(directory: Path) -> list[dict[str, Any]]:
     return sorted(jobs, key=lambda job: (not job["job"].isdigit(), int(job["job"]) if job["job"].isdigit() else 0))
 
 
+def all_failed() -> bool:
+    """Whether a sweep is under way whose jobs have all ended with an error, which each of them has reported."""
+    jobs = [job for directory in _started for job in read_jobs(directory)]
+    return bool(jobs) and all(job["state"] == "failed" for job in jobs)
+
+
 def summarise(console: Console) -> bool:
     """Print and write (``sweep.json``) the summary of every sweep begun; gives whether all jobs are done."""
     fine = True

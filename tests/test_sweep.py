@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from hydra import compose, initialize_config_dir
 from hydra.core.config_store import ConfigStore
 from hydra.core.plugins import Plugins
@@ -183,6 +186,63 @@ def test_a_wrong_objective_is_refused_before_anything_runs() -> None:
     ]:
         with initialize_config_dir(str(CONF), version_base="1.3"), pytest.raises(ConfigError, match=message):
             typed(compose("config", overrides=overrides))
+
+
+def command(tmp_path: Path, *arguments: str) -> tuple[subprocess.CompletedProcess[str], list[dict[str, Any]]]:
+    """The real command in a process of its own, and what its sweep's jobs came to."""
+    done = subprocess.run(
+        [sys.executable, "-m", "judgetrain", "-m", *arguments, f"output_dir={tmp_path / 'out'}", "track.tracker=none"],
+        capture_output=True, text=True, timeout=120, cwd=Path(entry.__file__).parents[1],
+    )  # fmt: skip
+    (sweep,) = tmp_path.glob("out/sweeps/*/*/sweep.json")
+    return done, json.loads(sweep.read_text())
+
+
+def test_joblib_runs_jobs_in_processes_of_their_own(tmp_path: Path) -> None:
+    pytest.importorskip("hydra_plugins.hydra_joblib_launcher")
+    (tmp_path / "in.jsonl").write_text('{"query": "a"}\n{"query": "b"}\n')
+    source = f"dialogues.sources=[{{name: mine, path: '{tmp_path / 'in.jsonl'}'}}]"
+    done, jobs = command(tmp_path, "sweep=joblib", "stage=dialogues", source, "seed=1,2")
+    assert done.returncode == 0, done.stderr
+    assert [(job["state"], job["made"]) for job in jobs] == [("done", ["dialogues"])] * 2
+    assert len(list(tmp_path.glob("out/artifacts/dialogues/*/manifest.json"))) == 2
+    assert "2 of 2 jobs done" in done.stdout
+
+
+def test_optunas_failed_job_is_a_failed_trial(tmp_path: Path) -> None:
+    """``evaluate.dev_share`` is at most 0.9; floors need no model."""
+    pytest.importorskip("hydra_plugins.hydra_optuna_sweeper")
+    rows = [{"query": f"q{i}", "response_a": "x", "response_b": "yy", "label": "AABB"[i % 4]} for i in range(8)]
+    (tmp_path / "pairs.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    source = f"{{name: b, path: '{tmp_path / 'pairs.jsonl'}', format: comparison}}"
+    done, jobs = command(
+        tmp_path, "sweep=optuna", "hydra.sweeper.n_trials=2", "hydra.sweeper.sampler.seed=0", "stage=evaluate",
+        f"evaluate.benchmarks=[{{name: b, source: {source}}}]", "evaluate.methods=[longer]",
+        "objective=b/longer/agreement", "evaluate.dev_share=choice(0.0,0.95)",
+    )  # fmt: skip
+    assert done.returncode == 2, done.stderr
+    (good,), (bad,) = ([job for job in jobs if job["state"] == state] for state in ("done", "failed"))
+    assert good["objective"] == 0.5
+    assert "evaluate.dev_share=0.95" in bad["error"]
+    assert "Traceback" not in done.stdout + done.stderr
+    best = yaml.safe_load(next(tmp_path.glob("out/sweeps/*/*/optimization_results.yaml")).read_text())
+    assert (best["best_value"], best["best_params"]) == (0.5, {"evaluate.dev_share": 0.0})
+
+
+def test_optuna_without_any_finished_job_ends_without_a_traceback(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("hydra_plugins.hydra_optuna_sweeper")
+
+    def run(config: Config) -> entry.Outcome:
+        raise ConfigError("no such thing")
+
+    code, jobs = run_sweep(tmp_path, monkeypatch, run, "sweep=optuna", "hydra.sweeper.n_trials=2", "seed=choice(1,2)")
+    assert (code, [job["state"] for job in jobs]) == (2, ["failed", "failed"])
+    printed = capsys.readouterr()
+    assert "Traceback" not in printed.out + printed.err
+    assert "no job of the sweep is done" in printed.err
+    assert "0 of 2 jobs done" in printed.out
 
 
 @pytest.mark.parametrize("name", ["joblib", "optuna", "slurm"])

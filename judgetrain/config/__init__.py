@@ -23,7 +23,7 @@ from judgetrain.config.evaluate import (
     StoredConfig,
 )
 from judgetrain.config.keys import key, validate
-from judgetrain.config.models import EngineConfig, ModelConfig, SamplingConfig
+from judgetrain.config.models import EngineConfig, LimitsConfig, ModelConfig, PaidConfig, SamplingConfig
 from judgetrain.config.scorers import SCORE_KEYS, ScorerConfig, SelfEvalConfig, StudiesConfig
 from judgetrain.config.train import (
     DISTRIBUTED,
@@ -39,7 +39,6 @@ from judgetrain.config.tree import (
     SIGNALS,
     ExternalConfig,
     LabelConfig,
-    PaidConfig,
     RewardConfig,
     TeacherConfig,
     TreeConfig,
@@ -67,6 +66,7 @@ __all__ = [
     "ExternalConfig",
     "HubConfig",
     "LabelConfig",
+    "LimitsConfig",
     "LoraSettings",
     "ModelConfig",
     "PaidConfig",

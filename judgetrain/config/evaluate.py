@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from judgetrain.config.data import SourceConfig
 from judgetrain.config.keys import key
-from judgetrain.config.models import EngineConfig, SamplingConfig
+from judgetrain.config.models import EngineConfig, LimitsConfig, SamplingConfig
 
 
 @dataclass
@@ -52,7 +52,7 @@ class AskConfig:
 
 
 @dataclass
-class EvaluateConfig:
+class EvaluateConfig(LimitsConfig):
     """Stage evaluate."""
 
     benchmarks: list[BenchmarkConfig] = key([], "held-out comparisons")
@@ -89,7 +89,7 @@ class EvaluateConfig:
 
 
 @dataclass
-class CorrectConfig:
+class CorrectConfig(LimitsConfig):
     """Stage correct."""
 
     source: SourceConfig = key(SourceConfig, "comparisons whose responses are corrected; labels are not needed")

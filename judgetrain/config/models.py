@@ -45,7 +45,20 @@ class EngineConfig:
         "OPENAI_API_KEY", "environment variable that holds the key; never the key itself", neutral=True
     )
     concurrency: int = key(8, "requests in flight", low=1, neutral=True)
-    max_retries: int = key(6, "tries after the first for 429, 5xx and time-outs", low=0, neutral=True)
+    max_retries: int = key(6, "tries after the first for 5xx, time-outs and broken answers", low=0, neutral=True)
+    max_wait: float = key(
+        1800.0,
+        "how long a rate limit (429) may hold requests with no answer in between; then the run stops",
+        low=0.0,
+        unit="s",
+        neutral=True,
+    )
+    keep_errors: bool = key(
+        False,
+        "openai: take requests that fail whatever is tried as unanswered and finish without them; else the stage does "
+        "what it can, stops, and asks for them again when it is run again",
+        neutral=True,
+    )
     timeout: float = key(120.0, "per request", low=0.1, unit="s", neutral=True)
     error_rate: float = key(0.1, "world: share of scores the annotator gets wrong", low=0.0, high=1.0)
     skill: float = key(0.7, "world: chance that a response writer satisfies a property that matters", low=0.0, high=1.0)
@@ -58,3 +71,24 @@ class SamplingConfig:
     temperature: float = key(1.0, "0 is greedy", low=0.0, high=10.0)
     top_p: float = key(1.0, "nucleus mass", low=0.0, high=1.0)
     max_new_tokens: int = key(256, "longest completion", low=1, unit="tokens")
+
+
+@dataclass(kw_only=True)
+class LimitsConfig:
+    """What may be sent to models that are paid for."""
+
+    max_requests: int | None = key(
+        None, "openai: requests sent at most, tries that fail included; then the run stops", low=1, neutral=True
+    )
+    max_tokens: int | None = key(
+        None, "openai: prompt and generated tokens at most; then the run stops", low=1, unit="tokens", neutral=True
+    )
+
+
+@dataclass(kw_only=True)
+class PaidConfig(LimitsConfig):
+    """What may be sent to a model that is paid for, and what that would be."""
+
+    dry_run: bool = key(
+        False, "say how many calls and tokens the model is expected to take, and ask it nothing", neutral=True
+    )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from judgetrain.config.keys import key
-from judgetrain.config.models import EngineConfig, SamplingConfig
+from judgetrain.config.models import EngineConfig, PaidConfig, SamplingConfig
 
 
 @dataclass
@@ -30,21 +30,6 @@ class TreeConfig:
     )
     max_comparisons: int | None = key(None, "grow at most this many trees", low=1)
     shard_size: int = key(32, "comparisons finished together; the unit of resume", low=1)
-
-
-@dataclass
-class PaidConfig:
-    """What may be sent to a model that is paid for."""
-
-    max_requests: int | None = key(
-        None, "openai: requests sent at most, tries that fail included; then the run stops", low=1, neutral=True
-    )
-    max_tokens: int | None = key(
-        None, "openai: prompt and generated tokens at most; then the run stops", low=1, unit="tokens", neutral=True
-    )
-    dry_run: bool = key(
-        False, "say how many calls and tokens the model is expected to take, and ask it nothing", neutral=True
-    )
 
 
 @dataclass

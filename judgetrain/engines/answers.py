@@ -5,13 +5,13 @@ from __future__ import annotations
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 from judgetrain.artifacts import derive_seed
-from judgetrain.config import EngineConfig
+from judgetrain.config import EngineConfig, LimitsConfig
 from judgetrain.engines.base import Choice, Completion, Request
 from judgetrain.errors import EngineError
 from judgetrain.files import write_text_atomic
@@ -34,6 +34,16 @@ def prompt_tokens(request: Request) -> int:
 def answers_of(engine: EngineConfig, output_dir: str, seed: int) -> AnswerStore | None:
     """Where the answers of an engine are kept, if it is one that may be paid."""
     return AnswerStore(Path(output_dir) / ANSWERS, seed) if engine.type == "openai" else None
+
+
+def budget_of(engines: Iterable[EngineConfig | None], limits: LimitsConfig, key: str, path: Path) -> Budget | None:
+    """The budget of a stage that asks these engines, kept at ``path``; None if none of them may be paid.
+
+    ``limits`` stand under ``key`` of the configuration.
+    """
+    if any(engine and engine.type == "openai" for engine in engines):
+        return Budget(path, limits.max_requests, limits.max_tokens, key)
+    return None
 
 
 class AnswerStore:

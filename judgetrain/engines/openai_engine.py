@@ -6,41 +6,33 @@ import asyncio
 import json
 import os
 import random
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from judgetrain.config import EngineConfig
 from judgetrain.engines.answers import AnswerStore, Budget
-from judgetrain.engines.base import Choice, Completion, FinishReason, Request, Sampling, places
-from judgetrain.engines.choices import LOGPROBS, choices_of
+from judgetrain.engines.base import Completion, Request, places
+from judgetrain.engines.choices import LOGPROBS
 from judgetrain.engines.neutralise import neutralise_known
-from judgetrain.errors import EngineError, JudgetrainError
+from judgetrain.engines.openai_reply import Failure, read_completion
+from judgetrain.engines.rate_limit import Clock, Gate, retry_after
+from judgetrain.errors import EngineError, JudgetrainError, UnansweredError
 
 if TYPE_CHECKING:
     import httpx
 
-RETRIED = frozenset({408, 409, 425, 429, 500, 502, 503, 504, 520, 522, 524, 529})
+RETRIED = frozenset({408, 409, 425, 500, 502, 503, 504, 520, 522, 524, 529})
 FATAL = {401: "the key is wrong or missing", 403: "the key may not use it", 404: "no such model or endpoint"}
 LONGEST_WAIT = 60.0
 """Upper bound of one pause between tries, seconds (``Retry-After`` may ask for up to twice it)."""
 OUTAGE = 8
 """Requests given up in a row, with no answer between them, that are taken for an outage of the server."""
 
+PASSES = 2
+"""How often a call goes over its requests: those that were given up are tried anew when all others are done."""
+
 SAID = 200
 """Characters of a refusing server's message that are repeated."""
-
-
-@dataclass(frozen=True)
-class _Failure:
-    """Why a try gave nothing; ``after``: the server's Retry-After, seconds; ``again``: whether to try again;
-    ``unreachable``: there was no connection, which no single request can be the cause of."""
-
-    reason: str
-    after: float | None = None
-    again: bool = True
-    unreachable: bool = False
 
 
 class _Call:
@@ -48,6 +40,7 @@ class _Call:
 
     def __init__(self, client: httpx.AsyncClient, slots: asyncio.Semaphore) -> None:
         self.client, self.slots, self.ended = client, slots, asyncio.Event()
+        self.one_by_one = asyncio.Lock()
         self.fatal: JudgetrainError | None = None
 
     def end(self, error: JudgetrainError) -> None:
@@ -59,22 +52,32 @@ class _Call:
 class OpenAIEngine:
     """Asks ``config.base_url`` for chat completions of the model ``config.model.path``, several at once.
 
-    A request that keeps failing becomes a completion with ``finish_reason`` "error"; a key, model or endpoint that
-    is refused, a server that is gone and a budget that is spent end the run: requests under way are waited for, what
-    is finished stays, and the same command goes on from there. The key is read from the environment when needed and
-    appears in no message.
+    Where the server limits the rate (429), all requests wait together, and no try is used up. A request that keeps
+    failing in other ways is tried once more when all others are done, and then becomes a completion with
+    ``finish_reason`` "error"; with ``answers``, and without ``engine.keep_errors``, :class:`UnansweredError` says so in
+    place of the completions, so that nobody takes the call for finished. A request that the server refuses for what it
+    is (400) is such a completion at once, and always. A key, model or endpoint that is refused, a server that is gone
+    and a budget that is spent end the run: requests under way are waited for, what is finished stays, and the same
+    command goes on from there. The key is read from the environment when needed and appears in no message.
 
     Args:
         config: server, model and how to try again.
         answers: where answers are kept, and looked up before anything is sent. A request's seed then follows from its
             content, whatever else is asked with it.
         budget: what may be sent.
+        clock: the time that pauses take.
 
     Raises:
         EngineError: httpx is missing or no model is named.
     """
 
-    def __init__(self, config: EngineConfig, answers: AnswerStore | None = None, budget: Budget | None = None) -> None:
+    def __init__(
+        self,
+        config: EngineConfig,
+        answers: AnswerStore | None = None,
+        budget: Budget | None = None,
+        clock: Clock | None = None,
+    ) -> None:
         try:
             import httpx
         except ImportError as error:
@@ -85,6 +88,8 @@ class OpenAIEngine:
         self._config = config
         self._tls = httpx.create_ssl_context()  # made once: reading the certificates takes longer than a request
         self._answers, self._budget = answers, budget
+        self._clock = clock or Clock()
+        self._gate = Gate(config.max_wait, self._clock, config.base_url)
         self._first_wait = 0.5
         self._answered = 0
         self._given_up = self._refused = 0
@@ -94,8 +99,10 @@ class OpenAIEngine:
         """One completion per request, in order; each sends ``seed`` plus its place, which servers may ignore.
 
         Raises:
+            UnansweredError: some requests were given up; the answers to all others are kept.
             EngineError: 401, 403 or 404 from the server; or it cannot be reached, or gives up on ``OUTAGE`` requests
-                in a row, though each was tried ``engine.max_retries`` times more.
+                in a row, though each was tried ``engine.max_retries`` times more; or its rate limit outlasts
+                ``engine.max_wait``.
         """
         if not requests:
             return []
@@ -123,45 +130,62 @@ class OpenAIEngine:
             base_url=base, headers=headers, limits=limits, timeout=self._config.timeout, verify=self._tls
         ) as client:
             call = _Call(client, asyncio.Semaphore(self._config.concurrency))
-            tasks = [self._complete(call, *item) for item in zip(requests, contents, strict=True)]
-            done = await asyncio.gather(*tasks)
-        if call.fatal:
-            raise call.fatal
-        return [completion for completion in done if completion]
+            done: list[Completion | Failure | None] = [None] * len(requests)
+            for _ in range(PASSES):
+                left = [i for i, d in enumerate(done) if d is None or (isinstance(d, Failure) and d.again)]
+                self._given_up = 0
+                again = await asyncio.gather(*(self._complete(call, requests[i], contents[i]) for i in left))
+                for i, outcome in zip(left, again, strict=True):
+                    done[i] = outcome
+                if call.fatal:
+                    raise call.fatal
+        return self._settled(done)
 
-    async def _complete(self, call: _Call, request: Request, content: Mapping[str, Any]) -> Completion | None:
-        """Try until there is an answer or the tries are used up; a waiting request leaves its slot to others.
+    def _settled(self, done: Sequence[Completion | Failure | None]) -> list[Completion]:
+        """The completions of a call, those that say why there is no answer among them."""
+        given_up = [d.reason for d in done if isinstance(d, Failure) and d.again]
+        if given_up and self._answers and not self._config.keep_errors:
+            raise UnansweredError(len(given_up), given_up[-1])
+        return [Completion("", 0, 0, "error", d.reason) if isinstance(d, Failure) else d for d in done if d]
+
+    async def _complete(self, call: _Call, request: Request, content: Mapping[str, Any]) -> Completion | Failure | None:
+        """Try until there is an answer or the tries are used up; a request that pauses leaves its slot to others.
 
         None when the run ends before there is one.
         """
         if self._answers and (known := self._answers.get(content)):
             return known
         jitter = random.Random(json.dumps(content, sort_keys=True))
-        failure = _Failure("not tried")
-        answered = self._answered
+        answered, tries = self._answered, 0
         try:
-            for attempt in range(self._config.max_retries + 1):
-                async with call.slots:
+            while True:
+                async with call.slots, self._gate.passing(call.ended, call.one_by_one) as sent:
                     if call.fatal:
                         return None
                     outcome = await self._try(call.client, request, content["seed"])
-                if isinstance(outcome, Completion):
-                    self._answered, self._given_up = self._answered + 1, 0
-                    if self._answers and outcome.finish_reason != "too_long":  # which another server may not find
-                        self._answers.put(content, outcome)
+                    if isinstance(outcome, Completion):
+                        return self._taken(outcome, content, sent)
+                    if outcome.limited:
+                        self._gate.refused(sent, outcome.after, outcome.said)
+                        continue
+                tries += 1
+                if not outcome.again or tries > self._config.max_retries:
+                    self._stop_at_an_outage(outcome, answered)
                     return outcome
-                failure = outcome
-                if not failure.again or attempt == self._config.max_retries:
-                    break
-                with suppress(TimeoutError):
-                    await asyncio.wait_for(call.ended.wait(), self._pause(attempt, failure.after, jitter))
-            self._stop_at_an_outage(failure, answered)
+                await self._clock.wait(call.ended, self._pause(tries - 1, outcome.after, jitter))
         except JudgetrainError as error:
             call.end(error)
             return None
-        return Completion("", 0, 0, "error", failure.reason)
 
-    def _stop_at_an_outage(self, failure: _Failure, answered: int) -> None:
+    def _taken(self, completion: Completion, content: Mapping[str, Any], sent: float) -> Completion:
+        """An answer, counted and kept."""
+        self._answered, self._given_up = self._answered + 1, 0
+        self._gate.answered(sent)
+        if self._answers and completion.finish_reason != "too_long":  # which another server may not find
+            self._answers.put(content, completion)
+        return completion
+
+    def _stop_at_an_outage(self, failure: Failure, answered: int) -> None:
         """End the run when nothing was answered while this request was tried, unless it may itself be the cause."""
         if not failure.again:
             self._refused += 1
@@ -183,7 +207,7 @@ class OpenAIEngine:
         backoff: float = min(self._first_wait * 2**attempt, LONGEST_WAIT) * jitter.uniform(0.5, 1.0)
         return max(backoff, min(after or 0.0, 2 * LONGEST_WAIT))
 
-    async def _try(self, client: httpx.AsyncClient, request: Request, seed: int) -> Completion | _Failure:
+    async def _try(self, client: httpx.AsyncClient, request: Request, seed: int) -> Completion | Failure:
         """One try, paid for from the budget."""
         if self._budget is None:
             return await self._post(client, request, seed)
@@ -194,15 +218,15 @@ class OpenAIEngine:
         finally:
             self._budget.settle(held, outcome if isinstance(outcome, Completion) else None)
 
-    async def _post(self, client: httpx.AsyncClient, request: Request, seed: int) -> Completion | _Failure:
+    async def _post(self, client: httpx.AsyncClient, request: Request, seed: int) -> Completion | Failure:
         import httpx
 
         try:
             response = await client.post("chat/completions", json=self._body(request, seed))
         except httpx.TimeoutException:
-            return _Failure(f"no answer within {self._config.timeout:g} s")
+            return Failure(f"no answer within {self._config.timeout:g} s")
         except httpx.HTTPError as error:
-            return _Failure(
+            return Failure(
                 f"cannot reach {self._config.base_url}: {type(error).__name__}",
                 unreachable=isinstance(error, httpx.ConnectError),
             )
@@ -214,24 +238,36 @@ class OpenAIEngine:
             )
         if response.status_code == 400:
             return self._bad_request(response.text)
+        if response.status_code == 429:
+            return self._limited(response)
         if response.status_code != 200:
             again = response.status_code in RETRIED or response.status_code >= 500
             said = "" if again else self._said(response.text)
-            return _Failure(f"HTTP {response.status_code}{said}", _retry_after(response.headers), again)
+            return Failure(f"HTTP {response.status_code}{said}", retry_after(response.headers), again)
         try:
-            return _read(response.json(), request.sampling)
+            return read_completion(response.json(), request.sampling)
         except (ValueError, KeyError, IndexError, TypeError, AttributeError):
-            return _Failure("the answer is not a chat completion")
+            return Failure("the answer is not a chat completion")
 
-    def _bad_request(self, text: str) -> Completion | _Failure:
+    def _limited(self, response: httpx.Response) -> Failure:
+        """A refusal for the number of requests; ends the run where waiting does not help, as the account is empty."""
+        said = self._said(response.text)
+        if "insufficient_quota" in response.text:
+            raise EngineError(
+                f"{self._config.base_url} answered 429{said}; every answer is kept: when the account is in order, run "
+                "the same command again, and it goes on where it stopped"
+            )
+        return Failure("HTTP 429", retry_after(response.headers), limited=True, said=said)
+
+    def _bad_request(self, text: str) -> Completion | Failure:
         """What a 400 means: a prompt past the context, a newer name of the length limit, or a request to give up."""
         lowered = text.lower()
         if "context_length" in lowered or "context length" in lowered:
             return Completion("", 0, 0, "too_long")
         if "max_completion_tokens" in lowered and self._limit_key == "max_tokens":
             self._limit_key = "max_completion_tokens"
-            return _Failure("HTTP 400: the server wants max_completion_tokens")
-        return _Failure(f"HTTP 400{self._said(text)}", again="max_completion_tokens" in lowered)
+            return Failure("HTTP 400: the server wants max_completion_tokens")
+        return Failure(f"HTTP 400{self._said(text)}", again="max_completion_tokens" in lowered)
 
     def _said(self, text: str) -> str:
         """What a refusing server says, as the rest of a line; without the key, should it repeat it."""
@@ -257,43 +293,3 @@ class OpenAIEngine:
         if sampling.pattern:
             body["structured_outputs"] = {"regex": sampling.pattern}  # vLLM's server; others answer 400
         return body
-
-
-def _read(answer: Mapping[str, Any], sampling: Sampling) -> Completion:
-    """The completion of a parsed answer; raises what a malformed answer raises."""
-    choice = answer["choices"][0]
-    text = choice["message"]["content"]
-    if not isinstance(text, str):
-        raise TypeError("no content")
-    usage = answer.get("usage") or {}
-    reason: FinishReason = "length" if choice.get("finish_reason") == "length" else "stop"
-    cut = min((at for at in (text.find(stop) for stop in sampling.stop) if at >= 0), default=None)
-    if cut is not None:  # a server that returns the stop string or ignores it
-        text, reason = text[:cut], "stop"
-    prompt, generated = (int(usage.get(f"{kind}_tokens") or 0) for kind in ("prompt", "completion"))
-    return Completion(text, prompt, generated, reason, choices=tuple(_choices(choice, sampling.candidates, text)))
-
-
-def _choices(choice: Mapping[str, Any], candidates: Sequence[str], text: str) -> Iterator[Choice]:
-    """The candidates' probabilities, where the server reports any."""
-    reported = (choice.get("logprobs") or {}).get("content") or []
-    ranked = ((t["token"], [(o["token"], o["logprob"]) for o in t.get("top_logprobs") or []]) for t in reported)
-    yield from choices_of(ranked, candidates, text)
-
-
-def _retry_after(headers: Mapping[str, str]) -> float | None:
-    """Seconds of a Retry-After header, given as a number or as a date."""
-    from datetime import UTC, datetime
-    from email.utils import parsedate_to_datetime
-
-    value = headers.get("retry-after")
-    if value is None:
-        return None
-    try:
-        return max(0.0, float(value))
-    except ValueError:
-        pass
-    try:
-        return max(0.0, (parsedate_to_datetime(value) - datetime.now(UTC)).total_seconds())
-    except (ValueError, TypeError):
-        return None

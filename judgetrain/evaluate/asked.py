@@ -21,7 +21,7 @@ def ask_benchmark(
     method: str, judge: Callable[[], AskedJudge], benchmark: Benchmark, shard_size: int, out: StageRun
 ) -> None:
     """Write ``replies-BENCHMARK-METHOD`` shards, with every text; a shard's time is kept beside it."""
-    shards = _shards(benchmark.name, method)
+    shards = replies_name(benchmark.name, method)
     times = ShardTimes(shards, out)
 
     def process(index: int, items: Sequence[Comparison]) -> ShardResult:
@@ -42,7 +42,7 @@ def ask_benchmark(
 
 def read_replies(method: str, benchmark: Benchmark, shard_size: int, out: StageRun) -> tuple[list[Prediction], float]:
     """The predictions on a benchmark, and the seconds that a verdict took: half of a comparison's, of one step."""
-    shards, way = _shards(benchmark.name, method), split_method(method)[0]
+    shards, way = replies_name(benchmark.name, method), split_method(method)[0]
     rows = list(read_rows(out.directory, shards))
     predictions = [
         prediction_of(way, method_name(method), row["comparison_id"], [Reply(**r) for r in row["replies"]])
@@ -53,5 +53,6 @@ def read_replies(method: str, benchmark: Benchmark, shard_size: int, out: StageR
     return predictions, round(seconds / len(rows) / verdicts, 6)
 
 
-def _shards(benchmark: str, method: str) -> str:
+def replies_name(benchmark: str, method: str) -> str:
+    """The name of the shards of a method's replies on a benchmark."""
     return f"replies-{benchmark}-{file_name(method)}"

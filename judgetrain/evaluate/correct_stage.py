@@ -12,9 +12,11 @@ from judgetrain.config import Config, SourceConfig
 from judgetrain.dialogues import world
 from judgetrain.dialogues.schema import Comparison
 from judgetrain.dialogues.sources import read_comparisons
+from judgetrain.engines.answers import Budget, answers_of, budget_of
 from judgetrain.engines.registry import make_engine
 from judgetrain.errors import DataError
-from judgetrain.evaluate.methods import load_judge
+from judgetrain.evaluate.methods import external_engine, load_judge
+from judgetrain.evaluate.names import base_method
 from judgetrain.judges.branching import BranchingJudge
 from judgetrain.judges.correction import Corrected, Correction, Writer, correct, refinement
 from judgetrain.once import loaded_once
@@ -30,12 +32,15 @@ class _Models:
     writer: Writer
 
     @classmethod
-    def load(cls, config: Config, inputs: Mapping[str, Path]) -> _Models:
+    def load(cls, config: Config, inputs: Mapping[str, Path], budget: Budget | None) -> _Models:
         """The judge, and the model that rewrites: its own where ``correct.engine`` names none."""
         settings = config.correct
-        judge = load_judge(settings.judge, config, inputs, settings.branches)
+        judge = load_judge(settings.judge, config, inputs, settings.branches, budget)
         prompts = load_prompt_set(settings.prompts, "correction", "correct.prompts")
-        engine = make_engine(settings.engine) if names_model(settings.engine) else judge.engine
+        engine = judge.engine
+        if names_model(settings.engine):
+            answers = answers_of(settings.engine, config.output_dir, config.seed)
+            engine = make_engine(settings.engine, answers=answers, budget=budget)
         return cls(judge, Writer(engine, prompts, settings.sampling))
 
     def close(self) -> None:
@@ -46,18 +51,27 @@ class _Models:
 
 
 def run(config: Config, inputs: Mapping[str, Path], out: StageRun) -> None:
-    """Write ``corrections`` shards, one row a response, and ``refinement.json`` (also in the manifest's notes)."""
+    """Write ``corrections`` shards, one row a response, and ``refinement.json`` (also in the manifest's notes).
+
+    External models are asked within ``correct.max_requests`` and ``correct.max_tokens``, and for nothing twice.
+    """
     settings = config.correct
     comparisons = _comparisons(settings.source, config)[: settings.max_comparisons]
     if not comparisons:
         raise DataError("correct.source holds no comparison: give one with responses to correct")
-    with loaded_once(lambda: _Models.load(config, inputs)) as models:
+    engines = external_engine(base_method(settings.judge), config), settings.engine
+    budget = budget_of(engines, settings, "correct", out.path(".spent.jsonl"))
+    with loaded_once(lambda: _Models.load(config, inputs, budget)) as models:
 
         def process(index: int, items: Sequence[Comparison]) -> ShardResult:
             judge, writer = models().judge, models().writer
             return _shard(correct(items, judge, writer, settings.threshold, out.shard_seed(index)))
 
-        out.sharded("corrections", comparisons, settings.shard_size, process, "comparisons")
+        try:
+            out.sharded("corrections", comparisons, settings.shard_size, process, "comparisons")
+        finally:
+            if budget:
+                out.note("spent", dict(budget.spent))
     table = refinement(Correction(**row) for row in read_rows(out.directory, "corrections"))
     out.write_json("refinement", table)
     out.note("refinement", table)

@@ -7,7 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
-from judgetrain.config import Config, TreeConfig
+from judgetrain.config import Config, EngineConfig, TreeConfig
+from judgetrain.engines.answers import Budget, answers_of
 from judgetrain.engines.base import Engine
 from judgetrain.engines.registry import make_engine
 from judgetrain.errors import ConfigError
@@ -40,13 +41,20 @@ def known_methods() -> str:
     return f"{named}, {others}, a judge's directory (./NAME), or a model or directory after {ways}"
 
 
-def load_judge(method: str, config: Config, inputs: Mapping[str, Path], branches: int | None = None) -> BranchingJudge:
+def load_judge(
+    method: str,
+    config: Config,
+    inputs: Mapping[str, Path],
+    branches: int | None = None,
+    budget: Budget | None = None,
+) -> BranchingJudge:
     """The branching judge of a method: a judge of this run, ``base``, ``teacher``, ``external``, or a directory.
 
     Readouts may follow the name, as in ``dpo+expected``: see :func:`with_readout`. Models that are no trained judge
     (``base``: the untrained model of ``train.base``) are asked with the run's prompts and sampling, a trained judge
     with those that its directory carries. ``branches`` stands in for the most of ``evaluate.branches``; all of them
-    are then grown.
+    are then grown. Answers of an external model are kept and looked up in ``output_dir``; ``budget`` limits what it is
+    sent.
 
     Raises:
         ConfigError: no such method, or a directory that holds no judge.
@@ -54,7 +62,7 @@ def load_judge(method: str, config: Config, inputs: Mapping[str, Path], branches
     name, sampled = method_name(method), config.tree
     asked, method = method, base_method(method)
     if method in ("base", "teacher", "external"):
-        engine, prompts = _engine(method, name, config, inputs), load_prompt_set(config.prompts)
+        engine, prompts = _engine(method, name, config, inputs, budget), load_prompt_set(config.prompts)
         if _engine_type(method, config) in ("world", "heuristic"):  # they compute scores, no probabilities of tokens
             sampled = replace(sampled, readout="parsed", constrained=False)
     else:
@@ -70,11 +78,13 @@ def load_judge(method: str, config: Config, inputs: Mapping[str, Path], branches
     return BranchingJudge(engine, prompts, branches, sampled, aggregation, name, early_stop, top_up)
 
 
-def load_asked_judge(method: str, config: Config, inputs: Mapping[str, Path]) -> AskedJudge:
+def load_asked_judge(
+    method: str, config: Config, inputs: Mapping[str, Path], budget: Budget | None = None
+) -> AskedJudge:
     """The judge of a method such as ``one_step:base``, ``rating:external`` or ``one_step:DIRECTORY``.
 
     It is asked with the prompts and sampling of ``evaluate.one_step`` or ``evaluate.rating``; the directory may hold
-    any model.
+    any model. Answers and ``budget`` are as for :func:`load_judge`.
 
     Raises:
         ConfigError: no such method, or a directory that is not there.
@@ -84,20 +94,23 @@ def load_asked_judge(method: str, config: Config, inputs: Mapping[str, Path]) ->
     judge = ASKED[way]
     prompts = load_prompt_set(settings.prompts, judge.dialect, f"evaluate.{way}.prompts")
     name = method_name(method)
-    return judge(_engine(target, name, config, inputs), prompts, settings.sampling, name)
+    return judge(_engine(target, name, config, inputs, budget), prompts, settings.sampling, name)
+
+
+def external_engine(target: str, config: Config) -> EngineConfig | None:
+    """The engine of a model that a method names and that is no judge of this run: it may be one that is paid for."""
+    return {"teacher": config.teacher.engine, "external": config.evaluate.external}.get(target)
 
 
 def _engine_type(target: str, config: Config) -> str:
-    engines = {"teacher": config.teacher.engine, "external": config.evaluate.external}
-    return engines.get(target, config.engine).type
+    return (external_engine(target, config) or config.engine).type
 
 
-def _engine(target: str, name: str, config: Config, inputs: Mapping[str, Path]) -> Engine:
+def _engine(target: str, name: str, config: Config, inputs: Mapping[str, Path], budget: Budget | None) -> Engine:
     """The engine of a model that a method names."""
-    if target == "teacher":
-        return make_engine(config.teacher.engine, name=name)
-    if target == "external":
-        return make_engine(config.evaluate.external, name=name)
+    if external := external_engine(target, config):
+        answers = answers_of(external, config.output_dir, config.seed)
+        return make_engine(external, name=name, answers=answers, budget=budget)
     if target == "base":
         return make_engine(replace(config.engine, model=config.train.base), name=name)
     directory = _directory(target, inputs)

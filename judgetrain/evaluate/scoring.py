@@ -12,9 +12,11 @@ from judgetrain.artifacts import ShardResult, StageRun, derive_seed
 from judgetrain.config import Config
 from judgetrain.dialogues.schema import Comparison
 from judgetrain.evaluate.benchmarks import Benchmark
+from judgetrain.evaluate.reuse import score_key
 from judgetrain.files import write_text_atomic
 from judgetrain.judges.base import Prediction
 from judgetrain.judges.scorer import PREFIX, predictions, samples_of
+from judgetrain.reuse import adopt
 from judgetrain.scorers.encode import Unscored
 from judgetrain.scorers.glassbox import Scores
 from judgetrain.scorers.lazy import lazy_scorer
@@ -40,6 +42,7 @@ def score_benchmarks(benchmarks: Sequence[Benchmark], config: Config, out: Stage
     with lazy_scorer(config) as scorer:
         for group, members in groups(names_of(config.evaluate.methods)).items():
             for benchmark in benchmarks:
+                adopt(_shards(benchmark.name, group), score_key(members, benchmark, config), out, _cost_of)
                 _score(group, members, benchmark, settings, scorer, config, out)
 
 
@@ -100,6 +103,11 @@ def _pair(scores: Scores, index: int) -> list[Any]:
 
 def _shards(benchmark: str, group: str) -> str:
     return f"scores-{benchmark}-{group}"
+
+
+def _cost_of(stem: str) -> list[str]:
+    """The name of the file that holds a shard's cost."""
+    return [f".{stem.rpartition('-of-')[0]}.cost"]
 
 
 def _cost_file(shards: str, index: int) -> str:

@@ -11,18 +11,19 @@ from typing import cast
 from judgetrain.artifacts import ShardResult, StageRun, derive_seed
 from judgetrain.config import Config
 from judgetrain.dialogues.schema import Comparison
+from judgetrain.engines.answers import Budget, budget_of
 from judgetrain.errors import ConfigError
-from judgetrain.evaluate.asked import ask_benchmark, read_replies
+from judgetrain.evaluate.asked import ask_benchmark, read_replies, replies_name
 from judgetrain.evaluate.benchmarks import Benchmark, load_benchmark
 from judgetrain.evaluate.choose import Choice, choose, part_of, split
 from judgetrain.evaluate.disagreements import Link, disagreement_links, training_links, write_disagreements
 from judgetrain.evaluate.lineage import lineage
-from judgetrain.evaluate.methods import load_asked_judge, load_judge
+from judgetrain.evaluate.methods import external_engine, load_asked_judge, load_judge
 from judgetrain.evaluate.names import file_name, method_name, split_method
 from judgetrain.evaluate.overlap import disagreements
 from judgetrain.evaluate.page import html_page
 from judgetrain.evaluate.report import Report
-from judgetrain.evaluate.reuse import sample_key, seconds_of
+from judgetrain.evaluate.reuse import reply_key, sample_key, seconds_of
 from judgetrain.evaluate.scenarios import load_classifier, with_scenarios
 from judgetrain.evaluate.scoring import read_scores, score_benchmarks
 from judgetrain.evaluate.stored import PREFIX as STORED
@@ -55,7 +56,9 @@ def run(config: Config, inputs: Mapping[str, Path], out: StageRun) -> None:
     Beside them, in ``view``, are pages of single trees to look at. A branching judge is sampled once with the largest
     number of branches; smaller numbers are read off the same trees, which the shards ``trees-BENCHMARK-METHOD`` keep.
     Those that an earlier evaluation sampled from the same judge in the same way are taken over. Judges that are asked
-    once leave ``replies-...``. One model is in memory at a time.
+    once leave ``replies-...``, scorers ``scores-...``; both are taken over likewise. One model is in memory at a time.
+    What an external model answers is kept in ``output_dir`` before it is used, and none is asked beyond
+    ``evaluate.max_requests`` and ``evaluate.max_tokens``.
     """
     settings = config.evaluate
     benchmarks = [load_benchmark(config, b, i) for i, b in enumerate(settings.benchmarks)]
@@ -67,9 +70,15 @@ def run(config: Config, inputs: Mapping[str, Path], out: StageRun) -> None:
     for benchmark in benchmarks:
         out.note(f"left_out:{benchmark.name}", benchmark.left_out)
     by_benchmark: dict[str, list[Result]] = {b.name: [] for b in benchmarks}
-    for method in settings.methods:
-        for benchmark, results in _evaluate(method, benchmarks, config, inputs, out):
-            by_benchmark[benchmark.name] += results
+    engines = [external_engine(split_method(method)[1], config) for method in settings.methods]
+    budget = budget_of(engines, settings, "evaluate", out.path(".spent.jsonl"))
+    try:
+        for method in settings.methods:
+            for benchmark, results in _evaluate(method, benchmarks, config, inputs, out, budget):
+                by_benchmark[benchmark.name] += results
+    finally:
+        if budget:
+            out.note("spent", dict(budget.spent))
     links = {b.name: disagreement_links(b.name, map(method_name, settings.methods), out) for b in benchmarks}
     _write(benchmarks, by_benchmark, config, inputs, {"": training_links(inputs.values(), out), **links}, out)
 
@@ -137,7 +146,12 @@ def _one_each(results: Sequence[list[Prediction]], choices: Sequence[Choice]) ->
 
 
 def _evaluate(
-    method: str, benchmarks: Sequence[Benchmark], config: Config, inputs: Mapping[str, Path], out: StageRun
+    method: str,
+    benchmarks: Sequence[Benchmark],
+    config: Config,
+    inputs: Mapping[str, Path],
+    out: StageRun,
+    budget: Budget | None,
 ) -> Iterator[tuple[Benchmark, list[Result]]]:
     """One method on every benchmark; its model is freed before the results are read."""
     if method in FLOORS:
@@ -148,8 +162,10 @@ def _evaluate(
         yield from _stored(method, benchmarks, config)
         return
     if split_method(method)[0]:
-        with loaded_once(lambda: load_asked_judge(method, config, inputs)) as asked:
+        with loaded_once(lambda: load_asked_judge(method, config, inputs, budget)) as asked:
             for benchmark in benchmarks:
+                key = reply_key(method, benchmark, config, inputs, _shard_size(config))
+                adopt(replies_name(benchmark.name, method), key, out, seconds_of)
                 ask_benchmark(method, asked, benchmark, _shard_size(config), out)
         for benchmark in benchmarks:
             yield benchmark, [read_replies(method, benchmark, _shard_size(config), out)]
@@ -161,11 +177,9 @@ def _evaluate(
             yield benchmark, [read_scores(method, benchmark, config, out)]
         return
     name = method_name(method)
-    with loaded_once(lambda: load_judge(method, config, inputs)) as judge:
+    with loaded_once(lambda: load_judge(method, config, inputs, budget=budget)) as judge:
         for benchmark in benchmarks:
-            key = sample_key(method, benchmark, config, inputs)
-            if key:
-                adopt(_shards(benchmark.name, name), key, out, seconds_of)
+            adopt(_shards(benchmark.name, name), sample_key(method, benchmark, config, inputs), out, seconds_of)
             _sample(name, judge, benchmark, config, out)
     for benchmark in benchmarks:
         yield benchmark, list(_read_off(name, benchmark, config, out))

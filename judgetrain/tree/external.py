@@ -18,7 +18,7 @@ from typing import Any
 from judgetrain.artifacts import ShardResult, StageRun, derive_seed
 from judgetrain.config import Config, ExternalConfig, LabelConfig
 from judgetrain.dialogues.schema import Comparison, Verdict
-from judgetrain.engines.answers import Budget, answers_of
+from judgetrain.engines.answers import answers_of, budget_of
 from judgetrain.engines.base import Engine
 from judgetrain.engines.registry import make_engine
 from judgetrain.engines.thinking import answer_of
@@ -82,8 +82,7 @@ def external_labels(run_config: Config, trees: Path, out: StageRun) -> dict[str,
     prompts, dialect = load_external_prompts(settings)
     cases = list(cases_of(config, trees, dialect, out.seed))
     answers = answers_of(settings.engine, run_config.output_dir, run_config.seed)
-    limits = settings.max_requests, settings.max_tokens, "label.external"
-    budget = Budget(out.path(".spent.jsonl"), *limits) if answers else None
+    budget = budget_of([settings.engine], settings, "label.external", out.path(".spent.jsonl"))
     with loaded_once(lambda: make_engine(settings.engine, answers=answers, budget=budget)) as engine:
 
         def process(index: int, items: Sequence[Case]) -> ShardResult:

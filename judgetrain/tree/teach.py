@@ -13,7 +13,7 @@ from judgetrain.artifacts import ShardResult, StageRun, derive_seed
 from judgetrain.config import Config
 from judgetrain.dialogues.decontaminate import BenchmarkQueries
 from judgetrain.dialogues.schema import Comparison, Order
-from judgetrain.engines.answers import Budget, answers_of
+from judgetrain.engines.answers import answers_of, budget_of
 from judgetrain.engines.registry import make_engine
 from judgetrain.errors import DataError
 from judgetrain.shards import read_rows
@@ -102,7 +102,7 @@ def _annotate(config: Config, comparisons: Sequence[Comparison], out: StageRun) 
     sampling = StepSampling(teacher.sampling, teacher.sampling, teacher.sampling)
     choose = sample_criteria(derive_seed(out.seed, "criteria"), teacher.branches)
     answers = answers_of(teacher.engine, config.output_dir, config.seed)
-    budget = Budget(out.path(".spent.jsonl"), teacher.max_requests, teacher.max_tokens) if answers else None
+    budget = budget_of([teacher.engine], teacher, "teacher", out.path(".spent.jsonl"))
     engine = make_engine(teacher.engine, answers=answers, budget=budget)
 
     def process(index: int, items: Sequence[Comparison]) -> ShardResult:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pyarrow.parquet
 import pytest
@@ -44,7 +45,9 @@ def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, made: Made) -> Confi
     ]
     (tmp_path / "pairs.jsonl").write_text("".join(json.dumps(r) + "\n" for r in rows))
 
-    def make_engine(engine: EngineConfig, model_path: str | None = None, name: str | None = None) -> ScriptedEngine:
+    def make_engine(
+        engine: EngineConfig, model_path: str | None = None, name: str | None = None, **paid: Any
+    ) -> ScriptedEngine:
         made.append((str(name), model_path or engine.model.path))
         return ScriptedEngine(reply)
 
@@ -110,7 +113,7 @@ def test_an_interrupted_run_asks_only_for_what_is_missing(
     config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config.evaluate.methods = ["one_step:base"]
-    run(config, {}, tmp_path / "whole")
+    run(config, {}, tmp_path / "elsewhere" / "whole")
     calls = 0
     real = ScriptedEngine.generate
 
@@ -127,7 +130,7 @@ def test_an_interrupted_run_asks_only_for_what_is_missing(
     run(config, {}, tmp_path / "cut")
     assert calls == 4, "shards of 8: one done, one lost, then that one and the last"
     name = "predictions.parquet"
-    assert (tmp_path / "cut" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
+    assert (tmp_path / "cut" / name).read_bytes() == (tmp_path / "elsewhere" / "whole" / name).read_bytes()
 
 
 @pytest.mark.parametrize(

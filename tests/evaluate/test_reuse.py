@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 
 from judgetrain.artifacts import StageRun
-from judgetrain.config import BenchmarkConfig, Config, EvaluateConfig, SourceConfig, TreeConfig
+from judgetrain.config import BenchmarkConfig, Config, EvaluateConfig, ScorerConfig, SourceConfig, TreeConfig
 from judgetrain.engines.base import Completion, Request
 from judgetrain.evaluate import methods, stage
 from judgetrain.track import Console
-from judgetrain.tree.prompts import load_prompt_set
+from judgetrain.tree.prompts import load_prompt_set, prompt_file
 from tests.scripted import ScriptedEngine, noisy
 
 
@@ -132,3 +132,36 @@ def test_another_judge_of_the_same_name_is_sampled_again(world: tuple[Config, di
     assert evaluated(replace(named, evaluate=replace(named.evaluate, bootstrap=30)), {}, "d")[0] == 0
     (judge / "weights").write_text("others")
     assert evaluated(replace(named, evaluate=replace(named.evaluate, bootstrap=40)), {}, "e")[0] > 0
+
+
+def test_replies_and_scores_are_taken_over_too(
+    world: tuple[Config, dict[str, Path]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def reply(request: Request, occurrence: int) -> str:
+        return {"one_step": "[[A]]", "rating": "[[3]]"}.get(request.step) or noisy(request, occurrence)
+
+    monkeypatch.setattr(methods, "make_engine", lambda *a, **k: Counting(reply))
+    config, inputs = world
+    asked = replace(config.evaluate, methods=["base", "one_step:base", "rating:sft", "scorer:sentprob"])
+    config = replace(config, evaluate=asked, scorer=ScorerConfig(shard_size=8))
+    config.train.base = replace(config.train.base, path="world")
+    first, directory = evaluated(config, inputs, "a")
+    assert first > 2 * 20 * 2
+    kept = sorted(path.name for path in directory.glob("*-of-*.jsonl"))
+    assert {name.split("-")[0] for name in kept} == {"trees", "replies", "scores"}
+    changed = replace(config, scorer=replace(config.scorer, tie_threshold=0.5), evaluate=replace(asked, bootstrap=50))
+    second, other = evaluated(changed, inputs, "b")
+    assert second == 0
+    assert all((directory / name).samefile(other / name) for name in kept)
+    rows = [
+        {r["method"]: r["seconds"] for r in json.loads((d / "metrics.json").read_text()) if r["branches"] != 1}
+        for d in (directory, other)
+    ]
+    assert rows[0] == rows[1]
+    prompts = Path(config.output_dir) / "asked.yaml"
+    prompts.write_text(prompt_file("one_step").read_text() + "\n# changed\n")
+    reworded = replace(asked, methods=["one_step:base"], one_step=replace(asked.one_step, prompts=str(prompts)))
+    assert evaluated(replace(config, evaluate=reworded), inputs, "c")[0] == 40
+    fewer = replace(config, evaluate=replace(asked, methods=["scorer:sentprob"]), scorer=ScorerConfig(shard_size=7))
+    _, third = evaluated(fewer, inputs, "d")
+    assert not any(path.samefile(directory / path.name) for path in third.glob("scores-*") if path.name in kept)

@@ -300,7 +300,7 @@ def test_disagreement_by_hand() -> None:
 
 
 class _Faulty(BaseHTTPRequestHandler):
-    """Answers by the query's number: a verdict, prose, 429, 500, an empty text, or no answer at all."""
+    """Answers by the query's number: a verdict, prose, 503, 500, an empty text, or no answer at all."""
 
     def log_message(self, *args: object) -> None:
         pass
@@ -314,7 +314,7 @@ class _Faulty(BaseHTTPRequestHandler):
             return
         content = {0: "[[C]]", 1: "I would rather not say.", 4: ""}.get(kind)
         payload = json.dumps({"choices": [{"message": {"content": content}, "finish_reason": "stop"}]}).encode()
-        self.send_response({2: 429, 3: 500}.get(kind, 200))
+        self.send_response({2: 503, 3: 500}.get(kind, 200))
         self.send_header("Content-Length", str(len(payload)))
         self.end_headers()
         self.wfile.write(payload)
@@ -334,6 +334,7 @@ def server() -> Iterator[str]:
 def test_a_server_that_fails_is_counted_by_reason_and_never_guessed(tmp_path: Path, server: str) -> None:
     trees, out = stage(tmp_path, trees=TREES[:12])
     asked = EngineConfig(type="openai", model=ModelConfig(path="judge"), base_url=server, max_retries=0, concurrency=1)
+    asked.keep_errors = True
     labels = label_all(settings(engine=asked, attempts=2), trees, out)
     assert [labels[f"d{i}"].verdict for i in range(12)] == ["tie", None, None, None, None, None] * 2
     assert {labels[f"d{i}"].reason for i in range(12) if i % 6} == {"external_unreadable"}

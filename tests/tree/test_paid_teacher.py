@@ -17,8 +17,8 @@ import pytest
 from judgetrain.artifacts import StageRun
 from judgetrain.config import Config, EngineConfig, ModelConfig, SamplingConfig, TeacherConfig, TreeConfig, WorldConfig
 from judgetrain.dialogues.world import eval_comparisons
-from judgetrain.engines import answers
-from judgetrain.engines.openai_engine import OpenAIEngine
+from judgetrain.engines import answers, openai_engine
+from judgetrain.engines.rate_limit import Clock
 from judgetrain.errors import EngineError
 from judgetrain.shards import read_rows
 from judgetrain.track import Console
@@ -68,13 +68,14 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[FaultyServer]:
 
 @pytest.fixture(autouse=True)
 def _hurry(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(OpenAIEngine, "_pause", lambda self, attempt, after, jitter: 0.002)
+    """Pauses and limits are those that are shipped; only their time passes faster."""
+    monkeypatch.setattr(openai_engine, "Clock", lambda: Clock(500.0))
 
 
 def configured(server: FaultyServer, tmp_path: Path, taught: int = 4, **options: Any) -> Config:
     engine = EngineConfig(
         type="openai", model=ModelConfig(path="strong-model"), base_url=f"http://127.0.0.1:{server.server_port}/v1",
-        api_key_env="TEST_KEY", concurrency=options.pop("concurrency", 4), max_retries=20, timeout=5.0,
+        api_key_env="TEST_KEY", concurrency=options.pop("concurrency", 4), timeout=5.0,
     )  # fmt: skip
     sampling = SamplingConfig(max_new_tokens=40)
     teacher = TeacherConfig(engine=engine, comparisons=taught, criteria=4, branches=2, sampling=sampling, **options)

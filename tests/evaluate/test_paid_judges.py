@@ -1,0 +1,146 @@
+"""External judges in stages evaluate and correct: paid for once, within limits, whatever is changed or killed."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from judgetrain.artifacts import StageRun
+from judgetrain.config import (
+    BenchmarkConfig,
+    Config,
+    CorrectConfig,
+    EngineConfig,
+    EvaluateConfig,
+    ModelConfig,
+    SourceConfig,
+    TreeConfig,
+)
+from judgetrain.errors import EngineError
+from judgetrain.evaluate import correct_stage, stage
+from judgetrain.track import Console
+from tests.faulty_server import FaultyServer
+from tests.scripted import criteria, judged
+
+CALLS = 4 * 2 + 4 * (1 + 2 + 2 * 2)
+"""A verdict in each order, and a list, two guidelines and two judgments of each, of four comparisons."""
+
+
+def reply(text: str) -> str:
+    if text.startswith("List "):
+        return criteria(4)
+    if text.startswith("Write "):
+        return "Full marks for all of it."
+    return judged(4, 2) if text.startswith("Score ") else "A better text.\n[[A]]"
+
+
+@pytest.fixture
+def server() -> Iterator[FaultyServer]:
+    server = FaultyServer()
+    server.reply = reply
+    threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
+    yield server
+    server.shutdown()
+    server.server_close()
+
+
+@pytest.fixture
+def config(server: FaultyServer, tmp_path: Path) -> Config:
+    rows = [{"query": f"q{i}", "response_a": "x", "response_b": "yy", "label": "AB"[i % 2]} for i in range(4)]
+    (tmp_path / "pairs.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    source = SourceConfig(name="b", path=str(tmp_path / "pairs.jsonl"), format="comparison")
+    address = f"http://127.0.0.1:{server.server_port}/v1"
+    external = EngineConfig(type="openai", model=ModelConfig(path="m"), base_url=address, concurrency=1)
+    evaluate = EvaluateConfig(
+        [BenchmarkConfig("b", source)], ["one_step:external", "external"], [1, 2], bootstrap=20, external=external
+    )
+    correct = CorrectConfig(source, judge="external", branches=2, threshold=5.0, engine=external)
+    tree = TreeConfig(criteria=4, shard_size=1)
+    return Config(prompts="compact", evaluate=evaluate, correct=correct, tree=tree, output_dir=str(tmp_path))
+
+
+def evaluated(config: Config, name: str) -> StageRun:
+    out = StageRun(Path(config.output_dir) / "artifacts" / "evaluate" / name, "evaluate", config.seed, Console())
+    stage.run(config, {}, out)
+    return out
+
+
+def test_another_metric_asks_an_external_judge_nothing(server: FaultyServer, config: Config) -> None:
+    first = evaluated(config, "a")
+    assert len(server.billed) == CALLS
+    assert first.notes["spent"] == {"requests": CALLS, "prompt_tokens": 7 * CALLS, "generated_tokens": 3 * CALLS}
+    second = evaluated(replace(config, evaluate=replace(config.evaluate, bootstrap=50)), "b")
+    assert len(server.billed) == CALLS
+    for name in ("replies-b-one_step.external-00001-of-00002.jsonl", "trees-b-external-00001-of-00002.jsonl"):
+        assert (first.directory / name).samefile(second.directory / name), "taken over"
+    rows = [
+        [(r["method"], r["branches"], r["agreement"], r["seconds"]) for r in json.loads(path.read_text())]
+        for path in (first.path("metrics.json"), second.path("metrics.json"))
+    ]
+    assert rows[0] == rows[1]
+
+
+@pytest.mark.parametrize("fatal", [1, 9, CALLS - 1])
+def test_a_stop_inside_a_shard_pays_nothing_again(fatal: int, server: FaultyServer, config: Config) -> None:
+    config.evaluate.max_requests = fatal
+    with pytest.raises(EngineError, match=rf"evaluate\.max_requests={fatal} requests are sent"):
+        evaluated(config, "a")
+    config.evaluate.max_requests = None
+    evaluated(replace(config, evaluate=replace(config.evaluate, bootstrap=30)), "b")
+    bodies = [json.dumps(body, sort_keys=True) for body in server.billed]
+    assert len(bodies) == len(set(bodies)) == CALLS
+
+
+def test_a_budget_of_tokens_holds_too(server: FaultyServer, config: Config) -> None:
+    config.evaluate.max_tokens = 700
+    with pytest.raises(EngineError, match=r"evaluate\.max_tokens=700: \d+ are spent"):
+        evaluated(config, "a")
+    assert len(server.billed) < CALLS
+
+
+CHANGES: dict[str, Callable[[Config], Config]] = {
+    "seed": lambda c: replace(c, seed=7),
+    "model": lambda c: replace(
+        c, evaluate=replace(c.evaluate, external=replace(c.evaluate.external, model=ModelConfig(path="other")))
+    ),
+    "sampling": lambda c: replace(
+        c,
+        evaluate=replace(
+            c.evaluate,
+            one_step=replace(c.evaluate.one_step, sampling=replace(c.evaluate.one_step.sampling, max_new_tokens=9)),
+        ),
+    ),
+}
+
+
+@pytest.mark.parametrize("what", CHANGES)
+def test_what_replies_depend_on_is_asked_again(what: str, server: FaultyServer, config: Config) -> None:
+    config.evaluate.methods = ["one_step:external"]
+    evaluated(config, "a")
+    evaluated(CHANGES[what](config), "b")
+    assert len(server.billed) == 2 * 8
+
+
+def test_corrections_are_paid_for_once_and_within_limits(server: FaultyServer, config: Config) -> None:
+    def corrected(config: Config, name: str) -> StageRun:
+        out = StageRun(Path(config.output_dir) / "artifacts" / "correct" / name, "correct", config.seed, Console())
+        correct_stage.run(config, {}, out)
+        return out
+
+    config.correct.max_requests = 30
+    with pytest.raises(EngineError, match=r"correct\.max_requests=30 requests are sent"):
+        corrected(config, "a")
+    config.correct.max_requests = None
+    whole = corrected(config, "a")
+    calls = len(server.billed)
+    assert calls > 4 * 7 + 4
+    assert whole.notes["spent"]["requests"] == calls
+    config.correct.max_comparisons = 3
+    corrected(config, "b")
+    bodies = [json.dumps(body, sort_keys=True) for body in server.billed]
+    assert len(bodies) == len(set(bodies)) == calls
