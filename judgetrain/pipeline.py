@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from judgetrain.artifacts import MANIFEST, StageRun
-from judgetrain.checks import check_stage
+from judgetrain.checks import check_here, check_stage
 from judgetrain.config import Config
 from judgetrain.errors import ConfigError
 from judgetrain.files import write_json_atomic
@@ -126,6 +126,8 @@ class Pipeline:
         for stage in self.needed(name):
             check_stage(self.config, stage)
         self.plan(name)
+        for stage in self.missing(name):
+            check_here(self.config, stage)
         started, made = time.time(), 0
         for stage in self.missing(name):
             made += self._make(self.plan(stage))

@@ -19,7 +19,7 @@ from judgetrain.judges import BranchingJudge
 from judgetrain.shards import read_rows
 from judgetrain.track import Console
 from judgetrain.train import stage
-from judgetrain.train.callbacks import COMPLETE, CheckpointMarks, last_complete
+from judgetrain.train.checkpoints import COMPLETE, CheckpointMarks, last_complete
 from judgetrain.train.data import fitting, order
 from tests.scripted import comparison
 
