@@ -13,7 +13,7 @@ from judgetrain.evaluate.names import ASKED_WAYS, TARGETS, base_method, is_direc
 from judgetrain.evaluate.objective import parse_objective
 from judgetrain.reads import PACKAGE, is_local, names_model
 from judgetrain.train.distributed import check_distributed
-from judgetrain.train.options import check_training, gpu_only, of_reference
+from judgetrain.train.options import check_training
 
 
 def check_together(config: Config) -> None:
@@ -52,24 +52,6 @@ def check_stage(config: Config, stage: str) -> None:
     check = _CHECKS.get(stage)
     if check is not None:
         check(config)
-
-
-def check_here(config: Config, stage: str) -> None:
-    """Check what a stage that is to be made needs of this machine; one that is made already needs it no more.
-
-    Raises:
-        TrainingError: names the key and the remedy.
-    """
-    if stage not in ("initial", "sft", "reference", "dpo"):
-        return
-    trained = "dpo" if stage == "reference" else stage
-    settings: TrainConfig = getattr(config.train, trained)
-    if stage == "reference":
-        settings = of_reference(config.train.dpo)
-    if gpu_only(settings):
-        from judgetrain.train.preflight import check_machine
-
-        check_machine(trained, settings)
 
 
 def _names(key: str, names: Sequence[str]) -> None:

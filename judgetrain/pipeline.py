@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from judgetrain.artifacts import MANIFEST, StageRun
-from judgetrain.checks import check_here, check_stage
+from judgetrain.checks import check_stage
 from judgetrain.config import Config
 from judgetrain.errors import ConfigError
 from judgetrain.files import write_json_atomic
@@ -22,6 +22,7 @@ from judgetrain.stages import STAGES, Stage
 from judgetrain.stopwatch import Stopwatch
 from judgetrain.track import Console, duration, quiet_libraries
 from judgetrain.train import distributed
+from judgetrain.train.machine import check_here
 from judgetrain.versions import version_of, versions
 from judgetrain.wandb_runs import tracked
 
@@ -127,7 +128,7 @@ class Pipeline:
             check_stage(self.config, stage)
         self.plan(name)
         for stage in self.missing(name):
-            check_here(self.config, stage)
+            check_here(self.config.train, stage)
         started, made = time.time(), 0
         for stage in self.missing(name):
             made += self._make(self.plan(stage))

@@ -7,7 +7,7 @@ from typing import Any
 
 from judgetrain.config import DpoConfig, TrainConfig
 from judgetrain.train.distributed import STEP_TIMEOUT, current
-from judgetrain.train.preflight import has_tf32
+from judgetrain.train.machine import has_tf32
 
 
 def common_arguments(config: TrainConfig, directory: Path, seed: int, evaluate: bool) -> dict[str, Any]:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 FIGURES = {"loss": "loss", "grad_norm": "gradient's norm", "eval_loss": "held-out loss"}
 """Logged figures that training cannot go on without, and how they are called."""
 
+
 def forget_logs_after(path: Path, step: int) -> None:
     """Drop the log rows of steps that will be taken again after a resume at ``step``."""
     if path.exists():

@@ -221,13 +221,13 @@ def parameters(model: PreTrainedModel) -> int:
     return sum(getattr(p, "ds_numel", p.numel()) for p in model.parameters())
 
 
-def own_part(parameter: torch.nn.Parameter) -> torch.Tensor:
+def own_part(parameter: Any) -> torch.Tensor:
     """The values of a parameter that this process holds: all, or its part under ZeRO-3, flat and without padding."""
-    part: torch.Tensor | None = getattr(parameter, "ds_tensor", None)
-    if part is None:
+    if not hasattr(parameter, "ds_tensor"):
         return parameter
     import torch.distributed as dist
 
+    part = parameter.ds_tensor
     start = part.numel() * dist.get_rank(parameter.ds_process_group)
     return part.narrow(0, 0, max(0, min(part.numel(), parameter.ds_numel - start)))
 

@@ -73,11 +73,6 @@ def gpu_only(config: TrainConfig) -> list[str]:
     return settings
 
 
-def of_reference(config: DpoConfig) -> TrainConfig:
-    """What the reference log-probabilities depend on, of all that may need a GPU."""
-    return TrainConfig(lora=config.lora, tf32=config.tf32)
-
-
 def _packages(config: TrainConfig) -> list[tuple[str, str, str]]:
     """What is asked for, the package that brings it, and the extra that brings the package."""
     return [

@@ -1,4 +1,4 @@
-"""What can be wrong with a model, a tokenizer and this machine, said in a sentence before or while training."""
+"""What can be wrong with a model, a tokenizer and the memory, said in a sentence before or while training."""
 
 from __future__ import annotations
 
@@ -6,10 +6,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from judgetrain.config import ModelConfig, TrainConfig
+from judgetrain.config import ModelConfig
 from judgetrain.engines.loading import load_tokenizer
 from judgetrain.errors import TrainingError
-from judgetrain.train.options import gpu_only
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -41,31 +40,6 @@ def memory_explained(stage: str) -> Iterator[None]:
             "lora.enabled=true"
         )
         raise TrainingError(f"out of memory in stage {stage}: {remedy}") from error
-
-
-def has_tf32() -> bool:
-    """Whether there is a GPU whose tensor cores take float32 (Ampere or newer)."""
-    import torch
-
-    return torch.cuda.is_available() and torch.cuda.get_device_capability()[0] >= 8
-
-
-def check_machine(stage: str, config: TrainConfig) -> None:
-    """Check that the machine has what the settings need.
-
-    Raises:
-        TrainingError: a setting that needs a GPU, and none here, or one that is too old.
-    """
-    import torch
-
-    needs = gpu_only(config)
-    if needs and not torch.cuda.is_available():
-        raise TrainingError(f"train.{stage}.{needs[0]} needs a GPU, and PyTorch sees none here: leave it out")
-    if config.tf32 and not has_tf32():
-        raise TrainingError(
-            f"train.{stage}.tf32=true needs a GPU of compute capability 8.0 (Ampere) or newer, and "
-            f"{torch.cuda.get_device_name()} is older: leave it out"
-        )
 
 
 def check_vocabulary(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, path: str) -> None:

@@ -18,12 +18,8 @@ from judgetrain.train.adapters import peft_config, quantization, save_adapted
 from judgetrain.train.arguments import common_arguments, dpo_arguments, mixed_precision, sft_arguments
 from judgetrain.train.data import Examples, Row, dataset, fill, fitting, order, with_reference
 from judgetrain.train.distributed import current, forget_deepspeed, parameters, whole_model
-from judgetrain.train.preflight import (
-    check_machine,
-    check_same_vocabulary,
-    check_vocabulary,
-    memory_explained,
-)
+from judgetrain.train.machine import check_machine
+from judgetrain.train.preflight import check_same_vocabulary, check_vocabulary, memory_explained
 from judgetrain.train.weights import weigh
 
 if TYPE_CHECKING:
@@ -52,7 +48,7 @@ def train(job: Job, out: StageRun, finish: Callable[[Path], None]) -> None:
     :class:`TrainConfig`, DPO when it is a :class:`DpoConfig`.
 
     Raises:
-        TrainingError: nothing to train on, a loss or weights that are no numbers, or too little memory; says what to change.
+        TrainingError: nothing to train on, NaN or inf in losses or weights, or too little memory; says what to change.
     """
     from judgetrain.train.callbacks import forget_logs_after
     from judgetrain.train.checkpoints import finite, last_complete, no_number

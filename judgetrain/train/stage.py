@@ -16,8 +16,8 @@ from judgetrain.judges.settings import FILE as SETTINGS
 from judgetrain.judges.settings import save_settings
 from judgetrain.shards import read_rows
 from judgetrain.train.card import write_card
-from judgetrain.train.options import of_reference
-from judgetrain.train.preflight import check_machine, memory_explained
+from judgetrain.train.machine import check_machine, of_reference
+from judgetrain.train.preflight import memory_explained
 from judgetrain.train.run import Job, train, trainable
 from judgetrain.tree.prompts import FILE as PROMPTS
 from judgetrain.tree.prompts import load_prompt_set

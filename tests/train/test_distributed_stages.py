@@ -24,6 +24,8 @@ SETTINGS = [
     "train.dpo.stop.keep_best=true",
     "train.dpo.lr_scheduler=constant",
     "train.dpo.epochs=1",
+    "train.dpo.learning_rate=3e-3",
+    "train.dpo.sft_weight=0",
     "train.dpo.eval_steps=2",
 ]
 HELD = 8
@@ -79,7 +81,7 @@ def test_two_processes_make_the_stages_of_one(mode: str, alone: Path, tmp_path: 
             assert [row[column] for row in two] == pytest.approx([row[column] for row in one], abs=10 * LOGP)
     # The held-out pairs only get worse: the first evaluation is the best, and its weights are what is left.
     assert "dpo: kept step 2 of 6: held-out agreement" in text
-    kept = [json.loads((artifact(o, "dpo") / "manifest.json").read_text())["kept"] for o in (alone, tmp_path)]
+    kept = [json.loads((artifact(o, "dpo") / "manifest.json").read_text())["notes"]["kept"] for o in (alone, tmp_path)]
     assert kept[0] == kept[1] and kept[0]["step"] == 2
     held = log(alone, "dpo", "eval_loss")
     assert all(a < b for a, b in itertools.pairwise(held)) and len(held) == 3

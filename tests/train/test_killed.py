@@ -66,4 +66,3 @@ def test_a_killed_process_goes_on_at_its_checkpoint_and_keeps_no_more_than_it_ma
     # Beside the complete ones there is never more than the one that is being written.
     assert max(whole for whole, _ in counts) == KEPT[stage] and max(there for _, there in counts) == KEPT[stage] + 1
     assert not (artifact(cut, stage) / "checkpoints").exists()
-

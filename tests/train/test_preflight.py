@@ -19,7 +19,8 @@ from judgetrain.track import Console
 from judgetrain.train import stage
 from judgetrain.train.adapters import peft_config, targets
 from judgetrain.train.data import fitting
-from judgetrain.train.preflight import check_machine, check_packing, check_vocabulary
+from judgetrain.train.machine import check_machine
+from judgetrain.train.preflight import check_packing, check_vocabulary
 from tests.train.pipeline_of_pairs import composed, plant
 from tests.train.test_train import config, run_initial, sft_rows
 
