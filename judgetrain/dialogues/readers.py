@@ -25,8 +25,8 @@ SILENCE = "__SILENCE__"
 
 
 def open_text(path: Path) -> IO[str]:
-    """A UTF-8 text file, gzipped or not."""
-    return gzip.open(path, "rt", encoding="utf-8") if path.suffix == ".gz" else path.open(encoding="utf-8")
+    """A UTF-8 text file, gzipped or not, with or without a byte order mark."""
+    return gzip.open(path, "rt", encoding="utf-8-sig") if path.suffix == ".gz" else path.open(encoding="utf-8-sig")
 
 
 def is_json_array(path: Path) -> bool:

@@ -19,7 +19,11 @@ ROLES = {
     "assistant": "assistant",
     "bot": "assistant",
     "system": "system",
+    "developer": "system",
 }
+TOOLS = ("tool", "function", "ipython")
+"""Roles of what tools give back: rows that hold some are left out, for their judge would not see the tools."""
+
 DEFAULT_FIELDS = {
     "id": ("id", "question_id", "idx"),
     "messages": ("messages", "conversations", "conversation"),
@@ -202,10 +206,28 @@ def _message(turn: Any) -> Message:
     if not isinstance(turn, Mapping):
         raise RowError("wrong_type", f"expected messages as objects, found {type(turn).__name__}")
     role = next((turn[name] for name in ("role", "from", "sender_class") if name in turn), None)
-    content = next((turn[name] for name in ("content", "value", "text") if name in turn), None)
+    content = _spoken(next((turn[name] for name in ("content", "value", "text") if name in turn), None))
+    if role in TOOLS or (content is None and any(turn.get(name) for name in ("tool_calls", "function_call"))):
+        raise RowError("tool_call", "expected what people and models say, found a call of a tool or what it gave")
     if str(role) not in ROLES or not isinstance(content, str):
         raise RowError("wrong_message", f"expected role/content or from/value with a known role, found role {role!r}")
     return Message(ROLES[str(role)], _checked(content))
+
+
+def _spoken(content: Any) -> Any:
+    """The text of a message whose content is a list of parts (OpenAI); anything else as it is.
+
+    Raises:
+        RowError: a part that is no text, as a picture.
+    """
+    if not isinstance(content, list):
+        return content
+    parts = [part.get("text") if isinstance(part, Mapping) else part for part in content]
+    texts = [part for part in parts if isinstance(part, str)]
+    if len(texts) < len(parts):
+        kinds = ", ".join(sorted({str(p.get("type")) if isinstance(p, Mapping) else type(p).__name__ for p in content}))
+        raise RowError("not_text", f"expected a message of text, found parts of type {kinds}")
+    return "\n".join(texts)
 
 
 def _alternating(turns: Sequence[Any]) -> tuple[Message, ...]:

@@ -102,7 +102,7 @@ def _jsonl(path: Path, rejects: Rejects) -> Iterator[_Row]:
                     continue
                 place = f"{path}:{number}"
                 try:
-                    raw = line.decode("utf-8")
+                    raw = line.decode("utf-8-sig" if number == 1 else "utf-8")
                     row = json.loads(raw)
                 except UnicodeDecodeError as error:
                     rejects.add(place, "not_utf8", f"expected UTF-8 text ({error.reason})", repr(line[:RAW_CHARS]))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from itertools import pairwise
 from pathlib import Path
@@ -31,6 +31,7 @@ def run(config: Config, inputs: Mapping[str, Path], out: StageRun) -> None:
     settings = config.dialogues
     sieve = Sieve(config)
     table: dict[str, Counter[str]] = {}
+    facts: dict[str, dict[str, int]] = {}
     with (
         out.rows_writer("dialogues") as keep,
         out.rows_writer("comparisons") as compare,
@@ -40,20 +41,27 @@ def run(config: Config, inputs: Mapping[str, Path], out: StageRun) -> None:
         rejects = Rejects(settings.strict, keep=reject)
         for index, source in enumerate(settings.sources):
             counts = table[source.name] = Counter()
-            before = Counter(rejects.counts)
-            for dialogue, comparison in _items(source, f"dialogues.sources[{index}]", config, rejects):
-                fate, match = sieve(dialogue, comparison)
-                counts[fate] += 1
-                if fate == "kept":
-                    keep(dialogue.to_row())
-                    if comparison:
-                        compare(comparison.to_row())
-                elif match:
-                    contaminated({"id": dialogue.id, "query": dialogue.query} | asdict(match))
-            counts.update({f"{REJECTED}{reason}": n for reason, n in (rejects.counts - before).items()})
+            before, rows = Counter(rejects.counts), 0
+            for items in _rows(source, f"dialogues.sources[{index}]", config, rejects):
+                rows += 1
+                for dialogue, comparison in items:
+                    fate, match = sieve(dialogue, comparison)
+                    counts[fate] += 1
+                    if fate == "kept":
+                        keep(dialogue.to_row())
+                        if comparison:
+                            compare(comparison.to_row())
+                    elif match:
+                        contaminated({"id": dialogue.id, "query": dialogue.query} | asdict(match))
+            rejected = rejects.counts - before
+            facts[source.name] = {"read": rows + rejected.total()}
+            if source.turns == "every":
+                facts[source.name]["dialogues"] = counts.total()
+            counts.update({f"{REJECTED}{reason}": n for reason, n in rejected.items()})
+            facts[source.name] |= counts
             out.log(f"dialogues: {source.name}: {', '.join(f'{n} {what}' for what, n in counts.items() if n)}")
     total = sum(table.values(), Counter[str]())
-    out.note("sources", {name: {"read": sum(c.values()), **c} for name, c in table.items()})
+    out.note("sources", facts)
     if sieve.benchmarks:
         out.note("benchmark_queries", sieve.benchmarks.counts)
     dropped = {k.removeprefix(REJECTED): n for k, n in total.items() if k != "kept"}
@@ -99,9 +107,10 @@ class Sieve:
         return ("kept" if self._ids.add_text(dialogue.id) else "repeated_id"), None
 
 
-def _items(source: SourceConfig, key: str, config: Config, rejects: Rejects) -> Iterator[Item]:
+def _rows(source: SourceConfig, key: str, config: Config, rejects: Rejects) -> Iterator[Sequence[Item]]:
+    """What every row that can be read gives: one dialogue, or one for each of its user turns."""
     if source.type == "world":
-        yield from ((d, None) for d in world.train_dialogues(config.dialogues.world, config.seed))
+        yield from ([(d, None)] for d in world.train_dialogues(config.dialogues.world, config.seed))
         return
     try:
         reader = RowReader(source, key=key)
@@ -116,11 +125,11 @@ def _items(source: SourceConfig, key: str, config: Config, rejects: Rejects) -> 
 
     for dialogue, comparison in read(source, key, take, rejects):
         if comparison or source.turns == "last":
-            yield dialogue, comparison
+            yield [(dialogue, comparison)]
         elif source.turns == "first":
-            yield replace(next(user_turns(dialogue)), id=dialogue.id), None
+            yield [(replace(next(user_turns(dialogue)), id=dialogue.id), None)]
         else:
-            yield from ((turn, None) for turn in user_turns(dialogue))
+            yield [(turn, None) for turn in user_turns(dialogue)]
 
 
 def user_turns(dialogue: Dialogue) -> Iterator[Dialogue]:

@@ -54,6 +54,11 @@ def run(tmp_path: Path, content: str | list[dict[str, Any]], strict: bool = True
                                {"from": "human", "value": "c"}]},
             "c", "User: a\nAssistant: b",
         ),
+        (
+            {"messages": [{"role": "developer", "content": "be kind"},
+                          {"role": "user", "content": [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]}]},
+            "a\nb", "System: be kind",
+        ),
     ],
 )  # fmt: skip
 @pytest.mark.parametrize("file", ["in.jsonl", "in.jsonl.gz"])
@@ -85,6 +90,14 @@ BAD = [
     ('{"messages": [{"role": "assistant", "content": "x"}]}', "last_not_user", "last message"),
     ('{"messages": [{"role": "robot", "content": "x"}]}', "wrong_message", "'robot'"),
     ('{"messages": []}', "wrong_type", "list of messages"),
+    (
+        '{"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": null, "tool_calls": [1]}]}',
+        "tool_call",
+        "tool",
+    ),
+    ('{"messages": [{"role": "user", "content": "a"}, {"role": "tool", "content": "5"}]}', "tool_call", "tool"),
+    ('{"messages": [{"role": "user", "content": [{"type": "image_url"}]}]}', "not_text", "image_url"),
+    ('{"messages": [{"role": "user", "content": null}]}', "wrong_message", "'user'"),
     ('{"query": "half \\ud83d"}', "not_utf8", "surrogate"),
     ("[" * 100_000, "not_json", "expected a JSON object"),
 ]
@@ -151,6 +164,20 @@ def test_length_limits_and_duplicates_are_counted(tmp_path: Path) -> None:
         "too_short": 1,
         "too_long": 1,
     }
+
+
+def test_rows_and_their_turns_are_counted_apart(tmp_path: Path) -> None:
+    said = ("user", "assistant") * 2
+    rows = [{"messages": [{"role": r, "content": f"{n} {i}"} for i, r in enumerate(said)]} for n in "ab"]
+    out = run(tmp_path, [*rows, {"nothing": 1}], strict=False, turns="every")
+    assert out.notes["sources"]["src"] == {"read": 3, "dialogues": 4, "kept": 4, "rejected:missing_field": 1}
+
+
+@pytest.mark.parametrize("file", ["in.jsonl", "in.json", "in.jsonl.gz"])
+def test_a_byte_order_mark_is_no_text(file: str, tmp_path: Path) -> None:
+    text = '[{"query": "a"}]' if file == "in.json" else '{"query": "a"}\n'
+    out = run(tmp_path, f"\ufeff{text}", file=file)
+    assert [r["messages"][0]["content"] for r in read_rows(out.directory, "dialogues")] == ["a"]
 
 
 def test_what_cannot_be_read_is_counted_by_source_and_reason(tmp_path: Path) -> None:
