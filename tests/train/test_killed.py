@@ -15,12 +15,12 @@ from tests.train.pipeline_of_pairs import composed, plant
 from tests.train.test_distributed import start
 from tests.train.test_train import same, weights
 
-STEPS = 48
+STEPS = 24
 CASES = {
-    "sft": ["stage=sft", "train.sft={batch_size: 4, accumulation: 2, epochs: 8, save_steps: 2, keep_checkpoints: 3}"],
+    "sft": ["stage=sft", "train.sft={batch_size: 4, accumulation: 2, epochs: 4, save_steps: 2, keep_checkpoints: 3}"],
     "dpo": [
         "stage=dpo",
-        "train.dpo={epochs: 8, eval_steps: 2, keep_checkpoints: 2, precompute_ref_log_probs: false}",
+        "train.dpo={epochs: 4, eval_steps: 2, keep_checkpoints: 2, precompute_ref_log_probs: false}",
         "train.dpo.stop.keep_best=true",
     ],
 }
