@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 from judgetrain.dialogues.schema import Comparison
 from judgetrain.engines.base import UNANSWERED, Completion
-from judgetrain.tree.parsing import normalise, parse_criteria
+from judgetrain.tree.parsing import listed_criteria, normalise
 
 
 @dataclass
@@ -41,32 +42,25 @@ def take_criteria(tree: Growing, completion: Completion, listed_at_most: int, wa
         return
     tree.criteria_text = f"{tree.criteria_text}\n{completion.text}".strip("\n")
     known = {normalise(text) for _, text, _ in tree.criteria}
-    listed = parse_criteria(completion.text, listed_at_most)
+    dialogue = tree.comparison.dialogue
+    listed = listed_criteria(completion.text, f"{dialogue.context}\n{dialogue.query}")[:listed_at_most]
     if completion.finish_reason == "length" and len(listed) > 1 and not completion.text.endswith("\n"):
         listed.pop()  # the line that the token limit cut
-    fresh = [c for c in listed if normalise(c) not in known]
-    costs = _spread(completion, fresh)
+    fresh = [(criterion, end) for criterion, end in listed if normalise(criterion) not in known]
+    costs = _spread(completion, [end for _, end in fresh])
     room = wanted - len(tree.criteria)
     start = len(tree.criteria)
-    tree.criteria += [(start + i, c, cost) for i, (c, cost) in enumerate(zip(fresh, costs, strict=True))][:room]
+    tree.criteria += [(start + i, c, cost) for i, ((c, _), cost) in enumerate(zip(fresh, costs, strict=True))][:room]
 
 
-def _spread(completion: Completion, criteria: list[str]) -> list[int]:
-    """The completion's tokens shared out over its criteria; they sum to the total.
+def _spread(completion: Completion, ends: list[int]) -> list[int]:
+    """The completion's tokens shared out over criteria whose lines end at ``ends``, in characters; sums to the total.
 
     Engines do not report where a line ends in tokens, and the cost of the first k criteria is wanted: what stands up
     to the end of the k-th line, by its share of the characters. Words before the list count for the first criterion,
     those after it for the last; repeats count for the next.
     """
-    lines = completion.text.splitlines(keepends=True)
-    owners = [parse_criteria(line, 1) for line in lines]
-    costs: list[int] = []
-    total, read, used = len(completion.text) or 1, 0, 0
-    for line, owner in zip(lines, owners, strict=True):
-        read += len(line)
-        if len(costs) < len(criteria) and owner == [criteria[len(costs)]]:
-            last = len(costs) + 1 == len(criteria)
-            upto = completion.generated_tokens if last else round(completion.generated_tokens * read / total)
-            costs.append(upto - used)
-            used = upto
-    return costs
+    total = len(completion.text) or 1
+    upto = [round(completion.generated_tokens * end / total) for end in ends[:-1]]
+    bounds = [0, *upto, completion.generated_tokens] if ends else []
+    return [later - earlier for earlier, later in pairwise(bounds)]

@@ -11,6 +11,7 @@ from judgetrain.artifacts import derive_seed
 from judgetrain.config import SamplingConfig, TreeConfig
 from judgetrain.dialogues.schema import Comparison, Order
 from judgetrain.engines.base import UNANSWERED, Completion, Engine, Request, Sampling, Step
+from judgetrain.engines.thinking import answer_of
 from judgetrain.tree.brainstorm import Growing, positions, take_criteria
 from judgetrain.tree.prompts import PromptSet
 from judgetrain.tree.readout import Readout
@@ -168,8 +169,13 @@ def _guidelines(
             requests += _repeated(request, position * shape.guidelines, shape.guidelines)
     found: _Guidelines = {}
     for key, completion in zip(keys, engine.generate(requests, seed) if requests else [], strict=True):
-        found.setdefault(key, []).append(completion)
+        found.setdefault(key, []).append(_answered(completion, trees[key[0]].comparison))
     return found
+
+
+def _answered(guideline: Completion, comparison: Comparison) -> Completion:
+    """A guideline without the reasoning before it, as judgments are asked for by it; empty if that never ended."""
+    return replace(guideline, text=answer_of(guideline.text, "\n".join(slots_of(comparison).values())) or "")
 
 
 def _judgments(
@@ -219,12 +225,13 @@ def _assemble(
 ) -> EvaluationTree:
     criteria = []
     failures = Counter(growing.failures)
+    material = (*slots_of(growing.comparison).values(), growing.comparison.response_a, growing.comparison.response_b)
     for rank, text, cost in growing.criteria:
         base = f"{growing.comparison.id}/c{rank}"
         nodes = []
         for number, guideline in enumerate(guidelines.get((index, rank), [])):
             leaves = [
-                _leaf(f"{base}/g{number}/{order}{i}", order, completion, failures, readout)
+                _leaf(f"{base}/g{number}/{order}{i}", order, completion, failures, readout, material)
                 for order in ("AB", "BA")
                 for i, completion in enumerate(judgments.get((index, rank, number, order), []))  # type: ignore[arg-type]
             ]
@@ -251,13 +258,18 @@ def _assemble(
 
 
 def _leaf(
-    identifier: str, order: str, completion: Completion, failures: Counter[str], readout: Readout
+    identifier: str,
+    order: str,
+    completion: Completion,
+    failures: Counter[str],
+    readout: Readout,
+    material: Sequence[str],
 ) -> JudgmentNode:
     if completion.finish_reason in UNANSWERED:
         scores: tuple[float | None, float | None] = (None, None)
         failure: str | None = completion.finish_reason
     else:
-        parsed = readout.read(completion)
+        parsed = readout.read(completion, material)
         scores, failure = (parsed.first, parsed.second), parsed.failure
     if failure:
         failures[f"judgment:{failure}"] += 1
@@ -274,16 +286,6 @@ def _leaf(
         completion.finish_reason,
         readout.tie,
     )
-
-
-def tree_tokens(tree: EvaluationTree) -> tuple[int, int]:
-    """Prompt and generated tokens of a whole tree."""
-    prompt, generated = tree.criteria_prompt_tokens, tree.criteria_generated_tokens
-    for criterion in tree.criteria:
-        for guideline in criterion.guidelines:
-            prompt += guideline.prompt_tokens + sum(j.prompt_tokens for j in guideline.judgments)
-            generated += guideline.generated_tokens + sum(j.generated_tokens for j in guideline.judgments)
-    return prompt, generated
 
 
 def sample_criteria(seed: int, number: int) -> Choose:

@@ -45,7 +45,7 @@ class JudgmentNode:
 
 @dataclass(frozen=True)
 class GuidelineNode:
-    """A scoring guideline sampled for one criterion, and the judgments made by it."""
+    """A scoring guideline sampled for one criterion (without reasoning before it), and the judgments made by it."""
 
     id: str
     text: str
@@ -111,3 +111,13 @@ class EvaluationTree:
             for c in row["criteria"]
         )
         return cls(**(row | {"comparison": Comparison.from_row(row["comparison"]), "criteria": criteria}))
+
+
+def tree_tokens(tree: EvaluationTree) -> tuple[int, int]:
+    """Prompt and generated tokens of a whole tree."""
+    prompt, generated = tree.criteria_prompt_tokens, tree.criteria_generated_tokens
+    for criterion in tree.criteria:
+        for guideline in criterion.guidelines:
+            prompt += guideline.prompt_tokens + sum(j.prompt_tokens for j in guideline.judgments)
+            generated += guideline.generated_tokens + sum(j.generated_tokens for j in guideline.judgments)
+    return prompt, generated

@@ -18,10 +18,10 @@ from judgetrain.engines.registry import make_engine
 from judgetrain.errors import DataError
 from judgetrain.shards import read_rows
 from judgetrain.tree.examples import Prompter, guideline_row, judgment_row, sft_row
-from judgetrain.tree.grow import Shape, StepSampling, grow, sample_criteria, tree_tokens
+from judgetrain.tree.grow import Shape, StepSampling, grow, sample_criteria
 from judgetrain.tree.parsing import parse_criteria, render_criteria
 from judgetrain.tree.prompts import load_prompt_set
-from judgetrain.tree.schema import EvaluationTree
+from judgetrain.tree.schema import EvaluationTree, tree_tokens
 from judgetrain.tree.written import read_evaluations, text_of
 
 
@@ -135,7 +135,8 @@ def teaching_examples(tree: EvaluationTree, prompter: Prompter) -> Iterator[dict
     The list is cut to the ``prompter.count`` criteria that the judge will be asked for; where the teacher named
     fewer, the prompt asks for as many as there are. Texts that ran out of tokens teach nothing.
     """
-    if listed := parse_criteria(tree.criteria_text, prompter.count):
+    dialogue = tree.comparison.dialogue
+    if listed := parse_criteria(tree.criteria_text, prompter.count, f"{dialogue.context}\n{dialogue.query}"):
         prompt = replace(prompter, count=len(listed)).criteria(tree.comparison)
         nodes = [c.id for c in tree.criteria if c.rank < len(listed)]
         yield sft_row(prompt, render_criteria(listed), "criteria", tree.comparison, nodes)
