@@ -22,6 +22,7 @@ from judgetrain.stages import STAGES, Stage
 from judgetrain.stopwatch import Stopwatch
 from judgetrain.track import Console, duration, quiet_libraries
 from judgetrain.train import distributed
+from judgetrain.train.machine import check_here
 from judgetrain.versions import version_of, versions
 from judgetrain.wandb_runs import tracked
 
@@ -126,6 +127,8 @@ class Pipeline:
         for stage in self.needed(name):
             check_stage(self.config, stage)
         self.plan(name)
+        for stage in self.missing(name):
+            check_here(self.config.train, stage)
         started, made = time.time(), 0
         for stage in self.missing(name):
             made += self._make(self.plan(stage))

@@ -7,6 +7,7 @@ from typing import Any
 
 from judgetrain.config import DpoConfig, TrainConfig
 from judgetrain.train.distributed import STEP_TIMEOUT, current
+from judgetrain.train.machine import has_tf32
 
 
 def common_arguments(config: TrainConfig, directory: Path, seed: int, evaluate: bool) -> dict[str, Any]:
@@ -35,7 +36,7 @@ def common_arguments(config: TrainConfig, directory: Path, seed: int, evaluate: 
         "use_liger_kernel": config.liger,
         "max_length": None,
         "save_steps": config.save_steps,
-        "save_total_limit": config.keep_checkpoints,
+        "save_total_limit": None,  # CheckpointMarks removes them, safely under a kill
         "eval_strategy": "steps" if evaluate else "no",
         "eval_steps": config.eval_steps,
         "logging_steps": 1,
@@ -58,7 +59,7 @@ def device_arguments(bf16: bool | None, tf32: bool | None) -> dict[str, Any]:
 
     gpu = torch.cuda.is_available()
     if tf32 is None:
-        tf32 = gpu and torch.cuda.get_device_capability()[0] >= 8
+        tf32 = has_tf32()
     return {
         "bf16": mixed_precision(bf16),
         "tf32": True if tf32 else None,

@@ -1,54 +1,26 @@
-"""Trainer callbacks: complete checkpoints, logs, and a stop at the first loss that is no number."""
+"""Trainer callbacks: logs, and stops at figures that are no numbers and at examples that see each other."""
 
 from __future__ import annotations
 
 import json
 import math
-import shutil
 import time
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
 from judgetrain.artifacts import StageRun
-from judgetrain.errors import TrainingError
 from judgetrain.files import write_text_atomic
 from judgetrain.track import EVERY, duration
-from judgetrain.train.distributed import check_resume, current
+from judgetrain.train.checkpoints import no_number
+from judgetrain.train.preflight import check_packing
 
-COMPLETE = "complete"
-"""The file that marks a checkpoint as wholly written."""
+if TYPE_CHECKING:
+    from transformers import Trainer
 
-
-class CheckpointMarks(TrainerCallback):  # type: ignore[misc]
-    """Marks a checkpoint once every process has written all of its part of it."""
-
-    def on_save(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
-        """Write the mark; called by the trainer after a checkpoint."""
-        world = current()
-        world.wait()
-        if world.leads:
-            write_text_atomic(Path(args.output_dir) / f"checkpoint-{state.global_step}" / COMPLETE, world.layout)
-
-
-def last_complete(directory: Path) -> str | None:
-    """The newest complete checkpoint, if any; partly written ones are removed.
-
-    Raises:
-        TrainingError: its files are of another number of processes than this run can read.
-    """
-    found: list[tuple[int, Path]] = []
-    for path in directory.glob("checkpoint-*"):
-        if (path / COMPLETE).exists():
-            found.append((int(path.name.rsplit("-", 1)[1]), path))
-        else:
-            shutil.rmtree(path, ignore_errors=True)
-    if not found:
-        return None
-    newest = max(found)[1]
-    check_resume(str(newest), (newest / COMPLETE).read_text(encoding="utf-8"))
-    return str(newest)
+FIGURES = {"loss": "loss", "grad_norm": "gradient's norm", "eval_loss": "held-out loss"}
+"""Logged figures that training cannot go on without, and how they are called."""
 
 
 def forget_logs_after(path: Path, step: int) -> None:
@@ -110,8 +82,8 @@ def _number(value: Any) -> float | None:
         return None
 
 
-class FiniteLoss(TrainerCallback):  # type: ignore[misc]
-    """Stops training at the first logged loss that is NaN or infinite."""
+class FiniteFigures(TrainerCallback):  # type: ignore[misc]
+    """Stops training at the first logged loss, gradient norm or held-out loss that is NaN or infinite."""
 
     def on_log(
         self,
@@ -121,10 +93,24 @@ class FiniteLoss(TrainerCallback):  # type: ignore[misc]
         logs: dict[str, Any] | None = None,
         **kwargs: Any,
     ) -> None:
-        """Look at the loss."""
-        loss = _number((logs or {}).get("loss"))
-        if loss is not None and not math.isfinite(loss):
-            raise TrainingError(
-                f"the loss is {loss} at step {state.global_step}: lower the learning rate "
-                f"({args.learning_rate:g} now), or train in float32 or bfloat16; the last good checkpoint is kept"
-            )
+        """Look at the figures; the step's checkpoint is not written yet."""
+        for key, name in FIGURES.items():
+            value = _number((logs or {}).get(key))
+            if value is not None and not math.isfinite(value):
+                raise no_number(f"{name} is {value}", args, state.global_step)
+
+
+class PackingProbe(TrainerCallback):  # type: ignore[misc]
+    """Refuses a model whose attention mixes the examples of a row.
+
+    When training begins the model is where it is trained: under ZeRO-3 its parts come together for each layer alone.
+    """
+
+    def __init__(self, trainer: Trainer, stage: str) -> None:
+        self._trainer, self._stage = trainer, stage
+
+    def on_train_begin(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        """Run the probe, on every process."""
+        check_packing(self._trainer.model, self._stage, self._trainer.model_wrapped, args.device)

@@ -73,6 +73,17 @@ class World:
         value: T = said[0]
         return value
 
+    def all(self, own: bool) -> bool:
+        """Whether ``own`` holds on every process; each gives its own."""
+        if self.group is None:
+            return own
+        import torch
+        import torch.distributed as dist
+
+        agreed = torch.tensor(int(own))
+        dist.all_reduce(agreed, dist.ReduceOp.MIN, group=self.group)
+        return bool(agreed)
+
     def wait(self) -> None:
         """Until every process is here."""
         if self.group is not None:
@@ -208,6 +219,17 @@ def forget_deepspeed() -> None:
 def parameters(model: PreTrainedModel) -> int:
     """Parameters of the whole model, also where ZeRO-3 holds a part of it."""
     return sum(getattr(p, "ds_numel", p.numel()) for p in model.parameters())
+
+
+def own_part(parameter: Any) -> torch.Tensor:
+    """The values of a parameter that this process holds: all, or its part under ZeRO-3, flat and without padding."""
+    if not hasattr(parameter, "ds_tensor"):
+        return parameter
+    import torch.distributed as dist
+
+    part = parameter.ds_tensor
+    start = part.numel() * dist.get_rank(parameter.ds_process_group)
+    return part.narrow(0, 0, max(0, min(part.numel(), parameter.ds_numel - start)))
 
 
 @contextmanager

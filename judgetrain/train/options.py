@@ -62,6 +62,8 @@ def check_trl(installed: str | None = None) -> None:
 def gpu_only(config: TrainConfig) -> list[str]:
     """The settings of this stage that work on a GPU alone, as ``key=value``."""
     settings = []
+    if config.tf32:
+        settings.append("tf32=true")
     if config.liger:
         settings.append("liger=true")
     if config.lora.quantize:
@@ -76,6 +78,7 @@ def _packages(config: TrainConfig) -> list[tuple[str, str, str]]:
     return [
         (setting, "liger_kernel", "liger") if setting.startswith("liger") else (setting, "bitsandbytes", "qlora")
         for setting in gpu_only(config)
+        if not setting.startswith("tf32")
     ]
 
 

@@ -1,4 +1,4 @@
-"""What can be wrong with a model, a tokenizer and this machine, said in a sentence before or while training."""
+"""What can be wrong with a model, a tokenizer and the memory, said in a sentence before or while training."""
 
 from __future__ import annotations
 
@@ -6,10 +6,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from judgetrain.config import ModelConfig, TrainConfig
+from judgetrain.config import ModelConfig
 from judgetrain.engines.loading import load_tokenizer
 from judgetrain.errors import TrainingError
-from judgetrain.train.options import gpu_only
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -41,19 +40,6 @@ def memory_explained(stage: str) -> Iterator[None]:
             "lora.enabled=true"
         )
         raise TrainingError(f"out of memory in stage {stage}: {remedy}") from error
-
-
-def check_machine(stage: str, config: TrainConfig) -> None:
-    """Check that the machine has what the settings need.
-
-    Raises:
-        TrainingError: a setting that needs a GPU, and none here.
-    """
-    import torch
-
-    needs = gpu_only(config)
-    if needs and not torch.cuda.is_available():
-        raise TrainingError(f"train.{stage}.{needs[0]} needs a GPU, and PyTorch sees none here: leave it out")
 
 
 def check_vocabulary(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, path: str) -> None:
@@ -88,24 +74,26 @@ def check_same_vocabulary(tokenizer: PreTrainedTokenizerBase, reference: ModelCo
         )
 
 
-def check_packing(model: Any, stage: str) -> None:
+def check_packing(model: Any, stage: str, wrapped: Any = None, device: Any = "cpu") -> None:
     """Check that examples in one row do not see each other under this model's attention: a probe with two of them.
+
+    ``wrapped`` is what computes, where that is DeepSpeed's or another engine with the model in it, on ``device``.
 
     Raises:
         TrainingError: they do; packing and padding-free training would learn from other examples' text.
     """
     import torch
 
-    device = model.get_input_embeddings().weight.device
+    device, forward = torch.device(device), model if wrapped is None else wrapped
     lengths = (5, 7)
     parts = [torch.arange(1, n + 1, device=device)[None] for n in lengths]
     positions = torch.cat([torch.arange(n, device=device) for n in lengths])[None]
     training = model.training
-    model.eval()
+    forward.eval()
     with torch.no_grad(), torch.autocast(device.type, dtype=torch.bfloat16, enabled=device.type == "cuda"):
-        alone = torch.cat([model(input_ids=part).logits for part in parts], dim=1).float()
-        packed = model(input_ids=torch.cat(parts, dim=1), position_ids=positions).logits.float()
-    model.train(training)
+        alone = torch.cat([forward(input_ids=part).logits for part in parts], dim=1).float()
+        packed = forward(input_ids=torch.cat(parts, dim=1), position_ids=positions).logits.float()
+    forward.train(training)
     if float((alone - packed).abs().max()) > PACKING_TOLERANCE * float(alone.max() - alone.min()):
         raise TrainingError(
             f"{type(model).__name__} with attention {model.config._attn_implementation!r} mixes examples that share a "

@@ -18,13 +18,8 @@ from judgetrain.train.adapters import peft_config, quantization, save_adapted
 from judgetrain.train.arguments import common_arguments, dpo_arguments, mixed_precision, sft_arguments
 from judgetrain.train.data import Examples, Row, dataset, fill, fitting, order, with_reference
 from judgetrain.train.distributed import current, forget_deepspeed, parameters, whole_model
-from judgetrain.train.preflight import (
-    check_machine,
-    check_packing,
-    check_same_vocabulary,
-    check_vocabulary,
-    memory_explained,
-)
+from judgetrain.train.machine import check_machine
+from judgetrain.train.preflight import check_same_vocabulary, check_vocabulary, memory_explained
 from judgetrain.train.weights import weigh
 
 if TYPE_CHECKING:
@@ -53,9 +48,10 @@ def train(job: Job, out: StageRun, finish: Callable[[Path], None]) -> None:
     :class:`TrainConfig`, DPO when it is a :class:`DpoConfig`.
 
     Raises:
-        TrainingError: nothing to train on, a loss that is no number, or too little memory; says what to change.
+        TrainingError: nothing to train on, NaN or inf in losses or weights, or too little memory; says what to change.
     """
-    from judgetrain.train.callbacks import forget_logs_after, last_complete
+    from judgetrain.train.callbacks import forget_logs_after
+    from judgetrain.train.checkpoints import finite, last_complete, no_number
 
     check_machine(out.stage, job.config)
     checkpoints = out.path("checkpoints")
@@ -80,6 +76,8 @@ def train(job: Job, out: StageRun, finish: Callable[[Path], None]) -> None:
         if resume:
             out.log(f"{out.stage}: resuming at step {step}")
         trainer.train(resume_from_checkpoint=resume)
+        if not finite(trainer.model):
+            raise no_number("weights hold nan or inf", trainer.args, trainer.state.global_step)
         with whole_model(trainer) as (model, state):
             if state is not None:
                 out.note("training", _facts(trainer, out))
@@ -94,6 +92,7 @@ def _trainer(
     from transformers import PrinterCallback
     from trl import DPOConfig, SFTConfig, SFTTrainer
 
+    from judgetrain.train.callbacks import PackingProbe
     from judgetrain.train.preference import PreferenceTrainer, WeightedCollator
 
     config = job.config
@@ -130,8 +129,8 @@ def _trainer(
         trainer = PreferenceTrainer(args=args, **shared)
     else:
         trainer = SFTTrainer(args=args, **shared)
-        if trainer.padding_free and not trainer.is_deepspeed_enabled:
-            check_packing(trainer.model, out.stage)
+        if trainer.padding_free:
+            trainer.add_callback(PackingProbe(trainer, out.stage))
     trainer.remove_callback(PrinterCallback)
     examples_a_step = config.batch_size * config.accumulation
     steps = config.max_steps
@@ -147,10 +146,11 @@ def _callbacks(job: Job, heldout: Dataset | None, out: StageRun) -> list[Trainer
     Raises:
         TrainingError: a stop-loss without held-out pairs.
     """
-    from judgetrain.train.callbacks import CheckpointMarks, FiniteLoss, Progress
+    from judgetrain.train.callbacks import FiniteFigures, Progress
+    from judgetrain.train.checkpoints import CheckpointMarks
     from judgetrain.train.watch import StopLoss
 
-    callbacks = [CheckpointMarks(), Progress(out), FiniteLoss()]
+    callbacks = [CheckpointMarks(job.config.keep_checkpoints), Progress(out), FiniteFigures()]
     if isinstance(job.config, DpoConfig) and job.config.stop.watched:
         if heldout is None:
             raise TrainingError("train.dpo.stop needs held-out pairs: raise label.holdout, or unset train.dpo.stop")

@@ -16,7 +16,8 @@ from judgetrain.judges.settings import FILE as SETTINGS
 from judgetrain.judges.settings import save_settings
 from judgetrain.shards import read_rows
 from judgetrain.train.card import write_card
-from judgetrain.train.preflight import check_machine, memory_explained
+from judgetrain.train.machine import check_machine, of_reference
+from judgetrain.train.preflight import memory_explained
 from judgetrain.train.run import Job, train, trainable
 from judgetrain.tree.prompts import FILE as PROMPTS
 from judgetrain.tree.prompts import load_prompt_set
@@ -44,7 +45,7 @@ def run_reference(config: Config, inputs: Mapping[str, Path], out: StageRun) -> 
     from judgetrain.train.reference import Reference, reference_logps
 
     settings = config.train.dpo
-    check_machine("dpo", TrainConfig(lora=settings.lora))  # of what needs a GPU, all that the reference depends on
+    check_machine("dpo", of_reference(settings))
     policy = _trained(inputs["sft"] / "model", config)
     reference = Reference(
         trainable(settings.reference if settings.reference.path else policy, settings),

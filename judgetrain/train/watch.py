@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -20,9 +21,10 @@ Row = Mapping[str, Any]
 def agreement_then_loss(metrics: Row, pairs: int) -> float:
     """Held-out pairs that the implicit reward orders as labelled, plus less than one for a lower loss.
 
-    A larger agreement always counts for more than any loss.
+    A larger agreement always counts for more than any loss; a loss that is no number counts as the largest.
     """
-    return round(metrics[AGREEMENT] * pairs) + 1.0 / (2.0 + max(0.0, metrics["eval_loss"]))
+    loss = metrics["eval_loss"]
+    return round(metrics[AGREEMENT] * pairs) + (1.0 / (2.0 + max(0.0, loss)) if math.isfinite(loss) else 0.0)
 
 
 def reason_to_stop(evaluations: Sequence[Row], settings: StopConfig, beta: float, key: str) -> str | None:

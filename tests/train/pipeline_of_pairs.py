@@ -1,15 +1,17 @@
-"""``python -m tests.train.pipeline_of_pairs OUTPUT [KEY=VALUE ...]``: stages reference and dpo on planted artifacts.
+"""``python -m tests.train.pipeline_of_pairs OUTPUT [KEY=VALUE ...]``: stage dpo, or another, on planted artifacts.
 
-The artifacts that they need are written where the pipeline looks for them, with the shipped base as SFT judge, so that
-a test of several processes spends its time on them alone.
+The artifacts that they need are written where the pipeline looks for them, with the shipped base as the judge that is
+trained, so that a test of several processes spends its time on them alone.
 """
 
 from __future__ import annotations
 
+import os
 import random
 import shutil
 import sys
 from pathlib import Path
+from typing import Any
 
 from judgetrain.artifacts import StageRun
 from judgetrain.compose import CONF, register, typed
@@ -24,7 +26,9 @@ from judgetrain.tree.prompts import load_prompt_set
 
 PAIRS = 46
 """Pairs: five whole optimizer steps an epoch and a rest."""
+HELDOUT = 5
 OVERRIDES = [
+    "stage=dpo",
     "recipe=debug",
     "track.tracker=none",
     "train.dpo={batch_size: 4, accumulation: 2, epochs: 2, learning_rate: 1e-3, save_steps: 2, eval_steps: 4}",
@@ -32,6 +36,8 @@ OVERRIDES = [
     "train.initial={bf16: false, accumulation: 2}",
     "train.sft={bf16: false, accumulation: 2}",
 ]
+UNMASKED = "TEST_UNMASKED_ATTENTION"
+"""The environment variable under which attention mixes the examples of a row."""
 WORDS = "the cat reads a book for my sister and gives a clear example of it".split()
 
 
@@ -45,17 +51,25 @@ def composed(output: Path, *overrides: str) -> Config:
         return typed(compose("config", overrides=[*OVERRIDES, f"output_dir={output}", *overrides]))
 
 
-def plant(config: Config) -> Pipeline:
-    """A pipeline whose label and sft are there."""
+def plant(config: Config, judge: str | None = None, heldout: int = HELDOUT, unlearn: bool = False) -> Pipeline:
+    """A pipeline whose label and one judge are there: the one that ``stage`` starts from, or another.
+
+    ``unlearn``: the chosen sides have words of their own and the held-out pairs have the sides exchanged, so that
+    training makes these ever worse and the best checkpoint is the first.
+    """
     pipeline = Pipeline(config)
-    for name in ("sft", "label"):
+    for name in (judge or {"sft": "initial", "dpo": "sft"}[config.stage], "label"):
         directory = pipeline.plan(name).directory
         out = StageRun(directory, name, config.seed, Console())
         if name == "label":
             rng = random.Random(1)
-            rows = [_pair(rng) for _ in range(PAIRS + 5)]
+            rows = [_pair(rng, " is clear" if unlearn else "") for _ in range(PAIRS + heldout)]
+            held = [row | {"chosen": row["rejected"], "rejected": row["chosen"]} for row in rows[PAIRS:]]
+            examples = [{"prompt": row["prompt"], "completion": row["chosen"]} for row in rows]
             out.write_rows("pairs-train", rows[:PAIRS])
-            out.write_rows("pairs-heldout", rows[PAIRS:])
+            out.write_rows("pairs-heldout", held if unlearn else rows[PAIRS:])
+            out.write_rows("sft-train", examples[:PAIRS])
+            out.write_rows("sft-heldout", examples[PAIRS:])
         elif not (directory / "model").exists():
             shutil.copytree(Path(world.__file__).parent / "base", directory / "model")
             load_prompt_set(config.prompts).save(directory / "model")
@@ -65,19 +79,35 @@ def plant(config: Config) -> Pipeline:
     return pipeline
 
 
-def _pair(rng: random.Random) -> dict[str, object]:
+def _pair(rng: random.Random, mark: str) -> dict[str, object]:
     prompt, chosen, rejected = (" ".join(rng.choices(WORDS, k=rng.randint(3, k))) for k in (40, 12, 12))
     return {
         "prompt": [{"role": "user", "content": prompt}],
-        "chosen": [{"role": "assistant", "content": chosen}],
+        "chosen": [{"role": "assistant", "content": chosen + mark}],
         "rejected": [{"role": "assistant", "content": rejected}],
     }
 
 
+def unmask_attention() -> None:
+    """Have SDPA see the examples of a row as one, as an attention does that knows of no packing."""
+    from transformers import AttentionInterface
+    from transformers.integrations.sdpa_attention import sdpa_attention_forward
+
+    def unmasked(module: Any, query: Any, key: Any, value: Any, attention_mask: Any, **kwargs: Any) -> Any:
+        return sdpa_attention_forward(module, query, key, value, None, **kwargs)
+
+    AttentionInterface.register("sdpa", unmasked)
+
+
+if UNMASKED in os.environ:  # here, since the workers import this module and do not call main
+    unmask_attention()
+
+
 def main() -> int:
-    """Make stage dpo; 2 and the sentence for an expected error, as the command line does."""
+    """Make the stage; 2 and the sentence for an expected error, as the command line does."""
     try:
-        plant(composed(Path(sys.argv[1]), *sys.argv[2:])).run("dpo")
+        config = composed(Path(sys.argv[1]), *sys.argv[2:])
+        plant(config).run(config.stage)
     except JudgetrainError as error:
         print(f"judgetrain: {error}", file=sys.stderr)
         return 2

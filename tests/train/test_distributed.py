@@ -24,7 +24,7 @@ from judgetrain.pipeline import Pipeline
 from judgetrain.shards import read_rows
 from judgetrain.stages import STAGES
 from judgetrain.train import distributed
-from judgetrain.train.callbacks import COMPLETE, last_complete
+from judgetrain.train.checkpoints import COMPLETE, last_complete
 from judgetrain.train.data import fill
 from tests.train.pipeline_of_pairs import OVERRIDES, composed, plant
 

@@ -14,11 +14,14 @@ from judgetrain.config import LoraSettings, ModelConfig
 from judgetrain.dialogues.world import BASE
 from judgetrain.engines.loading import load_model, load_tokenizer
 from judgetrain.errors import EngineError, TrainingError
+from judgetrain.pipeline import Pipeline
 from judgetrain.track import Console
 from judgetrain.train import stage
 from judgetrain.train.adapters import peft_config, targets
 from judgetrain.train.data import fitting
-from judgetrain.train.preflight import check_machine, check_packing, check_vocabulary
+from judgetrain.train.machine import check_machine
+from judgetrain.train.preflight import check_packing, check_vocabulary
+from tests.train.pipeline_of_pairs import composed, plant
 from tests.train.test_train import config, run_initial, sft_rows
 
 MUTE = "{% for m in messages if m.role == 'user' %}<user>{{ m.content }}{% endfor %}"
@@ -143,6 +146,27 @@ def test_settings_for_a_gpu_where_there_is_none(monkeypatch: pytest.MonkeyPatch)
     settings = config(lora=LoraSettings(enabled=True, quantize="4bit")).train.sft
     with pytest.raises(TrainingError, match=r"train\.sft\.lora\.quantize=4bit needs a GPU, .* none here: leave it out"):
         check_machine("sft", settings)
+
+
+def test_tf32_is_refused_before_the_first_stage_where_no_gpu_has_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    pipeline = Pipeline(composed(tmp_path, "train.dpo.tf32=true"))
+    with pytest.raises(TrainingError, match=r"train\.dpo\.tf32=true needs a GPU, and PyTorch sees none here: leave it"):
+        pipeline.run("dpo")
+    assert "starting" not in capsys.readouterr().out and not list(tmp_path.glob("artifacts/*/*"))
+    for name, value in (("is_available", True), ("get_device_capability", (7, 5)), ("get_device_name", "Tesla T4")):
+        monkeypatch.setattr(torch.cuda, name, lambda value=value: value)
+    with pytest.raises(TrainingError, match=r"dpo\.tf32=true .* capability 8\.0 \(Ampere\) or newer, and Tesla T4 is"):
+        pipeline.run("reference")
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda: (8, 0))
+    check_machine("dpo", config(tf32=True).train.dpo)
+
+
+def test_a_finished_stage_needs_its_gpu_no_more(tmp_path: Path) -> None:
+    pipeline = plant(composed(tmp_path, "train.sft.tf32=true"))
+    assert pipeline.run("sft") == pipeline.plan("sft").directory
 
 
 def test_an_attention_that_mixes_the_examples_of_a_row() -> None:

@@ -19,7 +19,7 @@ from judgetrain.errors import EngineError
 from judgetrain.judges import BranchingJudge
 from judgetrain.track import Console
 from judgetrain.train import stage
-from judgetrain.train.callbacks import CheckpointMarks
+from judgetrain.train.checkpoints import CheckpointMarks
 from judgetrain.train.run import trainable
 from tests.scripted import comparison
 from tests.train.test_train import config, rows, run_dpo, run_initial, same, sft_rows, weights

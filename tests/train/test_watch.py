@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -59,6 +60,12 @@ def test_agreement_ranks_checkpoints_before_loss(pairs: int, data: Any, first: f
         assert (scores[0] > scores[1]) == (right > other)
     elif abs(first - second) > 1e-3:
         assert (scores[0] > scores[1]) == (first < second)
+
+
+@pytest.mark.parametrize("loss", [math.nan, math.inf])
+def test_a_loss_that_is_no_number_ranks_below_every_other_of_the_same_agreement(loss: float) -> None:
+    worst = agreement_then_loss(evaluation(0.5, loss=loss), 4)
+    assert agreement_then_loss(evaluation(0.5, loss=1e6), 4) > worst > agreement_then_loss(evaluation(0.25, loss=0), 4)
 
 
 def settings_of(stop: StopConfig, **changes: Any) -> Config:

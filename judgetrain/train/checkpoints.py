@@ -1,0 +1,110 @@
+"""Checkpoints that are whole, finite and few, and what is said when training ends in numbers that are none."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+
+from judgetrain.errors import TrainingError
+from judgetrain.files import write_text_atomic
+from judgetrain.train.distributed import check_resume, current, own_part
+
+if TYPE_CHECKING:
+    import torch
+    from transformers import PreTrainedModel
+
+COMPLETE = "complete"
+"""The file that marks a checkpoint as wholly written, by every process, with finite weights."""
+
+
+class CheckpointMarks(TrainerCallback):  # type: ignore[misc]
+    """Marks a checkpoint once every process has written its part of it and found its weights finite.
+
+    The oldest ones are removed after that, down to ``keep`` (at least 2), but never the best one; the mark goes first,
+    so that what a kill leaves of them is not taken for whole.
+    """
+
+    def __init__(self, keep: int) -> None:
+        self._keep = keep
+
+    def on_save(
+        self,
+        args: TrainingArguments,
+        state: TrainerState,
+        control: TrainerControl,
+        model: PreTrainedModel | None = None,
+        **kwargs: Any,
+    ) -> None:
+        """Write the mark; called by the trainer after a checkpoint.
+
+        Raises:
+            TrainingError: a weight is NaN or infinite; the checkpoint is removed.
+        """
+        written = Path(args.output_dir) / f"checkpoint-{state.global_step}"
+        world = current()
+        world.wait()
+        if model is not None and not finite(model):
+            if world.leads:
+                shutil.rmtree(written, ignore_errors=True)
+            raise no_number("weights hold nan or inf", args, state.global_step)
+        if world.leads:
+            write_text_atomic(written / COMPLETE, world.layout)
+            self._remove_old(Path(args.output_dir), state.best_model_checkpoint)
+
+    def _remove_old(self, directory: Path, best: str | None) -> None:
+        marked = complete(directory)
+        spared = {path.name for _, path in marked[-1:]} | ({Path(best).name} if best else set())
+        removable = [path for _, path in marked if path.name not in spared]
+        for path in removable[: max(0, len(marked) - self._keep)]:
+            (path / COMPLETE).unlink()
+            shutil.rmtree(path, ignore_errors=True)
+
+
+def complete(directory: Path) -> list[tuple[int, Path]]:
+    """Steps and directories of the complete checkpoints, oldest first."""
+    return sorted((int(path.parent.name.rsplit("-", 1)[1]), path.parent) for path in directory.glob(f"*-*/{COMPLETE}"))
+
+
+def last_complete(directory: Path) -> str | None:
+    """The newest complete checkpoint, if any; partly written ones are removed.
+
+    Raises:
+        TrainingError: its files are of another number of processes than this run can read.
+    """
+    marked = complete(directory)
+    for path in {*directory.glob("checkpoint-*")} - {path for _, path in marked}:
+        shutil.rmtree(path, ignore_errors=True)
+    if not marked:
+        return None
+    newest = marked[-1][1]
+    check_resume(str(newest), (newest / COMPLETE).read_text(encoding="utf-8"))
+    return str(newest)
+
+
+def finite(model: PreTrainedModel) -> bool:
+    """Whether every trained weight is a number, on every process; under ZeRO-3 each looks at its own part.
+
+    One pass that reads each weight once and makes no copy; NaN goes through minimum and maximum.
+    """
+    return current().all(all(_finite(own_part(p)) for p in model.parameters() if p.requires_grad))
+
+
+def _finite(weights: torch.Tensor) -> bool:
+    import torch
+
+    if not weights.numel():
+        return True
+    return bool(torch.isfinite(torch.stack(torch.aminmax(weights.detach()))).all())
+
+
+def no_number(what: str, args: TrainingArguments, step: int) -> TrainingError:
+    """The error of a run that has diverged: ``what`` is wrong at a step, what to do, and what is left of the run."""
+    marked = complete(Path(args.output_dir))
+    left = f"{marked[-1][1].name}, the last with finite weights, is kept" if marked else "no checkpoint is kept"
+    return TrainingError(
+        f"the {what} at step {step}: lower the learning rate ({args.learning_rate:g} now), or train in float32 or "
+        f"bfloat16; {left}"
+    )

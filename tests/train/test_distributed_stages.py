@@ -1,0 +1,98 @@
+"""SFT, the reference and DPO with adapters and the best checkpoint kept, in two processes against one."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from transformers import AutoModelForCausalLM
+
+from judgetrain.shards import read_rows
+from tests.train.pipeline_of_pairs import OVERRIDES, UNMASKED, composed, plant
+from tests.train.test_distributed import LOGP, LOSS, WEIGHT, finish, start
+
+pytest.importorskip("deepspeed")
+
+SETTINGS = [
+    "train.sft={batch_size: 4, accumulation: 2, epochs: 1, learning_rate: 1e-3, padding_free: true, eval_steps: 4}",
+    "train.dpo.lora={enabled: true, r: 4, dropout: 0.0}",
+    "train.dpo.stop.keep_best=true",
+    "train.dpo.lr_scheduler=constant",
+    "train.dpo.epochs=1",
+    "train.dpo.learning_rate=3e-3",
+    "train.dpo.sft_weight=0",
+    "train.dpo.eval_steps=2",
+]
+HELD = 8
+"""Held-out rows: one batch of four for each process, so that none is counted twice."""
+
+
+def begun(output: Path) -> Any:
+    return plant(composed(output, *SETTINGS), "initial", HELD, unlearn=True)
+
+
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    output = tmp_path_factory.mktemp("alone")
+    begun(output).run("dpo")
+    return output
+
+
+def artifact(output: Path, stage: str) -> Path:
+    return next(output.glob(f"artifacts/{stage}/*/manifest.json")).parent
+
+
+def log(output: Path, stage: str, key: str) -> list[float]:
+    rows = map(json.loads, (artifact(output, stage) / "train_log.jsonl").open())
+    return [row[key] for row in rows if key in row]
+
+
+def largest_difference(one: Path, two: Path, stage: str) -> float:
+    models = [AutoModelForCausalLM.from_pretrained(artifact(o, stage) / "model").state_dict() for o in (one, two)]
+    assert models[0].keys() == models[1].keys()
+    return max(float((models[0][k] - models[1][k]).abs().max()) for k in models[0])
+
+
+@pytest.mark.parametrize("mode", ["zero3", "ddp"])
+def test_two_processes_make_the_stages_of_one(mode: str, alone: Path, tmp_path: Path) -> None:
+    """One torchrun for all stages: its processes train ``sft`` in full, then make ``reference``, then train ``dpo``."""
+    begun(tmp_path)
+    torchrun = (sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2")
+    text = finish(start(tmp_path, *OVERRIDES, *SETTINGS, f"train.distributed={mode}", launcher=torchrun))
+    assert [line.split()[1] for line in text.splitlines() if ": starting" in line] == ["sft:", "reference:", "dpo:"]
+    for stage, count in (("sft", 6), ("dpo", 6)):
+        for key in ("loss", "eval_loss"):
+            ours, theirs = log(tmp_path, stage, key), log(alone, stage, key)
+            assert len(ours) >= (count if key == "loss" else 1)
+            assert ours == pytest.approx(theirs, abs=LOSS)
+        assert largest_difference(alone, tmp_path, stage) < WEIGHT
+        assert not list(artifact(tmp_path, stage).glob("checkpoints*"))
+    for split in ("train", "heldout"):
+        one, two = ([*read_rows(artifact(o, "reference"), split)] for o in (alone, tmp_path))
+        assert [row["pair"] for row in one] == [row["pair"] for row in two]
+        for column in ("ref_chosen_logps", "ref_rejected_logps"):
+            assert [row[column] for row in two] == pytest.approx([row[column] for row in one], abs=LOGP)
+    # The held-out pairs only get worse: the first evaluation is the best, and its weights are what is left.
+    assert "dpo: kept step 2 of 6: held-out agreement" in text
+    kept = [json.loads((artifact(o, "dpo") / "manifest.json").read_text())["notes"]["kept"] for o in (alone, tmp_path)]
+    assert kept[0] == kept[1] and kept[0]["step"] == 2
+    held = log(alone, "dpo", "eval_loss")
+    assert all(a < b for a, b in itertools.pairwise(held)) and len(held) == 3
+    assert not list((artifact(tmp_path, "dpo") / "model").glob("adapter*")), "merged"
+    assert torch.isfinite(torch.tensor(held)).all()
+
+
+def test_attention_that_mixes_the_examples_of_a_row_is_refused_where_weights_are_partitioned(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(UNMASKED, "1")
+    run = start(tmp_path, "stage=sft", SETTINGS[0], "train.distributed=zero3", "train.processes=2")
+    text, _ = run.communicate(timeout=300)
+    assert run.returncode == 2, text
+    assert "LlamaForCausalLM with attention 'sdpa' mixes examples that share a row: set train.sft.packing=false" in text
+    assert not list(tmp_path.glob("artifacts/sft/*/train_log.jsonl"))
