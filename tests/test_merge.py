@@ -12,7 +12,7 @@ import pytest
 from judgetrain.config import Config, ReportConfig
 from judgetrain.errors import ConfigError
 from judgetrain.evaluate.benchmarks import Benchmark
-from judgetrain.evaluate.merge import run_labels
+from judgetrain.evaluate.run_names import method_names, run_labels, uses
 from judgetrain.evaluate.table import metric_row
 from judgetrain.merge import merge
 from judgetrain.pipeline import Pipeline
@@ -104,3 +104,22 @@ def test_labels_use_the_shortest_name_that_is_not_ambiguous() -> None:
     assert run_labels([{"a": "1"}]) == [""]
     assert run_labels([{"a": "1"}, {"a": "1"}]) == ["run 1", "run 2"]
     assert run_labels([{"evaluate.methods": "x"}, {"evaluate.methods": "y"}]) == ["run 1", "run 2"]
+    assert run_labels([{"a": "1", "scorer.x": "1"}, {"a": "1"}, {"a": "2"}]) == ["a=1, run 1", "a=1, run 2", "a=2"]
+
+
+def test_a_method_bears_only_settings_that_it_uses_and_that_differ() -> None:
+    plain = {"evaluate.dev_share": "0.0", "evaluate.external.type": "world", "train.dpo.beta": "0.1"}
+    held = plain | {"evaluate.dev_share": "0.3"}
+    scored = plain | {"scorer.chains": "1", "evaluate.external.type": "openai"}
+    settings = {1: plain, 2: held, 3: scored}
+    whole, part = {"world@1": 0.5}, {"world@1": 0.6}
+    assert method_names("dpo", settings, {1: whole, 2: part, 3: whole}) == [
+        "dpo (dev_share=0.0)",
+        "dpo (dev_share=0.3)",
+        "dpo (dev_share=0.0)",
+    ]
+    assert method_names("dpo", {1: plain, 3: scored}, {1: whole, 3: part}) == ["dpo (run 1)", "dpo (run 3)"]
+    assert method_names("dpo", {1: plain, 3: scored}, {1: whole, 3: {"human@1": 0.1}}) == ["dpo", "dpo"]
+    assert method_names("external", {1: plain, 3: scored}, {1: whole, 3: part})[0] == "external (type=world)"
+    assert not uses("sft", "train.dpo.beta") and uses("dpo", "train.dpo.beta")
+    assert uses("one_step:dpo", "evaluate.one_step.samples") and not uses("dpo", "evaluate.one_step.samples")

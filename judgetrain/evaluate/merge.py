@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,12 +12,9 @@ from judgetrain.artifacts import MANIFEST
 from judgetrain.errors import ConfigError
 from judgetrain.evaluate.lineage import lineage
 from judgetrain.evaluate.report import Report
+from judgetrain.evaluate.run_names import MEASURED, method_names, run_labels
 from judgetrain.evaluate.statistics import over_seeds
 
-MEASURED = ("evaluate.methods", "evaluate.branches", "evaluate.bootstrap", "evaluate.stored")
-"""Settings that say what is measured and not what it is like."""
-UNTOLD = (*MEASURED, "evaluate.benchmarks")
-"""Settings that stand in no label."""
 SEED = "seed"
 
 
@@ -37,30 +33,27 @@ class Run:
 def merged(runs: Sequence[Run], name: str) -> Report:
     """One report of several runs.
 
-    A method is called by what its run differs in from the others (``dpo (beta=0.1)``); one that gives the same numbers
-    in all of them stands there once. Runs that differ in nothing but their seed are also put together as mean and
-    standard deviation.
+    A method is called by the settings of its own that differ from one run to another (``dpo (beta=0.1)``), and rows
+    of one name stand once (:func:`judgetrain.evaluate.run_names.method_names`). Runs that differ in nothing but their
+    seed are also put together as mean and standard deviation.
     """
-    labels = run_labels([run.settings for run in runs])
+    labels, called = run_labels([run.settings for run in runs]), _called(runs)
     rows: dict[tuple[Any, ...], dict[str, Any]] = {}
-    paired: list[dict[str, Any]] = []
-    chosen: dict[str, list[Any]] = {}
+    paired: dict[tuple[Any, ...], dict[str, Any]] = {}
+    chosen: dict[str, dict[tuple[Any, ...], dict[str, Any]]] = {}
     left_out: dict[str, Any] = {}
-    everywhere = Counter(_result(row) for run in runs for row in {_result(r): r for r in run.rows}.values())
-    for run, label in zip(runs, labels, strict=True):
-
-        def called(method: str, label: str = label) -> str:
-            return f"{method} ({label})" if label else method
-
+    for number, (run, label) in enumerate(zip(runs, labels, strict=True), 1):
         for row in run.rows:
-            shared = everywhere[_result(row)] == len(runs)
-            named = row | {"method": row["method"] if shared else called(row["method"]), "run": label}
-            rows.setdefault((row["benchmark"], named["method"], row["branches"]), named)
+            named = row | {"method": called[number, row["method"]], "run": label}
+            rows.setdefault(_place(named), named)
         for row in run.paired:
-            sides = {side: row[side] | {"method": called(row[side]["method"])} for side in ("first", "second")}
-            paired.append(row | sides)
+            sides = {s: row[s] | {"method": called[number, row[s]["method"]]} for s in ("first", "second")}
+            between = tuple((side["method"], side["branches"]) for side in sides.values())
+            paired.setdefault((row["benchmark"], *between), row | sides)
         for benchmark, choices in run.summary.get("chosen", {}).items():
-            chosen.setdefault(benchmark, []).extend(c | {"method": called(c["method"])} for c in choices)
+            for choice in choices:
+                named = choice | {"method": called[number, choice["method"]]}
+                chosen.setdefault(benchmark, {}).setdefault((named["method"], named["branches"]), named)
         left_out |= run.summary.get("left_out", {})
     made_from = {row["fingerprint"]: row for run in runs for row in lineage([run.directory])}
     facts = [
@@ -72,9 +65,9 @@ def merged(runs: Sequence[Run], name: str) -> Report:
         name,
         seeds.pop() if len(seeds) == 1 else None,
         list(rows.values()),
-        paired,
+        list(paired.values()),
         left_out,
-        chosen,
+        {benchmark: list(choices.values()) for benchmark, choices in chosen.items()},
         {},
         list(made_from.values()),
         runs[0].manifest["versions"],
@@ -83,17 +76,17 @@ def merged(runs: Sequence[Run], name: str) -> Report:
     )
 
 
-def run_labels(settings: Sequence[Mapping[str, str]]) -> list[str]:
-    """What tells each run from the others: the settings that differ, by the shortest name that is not ambiguous."""
-    keys = sorted({key for each in settings for key in each if not key.startswith(UNTOLD)})
-    differing = [key for key in keys if len({each.get(key) for each in settings}) > 1]
-    last = Counter(key.rpartition(".")[2] for key in differing)
-    names = {k: k.rpartition(".")[2] if last[k.rpartition(".")[2]] == 1 else k for k in differing}
-    labels = [", ".join(f"{names[k]}={each[k]}" for k in differing if k in each) for each in settings]
-    twice = Counter(labels)
-    return [
-        f"{label}{', ' if label else ''}run {i}" if twice[label] > 1 else label for i, label in enumerate(labels, 1)
-    ]
+def _called(runs: Sequence[Run]) -> dict[tuple[int, str], str]:
+    """Every method's name by the number of its run, from 1, and its name there."""
+    results: dict[str, dict[int, dict[Hashable, Hashable]]] = {}
+    for number, run in enumerate(runs, 1):
+        for row in run.rows:
+            results.setdefault(row["method"], {}).setdefault(number, {})[_place(row)] = _result(row)
+    found: dict[tuple[int, str], str] = {}
+    for method, by_run in results.items():
+        names = method_names(method, {i: runs[i - 1].settings for i in by_run}, by_run)
+        found |= {(number, method): name for number, name in zip(by_run, names, strict=True)}
+    return found
 
 
 def _over_seeds(runs: Sequence[Run]) -> list[dict[str, Any]]:
@@ -124,7 +117,6 @@ def _place(row: Mapping[str, Any]) -> tuple[Any, ...]:
 
 def _result(row: Mapping[str, Any]) -> tuple[Any, ...]:
     return (
-        *_place(row),
         row["n"],
         *(str(row.get(m)) for m in ("agreement", "consistency", "pearson", "conflict_as_tie")),
     )
