@@ -13,7 +13,7 @@ from judgetrain.evaluate.page import html_page
 from judgetrain.evaluate.text import console_tables, markdown
 from judgetrain.files import write_json_atomic, write_text_atomic
 from judgetrain.pipeline import Pipeline
-from judgetrain.sweep import JOB, read_jobs
+from judgetrain.sweep import JOB, evaluations, read_jobs
 
 
 def merge(pipeline: Pipeline) -> None:
@@ -23,13 +23,13 @@ def merge(pipeline: Pipeline) -> None:
         ConfigError: a run that is not there or not finished, or no evaluation at all.
     """
     config, console = pipeline.config, pipeline.console
-    evaluations = pipeline.root / "evaluate"
-    if not config.report.runs and not any(evaluations.glob(f"*/{MANIFEST}")):
+    made = pipeline.root / "evaluate"
+    if not config.report.runs and not any(made.glob(f"*/{MANIFEST}")):
         raise ConfigError(
-            f"stage=report: {evaluations} holds no finished evaluation; run stage=evaluate first, or name others in "
+            f"stage=report: {made} holds no finished evaluation; run stage=evaluate first, or name others in "
             "report.runs"
         )
-    directories = list(_directories(config.report.runs or [str(evaluations / "*")], Path(config.output_dir)))
+    directories = list(_directories(config.report.runs or [str(made / "*")], Path(config.output_dir)))
     runs = [read_run(d) for d in directories]
     report = merged(runs, config.report.name)
     target = Path(config.output_dir) / "reports" / config.report.name
@@ -58,8 +58,7 @@ def _directories(runs: Iterable[str], output: Path) -> Iterable[Path]:
 
 def _of_sweep(sweep: Path) -> list[Path]:
     """The evaluations that the jobs of a sweep ended in."""
-    found = [Path(job["directory"]) for job in read_jobs(sweep) if job.get("directory")]
-    evaluations = [path for path in found if path.parent.name == "evaluate"]
-    if not evaluations:
+    found = evaluations(read_jobs(sweep))
+    if not found:
         raise ConfigError(f"report.runs: {str(sweep)!r}: no job of this sweep made an evaluation (stage=evaluate)")
-    return evaluations
+    return found

@@ -47,6 +47,12 @@ def read_jobs(directory: Path) -> list[dict[str, Any]]:
     return sorted(jobs, key=lambda job: (not job["job"].isdigit(), int(job["job"]) if job["job"].isdigit() else 0))
 
 
+def evaluations(jobs: Sequence[Mapping[str, Any]]) -> list[Path]:
+    """The evaluations that jobs ended in."""
+    found = [Path(job["directory"]) for job in jobs if job.get("directory")]
+    return [path for path in found if path.parent.name == "evaluate"]
+
+
 def all_failed() -> bool:
     """Whether a sweep is under way whose jobs have all ended with an error, which each of them has reported."""
     jobs = [job for directory in _started for job in read_jobs(directory)]
@@ -67,7 +73,10 @@ def summarise(console: Console) -> bool:
         console.plain([_table(jobs, directory), *(_complaint(job) for job in failed)])
         done = f"{len(jobs) - len(failed)} of {len(jobs)} jobs done"
         again = "; the same command again does what is missing" if failed else ""
-        console.line(f"sweep: {done}{again}; stage=report 'report.runs=[{directory}]' puts their evaluations together")
+        together = (
+            f"; stage=report 'report.runs=[{directory}]' puts their evaluations together" if evaluations(jobs) else ""
+        )
+        console.line(f"sweep: {done}{again}{together}")
     return fine
 
 
