@@ -8,9 +8,10 @@ from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 
 from judgetrain.config import BenchmarkConfig, Config, EngineConfig, ModelConfig, SourceConfig, TrainConfig
+from judgetrain.engines.abilities import check_readout, check_step
 from judgetrain.errors import ConfigError
 from judgetrain.evaluate.names import ASKED_WAYS, TARGETS, base_method, is_directory, method_name, split_method
-from judgetrain.evaluate.objective import parse_objective
+from judgetrain.evaluate.objective import check_objective
 from judgetrain.reads import PACKAGE, is_local, names_model
 from judgetrain.train.distributed import check_distributed
 from judgetrain.train.options import check_training
@@ -33,7 +34,7 @@ def check_together(config: Config) -> None:
             "since a branch follows one criterion"
         )
     if config.objective is not None:
-        parse_objective(config.objective)
+        check_objective(config.objective, config.evaluate)
         if config.stage != "evaluate":
             raise ConfigError(
                 f"objective={config.objective!r}: is a metric of stage=evaluate, not of stage={config.stage}"
@@ -91,6 +92,7 @@ def _responses(config: Config) -> None:
                 "which only stage=selfeval fills in; set turns: first"
             )
     for i, model in enumerate(config.responses.models):
+        check_step(f"responses.models[{i}]", model, "response")
         _engine(f"responses.models[{i}]", model)
 
 
@@ -102,9 +104,11 @@ def _teacher(config: Config) -> None:
 def _label(config: Config) -> None:
     if config.label.source == "external":
         from judgetrain.tree.external import load_external_prompts
+        from judgetrain.tree.prompts import DIALECTS
 
         _engine("label.external.engine", config.label.external.engine)
-        load_external_prompts(config.label.external)
+        for step in DIALECTS[load_external_prompts(config.label.external)[1]]:
+            check_step("label.external.engine", config.label.external.engine, step)
     reward = config.label.reward
     if reward.signals:
         from judgetrain.scorers.methods import OF_RESPONSES, check_scorers
@@ -172,7 +176,7 @@ def _evaluate(config: Config) -> None:
             )
     _methods(config)
     for method in settings.methods:
-        _target(config, split_method(method)[1])
+        _target(config, method)
     _ways({split_method(method)[0] for method in settings.methods}, config)
 
 
@@ -218,22 +222,40 @@ def _correct(config: Config) -> None:
     if not is_directory(target) and target not in TARGETS:
         known = ", ".join(TARGETS)
         raise ConfigError(f"correct.judge={settings.judge!r}: allowed are {known} or a judge's directory (./NAME)")
-    _target(config, target)
+    _target(config, settings.judge)
     if settings.branches > config.tree.criteria:
         raise ConfigError(f"correct.branches={settings.branches}: at most tree.criteria={config.tree.criteria}")
     if names_model(settings.engine):
+        check_step("correct.engine", settings.engine, "correction")
         _engine("correct.engine", settings.engine)
+    else:
+        check_step(*_engine_of(config, target), "correction")
     load_prompt_set(settings.prompts, "correction", "correct.prompts")
 
 
-def _target(config: Config, target: str) -> None:
-    """Check a model that a method names."""
+def _target(config: Config, method: str) -> None:
+    """Check the model that a method names, and that it can do what the method asks of it."""
+    way, target = split_method(method)
+    if target not in TARGETS and not is_directory(method):
+        return
     if target == "base":
         _base(config)
     elif target == "teacher":
         _teacher(config)
     elif target == "external":
         _engine("evaluate.external", config.evaluate.external)
+    key, engine = _engine_of(config, target)
+    check_readout(key, engine, method)
+    for asked in ASKED_WAYS:
+        if way == asked:
+            check_step(key, engine, asked)
+
+
+def _engine_of(config: Config, target: str) -> tuple[str, EngineConfig]:
+    """The engine of the model that a method names, and its key."""
+    if target == "teacher":
+        return "teacher.engine", config.teacher.engine
+    return ("evaluate.external", config.evaluate.external) if target == "external" else ("engine", config.engine)
 
 
 def _benchmark(key: str, benchmark: BenchmarkConfig) -> None:
@@ -275,7 +297,7 @@ def _studies(config: Config) -> None:
     way, target = split_method(settings.judge)
     if not is_directory(settings.judge) and target not in ("base", "teacher", "external"):
         raise ConfigError(f"studies.judge={settings.judge!r} is none of {known_methods()}: name a model or a directory")
-    _target(config, target)
+    _target(config, settings.judge)
     _ways({way}, config)
 
 

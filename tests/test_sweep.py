@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +16,9 @@ from hydra.core.config_store import ConfigStore
 from hydra.core.plugins import Plugins
 
 from judgetrain import __main__ as entry
+from judgetrain.checks import check_together
 from judgetrain.compose import CONF, RECIPES, register, typed
-from judgetrain.config import Config
+from judgetrain.config import BenchmarkConfig, Config
 from judgetrain.errors import ConfigError
 from judgetrain.evaluate.objective import objective_value, parse_objective
 from judgetrain.pipeline import Pipeline
@@ -57,6 +59,7 @@ def test_a_failing_job_fails_alone_and_is_named(
     assert jobs[1]["error"] == "ZeroDivisionError: a bug"
     assert (jobs[0]["made"], jobs[0]["reused"]) == (["dpo", "evaluate"], ["tree"])
     printed = capsys.readouterr()
+    assert "puts their evaluations together" in printed.out + printed.err
     assert "job 1 (seed=2" in printed.out and "ZeroDivisionError: a bug" in printed.out
     assert "2 of 3 jobs done; the same command again does what is missing" in printed.out
     assert "Traceback" in printed.err, "a bug is shown whole"
@@ -118,6 +121,18 @@ def test_results_of_jobs_are_read_in_order(tmp_path: Path) -> None:
     ]
 
 
+def test_a_sweep_without_evaluations_offers_no_report_of_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def run(config: Config) -> entry.Outcome:
+        return entry.Outcome(f"artifacts/label/{config.seed}", ["label"], [], None)
+
+    assert run_sweep(tmp_path, monkeypatch, run)[0] == 0
+    printed = capsys.readouterr()
+    assert "sweep: 3 of 3 jobs done" in printed.out + printed.err
+    assert "report.runs" not in printed.out + printed.err
+
+
 SHARED = {"benchmark": "b", "method": "dpo", "votes": {"agreement": 0.7}}
 ROWS = [
     *(SHARED | {"branches": k, "agreement": k / 10, "chosen": k == 3} for k in (1, 3, 5)),
@@ -142,7 +157,7 @@ def test_any_metric_is_an_objective(tmp_path: Path, objective: str, value: float
 @pytest.mark.parametrize(
     ("objective", "message"),
     [
-        ("b/dpo@2/agreement", r"no such row; it has b/dpo@1, b/dpo@3"),
+        ("b/dpo@2/agreement", r"no such row; it has b/dpo@1, b/dpo@3, b/dpo@5, b/random$"),
         ("b/dpo@1/agrement", r"no number called 'agrement'; there are branches, agreement"),
         ("b/random/kappa", "no number called 'kappa'"),
         ("b/dpo@1/chosen", "no number called 'chosen'"),
@@ -154,6 +169,27 @@ def test_what_is_no_objective_is_refused(tmp_path: Path, objective: str, message
     (tmp_path / "metrics.json").write_text(json.dumps(ROWS))
     with pytest.raises(ConfigError, match=message):
         objective_value(tmp_path, objective)
+
+
+@pytest.mark.parametrize(
+    ("objective", "message"),
+    [
+        ("world/dpo@1/agreement", "evaluate.methods has no 'dpo'; it has sft, random, dpo-012345"),
+        ("human/sft@1/agreement", "evaluate.benchmarks has no 'human'; it has world"),
+        ("world/sft@2/agreement", "evaluate.branches has no 2; it has 1, 3"),
+        ("world/random@1/agreement", "random has no branches; leave out @1"),
+        ("world/dpo-012345@3/kappa", None),
+        ("world/random/agreement", None),
+        ("world/random@0/agreement", None),
+        ("world/sft/agreement", None),
+    ],
+)
+def test_an_objective_that_nothing_gives_is_refused_before_anything_runs(objective: str, message: str | None) -> None:
+    config = Config(stage="evaluate", objective=objective)
+    config.evaluate.benchmarks = [BenchmarkConfig(name="world")]
+    config.evaluate.methods, config.evaluate.branches = ["sft", "random", "a/dpo/0123456789/model"], [1, 3]
+    with pytest.raises(ConfigError, match=message) if message else nullcontext():
+        check_together(config)
 
 
 def test_a_method_may_be_a_directorys_name() -> None:

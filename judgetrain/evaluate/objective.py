@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+from judgetrain.config import EvaluateConfig
 from judgetrain.errors import ConfigError
+from judgetrain.evaluate.names import method_name, split_method
 from judgetrain.evaluate.sections import one_each
+from judgetrain.evaluate.stored import PREFIX as STORED
+from judgetrain.judges.floors import FLOORS
+from judgetrain.judges.scorer import PREFIX as SCORER
 
 SHAPE = "BENCHMARK/METHOD/METRIC or BENCHMARK/METHOD@BRANCHES/METRIC, as in world/dpo@1/agreement"
 
@@ -29,6 +34,39 @@ def parse_objective(objective: str) -> tuple[str, str, int | None, str]:
     return benchmark, method, int(branches) if at else None, metric
 
 
+def check_objective(objective: str, settings: EvaluateConfig) -> None:
+    """Check before anything runs that the evaluation will have the row; its metrics are known only afterwards.
+
+    Raises:
+        ConfigError: not of that shape, or a benchmark, a method or branches that are not evaluated; lists what is.
+    """
+    benchmark, method, branches, _ = parse_objective(objective)
+    benchmarks = [b.name for b in settings.benchmarks]
+    if benchmark not in benchmarks:
+        raise ConfigError(
+            f"objective={objective!r}: evaluate.benchmarks has no {benchmark!r}; it has {_list(benchmarks)}"
+        )
+    methods = [method_name(m) for m in settings.methods]
+    if method not in methods:
+        raise ConfigError(f"objective={objective!r}: evaluate.methods has no {method!r}; it has {_list(methods)}")
+    if method.startswith(STORED):
+        about = {f"{STORED}{s.name}": s.benchmark for s in settings.stored}.get(method, benchmark)
+        if about != benchmark:
+            raise ConfigError(f"objective={objective!r}: {method} is about {about}, not about {benchmark}")
+    if not has_branches(method) and branches:
+        raise ConfigError(f"objective={objective!r}: {method} has no branches; leave out @{branches}")
+    if has_branches(method) and branches is not None and branches not in settings.branches:
+        raise ConfigError(
+            f"objective={objective!r}: evaluate.branches has no {branches}; it has {_list(map(str, settings.branches))}"
+        )
+
+
+def has_branches(method: str) -> bool:
+    """Whether a method's rows differ by a number of branches: floors, stored verdicts, scorers and judges asked once
+    have none."""
+    return not (method in FLOORS or method.startswith((STORED, SCORER)) or split_method(method)[0])
+
+
 def objective_value(directory: Path, objective: str) -> float:
     """The value in an evaluation's ``metrics.json``; ``votes.agreement`` is the agreement among the votes.
 
@@ -40,8 +78,8 @@ def objective_value(directory: Path, objective: str) -> float:
     of_method = [row for row in rows if (row["benchmark"], row["method"]) == (benchmark, method)]
     found = one_each(of_method) if branches is None else [row for row in of_method if row["branches"] == branches]
     if not found:
-        there = ", ".join(f"{r['benchmark']}/{r['method']}@{r['branches']}" for r in rows)
-        raise ConfigError(f"objective={objective!r}: the evaluation has no such row; it has {there}")
+        there = (f"{r['benchmark']}/{r['method']}" + (f"@{r['branches']}" if r["branches"] else "") for r in rows)
+        raise ConfigError(f"objective={objective!r}: the evaluation has no such row; it has {_list(there)}")
     value: Any = found[0]
     for part in metric.split("."):
         value = value.get(part) if isinstance(value, dict) else None
@@ -50,6 +88,10 @@ def objective_value(directory: Path, objective: str) -> float:
             f"objective={objective!r}: no number called {metric!r}; there are {', '.join(_numbers(found))}"
         )
     return float(value)
+
+
+def _list(names: Iterable[str]) -> str:
+    return ", ".join(names)
 
 
 def _numbers(rows: Sequence[Any]) -> list[str]:
