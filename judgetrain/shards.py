@@ -12,6 +12,7 @@ from typing import Any
 from judgetrain.errors import DataError
 
 _SHARD = re.compile(r"-(\d{5,})-of-(\d{5,})")
+_END = re.compile(rf"{_SHARD.pattern}$")
 
 
 def shards_of(directory: Path, name: str, *, markers: bool = False) -> list[tuple[Path, int]]:
@@ -26,6 +27,12 @@ def shards_of(directory: Path, name: str, *, markers: bool = False) -> list[tupl
         if match:
             found.append((int(match[1]), int(match[2]), path))
     return [(path, total) for _, total, path in sorted(found)]
+
+
+def names_of(directory: Path, start: str) -> list[str]:
+    """The names under which a directory holds rows, of those that begin with ``start``."""
+    files = (path.name.removesuffix(".jsonl") for path in directory.glob(f"{glob.escape(start)}*.jsonl"))
+    return sorted({_END.sub("", name) for name in files})
 
 
 def read_rows(directory: Path, name: str) -> Iterator[dict[str, Any]]:

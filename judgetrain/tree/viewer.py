@@ -20,7 +20,7 @@ from typing import Any
 from judgetrain.artifacts import MANIFEST
 from judgetrain.errors import DataError, JudgetrainError
 from judgetrain.files import write_text_atomic
-from judgetrain.shards import read_rows
+from judgetrain.shards import names_of, read_rows
 from judgetrain.tree.schema import EvaluationTree
 from judgetrain.tree.tree_page import View, escape, page, percent, tree_page, verdict_text
 
@@ -98,6 +98,7 @@ def read_views(directory: Path, name: str, ids: Sequence[str], limit: int) -> li
     manifest = json.loads((directory / MANIFEST).read_text(encoding="utf-8"))
     labelled = manifest["stage"] == "label"
     source = directory.resolve().parents[1] / "tree" / manifest["upstream"]["tree"] if labelled else directory
+    _check_trees(source, name)
     trees = (EvaluationTree.from_row(row) for row in read_rows(source, name))
     found = list(islice((t for t in trees if not ids or t.comparison.id in ids), None if ids else limit))
     if missing := set(ids) - {t.comparison.id for t in found}:
@@ -106,6 +107,22 @@ def read_views(directory: Path, name: str, ids: Sequence[str], limit: int) -> li
         return views(found)
     sft, pairs = (_both_splits(directory, kind) for kind in ("sft", "pairs"))
     return views(found, read_rows(directory, "labels"), sft, pairs)
+
+
+def _check_trees(directory: Path, name: str) -> None:
+    there = names_of(directory, "trees")
+    if not there:
+        raise DataError(f"{directory} holds no trees: floors, scorers and judges that are asked once grow none")
+    if name not in there:
+        raise DataError(f"{directory} has no rows called {name!r}: give --trees with one of {', '.join(there)}")
+
+
+def _output(artifact: Path) -> Path:
+    """Where pages go by default: ``view`` in the output directory that the artifact lies in, as seen from here."""
+    place = artifact.absolute().parents
+    output = place[2] if len(place) > 2 and place[1].name == "artifacts" else Path("outputs").absolute()
+    here = Path.cwd()
+    return (output.relative_to(here) if output.is_relative_to(here) else output) / DIRECTORY
 
 
 def _both_splits(directory: Path, kind: str) -> Iterator[Mapping[str, Any]]:
@@ -124,11 +141,12 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--comparison", nargs="+", default=[], metavar="ID", help="which trees; else the first ones")
     parser.add_argument("--limit", type=int, default=20, help="how many, where none is named (default: 20)")
     parser.add_argument("--trees", default="trees", metavar="NAME", help="of stage evaluate: trees-BENCHMARK-METHOD")
-    parser.add_argument("--output", type=Path, default=Path("outputs/view"), help="where the pages go")
+    parser.add_argument("--output", type=Path, help="where the pages go (default: view in the artifact's output_dir)")
     options = parser.parse_args(argv)
+    output = options.output or _output(options.artifact)
     try:
         found = read_views(options.artifact, options.trees, options.comparison, options.limit)
-        print(write_views(found, options.output, f"Evaluation trees of {options.artifact.resolve().parent.name}"))
+        print(write_views(found, output, f"Evaluation trees of {options.artifact.resolve().parent.name}"))
     except JudgetrainError as error:
         sys.exit(f"error: {error}")
 

@@ -257,8 +257,26 @@ def test_any_comparison_can_be_looked_at_by_its_id(
     tree = label.parents[1] / "tree" / "t1"
     (tree / "manifest.json").write_text(json.dumps({"stage": "tree", "upstream": {}}))
     assert [v.tree.comparison.id for v in read_views(tree, "trees", [], 2)] == ["d0", "d1"]
-    with pytest.raises(DataError, match="holds neither trees-x"):
+    with pytest.raises(DataError, match="has no rows called 'trees-x': give --trees with one of trees$"):
         read_views(tree, "trees-x", [], 2)
+
+
+def test_an_evaluation_says_which_trees_it_has_and_its_pages_lie_in_its_output_directory(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    out = StageRun(tmp_path / "mine" / "artifacts" / "evaluate" / "e1", "evaluate", 0, Console())
+    (out.directory / "manifest.json").write_text(json.dumps({"stage": "evaluate", "upstream": {}}))
+    with pytest.raises(SystemExit, match="e1 holds no trees: floors, scorers"):
+        viewer.main([str(out.directory)])
+    out.write_rows("trees-world-sft-00000-of-00001", [t.to_row() for t in TREES[:2]])
+    out.write_rows("trees-world-dpo-00000-of-00002", [t.to_row() for t in TREES[:1]])
+    out.write_rows("trees-world-dpo-00001-of-00002", [t.to_row() for t in TREES[1:2]])
+    with pytest.raises(SystemExit, match="has no rows called 'trees': .* one of trees-world-dpo, trees-world-sft$"):
+        viewer.main([str(out.directory)])
+    viewer.main([str(out.directory), "--trees", "trees-world-dpo"])
+    assert capsys.readouterr().out.strip() == "mine/view/index.html"
+    assert len(list((tmp_path / "mine" / "view").glob("0*.html"))) == 2
 
 
 def test_shuffled_rows_find_their_trees(label: Path) -> None:
