@@ -14,7 +14,7 @@ from judgetrain.judges.asked import AskedJudge, prediction_of
 from judgetrain.judges.base import Prediction
 from judgetrain.shards import read_rows
 from judgetrain.track import duration
-from judgetrain.tree.asking import Reply
+from judgetrain.tree.asking import Reply, errors_told
 
 
 def ask_benchmark(
@@ -41,12 +41,18 @@ def ask_benchmark(
 
 
 def read_replies(method: str, benchmark: Benchmark, shard_size: int, out: StageRun) -> tuple[list[Prediction], float]:
-    """The predictions on a benchmark, and the seconds that a verdict took: half of a comparison's, of one step."""
+    """The predictions on a benchmark, and the seconds that a verdict took: half of a comparison's, of one step.
+
+    Replies that ended in an error are logged, with the reason of the first.
+    """
     shards, way = replies_name(benchmark.name, method), split_method(method)[0]
     rows = list(read_rows(out.directory, shards))
+    replies = [[Reply(**r) for r in row["replies"]] for row in rows]
+    if told := errors_told(r for each in replies for r in each):
+        out.log(f"evaluate: {benchmark.name}: {method_name(method)}: {told}")
     predictions = [
-        prediction_of(way, method_name(method), row["comparison_id"], [Reply(**r) for r in row["replies"]])
-        for row in rows
+        prediction_of(way, method_name(method), row["comparison_id"], each)
+        for row, each in zip(rows, replies, strict=True)
     ]
     seconds = ShardTimes(shards, out).total(len(rows), shard_size)
     verdicts = 2 if way == "one_step" else 1

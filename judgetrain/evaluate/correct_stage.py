@@ -76,9 +76,12 @@ def run(config: Config, inputs: Mapping[str, Path], out: StageRun) -> None:
     out.write_json("refinement", table)
     out.note("refinement", table)
     if table["rewritten"]:
+        before, after = (
+            "unknown" if table[name] is None else f"{table[name]:.2f}" for name in ("before_again", "after")
+        )
         out.log(
             f"correct: {table['rewritten']} of {table['scored']} responses rewritten ({table['refine_rate']:.1%}); "
-            f"mean score {table['before_again']} before, {table['after']} after, judged against each other"
+            f"mean score {before} before, {after} after, judged against each other"
         )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -156,10 +157,12 @@ def _evaluate(
     """One method on every benchmark; its model is freed before the results are read."""
     if method in FLOORS:
         for benchmark in benchmarks:
-            yield benchmark, [(FLOORS[method]().compare_all(benchmark.comparisons, config.seed), 0.0)]
+            found = FLOORS[method]().compare_all(benchmark.comparisons, config.seed)
+            out.count(in_=len(found), out=len(found))
+            yield benchmark, [(found, 0.0)]
         return
     if method.startswith(STORED):
-        yield from _stored(method, benchmarks, config)
+        yield from _stored(method, benchmarks, config, out)
         return
     if split_method(method)[0]:
         with loaded_once(lambda: load_asked_judge(method, config, inputs, budget)) as asked:
@@ -185,7 +188,9 @@ def _evaluate(
         yield benchmark, list(_read_off(name, benchmark, config, out))
 
 
-def _stored(method: str, benchmarks: Sequence[Benchmark], config: Config) -> Iterator[tuple[Benchmark, list[Result]]]:
+def _stored(
+    method: str, benchmarks: Sequence[Benchmark], config: Config, out: StageRun
+) -> Iterator[tuple[Benchmark, list[Result]]]:
     """Stored verdicts, on the one benchmark that they are about."""
     stored = stored_named(config, method)
     settings = {b.name: b for b in config.evaluate.benchmarks}
@@ -193,6 +198,8 @@ def _stored(method: str, benchmarks: Sequence[Benchmark], config: Config) -> Ite
     for benchmark in benchmarks:
         if benchmark.name == stored.benchmark:
             found = stored_predictions(stored, settings[benchmark.name], benchmark.comparisons, key)
+            dropped = Counter(f"stored:{reason}" for p in found for reason in Counter(p.failures).elements())
+            out.count(in_=len(found), out=len(found), dropped=dropped)
             yield benchmark, [(found, math.nan)]
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Any, cast
@@ -25,7 +25,7 @@ class Reply:
 
     ``shown`` is what it was asked about: an order (``AB``, ``BA``) or one response (``A``, ``B``). ``answer`` is a
     verdict in the comparison's own order, whatever order was shown, or a rating; None when the text could not be
-    read, and ``failure`` says why.
+    read, and ``failure`` says why; ``error`` is what the engine said where it gave up on the request.
     """
 
     shown: str
@@ -35,6 +35,7 @@ class Reply:
     prompt_tokens: int
     generated_tokens: int
     finish_reason: str
+    error: str = ""
 
     def to_row(self) -> dict[str, Any]:
         """A JSON-ready dictionary; its items are the arguments of the class."""
@@ -97,7 +98,14 @@ def _reply(question: Question, completion: Completion, read: Read) -> Reply:
         completion.prompt_tokens,
         completion.generated_tokens,
         completion.finish_reason,
+        completion.error or "",
     )
+
+
+def errors_told(replies: Iterable[Reply]) -> str:
+    """How many replies an engine gave up on, and what it said of the first; empty where there are none."""
+    errors = [r.error or "no reason was given" for r in replies if r.finish_reason == "error"]
+    return f"{len(errors)} replies failed with an error; the first: {errors[0]}" if errors else ""
 
 
 def ask_verdicts(

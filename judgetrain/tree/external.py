@@ -24,7 +24,7 @@ from judgetrain.engines.registry import make_engine
 from judgetrain.engines.thinking import answer_of
 from judgetrain.once import loaded_once
 from judgetrain.shards import read_rows
-from judgetrain.tree.asking import Question, Reply, ask, ask_verdicts
+from judgetrain.tree.asking import Question, Reply, ask, ask_verdicts, errors_told
 from judgetrain.tree.grow import judgment_slots
 from judgetrain.tree.labels import EnsembleLabel, ensemble_label
 from judgetrain.tree.opinions import Opinion, disagreement, opinion_of_preferences, opinion_of_verdicts, summary
@@ -96,6 +96,8 @@ def external_labels(run_config: Config, trees: Path, out: StageRun) -> dict[str,
             if budget:
                 out.note("spent", dict(budget.spent))
     replies = [[[Reply(**r) for r in q] for q in row["replies"]] for row in read_rows(out.directory, "external")]
+    if told := errors_told(r for each in replies for question in each for r in question):
+        out.log(f"label: external judge: {told}")
     opinions = [_opinion(case, each, config) for case, each in zip(cases, replies, strict=True)]
     table = {"asked": dialect, **disagreement(opinions)}
     out.write_json("external", table)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,12 +21,14 @@ from judgetrain.config import (
     SourceConfig,
     TreeConfig,
 )
+from judgetrain.engines.base import Completion, Request
 from judgetrain.errors import ConfigError
 from judgetrain.evaluate import methods, stage
 from judgetrain.evaluate.names import method_name, split_method
 from judgetrain.pipeline import Pipeline
 from judgetrain.shards import read_rows
 from judgetrain.track import Console
+from judgetrain.tree.asking import Reply
 from tests.scripted import ScriptedEngine, number
 
 Made = list[tuple[str, str]]
@@ -190,3 +192,21 @@ def test_a_missing_directory_is_named(config: Config, tmp_path: Path) -> None:
     config.evaluate.methods = [f"one_step:{tmp_path}/nowhere"]
     with pytest.raises(ConfigError, match=r"nowhere' is none of"):
         run(config, {}, tmp_path / "out")
+
+
+def test_the_reason_of_an_engines_error_is_kept_and_told(
+    config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    class Failing(ScriptedEngine):
+        def generate(self, requests: Sequence[Request], seed: int) -> list[Completion]:
+            return [Completion("", 0, 0, "error", "HTTP 500: out of order") for _ in requests]
+
+    monkeypatch.setattr(methods, "make_engine", lambda *_, **__: Failing(reply))
+    config.evaluate.methods = ["one_step:external"]
+    directory = run(config, {}, tmp_path / "failing")
+    replies = [r for row in read_rows(directory, "replies-pairs-one_step.external") for r in row["replies"]]
+    assert {(r["failure"], r["error"]) for r in replies} == {("error", "HTTP 500: out of order")}
+    printed = capsys.readouterr().out
+    assert "one_step:external: 40 replies failed with an error; the first: HTTP 500: out of order" in printed
+    old = {k: v for k, v in replies[0].items() if k != "error"}
+    assert Reply(**old).error == "", "rows of before"

@@ -63,6 +63,14 @@ def test_two_orders_equal_an_independent_count(tmp_path: Path) -> None:
     assert mirrored[0]["accuracy_ba"] == pytest.approx(sum(r["swapped"] == r["label"] for r in rows) / 45, abs=1e-6)
 
 
+def test_comparisons_count_once_for_every_method(tmp_path: Path) -> None:
+    config = two_orders(tmp_path)
+    config.evaluate.methods = ["stored:auto-j", "first", "random"]
+    out = StageRun(tmp_path / "out", "evaluate", 1, Console())
+    stage.run(config, {}, out)
+    assert out.totals()["counts"] == {"in": 3 * 45, "out": 3 * 45, "dropped": {"stored:unreadable": 9}}
+
+
 def votes(tmp_path: Path) -> Config:
     """MT-Bench: votes and GPT-4's one verdict for both orders, which may name the models the other way round."""
     chat = [{"role": "user", "content": "q"}, {"role": "assistant", "content": "a"}]

@@ -232,7 +232,7 @@ def test_another_model_may_rewrite(config: Config, tmp_path: Path, monkeypatch: 
         def close(self) -> None:
             made.append("closed")
 
-    def make_engine(engine: EngineConfig) -> Strong:
+    def make_engine(engine: EngineConfig, **others: object) -> Strong:
         made.append(engine.model.path)
         return Strong(by_length)
 
