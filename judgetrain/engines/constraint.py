@@ -1,12 +1,17 @@
-"""Constrained decoding: only tokens that keep a text on the way to matching a pattern can be drawn (XGrammar)."""
+"""Constrained decoding: only tokens that keep a text on the way to matching a pattern can be drawn (XGrammar).
+
+A text is brought to its end before its tokens run out: once those left are few, only the shortest way to complete the
+pattern is admitted.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
 
+from judgetrain.engines.closing import SPARE, Plan, Speller, dead_ends, shortest_way
 from judgetrain.errors import EngineError
 
 if TYPE_CHECKING:
@@ -47,9 +52,13 @@ class Constraints:
         # A pattern such as [^\\n]* admits a special token's literal; as a token it would end or break the text.
         specials = {i for i in tokenizer.all_special_ids if i < vocabulary} - set(ends)
         self._never = torch.tensor(sorted(specials), dtype=torch.long)
+        self._ends = sorted(ends)
+        self._speller = Speller(info.decoded_vocab, {*tokenizer.all_special_ids, *ends})
+        self._lengths: dict[str, int] = {}
+        self._dead: dict[tuple[str, str], torch.Tensor] = {}
 
-    def matcher(self, pattern: str) -> Matcher:
-        """A fresh matcher of a pattern.
+    def matcher(self, pattern: str, limit: int) -> Matcher:
+        """A fresh matcher of a pattern, for a text of at most ``limit`` tokens.
 
         Raises:
             EngineError: the pattern is not a regular expression that XGrammar knows.
@@ -59,25 +68,77 @@ class Constraints:
                 self._compiled[pattern] = self._compiler.compile_regex(pattern)
             except RuntimeError as error:
                 raise EngineError(f"not a pattern for constrained decoding: {pattern!r}: {error}") from error
-        return Matcher(self._matcher(self._compiled[pattern]), self._never)
+        made = self._matcher(self._compiled[pattern])
+
+        def close() -> Plan | None:
+            return shortest_way(made, pattern, self._speller, self._ends)
+
+        def dead() -> torch.Tensor:
+            fixed = made.find_jump_forward_string()
+            if (pattern, fixed) not in self._dead:
+                found = dead_ends(made, fixed, pattern, self._speller) if fixed else []
+                self._dead[pattern, fixed] = torch.tensor(sorted(found), dtype=torch.long)
+            return self._dead[pattern, fixed]
+
+        if pattern not in self._lengths:
+            self._lengths[pattern] = len(close() or ())
+        whole = self._speller.has_bytes(pattern.encode())
+        return Matcher(made, self._never, close, None if whole else dead, limit, self._lengths[pattern])
 
 
 class Matcher:
-    """How far one row's text has come on its pattern."""
+    """How far one row's text has come on its pattern.
 
-    def __init__(self, matcher: Any, never: torch.Tensor) -> None:
-        self._matcher = matcher
-        self._never = never
+    Args:
+        matcher: XGrammar's.
+        never: ids that are no text.
+        close: the shortest way to the pattern's end from where the matcher stands.
+        dead: the ids of tokens after which the pattern cannot be completed; None if there are never any.
+        left: tokens that may still be drawn.
+        shortest: length of the shortest way from the beginning.
+    """
+
+    def __init__(
+        self,
+        matcher: Any,
+        never: torch.Tensor,
+        close: Callable[[], Plan | None],
+        dead: Callable[[], torch.Tensor] | None,
+        left: int,
+        shortest: int,
+    ) -> None:
+        self._matcher, self._never, self._close, self._dead = matcher, never, close, dead
+        self._left = left
+        self._look_at = shortest + SPARE
+        self._plan: Plan = []
 
     def forbid(self, logits: torch.Tensor) -> None:
         """Set the logits ``[vocabulary]`` of all tokens that the pattern does not admit to minus infinity."""
         import xgrammar
 
+        if admitted := self._on_the_way():
+            kept = logits[list(admitted)]
+            logits.fill_(float("-inf"))
+            logits[list(admitted)] = kept
+            return
         bitmask = xgrammar.allocate_token_bitmask(1, logits.shape[-1])
         self._matcher.fill_next_token_bitmask(bitmask)
         xgrammar.apply_token_bitmask_inplace(logits[None], bitmask.to(logits.device))
         logits[self._never.to(logits.device)] = float("-inf")
+        if self._dead:
+            logits[self._dead().to(logits.device)] = float("-inf")
 
     def accept(self, token: int) -> None:
         """Go on by the token that was drawn."""
         self._matcher.accept_token(token)
+        self._left -= 1
+        self._plan = self._plan[1:]
+
+    def _on_the_way(self) -> tuple[int, ...]:
+        """The tokens that may come next where the text must be closed now; none while it is free."""
+        if not self._plan and self._left <= self._look_at:
+            plan = self._close() or []
+            self._look_at = len(plan) + SPARE
+            if self._left <= self._look_at:
+                self._plan = plan
+        return self._plan[0] if self._plan else ()

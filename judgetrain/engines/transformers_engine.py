@@ -89,7 +89,8 @@ class TransformersEngine:
         return [done[index] for index in range(len(requests))]
 
     def _row(self, prompt: tuple[int, ...], sampling: Sampling, index: int, place: int) -> Row:
-        matcher = self._constraints().matcher(sampling.pattern) if sampling.pattern else None
+        bound = self._constraints() if sampling.pattern else None
+        matcher = bound.matcher(sampling.pattern, sampling.max_new_tokens) if bound else None
         candidates = self._candidates(sampling.candidates)
         return Row(prompt, sampling, self._stops.table(sampling.stop), index, place, matcher, candidates)
 

@@ -20,8 +20,8 @@ from judgetrain.judges.correction import Corrected, Correction, Writer, correct,
 from judgetrain.once import loaded_once
 from judgetrain.reads import names_model
 from judgetrain.shards import read_rows
-from judgetrain.tree.grow import tree_tokens
 from judgetrain.tree.prompts import load_prompt_set
+from judgetrain.tree.schema import tree_tokens
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ from judgetrain.artifacts import derive_seed
 from judgetrain.config import SamplingConfig
 from judgetrain.dialogues.schema import Comparison
 from judgetrain.engines.base import UNANSWERED, Completion, Engine, Request, Sampling
+from judgetrain.engines.thinking import NO_ANSWER, answer_of
 from judgetrain.judges.base import Prediction
 from judgetrain.judges.branching import BranchingJudge
 from judgetrain.tree.grow import slots_of
@@ -92,13 +93,16 @@ def evaluation_of(tree: EvaluationTree, side: Side) -> str:
             nodes = sorted(guideline.judgments, key=lambda j: j.order != order)
             node = next((j for j in nodes if j.verdict is not None), None)
             if node:
-                parts.append(_part(criterion, node, side))
+                parts.append(
+                    _part(criterion, node, side, f"{tree.comparison.response_a}\n{tree.comparison.response_b}")
+                )
     return "\n\n".join(parts)
 
 
-def _part(criterion: CriterionNode, node: JudgmentNode, side: Side) -> str:
+def _part(criterion: CriterionNode, node: JudgmentNode, side: Side, material: str) -> str:
     shown = side if node.order == "AB" else "AB"["BA".index(side)]
-    found = re.search(_ANALYSIS.format(side=shown), node.text, re.IGNORECASE | re.MULTILINE | re.DOTALL)
+    answer = answer_of(node.text, material) or ""
+    found = re.search(_ANALYSIS.format(side=shown), answer, re.IGNORECASE | re.MULTILINE | re.DOTALL)
     score = node.score_a if side == "A" else node.score_b
     analysis = found[1] if found and found[1] else "(no analysis)"
     return f"{criterion.text}\nScore: {score:g} of 5\nAnalysis: {analysis}"
@@ -145,11 +149,14 @@ def _request(correction: Correction, comparison: Comparison, writer: Writer) -> 
 
 def _taken(correction: Correction, completion: Completion) -> Correction:
     """The correction with its new text, or with the reason why the old one stays."""
-    text = completion.text.strip()
     if completion.finish_reason in UNANSWERED:
         return replace(correction, failure=completion.finish_reason)
     if completion.finish_reason == "length":
         return replace(correction, failure="cut_off")
+    answer = answer_of(completion.text, "\n".join((correction.query, correction.response, correction.evaluation)))
+    if answer is None:
+        return replace(correction, failure=NO_ANSWER)
+    text = answer.strip()
     if not text or text == correction.response.strip():
         return replace(correction, failure="unchanged" if text else "empty")
     return replace(correction, corrected=text)

@@ -13,8 +13,8 @@ from typing import Literal
 
 from judgetrain.dialogues.schema import Order
 from judgetrain.tree.grow import Wave, unusable
-from judgetrain.tree.parsing import HIGHEST, LOWEST
 from judgetrain.tree.schema import CriterionNode, EvaluationTree, JudgmentNode
+from judgetrain.tree.scores import HIGHEST, LOWEST
 
 Aggregation = Literal["vote", "margin"]
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from judgetrain.artifacts import derive_seed
 from judgetrain.engines.base import UNANSWERED, Completion, Request, Sampling
+from judgetrain.engines.thinking import answer_of
 from judgetrain.scorers.encode import Sample, Unscored
 from judgetrain.scorers.features import FEATURES, Formula
 from judgetrain.scorers.prompts import ScorerPrompts, fill, with_system
@@ -113,14 +114,18 @@ def self_generation(
     results: list[float | Unscored] = [Unscored("empty_response")] * len(samples)
     for i, completion in zip(rated, scorer.generate(requests, derive_seed(seed, "self_generation")), strict=True):
         unanswered = completion.finish_reason in UNANSWERED
-        results[i] = Unscored(completion.finish_reason) if unanswered else rating(completion.text)
+        read = Unscored(completion.finish_reason) if unanswered else rating(completion.text, samples[i].response)
+        results[i] = read
     return results
 
 
-def rating(text: str) -> float | Unscored:
+def rating(text: str, response: str = "") -> float | Unscored:
     """The last rating in double brackets (``[[7]]``, ``[[7/10]]``, ``[[Rating: 7]]``); unreadable if there is none or
-    it is not from 1 to 10."""
-    found = RATING.findall(text)
+    it is not from 1 to 10.
+
+    Reasoning before the answer is left out; ``response`` is what is rated (:func:`answer_start`).
+    """
+    found = RATING.findall(answer_of(text, response) or "")
     value = float(found[-1]) if found else 0.0
     return value if 1.0 <= value <= 10.0 else Unscored("unreadable_rating")
 

@@ -15,8 +15,8 @@ from judgetrain.tree.grow import slots_of
 from judgetrain.tree.prompts import PromptSet
 from judgetrain.tree.verdicts import Reading, quotes, read_rating, read_verdict
 
-Read = Callable[[str], Reading[Any]]
-"""Reads a generated text."""
+Read = Callable[..., Reading[Any]]
+"""Reads a generated text; the keyword ``material`` is the text that is judged."""
 
 
 @dataclass(frozen=True)
@@ -81,11 +81,13 @@ def ask(
 
 
 def _reply(question: Question, completion: Completion, read: Read) -> Reply:
-    reading: Reading[Any] = (
-        Reading(None, completion.finish_reason) if completion.finish_reason in UNANSWERED else read(completion.text)
-    )
+    material = "\n".join(question.slots.values())
+    if completion.finish_reason in UNANSWERED:
+        reading: Reading[Any] = Reading(None, completion.finish_reason)
+    else:
+        reading = read(completion.text, material=material)
     cut_off = completion.finish_reason == "length"
-    if cut_off and reading.value is not None and quotes(completion.text, "\n".join(question.slots.values())):
+    if cut_off and reading.value is not None and quotes(completion.text, material):
         reading = Reading(None, "quoted")  # the verdict, due at the end, never came; this one was in what is judged
     return Reply(
         question.shown,

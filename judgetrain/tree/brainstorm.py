@@ -6,12 +6,14 @@ import random
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import NamedTuple
 
 from judgetrain.artifacts import derive_seed
 from judgetrain.dialogues.schema import Comparison
 from judgetrain.engines.base import UNANSWERED, Completion
-from judgetrain.tree.parsing import normalise, parse_criteria
+from judgetrain.engines.thinking import answer_start
+from judgetrain.tree.parsing import listed_criteria, normalise, parse_criteria
 from judgetrain.tree.sampled import Sampled
 from judgetrain.tree.schema import CriteriaList
 
@@ -65,22 +67,28 @@ def take_criteria(tree: Growing, sampled: Sampled, listed_at_most: int, wanted: 
         return
     tree.criteria_text = f"{tree.criteria_text}\n{completion.text}".strip("\n")
     known = {normalise(c.text) for c in tree.criteria}
-    listed = whole_criteria(completion.text, reason, listed_at_most) or parse_criteria(completion.text, listed_at_most)
-    if reason == "length":
+    material, whole = material_of(tree.comparison), _whole(completion.text, reason)
+    listed = (listed_criteria(whole, material) or listed_criteria(completion.text, material))[:listed_at_most]
+    if reason == "length" and listed:
         tree.failures["criteria:cut_off"] += 1
-    if repeats := _repeats(_whole(completion.text, reason), known):
+    if repeats := _repeats(whole, known, material):
         tree.failures["criteria:repeated"] += repeats
-    fresh = [c for c in listed if normalise(c) not in known]
-    costs = _spread(completion, fresh)
+    fresh = [(criterion, end) for criterion, end in listed if normalise(criterion) not in known]
+    costs = _spread(completion, [end for _, end in fresh])
     room = wanted - len(tree.criteria)
     start, number = len(tree.criteria), len(tree.lists) - 1
     found = enumerate(zip(fresh, costs, strict=True), start=start)
-    tree.criteria += [Listed(rank, text, cost, number) for rank, (text, cost) in found][:room]
+    tree.criteria += [Listed(rank, text, cost, number) for rank, ((text, _), cost) in found][:room]
 
 
-def whole_criteria(text: str, finish_reason: str, limit: int) -> list[str]:
+def material_of(comparison: Comparison) -> str:
+    """The dialogue, which a list's reasoning may quote."""
+    return f"{comparison.dialogue.context}\n{comparison.dialogue.query}"
+
+
+def whole_criteria(text: str, finish_reason: str, limit: int, material: str) -> list[str]:
     """The criteria of a list, at most ``limit``, without the line that the token limit cut."""
-    return parse_criteria(_whole(text, finish_reason), limit)
+    return parse_criteria(_whole(text, finish_reason), limit, material)
 
 
 def _whole(text: str, finish_reason: str) -> str:
@@ -88,9 +96,10 @@ def _whole(text: str, finish_reason: str) -> str:
     return "".join(text.splitlines(keepends=True)[:-1]) if cut else text
 
 
-def _repeats(text: str, known: set[str]) -> int:
+def _repeats(text: str, known: set[str], material: str) -> int:
     """How many items of a list name a criterion that is ``known`` or stands above them in the list."""
-    lines = text.splitlines()
+    start = answer_start(text, material)
+    lines = text[start:].splitlines() if start is not None else []
     items = [parse_criteria(f"{HEAD}\n{line}", 2)[1:] for line in lines]
     if not any(items):  # a list of bullets
         items = [parse_criteria(line, 1) for line in lines]
@@ -98,25 +107,17 @@ def _repeats(text: str, known: set[str]) -> int:
     return len(names) - len(set(names) - known)
 
 
-def _spread(completion: Completion, criteria: list[str]) -> list[int]:
-    """The completion's tokens shared out over its criteria; they sum to the total.
+def _spread(completion: Completion, ends: list[int]) -> list[int]:
+    """The completion's tokens shared out over criteria whose lines end at ``ends``, in characters; sums to the total.
 
     Engines do not report where a line ends in tokens, and the cost of the first k criteria is wanted: what stands up
     to the end of the k-th line, by its share of the characters. Words before the list count for the first criterion,
     those after it for the last; repeats count for the next.
     """
-    lines = completion.text.splitlines(keepends=True)
-    owners = [parse_criteria(line, 1) for line in lines]
-    costs: list[int] = []
-    total, read, used = len(completion.text) or 1, 0, 0
-    for line, owner in zip(lines, owners, strict=True):
-        read += len(line)
-        if len(costs) < len(criteria) and owner == [criteria[len(costs)]]:
-            last = len(costs) + 1 == len(criteria)
-            upto = completion.generated_tokens if last else round(completion.generated_tokens * read / total)
-            costs.append(upto - used)
-            used = upto
-    return costs
+    total = len(completion.text) or 1
+    upto = [round(completion.generated_tokens * end / total) for end in ends[:-1]]
+    bounds = [0, *upto, completion.generated_tokens] if ends else []
+    return [later - earlier for earlier, later in pairwise(bounds)]
 
 
 def sample_criteria(seed: int, number: int) -> Choose:

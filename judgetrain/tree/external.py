@@ -21,6 +21,7 @@ from judgetrain.dialogues.schema import Comparison, Verdict
 from judgetrain.engines.answers import Budget, answers_of
 from judgetrain.engines.base import Engine
 from judgetrain.engines.registry import make_engine
+from judgetrain.engines.thinking import answer_of
 from judgetrain.once import loaded_once
 from judgetrain.shards import read_rows
 from judgetrain.tree.asking import Question, Reply, ask, ask_verdicts
@@ -135,7 +136,8 @@ def conflicting(tree: EvaluationTree) -> Iterator[Conflict]:
                 if x.order != y.order or x.verdict is None or y.verdict is None or x.verdict == y.verdict:
                     continue
                 shown = judgment_slots(tree.comparison, x.order, criterion.text, guideline.text)
-                slots = shown | {"judgment_x": x.text.strip(), "judgment_y": y.text.strip()}
+                critiques = [(answer_of(node.text, "\n".join(shown.values())) or "").strip() for node in (x, y)]
+                slots = shown | {"judgment_x": critiques[0], "judgment_y": critiques[1]}
                 yield Conflict((x.id, y.id), (x.verdict, y.verdict), slots)
 
 

@@ -11,6 +11,7 @@ from judgetrain.artifacts import derive_seed
 from judgetrain.config import SamplingConfig, TreeConfig
 from judgetrain.dialogues.schema import Comparison, Order
 from judgetrain.engines.base import UNANSWERED, Completion, Engine, Request, Sampling, Step
+from judgetrain.engines.thinking import answer_of
 from judgetrain.tree.brainstorm import Choose, Growing, positions, take_criteria
 from judgetrain.tree.prompts import PromptSet
 from judgetrain.tree.readout import Readout
@@ -161,7 +162,13 @@ def _guidelines(
             keys += [(index, rank)] * shape.guidelines
             request = _request(prompts, "guideline", slots, sampling)
             requests += repeated(request, position * shape.guidelines, shape.guidelines)
-    return by_key(keys, sample(requests, engine, seed))
+    done = zip(keys, sample(requests, engine, seed), strict=True)
+    return by_key(keys, [replace(s, completion=_answered(s.completion, trees[k[0]].comparison)) for k, s in done])
+
+
+def _answered(guideline: Completion, comparison: Comparison) -> Completion:
+    """A guideline without the reasoning before it, as judgments are asked for by it; empty if that never ended."""
+    return replace(guideline, text=answer_of(guideline.text, "\n".join(slots_of(comparison).values())) or "")
 
 
 def _judgments(
@@ -200,10 +207,12 @@ def _judgments(
     return by_key(keys, retry(sampled, requests, engine, seed, attempts, partial(_unreadable, sampling.readout)))
 
 
-def _unreadable(readout: Readout, completion: Completion) -> str | None:
+def _unreadable(readout: Readout, request: Request, completion: Completion) -> str | None:
     """Why a judgment cannot be read though there is one, or None."""
-    answered = completion.finish_reason not in UNANSWERED
-    return _leaf("", "AB", completion, Counter(), readout).failure if answered else None
+    if completion.finish_reason in UNANSWERED:
+        return None
+    material = [request.slots[slot] for slot in ("query", "context", "response_a", "response_b")]
+    return _leaf("", "AB", completion, Counter(), readout, material).failure
 
 
 def unusable(guideline: Completion | GuidelineNode) -> str | None:
@@ -218,13 +227,14 @@ def _assemble(
 ) -> EvaluationTree:
     criteria = []
     failures = Counter(growing.failures)
+    material = (*slots_of(growing.comparison).values(), growing.comparison.response_a, growing.comparison.response_b)
     for rank, text, cost, listed_in in growing.criteria:
         base = f"{growing.comparison.id}/c{rank}"
         nodes = []
         for number, each in enumerate(guidelines.get((index, rank), [])):
             leaves = [
                 replace(
-                    _leaf(f"{base}/g{number}/{order}{i}", order, leaf.completion, failures, readout),
+                    _leaf(f"{base}/g{number}/{order}{i}", order, leaf.completion, failures, readout, material),
                     seed=leaf.seed,
                     place=leaf.place,
                     retried=leaf.retried,
@@ -259,13 +269,18 @@ def _assemble(
 
 
 def _leaf(
-    identifier: str, order: str, completion: Completion, failures: Counter[str], readout: Readout
+    identifier: str,
+    order: str,
+    completion: Completion,
+    failures: Counter[str],
+    readout: Readout,
+    material: Sequence[str],
 ) -> JudgmentNode:
     if completion.finish_reason in UNANSWERED:
         scores: tuple[float | None, float | None] = (None, None)
         failure: str | None = completion.finish_reason
     else:
-        parsed = readout.read(completion)
+        parsed = readout.read(completion, material)
         scores, failure = (parsed.first, parsed.second), parsed.failure
     if failure:
         failures[f"judgment:{failure}"] += 1
@@ -282,13 +297,3 @@ def _leaf(
         completion.finish_reason,
         readout.tie,
     )
-
-
-def tree_tokens(tree: EvaluationTree) -> tuple[int, int]:
-    """Prompt and generated tokens of a whole tree."""
-    prompt, generated = tree.criteria_prompt_tokens, tree.criteria_generated_tokens
-    for criterion in tree.criteria:
-        for guideline in criterion.guidelines:
-            prompt += guideline.prompt_tokens + sum(j.prompt_tokens for j in guideline.judgments)
-            generated += guideline.generated_tokens + sum(j.generated_tokens for j in guideline.judgments)
-    return prompt, generated

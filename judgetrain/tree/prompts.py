@@ -53,6 +53,9 @@ FRAME = (
 )
 """The form of a judgment for constrained decoding; a set's step ``judgment`` may carry its own as ``frame``."""
 
+FIXED = 24
+"""Tokens for the words of the frame up to the second score."""
+
 _SLOT = re.compile(r"\{(\w+)\}")
 
 
@@ -95,10 +98,11 @@ class PromptSet:
     def judgment_frame(self, max_new_tokens: int) -> str:
         """The pattern that a constrained judgment follows.
 
-        ``{width}`` in it becomes ``max_new_tokens`` characters: with three such texts of some four characters a
-        token, a judgment ends before its tokens do.
+        ``{width}`` in it becomes ``max_new_tokens`` less :data:`FIXED` characters. At a token a character the first of
+        its texts leaves room for the second score, whatever the engine; at the usual four all three fit. An engine
+        that draws the tokens itself (Transformers) also closes the frame before they run out, in any language.
         """
-        return self.frame.replace("{width}", str(max_new_tokens))
+        return self.frame.replace("{width}", str(max(1, max_new_tokens - FIXED)))
 
     def save(self, directory: Path) -> None:
         """Write the set as ``prompts.yaml`` into a judge's directory."""

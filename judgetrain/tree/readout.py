@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Literal
 
 from judgetrain.config import SamplingConfig, TreeConfig
 from judgetrain.engines.base import Completion, Sampling
-from judgetrain.tree.parsing import HIGHEST, LOWEST, ParsedJudgment, parse_judgment
+from judgetrain.tree.parsing import ParsedJudgment, parse_judgment
 from judgetrain.tree.prompts import PromptSet
+from judgetrain.tree.scores import HIGHEST, LOWEST
 
 SCORES = tuple(str(score) for score in range(int(LOWEST), int(HIGHEST) + 1))
 """The score tokens whose probabilities the expected score weighs."""
@@ -42,10 +44,13 @@ class Readout:
             candidates=SCORES if self.scores == "expected" else (),
         )
 
-    def read(self, completion: Completion) -> ParsedJudgment:
+    def read(self, completion: Completion, material: Iterable[str] = ()) -> ParsedJudgment:
         """The scores in the order shown, or a reason: those of :func:`parse_judgment`, and ``no_probabilities``
-        where expected scores are wanted and the engine reported none for a score's position."""
-        parsed = parse_judgment(completion.text)
+        where expected scores are wanted and the engine reported none for a score's position.
+
+        ``material``: the texts that are judged, whose own score lines are no scores.
+        """
+        parsed = parse_judgment(completion.text, material, completion.finish_reason == "length")
         if parsed.places is None or self.scores == "parsed":
             return parsed
         chances = {choice.at: choice.probabilities for choice in completion.choices}

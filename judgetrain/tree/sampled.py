@@ -54,7 +54,7 @@ def retry(
     engine: Engine,
     seed: int,
     attempts: int,
-    failure: Callable[[Completion], str | None],
+    failure: Callable[[Request, Completion], str | None],
 ) -> list[Sampled]:
     """Ask again, up to ``attempts`` times, whatever ``failure`` gives a reason for: all such requests as one batch.
 
@@ -62,7 +62,7 @@ def retry(
     """
     result = list(sampled)
     for attempt in range(1, attempts + 1):
-        useless = [(i, reason) for i, s in enumerate(result) if (reason := failure(s.completion))]
+        useless = [(i, reason) for i, s in enumerate(result) if (reason := failure(requests[i], s.completion))]
         fresh_seed = derive_seed(seed, "retry", attempt)
         asked = [replace(requests[i], place=result[i].place, attempt=attempt) for i, _ in useless]
         for (i, reason), fresh in zip(useless, sample(asked, engine, fresh_seed), strict=True):

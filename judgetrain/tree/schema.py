@@ -136,6 +136,16 @@ class EvaluationTree:
         )
 
 
+def tree_tokens(tree: EvaluationTree) -> tuple[int, int]:
+    """Prompt and generated tokens of a whole tree."""
+    prompt, generated = tree.criteria_prompt_tokens, tree.criteria_generated_tokens
+    for criterion in tree.criteria:
+        for guideline in criterion.guidelines:
+            prompt += guideline.prompt_tokens + sum(j.prompt_tokens for j in guideline.judgments)
+            generated += guideline.generated_tokens + sum(j.generated_tokens for j in guideline.judgments)
+    return prompt, generated
+
+
 def _criterion(row: dict[str, Any]) -> CriterionNode:
     return CriterionNode(**(row | {"guidelines": tuple(map(_guideline, row["guidelines"]))}))
 

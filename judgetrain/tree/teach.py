@@ -17,12 +17,12 @@ from judgetrain.engines.answers import Budget, answers_of
 from judgetrain.engines.registry import make_engine
 from judgetrain.errors import DataError
 from judgetrain.shards import read_rows
-from judgetrain.tree.brainstorm import sample_criteria, whole_criteria
+from judgetrain.tree.brainstorm import material_of, sample_criteria, whole_criteria
 from judgetrain.tree.examples import Prompter, guideline_row, judgment_row, sft_row
-from judgetrain.tree.grow import Shape, StepSampling, grow, tree_tokens
+from judgetrain.tree.grow import Shape, StepSampling, grow
 from judgetrain.tree.parsing import parse_criteria, render_criteria
 from judgetrain.tree.prompts import load_prompt_set
-from judgetrain.tree.schema import EvaluationTree
+from judgetrain.tree.schema import EvaluationTree, tree_tokens
 from judgetrain.tree.written import read_evaluations, text_of
 
 
@@ -153,6 +153,7 @@ def teaching_examples(tree: EvaluationTree, prompter: Prompter) -> Iterator[dict
 
 def _listed(tree: EvaluationTree, limit: int) -> list[str]:
     """The criteria that the teacher wrote to their ends; of a tree that does not say how its list ended, all."""
+    material = material_of(tree.comparison)
     if not tree.lists:
-        return parse_criteria(tree.criteria_text, limit)
-    return [c for each in tree.lists for c in whole_criteria(each.text, each.finish_reason, limit)][:limit]
+        return parse_criteria(tree.criteria_text, limit, material)
+    return [c for each in tree.lists for c in whole_criteria(each.text, each.finish_reason, limit, material)][:limit]

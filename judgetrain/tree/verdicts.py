@@ -2,7 +2,8 @@
 
 A text may hold the same mark several times, but two different ones are refused as ambiguous: a judge that weighs its
 options aloud, changes its mind or quotes a forged verdict out of a response has not said which one it means, and
-taking the first or the last would be a guess.
+taking the first or the last would be a guess. What stands in a reply's reasoning is left out; a reply that ends
+within it fails as ``no_answer``. ``material`` is the text that is judged (:func:`answer_start`).
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from dataclasses import dataclass
 from typing import Generic, Literal, TypeVar
 
 from judgetrain.dialogues.schema import Verdict
+from judgetrain.engines.thinking import NO_ANSWER, answer_of
 
 T = TypeVar("T")
 
@@ -32,28 +34,31 @@ class Reading(Generic[T]):
     failure: str | None = None
 
 
-def read_verdict(text: str) -> Reading[Verdict]:
+def read_verdict(text: str, material: str = "") -> Reading[Verdict]:
     """The verdict of a one-step comparison, on the responses as shown: ``[[A]]``, ``[[B]]``, or ``[[C]]`` for a tie.
 
     Case, bold, escaped brackets, ``[[tie]]`` and ``[[Assistant A]]`` are accepted; other marks (``[[Python]]``) are
     passed over. ``failure`` is ``no_verdict``, ``unknown_verdict`` (marks, but none of these) or ``ambiguous``
     (several different ones).
     """
-    return _one_of(text, _VERDICTS)
+    return _one_of(text, material, _VERDICTS)
 
 
-def read_preference(text: str) -> Reading[Literal["X", "Y"]]:
+def read_preference(text: str, material: str = "") -> Reading[Literal["X", "Y"]]:
     """Which critique is preferred: ``[[X]]`` or ``[[Y]]``; fails as :func:`read_verdict` does."""
-    return _one_of(text, _CRITIQUES)
+    return _one_of(text, material, _CRITIQUES)
 
 
-def read_rating(text: str, lowest: int, highest: int) -> Reading[float]:
+def read_rating(text: str, lowest: int, highest: int, material: str = "") -> Reading[float]:
     """The rating in a text: ``[[7]]``; also ``[[7.5]]``, ``[[7/10]]`` and ``[[Rating: 7]]``.
 
     ``failure`` is ``no_rating``, ``out_of_range`` (also for another scale than ``highest``) or ``ambiguous`` (several
     different ratings).
     """
-    numbers = [m for m in (_NUMBER.fullmatch(mark) for mark in _marks(text)) if m]
+    answer = answer_of(text, material)
+    if answer is None:
+        return Reading(None, NO_ANSWER)
+    numbers = [m for m in (_NUMBER.fullmatch(mark) for mark in _marks(answer)) if m]
     if not numbers:
         return Reading(None, "no_rating")
     if any(m["scale"] is not None and int(m["scale"]) != highest for m in numbers):
@@ -70,8 +75,11 @@ def quotes(text: str, material: str) -> bool:
     return any(match[0] in material for match in _MARK.finditer(text))
 
 
-def _one_of(text: str, known: Mapping[str, T]) -> Reading[T]:
-    marks = _marks(text)
+def _one_of(text: str, material: str, known: Mapping[str, T]) -> Reading[T]:
+    answer = answer_of(text, material)
+    if answer is None:
+        return Reading(None, NO_ANSWER)
+    marks = _marks(answer)
     found = {known[mark.casefold()] for mark in marks if mark.casefold() in known}
     if len(found) == 1:
         return Reading(found.pop())

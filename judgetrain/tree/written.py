@@ -10,8 +10,9 @@ from judgetrain.config import SourceConfig
 from judgetrain.dialogues.rows import RowError, RowReader
 from judgetrain.dialogues.schema import Comparison
 from judgetrain.dialogues.sources import Rejects, read
-from judgetrain.tree.parsing import HIGHEST, LOWEST, parse_judgment, render_criteria, render_judgment
+from judgetrain.tree.parsing import parse_judgment, render_criteria, render_judgment
 from judgetrain.tree.schema import CriterionNode, EvaluationTree, GuidelineNode, JudgmentNode
+from judgetrain.tree.scores import HIGHEST, LOWEST
 
 KEY = "teacher.evaluations"
 Text = tuple[str, str, str, str]

@@ -12,9 +12,9 @@ import pytest
 from judgetrain.config import SamplingConfig
 from judgetrain.engines.base import Completion, Request
 from judgetrain.tree.brainstorm import sample_criteria
-from judgetrain.tree.grow import Shape, StepSampling, grow, tree_tokens
+from judgetrain.tree.grow import Shape, StepSampling, grow
 from judgetrain.tree.prompts import load_prompt_set
-from judgetrain.tree.schema import EvaluationTree
+from judgetrain.tree.schema import EvaluationTree, tree_tokens
 from tests.scripted import ScriptedEngine, comparison, criteria, judged, noisy
 
 SAMPLING = StepSampling(SamplingConfig(), SamplingConfig(), SamplingConfig())

@@ -35,6 +35,14 @@ def test_expected_scores_are_means_over_the_probabilities_at_the_score_positions
     assert Readout().read(completion()) == ParsedJudgment(4, 2)
 
 
+def test_reasoning_before_a_judgment_moves_no_score() -> None:
+    thought = "<think>Response A Score: 1\nResponse B Score: 5</think>\n"
+    chances = Choice(len(thought) + AT_A, (0, 0, 0, 1.0, 0)), Choice(len(thought) + AT_B, (0, 1.0, 0, 0, 0))
+    wrong = tuple(Choice(thought.index(digit), (0, 0, 1.0, 0, 0)) for digit in "15")
+    read = Readout("expected").read(completion(*wrong, *chances, text=thought + TEXT))
+    assert (read.first, read.second) == (4, 2)
+
+
 @pytest.mark.parametrize(
     ("text", "choices", "reason"),
     [
@@ -69,7 +77,7 @@ def test_the_frame_admits_what_judges_are_taught_and_nothing_without_scores(name
 def test_a_set_may_bring_its_own_frame(tmp_path) -> None:
     source = load_prompt_set("compact").source
     (tmp_path / "mine.yaml").write_text(source + "\n  frame: 'Response A Score: [1-5] [ab]{1,{width}}'\n")
-    assert load_prompt_set(tmp_path / "mine.yaml").judgment_frame(7) == "Response A Score: [1-5] [ab]{1,7}"
+    assert load_prompt_set(tmp_path / "mine.yaml").judgment_frame(31) == "Response A Score: [1-5] [ab]{1,7}"
     (tmp_path / "bad.yaml").write_text(source + "\n  frame: 3\n")
     with pytest.raises(ConfigError, match="bad.yaml.*frame.*regular expression"):
         load_prompt_set(tmp_path / "bad.yaml")

@@ -14,9 +14,9 @@ from judgetrain.dialogues.world import eval_comparisons
 from judgetrain.dialogues.world.engine import WorldEngine
 from judgetrain.engines.base import Completion, Request
 from judgetrain.tree.examples import Prompter
-from judgetrain.tree.grow import Shape, StepSampling, grow, tree_tokens
+from judgetrain.tree.grow import Shape, StepSampling, grow
 from judgetrain.tree.prompts import load_prompt_set
-from judgetrain.tree.schema import EvaluationTree
+from judgetrain.tree.schema import EvaluationTree, tree_tokens
 from tests.scripted import Ending, ScriptedEngine, comparison, criteria, judged, noisy
 
 PROMPTS = load_prompt_set("compact")

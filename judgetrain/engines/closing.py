@@ -1,0 +1,136 @@
+"""The shortest way to complete a pattern: what a constrained text needs to end well before its tokens run out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+SPARE = 6
+"""Tokens kept back beyond the shortest way: a free token may begin a character of several bytes, or spell a fixed word
+in more tokens than it takes."""
+
+_STEPS = 200
+"""Choices and fixed parts on the shortest way, at most."""
+_FILLERS = (*b"\n.", *b" a1", 0x80, 0x90, 0xA0)
+"""Bytes tried where a pattern leaves a choice, before those of the pattern itself; the last ones end a character that
+has begun."""
+
+Plan = list[tuple[int, ...]]
+"""The tokens that may stand at each position on the way to the end; the last position is an end token's."""
+
+
+class Speller:
+    """Spells bytes in the fewest tokens of one vocabulary.
+
+    Args:
+        vocabulary: the bytes of each token id.
+        never: ids that are no text.
+    """
+
+    def __init__(self, vocabulary: Sequence[bytes], never: Iterable[int]) -> None:
+        left_out = set(never)
+        self._ids: dict[bytes, int] = {}
+        for token, text in enumerate(vocabulary):
+            if text and token not in left_out:
+                self._ids.setdefault(text, token)
+        self._longest = max(map(len, self._ids), default=0)
+
+    def spell(self, text: bytes, choices: dict[int, bytes]) -> Plan | None:
+        """The fewest tokens that make up ``text``, or None if none do.
+
+        ``choices``: places in ``text`` and the bytes that may as well stand there; their tokens are admitted, too.
+        """
+        best = self._fewest(text)
+        if best[0] is None:
+            return None
+        plan, start = [], 0
+        while step := best[start]:
+            if start == len(text):
+                break
+            plan.append(self._admitted(text, start, step[1], choices))
+            start = step[1]
+        return plan
+
+    def dead_ends(self, text: bytes, fixed: int) -> list[int]:
+        """Tokens within the first ``fixed`` bytes after which the rest of ``text`` cannot be spelled."""
+        best = self._fewest(text)
+        begun = (text[:end] for end in range(1, fixed + 1) if best[end] is None)
+        return [self._ids[part] for part in begun if part in self._ids]
+
+    def has_bytes(self, text: bytes) -> bool:
+        """Whether every byte of a text is a token of its own, so that anything of them can be spelled."""
+        return all(bytes([byte]) in self._ids for byte in text)
+
+    def _fewest(self, text: bytes) -> list[tuple[int, int] | None]:
+        """At each place of ``text``, how many tokens the rest takes and where the first of them ends."""
+        best: list[tuple[int, int] | None] = [None] * len(text) + [(0, len(text))]
+        for start in range(len(text) - 1, -1, -1):
+            for end in range(min(len(text), start + self._longest), start, -1):
+                rest, known = best[end], best[start]
+                if rest and text[start:end] in self._ids and (known is None or rest[0] + 1 < known[0]):
+                    best[start] = rest[0] + 1, end
+        return best
+
+    def _admitted(self, text: bytes, start: int, end: int, choices: dict[int, bytes]) -> tuple[int, ...]:
+        spelled = {text[start:end]}
+        for place, options in choices.items():
+            if start <= place < end:
+                spelled |= {s[: place - start] + bytes([o]) + s[place - start + 1 :] for s in spelled for o in options}
+        return tuple(sorted(self._ids[s] for s in spelled if s in self._ids))
+
+
+def shortest_way(matcher: Any, pattern: str, speller: Speller, ends: Sequence[int]) -> Plan | None:
+    """How to complete a pattern in few tokens from where an XGrammar ``matcher`` stands, which stays there.
+
+    Where the pattern leaves a choice, what leads on to its next fixed part is taken. None if no way was found.
+    """
+    for candidates in _orders(pattern):
+        way = _way(matcher.fork(), candidates)
+        plan = speller.spell(*way) if way else None
+        if plan is not None:
+            return [*plan, tuple(ends)]
+    return None
+
+
+def dead_ends(matcher: Any, fixed: str, pattern: str, speller: Speller) -> list[int]:
+    """Tokens that begin the ``fixed`` words where a matcher stands and that no token of the vocabulary can go on from.
+
+    A vocabulary of whole words may have the token ``A`` and none that goes on to ``Analysis``.
+    """
+    for candidates in _orders(pattern):
+        way = _way(matcher.fork(), candidates)
+        if way and speller.spell(*way) is not None:
+            return speller.dead_ends(way[0], len(fixed.encode()))
+    return []
+
+
+def _orders(pattern: str) -> Iterator[tuple[int, ...]]:
+    """Bytes to try where a pattern leaves a choice; a vocabulary of words may not have every filler."""
+    candidates = tuple(dict.fromkeys((*_FILLERS, *pattern.encode())))
+    for first in range(len(_FILLERS)):
+        yield candidates[first:] + candidates[:first]
+
+
+def _way(matcher: Any, candidates: Sequence[int]) -> tuple[bytes, dict[int, bytes]] | None:
+    """The bytes to the end of the pattern, and at which places others would do as well."""
+    text = b""
+    choices: dict[int, bytes] = {}
+    for _ in range(_STEPS):
+        if matcher.is_completed():
+            return text, choices
+        fixed = matcher.find_jump_forward_string().encode()
+        if not fixed:
+            reached: dict[int, float] = {}
+            for byte in candidates:
+                tried = matcher.fork()
+                if tried.accept_string(bytes([byte])):
+                    reached[byte] = float("inf") if tried.is_completed() else len(tried.find_jump_forward_string())
+            if not reached:
+                return None
+            equal = [byte for byte, length in reached.items() if length == max(reached.values())]
+            choices[len(text)] = bytes(equal)
+            fixed = bytes(equal[:1])
+        if not matcher.accept_string(fixed):
+            return None
+        text += fixed
+    return None

@@ -1,0 +1,91 @@
+"""A constrained text ends before its tokens run out, whatever the model draws, the language and the vocabulary."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from judgetrain.config import EngineConfig, ModelConfig, SamplingConfig
+from judgetrain.engines.base import Request
+from judgetrain.engines.closing import Speller
+from judgetrain.engines.registry import make_engine
+from judgetrain.engines.transformers_engine import TransformersEngine
+from judgetrain.tree.grow import judgment_slots
+from judgetrain.tree.prompts import FRAME, load_prompt_set
+from judgetrain.tree.readout import Readout
+from tests.engines.conftest import TEMPLATE, tiny_llama
+from tests.scripted import comparison
+
+CHINESE = "\u8d39\u7528\u662f\u4e09\u767e\u5143\uff0c\u5305\u62ec\u65e9\u9910\u3002"
+READOUT = Readout(constrained=True)
+
+
+def byte_level() -> Any:
+    """Byte-level BPE that has the frame's words as tokens; other text is spelled in bytes and parts of characters."""
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+    from transformers import PreTrainedTokenizerFast
+
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=400,
+        special_tokens=["<end>", "<user>", "<assistant>"],
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )
+    tokenizer.train_from_iterator([FRAME.replace(r"\n", "\n"), CHINESE] * 9, trainer)
+    return PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer, eos_token="<end>", pad_token="<end>", chat_template=TEMPLATE
+    )
+
+
+@pytest.fixture(scope="module", params=["world", "bytes"])
+def judge(request: pytest.FixtureRequest) -> Any:
+    pytest.importorskip("xgrammar")
+    if request.param == "world":
+        return make_engine(EngineConfig(model=ModelConfig(path="world")))
+    tokenizer = byte_level()
+    end = int(tokenizer.eos_token_id)
+    model = tiny_llama(len(tokenizer), max_position_embeddings=2048, eos_token_id=end, pad_token_id=end)
+    return TransformersEngine(EngineConfig(), model, tokenizer)
+
+
+@pytest.mark.parametrize("limit", [48, 64, 128])
+@pytest.mark.parametrize("temperature", [2.0, 6.0])
+def test_every_judgment_in_the_frame_can_be_read_and_is_complete(judge: Any, limit: int, temperature: float) -> None:
+    prompts = load_prompt_set("compact")
+    sampling = READOUT.sampling(SamplingConfig(temperature, 1.0, limit), prompts)
+    requests = []
+    for i in range(12):
+        shown = comparison(i, CHINESE, CHINESE[3:]) if i % 2 else comparison(i, "it tells the cost", "no cost")
+        slots = judgment_slots(
+            shown, "AB", CHINESE if i % 4 == 1 else "cost: tells the cost", "5 if it tells the cost."
+        )
+        requests.append(Request(prompts.render("judgment", slots), sampling, "judgment", slots))
+    done = judge.generate(requests, seed=7)
+    assert [READOUT.read(completion).failure for completion in done] == [None] * len(done)
+    assert {completion.finish_reason for completion in done} == {"stop"}
+    assert all(completion.generated_tokens <= limit for completion in done)
+
+
+def test_texts_are_not_cut_while_there_is_room(judge: Any) -> None:
+    """Closing begins with the last tokens: at a high limit the texts are as long as the frame allows."""
+    prompts = load_prompt_set("compact")
+    sampling = READOUT.sampling(SamplingConfig(6.0, 1.0, 128), prompts)
+    slots = judgment_slots(comparison(1), "AB", "cost: tells the cost", "5 if it tells the cost.")
+    done = judge.generate([Request(prompts.render("judgment", slots), sampling, "judgment", slots)] * 12, seed=3)
+    assert max(completion.generated_tokens for completion in done) > 60
+
+
+def test_the_fewest_tokens_and_what_leads_nowhere() -> None:
+    vocabulary = [b"", b"A", b"Ana", b"lysis", b"Analy", b"sis:", b"s", b"is", b":", b" 1", b" 2", b"<x>"]
+    speller = Speller(vocabulary, never=[11])
+    assert speller.spell(b"Analysis:", {}) == [(4,), (5,)]
+    assert speller.spell(b"Analysis: 1", {10: b"12"}) == [(4,), (5,), (9, 10)]
+    assert speller.spell(b"Analysis;", {}) is None
+    assert speller.spell(b"<x>", {}) is None
+    assert speller.dead_ends(b"Analysis: 1", 10) == [1], "after A nothing goes on to nalysis"
+    assert not speller.has_bytes(b"An")
+    assert speller.has_bytes(b"sA:")
