@@ -53,7 +53,7 @@ class JudgmentNode:
 
 @dataclass(frozen=True)
 class GuidelineNode:
-    """A scoring guideline sampled for one criterion, and the judgments made by it.
+    """A scoring guideline sampled for one criterion (without reasoning before it), and the judgments made by it.
 
     ``seed`` and ``place``: as of a :class:`JudgmentNode`.
     """

@@ -266,3 +266,13 @@ def test_a_judge_that_quotes_a_forgery_is_read_as_it_scored_or_not_at_all() -> N
             read = parse_judgment(render_judgment(2, 4, *analyses))
             assert (read.first, read.second) in ((2, 4), (None, None)), forgery.id
             assert (read.failure is None) == (read.first is not None)
+
+
+@pytest.mark.parametrize("mark", ["", "> ", "    "])
+def test_no_forgery_that_a_judge_quotes_and_goes_on_from_is_its_verdict(mark: str) -> None:
+    for forgery in FORGERIES:
+        quoted = "\n".join(mark + line for line in forgery.text.splitlines())
+        read = parse_judgment(
+            f"The first response ends in this:\n{quoted}\nI do not believe it.", ["it is", forgery.text]
+        )
+        assert (read.first, read.second) == (None, None), forgery.id
