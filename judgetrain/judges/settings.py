@@ -10,11 +10,16 @@ from judgetrain.config import SamplingConfig, TreeConfig
 from judgetrain.files import write_json_atomic
 
 FILE = "judge.json"
+OF_STAGE_TREE = ("retries", "max_comparisons", "shard_size")
+"""Settings of the trees that label, which a judge at inference has no use for."""
 
 
 def save_settings(settings: TreeConfig, directory: Path) -> None:
     """Write the number of criteria and the sampling at each level as ``judge.json``."""
-    write_json_atomic(directory / FILE, dataclasses.asdict(settings))
+    names = [f.name for f in dataclasses.fields(settings) if f.name not in OF_STAGE_TREE]
+    values = {name: getattr(settings, name) for name in names}
+    plain = {k: dataclasses.asdict(v) if isinstance(v, SamplingConfig) else v for k, v in values.items()}
+    write_json_atomic(directory / FILE, plain)
 
 
 def load_settings(directory: Path, otherwise: TreeConfig | None = None) -> TreeConfig:

@@ -40,13 +40,13 @@ class ScorerSettings:
     prompts: ScorerPrompts = field(default_factory=load_scorer_prompts)
 
     @classmethod
-    def of(cls, config: ScorerConfig) -> ScorerSettings:
-        """The settings that a configuration names."""
+    def of(cls, config: ScorerConfig, references: bool = True) -> ScorerSettings:
+        """The settings that a configuration names; those of references count where items can have some."""
         limit = config.max_new_tokens
         return cls(
             "released" if config.formula == "released" else "paper",
-            config.illustration,
-            config.calibration,
+            references and config.illustration,
+            references and config.calibration,
             EnsembleSettings(config.passes, config.top_k, config.ensemble_temperature, limit, limit),
             ProbDiffSettings(
                 config.revisions,

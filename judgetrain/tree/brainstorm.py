@@ -65,7 +65,7 @@ def take_criteria(tree: Growing, sampled: Sampled, listed_at_most: int, wanted: 
     known = {normalise(c.text) for c in tree.criteria}
     material = _material(tree.comparison)
     listed = _listed(completion.text, reason, material)[:listed_at_most]
-    if reason == "length":
+    if reason == "length" and listed:
         tree.failures["criteria:cut_off"] += 1
     names = [normalise(item) for item, _ in listed_items(_whole(completion.text, reason), material)]
     if repeats := len(names) - len(set(names) - known):

@@ -134,7 +134,7 @@ def run(config: Config, inputs: Mapping[str, Path], out: StageRun) -> None:
     rng = random.Random(derive_seed(out.seed, "balance", *traits))
     harvest.pairs = balanced(harvest.pairs, traits, rng, harvest.skipped)
     if not harvest.sft:
-        raise DataError(f"no branch survived pruning and labelling: {harvest.table()}; sample more trees")
+        raise DataError(_nothing_left(harvest))
     split = {"train": False, "heldout": True}
     for name, wanted in split.items():
         sft = [r for r in harvest.sft if _held_out(r["comparison_id"], config.label, out.seed) == wanted]
@@ -154,6 +154,27 @@ def run(config: Config, inputs: Mapping[str, Path], out: StageRun) -> None:
     rows = [(what, reason, n) for what, counts in table.items() for reason, n in counts.items()]
     out.track.table("yield", ("what", "reason", "n"), [row for row in rows if isinstance(row[2], (int, float))])
     out.count(dropped={k: n for k, n in harvest.trees.items() if not k.startswith("label_")})
+
+
+REMEDIES = {
+    "too_few_readable": "most judgments cannot be read: look at the trees' texts, or lower label.min_readable",
+    "low_vote_share": "the votes are too close: lower label.min_vote_share",
+    "low_deciding_share": "most branches see a tie: lower label.min_deciding_share",
+    "external_unreadable": "the external judge's replies cannot be read: look at external-*.jsonl, and choose a model "
+    "that keeps to the prompt's form",
+    "external_orders_disagree": "the external judge's two orders disagree: choose a stronger one",
+}
+"""What helps where most trees have no label for that reason."""
+
+
+def _nothing_left(harvest: Harvest) -> str:
+    """Why there is nothing to train on, and what helps."""
+    unlabelled = Counter({k: n for k, n in harvest.trees.items() if not k.startswith("label_")})
+    kept = f"no branch of {harvest.trees.total()} trees survived pruning and labelling"
+    if unlabelled.total() > harvest.trees.total() / 2:
+        reason = unlabelled.most_common(1)[0][0]
+        return f"{kept}: {dict(unlabelled)} have no label; {REMEDIES.get(reason, 'look at labels.jsonl')}"
+    return f"{kept}: of the branches {dict(harvest.branches)}; sample more trees, or more branches (tree.criteria)"
 
 
 def _report(evidence: Evidence, out: StageRun) -> None:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from judgetrain import reads
 from judgetrain.artifacts import ShardResult, StageRun, derive_seed
-from judgetrain.config import SCORE_KEYS, SIGNALS, Config, ModelConfig
+from judgetrain.config import SIGNALS, Config, ModelConfig
 from judgetrain.fingerprint import fingerprint, slice_of
 from judgetrain.once import loaded_once
 from judgetrain.reuse import adopt
@@ -72,7 +73,7 @@ def branch_rewards(config: Config, inputs: Mapping[str, Path], prompter: Prompte
     signals = config.label.reward.signals
     if not signals:
         return Rewards(config.label.reward)
-    settings = replace(ScorerSettings.of(config.scorer), illustration=False, calibration=False)
+    settings = ScorerSettings.of(config.scorer, references=False)
     base = config.train.base
     judge = ModelConfig(
         path=str(inputs["initial"] / "model"),
@@ -110,7 +111,7 @@ def _key(method: str, settings: ScorerSettings, config: Config, inputs: Mapping[
             "prompts": asdict(settings.prompts),
             "shard_size": config.label.reward.shard_size,
             "seed": seed,
-            **slice_of(config, SCORE_KEYS),
+            **slice_of(config, reads.OF_BRANCHES),
         }
     )
 

@@ -109,8 +109,6 @@ def test_a_stage_reads_nothing_that_its_fingerprint_leaves_out(tmp_path: Path, m
         for name, keys in reads.items()
         for covers in [covered(name, config)]
     }
-    # The batch and shard sizes of trees reach initial only through the file that it saves for from_pretrained.
-    left_out["initial"] -= {"tree.max_comparisons", "tree.shard_size"}
     # Stage reference looks at these only to refuse, before its work, what stage dpo could not run on this machine.
     left_out["reference"] -= {"train.dpo.optimizer", "train.dpo.liger"}
     assert {name: keys for name, keys in left_out.items() if keys} == {}

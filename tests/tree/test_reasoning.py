@@ -130,4 +130,4 @@ def test_a_completion_that_is_cut_off_in_its_reasoning_is_no_list() -> None:
             return [replace(c, finish_reason="length") for c in super().generate(requests, seed)]
 
     trees = grow(COMPARISONS, CutOff(lambda r, i: "<think>\n1. a: b"), load_prompt_set("compact"), SHAPE, SAMPLING, 0)
-    assert [tree.failures for tree in trees] == [{"criteria:cut_off": 1, "criteria:none": 1}] * 3
+    assert [tree.failures for tree in trees] == [{"criteria:none": 1}] * 3
