@@ -107,6 +107,14 @@ def test_labels_use_the_shortest_name_that_is_not_ambiguous() -> None:
     assert run_labels([{"a": "1", "scorer.x": "1"}, {"a": "1"}, {"a": "2"}]) == ["a=1, run 1", "a=1, run 2", "a=2"]
 
 
+def test_a_benchmarks_title_names_every_size(tmp_path: Path) -> None:
+    root = tmp_path / "artifacts"
+    for mark, n in (("a", 12), ("b", 8)):
+        evaluation(root, mark, 0.1, 1, 4, benchmark(n))
+    merge(pipeline(tmp_path))
+    assert "n = 8 or 12" in (tmp_path / "reports" / "all" / "report.md").read_text()
+
+
 def test_a_method_bears_only_settings_that_it_uses_and_that_differ() -> None:
     plain = {"evaluate.dev_share": "0.0", "evaluate.external.type": "world", "train.dpo.beta": "0.1"}
     held = plain | {"evaluate.dev_share": "0.3"}

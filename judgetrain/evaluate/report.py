@@ -47,9 +47,10 @@ class Report:
 
     def title(self, benchmark: str) -> str:
         """A benchmark with its split, size and what was left out of it."""
-        row = self.benchmarks()[benchmark][0]
+        rows = self.benchmarks()[benchmark]
+        sizes = " or ".join(str(n) for n in sorted({row["n"] for row in rows}))  # several in a report of several runs
         left_out = "".join(f", {n} left out: {why}" for why, n in self.left_out.get(benchmark, {}).items())
-        return f"{benchmark} ({row['split']}, n = {row['n']}{left_out})"
+        return f"{benchmark} ({rows[0]['split']}, n = {sizes}{left_out})"
 
     def tables(self, benchmark: str) -> list[Table]:
         """The tables of a benchmark; those without rows are left out."""
