@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from judgetrain import checks
-from judgetrain.checks import check_stage
+from judgetrain.checks import check_stage, models
 from judgetrain.compose import typed
 from judgetrain.config import Config
 from judgetrain.evaluate import methods
@@ -96,7 +95,7 @@ def test_table_2_is_filled_by_a_run(data: Path, monkeypatch: pytest.MonkeyPatch)
 
 
 def test_table_4_is_a_sweep_over_the_teachers_evaluations(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(checks, "_package", lambda module, because: None)  # no vLLM where there is no GPU
+    monkeypatch.setattr(models, "check_package", lambda module, because: None)  # no vLLM where there is no GPU
     whole: Any = composed("recipe=tables/table4", hydra=True)
     assert dict(whole.hydra.sweeper.params) == {"teacher.comparisons": "1000,2000,3000"}
     config = configured("table4", data)
