@@ -31,6 +31,11 @@ def prompt_tokens(request: Request) -> int:
     return sum(estimated_tokens(m["content"]) + 4 for m in request.messages)
 
 
+def writable(text: str) -> str:
+    """The text with a question mark for each half of a surrogate pair, which a cut answer may hold and no file can."""
+    return text.encode("utf-8", "replace").decode("utf-8")
+
+
 def answers_of(engine: EngineConfig, output_dir: str, seed: int) -> AnswerStore | None:
     """Where the answers of an engine are kept, if it is one that may be paid."""
     return AnswerStore(Path(output_dir) / ANSWERS, seed) if engine.type == "openai" else None
@@ -86,6 +91,7 @@ class AnswerStore:
             return None
         found = stored["completion"]
         choices = tuple(Choice(c["at"], tuple(c["probabilities"])) for c in found.pop("choices", ()))
+        found["text"] = writable(found["text"])  # it may have been kept as it came
         return replace(Completion("", 0, 0, "stop"), **found, choices=choices)
 
     def put(self, content: Mapping[str, Any], completion: Completion) -> None:
@@ -94,7 +100,7 @@ class AnswerStore:
         Raises:
             JudgetrainError: the disk is full.
         """
-        # ASCII: a model may write half of a surrogate pair, which is no UTF-8.
+        # ASCII: a prompt may hold half of a surrogate pair, which is no UTF-8.
         stored = json.dumps({"request": content, "completion": asdict(completion)}, indent=1)
         write_text_atomic(self._path(content), stored)
 

@@ -7,32 +7,28 @@ import json
 import os
 import random
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from judgetrain.config import EngineConfig
 from judgetrain.engines.answers import AnswerStore, Budget
 from judgetrain.engines.base import Completion, Request, places
-from judgetrain.engines.choices import LOGPROBS
-from judgetrain.engines.neutralise import neutralise_known
-from judgetrain.engines.openai_reply import Failure, read_completion
-from judgetrain.engines.rate_limit import Clock, Gate, retry_after
-from judgetrain.errors import EngineError, JudgetrainError, UnansweredError
+from judgetrain.engines.openai_reply import FATAL, RETRIED, Failure, quoted, read_completion
+from judgetrain.engines.openai_request import chat_body
+from judgetrain.engines.rate_limit import Clock, Gate, Refusals, retry_after
+from judgetrain.errors import EngineError, UnansweredError
 
 if TYPE_CHECKING:
     import httpx
 
-RETRIED = frozenset({408, 409, 425, 500, 502, 503, 504, 520, 522, 524, 529})
-FATAL = {401: "the key is wrong or missing", 403: "the key may not use it", 404: "no such model or endpoint"}
 LONGEST_WAIT = 60.0
 """Upper bound of one pause between tries, seconds (``Retry-After`` may ask for up to twice it)."""
 OUTAGE = 8
-"""Requests given up in a row, with no answer between them, that are taken for an outage of the server."""
+"""Requests given up in a row, with no answer between them, that are taken for an outage of the server, unless it has
+answered others of the same call: in the first pass, or in an earlier run."""
 
 PASSES = 2
 """How often a call goes over its requests: those that were given up are tried anew when all others are done."""
-
-SAID = 200
-"""Characters of a refusing server's message that are repeated."""
 
 
 class _Call:
@@ -41,9 +37,11 @@ class _Call:
     def __init__(self, client: httpx.AsyncClient, slots: asyncio.Semaphore) -> None:
         self.client, self.slots, self.ended = client, slots, asyncio.Event()
         self.one_by_one = asyncio.Lock()
-        self.fatal: JudgetrainError | None = None
+        self.fatal: Exception | None = None
+        self.served = False
+        """Whether the server answered requests of this call, in a pass before this one or in an earlier run."""
 
-    def end(self, error: JudgetrainError) -> None:
+    def end(self, error: Exception) -> None:
         """End the run with the first error; requests under way are finished, no other is begun."""
         self.fatal = self.fatal or error
         self.ended.set()
@@ -52,13 +50,14 @@ class _Call:
 class OpenAIEngine:
     """Asks ``config.base_url`` for chat completions of the model ``config.model.path``, several at once.
 
-    Where the server limits the rate (429), all requests wait together, and no try is used up. A request that keeps
-    failing in other ways is tried once more when all others are done, and then becomes a completion with
-    ``finish_reason`` "error"; with ``answers``, and without ``engine.keep_errors``, :class:`UnansweredError` says so in
-    place of the completions, so that nobody takes the call for finished. A request that the server refuses for what it
-    is (400) is such a completion at once, and always. A key, model or endpoint that is refused, a server that is gone
-    and a budget that is spent end the run: requests under way are waited for, what is finished stays, and the same
-    command goes on from there. The key is read from the environment when needed and appears in no message.
+    Where the server limits the rate (429), all requests wait together, and no try is used up, unless it is one request
+    alone that is refused. A request that keeps failing in other ways is tried once more when all others are done, and
+    then becomes a completion with ``finish_reason`` "error"; with ``answers``, and without ``engine.keep_errors``,
+    :class:`UnansweredError` says so in place of the completions, so that nobody takes the call for finished. A request
+    that the server refuses for what it is (400) is such a completion at once, and always. A key, model or endpoint that
+    is refused, a server that is gone and a budget that is spent end the run: requests under way are waited for, what is
+    finished stays, and the same command goes on from there. The key is read from the environment when needed and
+    appears in no message.
 
     Args:
         config: server, model and how to try again.
@@ -92,6 +91,7 @@ class OpenAIEngine:
         self._gate = Gate(config.max_wait, self._clock, config.base_url)
         self._first_wait = 0.5
         self._answered = 0
+        self._known = False
         self._given_up = self._refused = 0
         self._limit_key = "max_tokens"
 
@@ -101,8 +101,8 @@ class OpenAIEngine:
         Raises:
             UnansweredError: some requests were given up; the answers to all others are kept.
             EngineError: 401, 403 or 404 from the server; or it cannot be reached, or gives up on ``OUTAGE`` requests
-                in a row, though each was tried ``engine.max_retries`` times more; or its rate limit outlasts
-                ``engine.max_wait``.
+                in a row, though each was tried ``engine.max_retries`` times more and no other of them has an answer;
+                or its rate limit outlasts ``engine.max_wait``.
         """
         if not requests:
             return []
@@ -130,15 +130,20 @@ class OpenAIEngine:
             base_url=base, headers=headers, limits=limits, timeout=self._config.timeout, verify=self._tls
         ) as client:
             call = _Call(client, asyncio.Semaphore(self._config.concurrency))
+            self._gate.begin()
+            refusals = [Refusals() for _ in requests]
             done: list[Completion | Failure | None] = [None] * len(requests)
             for _ in range(PASSES):
                 left = [i for i, d in enumerate(done) if d is None or (isinstance(d, Failure) and d.again)]
                 self._given_up = 0
-                again = await asyncio.gather(*(self._complete(call, requests[i], contents[i]) for i in left))
+                again = await asyncio.gather(
+                    *(self._complete(call, requests[i], contents[i], refusals[i]) for i in left)
+                )
                 for i, outcome in zip(left, again, strict=True):
                     done[i] = outcome
                 if call.fatal:
                     raise call.fatal
+                call.served = any(isinstance(d, Completion) for d in done)
         return self._settled(done)
 
     def _settled(self, done: Sequence[Completion | Failure | None]) -> list[Completion]:
@@ -148,16 +153,19 @@ class OpenAIEngine:
             raise UnansweredError(len(given_up), given_up[-1])
         return [Completion("", 0, 0, "error", d.reason) if isinstance(d, Failure) else d for d in done if d]
 
-    async def _complete(self, call: _Call, request: Request, content: Mapping[str, Any]) -> Completion | Failure | None:
+    async def _complete(
+        self, call: _Call, request: Request, content: Mapping[str, Any], refusals: Refusals
+    ) -> Completion | Failure | None:
         """Try until there is an answer or the tries are used up; a request that pauses leaves its slot to others.
 
         None when the run ends before there is one.
         """
-        if self._answers and (known := self._answers.get(content)):
-            return known
-        jitter = random.Random(json.dumps(content, sort_keys=True))
-        answered, tries = self._answered, 0
         try:
+            if self._answers and (known := self._answers.get(content)):
+                self._known = call.served = True
+                return known
+            jitter = random.Random(json.dumps(content, sort_keys=True))
+            answered, tries = self._answered, 0
             while True:
                 async with call.slots, self._gate.passing(call.ended, call.one_by_one) as sent:
                     if call.fatal:
@@ -165,15 +173,17 @@ class OpenAIEngine:
                     outcome = await self._try(call.client, request, content["seed"])
                     if isinstance(outcome, Completion):
                         return self._taken(outcome, content, sent)
-                    if outcome.limited:
+                    if outcome.limited and not refusals.are_its_own(self._gate):
                         self._gate.refused(sent, outcome.after, outcome.said)
                         continue
+                    if outcome.status not in (None, 429):
+                        self._gate.heard(sent, taken=outcome.status < 500)
                 tries += 1
                 if not outcome.again or tries > self._config.max_retries:
-                    self._stop_at_an_outage(outcome, answered)
+                    self._stop_at_an_outage(outcome, answered, call.served)
                     return outcome
                 await self._clock.wait(call.ended, self._pause(tries - 1, outcome.after, jitter))
-        except JudgetrainError as error:
+        except Exception as error:  # whatever it is: others are under way, and paid
             call.end(error)
             return None
 
@@ -185,18 +195,19 @@ class OpenAIEngine:
             self._answers.put(content, completion)
         return completion
 
-    def _stop_at_an_outage(self, failure: Failure, answered: int) -> None:
+    def _stop_at_an_outage(self, failure: Failure, answered: int, served: bool) -> None:
         """End the run when nothing was answered while this request was tried, unless it may itself be the cause."""
         if not failure.again:
             self._refused += 1
-            if self._refused >= OUTAGE and not self._answered:
+            if self._refused >= OUTAGE and not (self._answered or self._known):
                 raise EngineError(
                     f"{self._config.base_url} refuses each of the first {OUTAGE} requests ({failure.reason}); check "
                     f"engine.base_url and engine.model.path={self._config.model.path}"
                 )
             return
         self._given_up += 1
-        if self._answered == answered and (failure.unreachable or self._given_up >= OUTAGE):
+        outage = self._given_up >= OUTAGE and not served
+        if self._answered == answered and (failure.unreachable or outage):
             raise EngineError(
                 f"{failure.reason}, {self._config.max_retries + 1} times; check that the server runs and that "
                 "engine.base_url is its address, then run the same command again: it goes on where it stopped"
@@ -222,7 +233,8 @@ class OpenAIEngine:
         import httpx
 
         try:
-            response = await client.post("chat/completions", json=self._body(request, seed))
+            body = chat_body(self._config.model.path, request, seed, self._limit_key)
+            response = await client.post("chat/completions", json=body)
         except httpx.TimeoutException:
             return Failure(f"no answer within {self._config.timeout:g} s")
         except httpx.HTTPError as error:
@@ -230,6 +242,11 @@ class OpenAIEngine:
                 f"cannot reach {self._config.base_url}: {type(error).__name__}",
                 unreachable=isinstance(error, httpx.ConnectError),
             )
+        outcome = self._outcome(response, request)
+        return replace(outcome, status=response.status_code) if isinstance(outcome, Failure) else outcome
+
+    def _outcome(self, response: httpx.Response, request: Request) -> Completion | Failure:
+        """What a response means; ends the run where no other could be better."""
         if response.status_code in FATAL:
             reason = FATAL[response.status_code]
             raise EngineError(
@@ -250,14 +267,18 @@ class OpenAIEngine:
             return Failure("the answer is not a chat completion")
 
     def _limited(self, response: httpx.Response) -> Failure:
-        """A refusal for the number of requests; ends the run where waiting does not help, as the account is empty."""
+        """A refusal for the number of requests, or for the size of one, which no other need wait for.
+
+        Ends the run where waiting does not help, as the account is empty.
+        """
         said = self._said(response.text)
         if "insufficient_quota" in response.text:
             raise EngineError(
                 f"{self._config.base_url} answered 429{said}; every answer is kept: when the account is in order, run "
                 "the same command again, and it goes on where it stopped"
             )
-        return Failure("HTTP 429", retry_after(response.headers), limited=True, said=said)
+        limited = "too large" not in response.text.lower()
+        return Failure(f"HTTP 429{said}", retry_after(response.headers), limited=limited, said=said)
 
     def _bad_request(self, text: str) -> Completion | Failure:
         """What a 400 means: a prompt past the context, a newer name of the length limit, or a request to give up."""
@@ -272,24 +293,4 @@ class OpenAIEngine:
     def _said(self, text: str) -> str:
         """What a refusing server says, as the rest of a line; without the key, should it repeat it."""
         key = os.environ.get(self._config.api_key_env, "").strip()
-        line = " ".join((text.replace(key, "[key]") if key else text).split())
-        return f": {line[:SAID]}" if line else ""
-
-    def _body(self, request: Request, seed: int) -> dict[str, Any]:
-        sampling = request.sampling
-        body: dict[str, Any] = {
-            "model": self._config.model.path,
-            "messages": [{**m, "content": neutralise_known(m["content"])} for m in request.messages],
-            "temperature": sampling.temperature,
-            "top_p": sampling.top_p,
-            **({"top_k": sampling.top_k} if sampling.top_k else {}),
-            self._limit_key: sampling.max_new_tokens,
-            "seed": seed,
-        }
-        if sampling.stop:
-            body["stop"] = list(sampling.stop)
-        if sampling.candidates:
-            body |= {"logprobs": True, "top_logprobs": LOGPROBS}
-        if sampling.pattern:
-            body["structured_outputs"] = {"regex": sampling.pattern}  # vLLM's server; others answer 400
-        return body
+        return quoted(text.replace(key, "[key]") if key else text)

@@ -18,6 +18,11 @@ from judgetrain.track import duration
 FIRST_PAUSE, LONGEST_PAUSE = 1.0, 30.0
 """Seconds that the gate stays closed where the server does not say for how long: the first time, and at most."""
 
+OWN = 8
+"""Refusals of one request, with others let through after the first, that are taken for its own fault."""
+
+WEEK = 7 * 86400.0
+
 _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _PART = re.compile(r"(\d+(?:\.\d+)?)(ms|[smhd])")
 
@@ -55,6 +60,16 @@ class Gate:
         self._refusals = 0
         self._closed = self._opens = -math.inf
         self._since: float | None = None
+        self.let_through = -math.inf
+        """When the latest of the requests that were answered was sent."""
+
+    def begin(self) -> None:
+        """A call begins: how long an earlier one was held says nothing about it."""
+        self._since = None
+
+    def now(self) -> float:
+        """The time of its clock, seconds."""
+        return self._clock.now()
 
     @asynccontextmanager
     async def passing(self, ended: asyncio.Event, one_by_one: asyncio.Lock) -> AsyncIterator[float]:
@@ -69,13 +84,18 @@ class Gate:
         yield self._clock.now()
 
     def answered(self, sent: float) -> None:
-        """A request sent at this time was taken; one that was sent before the gate closed does not open it."""
+        """A request sent at this time was answered; one that was sent before the gate closed does not open it."""
+        self.let_through = max(self.let_through, sent)
+        self.heard(sent, taken=True)
+
+    def heard(self, sent: float, taken: bool) -> None:
+        """The server said to a request sent then something else than to wait; ``taken``: it looked at the request."""
         self._since = None
-        if sent >= self._closed:
+        if taken and sent >= self._closed:
             self._refusals = 0
 
     def refused(self, sent: float, after: float | None, said: str) -> None:
-        """Close the gate for ``after`` seconds (None: for longer each time), since a request sent then was refused.
+        """Close the gate, for longer each time and for ``after`` seconds at least, as a request sent then was refused.
 
         Raises:
             EngineError: the server wants a longer wait than is allowed, or has been waited for that long.
@@ -86,16 +106,30 @@ class Gate:
             self._refusals += 1
             self._closed = now
             pause = min(FIRST_PAUSE * 2.0 ** min(self._refusals - 1, 16), LONGEST_PAUSE) * random.uniform(0.75, 1.0)
-            self._opens = now + (pause if after is None else after)
+            self._opens = now + max(pause, after or 0.0)
         elif after is not None:
             self._opens = max(self._opens, now + after)
         if self._opens - self._since > self._max_wait:
-            wants = f"wants to be left alone for {duration(after)}" if after else "lets no request through"
+            long = after is not None and after > self._max_wait
+            wants = f"wants to be left alone for {duration(after or 0.0)}" if long else "lets no request through"
             raise EngineError(
                 f"{self._address} limits the rate of requests and {wants}, engine.max_wait={self._max_wait:g} s are "
                 f"allowed without an answer (HTTP 429{said}); every answer is kept: raise engine.max_wait, or run the "
                 "same command again later, and it goes on where it stopped"
             )
+
+
+class Refusals:
+    """The times that one request was refused for the rate (429)."""
+
+    def __init__(self) -> None:
+        self._number, self._first = 0, math.inf
+
+    def are_its_own(self, gate: Gate) -> bool:
+        """Count one more; whether the request itself is the cause: the server lets others through, and never it."""
+        self._number += 1
+        self._first = min(self._first, gate.now())
+        return self._number >= OWN and gate.let_through >= self._first
 
 
 def retry_after(headers: Mapping[str, str]) -> float | None:
@@ -140,10 +174,16 @@ def _date(text: str | None) -> float | None:
 
 
 def _duration(text: str) -> float | None:
-    """Seconds of a duration (``6m0s``), a number of seconds, or until a time in seconds since 1970."""
+    """Seconds of a duration (``6m0s``), a number of seconds, or until a time in seconds or milliseconds since 1970.
+
+    A number that would mean more than a week is in some other unit, and None.
+    """
     number, text = _number(text), text.strip()
     if number is not None:
-        return max(0.0, number - time.time()) if number > 1e9 else number
+        if number > 1e12:
+            number /= 1000
+        seconds = max(0.0, number - time.time()) if number > 1e9 else number
+        return seconds if seconds <= WEEK else None
     parts = _PART.findall(text)
     if parts and "".join(value + unit for value, unit in parts) == text:
         return sum(float(value) * _UNITS[unit] for value, unit in parts)

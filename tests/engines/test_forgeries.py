@@ -13,7 +13,7 @@ from judgetrain.config import EngineConfig, ModelConfig, SamplingConfig
 from judgetrain.engines.base import Request, Sampling
 from judgetrain.engines.loading import DEFAULT_CHAT_TEMPLATE, load_tokenizer
 from judgetrain.engines.neutralise import BREAK, neutralise, neutralise_known
-from judgetrain.engines.openai_engine import OpenAIEngine
+from judgetrain.engines.openai_request import chat_body
 from judgetrain.engines.prompting import encode, render
 from judgetrain.engines.transformers_engine import TransformersEngine
 from judgetrain.train.data import fitting
@@ -210,9 +210,7 @@ def test_html_and_headings_stay_as_they_are() -> None:
 
 def test_servers_get_no_control_tokens_of_the_known_families() -> None:
     forged = next(f for f in FORGERIES if f.id == "tokens_chatml").text
-    body = OpenAIEngine(EngineConfig(type="openai", model=ModelConfig(path="m")))._body(
-        Request(({"role": "user", "content": forged},), Sampling()), 0
-    )
+    body = chat_body("m", Request(({"role": "user", "content": forged},), Sampling()), 0, "max_tokens")
     sent = body["messages"][0]["content"]
     assert "<|im_end|>" not in sent
     assert sent.replace(BREAK, "") == forged

@@ -8,8 +8,10 @@ import threading
 import pytest
 
 from judgetrain.config import EngineConfig, ModelConfig
+from judgetrain.engines.answers import AnswerStore
 from judgetrain.engines.base import Choice, Request, Sampling
 from judgetrain.engines.openai_engine import OUTAGE, OpenAIEngine
+from judgetrain.engines.openai_request import chat_body
 from judgetrain.errors import EngineError
 from tests.faulty_server import KEY, FaultyServer
 
@@ -167,6 +169,24 @@ def test_stop_string_left_in_the_text_is_cut(server, engine):
     assert (out.text, out.finish_reason, out.prompt_tokens) == ("a ", "stop", 0)
 
 
+def test_half_of_a_surrogate_pair_in_an_answer_becomes_a_question_mark(server, engine):
+    server.reply = lambda text: "a\ud83d \U0001f600 cut \ud83d"
+    assert engine.generate([ask("q")], seed=1)[0].text == "a? \U0001f600 cut ?"
+
+
+def test_an_unforeseen_error_waits_for_answers_under_way_and_keeps_them(server, engine, tmp_path):
+    engine._answers = AnswerStore(tmp_path, 0)
+    for text in ("q1", "q2", "q3"):
+        server.faults[text] = ["slow"]
+    server.slow = 0.4
+    asked = [ask("q0"), ask("q1"), ask("q2"), ask("q3"), ask("no UTF-8: \ud83d"), ask("never sent")]
+    with pytest.raises(UnicodeEncodeError):
+        engine.generate(asked, seed=1)
+    kept = [engine._answers.get(content) for content in engine._answers.contents("judge-model", asked)]
+    assert [c.text if c else None for c in kept] == [*(f"you said q{i}" for i in range(4)), None, None]
+    assert sum(server.tries.values()) == 4
+
+
 def test_model_name_is_needed():
     with pytest.raises(EngineError, match="engine.model.path"):
         OpenAIEngine(EngineConfig(type="openai"))
@@ -187,4 +207,4 @@ def test_probabilities_of_candidates_and_patterns_are_asked_for_and_read(server,
     body = server.bodies[-1]
     assert (body["logprobs"], body["top_logprobs"]) == (True, 20)
     assert body["structured_outputs"] == {"regex": "Score: [12]"}
-    assert not {"logprobs", "structured_outputs"} & set(engine._body(ask("q"), 1))
+    assert not {"logprobs", "structured_outputs"} & set(chat_body("m", ask("q"), 1, "max_tokens"))

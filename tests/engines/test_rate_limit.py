@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import threading
 import time
@@ -17,8 +18,8 @@ from judgetrain.artifacts import ShardResult, StageRun
 from judgetrain.config import EngineConfig, ModelConfig
 from judgetrain.engines.answers import AnswerStore
 from judgetrain.engines.base import Request, Sampling
-from judgetrain.engines.openai_engine import OpenAIEngine
-from judgetrain.engines.rate_limit import Clock, retry_after
+from judgetrain.engines.openai_engine import OUTAGE, OpenAIEngine
+from judgetrain.engines.rate_limit import OWN, Clock, Gate, retry_after
 from judgetrain.errors import EngineError, UnansweredError
 from judgetrain.shards import read_rows
 from judgetrain.track import Console
@@ -105,6 +106,71 @@ def test_an_account_that_is_empty_is_not_waited_for(server: FaultyServer) -> Non
     assert server.tries["q0"] == 1
 
 
+TOO_LARGE = "Request too large for m on tokens per min (TPM): Limit 10000, Requested 15000"
+
+
+def test_a_request_that_is_too_large_for_the_limit_fails_alone(server: FaultyServer, tmp_path: Path) -> None:
+    server.faults["q3"] = [(429, {}, TOO_LARGE)] * 10_000
+    with pytest.raises(UnansweredError, match="1 requests were given up, the last for: HTTP 429: Request too large"):
+        shipped(server, AnswerStore(tmp_path, 0), 5000.0, max_wait=600.0).generate(asked(40), 1)
+    done = shipped(server, AnswerStore(tmp_path, 0), 5000.0, keep_errors=True, max_wait=600.0).generate(asked(40), 1)
+    assert [i for i, c in enumerate(done) if c.finish_reason == "error"] == [3]
+    assert server.tries["q3"] == 2 * 2 * 7, "two runs of two passes of seven tries, as shipped"
+    assert len(server.billed) == 39
+
+
+def test_a_request_that_alone_is_never_let_through_fails_alone(server: FaultyServer) -> None:
+    server.faults["q3"] = [(429, {}, "slow down")] * 10_000
+    engine = shipped(server, speed=5000.0, max_wait=600.0, concurrency=4)
+    done = engine.generate(asked(40), 1)
+    assert [(i, c.error) for i, c in enumerate(done) if c.error] == [(3, "HTTP 429: slow down")]
+    assert server.tries["q3"] <= OWN - 1 + 2 * 7
+
+
+@pytest.mark.parametrize("headers", [{"Retry-After": "0"}, {"x-ratelimit-reset-requests": "6ms"}])
+def test_a_tiny_wait_does_not_switch_the_backoff_off(headers: dict[str, str], server: FaultyServer) -> None:
+    server.faults["q0"] = [(429, headers)] * 7
+    waited: list[float] = []
+
+    class Patient(Clock):
+        async def wait(self, ended: asyncio.Event, seconds: float) -> None:
+            waited.append(seconds)
+            await super().wait(ended, seconds)
+
+    engine = shipped(server, speed=100.0)
+    engine._clock = engine._gate._clock = Patient(100.0)
+    assert engine.generate(asked(1), 1)[0].text == "you said q0"
+    assert sum(waited) > 0.5 * sum(min(2.0**i, 30.0) for i in range(7))
+
+
+@pytest.mark.parametrize("status", [400, 500, None])
+def test_a_limit_of_long_ago_does_not_count_as_waited_for(status: int | None) -> None:
+    now = [0.0]
+    clock = Clock()
+    clock.now = lambda: now[0]  # type: ignore[method-assign]
+    gate = Gate(60.0, clock, "http://server")
+    gate.refused(0.0, None, "")
+    if status is None:
+        gate.begin()
+    else:
+        gate.heard(0.5, taken=status < 500)
+    now[0] = 1000.0
+    gate.refused(1000.0, None, "")
+    now[0] = 1061.0
+    with pytest.raises(EngineError, match="lets no request through"):
+        gate.refused(1061.0, 0.0, "")
+
+
+@pytest.mark.parametrize(("fault", "passes"), [(400, 1), (500, 2)])
+def test_another_call_has_the_whole_wait(fault: int, passes: int, server: FaultyServer) -> None:
+    engine = shipped(server, speed=1000.0, max_wait=60.0)
+    server.faults["q0"] = [(429, {}), *[fault] * 7 * passes]
+    assert engine.generate(asked(1), 1)[0].finish_reason == "error"
+    time.sleep(0.1)  # 100 s of the engine's
+    server.faults["q0"] = [(429, {})]
+    assert engine.generate(asked(1), 1)[0].finish_reason == "stop"
+
+
 LATER = datetime.now(UTC) + timedelta(hours=3)
 
 
@@ -127,6 +193,8 @@ LATER = datetime.now(UTC) + timedelta(hours=3)
         ),
         ({"retry-after": "2", "x-ratelimit-reset-requests": "6m0s"}, 2.0),
         ({"x-ratelimit-reset-requests": "12"}, 12.0),
+        ({"x-ratelimit-reset": "700000"}, None),
+        ({"x-ratelimit-reset": f"{datetime.now(UTC).timestamp() * 1e6:.0f}"}, None),
         ({"retry-after": "soon"}, None),
         ({"retry-after": "inf", "x-ratelimit-reset-requests": "later"}, None),
         ({}, None),
@@ -138,7 +206,11 @@ def test_what_a_server_asks_for(headers: dict[str, str], seconds: float | None) 
 
 @pytest.mark.parametrize(
     "headers",
-    [{"retry-after": format_datetime(LATER, usegmt=True)}, {"x-ratelimit-reset": f"{LATER.timestamp():.0f}"}],
+    [
+        {"retry-after": format_datetime(LATER, usegmt=True)},
+        {"x-ratelimit-reset": f"{LATER.timestamp():.0f}"},
+        {"x-ratelimit-reset": f"{LATER.timestamp() * 1000:.0f}"},
+    ],
 )
 def test_a_time_of_day_is_waited_for(headers: dict[str, str]) -> None:
     expected = (LATER - datetime.now(UTC)).total_seconds()
@@ -176,6 +248,39 @@ def test_what_fails_for_ever_can_be_taken_as_unanswered(server: FaultyServer, tm
     server.faults["q1"] = [500] * 99
     processed(shipped(server, AnswerStore(tmp_path / "answers", 0), 5000.0, keep_errors=True), stage(tmp_path), 4)
     assert [row["why"] for row in read_rows(tmp_path / "stage", "rows")] == ["stop", "error", "stop", "stop"]
+
+
+@pytest.mark.parametrize("keep_errors", [True, False])
+def test_many_that_always_fail_are_no_outage_where_others_are_answered(
+    keep_errors: bool, server: FaultyServer, tmp_path: Path
+) -> None:
+    failing = range(OUTAGE + 2)
+    server.faults |= {f"q{i}": [500] * 999 for i in failing}
+    for _ in ("the first run", "a run that finds all other answers kept"):
+        engine = shipped(server, AnswerStore(tmp_path, 0), 5000.0, keep_errors=keep_errors, max_retries=1)
+        if keep_errors:
+            done = engine.generate(asked(20), 1)
+            assert [i for i, c in enumerate(done) if c.finish_reason == "error"] == list(failing)
+        else:
+            with pytest.raises(UnansweredError, match=f"{len(failing)} requests were given up"):
+                engine.generate(asked(20), 1)
+    assert len(server.billed) == 20 - len(failing)
+
+
+def test_an_outage_is_still_one_where_another_call_was_answered(server: FaultyServer) -> None:
+    engine = shipped(server, speed=5000.0, keep_errors=True, max_retries=2)
+    engine.generate(asked(2), 1)
+    server.faults |= {f"q{i}": [503] * 999 for i in range(2 * OUTAGE)}
+    with pytest.raises(EngineError, match="HTTP 503, 3 times; check that the server runs"):
+        engine.generate(asked(2 * OUTAGE), 1)
+
+
+def test_refusals_that_one_run_accepted_are_accepted_by_the_next(server: FaultyServer, tmp_path: Path) -> None:
+    server.faults |= {f"q{i}": [400] * 99 for i in range(20, 32)}
+    for _ in range(2):
+        done = shipped(server, AnswerStore(tmp_path, 0)).generate(asked(32), 1)
+        assert [i for i, c in enumerate(done) if c.finish_reason == "error"] == list(range(20, 32))
+    assert len(server.billed) == 20
 
 
 def test_what_the_server_refuses_for_what_it_is_stops_nothing(server: FaultyServer, tmp_path: Path) -> None:
