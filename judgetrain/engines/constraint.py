@@ -83,13 +83,14 @@ class Constraints:
         if pattern not in self._lengths:
             self._lengths[pattern] = len(close() or ())
         whole = self._speller.has_bytes(pattern.encode())
-        return Matcher(made, self._never, close, None if whole else dead, limit, self._lengths[pattern])
+        return Matcher(pattern, made, self._never, close, None if whole else dead, limit, self._lengths[pattern])
 
 
 class Matcher:
     """How far one row's text has come on its pattern.
 
     Args:
+        pattern: as written, for messages.
         matcher: XGrammar's.
         never: ids that are no text.
         close: the shortest way to the pattern's end from where the matcher stands.
@@ -100,6 +101,7 @@ class Matcher:
 
     def __init__(
         self,
+        pattern: str,
         matcher: Any,
         never: torch.Tensor,
         close: Callable[[], Plan | None],
@@ -108,37 +110,55 @@ class Matcher:
         shortest: int,
     ) -> None:
         self._matcher, self._never, self._close, self._dead = matcher, never, close, dead
-        self._left = left
+        self._pattern, self._left = pattern, left
         self._look_at = shortest + SPARE
         self._plan: Plan = []
 
     def forbid(self, logits: torch.Tensor) -> None:
-        """Set the logits ``[vocabulary]`` of all tokens that the pattern does not admit to minus infinity."""
+        """Set the logits ``[vocabulary]`` of all tokens that the pattern does not admit to minus infinity.
+
+        Raises:
+            EngineError: no token is left.
+        """
         import xgrammar
 
-        if admitted := self._on_the_way():
-            kept = logits[list(admitted)]
-            logits.fill_(float("-inf"))
-            logits[list(admitted)] = kept
-            return
         bitmask = xgrammar.allocate_token_bitmask(1, logits.shape[-1])
         self._matcher.fill_next_token_bitmask(bitmask)
         xgrammar.apply_token_bitmask_inplace(logits[None], bitmask.to(logits.device))
         logits[self._never.to(logits.device)] = float("-inf")
-        if self._dead:
+        if admitted := self._on_the_way(bitmask):
+            kept = logits[admitted]
+            logits.fill_(float("-inf"))
+            logits[admitted] = kept
+        elif self._dead:
             logits[self._dead().to(logits.device)] = float("-inf")
+        if torch.isneginf(logits).all():
+            raise EngineError(
+                f"no token of this tokenizer goes on with the pattern {self._pattern!r}: change the words of 'frame' "
+                "in the prompt set's step 'judgment', or leave out tree.constrained"
+            )
 
     def accept(self, token: int) -> None:
         """Go on by the token that was drawn."""
-        self._matcher.accept_token(token)
+        accepted = self._matcher.accept_token(token)
         self._left -= 1
-        self._plan = self._plan[1:]
+        self._plan = self._plan[1:] if accepted else []
 
-    def _on_the_way(self) -> tuple[int, ...]:
-        """The tokens that may come next where the text must be closed now; none while it is free."""
-        if not self._plan and self._left <= self._look_at:
-            plan = self._close() or []
-            self._look_at = len(plan) + SPARE
-            if self._left <= self._look_at:
-                self._plan = plan
-        return self._plan[0] if self._plan else ()
+    def _on_the_way(self, bitmask: torch.Tensor) -> list[int]:
+        """The tokens that may come next where the text must be closed now; none while it is free.
+
+        Several choices of a plan together may lead off the pattern, though each alone does not: a plan none of whose
+        tokens the ``bitmask`` ``[1, words]`` admits is made anew.
+        """
+        for _ in range(2):
+            if not self._plan and self._left <= self._look_at:
+                plan = self._close() or []
+                self._look_at = len(plan) + SPARE
+                if self._left <= self._look_at:
+                    self._plan = plan
+            if not self._plan:
+                return []
+            if admitted := [i for i in self._plan[0] if int(bitmask[0, i // 32]) >> (i % 32) & 1]:
+                return admitted
+            self._plan = []
+        return []
