@@ -95,6 +95,36 @@ def shortest_way(matcher: Any, pattern: str, speller: Speller, ends: Sequence[in
     return None
 
 
+def detour(matcher: Any, pattern: str, speller: Speller) -> int:
+    """How many tokens the longest of a pattern's options along the shortest way takes beyond it.
+
+    A free token may begin such an option, and there is no way back.
+    """
+    for candidates in _orders(pattern):
+        end = _end(matcher.fork(), candidates, speller.vocabulary)
+        if end is None or speller.spell(end.text, {}) is None:
+            continue
+        longest, place = 0, end.before
+        while place:
+            at = len(place.text)
+            rest = len(speller.spell(end.text[at:], {}) or ())
+            for other in place.after(candidates):
+                last = _end(other.matcher.fork(), candidates, speller.vocabulary)
+                spelled = speller.spell(other.text[at:] + last.text, {}) if last else None
+                longest = max(longest, len(spelled or ()) - rest)
+            place = place.before
+        return longest
+    return 0
+
+
+def fixed_part(matcher: Any) -> str:
+    """What must follow where a matcher stands; nothing within a character, whose end alone is no text."""
+    try:
+        return str(matcher.find_jump_forward_string())
+    except UnicodeDecodeError:
+        return ""
+
+
 def dead_ends(matcher: Any, fixed: str, pattern: str, speller: Speller) -> list[int]:
     """Tokens that begin the ``fixed`` words where a matcher stands and that no token of the vocabulary can go on from.
 
@@ -128,7 +158,7 @@ class _Place:
     @classmethod
     def reach(cls, matcher: Any, vocabulary: int, text: bytes, before: _Place | None) -> _Place | None:
         """Where a matcher comes to with the fixed part that follows; None if it cannot go there."""
-        fixed = matcher.find_jump_forward_string().encode()
+        fixed = fixed_part(matcher).encode()
         if fixed and not matcher.accept_string(fixed):
             return None
         admits = _admits(matcher, vocabulary), bool(matcher.is_completed())
@@ -158,7 +188,13 @@ def _admits(matcher: Any, vocabulary: int) -> bytes:
 
 
 def _way(matcher: Any, candidates: Sequence[int], vocabulary: int) -> tuple[bytes, dict[int, bytes]] | None:
-    """The bytes to the end of the pattern, and at which places others would do as well.
+    """The bytes to the end of the pattern, and at which places others would do as well."""
+    end = _end(matcher, candidates, vocabulary)
+    return (end.text, _alternatives(end, candidates)) if end else None
+
+
+def _end(matcher: Any, candidates: Sequence[int], vocabulary: int) -> _Place | None:
+    """The nearest place where the pattern is complete.
 
     The shortest texts are gone on with first. A matcher tells what it admits, not how far it has come: a place that
     admits what a nearer one admits, and is no more changes away from the beginning, is only returned to (later) when
@@ -176,7 +212,7 @@ def _way(matcher: Any, candidates: Sequence[int], vocabulary: int) -> tuple[byte
         entry = heappop(heap or later)
         place = entry[-1]
         if place.admits[1]:
-            return place.text, _alternatives(place, candidates)
+            return place
         if new and place.changes <= most.get(place.admits, -1):
             heappush(later, entry)
             continue

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from judgetrain.engines.closing import SPARE, Plan, Speller, dead_ends, shortest_way
+from judgetrain.engines.closing import SPARE, Plan, Speller, dead_ends, detour, fixed_part, shortest_way
 from judgetrain.errors import EngineError
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ class Constraints:
         self._never = torch.tensor(sorted(specials), dtype=torch.long)
         self._ends = sorted(ends)
         self._speller = Speller(info.decoded_vocab, {*tokenizer.all_special_ids, *ends})
-        self._lengths: dict[str, int] = {}
+        self._lengths: dict[str, tuple[int, int]] = {}
         self._dead: dict[tuple[str, str], torch.Tensor] = {}
 
     def matcher(self, pattern: str, limit: int) -> Matcher:
@@ -74,16 +74,16 @@ class Constraints:
             return shortest_way(made, pattern, self._speller, self._ends)
 
         def dead() -> torch.Tensor:
-            fixed = made.find_jump_forward_string()
+            fixed = fixed_part(made)
             if (pattern, fixed) not in self._dead:
                 found = dead_ends(made, fixed, pattern, self._speller) if fixed else []
                 self._dead[pattern, fixed] = torch.tensor(sorted(found), dtype=torch.long)
             return self._dead[pattern, fixed]
 
         if pattern not in self._lengths:
-            self._lengths[pattern] = len(close() or ())
+            self._lengths[pattern] = len(close() or ()), SPARE + detour(made, pattern, self._speller)
         whole = self._speller.has_bytes(pattern.encode())
-        return Matcher(pattern, made, self._never, close, None if whole else dead, limit, self._lengths[pattern])
+        return Matcher(pattern, made, self._never, close, None if whole else dead, limit, *self._lengths[pattern])
 
 
 class Matcher:
@@ -97,6 +97,7 @@ class Matcher:
         dead: the ids of tokens after which the pattern cannot be completed; None if there are never any.
         left: tokens that may still be drawn.
         shortest: length of the shortest way from the beginning.
+        spare: tokens kept back beyond the shortest way.
     """
 
     def __init__(
@@ -108,10 +109,12 @@ class Matcher:
         dead: Callable[[], torch.Tensor] | None,
         left: int,
         shortest: int,
+        spare: int,
     ) -> None:
         self._matcher, self._never, self._close, self._dead = matcher, never, close, dead
         self._pattern, self._left = pattern, left
-        self._look_at = shortest + SPARE
+        self._spare = spare
+        self._look_at = shortest + spare
         self._plan: Plan = []
 
     def forbid(self, logits: torch.Tensor) -> None:
@@ -153,7 +156,7 @@ class Matcher:
         for _ in range(2):
             if not self._plan and self._left <= self._look_at:
                 plan = self._close() or []
-                self._look_at = len(plan) + SPARE
+                self._look_at = len(plan) + self._spare
                 if self._left <= self._look_at:
                     self._plan = plan
             if not self._plan:

@@ -135,6 +135,8 @@ def draw(letters: tuple[Constraints, Any], pattern: str, limit: int, seed: int) 
         (r"R: [^\n]{1,30}\n[^\n]{1,30}\n[1-5]", (14, 24)),
         (r"R: [^\n]{12,30}\n[1-5]", (24, 30)),
         (r"(aaa|baa|aba|bbc)!", (6, 9)),
+        (r"(yes|no, since it is much too long) [^\n]{1,9}", (14, 18, 30, 45)),
+        (f"{CHINESE[:2]}: [^\\n]{{1,30}}\\n(\u7532|\u4e59)", (40, 50)),
         (r"Verdict: (yes|nah) because [^\n]{1,40}", (26, 40)),
     ],
 )
