@@ -5,6 +5,7 @@ So a change that leaves some of a stage's work as it is (another metric, another
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 from collections.abc import Callable, Sequence
@@ -12,6 +13,7 @@ from pathlib import Path
 
 from judgetrain.artifacts import StageRun
 from judgetrain.files import write_text_atomic
+from judgetrain.shards import shards_of
 
 
 def adopt(shards: str, key: str, out: StageRun, beside: Callable[[str], Sequence[str]] = lambda stem: ()) -> None:
@@ -26,14 +28,17 @@ def adopt(shards: str, key: str, out: StageRun, beside: Callable[[str], Sequence
         beside: the names of further files of a shard, by its stem (``NAME-00000-of-00005``).
     """
     if not _has(out.directory, shards, key):
-        for stale in (*out.directory.glob(f".{shards}-*-of-*.json"), *out.directory.glob(f"{shards}-*-of-*.jsonl")):
-            stale.unlink()
+        for markers in (True, False):
+            for stale, _ in shards_of(out.directory, shards, markers=markers):
+                stale.unlink()
         write_text_atomic(out.path(f".{shards}.key"), key)
     for other in sorted(out.directory.parent.iterdir()):
         if other == out.directory or not _has(other, shards, key):
             continue
         taken = 0
-        for marker in sorted(other.glob(f".{shards}-*-of-*.json")):
+        for marker, _ in shards_of(other, shards, markers=True):
+            if _failed(marker):
+                continue
             stem = marker.name.removeprefix(".").removesuffix(".json")
             files = [f"{stem}.jsonl", *beside(stem), marker.name]  # the marker last: it says that the shard is there
             if all((other / name).is_file() for name in files) and not out.path(marker.name).exists():
@@ -42,6 +47,12 @@ def adopt(shards: str, key: str, out: StageRun, beside: Callable[[str], Sequence
                 taken += 1
         if taken:
             out.log(f"{out.stage}: {shards}: {taken} shards are those of {other}")
+
+
+def _failed(marker: Path) -> bool:
+    """Whether a shard holds what an engine failed to answer, which is asked again rather than taken over."""
+    dropped = json.loads(marker.read_text(encoding="utf-8"))["counts"]["dropped"]
+    return any(reason == "error" or reason.endswith(":error") for reason in dropped)
 
 
 def _has(directory: Path, shards: str, key: str) -> bool:

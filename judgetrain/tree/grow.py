@@ -123,7 +123,7 @@ def _brainstorm(
     waiting = trees
     for attempt in range(2 if shape.top_up else 1):
         slots = [slots_of(t.comparison) | {"count": str(shape.count)} for t in waiting]
-        requests = [_request(prompts, "criteria", s, sampling, stop) for s in slots]
+        requests = [replace(_request(prompts, "criteria", s, sampling, stop), attempt=attempt) for s in slots]
         sampled = sample(requests, engine, derive_seed(seed, "criteria", attempt))
         for tree, each in zip(waiting, sampled, strict=True):
             take_criteria(tree, each, shape.count, shape.criteria)

@@ -152,3 +152,10 @@ def test_a_chooser_expands_only_some_criteria_the_same_in_every_run() -> None:
     assert runs[0] == runs[1]
     assert all(len(t.criteria) == 2 and t.criteria_text == criteria(6) for t in runs[0])
     assert len({tuple(c.rank for c in t.criteria) for t in runs[0]}) > 1
+
+
+def test_a_list_that_is_asked_for_again_is_another_question_to_paid_answers() -> None:
+    engine = ScriptedEngine(lambda r, i: "1. a: b")
+    grow([comparison(0)], engine, load_prompt_set("compact"), Shape(3, 3, top_up=True), SAMPLING, 0)
+    asked = [request for request in engine.requests if request.step == "criteria"]
+    assert [request.attempt for request in asked] == [0, 1]
