@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from heapq import heappop, heappush
 from typing import Any
 
 SPARE = 6
 """Tokens kept back beyond the shortest way: a free token may begin a character of several bytes, or spell a fixed word
 in more tokens than it takes."""
 
-_STEPS = 200
-"""Choices and fixed parts on the shortest way, at most."""
+_STEPS = 1000
+"""Places looked at for the shortest way, at most."""
 _FILLERS = (*b"\n.", *b" a1", 0x80, 0x90, 0xA0)
 """Bytes tried where a pattern leaves a choice, before those of the pattern itself; the last ones end a character that
 has begun."""
@@ -29,6 +31,7 @@ class Speller:
 
     def __init__(self, vocabulary: Sequence[bytes], never: Iterable[int]) -> None:
         left_out = set(never)
+        self.vocabulary = len(vocabulary)
         self._ids: dict[bytes, int] = {}
         for token, text in enumerate(vocabulary):
             if text and token not in left_out:
@@ -82,14 +85,44 @@ class Speller:
 def shortest_way(matcher: Any, pattern: str, speller: Speller, ends: Sequence[int]) -> Plan | None:
     """How to complete a pattern in few tokens from where an XGrammar ``matcher`` stands, which stays there.
 
-    Where the pattern leaves a choice, what leads on to its next fixed part is taken. None if no way was found.
+    Where the pattern leaves a choice, what completes it in the fewest bytes is taken. None if no way was found.
     """
     for candidates in _orders(pattern):
-        way = _way(matcher.fork(), candidates)
+        way = _way(matcher.fork(), candidates, speller.vocabulary)
         plan = speller.spell(*way) if way else None
         if plan is not None:
             return [*plan, tuple(ends)]
     return None
+
+
+def detour(matcher: Any, pattern: str, speller: Speller) -> int:
+    """How many tokens the longest of a pattern's options along the shortest way takes beyond it.
+
+    A free token may begin such an option, and there is no way back.
+    """
+    for candidates in _orders(pattern):
+        end = _end(matcher.fork(), candidates, speller.vocabulary)
+        if end is None or speller.spell(end.text, {}) is None:
+            continue
+        longest, place = 0, end.before
+        while place:
+            at = len(place.text)
+            rest = len(speller.spell(end.text[at:], {}) or ())
+            for other in place.after(candidates):
+                last = _end(other.matcher.fork(), candidates, speller.vocabulary)
+                spelled = speller.spell(other.text[at:] + last.text, {}) if last else None
+                longest = max(longest, len(spelled or ()) - rest)
+            place = place.before
+        return longest
+    return 0
+
+
+def fixed_part(matcher: Any) -> str:
+    """What must follow where a matcher stands; nothing within a character, whose end alone is no text."""
+    try:
+        return str(matcher.find_jump_forward_string())
+    except UnicodeDecodeError:
+        return ""
 
 
 def dead_ends(matcher: Any, fixed: str, pattern: str, speller: Speller) -> list[int]:
@@ -98,7 +131,7 @@ def dead_ends(matcher: Any, fixed: str, pattern: str, speller: Speller) -> list[
     A vocabulary of whole words may have the token ``A`` and none that goes on to ``Analysis``.
     """
     for candidates in _orders(pattern):
-        way = _way(matcher.fork(), candidates)
+        way = _way(matcher.fork(), candidates, speller.vocabulary)
         if way and speller.spell(*way) is not None:
             return speller.dead_ends(way[0], len(fixed.encode()))
     return []
@@ -111,26 +144,97 @@ def _orders(pattern: str) -> Iterator[tuple[int, ...]]:
         yield candidates[first:] + candidates[:first]
 
 
-def _way(matcher: Any, candidates: Sequence[int]) -> tuple[bytes, dict[int, bytes]] | None:
-    """The bytes to the end of the pattern, and at which places others would do as well."""
-    text = b""
-    choices: dict[int, bytes] = {}
-    for _ in range(_STEPS):
-        if matcher.is_completed():
-            return text, choices
-        fixed = matcher.find_jump_forward_string().encode()
-        if not fixed:
-            reached: dict[int, float] = {}
-            for byte in candidates:
-                tried = matcher.fork()
-                if tried.accept_string(bytes([byte])):
-                    reached[byte] = float("inf") if tried.is_completed() else len(tried.find_jump_forward_string())
-            if not reached:
-                return None
-            equal = [byte for byte, length in reached.items() if length == max(reached.values())]
-            choices[len(text)] = bytes(equal)
-            fixed = bytes(equal[:1])
-        if not matcher.accept_string(fixed):
+@dataclass(frozen=True)
+class _Place:
+    """A place on the way: the bytes that led there, what the matcher admits there, and the places before it."""
+
+    matcher: Any
+    vocabulary: int
+    text: bytes
+    admits: tuple[bytes, bool]
+    changes: int
+    before: _Place | None
+
+    @classmethod
+    def reach(cls, matcher: Any, vocabulary: int, text: bytes, before: _Place | None) -> _Place | None:
+        """Where a matcher comes to with the fixed part that follows; None if it cannot go there."""
+        fixed = fixed_part(matcher).encode()
+        if fixed and not matcher.accept_string(fixed):
             return None
-        text += fixed
+        admits = _admits(matcher, vocabulary), bool(matcher.is_completed())
+        changes = before.changes + (admits != before.admits) if before else 0
+        return cls(matcher, vocabulary, text + fixed, admits, changes, before)
+
+    def after(self, candidates: Sequence[int]) -> Iterator[_Place]:
+        """The places one choice further on; of those that admit the same, the first."""
+        seen: set[tuple[int, tuple[bytes, bool]]] = set()
+        for byte in candidates:
+            tried = self.matcher.fork()
+            if not tried.accept_string(bytes([byte])):
+                continue
+            place = _Place.reach(tried, self.vocabulary, self.text + bytes([byte]), self)
+            if place and (len(place.text), place.admits) not in seen:
+                seen.add((len(place.text), place.admits))
+                yield place
+
+
+def _admits(matcher: Any, vocabulary: int) -> bytes:
+    """The tokens that a matcher admits next, as the bytes of XGrammar's bitmask."""
+    import xgrammar
+
+    bitmask = xgrammar.allocate_token_bitmask(1, vocabulary)
+    matcher.fill_next_token_bitmask(bitmask)
+    return bitmask.numpy().tobytes()
+
+
+def _way(matcher: Any, candidates: Sequence[int], vocabulary: int) -> tuple[bytes, dict[int, bytes]] | None:
+    """The bytes to the end of the pattern, and at which places others would do as well."""
+    end = _end(matcher, candidates, vocabulary)
+    return (end.text, _alternatives(end, candidates)) if end else None
+
+
+def _end(matcher: Any, candidates: Sequence[int], vocabulary: int) -> _Place | None:
+    """The nearest place where the pattern is complete.
+
+    The shortest texts are gone on with first. A matcher tells what it admits, not how far it has come: a place that
+    admits what a nearer one admits, and is no more changes away from the beginning, is only returned to (later) when
+    all else is exhausted, as in a repetition that has its least count yet to reach.
+    """
+    begin = _Place.reach(matcher, vocabulary, b"", None)
+    heap = [(len(begin.text), 0, 0, begin)] if begin else []
+    later: list[tuple[int, int, int, _Place]] = []
+    most: dict[tuple[bytes, bool], int] = {}
+    pushed = 0
+    for _ in range(_STEPS):
+        if not (heap or later):
+            return None
+        new = bool(heap)
+        entry = heappop(heap or later)
+        place = entry[-1]
+        if place.admits[1]:
+            return place
+        if new and place.changes <= most.get(place.admits, -1):
+            heappush(later, entry)
+            continue
+        most[place.admits] = max(place.changes, most.get(place.admits, -1))
+        for further in place.after(candidates):
+            pushed += 1
+            heappush(heap, (len(further.text), -further.changes, pushed, further))
     return None
+
+
+def _alternatives(end: _Place, candidates: Sequence[int]) -> dict[int, bytes]:
+    """At each choice on the way to ``end``, the bytes after which the very same rest completes the pattern."""
+    choices: dict[int, bytes] = {}
+    place = end.before
+    while place:
+        at = len(place.text)
+        same = [byte for byte in candidates if _completes(place.matcher, bytes([byte]) + end.text[at + 1 :])]
+        choices[at] = bytes(same)
+        place = place.before
+    return choices
+
+
+def _completes(matcher: Any, text: bytes) -> bool:
+    tried = matcher.fork()
+    return bool(tried.accept_string(text) and tried.is_completed())

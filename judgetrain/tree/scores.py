@@ -44,6 +44,17 @@ _HEDGE = re.compile(
     rf"\b(?:or|maybe|perhaps|possibly|rather|actually|almost|nearly|even|sorry)\b(?:\W{{1,4}}[^\W\d]+){{0,2}}?\W{{0,4}}{_WORD}",
     re.IGNORECASE,
 )
+_BARE = (
+    r"(?:[1-5](?:[.,]\d+)?(?![.,]?\d)|\b(?:one|two|three|four|five)\b)"
+    r"(?![ \t]+(?!(?:for|because|since|as|instead|then|now|out|points?|stars?)\b)[^\W\d])"
+)
+"""A number that could be a score: none that counts something, as in ``corrected 3 mistakes``."""
+_REVISED = re.compile(
+    r"\b(?:(?:no(?=[ \t]*[^\w\s]|[ \t]+(?:\d|wait\b|i\b))|wait|revised|corrected|on[ \t]+reflection)\b"
+    r"(?:\W{1,4}[^\W\d]+){0,6}?|(?:changed?|instead|now)\b(?:\W{1,4}[^\W\d]+){0,2}?)"
+    rf"\W{{1,4}}{_BARE}",
+    re.IGNORECASE,
+)
 _RANGE = re.compile(
     rf"\W*(?:to|till|until|through|and|or|up|plus|minus)\b.*?{_WORD}|\W*(?:or|times|more|less|higher|lower)\b",
     re.IGNORECASE,
@@ -55,6 +66,7 @@ _OTHER_SCALE = re.compile(
     re.IGNORECASE,
 )
 
+_NUMBER_ENDS = re.compile(rf"{_WORD}[ \t*_]{{0,9}}$", re.IGNORECASE)
 _SIGNS = frozenset("+~%\u00b1\u2248^<>=\u301c\uff5e")
 
 
@@ -121,16 +133,26 @@ def _taken_back(rest: str) -> str | None:
     """What is wrong with the text between a score and the end of its line: a further number that is no explanation's.
 
     After the end of a sentence, or after punctuation, words explain, and may hold numbers; a number that follows at
-    once, another scale or a second thought (``3 or maybe 4``) leaves open which score is meant.
+    once, another scale or a second thought (``3 or maybe 4``, ``3. No wait: 4``) leaves open which score is meant.
     """
     closing = _CLOSING.match(rest)
     tail = rest[closing.end() :] if closing else rest
     sentence = _SENTENCE.match(tail)
-    scales = [match for match in _OTHER_SCALE.finditer(tail) if match["named"] or not sentence]
+    clause = _CLAUSE.match(tail)
+    scales = [
+        match
+        for match in _OTHER_SCALE.finditer(tail)
+        if match["named"] or not (sentence or (clause and _counts(tail, match.start())))
+    ]
     if any(float(match["top"]) != HIGHEST for match in scales):
         return "out_of_range"
-    if _HEDGE.search(tail) or (not sentence and _RANGE.match(tail)):
+    if _HEDGE.search(tail) or _REVISED.search(tail) or (not sentence and _RANGE.match(tail)):
         return "ambiguous"
-    if sentence or _CLAUSE.match(tail):
+    if sentence or clause:
         return None
     return "ambiguous" if re.search(r"\d", tail) or tail[:1] in _SIGNS else None
+
+
+def _counts(tail: str, at: int) -> bool:
+    """Whether a number stands directly before ``out of N``, as in ``meets 3 out of 4 criteria``: that is no scale."""
+    return bool(_NUMBER_ENDS.search(tail[max(0, at - 16) : at]))

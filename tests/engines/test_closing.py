@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
+import torch
 
 from judgetrain.config import EngineConfig, ModelConfig, SamplingConfig
-from judgetrain.engines.base import Request
+from judgetrain.engines.base import Request, Sampling
 from judgetrain.engines.closing import Speller
+from judgetrain.engines.constraint import Constraints
 from judgetrain.engines.registry import make_engine
 from judgetrain.engines.transformers_engine import TransformersEngine
+from judgetrain.errors import EngineError
 from judgetrain.tree.grow import judgment_slots
 from judgetrain.tree.prompts import FRAME, load_prompt_set
 from judgetrain.tree.readout import Readout
@@ -89,3 +93,80 @@ def test_the_fewest_tokens_and_what_leads_nowhere() -> None:
     assert speller.dead_ends(b"Analysis: 1", 10) == [1], "after A nothing goes on to nalysis"
     assert not speller.has_bytes(b"An")
     assert speller.has_bytes(b"sA:")
+
+
+@pytest.fixture(scope="module")
+def letters() -> tuple[Constraints, Any]:
+    """Constraints of a vocabulary of single bytes and some words, of which id 0 ends a text."""
+    pytest.importorskip("xgrammar")
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+    from transformers import PreTrainedTokenizerFast
+
+    words = ["<end>", *sorted(pre_tokenizers.ByteLevel.alphabet()), "Ver", "dict", "es", "bec", "ause", "An", "alysis"]
+    inner = Tokenizer(models.BPE(vocab={word: i for i, word in enumerate(words)}, merges=[]))
+    inner.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    inner.decoder = decoders.ByteLevel()
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=inner, eos_token="<end>")
+    return Constraints(tokenizer, len(words), [0]), tokenizer
+
+
+def draw(letters: tuple[Constraints, Any], pattern: str, limit: int, seed: int) -> str:
+    """A text of random tokens under a pattern; with a question mark where its tokens ran out."""
+    constraints, tokenizer = letters
+    generator = torch.Generator().manual_seed(seed)
+    matcher = constraints.matcher(pattern, limit)
+    ids: list[int] = []
+    while len(ids) < limit:
+        logits = torch.randn(len(tokenizer), generator=generator) * 2
+        matcher.forbid(logits)
+        ids.append(int(torch.multinomial(logits.softmax(-1), 1, generator=generator)))
+        matcher.accept(ids[-1])
+        if ids[-1] == 0:
+            return str(tokenizer.decode(ids[:-1]))
+    return f"{tokenizer.decode(ids)}?"
+
+
+@pytest.mark.parametrize(
+    ("pattern", "limits"),
+    [
+        (r"Analysis: [^\n]{1,30}\n[1-5]", (14, 24, 40)),
+        (r"Analysis: [^\n]{1,30}\n(A|B) wins", (24, 40)),
+        (r"R: [^\n]{1,30}\n(short|a much longer ending)", (16, 20, 24, 40)),
+        (r"R: [^\n]{1,30}\n[^\n]{1,30}\n[1-5]", (14, 24)),
+        (r"R: [^\n]{12,30}\n[1-5]", (24, 30)),
+        (r"(aaa|baa|aba|bbc)!", (6, 9)),
+        (r"(yes|no, since it is much too long) [^\n]{1,9}", (14, 18, 30, 45)),
+        (f"{CHINESE[:2]}: [^\\n]{{1,30}}\\n(\u7532|\u4e59)", (40, 50)),
+        (r"Verdict: (yes|nah) because [^\n]{1,40}", (26, 40)),
+    ],
+)
+def test_whatever_a_frame_goes_on_with_its_texts_match_and_end(
+    letters: tuple[Constraints, Any], pattern: str, limits: tuple[int, ...]
+) -> None:
+    texts = [draw(letters, pattern, limit, seed) for limit in limits for seed in range(25)]
+    assert [text for text in texts if not re.fullmatch(pattern, text)] == []
+    assert len(set(texts)) > 2
+
+
+def test_closing_takes_the_shortest_option(letters: tuple[Constraints, Any]) -> None:
+    texts = {draw(letters, r"(a much longer ending|short|a middling end)\n", 12, seed) for seed in range(9)}
+    assert texts == {"short\n"}
+
+
+def test_a_plan_that_was_not_kept_to_is_dropped(letters: tuple[Constraints, Any]) -> None:
+    constraints, tokenizer = letters
+    matcher = constraints.matcher("ab[cd]", 4)
+    for token in tokenizer.convert_tokens_to_ids(["a", "z"]):
+        matcher.forbid(torch.zeros(len(tokenizer)))
+        matcher.accept(token)
+    logits = torch.zeros(len(tokenizer))
+    matcher.forbid(logits)
+    assert tokenizer.decode(logits.isfinite().nonzero().flatten()) == "b", "z was no part of the text"
+
+
+def test_a_pattern_that_no_token_spells_is_said() -> None:
+    pytest.importorskip("xgrammar")
+    engine = make_engine(EngineConfig(model=ModelConfig(path="world")))
+    sampling = Sampling(max_new_tokens=24, pattern=r"Verdict: (yes|nah) because [^\n]{1,40}")
+    with pytest.raises(EngineError, match="'frame' in the prompt set"):
+        engine.generate([Request(({"role": "user", "content": "the cost"},), sampling)], seed=1)

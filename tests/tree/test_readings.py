@@ -47,6 +47,36 @@ def test_scores_in_other_dress(text: str) -> None:
     assert parse_judgment(text) == ParsedJudgment(3, 4)
 
 
+@pytest.mark.parametrize(
+    "tail",
+    [
+        *("3. No wait: 4", "3 (revised: 4)", "2; on reflection 4", "4, no, 2", "4: corrected 3", "4, changed to 3"),
+        *("4. Wait, I think that it should be 3", "3, no I mean 4", "4; instead 3", "4. Now it is 2 for its style"),
+        *("4 (revised to 3.5)", "4, no, two", "2. Changed: 3/5", "4, corrected: 3 because it is short"),
+    ],
+)
+def test_a_score_that_is_taken_back_on_its_line_is_not_read(tail: str) -> None:
+    assert parse_judgment(f"Response A Score: {tail}\nResponse B Score: 2").failure == "ambiguous"
+    assert parse_judgment(f"Response A Score: 2\nResponse B Score: {tail}").failure == "ambiguous"
+
+
+@pytest.mark.parametrize(
+    "tail",
+    [
+        *("4 \u2013 it meets 3 out of 4 criteria", "4, since 1/2 of it is right", "4 (it has 2/3 of the facts)"),
+        *("4: it corrected 3 mistakes", "4. It has no dates before 1990", "4, no sources for 2 claims"),
+        *("4 - now cites 3 sources", "4. There is no mention of step 3"),
+    ],
+)
+def test_numbers_that_explain_a_score_leave_it_readable(tail: str) -> None:
+    assert parse_judgment(f"Response A Score: {tail}\nResponse B Score: 2") == ParsedJudgment(4, 2)
+
+
+@pytest.mark.parametrize("tail", ["4, out of 10", "4 \u2013 that is out of 10 points", "4, on a scale of 10"])
+def test_another_scale_after_punctuation_is_one(tail: str) -> None:
+    assert parse_judgment(f"Response A Score: {tail}\nResponse B Score: 2").failure == "out_of_range"
+
+
 @given(st.sampled_from("ab"), st.floats(-20, 20).map(lambda x: round(x, 1)), st.sampled_from(["", "/5", "/10", "-5"]))
 def test_a_score_is_read_only_within_its_scale(side: str, score: float, tail: str) -> None:
     other = "b" if side == "a" else "a"
@@ -57,9 +87,12 @@ def test_a_score_is_read_only_within_its_scale(side: str, score: float, tail: st
         assert (parsed.first if side == "a" else parsed.second) == score
 
 
+LONG = "Response A Score: 4, " + "no wait, 3 out of 4 now " * 2_000 + "\nResponse B Score: 2"
+
+
 def test_degenerate_text_is_read_in_linear_time() -> None:
     started = time.process_time()
-    for text in ("\n" * 50_000, "* " * 50_000, "Response A Score:\n" * 5_000, "1. \n" * 20_000):
+    for text in ("\n" * 50_000, "* " * 50_000, "Response A Score:\n" * 5_000, "1. \n" * 20_000, LONG):
         parse_judgment(text)
         parse_criteria(text, 10)
     assert time.process_time() - started < 3
