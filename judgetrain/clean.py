@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from judgetrain.artifacts import MANIFEST
+from judgetrain.locks import held_if_free
 from judgetrain.pipeline import Pipeline
 from judgetrain.stages import STAGES
 from judgetrain.status import size_of
@@ -79,16 +80,11 @@ def _used(pipeline: Pipeline, evaluations: bool) -> Iterator[Path]:
 
 def _remove(directory: Path) -> bool:
     """Remove an artifact unless another process holds it; the manifest goes first, so that no half looks whole."""
-    from filelock import FileLock, Timeout
-
-    lock = FileLock(directory / ".lock")
-    try:
-        with lock.acquire(timeout=0):
+    with held_if_free(directory) as free:
+        if free:
             (directory / MANIFEST).unlink(missing_ok=True)
             shutil.rmtree(directory)
-    except Timeout:
-        return False
-    return True
+    return free
 
 
 def _table(found: list[Leftover]) -> object:

@@ -9,17 +9,29 @@ from pathlib import Path
 from judgetrain.track import Console
 
 
-def in_use(directory: Path) -> bool:
-    """Whether a process is making this artifact right now."""
+@contextmanager
+def held_if_free(directory: Path) -> Iterator[bool]:
+    """Hold an artifact's directory alone if no other process does; gives whether it is held."""
     from filelock import FileLock, Timeout
 
+    lock = FileLock(directory / ".lock")
+    try:
+        lock.acquire(timeout=0)
+    except Timeout:
+        yield False
+        return
+    try:
+        yield True
+    finally:
+        lock.release()
+
+
+def in_use(directory: Path) -> bool:
+    """Whether a process is making this artifact right now."""
     if not (directory / ".lock").exists():
         return False
-    try:
-        with FileLock(directory / ".lock", timeout=0):
-            return False
-    except Timeout:
-        return True
+    with held_if_free(directory) as free:
+        return not free
 
 
 @contextmanager

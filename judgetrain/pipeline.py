@@ -17,13 +17,13 @@ from judgetrain.files import write_json_atomic
 from judgetrain.fingerprint import ContentHashes, fingerprint, slice_of, without
 from judgetrain.locks import locked
 from judgetrain.parallel import Task, call, launch, run_stage
-from judgetrain.reads import PACKAGE
+from judgetrain.reads import PACKAGE, content_of
 from judgetrain.stages import STAGES, Stage
 from judgetrain.stopwatch import Stopwatch
 from judgetrain.track import Console, duration, quiet_libraries
 from judgetrain.train import distributed
 from judgetrain.train.machine import check_here
-from judgetrain.versions import version_of, versions
+from judgetrain.versions import versions
 from judgetrain.wandb_runs import tracked
 
 MOVABLE = (".evaluations", ".path", ".chat_template", ".deepspeed", ".answers")
@@ -87,10 +87,8 @@ class Pipeline:
         return self._plans[name]
 
     def _content(self, stage: str, key: str, path: str) -> dict[str, str]:
-        if path.startswith(PACKAGE):
-            return {"version": version_of(path.removeprefix(PACKAGE)) or "not installed"}
         try:
-            found = self._hashes.of(path)
+            found = content_of(path, self._hashes)
         except OSError as error:
             raise ConfigError(f"{key}={path!r}: cannot be read ({error.strerror})") from error
         if not found:

@@ -8,8 +8,10 @@ from pathlib import Path
 
 from judgetrain.config import SCORE_KEYS, BenchmarkConfig, Config, DpoConfig, EngineConfig, ModelConfig, SourceConfig
 from judgetrain.evaluate.names import ASKED_WAYS, base_method, is_directory, split_method
+from judgetrain.fingerprint import ContentHashes
 from judgetrain.scorers import prompts as scorer_prompts
 from judgetrain.tree import prompts
+from judgetrain.versions import version_of
 
 PACKAGE = "package:"
 _ROOM = Path(__file__).parent
@@ -21,6 +23,13 @@ OF_BRANCHES = tuple(key for key in SCORE_KEYS if key not in ("scorer.illustratio
 File = tuple[str, str]
 """A configuration key, and the file, glob, directory or ``package:NAME`` whose content counts."""
 Files = Callable[[Config], Iterable[File]]
+
+
+def content_of(path: str, hashes: ContentHashes) -> dict[str, str]:
+    """What of a file, glob or directory counts: its files' hashes by name; of a package its version."""
+    if path.startswith(PACKAGE):
+        return {"version": version_of(path.removeprefix(PACKAGE)) or "not installed"}
+    return hashes.of(path)
 
 
 def is_local(source: SourceConfig) -> bool:
@@ -165,7 +174,8 @@ def label(config: Config) -> Iterator[File]:
 def label_keys(config: Config) -> tuple[str, ...]:
     """The keys that labels depend on: of the external judge and of signals only where they are on."""
     labels, reward = config.label, config.label.reward
-    keys = [f"label.{f.name}" for f in dataclasses.fields(labels) if f.name not in ("external", "reward")]
+    counts = [f.name for f in dataclasses.fields(labels) if not f.metadata["neutral"]]
+    keys = [f"label.{name}" for name in counts if name not in ("external", "reward")]
     if labels.source == "external":
         keys.append("label.external")
     keys += ["label.reward.signals", "label.reward.choose", "label.reward.min_margin"]
@@ -174,7 +184,7 @@ def label_keys(config: Config) -> tuple[str, ...]:
         keys += [f"label.reward.{signal}_weight" for signal in reward.signals]
         keys += ["label.reward.glassbox"] if "glassbox" in reward.signals else []
         keys += OF_BRANCHES
-    return tuple(key for key in keys if key != "label.view")
+    return tuple(keys)
 
 
 def _scorer_prompts(config: Config) -> File:

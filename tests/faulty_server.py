@@ -6,7 +6,7 @@ import json
 import threading
 import time
 from collections import Counter
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 KEY = "sk-very-secret"
@@ -28,6 +28,18 @@ class FaultyServer(ThreadingHTTPServer):
         self.running = self.most = 0
         self.slow = 1.5
         self.lock = threading.Lock()
+
+
+@contextmanager
+def serving():
+    """A server that answers on a thread of its own, and is closed at the end."""
+    server = FaultyServer()
+    threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
+    try:
+        yield server
+    finally:
+        server.shutdown()
+        server.server_close()
 
 
 class FixedWindow(dict):

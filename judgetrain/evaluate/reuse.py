@@ -14,7 +14,6 @@ from judgetrain.config import Config
 from judgetrain.evaluate.benchmarks import Benchmark
 from judgetrain.evaluate.names import base_method, is_directory, split_method
 from judgetrain.fingerprint import ContentHashes, fingerprint, slice_of
-from judgetrain.versions import version_of
 
 FORMAT = 1
 """Raised when the code changes what is sampled, asked or scored."""
@@ -86,12 +85,9 @@ def _judge(target: str, config: Config, inputs: Mapping[str, Path]) -> object:
 
 
 def _content(files: Iterable[reads.File], config: Config) -> dict[str, object]:
-    """The content of files by configuration key; that of a package is its version."""
+    """The content of files by configuration key."""
     hashes = _hashes(config)
-    return {
-        key: version_of(path.removeprefix(reads.PACKAGE)) if path.startswith(reads.PACKAGE) else hashes.of(path)
-        for key, path in files
-    }
+    return {key: reads.content_of(path, hashes) for key, path in files}
 
 
 def _hashes(config: Config) -> ContentHashes:

@@ -63,7 +63,7 @@ def take_criteria(tree: Growing, sampled: Sampled, listed_at_most: int, wanted: 
         return
     tree.criteria_text = f"{tree.criteria_text}\n{completion.text}".strip("\n")
     known = {normalise(c.text) for c in tree.criteria}
-    material = _material(tree.comparison)
+    material = material_of(tree.comparison)
     listed = _listed(completion.text, reason, material)[:listed_at_most]
     if reason == "length" and listed:
         tree.failures["criteria:cut_off"] += 1
@@ -80,7 +80,7 @@ def take_criteria(tree: Growing, sampled: Sampled, listed_at_most: int, wanted: 
 
 def whole_criteria(text: str, finish_reason: str, limit: int, comparison: Comparison) -> list[str]:
     """The criteria of a list, at most ``limit``, without the line that the token limit cut."""
-    return [c for c, _ in listed_criteria(_whole(text, finish_reason), _material(comparison))][:limit]
+    return [c for c, _ in listed_criteria(_whole(text, finish_reason), material_of(comparison))][:limit]
 
 
 def _listed(text: str, finish_reason: str, material: str) -> list[tuple[str, int]]:
@@ -88,7 +88,8 @@ def _listed(text: str, finish_reason: str, material: str) -> list[tuple[str, int
     return listed_criteria(_whole(text, finish_reason), material) or listed_criteria(text, material)
 
 
-def _material(comparison: Comparison) -> str:
+def material_of(comparison: Comparison) -> str:
+    """The dialogue, which a list's reasoning may quote."""
     return f"{comparison.dialogue.context}\n{comparison.dialogue.query}"
 
 

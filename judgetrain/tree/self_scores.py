@@ -19,7 +19,7 @@ from judgetrain.scorers.encode import Sample, Unscored
 from judgetrain.scorers.glassbox import Scores, Value
 from judgetrain.scorers.lazy import load_scorer
 from judgetrain.scorers.methods import ScorerSettings, assemble, better, groups, score
-from judgetrain.shards import read_rows
+from judgetrain.shards import count_rows, read_rows
 from judgetrain.tree.examples import Messages, Prompter
 from judgetrain.tree.rewards import Rewards, percentiles
 from judgetrain.tree.schema import EvaluationTree
@@ -142,8 +142,7 @@ def _score_trees(
         nodes = [node for row in found for node in nodes_of(EvaluationTree.from_row(row), prompter)]
         return _shard(nodes, _names(method), scorer(), settings, derive_seed(out.shard_seed(index), ROWS))
 
-    number = sum(1 for _ in read_rows(trees, "trees"))
-    out.sharded(shards, range(number), config.label.reward.shard_size, process, "trees")
+    out.sharded(shards, range(count_rows(trees, "trees")), config.label.reward.shard_size, process, "trees")
 
 
 def _shard(

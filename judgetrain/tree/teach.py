@@ -17,7 +17,7 @@ from judgetrain.engines.answers import answers_of, budget_of
 from judgetrain.engines.registry import make_engine
 from judgetrain.errors import DataError
 from judgetrain.shards import read_rows
-from judgetrain.tree.brainstorm import sample_criteria, whole_criteria
+from judgetrain.tree.brainstorm import material_of, sample_criteria, whole_criteria
 from judgetrain.tree.examples import Prompter, guideline_row, judgment_row, sft_row
 from judgetrain.tree.grow import Shape, StepSampling, grow
 from judgetrain.tree.parsing import parse_criteria, render_criteria
@@ -154,7 +154,6 @@ def teaching_examples(tree: EvaluationTree, prompter: Prompter) -> Iterator[dict
 def _listed(tree: EvaluationTree, limit: int) -> list[str]:
     """The criteria that the teacher wrote to their ends; of a tree that does not say how its list ended, all."""
     if not tree.lists:
-        dialogue = tree.comparison.dialogue
-        return parse_criteria(tree.criteria_text, limit, f"{dialogue.context}\n{dialogue.query}")
+        return parse_criteria(tree.criteria_text, limit, material_of(tree.comparison))
     lists = (whole_criteria(each.text, each.finish_reason, limit, tree.comparison) for each in tree.lists)
     return [criterion for listed in lists for criterion in listed][:limit]

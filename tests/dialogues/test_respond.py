@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -19,7 +18,7 @@ from judgetrain.engines.base import Completion, Request
 from judgetrain.errors import DataError
 from judgetrain.shards import read_rows
 from judgetrain.track import Console
-from tests.faulty_server import FaultyServer
+from tests.faulty_server import serving
 
 DIALOGUES = [Dialogue(f"d{i}", "s", (Message("user", "q"),)) for i in range(200)]
 
@@ -126,23 +125,20 @@ def test_cut_responses_are_kept_and_counted_and_finished_models_are_not_loaded_a
 
 
 def test_answers_of_an_external_model_are_paid_for_once(tmp_path: Path) -> None:
-    server = FaultyServer()
-    threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
-    config = Config(output_dir=str(tmp_path / "outputs"))
-    url = f"http://127.0.0.1:{server.server_port}/v1"
-    config.responses.models = [
-        ResponseModelConfig(type="openai", name="api", model=ModelConfig(path="m"), base_url=url)
-    ]
-    server.reply = lambda text: f"{len(server.bodies)}"
-    for attempt in ("first", "second"):
-        out = StageRun(tmp_path / attempt, "responses", 3, Console())
-        respond.run(config, prepare(tmp_path), out)
-        assert len(server.billed) == 80, "one model answers 40 dialogues twice"
-        assert len({(b["messages"][-1]["content"], b["seed"]) for b in server.billed}) == 80
+    with serving() as server:
+        config = Config(output_dir=str(tmp_path / "outputs"))
+        url = f"http://127.0.0.1:{server.server_port}/v1"
+        config.responses.models = [
+            ResponseModelConfig(type="openai", name="api", model=ModelConfig(path="m"), base_url=url)
+        ]
+        server.reply = lambda text: f"{len(server.bodies)}"
+        for attempt in ("first", "second"):
+            out = StageRun(tmp_path / attempt, "responses", 3, Console())
+            respond.run(config, prepare(tmp_path), out)
+            assert len(server.billed) == 80, "one model answers 40 dialogues twice"
+            assert len({(b["messages"][-1]["content"], b["seed"]) for b in server.billed}) == 80
     texts = [list(read_rows(tmp_path / a, "responses-api-1")) for a in ("first", "second")]
     assert texts[0] == texts[1]
-    server.shutdown()
-    server.server_close()
 
 
 def test_a_model_may_have_sampling_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

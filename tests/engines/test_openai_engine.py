@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import threading
 
 import pytest
 
@@ -13,15 +12,13 @@ from judgetrain.engines.base import Choice, Request, Sampling
 from judgetrain.engines.openai_engine import OUTAGE, OpenAIEngine
 from judgetrain.engines.openai_request import chat_body
 from judgetrain.errors import EngineError
-from tests.faulty_server import KEY, FaultyServer
+from tests.faulty_server import KEY, serving
 
 
 @pytest.fixture
 def server():
-    server = FaultyServer()
-    threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
-    yield server
-    server.shutdown()
+    with serving() as server:
+        yield server
 
 
 @pytest.fixture

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import threading
 import time
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
@@ -23,18 +22,15 @@ from judgetrain.engines.rate_limit import OWN, Clock, Gate, retry_after
 from judgetrain.errors import EngineError, UnansweredError
 from judgetrain.shards import read_rows
 from judgetrain.track import Console
-from tests.faulty_server import FaultyServer, FixedWindow
+from tests.faulty_server import FaultyServer, FixedWindow, serving
 
 SPEED = 60.0
 
 
 @pytest.fixture
 def server() -> Iterator[FaultyServer]:
-    server = FaultyServer()
-    threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
-    yield server
-    server.shutdown()
-    server.server_close()
+    with serving() as server:
+        yield server
 
 
 def shipped(server: FaultyServer, answers: AnswerStore | None = None, speed: float = SPEED, **options: Any) -> Any:

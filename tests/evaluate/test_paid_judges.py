@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import threading
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -24,7 +23,7 @@ from judgetrain.config import (
 from judgetrain.errors import EngineError
 from judgetrain.evaluate import correct_stage, stage
 from judgetrain.track import Console
-from tests.faulty_server import FaultyServer
+from tests.faulty_server import FaultyServer, serving
 from tests.scripted import criteria, judged
 
 CALLS = 4 * 2 + 4 * (1 + 2 + 2 * 2)
@@ -41,12 +40,9 @@ def reply(text: str) -> str:
 
 @pytest.fixture
 def server() -> Iterator[FaultyServer]:
-    server = FaultyServer()
-    server.reply = reply
-    threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
-    yield server
-    server.shutdown()
-    server.server_close()
+    with serving() as server:
+        server.reply = reply
+        yield server
 
 
 @pytest.fixture

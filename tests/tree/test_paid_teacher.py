@@ -25,7 +25,7 @@ from judgetrain.track import Console
 from judgetrain.tree import teach
 from judgetrain.tree.estimate import described, estimate
 from judgetrain.tree.schema import EvaluationTree
-from tests.faulty_server import KEY, FaultyServer
+from tests.faulty_server import KEY, FaultyServer, serving
 from tests.scripted import criteria, judged
 
 COMPARISONS = eval_comparisons(WorldConfig(eval_comparisons=10), seed=5)
@@ -58,12 +58,9 @@ def reply(text: str) -> str:
 @pytest.fixture
 def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[FaultyServer]:
     monkeypatch.setenv("TEST_KEY", KEY)
-    server = FaultyServer()
-    server.reply = reply
-    threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
-    yield server
-    server.shutdown()
-    server.server_close()
+    with serving() as server:
+        server.reply = reply
+        yield server
 
 
 @pytest.fixture(autouse=True)
