@@ -6,8 +6,8 @@ import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
-from judgetrain.dialogues.schema import Comparison, Dialogue, Message
 from judgetrain.engines.base import Completion, Request, places
+from judgetrain.schema import Comparison, Dialogue, Message
 
 Answer = Callable[[Request, int], str]
 

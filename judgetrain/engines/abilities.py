@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from judgetrain.config import EngineConfig
 from judgetrain.engines.base import Step
+from judgetrain.engines.config import EngineConfig
 from judgetrain.errors import ConfigError
 
 HEURISTIC_STEPS: tuple[Step, ...] = ("criteria", "guideline", "judgment")

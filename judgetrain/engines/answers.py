@@ -10,11 +10,11 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from judgetrain.artifacts import derive_seed
-from judgetrain.config import EngineConfig, LimitsConfig
+from judgetrain.artifacts.files import write_text_atomic
+from judgetrain.artifacts.stage_run import derive_seed
 from judgetrain.engines.base import Choice, Completion, Request
+from judgetrain.engines.config import EngineConfig, LimitsConfig
 from judgetrain.errors import EngineError
-from judgetrain.files import write_text_atomic
 
 ANSWERS = "answers"
 """The folder of ``output_dir`` that holds every answer of a paid model."""

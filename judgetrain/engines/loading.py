@@ -15,7 +15,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from judgetrain.config import ModelConfig
+from judgetrain.engines.config import ModelConfig
 from judgetrain.errors import EngineError
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ def resolve_path(config: ModelConfig) -> tuple[str, str | None]:
     if not path:
         raise EngineError("model.path is empty: give a directory, a Hub id, 'world' or 'package:NAME'")
     if path == "world":
-        from judgetrain.dialogues.world import BASE
+        from judgetrain.data.world import BASE
 
         return _local(BASE, config, "the shipped base model")
     if path.startswith("package:"):

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from judgetrain.config import EngineConfig
 from judgetrain.engines.answers import AnswerStore, Budget
 from judgetrain.engines.base import Engine
+from judgetrain.engines.config import EngineConfig
 from judgetrain.errors import EngineError
 
 
@@ -34,7 +34,7 @@ def make_engine(
         config = replace(config, name=name)
     match config.type:
         case "transformers":
-            from judgetrain.engines.transformers_engine import TransformersEngine
+            from judgetrain.engines.local.transformers_engine import TransformersEngine
 
             return TransformersEngine(config)
         case "vllm":
@@ -42,15 +42,15 @@ def make_engine(
 
             return VllmEngine(config)
         case "openai":
-            from judgetrain.engines.openai_engine import OpenAIEngine
+            from judgetrain.engines.openai.engine import OpenAIEngine
 
             return OpenAIEngine(config, answers, budget)
         case "world":
-            from judgetrain.dialogues.world.engine import WorldEngine
+            from judgetrain.data.world.engine import WorldEngine
 
             return WorldEngine(config)
         case "heuristic":
-            from judgetrain.engines.heuristic import HeuristicEngine
+            from judgetrain.judges.heuristic.engine import HeuristicEngine
 
             return HeuristicEngine(config)
     raise EngineError(f"engine.type={config.type!r}: allowed are transformers, vllm, openai, world, heuristic")

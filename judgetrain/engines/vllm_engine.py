@@ -6,9 +6,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from judgetrain.config import EngineConfig
 from judgetrain.engines.base import Choice, Completion, FinishReason, Request, places
 from judgetrain.engines.choices import LOGPROBS, choices_of
+from judgetrain.engines.config import EngineConfig
 from judgetrain.engines.loading import ADAPTERS, context_length, load_tokenizer, resolve_path
 from judgetrain.engines.prompting import encode
 from judgetrain.errors import EngineError

@@ -7,13 +7,13 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from judgetrain.config import EvaluateConfig
 from judgetrain.errors import ConfigError
-from judgetrain.evaluate.names import method_name, split_method
-from judgetrain.evaluate.sections import one_each
-from judgetrain.evaluate.stored import PREFIX as STORED
-from judgetrain.judges.floors import FLOORS
-from judgetrain.judges.scorer import PREFIX as SCORER
+from judgetrain.evaluate.config import EvaluateConfig
+from judgetrain.evaluate.report.sections import one_each
+from judgetrain.evaluate.runners.stored import PREFIX as STORED
+from judgetrain.judges.kinds.floors import FLOORS
+from judgetrain.judges.kinds.scorer import PREFIX as SCORER
+from judgetrain.judges.names import method_name, split_method
 
 SHAPE = "BENCHMARK/METHOD/METRIC or BENCHMARK/METHOD@BRANCHES/METRIC, as in world/dpo@1/agreement"
 

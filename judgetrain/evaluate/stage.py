@@ -9,43 +9,43 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import cast
 
-from judgetrain.artifacts import ShardResult, StageRun, derive_seed
-from judgetrain.config import Config
-from judgetrain.dialogues.schema import Comparison
+from judgetrain.artifacts.console import duration
+from judgetrain.artifacts.files import write_bytes_atomic, write_text_atomic
+from judgetrain.artifacts.reuse import adopt
+from judgetrain.artifacts.shards import read_rows
+from judgetrain.artifacts.stage_run import ShardResult, StageRun, derive_seed
+from judgetrain.artifacts.versions import versions
+from judgetrain.data.benchmarks.benchmark import Benchmark, load_benchmark
+from judgetrain.data.benchmarks.scenarios import load_classifier, with_scenarios
 from judgetrain.engines.answers import Budget, budget_of
+from judgetrain.engines.once import loaded_once
 from judgetrain.errors import ConfigError
-from judgetrain.evaluate.asked import ask_benchmark, read_replies, replies_name
-from judgetrain.evaluate.benchmarks import Benchmark, load_benchmark
-from judgetrain.evaluate.choose import Choice, choose, part_of, split
-from judgetrain.evaluate.disagreements import Link, disagreement_links, training_links, write_disagreements
-from judgetrain.evaluate.lineage import lineage
-from judgetrain.evaluate.methods import external_engine, load_asked_judge, load_judge
-from judgetrain.evaluate.names import file_name, method_name, split_method
-from judgetrain.evaluate.overlap import disagreements
-from judgetrain.evaluate.page import html_page
-from judgetrain.evaluate.report import Report
-from judgetrain.evaluate.reuse import reply_key, sample_key, seconds_of
-from judgetrain.evaluate.scenarios import load_classifier, with_scenarios
-from judgetrain.evaluate.scoring import read_scores, score_benchmarks
-from judgetrain.evaluate.stored import PREFIX as STORED
-from judgetrain.evaluate.stored import stored_named, stored_predictions
-from judgetrain.evaluate.table import metric_row, paired_rows, parquet, prediction_rows
-from judgetrain.evaluate.text import console_tables, markdown
-from judgetrain.evaluate.timing import ShardTimes
-from judgetrain.evaluate.tracking import track_report
-from judgetrain.files import write_bytes_atomic, write_text_atomic
+from judgetrain.evaluate.metrics.choose import Choice, choose, part_of, split
+from judgetrain.evaluate.metrics.overlap import disagreements
+from judgetrain.evaluate.metrics.rows import metric_row, paired_rows, parquet, prediction_rows
+from judgetrain.evaluate.report.disagreements import Link, disagreement_links, training_links, write_disagreements
+from judgetrain.evaluate.report.lineage import lineage
+from judgetrain.evaluate.report.page import html_page
+from judgetrain.evaluate.report.report import Report
+from judgetrain.evaluate.report.text import console_tables, markdown
+from judgetrain.evaluate.report.tracking import track_report
+from judgetrain.evaluate.runners.asked import ask_benchmark, read_replies, replies_name
+from judgetrain.evaluate.runners.reuse import reply_key, sample_key, seconds_of
+from judgetrain.evaluate.runners.scoring import read_scores, score_benchmarks
+from judgetrain.evaluate.runners.stored import PREFIX as STORED
+from judgetrain.evaluate.runners.stored import stored_named, stored_predictions
+from judgetrain.evaluate.runners.timing import ShardTimes
 from judgetrain.judges.base import Prediction
-from judgetrain.judges.branching import BranchingJudge, predict
-from judgetrain.judges.early_stop import Aggregation
-from judgetrain.judges.floors import FLOORS
-from judgetrain.judges.scorer import PREFIX
-from judgetrain.once import loaded_once
-from judgetrain.reuse import adopt
-from judgetrain.shards import read_rows
-from judgetrain.track import duration
-from judgetrain.tree.schema import EvaluationTree
-from judgetrain.tree.teach import shard_of
-from judgetrain.versions import versions
+from judgetrain.judges.kinds.branching import BranchingJudge, predict
+from judgetrain.judges.kinds.early_stop import Aggregation
+from judgetrain.judges.kinds.floors import FLOORS
+from judgetrain.judges.kinds.scorer import PREFIX
+from judgetrain.judges.methods import external_engine, load_asked_judge, load_judge
+from judgetrain.judges.names import file_name, method_name, split_method
+from judgetrain.judges.trees.schema import EvaluationTree
+from judgetrain.label.teach import shard_of
+from judgetrain.pipeline.config import Config
+from judgetrain.schema import Comparison
 
 Result = tuple[list[Prediction], float]
 """Predictions of a method with one number of branches on one benchmark, and the seconds a verdict took."""

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from judgetrain.dialogues.schema import Comparison, Verdict
+from judgetrain.schema import Comparison, Verdict
 
 
 @dataclass(frozen=True)

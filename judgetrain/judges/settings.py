@@ -6,8 +6,9 @@ import dataclasses
 import json
 from pathlib import Path
 
-from judgetrain.config import SamplingConfig, TreeConfig
-from judgetrain.files import write_json_atomic
+from judgetrain.artifacts.files import write_json_atomic
+from judgetrain.engines.config import SamplingConfig
+from judgetrain.judges.config import TreeConfig
 
 FILE = "judge.json"
 OF_STAGE_TREE = ("retries", "max_comparisons", "shard_size")

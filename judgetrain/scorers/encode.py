@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from judgetrain.dialogues.schema import Dialogue
 from judgetrain.engines.neutralise import neutralise
 from judgetrain.engines.prompting import render
 from judgetrain.errors import EngineError
+from judgetrain.schema import Dialogue
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from judgetrain.artifacts import derive_seed
+from judgetrain.artifacts.stage_run import derive_seed
 from judgetrain.engines.base import UNANSWERED, Completion, Request, Sampling
 from judgetrain.engines.thinking import answer_of
 from judgetrain.scorers.encode import Sample, Unscored

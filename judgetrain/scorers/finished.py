@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from judgetrain.artifacts import MANIFEST
+from judgetrain.artifacts.shards import read_rows
+from judgetrain.artifacts.stage_run import MANIFEST
 from judgetrain.errors import DataError
-from judgetrain.shards import read_rows
 
 
 @dataclass(frozen=True)

@@ -6,8 +6,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from judgetrain.config import Config, ModelConfig
-from judgetrain.once import loaded_once
+from judgetrain.engines.config import ModelConfig
+from judgetrain.engines.once import loaded_once
+from judgetrain.pipeline.config import Config
 
 if TYPE_CHECKING:
     from judgetrain.scorers.statistics import TokenScorer

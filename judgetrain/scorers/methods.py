@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from judgetrain.config import ScorerConfig
 from judgetrain.errors import ConfigError
 from judgetrain.scorers import glassbox, probdiff
+from judgetrain.scorers.config import ScorerConfig
 from judgetrain.scorers.encode import Messages, Sample, Unscored, turns
 from judgetrain.scorers.ensembles import EnsembleSettings
 from judgetrain.scorers.features import FEATURES, Formula

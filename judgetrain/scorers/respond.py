@@ -7,11 +7,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from judgetrain.artifacts import ShardResult, StageRun, derive_seed
-from judgetrain.config import Config
-from judgetrain.dialogues.respond import answered
-from judgetrain.dialogues.schema import Dialogue, Message
+from judgetrain.artifacts.stage_run import ShardResult, StageRun, derive_seed
+from judgetrain.data.responses import answered
 from judgetrain.engines.base import Request, Sampling
+from judgetrain.pipeline.config import Config
+from judgetrain.schema import Dialogue, Message
 from judgetrain.scorers.encode import Messages
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from judgetrain.config import ModelConfig
+from judgetrain.engines.config import ModelConfig
 from judgetrain.scorers.encode import Messages, Sample
 from judgetrain.scorers.methods import OF_RESPONSES, ScorerSettings, check_scorers, score
 

@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from judgetrain.config import SelfEvalConfig
 from judgetrain.scorers import discrepancy
+from judgetrain.scorers.config import SelfEvalConfig
 from judgetrain.scorers.encode import Unscored
 from judgetrain.scorers.glassbox import Scores, Value
 from judgetrain.scorers.methods import ScorerSettings, assemble, better

@@ -8,11 +8,12 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from judgetrain.artifacts import ShardResult, StageRun, derive_seed
-from judgetrain.config import Config
-from judgetrain.dialogues.schema import Dialogue
+from judgetrain.artifacts.files import write_text_atomic
+from judgetrain.artifacts.shards import read_rows
+from judgetrain.artifacts.stage_run import ShardResult, StageRun, derive_seed
 from judgetrain.errors import DataError
-from judgetrain.files import write_text_atomic
+from judgetrain.pipeline.config import Config
+from judgetrain.schema import Dialogue
 from judgetrain.scorers import probdiff
 from judgetrain.scorers.encode import Unscored, sample_of
 from judgetrain.scorers.lazy import lazy_scorer, scorer_model
@@ -20,7 +21,6 @@ from judgetrain.scorers.methods import ScorerSettings, groups, score
 from judgetrain.scorers.probdiff import Discrepancy
 from judgetrain.scorers.respond import answered_dialogues, respond
 from judgetrain.scorers.selfeval_table import Answer, console_table, markdown, table
-from judgetrain.shards import read_rows
 
 if TYPE_CHECKING:
     from judgetrain.scorers.statistics import TokenScorer

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import ArrayLike
 
-from judgetrain.artifacts import derive_seed
+from judgetrain.artifacts.stage_run import derive_seed
 from judgetrain.engines.base import Engine, Request, Sampling
 from judgetrain.scorers.encode import Messages, Sample
 from judgetrain.scorers.prompts import ScorerPrompts, load_scorer_prompts
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 PAPER = Sampling(0.7, 1.0, 512)
 
 Encode = Callable[[list[str]], ArrayLike]
-"""Sentence embeddings ``[texts, size]``, as ``judgetrain.cluster.encode.load_encoder(config).encode`` gives them."""
+"""Sentence embeddings ``[texts, size]``, as a sentence-transformers model's ``encode`` gives them."""
 
 
 def repeated_answers(

@@ -8,9 +8,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from judgetrain.config import LoraSettings, ModelConfig
+from judgetrain.engines.config import ModelConfig
 from judgetrain.engines.loading import load_model
 from judgetrain.errors import TrainingError
+from judgetrain.train.config import LoraSettings
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from judgetrain.config import DpoConfig, TrainConfig
+from judgetrain.train.config import DpoConfig, TrainConfig
 from judgetrain.train.distributed import STEP_TIMEOUT, current
 from judgetrain.train.machine import has_tf32
 

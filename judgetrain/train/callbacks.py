@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
-from judgetrain.artifacts import StageRun
-from judgetrain.files import write_text_atomic
-from judgetrain.track import EVERY, duration
+from judgetrain.artifacts.console import EVERY, duration
+from judgetrain.artifacts.files import write_text_atomic
+from judgetrain.artifacts.stage_run import StageRun
 from judgetrain.train.checkpoints import no_number
 from judgetrain.train.preflight import check_packing
 

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from judgetrain import __version__
-from judgetrain.config import ModelConfig
+from judgetrain.artifacts.files import write_text_atomic
+from judgetrain.engines.config import ModelConfig
 from judgetrain.engines.loading import looks_local
-from judgetrain.files import write_text_atomic
 
 CARD = "README.md"
 _TITLES = {"initial": "Initial judge", "sft": "SFT judge", "dpo": "DPO judge"}

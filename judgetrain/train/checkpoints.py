@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
+from judgetrain.artifacts.files import write_text_atomic
 from judgetrain.errors import TrainingError
-from judgetrain.files import write_text_atomic
 from judgetrain.train.distributed import check_resume, current, own_part
 
 if TYPE_CHECKING:

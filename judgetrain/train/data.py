@@ -9,13 +9,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from judgetrain.artifacts import derive_seed
-from judgetrain.config import TrainConfig
+from judgetrain.artifacts.fingerprint import fingerprint
+from judgetrain.artifacts.shards import read_rows
+from judgetrain.artifacts.stage_run import derive_seed
 from judgetrain.engines.neutralise import neutralise_messages
 from judgetrain.engines.prompting import accepted_messages
 from judgetrain.errors import TrainingError
-from judgetrain.fingerprint import fingerprint
-from judgetrain.shards import read_rows
+from judgetrain.train.config import TrainConfig
 
 if TYPE_CHECKING:
     from datasets import Dataset

@@ -16,9 +16,9 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from judgetrain.config import TrainConfig, TrainStages
+from judgetrain.artifacts.shipped import shipped
 from judgetrain.errors import ConfigError, TrainingError
-from judgetrain.shipped import shipped
+from judgetrain.train.config import TrainConfig, TrainStages
 
 if TYPE_CHECKING:
     import torch

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from judgetrain.config import DpoConfig, TrainConfig, TrainStages
 from judgetrain.errors import TrainingError
+from judgetrain.train.config import DpoConfig, TrainConfig, TrainStages
 from judgetrain.train.options import gpu_only
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import importlib.util
 from importlib.metadata import PackageNotFoundError, version
 
-from judgetrain.config import DpoConfig, TrainConfig
 from judgetrain.errors import ConfigError, TrainingError
+from judgetrain.train.config import DpoConfig, TrainConfig
 
 TRL = ">=1.16,<2"
 """The range of TRL that training is written for; pyproject.toml says the same."""

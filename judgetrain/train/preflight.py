@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from judgetrain.config import ModelConfig
+from judgetrain.engines.config import ModelConfig
 from judgetrain.engines.loading import load_tokenizer
 from judgetrain.errors import TrainingError
 

@@ -21,12 +21,13 @@ from transformers import PreTrainedTokenizerBase
 from trl import DPOConfig, DPOTrainer
 from trl.models import prepare_deepspeed
 
-from judgetrain.artifacts import ShardResult, StageRun
-from judgetrain.config import LoraSettings, ModelConfig
+from judgetrain.artifacts.stage_run import ShardResult, StageRun
+from judgetrain.engines.config import ModelConfig
 from judgetrain.engines.loading import load_model, load_tokenizer
 from judgetrain.errors import TrainingError
 from judgetrain.train.adapters import peft_config, quantization
 from judgetrain.train.arguments import device_arguments
+from judgetrain.train.config import LoraSettings
 from judgetrain.train.data import REFERENCE_COLUMNS, Examples, Row, dataset, digest, fitting
 from judgetrain.train.distributed import current, forget_deepspeed
 from judgetrain.train.preflight import check_same_vocabulary

@@ -10,12 +10,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from judgetrain.artifacts import StageRun
-from judgetrain.config import DpoConfig, ModelConfig, TrainConfig
+from judgetrain.artifacts.stage_run import StageRun
+from judgetrain.engines.config import ModelConfig
 from judgetrain.engines.loading import load_model, load_tokenizer
 from judgetrain.errors import TrainingError
 from judgetrain.train.adapters import peft_config, quantization, save_adapted
 from judgetrain.train.arguments import common_arguments, dpo_arguments, mixed_precision, sft_arguments
+from judgetrain.train.config import DpoConfig, TrainConfig
 from judgetrain.train.data import Examples, Row, dataset, fill, fitting, order, with_reference
 from judgetrain.train.distributed import current, forget_deepspeed, parameters, whole_model
 from judgetrain.train.machine import check_machine

@@ -9,18 +9,20 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from judgetrain.artifacts import MANIFEST, StageRun
-from judgetrain.config import Config, DpoConfig, ModelConfig, TrainConfig
-from judgetrain.files import write_json_atomic
+from judgetrain.artifacts.files import write_json_atomic
+from judgetrain.artifacts.shards import read_rows
+from judgetrain.artifacts.stage_run import MANIFEST, StageRun
+from judgetrain.engines.config import ModelConfig
+from judgetrain.judges.prompting.prompts import FILE as PROMPTS
+from judgetrain.judges.prompting.prompts import load_prompt_set
 from judgetrain.judges.settings import FILE as SETTINGS
 from judgetrain.judges.settings import save_settings
-from judgetrain.shards import read_rows
+from judgetrain.pipeline.config import Config
 from judgetrain.train.card import write_card
+from judgetrain.train.config import DpoConfig, TrainConfig
 from judgetrain.train.machine import check_machine, of_reference
 from judgetrain.train.preflight import memory_explained
 from judgetrain.train.run import Job, train, trainable
-from judgetrain.tree.prompts import FILE as PROMPTS
-from judgetrain.tree.prompts import load_prompt_set
 
 
 def run_initial(config: Config, inputs: Mapping[str, Path], out: StageRun) -> None:

@@ -8,8 +8,8 @@ from typing import Any
 
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
-from judgetrain.artifacts import StageRun
-from judgetrain.config import StopConfig
+from judgetrain.artifacts.stage_run import StageRun
+from judgetrain.train.config import StopConfig
 
 BEST = "eval_agreement_then_loss"
 """The figure by which the trainer picks the best checkpoint."""

@@ -69,7 +69,7 @@ def vocabulary() -> list[str]:
 
 def tokenizer() -> Any:
     """The tokenizer of all-MiniLM-L6-v2."""
-    from judgetrain.cluster.encode import _package
+    from judgetrain.data.clustering.encode import _package
 
     from tokenizers import Tokenizer  # isort: skip
 
@@ -81,7 +81,7 @@ def save_static_encoder(directory: Path) -> None:
     from sentence_transformers import SentenceTransformer
     from sentence_transformers.sentence_transformer.modules import StaticEmbedding
 
-    from judgetrain.cluster.encode import _package
+    from judgetrain.data.clustering.encode import _package
 
     whole = SentenceTransformer(str(_package(PACKAGE)), device="cpu")
     weights = whole[0].auto_model.get_input_embeddings().weight.detach().numpy()
@@ -92,7 +92,8 @@ def save_static_encoder(directory: Path) -> None:
 
 def configured(directory: Path, size: int) -> Any:
     """The configuration of a size: near-duplicates dropped, the static encoder, the paper's sample of 7,000."""
-    from judgetrain.config import ClusterConfig, Config, DialoguesConfig, SourceConfig
+    from judgetrain.data.config import ClusterConfig, DialoguesConfig, SourceConfig
+    from judgetrain.pipeline.config import Config
 
     source = SourceConfig(name="generated", path=str(directory / "queries.jsonl"))
     return Config(
@@ -110,10 +111,10 @@ def step(name: str, size: int, directory: Path) -> dict[str, Any]:
     """Do one step in this process; what it found."""
     import numpy as np
 
-    from judgetrain.artifacts import StageRun
-    from judgetrain.files import write_rows_atomic
-    from judgetrain.shards import read_rows
-    from judgetrain.track import Console
+    from judgetrain.artifacts.console import Console
+    from judgetrain.artifacts.files import write_rows_atomic
+    from judgetrain.artifacts.shards import read_rows
+    from judgetrain.artifacts.stage_run import StageRun
 
     config = configured(directory, size)
 
@@ -124,13 +125,13 @@ def step(name: str, size: int, directory: Path) -> dict[str, Any]:
         write_rows_atomic(directory / "queries.jsonl", ({"query": q} for q in queries(size)))
         return {}
     if name == "dialogues":
-        from judgetrain.dialogues.stage import run
+        from judgetrain.data.dialogues import run
 
         out = stage("dialogues")
         run(config, {}, out)
         return {"counts": out.totals()["counts"]}
     if name == "embed":
-        from judgetrain.cluster.encode import encode
+        from judgetrain.data.clustering.encode import encode
 
         rows = lambda: read_rows(directory / "dialogues", "dialogues")  # noqa: E731
         count = sum(1 for _ in rows())
@@ -138,15 +139,15 @@ def step(name: str, size: int, directory: Path) -> dict[str, Any]:
         return {"rows": list(found.shape)}
     embeddings = np.load(directory / "cluster" / "embeddings.npy", mmap_mode="r")
     if name == "cluster":
-        from judgetrain.cluster.kmeans import kmeans
+        from judgetrain.data.clustering.kmeans import kmeans
 
         clustering = kmeans(embeddings, config.cluster, 0)
         np.save(directory / "labels.npy", clustering.labels)
         return {"inertia": clustering.inertia}
     if name in REFERENCES:
         return {"inertia": reference(name, np.asarray(embeddings, dtype=np.float32), config.cluster)}
-    from judgetrain.cluster.report import write_report
-    from judgetrain.cluster.sampling import sample_uniform
+    from judgetrain.data.clustering.report import write_report
+    from judgetrain.data.clustering.sampling import sample_uniform
 
     labels = np.load(directory / "labels.npy")
     chosen = sample_uniform(labels, config.cluster.sample, 0)
@@ -171,8 +172,8 @@ def reference(name: str, rows: Any, settings: Any) -> float:
 
 def throughput() -> dict[str, float]:
     """Queries a second with the whole MiniLM: by one encode call, as the stage does, and by a loop over batches."""
-    from judgetrain.cluster.encode import Encoder, load_encoder
-    from judgetrain.config import ClusterConfig
+    from judgetrain.data.clustering.encode import Encoder, load_encoder
+    from judgetrain.data.config import ClusterConfig
 
     config = ClusterConfig(encoder=f"package:{PACKAGE}", device="cpu")
     ours, encoder, texts = Encoder(config), load_encoder(config), list(queries(LOOPED))

@@ -25,14 +25,14 @@ from unittest import mock
 
 import yaml
 
-from judgetrain.config import SourceConfig, WorldConfig
-from judgetrain.dialogues import world
-from judgetrain.dialogues.schema import Comparison
-from judgetrain.dialogues.sources import read_comparisons
+from judgetrain.data import world
+from judgetrain.data.config import SourceConfig, WorldConfig
+from judgetrain.data.sources import read_comparisons
 from judgetrain.engines import prompting
-from judgetrain.judges.branching import BranchingJudge, aggregate
-from judgetrain.tree import headings
-from judgetrain.tree.grow import Shape, StepSampling, grow
+from judgetrain.judges.kinds.branching import BranchingJudge, aggregate
+from judgetrain.judges.prompting import headings
+from judgetrain.judges.trees.grow import Shape, StepSampling, grow
+from judgetrain.schema import Comparison
 
 DATA = Path(__file__).with_name("forgeries.yaml")
 CONTROL = "control"

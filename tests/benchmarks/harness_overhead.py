@@ -20,9 +20,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from judgetrain import __main__ as entry
 from judgetrain.engines.base import Completion, Engine, Request
-from judgetrain.evaluate import methods, stage
+from judgetrain.evaluate import stage
+from judgetrain.judges import methods
+from judgetrain.pipeline import cli as entry
 
 
 @dataclass

@@ -21,13 +21,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from judgetrain.artifacts import MANIFEST
-from judgetrain.dialogues.world import true_verdict
-from judgetrain.dialogues.world.annotator import Annotator, criterion_name
-from judgetrain.dialogues.world.language import GRADE_SCORES, Language, load_language
-from judgetrain.shards import read_rows
-from judgetrain.tree.parsing import parse_criteria
-from judgetrain.tree.schema import EvaluationTree
+from judgetrain.artifacts.shards import read_rows
+from judgetrain.artifacts.stage_run import MANIFEST
+from judgetrain.data.world import true_verdict
+from judgetrain.data.world.annotator import Annotator, criterion_name
+from judgetrain.data.world.language import GRADE_SCORES, Language, load_language
+from judgetrain.judges.prompting.parsing import parse_criteria
+from judgetrain.judges.trees.schema import EvaluationTree
 
 Fates = Counter[str]
 

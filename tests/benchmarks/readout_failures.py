@@ -25,19 +25,20 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from judgetrain.artifacts import ShardResult, StageRun, derive_seed
-from judgetrain.config import EngineConfig, ModelConfig, SamplingConfig, SourceConfig
-from judgetrain.dialogues.schema import Comparison
-from judgetrain.dialogues.sources import read_comparisons
+from judgetrain.artifacts.console import Console
+from judgetrain.artifacts.stage_run import ShardResult, StageRun, derive_seed
+from judgetrain.data.config import SourceConfig
+from judgetrain.data.sources import read_comparisons
 from judgetrain.engines.base import UNANSWERED, Completion, Engine, Request
+from judgetrain.engines.config import EngineConfig, ModelConfig, SamplingConfig
+from judgetrain.engines.once import loaded_once
 from judgetrain.engines.registry import make_engine
-from judgetrain.once import loaded_once
-from judgetrain.track import Console
-from judgetrain.tree.grow import Shape, StepSampling, grow, judgment_slots, unusable
-from judgetrain.tree.parsing import parse_judgment
-from judgetrain.tree.prompts import FILE, PromptSet, load_prompt_set
-from judgetrain.tree.readout import Readout
-from judgetrain.tree.schema import EvaluationTree, JudgmentNode
+from judgetrain.judges.prompting.parsing import parse_judgment
+from judgetrain.judges.prompting.prompts import FILE, PromptSet, load_prompt_set
+from judgetrain.judges.prompting.readout import Readout
+from judgetrain.judges.trees.grow import Shape, StepSampling, grow, judgment_slots, unusable
+from judgetrain.judges.trees.schema import EvaluationTree, JudgmentNode
+from judgetrain.schema import Comparison
 
 FIELDS = {"query": "prompt", "response_a": "response_1", "response_b": "response_2", "group": "scenario"}
 LABELS = {"0": "A", "1": "B", "2": "tie"}

@@ -20,14 +20,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from judgetrain.dialogues.world import true_verdict
-from judgetrain.dialogues.world.language import load_language
+from judgetrain.artifacts.shards import read_rows
+from judgetrain.data.world import true_verdict
+from judgetrain.data.world.language import load_language
+from judgetrain.judges.trees.schema import EvaluationTree
+from judgetrain.label.rewards import vote_shares
+from judgetrain.label.self_scores import read_scores
 from judgetrain.scorers.association import associate
 from judgetrain.scorers.methods import ScorerSettings, better
-from judgetrain.shards import read_rows
-from judgetrain.tree.rewards import vote_shares
-from judgetrain.tree.schema import EvaluationTree
-from judgetrain.tree.self_scores import read_scores
 from tests.benchmarks.pair_truth import Fates, fates, judgment_rightness
 from tests.benchmarks.quickstart_table import read, run
 

@@ -17,11 +17,11 @@ from pathlib import Path
 
 import numpy as np
 
-from judgetrain.cluster.coverage import nearest
-from judgetrain.cluster.kmeans import kmeans
-from judgetrain.cluster.sampling import sample_uniform
-from judgetrain.config import ClusterConfig
-from judgetrain.shards import read_rows
+from judgetrain.artifacts.shards import read_rows
+from judgetrain.data.clustering.coverage import nearest
+from judgetrain.data.clustering.kmeans import kmeans
+from judgetrain.data.clustering.sampling import sample_uniform
+from judgetrain.data.config import ClusterConfig
 
 HELD_OUT = 0.1
 MEASURES = {

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from judgetrain.config import TreeConfig
 from judgetrain.engines import prompting
 from judgetrain.engines.base import Request
-from judgetrain.judges.branching import BranchingJudge
-from judgetrain.tree.prompts import load_prompt_set
+from judgetrain.judges.config import TreeConfig
+from judgetrain.judges.kinds.branching import BranchingJudge
+from judgetrain.judges.prompting.prompts import load_prompt_set
 from tests.benchmarks import forgeries
 from tests.benchmarks.forgeries import Forgery, Outcome, asker, attack, load_forgeries, outcomes, second_wins, table
 from tests.engines.conftest import word_tokenizer

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from judgetrain.engines.base import Completion, Request
-from judgetrain.evaluate import methods
-from judgetrain.tree.prompts import load_prompt_set
+from judgetrain.judges import methods
+from judgetrain.judges.prompting.prompts import load_prompt_set
 from tests.benchmarks.harness_overhead import Clock, Overhead, measure
 from tests.scripted import ScriptedEngine, noisy
 

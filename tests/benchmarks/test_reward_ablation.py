@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from judgetrain.config import WorldConfig
-from judgetrain.dialogues.world import train_dialogues, true_verdict
-from judgetrain.dialogues.world.language import load_language
-from judgetrain.files import write_json_atomic, write_rows_atomic
+from judgetrain.artifacts.files import write_json_atomic, write_rows_atomic
+from judgetrain.data.config import WorldConfig
+from judgetrain.data.world import train_dialogues, true_verdict
+from judgetrain.data.world.language import load_language
 from tests.benchmarks import reward_ablation
 from tests.benchmarks.reward_ablation import label_fates, share, tables, upstream
-from tests.tree.test_pairs import tree_of
+from tests.label.test_pairs import tree_of
 
 RICH, POOR = "a response", "no ."
 

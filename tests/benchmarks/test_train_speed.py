@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from judgetrain.config import ModelConfig
+from judgetrain.engines.config import ModelConfig
 from judgetrain.engines.loading import load_model, load_tokenizer
 from tests.benchmarks.train_speed import BETA, heldout_loss, make_model, pairs, run_arm
 from tests.benchmarks.train_speed_table import Measured, table

@@ -25,10 +25,12 @@ from unittest.mock import patch
 
 import torch
 
-from judgetrain.artifacts import StageRun
-from judgetrain.config import DISTRIBUTED, Config, DpoConfig, ModelConfig, TrainStages
-from judgetrain.parallel import Silent
+from judgetrain.artifacts.stage_run import StageRun
+from judgetrain.engines.config import ModelConfig
+from judgetrain.pipeline.config import Config
+from judgetrain.pipeline.processes import Silent
 from judgetrain.train import distributed
+from judgetrain.train.config import DISTRIBUTED, DpoConfig, TrainStages
 from judgetrain.train.run import Job, train
 from judgetrain.train.stage import run_reference
 from tests.benchmarks.train_speed import SIZES, make_model, pairs

@@ -33,11 +33,12 @@ from unittest.mock import patch
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from judgetrain.artifacts import StageRun
-from judgetrain.config import DpoConfig, LoraSettings, ModelConfig, TrainConfig
+from judgetrain.artifacts.console import Console
+from judgetrain.artifacts.shards import read_rows
+from judgetrain.artifacts.stage_run import StageRun
+from judgetrain.engines.config import ModelConfig
 from judgetrain.engines.loading import load_model, load_tokenizer
-from judgetrain.shards import read_rows
-from judgetrain.track import Console
+from judgetrain.train.config import DpoConfig, LoraSettings, TrainConfig
 from judgetrain.train.reference import Reference, reference_logps
 from judgetrain.train.run import Job, train
 from tests.benchmarks.train_speed_table import Measured, operations, table

@@ -10,15 +10,15 @@ from typing import Any
 
 import pytest
 
-from judgetrain import config as schema
-from judgetrain.compose import CONF, register, typed
-from judgetrain.config import Config
-from judgetrain.pipeline import Pipeline
+from judgetrain.pipeline.compose import CONF, register, typed
+from judgetrain.pipeline.config import Config
+from judgetrain.pipeline.graph import STAGES
+from judgetrain.pipeline.run import Pipeline
 from judgetrain.scorers import prompts
-from judgetrain.stages import STAGES
 
 # The seed is in every fingerprint; the recipe's name stands in titles only.
 EVERYWHERE = {"seed", "recipe_name"}
+ROOMS = ("artifacts", "engines", "data", "scorers", "judges", "label", "train", "evaluate", "pipeline")
 TINY = [
     "recipe=debug",
     "dialogues.world={train_dialogues: 24, eval_comparisons: 8}",
@@ -81,7 +81,7 @@ def test_a_stage_reads_nothing_that_its_fingerprint_leaves_out(tmp_path: Path, m
 
         monkeypatch.setattr(cls, "__getattribute__", read)
 
-    for cls in vars(schema).values():
+    for cls in {c for name in ROOMS for c in vars(importlib.import_module(f"judgetrain.{name}.config")).values()}:
         if isinstance(cls, type) and dataclasses.is_dataclass(cls):
             watch(cls)
     for name, stage in STAGES.items():

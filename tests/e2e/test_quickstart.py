@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from judgetrain.pipeline import STAGES as ALL_STAGES
+from judgetrain.pipeline.run import STAGES as ALL_STAGES
 
 STAGES = [
     name for name in ALL_STAGES if name not in ("correct", "selfeval", "studies")

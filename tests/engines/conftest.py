@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from judgetrain.config import EngineConfig, ModelConfig
+from judgetrain.engines.config import EngineConfig, ModelConfig
 from judgetrain.engines.loading import load_tokenizer
-from judgetrain.engines.transformers_engine import TransformersEngine
+from judgetrain.engines.local.transformers_engine import TransformersEngine
 
 WORDS = [
     *"the a cat dog sat on mat and ran fast list criteria score user assistant system ###".split(),

@@ -6,12 +6,14 @@ from typing import get_args
 
 import pytest
 
-from judgetrain.checks import check_stage
-from judgetrain.config import BenchmarkConfig, Config, EngineConfig, ResponseModelConfig, SourceConfig
+from judgetrain.data.config import BenchmarkConfig, ResponseModelConfig, SourceConfig
 from judgetrain.engines.abilities import HEURISTIC_STEPS
 from judgetrain.engines.base import Request, Sampling, Step
-from judgetrain.engines.heuristic import HeuristicEngine
+from judgetrain.engines.config import EngineConfig
 from judgetrain.errors import ConfigError
+from judgetrain.judges.heuristic.engine import HeuristicEngine
+from judgetrain.pipeline.checks import check_stage
+from judgetrain.pipeline.config import Config
 
 
 @pytest.mark.parametrize("step", get_args(Step))

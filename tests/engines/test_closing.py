@@ -8,16 +8,16 @@ from typing import Any
 import pytest
 import torch
 
-from judgetrain.config import EngineConfig, ModelConfig, SamplingConfig
 from judgetrain.engines.base import Request, Sampling
-from judgetrain.engines.closing import Speller
-from judgetrain.engines.constraint import Constraints
+from judgetrain.engines.config import EngineConfig, ModelConfig, SamplingConfig
+from judgetrain.engines.local.closing import Speller
+from judgetrain.engines.local.constraint import Constraints
+from judgetrain.engines.local.transformers_engine import TransformersEngine
 from judgetrain.engines.registry import make_engine
-from judgetrain.engines.transformers_engine import TransformersEngine
 from judgetrain.errors import EngineError
-from judgetrain.tree.grow import judgment_slots
-from judgetrain.tree.prompts import FRAME, load_prompt_set
-from judgetrain.tree.readout import Readout
+from judgetrain.judges.prompting.prompts import FRAME, load_prompt_set
+from judgetrain.judges.prompting.readout import Readout
+from judgetrain.judges.trees.grow import judgment_slots
 from tests.engines.conftest import TEMPLATE, tiny_llama
 from tests.scripted import comparison
 

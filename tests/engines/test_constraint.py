@@ -7,8 +7,8 @@ import re
 import pytest
 import torch
 
-from judgetrain.config import EngineConfig, ModelConfig
 from judgetrain.engines.base import Request, Sampling
+from judgetrain.engines.config import EngineConfig, ModelConfig
 from judgetrain.engines.registry import make_engine
 from judgetrain.errors import EngineError
 

@@ -9,17 +9,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from judgetrain.config import EngineConfig, ModelConfig, SamplingConfig
 from judgetrain.engines.base import Request, Sampling
+from judgetrain.engines.config import EngineConfig, ModelConfig, SamplingConfig
 from judgetrain.engines.loading import DEFAULT_CHAT_TEMPLATE, load_tokenizer
+from judgetrain.engines.local.transformers_engine import TransformersEngine
 from judgetrain.engines.neutralise import BREAK, neutralise, neutralise_known
-from judgetrain.engines.openai_request import chat_body
+from judgetrain.engines.openai.request import chat_body
 from judgetrain.engines.prompting import encode, render
-from judgetrain.engines.transformers_engine import TransformersEngine
+from judgetrain.judges.prompting.parsing import parse_judgment, render_judgment
+from judgetrain.judges.prompting.prompts import load_prompt_set
+from judgetrain.judges.trees.grow import Shape, StepSampling, grow, judgment_slots
 from judgetrain.train.data import fitting
-from judgetrain.tree.grow import Shape, StepSampling, grow, judgment_slots
-from judgetrain.tree.parsing import parse_judgment, render_judgment
-from judgetrain.tree.prompts import load_prompt_set
 from tests.benchmarks.forgeries import load_forgeries
 from tests.engines.conftest import tiny_llama, word_tokenizer
 from tests.scripted import ScriptedEngine, comparison, criteria, judged

@@ -9,14 +9,14 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from judgetrain.config import EngineConfig, ModelConfig
 from judgetrain.engines import loading
 from judgetrain.engines.base import Request, Sampling
+from judgetrain.engines.config import EngineConfig, ModelConfig
 from judgetrain.engines.loading import DEFAULT_CHAT_TEMPLATE, load_model, load_tokenizer, resolve_path
+from judgetrain.engines.local.transformers_engine import TransformersEngine
 from judgetrain.engines.neutralise import BREAK, neutralise
 from judgetrain.engines.prompting import render
 from judgetrain.engines.registry import make_engine
-from judgetrain.engines.transformers_engine import TransformersEngine
 from judgetrain.errors import EngineError
 from tests.engines.conftest import TEMPLATE, word_tokenizer
 

@@ -6,11 +6,11 @@ import json
 
 import pytest
 
-from judgetrain.config import EngineConfig, ModelConfig
 from judgetrain.engines.answers import AnswerStore
 from judgetrain.engines.base import Choice, Request, Sampling
-from judgetrain.engines.openai_engine import OUTAGE, OpenAIEngine
-from judgetrain.engines.openai_request import chat_body
+from judgetrain.engines.config import EngineConfig, ModelConfig
+from judgetrain.engines.openai.engine import OUTAGE, OpenAIEngine
+from judgetrain.engines.openai.request import chat_body
 from judgetrain.errors import EngineError
 from tests.faulty_server import KEY, serving
 

@@ -13,15 +13,15 @@ from typing import Any
 
 import pytest
 
-from judgetrain.artifacts import ShardResult, StageRun
-from judgetrain.config import EngineConfig, ModelConfig
+from judgetrain.artifacts.console import Console
+from judgetrain.artifacts.shards import read_rows
+from judgetrain.artifacts.stage_run import ShardResult, StageRun
 from judgetrain.engines.answers import AnswerStore
 from judgetrain.engines.base import Request, Sampling
-from judgetrain.engines.openai_engine import OUTAGE, OpenAIEngine
-from judgetrain.engines.rate_limit import OWN, Clock, Gate, retry_after
+from judgetrain.engines.config import EngineConfig, ModelConfig
+from judgetrain.engines.openai.engine import OUTAGE, OpenAIEngine
+from judgetrain.engines.openai.rate_limit import OWN, Clock, Gate, retry_after
 from judgetrain.errors import EngineError, UnansweredError
-from judgetrain.shards import read_rows
-from judgetrain.track import Console
 from tests.faulty_server import FaultyServer, FixedWindow, serving
 
 SPEED = 60.0

@@ -8,10 +8,10 @@ from dataclasses import replace
 import pytest
 import torch
 
-from judgetrain.config import EngineConfig, ModelConfig
 from judgetrain.engines.base import Request, Sampling
+from judgetrain.engines.config import EngineConfig, ModelConfig
+from judgetrain.engines.local.transformers_engine import TransformersEngine
 from judgetrain.engines.prompting import encode
-from judgetrain.engines.transformers_engine import TransformersEngine
 from tests.engines.conftest import WORDS, tiny_llama, word_tokenizer
 
 GREEDY = Sampling(temperature=0.0, max_new_tokens=12)

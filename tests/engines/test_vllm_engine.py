@@ -7,8 +7,8 @@ from types import ModuleType, SimpleNamespace
 
 import pytest
 
-from judgetrain.config import EngineConfig, ModelConfig
 from judgetrain.engines.base import Choice, Request, Sampling
+from judgetrain.engines.config import EngineConfig, ModelConfig
 from judgetrain.engines.registry import make_engine
 from judgetrain.errors import EngineError
 

@@ -10,25 +10,22 @@ from typing import Any
 import pyarrow.parquet
 import pytest
 
-from judgetrain.artifacts import StageRun
-from judgetrain.checks import check_stage
-from judgetrain.config import (
-    BenchmarkConfig,
-    Config,
-    EngineConfig,
-    EvaluateConfig,
-    ModelConfig,
-    SourceConfig,
-    TreeConfig,
-)
+from judgetrain.artifacts.console import Console
+from judgetrain.artifacts.shards import read_rows
+from judgetrain.artifacts.stage_run import StageRun
+from judgetrain.data.config import BenchmarkConfig, SourceConfig
 from judgetrain.engines.base import Completion, Request
+from judgetrain.engines.config import EngineConfig, ModelConfig
 from judgetrain.errors import ConfigError
-from judgetrain.evaluate import methods, stage
-from judgetrain.evaluate.names import method_name, split_method
-from judgetrain.pipeline import Pipeline
-from judgetrain.shards import read_rows
-from judgetrain.track import Console
-from judgetrain.tree.asking import Reply
+from judgetrain.evaluate import stage
+from judgetrain.evaluate.config import EvaluateConfig
+from judgetrain.judges import methods
+from judgetrain.judges.config import TreeConfig
+from judgetrain.judges.kinds.asking import Reply
+from judgetrain.judges.names import method_name, split_method
+from judgetrain.pipeline.checks import check_stage
+from judgetrain.pipeline.config import Config
+from judgetrain.pipeline.run import Pipeline
 from tests.scripted import ScriptedEngine, number
 
 Made = list[tuple[str, str]]
@@ -159,7 +156,7 @@ def test_the_stages_that_a_method_needs_are_its_inputs(config: Config) -> None:
 
 def test_the_prompts_of_a_way_of_asking_are_part_of_the_fingerprint(config: Config, tmp_path: Path) -> None:
     path = tmp_path / "mine.yaml"
-    path.write_text((Path(stage.__file__).parents[1] / "tree/prompt_sets/one_step.yaml").read_text())
+    path.write_text((Path(stage.__file__).parents[1] / "judges/prompting/prompt_sets/one_step.yaml").read_text())
     config.output_dir, config.evaluate.one_step.prompts = str(tmp_path / "outputs"), str(path)
     config.evaluate.methods = ["one_step:external"]
     before = Pipeline(config).plan("evaluate").fingerprint

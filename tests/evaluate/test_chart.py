@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from judgetrain.evaluate.chart import BOTTOM, HEIGHT, LEFT, RIGHT, TOP, WIDTH, Point, line_chart, round_ticks
+from judgetrain.evaluate.report.chart import BOTTOM, HEIGHT, LEFT, RIGHT, TOP, WIDTH, Point, line_chart, round_ticks
 
 SHARE = st.floats(0, 1)
 POINTS = st.lists(st.tuples(st.floats(0.5, 2000), SHARE, SHARE, SHARE), min_size=1, max_size=6)

@@ -8,18 +8,22 @@ from pathlib import Path
 
 import pytest
 
-from judgetrain.artifacts import StageRun
-from judgetrain.config import BenchmarkConfig, Config, EvaluateConfig, SourceConfig, TreeConfig
-from judgetrain.evaluate import methods, stage
-from judgetrain.evaluate.benchmarks import Benchmark
-from judgetrain.evaluate.disagreements import write_disagreements
-from judgetrain.evaluate.page import html_page
-from judgetrain.evaluate.report import Report
-from judgetrain.judges.branching import predict
-from judgetrain.shards import read_rows
-from judgetrain.track import Console
-from judgetrain.tree.prompts import load_prompt_set
-from judgetrain.tree.schema import EvaluationTree
+from judgetrain.artifacts.console import Console
+from judgetrain.artifacts.shards import read_rows
+from judgetrain.artifacts.stage_run import StageRun
+from judgetrain.data.benchmarks.benchmark import Benchmark
+from judgetrain.data.config import BenchmarkConfig, SourceConfig
+from judgetrain.evaluate import stage
+from judgetrain.evaluate.config import EvaluateConfig
+from judgetrain.evaluate.report.disagreements import write_disagreements
+from judgetrain.evaluate.report.page import html_page
+from judgetrain.evaluate.report.report import Report
+from judgetrain.judges import methods
+from judgetrain.judges.config import TreeConfig
+from judgetrain.judges.kinds.branching import predict
+from judgetrain.judges.prompting.prompts import load_prompt_set
+from judgetrain.judges.trees.schema import EvaluationTree
+from judgetrain.pipeline.config import Config
 from tests.pages import parse
 from tests.scripted import ScriptedEngine, noisy
 

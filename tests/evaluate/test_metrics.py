@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from judgetrain.evaluate import metrics
-from judgetrain.evaluate.statistics import bootstrap_interval, mcnemar, paired_difference
+from judgetrain.evaluate.metrics.statistics import bootstrap_interval, mcnemar, paired_difference
 
 VERDICT = st.sampled_from(["A", "B", "tie", None])
 ITEMS = st.lists(st.tuples(VERDICT, VERDICT, st.sampled_from(["A", "B", "tie"])), min_size=1, max_size=40)

@@ -9,20 +9,16 @@ from pathlib import Path
 
 import pytest
 
-from judgetrain.artifacts import StageRun
-from judgetrain.config import (
-    BenchmarkConfig,
-    Config,
-    CorrectConfig,
-    EngineConfig,
-    EvaluateConfig,
-    ModelConfig,
-    SourceConfig,
-    TreeConfig,
-)
+from judgetrain.artifacts.console import Console
+from judgetrain.artifacts.stage_run import StageRun
+from judgetrain.data.config import BenchmarkConfig, SourceConfig
+from judgetrain.engines.config import EngineConfig, ModelConfig
 from judgetrain.errors import EngineError
-from judgetrain.evaluate import correct_stage, stage
-from judgetrain.track import Console
+from judgetrain.evaluate import stage
+from judgetrain.evaluate.config import CorrectConfig, EvaluateConfig
+from judgetrain.evaluate.correct import stage as correct_stage
+from judgetrain.judges.config import TreeConfig
+from judgetrain.pipeline.config import Config
 from tests.faulty_server import FaultyServer, serving
 from tests.scripted import criteria, judged
 

@@ -12,22 +12,26 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from judgetrain.artifacts import StageRun
-from judgetrain.config import BenchmarkConfig, Config, EvaluateConfig, SourceConfig, TreeConfig
-from judgetrain.dialogues.schema import Comparison, Dialogue, Message
+from judgetrain.artifacts.console import Console
+from judgetrain.artifacts.stage_run import StageRun
+from judgetrain.data.benchmarks.benchmark import Benchmark
+from judgetrain.data.config import BenchmarkConfig, SourceConfig
 from judgetrain.errors import DataError
-from judgetrain.evaluate import methods, stage
-from judgetrain.evaluate.benchmarks import Benchmark
-from judgetrain.evaluate.choose import choose, part_of, split
-from judgetrain.evaluate.lineage import lineage
-from judgetrain.evaluate.overlap import disagreements
-from judgetrain.evaluate.page import html_page
-from judgetrain.evaluate.report import Report
-from judgetrain.evaluate.table import metric_row, paired_rows
-from judgetrain.evaluate.text import markdown
+from judgetrain.evaluate import stage
+from judgetrain.evaluate.config import EvaluateConfig
+from judgetrain.evaluate.metrics.choose import choose, part_of, split
+from judgetrain.evaluate.metrics.overlap import disagreements
+from judgetrain.evaluate.metrics.rows import metric_row, paired_rows
+from judgetrain.evaluate.report.lineage import lineage
+from judgetrain.evaluate.report.page import html_page
+from judgetrain.evaluate.report.report import Report
+from judgetrain.evaluate.report.text import markdown
+from judgetrain.judges import methods
 from judgetrain.judges.base import Prediction
-from judgetrain.track import Console
-from judgetrain.tree.prompts import load_prompt_set
+from judgetrain.judges.config import TreeConfig
+from judgetrain.judges.prompting.prompts import load_prompt_set
+from judgetrain.pipeline.config import Config
+from judgetrain.schema import Comparison, Dialogue, Message
 from tests.scripted import ScriptedEngine, noisy
 
 LABELS = ("A", "B", "tie")

@@ -9,12 +9,17 @@ from pathlib import Path
 
 import pytest
 
-from judgetrain.artifacts import StageRun
-from judgetrain.config import BenchmarkConfig, Config, EvaluateConfig, ScorerConfig, SourceConfig, TreeConfig
+from judgetrain.artifacts.console import Console
+from judgetrain.artifacts.stage_run import StageRun
+from judgetrain.data.config import BenchmarkConfig, SourceConfig
 from judgetrain.engines.base import Completion, Request
-from judgetrain.evaluate import methods, stage
-from judgetrain.track import Console
-from judgetrain.tree.prompts import load_prompt_set, prompt_file
+from judgetrain.evaluate import stage
+from judgetrain.evaluate.config import EvaluateConfig
+from judgetrain.judges import methods
+from judgetrain.judges.config import TreeConfig
+from judgetrain.judges.prompting.prompts import load_prompt_set, prompt_file
+from judgetrain.pipeline.config import Config
+from judgetrain.scorers.config import ScorerConfig
 from tests.scripted import ScriptedEngine, noisy
 
 

@@ -9,18 +9,22 @@ from pathlib import Path
 import pyarrow.parquet
 import pytest
 
-from judgetrain.artifacts import StageRun
-from judgetrain.checks import check_stage
-from judgetrain.config import BenchmarkConfig, Config, EvaluateConfig, SourceConfig, TreeConfig, WorldConfig
+from judgetrain.artifacts.console import Console
+from judgetrain.artifacts.shards import read_rows
+from judgetrain.artifacts.stage_run import StageRun
+from judgetrain.data.benchmarks.benchmark import load_benchmark
+from judgetrain.data.config import BenchmarkConfig, SourceConfig, WorldConfig
 from judgetrain.errors import ConfigError, DataError
-from judgetrain.evaluate import methods, stage
-from judgetrain.evaluate.benchmarks import load_benchmark
-from judgetrain.evaluate.table import metric_row
-from judgetrain.judges.floors import FirstJudge
+from judgetrain.evaluate import stage
+from judgetrain.evaluate.config import EvaluateConfig
+from judgetrain.evaluate.metrics.rows import metric_row
+from judgetrain.judges import methods
+from judgetrain.judges.config import TreeConfig
+from judgetrain.judges.kinds.floors import FirstJudge
+from judgetrain.judges.prompting.prompts import load_prompt_set
 from judgetrain.judges.settings import save_settings
-from judgetrain.shards import read_rows
-from judgetrain.track import Console
-from judgetrain.tree.prompts import load_prompt_set
+from judgetrain.pipeline.checks import check_stage
+from judgetrain.pipeline.config import Config
 from tests.scripted import ScriptedEngine, noisy
 
 
@@ -215,8 +219,8 @@ def test_the_console_table_fits_80_columns_and_shows_names_as_they_are(
 ) -> None:
     from rich.console import Console as RichConsole
 
-    from judgetrain.evaluate.report import Report
-    from judgetrain.evaluate.text import console_tables
+    from judgetrain.evaluate.report.report import Report
+    from judgetrain.evaluate.report.text import console_tables
 
     out = evaluate(*setup, tmp_path / "out")
     rows = json.loads((out / "metrics.json").read_text())

@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from judgetrain.evaluate import metrics
-from judgetrain.evaluate.calibration import calibration, expected_calibration_error, reliability_curve
-from judgetrain.evaluate.statistics import (
+from judgetrain.evaluate.metrics.calibration import calibration, expected_calibration_error, reliability_curve
+from judgetrain.evaluate.metrics.statistics import (
     bootstrap_interval,
     cluster_interval,
     correlation_intervals,

@@ -8,12 +8,14 @@ from typing import Any
 
 import pytest
 
-from judgetrain.artifacts import StageRun
-from judgetrain.checks import check_stage
-from judgetrain.config import BenchmarkConfig, Config, EvaluateConfig, SourceConfig, StoredConfig
+from judgetrain.artifacts.console import Console
+from judgetrain.artifacts.stage_run import StageRun
+from judgetrain.data.config import BenchmarkConfig, SourceConfig
 from judgetrain.errors import ConfigError, DataError
 from judgetrain.evaluate import stage
-from judgetrain.track import Console
+from judgetrain.evaluate.config import EvaluateConfig, StoredConfig
+from judgetrain.pipeline.checks import check_stage
+from judgetrain.pipeline.config import Config
 
 LABELS = {"0": "A", "1": "B", "2": "tie", "-1": "unreadable"}
 GPT4 = {"model_a": "A", "model_b": "B", "tie": "tie", "tie (inconsistent)": "conflict"}

@@ -10,18 +10,22 @@ from typing import Any
 import numpy as np
 import pytest
 
-from judgetrain.artifacts import StageRun
-from judgetrain.checks import check_stage
-from judgetrain.config import Config, EngineConfig, ModelConfig, SamplingConfig, StudiesConfig, WorldConfig
-from judgetrain.dialogues import world
+from judgetrain.artifacts.console import Console
+from judgetrain.artifacts.files import write_json_atomic, write_rows_atomic
+from judgetrain.artifacts.shards import read_rows
+from judgetrain.artifacts.stage_run import StageRun
+from judgetrain.data import world
+from judgetrain.data.config import WorldConfig
+from judgetrain.engines.config import EngineConfig, ModelConfig, SamplingConfig
 from judgetrain.errors import ConfigError, DataError
-from judgetrain.evaluate import conflicts, studies_stage
-from judgetrain.files import write_json_atomic, write_rows_atomic
+from judgetrain.evaluate.config import StudiesConfig
+from judgetrain.evaluate.studies import conflicts
+from judgetrain.evaluate.studies import stage as studies_stage
 from judgetrain.judges.base import Prediction
+from judgetrain.pipeline.checks import check_stage
+from judgetrain.pipeline.config import Config
 from judgetrain.scorers.finished import read_selfeval
 from judgetrain.scorers.statistics import TokenScorer
-from judgetrain.shards import read_rows
-from judgetrain.track import Console
 
 D = {"world:0": 0.2, "world:1": -0.3, "world:2": None, "world:3": -0.04, "world:4": 0.0}
 RATIOS = [1.0, 1.5, None, 0.9, 1.0]

@@ -6,15 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from judgetrain.config import TrackConfig
-from judgetrain.dialogues.schema import Comparison, Dialogue, Message
-from judgetrain.evaluate.benchmarks import Benchmark
-from judgetrain.evaluate.report import Report
-from judgetrain.evaluate.table import metric_row
-from judgetrain.evaluate.tracking import track_report
+from judgetrain.artifacts.config import TrackConfig
+from judgetrain.artifacts.console import Console
+from judgetrain.artifacts.tracker import tracked
+from judgetrain.data.benchmarks.benchmark import Benchmark
+from judgetrain.evaluate.metrics.rows import metric_row
+from judgetrain.evaluate.report.report import Report
+from judgetrain.evaluate.report.tracking import track_report
 from judgetrain.judges.base import Prediction
-from judgetrain.track import Console
-from judgetrain.wandb_runs import tracked
+from judgetrain.schema import Comparison, Dialogue, Message
 from tests.wandb_files import read_runs
 
 

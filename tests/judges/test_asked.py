@@ -8,12 +8,12 @@ from dataclasses import replace
 
 import pytest
 
-from judgetrain.config import EngineConfig, ModelConfig, SamplingConfig
-from judgetrain.dialogues.schema import Comparison, mirror
 from judgetrain.engines.base import Completion, Request
+from judgetrain.engines.config import EngineConfig, ModelConfig, SamplingConfig
 from judgetrain.judges import OneStepJudge, Prediction, SingleRatingJudge
-from judgetrain.tree.asking import ask_verdicts
-from judgetrain.tree.prompts import load_prompt_set
+from judgetrain.judges.kinds.asking import ask_verdicts
+from judgetrain.judges.prompting.prompts import load_prompt_set
+from judgetrain.schema import Comparison, mirror
 from tests.scripted import ScriptedEngine, comparison, number
 
 COMPARISONS = [comparison(i) for i in range(60)]

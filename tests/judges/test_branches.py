@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from judgetrain.config import TreeConfig
-from judgetrain.dialogues.schema import mirror
 from judgetrain.errors import ConfigError
 from judgetrain.judges import BranchingJudge
-from judgetrain.judges.branching import predict
-from judgetrain.tree.prompts import load_prompt_set
+from judgetrain.judges.config import TreeConfig
+from judgetrain.judges.kinds.branching import predict
+from judgetrain.judges.prompting.prompts import load_prompt_set
+from judgetrain.schema import mirror
 from tests.scripted import ScriptedEngine, comparison, judged, noisy, number
 
 PROMPTS = load_prompt_set("compact")

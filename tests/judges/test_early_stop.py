@@ -11,15 +11,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from judgetrain.config import EngineConfig, SamplingConfig, TreeConfig, WorldConfig
-from judgetrain.dialogues.world import eval_comparisons
-from judgetrain.dialogues.world.engine import WorldEngine
+from judgetrain.data.config import WorldConfig
+from judgetrain.data.world import eval_comparisons
+from judgetrain.data.world.engine import WorldEngine
 from judgetrain.engines.base import Request, Sampling
+from judgetrain.engines.config import EngineConfig, SamplingConfig
 from judgetrain.judges import BranchingJudge, Prediction
-from judgetrain.judges.early_stop import Aggregation, needed
-from judgetrain.tree.grow import unusable
-from judgetrain.tree.prompts import load_prompt_set
-from judgetrain.tree.schema import EvaluationTree
+from judgetrain.judges.config import TreeConfig
+from judgetrain.judges.kinds.early_stop import Aggregation, needed
+from judgetrain.judges.prompting.prompts import load_prompt_set
+from judgetrain.judges.trees.grow import unusable
+from judgetrain.judges.trees.schema import EvaluationTree
 from tests.engines.conftest import tiny_llama, word_tokenizer
 from tests.judges.test_branches import failing
 from tests.scripted import ScriptedEngine, by_length, comparison
@@ -163,7 +165,7 @@ def test_a_unanimous_vote_takes_just_over_half_of_the_branches_in_three_batches(
 
 
 def test_a_request_that_keeps_its_place_is_sampled_alike_whatever_else_is_asked() -> None:
-    from judgetrain.engines.transformers_engine import TransformersEngine
+    from judgetrain.engines.local.transformers_engine import TransformersEngine
 
     tokenizer = word_tokenizer()
     model = TransformersEngine(EngineConfig(), tiny_llama(len(tokenizer)), tokenizer)

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from judgetrain.config import TreeConfig
-from judgetrain.dialogues.schema import mirror
 from judgetrain.errors import EngineError
 from judgetrain.judges import FLOORS, BranchingJudge
-from judgetrain.judges.early_stop import Aggregation
+from judgetrain.judges.config import TreeConfig
+from judgetrain.judges.kinds.early_stop import Aggregation
+from judgetrain.judges.prompting.prompts import load_prompt_set
 from judgetrain.judges.settings import load_settings, save_settings
-from judgetrain.tree.prompts import load_prompt_set
+from judgetrain.schema import mirror
 from tests.scripted import ScriptedEngine, by_length, comparison, noisy
 
 PROMPTS = load_prompt_set("compact")

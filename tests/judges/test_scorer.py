@@ -11,22 +11,25 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from judgetrain.artifacts import StageRun
-from judgetrain.checks import check_stage
-from judgetrain.config import BenchmarkConfig, Config, EvaluateConfig, ModelConfig, SourceConfig, WorldConfig
-from judgetrain.dialogues import world
+from judgetrain.artifacts.console import Console
+from judgetrain.artifacts.stage_run import StageRun
+from judgetrain.data import world
+from judgetrain.data.config import BenchmarkConfig, SourceConfig, WorldConfig
+from judgetrain.engines.config import ModelConfig
 from judgetrain.errors import ConfigError
 from judgetrain.evaluate import metrics, stage
-from judgetrain.evaluate.statistics import auc_interval, correlation_intervals
+from judgetrain.evaluate.config import EvaluateConfig
+from judgetrain.evaluate.metrics.statistics import auc_interval, correlation_intervals
 from judgetrain.judges import ScorerJudge
-from judgetrain.judges.scorer import predictions, samples_of, verdict_of
+from judgetrain.judges.kinds.scorer import predictions, samples_of, verdict_of
+from judgetrain.pipeline.checks import check_stage
+from judgetrain.pipeline.config import Config
 from judgetrain.scorers import glassbox, lazy
 from judgetrain.scorers.encode import Unscored
 from judgetrain.scorers.glassbox import Scores
 from judgetrain.scorers.methods import OF_RESPONSES, SCORERS, groups, score
 from judgetrain.scorers.results import Usage
 from judgetrain.scorers.statistics import TokenScorer
-from judgetrain.track import Console
 
 COMPARISONS = world.eval_comparisons(WorldConfig(eval_comparisons=8), 0)
 METHODS = ["scorer:sentprob", "scorer:softmax_combo", "scorer:attnent_avg", "longer"]
@@ -218,7 +221,7 @@ def test_the_recipe_has_every_scorer_of_given_responses_beside_the_judges() -> N
     from hydra import compose, initialize_config_dir
     from hydra.core.config_store import ConfigStore
 
-    from judgetrain.compose import CONF, register, typed
+    from judgetrain.pipeline.compose import CONF, register, typed
 
     register(ConfigStore.instance())
     with initialize_config_dir(str(CONF), version_base="1.3"):

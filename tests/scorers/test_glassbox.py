@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from judgetrain.artifacts import derive_seed
+from judgetrain.artifacts.stage_run import derive_seed
 from judgetrain.engines.base import Request, Sampling
 from judgetrain.errors import ConfigError
 from judgetrain.scorers import glassbox

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from judgetrain.config import WorldConfig
-from judgetrain.dialogues import world
+from judgetrain.data import world
+from judgetrain.data.config import WorldConfig
 from judgetrain.errors import ConfigError
 from judgetrain.scorers import glassbox
 from judgetrain.scorers.encode import Sample

@@ -9,20 +9,23 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from judgetrain.artifacts import StageRun
-from judgetrain.checks import check_stage
-from judgetrain.config import Config, ModelConfig, SelfEvalConfig, WorldConfig
-from judgetrain.dialogues import world
-from judgetrain.dialogues.schema import Dialogue, Message
+from judgetrain.artifacts.console import Console
+from judgetrain.artifacts.files import write_rows_atomic
+from judgetrain.artifacts.shards import read_rows
+from judgetrain.artifacts.stage_run import StageRun
+from judgetrain.data import world
+from judgetrain.data.config import WorldConfig
 from judgetrain.engines.base import Completion, Request
+from judgetrain.engines.config import ModelConfig
 from judgetrain.errors import ConfigError, DataError
-from judgetrain.files import write_rows_atomic
+from judgetrain.pipeline.checks import check_stage
+from judgetrain.pipeline.config import Config
+from judgetrain.schema import Dialogue, Message
 from judgetrain.scorers import discrepancy, glassbox, stage
+from judgetrain.scorers.config import SelfEvalConfig
 from judgetrain.scorers.encode import Sample
 from judgetrain.scorers.finished import read_selfeval
 from judgetrain.scorers.statistics import TokenScorer
-from judgetrain.shards import read_rows
-from judgetrain.track import Console
 
 METHODS = ["sentprob", "softmax_combo", "decensem_exp", "probdiff"]
 
@@ -154,8 +157,8 @@ def test_the_recipe_scores_a_file_of_prompts(tmp_path: Path) -> None:
     from hydra import compose, initialize_config_dir
     from hydra.core.config_store import ConfigStore
 
-    from judgetrain.compose import CONF, register, typed
-    from judgetrain.pipeline import Pipeline
+    from judgetrain.pipeline.compose import CONF, register, typed
+    from judgetrain.pipeline.run import Pipeline
 
     rows = [{"query": d.query, "category": "math"} for d in world.train_dialogues(WorldConfig(train_dialogues=8), 0)][
         :3

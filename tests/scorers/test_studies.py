@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from judgetrain.artifacts import derive_seed
+from judgetrain.artifacts.stage_run import derive_seed
 from judgetrain.engines.base import Completion, Request, Sampling
 from judgetrain.scorers import studies
 from judgetrain.scorers.encode import Sample

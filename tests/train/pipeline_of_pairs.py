@@ -13,16 +13,16 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from judgetrain.artifacts import StageRun
-from judgetrain.compose import CONF, register, typed
-from judgetrain.config import Config
-from judgetrain.dialogues import world
+from judgetrain.artifacts.console import Console
+from judgetrain.artifacts.files import write_json_atomic
+from judgetrain.artifacts.stage_run import StageRun
+from judgetrain.data import world
 from judgetrain.errors import JudgetrainError
-from judgetrain.files import write_json_atomic
+from judgetrain.judges.prompting.prompts import load_prompt_set
 from judgetrain.judges.settings import save_settings
-from judgetrain.pipeline import Pipeline
-from judgetrain.track import Console
-from judgetrain.tree.prompts import load_prompt_set
+from judgetrain.pipeline.compose import CONF, register, typed
+from judgetrain.pipeline.config import Config
+from judgetrain.pipeline.run import Pipeline
 
 PAIRS = 46
 """Pairs: five whole optimizer steps an epoch and a rest."""

@@ -18,13 +18,13 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM
 
-from judgetrain.config import TrainConfig
+from judgetrain.artifacts.shards import read_rows
 from judgetrain.errors import ConfigError, TrainingError
-from judgetrain.pipeline import Pipeline
-from judgetrain.shards import read_rows
-from judgetrain.stages import STAGES
+from judgetrain.pipeline.graph import STAGES
+from judgetrain.pipeline.run import Pipeline
 from judgetrain.train import distributed
 from judgetrain.train.checkpoints import COMPLETE, last_complete
+from judgetrain.train.config import TrainConfig
 from judgetrain.train.data import fill
 from tests.train.pipeline_of_pairs import OVERRIDES, composed, plant
 

@@ -12,7 +12,7 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM
 
-from judgetrain.shards import read_rows
+from judgetrain.artifacts.shards import read_rows
 from tests.train.pipeline_of_pairs import OVERRIDES, UNMASKED, composed, plant
 from tests.train.test_distributed import LOGP, LOSS, WEIGHT, finish, start
 

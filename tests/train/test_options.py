@@ -9,10 +9,11 @@ from typing import Any
 
 import pytest
 
-from judgetrain.checks import check_stage
-from judgetrain.config import Config, DpoConfig, LoraSettings, StopConfig, TrainConfig
 from judgetrain.errors import ConfigError, JudgetrainError, TrainingError
+from judgetrain.pipeline.checks import check_stage
+from judgetrain.pipeline.config import Config
 from judgetrain.train import options
+from judgetrain.train.config import DpoConfig, LoraSettings, StopConfig, TrainConfig
 from judgetrain.train.options import TRL, check_training, check_trl, gpu_only
 
 ROOT = Path(__file__).parents[2]
@@ -44,8 +45,8 @@ def test_settings_that_would_do_nothing_or_fail_are_refused(
 def test_every_loss_is_accepted_by_trl_with_the_settings_that_are_let_through(tmp_path: Path) -> None:
     from trl import DPOConfig
 
-    from judgetrain.config import DPO_LOSSES
     from judgetrain.train.arguments import dpo_arguments
+    from judgetrain.train.config import DPO_LOSSES
 
     for loss in DPO_LOSSES:
         settings = DpoConfig(loss_type=loss, label_smoothing=0.1 if loss in ("exo_pair", "robust") else 0.0)

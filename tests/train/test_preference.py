@@ -11,10 +11,11 @@ import pytest
 import torch
 from trl import DPOConfig
 
-from judgetrain.config import DpoConfig, ModelConfig
+from judgetrain.engines.config import ModelConfig
 from judgetrain.engines.loading import load_model, load_tokenizer
 from judgetrain.errors import TrainingError
 from judgetrain.train.arguments import common_arguments, dpo_arguments
+from judgetrain.train.config import DpoConfig
 from judgetrain.train.data import Examples, dataset, fitting
 from judgetrain.train.preference import PreferenceTrainer, WeightedCollator
 from judgetrain.train.weights import weigh

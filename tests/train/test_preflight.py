@@ -9,15 +9,16 @@ from typing import Any
 import pytest
 import torch
 
-from judgetrain.artifacts import StageRun
-from judgetrain.config import LoraSettings, ModelConfig
-from judgetrain.dialogues.world import BASE
+from judgetrain.artifacts.console import Console
+from judgetrain.artifacts.stage_run import StageRun
+from judgetrain.data.world import BASE
+from judgetrain.engines.config import ModelConfig
 from judgetrain.engines.loading import load_model, load_tokenizer
 from judgetrain.errors import EngineError, TrainingError
-from judgetrain.pipeline import Pipeline
-from judgetrain.track import Console
+from judgetrain.pipeline.run import Pipeline
 from judgetrain.train import stage
 from judgetrain.train.adapters import peft_config, targets
+from judgetrain.train.config import LoraSettings
 from judgetrain.train.data import fitting
 from judgetrain.train.machine import check_machine
 from judgetrain.train.preflight import check_packing, check_vocabulary

@@ -9,12 +9,13 @@ from pathlib import Path
 import pytest
 import torch
 
-from judgetrain.artifacts import StageRun
-from judgetrain.config import LoraSettings, ModelConfig
+from judgetrain.artifacts.console import Console
+from judgetrain.artifacts.stage_run import StageRun
+from judgetrain.engines.config import ModelConfig
 from judgetrain.engines.loading import load_model
-from judgetrain.track import Console
 from judgetrain.train import run as training
 from judgetrain.train import stage
+from judgetrain.train.config import LoraSettings
 from tests.train.test_train import config, pair_rows, run_initial, sft_rows, weights
 
 pytest.importorskip("bitsandbytes")

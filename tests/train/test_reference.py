@@ -9,11 +9,12 @@ from typing import Any
 import pytest
 import torch
 
-from judgetrain.config import Config, ModelConfig
+from judgetrain.artifacts.shards import read_rows
+from judgetrain.engines.config import ModelConfig
 from judgetrain.engines.loading import load_model, load_tokenizer
 from judgetrain.errors import TrainingError
-from judgetrain.pipeline import Pipeline
-from judgetrain.shards import read_rows
+from judgetrain.pipeline.config import Config
+from judgetrain.pipeline.run import Pipeline
 from judgetrain.train import reference
 from judgetrain.train.data import digest, fitting, with_reference
 from tests.train.pipeline_of_pairs import PAIRS, composed, plant

@@ -8,12 +8,13 @@ from pathlib import Path
 import pytest
 import torch
 
-from judgetrain.artifacts import StageRun
-from judgetrain.config import Config, ModelConfig
-from judgetrain.dialogues.world import BASE
+from judgetrain.artifacts.console import Console
+from judgetrain.artifacts.stage_run import StageRun
+from judgetrain.data.world import BASE
+from judgetrain.engines.config import ModelConfig
 from judgetrain.engines.loading import load_model, load_tokenizer
 from judgetrain.errors import TrainingError
-from judgetrain.track import Console
+from judgetrain.pipeline.config import Config
 from judgetrain.train import stage
 from tests.train.test_train import config, pair_rows, run_initial, sft_rows
 

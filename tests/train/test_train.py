@@ -11,15 +11,17 @@ from typing import Any
 import pytest
 import torch
 
-from judgetrain.artifacts import StageRun
-from judgetrain.config import Config, DpoConfig, LoraSettings, ModelConfig, TrainConfig, TrainStages
+from judgetrain.artifacts.console import Console
+from judgetrain.artifacts.shards import read_rows
+from judgetrain.artifacts.stage_run import StageRun
+from judgetrain.engines.config import ModelConfig
 from judgetrain.engines.loading import load_model, load_tokenizer
 from judgetrain.errors import TrainingError
 from judgetrain.judges import BranchingJudge
-from judgetrain.shards import read_rows
-from judgetrain.track import Console
+from judgetrain.pipeline.config import Config
 from judgetrain.train import stage
 from judgetrain.train.checkpoints import COMPLETE, CheckpointMarks, last_complete
+from judgetrain.train.config import DpoConfig, LoraSettings, TrainConfig, TrainStages
 from judgetrain.train.data import fitting, order
 from tests.scripted import comparison
 

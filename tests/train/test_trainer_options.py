@@ -12,14 +12,15 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from judgetrain.artifacts import StageRun
-from judgetrain.config import LoraSettings, ModelConfig, TrainConfig
+from judgetrain.artifacts.console import Console
+from judgetrain.artifacts.stage_run import StageRun
+from judgetrain.engines.config import ModelConfig
 from judgetrain.engines.loading import load_model
 from judgetrain.errors import EngineError
 from judgetrain.judges import BranchingJudge
-from judgetrain.track import Console
 from judgetrain.train import stage
 from judgetrain.train.checkpoints import CheckpointMarks
+from judgetrain.train.config import LoraSettings, TrainConfig
 from judgetrain.train.run import trainable
 from tests.scripted import comparison
 from tests.train.test_train import config, rows, run_dpo, run_initial, same, sft_rows, weights
@@ -93,7 +94,7 @@ def test_vllm_refuses_adapters(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     import sys
     from types import SimpleNamespace
 
-    from judgetrain.config import EngineConfig
+    from judgetrain.engines.config import EngineConfig
     from judgetrain.engines.vllm_engine import VllmEngine
 
     monkeypatch.setitem(sys.modules, "vllm", SimpleNamespace(LLM=None))

@@ -11,12 +11,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from judgetrain.artifacts import StageRun
-from judgetrain.config import Config, StopConfig
+from judgetrain.artifacts.console import Console
+from judgetrain.artifacts.stage_run import StageRun
 from judgetrain.errors import TrainingError
-from judgetrain.track import Console
+from judgetrain.pipeline.config import Config
 from judgetrain.train import run as training
 from judgetrain.train import stage
+from judgetrain.train.config import StopConfig
 from judgetrain.train.watch import agreement_then_loss, reason_to_stop
 from tests.train.test_train import config, pair_rows, run_initial, same, sft_rows, weights
 

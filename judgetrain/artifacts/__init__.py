@@ -1,0 +1,1 @@
+"""What a stage leaves on disk, and how it gets there whole."""

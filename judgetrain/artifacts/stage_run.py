@@ -1,0 +1,206 @@
+"""Artifacts on disk: what a stage writes and counts, in shards that survive a kill.
+
+An artifact is a directory ``<output_dir>/artifacts/<stage>/<fingerprint>``. It is finished when it holds a
+``manifest.json``, which is written last; anything else in it is unfinished work that the next run resumes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar
+
+from judgetrain.artifacts.console import Console
+from judgetrain.artifacts.files import atomic, write_json_atomic, write_row, write_rows_atomic
+from judgetrain.artifacts.shards import shards_of
+from judgetrain.artifacts.tracker import Run
+from judgetrain.errors import UnansweredError
+
+T = TypeVar("T")
+
+MANIFEST = "manifest.json"
+
+
+@dataclass
+class ShardResult:
+    """What one shard gave: rows to write, and what it counts for in the manifest."""
+
+    rows: list[dict[str, Any]]
+    counts_in: int
+    dropped: dict[str, int] = field(default_factory=dict)
+    prompt_tokens: int = 0
+    generated_tokens: int = 0
+    counts_out: int | None = None
+    """None counts the rows."""
+
+
+def derive_seed(*parts: object) -> int:
+    """A 31-bit seed that depends on every part and on nothing else."""
+    digest = hashlib.sha256("\x1f".join(map(str, parts)).encode()).digest()
+    return int.from_bytes(digest[:4], "big") >> 1
+
+
+class StageRun:
+    """One stage's directory in the making: where rooms put what they make, and what they count.
+
+    Args:
+        directory: the artifact's directory.
+        stage: the stage's name.
+        seed: the run's seed; :attr:`seed` is derived from it and the stage's name.
+        console: where lines and progress go.
+        writes: False in a process that only helps to train, and leaves the directory's files alone.
+    """
+
+    def __init__(self, directory: Path, stage: str, seed: int, console: Console, writes: bool = True) -> None:
+        self.directory = directory
+        self.stage = stage
+        self.seed = derive_seed(seed, stage)
+        self.console = console
+        self.track = Run()
+        self._writes = writes
+        directory.mkdir(parents=True, exist_ok=True)
+        for stale in directory.glob(".*.tmp") if writes else ():  # of a killed run; nobody else writes here
+            if stale.is_file():
+                stale.unlink()
+        self._direct: dict[str, Any] = _empty_counts()
+        self._notes_path = directory / ".notes.json"
+        self._notes: dict[str, Any] = json.loads(self._notes_path.read_text()) if self._notes_path.exists() else {}
+        self._sharded: list[str] = []
+
+    def shard_seed(self, index: int) -> int:
+        """The seed of one shard, the same in every run of the artifact."""
+        return derive_seed(self.seed, "shard", index)
+
+    def count(self, *, in_: int = 0, out: int = 0, dropped: Mapping[str, int] | None = None) -> None:
+        """Add to the manifest's counts."""
+        _add(self._direct, in_, out, dropped or {}, 0, 0)
+
+    def tokens(self, *, prompt: int = 0, generated: int = 0) -> None:
+        """Add to the manifest's token counts."""
+        _add(self._direct, 0, 0, {}, prompt, generated)
+
+    def note(self, key: str, value: Any) -> None:
+        """Put a fact into the manifest's notes; kept over a resume."""
+        self._notes[key] = value
+        if self._writes:
+            write_json_atomic(self._notes_path, self._notes)
+
+    @property
+    def notes(self) -> dict[str, Any]:
+        """The facts noted so far."""
+        return dict(self._notes)
+
+    def log(self, message: str) -> None:
+        """Print a line."""
+        self.console.line(message)
+
+    def path(self, name: str) -> Path:
+        """A path inside the directory."""
+        return self.directory / name
+
+    def write_rows(self, name: str, rows: Iterable[Mapping[str, Any]]) -> Path:
+        """Write ``<name>.jsonl`` atomically and return its path."""
+        path = self.path(f"{name}.jsonl")
+        write_rows_atomic(path, rows)
+        return path
+
+    @contextmanager
+    def rows_writer(self, name: str) -> Iterator[Callable[[Mapping[str, Any]], None]]:
+        """Write ``<name>.jsonl`` row by row with the function given; the file takes its name when all is well."""
+        with atomic(self.path(f"{name}.jsonl")) as file:
+            yield lambda row: write_row(file, row)
+
+    def write_json(self, name: str, value: Any) -> Path:
+        """Write ``<name>.json`` (the suffix is added when missing) atomically and return its path."""
+        path = self.path(name if name.endswith(".json") else f"{name}.json")
+        write_json_atomic(path, value)
+        return path
+
+    def sharded(
+        self,
+        name: str,
+        items: Sequence[T],
+        size: int,
+        process: Callable[[int, Sequence[T]], ShardResult],
+        unit: str = "items",
+    ) -> None:
+        """Process items in shards, skipping those already finished.
+
+        Shard ``i`` of ``n`` becomes ``<name>-<i>-of-<n>.jsonl`` with a hidden sidecar that holds its counts;
+        the sidecar is written last and marks the shard as finished.
+
+        Raises:
+            UnansweredError: a server gave requests of some shards up; those are not finished, all others are.
+        """
+        total = max(1, -(-len(items) // size))
+        write_json_atomic(self.path(f".{name}.plan.json"), {"shards": total, "items": len(items), "unit": unit})
+        self._sharded.append(name)
+        self._forget_other_shards(name, total)
+        chunks = {f"{name}-{i:05d}-of-{total:05d}": items[i * size : (i + 1) * size] for i in range(total)}
+        finished = {s for s in chunks if self._sidecar(s).exists() and self.path(f"{s}.jsonl").exists()}
+        before = sum(len(chunks[stem]) for stem in finished)
+        unanswered: list[UnansweredError] = []
+        with self.console.progress(f"{self.stage}: {name}", len(items), unit, before) as advance:
+            for index, (stem, chunk) in enumerate(chunks.items()):
+                if stem in finished:
+                    continue
+                try:
+                    self._finish(stem, process(index, chunk))
+                except UnansweredError as error:
+                    unanswered.append(error)
+                advance(len(chunk))
+        if unanswered:
+            raise UnansweredError(sum(error.number for error in unanswered), unanswered[-1].reason)
+
+    def _finish(self, stem: str, result: ShardResult) -> None:
+        write_rows_atomic(self.path(f"{stem}.jsonl"), result.rows)
+        counts = _empty_counts()
+        _add(
+            counts,
+            result.counts_in,
+            len(result.rows) if result.counts_out is None else result.counts_out,
+            result.dropped,
+            result.prompt_tokens,
+            result.generated_tokens,
+        )
+        write_json_atomic(self._sidecar(stem), counts)
+
+    def _forget_other_shards(self, name: str, total: int) -> None:
+        """Remove what a run that split the items otherwise has left: its shards hold other items."""
+        for markers in (True, False):
+            for path, of in shards_of(self.directory, name, markers=markers):
+                if of != total:
+                    path.unlink()
+
+    def _sidecar(self, stem: str) -> Path:
+        return self.path(f".{stem}.json")
+
+    def totals(self) -> dict[str, Any]:
+        """Counts and tokens of everything done, the shards of earlier runs included."""
+        total = _empty_counts()
+        parts = [self._direct]
+        for name in self._sharded:
+            parts += [json.loads(p.read_text()) for p, _ in shards_of(self.directory, name, markers=True)]
+        for part in parts:
+            counts, tokens = part["counts"], part["tokens"]
+            _add(total, counts["in"], counts["out"], counts["dropped"], tokens["prompt"], tokens["generated"])
+        return total
+
+
+def _empty_counts() -> dict[str, Any]:
+    return {"counts": {"in": 0, "out": 0, "dropped": {}}, "tokens": {"prompt": 0, "generated": 0}}
+
+
+def _add(into: dict[str, Any], in_: int, out: int, dropped: Mapping[str, int], prompt: int, generated: int) -> None:
+    counts, tokens = into["counts"], into["tokens"]
+    counts["in"] += in_
+    counts["out"] += out
+    for reason, number in dropped.items():
+        if number:
+            counts["dropped"][reason] = counts["dropped"].get(reason, 0) + number
+    tokens["prompt"] += prompt
+    tokens["generated"] += generated

@@ -1,0 +1,256 @@
+"""Weights & Biases: a run for every stage, with its numbers, tables, figures and artifacts; offline without a key."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from judgetrain.artifacts.config import TrackConfig
+from judgetrain.artifacts.console import Console
+
+WANDB_HOSTS = ("api.wandb.ai", "api.forge.coreweave.com")
+INIT_TIMEOUT = 30.0
+"""Seconds to wait for the W&B server before the run becomes an offline one."""
+
+KINDS = {
+    **dict.fromkeys(("initial", "sft", "dpo"), "model"),
+    **dict.fromkeys(("evaluate", "selfeval"), "evaluation"),
+}
+"""W&B artifact types by stage; all others are data sets."""
+ATTACHED = ("manifest.json", "metrics.json", "paired.json", "yield.json")
+"""Files that are sent with an artifact; they hold settings and counts, no text of the data."""
+UNLISTED = ("checkpoints", "view")
+"""Directories inside an artifact that W&B is not told of."""
+
+_SECRET_NAME = re.compile(r"KEY|TOKEN|SECRET|PASSW|CREDENTIAL")
+_IN_ADDRESS = re.compile(r"(\w+://)[^/\s@]+@|([?&](?:api_?key|key|token|secret|password|sig)=)[^&\s]+", re.IGNORECASE)
+
+
+def without_secrets(value: Any) -> Any:
+    """A copy of JSON-like ``value`` that can be sent.
+
+    Passwords in addresses and the values of environment variables that are named like secrets (``..._KEY``,
+    ``..._TOKEN``) become ``***``.
+    """
+    if isinstance(value, Mapping):
+        return {key: without_secrets(part) for key, part in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [without_secrets(part) for part in value]
+    if not isinstance(value, str):
+        return value
+    for name, secret in os.environ.items():
+        if len(secret) >= 8 and _SECRET_NAME.search(name.upper()):
+            value = value.replace(secret, "***")
+    return _IN_ADDRESS.sub(lambda m: f"{m[1]}***@" if m[1] else f"{m[2]}***", value)
+
+
+class Run:
+    """One tracked run; does nothing when tracking is off. What W&B cannot take is said once and stops nothing."""
+
+    def __init__(self, run: Any = None, console: Console | None = None, upload: bool = False) -> None:
+        self._run, self._console, self._upload, self._told = run, console, upload, False
+
+    def log(self, metrics: Mapping[str, Any], step: int | None = None) -> None:
+        """Log numbers; anything that is no number is left out."""
+        numbers = {k: v for k, v in metrics.items() if isinstance(v, (int, float)) and not isinstance(v, bool)}
+        if numbers:
+            self._attempt(lambda run: run.log(numbers, step=step))
+
+    def summary(self, values: Mapping[str, Any]) -> None:
+        """Set the run's summary."""
+        self._attempt(lambda run: run.summary.update(dict(values)))
+
+    def table(self, name: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
+        """Log a table; ``rows`` of plain values, one a column."""
+
+        def send(run: Any) -> None:
+            import wandb
+
+            data = [without_secrets(row) for row in rows]
+            run.log({name: wandb.Table(columns=list(columns), data=data, allow_mixed_types=True)})
+
+        self._attempt(send)
+
+    def figure(self, name: str, page: str) -> None:
+        """Log a figure, a self-contained HTML page."""
+
+        def send(run: Any) -> None:
+            import wandb
+
+            run.log({name: wandb.Html(page, inject=False)})
+
+        self._attempt(send)
+
+    def uses(self, directory: Path, manifest: Mapping[str, Any]) -> None:
+        """Name a finished artifact as an input of this run."""
+
+        def send(run: Any) -> None:
+            artifact = _artifact(directory, manifest, upload=False)
+            if run.offline:
+                # use_artifact refuses offline runs; this is what it does with an artifact that is not logged yet.
+                run._log_artifact(artifact, is_user_created=True, use_after_commit=True)
+            else:
+                run.use_artifact(artifact)
+
+        self._attempt(send)
+
+    def makes(self, directory: Path, manifest: Mapping[str, Any]) -> None:
+        """Log a finished artifact as this run's output: small files, and references to the others."""
+
+        def send(run: Any) -> None:
+            artifact = _artifact(directory, manifest, self._upload)
+            run.log_artifact(artifact, aliases=["latest", manifest["fingerprint"]])
+
+        self._attempt(send)
+
+    def _attempt(self, send: Callable[[Any], None]) -> None:
+        if self._run is None:
+            return
+        try:
+            send(self._run)
+        except Exception as error:
+            if self._console is not None and not self._told:
+                self._console.line(f"W&B did not take something ({_reason(error)}): the stage goes on")
+            self._told = True
+
+
+def _artifact(directory: Path, manifest: Mapping[str, Any], upload: bool) -> Any:
+    """A stage's result as a W&B artifact: the same content is the same version, whichever run logs it.
+
+    Files other than :data:`ATTACHED` are references to where they lie, or with ``upload`` the files themselves.
+    """
+    import wandb
+
+    stage = manifest["stage"]
+    facts = {name: manifest[name] for name in ("fingerprint", "upstream", "counts", "tokens", "seconds")}
+    name = re.sub(r"[^\w.-]", "-", f"{manifest['recipe']}-{stage}")
+    artifact = wandb.Artifact(name, KINDS.get(stage, "dataset"), metadata=facts)
+    for path in sorted(p for p in directory.rglob("*") if p.is_file()):
+        place = path.relative_to(directory)
+        if place.parts[0] in UNLISTED or any(part.startswith(".") for part in place.parts):
+            continue
+        if str(place) in ATTACHED:
+            with artifact.new_file(str(place)) as file:
+                json.dump(without_secrets(json.loads(path.read_text(encoding="utf-8"))), file)
+        elif upload:
+            artifact.add_file(str(path), str(place), policy="immutable", skip_cache=True)
+        else:
+            artifact.add_reference(path.resolve().as_uri(), str(place), checksum=False)
+    return artifact
+
+
+def mode_of(config: TrackConfig) -> str:
+    """``online``, ``offline`` or ``disabled``: what the tracker setting means on this machine.
+
+    With ``auto``, ``WANDB_MODE`` decides where it is set; otherwise a key does (``WANDB_API_KEY`` or netrc).
+    """
+    fixed = {"none": "disabled", "wandb": "online", "wandb_offline": "offline"}
+    if config.tracker in fixed:
+        return fixed[config.tracker]
+    wanted = os.environ.get("WANDB_MODE", "")
+    if wanted in fixed.values():
+        return wanted
+    return "online" if os.environ.get("WANDB_API_KEY") or _in_netrc() else "offline"
+
+
+def _in_netrc() -> bool:
+    """Whether ``wandb login`` has been done on this machine (it keeps the key in the netrc file)."""
+    import netrc
+    from urllib.parse import urlsplit
+
+    host = urlsplit(os.environ.get("WANDB_BASE_URL", "")).hostname
+    try:
+        hosts = netrc.netrc(os.environ.get("NETRC")).hosts
+    except (OSError, netrc.NetrcParseError):
+        return False
+    return any(name in hosts for name in (host, *WANDB_HOSTS) if name)
+
+
+@contextmanager
+def tracked(
+    config: TrackConfig,
+    *,
+    stage: str,
+    fingerprint: str,
+    recipe: str,
+    settings: Mapping[str, Any],
+    directory: Path,
+    console: Console,
+) -> Iterator[Run]:
+    """A W&B run for one stage, always finished, and marked failed when the stage raises.
+
+    The id comes from the fingerprint, so that a restart continues its run. ``settings`` is the configuration
+    slice; it holds names of environment variables, never keys. A server that cannot be reached makes the run an
+    offline one: tracking never stops a stage.
+    """
+    mode = mode_of(config)
+    if mode == "disabled":
+        yield Run()
+        return
+    directory.mkdir(parents=True, exist_ok=True)
+    options = {
+        "project": config.project,
+        "group": config.group or recipe,
+        "job_type": stage,
+        "name": f"{stage}-{fingerprint[:6]}",
+        "id": f"{stage}-{fingerprint}",
+        "dir": str(directory),
+        "config": without_secrets(settings),
+    }
+    with _files_beside(directory):
+        run = _start(mode, options, console)
+        exit_code = 1
+        try:
+            yield Run(run, console, config.upload)
+            exit_code = 0
+        finally:
+            run.finish(exit_code=exit_code)
+
+
+@contextmanager
+def _files_beside(directory: Path) -> Iterator[None]:
+    """Let the small files of artifacts wait for the upload beside the runs, not in the user's home."""
+    if "WANDB_DATA_DIR" in os.environ:
+        yield
+        return
+    os.environ["WANDB_DATA_DIR"] = str((directory / "wandb" / "data").resolve())
+    try:
+        yield
+    finally:
+        del os.environ["WANDB_DATA_DIR"]
+
+
+def _reason(error: Exception) -> str:
+    return str(without_secrets(" ".join(str(error).split()) or type(error).__name__))[:200]
+
+
+def _start(mode: str, options: dict[str, Any], console: Console) -> Any:
+    import wandb
+
+    settings = wandb.Settings(
+        silent=True,
+        console="off",
+        x_disable_stats=True,
+        x_disable_meta=True,  # the command line and the machine's name
+        disable_git=True,
+        save_code=False,
+        disable_code=True,
+        init_timeout=INIT_TIMEOUT,
+    )
+    options |= {"reinit": "finish_previous", "settings": settings}
+    if mode == "online":
+        try:
+            return wandb.init(mode="online", resume="allow", **options)
+        except Exception as error:
+            console.line(
+                f"W&B cannot be used ({_reason(error)}): this run is tracked offline; `wandb sync` uploads it later"
+            )
+            wandb.teardown()
+            # The stages to come need not try again.
+            os.environ["WANDB_MODE"] = "offline"
+    return wandb.init(mode="offline", **options)

@@ -1,0 +1,1 @@
+"""Dialogues and comparisons: sources, readers, clustering, responses, benchmarks, the generated world."""

@@ -1,0 +1,1 @@
+"""Labelled comparisons to evaluate on: published formats read by adapters, votes, groups."""

@@ -1,0 +1,179 @@
+"""Benchmark adapters: from the rows of published benchmarks to comparisons with votes; each is a YAML file.
+
+An adapter says of which ``kind`` the rows are, in which columns things stand and how labels are written:
+
+- ``pair``: a row is a comparison, with one label (``fields.label``) or several annotators' (``label_columns``).
+- ``votes``: a row is one person's vote; rows with one ``key`` are votes on the same comparison, whichever order they
+  name its two models in (MT-Bench).
+- ``chosen_rejected``: a row has better and worse responses, texts or lists of texts (RewardBench).
+
+The shipped ones are in ``judgetrain/evaluate/adapters``; a file of the same shape describes any other benchmark.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, cast
+
+import yaml
+
+from judgetrain.data.rows import RowError
+from judgetrain.errors import ConfigError
+from judgetrain.schema import Verdict
+
+DIRECTORY = Path(__file__).parent / "adapters"
+KINDS = ("pair", "votes", "chosen_rejected")
+_VERDICTS = ("A", "B", "tie")
+
+
+@dataclass(frozen=True)
+class Adapter:
+    """How the rows of a benchmark are read.
+
+    ``fields`` and ``optional`` map a field to the columns that may hold it, first come first; ``labels`` maps how
+    labels are written to A, B or tie. ``hub`` is where the benchmark is published on the Hub, if it is. ``domains``
+    maps a coarse group to its groups, ``domains_by_prefix`` to how its groups begin. ``scalar_texts``: numbers and
+    truth values in the columns of texts are the texts that they are written as (``True``).
+    """
+
+    name: str
+    kind: str
+    fields: Mapping[str, list[str]]
+    labels: Mapping[str, Verdict] = field(default_factory=dict)
+    optional: Mapping[str, list[str]] = field(default_factory=dict)
+    hub: Mapping[str, str] = field(default_factory=dict)
+    key: list[str] = field(default_factory=list)
+    label_columns: list[str] = field(default_factory=list)
+    domains: Mapping[str, list[str]] = field(default_factory=dict)
+    domains_by_prefix: Mapping[str, list[str]] = field(default_factory=dict)
+    group_ranges: Mapping[str, Any] = field(default_factory=dict)
+    scalar_texts: bool = False
+
+    def value(self, row: Mapping[str, Any], name: str, required: bool = True) -> Any:
+        """The value of a field; None when it is optional and not there.
+
+        Raises:
+            RowError: a required column is missing; names the columns looked for and found.
+        """
+        columns = self.fields.get(name) or self.optional.get(name) or []
+        for column in columns:
+            if row.get(column) is not None:
+                return row[column]
+        if required and name in self.fields:
+            looked, found = " or ".join(map(repr, columns)), ", ".join(map(str, row))
+            raise RowError("missing_field", f"expected the column {looked} (field {name}), found {found}")
+        return None
+
+    def text(self, row: Mapping[str, Any], name: str) -> Any:
+        """The value of a field that holds text, numbers and truth values as text where the adapter says so."""
+        value = self.value(row, name)
+        return str(value) if self.scalar_texts and isinstance(value, (bool, int, float)) else value
+
+    def verdict(self, column: str, value: Any) -> Verdict:
+        """What a label means.
+
+        Raises:
+            RowError: an unknown label; names the column and the value.
+        """
+        verdict = self.labels.get(label_text(value))
+        if verdict is None:
+            known = ", ".join(self.labels)
+            raise RowError("unknown_label", f"{column} {value!r} is not one of {known} (adapter {self.name})")
+        return verdict
+
+    def votes(self, row: Mapping[str, Any]) -> tuple[Verdict, ...]:
+        """The labels of a row: one, or one an annotator.
+
+        Raises:
+            RowError: a missing column or an unknown label.
+        """
+        if not self.label_columns:
+            return (self.verdict("label", self.value(row, "label")),)
+        missing = [c for c in self.label_columns if c not in row]
+        if missing:
+            raise RowError("missing_field", f"expected the column {missing[0]!r}, found {', '.join(map(str, row))}")
+        return tuple(self.verdict(column, row[column]) for column in self.label_columns)
+
+    def group(self, row: Mapping[str, Any]) -> str | None:
+        """The scenario, subset or category of a row."""
+        value = self.value(row, "group", required=False)
+        if value is None and self.group_ranges:
+            number = row.get(self.group_ranges["column"])
+            for name, (first, last) in self.group_ranges["ranges"].items():
+                if isinstance(number, int) and first <= number <= last:
+                    return str(name)
+        return None if value is None else str(value)
+
+    def domain(self, group: str) -> str | None:
+        """The coarse group that a group belongs to, or None."""
+        for name, groups in self.domains.items():
+            if group in groups:
+                return name
+        return next((n for n, starts in self.domains_by_prefix.items() if group.startswith(tuple(starts))), None)
+
+
+def label_text(value: Any) -> str:
+    """A label as adapters write it: whole numbers without a point, also where a file has them as floats."""
+    whole = isinstance(value, bool) or (isinstance(value, float) and value.is_integer())
+    return str(int(value)) if whole else str(value)
+
+
+def shipped() -> list[str]:
+    """The names of the shipped adapters."""
+    return sorted(p.stem for p in DIRECTORY.glob("*.yaml"))
+
+
+def adapter_path(name: str) -> Path:
+    """The file of a shipped adapter, or the path of a user's own."""
+    packaged = DIRECTORY / f"{name}.yaml"
+    return packaged if packaged.is_file() else Path(name).expanduser()
+
+
+def load_adapter(name: str) -> Adapter:
+    """An adapter by name, or from a YAML file.
+
+    Raises:
+        ConfigError: no such adapter (lists the shipped ones), or a file that is none; names file and key.
+    """
+    path = adapter_path(name)
+    if not path.is_file():
+        raise ConfigError(
+            f"evaluate.benchmarks: adapter {name!r} is neither a file nor one of {', '.join(shipped())}; "
+            "leave it out for rows with query, response_a, response_b and label"
+        )
+    try:
+        raw = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path}: not valid YAML: {' '.join(str(error).split())}") from error
+    return _checked(path, raw)
+
+
+def _checked(path: Path, raw: Any) -> Adapter:
+    if not isinstance(raw, dict):
+        raise ConfigError(f"{path}: expected keys and values, as in kind: pair")
+    known = set(Adapter.__dataclass_fields__) - {"name"}
+    unknown = sorted(set(raw) - known)
+    if unknown:
+        raise ConfigError(f"{path}: unknown key {unknown[0]!r}; known are {', '.join(sorted(known))}")
+    if raw.get("kind") not in KINDS:
+        raise ConfigError(f"{path}: kind={raw.get('kind')!r}: allowed are {', '.join(KINDS)}")
+    needed = {"votes": ("model_a", "model_b", "label"), "chosen_rejected": ("query", "chosen", "rejected")}
+    fields = raw.get("fields") or {}
+    for name in needed.get(raw["kind"], ("query", "response_a", "response_b")):
+        if name not in fields:
+            raise ConfigError(f"{path}: fields.{name} is missing; kind {raw['kind']} needs it")
+    if raw["kind"] == "votes" and not raw.get("key"):
+        raise ConfigError(f"{path}: key is empty: name the columns that tell one comparison from another")
+    labels = {str(k): v for k, v in (raw.get("labels") or {}).items()}
+    wrong = [v for v in labels.values() if v not in _VERDICTS]
+    if wrong or (raw["kind"] != "chosen_rejected" and not labels):
+        raise ConfigError(f"{path}: labels must map every label to A, B or tie, not {wrong or 'nothing'}")
+    columns = {name: {f: _listed(c) for f, c in (raw.get(name) or {}).items()} for name in ("fields", "optional")}
+    return Adapter(name=path.stem, **(raw | columns | {"labels": cast(Mapping[str, Verdict], labels)}))
+
+
+def _listed(columns: Any) -> list[str]:
+    """One column's name may stand without brackets."""
+    return [columns] if isinstance(columns, str) else [str(column) for column in columns]

@@ -1,0 +1,111 @@
+"""Benchmarks: labelled comparisons, from the generated world, a file or the Hub."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from judgetrain.artifacts.stage_run import derive_seed
+from judgetrain.data import world
+from judgetrain.data.benchmarks.reading import adapter_of, read_cases, source_of
+from judgetrain.data.config import BenchmarkConfig
+from judgetrain.data.sources import read_comparisons
+from judgetrain.errors import DataError
+from judgetrain.pipeline.config import Config
+from judgetrain.schema import Comparison, Verdict
+
+
+@dataclass(frozen=True)
+class Benchmark:
+    """A benchmark as evaluated.
+
+    A comparison's label is None where its votes have no majority; metrics over labels leave it out, those over votes
+    do not. ``left_out`` counts by reason what is not in it. ``votes`` and ``prompts`` (which prompt a comparison
+    belongs to, where the rows say so) are by comparison id, ``domains`` (coarse groups) by group; all three may be
+    empty.
+    """
+
+    name: str
+    split: str
+    comparisons: list[Comparison]
+    left_out: dict[str, int]
+    votes: Mapping[str, tuple[Verdict, ...]] = field(default_factory=dict)
+    prompts: Mapping[str, str] = field(default_factory=dict)
+    domains: Mapping[str, str] = field(default_factory=dict)
+
+    def prompt_of(self, comparison: Comparison) -> str:
+        """What comparisons on one prompt have in common: the prompt that the rows name, else the user's messages."""
+        said = "\n".join(m.content for m in comparison.dialogue.messages if m.role == "user")
+        return self.prompts.get(comparison.id, said)
+
+    def part(self, comparisons: list[Comparison], split: str) -> Benchmark:
+        """The benchmark with some of its comparisons only."""
+        return replace(self, comparisons=comparisons, split=split)
+
+
+def load_benchmark(config: Config, benchmark: BenchmarkConfig, index: int) -> Benchmark:
+    """The comparisons of a benchmark, with labels.
+
+    Raises:
+        ConfigError: a missing path or adapter.
+        DataError: a malformed row or unknown label (file, row and value), a repeated id, or nothing left.
+    """
+    key = f"evaluate.benchmarks[{index}]"
+    loaded = _adapted(benchmark, key) if benchmark.adapter else _plain(config, benchmark, key)
+    comparisons, left_out = loaded.comparisons, dict(loaded.left_out)
+    kept = [c for c in comparisons if benchmark.max_chars is None or _chars(c) <= benchmark.max_chars]
+    left_out["too_long"] = len(comparisons) - len(kept)
+    if benchmark.limit is not None and benchmark.limit < len(kept):
+        left_out["over_limit"] = len(kept) - benchmark.limit
+        kept = random.Random(derive_seed(config.seed, "benchmark", benchmark.name)).sample(kept, benchmark.limit)
+    left_out["no_majority"] = sum(c.label is None for c in kept)
+    if left_out["no_majority"] == len(kept):
+        raise DataError(
+            f"{key}: no comparison with a label is left of {len(comparisons)}; look at max_chars={benchmark.max_chars} "
+            f"and where={dict(benchmark.where)}"
+        )
+    return replace(loaded, comparisons=kept, left_out={k: n for k, n in left_out.items() if n})
+
+
+def majority(votes: Sequence[Verdict]) -> Verdict | None:
+    """The verdict that most votes give; None when two verdicts have equally many."""
+    first, *others = Counter(votes).most_common(2)
+    return None if others and others[0][1] == first[1] else first[0]
+
+
+def _adapted(benchmark: BenchmarkConfig, key: str) -> Benchmark:
+    cases = read_cases(benchmark, key)
+    adapter, source = adapter_of(benchmark), source_of(benchmark)
+    groups = {c.comparison.group for c in cases if c.comparison.group is not None}
+    domains = {g: name for g in groups if (name := adapter.domain(g)) is not None}
+    several = len({c.prompt for c in cases}) < len(cases)
+    voted = any(len(c.votes) > 1 for c in cases)
+    return Benchmark(
+        benchmark.name,
+        source.split if source.type == "hub" else "test",
+        [replace(c.comparison, label=majority(c.votes)) for c in cases],
+        {},
+        {c.comparison.id: tuple(c.votes) for c in cases} if voted else {},
+        {c.comparison.id: c.prompt for c in cases} if several else {},
+        domains,
+    )
+
+
+def _plain(config: Config, benchmark: BenchmarkConfig, key: str) -> Benchmark:
+    source = source_of(benchmark)
+    if source.type == "world":
+        return Benchmark(benchmark.name, "heldout", world.eval_comparisons(config.dialogues.world, config.seed), {})
+    comparisons = list(read_comparisons(source, benchmark.labels, f"{key}.source"))
+    seen: set[str] = set()
+    for comparison in comparisons:
+        if comparison.id in seen:
+            raise DataError(f"{key}: the id {comparison.id!r} stands twice; ids must differ")
+        seen.add(comparison.id)
+    return Benchmark(benchmark.name, source.split if source.type == "hub" else "test", comparisons, {})
+
+
+def _chars(comparison: Comparison) -> int:
+    texts = [m.content for m in comparison.dialogue.messages]
+    return sum(map(len, (*texts, comparison.response_a, comparison.response_b)))

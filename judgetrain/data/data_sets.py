@@ -1,0 +1,74 @@
+"""Known data sets: a source that names one gets its place on the Hub and the shape of its rows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from judgetrain.data.config import SourceConfig
+from judgetrain.errors import ConfigError
+from judgetrain.pipeline.config import Config
+
+CATALOGUE = Path(__file__).parent / "data_sets.yaml"
+
+
+@cache
+def catalogue() -> Mapping[str, Mapping[str, Any]]:
+    """What ``data_sets.yaml`` says of each data set, by name."""
+    return yaml.safe_load(CATALOGUE.read_text(encoding="utf-8"))
+
+
+def described(source: SourceConfig, key: str) -> SourceConfig:
+    """The source with what the catalogue says of its ``dataset`` filled in; one that names none as it is.
+
+    Format and fields are the data set's, unless the source gives others. Without a path the rows come from the Hub.
+
+    Raises:
+        ConfigError: an unknown data set, or one that is not on the Hub and has no path.
+    """
+    if source.dataset is None:
+        return source
+    known = catalogue().get(source.dataset)
+    if known is None:
+        raise ConfigError(f"{key}.dataset={source.dataset}: unknown data set; known are {', '.join(catalogue())}")
+    shape = replace(
+        source,
+        format=known["format"] if source.format == "auto" else source.format,
+        fields={**known["fields"], **source.fields},
+        template=source.template or known.get("template", ""),
+    )
+    if source.path:
+        return shape
+    if "hub" not in known:
+        raise ConfigError(f"{key}.path is empty: {source.dataset} is not on the Hub; give its downloaded files")
+    return replace(
+        shape,
+        type="hub",
+        path=known["hub"],
+        subset=source.subset or known.get("subset"),
+        split=known.get("split", source.split) if source.split == "train" else source.split,
+        revision=source.revision or known.get("revision"),
+        data_files=source.data_files or known.get("data_files", []),
+    )
+
+
+def describe_sources(config: Config) -> None:
+    """Fill in every source of the configuration that names a data set, in place.
+
+    Raises:
+        ConfigError: see :func:`described`; or a benchmark names one, which none of them is.
+    """
+    for i, benchmark in enumerate(config.evaluate.benchmarks):
+        if benchmark.source.dataset is not None:
+            raise ConfigError(
+                f"evaluate.benchmarks[{i}].source.dataset={benchmark.source.dataset}: data sets of dialogues have no "
+                "labelled comparisons; give a comparison file in path"
+            )
+    sources = config.dialogues.sources
+    for i, source in enumerate(sources):
+        sources[i] = described(source, f"dialogues.sources[{i}]")

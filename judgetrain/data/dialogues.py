@@ -1,0 +1,149 @@
+"""Stage ``dialogues``: every source into one schema, queries deduplicated, everything counted (A.1)."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, replace
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+from judgetrain.artifacts.stage_run import StageRun
+from judgetrain.data import world
+from judgetrain.data.config import SourceConfig
+from judgetrain.data.decontaminate import BenchmarkQueries, Match
+from judgetrain.data.dedup import NearIndex, Seen
+from judgetrain.data.rows import RowError, RowReader
+from judgetrain.data.sources import Rejects, read
+from judgetrain.errors import ConfigError, DataError
+from judgetrain.pipeline.config import Config
+from judgetrain.schema import Comparison, Dialogue
+
+Item = tuple[Dialogue, Comparison | None]
+REJECTED = "rejected:"
+"""Stands before a reason for which a row could not be read, in the counts of a source."""
+
+
+def run(config: Config, inputs: Mapping[str, Path], out: StageRun) -> None:
+    """Write ``dialogues.jsonl``, ``comparisons.jsonl`` (rows that carry two responses), ``rejects.jsonl`` and
+    ``contaminated.jsonl`` (dialogues left out because they hold a benchmark's query)."""
+    settings = config.dialogues
+    sieve = Sieve(config)
+    table: dict[str, Counter[str]] = {}
+    facts: dict[str, dict[str, int]] = {}
+    with (
+        out.rows_writer("dialogues") as keep,
+        out.rows_writer("comparisons") as compare,
+        out.rows_writer("rejects") as reject,
+        out.rows_writer("contaminated") as contaminated,
+    ):
+        rejects = Rejects(settings.strict, keep=reject)
+        for index, source in enumerate(settings.sources):
+            counts = table[source.name] = Counter()
+            before, rows = Counter(rejects.counts), 0
+            for items in _rows(source, f"dialogues.sources[{index}]", config, rejects):
+                rows += 1
+                for dialogue, comparison in items:
+                    fate, match = sieve(dialogue, comparison)
+                    counts[fate] += 1
+                    if fate == "kept":
+                        keep(dialogue.to_row())
+                        if comparison:
+                            compare(comparison.to_row())
+                    elif match:
+                        contaminated({"id": dialogue.id, "query": dialogue.query} | asdict(match))
+            rejected = rejects.counts - before
+            facts[source.name] = {"read": rows + rejected.total()}
+            if source.turns == "every":
+                facts[source.name]["dialogues"] = counts.total()
+            counts.update({f"{REJECTED}{reason}": n for reason, n in rejected.items()})
+            facts[source.name] |= counts
+            out.log(f"dialogues: {source.name}: {', '.join(f'{n} {what}' for what, n in counts.items() if n)}")
+    total = sum(table.values(), Counter[str]())
+    out.note("sources", facts)
+    if sieve.benchmarks:
+        out.note("benchmark_queries", sieve.benchmarks.counts)
+    dropped = {k.removeprefix(REJECTED): n for k, n in total.items() if k != "kept"}
+    out.count(in_=sum(total.values()), out=total["kept"], dropped=dropped)
+    if dropped.get("contaminated"):
+        out.log(
+            f"dialogues: {dropped['contaminated']} hold a query of a benchmark and are left out: "
+            f"{out.path('contaminated.jsonl')}; dialogues.decontaminate=off keeps them"
+        )
+    if not total["kept"]:
+        raise DataError(
+            f"no dialogue is left: {json.dumps(dropped)}; look at dialogues.min/max_query_chars, decontaminate, fields"
+        )
+
+
+class Sieve:
+    """Decides, one after the other, which dialogues are kept, and counts the others by the first reason found."""
+
+    def __init__(self, config: Config) -> None:
+        self._settings = settings = config.dialogues
+        self._seen, self._ids = Seen(), Seen()
+        self._near = NearIndex(settings.near_similarity, settings.near_window) if settings.near_dedup else None
+        found = BenchmarkQueries(config) if settings.decontaminate != "off" else None
+        self.benchmarks = found if found and found.counts else None
+
+    def __call__(self, dialogue: Dialogue, comparison: Comparison | None) -> tuple[str, Match | None]:
+        """``kept`` or why not, and for ``contaminated`` the benchmark query that the dialogue holds."""
+        settings = self._settings
+        if len(dialogue.query) < settings.min_query_chars:
+            return "too_short", None
+        if sum(len(m.content) for m in dialogue.messages) > settings.max_query_chars:
+            return "too_long", None
+        parts = [dialogue.context, dialogue.query] if dialogue.context else [dialogue.query]
+        if comparison:  # the same query with other responses is another comparison
+            parts += [comparison.response_a, comparison.response_b]
+        text = "\n".join(parts)
+        if settings.dedup and not self._seen.add(text):
+            return "duplicate", None
+        if self.benchmarks and (match := self.benchmarks.find(dialogue)):
+            return "contaminated", match
+        if self._near and not self._near.add(text):
+            return "near_duplicate", None
+        return ("kept" if self._ids.add_text(dialogue.id) else "repeated_id"), None
+
+
+def _rows(source: SourceConfig, key: str, config: Config, rejects: Rejects) -> Iterator[Sequence[Item]]:
+    """What every row that can be read gives: one dialogue, or one for each of its user turns."""
+    if source.type == "world":
+        yield from ([(d, None)] for d in world.train_dialogues(config.dialogues.world, config.seed))
+        return
+    try:
+        reader = RowReader(source, key=key)
+    except RowError as error:
+        raise ConfigError(str(error)) from error
+
+    def take(row: Any, number: int) -> Item:
+        if source.type == "comparisons" or source.format == "comparison" or reader.has_responses(row):
+            comparison = reader.comparison(row, number, labelled=False)
+            return comparison.dialogue, comparison
+        return reader.dialogue(row, number), None
+
+    for dialogue, comparison in read(source, key, take, rejects):
+        if comparison or source.turns == "last":
+            yield [(dialogue, comparison)]
+        elif source.turns == "first":
+            yield [(replace(next(user_turns(dialogue)), id=dialogue.id), None)]
+        else:
+            yield [(turn, None) for turn in user_turns(dialogue)]
+
+
+def user_turns(dialogue: Dialogue) -> Iterator[Dialogue]:
+    """A dialogue for every user turn, with what came before it; what the assistant answered is its reference.
+
+    The ids of the earlier ones end in ``#`` and the turn's number; the last keeps the dialogue's own.
+    """
+    number = 0
+    for i, (message, answer) in enumerate(pairwise(dialogue.messages)):
+        if message.role == "user":
+            number += 1
+            reference = answer.content if answer.role == "assistant" else None
+            yield replace(
+                dialogue, id=f"{dialogue.id}#{number}", messages=dialogue.messages[: i + 1], reference=reference
+            )
+    yield dialogue

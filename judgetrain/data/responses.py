@@ -1,0 +1,111 @@
+"""Stage ``responses``: several models answer the sampled dialogues, and their answers are paired at random (A.1)."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from judgetrain.artifacts.shards import read_rows
+from judgetrain.artifacts.stage_run import ShardResult, StageRun, derive_seed
+from judgetrain.data.config import ResponseModelConfig
+from judgetrain.data.pairing import pair
+from judgetrain.engines.answers import answers_of
+from judgetrain.engines.base import UNANSWERED, Completion, Request, Sampling
+from judgetrain.engines.once import loaded_once
+from judgetrain.engines.registry import make_engine
+from judgetrain.errors import DataError
+from judgetrain.pipeline.config import Config
+from judgetrain.schema import Comparison, Dialogue
+
+SHARD = 256
+
+
+def run(config: Config, inputs: Mapping[str, Path], out: StageRun) -> None:
+    """Write ``comparisons.jsonl``; with response models, also their answers as ``responses-MODEL`` shards."""
+    sample = [Dialogue.from_row(row) for row in read_rows(inputs["cluster"], "sample")]
+    dropped: Counter[str] = Counter()
+    if config.responses.models:
+        responses, cut = {}, {}
+        for name, engine in _writers(config.responses.models):
+            _answer(name, engine, sample, config, out)
+            rows = list(read_rows(out.directory, f"responses-{name}"))
+            responses[name] = {row["dialogue_id"]: row["text"] for row in rows}
+            cut[name] = sum(row["finish_reason"] == "length" for row in rows)
+        out.note("cut_at_max_new_tokens", cut)
+        comparisons = list(pair(sample, responses, out.seed, dropped))
+    else:
+        comparisons = _existing(inputs["dialogues"], {d.id for d in sample}, dropped)
+    if not comparisons:
+        raise DataError(f"no comparison could be made of {len(sample)} dialogues: {dict(dropped)}")
+    out.write_rows("comparisons", (c.to_row() for c in comparisons))
+    out.note("pairs", {"comparisons": len(comparisons), **dropped})
+    if not config.responses.models:
+        out.count(in_=len(sample), out=len(comparisons))
+    out.count(dropped=dropped)
+
+
+def _writers(models: Sequence[ResponseModelConfig]) -> list[tuple[str, ResponseModelConfig]]:
+    """Response models by name; a single model answers twice, with other seeds."""
+    if len(models) == 1:
+        return [(f"{models[0].name}-{i}", models[0]) for i in (1, 2)]
+    return [(m.name, m) for m in models]
+
+
+def _answer(
+    name: str, config: ResponseModelConfig, dialogues: Sequence[Dialogue], run_config: Config, out: StageRun
+) -> None:
+    settings = run_config.responses
+    limits = Sampling.of(config.sampling or settings.sampling)
+    system = ({"role": "system", "content": settings.system_prompt},) if settings.system_prompt else ()
+    requests = [
+        Request(
+            (*system, *({"role": m.role, "content": m.content} for m in d.messages)),
+            limits,
+            "response",
+            {"query": d.query, "context": d.context},
+        )
+        for d in dialogues
+    ]
+    # An engine's name is part of the seed: two that ask one model alike are to answer differently.
+    answers = answers_of(config, run_config.output_dir, derive_seed(run_config.seed, name))
+    with loaded_once(lambda: make_engine(config, name=name, answers=answers)) as engine:
+
+        def process(index: int, items: Sequence[tuple[Dialogue, Request]]) -> ShardResult:
+            done = engine().generate([r for _, r in items], derive_seed(out.shard_seed(index), name))
+            return answered([{"dialogue_id": d.id, "model": name} for d, _ in items], done)
+
+        out.sharded(f"responses-{name}", list(zip(dialogues, requests, strict=True)), SHARD, process, "responses")
+
+
+def answered(rows: Sequence[Mapping[str, Any]], completions: Sequence[Completion]) -> ShardResult:
+    """Rows with the texts that came for them, as a finished shard; what came without a text is counted as dropped."""
+    texts = [
+        {**row, "text": c.text, "finish_reason": c.finish_reason, "error": c.error}
+        for row, c in zip(rows, completions, strict=True)
+    ]
+    failed = Counter(str(c.finish_reason) for c in completions if c.finish_reason in UNANSWERED)
+    prompt, generated = (sum(getattr(c, f"{kind}_tokens") for c in completions) for kind in ("prompt", "generated"))
+    return ShardResult(texts, len(texts), dict(failed), prompt, generated)
+
+
+def _existing(directory: Path, sampled: set[str], dropped: Counter[str]) -> list[Comparison]:
+    """The comparisons that the sources brought, for the sampled dialogues."""
+    comparisons = []
+    answered = set()
+    for row in read_rows(directory, "comparisons"):
+        comparison = Comparison.from_row(row)
+        if comparison.dialogue.id not in sampled:
+            continue
+        answered.add(comparison.dialogue.id)
+        a, b = comparison.response_a.strip(), comparison.response_b.strip()
+        if not a or not b:
+            dropped["empty_response"] += 1
+        elif a == b:
+            dropped["identical_responses"] += 1
+        else:
+            comparisons.append(comparison)
+    if unanswered := len(sampled - answered):
+        dropped["no_responses"] += unanswered
+    return comparisons

@@ -1,0 +1,267 @@
+"""From the rows of published data sets to dialogues and comparisons."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, cast
+
+from judgetrain.data.config import SourceConfig
+from judgetrain.data.readers import SILENCE
+from judgetrain.schema import Comparison, Dialogue, Message, Verdict
+
+ROLES = {
+    "human": "user",
+    "Human": "user",
+    "Bot": "assistant",
+    "user": "user",
+    "gpt": "assistant",
+    "chatgpt": "assistant",
+    "assistant": "assistant",
+    "bot": "assistant",
+    "system": "system",
+    "developer": "system",
+}
+TOOLS = ("tool", "function", "ipython")
+"""Roles of what tools give back: rows that hold some are left out, for their judge would not see the tools."""
+
+DEFAULT_FIELDS = {
+    "id": ("id", "question_id", "idx"),
+    "messages": ("messages", "conversations", "conversation"),
+    "query": ("query", "prompt", "instruction", "question"),
+    "input": ("input",),
+    "system": (),
+    "options": (),
+    "answer": (),
+    "reference": ("reference", "output", "answer"),
+    "category": ("category", "scenario"),
+    "response_a": ("response_a", "response_1", "answer_a", "output_1"),
+    "response_b": ("response_b", "response_2", "answer_b", "output_2"),
+    "model_a": ("model_a",),
+    "model_b": ("model_b",),
+    "label": ("label",),
+    "group": ("group", "scenario", "category"),
+}
+"""The columns in which each field is looked for; ``fields`` in the configuration puts one in front."""
+
+
+class RowError(ValueError):
+    """A row that cannot be used; ``reason`` is short and countable, the message says what was expected."""
+
+    def __init__(self, reason: str, message: str) -> None:
+        super().__init__(message)
+        self.reason = reason
+
+
+class RowReader:
+    """Reads the rows of one source, whatever their published shape."""
+
+    def __init__(self, source: SourceConfig, labels: Mapping[str, str] | None = None, key: str = "source") -> None:
+        self._source, self._labels = source, dict(labels or {})
+        unknown = set(source.fields) - set(DEFAULT_FIELDS)
+        if unknown:
+            raise RowError(
+                "fields", f"{key}.fields: unknown field {sorted(unknown)[0]!r}; known: {', '.join(DEFAULT_FIELDS)}"
+            )
+
+    def _get(self, row: Mapping[str, Any], field: str) -> Any:
+        named = self._source.fields.get(field)
+        if named is not None:
+            return _column(row, named, field)
+        return next((row[name] for name in DEFAULT_FIELDS[field] if row.get(name) is not None), None)
+
+    def _text(self, row: Mapping[str, Any], field: str, required: bool = True) -> str | None:
+        value = self._get(row, field)
+        if value is None and not required:
+            return None
+        if isinstance(value, str) and not _encodable(value):
+            raise RowError("not_utf8", f"field {field} holds half of a surrogate pair, which is no character")
+        if not isinstance(value, str):
+            kind = "nothing" if value is None else type(value).__name__
+            raise RowError(
+                "wrong_type" if value is not None else "missing_field", f"expected text in field {field}, found {kind}"
+            )
+        return value
+
+    def dialogue(self, row: Any, number: int) -> Dialogue:
+        """The dialogue of a row; ``number`` stands in where it has no id.
+
+        Raises:
+            RowError: what is missing or wrong.
+        """
+        if not isinstance(row, Mapping):
+            raise RowError("not_an_object", f"expected a JSON object, found {type(row).__name__}")
+        messages, answer = self._messages(row), None
+        if len(messages) > 1 and messages[-1].role == "assistant":
+            messages, answer = messages[:-1], messages[-1].content
+        if messages[-1].role != "user":
+            raise RowError(
+                "last_not_user", f"expected the last message to be the user's, found role {messages[-1].role!r}"
+            )
+        if not messages[-1].content.strip():
+            raise RowError("empty_query", "expected a query, found only white space")
+        identifier = self._get(row, "id")
+        local = f"{number:07d}" if identifier is None else str(identifier)
+        category = self._get(row, "category")
+        return Dialogue(
+            f"{self._source.name}:{local}",
+            self._source.name,
+            messages,
+            self._reference(row) or answer,
+            None if category is None else str(category),
+        )
+
+    def comparison(self, row: Any, number: int, labelled: bool) -> Comparison:
+        """The comparison of a row. ``labelled`` asks for a label; without it labels are never read.
+
+        Raises:
+            RowError: what is missing or wrong.
+        """
+        dialogue = self.dialogue(row, number)
+        a, b = self._text(row, "response_a"), self._text(row, "response_b")
+        assert a is not None and b is not None
+        group = self._get(row, "group")
+        models = [str(self._get(row, f"model_{side}") or "") for side in "ab"]
+        label = self._label(row) if labelled else None
+        return Comparison(
+            dialogue.id, dialogue, a, b, models[0], models[1], label, None if group is None else str(group)
+        )
+
+    def has_responses(self, row: Any) -> bool:
+        """Whether the row carries two responses."""
+        return (
+            isinstance(row, Mapping)
+            and self._get(row, "response_a") is not None
+            and self._get(row, "response_b") is not None
+        )
+
+    def _label(self, row: Mapping[str, Any]) -> Verdict:
+        value = self._get(row, "label")
+        whole = isinstance(value, bool) or (isinstance(value, float) and value.is_integer())
+        text = str(int(value)) if whole else str(value)
+        verdict = self._labels.get(text, text if not self._labels else None)
+        if verdict not in ("A", "B", "tie"):
+            known = ", ".join(self._labels or ("A", "B", "tie"))
+            raise RowError("unknown_label", f"label {value!r} is not one of {known}: set labels to say what it means")
+        return cast(Verdict, verdict)
+
+    def _reference(self, row: Mapping[str, Any]) -> str | None:
+        value = self._get(row, "reference")
+        if self._source.format == "questions" and isinstance(value, list):  # one a question; the last is asked last
+            value = value[-1] if value else None
+        value = _joined(value)
+        if self._source.format == "multiple_choice":
+            value = "\n".join(str(part).strip() for part in (value, self._get(row, "answer")) if part)
+        return value if isinstance(value, str) and value else None
+
+    def _messages(self, row: Mapping[str, Any]) -> tuple[Message, ...]:
+        turns = self._get(row, "messages") if self._source.format in _CONVERSATIONS else None
+        if turns is None:
+            said: tuple[Message, ...] = (Message("user", self._query(row)),)
+        elif not isinstance(turns, list) or not turns:
+            raise RowError("wrong_type", "expected a list of messages")
+        elif self._source.format == "turns":
+            said = _alternating(turns)
+        elif self._source.format == "questions":
+            said = _questions(turns)
+        else:
+            said = tuple(_message(turn) for turn in turns)
+        system = _joined(self._get(row, "system"))
+        return (Message("system", _checked(system)), *said) if system else said
+
+    def _query(self, row: Mapping[str, Any]) -> str:
+        query = self._text(row, "query")
+        assert query is not None
+        if self._source.format == "multiple_choice":
+            return f"{query.strip()}\n\n{_options(self._get(row, 'options'))}"
+        extra = self._text(row, "input", required=False)
+        query = f"{query}\n\n{extra}" if extra else query
+        return self._source.template.replace("{query}", query) if self._source.template else query
+
+
+_CONVERSATIONS = ("auto", "messages", "conversations", "turns", "questions", "comparison")
+
+
+def _column(row: Mapping[str, Any], name: str, field: str) -> Any:
+    """A column by name; ``a.b`` is the entry ``b`` of a column ``a`` of objects."""
+    if name in row:
+        return row[name]
+    value: Any = row
+    for part in name.split("."):
+        if not isinstance(value, Mapping) or part not in value:
+            found = ", ".join(map(str, row))
+            raise RowError("missing_field", f"expected the column {name!r} (field {field}), found {found}")
+        value = value[part]
+    return value
+
+
+def _questions(turns: Any) -> tuple[Message, ...]:
+    """The user's questions one after the other, whose answers are still to come."""
+    if not isinstance(turns, list) or not turns or not all(isinstance(text, str) for text in turns):
+        raise RowError("wrong_type", "expected a list of texts, the user's questions")
+    return tuple(Message("user", _checked(text)) for text in turns)
+
+
+def _message(turn: Any) -> Message:
+    """A message: ``role``/``content`` (OpenAI), ``from``/``value`` (ShareGPT), ``sender_class``/``text`` (ConvAI)."""
+    if not isinstance(turn, Mapping):
+        raise RowError("wrong_type", f"expected messages as objects, found {type(turn).__name__}")
+    role = next((turn[name] for name in ("role", "from", "sender_class") if name in turn), None)
+    content = _spoken(next((turn[name] for name in ("content", "value", "text") if name in turn), None))
+    if role in TOOLS or (content is None and any(turn.get(name) for name in ("tool_calls", "function_call"))):
+        raise RowError("tool_call", "expected what people and models say, found a call of a tool or what it gave")
+    if str(role) not in ROLES or not isinstance(content, str):
+        raise RowError("wrong_message", f"expected role/content or from/value with a known role, found role {role!r}")
+    return Message(ROLES[str(role)], _checked(content))
+
+
+def _spoken(content: Any) -> Any:
+    """The text of a message whose content is a list of parts (OpenAI); anything else as it is.
+
+    Raises:
+        RowError: a part that is no text, as a picture.
+    """
+    if not isinstance(content, list):
+        return content
+    parts = [part.get("text") if isinstance(part, Mapping) else part for part in content]
+    texts = [part for part in parts if isinstance(part, str)]
+    if len(texts) < len(parts):
+        kinds = ", ".join(sorted({str(p.get("type")) if isinstance(p, Mapping) else type(p).__name__ for p in content}))
+        raise RowError("not_text", f"expected a message of text, found parts of type {kinds}")
+    return "\n".join(texts)
+
+
+def _alternating(turns: Sequence[Any]) -> tuple[Message, ...]:
+    """Texts of two speakers, the user's first; a speaker who is silent says nothing."""
+    if not all(isinstance(text, str) for text in turns):
+        raise RowError("wrong_type", "expected a list of texts, the user's first")
+    roles = ("user", "assistant")
+    said = tuple(Message(roles[i % 2], _checked(text)) for i, text in enumerate(turns) if text != SILENCE)
+    if not said:
+        raise RowError("wrong_type", "expected a list of texts, the user's first")
+    return said
+
+
+def _options(options: Any) -> str:
+    """The choices of a question as lines ``A. text``; each is an object with ``aoVal`` and ``content``, in a list."""
+    try:
+        choices = [choice for group in options for choice in group]
+        return "\n".join(f"{c['aoVal']}. {_checked(c['content'].strip())}" for c in choices)
+    except (TypeError, KeyError, AttributeError) as error:
+        raise RowError("wrong_type", "expected options as lists of objects with aoVal and content") from error
+
+
+def _joined(value: Any) -> Any:
+    """A list of texts as lines, anything else as it is."""
+    if isinstance(value, list) and all(isinstance(part, str) for part in value):
+        return "\n".join(part.strip() for part in value)
+    return value
+
+
+def _checked(text: str) -> str:
+    if not _encodable(text):
+        raise RowError("not_utf8", "a message holds half of a surrogate pair, which is no character")
+    return text
+
+
+def _encodable(text: str) -> bool:
+    return not any("\ud800" <= c <= "\udfff" for c in text)

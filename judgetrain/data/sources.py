@@ -1,0 +1,170 @@
+"""Reading sources row by row: JSON lines, JSON arrays, Parquet, ParlAI text, and the Hub."""
+
+from __future__ import annotations
+
+import glob
+import gzip
+import json
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar
+
+from judgetrain.data import readers
+from judgetrain.data.config import SourceConfig
+from judgetrain.data.rows import RowError, RowReader
+from judgetrain.errors import ConfigError, DataError
+from judgetrain.schema import Comparison, Dialogue
+
+T = TypeVar("T")
+RAW_CHARS = 500
+
+
+@dataclass
+class Rejects:
+    """Rows kept aside: counted by reason; ``keep`` gets each with its place and the beginning of its text."""
+
+    strict: bool
+    remedy: str = " (dialogues.strict=false keeps such rows aside)"
+    keep: Callable[[Mapping[str, Any]], None] | None = None
+    counts: Counter[str] = field(default_factory=Counter)
+
+    def add(self, place: str, reason: str, message: str, raw: str) -> None:
+        """Keep a row aside, or stop when strict.
+
+        Raises:
+            DataError: strict; names the place and what was expected.
+        """
+        if self.strict:
+            raise DataError(f"{place}: {message}{self.remedy}")
+        self.counts[reason] += 1
+        if self.keep:
+            self.keep({"place": place, "reason": reason, "message": message, "raw": raw[:RAW_CHARS]})
+
+
+def read(source: SourceConfig, key: str, take: Callable[[Any, int], T], rejects: Rejects) -> Iterator[T]:
+    """What ``take`` makes of every row of a source, in order, at most ``source.limit`` rows.
+
+    ``take`` gets a row and its number (from 1, over all files of the source) and raises :class:`RowError` for one
+    that it cannot use. ``key`` is the source's configuration key, for messages.
+
+    Raises:
+        ConfigError: a missing path.
+        DataError: a malformed row when strict, an empty file, or a Hub data set that cannot be reached.
+    """
+    count = 0
+    for number, (place, row, raw) in enumerate(_rows(source, key, rejects), start=1):
+        if source.limit is not None and count >= source.limit:
+            return
+        try:
+            value = take(row, number)
+        except RowError as error:
+            rejects.add(place, error.reason, str(error), raw)
+            continue
+        count += 1
+        yield value
+
+
+_Row = tuple[str, Any, str]
+
+
+def _rows(source: SourceConfig, key: str, rejects: Rejects) -> Iterator[_Row]:
+    if source.type == "hub":
+        yield from _hub(source, key)
+        return
+    literal = Path(source.path).expanduser()
+    paths = [literal] if source.path and literal.exists() else [Path(p) for p in sorted(glob.glob(str(literal)))]
+    if not source.path or not paths:
+        raise ConfigError(f"{key}.path={source.path!r}: no such file; give an existing path")
+    for path in paths:
+        name = path.name.removesuffix(".gz")
+        if name.endswith(".parquet"):
+            yield from _with_text(readers.parquet(path))
+        elif name.endswith(".txt"):
+            yield from _with_text(readers.parlai(path))
+        elif readers.is_json_array(path):
+            yield from _with_text(readers.json_array(path))
+        else:
+            yield from _jsonl(path, rejects)
+
+
+def _with_text(rows: Iterable[readers.Row]) -> Iterator[_Row]:
+    return ((place, row, str(row)) for place, row in rows)
+
+
+def _jsonl(path: Path, rejects: Rejects) -> Iterator[_Row]:
+    number = 0
+    try:
+        with gzip.open(path, "rb") if path.suffix == ".gz" else path.open("rb") as lines:
+            for number, line in enumerate(lines, start=1):
+                if not line.strip():
+                    continue
+                place = f"{path}:{number}"
+                try:
+                    raw = line.decode("utf-8-sig" if number == 1 else "utf-8")
+                    row = json.loads(raw)
+                except UnicodeDecodeError as error:
+                    rejects.add(place, "not_utf8", f"expected UTF-8 text ({error.reason})", repr(line[:RAW_CHARS]))
+                    continue
+                except RecursionError:
+                    rejects.add(place, "not_json", "expected a JSON object, found brackets nested too deep", raw)
+                    continue
+                except json.JSONDecodeError as error:
+                    rejects.add(place, "not_json", f"expected a JSON object a line ({error.msg})", raw)
+                    continue
+                yield place, row, raw
+    except (gzip.BadGzipFile, EOFError) as error:
+        raise DataError(f"{path}: not a whole gzip file ({error})") from error
+    if number == 0:
+        raise DataError(f"{path}: the file is empty; expected a JSON object a line")
+
+
+def _hub(source: SourceConfig, key: str) -> Iterator[_Row]:
+    import datasets
+
+    try:
+        rows = datasets.load_dataset(
+            source.path,
+            source.subset,
+            data_files=list(source.data_files) or None,
+            split=source.split,
+            revision=source.revision,
+            streaming=True,
+        )
+        for number, row in enumerate(rows, start=1):
+            yield f"{source.path}[{source.split}]:row {number}", row, str(row)
+    except (OSError, ValueError, datasets.exceptions.DatasetNotFoundError) as error:
+        raise DataError(
+            f"{key}.path={source.path}: cannot read this data set from the Hub ({type(error).__name__}: "
+            f"{str(error).splitlines()[0][:200]}); check the name and the network, or give a local file with type=jsonl"
+        ) from error
+
+
+def read_dialogues(source: SourceConfig, key: str) -> Iterator[Dialogue]:
+    """The dialogues of a file or Hub data set; whatever else its rows hold is not looked at.
+
+    Raises:
+        DataError: a malformed row; names file, line and value.
+    """
+    yield from read(source, key, _reader(source, {}, key).dialogue, Rejects(strict=True, remedy=""))
+
+
+def read_comparisons(
+    source: SourceConfig, labels: Mapping[str, str], key: str, *, labelled: bool = True, rejects: Rejects | None = None
+) -> Iterator[Comparison]:
+    """The comparisons of a file or Hub data set; ``labels`` maps how labels are written to A, B or tie.
+
+    Raises:
+        DataError: an unknown label or malformed row; names file, line and value.
+    """
+    reader = _reader(source, labels, key)
+    take = lambda row, number: reader.comparison(row, number, labelled)  # noqa: E731
+    yield from read(source, key, take, rejects or Rejects(strict=True, remedy=""))
+
+
+def _reader(source: SourceConfig, labels: Mapping[str, str], key: str) -> RowReader:
+    try:
+        return RowReader(source, labels, key)
+    except RowError as error:
+        raise ConfigError(str(error)) from error

@@ -1,0 +1,85 @@
+"""The rule-based annotator: the quickstart's teacher, with a stated error rate.
+
+It knows what every sentence shows, but not which properties decide: it lists the crucial criteria among
+distractors in a random order, writes a sound or a sloppy scoring guideline, and errs in a stated share of its
+judgments, half of the time in favour of the response that it sees first.
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+
+from judgetrain.data.world.language import GRADE_SCORES, Language
+
+CRUCIAL_WEIGHT = 2.0
+"""How much likelier a crucial criterion is to be named next than a distractor."""
+
+SLOPPY_RATE = 0.3
+"""Share of guidelines that name no evidence to look for."""
+
+SLOPPY_ERRORS = 2.0
+"""By how much judgments under a sloppy guideline err more often."""
+
+SLOPPY_GUIDELINE = "5 if it reads well, 3 if it is fine, 1 if it is poor."
+
+
+@dataclass(frozen=True)
+class Annotator:
+    """Writes criteria, guidelines and judgments; ``error_rate`` is the share of judgments that err."""
+
+    language: Language
+    error_rate: float
+
+    def criteria(self, query: str, count: int, rng: random.Random) -> str:
+        """A numbered list of ``count`` plausible criteria for the query, crucial ones somewhat earlier."""
+        kind = self.language.kinds[self.language.kind_of(query)]
+        weights = {
+            name: CRUCIAL_WEIGHT if name in (kind.primary, kind.secondary) else 1.0
+            for name in self.language.plausible(kind.name)
+        }
+        names = sorted(weights, key=lambda name: -(rng.random() ** (1.0 / weights[name])))
+        lines = (rng.choice(self.language.properties[name].criteria) for name in names[:count])
+        return "\n".join(f"{i}. {line}" for i, line in enumerate(lines, start=1))
+
+    def guideline(self, criterion: str, rng: random.Random) -> str:
+        """A scoring guideline for a criterion line, sloppy in a share of :data:`SLOPPY_RATE`."""
+        return SLOPPY_GUIDELINE if rng.random() < SLOPPY_RATE else self.sound_guideline(criterion)
+
+    def sound_guideline(self, criterion: str) -> str:
+        """A guideline that says what to look for."""
+        absent, weak, strong = self.language.properties[criterion_name(criterion)].grades
+        return f"5 if it {strong}, 3 if it {weak}, 1 if it {absent}."
+
+    def judgment(self, criterion: str, guideline: str, first: str, second: str, rng: random.Random) -> str:
+        """Scores and analyses of two responses as shown, by the criterion."""
+        name = criterion_name(criterion)
+        grades = [self.language.grade(response, name) for response in (first, second)]
+        scores = [GRADE_SCORES[grade] for grade in grades]
+        if rng.random() < self.error_rate * (SLOPPY_ERRORS if guideline == SLOPPY_GUIDELINE else 1.0):
+            scores, grades = self._err(scores, rng)
+        return self.write_judgment(name, grades, scores)
+
+    def write_judgment(self, name: str, grades: list[int], scores: list[int]) -> str:
+        """The text of a judgment: a score, an analysis for each response, and a comparison."""
+        words = self.language.properties[name].grades
+        better = (
+            "A is better." if scores[0] > scores[1] else "B is better." if scores[1] > scores[0] else "both are equal."
+        )
+        return (
+            f"Response A Score: {scores[0]}\nAnalysis of Response A: it {words[grades[0]]}.\n"
+            f"Response B Score: {scores[1]}\nAnalysis of Response B: it {words[grades[1]]}.\nComparison: {better}"
+        )
+
+    def _err(self, scores: list[int], rng: random.Random) -> tuple[list[int], list[int]]:
+        """Wrong scores, with analyses that fit them: half favour the first response, half are arbitrary."""
+        if rng.random() < 0.5:
+            wrong = [min(5, scores[0] + 2), max(1, scores[1] - 2)]
+        else:
+            wrong = [rng.choice((1, 2, 3, 4, 5)) for _ in scores]
+        return wrong, [min(2, (score - 1) // 2 + (score == 2)) for score in wrong]
+
+
+def criterion_name(criterion: str) -> str:
+    """The property that a criterion line names (the words before its colon)."""
+    return criterion.split(":", 1)[0].strip().lower()

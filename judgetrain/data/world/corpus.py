@@ -1,0 +1,102 @@
+"""Text for pretraining the shipped base: what a base model would have read about this world.
+
+Dialogues, descriptions of responses, reviews of pairs on named criteria, lists of criteria and guidelines. The
+text is faithful (no annotator errors) and knows nothing of the hidden rule: criteria are drawn evenly over all
+properties, whatever the kind of the query, and no review says which response is better overall. In the first phase
+ratings are terse; in the second most are written out in a judge's words, which any pretrained model has met.
+"""
+
+from __future__ import annotations
+
+import random
+
+from judgetrain.data.world.annotator import SLOPPY_GUIDELINE, Annotator
+from judgetrain.data.world.language import GRADE_SCORES, Language
+from judgetrain.data.world.writers import write_response
+
+Exchange = tuple[str, str]
+"""What a user asks and what the text answers."""
+
+
+class Corpus:
+    """An endless, seeded stream of exchanges over the given queries.
+
+    ``worded`` is the share of single reviews that are written out in a judge's words.
+    """
+
+    def __init__(self, language: Language, queries: list[str], worded: float = 0.0) -> None:
+        self._worded = worded
+        self._language = language
+        self._queries = queries
+        self._annotator = Annotator(language, error_rate=0.0)
+        self._names = list(language.properties)
+
+    def exchange(self, rng: random.Random) -> Exchange:
+        """One exchange, its kind drawn at random."""
+        makers = (self._dialogue, self._description, self._reviews, self._review, self._criteria, self._guideline)
+        return rng.choices(makers, weights=(5, 20, 30, 30, 10, 5))[0](rng)
+
+    def _pair(self, rng: random.Random) -> tuple[str, str, str]:
+        query = rng.choice(self._queries)
+        a, b = (write_response(self._language, query, rng.uniform(0.2, 0.9), rng) for _ in range(2))
+        return query, a, b
+
+    def _criterion(self, name: str, rng: random.Random) -> str:
+        return rng.choice(self._language.properties[name].criteria)
+
+    def _finding(self, name: str, response: str) -> tuple[str, int]:
+        grade = self._language.grade(response, name)
+        return self._language.properties[name].grades[grade], GRADE_SCORES[grade]
+
+    def _dialogue(self, rng: random.Random) -> Exchange:
+        query, response, _ = self._pair(rng)
+        return query, response
+
+    def _shown_first(self, responses: tuple[str, ...], count: int, rng: random.Random) -> list[str]:
+        """Property names, at least half of which some response shows: absence alone would teach little."""
+        shown = [n for n in self._names if any(self._language.grade(r, n) for r in responses)]
+        rng.shuffle(shown)
+        names = shown[: max(1, (count + 1) // 2)]
+        rest = [n for n in self._names if n not in names]
+        names += rng.sample(rest, count - len(names))
+        rng.shuffle(names)
+        return names
+
+    def _description(self, rng: random.Random) -> Exchange:
+        _, response, _ = self._pair(rng)
+        names = self._shown_first((response,), 7, rng)
+        lines = [f"{self._criterion(n, rng)}: it {self._finding(n, response)[0]}." for n in names]
+        return f"Describe the response.\nResponse A: {response}", "\n".join(lines)
+
+    def _reviews(self, rng: random.Random) -> Exchange:
+        query, a, b = self._pair(rng)
+        lines = [f"{self._criterion(n, rng)}: {self._rating(n, a, b)}" for n in self._shown_first((a, b), 6, rng)]
+        return f"Review the responses.\nQuery: {query}\nResponse A: {a}\nResponse B: {b}", "\n".join(lines)
+
+    def _review(self, rng: random.Random) -> Exchange:
+        query, a, b = self._pair(rng)
+        name = self._shown_first((a, b), 1, rng)[0] if rng.random() < 0.6 else rng.choice(self._names)
+        criterion = self._criterion(name, rng)
+        guideline = SLOPPY_GUIDELINE if rng.random() < 0.2 else self._annotator.sound_guideline(criterion)
+        prompt = (
+            f"Review the responses.\nQuery: {query}\nCriterion: {criterion}\nGuideline: {guideline}\n"
+            f"Response A: {a}\nResponse B: {b}\nJudge by: {criterion}"
+        )
+        if rng.random() < self._worded:
+            grades = [self._language.grade(response, name) for response in (a, b)]
+            return prompt, self._annotator.write_judgment(name, grades, [GRADE_SCORES[g] for g in grades])
+        return prompt, self._rating(name, a, b)
+
+    def _rating(self, name: str, a: str, b: str) -> str:
+        (found_a, score_a), (found_b, score_b) = self._finding(name, a), self._finding(name, b)
+        return f"A {score_a}, it {found_a}. B {score_b}, it {found_b}."
+
+    def _criteria(self, rng: random.Random) -> Exchange:
+        names = rng.sample(self._names, 10)
+        lines = (f"{i}. {self._criterion(n, rng)}" for i, n in enumerate(names, start=1))
+        return f"List 10 criteria.\nQuery: {rng.choice(self._queries)}", "\n".join(lines)
+
+    def _guideline(self, rng: random.Random) -> Exchange:
+        criterion = self._criterion(rng.choice(self._names), rng)
+        prompt = f"Write a guideline.\nQuery: {rng.choice(self._queries)}\nCriterion: {criterion}"
+        return prompt, self._annotator.sound_guideline(criterion)

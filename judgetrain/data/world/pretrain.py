@@ -1,0 +1,185 @@
+"""Make the shipped base model: tokenizer and a small Llama pretrained on the world's text.
+
+Reproduces ``judgetrain/dialogues/world/base`` in three phases; under an hour on two cores:
+
+    python -m judgetrain.data.world.pretrain --output judgetrain/dialogues/world/base
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from judgetrain.data.world.corpus import Corpus
+from judgetrain.data.world.language import load_language
+from judgetrain.data.world.splits import queries
+
+if TYPE_CHECKING:
+    from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+
+CHAT_TEMPLATE = (
+    "{%- for m in messages %}{{ '<' + m['role'] + '>' + m['content'] }}"
+    "{%- if m['role'] == 'assistant' %}{{ '<end>' }}{% endif %}{% endfor %}"
+    "{%- if add_generation_prompt %}{{ '<assistant>' }}{% endif %}"
+)
+
+CONTRACT = (
+    "Score the responses.\nResponse A Score: 2\nAnalysis of Response A: it\nResponse B Score: 4\n"
+    "Analysis of Response B: it\nComparison: A is better. B is better. both are equal.\nContext: "
+    "List one two three 6 7 8 9 Query Criterion Guideline Response\nUser: Assistant: System:"
+)
+"""Words of the judge's prompts and output contract, so that the vocabulary has them."""
+
+
+def make_tokenizer(corpus: Corpus, seed: int) -> PreTrainedTokenizerFast:
+    """A word-level tokenizer over the corpus; ``decode(encode(x)) == x`` for the world's text."""
+    from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
+    from transformers import PreTrainedTokenizerFast
+
+    specials = ["<pad>", "<unk>", "<end>", "<user>", "<assistant>", "<system>"]
+    tokenizer = Tokenizer(models.WordLevel(unk_token="<unk>"))
+    tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex(r"\n| ?\w+| ?[^\w\s]"), "isolated")
+    tokenizer.decoder = decoders.Fuse()
+    rng = random.Random(f"tokenizer {seed}")
+    language = load_language()
+    texts = [text for _ in range(20_000) for text in corpus.exchange(rng)]
+    texts += [f"{q}\nQuery: {q}" for q in language.queries] + [CONTRACT]
+    tokenizer.train_from_iterator(texts, trainers.WordLevelTrainer(special_tokens=specials, show_progress=False))
+    return PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer,
+        pad_token="<pad>",
+        unk_token="<unk>",
+        eos_token="<end>",
+        additional_special_tokens=["<user>", "<assistant>", "<system>"],
+        chat_template=CHAT_TEMPLATE,
+        clean_up_tokenization_spaces=False,
+        model_max_length=512,
+    )
+
+
+@dataclass(frozen=True)
+class Phase:
+    """One phase of pretraining: how long, how fast, and the share of reviews written out in a judge's words."""
+
+    steps: int
+    learning_rate: float
+    worded: float
+
+
+PHASES = (Phase(3500, 2e-3, 0.0), Phase(700, 1e-3, 0.8), Phase(1600, 1.5e-3, 0.7))
+
+
+def pretrain(output: Path, phases: Sequence[Phase], batch_size: int, seed: int, start: Path | None = None) -> None:
+    """Train the base with next-token loss over whole exchanges and save it in the Hugging Face layout.
+
+    ``start`` continues from a directory that an earlier phase wrote.
+    """
+    from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaForCausalLM, set_seed
+
+    set_seed(seed)
+    pool = queries(load_language(), "pretrain")
+    if start is None:
+        tokenizer = make_tokenizer(Corpus(load_language(), pool), seed)
+        model = LlamaForCausalLM(_config(tokenizer))
+    else:
+        tokenizer = AutoTokenizer.from_pretrained(start)
+        model = AutoModelForCausalLM.from_pretrained(start, dtype="float32")
+    for phase in phases:
+        corpus = Corpus(load_language(), pool, phase.worded)
+        _train(model, tokenizer, corpus, phase, batch_size, seed, output / "trainer")
+    model.save_pretrained(output)
+    tokenizer.save_pretrained(output)
+
+
+def _config(tokenizer: PreTrainedTokenizerFast) -> LlamaConfig:
+    from transformers import LlamaConfig
+
+    return LlamaConfig(
+        vocab_size=len(tokenizer),
+        hidden_size=128,
+        intermediate_size=384,
+        num_hidden_layers=4,
+        num_attention_heads=4,
+        num_key_value_heads=4,
+        max_position_embeddings=512,
+        tie_word_embeddings=True,
+        pad_token_id=tokenizer.pad_token_id,
+        eos_token_id=tokenizer.eos_token_id,
+        bos_token_id=None,
+    )
+
+
+def _train(
+    model: LlamaForCausalLM,
+    tokenizer: PreTrainedTokenizerFast,
+    corpus: Corpus,
+    phase: Phase,
+    batch_size: int,
+    seed: int,
+    scratch: Path,
+) -> None:
+    import torch
+    from datasets import IterableDataset
+    from transformers import Trainer, TrainingArguments
+
+    def rows() -> Iterator[dict[str, Any]]:
+        rng = random.Random(f"corpus {seed} {phase}")
+        while True:
+            # Exchanges of similar length side by side, so that little of a batch is padding.
+            block = sorted((_encode(tokenizer, corpus.exchange(rng)) for _ in range(batch_size * 16)), key=len)
+            batches = [block[i : i + batch_size] for i in range(0, len(block), batch_size)]
+            rng.shuffle(batches)
+            yield from ({"input_ids": ids} for batch in batches for ids in batch)
+
+    def collate(batch: list[dict[str, Any]]) -> dict[str, Any]:
+        # Padding stands on the right: a causal model needs no mask for it, only masked labels.
+        ids = [torch.tensor(row["input_ids"]) for row in batch]
+        pad = torch.nn.utils.rnn.pad_sequence
+        return {
+            "input_ids": pad(ids, batch_first=True, padding_value=tokenizer.pad_token_id),
+            "labels": pad(ids, batch_first=True, padding_value=-100),
+        }
+
+    arguments = TrainingArguments(
+        output_dir=str(scratch),
+        max_steps=phase.steps,
+        per_device_train_batch_size=batch_size,
+        learning_rate=phase.learning_rate,
+        lr_scheduler_type="cosine",
+        warmup_steps=100,
+        weight_decay=0.01,
+        adam_beta2=0.98,
+        logging_steps=100,
+        save_strategy="no",
+        report_to="none",
+        use_cpu=not torch.cuda.is_available(),
+        remove_unused_columns=False,
+        seed=seed,
+    )
+    Trainer(model, arguments, data_collator=collate, train_dataset=IterableDataset.from_generator(rows)).train()
+
+
+def _encode(tokenizer: PreTrainedTokenizerFast, exchange: tuple[str, str]) -> list[int]:
+    user, assistant = exchange
+    return tokenizer.encode(f"<user>{user}<assistant>{assistant}<end>", add_special_tokens=False)
+
+
+def main() -> None:
+    """The command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--output", type=Path, required=True)
+    parser.add_argument("--phase", type=int, choices=(1, 2, 3), help="one phase alone; a later one needs --start")
+    parser.add_argument("--start", type=Path, help="directory that the phase before wrote")
+    parser.add_argument("--batch-size", type=int, default=32)
+    parser.add_argument("--seed", type=int, default=1)
+    options = parser.parse_args()
+    phases = PHASES if options.phase is None else PHASES[options.phase - 1 : options.phase]
+    pretrain(options.output, phases, options.batch_size, options.seed, options.start)
+
+
+if __name__ == "__main__":
+    main()

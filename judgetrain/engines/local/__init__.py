@@ -1,0 +1,1 @@
+"""Text generation with a model in this process."""

@@ -1,0 +1,170 @@
+"""State of a running batch: what was generated, which rows are still open, what each row attends to."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+
+from judgetrain.engines.base import Sampling
+from judgetrain.engines.local.sampling import Sampler, uniforms
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from judgetrain.engines.local.constraint import Matcher
+
+ENDS, MAY_STOP = 2, 1
+"""Marks of a token in a row's table: it ends the text; it may have completed a stop string."""
+
+
+@dataclass(frozen=True, eq=False)
+class Row:
+    """One request in the decoder's terms.
+
+    ``marks``: int8 ``[vocabulary]``, what each token does to this row's text. ``index`` is the request's index in
+    the whole call; its random numbers depend on its ``place`` and on the seed alone. ``matcher`` is of the sampling's
+    pattern, ``candidates`` are the token ids of each of the sampling's candidates; ``choices`` fills with the
+    candidates' probabilities at each place, in tokens, where one of them was drawn.
+    """
+
+    prompt: tuple[int, ...]
+    sampling: Sampling
+    marks: NDArray[np.int8]
+    index: int
+    place: int
+    matcher: Matcher | None = None
+    candidates: tuple[tuple[int, ...], ...] = ()
+    choices: list[tuple[int, tuple[float, ...]]] = field(default_factory=list)
+
+
+Watch = Callable[[Row, Sequence[int]], bool]
+"""Given a row and its generated ids after a token marked MAY_STOP: whether a stop string is complete."""
+
+
+class Generated:
+    """What the rows of a batch have generated; a row is open until a token, a stop string or its limit ends it."""
+
+    def __init__(self, rows: Sequence[Row], device: torch.device, seed: int) -> None:
+        self.rows = list(rows)
+        self._device = device
+        self._limits = np.array([row.sampling.max_new_tokens for row in rows])
+        longest = int(self._limits.max())
+        self._noise = np.zeros((len(rows), longest), dtype=np.float32)
+        for place, row in enumerate(rows):
+            if row.sampling.temperature > 0:
+                count = row.sampling.max_new_tokens
+                self._noise[place, :count] = uniforms(seed, row.place, count)
+        self._ids = np.zeros((len(rows), longest), dtype=np.int64)
+        self._count = np.zeros(len(rows), dtype=np.int64)
+        self.open = np.ones(len(rows), dtype=bool)
+        self._prepare()
+
+    def _prepare(self) -> None:
+        self._sampler = Sampler([row.sampling for row in self.rows], self._device)
+        tables = {id(row.marks): row.marks for row in self.rows}
+        known = {key: i for i, key in enumerate(tables)}
+        self._tables = np.stack(list(tables.values()))
+        self._table_of = np.array([known[id(row.marks)] for row in self.rows])
+
+    def draw(self, logits: torch.Tensor) -> torch.Tensor:
+        """Next token ids ``[rows]`` from logits ``[rows, vocabulary]``."""
+        at = np.minimum(self._count, self._limits - 1)
+        noise = torch.from_numpy(self._noise[np.arange(len(at)), at]).to(self._device)
+        tokens = self._sampler(self._admitted(logits), noise)
+        self._look_at_candidates(logits, tokens)
+        return tokens
+
+    def _admitted(self, logits: torch.Tensor) -> torch.Tensor:
+        """The logits with what the rows' patterns forbid at minus infinity; the input stays as it is."""
+        bound = [place for place, row in enumerate(self.rows) if row.matcher and self.open[place]]
+        if bound:
+            logits = logits.clone()
+            for place in bound:
+                self.rows[place].matcher.forbid(logits[place])  # type: ignore[union-attr]
+        return logits
+
+    def _look_at_candidates(self, logits: torch.Tensor, tokens: torch.Tensor) -> None:
+        """Note the candidates' probabilities for rows that drew one of them."""
+        wanting = [place for place, row in enumerate(self.rows) if row.candidates and self.open[place]]
+        if not wanting:
+            return
+        drawn = tokens.tolist()
+        for place in wanting:
+            groups = self.rows[place].candidates
+            if any(drawn[place] in ids for ids in groups):
+                scores = torch.stack([logits[place, list(ids)].float().logsumexp(0) for ids in groups])
+                chances = tuple(round(float(p), 6) for p in scores.softmax(0))
+                self.rows[place].choices.append((int(self._count[place]), chances))
+
+    def append(self, tokens: NDArray[np.int64], watch: Watch) -> list[tuple[Row, list[int]]]:
+        """Add one token to every open row; returns the rows that it closed, with all their ids."""
+        live = np.flatnonzero(self.open)
+        self._ids[live, self._count[live]] = tokens[live]
+        self._count[live] += 1
+        for i in live:
+            if matcher := self.rows[i].matcher:
+                matcher.accept(int(tokens[i]))
+        marks = self._tables[self._table_of[live], tokens[live]]
+        closed = (marks == ENDS) | (self._limits[live] <= self._count[live])
+        for i in np.flatnonzero((marks == MAY_STOP) & ~closed):
+            closed[i] = watch(self.rows[live[i]], self._result(live[i]))
+        self.open[live[closed]] = False
+        return [(self.rows[place], self._result(place)) for place in live[closed]]
+
+    def remaining(self) -> int:
+        """The most tokens that an open row may still generate."""
+        return int((self._limits - self._count)[self.open].max(initial=0))
+
+    def drop_closed(self) -> torch.Tensor:
+        """Leave only open rows, the last ones moved into the gaps; returns the old place of each new place."""
+        count = int(self.open.sum())
+        order = np.arange(count)
+        order[~self.open[:count]] = count + np.flatnonzero(self.open[count:])
+        self.rows = [self.rows[place] for place in order]
+        for name in ("_limits", "_noise", "_ids", "_count", "open"):
+            setattr(self, name, getattr(self, name)[order])
+        self._prepare()
+        return torch.from_numpy(order)
+
+    def _result(self, place: int) -> list[int]:
+        return [int(token) for token in self._ids[place, : self._count[place]]]
+
+
+class BatchMask:
+    """Which columns of the cache a row attends to: the last ``lengths`` of the first ``width``, and all after them.
+
+    ``lengths``: tokens in the cache ``[rows]`` when the batch was put together; ``columns`` leaves room for more.
+    """
+
+    def __init__(self, lengths: torch.Tensor, columns: int, dtype: torch.dtype) -> None:
+        self._lengths, self.columns = lengths, columns
+        self.width = int(lengths.max())
+        self.steps = 0
+        self._binary = (torch.arange(columns, device=lengths.device) >= (self.width - lengths)[:, None]).long()
+        self._additive = torch.zeros(self._binary.shape, dtype=dtype, device=lengths.device)
+        self._additive.masked_fill_(self._binary == 0, torch.finfo(dtype).min)
+
+    @property
+    def lengths(self) -> torch.Tensor:
+        """Tokens in the cache ``[rows]`` now."""
+        return self._lengths + self.steps
+
+    def advance(self) -> None:
+        """Make room for one more token a row."""
+        self.steps += 1
+
+    def binary(self) -> torch.Tensor:
+        """``[rows, width + steps]``, 1 for columns that are read."""
+        return self._binary[:, : self.width + self.steps]
+
+    def additive(self) -> torch.Tensor:
+        """``[rows, 1, 1, width + steps]``, 0 for columns that are read and the lowest number for others."""
+        return self._additive[:, None, None, : self.width + self.steps]
+
+    def keep(self, order: torch.Tensor) -> None:
+        """Keep the rows ``order``, in that order."""
+        self._lengths, self._binary, self._additive = self._lengths[order], self._binary[order], self._additive[order]

@@ -1,0 +1,153 @@
+"""Decode rows in batches: each distinct prompt of a batch is read once, and rows leave it when they end.
+
+Tried and left out, since neither was faster on a CPU: letting new prompts join a running batch (its long rows make the
+cache of all as wide as theirs), and finishing the last rows of several batches together.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, cast
+
+import torch
+from transformers.cache_utils import DynamicCache
+
+from judgetrain.engines.loading import context_length
+from judgetrain.engines.local.batch_state import BatchMask, Generated, Row, Watch
+from judgetrain.engines.local.row_cache import RowCache, can_use_rows
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
+DROP_SHARE = 0.15
+"""Closed rows are dropped once they are this share of the batch: dropping moves memory, keeping wastes work."""
+
+
+@dataclass
+class _Running:
+    """A batch after its tokens were drawn and before the model has read them (``tokens``: ``[rows]``)."""
+
+    state: Generated
+    tokens: torch.Tensor
+    cache: RowCache | DynamicCache
+    mask: BatchMask
+
+
+class BatchDecoder:
+    """Generates token ids with one model.
+
+    ``prefill_tokens`` bounds how many prompt tokens, padding included, go through the model at once.
+    """
+
+    def __init__(self, model: PreTrainedModel, pad: int, prefill_tokens: int) -> None:
+        self._model = model
+        self._pad = pad
+        self._prefill_tokens = prefill_tokens
+        self._last_position = context_length(model.config) - 1
+        self.device = model.device
+        accepted = inspect.signature(model.forward).parameters
+        self._takes_positions = "position_ids" in accepted
+        self._keeps_logits = "logits_to_keep" in accepted
+        # A ready additive mask saves making one per step and layer; GPU kernels do better with their own.
+        self._own_mask = self.device.type == "cpu" and model.config._attn_implementation in ("sdpa", "eager")
+
+    @torch.inference_mode()
+    def __call__(
+        self, rows: Sequence[Row], batch_size: int, watch: Watch, seed: int
+    ) -> Iterator[tuple[Row, list[int]]]:
+        """Yields each row with its generated ids (the end token included) when it ends.
+
+        ``rows`` are taken in the order given, at most ``batch_size`` at a time; sorted by length they need little
+        padding, and equal prompts side by side are read once.
+        """
+        for start in range(0, len(rows), batch_size):
+            running, ended = self._start(rows[start : start + batch_size], watch, seed)
+            yield from ended
+            while running.state.open.any():
+                _drop_closed(running)
+                logits = self._step(running)
+                running.tokens = running.state.draw(logits)
+                yield from running.state.append(running.tokens.cpu().numpy(), watch)
+
+    def _start(self, rows: Sequence[Row], watch: Watch, seed: int) -> tuple[_Running, list[tuple[Row, list[int]]]]:
+        """Read the prompts of ``rows`` and draw their first tokens; also returns the rows that ended with them."""
+        state = Generated(rows, self.device, seed)
+        lengths = torch.tensor([len(row.prompt) for row in rows], device=self.device)
+        mask = BatchMask(lengths, int(lengths.max()) + state.remaining(), self._model.dtype)
+        logits, cache = self._prefill(rows, mask.width, mask.columns)
+        tokens = state.draw(logits)
+        ended = state.append(tokens.cpu().numpy(), watch)
+        return _Running(state, tokens, cache, mask), ended
+
+    def _prefill(self, rows: Sequence[Row], width: int, columns: int) -> tuple[torch.Tensor, RowCache | DynamicCache]:
+        """Read every distinct prompt once; returns next-token logits ``[rows, vocabulary]`` and the filled cache."""
+        distinct = sorted({row.prompt for row in rows}, key=lambda prompt: (len(prompt), prompt))
+        place = {prompt: i for i, prompt in enumerate(distinct)}
+        of = torch.tensor([place[row.prompt] for row in rows], device=self.device)
+        if not can_use_rows(DynamicCache(config=self._model.config), columns):
+            logits, dynamic = self._read(distinct)
+            dynamic.reorder_cache(cast(torch.LongTensor, of))
+            return logits[of], dynamic
+        parts: list[torch.Tensor] = []
+        cache: RowCache | None = None
+        start = 0
+        while start < len(distinct):
+            stop = start + self._chunk(distinct[start:])
+            logits, read = self._read(distinct[start:stop])
+            cache = cache or RowCache.like(read, len(of), columns, width)
+            chunk = ((of >= start) & (of < stop)).nonzero().squeeze(1)
+            cache.put(read, chunk, of[chunk] - start)
+            parts.append(logits)
+            start = stop
+        assert cache is not None
+        return torch.cat(parts)[of], cache
+
+    def _chunk(self, prompts: Sequence[tuple[int, ...]]) -> int:
+        """How many of the prompts (shortest first) are read together."""
+        count = 1
+        while count < len(prompts) and (count + 1) * len(prompts[count]) <= self._prefill_tokens:
+            count += 1
+        return count
+
+    def _read(self, prompts: Sequence[tuple[int, ...]]) -> tuple[torch.Tensor, DynamicCache]:
+        """One forward pass over left-padded prompts: last logits ``[prompts, vocabulary]`` and the filled cache."""
+        width = len(prompts[-1])
+        ids = torch.tensor([(self._pad,) * (width - len(p)) + p for p in prompts], device=self.device)
+        lengths = torch.tensor([len(p) for p in prompts], device=self.device)
+        mask = (torch.arange(width, device=self.device) >= (width - lengths)[:, None]).long()
+        cache = DynamicCache(config=self._model.config)
+        return self._forward(ids, mask, (mask.cumsum(dim=-1) - 1).clamp(min=0), cache), cache
+
+    def _step(self, running: _Running) -> torch.Tensor:
+        """Logits ``[rows, vocabulary]`` after the batch's tokens, which go into the cache."""
+        # Closed rows go on until they are dropped: their positions must not leave the model's table.
+        positions = running.mask.lengths.clamp(max=self._last_position)[:, None]
+        running.mask.advance()
+        ready = self._own_mask and isinstance(running.cache, RowCache)
+        mask = running.mask.additive() if ready else running.mask.binary()
+        return self._forward(running.tokens[:, None], mask, positions, running.cache)
+
+    def _forward(
+        self, ids: torch.Tensor, mask: torch.Tensor, positions: torch.Tensor, cache: RowCache | DynamicCache
+    ) -> torch.Tensor:
+        options: dict[str, Any] = {"position_ids": positions} if self._takes_positions else {}
+        if self._keeps_logits:
+            options["logits_to_keep"] = 1
+        output = self._model(input_ids=ids, attention_mask=mask, past_key_values=cache, use_cache=True, **options)
+        logits: torch.Tensor = output.logits[:, -1]
+        return logits
+
+
+def _drop_closed(running: _Running) -> None:
+    """Drop the batch's closed rows once they are worth it."""
+    if 1 - running.state.open.mean() <= DROP_SHARE:
+        return
+    order = running.state.drop_closed().to(running.tokens.device)
+    running.tokens = running.tokens[order]
+    running.mask.keep(order)
+    if isinstance(running.cache, RowCache):
+        running.cache.keep(order)
+    else:
+        running.cache.reorder_cache(cast(torch.LongTensor, order))

@@ -1,0 +1,144 @@
+"""Text generation with Transformers on this machine, in batches."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, cast
+
+import torch
+
+from judgetrain.engines.base import Choice, Completion, FinishReason, Request, Sampling, places
+from judgetrain.engines.config import EngineConfig
+from judgetrain.engines.loading import best_device, context_length, load_model, load_tokenizer
+from judgetrain.engines.local.batch_state import Row
+from judgetrain.engines.local.constraint import Constraints
+from judgetrain.engines.local.decoding import BatchDecoder
+from judgetrain.engines.local.stopping import StopWatch, cut_at_stop, end_tokens
+from judgetrain.engines.prompting import encode
+from judgetrain.errors import EngineError
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+log = logging.getLogger(__name__)
+
+PREFILL_TOKENS = {"cpu": 1024, "cuda": 16384}
+"""Prompt tokens read at once: as many as keep a CPU's caches warm, or a GPU busy without filling its memory."""
+
+
+class TransformersEngine:
+    """Generates with a local model.
+
+    A request's completion depends on its prompt, its sampling, the seed and its place in the call, not on what
+    else is in the batch (up to rounding). A model and tokenizer that are already in memory may be given; they
+    are not freed by :meth:`close`.
+
+    Raises:
+        EngineError: the model cannot be loaded.
+    """
+
+    def __init__(
+        self,
+        config: EngineConfig,
+        model: PreTrainedModel | None = None,
+        tokenizer: PreTrainedTokenizerBase | None = None,
+    ) -> None:
+        self.name = config.name or config.model.path.rstrip("/").rsplit("/", 1)[-1]
+        self.tokenizer = tokenizer if tokenizer is not None else load_tokenizer(config.model)
+        self.model = model if model is not None else load_model(config.model, best_device())
+        self.max_context = context_length(self.model.config, config.max_context)
+        self._batch_size = config.batch_size
+        vocabulary = int(cast(torch.nn.Embedding, self.model.get_input_embeddings()).num_embeddings)
+        self._vocabulary = vocabulary
+        self._constrained: Constraints | None = None
+        self._spelled: dict[tuple[str, ...], tuple[tuple[int, ...], ...]] = {}
+        self._ends = set(end_tokens(self.model, self.tokenizer))
+        self._stops = StopWatch(self.tokenizer, vocabulary, sorted(self._ends))
+        prefill = PREFILL_TOKENS.get(self.model.device.type, PREFILL_TOKENS["cuda"])
+        self._decoder = BatchDecoder(self.model, int(self.tokenizer.pad_token_id), prefill)
+
+    def generate(self, requests: Sequence[Request], seed: int) -> list[Completion]:
+        """One completion per request, in order. Does not touch torch's random state.
+
+        Raises:
+            EngineError: the chat template refuses every prompt, or one request alone does not fit into memory.
+        """
+        prompts = encode([request.messages for request in requests], self.tokenizer)
+        done: dict[int, Completion] = {}
+        rows: list[Row] = []
+        place = places(requests)
+        for index, (request, prompt) in enumerate(zip(requests, prompts, strict=True)):
+            if isinstance(prompt, EngineError):
+                done[index] = Completion("", 0, 0, "error", str(prompt))
+            elif len(prompt) + request.sampling.max_new_tokens > self.max_context:
+                done[index] = Completion("", len(prompt), 0, "too_long")
+            else:
+                rows.append(self._row(prompt, request.sampling, index, place[index]))
+        # Equal prompts side by side are read once; similar lengths need little padding.
+        rows.sort(key=lambda row: (len(row.prompt), row.prompt))
+        self.model.train(False)
+        size = self._batch_size
+        while rows:
+            try:
+                for row, ids in self._decoder(rows, size, self._stopped, seed):
+                    done[row.index] = self._finish(row, ids)
+            except torch.OutOfMemoryError:
+                size = self._smaller(min(size, len(rows)))
+            rows = [row for row in rows if row.index not in done]
+        return [done[index] for index in range(len(requests))]
+
+    def _row(self, prompt: tuple[int, ...], sampling: Sampling, index: int, place: int) -> Row:
+        bound = self._constraints() if sampling.pattern else None
+        matcher = bound.matcher(sampling.pattern, sampling.max_new_tokens) if bound else None
+        candidates = self._candidates(sampling.candidates)
+        return Row(prompt, sampling, self._stops.table(sampling.stop), index, place, matcher, candidates)
+
+    def _constraints(self) -> Constraints:
+        if self._constrained is None:
+            self._constrained = Constraints(self.tokenizer, self._vocabulary, sorted(self._ends))
+        return self._constrained
+
+    def _candidates(self, texts: tuple[str, ...]) -> tuple[tuple[int, ...], ...]:
+        if texts not in self._spelled:
+            spelled = tuple(self._stops.spelling(text) for text in texts)
+            if not all(spelled):
+                log.warning("%s: the tokenizer has no single token for one of %s", self.name, " ".join(texts))
+            self._spelled[texts] = spelled if all(spelled) else ()
+        return self._spelled[texts]
+
+    def close(self) -> None:
+        """Drop the model; the engine cannot be used afterwards."""
+        self.__dict__.pop("model", None)
+        self.__dict__.pop("_decoder", None)
+        if torch.cuda.is_available():
+            torch.cuda.empty_cache()
+
+    def _text(self, ids: Sequence[int]) -> str:
+        return str(self.tokenizer.decode(list(ids), skip_special_tokens=True, clean_up_tokenization_spaces=False))
+
+    def _stopped(self, row: Row, ids: Sequence[int]) -> bool:
+        return cut_at_stop(self._text(ids), row.sampling.stop) is not None
+
+    def _finish(self, row: Row, ids: Sequence[int]) -> Completion:
+        """Decode a row: a stop string wins over the end token, which wins over the length limit."""
+        text = self._text(ids)
+        cut = cut_at_stop(text, row.sampling.stop)
+        reason: FinishReason = "stop" if cut is not None or ids[-1] in self._ends else "length"
+        text = text if cut is None else cut
+        return Completion(text, len(row.prompt), len(ids), reason, choices=tuple(self._choices(row, ids, text)))
+
+    def _choices(self, row: Row, ids: Sequence[int], text: str) -> Iterator[Choice]:
+        """The row's choices by their place in its text; those after a stop string are not part of it."""
+        for place, probabilities in row.choices:
+            upto = self._text(ids[: place + 1]).rstrip()
+            at = len(upto) - len(self._text(ids[place : place + 1]).strip())
+            if at < len(text):
+                yield Choice(at, probabilities)
+
+    def _smaller(self, size: int) -> int:
+        if size == 1:
+            raise EngineError(f"{self.name}: one request does not fit into memory; lower engine.max_context")
+        torch.cuda.empty_cache()
+        log.warning("%s: out of memory with %d requests at once; going on with %d", self.name, size, size // 2)
+        return size // 2

@@ -1,0 +1,1 @@
+"""Text generation by a server behind the OpenAI-compatible protocol."""

@@ -1,0 +1,296 @@
+"""Text generation by an OpenAI-compatible server (a provider's API, vLLM, llama.cpp, …)."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from judgetrain.engines.answers import AnswerStore, Budget
+from judgetrain.engines.base import Completion, Request, places
+from judgetrain.engines.config import EngineConfig
+from judgetrain.engines.openai.rate_limit import Clock, Gate, Refusals, retry_after
+from judgetrain.engines.openai.reply import FATAL, RETRIED, Failure, quoted, read_completion
+from judgetrain.engines.openai.request import chat_body
+from judgetrain.errors import EngineError, UnansweredError
+
+if TYPE_CHECKING:
+    import httpx
+
+LONGEST_WAIT = 60.0
+"""Upper bound of one pause between tries, seconds (``Retry-After`` may ask for up to twice it)."""
+OUTAGE = 8
+"""Requests given up in a row, with no answer between them, that are taken for an outage of the server, unless it has
+answered others of the same call: in the first pass, or in an earlier run."""
+
+PASSES = 2
+"""How often a call goes over its requests: those that were given up are tried anew when all others are done."""
+
+
+class _Call:
+    """What the requests of one call share: the connection, the slots, and the error that ends the run."""
+
+    def __init__(self, client: httpx.AsyncClient, slots: asyncio.Semaphore) -> None:
+        self.client, self.slots, self.ended = client, slots, asyncio.Event()
+        self.one_by_one = asyncio.Lock()
+        self.fatal: Exception | None = None
+        self.served = False
+        """Whether the server answered requests of this call, in a pass before this one or in an earlier run."""
+
+    def end(self, error: Exception) -> None:
+        """End the run with the first error; requests under way are finished, no other is begun."""
+        self.fatal = self.fatal or error
+        self.ended.set()
+
+
+class OpenAIEngine:
+    """Asks ``config.base_url`` for chat completions of the model ``config.model.path``, several at once.
+
+    Where the server limits the rate (429), all requests wait together, and no try is used up, unless it is one request
+    alone that is refused. A request that keeps failing in other ways is tried once more when all others are done, and
+    then becomes a completion with ``finish_reason`` "error"; with ``answers``, and without ``engine.keep_errors``,
+    :class:`UnansweredError` says so in place of the completions, so that nobody takes the call for finished. A request
+    that the server refuses for what it is (400) is such a completion at once, and always. A key, model or endpoint that
+    is refused, a server that is gone and a budget that is spent end the run: requests under way are waited for, what is
+    finished stays, and the same command goes on from there. The key is read from the environment when needed and
+    appears in no message.
+
+    Args:
+        config: server, model and how to try again.
+        answers: where answers are kept, and looked up before anything is sent. A request's seed then follows from its
+            content, whatever else is asked with it.
+        budget: what may be sent.
+        clock: the time that pauses take.
+
+    Raises:
+        EngineError: httpx is missing or no model is named.
+    """
+
+    def __init__(
+        self,
+        config: EngineConfig,
+        answers: AnswerStore | None = None,
+        budget: Budget | None = None,
+        clock: Clock | None = None,
+    ) -> None:
+        try:
+            import httpx
+        except ImportError as error:
+            raise EngineError("engine.type=openai needs httpx: pip install 'judgetrain[openai]'") from error
+        if not config.model.path:
+            raise EngineError("engine.model.path is empty: for engine.type=openai it is the model's name at the server")
+        self.name = config.name or config.model.path
+        self._config = config
+        self._tls = httpx.create_ssl_context()  # made once: reading the certificates takes longer than a request
+        self._answers, self._budget = answers, budget
+        self._clock = clock or Clock()
+        self._gate = Gate(config.max_wait, self._clock, config.base_url)
+        self._first_wait = 0.5
+        self._answered = 0
+        self._known = False
+        self._given_up = self._refused = 0
+        self._limit_key = "max_tokens"
+
+    def generate(self, requests: Sequence[Request], seed: int) -> list[Completion]:
+        """One completion per request, in order; each sends ``seed`` plus its place, which servers may ignore.
+
+        Raises:
+            UnansweredError: some requests were given up; the answers to all others are kept.
+            EngineError: 401, 403 or 404 from the server; or it cannot be reached, or gives up on ``OUTAGE`` requests
+                in a row, though each was tried ``engine.max_retries`` times more and no other of them has an answer;
+                or its rate limit outlasts ``engine.max_wait``.
+        """
+        if not requests:
+            return []
+        return asyncio.run(self._generate(requests, seed))
+
+    def close(self) -> None:
+        """Nothing to free: connections live as long as a call."""
+
+    async def _generate(self, requests: Sequence[Request], seed: int) -> list[Completion]:
+        import httpx
+
+        key = os.environ.get(self._config.api_key_env, "").strip()
+        if not (key.isascii() and (key.isprintable() or not key)):
+            raise EngineError(f"the environment variable {self._config.api_key_env} does not hold a usable key")
+        limits = httpx.Limits(max_connections=self._config.concurrency)
+        base = self._config.base_url.rstrip("/") + "/"
+        headers = {"Authorization": f"Bearer {key}"} if key else {}
+        model = self._config.model.path
+        contents: Sequence[dict[str, Any]] = (
+            self._answers.contents(model, requests)
+            if self._answers
+            else [{"seed": (seed + place) % 2**31} for place in places(requests)]
+        )
+        async with httpx.AsyncClient(
+            base_url=base, headers=headers, limits=limits, timeout=self._config.timeout, verify=self._tls
+        ) as client:
+            call = _Call(client, asyncio.Semaphore(self._config.concurrency))
+            self._gate.begin()
+            refusals = [Refusals() for _ in requests]
+            done: list[Completion | Failure | None] = [None] * len(requests)
+            for _ in range(PASSES):
+                left = [i for i, d in enumerate(done) if d is None or (isinstance(d, Failure) and d.again)]
+                self._given_up = 0
+                again = await asyncio.gather(
+                    *(self._complete(call, requests[i], contents[i], refusals[i]) for i in left)
+                )
+                for i, outcome in zip(left, again, strict=True):
+                    done[i] = outcome
+                if call.fatal:
+                    raise call.fatal
+                call.served = any(isinstance(d, Completion) for d in done)
+        return self._settled(done)
+
+    def _settled(self, done: Sequence[Completion | Failure | None]) -> list[Completion]:
+        """The completions of a call, those that say why there is no answer among them."""
+        given_up = [d.reason for d in done if isinstance(d, Failure) and d.again]
+        if given_up and self._answers and not self._config.keep_errors:
+            raise UnansweredError(len(given_up), given_up[-1])
+        return [Completion("", 0, 0, "error", d.reason) if isinstance(d, Failure) else d for d in done if d]
+
+    async def _complete(
+        self, call: _Call, request: Request, content: Mapping[str, Any], refusals: Refusals
+    ) -> Completion | Failure | None:
+        """Try until there is an answer or the tries are used up; a request that pauses leaves its slot to others.
+
+        None when the run ends before there is one.
+        """
+        try:
+            if self._answers and (known := self._answers.get(content)):
+                self._known = call.served = True
+                return known
+            jitter = random.Random(json.dumps(content, sort_keys=True))
+            answered, tries = self._answered, 0
+            while True:
+                async with call.slots, self._gate.passing(call.ended, call.one_by_one) as sent:
+                    if call.fatal:
+                        return None
+                    outcome = await self._try(call.client, request, content["seed"])
+                    if isinstance(outcome, Completion):
+                        return self._taken(outcome, content, sent)
+                    if outcome.limited and not refusals.are_its_own(self._gate):
+                        self._gate.refused(sent, outcome.after, outcome.said)
+                        continue
+                    if outcome.status not in (None, 429):
+                        self._gate.heard(sent, taken=outcome.status < 500)
+                tries += 1
+                if not outcome.again or tries > self._config.max_retries:
+                    self._stop_at_an_outage(outcome, answered, call.served)
+                    return outcome
+                await self._clock.wait(call.ended, self._pause(tries - 1, outcome.after, jitter))
+        except Exception as error:  # whatever it is: others are under way, and paid
+            call.end(error)
+            return None
+
+    def _taken(self, completion: Completion, content: Mapping[str, Any], sent: float) -> Completion:
+        """An answer, counted and kept."""
+        self._answered, self._given_up = self._answered + 1, 0
+        self._gate.answered(sent)
+        if self._answers and completion.finish_reason != "too_long":  # which another server may not find
+            self._answers.put(content, completion)
+        return completion
+
+    def _stop_at_an_outage(self, failure: Failure, answered: int, served: bool) -> None:
+        """End the run when nothing was answered while this request was tried, unless it may itself be the cause."""
+        if not failure.again:
+            self._refused += 1
+            if self._refused >= OUTAGE and not (self._answered or self._known):
+                raise EngineError(
+                    f"{self._config.base_url} refuses each of the first {OUTAGE} requests ({failure.reason}); check "
+                    f"engine.base_url and engine.model.path={self._config.model.path}"
+                )
+            return
+        self._given_up += 1
+        outage = self._given_up >= OUTAGE and not served
+        if self._answered == answered and (failure.unreachable or outage):
+            raise EngineError(
+                f"{failure.reason}, {self._config.max_retries + 1} times; check that the server runs and that "
+                "engine.base_url is its address, then run the same command again: it goes on where it stopped"
+            )
+
+    def _pause(self, attempt: int, after: float | None, jitter: random.Random) -> float:
+        """Seconds before the next try: exponential with full jitter above half, never less than Retry-After."""
+        backoff: float = min(self._first_wait * 2**attempt, LONGEST_WAIT) * jitter.uniform(0.5, 1.0)
+        return max(backoff, min(after or 0.0, 2 * LONGEST_WAIT))
+
+    async def _try(self, client: httpx.AsyncClient, request: Request, seed: int) -> Completion | Failure:
+        """One try, paid for from the budget."""
+        if self._budget is None:
+            return await self._post(client, request, seed)
+        held, outcome = self._budget.send(request), None
+        try:
+            outcome = await self._post(client, request, seed)
+            return outcome
+        finally:
+            self._budget.settle(held, outcome if isinstance(outcome, Completion) else None)
+
+    async def _post(self, client: httpx.AsyncClient, request: Request, seed: int) -> Completion | Failure:
+        import httpx
+
+        try:
+            body = chat_body(self._config.model.path, request, seed, self._limit_key)
+            response = await client.post("chat/completions", json=body)
+        except httpx.TimeoutException:
+            return Failure(f"no answer within {self._config.timeout:g} s")
+        except httpx.HTTPError as error:
+            return Failure(
+                f"cannot reach {self._config.base_url}: {type(error).__name__}",
+                unreachable=isinstance(error, httpx.ConnectError),
+            )
+        outcome = self._outcome(response, request)
+        return replace(outcome, status=response.status_code) if isinstance(outcome, Failure) else outcome
+
+    def _outcome(self, response: httpx.Response, request: Request) -> Completion | Failure:
+        """What a response means; ends the run where no other could be better."""
+        if response.status_code in FATAL:
+            reason = FATAL[response.status_code]
+            raise EngineError(
+                f"{self._config.base_url} answered {response.status_code} for model {self._config.model.path}: "
+                f"{reason}; check engine.base_url, engine.model.path and the variable {self._config.api_key_env}"
+            )
+        if response.status_code == 400:
+            return self._bad_request(response.text)
+        if response.status_code == 429:
+            return self._limited(response)
+        if response.status_code != 200:
+            again = response.status_code in RETRIED or response.status_code >= 500
+            said = "" if again else self._said(response.text)
+            return Failure(f"HTTP {response.status_code}{said}", retry_after(response.headers), again)
+        try:
+            return read_completion(response.json(), request.sampling)
+        except (ValueError, KeyError, IndexError, TypeError, AttributeError):
+            return Failure("the answer is not a chat completion")
+
+    def _limited(self, response: httpx.Response) -> Failure:
+        """A refusal for the number of requests, or for the size of one, which no other need wait for.
+
+        Ends the run where waiting does not help, as the account is empty.
+        """
+        said = self._said(response.text)
+        if "insufficient_quota" in response.text:
+            raise EngineError(
+                f"{self._config.base_url} answered 429{said}; every answer is kept: when the account is in order, run "
+                "the same command again, and it goes on where it stopped"
+            )
+        limited = "too large" not in response.text.lower()
+        return Failure(f"HTTP 429{said}", retry_after(response.headers), limited=limited, said=said)
+
+    def _bad_request(self, text: str) -> Completion | Failure:
+        """What a 400 means: a prompt past the context, a newer name of the length limit, or a request to give up."""
+        lowered = text.lower()
+        if "context_length" in lowered or "context length" in lowered:
+            return Completion("", 0, 0, "too_long")
+        if "max_completion_tokens" in lowered and self._limit_key == "max_tokens":
+            self._limit_key = "max_completion_tokens"
+            return Failure("HTTP 400: the server wants max_completion_tokens")
+        return Failure(f"HTTP 400{self._said(text)}", again="max_completion_tokens" in lowered)
+
+    def _said(self, text: str) -> str:
+        """What a refusing server says, as the rest of a line; without the key, should it repeat it."""
+        key = os.environ.get(self._config.api_key_env, "").strip()
+        return quoted(text.replace(key, "[key]") if key else text)

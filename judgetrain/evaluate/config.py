@@ -1,0 +1,104 @@
+"""Stages evaluate and correct, and merged reports."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from judgetrain.data.config import BenchmarkConfig, SourceConfig
+from judgetrain.engines.config import EngineConfig, LimitsConfig, SamplingConfig
+from judgetrain.keys import key
+
+
+@dataclass
+class StoredConfig:
+    """Verdicts read from a file, as a method called ``stored:NAME``."""
+
+    name: str = key("", "the method is called stored:NAME")
+    benchmark: str = key("", "name of the benchmark that the verdicts are about; rows are matched by its ids")
+    source: SourceConfig = key(SourceConfig, "where the verdicts are; without a path, the benchmark's own rows")
+    where: dict[str, str] = key({}, "take only rows whose columns have these values")
+    verdict_ab: str = key("verdict_ab", "column of the verdict with the responses as they are")
+    verdict_ba: str = key(
+        "", "column of the verdict with the responses exchanged; empty: verdict_ab holds one verdict for both orders"
+    )
+    ba_mirrored: bool = key(False, "verdict_ba names the responses as in the benchmark, not as they were shown")
+    labels: dict[str, str] = key({}, "how verdicts are written -> A, B, tie, unreadable or (one for both) conflict")
+
+
+@dataclass
+class AskConfig:
+    """How a judge that is asked once is asked."""
+
+    prompts: str = key("one_step", "prompt set: a name in judgetrain/tree/prompt_sets or a YAML file")
+    sampling: SamplingConfig = key(SamplingConfig(0.0, 1.0, 512), "of the reply")
+
+
+@dataclass
+class EvaluateConfig(LimitsConfig):
+    """Stage evaluate."""
+
+    benchmarks: list[BenchmarkConfig] = key([], "held-out comparisons")
+    methods: list[str] = key(
+        ["initial", "sft", "dpo"],
+        "judges (base, initial, sft, dpo, teacher, external or a judge's directory), the same or any model directory "
+        "asked once (one_step:base, rating:teacher, one_step:DIR), scorers (scorer:sentprob and the like: "
+        "judgetrain/scorers/methods.py), floors (random, first, longer), and stored:NAME",
+    )
+    branches: list[int] = key([1, 3, 5, 10], "k values read off one sampled run of max(branches)")
+    aggregation: str = key("vote", "of branches", choices=("vote", "margin"))
+    bootstrap: int = key(2000, "resamples of the 95% intervals", low=10)
+    view: int = key(20, "pages of disagreements to look at, per benchmark and judge", low=0, unit="trees", neutral=True)
+    early_stop: bool = key(
+        False, "judge in waves, and only until the verdict can no longer change: fewer tokens in more steps"
+    )
+    top_up: bool = key(
+        False, "ask once more for criteria where a judge names fewer than are wanted, as stage tree always does"
+    )
+    external: EngineConfig = key(EngineConfig, "the model of methods external, one_step:external, rating:external")
+    one_step: AskConfig = key(AskConfig, "methods one_step:MODEL: [[A]], [[B]] or [[C]], in both orders")
+    rating: AskConfig = key(AskConfig("rating"), "methods rating:MODEL: each response rated by itself")
+    dev_share: float = key(
+        0.0,
+        "share of each benchmark's queries set aside to choose the number of branches on; metrics are of the others",
+        low=0.0,
+        high=0.9,
+    )
+    stored: list[StoredConfig] = key([], "verdicts read from files, methods stored:NAME")
+    scenarios: SourceConfig = key(
+        SourceConfig,
+        "queries with a category: a classifier trained on them groups benchmarks without groups; no path: none",
+    )
+
+
+@dataclass
+class CorrectConfig(LimitsConfig):
+    """Stage correct."""
+
+    source: SourceConfig = key(SourceConfig, "comparisons whose responses are corrected; labels are not needed")
+    judge: str = key("dpo", "who judges: base, initial, sft, dpo, teacher, external or a judge's directory")
+    branches: int = key(3, "criteria that a response is judged by", low=1)
+    threshold: float = key(3.0, "rewrite responses whose mean score is below this (the paper: 3)", low=1.0, high=5.0)
+    engine: EngineConfig = key(EngineConfig, "who rewrites; without a model.path, the judge's own model")
+    prompts: str = key("correction", "prompt set: a name in judgetrain/tree/prompt_sets or a YAML file")
+    sampling: SamplingConfig = key(SamplingConfig(0.7, 0.95, 512), "of the new responses")
+    max_comparisons: int | None = key(None, "correct the responses of at most this many", low=1)
+    shard_size: int = key(32, "comparisons finished together; the unit of resume", low=1)
+
+
+@dataclass
+class StudiesConfig:
+    """Stage studies: the ProbDiff paper's studies of the model that stage selfeval looked at, and of others."""
+
+    prompts: int = key(80, "prompts answered repeatedly; 0 leaves the study out", low=0)
+    times: int = key(3, "answers to each of them, one after the other", low=2)
+    spread_prompts: int = key(10, "prompts whose answers are sampled; 0 leaves the study out", low=0)
+    samples: int = key(100, "answers sampled to each of them", low=2)
+    sampling: SamplingConfig = key(SamplingConfig(0.7, 1.0, 512), "of both studies' answers")
+    against: list[str] = key([], "other models: directories of their finished stage selfeval over the same prompts")
+    thresholds: list[float] = key([0.0, 0.05, 0.1], "of win, tie and lose: discrepancies that differ by less are a tie")
+    judge: str = key(
+        "", "who says whether a revision is better: base, teacher, external, one_step:external, a directory"
+    )
+    verdicts: str = key(
+        "", "file of people's verdicts on revisions: rows id, verdict (1 better, 0 unchanged, -1 worse)"
+    )

@@ -1,0 +1,1 @@
+"""Stage correct: responses that a judge scored low, rewritten."""

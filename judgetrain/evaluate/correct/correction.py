@@ -1,0 +1,208 @@
+"""Response correction: judge, then rewrite what scored low in the light of the judgment (branching paper, 5.5)."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Literal
+
+from judgetrain.artifacts.stage_run import derive_seed
+from judgetrain.engines.base import UNANSWERED, Completion, Engine, Request, Sampling
+from judgetrain.engines.config import SamplingConfig
+from judgetrain.engines.thinking import NO_ANSWER, answer_of
+from judgetrain.judges.base import Prediction
+from judgetrain.judges.kinds.branching import BranchingJudge
+from judgetrain.judges.prompting.prompts import PromptSet
+from judgetrain.judges.trees.grow import slots_of
+from judgetrain.judges.trees.schema import CriterionNode, EvaluationTree, JudgmentNode
+from judgetrain.schema import Comparison
+
+Side = Literal["A", "B"]
+SIDES: tuple[Side, Side] = ("A", "B")
+
+_ANALYSIS = (
+    r"^\W*Analysis of Response {side}\W*?:\s*(.*?)\s*"
+    r"(?=^\W*(?:Response [AB] Score|Analysis of Response|Comparison)\b|\Z)"
+)
+
+
+@dataclass(frozen=True)
+class Writer:
+    """What rewrites: an engine, a prompt set with a step ``correction``, and the sampling."""
+
+    engine: Engine
+    prompts: PromptSet
+    sampling: SamplingConfig
+
+
+@dataclass(frozen=True)
+class Correction:
+    """One response of a comparison, and what became of it.
+
+    ``score``: mean over the readable judgments, None if there is none. ``corrected``: the new text, None where the
+    response was good enough or ``failure`` says why none was had. Judging the old and the new one against each other
+    gives ``score_again`` (the old one's second score), ``score_after`` and ``verdict``: ``better``, ``worse``,
+    ``tie``, ``inconsistent`` (it changes with the order) or ``unreadable``.
+    """
+
+    comparison_id: str
+    side: Side
+    model: str
+    query: str
+    response: str
+    score: float | None
+    evaluation: str = ""
+    corrected: str | None = None
+    failure: str | None = None
+    score_again: float | None = None
+    score_after: float | None = None
+    verdict: str | None = None
+
+    def to_row(self) -> dict[str, Any]:
+        """A JSON-ready dictionary; its items are the arguments of the class."""
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class Corrected:
+    """Corrections of some comparisons, with what they cost: all trees and completions."""
+
+    corrections: list[Correction]
+    trees: list[EvaluationTree]
+    completions: list[Completion]
+
+
+def mean_score(tree: EvaluationTree, side: Side) -> float | None:
+    """A response's mean score, 1 to 5, over the readable judgments of a tree; None if there is none."""
+    scores = [j.score_a if side == "A" else j.score_b for _, _, j in tree.judgments()]
+    readable = [score for score in scores if score is not None]
+    return sum(readable) / len(readable) if readable else None
+
+
+def evaluation_of(tree: EvaluationTree, side: Side) -> str:
+    """What the judge says of one response: by criterion, its score and analysis; other responses are left out.
+
+    From the judgment that showed the response first, else from the other order; unreadable ones say nothing.
+    """
+    parts = []
+    for criterion in tree.criteria:
+        for guideline in criterion.guidelines:
+            order = "AB" if side == "A" else "BA"
+            nodes = sorted(guideline.judgments, key=lambda j: j.order != order)
+            node = next((j for j in nodes if j.verdict is not None), None)
+            if node:
+                parts.append(
+                    _part(criterion, node, side, f"{tree.comparison.response_a}\n{tree.comparison.response_b}")
+                )
+    return "\n\n".join(parts)
+
+
+def _part(criterion: CriterionNode, node: JudgmentNode, side: Side, material: str) -> str:
+    shown = side if node.order == "AB" else "AB"["BA".index(side)]
+    answer = answer_of(node.text, material) or ""
+    found = re.search(_ANALYSIS.format(side=shown), answer, re.IGNORECASE | re.MULTILINE | re.DOTALL)
+    score = node.score_a if side == "A" else node.score_b
+    analysis = found[1] if found and found[1] else "(no analysis)"
+    return f"{criterion.text}\nScore: {score:g} of 5\nAnalysis: {analysis}"
+
+
+def correct(
+    comparisons: Sequence[Comparison], judge: BranchingJudge, writer: Writer, threshold: float, seed: int
+) -> Corrected:
+    """Judge comparisons, rewrite the responses with a mean score below ``threshold``, and judge old against new.
+
+    Measuring again matters: responses chosen for a low score would score higher the second time without any change.
+    """
+    trees = judge.sample(comparisons, derive_seed(seed, "before"))
+    judged = [_judged(tree, side) for tree in trees for side in SIDES]
+    low = [i for i, c in enumerate(judged) if c.score is not None and c.score < threshold]
+    requests = [_request(judged[i], comparisons[i // len(SIDES)], writer) for i in low]
+    completions = writer.engine.generate(requests, derive_seed(seed, "correct")) if requests else []
+    for index, completion in zip(low, completions, strict=True):
+        judged[index] = _taken(judged[index], completion)
+    rewritten = [i for i in low if judged[i].corrected is not None]
+    duels = [_duel(judged[i], comparisons[i // len(SIDES)]) for i in rewritten]
+    after = judge.sample(duels, derive_seed(seed, "after")) if duels else []
+    predictions = judge.predictions(after, judge.branches)
+    for index, tree, prediction in zip(rewritten, after, predictions, strict=True):
+        scores = mean_score(tree, "A"), mean_score(tree, "B")
+        judged[index] = replace(
+            judged[index], score_again=scores[0], score_after=scores[1], verdict=_verdict(prediction)
+        )
+    return Corrected(judged, [*trees, *after], completions)
+
+
+def _judged(tree: EvaluationTree, side: Side) -> Correction:
+    item = tree.comparison
+    response, model = (item.response_a, item.model_a) if side == "A" else (item.response_b, item.model_b)
+    score = mean_score(tree, side)
+    return Correction(item.id, side, model, item.dialogue.query, response, score, evaluation_of(tree, side))
+
+
+def _request(correction: Correction, comparison: Comparison, writer: Writer) -> Request:
+    slots = slots_of(comparison) | {"response": correction.response, "judgment": correction.evaluation}
+    limits = Sampling.of(writer.sampling)
+    return Request(writer.prompts.render("correction", slots), limits, "correction", slots)
+
+
+def _taken(correction: Correction, completion: Completion) -> Correction:
+    """The correction with its new text, or with the reason why the old one stays."""
+    if completion.finish_reason in UNANSWERED:
+        return replace(correction, failure=completion.finish_reason)
+    if completion.finish_reason == "length":
+        return replace(correction, failure="cut_off")
+    answer = answer_of(completion.text, "\n".join((correction.query, correction.response, correction.evaluation)))
+    if answer is None:
+        return replace(correction, failure=NO_ANSWER)
+    text = answer.strip()
+    if not text or text == correction.response.strip():
+        return replace(correction, failure="unchanged" if text else "empty")
+    return replace(correction, corrected=text)
+
+
+def _duel(correction: Correction, comparison: Comparison) -> Comparison:
+    """The old response (A) against the new one (B)."""
+    assert correction.corrected is not None
+    name = f"{correction.comparison_id}/{correction.side}"
+    return Comparison(name, comparison.dialogue, correction.response, correction.corrected)
+
+
+def _verdict(prediction: Prediction) -> str:
+    verdicts = {prediction.verdict_ab, prediction.verdict_ba}
+    if None in verdicts:
+        return "unreadable"
+    return {"A": "worse", "B": "better", "tie": "tie"}[str(verdicts.pop())] if len(verdicts) == 1 else "inconsistent"
+
+
+def refinement(corrections: Iterable[Correction]) -> dict[str, Any]:
+    """The manifest's table: how many were rewritten, and what that did to their scores.
+
+    ``refine_rate``: share of the scored responses that were rewritten (the paper's table 3). Of the rewritten ones,
+    ``before`` is the mean of the scores that they were chosen by, ``before_again`` and ``after`` those of the old and
+    the new text judged against each other. ``all_before`` and ``all_after`` are means over all scored responses, with
+    the same two scores for the rewritten ones.
+    """
+    everything = list(corrections)
+    scored = [c for c in everything if c.score is not None]
+    rewritten = [c for c in scored if c.corrected is not None]
+    kept = [c.score for c in scored if c.corrected is None]
+    return {
+        "responses": len(everything),
+        "scored": len(scored),
+        "rewritten": len(rewritten),
+        "refine_rate": round(len(rewritten) / len(scored), 6) if scored else None,
+        "failures": dict(sorted(Counter(c.failure for c in everything if c.failure).items())),
+        "before": _mean(c.score for c in rewritten),
+        "before_again": _mean(c.score_again for c in rewritten),
+        "after": _mean(c.score_after for c in rewritten),
+        "all_before": _mean([*kept, *(c.score_again for c in rewritten)]),
+        "all_after": _mean([*kept, *(c.score_after for c in rewritten)]),
+        "verdicts": dict(sorted(Counter(c.verdict for c in rewritten if c.verdict).items())),
+    }
+
+
+def _mean(values: Iterable[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return round(sum(known) / len(known), 6) if known else None

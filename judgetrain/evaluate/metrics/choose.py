@@ -1,0 +1,73 @@
+"""Choosing the number of branches on a development split, never on the comparisons that are reported."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from judgetrain.artifacts.stage_run import derive_seed
+from judgetrain.data.benchmarks.benchmark import Benchmark
+from judgetrain.errors import DataError
+from judgetrain.evaluate import metrics
+from judgetrain.judges.base import Prediction
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The number of branches chosen for a method: strict agreement on the ``n`` development items by number."""
+
+    method: str
+    branches: int
+    n: int
+    agreement: dict[int, float]
+
+
+def split(benchmark: Benchmark, share: float, seed: int) -> tuple[Benchmark | None, Benchmark]:
+    """The development split (None for a share of 0) and the test split; a query is on one side only.
+
+    Raises:
+        DataError: one of the two would have no labelled comparison.
+    """
+    if not share:
+        return None, benchmark
+    queries = {c.id: benchmark.prompt_of(c) for c in benchmark.comparisons}
+    drawn = sorted(set(queries.values()), key=lambda query: derive_seed(seed, "development", query))
+    wanted, dev = share * len(benchmark.comparisons), set[str]()
+    for query in drawn:
+        if sum(q in dev for q in queries.values()) >= wanted:
+            break
+        dev.add(query)
+    sides = [[c for c in benchmark.comparisons if (queries[c.id] in dev) == side] for side in (True, False)]
+    if not all(any(c.label is not None for c in side) for side in sides):
+        raise DataError(
+            f"evaluate.dev_share={share}: benchmark {benchmark.name} has {len(drawn)} different queries, too few for a "
+            "development and a test split"
+        )
+    return benchmark.part(sides[0], "development"), benchmark.part(sides[1], benchmark.split)
+
+
+def part_of(benchmark: Benchmark, predictions: Sequence[Prediction]) -> list[Prediction]:
+    """The predictions on a part of a benchmark, in its order."""
+    by_id = {p.comparison_id: p for p in predictions}
+    return [by_id[c.id] for c in benchmark.comparisons]
+
+
+def choose(dev: Benchmark, results: Sequence[Sequence[Prediction]]) -> list[Choice]:
+    """For every method with several numbers of branches: the one with the best strict agreement on ``dev``.
+
+    Of equally good ones the smallest, which is the cheapest.
+    """
+    by_method: dict[str, dict[int, float]] = {}
+    labelled = dev.part([c for c in dev.comparisons if c.label is not None], dev.split)
+    labels = [str(c.label) for c in labelled.comparisons]
+    for predictions in results:
+        mine = part_of(labelled, predictions)
+        agreed = metrics.agreement([p.verdict_ab for p in mine], [p.verdict_ba for p in mine], labels)
+        by_method.setdefault(mine[0].method, {})[mine[0].branches] = round(float(np.mean(agreed)), 6)
+    return [
+        Choice(method, max(sorted(found), key=lambda k: found[k]), len(labels), dict(sorted(found.items())))
+        for method, found in by_method.items()
+        if len(found) > 1
+    ]

@@ -1,0 +1,187 @@
+"""Metrics of judges: pure functions on arrays of verdicts.
+
+Verdicts are strings ``A``, ``B``, ``tie``, or None where nothing could be read; all are in the comparison's own
+order. ``ab`` are the verdicts with the responses as they are, ``ba`` with the responses exchanged: a judge whose
+answers are numbered as shown must be translated first (:func:`judgetrain.schema.mirror`). An unreadable
+verdict agrees with nothing and is consistent with nothing. Functions give one value per item; the metric is the
+mean over all items, so that intervals and paired tests can resample items.
+
+Every function raises ``ValueError`` for arrays of unequal length, an unknown verdict, or a label that is none of
+``A``, ``B``, ``tie``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from judgetrain.scorers import association
+
+Bools = NDArray[np.bool_]
+Verdicts = Sequence[str | None]
+
+_LABELS = frozenset(("A", "B", "tie"))
+
+
+def _arrays(*columns: Verdicts, labels: Sequence[str] | None = None) -> list[NDArray[np.object_]]:
+    """Object arrays of verdicts, and of the labels when given, once they are known to be well-formed."""
+    everything: list[Verdicts] = [*columns] if labels is None else [*columns, labels]
+    if len({len(values) for values in everything}) > 1:
+        raise ValueError(f"arrays of unequal length: {', '.join(str(len(v)) for v in everything)}")
+    for number, values in enumerate(everything):
+        of_labels = number == len(columns)
+        for i, value in enumerate(values):
+            if value not in _LABELS and (of_labels or value is not None):
+                kind = "label" if of_labels else "verdict"
+                raise ValueError(f"{kind} {i} is {value!r}: allowed are A, B, tie{'' if of_labels else ' or None'}")
+    return [np.array([*values], dtype=object) for values in everything]
+
+
+def _same(first: NDArray[np.object_], second: NDArray[np.object_]) -> Bools:
+    return np.asarray(first == second, dtype=bool)
+
+
+def unreadable(verdicts: Verdicts) -> Bools:
+    """Which verdicts could not be read, bool [n]."""
+    return np.array([v is None for v in _arrays(verdicts)[0]], dtype=bool)
+
+
+def agreement(ab: Verdicts, ba: Verdicts, labels: Sequence[str]) -> Bools:
+    """Strict agreement per item, bool [n]: both orders give the label (branching paper, section 5: AGR)."""
+    first, second, label = _arrays(ab, ba, labels=labels)
+    return _same(first, label) & _same(second, label)
+
+
+def consistency(ab: Verdicts, ba: Verdicts) -> Bools:
+    """Consistency per item, bool [n]: both orders give the same readable verdict (section 5: CNS)."""
+    first, second = _arrays(ab, ba)
+    return _same(first, second) & ~unreadable(ab)
+
+
+def accuracy(verdicts: Verdicts, labels: Sequence[str]) -> Bools:
+    """Accuracy of one order taken alone, bool [n]."""
+    return _same(*_arrays(verdicts, labels=labels))
+
+
+def single_order_accuracy(ab: Verdicts, ba: Verdicts, labels: Sequence[str]) -> NDArray[np.float64]:
+    """Mean of the two orders' accuracies per item: float [n] of 0, 0.5 or 1."""
+    return (accuracy(ab, labels).astype(float) + accuracy(ba, labels).astype(float)) / 2
+
+
+def conflict_as_tie(ab: Verdicts, ba: Verdicts, labels: Sequence[str]) -> Bools:
+    """Agreement per item, bool [n], when two orders that conflict count as the verdict tie.
+
+    An unreadable order makes the item wrong, not a tie.
+    """
+    first, second, label = _arrays(ab, ba, labels=labels)
+    merged = np.where(_same(first, second), first, "tie")
+    return _same(merged, label) & ~unreadable(ab) & ~unreadable(ba)
+
+
+def merged(ab: Verdicts, ba: Verdicts) -> list[str | None]:
+    """One verdict per item: what both orders say, a tie where they conflict, None where one cannot be read."""
+    first, second = _arrays(ab, ba)
+    return [
+        None if None in pair else pair[0] if pair[0] == pair[1] else "tie" for pair in zip(first, second, strict=True)
+    ]
+
+
+def decided(ab: Verdicts, ba: Verdicts, labels: Sequence[str]) -> Bools:
+    """Items that both the label and the merged verdict decide for A or B, bool [n].
+
+    Agreement over these is MT-Bench's setup 2 (Zheng et al. 2023, table 5): a judge that ties or contradicts itself
+    on hard items is not charged for them.
+    """
+    verdicts = np.array(merged(ab, ba), dtype=object)
+    return without_ties(labels) & np.array([v in ("A", "B") for v in verdicts], dtype=bool)
+
+
+def cohens_kappa(ab: Verdicts, ba: Verdicts, labels: Sequence[str]) -> float | None:
+    """Cohen's kappa of the merged verdicts and the labels over A, B and tie (scikit-learn).
+
+    Unreadable items are left out: they are no opinion. None where it is not defined: no readable item, or verdicts and
+    labels are one and the same value throughout.
+    """
+    _arrays(ab, ba, labels=labels)
+    pairs = [(v, y) for v, y in zip(merged(ab, ba), labels, strict=True) if v is not None]
+    if not pairs or len({value for pair in pairs for value in pair}) == 1:
+        return None
+    from sklearn.metrics import cohen_kappa_score
+
+    verdicts, truth = zip(*pairs, strict=True)
+    return float(cohen_kappa_score(verdicts, truth, labels=sorted(_LABELS)))
+
+
+def without_ties(labels: Sequence[str]) -> Bools:
+    """Which items have a label other than tie, bool [n]: "without ties" metrics are means over these."""
+    return ~_same(_arrays(labels=labels)[0], np.array("tie", dtype=object))
+
+
+def position_bias(ab: Verdicts, ba: Verdicts) -> float | None:
+    """Share of first-shown wins among the pairs of verdicts that flip between A and B with the order.
+
+    0.5 is no bias, 1 always the first; None when nothing flips. Pairs with a tie or an unreadable verdict tell no
+    side and are left out.
+    """
+    first, second = _arrays(ab, ba)
+    to_first = np.count_nonzero((first == "A") & (second == "B"))
+    to_second = np.count_nonzero((first == "B") & (second == "A"))
+    flips = to_first + to_second
+    return to_first / flips if flips else None
+
+
+def longer_preference(ab: Verdicts, ba: Verdicts, longer: Sequence[str]) -> float | None:
+    """Share of consistent A or B verdicts that go to the longer response (``longer``: A, B or tie per item)."""
+    first, _, side = _arrays(ab, ba, labels=longer)
+    decided = consistency(ab, ba) & (first != "tie") & (side != "tie")
+    return float(np.mean(first[decided] == side[decided])) if decided.any() else None
+
+
+def length_bias(ab: Verdicts, ba: Verdicts, longer: Sequence[str], labels: Sequence[str]) -> float | None:
+    """How much more often verdicts go to the longer response than labels do, from -1 to 1.
+
+    Over the items with a consistent A or B verdict, an A or B label and responses of unequal length; None without any.
+    0 is a judge that prefers the longer response exactly as often as people do on the same items.
+    """
+    first, _, side = _arrays(ab, ba, labels=longer)
+    label = _arrays(labels=labels)[0]
+    kept = consistency(ab, ba) & (first != "tie") & (side != "tie") & (label != "tie")
+    if not kept.any():
+        return None
+    return float(np.mean(first[kept] == side[kept]) - np.mean(label[kept] == side[kept]))
+
+
+def auc(margins: Sequence[float | None], labels: Sequence[str | None]) -> float | None:
+    """Area under the ROC curve: the chance that an item labelled A has a larger margin (score of A minus that of B)
+    than one labelled B, equal margins counting half.
+
+    Items with another label or none, and those without a margin, are left out; None without items of both labels.
+    """
+    pairs = [(m, y) for m, y in zip(margins, labels, strict=True) if m is not None and y in ("A", "B")]
+    return association.auc([m for m, _ in pairs], [y == "A" for _, y in pairs])
+
+
+def correlations(scores: ArrayLike, truth: ArrayLike) -> dict[str, float | None]:
+    """Pearson's r, Kendall's tau-b and Spearman's rho of two float arrays [n] (SciPy).
+
+    None where a correlation is not defined: fewer than two items, or one array is constant.
+
+    Raises:
+        ValueError: arrays of unequal length, or a value that is not finite.
+    """
+    from scipy import stats
+
+    x, y = np.asarray(scores, dtype=float), np.asarray(truth, dtype=float)
+    if x.ndim != 1 or x.shape != y.shape:
+        raise ValueError(f"two arrays [n] are needed, not {x.shape} and {y.shape}")
+    if not (np.isfinite(x).all() and np.isfinite(y).all()):
+        raise ValueError("scores and truth must be finite: leave out or replace missing scores first, and say so")
+    if len(x) < 2 or np.ptp(x) == 0 or np.ptp(y) == 0:
+        return {"pearson": None, "kendall": None, "spearman": None}
+    return {
+        "pearson": float(stats.pearsonr(x, y).statistic),
+        "kendall": float(stats.kendalltau(x, y).statistic),
+        "spearman": float(stats.spearmanr(x, y).statistic),
+    }

@@ -1,0 +1,76 @@
+"""Pages of the trees behind verdicts that are not the label, and the links to them on the report's page."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from judgetrain.artifacts.stage_run import MANIFEST, StageRun
+from judgetrain.data.benchmarks.benchmark import Benchmark
+from judgetrain.judges.base import Prediction
+from judgetrain.judges.trees.schema import EvaluationTree
+from judgetrain.judges.views.tree_page import View
+from judgetrain.judges.views.viewer import DIRECTORY, INDEX, write_views
+
+Link = tuple[str, str]
+"""Text and address, relative to the report's page."""
+
+
+def write_disagreements(
+    name: str,
+    benchmark: Benchmark,
+    trees: Sequence[EvaluationTree],
+    predictions: Sequence[Prediction],
+    limit: int,
+    out: StageRun,
+) -> None:
+    """Write pages of up to ``limit`` comparisons on which the judge does not give the label in both orders.
+
+    Those with the largest margin for the wrong side come first. ``predictions`` are with the most branches.
+    """
+    wrong = [
+        (p, tree)
+        for p, tree in zip(predictions, trees, strict=True)
+        if tree.comparison.label is not None and not p.verdict_ab == p.verdict_ba == tree.comparison.label
+    ]
+    wrong.sort(key=lambda pair: -_wrongness(pair[0], pair[1].comparison.label))
+    views = [View(tree, facts=_facts(p)) for p, tree in wrong[:limit]]
+    title = f"{benchmark.name}, {name}: {len(views)} of {len(wrong)} comparisons without the right verdict"
+    write_views(views, out.path(DIRECTORY) / f"{benchmark.name}-{name}", title)
+
+
+def _wrongness(prediction: Prediction, label: str | None) -> float:
+    """How far the mean margin is from what the label says; -1 where nothing could be read."""
+    if prediction.margin is None:
+        return -1.0
+    return {"A": -prediction.margin, "B": prediction.margin}.get(str(label), abs(prediction.margin))
+
+
+def _facts(prediction: Prediction) -> dict[str, str]:
+    words = {"A": "A", "B": "B", "tie": "tie", None: "none could be read"}
+    margin = "–" if prediction.margin is None else f"{prediction.margin:+.2f}"
+    return {
+        "verdict, A shown first": words[prediction.verdict_ab],
+        "verdict, B shown first": words[prediction.verdict_ba],
+        "mean score of A minus B": margin,
+    }
+
+
+def disagreement_links(benchmark: str, methods: Iterable[str], out: StageRun) -> list[Link]:
+    """Links to the pages that :func:`write_disagreements` wrote for a benchmark."""
+    found = ((name, f"{DIRECTORY}/{benchmark}-{name}/{INDEX}") for name in dict.fromkeys(methods))
+    return [(f"disagreements of {name}", address) for name, address in found if out.path(address).is_file()]
+
+
+def training_links(judges: Iterable[Path], out: StageRun) -> list[Link]:
+    """Links to the pages of the trees that the judges were trained on, where their stages lie beside this one."""
+    found: dict[str, None] = {}
+    for judge in judges:
+        manifest = judge / MANIFEST
+        if manifest.is_file() and (mark := json.loads(manifest.read_text(encoding="utf-8"))["upstream"].get("label")):
+            index = judge.parent.parent / "label" / mark / DIRECTORY / INDEX
+            if index.is_file():
+                found[Path(os.path.relpath(index, out.directory)).as_posix()] = None
+    return [("trees that the judges were trained on", address) for address in found]

@@ -1,0 +1,91 @@
+"""What runs and their methods are called in one report of several evaluations."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Hashable, Mapping, Sequence
+
+from judgetrain.evaluate.runners.stored import PREFIX as STORED
+from judgetrain.judges.kinds.floors import FLOORS
+from judgetrain.judges.kinds.scorer import PREFIX as SCORER
+from judgetrain.judges.names import ASKED_WAYS, split_method
+
+MEASURED = ("evaluate.methods", "evaluate.branches", "evaluate.bootstrap", "evaluate.stored")
+"""Settings that say what is measured and not what it is like."""
+UNTOLD = (*MEASURED, "evaluate.benchmarks")
+"""Settings that stand in no label."""
+
+Results = Mapping[Hashable, Hashable]
+"""A method's figures in one run, by the place of their row in the report."""
+
+_COMPARISONS = ("seed", "recipe", "dialogues.world", "evaluate.dev_share")
+_LATER = {"initial": ("label", "train.sft", "train.dpo"), "sft": ("train.dpo",), "dpo": ()}
+_ALL_LATER = ("train.initial", *_LATER["initial"])
+
+
+def run_labels(settings: Sequence[Mapping[str, str]]) -> list[str]:
+    """What tells each run from the others: the settings that differ, by the shortest name that is not ambiguous.
+
+    A setting that a run does not have is no difference. Runs that no setting tells apart are numbered.
+    """
+    labels = _told_by_settings(settings)
+    twice = Counter(labels)
+    return [_numbered(label, i) if twice[label] > 1 else label for i, label in enumerate(labels, 1)]
+
+
+def method_names(method: str, settings: Mapping[int, Mapping[str, str]], results: Mapping[int, Results]) -> list[str]:
+    """What a method is called in each of the runs that have it; both mappings are by the number of the run, from 1.
+
+    It bears the settings that it uses and that differ (``dpo (beta=0.1)``), and its own name alone where there are
+    none or all of the runs gave the same figures. Runs that no setting tells apart share a name where they have the
+    same figures at every place that both have, else their numbers follow.
+    """
+    numbers = list(settings)
+    told = _told_by_settings([{k: v for k, v in settings[i].items() if uses(method, k)} for i in numbers])
+    if all(results[i] == results[numbers[0]] for i in numbers):
+        told = [""] * len(numbers)
+    first: dict[str, list[int]] = {}
+    standing: list[tuple[str, int]] = []
+    for number, label in zip(numbers, told, strict=True):
+        known = first.setdefault(label, [])
+        same = next((i for i in known if _agree(results[i], results[number])), None)
+        if same is None:
+            known.append(number)
+        standing.append((label, number if same is None else same))
+    labels = [_numbered(label, number) if len(first[label]) > 1 else label for label, number in standing]
+    return [f"{method} ({label})" if label else method for label in labels]
+
+
+def uses(method: str, key: str) -> bool:
+    """Whether a setting may change what a method gives."""
+    if method in FLOORS or method.startswith(STORED):
+        return _within(key, _COMPARISONS)
+    if method.startswith(SCORER):
+        return _within(key, (*_COMPARISONS, "scorer", "train.base"))
+    way, target = split_method(method)
+    unused = {"scorer", "evaluate.scenarios", "evaluate.external", *(f"evaluate.{w}" for w in ASKED_WAYS)}
+    unused -= {f"evaluate.{way}", f"evaluate.{target}"}
+    if way:
+        unused |= {"tree", "evaluate.aggregation", "evaluate.early_stop", "evaluate.top_up"}
+    untrained = _ALL_LATER if target in ("base", "teacher", "external") else ()
+    return not _within(key, (*unused, *_LATER.get(target, untrained)))
+
+
+def _within(key: str, groups: Sequence[str]) -> bool:
+    return any(key == group or key.startswith(f"{group}.") for group in groups)
+
+
+def _told_by_settings(settings: Sequence[Mapping[str, str]]) -> list[str]:
+    keys = sorted({key for each in settings for key in each if not key.startswith(UNTOLD)})
+    differing = [key for key in keys if len({each[key] for each in settings if key in each}) > 1]
+    last = Counter(key.rpartition(".")[2] for key in differing)
+    names = {k: k.rpartition(".")[2] if last[k.rpartition(".")[2]] == 1 else k for k in differing}
+    return [", ".join(f"{names[k]}={each[k]}" for k in differing if k in each) for each in settings]
+
+
+def _numbered(label: str, number: int) -> str:
+    return f"{label}{', ' if label else ''}run {number}"
+
+
+def _agree(one: Results, other: Results) -> bool:
+    return all(one[place] == other[place] for place in one if place in other)

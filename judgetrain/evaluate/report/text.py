@@ -1,0 +1,76 @@
+"""The report on the console and as Markdown."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from judgetrain.evaluate.report.report import Report
+from judgetrain.evaluate.report.sections import CHOSEN, CONTRACT, HEADLINE, Row, Table, name_of, percent, spent
+
+
+def console_tables(report: Report) -> list[Any]:
+    """Rich tables, one a benchmark, narrow enough for 80 columns, and what the columns mean."""
+    from rich import box
+    from rich.table import Table as RichTable
+
+    tables: list[Any] = []
+    for benchmark, rows in report.benchmarks().items():
+        title = _plain(report.title(benchmark))
+        table = RichTable(title=title, title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
+        table.add_column("method", overflow="fold")
+        for header in HEADLINE[1:]:
+            table.add_column(header.replace(" ", "\n"), justify="right", no_wrap=True)
+        verdicts = [row for row in rows if "agreement" in row]
+        for row in verdicts:
+            shares = _half(row, "agreement"), _half(row, "consistency")
+            table.add_row(_plain(name_of(row)[0]), name_of(row)[1], *shares, *spent(row))
+        if verdicts:
+            tables.append(table)
+    note = CHOSEN if any(row.get("chosen") for row in report.rows) else ""
+    return [*tables, f"{CONTRACT} ±: half of the 95% bootstrap interval (prompts resampled whole).{note}"]
+
+
+def _plain(text: str) -> Any:
+    """Text in which Rich sees no markup, as in a benchmark called ``[red]``."""
+    from rich.text import Text
+
+    return Text(text)
+
+
+def markdown(report: Report) -> str:
+    """The report as Markdown."""
+    seed = "" if report.seed is None else f", seed {report.seed}"
+    lines = [f"# Evaluation: recipe {_cell(report.recipe)}{seed}", ""]
+    for benchmark in report.benchmarks():
+        lines += [f"## {_cell(report.title(benchmark))}", ""]
+        for table in report.tables(benchmark):
+            lines += table_lines(table)
+    closing = report.closing()
+    if closing:
+        lines += ["## Where it comes from", ""]
+    for table in closing:
+        lines += table_lines(table)
+    return "\n".join(lines)
+
+
+def table_lines(table: Table) -> list[str]:
+    """The lines of a Markdown table with its title and explanation."""
+    head = [f"### {table.title}", "", _line(table.headers), _line(["---"] * len(table.headers))]
+    return [*head, *(_line(row) for row in table.cells), "", table.explanation, ""]
+
+
+def _half(row: Row, name: str) -> str:
+    bounds = row[f"{name}_ci"]
+    return percent(row[name]) + (f" ± {50 * (bounds[1] - bounds[0]):.1f}" if bounds else "")
+
+
+def _line(cells: Sequence[str]) -> str:
+    return f"| {' | '.join(map(_cell, cells))} |"
+
+
+def _cell(text: str) -> str:
+    """Text that cannot end a Markdown cell or become markup."""
+    for character in "\\|*`":
+        text = text.replace(character, f"\\{character}")
+    return " ".join(text.replace("<", "&lt;").replace(">", "&gt;").replace("](", "]\\(").split())

@@ -1,0 +1,51 @@
+"""What of an evaluation goes to the tracker: numbers, the headline table, every metric, and the figures."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from judgetrain.artifacts.tracker import Run
+from judgetrain.evaluate.report.page import figure_pages
+from judgetrain.evaluate.report.report import Report
+from judgetrain.evaluate.report.sections import results
+
+LOGGED = ("agreement", "consistency", "generated_tokens")
+"""Metrics that are numbers of the run; all others are in the table of metrics."""
+
+
+def track_report(report: Report, track: Run) -> None:
+    """Log numbers as ``BENCHMARK/METHOD@BRANCHES/METRIC``, tables and figures by benchmark."""
+    track.log(
+        {
+            f"{row['benchmark']}/{row['method']}@{row['branches']}/{name}": row[name]
+            for row in report.rows
+            for name in LOGGED
+            if row.get(name) is not None
+        }
+    )
+    for benchmark, rows in report.benchmarks().items():
+        verdicts = [row for row in rows if "agreement" in row]
+        headline = results(verdicts)
+        if headline.cells:
+            track.table(f"{benchmark}/headline", headline.headers, headline.cells)
+        columns, cells = _scalars(rows)
+        track.table(f"{benchmark}/metrics", columns, cells)
+        for title, page in figure_pages(verdicts).items():
+            track.figure(f"{benchmark}/{title.lower()}", page)
+
+
+def _scalars(rows: Sequence[Mapping[str, Any]]) -> tuple[list[str], list[list[Any]]]:
+    """Every metric that is one value, and the ends of intervals."""
+    flat = []
+    for row in rows:
+        values: dict[str, Any] = {}
+        for name, value in row.items():
+            if name.endswith("_ci"):
+                low, high = value or (None, None)
+                values |= {f"{name}_low": low, f"{name}_high": high}
+            elif value is None or isinstance(value, (str, int, float)):
+                values[name] = value
+        flat.append(values)
+    columns = list(dict.fromkeys(name for values in flat for name in values))
+    return columns, [[values.get(name) for name in columns] for values in flat]

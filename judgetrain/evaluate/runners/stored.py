@@ -1,0 +1,134 @@
+"""Methods whose verdicts are read from a file: published predictions beside one's own judges (``stored:NAME``)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, cast
+
+from judgetrain.data.benchmarks.adapter import label_text
+from judgetrain.data.benchmarks.reading import CaseReader, selected, source_of
+from judgetrain.data.config import BenchmarkConfig, SourceConfig
+from judgetrain.data.rows import RowError
+from judgetrain.data.sources import Rejects, read
+from judgetrain.errors import ConfigError, DataError
+from judgetrain.evaluate.config import StoredConfig
+from judgetrain.judges.base import Cost, Prediction
+from judgetrain.pipeline.config import Config
+from judgetrain.schema import Comparison, Verdict, mirror
+
+PREFIX = "stored:"
+MEANINGS = ("A", "B", "tie", "conflict", "unreadable")
+UNKNOWN = Cost(math.nan, math.nan, math.nan)
+"""What published verdicts cost."""
+Verdicts = tuple[Verdict | None, Verdict | None]
+
+
+def stored_named(config: Config, method: str) -> StoredConfig:
+    """The entry of ``evaluate.stored`` that a method names.
+
+    Raises:
+        ConfigError: no such entry; lists the names.
+    """
+    name = method.removeprefix(PREFIX)
+    found = [s for s in config.evaluate.stored if s.name == name]
+    if not found:
+        names = ", ".join(s.name for s in config.evaluate.stored) or "none"
+        raise ConfigError(f"evaluate.methods: {method!r}: evaluate.stored has no entry of this name; it has {names}")
+    return found[0]
+
+
+def stored_source(stored: StoredConfig, benchmark: BenchmarkConfig) -> SourceConfig:
+    """Where the predictions are: the entry's own source, else the benchmark's (predictions beside the labels)."""
+    if stored.source.path or stored.source.type == "hub":
+        source = stored.source
+        if source.type == "hub" and not source.path:
+            source = SourceConfig(**{**vars(source), "path": source_of(benchmark).path})
+        return source
+    return source_of(benchmark)
+
+
+def stored_predictions(
+    stored: StoredConfig, benchmark: BenchmarkConfig, comparisons: Sequence[Comparison], key: str
+) -> list[Prediction]:
+    """The stored verdicts on comparisons, in their order; a comparison without one is unreadable (``not_stored``).
+
+    A file with a verdict for each order: ``verdict_ba`` is how the response numbers stood when they were shown
+    exchanged, unless ``ba_mirrored``. A file with one verdict for both orders: ``conflict`` says that they differed;
+    which said what is unknown, so that metrics of single orders are not defined (``Prediction.merged``).
+
+    Raises:
+        ConfigError: a label that means none of A, B, tie, conflict, unreadable; a missing path.
+        DataError: an unknown verdict or a malformed row (file, row and value), or no row about these comparisons.
+    """
+    _check_labels(stored, key)
+    source, prefix = stored_source(stored, benchmark), source_of(benchmark).name
+    reader = CaseReader(benchmark) if benchmark.adapter else None
+    found: dict[str, Verdicts] = {}
+
+    def take(row: Any, number: int) -> None:
+        if not selected(row, stored.where):
+            return
+        if reader is not None:
+            local, reversed_ = reader.identity(row, number)
+        else:
+            column = benchmark.source.fields.get("id", "id")
+            local, reversed_ = str(row.get(column, f"{number:07d}")), False
+        verdicts = _verdicts(row, stored)
+        if reversed_:
+            verdicts = _mirror(verdicts[0]), _mirror(verdicts[1])
+        if found.setdefault(f"{prefix}:{local}", verdicts) != verdicts:
+            raise RowError("repeated_id", f"two rows give different verdicts on {local!r}")
+
+    for _ in read(source, f"{key}.source", take, Rejects(strict=True, remedy="")):
+        pass
+    if not any(c.id in found for c in comparisons):
+        example = next(iter(found), "none")
+        raise DataError(
+            f"{key}: none of the {len(found)} stored verdicts (first {example!r}) is about a comparison of "
+            f"{benchmark.name} (first {comparisons[0].id!r}); look at the ids"
+        )
+    name, merged = f"{PREFIX}{stored.name}", not stored.verdict_ba
+    return [_prediction(c, found.get(c.id), name, merged) for c in comparisons]
+
+
+def _prediction(comparison: Comparison, verdicts: Verdicts | None, name: str, merged: bool) -> Prediction:
+    ab, ba = verdicts or (None, None)
+    failures = {"not_stored": 2} if verdicts is None else {}
+    unreadable = 0 if verdicts is None else (ab is None) + (ba is None)
+    if unreadable:
+        failures["unreadable"] = unreadable
+    return Prediction(comparison.id, name, 0, ab, ba, None, UNKNOWN, 2, failures, merged)
+
+
+def _verdicts(row: Mapping[str, Any], stored: StoredConfig) -> Verdicts:
+    first = _meaning(row, stored.verdict_ab, stored)
+    if not stored.verdict_ba:
+        if first == "conflict":
+            return "A", "B"
+        both = cast(Verdict, first) if first in ("A", "B", "tie") else None
+        return both, both
+    second = _meaning(row, stored.verdict_ba, stored)
+    ab, ba = (cast(Verdict, v) if v in ("A", "B", "tie") else None for v in (first, second))
+    return ab, ba if stored.ba_mirrored else _mirror(ba)
+
+
+def _meaning(row: Mapping[str, Any], column: str, stored: StoredConfig) -> str:
+    if column not in row:
+        raise RowError("missing_field", f"expected the column {column!r} of verdicts, found {', '.join(map(str, row))}")
+    text = label_text(row[column])
+    labels = stored.labels or {name: name for name in MEANINGS}
+    if text not in labels:
+        raise RowError("unknown_verdict", f"{column} {row[column]!r} is not one of {', '.join(labels)}")
+    return labels[text]
+
+
+def _check_labels(stored: StoredConfig, key: str) -> None:
+    allowed = MEANINGS if not stored.verdict_ba else tuple(m for m in MEANINGS if m != "conflict")
+    for text, meaning in stored.labels.items():
+        if meaning not in allowed:
+            raise ConfigError(f"{key}.labels.{text}={meaning!r}: allowed are {', '.join(allowed)}")
+
+
+def _mirror(verdict: Verdict | None) -> Verdict | None:
+    return None if verdict is None else mirror(verdict)

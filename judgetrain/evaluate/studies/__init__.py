@@ -1,0 +1,1 @@
+"""Stage studies: the ProbDiff paper's studies."""

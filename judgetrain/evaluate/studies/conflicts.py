@@ -1,0 +1,91 @@
+"""External verdicts on revisions, for ProbDiff's conflict degree (ProbDiff paper, section 5.2)."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from judgetrain.artifacts.shards import read_rows
+from judgetrain.artifacts.stage_run import ShardResult, StageRun, derive_seed
+from judgetrain.data.config import SourceConfig
+from judgetrain.data.rows import RowError
+from judgetrain.data.sources import Rejects, read
+from judgetrain.engines.once import loaded_once
+from judgetrain.errors import DataError
+from judgetrain.judges.base import Prediction
+from judgetrain.judges.methods import load_asked_judge, load_judge
+from judgetrain.judges.names import file_name, split_method
+from judgetrain.pipeline.config import Config
+from judgetrain.schema import Comparison, Dialogue
+from judgetrain.scorers.finished import SelfEvaluated
+
+Verdicts = Mapping[str, int | None]
+"""By prompt id: 1 where the revision is better, -1 worse, 0 unchanged in quality, None where there is no verdict."""
+
+OF_REVISION = {"B": 1, "A": -1, "tie": 0}
+
+
+def judged(
+    own: SelfEvaluated,
+    dialogues: Mapping[str, Dialogue],
+    config: Config,
+    inputs: Mapping[str, Path],
+    out: StageRun,
+) -> dict[str, int | None]:
+    """The verdicts of ``studies.judge`` on answer (A) and revision (B), as ``verdicts`` shards.
+
+    A revision that equals its answer is unchanged and not asked about.
+    """
+    method = config.studies.judge
+    changed = [i for i, revision in own.revisions.items() if revision.strip() != own.answers[i].strip()]
+    comparisons = [
+        Comparison(i, dialogues[i], own.answers[i].strip(), own.revisions[i], "answer", "revision") for i in changed
+    ]
+    load = load_asked_judge if split_method(method)[0] else load_judge
+    name = f"verdicts-{file_name(method)}"
+    with loaded_once(lambda: load(method, config, inputs)) as judge:
+
+        def process(index: int, items: Sequence[Comparison]) -> ShardResult:
+            done = judge().compare_all(items, derive_seed(out.shard_seed(index), "verdicts"))
+            rows = [{"id": c.id, "verdict": verdict(p)} for c, p in zip(items, done, strict=True)]
+            missing = Counter("no_verdict" for row in rows if row["verdict"] is None)
+            kinds = ("prompt", "generated")
+            costs = [round(2 * sum(getattr(p.cost, f"{kind}_tokens") for p in done)) for kind in kinds]
+            return ShardResult(rows, len(rows), missing, *costs)
+
+        out.sharded(name, comparisons, config.scorer.shard_size, process, "revisions")
+    found = {row["id"]: row["verdict"] for row in read_rows(out.directory, name)}
+    return {i: found.get(i, 0) for i in own.revisions}
+
+
+def verdict(prediction: Prediction) -> int | None:
+    """What a judge says of the revision (B) against the answer (A); None unless both orders say the same."""
+    first, second = prediction.verdict_ab, prediction.verdict_ba
+    return OF_REVISION[first] if first is not None and first == second else None
+
+
+def read_verdicts(path: str, key: str, ids: Mapping[str, Any]) -> dict[str, int | None]:
+    """Verdicts of people or another judge: rows ``id`` and ``verdict`` (1, 0 or -1) for some of the prompts.
+
+    Raises:
+        DataError: a malformed row, or one about no prompt of the run; names file and line.
+    """
+
+    def take(row: Any, number: int) -> tuple[str, int]:
+        if not isinstance(row, Mapping) or "id" not in row or row.get("verdict") not in (1, 0, -1):
+            raise RowError("wrong_verdict", "expected an object with id and verdict, which is 1, 0 or -1")
+        if str(row["id"]) not in ids:
+            raise RowError(
+                "unknown_id", f"no prompt of this run has the id {row['id']!r}: ids are those of scores.jsonl"
+            )
+        return str(row["id"]), int(row["verdict"])
+
+    rows = list(read(SourceConfig(name=key, path=path), key, take, Rejects(strict=True, remedy="")))
+    repeated = [i for i, n in Counter(i for i, _ in rows).items() if n > 1]
+    if repeated:
+        raise DataError(
+            f"{path}: id {repeated[0]!r} has several verdicts; give one a prompt, as the majority of people"
+        )
+    return dict(rows)

@@ -1,0 +1,132 @@
+"""Stage ``studies``: the ProbDiff paper's studies (3.1, 4.2, 5.2) of what stage ``selfeval`` found, with plots."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from judgetrain.artifacts.files import write_text_atomic
+from judgetrain.artifacts.shards import read_rows
+from judgetrain.artifacts.stage_run import ShardResult, StageRun, derive_seed
+from judgetrain.data.clustering.encode import load_encoder
+from judgetrain.engines.base import Sampling
+from judgetrain.errors import DataError
+from judgetrain.evaluate.studies.conflicts import Verdicts, judged, read_verdicts
+from judgetrain.evaluate.studies.report import Studies, html_page, markdown
+from judgetrain.pipeline.config import Config
+from judgetrain.schema import Dialogue
+from judgetrain.scorers import studies
+from judgetrain.scorers.encode import Messages
+from judgetrain.scorers.finished import SelfEvaluated, read_selfeval
+from judgetrain.scorers.lazy import lazy_scorer
+from judgetrain.scorers.prompts import load_scorer_prompts
+from judgetrain.scorers.respond import answered_dialogues
+from judgetrain.scorers.studies import Repetition, Spread
+
+if TYPE_CHECKING:
+    from judgetrain.scorers.statistics import TokenScorer
+
+Lazy = Callable[[], "TokenScorer"]
+
+
+def run(config: Config, inputs: Mapping[str, Path], out: StageRun) -> None:
+    """Write shards of ``answers``, ``spread`` and ``verdicts``, ``studies.json``, ``report.md`` and ``report.html``.
+
+    The model of ``scorer`` answers again and is loaded only if a shard is missing; nothing of stage selfeval is
+    repeated. A study whose number of prompts is 0 is left out.
+    """
+    settings = config.studies
+    own = read_selfeval(inputs["selfeval"])
+    models = _models(own, settings.against)
+    asked = [Dialogue.from_row(row) for row in read_rows(inputs["dialogues"], "dialogues")]
+    responses = list(read_rows(inputs["selfeval"], "responses"))
+    dialogues = {d.id: d for d in answered_dialogues(asked, responses)}
+    with lazy_scorer(config) as scorer:
+        _answers(_sample(dialogues, settings.prompts, config, "answers"), scorer, config, out)
+        spread = _spread(_sample(dialogues, settings.spread_prompts, config, "spread"), scorer, config, out)
+    repetition = _repetition(config, out) if settings.prompts else []
+    verdicts: dict[str, Verdicts] = {}
+    if settings.judge:
+        verdicts[settings.judge] = judged(own, dialogues, config, inputs, out)
+    if settings.verdicts:
+        verdicts["file"] = read_verdicts(settings.verdicts, "studies.verdicts", own.d)
+    found = Studies.of(models, repetition, spread, verdicts, settings.thresholds, config.selfeval)
+    out.write_json("studies", found.to_json())
+    write_text_atomic(out.path("report.md"), markdown(found))
+    write_text_atomic(out.path("report.html"), html_page(found))
+    out.log(f"studies: report: {out.path('report.html')}")
+
+
+def _models(own: SelfEvaluated, directories: Sequence[str]) -> dict[str, SelfEvaluated]:
+    """This run's model and the others by name, over the prompts that all of them have."""
+    read = [("this run", own), *((Path(path).name[:6], read_selfeval(path)) for path in directories)]
+    names = [model.model for _, model in read]
+    result = {
+        model.model if names.count(model.model) == 1 else f"{model.model} ({mark})": model for mark, model in read
+    }
+    shared = set(own.d).intersection(*(model.d for model in result.values()))
+    if not shared:
+        raise DataError(
+            "studies.against: the models have no prompt in common; run stage=selfeval over the same dialogues and limit"
+        )
+    return {name: model.only(shared) for name, model in result.items()}
+
+
+def _sample(dialogues: Mapping[str, Dialogue], count: int, config: Config, study: str) -> list[Dialogue]:
+    """A seeded sample, in the order of ``dialogues``."""
+    chosen = random.Random(derive_seed(config.seed, "studies", study)).sample(
+        range(len(dialogues)), min(count, len(dialogues))
+    )
+    every = list(dialogues.values())
+    return [every[i] for i in sorted(chosen)]
+
+
+def _messages(dialogue: Dialogue) -> Messages:
+    return tuple({"role": m.role, "content": m.content} for m in dialogue.messages)
+
+
+def _answers(dialogues: Sequence[Dialogue], scorer: Lazy, config: Config, out: StageRun) -> None:
+    """Every prompt's repeated answers, as ``answers`` shards."""
+    wording = load_scorer_prompts(config.scorer.prompts)
+
+    def process(index: int, items: Sequence[Dialogue]) -> ShardResult:
+        ready, seed = scorer(), out.shard_seed(index)
+        before, chats = ready.usage, [_messages(d) for d in items]
+        done = studies.repeated_answers(
+            ready, chats, config.studies.times, Sampling.of(config.studies.sampling), wording=wording, seed=seed
+        )
+        usage = ready.usage - before
+        rows = [{"id": d.id, "answers": answers} for d, answers in zip(items, done, strict=True)]
+        missing = {"no_answer": sum(not all(answers) for answers in done)}
+        return ShardResult(rows, len(rows), missing, usage.prompt_tokens, usage.generated_tokens)
+
+    if dialogues:
+        out.sharded("answers", dialogues, config.scorer.shard_size, process, "prompts")
+
+
+def _repetition(config: Config, out: StageRun) -> list[Repetition]:
+    encoder = load_encoder(config.cluster)
+    answers = [row["answers"] for row in read_rows(out.directory, "answers")]
+    return studies.repetition_report(answers, lambda texts: encoder.encode(texts, show_progress_bar=False))
+
+
+def _spread(dialogues: Sequence[Dialogue], scorer: Lazy, config: Config, out: StageRun) -> list[Spread]:
+    """The log-probabilities of every prompt's sampled answers; a shard is one prompt."""
+
+    def process(index: int, items: Sequence[Dialogue]) -> ShardResult:
+        ready, before = scorer(), scorer().usage
+        chats = [_messages(d) for d in items]
+        done = studies.logprob_spread(
+            ready, chats, config.studies.samples, Sampling.of(config.studies.sampling), out.shard_seed(index)
+        )
+        usage = ready.usage - before
+        rows = [{"id": d.id, "logprobs": list(s.logprobs)} for d, s in zip(items, done, strict=True)]
+        missing = {"unscored_answer": config.studies.samples * len(items) - sum(len(s.logprobs) for s in done)}
+        return ShardResult(rows, len(rows), missing, usage.prompt_tokens, usage.generated_tokens)
+
+    if not dialogues:
+        return []
+    out.sharded("spread", dialogues, 1, process, "prompts")
+    return [Spread(tuple(row["logprobs"])) for row in read_rows(out.directory, "spread")]

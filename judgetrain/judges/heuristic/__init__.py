@@ -1,0 +1,1 @@
+"""An annotator without a model: labelling functions over text statistics."""

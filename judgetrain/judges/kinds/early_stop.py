@@ -1,0 +1,84 @@
+"""Stopping a branching judge's vote once its outcome can no longer change.
+
+Branches are judged in waves that are as small as they must be: none that is judged could have been spared, and what is
+judged is what the whole run would have said.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Literal
+
+from judgetrain.judges.prompting.scores import HIGHEST, LOWEST
+from judgetrain.judges.trees.grow import Wave, unusable
+from judgetrain.judges.trees.schema import CriterionNode, EvaluationTree, JudgmentNode
+from judgetrain.schema import Order
+
+Aggregation = Literal["vote", "margin"]
+
+ORDERS: tuple[Order, Order] = ("AB", "BA")
+_ROUNDING = 1e-9
+"""A lead must exceed what may come by more than sums of real-valued scores can be off."""
+
+
+def needed(steps: Sequence[float], branches: int, most: float) -> int:
+    """The fewest further branches after which the outcome might be settled; 0 when it can no longer change.
+
+    ``steps``: what the branches judged so far in one order, of ``branches`` in all, add to the balance between A (above
+    0) and B (below); 0 where unreadable. ``most``: the most that a branch can add.
+    """
+    left = branches - len(steps)
+    lead = abs(math.fsum(steps))
+    if left <= 0 or lead > most * left + _ROUNDING:
+        return 0
+    return min(left, math.floor((most * left - lead) / (2 * most)) + 1)
+
+
+def next_wave(tree: EvaluationTree, branches: int, aggregation: Aggregation) -> Wave:
+    """What a judge with ``branches`` branches must judge next; empty when the verdicts of both orders are settled."""
+    criteria = tree.criteria[:branches]
+    most = 1.0 if aggregation == "vote" else HIGHEST - LOWEST
+    steps = {order: _steps(criteria, order, aggregation) for order in ORDERS}
+    waiting = {order: number for order in ORDERS if (number := needed(steps[order], len(criteria), most))}
+    if not waiting:
+        return {}
+    done = sum(bool(c.guidelines) for c in criteria)
+    return {c.rank: tuple(waiting) for c in criteria[done : done + min(waiting.values())]}
+
+
+def _steps(criteria: Sequence[CriterionNode], order: Order, aggregation: Aggregation) -> list[float]:
+    """What each branch judged in one order adds; a guideline that cannot be judged by is a branch that says nothing."""
+    steps: list[float] = []
+    for guideline in (g for c in criteria for g in c.guidelines):
+        if unusable(guideline):
+            steps.append(0.0)
+        steps += [_step(j, aggregation) for j in guideline.judgments if j.order == order]
+    return steps
+
+
+def _step(judgment: JudgmentNode, aggregation: Aggregation) -> float:
+    if aggregation == "vote":
+        return {"A": 1.0, "B": -1.0}.get(judgment.verdict or "", 0.0)
+    return judgment.margin or 0.0
+
+
+def stopped(tree: EvaluationTree, branches: int, aggregation: Aggregation) -> EvaluationTree:
+    """The part of a tree that a judge with ``branches`` branches that stops early would have grown.
+
+    The tree may itself have been stopped, with at least as many branches. ``failures`` stay those of the whole tree.
+    """
+    whole = {c.rank: c for c in tree.criteria}
+    grown = replace(tree, criteria=tuple(replace(c, guidelines=()) for c in tree.criteria))
+    while wave := next_wave(grown, branches, aggregation):
+        criteria = tuple(_shown(whole[c.rank], wave[c.rank]) if c.rank in wave else c for c in grown.criteria)
+        grown = replace(grown, criteria=criteria)
+    return grown
+
+
+def _shown(criterion: CriterionNode, orders: Sequence[Order]) -> CriterionNode:
+    guidelines = (
+        replace(g, judgments=tuple(j for j in g.judgments if j.order in orders)) for g in criterion.guidelines
+    )
+    return replace(criterion, guidelines=tuple(guidelines))

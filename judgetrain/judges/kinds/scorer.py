@@ -1,0 +1,89 @@
+"""A scorer as a judge: score both responses, compare."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from judgetrain.judges.base import Cost, Prediction
+from judgetrain.schema import Comparison, Verdict
+from judgetrain.scorers.encode import Sample, sample_of
+from judgetrain.scorers.glassbox import Scores
+from judgetrain.scorers.methods import OF_RESPONSES, ScorerSettings, check_scorers, score
+from judgetrain.scorers.results import Usage
+
+if TYPE_CHECKING:
+    from judgetrain.scorers.statistics import TokenScorer
+
+PREFIX = "scorer:"
+"""What marks a scorer among the methods of stage evaluate, as in ``scorer:sentprob``."""
+
+
+class ScorerJudge:
+    """Prefers the response with the better score; the order in which they are shown plays no part.
+
+    Args:
+        scorer: the model whose probabilities are read.
+        method: a scorer of given responses, as ``sentprob`` or ``probdiff``.
+        tie_threshold: scores that differ by at most this are a tie, in the score's own unit.
+        settings: how the score is computed.
+
+    Raises:
+        ConfigError: no such scorer, or one that does not score a given response.
+    """
+
+    def __init__(
+        self,
+        scorer: TokenScorer,
+        method: str = "sentprob",
+        tie_threshold: float = 0.0,
+        settings: ScorerSettings | None = None,
+    ) -> None:
+        check_scorers([method], OF_RESPONSES)
+        self.scorer, self.method, self.name = scorer, method, f"{PREFIX}{method}"
+        self.tie_threshold, self.settings = tie_threshold, settings or ScorerSettings()
+
+    def compare(self, comparison: Comparison) -> Prediction:
+        """The verdict on one comparison."""
+        return self.compare_all([comparison], 0)[0]
+
+    def compare_all(self, comparisons: Sequence[Comparison], seed: int) -> list[Prediction]:
+        """The verdicts on many comparisons; ``softmax_combo`` normalises over all their responses."""
+        before = self.scorer.usage
+        scores = score(self.scorer, samples_of(comparisons), [self.method], self.settings, seed)[self.method]
+        return predictions(comparisons, scores, self.name, self.tie_threshold, self.scorer.usage - before)
+
+    def close(self) -> None:
+        """Free the model."""
+        self.scorer.close()
+
+
+def samples_of(comparisons: Sequence[Comparison]) -> list[Sample]:
+    """The two responses of every comparison, A then B."""
+    return [sample_of(c.dialogue, response) for c in comparisons for response in (c.response_a, c.response_b)]
+
+
+def predictions(
+    comparisons: Sequence[Comparison], scores: Scores, name: str, tie_threshold: float, usage: Usage
+) -> list[Prediction]:
+    """Predictions from the scores of :func:`samples_of`; ``usage`` is shared evenly among the comparisons."""
+    oriented = scores.oriented
+    share = max(1, len(comparisons))
+    cost = Cost(usage.prompt_tokens / share, usage.generated_tokens / share, usage.calls / share)
+    result = []
+    for i, comparison in enumerate(comparisons):
+        a, b = oriented[2 * i : 2 * i + 2]
+        margin = None if a is None or b is None else a - b
+        verdict = verdict_of(margin, tie_threshold)
+        gone = Counter(v.reason for v in scores.values[2 * i : 2 * i + 2] if not isinstance(v, (int, float)))
+        result.append(Prediction(comparison.id, name, 0, verdict, verdict, margin, cost, 2, dict(gone)))
+    return result
+
+
+def verdict_of(margin: float | None, tie_threshold: float) -> Verdict | None:
+    """The verdict of a margin (score of A minus that of B); None if there is none."""
+    if margin is None or math.isnan(margin):
+        return None
+    return "tie" if abs(margin) <= tie_threshold else "A" if margin > 0 else "B"

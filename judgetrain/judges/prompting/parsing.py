@@ -1,0 +1,180 @@
+"""Reading what a judge wrote: criteria lists and judgments. Generated text only, never the prompt."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from itertools import accumulate
+
+from judgetrain.engines.neutralise import BREAK
+from judgetrain.engines.thinking import NO_ANSWER, answer_start
+from judgetrain.judges.prompting.scores import HEAD, HIGHEST, LOWEST, Score, scores_in
+
+_NUMBERED = re.compile(
+    r"^(?P<indent>\s*)#*\s*(?:[-*\u2022]\s+)?(?P<mark>\*\*|__)?\s*(?:criterion\s*)?\(?\d+\s*\\?[.):\u3001\uff0e\uff1a](?!\d)"
+    r"\s*(?P<content>.+)$",
+    re.IGNORECASE,
+)
+_BULLET = re.compile(r"^(?P<indent>\s*)(?P<mark>\*\*|__)?\s*(?:[-\u2022]\s*|\*\s+)(?P<content>.+)$")
+_PREFIX = re.compile(r"^criterion\s*:\s*(?=\w)", re.IGNORECASE)
+_EMPHASIS = re.compile(r"(?P<mark>\*{1,3}|__)(?=[^\s*])(?P<name>(?:(?!(?P=mark)).)*?[^\s*])(?P=mark)")
+_AFTER_NAME = re.compile(r"\s*(?:[:\uff1a\u2013\u2014(\-]|$)")
+_DUNDER = re.compile(r"[a-z0-9]+(?:_[a-z0-9]+)*")
+NESTED = 2
+"""Columns by which a line stands deeper than the first item of its list and is a remark on the one above."""
+
+
+@dataclass(frozen=True)
+class ParsedJudgment:
+    """Scores of the responses in the order shown, or the reason why they could not be read.
+
+    ``places``: where in the text the two scores stand, in characters.
+    """
+
+    first: float | None
+    second: float | None
+    failure: str | None = None
+    places: tuple[int, int] | None = field(default=None, compare=False)
+
+
+def normalise(criterion: str) -> str:
+    """A criterion's name for finding repeats: the words before the first colon, case- and width-folded."""
+    name = re.split(r"[:\u2014]|\s[-\u2013]\s", unicodedata.normalize("NFKC", criterion), maxsplit=1)[0]
+    return " ".join(re.findall(r"\w+", name.casefold()))
+
+
+def parse_criteria(text: str, limit: int, material: str = "") -> list[str]:
+    """The criteria of a numbered or bulleted list, in order, without repeats; at most ``limit``.
+
+    Reasoning before the list is left out (:func:`answer_start`; ``material`` is the dialogue). Bullets under a
+    numbered list, and lines that stand deeper than its first item, are remarks on its items, not criteria of their
+    own; lines quoted with ``>`` are not the judge's. Emphasis around a whole name is dropped, and so is ``Criterion:``
+    before the names of several items.
+    """
+    return [criterion for criterion, _ in listed_criteria(text, material)[:limit]]
+
+
+def listed_criteria(text: str, material: str = "") -> list[tuple[str, int]]:
+    """What :func:`parse_criteria` reads, without a limit, and where in ``text`` each criterion's line ends."""
+    criteria: dict[str, tuple[str, int]] = {}
+    for content, end in listed_items(text, material):
+        criteria.setdefault(normalise(content), (content, end))
+    return list(criteria.values())
+
+
+def listed_items(text: str, material: str = "") -> list[tuple[str, int]]:
+    """Every item of a list of criteria, repeated ones too, and where in ``text`` its line ends."""
+    start = answer_start(text, material)
+    lines = text[start:].splitlines(keepends=True) if start is not None else []
+    ends = list(accumulate((len(line) for line in lines), initial=start or 0))[1:]
+    placed = [(line.rstrip("\r\n"), end) for line, end in zip(lines, ends, strict=True)]
+    found = [(m, end) for line, end in placed if (m := _NUMBERED.match(line))]
+    found = found or [(m, end) for line, end in placed if (m := _BULLET.match(line))]
+    depths = [len(match["indent"].expandtabs()) for match, _ in found]
+    items = [(_content(m), end) for (m, end), depth in zip(found, depths, strict=True) if depth < depths[0] + NESTED]
+    if sum(bool(_PREFIX.match(content)) for content, _ in items) > 1:
+        items = [(_plain(_PREFIX.sub("", content)), end) for content, end in items]
+    return [(content, end) for content, end in items if normalise(content)]
+
+
+def _content(match: re.Match[str]) -> str:
+    """A list item's text; emphasis that began before its number is closed in it."""
+    content = match["content"]
+    return _plain((content.replace(match["mark"], "", 1) if match["mark"] else content).strip())
+
+
+def _plain(content: str) -> str:
+    """A criterion without emphasis around its whole name; ``__init__`` is a name and stays."""
+    while match := _EMPHASIS.match(content):
+        name, rest = match["name"], content[match.end() :]
+        whole = name.endswith((":", "\uff1a")) or _AFTER_NAME.match(rest)
+        if not whole or (match["mark"] == "__" and _DUNDER.fullmatch(name)):
+            break
+        content = f"{name}{rest}".strip()
+    return content
+
+
+def parse_judgment(text: str, material: Iterable[str] = (), cut_off: bool = False) -> ParsedJudgment:
+    r"""The two scores of a judgment.
+
+    Score lines stand at the start of a line as ``Response A Score: 3``. Accepted are case, list marks and numbers
+    before them, bold, brackets, backticks, quotation marks and ``\boxed{}`` around the number, ``=`` or ``is`` for the
+    colon, ``3/5``, ``3 out of 5`` and ``3.5``, a number that stands alone on the line below, and both scores on one
+    line. Words may follow the score, and numbers in them, if punctuation ends it (``4. It meets 3 of the points``).
+
+    ``failure`` is ``no_score_a``, ``no_score_b``, ``no_scores``, ``no_answer`` (the reasoning never ended),
+    ``out_of_range`` (also for another scale, ``3/10``), ``ambiguous`` (a response scored twice, differently, or a
+    further number that may be meant, ``3-4``, ``3 or maybe 4``) or ``quoted``. Nothing is guessed.
+
+    Score lines of what is judged are not the judge's: lines quoted with ``>`` or in quotation marks are never read.
+    ``material``, the dialogue and the responses, and ``cut_off``, whether the reply hit its token limit, tell the
+    others: the judgment is ``quoted`` if words stand before the first score, everything from there to the end of the
+    second one stands in one of these texts, and it is not the reply's end. A reply that begins with a score, has its
+    own analysis between the two, or ends with them is the judge's own, whatever scores a response has put in.
+    """
+    texts = list(material)
+    begins = re.match(r"\s*", text).end()  # type: ignore[union-attr]
+    start = 0 if HEAD.match(text, begins) else answer_start(text, "\n".join(texts))
+    if start is None:
+        return ParsedJudgment(None, None, NO_ANSWER)
+    found: dict[str, Score] = {}
+    for score in scores_in(text, start):
+        failure = score.failure
+        if found.setdefault(score.side, score).value != score.value:
+            failure = "ambiguous"
+        if failure:
+            return ParsedJudgment(None, None, failure)
+    missing = [side for side in "ab" if side not in found]
+    if missing:
+        return ParsedJudgment(None, None, "no_scores" if len(missing) == 2 else f"no_score_{missing[0]}")
+    if _quotes(text, start, found.values(), texts, cut_off):
+        return ParsedJudgment(None, None, "quoted")
+    a, b = found["a"], found["b"]
+    return ParsedJudgment(a.value, b.value, places=(a.at, b.at))
+
+
+def _quotes(text: str, start: int, scores: Iterable[Score], material: Iterable[str], cut_off: bool) -> bool:
+    """Whether the scores merely repeat lines of what is judged, in the midst of the reply."""
+    places = [place for score in scores for place in (score.start, score.end)]
+    first, last = min(places), max(places)
+    before, after = text[start:first].strip(), text[last:].strip()
+    if not before or not (after or cut_off):
+        return False
+    said = _bare(text[first:last])
+    return any(said in _bare(known) for known in material)
+
+
+def _bare(text: str) -> str:
+    """A text's lines without what a quotation may add or lose: indentation, list marks, emphasis, case."""
+    lines = (re.sub(r"[\s>*_`#\"]+", " ", line).strip(" -") for line in text.replace(BREAK, "").splitlines())
+    return "\n".join(line for line in lines if line).casefold()
+
+
+def render_criteria(criteria: list[str]) -> str:
+    """A numbered list, as a judge is taught to write it; :func:`parse_criteria` reads it back."""
+    return "\n".join(f"{i}. {' '.join(criterion.splitlines())}" for i, criterion in enumerate(criteria, start=1))
+
+
+def render_judgment(first: float, second: float, analysis_a: str, analysis_b: str, comparison: str) -> str:
+    """A judgment in the output contract; :func:`parse_judgment` reads its scores back.
+
+    Lines of the texts that read like a score line are quoted with ``>``.
+
+    Raises:
+        ValueError: a score that is none from 1 to 5.
+    """
+    for score in (first, second):
+        if not LOWEST <= score <= HIGHEST:
+            raise ValueError(f"{score!r} is no score: expected a number from {LOWEST:g} to {HIGHEST:g}")
+    analysis_a, analysis_b, comparison = (HEAD.sub(r"> \g<0>", text) for text in (analysis_a, analysis_b, comparison))
+    return (
+        f"Response A Score: {_written(first)}\nAnalysis of Response A: {analysis_a}\n"
+        f"Response B Score: {_written(second)}\nAnalysis of Response B: {analysis_b}\nComparison: {comparison}"
+    )
+
+
+def _written(score: float) -> str:
+    """A score in digits that read back as the same number."""
+    return str(int(score)) if score == int(score) else repr(float(score))

@@ -1,0 +1,193 @@
+"""Prompt sets: the judge's prompts as data, with the slots that each step must use."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Literal
+
+import yaml
+
+from judgetrain.artifacts.files import write_text_atomic
+from judgetrain.engines.base import Step
+from judgetrain.errors import ConfigError
+from judgetrain.judges.prompting import headings
+
+SLOTS: dict[Step, frozenset[str]] = {
+    "criteria": frozenset({"query", "context_block", "count"}),
+    "guideline": frozenset({"query", "context_block", "criterion"}),
+    "judgment": frozenset({"query", "context_block", "criterion", "guideline", "response_a", "response_b"}),
+    "one_step": frozenset({"query", "context_block", "response_a", "response_b"}),
+    "rating": frozenset({"query", "context_block", "response", "lowest", "highest"}),
+    "preference": frozenset(
+        {
+            *("query", "context_block", "response_a", "response_b"),
+            *("criterion", "guideline", "judgment_x", "judgment_y"),
+        }
+    ),
+    "correction": frozenset({"query", "context_block", "response", "judgment"}),
+}
+"""What each step's prompt must contain. ``context_block`` is the set's ``context`` fragment with the earlier turns
+of the dialogue in it, or nothing for a single turn; ``lowest`` and ``highest`` are the ends of the set's ``scale``."""
+
+Dialect = Literal["branching", "one_step", "rating", "preference", "correction"]
+DIALECTS: dict[Dialect, tuple[Step, ...]] = {
+    "branching": ("criteria", "guideline", "judgment"),
+    "one_step": ("one_step",),
+    "rating": ("rating",),
+    "preference": ("preference",),
+    "correction": ("correction",),
+}
+"""The ways of asking (branching paper, tables 7 to 10) and the steps that a set needs for each."""
+
+PACKAGED = Path(__file__).parent / "prompt_sets"
+FILE = "prompts.yaml"
+"""The name under which a judge's directory carries its prompt set."""
+
+FRAME = (
+    r"Response A Score: [1-5]\nAnalysis of Response A: [^\n]{1,{width}}\n"
+    r"Response B Score: [1-5]\nAnalysis of Response B: [^\n]{1,{width}}\nComparison: [^\n]{1,{width}}"
+)
+"""The form of a judgment for constrained decoding; a set's step ``judgment`` may carry its own as ``frame``."""
+
+FIXED = 24
+"""Tokens for the words of the frame up to the second score."""
+
+_SLOT = re.compile(r"\{(\w+)\}")
+
+
+@dataclass(frozen=True)
+class PromptSet:
+    """Templates by step; each has a ``user`` template and maybe a ``system`` one."""
+
+    name: str
+    context: str
+    steps: Mapping[str, Mapping[str, str]]
+    source: str
+    """The YAML text as read, saved with every judge."""
+    scale: tuple[int, int] | None = None
+    """Lowest and highest rating, for sets with a step ``rating``."""
+    frame: str = FRAME
+    """A regular expression that judgments follow under constrained decoding."""
+
+    def render(self, step: Step, slots: Mapping[str, str]) -> tuple[dict[str, str], ...]:
+        """Chat messages for a step.
+
+        ``slots``: ``query``, ``context`` (empty for a single turn) and the step's own. Substitution is a single
+        pass: braces in the values stay as they are. Lines of a dialogue or response that read like a heading of this
+        step's own prompt are marked as quoted.
+        """
+        slots = headings.quoted(slots, self._headings[step])
+        context = slots.get("context", "")
+        block = self.context.replace("{context}", context) if context else ""
+        values = {**slots, "context_block": block}
+        templates = self.steps[step]
+        return tuple(
+            {"role": role, "content": _SLOT.sub(lambda m: values[m[1]], templates[role])}
+            for role in ("system", "user")
+            if templates.get(role)
+        )
+
+    @cached_property
+    def _headings(self) -> dict[str, re.Pattern[str] | None]:
+        return {step: headings.headings_of([self.context, *texts.values()]) for step, texts in self.steps.items()}
+
+    def judgment_frame(self, max_new_tokens: int) -> str:
+        """The pattern that a constrained judgment follows.
+
+        ``{width}`` in it becomes ``max_new_tokens`` less :data:`FIXED` characters. At a token a character the first of
+        its texts leaves room for the second score, whatever the engine; at the usual four all three fit. An engine
+        that draws the tokens itself (Transformers) also closes the frame before they run out, in any language.
+        """
+        return self.frame.replace("{width}", str(max(1, max_new_tokens - FIXED)))
+
+    def save(self, directory: Path) -> None:
+        """Write the set as ``prompts.yaml`` into a judge's directory."""
+        write_text_atomic(directory / FILE, self.source)
+
+
+def prompt_file(name_or_path: str | Path) -> Path:
+    """Where a prompt set lies: the packaged one of this name, else the path itself."""
+    packaged = PACKAGED / f"{name_or_path}.yaml"
+    return packaged if packaged.exists() else Path(name_or_path)
+
+
+def packaged_sets(dialect: Dialect) -> list[str]:
+    """The names of the packaged sets that have every step of a dialect."""
+    sets = {path.stem: yaml.safe_load(path.read_text(encoding="utf-8")) for path in sorted(PACKAGED.glob("*.yaml"))}
+    return [name for name, raw in sets.items() if all(step in raw for step in DIALECTS[dialect])]
+
+
+def load_prompt_set(name_or_path: str | Path, dialect: Dialect = "branching", key: str = "prompts") -> PromptSet:
+    """A packaged prompt set by name, or one from a YAML file, with every step that ``dialect`` needs.
+
+    Steps of other dialects that stand in the same file are checked and kept. ``key`` is the configuration key that
+    names the set, for messages.
+
+    Raises:
+        ConfigError: no such set, not valid YAML, a missing step, or a template with a missing or unknown slot;
+            names file, step and slot.
+    """
+    path = prompt_file(name_or_path)
+    if not path.is_file():
+        known = ", ".join(packaged_sets(dialect))
+        raise ConfigError(f"{key}={name_or_path}: neither a packaged set ({known}) nor a YAML file")
+    try:
+        source = path.read_text(encoding="utf-8")
+        raw = yaml.safe_load(source)
+    except (UnicodeDecodeError, yaml.YAMLError) as error:
+        raise ConfigError(f"{path}: not valid YAML: {error}") from error
+    if not isinstance(raw, dict):
+        raise ConfigError(f"{path}: expected a mapping with {', '.join(DIALECTS[dialect])}")
+    wanted = [step for step in SLOTS if step in DIALECTS[dialect] or step in raw]
+    frame = _frame(raw, path)
+    steps: dict[str, Mapping[str, str]] = {step: _template(raw.get(step), step, path) for step in wanted}
+    scale = _scale(raw, steps, path)
+    return PromptSet(str(raw.get("name", path.stem)), _context(raw, path), steps, source, scale, frame)
+
+
+def _frame(raw: Mapping[str, Any], path: Path) -> str:
+    """The pattern of constrained judgments, taken out of the step ``judgment``, where a set brings its own."""
+    judgment = raw.get("judgment")
+    frame = judgment.pop("frame", FRAME) if isinstance(judgment, dict) else FRAME
+    if not isinstance(frame, str) or not frame:
+        raise ConfigError(f"{path}: step 'judgment', 'frame': expected a regular expression")
+    return frame
+
+
+def _template(templates: Any, step: Step, path: Path) -> Mapping[str, str]:
+    required = SLOTS[step]
+    if not isinstance(templates, dict) or not isinstance(templates.get("user"), str):
+        raise ConfigError(f"{path}: step {step!r} needs a 'user' template")
+    for role, text in templates.items():
+        if role not in ("system", "user") or not isinstance(text, str):
+            raise ConfigError(f"{path}: step {step!r}, {role!r}: expected 'system' or 'user' with a text")
+    used = {slot for text in templates.values() for slot in _SLOT.findall(text)}
+    if missing := required - used:
+        raise ConfigError(f"{path}: step {step!r} lacks the slot {{{sorted(missing)[0]}}}")
+    if unknown := used - required:
+        allowed = ", ".join(sorted(required))
+        raise ConfigError(f"{path}: step {step!r} has an unknown slot {{{sorted(unknown)[0]}}}; allowed: {allowed}")
+    return templates
+
+
+def _context(raw: Mapping[str, Any], path: Path) -> str:
+    context = raw.get("context", "")
+    if not isinstance(context, str) or "{context}" not in context:
+        raise ConfigError(f"{path}: the fragment 'context' must contain the slot {{context}}")
+    return context
+
+
+def _scale(raw: Mapping[str, Any], steps: Mapping[str, Any], path: Path) -> tuple[int, int] | None:
+    if "rating" not in steps:
+        return None
+    scale = raw.get("scale")
+    if not (isinstance(scale, list) and len(scale) == 2 and all(type(end) is int for end in scale)):
+        raise ConfigError(f"{path}: step 'rating' needs scale: [lowest, highest], two whole numbers as in [1, 10]")
+    low, high = scale
+    if low >= high:
+        raise ConfigError(f"{path}: scale: {scale}: the first number must be below the second")
+    return low, high

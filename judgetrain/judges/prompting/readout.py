@@ -1,0 +1,67 @@
+"""From a judgment's completion to scores: read off the text, or expected under the model's own probabilities."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from judgetrain.engines.base import Completion, Sampling
+from judgetrain.engines.config import SamplingConfig
+from judgetrain.judges.config import TreeConfig
+from judgetrain.judges.prompting.parsing import ParsedJudgment, parse_judgment
+from judgetrain.judges.prompting.prompts import PromptSet
+from judgetrain.judges.prompting.scores import HIGHEST, LOWEST
+
+SCORES = tuple(str(score) for score in range(int(LOWEST), int(HIGHEST) + 1))
+"""The score tokens whose probabilities the expected score weighs."""
+_WHOLE = {float(score) for score in SCORES}
+
+
+@dataclass(frozen=True)
+class Readout:
+    """How judgments are sampled and read.
+
+    ``scores``: ``parsed``, the scores as written; ``expected``, at each score position the mean of 1 to 5 weighted by
+    the probabilities of their tokens, a real number, so that fewer judgments are ties. ``constrained``: the frame of
+    the answer is enforced while decoding. ``tie``: scores at most so far apart are a tie.
+    """
+
+    scores: Literal["parsed", "expected"] = "parsed"
+    constrained: bool = False
+    tie: float = 0.0
+
+    @classmethod
+    def of(cls, settings: TreeConfig) -> Readout:
+        """The readout that a configuration names."""
+        return cls("expected" if settings.readout == "expected" else "parsed", settings.constrained, settings.tie)
+
+    def sampling(self, limits: SamplingConfig, prompts: PromptSet) -> Sampling:
+        """How to sample a judgment so that it can be read this way."""
+        return replace(
+            Sampling.of(limits),
+            pattern=prompts.judgment_frame(limits.max_new_tokens) if self.constrained else "",
+            candidates=SCORES if self.scores == "expected" else (),
+        )
+
+    def read(self, completion: Completion, material: Iterable[str] = ()) -> ParsedJudgment:
+        """The scores in the order shown, or a reason: those of :func:`parse_judgment`, and ``no_probabilities``
+        where expected scores are wanted and the engine reported none for a score's position.
+
+        ``material``: the texts that are judged, whose own score lines are no scores.
+        """
+        parsed = parse_judgment(completion.text, material, completion.finish_reason == "length")
+        if parsed.places is None or self.scores == "parsed":
+            return parsed
+        chances = {choice.at: choice.probabilities for choice in completion.choices}
+        first, second = (chances.get(place) for place in parsed.places)
+        whole = parsed.first in _WHOLE and parsed.second in _WHOLE  # a digit of 3.5 says nothing of the rest
+        if first is None or second is None or not whole:
+            return ParsedJudgment(None, None, "no_probabilities")
+        return ParsedJudgment(_mean(first), _mean(second), places=parsed.places)
+
+
+def _mean(chances: tuple[float, ...]) -> float:
+    weights = math.fsum(chances)
+    return round(math.fsum(int(s) * p for s, p in zip(SCORES, chances, strict=True)) / weights, 6)

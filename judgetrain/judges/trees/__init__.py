@@ -1,0 +1,1 @@
+"""Evaluation trees: their schema, their growth and their pruning."""

@@ -1,0 +1,78 @@
+"""Sampling one level of many trees as a batch: which random numbers made what, and what is asked again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import TypeVar
+
+from judgetrain.artifacts.stage_run import derive_seed
+from judgetrain.engines.base import Completion, Engine, Request, places
+
+K = TypeVar("K", bound=Hashable)
+
+
+@dataclass(frozen=True)
+class Sampled:
+    """A completion and the random numbers that made it: the batch's ``seed`` and the request's ``place`` in it.
+
+    Asked again, it is the last answer; its tokens are those of all, and ``retried`` says why each earlier one was of no
+    use.
+    """
+
+    completion: Completion
+    seed: int
+    place: int
+    retried: tuple[str, ...] = ()
+
+    def again(self, completion: Completion, seed: int, reason: str) -> Sampled:
+        """The same request's further answer in place of this one, which is of no use for ``reason``."""
+        both = replace(
+            completion,
+            prompt_tokens=self.completion.prompt_tokens + completion.prompt_tokens,
+            generated_tokens=self.completion.generated_tokens + completion.generated_tokens,
+        )
+        return Sampled(both, seed, self.place, (*self.retried, reason))
+
+
+def repeated(request: Request, first: int, number: int) -> list[Request]:
+    """The request ``number`` times, at the places from ``first`` on."""
+    return [replace(request, place=first + i) for i in range(number)]
+
+
+def sample(requests: Sequence[Request], engine: Engine, seed: int) -> list[Sampled]:
+    """Every request's completion, in their order; an engine that has nothing to do is not called."""
+    if not requests:
+        return []
+    done = zip(engine.generate(requests, seed), places(requests), strict=True)
+    return [Sampled(completion, seed, place) for completion, place in done]
+
+
+def retry(
+    sampled: Sequence[Sampled],
+    requests: Sequence[Request],
+    engine: Engine,
+    seed: int,
+    attempts: int,
+    failure: Callable[[Request, Completion], str | None],
+) -> list[Sampled]:
+    """Ask again, up to ``attempts`` times, whatever ``failure`` gives a reason for: all such requests as one batch.
+
+    ``seed`` is that of the first answers; each further attempt has its own, which follows from it.
+    """
+    result = list(sampled)
+    for attempt in range(1, attempts + 1):
+        useless = [(i, reason) for i, s in enumerate(result) if (reason := failure(requests[i], s.completion))]
+        fresh_seed = derive_seed(seed, "retry", attempt)
+        asked = [replace(requests[i], place=result[i].place, attempt=attempt) for i, _ in useless]
+        for (i, reason), fresh in zip(useless, sample(asked, engine, fresh_seed), strict=True):
+            result[i] = result[i].again(fresh.completion, fresh_seed, reason)
+    return result
+
+
+def by_key(keys: Iterable[K], sampled: Iterable[Sampled]) -> dict[K, list[Sampled]]:
+    """What was sampled, put together by key, in order."""
+    found: dict[K, list[Sampled]] = {}
+    for key, each in zip(keys, sampled, strict=True):
+        found.setdefault(key, []).append(each)
+    return found

@@ -1,0 +1,158 @@
+"""Evaluation trees: criterion -> scoring guideline -> judgment (branching paper, sections 3.1 and 4.3)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from judgetrain.schema import Comparison, Order, Verdict
+
+
+@dataclass(frozen=True)
+class JudgmentNode:
+    """A leaf: one sampled judgment of the two responses in one order.
+
+    ``score_a`` and ``score_b`` (1 to 5) belong to the comparison's own response A and B whatever order was
+    shown; so does ``verdict``. All three are None when the text could not be read, and ``failure`` says why.
+    Scores at most ``tie`` apart are a tie.
+
+    ``seed`` is that of the batch and ``place`` the request's place in it; the two fix an engine's random numbers, but
+    for servers whose answers are kept, which get a seed made from the request's content (``engines/answers.py``). None
+    where nothing was sampled, or by a version that did not keep them. ``retried``: why earlier attempts could not be
+    read; their tokens count here, their texts are not kept.
+    """
+
+    id: str
+    order: Order
+    text: str
+    score_a: float | None
+    score_b: float | None
+    failure: str | None
+    prompt_tokens: int
+    generated_tokens: int
+    finish_reason: str
+    tie: float = 0.0
+    seed: int | None = None
+    place: int | None = None
+    retried: tuple[str, ...] = ()
+
+    @property
+    def verdict(self) -> Verdict | None:
+        """The verdict in the comparison's own order, or None if the judgment could not be read."""
+        margin = self.margin
+        if margin is None:
+            return None
+        return "tie" if abs(margin) <= self.tie else "A" if margin > 0 else "B"
+
+    @property
+    def margin(self) -> float | None:
+        """``score_a - score_b``, from -4 to 4; None if the judgment could not be read."""
+        return None if self.score_a is None or self.score_b is None else self.score_a - self.score_b
+
+
+@dataclass(frozen=True)
+class GuidelineNode:
+    """A scoring guideline sampled for one criterion (without reasoning before it), and the judgments made by it.
+
+    ``seed`` and ``place``: as of a :class:`JudgmentNode`.
+    """
+
+    id: str
+    text: str
+    prompt_tokens: int
+    generated_tokens: int
+    finish_reason: str
+    judgments: tuple[JudgmentNode, ...]
+    seed: int | None = None
+    place: int | None = None
+
+
+@dataclass(frozen=True)
+class CriterionNode:
+    """One criterion of the brainstormed list (``rank`` counts from 0, in the order the judge named them).
+
+    ``generated_tokens`` is its part of what its list cost; the list itself, with prompt tokens, seed and stop reason,
+    is ``lists[listed_in]`` of the tree.
+    """
+
+    id: str
+    text: str
+    rank: int
+    generated_tokens: int
+    guidelines: tuple[GuidelineNode, ...]
+    listed_in: int = 0
+
+
+@dataclass(frozen=True)
+class CriteriaList:
+    """One brainstorming generation as sampled; ``seed`` and ``place``: as of a :class:`JudgmentNode`."""
+
+    text: str
+    finish_reason: str
+    prompt_tokens: int
+    generated_tokens: int
+    seed: int | None = None
+    place: int | None = None
+
+
+@dataclass(frozen=True)
+class EvaluationTree:
+    """All branches of one comparison.
+
+    ``criteria_text`` is the brainstorming output as sampled; ``lists`` holds it generation by generation, a second one
+    where the first fell short (empty in trees of versions that did not keep it). ``seed`` is the seed of the shard that
+    grew it. ``failures`` counts what could not be read or not be used whole, by reason (``criteria:none``,
+    ``criteria:repeated``, ``guideline:cut_off``, ``judgment:no_score_a``, ...).
+    """
+
+    comparison: Comparison
+    criteria_text: str
+    criteria_prompt_tokens: int
+    criteria_generated_tokens: int
+    criteria: tuple[CriterionNode, ...]
+    seed: int
+    failures: dict[str, int]
+    lists: tuple[CriteriaList, ...] = ()
+
+    def judgments(self) -> Iterator[tuple[CriterionNode, GuidelineNode, JudgmentNode]]:
+        """All branches (paths from the root to a leaf), in order."""
+        for criterion in self.criteria:
+            for guideline in criterion.guidelines:
+                for judgment in guideline.judgments:
+                    yield criterion, guideline, judgment
+
+    def to_row(self) -> dict[str, Any]:
+        """A JSON-ready dictionary; the inverse of :meth:`from_row`."""
+        return asdict(self) | {"comparison": self.comparison.to_row()}
+
+    @classmethod
+    def from_row(cls, row: dict[str, Any]) -> EvaluationTree:
+        """Read back what :meth:`to_row` wrote, now or before nodes kept their seeds."""
+        comparison = Comparison.from_row(row["comparison"])
+        lists = tuple(CriteriaList(**each) for each in row.get("lists", ()))
+        return cls(
+            **(row | {"comparison": comparison, "criteria": tuple(map(_criterion, row["criteria"])), "lists": lists})
+        )
+
+
+def _criterion(row: dict[str, Any]) -> CriterionNode:
+    return CriterionNode(**(row | {"guidelines": tuple(map(_guideline, row["guidelines"]))}))
+
+
+def _guideline(row: dict[str, Any]) -> GuidelineNode:
+    return GuidelineNode(**(row | {"judgments": tuple(map(_judgment, row["judgments"]))}))
+
+
+def _judgment(row: dict[str, Any]) -> JudgmentNode:
+    return JudgmentNode(**(row | {"retried": tuple(row.get("retried", ()))}))
+
+
+def tree_tokens(tree: EvaluationTree) -> tuple[int, int]:
+    """Prompt and generated tokens of a whole tree."""
+    prompt, generated = tree.criteria_prompt_tokens, tree.criteria_generated_tokens
+    for criterion in tree.criteria:
+        for guideline in criterion.guidelines:
+            prompt += guideline.prompt_tokens + sum(j.prompt_tokens for j in guideline.judgments)
+            generated += guideline.generated_tokens + sum(j.generated_tokens for j in guideline.judgments)
+    return prompt, generated

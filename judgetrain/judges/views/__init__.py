@@ -1,0 +1,1 @@
+"""Pages of single evaluation trees to look at."""

@@ -1,0 +1,122 @@
+"""Evaluation trees: stages teacher, tree and label."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from judgetrain.engines.config import EngineConfig, PaidConfig, SamplingConfig
+from judgetrain.keys import key
+
+
+@dataclass
+class TeacherConfig(PaidConfig):
+    """Stage teacher."""
+
+    engine: EngineConfig = key(EngineConfig, "the external model, the world's annotator or the heuristic annotator")
+    evaluations: str = key(
+        "", "file or glob of evaluations that are already written (docs/dialogues.md); the engine is then asked nothing"
+    )
+    comparisons: int = key(3000, "comparisons annotated; the rest is left for the tree", low=1)
+    criteria: int = key(10, "criteria listed", low=1)
+    branches: int = key(3, "criteria judged per comparison", low=1)
+    both_orders: bool = key(True, "judge in both orders")
+    sampling: SamplingConfig = key(SamplingConfig, "of the teacher at every step")
+
+
+@dataclass
+class ExternalConfig(PaidConfig):
+    """The external judge that labels where label.source=external."""
+
+    engine: EngineConfig = key(EngineConfig, "the judge, as a rule type openai")
+    prompts: str = key(
+        "one_step",
+        "a set with a step one_step (it compares the responses) or preference (it prefers one of two critiques, as in "
+        "the paper's table 9): a name in judgetrain/tree/prompt_sets or a YAML file",
+    )
+    sampling: SamplingConfig = key(SamplingConfig(0.5, 1.0, 512), "of its replies")
+    samples: int = key(1, "one_step: replies in each order", low=1)
+    attempts: int = key(2, "times an unreadable reply is asked for; needs a temperature above 0", low=1)
+    max_pairs: int = key(4, "preference: pairs of conflicting critiques shown for a comparison", low=1)
+    shard_size: int = key(32, "comparisons finished together; the unit of resume", low=1)
+
+
+SIGNALS = ("probdiff", "glassbox")
+"""Scores of branches under the judge itself that label.reward can use."""
+
+
+@dataclass
+class RewardConfig:
+    """Auxiliary rewards of branches in stage label (docs/rewards.md); how scores are computed is scorer's."""
+
+    signals: list[str] = key(
+        [],
+        "scores of the branches under the Initial judge, besides their vote: probdiff, glassbox; empty: the vote alone",
+        choices=SIGNALS,
+    )
+    glassbox: str = key("softmax_combo", "the score behind glassbox: judgetrain/scorers/methods.py")
+    ensemble_weight: float = key(1.0, "of the branches' vote in the weighted mean of the signals", low=0.0)
+    probdiff_weight: float = key(1.0, "of ProbDiff; 0: it is reported, and decides nothing", low=0.0)
+    glassbox_weight: float = key(1.0, "of the glass-box score; 0: it is reported, and decides nothing", low=0.0)
+    break_ties: bool = key(False, "where as many branches say A as B, label for the side with the better scores")
+    choose: str = key(
+        "random",
+        "which examples and pairs are taken where there are more than max_sft_per_tree and max_pairs_per_level: "
+        "drawn at random, or those with the largest reward and margin",
+        choices=("random", "reward"),
+    )
+    min_margin: float = key(
+        0.0, "leave out (and count) pairs whose margin is below this, negative ones always", low=0.0, high=1.0
+    )
+    shard_size: int = key(8, "trees scored together; the unit of resume", low=1)
+
+
+@dataclass
+class LabelConfig:
+    """Stage label."""
+
+    min_vote_share: float = key(
+        0.5, "abstain when the winner's share of the deciding votes is not above this", low=0.0, high=1.0
+    )
+    min_deciding_share: float = key(
+        0.0,
+        "abstain when fewer of a tree's readable branches decide, saying A or B rather than tie; labels that are ties "
+        "need none",
+        low=0.0,
+        high=1.0,
+    )
+    min_readable: float = key(
+        0.5, "leave a tree out of training when fewer of its judgments could be read", low=0.0, high=1.0
+    )
+    ties: str = key(
+        "neutral",
+        "a branch that sees a tie where the label is A or B: neutral (its criterion does not tell the responses apart) "
+        "or wrong (the paper's letter)",
+        choices=("neutral", "wrong"),
+    )
+    max_sft_per_tree: int = key(12, "SFT judgment examples per comparison", low=1)
+    max_pairs_per_level: int = key(4, "preference pairs per comparison and level", low=0)
+    keep_digit_pairs: bool = key(False, "keep judgment pairs whose sides differ in their scores alone")
+    criteria_order: str = key(
+        "kept_first",
+        "SFT criteria lists: as sampled, or criteria with a kept branch first",
+        choices=("sampled", "kept_first"),
+    )
+    balance: list[str] = key(
+        [],
+        "leave out pairs at random until, at each level, as many chosen sides are longer as are shorter (length), as "
+        "many judgment pairs show order AB as BA (order), or both",
+        choices=("length", "order"),
+    )
+    holdout: float = key(0.05, "share of comparisons kept for the trainers' evaluation loss", low=0.0, high=0.5)
+    view: int = key(
+        20,
+        "pages of trees to look at; more: python -m judgetrain.judges.views.viewer",
+        low=0,
+        unit="trees",
+        neutral=True,
+    )
+    source: str = key(
+        "ensemble", "who labels: the vote of the branches, or label.external", choices=("ensemble", "external")
+    )
+    external: ExternalConfig = key(ExternalConfig, "the external judge")
+    reward: RewardConfig = key(RewardConfig, "auxiliary rewards of the branches")

@@ -1,0 +1,106 @@
+"""Training examples in TRL's conversational formats, made from nodes of evaluation trees."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from judgetrain.judges.prompting.parsing import render_criteria
+from judgetrain.judges.prompting.prompts import PromptSet
+from judgetrain.judges.trees.grow import judgment_slots, slots_of
+from judgetrain.judges.trees.schema import CriterionNode, GuidelineNode, JudgmentNode
+from judgetrain.schema import Comparison
+
+Messages = list[dict[str, str]]
+
+
+@dataclass(frozen=True)
+class Prompter:
+    """Renders the judge's prompts of one prompt set; ``count`` is the number of criteria asked for."""
+
+    prompts: PromptSet
+    count: int
+
+    def criteria(self, comparison: Comparison) -> Messages:
+        """The brainstorming prompt."""
+        return list(self.prompts.render("criteria", slots_of(comparison) | {"count": str(self.count)}))
+
+    def guideline(self, comparison: Comparison, criterion: str) -> Messages:
+        """The guideline prompt."""
+        return list(self.prompts.render("guideline", slots_of(comparison) | {"criterion": criterion}))
+
+    def judgment(self, comparison: Comparison, criterion: str, guideline: str, node: JudgmentNode) -> Messages:
+        """The judgment prompt, with the responses in the order that the node saw."""
+        return list(self.prompts.render("judgment", judgment_slots(comparison, node.order, criterion, guideline)))
+
+
+def _answer(text: str) -> Messages:
+    return [{"role": "assistant", "content": text.strip()}]
+
+
+def sft_row(
+    prompt: Messages, completion: str, level: str, comparison: Comparison, nodes: Sequence[str]
+) -> dict[str, Any]:
+    """A supervised example: ``prompt``, ``completion``, its level, and the ids of the nodes it came from."""
+    return {
+        "prompt": prompt,
+        "completion": _answer(completion),
+        "level": level,
+        "comparison_id": comparison.id,
+        "nodes": list(nodes),
+    }
+
+
+@dataclass(frozen=True)
+class Pair:
+    """A preference between two completions of one prompt, with the ids of the nodes behind each side."""
+
+    prompt: Messages
+    chosen: str
+    rejected: str
+    level: str
+    margin: float
+    comparison_id: str
+    chosen_nodes: tuple[str, ...]
+    rejected_nodes: tuple[str, ...]
+    reward: dict[str, float] = field(default_factory=dict)
+
+    def to_row(self) -> dict[str, Any]:
+        """A row in TRL's conversational preference format."""
+        return {
+            "prompt": self.prompt,
+            "chosen": _answer(self.chosen),
+            "rejected": _answer(self.rejected),
+            "level": self.level,
+            "margin": self.margin,
+            "comparison_id": self.comparison_id,
+            "nodes": {"chosen": list(self.chosen_nodes), "rejected": list(self.rejected_nodes)},
+            "reward": self.reward,
+        }
+
+
+def criteria_row(prompter: Prompter, comparison: Comparison, criteria: Sequence[CriterionNode]) -> dict[str, Any]:
+    """A supervised example of a criteria list, in the order given."""
+    text = render_criteria([c.text for c in criteria])
+    return sft_row(prompter.criteria(comparison), text, "criteria", comparison, [c.id for c in criteria])
+
+
+def guideline_row(
+    prompter: Prompter, comparison: Comparison, criterion: CriterionNode, guideline: GuidelineNode
+) -> dict[str, Any]:
+    """A supervised example of a scoring guideline."""
+    prompt = prompter.guideline(comparison, criterion.text)
+    return sft_row(prompt, guideline.text, "guideline", comparison, [guideline.id])
+
+
+def judgment_row(
+    prompter: Prompter,
+    comparison: Comparison,
+    criterion: CriterionNode,
+    guideline: GuidelineNode,
+    judgment: JudgmentNode,
+) -> dict[str, Any]:
+    """A supervised example of a judgment."""
+    prompt = prompter.judgment(comparison, criterion.text, guideline.text, judgment)
+    return sft_row(prompt, judgment.text, "judgment", comparison, [judgment.id])

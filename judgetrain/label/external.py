@@ -1,0 +1,185 @@
+"""Labels by an external judge, asked in both orders (branching paper, section 4.4: LLM-as-a-Judge).
+
+It compares the responses themselves (a prompt set with a step ``one_step``), or says which of two critiques with
+different verdicts, written under one criterion and guideline, is the sounder one (``preference``, the paper's table
+9); each preference that holds in both orders is a vote for that critique's verdict.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import combinations
+from pathlib import Path
+from typing import Any
+
+from judgetrain.artifacts.shards import read_rows
+from judgetrain.artifacts.stage_run import ShardResult, StageRun, derive_seed
+from judgetrain.engines.answers import answers_of, budget_of
+from judgetrain.engines.base import Engine
+from judgetrain.engines.once import loaded_once
+from judgetrain.engines.registry import make_engine
+from judgetrain.engines.thinking import answer_of
+from judgetrain.judges.kinds.asking import Question, Reply, ask, ask_verdicts, errors_told
+from judgetrain.judges.prompting.prompts import Dialect, PromptSet, load_prompt_set, prompt_file
+from judgetrain.judges.prompting.verdicts import read_preference
+from judgetrain.judges.trees.grow import judgment_slots
+from judgetrain.judges.trees.schema import EvaluationTree
+from judgetrain.label.config import ExternalConfig, LabelConfig
+from judgetrain.label.labels import EnsembleLabel, ensemble_label
+from judgetrain.label.opinions import Opinion, disagreement, opinion_of_preferences, opinion_of_verdicts, summary
+from judgetrain.pipeline.config import Config
+from judgetrain.schema import Comparison, Verdict
+
+
+@dataclass(frozen=True)
+class Conflict:
+    """Two critiques by one criterion and guideline, in one order, with different verdicts.
+
+    ``slots`` show them as X and Y; ``verdicts`` are theirs, in the comparison's own order.
+    """
+
+    nodes: tuple[str, str]
+    verdicts: tuple[Verdict, Verdict]
+    slots: dict[str, str]
+
+    def exchanged(self) -> dict[str, str]:
+        """The slots with the two critiques exchanged."""
+        return self.slots | {"judgment_x": self.slots["judgment_y"], "judgment_y": self.slots["judgment_x"]}
+
+
+@dataclass(frozen=True)
+class Case:
+    """What the external judge is asked about one tree, and what the branches say."""
+
+    comparison: Comparison
+    conflicts: tuple[Conflict, ...]
+    ensemble: EnsembleLabel
+
+
+def load_external_prompts(config: ExternalConfig) -> tuple[PromptSet, Dialect]:
+    """The prompt set of the external judge, and which of the two ways of asking it holds.
+
+    Raises:
+        ConfigError: no such set, or a set with neither way.
+    """
+    path = prompt_file(config.prompts)
+    lines = path.read_text(encoding="utf-8", errors="replace").splitlines() if path.is_file() else []
+    dialect: Dialect = "preference" if any(line.startswith("preference:") for line in lines) else "one_step"
+    return load_prompt_set(config.prompts, dialect, "label.external.prompts"), dialect
+
+
+def external_labels(run_config: Config, trees: Path, out: StageRun) -> dict[str, EnsembleLabel]:
+    """The external judge's labels by comparison; writes its replies as ``external`` shards, and ``external.json``.
+
+    What a server has answered is kept beside the teacher's answers: other settings of the stage cost nothing again.
+    At ``max_requests`` or ``max_tokens`` the stage stops; with a higher limit it goes on.
+    Trees with too few readable branches are not asked about: they keep the branches' label, which is none. Where no
+    critiques conflict there is nothing to prefer, and the branches' label stands.
+    """
+    config, settings = run_config.label, run_config.label.external
+    prompts, dialect = load_external_prompts(settings)
+    cases = list(cases_of(config, trees, dialect, out.seed))
+    answers = answers_of(settings.engine, run_config.output_dir, run_config.seed)
+    budget = budget_of([settings.engine], settings, "label.external", out.path(".spent.jsonl"))
+    with loaded_once(lambda: make_engine(settings.engine, answers=answers, budget=budget)) as engine:
+
+        def process(index: int, items: Sequence[Case]) -> ShardResult:
+            seed = derive_seed(out.shard_seed(index), "external")
+            asker = _ask_verdicts if dialect == "one_step" else _ask_preferences
+            return _shard(items, asker(items, engine(), prompts, settings, seed))
+
+        try:
+            out.sharded("external", cases, settings.shard_size, process, "comparisons")
+        finally:
+            if budget:
+                out.note("spent", dict(budget.spent))
+    replies = [[[Reply(**r) for r in q] for q in row["replies"]] for row in read_rows(out.directory, "external")]
+    if told := errors_told(r for each in replies for question in each for r in question):
+        out.log(f"label: external judge: {told}")
+    opinions = [_opinion(case, each, config) for case, each in zip(cases, replies, strict=True)]
+    table = {"asked": dialect, **disagreement(opinions)}
+    out.write_json("external", table)
+    out.note("external", table)
+    out.log(f"label: external judge: {summary(table)}")
+    return {case.comparison.id: opinion.label for case, opinion in zip(cases, opinions, strict=True)}
+
+
+def _opinion(case: Case, replies: Sequence[Sequence[Reply]], config: LabelConfig) -> Opinion:
+    if case.conflicts:
+        verdicts = [conflict.verdicts for conflict in case.conflicts]
+        opinion = opinion_of_preferences(verdicts, replies, config.min_vote_share)
+    else:
+        opinion = opinion_of_verdicts(replies[0], config.min_vote_share)
+    return replace(opinion, ensemble=case.ensemble.verdict, truth=case.comparison.label)
+
+
+def cases_of(config: LabelConfig, trees: Path, dialect: Dialect, seed: int) -> Iterator[Case]:
+    """What the external judge is asked about the trees of a finished stage ``tree``; ``seed`` is the stage's."""
+    for row in read_rows(trees, "trees"):
+        tree = EvaluationTree.from_row(row)
+        ensemble = ensemble_label(tree, config)
+        if ensemble.reason == "too_few_readable":
+            continue
+        conflicts = list(conflicting(tree)) if dialect == "preference" else []
+        rng = random.Random(derive_seed(seed, "external", tree.comparison.id))
+        chosen = rng.sample(conflicts, min(len(conflicts), config.external.max_pairs))
+        if dialect == "one_step" or chosen:
+            yield Case(tree.comparison, tuple(chosen), ensemble)
+
+
+def conflicting(tree: EvaluationTree) -> Iterator[Conflict]:
+    """All pairs of readable judgments by one criterion and guideline, in one order, whose verdicts differ."""
+    for criterion in tree.criteria:
+        for guideline in criterion.guidelines:
+            for x, y in combinations(guideline.judgments, 2):
+                if x.order != y.order or x.verdict is None or y.verdict is None or x.verdict == y.verdict:
+                    continue
+                shown = judgment_slots(tree.comparison, x.order, criterion.text, guideline.text)
+                critiques = [(answer_of(node.text, "\n".join(shown.values())) or "").strip() for node in (x, y)]
+                slots = shown | {"judgment_x": critiques[0], "judgment_y": critiques[1]}
+                yield Conflict((x.id, y.id), (x.verdict, y.verdict), slots)
+
+
+def _ask_verdicts(
+    cases: Sequence[Case], engine: Engine, prompts: PromptSet, config: ExternalConfig, seed: int
+) -> list[list[list[Reply]]]:
+    """One list of replies a comparison."""
+    comparisons = [case.comparison for case in cases]
+    asked = ask_verdicts(comparisons, engine, prompts, config.sampling, seed, config.samples, config.attempts)
+    return [[replies] for replies in asked]
+
+
+def _ask_preferences(
+    cases: Sequence[Case], engine: Engine, prompts: PromptSet, config: ExternalConfig, seed: int
+) -> list[list[list[Reply]]]:
+    """A list of replies for each conflict of a comparison; answers are X or Y as the conflict names them."""
+    flipped = {"X": "Y", "Y": "X"}
+    questions = [
+        question
+        for case in cases
+        for c in case.conflicts
+        for question in (Question("XY", c.slots), Question("YX", c.exchanged(), flipped.__getitem__))
+    ]
+    asked = ask(
+        questions, "preference", read_preference, engine, prompts, config.sampling, seed, attempts=config.attempts
+    )
+    pairs = iter([[*asked[i], *asked[i + 1]] for i in range(0, len(asked), 2)])
+    return [[next(pairs) for _ in case.conflicts] for case in cases]
+
+
+def _shard(cases: Sequence[Case], asked: Sequence[Sequence[Sequence[Reply]]]) -> ShardResult:
+    rows: list[dict[str, Any]] = [
+        {
+            "comparison_id": case.comparison.id,
+            "pairs": [list(c.nodes) for c in case.conflicts],
+            "replies": [[r.to_row() for r in question] for question in questions],
+        }
+        for case, questions in zip(cases, asked, strict=True)
+    ]
+    replies = [r for questions in asked for question in questions for r in question]
+    failures = Counter(f"external:{r.failure}" for r in replies if r.failure)
+    prompt, generated = (sum(getattr(r, f"{kind}_tokens") for r in replies) for kind in ("prompt", "generated"))
+    return ShardResult(rows, 0, dict(failures), prompt, generated, counts_out=0)

@@ -1,0 +1,84 @@
+"""Labels without humans: the ensemble of a tree's branches (branching paper, section 4.4)."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+from judgetrain.judges.trees.schema import EvaluationTree
+from judgetrain.label.config import LabelConfig
+from judgetrain.schema import Verdict
+
+
+@dataclass(frozen=True)
+class EnsembleLabel:
+    """The verdict on a comparison, of its branches or of an external judge (``source``).
+
+    ``share`` is the winner's share of the votes that decide (A and B; tie votes abstain), 0.5 for a tie;
+    ``deciding_share`` is the share of those that decide among all that could be read. ``verdict`` is None where there
+    is no label; ``reason`` then says why.
+    """
+
+    verdict: Verdict | None
+    share: float
+    votes: dict[str, int]
+    readable: float
+    reason: str | None = None
+    source: str = "ensemble"
+
+    @property
+    def deciding_share(self) -> float:
+        """The share of the readable votes that are no tie, 0 where none could be read."""
+        deciding = self.votes["A"] + self.votes["B"]
+        return deciding / max(1, deciding + self.votes["tie"])
+
+    def to_row(self) -> dict[str, Any]:
+        """A JSON-ready dictionary."""
+        return asdict(self) | {"deciding_share": self.deciding_share}
+
+
+def vote(verdicts: Iterable[Verdict | None]) -> tuple[Verdict | None, float, dict[str, int]]:
+    """Majority of the deciding votes: ``(verdict, share, votes)``.
+
+    A branch that sees no difference (tie) abstains; equally many votes for A and B are a tie. None when no vote
+    could be read.
+    """
+    votes = Counter("unreadable" if v is None else v for v in verdicts)
+    counts = {name: votes.get(name, 0) for name in ("A", "B", "tie", "unreadable")}
+    deciding = counts["A"] + counts["B"]
+    if deciding + counts["tie"] == 0:
+        return None, 0.0, counts
+    if counts["A"] == counts["B"]:
+        return "tie", 0.5, counts
+    winner: Verdict = "A" if counts["A"] > counts["B"] else "B"
+    return winner, counts[winner] / deciding, counts
+
+
+def accepts(verdict: Verdict | None, label: Verdict, ties: str) -> bool:
+    """Whether a branch's verdict is in keeping with the label.
+
+    A tie on one criterion does not contradict a label A or B: that criterion may simply not tell the responses
+    apart. With ``ties="wrong"`` only the label itself will do.
+    """
+    return verdict == label or (ties == "neutral" and verdict == "tie")
+
+
+def ensemble_label(tree: EvaluationTree, config: LabelConfig) -> EnsembleLabel:
+    """The label of a tree, or an abstention.
+
+    ``reason``: ``too_few_readable``; ``low_vote_share``, the winner's share is not above ``min_vote_share``; or
+    ``low_deciding_share``, so many branches see a tie that the few which decide are below ``min_deciding_share``.
+    """
+    verdicts = [j.verdict for _, _, j in tree.judgments()]
+    readable = sum(v is not None for v in verdicts) / len(verdicts) if verdicts else 0.0
+    verdict, share, votes = vote(verdicts)
+    if verdict is None or readable < config.min_readable:
+        return EnsembleLabel(None, share, votes, readable, "too_few_readable")
+    if verdict != "tie" and share <= config.min_vote_share:
+        return EnsembleLabel(None, share, votes, readable, "low_vote_share")
+    label = EnsembleLabel(verdict, share, votes, readable)
+    if verdict != "tie" and label.deciding_share < config.min_deciding_share:
+        return replace(label, verdict=None, reason="low_deciding_share")
+    return label

@@ -1,0 +1,115 @@
+"""Which preference pairs are kept: no repeats, nothing near-identical, on request balanced; and what they lean to."""
+
+from __future__ import annotations
+
+import itertools
+import random
+import re
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Sequence
+from statistics import fmean
+from typing import Any
+
+from judgetrain.label.examples import Pair
+
+
+def near_identical(first: str, second: str) -> str | None:
+    """Why two texts teach no difference, or None.
+
+    ``score_digits_only``: they differ in numbers alone; ``near_identical``: in case, punctuation and spacing at most.
+    """
+    if _words(first) == _words(second):
+        return "near_identical"
+    if _words(re.sub(r"\d+(?:[.,]\d+)?", "", first)) == _words(re.sub(r"\d+(?:[.,]\d+)?", "", second)):
+        return "score_digits_only"
+    return None
+
+
+def _words(text: str) -> list[str]:
+    return re.findall(r"\w+", text.casefold())
+
+
+def without_repeats(pairs: Iterable[Pair], skipped: Counter[str]) -> list[Pair]:
+    """The pairs without those that have the prompt of an earlier one, and its chosen and rejected side word by word.
+
+    Case, punctuation and spacing of the sides make no difference; of the prompt, which is a question, they do.
+    """
+    seen: set[tuple[str, str, str]] = set()
+    kept = []
+    for pair in pairs:
+        key = (repr(pair.prompt), " ".join(_words(pair.chosen)), " ".join(_words(pair.rejected)))
+        if key in seen:
+            skipped[f"{pair.level}:repeated"] += 1
+        else:
+            seen.add(key)
+            kept.append(pair)
+    return kept
+
+
+def balanced(pairs: Sequence[Pair], by: Collection[str], rng: random.Random, skipped: Counter[str]) -> list[Pair]:
+    """At each level as many pairs on one side of every trait as on the other; the rest is left out at random.
+
+    ``by`` ``length``: chosen longer or shorter than rejected, in characters; ``order``: chosen judged in order AB or
+    BA. With both, what is evened out is each combination and its opposite (longer in AB, shorter in BA), so that the
+    traits are even together, in whatever order they are named. Pairs on neither side of a trait (equal lengths, no
+    order) are kept as far as the other trait allows.
+    """
+    names = [name for name in _TRAITS if name in by]
+    left_out: set[int] = set()
+    for level in sorted({pair.level for pair in pairs}):
+        cells: dict[_Sides, list[int]] = {}
+        for place, pair in enumerate(pairs):
+            if pair.level == level:
+                cells.setdefault(tuple(_TRAITS[name](pair) for name in names), []).append(place)
+        for sides in itertools.product((True, False, None), repeat=len(names)):
+            surplus = len(cells.get(sides, ())) - len(cells.get(_opposite(sides), ()))
+            if surplus > 0:
+                left_out.update(rng.sample(cells[sides], surplus))
+                skipped[f"{level}:unbalanced_{'_'.join(names)}"] += surplus
+    return [pair for place, pair in enumerate(pairs) if place not in left_out]
+
+
+_Sides = tuple[bool | None, ...]
+"""On which side of each trait a pair is; None: on neither."""
+
+
+def _opposite(sides: _Sides) -> _Sides:
+    return tuple(None if side is None else not side for side in sides)
+
+
+def _longer(pair: Pair) -> bool | None:
+    chosen, rejected = len(pair.chosen.strip()), len(pair.rejected.strip())
+    return None if chosen == rejected else chosen > rejected
+
+
+def _order(pair: Pair) -> bool | None:
+    found = re.search(r"/(AB|BA)\d+$", pair.chosen_nodes[0]) if pair.level == "judgment" else None
+    return None if found is None else found[1] == "AB"
+
+
+_TRAITS: dict[str, Callable[[Pair], bool | None]] = {"length": _longer, "order": _order}
+
+
+def leanings(pairs: Sequence[Pair]) -> dict[str, dict[str, Any]]:
+    """What a judge could learn from the pairs besides quality, by level.
+
+    ``chosen_chars``, ``rejected_chars``: mean lengths; ``chosen_longer``: share of the pairs of unequal length whose
+    chosen side is the longer; ``order_ab``: share of the judgment pairs that show the responses in order AB. Near
+    0.5, there is nothing to learn.
+    """
+    result: dict[str, dict[str, Any]] = {}
+    for level in sorted({pair.level for pair in pairs}):
+        here = [pair for pair in pairs if pair.level == level]
+        result[level] = {
+            "pairs": len(here),
+            "chosen_chars": round(fmean(len(p.chosen.strip()) for p in here), 1),
+            "rejected_chars": round(fmean(len(p.rejected.strip()) for p in here), 1),
+            "chosen_longer": _share(map(_longer, here)),
+            "order_ab": _share(map(_order, here)),
+        }
+    return result
+
+
+def _share(sides: Iterable[bool | None]) -> float | None:
+    known = [side for side in sides if side is not None]
+    return round(fmean(known), 3) if known else None

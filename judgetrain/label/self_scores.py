@@ -1,0 +1,188 @@
+"""Scores of a tree's judgments and guidelines under the judge that wrote them: ProbDiff and glass-box."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from judgetrain.artifacts.fingerprint import fingerprint, slice_of
+from judgetrain.artifacts.reuse import adopt
+from judgetrain.artifacts.shards import count_rows, read_rows
+from judgetrain.artifacts.stage_run import ShardResult, StageRun, derive_seed
+from judgetrain.engines.config import ModelConfig
+from judgetrain.engines.once import loaded_once
+from judgetrain.judges.trees.schema import EvaluationTree
+from judgetrain.label.config import SIGNALS
+from judgetrain.label.examples import Messages, Prompter
+from judgetrain.label.rewards import Rewards, percentiles
+from judgetrain.pipeline import reads
+from judgetrain.pipeline.config import Config
+from judgetrain.scorers.encode import Sample, Unscored
+from judgetrain.scorers.glassbox import Scores, Value
+from judgetrain.scorers.lazy import load_scorer
+from judgetrain.scorers.methods import ScorerSettings, assemble, better, groups, score
+
+if TYPE_CHECKING:
+    from judgetrain.scorers.statistics import TokenScorer
+
+ROWS = "branch-scores"
+"""The shards that hold the scores: ``branch-scores-SIGNAL``."""
+FORMAT = 1
+"""Raised when the code changes what is scored."""
+
+
+@dataclass(frozen=True)
+class Node:
+    """A text to be scored: a readable judgment, or a guideline, with the prompt that the judge wrote it for."""
+
+    id: str
+    level: str
+    sample: Sample
+
+
+def nodes_of(tree: EvaluationTree, prompter: Prompter) -> Iterator[Node]:
+    """The guidelines of a tree, and its readable judgments."""
+    for criterion in tree.criteria:
+        for guideline in criterion.guidelines:
+            prompt = prompter.guideline(tree.comparison, criterion.text)
+            yield Node(guideline.id, "guideline", _sample(prompt, guideline.text))
+            for judgment in guideline.judgments:
+                if judgment.verdict is not None:
+                    shown = prompter.judgment(tree.comparison, criterion.text, guideline.text, judgment)
+                    yield Node(judgment.id, "judgment", _sample(shown, judgment.text))
+
+
+def _sample(prompt: Messages, text: str) -> Sample:
+    return Sample(tuple(prompt), text.strip())
+
+
+def method_of(signal: str, config: Config) -> str:
+    """The scorer behind a signal."""
+    return "probdiff" if signal == "probdiff" else config.label.reward.glassbox
+
+
+def branch_rewards(config: Config, inputs: Mapping[str, Path], prompter: Prompter, out: StageRun) -> Rewards:
+    """The rewards of a stage's trees; writes the scores of every judgment and guideline as ``branch-scores`` shards.
+
+    The Initial judge, which grew the trees, is loaded if a shard is missing; without signals it is never. How scores
+    are computed is ``scorer``'s, but for references, which branches have none of. Scores of labellings beside this one
+    are taken over where only weights, labels or the other signal differ.
+    """
+    signals = config.label.reward.signals
+    if not signals:
+        return Rewards(config.label.reward)
+    settings = ScorerSettings.of(config.scorer, references=False)
+    base = config.train.base
+    judge = ModelConfig(
+        path=str(inputs["initial"] / "model"),
+        dtype=base.dtype,
+        attn_implementation=base.attn_implementation,
+        trust_remote_code=base.trust_remote_code,
+    )
+    methods = {signal: method_of(signal, config) for signal in signals}
+    with loaded_once(lambda: load_scorer(config, judge)) as scorer:
+        for signal, method in methods.items():
+            name = f"{ROWS}-{signal}"
+            adopt(name, _key(method, settings, config, inputs, out.seed), out)
+            _score_trees(name, method, scorer, settings, config, inputs["tree"], prompter, out)
+    return Rewards(config.label.reward, _percentiles(read_scores(out.directory), methods, settings))
+
+
+def read_scores(directory: Path) -> list[dict[str, Any]]:
+    """The scored nodes of a labelling (``node``, ``level``, and each score or why there is none), of all signals."""
+    merged: dict[str, dict[str, Any]] = {}
+    for signal in SIGNALS:
+        if list(directory.glob(f"{ROWS}-{signal}-*-of-*.jsonl")):
+            for row in read_rows(directory, f"{ROWS}-{signal}"):
+                merged.setdefault(row["node"], {}).update(row)
+    return list(merged.values())
+
+
+def _key(method: str, settings: ScorerSettings, config: Config, inputs: Mapping[str, Path], seed: int) -> str:
+    """A hash of all that decides the scores of a signal: the trees, the judge, the scorer and the shards' seeds."""
+    return fingerprint(
+        {
+            "format": FORMAT,
+            "scores": _names(method),
+            "trees": inputs["tree"].name,
+            "judge": inputs["initial"].name,
+            "prompts": asdict(settings.prompts),
+            "shard_size": config.label.reward.shard_size,
+            "seed": seed,
+            **slice_of(config, reads.OF_BRANCHES),
+        }
+    )
+
+
+def _names(method: str) -> list[str]:
+    """The scores that a signal is computed from."""
+    return [name for members in groups([method]).values() for name in members]
+
+
+def _score_trees(
+    shards: str,
+    method: str,
+    scorer: Callable[[], TokenScorer],
+    settings: ScorerSettings,
+    config: Config,
+    trees: Path,
+    prompter: Prompter,
+    out: StageRun,
+) -> None:
+    """One signal's scores of every node, in shards of trees."""
+    rows = read_rows(trees, "trees")
+    read = 0
+
+    def process(index: int, places: Sequence[int]) -> ShardResult:
+        nonlocal read
+        found = list(islice(rows, places[0] - read, places[-1] + 1 - read))
+        read = places[-1] + 1
+        nodes = [node for row in found for node in nodes_of(EvaluationTree.from_row(row), prompter)]
+        return _shard(nodes, _names(method), scorer(), settings, derive_seed(out.shard_seed(index), ROWS))
+
+    out.sharded(shards, range(count_rows(trees, "trees")), config.label.reward.shard_size, process, "trees")
+
+
+def _shard(
+    nodes: Sequence[Node], names: Sequence[str], scorer: TokenScorer, settings: ScorerSettings, seed: int
+) -> ShardResult:
+    """The scores of nodes; equal texts after equal prompts are scored once."""
+    keys = [repr(node.sample) for node in nodes]
+    samples = {key: node.sample for key, node in zip(keys, nodes, strict=True)}
+    places = {key: place for place, key in enumerate(samples)}
+    before = scorer.usage
+    found = score(scorer, list(samples.values()), names, settings, seed)
+    usage = scorer.usage - before
+    rows = [
+        {"node": node.id, "level": node.level, **{name: _plain(found[name].values[places[key]]) for name in names}}
+        for node, key in zip(nodes, keys, strict=True)
+    ]
+    gone = Counter(f"reward:{name}:{row[name]}" for row in rows for name in names if isinstance(row[name], str))
+    return ShardResult(rows, 0, dict(gone), usage.prompt_tokens, usage.generated_tokens, counts_out=0)
+
+
+def _plain(value: Value) -> float | str:
+    return value.reason if isinstance(value, Unscored) else value
+
+
+def _percentiles(
+    scored: Sequence[Mapping[str, Any]], methods: Mapping[str, str], settings: ScorerSettings
+) -> dict[str, dict[str, float]]:
+    """By signal, the percentile of each node among the nodes of its level."""
+    levels: dict[str, list[Mapping[str, Any]]] = {}
+    for row in scored:
+        levels.setdefault(row["level"], []).append(row)
+    result: dict[str, dict[str, float]] = {signal: {} for signal in methods}
+    for rows in levels.values():
+        for signal, method in methods.items():
+            parts = {}
+            for name in _names(method):
+                values: list[Value] = [Unscored(v) if isinstance(v := row[name], str) else v for row in rows]
+                parts[name] = Scores(name, values, better(name, settings))
+            oriented = assemble(parts, method).oriented
+            result[signal] |= percentiles({r["node"]: v for r, v in zip(rows, oriented, strict=True) if v is not None})
+    return result

@@ -1,0 +1,159 @@
+"""Stage ``teacher``: multi-branch evaluations written by an external model or an annotator (section 4.2)."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from judgetrain.artifacts.shards import read_rows
+from judgetrain.artifacts.stage_run import ShardResult, StageRun, derive_seed
+from judgetrain.data.decontaminate import BenchmarkQueries
+from judgetrain.engines.answers import answers_of, budget_of
+from judgetrain.engines.registry import make_engine
+from judgetrain.errors import DataError
+from judgetrain.judges.prompting.parsing import parse_criteria, render_criteria
+from judgetrain.judges.prompting.prompts import load_prompt_set
+from judgetrain.judges.trees.brainstorm import material_of, sample_criteria, whole_criteria
+from judgetrain.judges.trees.grow import Shape, StepSampling, grow
+from judgetrain.judges.trees.schema import EvaluationTree, tree_tokens
+from judgetrain.label.examples import Prompter, guideline_row, judgment_row, sft_row
+from judgetrain.label.written import read_evaluations, text_of
+from judgetrain.pipeline.config import Config
+from judgetrain.schema import Comparison, Order
+
+
+def run(config: Config, inputs: Mapping[str, Path], out: StageRun) -> None:
+    """Write ``evaluations`` shards (trees by the teacher), ``remaining.jsonl`` and ``examples.jsonl``.
+
+    The teacher gets the first ``teacher.comparisons`` of a seeded shuffle; the others remain for the Initial
+    judge's trees. When none would remain, the trees are grown over all comparisons, and the manifest says so. With
+    ``teacher.evaluations`` nobody is asked: those are taken as they are, and what they are not about remains.
+    """
+    comparisons = [Comparison.from_row(row) for row in read_rows(inputs["responses"], "comparisons")]
+    if not comparisons:
+        raise DataError("there are no comparisons for the teacher: look at the counts of stage responses")
+    if config.teacher.evaluations:
+        taught, remaining = _take_written(config, comparisons, out)
+    else:
+        taught, remaining = divided(comparisons, config.teacher.comparisons, out.seed)
+    out.note("comparisons", {"teacher": len(taught), "remaining": len(remaining)})
+    if not remaining:
+        out.log(
+            f"teacher: it annotates all {len(taught)} comparisons, so the trees are grown over the same ones; "
+            "a smaller teacher.comparisons leaves some"
+        )
+    out.write_rows("remaining", (c.to_row() for c in remaining or comparisons))
+    if not config.teacher.evaluations:
+        _annotate(config, taught, out)
+    trees = [EvaluationTree.from_row(row) for row in read_rows(out.directory, "evaluations")]
+    prompter = Prompter(load_prompt_set(config.prompts), config.tree.criteria)
+    examples = [row for tree in trees for row in teaching_examples(tree, prompter)]
+    if not examples:
+        reasons = sum((Counter(t.failures) for t in trees), Counter())
+        raise DataError(f"the teacher wrote nothing that can be read: {dict(reasons)}")
+    out.write_rows("examples", examples)
+    out.note("examples", dict(Counter(row["level"] for row in examples)))
+
+
+def _take_written(
+    config: Config, comparisons: Sequence[Comparison], out: StageRun
+) -> tuple[list[Comparison], list[Comparison]]:
+    """Take over written evaluations; the comparisons that they are about, and those of the run that they are not.
+
+    Those of dialogues that hold a benchmark's query are left out and counted, as in stage ``dialogues``.
+    """
+    written = list(read_evaluations(config.teacher.evaluations))
+    queries = BenchmarkQueries(config) if config.dialogues.decontaminate != "off" else None
+    trees = [tree for tree in written if queries is None or queries.find(tree.comparison.dialogue) is None]
+    out.write_rows("evaluations", (tree.to_row() for tree in trees))
+    failures = sum((Counter(t.failures) for t in trees), Counter[str]())
+    out.count(in_=len(written), out=len(trees), dropped={**failures, "contaminated": len(written) - len(trees)})
+    if not trees:
+        raise DataError(
+            f"teacher.evaluations={config.teacher.evaluations}: every one of the {len(written)} evaluations is of a "
+            "dialogue that holds a benchmark's query; give others, or set dialogues.decontaminate=off"
+        )
+    known = {text_of(tree.comparison) for tree in trees}
+    return [t.comparison for t in trees], [c for c in comparisons if text_of(c) not in known]
+
+
+def divided(comparisons: Sequence[Comparison], number: int, seed: int) -> tuple[list[Comparison], list[Comparison]]:
+    """The comparisons that the teacher gets, the first ``number`` of a seeded shuffle, and those that remain."""
+    shuffled = list(comparisons)
+    random.Random(seed).shuffle(shuffled)
+    return shuffled[:number], shuffled[number:]
+
+
+def shape_of(config: Config) -> Shape:
+    """How wide the teacher's trees are."""
+    teacher = config.teacher
+    orders: tuple[Order, ...] = ("AB", "BA") if teacher.both_orders else ("AB",)
+    return Shape(count=teacher.criteria, criteria=teacher.criteria, orders=orders)
+
+
+def _annotate(config: Config, comparisons: Sequence[Comparison], out: StageRun) -> None:
+    teacher = config.teacher
+    prompts = load_prompt_set(config.prompts)
+    shape = shape_of(config)
+    sampling = StepSampling(teacher.sampling, teacher.sampling, teacher.sampling)
+    choose = sample_criteria(derive_seed(out.seed, "criteria"), teacher.branches)
+    answers = answers_of(teacher.engine, config.output_dir, config.seed)
+    budget = budget_of([teacher.engine], teacher, "teacher", out.path(".spent.jsonl"))
+    engine = make_engine(teacher.engine, answers=answers, budget=budget)
+
+    def process(index: int, items: Sequence[Comparison]) -> ShardResult:
+        trees = grow(items, engine, prompts, shape, sampling, out.shard_seed(index), choose)
+        return shard_of(trees)
+
+    try:
+        out.sharded("evaluations", comparisons, config.tree.shard_size, process, "comparisons")
+    finally:
+        engine.close()
+        if budget:
+            out.note("spent", dict(budget.spent))
+
+
+def shard_of(trees: Sequence[EvaluationTree]) -> ShardResult:
+    """Trees as a finished shard, with their failures counted as dropped by reason."""
+    failures = sum((Counter(t.failures) for t in trees), Counter[str]())
+    tokens = [tree_tokens(t) for t in trees]
+    return ShardResult(
+        [t.to_row() for t in trees],
+        len(trees),
+        dict(failures),
+        sum(prompt for prompt, _ in tokens),
+        sum(generated for _, generated in tokens),
+    )
+
+
+def teaching_examples(tree: EvaluationTree, prompter: Prompter) -> Iterator[dict[str, Any]]:
+    """Supervised examples from a teacher's tree: its list, its guidelines and its readable judgments.
+
+    The list is cut to the ``prompter.count`` criteria that the judge will be asked for; where the teacher named
+    fewer, the prompt asks for as many as there are. Texts that ran out of tokens teach nothing, but for a list's lines
+    before the one that was cut.
+    """
+    if listed := _listed(tree, prompter.count):
+        prompt = replace(prompter, count=len(listed)).criteria(tree.comparison)
+        nodes = [c.id for c in tree.criteria if c.rank < len(listed)]
+        yield sft_row(prompt, render_criteria(listed), "criteria", tree.comparison, nodes)
+    for criterion in tree.criteria:
+        for guideline in criterion.guidelines:
+            if guideline.finish_reason != "stop":
+                continue
+            yield guideline_row(prompter, tree.comparison, criterion, guideline)
+            for judgment in guideline.judgments:
+                if judgment.verdict is not None and judgment.finish_reason == "stop":
+                    yield judgment_row(prompter, tree.comparison, criterion, guideline, judgment)
+
+
+def _listed(tree: EvaluationTree, limit: int) -> list[str]:
+    """The criteria that the teacher wrote to their ends; of a tree that does not say how its list ended, all."""
+    if not tree.lists:
+        return parse_criteria(tree.criteria_text, limit, material_of(tree.comparison))
+    lists = (whole_criteria(each.text, each.finish_reason, limit, tree.comparison) for each in tree.lists)
+    return [criterion for listed in lists for criterion in listed][:limit]

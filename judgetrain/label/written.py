@@ -1,0 +1,145 @@
+"""Multi-branch evaluations that are already written, in the teacher's place (docs/dialogues.md has the schema)."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from judgetrain.data.config import SourceConfig
+from judgetrain.data.rows import RowError, RowReader
+from judgetrain.data.sources import Rejects, read
+from judgetrain.judges.prompting.parsing import parse_judgment, render_criteria, render_judgment
+from judgetrain.judges.prompting.scores import HIGHEST, LOWEST
+from judgetrain.judges.trees.schema import CriterionNode, EvaluationTree, GuidelineNode, JudgmentNode
+from judgetrain.schema import Comparison
+
+KEY = "teacher.evaluations"
+Text = tuple[str, str, str, str]
+
+
+def read_evaluations(path: str) -> Iterator[EvaluationTree]:
+    """The evaluations of a file or glob of JSON lines, one comparison each.
+
+    A row is an evaluation tree as stage ``teacher`` writes them, or a plain one: a comparison (``query`` or
+    ``messages``, ``response_a``, ``response_b``) with ``criteria``, each with its ``guidelines`` and their
+    ``judgments``. A judgment whose text has no scores is kept and counted in the tree's ``failures``.
+
+    Raises:
+        ConfigError: no such file.
+        DataError: a malformed row or a comparison that stands twice; names file and line.
+    """
+    source = SourceConfig(name="evaluations", path=path)
+    reader = RowReader(source, key=KEY)
+    seen: set[str] = set()
+
+    def take(row: Any, number: int) -> EvaluationTree:
+        tree = _tree(row, number, reader)
+        if tree.comparison.id in seen:
+            raise RowError("repeated_id", f"the comparison {tree.comparison.id!r} stands twice; ids must differ")
+        seen.add(tree.comparison.id)
+        return tree
+
+    yield from read(source, KEY, take, Rejects(strict=True, remedy=""))
+
+
+def text_of(comparison: Comparison) -> Text:
+    """What makes two comparisons the same one: the dialogue before the query, the query and the two responses."""
+    dialogue = comparison.dialogue
+    return dialogue.context, dialogue.query, comparison.response_a, comparison.response_b
+
+
+def _tree(row: Any, number: int, reader: RowReader) -> EvaluationTree:
+    if isinstance(row, Mapping) and "criteria_text" in row:
+        try:
+            return EvaluationTree.from_row(dict(row))
+        except (KeyError, TypeError, AttributeError) as error:
+            raise RowError("malformed", f"not an evaluation tree as stage teacher writes them ({error})") from error
+    comparison = reader.comparison(row, number, labelled=False)
+    failures: Counter[str] = Counter()
+    listed = _list(row, "criteria", f"comparison {comparison.id!r}")
+    if not listed:
+        raise RowError("missing_field", "criteria is empty; expected at least one criterion")
+    criteria = [_criterion(c, rank, f"{comparison.id}/c{rank}", failures) for rank, c in enumerate(listed)]
+    text = render_criteria([c.text for c in criteria])
+    return EvaluationTree(comparison, text, 0, 0, tuple(criteria), 0, dict(sorted(failures.items())))
+
+
+def _criterion(value: Any, rank: int, identifier: str, failures: Counter[str]) -> CriterionNode:
+    """A criterion: its text alone, or an object with its guidelines (one: ``guideline`` and ``judgments``)."""
+    item = {"criterion": value} if isinstance(value, str) else value
+    text = " ".join(_text(item, "criterion", f"criteria[{rank}]").split())
+    one = [item] if "guideline" in item else []
+    guidelines = [
+        _guideline(g, f"{identifier}/g{number}", f"criteria[{rank}].guidelines[{number}]", failures)
+        for number, g in enumerate(one or _list(item, "guidelines", f"criteria[{rank}]", required=False))
+    ]
+    return CriterionNode(identifier, text, rank, 0, tuple(guidelines))
+
+
+def _guideline(item: Any, identifier: str, place: str, failures: Counter[str]) -> GuidelineNode:
+    text = _text(item, "guideline", place)
+    count: Counter[str] = Counter()
+    judgments = []
+    for number, judgment in enumerate(_list(item, "judgments", place, required=False)):
+        node = _judgment(judgment, identifier, f"{place}.judgments[{number}]", count)
+        if node.failure:
+            failures[f"judgment:{node.failure}"] += 1
+        judgments.append(node)
+    return GuidelineNode(identifier, text, 0, 0, "stop", tuple(judgments))
+
+
+def _judgment(item: Any, identifier: str, place: str, count: Counter[str]) -> JudgmentNode:
+    """A judgment: its ``text`` in the output contract, or scores and analyses that it is written from.
+
+    ``score_a`` and ``analysis_a`` are the comparison's own response A's whatever ``order`` was shown.
+    """
+    if not isinstance(item, Mapping):
+        raise RowError("wrong_type", f"{place}: expected an object, found {type(item).__name__}")
+    order = item.get("order", "AB")
+    if order not in ("AB", "BA"):
+        raise RowError("wrong_type", f"{place}.order={order!r}: expected AB or BA")
+    sides = "ab" if order == "AB" else "ba"
+    given = [_score(item, f"score_{side}", place) for side in sides]
+    text = item.get("text")
+    if text is None:
+        missing = [f"score_{side}" for side, score in zip(sides, given, strict=True) if score is None]
+        if missing:
+            raise RowError("missing_field", f"{place}: expected text, or score_a and score_b; {missing[0]} is missing")
+        first, second = (_text(item, f"analysis_{side}", place) for side in sides)
+        text = render_judgment(given[0] or 0, given[1] or 0, first, second, str(item.get("comparison") or ""))
+        text = text.removesuffix("\nComparison: ")
+    elif not isinstance(text, str):
+        raise RowError("wrong_type", f"{place}.text: expected text, found {type(text).__name__}")
+    parsed = parse_judgment(text)
+    if [s for s in given if s is not None] and given != [parsed.first, parsed.second]:
+        raise RowError("other_scores", f"{place}: score_a and score_b are not those of its text; leave one of them out")
+    scores = (parsed.first, parsed.second) if order == "AB" else (parsed.second, parsed.first)
+    count[order] += 1
+    name = f"{identifier}/{order}{count[order] - 1}"
+    return JudgmentNode(name, order, text, *scores, parsed.failure, 0, 0, "stop")
+
+
+def _score(item: Mapping[str, Any], name: str, place: str) -> float | None:
+    value = item.get(name)
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not LOWEST <= value <= HIGHEST:
+        raise RowError("out_of_range", f"{place}.{name}={value!r}: expected a number from {LOWEST:g} to {HIGHEST:g}")
+    return float(value)
+
+
+def _text(item: Any, name: str, place: str) -> str:
+    value = item.get(name) if isinstance(item, Mapping) else None
+    if not isinstance(value, str) or not value.strip():
+        raise RowError("missing_field", f"{place}: expected an object with the text {name}, found {value!r}")
+    return value.strip()
+
+
+def _list(item: Any, name: str, place: str, required: bool = True) -> Sequence[Any]:
+    value = item.get(name) if isinstance(item, Mapping) else None
+    if value is None and not required:
+        return []
+    if not isinstance(value, list):
+        raise RowError("wrong_type", f"{place}: expected the list {name}, found {type(value).__name__}")
+    return value

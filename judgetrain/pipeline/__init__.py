@@ -1,0 +1,1 @@
+"""The stage graph, planning and running it, and the command line."""

@@ -1,0 +1,200 @@
+"""The command line: ``python -m judgetrain stage=... recipe=... key=value ...`` (Hydra). Imports nothing heavy."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+import tempfile
+import time
+import traceback
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import hydra
+from hydra.core.config_store import ConfigStore
+from hydra.core.hydra_config import HydraConfig
+from hydra.errors import HydraException
+from hydra.types import RunMode
+from omegaconf import DictConfig
+from omegaconf.errors import ConfigAttributeError, ConfigKeyError, OmegaConfBaseException
+
+from judgetrain.artifacts.console import Console
+from judgetrain.errors import ConfigError, JudgetrainError
+from judgetrain.evaluate.objective import objective_value
+from judgetrain.pipeline.compose import CONF, recipe_overrides, register, typed
+from judgetrain.pipeline.config import Config
+from judgetrain.pipeline.suggest import nearest_key
+from judgetrain.pipeline.sweeps import all_failed, summarise, write_job
+from judgetrain.train.distributed import processes, started_by_launcher
+
+EXIT_ERROR = 2
+EXIT_INTERRUPTED = 130
+
+_show_traceback = os.environ.get("HYDRA_FULL_ERROR") == "1"
+_COMMANDS = {
+    "status": "judgetrain.pipeline.status:show",
+    "report": "judgetrain.pipeline.merged_report:merge",
+    "clean": "judgetrain.pipeline.clean:clean",
+}
+_NOISE = ("object_type=", "reference_type=", "set HYDRA_FULL", "To append to your config")
+"""Lines of Hydra's messages that help nobody here; no key can be appended to a typed configuration."""
+_complaints: list[BaseException] = []
+"""The expected errors of this command's jobs."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a stage came to: its directory, which stages were made for it and which were there, and the objective."""
+
+    directory: str
+    made: list[str]
+    reused: list[str]
+    objective: float | None = None
+
+
+def run(config: Config) -> Outcome | None:
+    """Do what ``config.stage`` says; None for what is no stage of the pipeline."""
+    if started_by_launcher():
+        from judgetrain.pipeline.processes import one_of_several
+
+        return one_of_several(config, _run)
+    return _run(config)
+
+
+def _run(config: Config) -> Outcome | None:
+    from judgetrain.pipeline.run import Pipeline
+
+    if config.train.distributed != "none":  # a number that results can depend on is named in fingerprints
+        config.train.processes = processes(config.train)
+    if config.stage in _COMMANDS:
+        module, function = _COMMANDS[config.stage].split(":")
+        getattr(importlib.import_module(module), function)(Pipeline(config))
+        return None
+    pipeline = Pipeline(config)
+    if config.teacher.dry_run or config.label.external.dry_run:
+        from judgetrain.pipeline.dry_run import show as show_cost
+
+        show_cost(pipeline)
+        return None
+    from judgetrain.pipeline.publish import after, check_hub
+
+    check_hub(config)
+    directory = pipeline.run(config.stage)
+    after(pipeline)
+    objective = objective_value(directory, config.objective) if config.objective else None
+    reused = [name for name in pipeline.needed(config.stage) if name not in pipeline.made]
+    return Outcome(str(directory), pipeline.made, reused, objective)
+
+
+@hydra.main(version_base="1.3", config_path=str(CONF), config_name="config")  # type: ignore[untyped-decorator]
+def job(composed: DictConfig) -> Any:
+    """One Hydra job: from the composed configuration to the finished stage; gives the objective, else the directory.
+
+    An expected error is printed here, in place of Hydra's own report.
+    """
+    if HydraConfig.get().mode == RunMode.MULTIRUN:
+        if started_by_launcher():
+            raise ConfigError(
+                f"WORLD_SIZE={os.environ['WORLD_SIZE']}: a sweep starts its jobs itself; leave out torchrun, and set "
+                "train.distributed and train.processes, or sweep=slurm"
+            )
+        return _sweep_job(composed)
+    try:
+        outcome = run(typed(composed))
+    except (JudgetrainError, OmegaConfBaseException) as error:
+        if _show_traceback:
+            raise
+        _complain(error)
+        return None
+    return _result(outcome)
+
+
+def _sweep_job(composed: DictConfig) -> Any:
+    """One job of a sweep: whatever happens to it is written down, and the other jobs go on."""
+    settings, started = HydraConfig.get(), time.monotonic()
+    directory, overrides = Path(settings.runtime.output_dir), list(settings.overrides.task)
+    try:
+        outcome = run(typed(composed))
+    except Exception as error:
+        expected = isinstance(error, (JudgetrainError, OmegaConfBaseException))
+        if _show_traceback or not expected:
+            traceback.print_exc()
+        _complain(error)
+        message = _message(error) if expected else f"{type(error).__name__}: {_message(error)}"
+        write_job(directory, overrides, {"state": "failed", "error": message, "seconds": time.monotonic() - started})
+        return None
+    result = asdict(outcome) if outcome else {}
+    write_job(directory, overrides, {"state": "done", "seconds": time.monotonic() - started, **result})
+    return _result(outcome)
+
+
+def _result(outcome: Outcome | None) -> Any:
+    if outcome is None:
+        return None
+    return outcome.directory if outcome.objective is None else outcome.objective
+
+
+def main() -> int:
+    """Run the command line; the exit code is 0, 2 for an expected error, 130 when interrupted."""
+    # Hydra prints a traceback for every error of a job unless it is told to let it through.
+    before = os.environ.get("HYDRA_FULL_ERROR", "")
+    os.environ["HYDRA_FULL_ERROR"] = "1"
+    _complaints.clear()
+    try:
+        register(ConfigStore.instance())
+        sys.argv[1:] = [*recipe_overrides(sys.argv[1:]), *_helper_overrides()]
+        job()
+    except (JudgetrainError, HydraException, OmegaConfBaseException) as error:
+        if _show_traceback:
+            raise
+        _complain(error)
+    except Exception as error:
+        if not _show_traceback and all_failed():  # a sweeper, as Optuna's, that has nothing to choose from
+            print(f"judgetrain: no job of the sweep is done ({error})", file=sys.stderr)
+            return EXIT_ERROR
+        if _show_traceback or "No space left on device" not in str(error):
+            raise
+        print(
+            "judgetrain: the disk is full; everything finished is kept. Free some space and run again.", file=sys.stderr
+        )
+        return EXIT_ERROR
+    except KeyboardInterrupt:
+        print(
+            "judgetrain: interrupted; everything finished is kept. Run the same command again to go on.",
+            file=sys.stderr,
+        )
+        return EXIT_INTERRUPTED
+    finally:
+        fine = summarise(Console())
+        os.environ["HYDRA_FULL_ERROR"] = before
+    return EXIT_ERROR if _complaints or not fine else 0
+
+
+def _helper_overrides() -> list[str]:
+    """Under torchrun the processes but the first leave Hydra's directories to it."""
+    if os.environ.get("RANK", "0") == "0":
+        return []
+    return [f"hydra.run.dir={tempfile.gettempdir()}", "hydra.output_subdir=null"]
+
+
+def _complain(error: BaseException) -> None:
+    _complaints.append(error)
+    print(f"judgetrain: {_message(error)}", file=sys.stderr)
+
+
+def _message(error: BaseException) -> str:
+    """The error and what caused it, on as few lines as it takes."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    wanted = [line for line in lines if not line.startswith(_NOISE)]
+    cause = error.__cause__
+    if isinstance(error, (ConfigAttributeError, ConfigKeyError)) and (near := nearest_key(error.full_key or "")):
+        wanted.append(f"did you mean {near}?")
+    if isinstance(error, HydraException) and isinstance(cause, OmegaConfBaseException):
+        wanted.append(_message(cause))
+    return "\n  ".join(dict.fromkeys(wanted))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

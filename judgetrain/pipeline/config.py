@@ -1,0 +1,98 @@
+"""The whole configuration, and what concerns every stage."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from judgetrain.artifacts.config import TrackConfig
+from judgetrain.data.config import ClusterConfig, DialoguesConfig, ResponsesConfig
+from judgetrain.engines.config import EngineConfig
+from judgetrain.evaluate.config import CorrectConfig, EvaluateConfig, StudiesConfig
+from judgetrain.judges.config import TreeConfig
+from judgetrain.keys import key
+from judgetrain.label.config import LabelConfig, TeacherConfig
+from judgetrain.scorers.config import ScorerConfig, SelfEvalConfig
+from judgetrain.train.config import TrainStages
+
+STAGES = (
+    "dialogues",
+    "cluster",
+    "responses",
+    "teacher",
+    "initial",
+    "tree",
+    "label",
+    "sft",
+    "reference",
+    "dpo",
+    "evaluate",
+    "correct",
+    "selfeval",
+    "studies",
+)
+COMMANDS = (*STAGES, "status", "report", "clean")
+
+
+@dataclass
+class HubConfig:
+    """The Hugging Face Hub; the token is HF_TOKEN or that of ``hf auth login``."""
+
+    push: bool = key(
+        False, "upload the judge: with stage=initial, sft or dpo when made, with stage=evaluate measured", neutral=True
+    )
+    repo_id: str | None = key(None, "OWNER/NAME", neutral=True)
+    private: bool = key(True, "a repository that is created is private", neutral=True)
+
+
+@dataclass
+class CleanConfig:
+    """stage=clean: artifacts that nothing refers to."""
+
+    yes: bool = key(False, "remove what is listed; without it nothing is removed", neutral=True)
+    evaluations: bool = key(
+        False, "list evaluations of other settings too, with what only they are made from", neutral=True
+    )
+
+
+@dataclass
+class ReportConfig:
+    """stage=report: one report of several evaluations."""
+
+    runs: list[str] = key(
+        [], "evaluations' directories, globs of them, or a sweep's directory; empty: all of output_dir", neutral=True
+    )
+    name: str = key("all", "the report is written to output_dir/reports/NAME", neutral=True)
+
+
+@dataclass
+class Config:
+    """The whole configuration."""
+
+    stage: str = key("dpo", "what to make (with whatever it needs)", choices=COMMANDS)
+    recipe_name: str = key("quickstart", "set by the recipe; shown in reports")
+    seed: int = key(17, "every seed derives from it", low=0)
+    output_dir: str = key("outputs", "artifacts, answers of paid models, reports and tracking files", neutral=True)
+    data_dir: str = key(
+        "", "root that a recipe's source paths may refer to; fingerprints hold the content, not the place"
+    )
+    prompts: str = key("multi_step", "prompt set: a name in judgetrain/tree/prompt_sets or a YAML file")
+    dialogues: DialoguesConfig = key(DialoguesConfig, "stage dialogues")
+    cluster: ClusterConfig = key(ClusterConfig, "stage cluster")
+    responses: ResponsesConfig = key(ResponsesConfig, "stage responses")
+    teacher: TeacherConfig = key(TeacherConfig, "stage teacher")
+    engine: EngineConfig = key(EngineConfig, "how trained judges generate; engine.model.path is set per stage")
+    tree: TreeConfig = key(TreeConfig, "evaluation trees")
+    label: LabelConfig = key(LabelConfig, "stage label")
+    train: TrainStages = key(TrainStages, "stages initial, sft, dpo")
+    evaluate: EvaluateConfig = key(EvaluateConfig, "stage evaluate")
+    correct: CorrectConfig = key(CorrectConfig, "stage correct")
+    scorer: ScorerConfig = key(ScorerConfig, "scorers in stages evaluate and selfeval")
+    selfeval: SelfEvalConfig = key(SelfEvalConfig, "stage selfeval")
+    studies: StudiesConfig = key(StudiesConfig, "stage studies")
+    track: TrackConfig = key(TrackConfig, "tracking")
+    report: ReportConfig = key(ReportConfig, "stage=report")
+    clean: CleanConfig = key(CleanConfig, "stage=clean")
+    hub: HubConfig = key(HubConfig, "the Hugging Face Hub")
+    objective: str | None = key(
+        None, "what a job of stage=evaluate gives to a sweeper, as in world/dpo@1/agreement", neutral=True
+    )

@@ -1,0 +1,85 @@
+"""``teacher.dry_run=true``, ``label.external.dry_run=true``: what a paid model is expected to cost.
+
+What comes before the model's stage is made, and the model itself is asked nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from judgetrain.artifacts.shards import read_rows
+from judgetrain.artifacts.stage_run import derive_seed
+from judgetrain.engines.config import EngineConfig
+from judgetrain.errors import ConfigError
+from judgetrain.label.estimate import described, estimate, estimate_external
+from judgetrain.label.external import cases_of, load_external_prompts
+from judgetrain.label.teach import divided
+from judgetrain.pipeline.checks import check_stage
+from judgetrain.pipeline.run import Pipeline
+from judgetrain.schema import Comparison
+
+
+def show(pipeline: Pipeline) -> None:
+    """Print the estimate for the pipeline's configuration: of the teacher, or else of the external judge.
+
+    Raises:
+        ConfigError: other external models are asked before and have not answered yet, which would cost; or no
+            external judge labels.
+    """
+    if pipeline.config.teacher.dry_run:
+        _teacher(pipeline)
+    else:
+        _external(pipeline)
+
+
+def _teacher(pipeline: Pipeline) -> None:
+    config = pipeline.config
+    check_stage(config, "teacher")
+    if config.teacher.evaluations:
+        pipeline.console.line("teacher: dry run: 0 calls, its evaluations are already written (teacher.evaluations)")
+        return
+    _refuse_costs(pipeline, "teacher.dry_run", "responses")
+    directory = pipeline.run("responses")
+    comparisons = [Comparison.from_row(row) for row in read_rows(directory, "comparisons")]
+    taught, remaining = divided(comparisons, config.teacher.comparisons, derive_seed(config.seed, "teacher"))
+    left = f"{len(remaining)} remain for the tree"
+    if not remaining:
+        left = "none remains, so that the trees are grown over the same ones; a smaller teacher.comparisons leaves some"
+    pipeline.console.line(
+        f"teacher: dry run for {config.teacher.engine.model.path or config.teacher.engine.type}: {len(taught)} "
+        f"comparisons ({left}), expected"
+    )
+    for line in described(estimate(config, taught), config.teacher, "teacher"):
+        pipeline.console.line(line)
+
+
+def _external(pipeline: Pipeline) -> None:
+    config, settings = pipeline.config, pipeline.config.label.external
+    if config.label.source != "external":
+        raise ConfigError(f"label.external.dry_run=true: label.source={config.label.source}, so that nobody is asked")
+    check_stage(config, "label")
+    _refuse_costs(pipeline, "label.external.dry_run", "tree")
+    directory = pipeline.run("tree")
+    _, dialect = load_external_prompts(settings)
+    cases = list(cases_of(config.label, directory, dialect, derive_seed(config.seed, "label")))
+    pipeline.console.line(
+        f"label: dry run for {settings.engine.model.path or settings.engine.type}: {len(cases)} comparisons, expected"
+    )
+    for line in described(estimate_external(config, cases), settings, "label.external"):
+        pipeline.console.line(line)
+
+
+def _refuse_costs(pipeline: Pipeline, key: str, target: str) -> None:
+    """Refuse to make ``target`` where that would ask external models."""
+    config = pipeline.config
+    engines: dict[str, Sequence[EngineConfig]] = {
+        "responses": config.responses.models,
+        "teacher": [] if config.teacher.evaluations else [config.teacher.engine],
+    }
+    for stage in pipeline.missing(target):
+        paid = [m.name or m.model.path for m in engines.get(stage, []) if m.type == "openai"]
+        if paid:
+            raise ConfigError(
+                f"{key}=true: stage {stage} is to be made first, which asks the external models "
+                f"{', '.join(paid)}; run stage={stage}, then this"
+            )

@@ -1,0 +1,205 @@
+"""Stages that several processes work on together: starting them, leading them and helping.
+
+Two ways lead to the same code. ``python -m judgetrain`` with ``train.distributed`` set runs every stage in its one
+process and starts workers for the stages that train (:func:`launch`). Under torchrun, accelerate or SLURM every process
+runs ``python -m judgetrain``: the first leads and does what needs no help, the others wait for it (:func:`follow`).
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import re
+import signal
+import sys
+import tempfile
+import threading
+import time
+import uuid
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+from judgetrain.artifacts.console import Console, quiet_libraries
+from judgetrain.artifacts.stage_run import StageRun
+from judgetrain.errors import JudgetrainError, TrainingError
+from judgetrain.pipeline.config import Config
+from judgetrain.pipeline.graph import STAGES
+from judgetrain.train import distributed
+
+T = TypeVar("T")
+
+GONE = r"Connection (closed|reset) by peer|Broken pipe|Connection refused"
+"""How gloo says that a process is gone."""
+ENDED = "another process of this run ended"
+CHECK_PARENT = 0.2
+"""Seconds between a worker's looks at whether the process that started it is still there."""
+
+
+@dataclass(frozen=True)
+class Task:
+    """A stage that needs every process, and where its files are."""
+
+    stage: str
+    directory: str
+    inputs: Mapping[str, Path]
+
+
+class Silent(Console):
+    """The console of a process that only helps."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.terminal = False
+
+    def line(self, message: str) -> None:
+        """Print nothing."""
+
+
+def run_stage(config: Config, task: Task, out: StageRun) -> None:
+    """Call the stage's function."""
+    module, function = STAGES[task.stage].function.split(":")
+    getattr(importlib.import_module(module), function)(config, task.inputs, out)
+
+
+def follow(config: Config) -> None:
+    """Help the leader with every stage that it names, until it says that there is no more."""
+    quiet_libraries(terminal=False)
+    world = distributed.current()
+    while (task := world.decide(_nothing)) is not None:
+        run_stage(config, task, StageRun(Path(task.directory), task.stage, config.seed, Silent(), writes=False))
+
+
+def call(task: Task | None) -> None:
+    """Tell the helpers, if there are any, which stage comes; None: there is no more."""
+    world = distributed.current()
+    if world.size > 1:
+        world.decide(lambda: task)
+
+
+def _nothing() -> Task | None:
+    return None
+
+
+def one_of_several(config: Config, run: Callable[[Config], T]) -> T | None:
+    """Be one of the processes that torchrun, accelerate or SLURM started: lead with ``run``, or help.
+
+    Raises:
+        ConfigError: ``train.distributed`` says that there is one process.
+        TrainingError: another process is gone.
+    """
+    world = distributed.join(config.train)
+    result = None
+    try:
+        if world.leads:
+            result = run(config)
+            call(None)
+        else:
+            follow(config)
+    except RuntimeError as error:
+        if not re.search(GONE, str(error)):
+            raise
+        raise TrainingError(f"{ENDED}; its message says why") from error
+    distributed.leave()
+    return result
+
+
+def launch(config: Config, stage: str) -> None:
+    """Make one stage with ``train.processes`` workers on this machine, which end when this process does.
+
+    Raises:
+        TrainingError: a worker failed; with its own sentence where it had one.
+        KeyboardInterrupt: interrupted.
+    """
+    from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs, SignalException
+    from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
+    from torch.distributed.launcher.api import LaunchConfig, elastic_launch
+
+    count = distributed.local_processes(config.train)
+    _free_gpu()
+    # Threads of all workers together fill the machine once.
+    os.environ.setdefault("OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 1) // count)))
+    with tempfile.TemporaryDirectory(prefix="judgetrain-workers-") as logs:
+        settings = LaunchConfig(
+            min_nodes=1,
+            max_nodes=1,
+            nproc_per_node=count,
+            run_id=uuid.uuid4().hex,
+            rdzv_backend="c10d",
+            rdzv_endpoint="localhost:0",
+            local_addr="localhost",
+            max_restarts=0,
+            logs_specs=DefaultLogsSpecs(log_dir=logs),
+            shutdown_timeout=10,
+        )
+        try:
+            elastic_launch(settings, work)(config, stage, os.getpid())
+        except ChildFailedError as error:
+            raise _failure(error, stage) from None
+        except SignalException as error:
+            if error.sigval == signal.SIGINT:
+                raise KeyboardInterrupt from None
+            raise
+
+
+def work(config: Config, stage: str, parent: int) -> None:
+    """One worker: join the others, then lead the stage or help with it."""
+    from judgetrain.pipeline.run import Pipeline
+
+    _end_with(parent)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the parent, which ends its workers
+    quiet_libraries(sys.stdout.isatty())
+
+    def make(config: Config) -> None:
+        pipeline = Pipeline(config)
+        pipeline.execute(pipeline.plan(stage))
+
+    one_of_several(config, make)
+
+
+def _free_gpu() -> None:
+    """Give back what models of earlier stages held in this process: the workers are others."""
+    import gc
+
+    import torch
+
+    gc.collect()
+    if torch.cuda.is_available():
+        torch.cuda.empty_cache()
+
+
+def _end_with(parent: int) -> None:
+    """Have this process die with its parent, also when that is killed: no orphan writes to the directory."""
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(CHECK_PARENT)
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
+
+
+def _failure(error: Any, stage: str) -> Exception:
+    """What a failed worker said: an expected error's sentence where there is one, else the first one's traceback."""
+    failures = sorted(error.failures.items(), key=lambda item: item[1].timestamp)
+    kinds: list[type[JudgetrainError]] = [JudgetrainError, *JudgetrainError.__subclasses__()]
+    known = {kind.__name__: kind for kind in kinds}
+    for _, failure in failures:
+        name, _, message = _message(failure).partition(": ")
+        if name in known and not message.startswith(ENDED):
+            return known[name](message)
+    rank, first = failures[0]
+    if first.exitcode == -signal.SIGKILL:
+        return TrainingError(
+            f"process {rank} of stage {stage} was killed (signal 9), most often by the operating system for want of "
+            f"memory: lower train.{stage}.batch_size, and run the same command again to go on from the last checkpoint"
+        )
+    trace = "" if isinstance(first.message, str) else first.message["extraInfo"]["py_callstack"]
+    return RuntimeError(f"process {rank} of stage {stage} failed: {_message(first)}\n{trace}")
+
+
+def _message(failure: Any) -> str:
+    """``Class: text`` of a worker's exception, or what the launcher says of a worker that left no word."""
+    said = failure.message
+    return str(said if isinstance(said, str) else said["message"])

@@ -1,0 +1,83 @@
+"""Cards with what was measured, and judges on the Hugging Face Hub: what comes after a stage is made."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from judgetrain.engines.loading import ADAPTERS
+from judgetrain.errors import ConfigError, EngineError
+from judgetrain.pipeline.config import Config
+from judgetrain.pipeline.graph import JUDGE_STAGES
+
+if TYPE_CHECKING:
+    from judgetrain.pipeline.run import Pipeline
+
+
+def check_hub(config: Config) -> None:
+    """Check, before any stage runs, that what ``hub.push`` asks for can be done.
+
+    Raises:
+        ConfigError: no name, no token, no network, or a stage that makes no judge.
+    """
+    if not config.hub.push:
+        return
+    if config.stage not in (*JUDGE_STAGES, "evaluate"):
+        allowed = ", ".join((*JUDGE_STAGES, "evaluate"))
+        raise ConfigError(f"hub.push=true: stage={config.stage} makes no judge; allowed are {allowed}")
+    if not config.hub.repo_id or config.hub.repo_id.count("/") != 1:
+        raise ConfigError(f"hub.repo_id={config.hub.repo_id!r}: hub.push=true needs OWNER/NAME")
+    if config.stage == "evaluate" and not any(name in config.evaluate.methods for name in JUDGE_STAGES):
+        raise ConfigError("hub.push=true: evaluate.methods lists none of this run's judges (initial, sft, dpo)")
+    from huggingface_hub import constants, get_token
+
+    if constants.is_offline_mode():
+        raise ConfigError("hub.push=true, and HF_HUB_OFFLINE is set: unset it")
+    if not get_token():
+        raise ConfigError("hub.push=true needs a token that may write: set HF_TOKEN, or run `hf auth login`")
+
+
+def after(pipeline: Pipeline) -> None:
+    """Put an evaluation's figures into its judges' cards, and push the last judge where ``hub.push`` says so."""
+    config = pipeline.config
+    judges = [name for name in JUDGE_STAGES if name == config.stage]
+    if config.stage == "evaluate":
+        from judgetrain.train.card import add_results
+
+        plan = pipeline.plan("evaluate")
+        rows = json.loads((plan.directory / "metrics.json").read_text(encoding="utf-8"))
+        judges = [name for name in JUDGE_STAGES if name in plan.upstream]
+        for name in judges:
+            add_results(pipeline.plan(name).directory / "model", name, rows, plan.fingerprint)
+    if config.hub.push:
+        url = push(pipeline.plan(judges[-1]).directory / "model", str(config.hub.repo_id), config.hub.private)
+        pipeline.console.line(f"hub: pushed the {judges[-1]} judge: {url}")
+
+
+def push(directory: Path, repo_id: str, private: bool) -> str:
+    """Upload a model directory to the Hub, which creates the repository where there is none; returns the commit's URL.
+
+    Raises:
+        EngineError: the Hub refuses or cannot be reached, or the directory holds adapters of a base that is not there.
+    """
+    from huggingface_hub import HfApi
+    from huggingface_hub.errors import HfHubHTTPError, HFValidationError
+
+    adapters = directory / ADAPTERS
+    if adapters.is_file():
+        base = json.loads(adapters.read_text(encoding="utf-8"))["base_model_name_or_path"]
+        if Path(base).is_absolute():
+            raise EngineError(
+                f"{directory} holds adapters of {base}, which is not on the Hub: train with lora.merge=true"
+            )
+    api = HfApi()
+    try:
+        api.create_repo(repo_id, private=private, exist_ok=True)
+        return str(api.upload_folder(repo_id=repo_id, folder_path=directory, commit_message="judgetrain").commit_url)
+    except (HfHubHTTPError, HFValidationError, OSError) as error:
+        why = " ".join(str(error).split())[:300]
+        raise EngineError(
+            f"hub.repo_id={repo_id}: the Hub did not take the model: {why}; the model is whole in {directory}: run the "
+            "same command again"
+        ) from error

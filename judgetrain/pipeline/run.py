@@ -1,0 +1,215 @@
+"""Fingerprints of stages, and running whatever is missing."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from judgetrain.artifacts.console import Console, duration, quiet_libraries
+from judgetrain.artifacts.files import write_json_atomic
+from judgetrain.artifacts.fingerprint import ContentHashes, fingerprint, slice_of, without
+from judgetrain.artifacts.locks import locked
+from judgetrain.artifacts.stage_run import MANIFEST, StageRun
+from judgetrain.artifacts.stopwatch import Stopwatch
+from judgetrain.artifacts.tracker import tracked
+from judgetrain.artifacts.versions import versions
+from judgetrain.errors import ConfigError
+from judgetrain.pipeline.checks import check_stage
+from judgetrain.pipeline.config import Config
+from judgetrain.pipeline.graph import STAGES, Stage
+from judgetrain.pipeline.processes import Task, call, launch, run_stage
+from judgetrain.pipeline.reads import PACKAGE, content_of
+from judgetrain.train import distributed
+from judgetrain.train.machine import check_here
+
+MOVABLE = (".evaluations", ".path", ".chat_template", ".deepspeed", ".answers")
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A stage's place on disk for one configuration."""
+
+    stage: Stage
+    fingerprint: str
+    directory: Path
+    parts: dict[str, Any]
+    upstream: dict[str, str]
+
+    @property
+    def manifest(self) -> dict[str, Any] | None:
+        """The manifest of the finished artifact, or None."""
+        path = self.directory / MANIFEST
+        return json.loads(path.read_text(encoding="utf-8")) if path.exists() else None
+
+
+class Pipeline:
+    """Runs stages for one configuration; ``made`` names those that were not there before.
+
+    Args:
+        config: the whole, validated configuration.
+        console: where lines go.
+    """
+
+    def __init__(self, config: Config, console: Console | None = None) -> None:
+        self.config = config
+        self.console = console or Console()
+        self.root = Path(config.output_dir) / "artifacts"
+        self._hashes = ContentHashes(Path(config.output_dir) / ".content-hashes.json")
+        self._plans: dict[str, Plan] = {}
+        self.made: list[str] = []
+
+    def plan(self, name: str) -> Plan:
+        """The plan of a stage: its fingerprint over configuration, upstream fingerprints and input files.
+
+        Raises:
+            ConfigError: an input file is missing; names its configuration key.
+        """
+        if name not in self._plans:
+            stage = STAGES[name]
+            upstream = {i: self.plan(i).fingerprint for i in stage.inputs(self.config)}
+            files = dict(stage.files(self.config))
+            parts: dict[str, Any] = {
+                "stage": name,
+                "format": stage.format,
+                "seed": self.config.seed,
+                "config": slice_of(self.config, stage.reads(self.config)),
+                "upstream": upstream,
+                "content": {key: self._content(name, key, path) for key, path in files.items()},
+            }
+            # Content counts, not where it lies; a package is named by nothing but its path.
+            moved = [k for k, p in files.items() if k.endswith(MOVABLE) and not p.startswith(PACKAGE)]
+            mark = fingerprint(parts | {"config": without(parts["config"], moved)})
+            self._plans[name] = Plan(stage, mark, self.root / name / mark, parts, upstream)
+        return self._plans[name]
+
+    def _content(self, stage: str, key: str, path: str) -> dict[str, str]:
+        try:
+            found = content_of(path, self._hashes)
+        except OSError as error:
+            raise ConfigError(f"{key}={path!r}: cannot be read ({error.strerror})") from error
+        if not found:
+            why = ""
+            if stage == "dialogues" and key.startswith("evaluate."):
+                why = ", or set dialogues.decontaminate=off: its queries are taken out of the training dialogues"
+            raise ConfigError(f"{key}={path!r}: no such file; give an existing path{why}")
+        return found
+
+    def needed(self, name: str) -> Iterator[str]:
+        """The stage and everything it needs, inputs first."""
+        return self._inputs_first(name, missing_only=False)
+
+    def missing(self, name: str) -> Iterator[str]:
+        """What has to be made for a stage, inputs first; a finished stage needs its inputs no more."""
+        return self._inputs_first(name, missing_only=True)
+
+    def _inputs_first(self, name: str, missing_only: bool) -> Iterator[str]:
+        seen: dict[str, None] = {}
+
+        def visit(stage: str) -> None:
+            if stage in seen or (missing_only and self.plan(stage).manifest):
+                return
+            for upstream in STAGES[stage].inputs(self.config):
+                visit(upstream)
+            seen[stage] = None
+
+        visit(name)
+        return iter(seen)
+
+    def run(self, name: str) -> Path:
+        """Make a stage's artifact and whatever it needs that is missing; returns its directory."""
+        # Whatever is wrong with any stage's settings or input files is reported before the first one runs.
+        for stage in self.needed(name):
+            check_stage(self.config, stage)
+        self.plan(name)
+        for stage in self.missing(name):
+            check_here(self.config.train, stage)
+        started, made = time.time(), 0
+        for stage in self.missing(name):
+            made += self._make(self.plan(stage))
+        directory = self.plan(name).directory
+        if made:
+            self.console.line(f"{name}: done in {duration(time.time() - started)}: {directory}")
+        else:
+            self.console.line(f"{name}: nothing to do, everything is there: {directory}")
+        return directory
+
+    def _make(self, plan: Plan) -> bool:
+        if plan.manifest:
+            return False
+        with locked(plan.directory, self.console):
+            if plan.manifest:
+                return False
+            alone = distributed.current().group is None
+            if plan.stage.trains and alone and self.config.train.distributed != "none":
+                launch(self.config, plan.stage.name)
+            else:
+                self.execute(plan)
+        self.made.append(plan.stage.name)
+        return True
+
+    def execute(self, plan: Plan) -> None:
+        """Run a stage here and now, whatever its directory holds, and write its manifest; its lock must be held."""
+        name = plan.stage.name
+        resumed = any(p.name not in (".lock", ".seconds.json") for p in plan.directory.iterdir())
+        self.console.line(f"{name}: {'resuming' if resumed else 'starting'} in {plan.directory}")
+        quiet_libraries(self.console.terminal)
+        out = StageRun(plan.directory, name, self.config.seed, self.console)
+        task = Task(name, str(plan.directory), {i: self.plan(i).directory for i in plan.stage.inputs(self.config)})
+        if plan.stage.trains:
+            call(task)
+        tracking = tracked(
+            self.config.track,
+            stage=name,
+            fingerprint=plan.fingerprint,
+            recipe=self.config.recipe_name,
+            settings=plan.parts["config"] | {"seed": self.config.seed, "upstream": plan.upstream},
+            directory=Path(self.config.output_dir),
+            console=self.console,
+        )
+        with Stopwatch(plan.directory / ".seconds.json") as watch, tracking as track:
+            out.track = track
+            for i, directory in task.inputs.items():
+                track.uses(directory, self.plan(i).manifest or {})
+            run_stage(self.config, task, out)
+            manifest = self._manifest(plan, out, watch.seconds)
+            write_json_atomic(plan.directory / MANIFEST, manifest)
+            track.summary({"seconds": manifest["seconds"], **_numbers(manifest)})
+            track.makes(plan.directory, manifest)
+        self.console.line(f"{name}: {_summary(manifest)}")
+
+    def _manifest(self, plan: Plan, out: StageRun, seconds: float) -> dict[str, Any]:
+        totals = out.totals()
+        return {
+            "stage": plan.stage.name,
+            "fingerprint": plan.fingerprint,
+            "status": "complete",
+            "recipe": self.config.recipe_name,
+            "seed": self.config.seed,
+            "config": plan.parts["config"],
+            "upstream": plan.upstream,
+            "content": plan.parts["content"],
+            "versions": versions(),
+            "counts": totals["counts"],
+            "tokens": totals["tokens"],
+            "seconds": round(seconds, 2),
+            "notes": out.notes,
+        }
+
+
+def _numbers(manifest: dict[str, Any]) -> dict[str, Any]:
+    counts, tokens = manifest["counts"], manifest["tokens"]
+    dropped = {f"dropped/{reason}": number for reason, number in counts["dropped"].items()}
+    return {"in": counts["in"], "out": counts["out"], **dropped, **{f"tokens/{k}": n for k, n in tokens.items()}}
+
+
+def _summary(manifest: dict[str, Any]) -> str:
+    counts, tokens = manifest["counts"], manifest["tokens"]
+    parts = [f"{counts['in']} in, {counts['out']} out"]
+    parts += [f"{number} {reason}" for reason, number in sorted(counts["dropped"].items())]
+    if tokens["generated"]:
+        parts.append(f"{tokens['generated']} tokens generated")
+    return f"{', '.join(parts)}, {duration(manifest['seconds'])}"

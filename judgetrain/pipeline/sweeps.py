@@ -1,0 +1,112 @@
+"""Sweeps: what every job of a ``--multirun`` came to, in a file of its own and in a summary at the end.
+
+A job that fails fails alone: its error is kept in its ``job.json`` and the others go on. Running the same command again
+does only what is missing, since finished stages are found by their fingerprints.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from hydra.experimental.callback import Callback
+from omegaconf import DictConfig
+
+from judgetrain.artifacts.console import Console, duration
+from judgetrain.artifacts.files import write_json_atomic
+
+JOB, SUMMARY = "job.json", "sweep.json"
+_started: list[Path] = []
+"""The directories of the sweeps that this process began and has not yet summed up."""
+
+
+class SweepStart(Callback):
+    """Remembers where a sweep writes, so that it can be summed up however it ends (``hydra.callbacks`` in conf/)."""
+
+    def on_multirun_start(self, config: DictConfig, **kwargs: Any) -> None:
+        """Called by Hydra in the process that the user started."""
+        _started.append(Path(str(config.hydra.sweep.dir)))
+
+
+def write_job(directory: Path, overrides: Sequence[str], result: Mapping[str, Any]) -> None:
+    """Write ``job.json``: the job's overrides, ``state`` (done or failed) and what else ``result`` says of it."""
+    directory.mkdir(parents=True, exist_ok=True)
+    write_json_atomic(directory / JOB, {"job": directory.name, "overrides": list(overrides), **result})
+
+
+def read_jobs(directory: Path) -> list[dict[str, Any]]:
+    """What the jobs of a sweep came to, in their order; a job without a result is ``unfinished``."""
+    jobs = []
+    for path in directory.iterdir() if directory.is_dir() else ():
+        if (path / JOB).is_file():
+            jobs.append(json.loads((path / JOB).read_text(encoding="utf-8")))
+        elif path.is_dir() and path.name.isdigit():
+            jobs.append({"job": path.name, "overrides": [], "state": "unfinished"})
+    return sorted(jobs, key=lambda job: (not job["job"].isdigit(), int(job["job"]) if job["job"].isdigit() else 0))
+
+
+def evaluations(jobs: Sequence[Mapping[str, Any]]) -> list[Path]:
+    """The evaluations that jobs ended in."""
+    found = [Path(job["directory"]) for job in jobs if job.get("directory")]
+    return [path for path in found if path.parent.name == "evaluate"]
+
+
+def all_failed() -> bool:
+    """Whether a sweep is under way whose jobs have all ended with an error, which each of them has reported."""
+    jobs = [job for directory in _started for job in read_jobs(directory)]
+    return bool(jobs) and all(job["state"] == "failed" for job in jobs)
+
+
+def summarise(console: Console) -> bool:
+    """Print and write (``sweep.json``) the summary of every sweep begun; gives whether all jobs are done."""
+    fine = True
+    while _started:
+        directory = _started.pop()
+        jobs = read_jobs(directory)
+        if not jobs:
+            continue
+        write_json_atomic(directory / SUMMARY, jobs)
+        failed = [job for job in jobs if job["state"] != "done"]
+        fine = fine and not failed
+        console.plain([_table(jobs, directory), *(_complaint(job) for job in failed)])
+        done = f"{len(jobs) - len(failed)} of {len(jobs)} jobs done"
+        again = "; the same command again does what is missing" if failed else ""
+        together = (
+            f"; stage=report 'report.runs=[{directory}]' puts their evaluations together" if evaluations(jobs) else ""
+        )
+        console.line(f"sweep: {done}{again}{together}")
+    return fine
+
+
+def _table(jobs: Sequence[Mapping[str, Any]], directory: Path) -> Any:
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
+
+    known = [set(job["overrides"]) for job in jobs if job["overrides"]]
+    shared = set.intersection(*known) if known else set()
+    table = Table(title=f"sweep {directory}", title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
+    for column in ("job", "what differs", "state", "made", "reused", "time", "objective"):
+        table.add_column(column, overflow="fold", justify="left" if column in ("what differs", "state") else "right")
+    for job in jobs:
+        different = "\n".join(o for o in job["overrides"] if o not in shared or len(jobs) == 1)
+        objective = job.get("objective")
+        table.add_row(
+            job["job"],
+            Text(different),
+            job["state"],
+            str(len(job["made"])) if "made" in job else "",
+            str(len(job["reused"])) if "reused" in job else "",
+            duration(job["seconds"]) if "seconds" in job else "",
+            "" if objective is None else f"{objective:.4f}",
+        )
+    return table
+
+
+def _complaint(job: Mapping[str, Any]) -> Any:
+    from rich.text import Text
+
+    what = job.get("error") or "no result: it was stopped or killed"
+    return Text(f"job {job['job']} ({' '.join(job['overrides'])}): {what}")

@@ -1,0 +1,56 @@
+"""Scorers: stages selfeval and studies, and scores in the other stages."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+
+from judgetrain.engines.config import ModelConfig, SamplingConfig
+from judgetrain.keys import key
+
+
+@dataclass
+class ScorerConfig:
+    """Scorers: the scorer:NAME methods of stage evaluate, and stage selfeval."""
+
+    model: ModelConfig = key(ModelConfig, "whose probabilities are read; an empty path takes train.base")
+    formula: str = key("paper", "glass-box equations or its released code", choices=("paper", "released"))
+    illustration: bool = key(False, "query and reference before the prompt as an example (glass-box 3.1)")
+    calibration: bool = key(False, "subtract the uncertainty about the reference (glass-box 3.2)")
+    tie_threshold: float = key(0.0, "scores that differ by at most this are a tie", low=0.0)
+    passes: int | None = key(None, "of ensembles; None takes 10 (paper) or 7 (released)", low=1)
+    top_k: int = key(50, "of decoding-based ensembles", low=1)
+    ensemble_temperature: float = key(1.0, "of decoding-based ensembles", low=0.0, high=10.0)
+    revisions: int = key(1, "ProbDiff: K, each of the one before it", low=1)
+    chains: int = key(1, "ProbDiff: independent chains of revisions, averaged", low=1)
+    revision_prompt: str = key("full", "ProbDiff: name of a revision prompt in the prompt set (full, simple)")
+    revision_temperature: float = key(0.1, "ProbDiff: the paper's 0.1", low=0.0, high=10.0)
+    max_new_tokens: int = key(256, "of revisions, decoded passes and self-ratings", low=1, unit="tokens")
+    prompts: str = key("default", "prompt set: a name in judgetrain/scorers/prompt_sets or a YAML file")
+    max_context: int | None = key(
+        None, "longest prompt plus response; None takes the model's own", low=16, unit="tokens"
+    )
+    batch_size: int = key(64, "responses scored or generated together", low=1, neutral=True)
+    shard_size: int = key(64, "items finished together; the unit of resume", low=1)
+
+
+SCORE_KEYS = tuple(
+    f"scorer.{f.name}"
+    for f in dataclasses.fields(ScorerConfig)
+    if f.name not in ("model", "tie_threshold") and not f.metadata["neutral"]
+)
+"""How scores are computed, whichever model is read."""
+
+
+@dataclass
+class SelfEvalConfig:
+    """Stage selfeval: an LLM (scorer.model) answers prompts and scores its own answers."""
+
+    methods: list[str] = key(
+        ["sentprob", "softmax_ent", "softmax_var", "softmax_combo", "probdiff"], "scores: judgetrain/scorers/methods.py"
+    )
+    limit: int | None = key(None, "take a seeded sample of this many dialogues", low=1)
+    sampling: SamplingConfig = key(SamplingConfig, "of the first responses; the ProbDiff paper has temperature 0.7")
+    temperatures: dict[str, float] = key({}, "category -> temperature of its first responses, as MT-Bench has them")
+    delta: float = key(-0.05, "ProbDiff's confidence threshold")
+    sweep: list[float] = key([0.0, -0.05, -0.1], "thresholds shown beside it")

@@ -1,0 +1,179 @@
+"""Training: stages initial, sft, reference and dpo."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from judgetrain.engines.config import ModelConfig
+from judgetrain.keys import key
+
+
+@dataclass
+class LoraSettings:
+    """Low-rank adapters (PEFT)."""
+
+    enabled: bool = key(False, "train adapters in place of the weights")
+    r: int = key(16, "rank", low=1)
+    alpha: int = key(32, "scale", low=1)
+    dropout: float = key(0.05, "dropout", low=0.0, high=1.0)
+    target_modules: str = key(
+        "all-linear", "names of modules, comma-separated, as in q_proj,v_proj; a regular expression; or all-linear"
+    )
+    merge: bool = key(True, "merge at the end; false leaves adapters that from_pretrained puts on their base")
+    quantize: str | None = key(
+        None, "QLoRA: the frozen base in 4 or 8 bits (a GPU and the extra 'qlora')", choices=(None, "4bit", "8bit")
+    )
+
+
+OPTIMIZERS = (
+    "adamw_torch",
+    "adamw_torch_fused",
+    "adafactor",
+    "sgd",
+    "rmsprop",
+    "adamw_8bit",
+    "paged_adamw_32bit",
+    "paged_adamw_8bit",
+    "lion_8bit",
+    "paged_lion_8bit",
+)
+
+
+@dataclass
+class TrainConfig:
+    """One training stage (initial, sft or dpo)."""
+
+    learning_rate: float = key(1e-5, "peak", low=0.0)
+    epochs: float = key(1.0, "passes over the data", low=0.001)
+    max_steps: int = key(-1, "overrides epochs when positive", low=-1)
+    batch_size: int = key(8, "examples that one process computes together", low=1)
+    accumulation: int = key(
+        1,
+        "micro-batches of batch_size in an optimizer step, shared out over the processes: the global batch is "
+        "batch_size x accumulation however many there are",
+        low=1,
+    )
+    max_length: int = key(2048, "longer examples are left out and counted, never cut", low=8, unit="tokens")
+    warmup_ratio: float = key(0.05, "share of steps", low=0.0, high=1.0)
+    lr_scheduler: str = key(
+        "cosine",
+        "Transformers' lr_scheduler_type",
+        choices=("linear", "cosine", "constant", "constant_with_warmup", "polynomial", "inverse_sqrt"),
+    )
+    optimizer: str | None = key(
+        None,
+        "Transformers' optim; None takes fused AdamW; 8-bit and paged ones need a GPU and the extra 'qlora'",
+        choices=(None, *OPTIMIZERS),
+    )
+    weight_decay: float = key(0.0, "AdamW", low=0.0)
+    max_grad_norm: float = key(1.0, "gradient clipping", low=0.0)
+    gradient_checkpointing: bool = key(False, "trade time for memory")
+    bf16: bool | None = key(None, "None: where the GPU has it")
+    tf32: bool | None = key(None, "float32 products on tensor cores; None: where the GPU has them")
+    packing: bool = key(False, "initial, sft: fill sequences of max_length with whole examples, none cut")
+    padding_free: bool = key(False, "initial, sft: the examples of a batch in one row, without padding")
+    liger: bool = key(False, "Liger's Triton kernels for the layers (a GPU and the extra 'liger')")
+    save_steps: int = key(50, "checkpoint every so many optimizer steps", low=1, neutral=True)
+    eval_steps: int = key(50, "held-out loss every so many optimizer steps", low=1)
+    keep_checkpoints: int = key(2, "checkpoints kept while training", low=2, neutral=True)
+    lora: LoraSettings = key(LoraSettings, "adapters")
+
+
+DPO_LOSSES = (
+    "sigmoid",
+    "sigmoid_norm",
+    "hinge",
+    "ipo",
+    "exo_pair",
+    "nca_pair",
+    "robust",
+    "bco_pair",
+    "sppo_hard",
+    "aot",
+    "aot_unpaired",
+    "apo_zero",
+    "apo_down",
+    "discopop",
+)
+
+
+@dataclass
+class StopConfig:
+    """Stop-loss of DPO on the held-out pairs (branching paper, section 5.7): any limit that is set is watched."""
+
+    chosen_drop: float | None = key(
+        None, "stop when the chosen sides' log-probability is so far below the reference's", low=0.0, unit="nats/token"
+    )
+    margin: float | None = key(
+        None, "stop when the mean reward margin is this large: pairs past 5 move the weights by under 1%", low=0.0
+    )
+    patience: int | None = key(None, "stop after so many evaluations in a row without a better agreement", low=1)
+    keep_best: bool = key(
+        False,
+        "keep the checkpoint of the best held-out agreement (then loss), not the last; holds wherever a limit is set",
+    )
+
+    @property
+    def watched(self) -> bool:
+        """Whether the checkpoint that is kept depends on held-out pairs."""
+        return self.keep_best or any(v is not None for v in (self.chosen_drop, self.margin, self.patience))
+
+
+@dataclass
+class DpoConfig(TrainConfig):
+    """Stage dpo."""
+
+    learning_rate: float = key(5e-7, "peak", low=0.0)
+    reference: ModelConfig = key(ModelConfig, "the reference model; an empty path takes the SFT judge")
+    beta: float = key(0.1, "strength of the KL constraint", low=0.0)
+    loss_type: str = key("sigmoid", "TRL's DPO loss_type", choices=DPO_LOSSES)
+    sft_weight: float = key(0.0, "weight of a supervised term on the chosen side (TRL's loss type sft)", low=0.0)
+    label_smoothing: float = key(0.0, "of the preference labels (robust, exo_pair, aot)", low=0.0, high=0.5)
+    ld_alpha: float | None = key(
+        None, "LD-DPO: weight of the tokens past the shorter side's length; None: 1", low=0.0, high=1.0
+    )
+    f_divergence: str = key(
+        "reverse_kl",
+        "f-DPO: the divergence from the reference that is penalised",
+        choices=("reverse_kl", "forward_kl", "js_divergence", "alpha_divergence"),
+    )
+    f_alpha: float = key(0.5, "alpha of f_divergence=alpha_divergence")
+    margin_weight: float = key(
+        0.0, "p: a pair's loss is weighted by its margin to the power p, mean 1; 0 weighs all alike", low=0.0
+    )
+    precompute_ref_log_probs: bool = key(
+        True,
+        "reference log-probabilities are a stage of their own, made once for data and reference model, so that one "
+        "model is in memory; false: the reference model is kept beside the trained one",
+    )
+    reference_batch_size: int = key(
+        8, "pairs whose reference log-probabilities are computed together", low=1, neutral=True
+    )
+    stop: StopConfig = key(StopConfig, "stop-loss")
+
+
+DISTRIBUTED = ("none", "ddp", "zero2", "zero3", "zero3_offload")
+
+
+@dataclass
+class TrainStages:
+    """The three training stages of the paper."""
+
+    base: ModelConfig = key(ModelConfig, "the pretrained model that the Initial judge starts from")
+    initial: TrainConfig = key(TrainConfig, "stage initial")
+    sft: TrainConfig = key(TrainConfig, "stage sft")
+    dpo: DpoConfig = key(DpoConfig, "stage dpo")
+    # In float32 these two change where is computed, not what; under ZeRO and bfloat16 the stages list the first.
+    distributed: str = key(
+        "none",
+        "how several processes train one model: ddp (each has all of it), zero2, zero3, zero3_offload (DeepSpeed)",
+        choices=DISTRIBUTED,
+        neutral=True,
+    )
+    processes: int | None = key(
+        None,
+        "processes on this machine that train together; None: one for each GPU. Under torchrun or SLURM: WORLD_SIZE",
+        low=1,
+        neutral=True,
+    )
+    deepspeed: str | None = key(None, "a DeepSpeed JSON in place of launch/deepspeed/<train.distributed>.json")

@@ -1,0 +1,216 @@
+"""Artifacts: whole files or none, shards that survive a kill, counts that add up."""
+
+from __future__ import annotations
+
+import errno
+import json
+import multiprocessing
+import os
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from judgetrain.artifacts import console as track
+from judgetrain.artifacts import files
+from judgetrain.artifacts.console import Console
+from judgetrain.artifacts.files import write_bytes_atomic
+from judgetrain.artifacts.locks import locked
+from judgetrain.artifacts.shards import read_rows, shard_progress
+from judgetrain.artifacts.stage_run import ShardResult, StageRun
+from judgetrain.errors import DataError, JudgetrainError
+
+JSON = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**53), 2**53)
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+    max_leaves=6,
+)
+
+
+def stage(directory: Path) -> StageRun:
+    return StageRun(directory, "tree", 7, Console())
+
+
+def doubled(index: int, items: Sequence[int]) -> ShardResult:
+    return ShardResult(
+        [{"value": 2 * i} for i in items if i % 5], len(items), {"multiple_of_5": sum(i % 5 == 0 for i in items)}, 3, 4
+    )
+
+
+@settings(max_examples=30, deadline=None)
+@given(rows=st.lists(st.dictionaries(st.text(), JSON, max_size=4), max_size=12), size=st.integers(1, 5))
+def test_rows_come_back_from_any_shards(
+    tmp_path_factory: pytest.TempPathFactory, rows: list[dict[str, Any]], size: int
+) -> None:
+    out = stage(tmp_path_factory.mktemp("artifact"))
+    out.sharded("rows", rows, size, lambda i, items: ShardResult(list(items), len(items)))
+    assert list(read_rows(out.directory, "rows")) == rows
+    assert out.totals()["counts"] == {"in": len(rows), "out": len(rows), "dropped": {}}
+
+
+def test_a_killed_run_redoes_only_the_unfinished_shard(tmp_path: Path) -> None:
+    seen: list[int] = []
+
+    def process(index: int, items: Sequence[int]) -> ShardResult:
+        if index == 2 and not seen.count(99):
+            seen.append(99)
+            raise KeyboardInterrupt
+        seen.append(index)
+        return doubled(index, items)
+
+    with pytest.raises(KeyboardInterrupt):
+        stage(tmp_path / "a").sharded("rows", range(20), 5, process)
+    assert shard_progress(tmp_path / "a") == (2, 4)
+    resumed = stage(tmp_path / "a")
+    resumed.sharded("rows", range(20), 5, process)
+    assert seen == [0, 1, 99, 2, 3]
+    whole = stage(tmp_path / "b")
+    whole.sharded("rows", range(20), 5, doubled)
+    names = sorted(p.name for p in (tmp_path / "b").iterdir())
+    assert sorted(p.name for p in (tmp_path / "a").iterdir()) == names
+    assert all((tmp_path / "a" / n).read_bytes() == (tmp_path / "b" / n).read_bytes() for n in names)
+    assert resumed.totals() == whole.totals()
+    assert whole.totals() == {
+        "counts": {"in": 20, "out": 16, "dropped": {"multiple_of_5": 4}},
+        "tokens": {"prompt": 12, "generated": 16},
+    }
+
+
+def test_off_a_terminal_lines_say_how_far_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    clock = [1000.0]
+    monkeypatch.setattr(track.time, "monotonic", lambda: clock[0])
+
+    def slow(index: int, items: Sequence[int]) -> ShardResult:
+        clock[0] += 20
+        if index == 4:
+            raise KeyboardInterrupt
+        return doubled(index, items)
+
+    with pytest.raises(KeyboardInterrupt):
+        stage(tmp_path).sharded("rows", range(40), 5, slow, "rows")
+    # 20 s a shard of 5: a line after 40 and 80 s; four of eight shards are left at 20 s each after 80 s.
+    told = [line.split("  ", 1)[1] for line in capsys.readouterr().out.splitlines()]
+    assert told == ["tree: rows: 10 of 40 rows, about 2.0 min left", "tree: rows: 20 of 40 rows, about 80.0 s left"]
+
+    def slower(index: int, items: Sequence[int]) -> ShardResult:
+        clock[0] += 60
+        return doubled(index, items)
+
+    stage(tmp_path).sharded("rows", range(40), 5, slower, "rows")  # the 20 rows found done took no time now
+    told = [line.split("  ", 1)[1] for line in capsys.readouterr().out.splitlines()]
+    assert told[0] == "tree: rows: 25 of 40 rows, about 3.0 min left" and len(told) == 3
+
+
+def test_rows_without_their_marker_are_written_again(tmp_path: Path) -> None:
+    out = stage(tmp_path)
+    out.sharded("rows", range(4), 2, doubled)
+    (tmp_path / ".rows-00001-of-00002.json").unlink()
+    (tmp_path / "rows-00001-of-00002.jsonl").write_text("{")
+    stage(tmp_path).sharded("rows", range(4), 2, doubled)
+    assert [r["value"] for r in read_rows(tmp_path, "rows")] == [2, 4, 6]
+
+
+def test_a_missing_shard_and_a_broken_line_are_named(tmp_path: Path) -> None:
+    out = stage(tmp_path)
+    out.sharded("rows", range(1, 5), 2, doubled)
+    (tmp_path / "rows-00001-of-00002.jsonl").unlink()
+    with pytest.raises(DataError, match="1 of 2 shards of rows"):
+        list(read_rows(tmp_path, "rows"))
+    (tmp_path / "single.jsonl").write_text('{"a": 1}\n{"a": \n')
+    with pytest.raises(DataError, match=r"single\.jsonl:2"):
+        list(read_rows(tmp_path, "single"))
+    with pytest.raises(DataError, match=r"neither nothing\.jsonl nor shards"):
+        list(read_rows(tmp_path, "nothing"))
+
+
+def test_a_name_that_begins_like_another_is_another(tmp_path: Path) -> None:
+    out = stage(tmp_path)
+    for name, start in (("m", 1), ("m-2", 11)):
+        out.sharded(name, range(start, start + 4), 2, doubled)
+    assert [r["value"] for r in read_rows(tmp_path, "m")] == [2, 4, 6, 8]
+    assert [r["value"] for r in read_rows(tmp_path, "m-2")] == [22, 24, 26, 28]
+    assert out.totals()["counts"] == {"in": 8, "out": 8, "dropped": {}}
+    assert shard_progress(tmp_path) == (4, 4)
+
+
+def test_shards_of_another_size_are_not_mixed(tmp_path: Path) -> None:
+    stage(tmp_path).sharded("rows", range(1, 5), 2, doubled)
+    again = stage(tmp_path)
+    again.sharded("rows", range(1, 5), 4, doubled)
+    assert [r["value"] for r in read_rows(tmp_path, "rows")] == [2, 4, 6, 8]
+    assert again.totals()["counts"]["in"] == 4
+
+
+def test_files_can_be_read_by_whom_the_umask_allows(tmp_path: Path) -> None:
+    old = os.umask(0o027)
+    try:
+        path = stage(tmp_path).write_rows("rows", [{"a": 1}])
+    finally:
+        os.umask(old)
+    assert path.stat().st_mode & 0o777 == 0o640
+
+
+def test_leftovers_of_a_killed_write_go_away(tmp_path: Path) -> None:
+    (tmp_path / ".rows.jsonl.1-2.tmp").write_text("{")
+    stage(tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_full_disk_keeps_the_old_file_and_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "file"
+    path.write_text("old")
+
+    def full(_: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(files.os, "fsync", full)
+    with pytest.raises(JudgetrainError, match="disk is full"):
+        write_bytes_atomic(path, b"new")
+    assert path.read_text() == "old"
+    assert [p.name for p in tmp_path.iterdir()] == ["file"]
+
+
+def test_seeds_are_stable_and_differ_by_stage_and_shard(tmp_path: Path) -> None:
+    first, again = stage(tmp_path), stage(tmp_path)
+    assert [first.shard_seed(i) for i in range(3)] == [again.shard_seed(i) for i in range(3)]
+    seeds = {first.seed, StageRun(tmp_path, "sft", 7, Console()).seed, StageRun(tmp_path, "tree", 8, Console()).seed}
+    assert len(seeds) == 3
+    assert first.shard_seed(0) != first.shard_seed(1)
+
+
+def test_notes_survive_a_restart(tmp_path: Path) -> None:
+    stage(tmp_path).note("a", {"b": 1})
+    later = stage(tmp_path)
+    later.note("c", 2)
+    assert later.notes == {"a": {"b": 1}, "c": 2}
+
+
+def _hold(directory: Path, log: str) -> None:
+    with locked(directory, Console()):
+        with open(log, "a") as file:
+            file.write(json.dumps([os.getpid(), "in"]) + "\n")
+        time.sleep(0.2)
+        with open(log, "a") as file:
+            file.write(json.dumps([os.getpid(), "out"]) + "\n")
+
+
+def test_one_process_at_a_time_holds_an_artifact(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    processes = [multiprocessing.Process(target=_hold, args=(tmp_path / "a", str(log))) for _ in range(3)]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join()
+    events = [json.loads(line) for line in log.read_text().splitlines()]
+    assert [what for _, what in events] == ["in", "out"] * 3
+    assert all(events[i][0] == events[i + 1][0] for i in range(0, 6, 2))

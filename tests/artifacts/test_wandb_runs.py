@@ -1,0 +1,258 @@
+"""Tracking: which mode a machine gets, runs that are always finished, what an offline run holds, no secrets."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import types
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from judgetrain.artifacts.config import TrackConfig
+from judgetrain.artifacts.console import Console, duration
+from judgetrain.artifacts.tracker import Run, mode_of, tracked, without_secrets
+from judgetrain.data.config import ClusterConfig, DialoguesConfig, SourceConfig
+from judgetrain.pipeline import cli as entry
+from judgetrain.pipeline.config import Config
+from judgetrain.pipeline.run import Pipeline
+from tests.wandb_files import read_runs
+
+
+class FakeRun:
+    def __init__(self, options: dict[str, Any]) -> None:
+        self.options, self.logged, self.summary, self.exit_code = options, [], {}, None
+
+    def log(self, metrics: dict[str, Any], step: int | None = None) -> None:
+        self.logged.append((metrics, step))
+
+    def finish(self, exit_code: int) -> None:
+        self.exit_code = exit_code
+
+
+class FakeWandb(types.ModuleType):
+    """Stands in for wandb; ``reachable`` says whether going online works."""
+
+    def __init__(self, reachable: bool = True) -> None:
+        super().__init__("wandb")
+        self.reachable, self.runs, self.tries = reachable, [], []
+
+    def Settings(self, **options: Any) -> dict[str, Any]:  # wandb's name
+        return options
+
+    def init(self, **options: Any) -> FakeRun:
+        self.tries.append(options["mode"])
+        if options["mode"] == "online" and not self.reachable:
+            raise ConnectionError("no such\nhost")
+        self.runs.append(FakeRun(options))
+        return self.runs[-1]
+
+    def teardown(self) -> None:
+        pass
+
+
+@pytest.fixture(autouse=True)
+def machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """No key, no mode, and a netrc file of the test's own (there is none yet)."""
+    for name in ("WANDB_API_KEY", "WANDB_MODE", "WANDB_BASE_URL", "WANDB_DATA_DIR"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("NETRC", str(tmp_path / "netrc"))
+    return tmp_path
+
+
+def enter(tmp_path: Path, tracker: str = "auto") -> Any:
+    return tracked(
+        TrackConfig(tracker),
+        stage="sft",
+        fingerprint="0123456789abcdef",
+        recipe="mine",
+        settings={"seed": 1},
+        directory=tmp_path / "out",
+        console=Console(),
+    )
+
+
+def test_auto_goes_online_only_with_a_key(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    assert mode_of(TrackConfig("auto")) == "offline"
+    (tmp_path / "netrc").write_text("machine example.org login user password x\n")
+    assert mode_of(TrackConfig("auto")) == "offline"
+    (tmp_path / "netrc").write_text("machine api.wandb.ai login user password x\n")
+    assert mode_of(TrackConfig("auto")) == "online"
+    (tmp_path / "netrc").write_text("not a netrc file")
+    assert mode_of(TrackConfig("auto")) == "offline"
+    monkeypatch.setenv("WANDB_API_KEY", "x")
+    assert mode_of(TrackConfig("auto")) == "online"
+    monkeypatch.setenv("WANDB_MODE", "disabled")
+    assert mode_of(TrackConfig("auto")) == "disabled"
+    assert [mode_of(TrackConfig(t)) for t in ("wandb", "wandb_offline", "none")] == ["online", "offline", "disabled"]
+
+
+def test_a_run_is_named_by_its_fingerprint_and_always_finished(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    wandb = FakeWandb()
+    monkeypatch.setitem(sys.modules, "wandb", wandb)
+    with enter(tmp_path) as run:
+        run.log({"loss": 0.5, "text": "left out", "flag": True}, step=3)
+        run.summary({"out": 2})
+    with pytest.raises(ZeroDivisionError), enter(tmp_path):
+        _ = 1 / 0
+    first, failed = wandb.runs
+    assert first.options["id"] == failed.options["id"] == "sft-0123456789abcdef"
+    assert (first.options["group"], first.options["job_type"]) == ("mine", "sft")
+    assert first.logged == [({"loss": 0.5}, 3)]
+    assert first.summary == {"out": 2}
+    assert (first.exit_code, failed.exit_code) == (0, 1)
+
+
+def test_a_server_out_of_reach_is_said_once_and_stops_nothing(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    wandb = FakeWandb(reachable=False)
+    monkeypatch.setitem(sys.modules, "wandb", wandb)
+    monkeypatch.setenv("WANDB_API_KEY", "x")
+    monkeypatch.setenv("WANDB_MODE", "")
+    for _ in range(2):
+        with enter(tmp_path):
+            pass
+    assert wandb.tries == ["online", "offline", "offline"]
+    assert [run.exit_code for run in wandb.runs] == [0, 0]
+    said = capsys.readouterr().out
+    assert said.count("tracked offline") == 1
+    assert "no such host" in said
+
+
+def test_none_starts_nothing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    wandb = FakeWandb()
+    monkeypatch.setitem(sys.modules, "wandb", wandb)
+    with enter(tmp_path, "none") as run:
+        run.log({"loss": 1.0})
+    assert wandb.tries == []
+
+
+def test_durations_read_as_a_reader_wants_them() -> None:
+    assert (duration(3.14159), duration(600)) == ("3.1 s", "10.0 min")
+
+
+def dialogues(tmp_path: Path, text: str, **track: Any) -> Config:
+    (tmp_path / "in.jsonl").write_text(text)
+    source = SourceConfig(name="mine", path=str(tmp_path / "in.jsonl"))
+    return Config(
+        recipe_name="mine",
+        output_dir=str(tmp_path / "out"),
+        dialogues=DialoguesConfig(sources=[source]),
+        cluster=ClusterConfig(encoder="static:world", n_clusters=2, sample=3),
+        track=TrackConfig("wandb_offline", **track),
+    )
+
+
+ROWS = "".join(json.dumps({"query": f"What is a {word}?"}) + "\n" for word in ("dog", "cat", "house", "tree"))
+
+
+def test_every_stage_is_a_run_with_what_it_used_and_made(tmp_path: Path) -> None:
+    settings = dialogues(tmp_path, ROWS, group="an experiment")
+    pipeline = Pipeline(settings)
+    pipeline.run("cluster")
+    first, second = read_runs(tmp_path / "out")
+    plans = [pipeline.plan(name) for name in ("dialogues", "cluster")]
+    assert [run.id for run in (first, second)] == [f"{p.stage.name}-{p.fingerprint}" for p in plans]
+    assert [(run.group, run.job_type) for run in (first, second)] == [
+        ("an experiment", "dialogues"),
+        ("an experiment", "cluster"),
+    ]
+    assert second.config["cluster"]["n_clusters"] == 2 and second.config["upstream"] == plans[1].upstream
+    assert (first.summary["in"], first.summary["out"], first.exit_code, second.exit_code) == (4, 4, 0, 0)
+    # One version, whichever run logs it: what the second used is what the first made.
+    [made], [used] = first.made.values(), second.used.values()
+    assert (made.name, made.type, made.digest) == (used.name, used.type, used.digest)
+    assert (made.name, made.type) == ("mine-dialogues", "dataset")
+    assert plans[0].fingerprint in made.aliases
+    assert not first.used and list(second.made) == ["mine-cluster"]
+    files = {entry.path: entry for entry in made.manifest.contents}
+    assert files["dialogues.jsonl"].ref == (plans[0].directory / "dialogues.jsonl").resolve().as_uri()
+    sent = Path(files["manifest.json"].local_path)
+    assert json.loads(sent.read_text())["fingerprint"] == plans[0].fingerprint
+    assert tmp_path in sent.parents, "W&B's copies lie beside the runs"
+    assert not any("lock" in name or name.startswith(".") for name in files)
+
+
+def test_files_are_sent_only_when_asked_for(tmp_path: Path) -> None:
+    before = dict(os.environ)
+    Pipeline(dialogues(tmp_path, ROWS, upload=True)).run("dialogues")
+    assert "WANDB_DATA_DIR" not in os.environ and before.items() <= os.environ.items()
+    [run] = read_runs(tmp_path / "out")
+    [made] = run.made.values()
+    [rows] = [entry for entry in made.manifest.contents if entry.path == "dialogues.jsonl"]
+    assert not rows.ref and Path(rows.local_path).read_text().count("\n") == 4
+
+
+def test_a_failed_stage_is_a_failed_run_and_a_restart_continues_it(tmp_path: Path) -> None:
+    settings = dialogues(tmp_path, ROWS)
+    pipeline = Pipeline(settings)
+    broken = pipeline.plan("dialogues").directory / "dialogues.jsonl"
+    broken.mkdir(parents=True)  # the stage cannot put its file there
+    with pytest.raises(OSError, match="dialogues"):
+        pipeline.run("dialogues")
+    broken.rmdir()
+    Pipeline(settings).run("dialogues")
+    failed, again = read_runs(tmp_path / "out")
+    assert failed.id == again.id
+    assert (failed.exit_code, again.exit_code) == (1, 0)
+    assert not failed.made and list(again.made) == ["mine-dialogues"]
+
+
+def test_jobs_of_a_sweep_have_a_run_each(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "in.jsonl").write_text(ROWS + "not json\n")
+    source = f"[{{name: mine, path: '{tmp_path / 'in.jsonl'}'}}]"
+    arguments = ["stage=dialogues", "dialogues.strict=true,false", "seed=1,2", f"dialogues.sources={source}"]
+    command = ["judgetrain", "-m", *arguments, f"output_dir={tmp_path / 'out'}", "track.tracker=wandb_offline"]
+    monkeypatch.setattr("sys.argv", command)
+    assert entry.main() == 2
+    runs = read_runs(tmp_path / "out")
+    assert [(run.config["dialogues"]["strict"], run.config["seed"], run.exit_code) for run in runs] == [
+        (True, 1, 1),
+        (True, 2, 1),
+        (False, 1, 0),
+        (False, 2, 0),
+    ]
+    assert len({run.id for run in runs}) == 4
+
+
+def test_no_secret_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    secrets = {"WANDB_API_KEY": "0123456789abcdef" * 2, "MY_SERVICE_TOKEN": "tok-s3cr3t-value"}
+    for name, value in secrets.items():
+        monkeypatch.setenv(name, value)
+    settings = dialogues(tmp_path, ROWS)
+    settings.dialogues.sources[0].revision = f"https://me:pa55word@host/v1?api_key={secrets['MY_SERVICE_TOKEN']}"
+    Pipeline(settings).run("dialogues")
+    [run] = read_runs(tmp_path / "out")
+    assert run.config["dialogues"]["sources"][0]["revision"] == "https://***@host/v1?api_key=***"
+    written = [path for path in (tmp_path / "out" / "wandb").rglob("*") if path.is_file()]
+    assert len(written) > 3
+    for path in written:
+        data = path.read_bytes()
+        assert not any(secret.encode() in data for secret in (*secrets.values(), "pa55word")), path
+
+
+@given(st.text(alphabet="abz019-_.~"), st.sampled_from(["key", "api_key", "token", "password"]))
+def test_passwords_in_addresses_are_left_out_and_the_rest_stays(secret: str, name: str) -> None:
+    text = f"http://user:{secret}@host:8000/v1?{name}={secret}&n=1 and user@host"
+    gone = f"?{name}=***" if secret else f"?{name}="
+    assert without_secrets({"a": [text, 3, None]}) == {
+        "a": [f"http://***@host:8000/v1{gone}&n=1 and user@host", 3, None]
+    }
+
+
+def test_what_wandb_does_not_take_is_said_once_and_stops_nothing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    class Broken:
+        def log(self, *args: Any, **kwargs: Any) -> None:
+            raise ConnectionError("gone away")
+
+    run = Run(Broken(), Console())
+    run.log({"a": 1})
+    run.log({"a": 2})
+    assert capsys.readouterr().out.count("W&B did not take something (gone away)") == 1

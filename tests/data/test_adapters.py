@@ -1,0 +1,335 @@
+"""Every shipped adapter on rows in exactly the shape in which its benchmark is published."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from judgetrain.data.benchmarks.adapter import DIRECTORY, load_adapter, shipped
+from judgetrain.data.benchmarks.benchmark import Benchmark, load_benchmark, majority
+from judgetrain.data.benchmarks.reading import source_of
+from judgetrain.data.config import BenchmarkConfig, SourceConfig
+from judgetrain.errors import ConfigError, DataError
+from judgetrain.evaluate.config import EvaluateConfig
+from judgetrain.pipeline.checks import check_stage
+from judgetrain.pipeline.config import Config
+
+CHAT_A = [
+    {"content": "Name a tree.", "role": "user"},
+    {"content": "Oak.", "role": "assistant"},
+    {"content": "Another?", "role": "user"},
+    {"content": "Elm.", "role": "assistant"},
+]
+CHAT_B = [CHAT_A[0], {"content": "A pine.", "role": "assistant"}, CHAT_A[2], {"content": "No.", "role": "assistant"}]
+VOTE = {
+    "question_id": 81,
+    "model_a": "vicuna",
+    "model_b": "alpaca",
+    "winner": "model_a",
+    "judge": "author_1",
+    "conversation_a": CHAT_A,
+    "conversation_b": CHAT_B,
+    "turn": 1,
+}
+ROWS: dict[str, list[dict[str, Any]]] = {
+    "eval_p": [
+        {"scenario": "chitchat", "label": n, "prompt": f"p{n}", "response 1": "one", "response 2": "two"}
+        for n in (0, 1, 2)
+    ],
+    "mt_bench_human": [
+        VOTE,
+        VOTE | {"judge": "expert_2", "winner": "tie"},
+        VOTE
+        | {
+            "judge": "expert_3",
+            "model_a": "alpaca",
+            "model_b": "vicuna",
+            "winner": "model_b",
+            "conversation_a": CHAT_B,
+            "conversation_b": CHAT_A,
+        },
+        VOTE | {"turn": 2, "winner": "model_b"},
+    ],
+    "pandalm": [
+        {
+            "idx": n,
+            "motivation_app": "Grammarly",
+            "cmp_key": "bloom-7b_llama-7b",
+            "instruction": "Shorten.",
+            "input": f"text {n}",
+            "response1": "one",
+            "response2": "two",
+            "annotator1": votes[0],
+            "annotator2": votes[1],
+            "annotator3": votes[2],
+        }
+        for n, votes in enumerate([(1, 1, 2), (2, 2, 2), (0, 0, 1), (0, 1, 2)])
+    ],
+    "llmbar": [{"input": "Do x.", "output_1": "x", "output_2": "y", "label": n} for n in (1, 2)],
+    "faireval": [
+        {"id": f"FairEval-{n}", "input": "How?", "output_1": "x", "output_2": "y", "label": n} for n in (2, 1)
+    ],
+    "judgebench": [
+        {
+            "pair_id": f"81ec57f2-483f-515f-93ff-78a8910b215{n}",
+            "original_id": "10646",
+            "source": source,
+            "question": "Which?",
+            "response_model": "gpt-4o-2024-05-13",
+            "response_A": "A.",
+            "response_B": "B.",
+            "label": label,
+        }
+        for n, (source, label) in enumerate([("mmlu-pro-computer science", "B>A"), ("livebench-math", "A>B")])
+    ],
+    "rewardbench": [
+        {
+            "prompt": f"p{n}",
+            "chosen": "good",
+            "chosen_model": "gpt-4",
+            "rejected": "bad",
+            "rejected_model": "alpaca",
+            "subset": "hep-rust" if n % 2 else "donotanswer",
+            "id": n,
+        }
+        for n in range(40)
+    ],
+    "rewardbench2": [
+        {
+            "id": "0",
+            "prompt": "p",
+            "chosen": ["good"],
+            "rejected": ["bad", "worse", "worst"],
+            "num_correct": 1,
+            "num_incorrect": 3,
+            "total_completions": 4,
+            "models": ["m"] * 4,
+            "subset": "Factuality",
+            "additional_metadata": {"category": None},
+        },
+        {
+            "id": "tied:1",
+            "prompt": "Name a colour of the rainbow.",
+            "chosen": ["Red.", "Blue."],
+            "rejected": ["Brown.", "Pink."],
+            "num_correct": 2,
+            "num_incorrect": 2,
+            "total_completions": 4,
+            "models": ["m"] * 4,
+            "subset": "Ties",
+            "additional_metadata": None,
+        },
+    ],
+}
+
+
+def settings(tmp_path: Path, adapter: str, rows: list[dict[str, Any]], **changes: Any) -> BenchmarkConfig:
+    path = tmp_path / f"{adapter}.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return BenchmarkConfig(name=adapter, adapter=adapter, source=SourceConfig(path=str(path)), **changes)
+
+
+def load(tmp_path: Path, adapter: str, rows: list[dict[str, Any]] | None = None, **changes: Any) -> Benchmark:
+    return load_benchmark(Config(), settings(tmp_path, adapter, rows or ROWS[adapter], **changes), 0)
+
+
+def test_every_shipped_adapter_is_tested() -> None:
+    assert sorted(ROWS) == shipped()
+
+
+@pytest.mark.parametrize(
+    ("adapter", "labels", "groups", "domains"),
+    [
+        ("eval_p", ["A", "B", "tie"], ["chitchat"] * 3, {"chitchat": "General Communication"}),
+        ("pandalm", ["A", "B", "tie", None], ["Grammarly"] * 4, {}),
+        ("llmbar", ["A", "B"], [None] * 2, {}),
+        ("faireval", ["B", "A"], [None] * 2, {}),
+        (
+            "judgebench",
+            ["B", "A"],
+            ["mmlu-pro-computer science", "livebench-math"],
+            {"mmlu-pro-computer science": "Knowledge", "livebench-math": "Math"},
+        ),
+    ],
+)
+def test_labels_groups_and_texts_of_pairs(
+    tmp_path: Path, adapter: str, labels: list[str | None], groups: list[str | None], domains: dict[str, str]
+) -> None:
+    found = load(tmp_path, adapter)
+    assert [c.label for c in found.comparisons] == labels
+    assert [c.group for c in found.comparisons] == groups
+    assert found.domains == domains
+    for comparison, row in zip(found.comparisons, ROWS[adapter], strict=True):
+        texts = list(row.values())
+        assert comparison.response_a in texts and comparison.response_b in texts
+        assert all(part in texts for part in comparison.dialogue.query.split("\n\n"))
+        assert comparison.response_a != comparison.response_b
+
+
+def test_pandalm_keeps_the_annotators_and_says_when_they_have_no_majority(tmp_path: Path) -> None:
+    found = load(tmp_path, "pandalm")
+    assert list(found.votes.values()) == [("A", "A", "B"), ("B", "B", "B"), ("tie", "tie", "A"), ("tie", "A", "B")]
+    assert found.left_out == {"no_majority": 1}
+    assert found.comparisons[1].dialogue.query == "Shorten.\n\ntext 1"
+
+
+def test_pandalms_truth_values_are_texts_and_other_benchmarks_have_none(tmp_path: Path) -> None:
+    rows = [ROWS["pandalm"][0] | {"response1": True}]
+    assert load(tmp_path, "pandalm", rows).comparisons[0].response_a == "True"
+    with pytest.raises(DataError, match=r"llmbar\.jsonl:1: expected text in field response_a, found bool"):
+        load(tmp_path, "llmbar", [ROWS["llmbar"][0] | {"output_1": True}])
+
+
+def test_mt_bench_votes_come_together_whichever_model_is_named_first(tmp_path: Path) -> None:
+    found = load(tmp_path, "mt_bench_human")
+    first, second = found.comparisons
+    assert (first.id, first.model_a, first.model_b) == ("mt_bench_human:81:1:alpaca:vicuna", "alpaca", "vicuna")
+    assert (first.response_a, first.response_b, first.dialogue.query) == ("A pine.", "Oak.", "Name a tree.")
+    # vicuna, then a tie, then vicuna again, named as model_b: it is B in the comparison's own order.
+    assert found.votes[first.id] == ("B", "tie", "B")
+    assert (first.label, second.label, first.group) == ("B", "A", "writing")
+    # A vote on turn 2 is about the whole conversation.
+    assert second.response_b == "Assistant: Oak.\n\nUser: Another?\n\nAssistant: Elm."
+    assert len(load(tmp_path, "mt_bench_human", where={"turn": "2"}).comparisons) == 1
+
+
+def test_votes_without_texts_take_them_from_a_file_of_answers(tmp_path: Path) -> None:
+    rows = [{k: v for k, v in row.items() if "conversation" not in k} for row in ROWS["mt_bench_human"]]
+    answers = [
+        {
+            "question_id": 81,
+            "category": "trees",
+            "model": m,
+            "questions": ["Name a tree.", "Another?"],
+            "answers": texts,
+        }
+        for m, texts in (("vicuna", ["Oak.", "Elm."]), ("alpaca", ["A pine.", "No."]))
+    ]
+    path = tmp_path / "answers.jsonl"
+    path.write_text("".join(json.dumps(a) + "\n" for a in answers))
+    joined = load(tmp_path, "mt_bench_human", rows, answers=str(path))
+    whole = load(tmp_path, "mt_bench_human")
+    assert [(c.response_a, c.response_b, c.label) for c in joined.comparisons] == [
+        (c.response_a, c.response_b, c.label) for c in whole.comparisons
+    ]
+    assert {c.group for c in joined.comparisons} == {"trees"}
+    with pytest.raises(DataError, match=r"mt_bench_human\.jsonl:1: expected the list conversation_a"):
+        load(tmp_path, "mt_bench_human", rows)
+    path.write_text(json.dumps(answers[0]) + "\n")
+    with pytest.raises(DataError, match=r"jsonl:1: no answer of 'alpaca' to question 81"):
+        load(tmp_path, "mt_bench_human", rows, answers=str(path))
+
+
+def test_rewardbench_draws_the_side_and_the_label_follows_it(tmp_path: Path) -> None:
+    found = load(tmp_path, "rewardbench")
+    sides = Counter(c.label for c in found.comparisons)
+    assert sides["A"] + sides["B"] == 40 and min(sides.values()) > 8
+    for c in found.comparisons:
+        good, model = (c.response_a, c.model_a) if c.label == "A" else (c.response_b, c.model_b)
+        assert (good, model) == ("good", "gpt-4")
+    assert found.domains == {"hep-rust": "Reasoning", "donotanswer": "Safety"}
+    assert load(tmp_path, "rewardbench") == found, "the side is the same in every run"
+    assert not found.prompts
+
+
+def test_rewardbench_2_compares_every_chosen_with_every_rejected_response(tmp_path: Path) -> None:
+    found = load(tmp_path, "rewardbench2")
+    pairs = {frozenset((c.response_a, c.response_b)) for c in found.comparisons if c.group == "Ties"}
+    assert pairs == {frozenset((a, b)) for a in ("Red.", "Blue.") for b in ("Brown.", "Pink.")}
+    assert len(found.comparisons) == 3 + 4
+    assert Counter(found.prompts.values()) == {"rewardbench2:0": 3, "rewardbench2:tied:1": 4}
+    assert all((c.response_a if c.label == "A" else c.response_b) == "good" for c in found.comparisons[:3])
+
+
+@pytest.mark.parametrize(
+    ("adapter", "change", "message"),
+    [
+        ("eval_p", {"label": 3}, r"eval_p\.jsonl:2: label 3 is not one of 0, 1, 2"),
+        ("eval_p", {"label": "A"}, r"eval_p\.jsonl:2: label 'A' is not one of 0, 1, 2"),
+        ("eval_p", {"response 1": None}, r"jsonl:2: expected the column 'response 1' or 'response_1'"),
+        ("mt_bench_human", {"winner": "tie (inconsistent)"}, r"jsonl:2: label 'tie \(inconsistent\)' is not one of"),
+        ("mt_bench_human", {"turn": 3}, r"jsonl:2: turn 3: vicuna has 2 answers"),
+        ("mt_bench_human", {"conversation_a": CHAT_B}, r"jsonl:2: two votes on .* are about different texts"),
+        ("pandalm", {"annotator2": 5}, r"pandalm\.jsonl:2: annotator2 5 is not one of 0, 1, 2"),
+        ("llmbar", {"label": 0}, r"llmbar\.jsonl:2: label 0 is not one of 1, 2"),
+        ("faireval", {"label": None}, r"faireval\.jsonl:2: expected the column 'label'"),
+        ("faireval", {"id": "FairEval-2"}, r"faireval\.jsonl:2: the id 'faireval:FairEval-2' stands twice"),
+        ("judgebench", {"label": "A>>B"}, r"judgebench\.jsonl:2: label 'A>>B' is not one of A>B, B>A"),
+        ("rewardbench", {"chosen": None}, r"rewardbench\.jsonl:2: expected the column 'chosen'"),
+        ("rewardbench2", {"rejected": []}, r"jsonl:2: expected a text or a list of texts in rejected"),
+    ],
+)
+def test_a_wrong_row_is_named_with_its_value(
+    tmp_path: Path, adapter: str, change: dict[str, Any], message: str
+) -> None:
+    rows = [*ROWS[adapter]]
+    rows[1] = rows[1] | change
+    with pytest.raises(DataError, match=message):
+        load(tmp_path, adapter, rows)
+
+
+def test_benchmarks_published_as_one_json_list_are_read(tmp_path: Path) -> None:
+    path = tmp_path / "testset-v1.json"
+    path.write_text(json.dumps(ROWS["pandalm"], indent=1))
+    entry = BenchmarkConfig(name="pandalm", adapter="pandalm", source=SourceConfig(path=str(path)))
+    assert load_benchmark(Config(), entry, 0).comparisons == load(tmp_path, "pandalm").comparisons
+    path.write_text(json.dumps(ROWS["pandalm"])[:-5])
+    with pytest.raises(DataError, match=r"testset-v1\.json"):
+        load_benchmark(Config(), entry, 0)
+
+
+@pytest.mark.parametrize(
+    ("adapter", "place"), [("judgebench", ("ScalerLab/JudgeBench", "gpt")), ("eval_p", ("", "train"))]
+)
+def test_an_adapter_knows_its_place_on_the_hub(adapter: str, place: tuple[str, str]) -> None:
+    source = source_of(BenchmarkConfig(name="b", adapter=adapter, source=SourceConfig(type="hub")))
+    assert (source.path, source.split) == place
+    chosen = BenchmarkConfig(name="b", adapter=adapter, source=SourceConfig(type="hub", split="claude", path="me/copy"))
+    assert (source_of(chosen).path, source_of(chosen).split) == ("me/copy", "claude")
+
+
+def test_a_users_own_adapter_and_the_errors_in_it(tmp_path: Path) -> None:
+    path = tmp_path / "mine.yaml"
+    mine = {
+        "kind": "pair",
+        "fields": {"query": "q", "response_a": ["l"], "response_b": "r", "label": ["w"]},
+        "labels": {"left": "A", "right": "B"},
+    }
+    path.write_text(yaml.safe_dump(mine))
+    rows = tmp_path / "rows.jsonl"
+    rows.write_text(json.dumps({"q": "?", "l": "1", "r": "2", "w": "right"}))
+    entry = BenchmarkConfig(name="mine", adapter=str(path), source=SourceConfig(path=str(rows)))
+    assert load_benchmark(Config(), entry, 0).comparisons[0].label == "B"
+    for change, message in [
+        ({"kind": "pairs"}, r"mine\.yaml: kind='pairs': allowed are pair, votes"),
+        ({"labels": {"left": "a"}}, r"mine\.yaml: labels must map every label to A, B or tie, not \['a'\]"),
+        ({"fields": {"query": ["q"]}}, r"mine\.yaml: fields\.response_a is missing"),
+        ({"label": "w"}, r"mine\.yaml: unknown key 'label'"),
+    ]:
+        path.write_text(yaml.safe_dump(mine | change))
+        with pytest.raises(ConfigError, match=message):
+            load_adapter(str(path))
+
+
+def test_a_missing_adapter_is_refused_before_anything_runs() -> None:
+    entry = BenchmarkConfig(name="x", adapter="evalp", source=SourceConfig(path="x.jsonl"))
+    with pytest.raises(ConfigError, match=r"adapter 'evalp' is neither a file nor one of eval_p, faireval"):
+        check_stage(Config(evaluate=EvaluateConfig(benchmarks=[entry], methods=["random"])), "evaluate")
+
+
+def test_the_majority_is_of_one_verdict_alone() -> None:
+    assert majority(("A", "A", "B")) == "A"
+    assert majority(("A", "B")) is None
+    assert majority(("tie",)) == "tie"
+    assert majority(("A", "A", "B", "B", "tie")) is None
+
+
+def test_no_shipped_adapter_gives_a_group_two_domains() -> None:
+    for path in DIRECTORY.glob("*.yaml"):
+        groups = [group for names in load_adapter(path.stem).domains.values() for group in names]
+        assert len(groups) == len(set(groups)), path.name

@@ -1,0 +1,212 @@
+"""Clustering: embeddings on disk, k-means, and a sample that is even over clusters."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from judgetrain.artifacts.console import Console
+from judgetrain.artifacts.shards import read_rows
+from judgetrain.artifacts.stage_run import StageRun
+from judgetrain.data.clustering import encode as encode_module
+from judgetrain.data.clustering import kmeans as kmeans_module
+from judgetrain.data.clustering import stage
+from judgetrain.data.clustering.encode import Encoder, devices, dtype_of, encode, load_encoder
+from judgetrain.data.clustering.kmeans import kmeans
+from judgetrain.data.clustering.sampling import quotas, sample_uniform
+from judgetrain.data.config import ClusterConfig, WorldConfig
+from judgetrain.data.world import train_dialogues
+from judgetrain.errors import ConfigError, EngineError
+from judgetrain.pipeline.config import Config
+
+STATIC = ClusterConfig(encoder="static:world", n_clusters=4, sample=20)
+
+
+@settings(max_examples=60)
+@given(st.lists(st.integers(0, 9), min_size=1, max_size=80), st.integers(1, 100), st.integers(0, 5))
+def test_the_sample_is_as_even_as_cluster_sizes_allow(labels: list[int], size: int, seed: int) -> None:
+    array = np.array(labels)
+    chosen = sample_uniform(array, size, seed)
+    assert len(chosen) == len(set(chosen.tolist())) == min(size, len(labels))
+    taken = np.bincount(array[chosen], minlength=10)
+    sizes = np.bincount(array, minlength=10)
+    still_open = [int(t) for t, s in zip(taken, sizes, strict=True) if t < s]
+    assert max(taken) <= min(still_open, default=max(taken)) + 1
+    assert (sample_uniform(array, size, seed) == chosen).all()
+
+
+def test_quotas_carry_over() -> None:
+    assert quotas(np.array([1, 10, 10]), 9, np.random.default_rng(0)).tolist() == [1, 4, 4]
+
+
+def test_separated_blobs_are_found_and_inertia_is_the_sum_of_squares() -> None:
+    rng = np.random.default_rng(0)
+    centres = rng.normal(size=(3, 8)) * 20
+    rows = np.concatenate([c + rng.normal(size=(30, 8)) for c in centres]).astype(np.float16)
+    found = kmeans(rows, ClusterConfig(n_clusters=3), 1)
+    assert found.backend == "sklearn"
+    for block in range(3):
+        assert len(set(found.labels[30 * block : 30 * block + 30])) == 1
+    wide = rows.astype(np.float64)
+    inertia = sum(((wide[found.labels == c] - wide[found.labels == c].mean(0)) ** 2).sum() for c in range(3))
+    assert found.inertia == pytest.approx(inertia, rel=1e-3)
+
+
+def test_more_clusters_than_rows_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"cluster\.n_clusters=5: there are only 3"):
+        kmeans(np.zeros((3, 2)), ClusterConfig(n_clusters=5), 0)
+
+
+def test_many_rows_are_clustered_from_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(0)
+    blobs = np.concatenate([rng.normal(size=(40, 6)) + 30 * i for i in range(3)]).astype(np.float16)
+    np.save(tmp_path / "embeddings.npy", blobs)
+    mapped = np.load(tmp_path / "embeddings.npy", mmap_mode="r")
+    monkeypatch.setattr(kmeans_module, "MINI_BATCH_FROM", 100)
+    monkeypatch.setattr(kmeans_module, "WIDEN", 7)
+    wide = kmeans_module._single(mapped)
+    assert isinstance(wide, np.memmap)
+    assert (wide == blobs.astype(np.float32)).all()
+    found = kmeans(mapped, ClusterConfig(n_clusters=3), 1)
+    labels = found.labels.reshape(3, 40)
+    assert [len(set(block)) for block in labels.tolist()] == [1, 1, 1]
+    means = blobs.astype(np.float64).reshape(3, 40, 6).mean(axis=1, keepdims=True)
+    squares = ((blobs.astype(np.float64).reshape(3, 40, 6) - means) ** 2).sum()
+    assert found.inertia == pytest.approx(squares, rel=1e-3), "of all rows, about the means of their clusters"
+    assert (np.asarray(mapped) == blobs).all(), "centring touches the copy alone"
+    assert [p.name for p in tmp_path.iterdir()] == ["embeddings.npy"], "the copy has no name"
+
+
+def test_text_is_read_a_shard_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(encode_module, "SHARD", 5)
+    taken, ahead = 0, []
+    real = encode_module.write_bytes_atomic
+
+    def write(path: Path, data: bytes) -> None:
+        ahead.append(taken)
+        real(path, data)
+
+    def queries() -> Any:
+        nonlocal taken
+        for d in train_dialogues(WorldConfig(train_dialogues=12), 0):
+            taken += 1
+            yield d.query
+
+    monkeypatch.setattr(encode_module, "write_bytes_atomic", write)
+    encode(queries(), 12, STATIC, StageRun(tmp_path, "cluster", 0, Console()))
+    assert ahead == [5, 10, 12]
+
+
+def test_embeddings_are_unit_length_shards_that_a_restart_skips(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(encode_module, "SHARD", 5)
+    queries = [d.query for d in train_dialogues(WorldConfig(train_dialogues=12), 0)]
+    whole = np.array(encode(queries, len(queries), STATIC, StageRun(tmp_path / "a", "cluster", 0, Console())))
+    assert whole.dtype == np.float16
+    assert np.linalg.norm(whole.astype(float), axis=1) == pytest.approx(1.0, abs=2e-3)
+    real, calls = encode_module.write_bytes_atomic, 0
+
+    def dying(path: Path, data: bytes) -> None:
+        nonlocal calls
+        calls += 1
+        if calls == 2:
+            raise KeyboardInterrupt
+        real(path, data)
+
+    monkeypatch.setattr(encode_module, "write_bytes_atomic", dying)
+    with pytest.raises(KeyboardInterrupt):
+        encode(queries, len(queries), STATIC, StageRun(tmp_path / "b", "cluster", 0, Console()))
+    resumed = encode(queries, len(queries), STATIC, StageRun(tmp_path / "b", "cluster", 0, Console()))
+    assert calls == 4, "one shard kept, one lost, then two"
+    assert (np.array(resumed) == whole).all()
+
+
+def test_static_embeddings_are_the_mean_of_input_embeddings(tmp_path: Path) -> None:
+    from judgetrain.engines.config import ModelConfig
+    from judgetrain.engines.loading import load_model, load_tokenizer
+
+    query = "how do i cook apple cake for my son ?"
+    tokenizer, model = (load(ModelConfig(path="world", dtype="float32")) for load in (load_tokenizer, load_model))
+    weights = model.get_input_embeddings().weight.detach().numpy()
+    mean = weights[tokenizer.encode(query, add_special_tokens=False)].mean(0)
+    found = encode([query], 1, STATIC, StageRun(tmp_path, "cluster", 0, Console()))[0]
+    assert found.astype(float) == pytest.approx(mean / np.linalg.norm(mean), abs=2e-3)
+
+
+def test_a_pool_of_processes_gives_what_one_process_gives(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from sentence_transformers import SentenceTransformer
+
+    started = []
+    start = SentenceTransformer.start_multi_process_pool
+    monkeypatch.setattr(
+        SentenceTransformer,
+        "start_multi_process_pool",
+        lambda self, devices: started.append(pool := start(self, devices)) or pool,
+    )
+    queries = [d.query for d in train_dialogues(WorldConfig(train_dialogues=40), 0)]
+    one, two = (
+        np.array(
+            encode(queries, 40, replace(STATIC, device=device), StageRun(tmp_path / name, "cluster", 0, Console()))
+        )
+        for name, device in (("one", "cpu"), ("two", "cpu, cpu"))
+    )
+    assert (one == two).all()
+    assert len(started) == 1, "a process a device, in one pool"
+    assert len(started[0]["processes"]) == 2
+    assert all(p._closed for p in started[0]["processes"]), "and none is left"
+
+
+def test_bfloat16_is_what_a_gpu_computes_in_and_changes_little(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import torch
+    from sentence_transformers import SentenceTransformer
+    from sentence_transformers.sentence_transformer.modules import Pooling, Transformer
+
+    from judgetrain.data import world
+
+    base = Transformer(str(Path(world.__file__).parent / "base"))
+    SentenceTransformer(modules=[base, Pooling(base.get_embedding_dimension())], device="cpu").save(str(tmp_path / "e"))
+    queries = [d.query for d in train_dialogues(WorldConfig(train_dialogues=20), 0)]
+    found = {}
+    for dtype in ("float32", "bfloat16"):
+        config = ClusterConfig(encoder=str(tmp_path / "e"), device="cpu", dtype=dtype)
+        assert next(load_encoder(config).parameters()).dtype == getattr(torch, dtype)
+        found[dtype] = Encoder(config)(queries).astype(np.float64)
+        assert np.linalg.norm(found[dtype], axis=1) == pytest.approx(1.0, abs=2e-3), "also where halves are computed in"
+    cosine = (found["float32"] * found["bfloat16"]).sum(1)
+    assert cosine.min() > 0.99
+    assert not (found["float32"] == found["bfloat16"]).all()
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda: True)
+    assert (devices(ClusterConfig()), dtype_of(ClusterConfig())) == (["cuda:0", "cuda:1"], "bfloat16")
+    assert dtype_of(ClusterConfig(device="cpu")) == "float32"
+
+
+@pytest.mark.parametrize("encoder", ["package:no-such-package", "no-such-owner/no-such-encoder"])
+def test_unknown_encoders_name_the_key_and_the_remedy(encoder: str, tmp_path: Path) -> None:
+    with pytest.raises(EngineError, match=r"cluster\.encoder="):
+        encode(["a"], 1, ClusterConfig(encoder=encoder), StageRun(tmp_path, "cluster", 0, Console()))
+
+
+def test_the_stage_groups_queries_of_a_kind(tmp_path: Path) -> None:
+    dialogues = train_dialogues(WorldConfig(train_dialogues=200), 0)
+    source = StageRun(tmp_path / "dialogues", "dialogues", 0, Console())
+    source.write_rows("dialogues", (d.to_row() for d in dialogues))
+    out = StageRun(tmp_path / "cluster", "cluster", 0, Console())
+    config = Config(cluster=ClusterConfig(encoder="static:world", n_clusters=24, sample=48))
+    stage.run(config, {"dialogues": source.directory}, out)
+    clusters = {r["id"]: r["cluster"] for r in read_rows(out.directory, "clusters")}
+    assert set(clusters) == {d.id for d in dialogues}
+    from sklearn.metrics import adjusted_mutual_info_score
+
+    assert adjusted_mutual_info_score([d.category for d in dialogues], [clusters[d.id] for d in dialogues]) > 0.2
+    sample = [r["id"] for r in read_rows(out.directory, "sample")]
+    assert len(set(sample)) == 48
+    assert len({clusters[i] for i in sample}) == 24
+    assert out.notes["clustering"]["clusters"] == 24

@@ -1,0 +1,124 @@
+"""The call of cuML, held against its released signature; and cuML itself, where there is a GPU."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pytest
+
+from judgetrain.data.clustering import kmeans as kmeans_module
+from judgetrain.data.clustering.kmeans import device_buffer_samples, kmeans
+from judgetrain.data.config import ClusterConfig
+from judgetrain.errors import ConfigError, EngineError
+
+RELEASED = json.loads((Path(__file__).parent / "cuml_kmeans.json").read_text())
+"""What the documentation of the release says, by hand from ``source``."""
+ROWS = np.random.default_rng(0).normal(size=(60, 4)).astype(np.float16)
+
+
+def signature(parameters: dict[str, Any]) -> inspect.Signature:
+    return inspect.Signature(
+        [inspect.Parameter(n, inspect.Parameter.KEYWORD_ONLY, default=v) for n, v in parameters.items()]
+    )
+
+
+@pytest.fixture
+def stand_in(monkeypatch: pytest.MonkeyPatch) -> type[Any]:
+    """A class in cuML's place that takes what the released one takes, and nothing else."""
+
+    class KMeans:
+        __signature__ = signature(RELEASED["keyword_only"])
+        labels = np.arange(60) % 3
+        given: dict[str, Any]
+        inertia_ = 1.5
+
+        def __init__(self, *args: Any, **options: Any) -> None:
+            bound = inspect.signature(type(self)).bind(*args, **options)
+            bound.apply_defaults()
+            KMeans.given = dict(bound.arguments)
+
+        def fit_predict(self, rows: np.ndarray) -> np.ndarray:
+            assert rows.dtype == np.float32 and rows.flags.c_contiguous, "what it takes without a copy"
+            assert (rows == ROWS.astype(np.float32)).all()
+            return self.labels.astype(np.int32)
+
+    cluster = ModuleType("cuml.cluster")
+    cluster.KMeans = KMeans  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "cuml", ModuleType("cuml"))
+    monkeypatch.setitem(sys.modules, "cuml.cluster", cluster)
+    monkeypatch.setitem(sys.modules, "cupy", np)  # the calls of it that are made mean the same in NumPy
+    monkeypatch.setattr(kmeans_module, "_free_memory", lambda: 10**6)
+    monkeypatch.setattr(kmeans_module, "WIDEN", 7)
+    return KMeans
+
+
+def asked(n_clusters: int = 3) -> ClusterConfig:
+    return ClusterConfig(n_clusters=n_clusters, backend="cuml")
+
+
+def test_the_call_fits_the_released_signature(stand_in: type[Any]) -> None:
+    found = kmeans(ROWS, asked(), 7)
+    assert (found.backend, found.inertia, found.labels.tolist()) == ("cuml", 1.5, stand_in.labels.tolist())
+    meant = {"n_clusters": 3, "max_iter": 300, "init": "scalable-k-means++", "random_state": 7, "output_type": "numpy"}
+    assert stand_in.given == RELEASED["keyword_only"] | meant, "all else as the library has it"
+
+
+def test_rows_beyond_the_gpu_are_streamed(stand_in: type[Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kmeans_module, "_free_memory", lambda: 800)
+    kmeans(ROWS, asked(), 7)
+    assert stand_in.given["device_buffer_samples"] == 12, "two buffers of 12 rows of 16 bytes are under half of 800"
+    older = {n: v for n, v in RELEASED["keyword_only"].items() if n not in ("device_buffer_samples", "init_size")}
+    monkeypatch.setattr(stand_in, "__signature__", signature(older))
+    with pytest.raises(EngineError, match=r"exceed the GPU's memory.*cuml-cu13>=26\.10"):
+        kmeans(ROWS, asked(), 7)
+    monkeypatch.setattr(kmeans_module, "_free_memory", lambda: 10**6)
+    assert kmeans(ROWS, asked(), 7).backend == "cuml", "an older release takes what fits"
+
+
+@pytest.mark.parametrize(
+    ("rows", "dimension", "gib", "expected"),
+    [
+        (5_000_000, 4096, 139, 0),  # 76.3 GiB
+        (5_000_000, 4096, 80, 1_310_720),  # 20 GiB a buffer
+        (5_000_000, 384, 16, 0),  # 7.2 GiB
+        (10, 10**9, 1, 1),  # a row larger than a buffer: cuML says so
+    ],
+)
+def test_how_many_rows_are_on_the_gpu(rows: int, dimension: int, gib: int, expected: int) -> None:
+    assert device_buffer_samples(rows, dimension, gib * 2**30) == expected
+
+
+def test_more_clusters_than_rows_are_refused_before_cuml_sees_them(stand_in: type[Any]) -> None:
+    with pytest.raises(ConfigError, match=r"cluster\.n_clusters=61: there are only 60"):
+        kmeans(ROWS, asked(61), 0)
+    assert not hasattr(stand_in, "given")
+
+
+def test_missing_cuml_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "cuml", None)
+    with pytest.raises(EngineError, match=r"judgetrain\[cuml\]"):
+        kmeans(ROWS, asked(), 0)
+
+
+def test_the_installed_cuml_has_the_recorded_signature() -> None:
+    cluster = pytest.importorskip("cuml.cluster")
+    found = {n: p.default for n, p in inspect.signature(cluster.KMeans).parameters.items()}
+    missing = RELEASED["keyword_only"].keys() - found.keys() - {"device_buffer_samples", "init_size"}
+    assert not missing
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+def test_cuml_finds_what_scikit_learn_finds(streamed: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("cuml")
+    if streamed:
+        monkeypatch.setattr(kmeans_module, "_free_memory", lambda: 200_000)
+    rng = np.random.default_rng(1)
+    rows = np.concatenate([c + rng.normal(size=(400, 16)) for c in 12 * rng.normal(size=(10, 16))]).astype(np.float16)
+    ours, theirs = (kmeans(rows, ClusterConfig(n_clusters=10, backend=b), 0) for b in ("cuml", "sklearn"))
+    assert ours.inertia == pytest.approx(theirs.inertia, rel=0.1)

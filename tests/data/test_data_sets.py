@@ -1,0 +1,461 @@
+"""The data sets of the branching paper's table 5, each in its published shape, from a repository's files and alone."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from judgetrain.artifacts.console import Console
+from judgetrain.artifacts.shards import read_rows
+from judgetrain.artifacts.stage_run import StageRun
+from judgetrain.data import dialogues as stage
+from judgetrain.data import readers
+from judgetrain.data.config import BenchmarkConfig, DialoguesConfig, SourceConfig
+from judgetrain.data.data_sets import catalogue, describe_sources, described
+from judgetrain.errors import ConfigError, DataError
+from judgetrain.evaluate.config import EvaluateConfig
+from judgetrain.pipeline.checks import check_stage
+from judgetrain.pipeline.config import Config
+from judgetrain.schema import Dialogue
+
+Rows = list[dict[str, Any]]
+
+
+def as_lines(path: Path, rows: Rows) -> None:
+    text = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows).encode()
+    path.write_bytes(gzip.compress(text) if path.suffix == ".gz" else text)
+
+
+def as_array(path: Path, rows: Rows) -> None:
+    path.write_text(json.dumps(rows, indent=4, ensure_ascii=False), encoding="utf-8")
+
+
+def as_parquet(path: Path, rows: Rows) -> None:
+    import pyarrow
+    import pyarrow.parquet
+
+    pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows), path)
+
+
+FLAN = [
+    {
+        "inputs": "Question: If a train goes 60 km in one hour, how far does it go in three?\nAnswer:",
+        "targets": "180 km",
+        "task": "cot",
+    }
+]
+GPT4ALL = [
+    {"prompt": "<p>What is the difference between a list and a tuple?</p>", "response": "A tuple …", "source": ""}
+]
+ALPACA = [
+    {
+        "instruction": "Identify the odd one out.",
+        "input": "Red, green, Tuesday",
+        "output": "Tuesday",
+        "text": "Below is an instruction … ### Response:\nTuesday",
+    },
+    {"instruction": "Name three rivers.", "input": "", "output": "Rhine, Elbe, Oder", "text": "Below …"},
+]
+GPTEACHER = [{"instruction": "Write a riddle about time.", "input": "", "response": "What flies without wings?"}]
+ULTRACHAT = [
+    {
+        "id": "0",
+        "data": ["How do tides work?", "The moon pulls.", "And the sun?", "It pulls too.", "Thanks.", "Any time."],
+    }
+]
+SHAREGPT = [
+    {
+        "id": "QWJhYvA_0",
+        "conversations": [
+            {"from": "human", "value": "Summarise the main ideas of the book."},
+            {"from": "gpt", "value": "Here they are: …"},
+            {"from": "human", "value": "In one line?"},
+            {"from": "gpt", "value": "Focus."},
+        ],
+    }
+]
+TAL = [
+    {
+        "dataset_name": "prime_math_competition_en_single_choice_8K_dev",
+        "dataset_version": "2023-07-07",
+        "qid": "244",
+        "queId": "8afc802a",
+        "competition_source_list": [],
+        "difficulty": "2",
+        "qtype": "single_choice",
+        "problem": "What is $2+2$? ",
+        "answer_option_list": [[{"aoVal": "A", "content": "$$3$$ "}], [{"aoVal": "B", "content": "$$4$$ "}]],
+        "knowledge_point_routes": ["Overseas Competition->Knowledge Point->Number Theory Modules"],
+        "answer_analysis": ["Count on from two. "],
+        "answer_value": "B",
+    }
+]
+TIGERBOT = [{"instruction": "How do I boil an egg?", "input": "", "output": "Seven minutes."}]
+HUMAN_BOT = [
+    {
+        "dialog_id": "0x648cc5b7",
+        "dialog": [
+            {"id": 0, "sender": "participant2", "text": "Hi! How is your day?", "sender_class": "Bot"},
+            {"id": 1, "sender": "participant1", "text": "Hi! Great!", "sender_class": "Human"},
+            {"id": 2, "sender": "participant2", "text": "Are you in school?", "sender_class": "Bot"},
+        ],
+        "bot_profile": [["im in high school."]],
+        "user_profile": [["i can drive a tractor."]],
+        "eval_score": 4,
+        "profile_match": 1,
+    }
+]
+CONVAI2 = (
+    "1 your persona: i like to ski.\n"
+    "2 your persona: i hate mexican food.\n"
+    "3 hi , how are you ?\ti am fine . do you ski ?\t\thello|i ski|i am fine . do you ski ?\n"
+    "4 only in winter .\tme too !\t\tno|me too !\n"
+    "1 your persona: i have a dog.\n"
+    "2 __SILENCE__\thello , what do you do ?\t\thi|hello , what do you do ?\n"
+    "3 i am a nurse .\tgood for you .\t\tgood for you .\n"
+)
+
+MT_BENCH = [
+    {
+        "question_id": 95,
+        "category": "roleplay",
+        "turns": ["Please play the role of a translator.", "Now this one."],
+        "reference": ["It means hello.", "It means goodbye."],
+    },
+    {"question_id": 81, "category": "writing", "turns": ["Write a travel blog post.", "Rewrite it."]},
+]
+VICUNA_BENCH = [{"question_id": 1, "category": "generic", "turns": ["How can I improve my time management skills?"]}]
+ALIGNBENCH = [
+    {
+        "question_id": 1,
+        "category": "专业能力",
+        "subcategory": "音乐",
+        "question": "高音单簧管和高音萨克斯的调性相同吗？",
+        "reference": "高音单簧管和高音萨克斯的调性不同。\n",
+    }
+]
+ALPACA_EVAL = [
+    {
+        "instruction": "How did US states get their names?",
+        "output": "From a variety of sources.",
+        "generator": "text_davinci_003",
+        "dataset": "helpful_base",
+        "datasplit": "eval",
+    }
+]
+XSUM = [{"document": "Clean-up is under way.\nRoads are closed.", "summary": "Floods hit a town.", "id": "35232142"}]
+CNN = [{"article": "(CNN) -- A man was found.", "highlights": "Man found .\nHe is well .", "id": "92c514c9"}]
+BLOG = [{"user": "写一篇小红书文案", "assistant": "标题：🍂秋天"}]
+BLOG_TRAIN = [
+    {"id": 0, "conversations": [{"from": "user", "value": "写100字"}, {"from": "assistant", "value": "标题：好"}]}
+]
+
+
+def wmt19(code: str, text: str) -> Rows:
+    return [{"translation": {code: text, "en": "There is no way back."}}]
+
+
+Write = Callable[[Path, Rows], None]
+PUBLISHED: dict[str, tuple[str, Write, Rows, Dialogue | tuple[Any, ...]]] = {
+    # data set: file in the repository, how it is written, rows, (id, query, turns before it, reference, category)
+    "flan_v2": ("cot_zs_opt_train.jsonl.gz", as_lines, FLAN,
+                ("0000001", FLAN[0]["inputs"], 0, "180 km", "cot")),
+    "gpt4all": ("data/train-00000-of-00001.parquet", as_parquet, GPT4ALL,
+                ("0000001", GPT4ALL[0]["prompt"], 0, "A tuple …", "")),
+    "gpteacher": ("gpt4-instruct-similarity-0.6-dataset.json", as_array, GPTEACHER,
+                  ("0000001", "Write a riddle about time.", 0, "What flies without wings?", None)),
+    "alpaca": ("data/train-00000-of-00001-a09b74b3ef9c3b56.parquet", as_parquet, ALPACA,
+               ("0000001", "Identify the odd one out.\n\nRed, green, Tuesday", 0, "Tuesday", None)),
+    "ultrachat": ("train_0.jsonl", as_lines, ULTRACHAT, ("0", "Thanks.", 4, "Any time.", None)),
+    "sharegpt": ("ShareGPT_V3_unfiltered_cleaned_split.json", as_array, SHAREGPT,
+                 ("QWJhYvA_0", "In one line?", 2, "Focus.", None)),
+    "tal_scq5k": ("TAL-SCQ5K-EN/train.jsonl", as_lines, TAL,
+                  ("8afc802a", "What is $2+2$?\n\nA. $$3$$\nB. $$4$$", 0, "Count on from two.\nB", None)),
+    "tigerbot": ("tigerbot-alpaca-en-50k.json", as_lines, TIGERBOT,
+                 ("0000001", "How do I boil an egg?", 0, "Seven minutes.", None)),
+    "convai2_human_bot": ("conv_ai_2/train/0000.parquet", as_parquet, HUMAN_BOT,
+                          ("0x648cc5b7", "Hi! Great!", 1, "Are you in school?", None)),
+    "mt_bench": ("question.jsonl", as_lines, MT_BENCH, ("95", "Now this one.", 1, "It means goodbye.", "roleplay")),
+    "vicuna_bench": ("question.jsonl", as_lines, VICUNA_BENCH,
+                     ("1", "How can I improve my time management skills?", 0, None, "generic")),
+    "alignbench": ("data_v1.1_release.jsonl", as_lines, ALIGNBENCH,
+                   ("1", ALIGNBENCH[0]["question"], 0, "高音单簧管和高音萨克斯的调性不同。\n", "专业能力")),
+    "alpaca_eval": ("alpaca_eval.json", as_array, ALPACA_EVAL,
+                    ("0000001", "How did US states get their names?", 0, "From a variety of sources.", "helpful_base")),
+    "xsum": ("default/test/0000.parquet", as_parquet, XSUM,
+             ("35232142", "Summarise the following article in one sentence.\n\n" + XSUM[0]["document"], 0,
+              "Floods hit a town.", None)),
+    "cnn_dailymail": ("3.0.0/test-00000-of-00001.parquet", as_parquet, CNN,
+                      ("92c514c9", "Summarise the following news article in a few sentences.\n\n" + CNN[0]["article"],
+                       0, "Man found .\nHe is well .", None)),
+    **{f"wmt19_{code}_en": (f"{code}-en/validation-00000-of-00001.parquet", as_parquet, wmt19(code, text),
+                            ("0000001", f"Translate the following text from {name} into English. Write the translation "
+                             f"alone.\n\n{text}", 0, "There is no way back.", None))
+       for code, name, text in (("zh", "Chinese", "没有回头路。"), ("cs", "Czech", "Není cesty zpět."),
+                                ("de", "German", "Es gibt kein Zurück."), ("ru", "Russian", "Пути назад нет."))},
+    "blog_writing": ("test.json", as_lines, BLOG, ("0000001", "写一篇小红书文案", 0, "标题：🍂秋天", None)),
+    "blog_writing_train": ("train.json", as_lines, BLOG_TRAIN, ("0", "写100字", 0, "标题：好", None)),
+}  # fmt: skip
+IN_ONE_FILE = [name for name in PUBLISHED if catalogue()[name]["hub"] == "json"]
+"""Data sets that are read by the address of a file."""
+OF_THE_HUB = [name for name in PUBLISHED if name not in (*IN_ONE_FILE, "convai2_human_bot")]
+
+
+def run(tmp_path: Path, source: SourceConfig, **options: Any) -> tuple[StageRun, list[Dialogue]]:
+    out = StageRun(tmp_path / "out", "dialogues", 0, Console())
+    stage.run(Config(dialogues=DialoguesConfig([described(source, "key")], **options)), {}, out)
+    return out, [Dialogue.from_row(r) for r in read_rows(out.directory, "dialogues")]
+
+
+def summary(dialogue: Dialogue) -> tuple[Any, ...]:
+    local = dialogue.id.removeprefix("src:")
+    return local, dialogue.query, len(dialogue.messages) - 1, dialogue.reference, dialogue.category
+
+
+def test_every_data_set_of_the_table_has_an_adapter() -> None:
+    assert {*PUBLISHED, "convai2"} == set(catalogue())
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_a_published_file_is_read_alone(name: str, tmp_path: Path) -> None:
+    file, write, rows, expected = PUBLISHED[name]
+    path = tmp_path / Path(file).name
+    write(path, rows)
+    out, dialogues = run(tmp_path, SourceConfig(name="src", dataset=name, path=str(path)))
+    assert summary(dialogues[0]) == expected
+    assert out.notes["sources"]["src"] == {"read": len(rows), "kept": len(rows)}
+
+
+@pytest.mark.parametrize("name", OF_THE_HUB)
+def test_a_published_repository_is_streamed(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """``datasets`` reads a directory as it reads a repository of the Hub: the files that the catalogue names."""
+    import datasets
+
+    file, write, rows, expected = PUBLISHED[name]
+    repository = tmp_path / "repository"
+    (repository / file).parent.mkdir(parents=True)
+    write(repository / file, rows)
+    if "subset" in catalogue()[name]:  # a repository's card lists its subsets and splits
+        splits = f"[{{split: {catalogue()[name]['split']}, path: {file}}}]"
+        card = f"---\nconfigs: [{{config_name: {catalogue()[name]['subset']}, data_files: {splits}}}]\n---\n"
+        (repository / "README.md").write_text(card)
+    for other in catalogue()[name].get("data_files", [])[1:]:
+        write(repository / other, [rows[0] | {"inputs": "Another question?"}])
+    source = described(SourceConfig(name="src", dataset=name), "key")
+    assert (source.type, source.path) == ("hub", catalogue()[name]["hub"])
+    asked = []
+    load = datasets.load_dataset
+
+    def local(path: str, *arguments: Any, **options: Any) -> Any:
+        asked.append((path, options["streaming"]))
+        return load(str(repository), *arguments, **options)
+
+    monkeypatch.setattr(datasets, "load_dataset", local)
+    _, dialogues = run(tmp_path, SourceConfig(name="src", dataset=name))
+    assert summary(dialogues[0]) == expected
+    assert asked == [(catalogue()[name]["hub"], True)]
+    assert len(dialogues) == len(rows) + len(catalogue()[name].get("data_files", [""])[1:])
+
+
+@pytest.mark.parametrize("name", IN_ONE_FILE)
+def test_a_published_address_is_streamed(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The address stands for the file; its rows come through ``datasets``."""
+    import datasets
+
+    file, write, rows, expected = PUBLISHED[name]
+    write(tmp_path / file, rows)
+    (address,) = catalogue()[name]["data_files"]
+    assert address.startswith("https://") and address.endswith(file)
+    load = datasets.load_dataset
+
+    def local(path: str, *arguments: Any, **options: Any) -> Any:
+        assert (path, options["data_files"]) == ("json", [address])
+        return load(path, *arguments, **options | {"data_files": [str(tmp_path / file)]})
+
+    monkeypatch.setattr(datasets, "load_dataset", local)
+    _, dialogues = run(tmp_path, SourceConfig(name="src", dataset=name))
+    assert summary(dialogues[0]) == expected
+    assert len(dialogues) == len(rows)
+
+
+def test_both_questions_of_mt_bench_stay_open_and_the_first_alone_can_be_taken(tmp_path: Path) -> None:
+    path = tmp_path / "question.jsonl"
+    as_lines(path, MT_BENCH)
+    source = SourceConfig(name="src", dataset="mt_bench", path=str(path))
+    _, dialogues = run(tmp_path, source)
+    assert [[(m.role, m.content) for m in d.messages] for d in dialogues] == [
+        [("user", question) for question in row["turns"]] for row in MT_BENCH
+    ]
+    assert [d.reference for d in dialogues] == ["It means goodbye.", None]
+    _, first = run(tmp_path / "first", replace(source, turns="first"))
+    assert [summary(d) for d in first] == [
+        ("95", "Please play the role of a translator.", 0, None, "roleplay"),
+        ("81", "Write a travel blog post.", 0, None, "writing"),
+    ]
+    config = Config(dialogues=DialoguesConfig([described(source, "key")]))
+    with pytest.raises(ConfigError, match=r"dialogues\.sources\[0\]\.turns=last: .*set turns: first"):
+        check_stage(config, "responses")
+
+
+@pytest.mark.parametrize("row", [{"turns": []}, {"turns": "one"}, {"turns": [1]}, {"question": "one"}])
+def test_rows_without_questions_are_refused(row: dict[str, Any], tmp_path: Path) -> None:
+    as_lines(tmp_path / "question.jsonl", [row])
+    with pytest.raises(DataError, match=r"question\.jsonl:1: expected"):
+        run(tmp_path, SourceConfig(name="src", dataset="mt_bench", path=str(tmp_path / "question.jsonl")))
+
+
+def test_the_other_direction_of_a_translation(tmp_path: Path) -> None:
+    as_parquet(tmp_path / "test.parquet", wmt19("de", "Es gibt kein Zurück."))
+    fields = {"query": "translation.en", "reference": "translation.de"}
+    source = SourceConfig(name="src", dataset="wmt19_de_en", path=str(tmp_path / "test.parquet"), fields=fields)
+    _, (dialogue,) = run(tmp_path, replace(source, template="Auf Deutsch: {query}"))
+    assert (dialogue.query, dialogue.reference) == ("Auf Deutsch: There is no way back.", "Es gibt kein Zurück.")
+    with pytest.raises(ConfigError, match=r"dialogues\.sources\[0\]\.template='Auf Deutsch'"):
+        check_stage(Config(dialogues=DialoguesConfig([replace(source, template="Auf Deutsch")])), "dialogues")
+    with pytest.raises(DataError, match=r"expected the column 'translation\.fr'"):
+        run(tmp_path / "no", replace(source, fields={"query": "translation.fr"}))
+
+
+def test_convai2_is_read_as_parlai_has_it(tmp_path: Path) -> None:
+    (tmp_path / "train_self_original.txt").write_text(CONVAI2)
+    path = str(tmp_path / "*.txt")
+    _, (first, second) = run(tmp_path, SourceConfig(name="src", dataset="convai2", path=path))
+    assert [(m.role, m.content) for m in first.messages] == [
+        ("system", "your persona: i like to ski.\nyour persona: i hate mexican food."),
+        ("user", "hi , how are you ?"),
+        ("assistant", "i am fine . do you ski ?"),
+        ("user", "only in winter ."),
+    ]
+    assert first.reference == "me too !"
+    assert [m.role for m in second.messages] == ["system", "assistant", "user"]
+    assert second.reference == "good for you ."
+    with pytest.raises(ConfigError, match=r"key\.path is empty: convai2 is not on the Hub"):
+        described(SourceConfig(name="src", dataset="convai2"), "key")
+
+
+def test_every_turn_of_a_conversation_becomes_a_dialogue_when_asked_for(tmp_path: Path) -> None:
+    as_lines(tmp_path / "train_0.jsonl", ULTRACHAT)
+    source = SourceConfig(name="src", dataset="ultrachat", path=str(tmp_path / "train_0.jsonl"), turns="every")
+    out, dialogues = run(tmp_path, source)
+    assert [summary(d)[:4] for d in dialogues] == [
+        ("0#1", "How do tides work?", 0, "The moon pulls."),
+        ("0#2", "And the sun?", 2, "It pulls too."),
+        ("0", "Thanks.", 4, "Any time."),
+    ]
+    assert out.totals()["counts"] == {"in": 3, "out": 3, "dropped": {}}
+
+
+def test_an_unknown_data_set_and_the_users_own_settings() -> None:
+    with pytest.raises(ConfigError, match=r"dialogues\.sources\[2\]\.dataset=alpacca: .*known are flan_v2"):
+        described(SourceConfig(dataset="alpacca"), "dialogues.sources[2]")
+    own = SourceConfig(dataset="flan_v2", data_files=["niv2_zs_opt_train.jsonl.gz"], fields={"query": "input"})
+    found = described(own, "key")
+    assert found.data_files == ["niv2_zs_opt_train.jsonl.gz"]
+    assert found.fields == {"query": "input", "reference": "targets", "category": "task"}
+    assert described(found, "key") == found, "describing twice changes nothing"
+
+
+def test_a_benchmark_is_none_of_them() -> None:
+    source = SourceConfig(name="b", dataset="alpaca")
+    config = Config(evaluate=EvaluateConfig(benchmarks=[BenchmarkConfig(name="b", source=source)]))
+    with pytest.raises(ConfigError, match=r"evaluate\.benchmarks\[0\]\.source\.dataset=alpaca"):
+        describe_sources(config)
+
+
+def test_the_papers_recipe_names_the_nine_data_sets() -> None:
+    from hydra import compose, initialize_config_dir
+    from hydra.core.config_store import ConfigStore
+
+    from judgetrain.pipeline.compose import CONF, register, typed
+
+    register(ConfigStore.instance())
+    with initialize_config_dir(str(CONF), version_base="1.3"):
+        config = typed(compose("config", overrides=["recipe=paper_dialogues", "data_dir=data"]))
+    named = list(catalogue())
+    table = [n for n in named[: named.index("mt_bench")] if n != "convai2_human_bot"]
+    assert [s.dataset for s in config.dialogues.sources] == table
+    assert {s.type for s in config.dialogues.sources if s.dataset != "convai2"} == {"hub"}
+    assert (config.cluster.n_clusters, config.cluster.max_iter, config.cluster.sample) == (1000, 300, 7000)
+    assert config.teacher.comparisons == 3000
+
+
+BAD = [
+    ("ultrachat", {"id": "1", "data": ["hi", 3]}, "wrong_type"),
+    ("ultrachat", {"id": "1", "data": []}, "wrong_type"),
+    ("ultrachat", {"id": "1", "turns": ["hi"]}, "missing_field"),
+    ("sharegpt", {"id": "1", "conversations": []}, "wrong_type"),
+    ("sharegpt", {"id": "1", "conversations": [{"from": "gpt", "value": "Hi"}]}, "last_not_user"),
+    ("tal_scq5k", TAL[0] | {"answer_option_list": [{"aoVal": "A"}]}, "wrong_type"),
+    ("alpaca", {"instruction": None, "input": "", "output": "x"}, "missing_field"),
+    ("tigerbot", {"instruction": "\ud83d", "input": "", "output": "x"}, "not_utf8"),
+]
+
+
+@pytest.mark.parametrize(("name", "row", "reason"), BAD)
+def test_rows_of_another_shape_are_counted_by_reason(
+    name: str, row: dict[str, Any], reason: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "in.jsonl"
+    path.write_text("".join(json.dumps(r) + "\n" for r in (row, *PUBLISHED[name][2])))
+    source = SourceConfig(name="src", dataset=name, path=str(path))
+    out, dialogues = run(tmp_path, source, strict=False)
+    assert len(dialogues) == len(PUBLISHED[name][2])
+    assert out.totals()["counts"]["dropped"] == {reason: 1}
+    with pytest.raises(DataError, match=r"in\.jsonl:1: "):
+        run(tmp_path, source)
+
+
+values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=6),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3),
+    max_leaves=6,
+)
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.lists(values, min_size=1, max_size=6), st.integers(1, 40), st.sampled_from([None, 1, 4]))
+def test_an_array_is_read_element_by_element(rows: list[Any], chunk: int, indent: int | None) -> None:
+    import tempfile
+
+    with tempfile.TemporaryDirectory() as directory, pytest.MonkeyPatch.context() as patch:
+        path = Path(directory) / "in.json"
+        path.write_text(json.dumps(rows, indent=indent, ensure_ascii=False, default=str), encoding="utf-8")
+        patch.setattr(readers, "CHUNK", chunk)
+        assert readers.is_json_array(path)
+        assert [row for _, row in readers.json_array(path)] == rows
+
+
+def test_an_array_is_not_read_ahead(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    as_array(tmp_path / "in.json", [{"query": f"q{i}"} for i in range(1000)])
+    monkeypatch.setattr(readers, "CHUNK", 100)
+    rows = readers.json_array(tmp_path / "in.json")
+    assert next(rows) == (f"{tmp_path / 'in.json'}:row 1", {"query": "q0"})
+    with (tmp_path / "in.json").open("r+") as file:  # what lies further on has not been looked at yet
+        file.seek(20_000)
+        file.write("}}}}")
+    with pytest.raises(DataError, match=r"in\.json:row \d+: not a whole JSON array"):
+        list(rows)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("[", r"row 1: not a whole JSON array"),
+        ("[]", r"the array is empty"),
+        ('[{"query": "a"}, {"query": "b"', r"row 2: not a whole JSON array"),
+        ('[{"query": "a"} {"query": "b"}]', r"row 1: not a whole JSON array \(expected a comma"),
+        ('[{"query": "a"},', r"row 2: not a whole JSON array"),
+    ],
+)
+def test_a_broken_array_names_the_row(text: str, message: str, tmp_path: Path) -> None:
+    (tmp_path / "in.json").write_text(text)
+    with pytest.raises(DataError, match=message):
+        run(tmp_path, SourceConfig(name="src", path=str(tmp_path / "in.json")))

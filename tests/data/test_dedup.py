@@ -1,0 +1,232 @@
+"""Near-duplicates and benchmark queries are found, counted and removed; everything else stays."""
+
+from __future__ import annotations
+
+import json
+import random
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from judgetrain.artifacts.console import Console
+from judgetrain.artifacts.fingerprint import slice_of
+from judgetrain.artifacts.shards import read_rows
+from judgetrain.artifacts.stage_run import StageRun
+from judgetrain.data import dialogues as stage
+from judgetrain.data.config import BenchmarkConfig, DialoguesConfig, SourceConfig
+from judgetrain.data.dedup import PERMUTATIONS, RECALL, NearIndex, bands, jaccard, normalised
+from judgetrain.errors import ConfigError, DataError
+from judgetrain.evaluate.config import EvaluateConfig
+from judgetrain.pipeline.config import Config
+from judgetrain.pipeline.graph import STAGES
+from judgetrain.pipeline.run import Pipeline
+
+CAKE = "How do I cook an apple cake for my three sons on a rainy Sunday afternoon?"
+PIE = "How do I cook an apple pie for my two sons on a rainy Monday afternoon?"
+
+
+def write(path: Path, rows: list[dict[str, Any]]) -> str:
+    path.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), encoding="utf-8")
+    return str(path)
+
+
+def configured(
+    tmp_path: Path, rows: list[dict[str, Any]], benchmark: list[str] | None = None, **options: Any
+) -> Config:
+    source = SourceConfig(name="src", path=write(tmp_path / "in.jsonl", rows))
+    evaluate = EvaluateConfig()
+    if benchmark is not None:
+        asked = [{"query": q, "response_a": "x", "response_b": "y", "label": "A"} for q in benchmark]
+        held_out = SourceConfig(name="bench", type="comparisons", path=write(tmp_path / "bench.jsonl", asked))
+        evaluate = EvaluateConfig(benchmarks=[BenchmarkConfig(name="held-out", source=held_out)])
+    return Config(dialogues=DialoguesConfig([source], **options), evaluate=evaluate)
+
+
+def run(tmp_path: Path, config: Config) -> StageRun:
+    out = StageRun(tmp_path / "out", "dialogues", 0, Console())
+    stage.run(config, {}, out)
+    return out
+
+
+def by_hand(a: str, b: str) -> float:
+    x, y = (" ".join(text.lower().split()) for text in (a, b))
+    first, second = ({t[i : i + 5] for i in range(max(1, len(t) - 4))} for t in (x, y))
+    return len(first & second) / len(first | second)
+
+
+def test_the_similarity_is_of_five_character_shingles() -> None:
+    assert jaccard(CAKE, PIE) == pytest.approx(by_hand(CAKE, PIE))
+    assert jaccard("Hi", "hi  ") == 1.0
+    assert jaccard("hi", "ho") == 0.0
+
+
+@pytest.mark.parametrize("threshold", [0.5, 0.7, 0.8, 0.9, 0.99])
+def test_bands_reach_the_recall_at_the_threshold(threshold: float) -> None:
+    count = bands(threshold)
+    rows = PERMUTATIONS // count
+    assert count * rows == PERMUTATIONS
+    rng = random.Random(0)
+    draws = 4000
+    hits = sum(any(all(rng.random() < threshold for _ in range(rows)) for _ in range(count)) for _ in range(draws))
+    assert hits / draws >= RECALL - 0.02
+
+
+def test_pairs_above_the_threshold_are_found_and_pairs_below_are_not() -> None:
+    rng = random.Random(3)
+    words = [f"{a}{b}{c}" for a in "bdfgk" for b in "aeiou" for c in ("ll", "mn", "rst", "v")]
+    found = {True: [0, 0], False: [0, 0]}
+    for _ in range(150):
+        text = [rng.choice(words) for _ in range(60)]
+        changed = list(text)
+        for at in rng.sample(range(60), rng.choice([1, 2, 20, 30])):
+            changed[at] = rng.choice(words)
+        a, b = " ".join(text), " ".join(changed)
+        similarity = by_hand(a, b)
+        if 0.7 < similarity < 0.88:
+            continue  # within three standard errors of the estimate
+        index = NearIndex(0.8)
+        assert index.add(a)
+        same = similarity > 0.8
+        found[same][1 if index.add(b) else 0] += 1
+    assert found[True][0] >= 50 and found[False][1] >= 50
+    assert found[True][1] <= 2 and found[False][0] == 0
+
+
+def test_near_duplicates_are_dropped_and_counted_when_asked_for(tmp_path: Path) -> None:
+    rows = [{"query": q} for q in (CAKE, CAKE.replace("?", " ?!"), PIE, CAKE.lower(), "再帮我写一首关于秋天的诗歌")]
+    off = run(tmp_path, configured(tmp_path, rows)).totals()["counts"]
+    assert off == {"in": 5, "out": 4, "dropped": {"duplicate": 1}}
+    on = run(tmp_path, configured(tmp_path, rows, near_dedup=True))
+    assert on.totals()["counts"] == {"in": 5, "out": 3, "dropped": {"duplicate": 1, "near_duplicate": 1}}
+    assert [r["messages"][0]["content"] for r in read_rows(on.directory, "dialogues")] == [CAKE, PIE, rows[4]["query"]]
+    assert on.notes["sources"]["src"]["read"] == 5
+    loose = run(tmp_path, configured(tmp_path, rows, near_dedup=True, near_similarity=0.4))
+    assert loose.totals()["counts"]["dropped"] == {"duplicate": 1, "near_duplicate": 2}
+
+
+def test_the_window_bounds_what_is_remembered() -> None:
+    texts = [f"{chr(97 + i) * 12} something entirely of its own {chr(97 + i) * 12}" for i in range(8)]
+    index = NearIndex(0.9, window=3)
+    assert all(index.add(t) for t in texts)
+    assert index._index.len() == 3
+    assert not index.add(texts[-1]), "remembered"
+    assert index.add(texts[0]), "forgotten"
+
+
+@settings(max_examples=50)
+@given(st.lists(st.text(max_size=30), max_size=12))
+def test_equal_queries_are_always_near_duplicates(queries: list[str]) -> None:
+    index, kept = NearIndex(0.95), set()
+    for query in queries:
+        if index.add(query):
+            assert normalised(query) not in kept
+            kept.add(normalised(query))
+
+
+TURN = "Tell me, step by step, how a steam engine turns heat into motion."
+BENCH = [CAKE, "hi", TURN]
+CONTAMINATED: list[tuple[Any, bool, bool]] = [  # row, found word for word, found nearly
+    ({"query": CAKE.upper()}, True, True),
+    ({"query": CAKE.replace("?", " ?!")}, False, True),
+    ({"query": PIE}, False, False),
+    ({"query": "hi"}, True, True),
+    ({"messages": ["hi", "hello", "What is the tallest mountain?"]}, False, False),
+    ({"messages": [TURN, "It boils water.", "And then what?"]}, True, True),
+    ({"messages": ["Be quick now.", "Yes?", TURN + "!!"]}, False, True),
+]
+
+
+def as_row(row: dict[str, Any]) -> dict[str, Any]:
+    if "messages" not in row:
+        return row
+    roles = ("user", "assistant") * 2
+    return {"messages": [{"role": r, "content": c} for r, c in zip(roles, row["messages"], strict=False)]}
+
+
+@pytest.mark.parametrize(("row", "exact", "near"), CONTAMINATED)
+def test_dialogues_that_hold_a_benchmark_query_are_removed(
+    row: dict[str, Any], exact: bool, near: bool, tmp_path: Path
+) -> None:
+    rows = [as_row(row), {"query": "Something else altogether, on gardens."}]
+    for mode, found in (("off", False), ("exact", exact), ("near", near)):
+        out = run(tmp_path, configured(tmp_path, rows, BENCH, decontaminate=mode))
+        assert out.totals()["counts"]["dropped"] == ({"contaminated": 1} if found else {}), mode
+        matches = list(read_rows(out.directory, "contaminated"))
+        assert len(matches) == found
+        if matches:
+            assert (matches[0]["benchmark"], matches[0]["id"]) == ("held-out", "src:0000001")
+            assert matches[0]["query"] in BENCH and matches[0]["similarity"] >= 0.8
+    assert out.notes["benchmark_queries"] == {"held-out": 3}
+
+
+def test_a_published_benchmark_is_read_through_its_adapter(tmp_path: Path) -> None:
+    """Votes hold no query: it stands in the file of answers."""
+    config = configured(tmp_path, [{"query": CAKE}, {"query": "Something else."}])
+    votes = [{"question_id": 81, "turn": 1, "model_a": "x", "model_b": "y", "winner": "tie", "judge": "j"}]
+    answers = [
+        {"question_id": 81, "model": m, "category": "writing", "questions": [CAKE, "Shorter."], "answers": [m, "z"]}
+        for m in "xy"
+    ]
+    source = SourceConfig(path=write(tmp_path / "votes.jsonl", votes))
+    config.evaluate.benchmarks = [
+        BenchmarkConfig("mt", source, adapter="mt_bench_human", answers=write(tmp_path / "answers.jsonl", answers))
+    ]
+    out = run(tmp_path, config)
+    assert out.notes["benchmark_queries"] == {"mt": 1}
+    assert [(r["benchmark"], r["query"]) for r in read_rows(out.directory, "contaminated")] == [("mt", CAKE)]
+    parts = Pipeline(replace(config, output_dir=str(tmp_path / "outputs"))).plan("dialogues").parts["content"]
+    assert {"evaluate.benchmarks[0].answers", "evaluate.benchmarks[0].adapter"} <= parts.keys()
+
+
+def test_a_conversation_of_a_benchmark_counts_by_its_user_turns_together(tmp_path: Path) -> None:
+    turns = ["Write a poem about the sea in autumn.", "Long ago …", "Shorter, please."]
+    conversation = as_row({"messages": turns})
+    config = configured(tmp_path, [conversation, {"query": "Shorter, please."}], [])
+    asked = conversation | {"response_a": "x", "response_b": "y", "label": "A"}
+    write(tmp_path / "bench.jsonl", [asked])
+    out = run(tmp_path, config)
+    kept = [r["messages"][-1]["content"] for r in read_rows(out.directory, "dialogues")]
+    assert kept == ["Shorter, please."]
+    assert len(list(read_rows(out.directory, "contaminated"))) == 1
+
+
+def test_a_malformed_benchmark_is_said_with_its_line(tmp_path: Path) -> None:
+    config = configured(tmp_path, [{"query": "q"}], [])
+    write(tmp_path / "bench.jsonl", [{"query": CAKE, "response_a": False}, {"query": 3}])
+    with pytest.raises(DataError, match=r"bench\.jsonl:2: expected text in field query, found int"):
+        run(tmp_path, config)
+
+
+def test_training_on_the_benchmark_itself_leaves_nothing(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r'no dialogue is left: \{"contaminated": 2\}; look at .*decontaminate'):
+        run(tmp_path, configured(tmp_path, [{"query": CAKE}, {"query": TURN}], BENCH))
+
+
+def test_a_benchmark_file_that_is_not_there_says_why_it_is_needed(tmp_path: Path) -> None:
+    config = replace(configured(tmp_path, [{"query": "q"}], BENCH), output_dir=str(tmp_path / "outputs"))
+    (tmp_path / "bench.jsonl").unlink()
+    with pytest.raises(ConfigError, match=r"benchmarks\[0\]\.source\.path=.*no such file.*decontaminate=off"):
+        Pipeline(config).plan("dialogues")
+    config.dialogues.decontaminate = "off"
+    assert Pipeline(config).plan("dialogues").fingerprint
+
+
+def test_the_fingerprint_holds_the_benchmarks_that_are_taken_out(tmp_path: Path) -> None:
+    def mark(config: Config) -> str:
+        return Pipeline(replace(config, output_dir=str(tmp_path / "outputs"))).plan("dialogues").fingerprint
+
+    near = configured(tmp_path, [{"query": "q"}], [CAKE])
+    off = configured(tmp_path, [{"query": "q"}], [CAKE], decontaminate="off")
+    marks = mark(near), mark(off)
+    near.evaluate.benchmarks[0].limit = 1
+    assert mark(near) == marks[0], "how many comparisons are evaluated changes no training"
+    write(tmp_path / "bench.jsonl", [{"query": PIE, "response_a": "x", "response_b": "y"}])
+    assert mark(near) != marks[0]
+    assert mark(off) == marks[1]
+    world = replace(near, evaluate=EvaluateConfig([BenchmarkConfig("world", SourceConfig("world", "world"))]))
+    assert slice_of(world, STAGES["dialogues"].reads(world))["evaluate.benchmarks[0].source.type"] == "world"
+    assert Pipeline(world).plan("dialogues").parts["content"].keys() == {"dialogues.sources[0].path"}

@@ -1,0 +1,84 @@
+"""The real published files, where they are at hand: what recipe=published reports equals an independent count.
+
+``JUDGETRAIN_DATA`` names their directory; without it, and without the recipe's default place, these tests are skipped.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from judgetrain.artifacts.console import Console
+from judgetrain.artifacts.stage_run import StageRun
+from judgetrain.evaluate import stage
+from judgetrain.pipeline.compose import typed
+from tests.pipeline.test_sweep import composed
+
+ROOT = Path(__file__).parents[2]
+DATA = Path(os.environ.get("JUDGETRAIN_DATA", ROOT.parent / "shared" / "data"))
+EVAL_P = DATA / "eval_p" / "dev.jsonl"
+VOTES, GPT4 = (DATA / "mt_bench_human" / f"{name}.jsonl" for name in ("human_votes", "gpt4_pair"))
+pytestmark = pytest.mark.skipif(not (EVAL_P.exists() and VOTES.exists()), reason="no published data at hand")
+
+Row = dict[str, Any]
+
+
+def read(path: Path) -> list[Row]:
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+
+
+@pytest.fixture(scope="module")
+def table(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Row]:
+    output = tmp_path_factory.mktemp("published")
+    config = typed(composed("recipe=published", f"data_dir={DATA}", f"output_dir={output}", "evaluate.bootstrap=20"))
+    out = StageRun(output / "evaluate", "evaluate", 1, Console())
+    stage.run(config, {}, out)
+    rows = json.loads((out.directory / "metrics.json").read_text())
+    return {row["method"]: row for row in rows if row["method"].startswith("stored:")}
+
+
+def test_auto_js_predictions_on_eval_p(table: dict[str, Row]) -> None:
+    rows, found = read(EVAL_P), table["stored:auto-j"]
+    mirrored = {0: 1, 1: 0, 2: 2}
+    items = [(int(r["autoj_output"]), mirrored[int(r["autoj_output_swapped"])], int(r["label"])) for r in rows]
+    decided = [(a, b, y) for a, b, y in items if y != 2]
+    assert found["n"] == len(rows) == 696 and found["n_wo_tie"] == len(decided)
+    assert found["agreement"] == pytest.approx(sum(a == b == y for a, b, y in items) / 696, abs=1e-6)
+    assert found["consistency"] == pytest.approx(sum(a == b for a, b, _ in items) / 696, abs=1e-6)
+    assert found["accuracy_ab"] == pytest.approx(sum(a == y for a, _, y in items) / 696, abs=1e-6)
+    assert found["accuracy_ba"] == pytest.approx(sum(b == y for _, b, y in items) / 696, abs=1e-6)
+    assert found["conflict_as_tie"] == pytest.approx(
+        sum((a if a == b else 2) == y for a, b, y in items) / 696, abs=1e-6
+    )
+    without = sum(a == b == y for a, b, y in decided) / len(decided)
+    assert found["agreement_wo_tie"] == pytest.approx(without, abs=1e-6)
+
+
+@pytest.mark.parametrize("turn", [1, 2])
+def test_gpt_4_on_the_majority_of_human_votes(table: dict[str, Row], turn: int) -> None:
+    def place(row: Row) -> tuple[int, frozenset[str]]:
+        return row["question_id"], frozenset((row["model_a"], row["model_b"]))
+
+    def winner(row: Row) -> str:
+        return row.get(row["winner"], "tie") if row["winner"] in ("model_a", "model_b") else row["winner"]
+
+    verdicts = {place(r): winner(r) for r in read(GPT4) if r["turn"] == turn}
+    votes: dict[Any, Counter[str]] = {}
+    for row in read(VOTES):
+        if row["turn"] == turn and place(row) in verdicts:
+            people = winner(row)
+            votes.setdefault(place(row), Counter())["tie" if people.startswith("tie") else people] += 1
+    right = total = 0
+    for key, count in votes.items():
+        (first, n), *rest = count.most_common()
+        if rest and rest[0][1] == n:
+            continue  # no majority
+        total += 1
+        right += verdicts[key] == first
+    found = table[f"stored:gpt-4-turn-{turn}"]
+    assert (found["n"], found["agreement"]) == (total, pytest.approx(right / total, abs=1e-6))

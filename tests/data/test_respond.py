@@ -1,0 +1,168 @@
+"""Responses and pairs: distinct models, nothing identical, the same draw in every run."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from judgetrain.artifacts.console import Console
+from judgetrain.artifacts.shards import read_rows
+from judgetrain.artifacts.stage_run import StageRun
+from judgetrain.data import responses as respond
+from judgetrain.data.config import ResponseModelConfig, WorldConfig
+from judgetrain.data.pairing import pair
+from judgetrain.data.world import train_dialogues
+from judgetrain.engines.base import Completion, Request
+from judgetrain.engines.config import ModelConfig, SamplingConfig
+from judgetrain.errors import DataError
+from judgetrain.pipeline.config import Config
+from judgetrain.schema import Comparison, Dialogue, Message
+from tests.faulty_server import serving
+
+DIALOGUES = [Dialogue(f"d{i}", "s", (Message("user", "q"),)) for i in range(200)]
+
+
+def test_pairs_are_of_different_models_in_random_order_and_independent_of_company() -> None:
+    responses = {m: {d.id: f"{m} {d.id}" for d in DIALOGUES} for m in ("x", "y", "z")}
+    pairs = list(pair(DIALOGUES, responses, 5, Counter()))
+    assert len(pairs) == 200
+    assert all(c.model_a != c.model_b and c.response_a.startswith(c.model_a) for c in pairs)
+    seen = Counter((c.model_a, c.model_b) for c in pairs)
+    assert len(seen) == 6
+    assert min(seen.values()) > 15
+    assert list(pair(DIALOGUES[50:60], responses, 5, Counter())) == pairs[50:60]
+
+
+def test_empty_and_identical_responses_are_left_out_and_counted() -> None:
+    responses = {"x": {"d0": "same", "d1": "a", "d2": " "}, "y": {"d0": "same ", "d1": "b", "d2": "c"}}
+    dropped: Counter[str] = Counter()
+    assert [c.id for c in pair(DIALOGUES[:3], responses, 0, dropped)] == ["d1"]
+    assert dropped == {"identical_responses": 1, "empty_response": 1}
+
+
+def prepare(tmp_path: Path, comparisons: list[dict] | None = None) -> dict[str, Path]:
+    dialogues = train_dialogues(WorldConfig(train_dialogues=40), 0)
+    for name, rows in (
+        ("cluster", {"sample": [d.to_row() for d in dialogues]}),
+        ("dialogues", {"comparisons": comparisons or []}),
+    ):
+        out = StageRun(tmp_path / name, name, 0, Console())
+        for file, content in rows.items():
+            out.write_rows(file, content)
+    return {"cluster": tmp_path / "cluster", "dialogues": tmp_path / "dialogues"}
+
+
+@pytest.mark.parametrize("skills", [[0.9], [0.9, 0.2], [0.9, 0.5, 0.2]])
+def test_the_stage_with_the_worlds_writers(skills: list[float], tmp_path: Path) -> None:
+    config = Config()
+    config.responses.models = [ResponseModelConfig(type="world", name=f"w{s}", skill=s) for s in skills]
+    out = StageRun(tmp_path / "responses", "responses", 3, Console())
+    respond.run(config, prepare(tmp_path), out)
+    rows = list(read_rows(out.directory, "comparisons"))
+    assert 30 <= len(rows) <= 40
+    assert all(r["label"] is None and r["model_a"] != r["model_b"] for r in rows)
+    assert out.notes["pairs"]["comparisons"] == len(rows)
+
+
+def test_without_models_and_without_responses_the_reason_is_said(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="no_responses"):
+        respond.run(Config(), prepare(tmp_path), StageRun(tmp_path / "responses", "responses", 3, Console()))
+
+
+def test_sampled_dialogues_without_responses_are_counted_beside_those_that_have_them(tmp_path: Path) -> None:
+    dialogues = train_dialogues(WorldConfig(train_dialogues=40), 0)
+    pairs = [("good", "bad"), ("same", " same "), ("", "some")]
+    rows = [Comparison(d.id, d, a, b).to_row() for d, (a, b) in zip(dialogues, pairs, strict=False)]
+    out = StageRun(tmp_path / "responses", "responses", 3, Console())
+    respond.run(Config(), prepare(tmp_path, rows), out)
+    assert out.notes["pairs"] == {
+        "comparisons": 1,
+        "identical_responses": 1,
+        "empty_response": 1,
+        "no_responses": len(dialogues) - 3,
+    }
+    counts = out.totals()["counts"]
+    assert counts["in"] == counts["out"] + sum(counts["dropped"].values()) == len(dialogues)
+
+
+class Cut:
+    """A writer that is cut at the token limit by every third dialogue, and counts how often it is made."""
+
+    made = 0
+    name = "cut"
+
+    def __init__(self, name: str) -> None:
+        type(self).made += 1
+        self._name = name
+
+    def generate(self, requests: Sequence[Request], seed: int) -> list[Completion]:
+        return [Completion(f"{self._name} {i}", 1, 1, "length" if i % 3 == 0 else "stop") for i in range(len(requests))]
+
+    def close(self) -> None: ...
+
+
+def test_cut_responses_are_kept_and_counted_and_finished_models_are_not_loaded_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(respond, "make_engine", lambda config, name, **options: Cut(name))
+    config = Config()
+    config.responses.models = [ResponseModelConfig(name="x"), ResponseModelConfig(name="y")]
+    inputs = prepare(tmp_path)
+    Cut.made = 0
+    out = StageRun(tmp_path / "responses", "responses", 3, Console())
+    respond.run(config, inputs, out)
+    rows = list(read_rows(out.directory, "comparisons"))
+    assert len(rows) == 40, "cut responses stay"
+    assert out.notes["cut_at_max_new_tokens"] == {"x": 14, "y": 14}
+    assert Cut.made == 2
+    (out.directory / "comparisons.jsonl").unlink()
+    again = StageRun(tmp_path / "responses", "responses", 3, Console())
+    respond.run(config, inputs, again)
+    assert Cut.made == 2, "every shard is there"
+    assert list(read_rows(out.directory, "comparisons")) == rows
+    assert again.totals() == out.totals()
+
+
+def test_answers_of_an_external_model_are_paid_for_once(tmp_path: Path) -> None:
+    with serving() as server:
+        config = Config(output_dir=str(tmp_path / "outputs"))
+        url = f"http://127.0.0.1:{server.server_port}/v1"
+        config.responses.models = [
+            ResponseModelConfig(type="openai", name="api", model=ModelConfig(path="m"), base_url=url)
+        ]
+        server.reply = lambda text: f"{len(server.bodies)}"
+        for attempt in ("first", "second"):
+            out = StageRun(tmp_path / attempt, "responses", 3, Console())
+            respond.run(config, prepare(tmp_path), out)
+            assert len(server.billed) == 80, "one model answers 40 dialogues twice"
+            assert len({(b["messages"][-1]["content"], b["seed"]) for b in server.billed}) == 80
+    texts = [list(read_rows(tmp_path / a, "responses-api-1")) for a in ("first", "second")]
+    assert texts[0] == texts[1]
+
+
+def test_a_model_may_have_sampling_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: dict[str, set[tuple[float, int]]] = {}
+
+    class Writer:
+        def __init__(self, name: str) -> None:
+            self.name = name
+
+        def generate(self, requests: Sequence[Request], seed: int) -> list[Completion]:
+            asked[self.name] = {(r.sampling.temperature, r.sampling.max_new_tokens) for r in requests}
+            return [Completion(self.name, 1, 1, "stop") for _ in requests]
+
+        def close(self) -> None:
+            pass
+
+    monkeypatch.setattr(respond, "make_engine", lambda config, name, answers: Writer(name))
+    config = Config()
+    config.responses.sampling = SamplingConfig(0.7, 1.0, 99)
+    config.responses.models = [
+        ResponseModelConfig(name="plain"),
+        ResponseModelConfig(name="own", sampling=SamplingConfig(0.2, 1.0, 11)),
+    ]
+    respond.run(config, prepare(tmp_path), StageRun(tmp_path / "responses", "responses", 3, Console()))
+    assert asked == {"plain": {(0.7, 99)}, "own": {(0.2, 11)}}

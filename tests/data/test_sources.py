@@ -1,0 +1,253 @@
+"""Reading sources: shapes, bad rows with their place, counts, duplicates."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+from typing import Any
+
+import pyarrow
+import pyarrow.parquet
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from judgetrain.artifacts.console import Console
+from judgetrain.artifacts.shards import read_rows
+from judgetrain.artifacts.stage_run import StageRun
+from judgetrain.data import dialogues as stage
+from judgetrain.data.config import DialoguesConfig, SourceConfig
+from judgetrain.data.dedup import Seen, normalised
+from judgetrain.data.sources import read_comparisons
+from judgetrain.errors import ConfigError, DataError, JudgetrainError
+from judgetrain.pipeline.config import Config
+
+
+def run(tmp_path: Path, content: str | list[dict[str, Any]], strict: bool = True, **source: Any) -> StageRun:
+    path = tmp_path / source.pop("file", "in.jsonl")
+    text = content if isinstance(content, str) else "".join(json.dumps(row) + "\n" for row in content)
+    if path.suffix == ".gz":
+        path.write_bytes(gzip.compress(text.encode()))
+    else:
+        path.write_text(text)
+    settings = DialoguesConfig([SourceConfig(name="src", path=str(path), **source)], strict=strict)
+    out = StageRun(tmp_path / "out", "dialogues", 0, Console())
+    stage.run(Config(dialogues=settings), {}, out)
+    return out
+
+
+@pytest.mark.parametrize(
+    ("row", "query", "context"),
+    [
+        ({"query": "hi"}, "hi", ""),
+        ({"prompt": "hi"}, "hi", ""),
+        ({"instruction": "translate", "input": "chat", "output": "cat"}, "translate\n\nchat", ""),
+        ({"instruction": "hi", "input": "", "output": "x"}, "hi", ""),
+        ({"messages": [{"role": "user", "content": "hi"}]}, "hi", ""),
+        (
+            {"messages": [{"role": "system", "content": "be kind"}, {"role": "user", "content": "a"},
+                          {"role": "assistant", "content": "b"}, {"role": "user", "content": "c"}]},
+            "c", "System: be kind\nUser: a\nAssistant: b",
+        ),
+        (
+            {"conversations": [{"from": "human", "value": "a"}, {"from": "gpt", "value": "b"},
+                               {"from": "human", "value": "c"}]},
+            "c", "User: a\nAssistant: b",
+        ),
+        (
+            {"messages": [{"role": "developer", "content": "be kind"},
+                          {"role": "user", "content": [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]}]},
+            "a\nb", "System: be kind",
+        ),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("file", ["in.jsonl", "in.jsonl.gz"])
+def test_published_shapes(row: dict[str, Any], query: str, context: str, file: str, tmp_path: Path) -> None:
+    out = run(tmp_path, [row], file=file)
+    from judgetrain.schema import Dialogue
+
+    dialogue = Dialogue.from_row(next(read_rows(out.directory, "dialogues")))
+    assert (dialogue.query, dialogue.context, dialogue.source, dialogue.id) == (query, context, "src", "src:0000001")
+
+
+def test_parquet_and_renamed_columns(tmp_path: Path) -> None:
+    table = pyarrow.Table.from_pylist([{"frage": "hi", "nr": 7}, {"frage": "ho", "nr": 8}])
+    pyarrow.parquet.write_table(table, tmp_path / "in.parquet")
+    source = SourceConfig(
+        name="src", type="parquet", path=str(tmp_path / "in.parquet"), fields={"query": "frage", "id": "nr"}
+    )
+    out = StageRun(tmp_path / "out", "dialogues", 0, Console())
+    stage.run(Config(dialogues=DialoguesConfig([source])), {}, out)
+    assert [r["id"] for r in read_rows(out.directory, "dialogues")] == ["src:7", "src:8"]
+
+
+BAD = [
+    ("not json", "not_json", "expected a JSON object a line"),
+    ("[1, 2]", "not_an_object", "expected a JSON object, found list"),
+    ('{"other": "x"}', "missing_field", "field query"),
+    ('{"query": 5}', "wrong_type", "found int"),
+    ('{"query": "  "}', "empty_query", "only white space"),
+    ('{"messages": [{"role": "assistant", "content": "x"}]}', "last_not_user", "last message"),
+    ('{"messages": [{"role": "robot", "content": "x"}]}', "wrong_message", "'robot'"),
+    ('{"messages": []}', "wrong_type", "list of messages"),
+    (
+        '{"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": null, "tool_calls": [1]}]}',
+        "tool_call",
+        "tool",
+    ),
+    ('{"messages": [{"role": "user", "content": "a"}, {"role": "tool", "content": "5"}]}', "tool_call", "tool"),
+    ('{"messages": [{"role": "user", "content": [{"type": "image_url"}]}]}', "not_text", "image_url"),
+    ('{"messages": [{"role": "user", "content": null}]}', "wrong_message", "'user'"),
+    ('{"query": "half \\ud83d"}', "not_utf8", "surrogate"),
+    ("[" * 100_000, "not_json", "expected a JSON object"),
+]
+
+
+@pytest.mark.parametrize(("line", "reason", "message"), BAD)
+def test_a_bad_row_stops_with_its_place_or_is_kept_aside(line: str, reason: str, message: str, tmp_path: Path) -> None:
+    content = f'{{"query": "fine"}}\n{line}\n{{"query": "also fine"}}\n'
+    with pytest.raises(DataError, match=r"in\.jsonl:2: .*") as error:
+        run(tmp_path, content)
+    assert message in str(error.value)
+    out = run(tmp_path, content, strict=False)
+    assert out.totals()["counts"] == {"in": 3, "out": 2, "dropped": {reason: 1}}
+    reject = next(read_rows(out.directory, "rejects"))
+    assert reject["place"].endswith("in.jsonl:2")
+    assert (reject["reason"], reject["raw"].strip()) == (reason, line[:500])
+
+
+@pytest.mark.parametrize(
+    ("content", "options", "error", "message"),
+    [
+        ("", {}, DataError, "the file is empty"),
+        ('{"query": "a"}\n', {"fields": {"query": "nope"}}, DataError, "expected the column 'nope'"),
+        ('{"query": "a"}\n', {"fields": {"qury": "a"}}, ConfigError, "unknown field 'qury'"),
+    ],
+)
+def test_unusable_sources(
+    content: str, options: dict[str, Any], error: type[JudgetrainError], message: str, tmp_path: Path
+) -> None:
+    with pytest.raises(error, match=message):
+        run(tmp_path, content, **options)
+
+
+def test_a_broken_gzip_and_a_missing_path(tmp_path: Path) -> None:
+    (tmp_path / "in.jsonl.gz").write_bytes(gzip.compress(b'{"query": "a"}\n' * 100)[:-8])
+    for path, error, message in (
+        ("in.jsonl.gz", DataError, "whole gzip"),
+        ("nowhere.jsonl", ConfigError, r"dialogues\.sources\[0\]\.path"),
+    ):
+        settings = DialoguesConfig([SourceConfig(name="s", path=str(tmp_path / path))])
+        with pytest.raises(error, match=message):
+            stage.run(Config(dialogues=settings), {}, StageRun(tmp_path / "out", "dialogues", 0, Console()))
+
+
+def test_a_hub_id_without_network_says_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    settings = DialoguesConfig([SourceConfig(name="s", type="hub", path="no-such-owner/no-such-set")])
+    with pytest.raises(DataError, match=r"dialogues\.sources\[0\]\.path=no-such-owner/no-such-set.*local file"):
+        stage.run(Config(dialogues=settings), {}, StageRun(tmp_path / "out", "dialogues", 0, Console()))
+
+
+def test_length_limits_and_duplicates_are_counted(tmp_path: Path) -> None:
+    rows = [{"query": q} for q in ("hello there", "HELLO   there", "\uff28ello there", "x", "y" * 9000)]
+    path = tmp_path / "in.jsonl"
+    path.write_text("".join(json.dumps(r) + "\n" for r in rows))
+    settings = DialoguesConfig([SourceConfig(name="s", path=str(path))], min_query_chars=2)
+    out = StageRun(tmp_path / "out", "dialogues", 0, Console())
+    stage.run(Config(dialogues=settings), {}, out)
+    assert out.totals()["counts"] == {"in": 5, "out": 1, "dropped": {"duplicate": 2, "too_short": 1, "too_long": 1}}
+    assert out.notes["sources"]["s"] == {
+        "read": 5,
+        "kept": 1,
+        "duplicate": 2,
+        "too_short": 1,
+        "too_long": 1,
+    }
+
+
+def test_rows_and_their_turns_are_counted_apart(tmp_path: Path) -> None:
+    said = ("user", "assistant") * 2
+    rows = [{"messages": [{"role": r, "content": f"{n} {i}"} for i, r in enumerate(said)]} for n in "ab"]
+    out = run(tmp_path, [*rows, {"nothing": 1}], strict=False, turns="every")
+    assert out.notes["sources"]["src"] == {"read": 3, "dialogues": 4, "kept": 4, "rejected:missing_field": 1}
+
+
+@pytest.mark.parametrize("file", ["in.jsonl", "in.json", "in.jsonl.gz"])
+def test_a_byte_order_mark_is_no_text(file: str, tmp_path: Path) -> None:
+    text = '[{"query": "a"}]' if file == "in.json" else '{"query": "a"}\n'
+    out = run(tmp_path, f"\ufeff{text}", file=file)
+    assert [r["messages"][0]["content"] for r in read_rows(out.directory, "dialogues")] == ["a"]
+
+
+def test_what_cannot_be_read_is_counted_by_source_and_reason(tmp_path: Path) -> None:
+    sources = []
+    for name, lines in (("a", ['{"query": "q1"}', "{", '{"query": 3}']), ("b", ["{", "{", '{"query": "q2"}'])):
+        path = tmp_path / f"{name}.jsonl"
+        path.write_text("\n".join(lines))
+        sources.append(SourceConfig(name=name, path=str(path)))
+    out = StageRun(tmp_path / "out", "dialogues", 0, Console())
+    stage.run(Config(dialogues=DialoguesConfig(sources, strict=False)), {}, out)
+    assert out.notes["sources"] == {
+        "a": {"read": 3, "kept": 1, "rejected:not_json": 1, "rejected:wrong_type": 1},
+        "b": {"read": 3, "kept": 1, "rejected:not_json": 2},
+    }
+    assert out.totals()["counts"] == {"in": 6, "out": 2, "dropped": {"not_json": 3, "wrong_type": 1}}
+
+
+@given(st.text(), st.text())
+def test_deduplication_is_by_normalised_text(a: str, b: str) -> None:
+    seen = Seen()
+    assert seen.add(a)
+    assert seen.add(b) == (normalised(a) != normalised(b))
+    assert normalised(normalised(a)) == normalised(a) or not a.isascii()
+
+
+def test_rows_with_two_responses_become_comparisons_without_labels(tmp_path: Path) -> None:
+    rows = [{"query": "q", "response_a": "x", "response_b": "y", "label": "A"}]
+    out = run(tmp_path, rows)
+    assert next(read_rows(out.directory, "comparisons"))["label"] is None
+
+
+def test_a_trailing_answer_is_the_reference(tmp_path: Path) -> None:
+    turns = [{"from": "human", "value": "a"}, {"from": "gpt", "value": "b"}]
+    row = next(read_rows(run(tmp_path, [{"conversations": turns}]).directory, "dialogues"))
+    assert ([m["content"] for m in row["messages"]], row["reference"]) == (["a"], "b")
+
+
+def test_rows_are_numbered_over_all_files_and_repeated_ids_are_counted(tmp_path: Path) -> None:
+    for name, query in (("a", "one"), ("b", "two")):
+        (tmp_path / f"{name}.jsonl").write_text(json.dumps({"query": query}) + "\n")
+    settings = DialoguesConfig([SourceConfig(name="s", path=str(tmp_path / "[ab].jsonl"))])
+    out = StageRun(tmp_path / "out", "dialogues", 0, Console())
+    stage.run(Config(dialogues=settings), {}, out)
+    assert [r["id"] for r in read_rows(out.directory, "dialogues")] == ["s:0000001", "s:0000002"]
+    rows = [{"id": 1, "query": "x"}, {"id": 1, "query": "y"}]
+    assert run(tmp_path, rows).totals()["counts"]["dropped"] == {"repeated_id": 1}
+    (tmp_path / "x[1].jsonl").write_text('{"query": "literal"}\n')
+    literal = run(tmp_path, '{"query": "literal"}\n', file="y[1].jsonl")
+    assert literal.totals()["counts"]["out"] == 1
+
+
+def test_one_query_may_have_several_comparisons(tmp_path: Path) -> None:
+    rows = [{"query": "q", "response_a": "x", "response_b": b} for b in ("y", "z", "y")]
+    assert run(tmp_path, rows).totals()["counts"] == {"in": 3, "out": 2, "dropped": {"duplicate": 1}}
+
+
+@pytest.mark.parametrize("value", ["NaN", "Infinity", "[1]", "null"])
+def test_labels_that_are_no_labels(value: str, tmp_path: Path) -> None:
+    (tmp_path / "in.jsonl").write_text(f'{{"query": "q", "response_a": "x", "response_b": "y", "label": {value}}}\n')
+    with pytest.raises(DataError, match=r"in\.jsonl:1: label"):
+        list(read_comparisons(SourceConfig(name="s", path=str(tmp_path / "in.jsonl")), {"1": "A"}, "key"))
+
+
+@pytest.mark.parametrize(
+    ("labels", "value", "expected"),
+    [({"0": "A", "1": "B", "2": "tie"}, 2, "tie"), ({"1": "A"}, 1.0, "A"), ({}, "B", "B"), ({"A>B": "A"}, "A>B", "A")],
+)
+def test_label_conventions(labels: dict[str, str], value: Any, expected: str, tmp_path: Path) -> None:
+    path = tmp_path / "in.jsonl"
+    path.write_text(json.dumps({"prompt": "q", "response_1": "x", "response_2": "y", "label": value}) + "\n")
+    source = SourceConfig(name="s", path=str(path))
+    assert next(iter(read_comparisons(source, labels, "key"))).label == expected

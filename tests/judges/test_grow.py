@@ -1,0 +1,161 @@
+"""Growth: exact numbers of branches, scores in the comparison's own order, failures by reason."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import product
+
+import pytest
+
+from judgetrain.engines.base import Completion, Request
+from judgetrain.engines.config import SamplingConfig
+from judgetrain.judges.prompting.prompts import load_prompt_set
+from judgetrain.judges.trees.brainstorm import sample_criteria
+from judgetrain.judges.trees.grow import Shape, StepSampling, grow
+from judgetrain.judges.trees.schema import EvaluationTree, tree_tokens
+from tests.scripted import ScriptedEngine, comparison, criteria, judged, noisy
+
+SAMPLING = StepSampling(SamplingConfig(), SamplingConfig(), SamplingConfig())
+PROMPTS = load_prompt_set("compact")
+
+
+@pytest.mark.parametrize(("k", "guidelines", "judgments"), [(1, 1, 1), (3, 2, 2), (10, 2, 2), (4, 3, 1)])
+def test_a_complete_tree_has_k_times_8_branches(k: int, guidelines: int, judgments: int) -> None:
+    engine = ScriptedEngine(noisy)
+    shape = Shape(k, k, guidelines, judgments)
+    trees = grow([comparison(i) for i in range(3)], engine, PROMPTS, shape, SAMPLING, 0)
+    for tree in trees:
+        leaves = [j for _, _, j in tree.judgments()]
+        assert len(leaves) == k * guidelines * judgments * 2
+        assert len({j.id for j in leaves}) == len(leaves)
+        unreadable = sum(j.verdict is None for j in leaves)
+        assert sum(tree.failures.values()) == unreadable
+    steps = Counter(r.step for r in engine.requests)
+    assert steps == {"criteria": 3, "guideline": 3 * k * guidelines, "judgment": 3 * k * guidelines * judgments * 2}
+    assert EvaluationTree.from_row(trees[0].to_row()) == trees[0]
+
+
+def test_scores_of_the_exchanged_order_are_put_back() -> None:
+    def first_is_five(request: Request, occurrence: int) -> str:
+        return judged(5, 1) if request.step == "judgment" else noisy(request, occurrence)
+
+    tree = grow([comparison(0)], ScriptedEngine(first_is_five), PROMPTS, Shape(1, 1), SAMPLING, 0)[0]
+    verdicts = {j.order: (j.score_a, j.score_b, j.verdict) for _, _, j in tree.judgments()}
+    assert verdicts == {"AB": (5, 1, "A"), "BA": (1, 5, "B")}
+
+
+def test_responses_are_shown_exchanged_in_order_ba() -> None:
+    engine = ScriptedEngine(noisy)
+    grow([comparison(0, "left", "right")], engine, PROMPTS, Shape(1, 1), SAMPLING, 0)
+    shown = [(r.slots["response_a"], r.slots["response_b"]) for r in engine.requests if r.step == "judgment"]
+    assert shown == [("left 0", "right 0"), ("right 0", "left 0")]
+
+
+def test_short_lists_are_topped_up_once_and_then_counted() -> None:
+    answers = ["1. a: x\n2. A: y", "1. b: x", "1. c: x"]
+
+    def short(request: Request, occurrence: int) -> str:
+        return (
+            answers[len([r for r in engine.requests if r.step == "criteria"]) - 1]
+            if request.step == "criteria"
+            else noisy(request, occurrence)
+        )
+
+    engine = ScriptedEngine(short)
+    tree = grow([comparison(0)], engine, PROMPTS, Shape(3, 3, top_up=True), SAMPLING, 0)[0]
+    assert [c.text for c in tree.criteria] == ["a: x", "b: x"]
+    assert [c.rank for c in tree.criteria] == [0, 1]
+    assert tree.failures["criteria:short"] == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("1. tone: kind\n2. depth: says mo", ["tone: kind"]),
+        ("1. tone: kind\n2. depth: says more\n", ["tone: kind", "depth: says more"]),
+        ("1. tone: ki", ["tone: ki"]),
+    ],
+)
+def test_a_criterion_that_the_token_limit_cut_is_left_out(text: str, expected: list[str]) -> None:
+    class Cut(ScriptedEngine):
+        def generate(self, requests: Sequence[Request], seed: int) -> list[Completion]:
+            done = super().generate(requests, seed)
+            return [
+                replace(c, finish_reason="length") if r.step == "criteria" else c
+                for r, c in zip(requests, done, strict=True)
+            ]
+
+    engine = Cut(lambda r, i: text if r.step == "criteria" else noisy(r, i))
+    tree = grow([comparison(0)], engine, PROMPTS, Shape(3, 3), SAMPLING, 0)[0]
+    assert [c.text for c in tree.criteria] == expected
+    assert sum(c.generated_tokens for c in tree.criteria) == tree.criteria_generated_tokens == len(text.split())
+
+
+def test_no_criteria_gives_a_tree_without_branches() -> None:
+    engine = ScriptedEngine(lambda r, i: "I will not." if r.step == "criteria" else noisy(r, i))
+    tree = grow([comparison(0)], engine, PROMPTS, Shape(3, 3), SAMPLING, 0)[0]
+    assert tree.criteria == ()
+    assert tree.failures == {"criteria:none": 1}
+
+
+@pytest.mark.parametrize("reason", ["too_long", "error"])
+def test_completions_that_never_came_are_counted_by_reason(reason: str) -> None:
+    def failing(request: Request, occurrence: int) -> str:
+        return f"!{reason}" if request.step == "judgment" else noisy(request, occurrence)
+
+    tree = grow([comparison(0)], ScriptedEngine(failing), PROMPTS, Shape(2, 2), SAMPLING, 0)[0]
+    assert tree.failures == {f"judgment:{reason}": 4}
+    no_guideline = ScriptedEngine(lambda r, i: f"!{reason}" if r.step == "guideline" else noisy(r, i))
+    tree = grow([comparison(0)], no_guideline, PROMPTS, Shape(2, 2), SAMPLING, 0)[0]
+    assert tree.failures == {f"guideline:{reason}": 2}
+    assert not list(tree.judgments())
+
+
+def test_fewer_branches_stop_the_list_where_it_is_no_longer_needed() -> None:
+    engine = ScriptedEngine(noisy)
+    tree = grow([comparison(0)], engine, PROMPTS, Shape(10, 2), SAMPLING, 0)[0]
+    assert engine.requests[0].sampling.stop == ("\n3.",)
+    assert tree.criteria_text == criteria(2)
+    assert len(tree.criteria) == 2
+
+
+def test_tokens_add_up() -> None:
+    tree = grow([comparison(0)], ScriptedEngine(noisy), PROMPTS, Shape(3, 3, 2, 2), SAMPLING, 0)[0]
+    assert sum(c.generated_tokens for c in tree.criteria) == tree.criteria_generated_tokens
+    prompt = tree.criteria_prompt_tokens
+    generated = tree.criteria_generated_tokens
+    for c, g in product(range(3), range(2)):
+        guideline = tree.criteria[c].guidelines[g]
+        prompt += guideline.prompt_tokens
+        generated += guideline.generated_tokens
+        for judgment in guideline.judgments:
+            prompt += judgment.prompt_tokens
+            generated += judgment.generated_tokens
+    assert tree_tokens(tree) == (prompt, generated)
+
+
+def test_a_chooser_expands_only_some_criteria_the_same_in_every_run() -> None:
+    runs = [
+        grow(
+            [comparison(i) for i in range(5)],
+            ScriptedEngine(noisy),
+            PROMPTS,
+            Shape(6, 6),
+            SAMPLING,
+            0,
+            sample_criteria(3, 2),
+        )
+        for _ in range(2)
+    ]
+    assert runs[0] == runs[1]
+    assert all(len(t.criteria) == 2 and t.criteria_text == criteria(6) for t in runs[0])
+    assert len({tuple(c.rank for c in t.criteria) for t in runs[0]}) > 1
+
+
+def test_a_list_that_is_asked_for_again_is_another_question_to_paid_answers() -> None:
+    engine = ScriptedEngine(lambda r, i: "1. a: b")
+    grow([comparison(0)], engine, load_prompt_set("compact"), Shape(3, 3, top_up=True), SAMPLING, 0)
+    asked = [request for request in engine.requests if request.step == "criteria"]
+    assert [request.attempt for request in asked] == [0, 1]

@@ -1,0 +1,117 @@
+"""Prompt sets as data: every slot present, none unknown, user text never read as a template."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from judgetrain.errors import ConfigError
+from judgetrain.judges.prompting.prompts import DIALECTS, PACKAGED, SLOTS, Dialect, load_prompt_set, packaged_sets
+
+SLOT_VALUES = {
+    "query": "what {criterion} is {query}?", "context": "", "count": "7", "criterion": "Depth: x", "guideline": "5 if",
+    "response_a": "{response_b} $x", "response_b": "B text", "response": "{lowest} it", "judgment": "too {short}",
+    "judgment_x": "X {says}", "judgment_y": "Y says", "lowest": "31", "highest": "35",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("name", "dialect"),
+    [(name, dialect) for dialect in DIALECTS for name in packaged_sets(dialect)],
+)
+def test_packaged_sets_use_every_slot_and_leave_user_text_alone(name: str, dialect: Dialect) -> None:
+    prompts = load_prompt_set(name, dialect)
+    for step in DIALECTS[dialect]:
+        text = "".join(m["content"] for m in prompts.render(step, SLOT_VALUES))
+        for slot in SLOTS[step] - {"context_block"}:
+            assert SLOT_VALUES[slot] in text
+        if "response_a" in SLOTS[step]:
+            assert text.index("{response_b} $x") < text.index("B text")
+        assert "context_block" not in text
+
+
+def test_every_dialect_has_a_packaged_set_and_every_packaged_set_a_dialect() -> None:
+    found = {dialect: packaged_sets(dialect) for dialect in DIALECTS}
+    assert found["branching"] == ["compact", "multi_step"]
+    assert found["rating"] == ["rating", "rating_5"]
+    assert all(found.values())
+    assert {name for names in found.values() for name in names} == {p.stem for p in PACKAGED.glob("*.yaml")}
+
+
+@pytest.mark.parametrize(
+    ("name", "dialect", "change", "message"),
+    [
+        ("rating", "rating", ("scale: [1, 10]", "scale: [10, 1]"), r"first number must be below"),
+        ("rating", "rating", ("scale: [1, 10]", ""), r"needs scale: \[lowest, highest\]"),
+        ("rating", "rating", ("scale: [1, 10]", "scale: [0.5, 10]"), r"two whole numbers"),
+        ("rating", "one_step", ("", ""), r"step 'one_step' needs a 'user'"),
+        ("one_step", "one_step", ("{response_b}", ""), r"'one_step' lacks the slot \{response_b\}"),
+        ("preference", "preference", ("{judgment_y}", ""), r"'preference' lacks the slot \{judgment_y\}"),
+        ("correction", "correction", ("{judgment}", "{judge}"), r"'correction' lacks the slot \{judgment\}"),
+        ("correction", "correction", ("{query}", "{query} {count}"), r"unknown slot \{count\}"),
+        ("compact", "branching", ("judgment:\n", "rating: {user: x}\njudgment:\n"), r"step 'rating' lacks the slot"),
+    ],
+)
+def test_sets_of_every_dialect_are_checked(
+    name: str, dialect: Dialect, change: tuple[str, str], message: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "mine.yaml"
+    path.write_text((PACKAGED / f"{name}.yaml").read_text().replace(*change))
+    with pytest.raises(ConfigError, match=message):
+        load_prompt_set(path, dialect)
+
+
+def test_one_file_may_hold_several_dialects(tmp_path: Path) -> None:
+    path = tmp_path / "mine.yaml"
+    one_step = (PACKAGED / "one_step.yaml").read_text().split("one_step:\n", 1)[1]
+    path.write_text(f"{(PACKAGED / 'compact.yaml').read_text()}\none_step:\n{one_step}")
+    for dialect in ("branching", "one_step"):
+        assert set(load_prompt_set(path, dialect).steps) == {"criteria", "guideline", "judgment", "one_step"}  # type: ignore[arg-type]
+
+
+def test_context_appears_only_when_there_is_one() -> None:
+    prompts = load_prompt_set("compact")
+    without = prompts.render("guideline", SLOT_VALUES)[0]["content"]
+    with_context = prompts.render("guideline", SLOT_VALUES | {"context": "User: hi"})[0]["content"]
+    assert "Context" not in without
+    assert "Context: User: hi\nQuery" in with_context
+
+
+def test_a_judge_carries_its_prompts(tmp_path: Path) -> None:
+    original = load_prompt_set("multi_step")
+    original.save(tmp_path)
+    assert load_prompt_set(tmp_path / "prompts.yaml") == original
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (("{criterion}\n    Response", "{criterion}\n    Response"), None),
+        (("Guideline: {guideline}", "Guideline:"), r"judgment.*lacks.*\{guideline\}"),
+        (("Response A: {response_a}", "Response A: {response_a} {score}"), r"judgment.*unknown slot \{score\}"),
+        (('context: "Context: {context}\\n"', "context: none"), r"fragment 'context'"),
+        (("criteria:\n", "criteria:\n  system: null\n"), r"'criteria', 'system': expected"),
+        (("criteria:\n", "criteria:\n  sytem: Be kind.\n"), r"'criteria', 'sytem': expected"),
+        (('context: "Context: {context}\\n"', "context: 5"), r"fragment 'context'"),
+        (("name: compact", "name: [1"), r"not valid YAML"),
+        (("guideline:\n  user", "guideline:\n  assistant"), r"'guideline' needs a 'user' template"),
+    ],
+)
+def test_a_broken_set_names_file_step_and_slot(change: tuple[str, str], message: str | None, tmp_path: Path) -> None:
+    source = (PACKAGED / "compact.yaml").read_text()
+    path = tmp_path / "mine.yaml"
+    path.write_text(source.replace(*change))
+    if message is None:
+        load_prompt_set(path)
+        return
+    with pytest.raises(ConfigError, match=message) as error:
+        load_prompt_set(path)
+    assert "mine.yaml" in str(error.value)
+
+
+def test_an_unknown_set_lists_the_packaged_ones() -> None:
+    with pytest.raises(ConfigError, match=r"prompts=nowhere: .*\(compact, multi_step\)"):
+        load_prompt_set("nowhere")
+    with pytest.raises(ConfigError, match=r"label\.external\.prompts=nowhere: .*\(preference\)"):
+        load_prompt_set("nowhere", "preference", "label.external.prompts")

@@ -1,0 +1,95 @@
+"""Readouts: scores as written, scores expected under the model's probabilities, and the frame of a judgment."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from judgetrain.engines.base import Choice, Completion
+from judgetrain.engines.config import SamplingConfig
+from judgetrain.errors import ConfigError
+from judgetrain.judges.config import TreeConfig
+from judgetrain.judges.prompting.parsing import ParsedJudgment, render_judgment
+from judgetrain.judges.prompting.prompts import load_prompt_set
+from judgetrain.judges.prompting.readout import Readout
+from judgetrain.judges.trees.schema import JudgmentNode
+
+TEXT = "Response A Score: **4**\nAnalysis of Response A: x 5\nResponse B Score: 2/5\nAnalysis of Response B: y"
+AT_A, AT_B, ELSEWHERE = TEXT.index("4"), TEXT.index("2/5"), TEXT.index("x 5") + 2
+
+
+def completion(*choices: Choice, text: str = TEXT) -> Completion:
+    return Completion(text, 1, 1, "stop", choices=choices)
+
+
+def test_expected_scores_are_means_over_the_probabilities_at_the_score_positions() -> None:
+    read = Readout("expected").read(
+        completion(
+            Choice(AT_A, (0.1, 0.0, 0.0, 0.6, 0.3)),
+            Choice(ELSEWHERE, (0.0, 0.0, 0.0, 0.0, 1.0)),
+            Choice(AT_B, (0.2, 0.5, 0.2, 0.1, 0.0)),
+        )
+    )
+    assert read.first == pytest.approx(0.1 * 1 + 0.6 * 4 + 0.3 * 5)
+    assert read.second == pytest.approx(0.2 * 1 + 0.5 * 2 + 0.2 * 3 + 0.1 * 4)
+    assert Readout().read(completion()) == ParsedJudgment(4, 2)
+
+
+def test_reasoning_before_a_judgment_moves_no_score() -> None:
+    thought = "<think>Response A Score: 1\nResponse B Score: 5</think>\n"
+    chances = Choice(len(thought) + AT_A, (0, 0, 0, 1.0, 0)), Choice(len(thought) + AT_B, (0, 1.0, 0, 0, 0))
+    wrong = tuple(Choice(thought.index(digit), (0, 0, 1.0, 0, 0)) for digit in "15")
+    read = Readout("expected").read(completion(*wrong, *chances, text=thought + TEXT))
+    assert (read.first, read.second) == (4, 2)
+
+
+@pytest.mark.parametrize(
+    ("text", "choices", "reason"),
+    [
+        (TEXT, (), "no_probabilities"),
+        (TEXT, (Choice(AT_A, (1.0, 0, 0, 0, 0)),), "no_probabilities"),
+        (TEXT.replace("2/5", "2.5"), (Choice(AT_A, (0, 0, 0, 1.0, 0)), Choice(AT_B, (0, 1.0, 0, 0, 0))), "no_prob"),
+        ("I like both.", (), "no_scores"),
+        (TEXT.replace("2/5", "9"), (Choice(AT_A, (0, 0, 0, 1.0, 0)),), "out_of_range"),
+    ],
+)
+def test_what_cannot_be_read_has_a_reason(text: str, choices: tuple[Choice, ...], reason: str) -> None:
+    read = Readout("expected").read(completion(*choices, text=text))
+    assert (read.first, read.second) == (None, None)
+    assert (read.failure or "").startswith(reason)
+
+
+def test_a_tie_is_as_wide_as_asked_for() -> None:
+    def node(tie: float) -> JudgmentNode:
+        return JudgmentNode("j", "AB", "", 3.25, 3.0, None, 1, 1, "stop", tie)
+
+    assert [node(tie).verdict for tie in (0.0, 0.2, 0.25, 1.0)] == ["A", "A", "tie", "tie"]
+
+
+@pytest.mark.parametrize("name", ["compact", "multi_step"])
+def test_the_frame_admits_what_judges_are_taught_and_nothing_without_scores(name: str) -> None:
+    frame = load_prompt_set(name).judgment_frame(40)
+    assert re.fullmatch(frame, render_judgment(1, 5, "a b", "c: d", "A is better."))
+    for wrong in ("", "I like both.", "Response A Score: 6", render_judgment(1, 5, "a" * 41, "b", "c")):
+        assert not re.fullmatch(frame, wrong)
+
+
+def test_a_set_may_bring_its_own_frame(tmp_path) -> None:
+    source = load_prompt_set("compact").source
+    (tmp_path / "mine.yaml").write_text(source + "\n  frame: 'Response A Score: [1-5] [ab]{1,{width}}'\n")
+    assert load_prompt_set(tmp_path / "mine.yaml").judgment_frame(31) == "Response A Score: [1-5] [ab]{1,7}"
+    (tmp_path / "bad.yaml").write_text(source + "\n  frame: 3\n")
+    with pytest.raises(ConfigError, match="bad.yaml.*frame.*regular expression"):
+        load_prompt_set(tmp_path / "bad.yaml")
+
+
+def test_sampling_asks_the_engine_for_what_the_readout_needs() -> None:
+    prompts, limits = load_prompt_set("compact"), SamplingConfig(0.7, 0.9, 50)
+    settings = TreeConfig(readout="expected", constrained=True, tie=0.5)
+    asked = Readout.of(settings).sampling(limits, prompts)
+    assert asked.candidates == ("1", "2", "3", "4", "5")
+    assert asked.pattern == prompts.judgment_frame(50)
+    assert (asked.temperature, asked.top_p, asked.max_new_tokens) == (0.7, 0.9, 50)
+    plain = Readout.of(TreeConfig()).sampling(limits, prompts)
+    assert (plain.pattern, plain.candidates) == ("", ())

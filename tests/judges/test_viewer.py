@@ -1,0 +1,293 @@
+"""Pages of trees, read back with a parser and compared with the trees and rows that they show."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from judgetrain.artifacts.console import Console
+from judgetrain.artifacts.shards import read_rows
+from judgetrain.artifacts.stage_run import StageRun
+from judgetrain.engines.config import SamplingConfig
+from judgetrain.errors import DataError
+from judgetrain.judges.config import TreeConfig
+from judgetrain.judges.prompting.prompts import load_prompt_set
+from judgetrain.judges.trees.grow import Shape, StepSampling, grow
+from judgetrain.judges.trees.schema import EvaluationTree
+from judgetrain.judges.views import viewer
+from judgetrain.judges.views.tree_page import View, tree_page
+from judgetrain.judges.views.viewer import read_views, views, write_views
+from judgetrain.label import stage as label_stage
+from judgetrain.label.config import LabelConfig
+from judgetrain.pipeline.config import Config
+from judgetrain.schema import Dialogue, Message
+from tests.pages import Element, parse
+from tests.scripted import ScriptedEngine, comparison, noisy
+
+SAMPLING = StepSampling(SamplingConfig(), SamplingConfig(), SamplingConfig())
+PROMPTS = load_prompt_set("compact")
+TREES = grow(
+    [comparison(i, label="A") for i in range(12)], ScriptedEngine(noisy), PROMPTS, Shape(4, 4, 2, 2), SAMPLING, 0
+)
+AGAINST = {("A", "B"), ("B", "A"), ("A", "tie"), ("B", "tie")}
+"""Verdict and label; a tie contradicts nothing."""
+HOSTILE = "</style></details><script>alert(1)</script><img src=x onerror=alert(1)> \"' & &lt; [a](http://x) \u202e"
+
+
+@pytest.fixture(scope="module")
+def label(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A finished label artifact beside its tree artifact."""
+    root = tmp_path_factory.mktemp("artifacts")
+    tree = StageRun(root / "tree" / "t1", "tree", 0, Console())
+    tree.write_rows("trees", (t.to_row() for t in TREES))
+    out = StageRun(root / "label" / "l1", "label", 0, Console())
+    config = Config(
+        prompts="compact",
+        tree=TreeConfig(criteria=4),
+        label=LabelConfig(max_sft_per_tree=3, max_pairs_per_level=2, holdout=0.3, view=5),
+    )
+    label_stage.run(config, {"tree": tree.directory}, out)
+    (out.directory / "manifest.json").write_text(json.dumps({"stage": "label", "upstream": {"tree": "t1"}}))
+    return out.directory
+
+
+def rows_of(label: Path, kind: str) -> list[dict[str, Any]]:
+    return [row for split in ("train", "heldout") for row in read_rows(label, f"{kind}-{split}")]
+
+
+def own_number(tree: EvaluationTree) -> dict[str, str]:
+    found = {}
+    for i, criterion in enumerate(tree.criteria, 1):
+        found[criterion.id] = f"{i}"
+        for k, guideline in enumerate(criterion.guidelines, 1):
+            found[guideline.id] = f"{i}.{k}"
+            for n, judgment in enumerate(guideline.judgments, 1):
+                found[judgment.id] = f"{i}.{k}.{n}"
+    return found
+
+
+def test_every_node_stands_on_the_page_with_its_scores_and_its_fate(label: Path) -> None:
+    shown = 0
+    for view in read_views(label, "trees", [], 12):
+        tree, page = view.tree, parse(tree_page(view))
+        numbers = own_number(tree)
+        for criterion in tree.criteria:
+            assert criterion.text in page.by_id(f"n{numbers[criterion.id]}").all("summary")[0].text()
+            for guideline in criterion.guidelines:
+                part = page.by_id(f"n{numbers[guideline.id]}")
+                assert part.all(kind="text")[0].text() == guideline.text
+                by_order = {o: [j.verdict for j in guideline.judgments if j.order == o] for o in ("AB", "BA")}
+                both = [Counter(filter(None, v)).most_common() for v in by_order.values()]
+                majority = [None if not c or (len(c) > 1 and c[0][1] == c[1][1]) else c[0][0] for c in both]
+                kept = 0
+                for node in guideline.judgments:
+                    card = page.by_id(f"n{numbers[node.id]}")
+                    tags = [t.text() for t in card.all(kind="tag")]
+                    assert card.all(kind="text")[0].text() == node.text
+                    if node.score_a is None:
+                        assert f"pruned: unreadable: {node.failure}" in tags
+                        assert "not read" in card.all("h3")[0].text()
+                    elif len(set(by_order[node.order])) > 1:
+                        assert "pruned: judgments of the same prompt differ" in tags
+                    elif majority[0] is None or majority[0] != majority[1]:
+                        assert "pruned: the verdict changes with the order" in tags
+                    else:
+                        assert "kept" in tags
+                        kept += 1
+                    if node.score_a is not None:
+                        assert card.all("h3")[0].text().startswith(f"A {node.score_a:g} : B {node.score_b:g} ")
+                    against = (node.verdict, view.label["verdict"]) in AGAINST
+                    assert ("against the label" in tags) == against
+                    column = next(c for c in part.all(kind="column") if card in c.children)
+                    assert column.all("small")[0].text().startswith(f"{node.order[0]} shown first")
+                    shown += 1
+                assert f"{kept} of 4 judgments kept" in part.all("summary")[0].text()
+                readable = [j.verdict for j in guideline.judgments if j.verdict]
+                rate = f"{readable.count(view.label['verdict'])} of {len(readable)} readable judgments give the label"
+                assert _own_tag(part, rate) == bool(readable and view.label["verdict"])
+    assert shown == 12 * 32
+
+
+def test_label_votes_and_responses_are_told(label: Path) -> None:
+    labels = {row["comparison_id"]: row for row in read_rows(label, "labels")}
+    for view in read_views(label, "trees", [], 12):
+        page, row = parse(tree_page(view)), labels[view.tree.comparison.id]
+        facts = dict(
+            zip((e.text() for e in page.all("dt")), (e.text() for e in page.all("dd")), strict=True)  # one line each
+        )
+        words = {"A": "A is better", "B": "B is better", "tie": "tie", None: f"none ({row['reason']})"}
+        assert facts["Label"] == words[row["verdict"]]
+        assert facts["Right verdict"] == "A is better"
+        assert facts["Winner's share of votes"] == f"{100 * row['share']:.0f}%"
+        votes = page.all("p")[1].text()
+        assert votes.startswith(f"A {row['votes']['A']} · tie {row['votes']['tie']} · B {row['votes']['B']}")
+        bar = page.all(kind="votes")[0]
+        assert sum(int((i.attributes["style"] or "").removeprefix("flex:")) for i in bar.all("i")) == 32
+        text = page.text()
+        assert view.tree.comparison.response_a in text
+        assert view.tree.comparison.dialogue.query in text
+
+
+def test_pairs_and_examples_lead_to_their_nodes_and_back(label: Path) -> None:
+    found = {view.tree.comparison.id: view for view in read_views(label, "trees", [], 12)}
+    pairs, examples = rows_of(label, "pairs"), rows_of(label, "sft")
+    assert sum(len(v.pairs) for v in found.values()) == len(pairs) > 0
+    assert sum(len(v.sft) for v in found.values()) == len(examples) > 0
+    for view in found.values():
+        page, numbers = parse(tree_page(view)), own_number(view.tree)
+        for i, row in enumerate(view.pairs, 1):
+            assert row["level"] in page.by_id(f"pair{i}").text()
+            for side in ("chosen", "rejected"):
+                for node in row["nodes"][side]:
+                    place = page.by_id(f"n{numbers[node]}")
+                    links = [(a.attributes["href"], a.text()) for a in place.all("a", "tag")]
+                    assert (f"#pair{i}", f"{side} in pair {i}") in links
+        headings = [h for h in page.all("h3") if h.text().startswith(("chosen", "rejected"))]
+        wanted = [(row[s][0]["content"], row["nodes"][s]) for row in view.pairs for s in ("chosen", "rejected")]
+        for heading, (text, nodes) in zip(headings, wanted, strict=True):
+            assert [a.text() for a in heading.all("a")] == [numbers[n] for n in nodes]
+            [card] = [c for c in page.all(kind="card") if heading in c.children]
+            assert card.all(kind="text")[0].text() == text
+        marked = {e.attributes["id"] for e in page.all() if "id" in e.attributes and _own_tag(e, "SFT example")}
+        assert marked == {f"n{numbers[n]}" for row in view.sft for n in row["nodes"]}
+
+
+def _own_tag(element: Element, text: str) -> bool:
+    rows = [c for c in element.children if isinstance(c, Element) and c.attributes.get("class") == "tags"]
+    return any(tag.text() == text for row in rows for tag in row.all("span", "tag"))
+
+
+def hostile(text: str) -> View:
+    tree = TREES[0]
+    first = tree.criteria[0]
+    guideline = replace(first.guidelines[0], text=text, finish_reason=text)
+    judgment = replace(guideline.judgments[0], text=text, failure=text, score_a=None, score_b=None, finish_reason=text)
+    guideline = replace(guideline, judgments=(judgment, *guideline.judgments[1:]))
+    turns = (Message("user", text), Message("assistant", text), Message("user", text))
+    shown = replace(
+        tree.comparison, id=text, dialogue=Dialogue(text, text, turns), response_a=text, response_b=text,
+        model_a=text, model_b=text,
+    )  # fmt: skip
+    pair = {
+        "comparison_id": text, "level": text, "margin": 0.5, "reward": {text: 0.5}, "chosen": [{"content": text}],
+        "rejected": [{"content": text}], "nodes": {"chosen": [judgment.id], "rejected": [text]},
+    }  # fmt: skip
+    tree = replace(
+        tree, comparison=shown, failures={text: 1}, criteria_text=text,
+        criteria=(replace(first, text=text, guidelines=(guideline,)), *tree.criteria[1:]),
+    )  # fmt: skip
+    label = {"comparison_id": text, "verdict": None, "share": 0.5, "readable": 1.0, "reason": text, text: text}
+    return View(tree, label, [{"nodes": [judgment.id]}], [pair], {text: text})
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.one_of(st.just(HOSTILE), st.text(alphabet="<>&\"'/=!-[]aonscript \n\ud800\u202e", min_size=1, max_size=30)))
+def test_text_of_any_kind_stays_text(text: str) -> None:
+    page = parse(tree_page(hostile(text), "index.html"))
+    clean = text.encode("utf-8", "replace").decode()
+    assert page.all("title")[0].text() == f"Tree of {clean}"
+    shown = [e.text() for e in page.all(kind="text")]
+    assert shown.count(clean) >= 8
+    policy = page.all("meta")[1].attributes
+    assert policy["content"] == "default-src 'none'; style-src 'unsafe-inline'"
+
+
+def test_a_tree_without_criteria_shows_what_was_written() -> None:
+    tree = replace(TREES[0], criteria=(), criteria_text="I would rather not.")
+    page = parse(tree_page(View(tree)))
+    assert "No criterion could be read" in page.text()
+    assert "I would rather not." in page.text()
+    assert "Preference pairs" not in page.text()
+    assert "0 branches: 0 kept" in page.text()
+
+
+def test_the_index_leads_to_every_page_and_old_pages_go(tmp_path: Path) -> None:
+    found = views(TREES[:3], [{"comparison_id": "d1", "verdict": "A", "share": 0.75}])
+    write_views(views(TREES), tmp_path, "old")
+    (tmp_path / "mine.html").touch()
+    index = write_views([*found, hostile(HOSTILE)], tmp_path, HOSTILE)
+    page = parse(index.read_text(encoding="utf-8"))
+    addresses = [a.attributes["href"] for a in page.all("a")]
+    assert addresses == [f"{n:05d}.html" for n in (1, 2, 3, 4)]
+    assert sorted(p.name for p in tmp_path.iterdir()) == [*map(str, addresses), "index.html", "mine.html"]
+    for address, view in zip(addresses, found, strict=False):
+        assert view.tree.comparison.id in parse((tmp_path / str(address)).read_text(encoding="utf-8")).text()
+    head = [e.text() for e in page.all("th")]
+    cells = [dict(zip(head, (c.text() for c in row.all("td")), strict=True)) for row in page.all("tr")[1:]]
+    assert cells[1]["label"] == "A is better"
+    assert cells[1]["winner's share"] == "75%"
+    assert cells[0]["label"] == "–"
+    assert cells[0]["right verdict"] == "A is better"
+    assert "There are none." in write_views([], tmp_path, "x").read_text(encoding="utf-8")
+
+
+def test_the_label_stage_writes_as_many_pages_as_asked_and_they_change_no_result(label: Path, tmp_path: Path) -> None:
+    assert len(list((label / "view").glob("0*.html"))) == 5
+    config = Config(
+        prompts="compact",
+        tree=TreeConfig(criteria=4),
+        label=LabelConfig(max_sft_per_tree=3, max_pairs_per_level=2, holdout=0.3, view=0),
+    )
+    out = StageRun(tmp_path / "none", "label", 0, Console())
+    label_stage.run(config, {"tree": label.parents[1] / "tree" / "t1"}, out)
+    assert not (out.directory / "view").exists()
+    for name in ("sft-train", "sft-heldout", "pairs-train", "pairs-heldout", "labels"):
+        assert list(read_rows(out.directory, name)) == list(read_rows(label, name))
+    first = parse((label / "view" / "00001.html").read_text(encoding="utf-8"))
+    assert first.all("a")[0].attributes["href"] == "index.html"
+    [again] = read_views(label, "trees", [TREES[0].comparison.id], 1)
+    assert (label / "view" / "00001.html").read_text(encoding="utf-8") == tree_page(again, "index.html")
+
+
+def test_any_comparison_can_be_looked_at_by_its_id(
+    label: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    viewer.main([str(label), "--comparison", "d11", "d7", "--output", str(tmp_path / "pages")])
+    assert capsys.readouterr().out.strip() == str(tmp_path / "pages" / "index.html")
+    assert "d7" in (tmp_path / "pages" / "00001.html").read_text(encoding="utf-8")
+    assert len(list((tmp_path / "pages").glob("0*.html"))) == 2
+    with pytest.raises(SystemExit, match="error: .*trees hold no comparison 'd99'"):
+        viewer.main([str(label), "--comparison", "d99", "--output", str(tmp_path)])
+    with pytest.raises(SystemExit, match=r"holds no manifest\.json: give the directory of a finished stage"):
+        viewer.main([str(tmp_path)])
+    tree = label.parents[1] / "tree" / "t1"
+    (tree / "manifest.json").write_text(json.dumps({"stage": "tree", "upstream": {}}))
+    assert [v.tree.comparison.id for v in read_views(tree, "trees", [], 2)] == ["d0", "d1"]
+    with pytest.raises(DataError, match="has no rows called 'trees-x': give --trees with one of trees$"):
+        read_views(tree, "trees-x", [], 2)
+
+
+def test_an_evaluation_says_which_trees_it_has_and_its_pages_lie_in_its_output_directory(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    out = StageRun(tmp_path / "mine" / "artifacts" / "evaluate" / "e1", "evaluate", 0, Console())
+    (out.directory / "manifest.json").write_text(json.dumps({"stage": "evaluate", "upstream": {}}))
+    with pytest.raises(SystemExit, match="e1 holds no trees: floors, scorers"):
+        viewer.main([str(out.directory)])
+    out.write_rows("trees-world-sft-00000-of-00001", [t.to_row() for t in TREES[:2]])
+    out.write_rows("trees-world-dpo-00000-of-00002", [t.to_row() for t in TREES[:1]])
+    out.write_rows("trees-world-dpo-00001-of-00002", [t.to_row() for t in TREES[1:2]])
+    with pytest.raises(SystemExit, match="has no rows called 'trees': .* one of trees-world-dpo, trees-world-sft$"):
+        viewer.main([str(out.directory)])
+    viewer.main([str(out.directory), "--trees", "trees-world-dpo"])
+    assert capsys.readouterr().out.strip() == "mine/view/index.html"
+    assert len(list((tmp_path / "mine" / "view").glob("0*.html"))) == 2
+
+
+def test_shuffled_rows_find_their_trees(label: Path) -> None:
+    pairs = rows_of(label, "pairs")
+    random.Random(0).shuffle(pairs)
+    for view in views(TREES, pairs=pairs):
+        assert {p["comparison_id"] for p in view.pairs} <= {view.tree.comparison.id}
+    assert sum(len(v.pairs) for v in views(TREES[:4], pairs=pairs)) == sum(
+        p["comparison_id"] in {"d0", "d1", "d2", "d3"} for p in pairs
+    )

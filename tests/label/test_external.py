@@ -1,0 +1,443 @@
+"""Labels by an external judge: both ways of asking, abstentions, disagreement, resume, and servers that fail."""
+
+from __future__ import annotations
+
+import json
+import random
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import replace
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from judgetrain.artifacts.console import Console
+from judgetrain.artifacts.shards import read_rows
+from judgetrain.artifacts.stage_run import StageRun
+from judgetrain.data.config import WorldConfig
+from judgetrain.data.world import train_dialogues, true_verdict
+from judgetrain.data.world.engine import WorldEngine
+from judgetrain.data.world.language import load_language
+from judgetrain.data.world.writers import write_response
+from judgetrain.engines.base import Request
+from judgetrain.engines.config import EngineConfig, ModelConfig, SamplingConfig
+from judgetrain.errors import ConfigError, EngineError
+from judgetrain.judges.config import TreeConfig
+from judgetrain.judges.kinds.asking import Reply
+from judgetrain.judges.prompting.prompts import PACKAGED, load_prompt_set
+from judgetrain.judges.trees.grow import Shape, StepSampling, grow
+from judgetrain.judges.trees.schema import EvaluationTree
+from judgetrain.label import external
+from judgetrain.label import stage as label_stage
+from judgetrain.label.config import ExternalConfig, LabelConfig
+from judgetrain.label.estimate import estimate_external
+from judgetrain.label.external import cases_of, conflicting, external_labels
+from judgetrain.label.labels import EnsembleLabel, ensemble_label
+from judgetrain.label.opinions import Opinion, disagreement, opinion_of_preferences, opinion_of_verdicts
+from judgetrain.pipeline.checks import check_stage
+from judgetrain.pipeline.config import Config
+from judgetrain.schema import Verdict, mirror
+from tests.scripted import ScriptedEngine, comparison, noisy, number
+
+SAMPLING = StepSampling(SamplingConfig(), SamplingConfig(), SamplingConfig())
+TREES = grow(
+    [comparison(i, label="AB"[i % 2]) for i in range(40)],
+    ScriptedEngine(noisy),
+    load_prompt_set("compact"),
+    Shape(4, 4, 2, 2),
+    SAMPLING,
+    0,
+)
+
+
+def stage(tmp_path: Path, name: str = "label", trees: list[EvaluationTree] = TREES) -> tuple[Path, StageRun]:
+    directory = tmp_path / "tree"
+    StageRun(directory, "tree", 0, Console()).write_rows("trees", (t.to_row() for t in trees))
+    return directory, StageRun(tmp_path / name, "label", 0, Console())
+
+
+def settings(prompts: str = "one_step", **changes: object) -> LabelConfig:
+    asked = ExternalConfig(prompts=prompts, shard_size=6, **changes)  # type: ignore[arg-type]
+    return LabelConfig(source="external", external=asked)
+
+
+def label_all(config: LabelConfig, trees: Path, out: StageRun) -> dict[str, EnsembleLabel]:
+    return external_labels(Config(label=config, output_dir=str(trees.parent)), trees, out)
+
+
+def engine_of(monkeypatch: pytest.MonkeyPatch, answer) -> ScriptedEngine:  # type: ignore[no-untyped-def]
+    engine = ScriptedEngine(answer)
+    monkeypatch.setattr(external, "make_engine", lambda config, **options: engine)
+    return engine
+
+
+def opinion(request: Request, occurrence: int) -> str:
+    """Verdicts that depend on what is shown; about a third lean to the first response, some cannot be read."""
+    a, b = request.slots["response_a"], request.slots["response_b"]
+    draw = number(*sorted((a, b)))
+    if number(a, b) % 9 == 0:
+        return "Both have merits."
+    if draw % 3 == 0:
+        return "[[A]]"
+    return "[[C]]" if draw % 5 == 0 else f"[[{'A' if (draw % 2 == 0) == (a < b) else 'B'}]]"
+
+
+def expected_verdict(a: str, b: str) -> str | None:
+    """What the scripted judge says of two responses as shown, worked out again."""
+    text = opinion(Request((), None, "one_step", {"response_a": a, "response_b": b}), 0)  # type: ignore[arg-type]
+    return {"[[A]]": "A", "[[B]]": "B", "[[C]]": "tie"}.get(text)
+
+
+def test_a_label_is_what_both_orders_say(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    engine_of(monkeypatch, opinion)
+    trees, out = stage(tmp_path)
+    labels = label_all(settings(attempts=1), trees, out)
+    orders = compared = disagree = 0
+    for tree in TREES:
+        item, label = tree.comparison, labels[tree.comparison.id]
+        first, second = (
+            expected_verdict(item.response_a, item.response_b),
+            expected_verdict(item.response_b, item.response_a),
+        )
+        second = second and mirror(second)  # type: ignore[arg-type]
+        assert label.source == "external"
+        if first is None or second is None:
+            assert (label.verdict, label.reason) == (None, "external_unreadable")
+        elif first != second:
+            assert (label.verdict, label.reason) == (None, "external_orders_disagree")
+        else:
+            assert (label.verdict, label.reason) == (first, None)
+            ensemble = ensemble_label(tree, LabelConfig()).verdict
+            compared += ensemble is not None
+            disagree += ensemble not in (None, first)
+        orders += bool(first and second)
+    table = out.notes["external"]
+    assert table == json.loads((out.directory / "external.json").read_text())
+    assert table["orders"]["compared"] == orders
+    assert table["orders"]["disagree"] == table["labels"]["external_orders_disagree"] > 0
+    assert table["ensemble"] == {
+        "compared": compared, "disagree": disagree, "rate": round(disagree / compared, 6)
+    }  # fmt: skip
+    assert table["failures"] == {"no_verdict": sum(table["failures"].values())}
+    assert out.totals()["counts"]["dropped"] == {"external:no_verdict": table["failures"]["no_verdict"]}
+    assert out.totals()["counts"]["out"] == 0
+
+
+def test_the_stage_trains_on_the_external_labels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    engine_of(monkeypatch, opinion)
+    trees, out = stage(tmp_path)
+    config = Config(prompts="compact", tree=TreeConfig(criteria=4), label=settings(attempts=1))
+    label_stage.run(config, {"tree": trees}, out)
+    labels = {row["comparison_id"]: row for row in read_rows(out.directory, "labels")}
+    assert {row["source"] for row in labels.values()} == {"external"}
+    for tree in TREES:
+        row = labels[tree.comparison.id]
+        assert row["ensemble_verdict"] == ensemble_label(tree, LabelConfig()).verdict
+    pairs = [r for name in ("train", "heldout") for r in read_rows(out.directory, f"pairs-{name}")]
+    nodes = {j.id: j for t in TREES for _, _, j in t.judgments()}
+    chosen = [p for p in pairs if p["level"] == "judgment"]
+    assert chosen
+    for pair in chosen:
+        assert nodes[pair["nodes"]["chosen"][0]].verdict in (labels[pair["comparison_id"]]["verdict"], "tie")
+        assert set(pair["reward"]) == {"external"}
+    without = [i for i, row in labels.items() if row["verdict"] is None]
+    assert without
+    assert not {p["comparison_id"] for p in pairs} & {*without}
+    totals = out.totals()["counts"]
+    assert totals["in"] == len(TREES)
+    assert totals["dropped"]["external_orders_disagree"] == out.notes["external"]["labels"]["external_orders_disagree"]
+
+
+def prefers(request: Request, occurrence: int) -> str:
+    """Prefers the critique that scores the first response higher; sometimes the first one shown; sometimes neither."""
+    x, y = request.slots["judgment_x"], request.slots["judgment_y"]
+    draw = number(*sorted((x, y)))
+    if draw % 5 == 0:
+        return "[[X]]"
+    return "!error" if number(x, y) % 7 == 0 else f"[[{'X' if (draw % 2 == 0) == (x < y) else 'Y'}]]"
+
+
+def test_preferences_that_hold_in_both_orders_vote(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = engine_of(monkeypatch, prefers)
+    trees, out = stage(tmp_path)
+    labels = label_all(settings("preference", max_pairs=3), trees, out)
+    rows = {row["comparison_id"]: row for row in read_rows(out.directory, "external")}
+    leaves = {j.id: (g, j) for t in TREES for c in t.criteria for g in c.guidelines for j in g.judgments}
+    compared = disagree = 0
+    for tree in TREES:
+        found = list(conflicting(tree))
+        if not found:
+            assert tree.comparison.id not in labels, "nothing to prefer: the branches' label stands"
+            continue
+        row, votes = rows[tree.comparison.id], Counter[str]()
+        assert len(row["pairs"]) == min(3, len(found))
+        ensemble = ensemble_label(tree, LabelConfig()).verdict
+        for (x, y), replies in zip(row["pairs"], row["replies"], strict=True):
+            (g1, first), (g2, second) = leaves[x], leaves[y]
+            assert g1 is g2
+            assert first.order == second.order
+            assert first.verdict != second.verdict
+            answers = {r["shown"]: r["answer"] for r in replies}
+            if answers["XY"] and answers["XY"] == answers["YX"]:
+                better, other = (first, second) if answers["XY"] == "X" else (second, first)
+                votes[str(better.verdict)] += 1
+                if ensemble in (better.verdict, other.verdict):
+                    compared += 1
+                    disagree += better.verdict != ensemble
+        label = labels[tree.comparison.id]
+        if votes["A"] != votes["B"]:
+            assert label.verdict == max("AB", key=lambda side: votes[side])
+            assert label.share == votes[label.verdict] / (votes["A"] + votes["B"])
+        else:
+            assert label.verdict == ("tie" if votes.total() else None)
+    assert out.notes["external"]["pairs"]["compared"] == compared > 20
+    assert out.notes["external"]["pairs"]["disagree"] == disagree
+    assert {r.step for r in engine.requests} == {"preference"}
+    shown = engine.requests[0].slots, engine.requests[1].slots
+    assert shown[0]["judgment_x"] == shown[1]["judgment_y"] != shown[1]["judgment_x"]
+
+
+def test_the_responses_stand_as_the_critiques_saw_them() -> None:
+    seen = set()
+    for conflict in (c for tree in TREES for c in conflicting(tree)):
+        tree = next(t for t in TREES if conflict.nodes[0].startswith(f"{t.comparison.id}/"))
+        order = "BA" if "/BA" in conflict.nodes[0] else "AB"
+        shown = tree.comparison if order == "AB" else tree.comparison.swapped()
+        assert (conflict.slots["response_a"], conflict.slots["response_b"]) == (shown.response_a, shown.response_b)
+        seen.add(order)
+    assert seen == {"AB", "BA"}
+
+
+def test_what_is_asked_is_not_asked_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = engine_of(monkeypatch, opinion)
+    trees, whole = stage(tmp_path, "whole")
+    expected = label_all(settings(), trees, whole)
+    calls = 0
+    real = engine.generate
+
+    def dying(requests, seed):  # type: ignore[no-untyped-def]
+        nonlocal calls
+        calls += 1
+        if calls == 4:
+            raise KeyboardInterrupt
+        return real(requests, seed)
+
+    engine.generate = dying  # type: ignore[method-assign]
+    with pytest.raises(KeyboardInterrupt):
+        label_all(settings(attempts=1), trees, StageRun(tmp_path / "cut", "label", 0, Console()))
+    labels = label_all(settings(attempts=1), trees, StageRun(tmp_path / "cut", "label", 0, Console()))
+    assert calls == 8, "seven shards of six: three done, one lost, then that one and the last three"
+    assert labels.keys() == expected.keys()
+    names = sorted(p.name for p in (tmp_path / "cut").glob("external-*.jsonl"))
+    assert len(names) == 7
+
+
+def reply(shown: str, answer: str | None) -> Reply:
+    return Reply(shown, answer, None if answer else "no_verdict", "", 1, 1, "stop")
+
+
+ANSWERS = st.sampled_from(["A", "B", "tie", None])
+
+
+@given(st.lists(ANSWERS, min_size=1, max_size=5), st.lists(ANSWERS, min_size=1, max_size=5), st.floats(0.5, 0.95))
+def test_samples_and_the_abstention_threshold(ab: list, ba: list, threshold: float) -> None:
+    def majority(answers: list) -> str | None:
+        a, b = answers.count("A"), answers.count("B")
+        return None if not any(answers) else "A" if a > b else "B" if b > a else "tie"
+
+    replies = [*(reply("AB", v) for v in ab), *(reply("BA", v) for v in ba)]
+    label = opinion_of_verdicts(replies, threshold).label
+    first, second = majority(ab), majority(ba)
+    if first is None or second is None:
+        assert (label.verdict, label.reason) == (None, "external_unreadable")
+    elif first != second:
+        assert (label.verdict, label.reason) == (None, "external_orders_disagree")
+    elif first == "tie":
+        assert (label.verdict, label.share) == ("tie", 0.5)
+    else:
+        both = [*ab, *ba]
+        share = both.count(first) / (both.count("A") + both.count("B"))
+        assert label.share == pytest.approx(share)
+        assert (label.verdict, label.reason) == ((None, "low_vote_share") if share <= threshold else (first, None))
+    mirrored = opinion_of_verdicts(
+        [reply("BA" if r.shown == "AB" else "AB", r.answer and mirror(r.answer)) for r in replies],  # type: ignore
+        threshold,
+    ).label
+    assert mirrored.verdict == (label.verdict and mirror(label.verdict))
+    assert (mirrored.share, mirrored.reason) == (label.share, label.reason)
+
+
+def test_preferences_that_turn_with_the_order_are_no_votes() -> None:
+    pairs: list[tuple[Verdict, Verdict]] = [("A", "B"), ("B", "tie")]
+    turning = [reply("XY", "X"), reply("YX", "Y")]
+    lost = [reply("XY", None), reply("YX", "X")]
+    fixed = [reply("XY", "Y"), reply("YX", "Y")]
+    assert opinion_of_preferences(pairs, [turning, lost], 0.5).label.reason == "external_orders_disagree"
+    assert opinion_of_preferences(pairs, [lost, lost], 0.5).label.reason == "external_unreadable"
+    found = opinion_of_preferences(pairs, [fixed, turning], 0.5)
+    assert (found.label.verdict, found.preferred) == ("B", (("B", "A"),))
+
+
+def test_disagreement_by_hand() -> None:
+    def seen(label: Verdict, ensemble: Verdict | None, truth: Verdict | None) -> Opinion:
+        asked = opinion_of_verdicts([reply("AB", label), reply("BA", label)], 0.5)
+        return Opinion(asked.label, asked.orders, (), {}, ensemble, truth)
+
+    table = disagreement([seen("A", "A", "A"), seen("A", "B", "A"), seen("B", None, "B"), seen("tie", "tie", None)])
+    assert table["ensemble"] == {"compared": 3, "disagree": 1, "rate": 0.333333}
+    assert table["truth"]["external"] == {"compared": 2, "disagree": 0, "rate": 0.0}
+    assert table["truth"]["ensemble"] == {"compared": 2, "disagree": 1, "rate": 0.5}
+    assert table["orders"] == {"compared": 4, "disagree": 0, "rate": 0.0}
+    assert table["pairs"] == {"compared": 0, "disagree": 0, "rate": None}
+
+
+class _Faulty(BaseHTTPRequestHandler):
+    """Answers by the query's number: a verdict, prose, 503, 500, an empty text, or no answer at all."""
+
+    def log_message(self, *args: object) -> None:
+        pass
+
+    def do_POST(self) -> None:
+        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        text = body["messages"][-1]["content"]
+        kind = int(text.split("query ")[1].split()[0]) % 6
+        if kind == 5:
+            self.connection.close()
+            return
+        content = {0: "[[C]]", 1: "I would rather not say.", 4: ""}.get(kind)
+        payload = json.dumps({"choices": [{"message": {"content": content}, "finish_reason": "stop"}]}).encode()
+        self.send_response({2: 503, 3: 500}.get(kind, 200))
+        self.send_header("Content-Length", str(len(payload)))
+        self.end_headers()
+        self.wfile.write(payload)
+
+
+@pytest.fixture
+def server() -> Iterator[str]:
+    server = ThreadingHTTPServer(("127.0.0.1", 0), _Faulty)
+    server.daemon_threads = True
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
+    thread.start()
+    yield f"http://127.0.0.1:{server.server_port}/v1"
+    server.shutdown()
+    server.server_close()
+
+
+def test_a_server_that_fails_is_counted_by_reason_and_never_guessed(tmp_path: Path, server: str) -> None:
+    trees, out = stage(tmp_path, trees=TREES[:12])
+    asked = EngineConfig(type="openai", model=ModelConfig(path="judge"), base_url=server, max_retries=0, concurrency=1)
+    asked.keep_errors = True
+    labels = label_all(settings(engine=asked, attempts=2), trees, out)
+    assert [labels[f"d{i}"].verdict for i in range(12)] == ["tie", None, None, None, None, None] * 2
+    assert {labels[f"d{i}"].reason for i in range(12) if i % 6} == {"external_unreadable"}
+    # Prose and nothing are asked for twice, in both orders, of two comparisons each; what the engine gave up on, once.
+    assert out.notes["external"]["failures"] == {"error": 2 * 2 * 3, "no_verdict": 2 * 2 * 2 * 2}
+    texts = [r["text"] for row in read_rows(out.directory, "external") for q in row["replies"] for r in q]
+    assert texts.count("I would rather not say.") == 8
+
+
+def test_answers_are_paid_for_once_and_another_attempt_is_another_answer(tmp_path: Path, server: str) -> None:
+    trees, out = stage(tmp_path, trees=TREES[:2])
+    asked = EngineConfig(type="openai", model=ModelConfig(path="judge"), base_url=server, max_retries=0, concurrency=1)
+    first = label_all(settings(engine=asked, attempts=2), trees, out)
+    kept = [json.loads(p.read_text())["request"]["seed"] for p in tmp_path.glob("answers/*/*.json")]
+    assert len(kept) == len({*kept}) == 2 + 2 * 2, "a verdict in each order, and prose twice in each"
+    asked.base_url = "http://127.0.0.1:9/nobody"
+    changed = settings(engine=asked, attempts=2)
+    changed.min_vote_share = 0.6
+    assert label_all(changed, trees, StageRun(tmp_path / "again", "label", 0, Console())) == first
+
+
+def test_the_stage_stops_at_its_limit_and_goes_on_where_it_stopped(tmp_path: Path, server: str) -> None:
+    """Queries 0 and 6 are answered at once; everything else costs as many requests as it takes."""
+    trees, out = stage(tmp_path, trees=[TREES[0], TREES[6], TREES[12], TREES[18]])
+    asked = EngineConfig(type="openai", model=ModelConfig(path="judge"), base_url=server, max_retries=0, concurrency=1)
+    limited = settings(engine=asked, max_requests=5)
+    with pytest.raises(EngineError, match=r"label\.external\.max_requests=5 requests are sent; every answer is kept"):
+        label_all(limited, trees, out)
+    assert out.notes["spent"]["requests"] == 5
+    again = StageRun(out.directory, "label", 0, Console())
+    limited.external.max_requests = 8
+    labels = label_all(limited, trees, again)
+    assert [labels[f"d{i}"].verdict for i in (0, 6, 12, 18)] == ["tie"] * 4
+    assert again.notes["spent"]["requests"] == 8, "five of the eight replies were there"
+    few = settings(engine=asked, max_tokens=100)
+    with pytest.raises(EngineError, match=r"label\.external\.max_tokens=100"):
+        label_all(few, *stage(tmp_path, "other", trees=[TREES[24]]))
+
+
+@pytest.mark.parametrize("prompts", ["one_step", "preference"])
+def test_the_estimate_is_of_the_calls_that_are_made(
+    prompts: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trees, out = stage(tmp_path)
+    config = settings(prompts, samples=2 if prompts == "one_step" else 1, attempts=1)
+    engine = engine_of(monkeypatch, opinion if prompts == "one_step" else prefers)
+    cases = list(cases_of(config, trees, prompts, out.seed))  # type: ignore[arg-type]
+    costs = estimate_external(Config(label=config), cases)
+    label_all(config, trees, out)
+    assert {step: cost.calls for step, cost in costs.items()} == {prompts: len(engine.requests)}
+    characters = sum(len(m["content"]) for r in engine.requests for m in r.messages)
+    assert costs[prompts].prompt == pytest.approx(characters / 4, rel=0.2)  # type: ignore[index]
+    assert costs[prompts].at_most == 512 * len(engine.requests)  # type: ignore[index]
+
+
+def test_the_world_can_play_the_external_judge(tmp_path: Path) -> None:
+    rng, language = random.Random(0), load_language()
+    items = []
+    for index, dialogue in enumerate(train_dialogues(WorldConfig(train_dialogues=60), 0)):
+        a, b = (write_response(language, dialogue.query, skill, rng) for skill in (0.8, 0.4))
+        made = comparison(index)
+        items.append(
+            replace(made, dialogue=dialogue, response_a=a, response_b=b, label=true_verdict(dialogue.query, a, b))
+        )
+    annotator = WorldEngine(EngineConfig(type="world", error_rate=0.3))
+    grown = grow(items, annotator, load_prompt_set("compact"), Shape(4, 4, 1, 2), SAMPLING, 0)
+
+    def labelled(prompts: str, error_rate: float) -> tuple[list[bool], dict]:
+        directory, out = stage(tmp_path / f"{prompts}{error_rate}", trees=grown)
+        config = settings(prompts, engine=EngineConfig(type="world", error_rate=error_rate))
+        labels = label_all(config, directory, out)
+        return [labels[i.id].verdict == i.label for i in items if i.id in labels], out.notes["external"]
+
+    right, table = labelled("one_step", 0.0)
+    assert right == [True] * 60
+    assert (table["orders"]["disagree"], table["truth"]["external"]["rate"]) == (0, 0)
+    assert table["truth"]["ensemble"]["rate"] == table["ensemble"]["rate"] > 0
+    right, table = labelled("one_step", 0.3)
+    assert 0 < table["orders"]["disagree"] < 45
+    assert 15 < sum(right) < 60
+    _, table = labelled("preference", 0.0)
+    assert table["orders"]["rate"] < 0.2, "faithful critiques are told from others whatever the order"
+    assert table["failures"] == {}
+
+
+def test_the_prompts_and_the_judge_are_checked_before_anything_runs(tmp_path: Path) -> None:
+    config = Config(label=settings("compact"))
+    config.label.external.engine = EngineConfig(type="world")
+    with pytest.raises(ConfigError, match=r"step 'one_step' needs a 'user' template"):
+        check_stage(config, "label")
+    config.label.external.prompts = "preference"
+    check_stage(config, "label")
+    config.label.external.engine = EngineConfig(type="openai")
+    with pytest.raises(ConfigError, match=r"label\.external\.engine\.model\.path is empty"):
+        check_stage(config, "label")
+    config.label.source = "ensemble"
+    check_stage(config, "label")
+
+
+def test_the_prompts_are_part_of_the_fingerprint(tmp_path: Path) -> None:
+    from judgetrain.pipeline.graph import STAGES
+
+    path = tmp_path / "mine.yaml"
+    path.write_text((PACKAGED / "preference.yaml").read_text())
+    config = Config(prompts="compact", label=settings(str(path), engine=EngineConfig(type="world")))
+    files = dict(STAGES["label"].files(config))
+    assert files["label.external.prompts"] == str(path)
+    assert files["world"].endswith("vocabulary.yaml")
+    config.label.source = "ensemble"
+    assert "label.external.prompts" not in dict(STAGES["label"].files(config))

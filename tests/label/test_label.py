@@ -1,0 +1,361 @@
+"""Pruning, labels, examples and pairs, against loops written here from the paper's definitions."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from judgetrain.artifacts.console import Console
+from judgetrain.artifacts.shards import read_rows
+from judgetrain.artifacts.stage_run import StageRun
+from judgetrain.engines.config import SamplingConfig
+from judgetrain.judges.config import TreeConfig
+from judgetrain.judges.prompting.parsing import parse_criteria
+from judgetrain.judges.prompting.prompts import load_prompt_set
+from judgetrain.judges.trees.grow import Shape, StepSampling, grow
+from judgetrain.judges.trees.prune import prune
+from judgetrain.judges.trees.schema import EvaluationTree
+from judgetrain.label import stage as label_stage
+from judgetrain.label.config import LabelConfig
+from judgetrain.label.examples import Prompter
+from judgetrain.label.labels import ensemble_label, vote
+from judgetrain.label.pairs import criteria_pairs, guideline_pairs, judgment_pairs
+from judgetrain.label.stage import Harvest
+from judgetrain.pipeline.config import Config
+from judgetrain.schema import mirror
+from tests.label.test_pairs import tree_of
+from tests.scripted import ScriptedEngine, comparison, judged, noisy
+
+PROMPTS = load_prompt_set("compact")
+PROMPTER = Prompter(PROMPTS, 4)
+SAMPLING = StepSampling(SamplingConfig(), SamplingConfig(), SamplingConfig())
+TREES = grow(
+    [comparison(i, label="A") for i in range(30)], ScriptedEngine(noisy), PROMPTS, Shape(4, 4, 2, 2), SAMPLING, 0
+)
+
+
+def verdict(a: float | None, b: float | None) -> str | None:
+    return None if a is None or b is None else "tie" if a == b else "A" if a > b else "B"
+
+
+def test_pruning_equals_an_independent_loop() -> None:
+    for tree in TREES:
+        fates = {}
+        for criterion in tree.criteria:
+            for guideline in criterion.guidelines:
+                by_order = {
+                    o: [verdict(j.score_a, j.score_b) for j in guideline.judgments if j.order == o]
+                    for o in ("AB", "BA")
+                }
+                agreed = {}
+                for order, found in by_order.items():
+                    counts = Counter(v for v in found if v)
+                    best = [v for v, n in counts.items() if n == max(counts.values())]
+                    agreed[order] = best[0] if len(best) == 1 else None
+                position = agreed["AB"] is not None and agreed["AB"] == agreed["BA"]
+                for judgment in guideline.judgments:
+                    siblings = by_order[judgment.order]
+                    same = None not in siblings and len(set(siblings)) == 1
+                    fates[judgment.id] = (same, position)
+        branches = prune(tree)
+        assert {k: (b.self_consistent, b.positionally_consistent) for k, b in branches.items()} == fates
+        assert {k for k, b in branches.items() if b.kept} == {k for k, (s, p) in fates.items() if s and p}
+
+
+@given(st.lists(st.sampled_from(["A", "B", "tie", None]), max_size=30))
+def test_vote_counts_and_mirrors(verdicts: list[str | None]) -> None:
+    winner, share, votes = vote(verdicts)  # type: ignore[arg-type]
+    a, b = verdicts.count("A"), verdicts.count("B")
+    expected = None if a + b + verdicts.count("tie") == 0 else "A" if a > b else "B" if b > a else "tie"
+    assert winner == expected
+    assert votes == {"A": a, "B": b, "tie": verdicts.count("tie"), "unreadable": verdicts.count(None)}
+    if winner in ("A", "B"):
+        assert share == max(a, b) / (a + b) > 0.5
+    mirrored, same_share, _ = vote([None if v is None else mirror(v) for v in verdicts])  # type: ignore[arg-type]
+    assert (mirrored, same_share) == (None if winner is None else mirror(winner), share)
+
+
+@settings(max_examples=20)
+@given(st.integers(0, 29), st.randoms(use_true_random=False))
+def test_the_order_of_branches_changes_no_label(index: int, rng: random.Random) -> None:
+    tree = TREES[index]
+    shuffled = list(tree.criteria)
+    rng.shuffle(shuffled)
+    other = replace(tree, criteria=tuple(shuffled))
+    assert ensemble_label(other, LabelConfig()) == ensemble_label(tree, LabelConfig())
+
+
+def test_abstention_by_vote_share_and_by_readability() -> None:
+    labels = [ensemble_label(t, LabelConfig(min_vote_share=0.7)) for t in TREES]
+    assert {x.reason for x in labels} == {None, "low_vote_share"}
+    assert all((x.verdict is None) == (x.reason is not None) for x in labels)
+    assert all(x.share > 0.7 for x in labels if x.verdict in ("A", "B"))
+    unreadable = ensemble_label(TREES[0], LabelConfig(min_readable=1.0))
+    assert (unreadable.verdict, unreadable.reason) == (None, "too_few_readable")
+
+
+def test_one_vote_among_ties_is_no_label_where_enough_must_decide() -> None:
+    tree = tree_of(("AAAA", "tttt"), ("tttt", "tttt"), ("tttt", "tt?t"))
+    votes = {"A": 4, "B": 0, "tie": 19, "unreadable": 1}
+    for least, verdict, reason in ((0.0, "A", None), (4 / 23, "A", None), (0.18, None, "low_deciding_share")):
+        label = ensemble_label(tree, LabelConfig(min_deciding_share=least))
+        assert (label.verdict, label.reason, label.share) == (verdict, reason, 1.0)
+        assert label.votes == votes
+        row = label.to_row()
+        assert (row["share"], row["deciding_share"]) == (1.0, pytest.approx(4 / 23))
+    even = ensemble_label(tree_of(("ABtt", "tttt")), LabelConfig(min_deciding_share=0.9))
+    assert (even.verdict, even.reason) == ("tie", None), "a tie that most branches see needs no deciding ones"
+
+
+def test_trees_too_few_of_whose_branches_decide_train_nothing_and_are_counted() -> None:
+    harvest = Harvest()
+    trees = [tree_of(("AAAA",), ("AAtA",), index=0), tree_of(("AAAA",), ("tttt",), ("tttt",), index=1)]
+    for tree in trees:
+        harvest.add(tree, LabelConfig(min_deciding_share=0.5), Prompter(PROMPTS, len(tree.criteria)), 0)
+    assert [(r["verdict"], r["reason"], r["deciding_share"]) for r in harvest.labels] == [
+        ("A", None, 7 / 8), (None, "low_deciding_share", 1 / 3),
+    ]  # fmt: skip
+    assert harvest.table()["trees"] == {"label_A": 1, "low_deciding_share": 1}
+    assert {r["comparison_id"] for r in harvest.sft} == {"d0"}
+
+
+def test_rejected_judgments_that_agree_with_the_label_are_counted_apart() -> None:
+    """Labelled A; on the second criterion the consensus is a tie, so that a lone A there is what is rejected."""
+    tree = tree_of(("AAAA",), ("tttttA",), ("AAABAA",))
+    harvest = Harvest()
+    harvest.add(tree, LabelConfig(max_pairs_per_level=99), Prompter(PROMPTS, 3), 0)
+    verdicts = {j.id: verdict(j.score_a, j.score_b) for _, _, j in tree.judgments()}
+    made = Counter(verdicts[p.rejected_nodes[0]] for p in harvest.pairs if p.level == "judgment")
+    assert made == {"A": 2, "B": 2}
+    table = harvest.table()
+    assert table["pairs_that_are"]["judgment:rejected_agrees_with_label"] == 2
+    assert not [k for k in table["pairs_skipped"] if "agrees" in k]
+    strict = Harvest()
+    strict.add(tree, LabelConfig(max_pairs_per_level=99, ties="wrong"), Prompter(PROMPTS, 3), 0)
+    assert strict.table()["pairs_that_are"].get("judgment:rejected_agrees_with_label", 0) == 0
+
+
+def consensus_of(guideline) -> str | None:  # type: ignore[no-untyped-def]
+    """The verdict of over half of the readable judgments, given in both orders; written out from the definition."""
+    found = [(j.order, verdict(j.score_a, j.score_b)) for j in guideline.judgments]
+    readable = [v for _, v in found if v]
+    for candidate in ("A", "B", "tie"):
+        orders = {o for o, v in found if v == candidate}
+        if readable.count(candidate) > len(readable) / 2 and orders == {"AB", "BA"}:
+            return candidate
+    return None
+
+
+@pytest.mark.parametrize(("ties", "allowed"), [("neutral", {"A", "tie"}), ("wrong", {"A"})])
+def test_judgment_pairs_prefer_a_corroborated_verdict_under_one_prompt(ties: str, allowed: set[str]) -> None:
+    total = 0
+    for tree in TREES:
+        nodes = {j.id: (c, g, j) for c, g, j in tree.judgments()}
+        for pair in judgment_pairs(tree, "A", PROMPTER, Counter(), ties):
+            (c1, g1, chosen), (c2, g2, rejected) = nodes[pair.chosen_nodes[0]], nodes[pair.rejected_nodes[0]]
+            assert (c1.id, g1.id, chosen.order) == (c2.id, g2.id, rejected.order)
+            assert chosen.verdict == consensus_of(g1) != rejected.verdict
+            assert chosen.verdict in allowed
+            assert rejected.verdict is not None
+            assert pair.chosen == chosen.text
+            shown = tree.comparison if chosen.order == "AB" else tree.comparison.swapped()
+            assert f"Response A: {shown.response_a}\n" in pair.prompt[-1]["content"]
+            total += 1
+    expected = 0
+    for tree in TREES:
+        for criterion in tree.criteria:
+            for guideline in criterion.guidelines:
+                agreed = consensus_of(guideline)
+                if agreed not in allowed:
+                    continue
+                for order in ("AB", "BA"):
+                    found = [verdict(j.score_a, j.score_b) for j in guideline.judgments if j.order == order]
+                    right = found.count(agreed)
+                    expected += right * (len(found) - right - found.count(None))
+    assert total == expected > 0
+
+
+def test_a_leaning_to_the_first_response_is_not_rewarded() -> None:
+    """A judge that sees no difference but sometimes favours what it sees first: no pair may choose the slip."""
+
+    def leaning(request, occurrence):  # type: ignore[no-untyped-def]
+        if request.step != "judgment":
+            return noisy(request, occurrence)
+        return judged(5, 1, " slip") if occurrence == 0 else judged(3, 3, " even")
+
+    comparisons = [comparison(i, label="A") for i in range(10)]
+    trees = grow(comparisons, ScriptedEngine(leaning), PROMPTS, Shape(4, 4, 1, 3), SAMPLING, 0)
+    found = [p for t in trees for p in judgment_pairs(t, "A", PROMPTER, Counter())]
+    assert found
+    assert all("even" in p.chosen and "slip" in p.rejected for p in found)
+    assert not [p for t in trees for p in judgment_pairs(t, "A", PROMPTER, Counter(), "wrong")]
+
+
+def test_guideline_pairs_prefer_the_higher_success_rate() -> None:
+    found = [p for tree in TREES for p in guideline_pairs(tree, "A", PROMPTER, Counter())]
+    assert found
+    nodes = {g.id: g for tree in TREES for c in tree.criteria for g in c.guidelines}
+
+    def rate(identifier: str) -> float:
+        verdicts = [v for j in nodes[identifier].judgments if (v := verdict(j.score_a, j.score_b))]
+        return verdicts.count("A") / len(verdicts)
+
+    for pair in found:
+        assert rate(pair.chosen_nodes[0]) - rate(pair.rejected_nodes[0]) == pytest.approx(pair.margin)
+        assert pair.margin > 0
+
+
+def test_criteria_pairs_reorder_the_same_lines_good_ones_first() -> None:
+    made = 0
+    for tree in TREES:
+        rates = {}
+        for criterion in tree.criteria:
+            verdicts = [v for g in criterion.guidelines for j in g.judgments if (v := verdict(j.score_a, j.score_b))]
+            rates[criterion.id] = verdicts.count("A") / len(verdicts)
+        for pair in criteria_pairs(tree, "A", PROMPTER, random.Random(0), 3, Counter()):
+            chosen, rejected = (parse_criteria(t, 10) for t in (pair.chosen, pair.rejected))
+            assert sorted(chosen) == sorted(rejected) == sorted(c.text for c in tree.criteria)
+            assert rates[pair.chosen_nodes[0]] >= 0.75
+            assert rates[pair.rejected_nodes[0]] <= 0.25
+            assert pair.margin == rates[pair.chosen_nodes[0]] - rates[pair.rejected_nodes[0]]
+            made += 1
+    assert made
+
+
+def test_pairs_that_differ_in_digits_alone_are_left_out_and_counted() -> None:
+    tree = TREES[0]
+    nodes = [(c, g, j) for c, g, j in tree.judgments()]
+    assert nodes
+
+    def flat(t: EvaluationTree) -> EvaluationTree:
+        def leaf(j):  # type: ignore[no-untyped-def]
+            return replace(j, text=f"Response A Score: {j.score_a}\nResponse B Score: {j.score_b}")
+
+        def guideline(g):  # type: ignore[no-untyped-def]
+            return replace(g, judgments=tuple(map(leaf, g.judgments)))
+
+        criteria = (replace(c, guidelines=tuple(map(guideline, c.guidelines))) for c in t.criteria)
+        return replace(t, criteria=tuple(criteria))
+
+    skipped: Counter[str] = Counter()
+    assert not [p for t in TREES for p in judgment_pairs(flat(t), "A", PROMPTER, skipped)]
+    assert skipped["judgment:score_digits_only"] > 0
+    left: Counter[str] = Counter()
+    kept = [p for t in TREES for p in judgment_pairs(flat(t), "A", PROMPTER, left, keep_digits=True)]
+    assert len(kept) == skipped["judgment:score_digits_only"]
+    assert left["judgment:score_digits_only"] == 0
+    counts = []
+    for keep in (False, True):
+        harvest = Harvest()
+        for tree in TREES:
+            harvest.add(flat(tree), LabelConfig(keep_digit_pairs=keep, max_pairs_per_level=99), PROMPTER, 0)
+        table = harvest.table()
+        counts.append((table["pairs"].get("judgment", 0), table["pairs_that_are"].get("judgment:score_digits_only", 0)))
+        assert (table["pairs_skipped"].get("judgment:score_digits_only", 0) > 0) == (not keep)
+    assert counts[0] == (0, 0)
+    assert counts[1][0] == counts[1][1] > 0
+
+
+def fates_by_hand(tree: EvaluationTree, label: str | None, ties: str) -> tuple[Counter[str], Counter[str]]:
+    """Of every branch the first rule that it breaks, and which constraint holds on its own: written out from the
+    definitions, with nothing of the package's own but the tree's scores."""
+    fates: Counter[str] = Counter()
+    holds: Counter[str] = Counter()
+    for guideline in (g for c in tree.criteria for g in c.guidelines):
+        said = {o: [verdict(j.score_a, j.score_b) for j in guideline.judgments if j.order == o] for o in ("AB", "BA")}
+        majority = {}
+        for order, verdicts in said.items():
+            ranked = sorted(((verdicts.count(v), v) for v in ("A", "B", "tie")), reverse=True)
+            majority[order] = ranked[0][1] if ranked[0][0] > ranked[1][0] else None
+        mirrored = majority["AB"] == majority["BA"] is not None
+        for judgment in guideline.judgments:
+            mine, siblings = verdict(judgment.score_a, judgment.score_b), said[judgment.order]
+            unanimous = mine is not None and siblings.count(mine) == len(siblings)
+            holds["self_consistent"] += unanimous
+            holds["positionally_consistent"] += mirrored
+            holds["both"] += unanimous and mirrored
+            if mine is None:
+                fates["unreadable"] += 1
+            elif not unanimous:
+                fates["self_inconsistent"] += 1
+            elif not mirrored:
+                fates["position_inconsistent"] += 1
+            elif label is None:
+                fates["no_label"] += 1
+            elif mine != label and not (ties == "neutral" and mine == "tie"):
+                fates["against_label"] += 1
+            else:
+                fates["kept"] += 1
+    return fates, holds
+
+
+@pytest.mark.parametrize("ties", ["neutral", "wrong"])
+def test_who_is_pruned_and_why_equals_an_independent_count(ties: str) -> None:
+    config, harvest = LabelConfig(ties=ties, min_vote_share=0.55), Harvest()
+    fates: Counter[str] = Counter()
+    holds: Counter[str] = Counter()
+    for tree in TREES:
+        harvest.add(tree, config, PROMPTER, 0)
+        said = [verdict(j.score_a, j.score_b) for _, _, j in tree.judgments()]
+        a, b = said.count("A"), said.count("B")
+        label = "tie" if a == b else None if max(a, b) <= 0.55 * (a + b) else "A" if a > b else "B"
+        for total, found in zip((fates, holds), fates_by_hand(tree, label, ties), strict=True):
+            total.update(found)
+    table = harvest.table()
+    assert table["branches"] == dict(fates)
+    assert table["branches_that_are"] == dict(holds)
+    rules = {"unreadable", "self_inconsistent", "position_inconsistent", "no_label", "against_label", "kept"}
+    assert set(fates) == rules, "every rule has its branches here"
+    assert sum(fates.values()) == len(TREES) * 32
+    assert holds["both"] < min(holds["self_consistent"], holds["positionally_consistent"]), "each rule prunes by itself"
+
+
+def test_label_stage_end_to_end(tmp_path: Path) -> None:
+    trees = StageRun(tmp_path / "tree", "tree", 0, Console())
+    trees.write_rows("trees", (t.to_row() for t in TREES))
+    config = Config(
+        prompts="compact",
+        tree=TreeConfig(criteria=4),
+        label=LabelConfig(max_sft_per_tree=3, max_pairs_per_level=2, holdout=0.3),
+    )
+    outs = []
+    for name in ("one", "two"):
+        out = StageRun(tmp_path / name, "label", 0, Console())
+        label_stage.run(config, {"tree": tmp_path / "tree"}, out)
+        outs.append(out)
+    for name in ("sft-train", "sft-heldout", "pairs-train", "pairs-heldout", "labels"):
+        first, second = (list(read_rows(o.directory, name)) for o in outs)
+        assert first == second, "the stage depends on its inputs and seed alone"
+    rows = {
+        n: list(read_rows(outs[0].directory, n)) for n in ("sft-train", "sft-heldout", "pairs-train", "pairs-heldout")
+    }
+    train, heldout = (
+        {r["comparison_id"] for n in rows if n.endswith(s) for r in rows[n]} for s in ("train", "heldout")
+    )
+    assert train
+    assert heldout
+    assert not train & heldout
+    labels = {r["comparison_id"]: r["verdict"] for r in read_rows(outs[0].directory, "labels")}
+    leaves = {j.id: (t, j) for t in TREES for _, _, j in t.judgments()}
+    kept = {k for t in TREES for k, b in prune(t).items() if b.kept}
+    sft = rows["sft-train"] + rows["sft-heldout"]
+    for row in (r for r in sft if r["level"] == "judgment"):
+        tree, node = leaves[row["nodes"][0]]
+        assert node.id in kept
+        assert node.verdict in (labels[tree.comparison.id], "tie")
+    per_tree = Counter(r["comparison_id"] for r in sft if r["level"] == "judgment")
+    assert max(per_tree.values()) <= 3
+    pairs = rows["pairs-train"] + rows["pairs-heldout"]
+    assert max(Counter((r["comparison_id"], r["level"]) for r in pairs).values()) <= 2
+    assert {r["level"] for r in pairs} == {"judgment", "guideline", "criteria"}
+    table = outs[0].notes["yield"]
+    assert sum(table["branches"].values()) == 30 * 32
+    assert sum(table["trees"].values()) == 30
+    truth = Counter("right" if labels[t.comparison.id] == "A" else "wrong" for t in TREES if labels[t.comparison.id])
+    assert table["label_vs_truth"] == dict(truth)

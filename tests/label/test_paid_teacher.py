@@ -1,0 +1,245 @@
+"""The teacher behind a server that fails: all items complete, nothing is paid twice, no key in any file or line."""
+
+from __future__ import annotations
+
+import json
+import random
+import re
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from judgetrain.artifacts.console import Console
+from judgetrain.artifacts.shards import read_rows
+from judgetrain.artifacts.stage_run import StageRun
+from judgetrain.data.config import WorldConfig
+from judgetrain.data.world import eval_comparisons
+from judgetrain.engines import answers
+from judgetrain.engines.config import EngineConfig, ModelConfig, SamplingConfig
+from judgetrain.engines.openai import engine as openai_engine
+from judgetrain.engines.openai.rate_limit import Clock
+from judgetrain.errors import EngineError
+from judgetrain.judges.config import TreeConfig
+from judgetrain.judges.trees.schema import EvaluationTree
+from judgetrain.label import teach
+from judgetrain.label.config import TeacherConfig
+from judgetrain.label.estimate import described, estimate
+from judgetrain.pipeline.config import Config
+from tests.faulty_server import KEY, FaultyServer, serving
+from tests.scripted import criteria, judged
+
+COMPARISONS = eval_comparisons(WorldConfig(eval_comparisons=10), seed=5)
+FAULTS: list[Any] = [
+    429, (429, {"Retry-After": "0.02"}), 500, 503, "drop", "slow", '{"choices": [{"mess', '{"choices": []}',
+    '{"choices": [{"message": {"content": null}}]}', '{"object": "list"}',
+]  # fmt: skip
+
+
+class RandomFaults(dict):  # type: ignore[type-arg]
+    """Three in ten tries get a fault, whatever the prompt."""
+
+    def __init__(self, share: float) -> None:
+        self.rng, self.share, self.given = random.Random(4), share, Counter[str]()
+
+    def get(self, text: str, default: Any = None) -> list[Any]:
+        if self.rng.random() >= self.share:
+            return []
+        fault = self.rng.choice(FAULTS)
+        self.given[str(fault)] += 1
+        return [fault]
+
+
+def reply(text: str) -> str:
+    if text.startswith("List "):
+        return criteria(4)
+    return "Full marks for all of it." if text.startswith("Write ") else judged(4, 2)
+
+
+@pytest.fixture
+def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[FaultyServer]:
+    monkeypatch.setenv("TEST_KEY", KEY)
+    with serving() as server:
+        server.reply = reply
+        yield server
+
+
+@pytest.fixture(autouse=True)
+def _hurry(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pauses and limits are those that are shipped; only their time passes faster."""
+    monkeypatch.setattr(openai_engine, "Clock", lambda: Clock(500.0))
+
+
+def configured(server: FaultyServer, tmp_path: Path, taught: int = 4, **options: Any) -> Config:
+    engine = EngineConfig(
+        type="openai", model=ModelConfig(path="strong-model"), base_url=f"http://127.0.0.1:{server.server_port}/v1",
+        api_key_env="TEST_KEY", concurrency=options.pop("concurrency", 4), timeout=5.0,
+    )  # fmt: skip
+    sampling = SamplingConfig(max_new_tokens=40)
+    teacher = TeacherConfig(engine=engine, comparisons=taught, criteria=4, branches=2, sampling=sampling, **options)
+    tree = TreeConfig(criteria=4, shard_size=3)
+    return Config(prompts="compact", teacher=teacher, tree=tree, output_dir=str(tmp_path / "outputs"))
+
+
+def run(config: Config, directory: Path) -> StageRun:
+    responses = StageRun(directory.parent / "responses", "responses", 0, Console())
+    responses.write_rows("comparisons", (c.to_row() for c in COMPARISONS))
+    out = StageRun(directory, "teacher", config.seed, Console())
+    teach.run(config, {"responses": responses.directory}, out)
+    return out
+
+
+def evaluations(out: StageRun) -> list[EvaluationTree]:
+    return [EvaluationTree.from_row(row) for row in read_rows(out.directory, "evaluations")]
+
+
+def paid(server: FaultyServer) -> Counter[str]:
+    return Counter(json.dumps(body, sort_keys=True) for body in server.billed)
+
+
+CALLS = 4 * (1 + 2 + 2 * 2)
+
+
+def test_at_three_faults_in_ten_every_item_completes_and_is_paid_for_once(
+    server: FaultyServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    faults = server.faults = RandomFaults(0.3)
+    config = configured(server, tmp_path, taught=8)
+    config.teacher.engine.timeout, server.slow = 2.5, 5.0
+    out = run(config, tmp_path / "teacher")
+    calls = 2 * CALLS
+    assert len(faults.given) >= 8, "nearly every kind of fault happened"
+    assert faults.given["slow"] >= 1, "time-outs among them"
+    assert sum(faults.given.values()) >= 0.2 * len(server.bodies)
+    trees = evaluations(out)
+    assert len(trees) == 8
+    assert not any(tree.failures for tree in trees)
+    assert all(len(list(tree.judgments())) == 4 for tree in trees)
+    assert len(server.billed) == calls
+    assert set(paid(server).values()) == {1}
+    assert out.notes["spent"] == {
+        "requests": len(server.bodies), "prompt_tokens": 7 * calls, "generated_tokens": 3 * calls,
+    }  # fmt: skip
+    assert set(server.headers) == {f"Bearer {KEY}"}
+    files = [path for path in tmp_path.rglob("*") if path.is_file()]
+    assert len([f for f in files if f.parent.parent.name == answers.ANSWERS]) == calls
+    assert not [f for f in files if KEY.encode() in f.read_bytes()]
+    printed = capsys.readouterr()
+    assert KEY not in printed.out + printed.err
+
+
+@pytest.mark.parametrize("fatal", [1, 9, CALLS - 1])
+def test_a_crash_loses_no_answer_that_came(
+    fatal: int, server: FaultyServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = configured(server, tmp_path, concurrency=1)
+    put, kept = answers.AnswerStore.put, 0
+
+    def crashing(self: Any, *arguments: Any) -> None:
+        nonlocal kept
+        put(self, *arguments)
+        kept += 1
+        if kept == fatal:
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(answers.AnswerStore, "put", crashing)
+        with pytest.raises(KeyboardInterrupt):
+            run(config, tmp_path / "teacher")
+    assert len(server.billed) == fatal
+    resumed = run(config, tmp_path / "teacher")
+    assert len(server.billed) == CALLS
+    assert set(paid(server).values()) == {1}
+    assert resumed.notes["spent"]["requests"] == CALLS
+    whole = run(replace(config, output_dir=str(tmp_path / "elsewhere")), tmp_path / "whole")
+    assert [t.to_row() for t in evaluations(resumed)] == [t.to_row() for t in evaluations(whole)]
+
+
+def test_another_run_of_the_same_requests_pays_nothing(server: FaultyServer, tmp_path: Path) -> None:
+    config = configured(server, tmp_path)
+    first = run(config, tmp_path / "teacher")
+    server.billed.clear()
+    config.tree.shard_size = 5  # which shard an item is in is no part of a request
+    config.teacher.engine.base_url = f"http://localhost:{server.server_port}/v1"
+    again = run(config, tmp_path / "again")
+    assert server.billed == []
+    assert again.notes["spent"] == {"requests": 0, "prompt_tokens": 0, "generated_tokens": 0}
+    texts = [[j.text for _, _, j in tree.judgments()] for out in (first, again) for tree in evaluations(out)]
+    assert texts[:4] == texts[4:]
+    config.seed += 1
+    run(config, tmp_path / "seed")
+    assert len(server.billed) == CALLS, "another seed asks for other samples"
+
+
+@pytest.mark.parametrize("limit", [1, CALLS - 1])
+def test_a_budget_of_requests_stops_the_run_and_a_larger_one_goes_on(
+    limit: int, server: FaultyServer, tmp_path: Path
+) -> None:
+    config = configured(server, tmp_path, max_requests=limit)
+    for _ in range(2):  # trying again changes nothing
+        with pytest.raises(EngineError, match=rf"teacher\.max_requests={limit} requests are sent"):
+            run(config, tmp_path / "teacher")
+        assert len(server.bodies) == limit
+        assert len(list(Path(config.output_dir).rglob("*.json"))) == limit, "what was under way is kept"
+    config.teacher.max_requests = CALLS
+    assert len(evaluations(run(config, tmp_path / "teacher"))) == 4
+    assert len(server.bodies) == CALLS
+
+
+def test_a_budget_of_tokens_is_not_gone_beyond(server: FaultyServer, tmp_path: Path) -> None:
+    server.faults = RandomFaults(0.3)
+    config = configured(server, tmp_path, max_tokens=350)
+    with pytest.raises(EngineError, match=r"teacher\.max_tokens=350: \d+ are spent"):
+        run(config, tmp_path / "teacher")
+    assert 2 <= len(server.billed) <= 35, "answers took 10 tokens each; those under way hold what they may take"
+
+
+def test_a_refused_key_ends_the_run_after_what_is_under_way(server: FaultyServer, tmp_path: Path) -> None:
+    config = configured(server, tmp_path)
+    server.faults = {}
+    late = threading.Event()
+    reply_now = server.reply
+
+    def refuse_all_but_the_first(text: str) -> str:
+        late.wait(2)
+        return reply_now(text)
+
+    class First(dict):  # type: ignore[type-arg]
+        asked = 0
+
+        def get(self, text: str, default: Any = None) -> list[Any]:
+            self.asked += 1
+            if self.asked == 1:
+                return []
+            threading.Timer(0.1, late.set).start()
+            return [401]
+
+    server.faults, server.reply = First(), refuse_all_but_the_first
+    with pytest.raises(EngineError, match="401 for model strong-model"):
+        run(config, tmp_path / "teacher")
+    assert len(server.billed) == 1
+    assert len(list(Path(config.output_dir).rglob("*.json"))) == 1, "the answer that was paid for was waited for"
+
+
+def test_the_dry_run_expects_the_calls_that_are_made(server: FaultyServer, tmp_path: Path) -> None:
+    config = configured(server, tmp_path)
+    taught, remaining = teach.divided(COMPARISONS, 4, StageRun(tmp_path / "x", "teacher", config.seed, Console()).seed)
+    costs = estimate(config, taught)
+    run(config, tmp_path / "teacher")
+    starts = Counter(body["messages"][-1]["content"].split()[0] for body in server.billed)
+    made = {"criteria": starts["List"], "guideline": starts["Write"], "judgment": starts["Score"]}
+    assert {step: cost.calls for step, cost in costs.items()} == made
+    assert sum(made.values()) == CALLS
+    assert [r["id"] for r in read_rows(tmp_path / "teacher", "remaining")] == [c.id for c in remaining]
+    characters = sum(len(m["content"]) for b in server.billed for m in b["messages"])
+    prompt = sum(cost.prompt for cost in costs.values())
+    assert prompt == pytest.approx(characters / 4, rel=0.35)
+    assert all(cost.generated == 20 * cost.calls and cost.at_most == 40 * cost.calls for cost in costs.values())
+    config.teacher.max_requests, config.teacher.max_tokens = 10, 10**6
+    *_, total, warning = described(costs, config.teacher, "teacher")
+    assert f"{CALLS} calls" in total
+    assert re.search(r"teacher\.max_requests=10 does not suffice", warning)

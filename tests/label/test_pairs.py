@@ -1,0 +1,136 @@
+"""Preference pairs by hand-made trees: who leads, what is skipped, what may not be chosen."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from dataclasses import replace
+
+import pytest
+
+from judgetrain.judges.prompting.parsing import parse_criteria
+from judgetrain.judges.prompting.prompts import load_prompt_set
+from judgetrain.judges.trees.schema import CriterionNode, EvaluationTree, GuidelineNode, JudgmentNode
+from judgetrain.label.config import LabelConfig
+from judgetrain.label.examples import Prompter
+from judgetrain.label.labels import ensemble_label
+from judgetrain.label.pairs import criteria_pairs, guideline_pairs, judgment_pairs
+from judgetrain.label.rewards import Rewards
+from judgetrain.label.stage import Harvest, preference_pairs
+from tests.scripted import comparison
+
+PROMPTER = Prompter(load_prompt_set("compact"), 6)
+SCORES = {"A": (4.0, 2.0), "B": (2.0, 4.0), "t": (3.0, 3.0), "?": (None, None)}
+
+
+def tree_of(*criteria: tuple[str, ...], index: int = 0) -> EvaluationTree:
+    """Each criterion is a tuple of guidelines, each a word of verdicts: the first half AB, the second half BA."""
+    nodes = []
+    for rank, guidelines in enumerate(criteria):
+        base = f"d{index}/c{rank}"
+        made = []
+        for number, word in enumerate(guidelines):
+            leaves = []
+            for i, letter in enumerate(word):
+                order, (a, b) = ("AB" if i < len(word) / 2 else "BA"), SCORES[letter]
+                failure = "no_scores" if letter == "?" else None
+                text = f"reasons {letter} {'abcdefgh'[i]}"
+                leaves.append(JudgmentNode(f"{base}/g{number}/{i}", order, text, a, b, failure, 1, 1, "stop"))  # type: ignore[arg-type]
+            made.append(GuidelineNode(f"{base}/g{number}", f"guideline {'abc'[number]}", 1, 1, "stop", tuple(leaves)))
+        nodes.append(CriterionNode(base, f"{'uvwxyz'[rank]}name: x", rank, 1, tuple(made)))
+    text = "\n".join(f"{i}. {c.text}" for i, c in enumerate(nodes, 1))
+    return EvaluationTree(comparison(index), text, 1, 1, tuple(nodes), 0, {})
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_each_criteria_pair_is_headed_by_another_criterion(seed: int) -> None:
+    tree = tree_of(("AAAA",), ("AAAA",), ("AAAB",), ("BBBB",), ("BBBB",), ("AABB",))
+    pairs = list(criteria_pairs(tree, "A", PROMPTER, random.Random(seed), 5, Counter()))
+    assert len(pairs) == 3
+    assert {p.chosen_nodes[0] for p in pairs} == {"d0/c0", "d0/c1", "d0/c2"}
+    assert {p.rejected_nodes[0] for p in pairs} == {"d0/c3", "d0/c4"}
+    for pair in pairs:
+        assert set(pair.chosen_nodes[:3]) == {"d0/c0", "d0/c1", "d0/c2"}, "all that lead to the label stand first"
+        assert set(pair.rejected_nodes[:2]) == {"d0/c3", "d0/c4"}
+        assert pair.chosen_nodes == tuple(reversed(pair.rejected_nodes)) or pair.chosen_nodes[3] == "d0/c5"
+        assert sorted(parse_criteria(pair.chosen, 9)) == sorted(parse_criteria(pair.rejected, 9))
+
+
+@pytest.mark.parametrize(
+    "criteria",
+    [
+        [("AAAA",), ("AAAA",)],
+        [("BBBB",), ("AABB",)],
+        [("AAAA",), ("BBBB",), ("????",)],
+        [],
+    ],
+)
+def test_no_ordering_without_a_contrast_or_with_unread_criteria(criteria: list[tuple[str, ...]]) -> None:
+    skipped: Counter[str] = Counter()
+    assert not list(criteria_pairs(tree_of(*criteria), "A", PROMPTER, random.Random(0), 5, skipped))
+    assert skipped == {"criteria:no_contrast": 1}
+
+
+def test_guidelines_need_a_difference_in_text_and_in_success() -> None:
+    skipped: Counter[str] = Counter()
+    (pair,) = guideline_pairs(tree_of(("AABB", "AAAB"), ("AAAA", "AAAA"), ("A??B", "??AB")), "A", PROMPTER, skipped)
+    assert (pair.chosen, pair.rejected, pair.margin) == ("guideline b", "guideline a", 0.25)
+    tree = tree_of(("AABB", "AAAB"))
+    same = tuple(replace(g, text="one text") for g in tree.criteria[0].guidelines)
+    tree = replace(tree, criteria=(replace(tree.criteria[0], guidelines=same),))
+    assert not list(guideline_pairs(tree, "A", PROMPTER, skipped))
+    assert skipped == {"guideline:near_identical": 1}
+
+
+def test_guidelines_that_were_cut_off_make_no_pair_and_are_counted() -> None:
+    tree = tree_of(("AAAA", "AAAB", "BBBB"), ("AAAA", "BBBB"))
+    first, second = tree.criteria
+    cut = replace(first, guidelines=(replace(first.guidelines[0], finish_reason="length"), *first.guidelines[1:]))
+    skipped: Counter[str] = Counter()
+    pairs = list(guideline_pairs(replace(tree, criteria=(cut, second)), "A", PROMPTER, skipped))
+    assert [p.chosen_nodes + p.rejected_nodes for p in pairs] == [("d0/c0/g1", "d0/c0/g2"), ("d0/c1/g0", "d0/c1/g1")]
+    assert skipped == {"guideline:cut_off": 1}
+
+
+def test_a_judgment_that_was_cut_off_is_never_chosen_but_may_be_rejected() -> None:
+    tree = tree_of(("AABAA" + "A",))
+    (guideline,) = tree.criteria[0].guidelines
+
+    def cut(*which: int) -> EvaluationTree:
+        leaves = tuple(
+            replace(j, finish_reason="length" if i in which else "stop") for i, j in enumerate(guideline.judgments)
+        )
+        return replace(tree, criteria=(replace(tree.criteria[0], guidelines=(replace(guideline, judgments=leaves),)),))
+
+    assert len(list(judgment_pairs(tree, "A", PROMPTER, Counter()))) == 2
+    skipped: Counter[str] = Counter()
+    (left,) = judgment_pairs(cut(0), "A", PROMPTER, skipped)
+    assert left.chosen_nodes == ("d0/c0/g0/1",)
+    assert skipped["judgment:chosen_cut_off"] == 1
+    assert len(list(judgment_pairs(cut(2), "A", PROMPTER, Counter()))) == 2
+    harvest = Harvest()
+    harvest.add(cut(0), LabelConfig(), PROMPTER, 0)
+    assert "d0/c0/g0/0" not in {n for row in harvest.sft for n in row["nodes"]}
+
+
+@pytest.mark.parametrize("cap", [0, 1, 3])
+def test_caps_hold_at_every_level_and_prompts_are_shared(cap: int) -> None:
+    tree = tree_of(("AAAA", "AABA"), ("AAAB", "AAAA"), ("BBBB", "BBAB"), ("AAAB", "AAAB"))
+    config, skipped = LabelConfig(max_pairs_per_level=cap), Counter[str]()
+    pairs = preference_pairs(tree, ensemble_label(tree, config), config, PROMPTER, random.Random(0), skipped, Rewards())
+    counts = Counter(p.level for p in pairs)
+    assert all(n <= cap for n in counts.values())
+    if cap:
+        assert set(counts) == {"judgment", "guideline", "criteria"}
+    for row in (p.to_row() for p in pairs):
+        assert row["chosen"] != row["rejected"]
+        assert [m["role"] for m in row["prompt"]] == ["user"]
+        assert row["reward"] == {"ensemble": 21 / 32}  # As of all votes, counted above
+
+
+def test_a_tie_label_orders_no_criteria_or_guidelines() -> None:
+    tree = tree_of(("tttA",), ("AAAA",), ("BBBB",), ("Bttt",))
+    label = ensemble_label(tree, LabelConfig())
+    assert label.verdict == "tie"
+    pairs = preference_pairs(tree, label, LabelConfig(), PROMPTER, random.Random(0), Counter(), Rewards())
+    assert {p.level for p in pairs} == {"judgment"}

@@ -1,0 +1,145 @@
+"""Which pairs are kept, and what they lean to."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from judgetrain.label.examples import Pair
+from judgetrain.label.selection import balanced, leanings, near_identical, without_repeats
+
+
+def pair(chosen: str, rejected: str, level: str = "judgment", order: str = "AB", query: str = "q") -> Pair:
+    node = f"d/c0/g0/{order}0" if level == "judgment" else "d/c0"
+    return Pair([{"role": "user", "content": query}], chosen, rejected, level, 1.0, "d", (node,), (node,))
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "reason"),
+    [
+        ("Score: 3. Good!", "score 3  good", "near_identical"),
+        ("Score: 3. Good!", "Score: 4.5. Good!", "score_digits_only"),
+        ("Score: 3. Good!", "Score: 3. Bad!", None),
+        ("", "", "near_identical"),
+        ("all of it", "none of it", None),
+    ],
+)
+def test_near_identical_texts_have_a_reason(first: str, second: str, reason: str | None) -> None:
+    assert near_identical(first, second) == near_identical(second, first) == reason
+
+
+def test_repeats_need_prompt_and_both_sides() -> None:
+    kept = [pair("a", "b"), pair("a", "c"), pair("a", "b", query="other"), pair("b", "a")]
+    skipped: Counter[str] = Counter()
+    assert without_repeats([*kept, pair(" a", "b\n"), pair("a", "c")], skipped) == kept
+    assert skipped == {"judgment:repeated": 2}
+
+
+def test_pairs_that_differ_in_case_punctuation_and_spacing_alone_are_repeats() -> None:
+    first = pair("Response A Score: 5. It is good", "x y")
+    others = [
+        pair("Response A Score: 4. It is good", "x y"),
+        pair("Response A Score: 5. It is good", "xy"),
+        pair("Response A Score: 5. It is good", "x y", query="q?"),
+        pair("x y", "Response A Score: 5. It is good"),
+    ]
+    skipped: Counter[str] = Counter()
+    again = [pair("Response A Score: 5.  It is good!", "x  y"), pair("response a score: 5 it is good", "X, y.")]
+    assert without_repeats([first, *again, *others], skipped) == [first, *others]
+    assert skipped == {"judgment:repeated": 2}
+
+
+PAIRS = st.lists(
+    st.builds(
+        pair,
+        st.text("ab", min_size=1, max_size=4),
+        st.text("ab", min_size=1, max_size=4),
+        st.sampled_from(["judgment", "guideline"]),
+        st.sampled_from(["AB", "BA"]),
+    ),
+    max_size=30,
+)
+
+
+@given(PAIRS, st.integers(0, 3))
+def test_lengths_are_balanced_at_each_level_and_nothing_more_is_left_out(pairs: list[Pair], seed: int) -> None:
+    skipped: Counter[str] = Counter()
+    kept = balanced(pairs, ["length"], random.Random(seed), skipped)
+    for level in ("judgment", "guideline"):
+        before = [len(p.chosen) - len(p.rejected) for p in pairs if p.level == level]
+        after = [len(p.chosen) - len(p.rejected) for p in kept if p.level == level]
+        longer, shorter = (sum(d > 0 for d in after), sum(d < 0 for d in after))
+        assert longer == shorter == min(sum(d > 0 for d in before), sum(d < 0 for d in before))
+        assert after.count(0) == before.count(0)
+    assert len(kept) + sum(skipped.values()) == len(pairs)
+    assert kept == balanced(pairs, ["length"], random.Random(seed), Counter())
+
+
+@given(PAIRS)
+def test_orders_are_balanced_among_judgments_alone(pairs: list[Pair]) -> None:
+    kept = balanced(pairs, ["order"], random.Random(0), Counter())
+    orders = Counter(p.chosen_nodes[0][-3:-1] for p in kept if p.level == "judgment")
+    assert orders["AB"] == orders["BA"]
+    assert [p for p in kept if p.level == "guideline"] == [p for p in pairs if p.level == "guideline"]
+
+
+def sides(pairs: list[Pair]) -> Counter[tuple[int, str]]:
+    """How many pairs have a longer (1), equal (0) or shorter (-1) chosen side, in each order."""
+
+    def sign(p: Pair) -> int:
+        difference = len(p.chosen) - len(p.rejected)
+        return (difference > 0) - (difference < 0)
+
+    return Counter((sign(p), p.chosen_nodes[0][-3:-1] if p.level == "judgment" else "") for p in pairs)
+
+
+@given(PAIRS, st.integers(0, 3))
+def test_length_and_order_are_balanced_together_however_they_are_named(pairs: list[Pair], seed: int) -> None:
+    skipped: Counter[str] = Counter()
+    kept = balanced(pairs, ["length", "order"], random.Random(seed), skipped)
+    assert kept == balanced(pairs, ["order", "length"], random.Random(seed), Counter())
+    for level in ("judgment", "guideline"):
+        before, after = (sides([p for p in found if p.level == level]) for found in (pairs, kept))
+        longer, shorter = (sum(n for (side, _), n in after.items() if side == which) for which in (1, -1))
+        assert longer == shorter
+        in_ab, in_ba = (sum(n for (_, order), n in after.items() if order == which) for which in ("AB", "BA"))
+        assert in_ab == in_ba
+        other = {"AB": "BA", "BA": "AB", "": ""}
+        for (side, order), n in before.items():
+            assert after[side, order] == min(n, before[-side, other[order]]), "and nothing more is left out"
+    assert len(kept) + sum(skipped.values()) == len(pairs)
+
+
+@pytest.mark.parametrize("by", [["length", "order"], ["order", "length"]])
+@pytest.mark.parametrize(("cells", "left"), [((10, 10, 0, 20), 20), ((15, 5, 0, 20), 30), ((10, 0, 10, 20), 20)])
+def test_balancing_by_both_traits_leaves_no_leaning_to_either(cells: tuple[int, ...], left: int, by: list[str]) -> None:
+    """One trait after the other undoes the first: 0.7 of the chosen sides are longer, or 0.7 in order AB."""
+    kinds = [("aaa", "a", "AB"), ("a", "aaa", "AB"), ("aaa", "a", "BA"), ("a", "aaa", "BA")]
+    pairs = [pair(a, b, order=order) for (a, b, order), n in zip(kinds, cells, strict=True) for _ in range(n)]
+    skipped: Counter[str] = Counter()
+    lean = leanings(balanced(pairs, by, random.Random(0), skipped))["judgment"]
+    assert (lean["pairs"], lean["chosen_longer"], lean["order_ab"]) == (left, 0.5, 0.5)
+    assert skipped == {"judgment:unbalanced_length_order": 40 - left}
+    assert balanced(pairs, [], random.Random(0), Counter()) == pairs
+
+
+def test_leanings_are_shares_of_the_pairs_that_have_a_side() -> None:
+    pairs = [
+        pair("aaaa", "a"),
+        pair("aa", "a", order="BA"),
+        pair("a", "aaa"),
+        pair("a", "b"),
+        pair("x", "yyy", level="guideline"),
+    ]
+    assert leanings(pairs) == {
+        "guideline": {
+            "pairs": 1, "chosen_chars": 1.0, "rejected_chars": 3.0, "chosen_longer": 0.0, "order_ab": None,
+        },
+        "judgment": {
+            "pairs": 4, "chosen_chars": 2.0, "rejected_chars": 1.5, "chosen_longer": 0.667, "order_ab": 0.75,
+        },
+    }  # fmt: skip

@@ -1,0 +1,204 @@
+"""Scores of branches under the judge that wrote them, on the shipped base in the Initial judge's place."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from dataclasses import replace
+from pathlib import Path
+from statistics import fmean
+
+import pytest
+
+from judgetrain.artifacts.console import Console
+from judgetrain.artifacts.shards import read_rows
+from judgetrain.artifacts.stage_run import StageRun
+from judgetrain.data.world import engine as world_engine
+from judgetrain.errors import ConfigError
+from judgetrain.judges.prompting.prompts import load_prompt_set
+from judgetrain.judges.trees.schema import EvaluationTree
+from judgetrain.label import self_scores
+from judgetrain.label import stage as label_stage
+from judgetrain.label.examples import Prompter
+from judgetrain.label.self_scores import branch_rewards, nodes_of, read_scores
+from judgetrain.pipeline.checks import check_stage
+from judgetrain.pipeline.config import Config
+from judgetrain.scorers.encode import Sample
+from judgetrain.scorers.results import TokenStatistics
+from judgetrain.scorers.statistics import TokenScorer
+from tests.label.test_pairs import tree_of
+
+BASE = Path(world_engine.__file__).parent / "base"
+PROMPTER = Prompter(load_prompt_set("compact"), 2)
+
+
+@pytest.fixture
+def prepared(tmp_path: Path) -> tuple[Config, dict[str, Path], list[EvaluationTree]]:
+    trees = [tree_of(("AAAA", "AABA"), ("BBB?", "AAtA"), index=i) for i in range(3)]
+    trees = [replace(t, comparison=replace(t.comparison, label="A")) for t in trees]
+    StageRun(tmp_path / "tree", "tree", 0, Console()).write_rows("trees", (t.to_row() for t in trees))
+    shutil.copytree(BASE, tmp_path / "initial" / "model")
+    config = Config(prompts="compact")
+    config.tree.criteria = 2
+    config.label.reward.signals, config.label.reward.glassbox = ["probdiff", "glassbox"], "sentprob_mean"
+    config.label.reward.shard_size = 2
+    config.scorer.max_new_tokens = 6
+    return config, {"tree": tmp_path / "tree", "initial": tmp_path / "initial"}, trees
+
+
+def out(directory: Path) -> StageRun:
+    return StageRun(directory, "label", 5, Console())
+
+
+def test_percentiles_are_those_of_scores_read_off_one_by_one(
+    prepared: tuple[Config, dict[str, Path], list[EvaluationTree]], tmp_path: Path
+) -> None:
+    config, inputs, trees = prepared
+    rewards = branch_rewards(config, inputs, PROMPTER, out(tmp_path / "label"))
+    scorer = TokenScorer.from_pretrained(str(BASE))
+    raw: dict[str, dict[str, float]] = {"judgment": {}, "guideline": {}}
+    for tree in trees:
+        for criterion, guideline, judgment in tree.judgments():
+            texts = {("guideline", guideline.id): (PROMPTER.guideline(tree.comparison, criterion.text), guideline.text)}
+            if judgment.verdict is not None:
+                shown = PROMPTER.judgment(tree.comparison, criterion.text, guideline.text, judgment)
+                texts["judgment", judgment.id] = shown, judgment.text
+            for (level, node), (prompt, text) in texts.items():
+                (found,) = scorer.statistics([Sample(tuple(prompt), text)])
+                assert isinstance(found, TokenStatistics)
+                raw[level][node] = found.mean_logprob
+    scores = rewards.scores["glassbox"]
+    assert set(scores) == set(rewards.scores["probdiff"]) == {*raw["judgment"], *raw["guideline"]}
+    for level, values in raw.items():
+        ordered = sorted(values, key=lambda node: (round(values[node], 4), scores[node]))
+        assert [scores[n] for n in ordered] == sorted(scores[n] for n in values), level
+        assert fmean(scores[n] for n in values) == pytest.approx(0.5)
+    rows = {row["node"]: row for row in read_scores(tmp_path / "label")}
+    assert all(rows[n]["sentprob_mean"] == pytest.approx(v, abs=1e-4) for vs in raw.values() for n, v in vs.items())
+
+
+def test_an_interrupted_run_goes_on_and_equal_texts_are_scored_once(
+    prepared: tuple[Config, dict[str, Path], list[EvaluationTree]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config, inputs, trees = prepared
+    label_stage.run(config, inputs, out(tmp_path / "whole"))
+    real, asked = self_scores.score, []
+
+    def dying(scorer: TokenScorer, samples: list[Sample], *rest: object) -> object:
+        asked.append(samples)
+        if len(asked) == 2:
+            raise KeyboardInterrupt
+        return real(scorer, samples, *rest)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(self_scores, "score", dying)
+    with pytest.raises(KeyboardInterrupt):
+        label_stage.run(config, inputs, out(tmp_path / "killed" / "cut"))
+    label_stage.run(config, inputs, out(tmp_path / "killed" / "cut"))
+    halves = [len({repr(n.sample) for t in ts for n in nodes_of(t, PROMPTER)}) for ts in (trees[:2], trees[2:])]
+    assert [len(s) for s in asked] == [halves[0], halves[1], halves[1], *halves], (
+        "one cut short, the other signal whole"
+    )
+    names = [p.name for p in (tmp_path / "whole").glob("*.json*")]
+    assert "rewards.json" in names and "branch-scores-glassbox-00001-of-00002.jsonl" in names
+    for name in names:
+        assert (tmp_path / "killed" / "cut" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
+
+
+def test_another_weight_or_one_signal_less_scores_nothing_anew(
+    prepared: tuple[Config, dict[str, Path], list[EvaluationTree]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config, inputs, _ = prepared
+    real, asked = self_scores.score, []
+
+    def counting(scorer: TokenScorer, samples: list[Sample], names: list[str], *rest: object) -> object:
+        asked.extend(names)
+        return real(scorer, samples, names, *rest)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(self_scores, "score", counting)
+    reward = config.label.reward
+
+    def labelled(name: str, scorer: dict[str, object] | None = None, **changes: object) -> list[str]:
+        asked.clear()
+        changed = replace(config, label=replace(config.label, reward=replace(reward, **changes)))  # type: ignore[arg-type]
+        changed.scorer = replace(config.scorer, **(scorer or {}))  # type: ignore[arg-type]
+        label_stage.run(changed, inputs, out(tmp_path / "labels" / name))
+        return sorted(set(asked))
+
+    assert labelled("both") == ["probdiff", "sentprob_mean"]
+    assert labelled("weights", probdiff_weight=0.1, min_margin=0.2) == []
+    assert labelled("one", signals=["glassbox"]) == []
+    assert labelled("other", glassbox="softmax_ent") == ["softmax_ent"], "ProbDiff's are there"
+    assert labelled("revised", scorer={"revision_temperature": 0.3}) == ["probdiff", "sentprob_mean"]
+    first, second = (read_scores(tmp_path / "labels" / name) for name in ("both", "weights"))
+    assert first == second and {"probdiff", "sentprob_mean"} <= set(first[0])
+    other = tmp_path / "other trees"
+    shutil.copytree(inputs["tree"], other)
+    inputs["tree"] = other
+    assert labelled("elsewhere") == ["probdiff", "sentprob_mean"], "of other trees nothing is taken over"
+
+
+def test_the_stage_tells_how_good_each_signal_is(
+    prepared: tuple[Config, dict[str, Path], list[EvaluationTree]],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    config, inputs, trees = prepared
+    run = out(tmp_path / "label")
+    config.label.reward.break_ties, config.label.reward.choose = True, "reward"  # as conf/reward/both.yaml has them
+    label_stage.run(config, inputs, run)
+    assert json.loads((tmp_path / "label" / "yield.json").read_text())["ties"] == {"broken": 0}
+    table = json.loads((tmp_path / "label" / "rewards.json").read_text())
+    assert table == json.loads(json.dumps(run.notes["rewards"]))
+    labels = {row["comparison_id"]: row["verdict"] for row in read_rows(tmp_path / "label", "labels")}
+    assert set(labels.values()) == {"A"}
+    readable = [j.verdict for t in trees for _, _, j in t.judgments() if j.verdict not in (None, "tie")]
+    for against in ("label", "truth"):
+        rows = table["judgment"][against]
+        assert set(rows) == {"ensemble", "probdiff", "glassbox", "combined"}
+        assert {row["n"] for row in rows.values()} == {len(readable)}
+    assert "label: rewards: AUC of judgments against the truth (n = 42)" in capsys.readouterr().out
+    pairs = [r for name in ("pairs-train", "pairs-heldout") for r in read_rows(tmp_path / "label", name)]
+    assert pairs
+    assert all(set(p["reward"]) == {"ensemble", "branches", "probdiff", "glassbox"} for p in pairs)
+    assert all(p["margin"] >= 0 for p in pairs)
+
+
+def test_a_text_without_a_score_is_counted_and_left_without(
+    prepared: tuple[Config, dict[str, Path], list[EvaluationTree]], tmp_path: Path
+) -> None:
+    config, inputs, trees = prepared
+    first = trees[0].criteria[0]
+    empty = replace(first.guidelines[0], text="", judgments=())
+    bare = replace(trees[0], criteria=(replace(first, guidelines=(empty,)),))
+    StageRun(inputs["tree"], "tree", 0, Console()).write_rows("trees", [bare.to_row()])
+    config.label.reward.signals = ["glassbox"]
+    run = out(tmp_path / "label")
+    rewards = branch_rewards(config, inputs, PROMPTER, run)
+    assert rewards.scores == {"glassbox": {}}
+    assert run.totals()["counts"]["dropped"] == {"reward:sentprob_mean:empty_response": 1}
+
+
+def test_without_signals_no_model_is_loaded(
+    prepared: tuple[Config, dict[str, Path], list[EvaluationTree]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config, inputs, _ = prepared
+    config.label.reward.signals = []
+    monkeypatch.setattr(self_scores, "load_scorer", lambda *given: pytest.fail("loaded"))
+    label_stage.run(config, {"tree": inputs["tree"]}, out(tmp_path / "label"))
+    assert not list((tmp_path / "label").glob("*scores*")) + list((tmp_path / "label").glob("rewards*"))
+
+
+def test_settings_that_cannot_work_are_refused_before_the_stage() -> None:
+    config = Config(prompts="compact")
+    config.label.reward.signals = ["glassbox"]
+    config.label.reward.glassbox = "decensem_exp"
+    with pytest.raises(ConfigError, match="label.reward.glassbox: decensem_exp scores a model on a prompt"):
+        check_stage(config, "label")
+    config.label.reward.glassbox = "softmax_ent"
+    config.scorer.revision_prompt = "nosuch"
+    with pytest.raises(ConfigError, match="scorer.revision_prompt"):
+        check_stage(config, "label")
+    config.scorer.revision_prompt = "full"
+    config.label.reward.ensemble_weight = config.label.reward.glassbox_weight = 0.0
+    with pytest.raises(ConfigError, match="every weight is 0"):
+        check_stage(config, "label")

@@ -1,0 +1,165 @@
+"""The teacher behind a real OpenAI-compatible server with real weights: transformers serve with the world's base."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import httpx
+import pytest
+
+from judgetrain.artifacts.console import Console
+from judgetrain.artifacts.shards import read_rows
+from judgetrain.artifacts.stage_run import StageRun
+from judgetrain.data import world
+from judgetrain.data.config import WorldConfig
+from judgetrain.data.world import eval_comparisons
+from judgetrain.engines.base import Request, Sampling
+from judgetrain.engines.config import EngineConfig, ModelConfig, SamplingConfig
+from judgetrain.engines.local.transformers_engine import TransformersEngine
+from judgetrain.engines.openai.engine import OpenAIEngine
+from judgetrain.errors import EngineError
+from judgetrain.judges.config import TreeConfig
+from judgetrain.judges.prompting.parsing import parse_criteria
+from judgetrain.judges.trees.schema import EvaluationTree
+from judgetrain.label import teach
+from judgetrain.label.config import TeacherConfig
+from judgetrain.pipeline.config import Config
+
+BASE = str(Path(world.__file__).parent / "base")
+COMPARISONS = eval_comparisons(WorldConfig(eval_comparisons=8), seed=5)[:3]
+KEY = "sk-of-this-test"
+
+
+@dataclass
+class Served:
+    """A server that runs: its address, its process and what it prints."""
+
+    url: str
+    process: subprocess.Popen
+    log: Path
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    from transformers.utils.import_utils import is_serve_available
+
+    if not is_serve_available():
+        pytest.skip("transformers serve is not installed: pip install 'judgetrain[serving]'")
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = str(free.getsockname()[1])
+    log = tmp_path_factory.mktemp("server") / "log"
+    start = "from transformers.cli.transformers import main; main()"
+    options = ["--host", "127.0.0.1", "--port", port, "--device", "cpu"]
+    with log.open("wb") as printed:
+        process = subprocess.Popen(
+            [sys.executable, "-c", start, "serve", BASE, *options],
+            stdout=printed,
+            stderr=subprocess.STDOUT,
+            env=os.environ | {"HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"},
+        )
+    try:
+        _wait(f"http://127.0.0.1:{port}/health", process, log)
+        yield Served(f"http://127.0.0.1:{port}/v1", process, log)
+    finally:
+        process.kill()
+        process.wait()
+
+
+def _wait(url: str, process: subprocess.Popen, log: Path) -> None:
+    deadline = time.monotonic() + 180
+    while time.monotonic() < deadline and process.poll() is None:
+        try:
+            if httpx.get(url, timeout=5).status_code == 200:
+                return
+        except httpx.TransportError:
+            time.sleep(0.2)
+    pytest.fail(f"the server did not come up:\n{log.read_text()[-2000:]}")
+
+
+def engine(served: Served, model: str = BASE) -> EngineConfig:
+    return EngineConfig(
+        "openai", model=ModelConfig(model), base_url=served.url, api_key_env="SERVED_KEY", concurrency=2
+    )
+
+
+def request(text: str, tokens: int = 30) -> Request:
+    return Request(({"role": "user", "content": text},), Sampling(0.0, 1.0, tokens), "response", {})
+
+
+def test_the_server_says_what_the_same_weights_say_here(served: Served) -> None:
+    asked = [request("List 4 criteria."), request("how do i cook apple cake for my son ?", tokens=7)]
+    there = OpenAIEngine(engine(served)).generate(asked, 0)
+    here = TransformersEngine(EngineConfig(model=ModelConfig(BASE, dtype="float32"))).generate(asked, 0)
+    for far, near in zip(there, here, strict=True):
+        assert far.text.strip() == near.text.strip() != ""
+        assert (far.prompt_tokens, far.finish_reason) == (near.prompt_tokens, near.finish_reason)
+    assert there[1].generated_tokens == 7
+
+
+def test_the_teachers_stage_completes_and_needs_the_server_once(
+    served: Served, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SERVED_KEY", KEY)
+    teacher = TeacherConfig(
+        engine=engine(served),
+        comparisons=2,
+        criteria=4,
+        branches=2,
+        sampling=SamplingConfig(0.0, 1.0, max_new_tokens=40),
+    )
+    config = Config(
+        output_dir=str(tmp_path / "outputs"), prompts="compact", teacher=teacher, tree=TreeConfig(criteria=4)
+    )
+    responses = StageRun(tmp_path / "responses", "responses", 0, Console())
+    responses.write_rows("comparisons", (c.to_row() for c in COMPARISONS))
+
+    def run(name: str) -> StageRun:
+        out = StageRun(tmp_path / name, "teacher", 0, Console())
+        teach.run(config, {"responses": responses.directory}, out)
+        return out
+
+    out = run("teacher")
+    trees = [EvaluationTree.from_row(row) for row in read_rows(out.directory, "evaluations")]
+    calls = sum(1 + len(list(guidelines(t))) + len(list(t.judgments())) for t in trees)
+    assert [len(parse_criteria(t.criteria_text, 4)) for t in trees] == [4, 4], "the world's base writes such lists"
+    assert calls == 2 * (1 + 2 + 2 * 2)
+    assert served.log.read_text().count('"POST /v1/chat/completions HTTP/1.1" 200') >= calls
+    totals = out.totals()["tokens"]
+    assert out.notes["spent"] == {
+        "requests": calls, "prompt_tokens": totals["prompt"], "generated_tokens": totals["generated"],
+    }  # fmt: skip
+    assert not [p for p in tmp_path.rglob("*") if p.is_file() and KEY.encode() in p.read_bytes()]
+    served.process.kill()
+    served.process.wait()
+    again = run("again")
+    assert again.notes["spent"]["requests"] == 0
+    assert trees == [EvaluationTree.from_row(row) for row in read_rows(again.directory, "evaluations")]
+    teacher.engine = EngineConfig(model=ModelConfig(BASE, dtype="float32"))
+    local = [EvaluationTree.from_row(row) for row in read_rows(run("local").directory, "evaluations")]
+    assert [written(t) for t in local] == [written(t) for t in trees], "the same weights on this machine, greedily"
+    config.seed += 1
+    teacher.engine = replace(engine(served), max_retries=0)
+    with pytest.raises(EngineError, match="check that the server runs"):
+        run("other")
+
+
+def written(tree: EvaluationTree) -> list[str]:
+    """All that the teacher wrote for a comparison."""
+    return [
+        tree.criteria_text.strip(),
+        *(g.text for c in tree.criteria for g in c.guidelines),
+        *(j.text.strip() for _, _, j in tree.judgments()),
+    ]
+
+
+def guidelines(tree: EvaluationTree) -> Iterator[str]:
+    """The guidelines of a tree."""
+    return (g.id for c in tree.criteria for g in c.guidelines)

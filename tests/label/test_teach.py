@@ -1,0 +1,202 @@
+"""The teacher's stage with the world's annotator: what it teaches, and that a kill changes nothing."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from judgetrain.artifacts.console import Console
+from judgetrain.artifacts.shards import read_rows
+from judgetrain.artifacts.stage_run import StageRun
+from judgetrain.data.config import WorldConfig
+from judgetrain.data.world import eval_comparisons
+from judgetrain.data.world.engine import WorldEngine
+from judgetrain.engines.config import EngineConfig, SamplingConfig
+from judgetrain.errors import DataError
+from judgetrain.judges.config import TreeConfig
+from judgetrain.judges.prompting.parsing import parse_criteria, parse_judgment, render_criteria
+from judgetrain.judges.prompting.prompts import load_prompt_set
+from judgetrain.judges.trees.grow import Shape, StepSampling, grow
+from judgetrain.judges.trees.schema import EvaluationTree
+from judgetrain.label import teach
+from judgetrain.label.config import TeacherConfig
+from judgetrain.label.examples import Prompter
+from judgetrain.pipeline.config import Config
+from tests.scripted import Ending, ScriptedEngine, comparison, criteria, judged, noisy
+
+PROMPTS = load_prompt_set("compact")
+SAMPLING = StepSampling(SamplingConfig(), SamplingConfig(), SamplingConfig())
+COMPARISONS = eval_comparisons(WorldConfig(eval_comparisons=20), seed=5)
+
+
+def configured(taught: int = 14, asked: int = 6, listed: int = 6, both_orders: bool = True) -> Config:
+    teacher = TeacherConfig(
+        engine=EngineConfig(type="world", error_rate=0.2),
+        comparisons=taught,
+        criteria=listed,
+        branches=2,
+        both_orders=both_orders,
+    )
+    return Config(prompts="compact", teacher=teacher, tree=TreeConfig(criteria=asked, shard_size=4))
+
+
+def run(directory: Path, config: Config) -> StageRun:
+    responses = StageRun(directory.parent / "responses", "responses", 0, Console())
+    responses.write_rows("comparisons", (c.to_row() for c in COMPARISONS))
+    out = StageRun(directory, "teacher", 7, Console())
+    teach.run(config, {"responses": responses.directory}, out)
+    return out
+
+
+def contents(directory: Path) -> dict[str, bytes]:
+    return {p.name: p.read_bytes() for p in directory.iterdir()}
+
+
+@pytest.mark.parametrize("orders", [1, 2])
+def test_every_taught_comparison_gets_its_branches_and_the_others_remain(orders: int, tmp_path: Path) -> None:
+    out = run(tmp_path / "teacher", configured(both_orders=orders == 2))
+    trees = [EvaluationTree.from_row(r) for r in read_rows(out.directory, "evaluations")]
+    remaining = [r["id"] for r in read_rows(out.directory, "remaining")]
+    assert len(trees) == 14
+    assert sorted([t.comparison.id for t in trees] + remaining) == sorted(c.id for c in COMPARISONS)
+    assert all(len(list(t.judgments())) == 2 * orders for t in trees)
+    examples = list(read_rows(out.directory, "examples"))
+    assert Counter(r["level"] for r in examples) == {"criteria": 14, "guideline": 28, "judgment": 28 * orders}
+    assert {r["comparison_id"] for r in examples}.isdisjoint(remaining)
+    totals = out.totals()
+    assert totals["counts"] == {"in": 14, "out": 14, "dropped": {}}
+    by_hand = sum(
+        t.criteria_generated_tokens
+        + sum(
+            g.generated_tokens + sum(j.generated_tokens for j in g.judgments) for c in t.criteria for g in c.guidelines
+        )
+        for t in trees
+    )
+    assert totals["tokens"]["generated"] == by_hand
+
+
+def test_judgment_examples_show_the_responses_as_the_teacher_saw_them(tmp_path: Path) -> None:
+    out = run(tmp_path / "teacher", configured())
+    nodes = {
+        j.id: (t.comparison, j)
+        for t in (EvaluationTree.from_row(r) for r in read_rows(out.directory, "evaluations"))
+        for _, _, j in t.judgments()
+    }
+    for row in (r for r in read_rows(out.directory, "examples") if r["level"] == "judgment"):
+        of, node = nodes[row["nodes"][0]]
+        shown = (of.response_a, of.response_b) if node.order == "AB" else (of.response_b, of.response_a)
+        assert f"Response A: {shown[0]}\nResponse B: {shown[1]}\n" in row["prompt"][-1]["content"]
+        read = parse_judgment(row["completion"][0]["content"])
+        expected = (read.first, read.second) if node.order == "AB" else (read.second, read.first)
+        assert (node.score_a, node.score_b) == expected
+
+
+@pytest.mark.parametrize(("asked", "listed", "expected"), [(6, 6, 6), (4, 6, 4), (6, 3, 3)])
+def test_a_prompt_asks_for_as_many_criteria_as_its_list_has(
+    asked: int, listed: int, expected: int, tmp_path: Path
+) -> None:
+    """Otherwise "List 4 criteria." would be answered with six, and the judge would learn to ignore the number."""
+    out = run(tmp_path / "teacher", configured(asked=asked, listed=listed))
+    trees = {r["comparison"]["id"]: r for r in read_rows(out.directory, "evaluations")}
+    for row in (r for r in read_rows(out.directory, "examples") if r["level"] == "criteria"):
+        lines = row["completion"][0]["content"].splitlines()
+        assert len(lines) == expected
+        assert row["prompt"][-1]["content"].startswith(f"List {expected} criteria.")
+        assert lines == trees[row["comparison_id"]]["criteria_text"].splitlines()[:expected]
+
+
+def test_nothing_that_ran_out_of_tokens_is_taught() -> None:
+    trees = grow([comparison(0)], ScriptedEngine(noisy_but_readable), PROMPTS, Shape(2, 2), SAMPLING, 0)
+    cut = [
+        replace(
+            c,
+            guidelines=tuple(
+                replace(g, judgments=tuple(replace(j, finish_reason="length") for j in g.judgments))
+                for g in c.guidelines
+            ),
+        )
+        for c in trees[0].criteria
+    ]
+    levels = Counter(r["level"] for r in teach.teaching_examples(trees[0], Prompter(PROMPTS, 2)))
+    assert levels == {"criteria": 1, "guideline": 2, "judgment": 4}
+    levels = Counter(
+        r["level"] for r in teach.teaching_examples(replace(trees[0], criteria=tuple(cut)), Prompter(PROMPTS, 2))
+    )
+    assert levels == {"criteria": 1, "guideline": 2}
+
+
+@pytest.mark.parametrize(
+    ("text", "reason", "taught"),
+    [
+        ("1. tone: kind\n2. depth: says mo", "length", ["tone: kind"]),
+        ("1. tone: kind\n2. depth: says more\n", "length", ["tone: kind", "depth: says more"]),
+        ("1. tone: kind\n2. depth: says more", "stop", ["tone: kind", "depth: says more"]),
+        ("1. tone: ki", "length", []),
+    ],
+)
+def test_of_a_list_that_ran_out_of_tokens_whole_lines_are_taught(text: str, reason: str, taught: list[str]) -> None:
+    engine = Ending(lambda r, i: text if r.step == "criteria" else noisy_but_readable(r, i), {"criteria": reason})
+    tree = grow([comparison(0)], engine, PROMPTS, Shape(3, 3), SAMPLING, 0)[0]
+    for read in (tree, EvaluationTree.from_row(json.loads(json.dumps(tree.to_row())))):
+        rows = [r for r in teach.teaching_examples(read, Prompter(PROMPTS, 3)) if r["level"] == "criteria"]
+        assert [r["completion"][0]["content"] for r in rows] == ([render_criteria(taught)] if taught else [])
+        assert all(r["prompt"][-1]["content"].startswith(f"List {len(taught)} criteria.") for r in rows)
+        assert all(r["nodes"] == [f"d0/c{i}" for i in range(len(taught))] for r in rows)
+
+
+def noisy_but_readable(request, occurrence):  # type: ignore[no-untyped-def]
+    return judged(4, 2) if request.step == "judgment" else noisy(request, occurrence)
+
+
+def test_the_worlds_lists_are_already_as_a_judge_is_taught_to_write_them(tmp_path: Path) -> None:
+    out = run(tmp_path / "teacher", configured())
+    for row in read_rows(out.directory, "evaluations"):
+        assert render_criteria(parse_criteria(row["criteria_text"], 6)) == row["criteria_text"]
+    assert render_criteria(parse_criteria(criteria(3), 3)) == criteria(3)
+
+
+@pytest.mark.parametrize("fatal", [1, 2, 5, 9, 12])
+def test_a_kill_within_any_shard_leaves_the_same_files_after_a_rerun(
+    fatal: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = run(tmp_path / "whole" / "teacher", configured())
+    generate, calls = WorldEngine.generate, 0
+
+    def killed(self, requests, seed):  # type: ignore[no-untyped-def]
+        nonlocal calls
+        calls += 1
+        if calls == fatal:
+            raise KeyboardInterrupt
+        return generate(self, requests, seed)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(WorldEngine, "generate", killed)
+        with pytest.raises(KeyboardInterrupt):
+            run(tmp_path / "killed" / "teacher", configured())
+    before = contents(tmp_path / "killed" / "teacher")
+    finished = [n for n in before if n.startswith("evaluations-")]
+    assert len(finished) == (fatal - 1) // 3, "three calls a shard: criteria, guidelines, judgments"
+    assert "examples.jsonl" not in before
+    resumed = run(tmp_path / "killed" / "teacher", configured())
+    assert contents(resumed.directory) == contents(whole.directory)
+    assert resumed.totals() == whole.totals()
+
+
+def test_when_nothing_remains_the_trees_are_grown_over_all(tmp_path: Path) -> None:
+    out = run(tmp_path / "teacher", configured(taught=100))
+    assert {r["id"] for r in read_rows(out.directory, "remaining")} == {c.id for c in COMPARISONS}
+    assert out.notes["comparisons"] == {"teacher": 20, "remaining": 0}
+
+
+def test_a_teacher_that_cannot_be_read_stops_the_run_and_says_why(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        teach, "make_engine", lambda config, **options: ScriptedEngine(lambda r, i: "I would rather not.")
+    )
+    with pytest.raises(DataError, match=r"criteria:none.*14"):
+        run(tmp_path / "teacher", configured())

@@ -1,0 +1,219 @@
+"""Evaluations that are already written in the teacher's place: read, counted, and taught as they are."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from judgetrain.artifacts.console import Console
+from judgetrain.artifacts.shards import read_rows
+from judgetrain.artifacts.stage_run import StageRun
+from judgetrain.data.config import BenchmarkConfig, SourceConfig
+from judgetrain.engines.config import EngineConfig
+from judgetrain.errors import ConfigError, DataError
+from judgetrain.evaluate.config import EvaluateConfig
+from judgetrain.judges.config import TreeConfig
+from judgetrain.judges.trees.schema import EvaluationTree
+from judgetrain.label import teach
+from judgetrain.label.config import TeacherConfig
+from judgetrain.label.written import read_evaluations
+from judgetrain.pipeline.config import Config
+from judgetrain.pipeline.run import Pipeline
+from tests.label.test_teach import COMPARISONS, configured
+from tests.label.test_teach import run as run_engine
+from tests.scripted import comparison, judged
+
+PLAIN: dict[str, Any] = {
+    "query": "What is 2 + 2?",
+    "response_a": "4",
+    "response_b": "5",
+    "criteria": [
+        {
+            "criterion": "Correctness: is the\n sum right?",
+            "guidelines": [
+                {
+                    "guideline": "5 when right, else 1.",
+                    "judgments": [
+                        {"text": judged(5, 1)},
+                        {"order": "BA", "text": judged(2, 4)},
+                        {"order": "BA", "score_a": 5, "score_b": 1, "analysis_a": "right", "analysis_b": "wrong"},
+                        {"text": "I like the first one."},
+                    ],
+                },
+                {"guideline": "Never judged by."},
+            ],
+        },
+        {
+            "criterion": "Brevity: no more than the number",
+            "guideline": "5 for a number alone.",
+            "judgments": [
+                {"score_a": 4, "score_b": 4.5, "analysis_a": "x", "analysis_b": "y", "comparison": "About equal."}
+            ],
+        },
+        "Tone: friendly",
+    ],
+}
+
+
+def write(path: Path, *rows: Any) -> str:
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    return str(path)
+
+
+def changed(place: list[Any], value: Any) -> dict[str, Any]:
+    """The plain row with one value changed, or removed where the value is ``None``."""
+    row = json.loads(json.dumps(PLAIN))
+    *way, last = place
+    item = row
+    for step in way:
+        item = item[step]
+    if value is None:
+        del item[last]
+    else:
+        item[last] = value
+    return row
+
+
+def test_a_plain_row_becomes_a_tree_in_its_own_order(tmp_path: Path) -> None:
+    (tree,) = read_evaluations(write(tmp_path / "e.jsonl", PLAIN))
+    assert tree.criteria_text == (
+        "1. Correctness: is the sum right?\n2. Brevity: no more than the number\n3. Tone: friendly"
+    )
+    nodes = [(j.order, j.score_a, j.score_b, j.verdict) for _, _, j in tree.judgments()]
+    assert nodes == [
+        ("AB", 5, 1, "A"), ("BA", 4, 2, "A"), ("BA", 5, 1, "A"), ("AB", None, None, None), ("AB", 4, 4.5, "B"),
+    ]  # fmt: skip
+    shown = [j.text for _, _, j in tree.judgments()][2]
+    assert shown == (
+        "Response A Score: 1\nAnalysis of Response A: wrong\nResponse B Score: 5\nAnalysis of Response B: right"
+    ), "the judge saw response B first"
+    assert tree.failures == {"judgment:no_scores": 1}
+    ids = [j.id for _, _, j in tree.judgments()]
+    assert len(set(ids)) == len(ids)
+
+
+@pytest.mark.parametrize(
+    ("place", "value", "message"),
+    [
+        (["criteria"], None, "expected the list criteria"),
+        (["criteria"], [], "criteria is empty"),
+        (["criteria", 2], 7, r"criteria\[2\]: expected an object with the text criterion, found None"),
+        (["criteria", 0, "guidelines"], "one", r"criteria\[0\]: expected the list guidelines, found str"),
+        (["criteria", 1, "guideline"], " ", r"criteria\[1\]\.guidelines\[0\]: expected .* the text guideline"),
+        (["criteria", 1, "judgments", 0, "score_b"], 6, r"judgments\[0\]\.score_b=6: expected a number from 1 to 5"),
+        (["criteria", 1, "judgments", 0, "score_b"], True, r"score_b=True"),
+        (["criteria", 1, "judgments", 0, "score_a"], None, r"expected text, or score_a and score_b; score_a is"),
+        (["criteria", 1, "judgments", 0, "analysis_b"], None, "the text analysis_b, found None"),
+        (["criteria", 1, "judgments", 0, "text"], judged(1, 5), "are not those of its text"),
+        (["criteria", 1, "judgments", 0, "text"], 3, r"judgments\[0\]\.text: expected text, found int"),
+        (["criteria", 0, "guidelines", 0, "judgments", 1, "order"], "ba", "order='ba': expected AB or BA"),
+        (["criteria", 0, "guidelines", 0, "judgments", 1], "A", r"guidelines\[0\]\.judgments\[1\]: expected an object"),
+        (["response_b"], None, "expected text in field response_b, found nothing"),
+        (["criteria_text"], "1. x", "not an evaluation tree as stage teacher writes them"),
+    ],
+)
+def test_a_malformed_row_is_named_with_file_line_and_place(
+    place: list[Any], value: Any, message: str, tmp_path: Path
+) -> None:
+    path = write(tmp_path / "e.jsonl", PLAIN | {"id": "1"}, changed(place, value))
+    with pytest.raises(DataError, match=rf"e\.jsonl:2: .*{message}"):
+        list(read_evaluations(path))
+
+
+def test_the_documented_row_is_one(tmp_path: Path) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "dialogues.md").read_text(encoding="utf-8")
+    block = next(b for b in page.split("```json\n") if "2 + 2" in b).split("```")[0]
+    (tree,) = read_evaluations(write(tmp_path / "e.jsonl", json.loads(block)))
+    assert [j.verdict for _, _, j in tree.judgments()] == ["A", "A"]
+    assert not tree.failures
+
+
+def test_a_comparison_stands_once_and_files_must_be_there(tmp_path: Path) -> None:
+    path = write(tmp_path / "e.jsonl", PLAIN | {"id": "1"}, PLAIN | {"id": "1"})
+    with pytest.raises(DataError, match=r"e\.jsonl:2: the comparison 'evaluations:1' stands twice"):
+        list(read_evaluations(path))
+    config = Config(output_dir=str(tmp_path / "outputs"), teacher=TeacherConfig(evaluations=str(tmp_path / "none")))
+    with pytest.raises(ConfigError, match=r"teacher\.evaluations.*no such file"):
+        list(read_evaluations(config.teacher.evaluations))
+
+
+def test_what_a_teacher_wrote_teaches_the_same_when_it_is_read_back(tmp_path: Path) -> None:
+    first = run_engine(tmp_path / "first" / "teacher", configured())
+    config = configured()
+    config.teacher = TeacherConfig(
+        engine=EngineConfig("openai"), evaluations=str(first.directory / "evaluations-*.jsonl")
+    )
+    again = run_engine(tmp_path / "again" / "teacher", config)
+    for name in ("evaluations", "examples"):
+        assert list(read_rows(again.directory, name)) == list(read_rows(first.directory, name))
+    remaining = [{r["id"] for r in read_rows(out.directory, "remaining")} for out in (first, again)]
+    assert remaining[0] == remaining[1]
+    assert len(remaining[1]) == len(COMPARISONS) - 14
+    assert again.totals()["tokens"] == {"prompt": 0, "generated": 0}, "nobody was asked"
+
+
+def test_the_stage_teaches_what_plain_files_hold_and_leaves_the_rest(tmp_path: Path) -> None:
+    known = comparison(0)
+    row = PLAIN | {"query": known.dialogue.query, "response_a": known.response_a, "response_b": known.response_b}
+    responses = StageRun(tmp_path / "responses", "responses", 0, Console())
+    responses.write_rows("comparisons", (c.to_row() for c in (known, comparison(1))))
+    config = Config(
+        prompts="compact",
+        teacher=TeacherConfig(engine=EngineConfig("openai"), evaluations=write(tmp_path / "e.jsonl", row)),
+        tree=TreeConfig(criteria=3),
+    )
+    out = StageRun(tmp_path / "teacher", "teacher", 7, Console())
+    teach.run(config, {"responses": responses.directory}, out)
+    assert [r["id"] for r in read_rows(out.directory, "remaining")] == [comparison(1).id]
+    assert out.totals()["counts"] == {"in": 1, "out": 1, "dropped": {"judgment:no_scores": 1}}
+    examples = list(read_rows(out.directory, "examples"))
+    assert Counter(e["level"] for e in examples) == {"criteria": 1, "guideline": 3, "judgment": 4}
+    judgments = {e["nodes"][0]: e for e in examples if e["level"] == "judgment"}
+    (tree,) = (EvaluationTree.from_row(r) for r in read_rows(out.directory, "evaluations"))
+    swapped = next(j for _, _, j in tree.judgments() if j.order == "BA")
+    assert (
+        f"Response A: {known.response_b}\nResponse B: {known.response_a}"
+        in (judgments[swapped.id]["prompt"][-1]["content"])
+    )
+
+
+def test_written_evaluations_of_a_benchmarks_queries_teach_nothing(tmp_path: Path) -> None:
+    benchmark = {"query": PLAIN["query"], "response_a": "x", "response_b": "y", "label": "A"}
+    source = SourceConfig(name="b", path=write(tmp_path / "b.jsonl", benchmark), format="comparison")
+    responses = StageRun(tmp_path / "responses", "responses", 0, Console())
+    responses.write_rows("comparisons", (c.to_row() for c in (comparison(0), comparison(1))))
+    rows = [PLAIN, PLAIN | {"query": "What is the capital of France?", "id": "2"}]
+    config = Config(
+        prompts="compact",
+        teacher=TeacherConfig(evaluations=write(tmp_path / "e.jsonl", *rows)),
+        evaluate=EvaluateConfig([BenchmarkConfig("b", source)]),
+        tree=TreeConfig(criteria=3),
+    )
+    out = StageRun(tmp_path / "teacher", "teacher", 7, Console())
+    teach.run(config, {"responses": responses.directory}, out)
+    (tree,) = (EvaluationTree.from_row(r) for r in read_rows(out.directory, "evaluations"))
+    assert tree.comparison.dialogue.query == "What is the capital of France?"
+    assert out.totals()["counts"]["dropped"]["contaminated"] == 1
+    config.teacher.evaluations = write(tmp_path / "e.jsonl", PLAIN)
+    with pytest.raises(
+        DataError, match="every one of the 1 evaluations is of a dialogue that holds a benchmark's query"
+    ):
+        teach.run(config, {"responses": responses.directory}, StageRun(tmp_path / "none", "teacher", 7, Console()))
+
+
+def test_the_fingerprint_holds_the_files_content_and_not_their_place(tmp_path: Path) -> None:
+    def mark(path: str) -> str:
+        config = Config(
+            prompts="compact", output_dir=str(tmp_path / "outputs"), teacher=TeacherConfig(evaluations=path)
+        )
+        return Pipeline(replace(config, dialogues=configured().dialogues)).plan("teacher").fingerprint
+
+    here = mark(write(tmp_path / "a.jsonl", PLAIN))
+    (tmp_path / "elsewhere").mkdir()
+    assert mark(write(tmp_path / "elsewhere" / "a.jsonl", PLAIN)) == here
+    assert mark(write(tmp_path / "a.jsonl", changed(["response_a"], "four"))) != here

@@ -1,0 +1,207 @@
+"""The command line as a user meets it: help, errors, exit codes, and no heavy imports before they are needed."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+HEAVY = ("torch", "transformers", "trl", "datasets", "sentence_transformers", "sklearn", "wandb", "vllm", "cuml")
+
+
+def judgetrain(*arguments: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "judgetrain", *arguments],
+        capture_output=True,
+        text=True,
+        cwd=cwd,
+        timeout=120,
+        check=False,
+        env={**os.environ, "HYDRA_FULL_ERROR": ""},
+    )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (["train.dpo.beta=-1"], ["train.dpo.beta=-1", "at least 0"]),
+        (["train.dpo.bta=1"], ["train.dpo.bta", "DpoConfig", "did you mean train.dpo.beta?"]),
+        (["tree.qqq=1"], ["tree.qqq", "TreeConfig"]),
+        (["stage=report"], ["holds no finished evaluation", "stage=evaluate first", "report.runs"]),
+        (["train.dpo.beta=much"], ["train.dpo.beta", "'much'", "Float"]),
+        (["stage=dop"], ["stage='dop'", "dpo", "evaluate"]),
+        (["recipe=nope"], ["recipe=nope", "quickstart"]),
+        (["recipe=nowhere.yaml"], ["recipe=nowhere.yaml", "no such file"]),
+        (["evaluate.branches=[1,99]"], ["evaluate.branches=[1, 99]", "tree.criteria=10"]),
+        (["engine.type=gpt"], ["engine.type='gpt'", "transformers", "openai"]),
+        (["dialogues.sources=[{name: a, pth: b}]"], ["pth", "SourceConfig"]),
+        (["dialogues.sources=[{name: a, path: nowhere.jsonl}]"], ["dialogues.sources[0].path", "nowhere.jsonl"]),
+        (["prompts=mine"], ["prompts", "mine"]),
+        (["train.dpo.beta=nan"], ["train.dpo.beta=nan", "finite"]),
+        (["responses.models=[{name: a/b}]"], ["responses.models[0].name='a/b'"]),
+        (["data_dir=${oc.env:NO_SUCH_VARIABLE}"], ["NO_SUCH_VARIABLE"]),
+        (["train.distributed=zero2", "train.deepspeed=nowhere.json"], ["train.deepspeed='nowhere.json'"]),
+        (["train.distributed=zero4"], ["train.distributed='zero4'", "zero2", "zero3_offload"]),
+        (["train.deepspeed=mine.json"], ["train.deepspeed=mine.json and train.distributed=none", "zero3"]),
+        (["train.processes=2"], ["train.processes=2 and train.distributed=none", "set train.distributed=ddp"]),
+        (
+            ["train.distributed=ddp", "train.processes=3", "train.sft.accumulation=4", "train.initial.accumulation=3"],
+            ["train.sft.accumulation=4", "over 3 processes", "multiple of 3", "train.sft.batch_size"],
+        ),
+        (["tree.criteria_sampling.top_p=1.5"], ["tree.criteria_sampling.top_p=1.5", "at most 1"]),
+    ],
+)
+def test_wrong_configuration_names_key_value_and_what_is_allowed(
+    arguments: list[str], expected: list[str], tmp_path: Path
+) -> None:
+    done = judgetrain(*arguments, f"output_dir={tmp_path}")
+    assert done.returncode == 2
+    assert all(text in done.stderr for text in expected), done.stderr
+    assert "Traceback" not in done.stderr
+    assert "Error executing job" not in done.stderr
+    assert "To append" not in done.stderr
+    assert ("did you mean" in done.stderr) == any("did you mean" in text for text in expected)
+    assert not list(tmp_path.glob("artifacts/*"))
+
+
+def test_several_processes_have_to_be_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    done = judgetrain("stage=dialogues", f"output_dir={tmp_path}")
+    assert done.returncode == 2 and "WORLD_SIZE=2" in done.stderr and "train.distributed=ddp" in done.stderr
+    done = judgetrain("-m", "stage=dialogues", "seed=1,2", f"output_dir={tmp_path}")
+    assert done.returncode == 2 and "leave out torchrun" in done.stderr
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["--cfg", "job", "--resolve"], ["stage=status"], ["stage=dop"]])
+def test_light_commands_import_nothing_heavy(arguments: list[str], tmp_path: Path) -> None:
+    code = (
+        "import sys, judgetrain.__main__ as m\n"
+        f"sys.argv = ['judgetrain', *{[*arguments, f'output_dir={tmp_path}']!r}]\n"
+        "try:\n    m.main()\nexcept SystemExit:\n    pass\n"
+        f"print('HEAVY', [name for name in {HEAVY!r} if name in sys.modules])\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=False)
+    assert done.stdout.rstrip().endswith("HEAVY []"), done.stdout + done.stderr
+
+
+def test_help_names_stages_recipes_and_examples() -> None:
+    text = judgetrain("--help").stdout
+    assert all(word in text for word in ("evaluate", "quickstart", "gemma", "pairs", "stage=status", "--cfg job"))
+
+
+def test_groups_override_the_recipe() -> None:
+    groups = "teacher=openai", "engine=vllm", "external=openai"
+    text = judgetrain(*groups, "teacher.engine.model.path=mine", "--cfg", "job").stdout
+    plain = judgetrain("--cfg", "job").stdout
+    assert "type: world" in plain.split("teacher:")[1].split("engine:")[1]
+    teacher = text.split("\nteacher:")[1].split("\ntree:")[0]
+    assert "type: openai" in teacher
+    assert "path: mine" in teacher
+    assert "type: vllm" in teacher, "the judges' engine stands after the teacher"
+    for section, following in (("label", "train"), ("evaluate", "correct")):
+        external = text.split(f"\n{section}:")[1].split(f"\n{following}:")[0].split("\n  external:")[1]
+        assert "type: openai" in external
+        assert "gpt-4o" in external
+    assert "type: openai" not in plain
+
+
+def test_lora_is_a_group_over_all_training_stages() -> None:
+    text = judgetrain("train=lora", "train.dpo.lora.r=4", "--cfg", "job").stdout
+    assert text.count("enabled: true") == 3
+    assert text.split("\n  dpo:")[1].count("r: 4") == 1
+
+
+def test_status_lists_every_stage(tmp_path: Path) -> None:
+    done = judgetrain("stage=status", f"output_dir={tmp_path}", cwd=tmp_path)
+    assert done.returncode == 0
+    assert all(name in done.stdout for name in ("dialogues", "tree", "label", "dpo", "missing"))
+
+
+def test_a_recipe_of_the_users_own(tmp_path: Path) -> None:
+    (tmp_path / "mine.yaml").write_text("defaults: [quickstart]\nrecipe_name: mine\nseed: 5\n")
+    done = judgetrain(f"recipe={tmp_path / 'mine.yaml'}", "--cfg", "job")
+    assert "recipe_name: mine" in done.stdout
+    assert "seed: 5" in done.stdout
+    assert "encoder: static:world" in done.stdout
+
+
+def test_a_recipe_may_have_the_name_of_the_one_it_builds_on(tmp_path: Path) -> None:
+    (tmp_path / "quickstart.yaml").write_text("defaults: [quickstart]\nseed: 5\n")
+    done = judgetrain(f"recipe={tmp_path / 'quickstart.yaml'}", "--cfg", "job")
+    assert "seed: 5" in done.stdout, done.stderr
+    assert "encoder: static:world" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [("seed: 1\nseed: 2\n", "duplicate key"), ("- a\n", "expected keys"), ("a: [", "not valid"), ("sed: 1\n", "'sed'")],
+)
+def test_a_broken_recipe_is_said_in_a_line(tmp_path: Path, text: str, expected: str) -> None:
+    (tmp_path / "mine.yaml").write_text(text)
+    done = judgetrain(f"recipe={tmp_path / 'mine.yaml'}", "--cfg", "job")
+    assert done.returncode == 2
+    assert expected in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_sweep_goes_on_past_a_job_that_is_wrong(tmp_path: Path) -> None:
+    done = judgetrain(
+        "-m", "recipe=debug", "stage=dialogues", "seed=1,-2,3", f"output_dir={tmp_path}", "track.tracker=none"
+    )
+    assert done.returncode == 2
+    assert "seed=-2: must be at least 0" in done.stderr
+    assert len(list(tmp_path.glob("artifacts/dialogues/*/manifest.json"))) == 2
+
+
+def test_a_second_run_imports_nothing_heavy(tmp_path: Path) -> None:
+    arguments = ["recipe=debug", "stage=dialogues", f"output_dir={tmp_path}", "track.tracker=none"]
+    assert judgetrain(*arguments).returncode == 0
+    code = (
+        "import sys, judgetrain.__main__ as m\n"
+        f"sys.argv = ['judgetrain', *{arguments!r}]\n"
+        f"m.main()\nprint('HEAVY', [name for name in {HEAVY!r} if name in sys.modules])\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=False)
+    assert "nothing to do" in done.stdout
+    assert done.stdout.rstrip().endswith("HEAVY []"), done.stdout + done.stderr
+
+
+def test_a_full_disk_anywhere_is_said_in_one_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    import errno
+
+    from judgetrain.pipeline import cli as entry
+
+    def full() -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(entry, "job", full)
+    monkeypatch.setattr(sys, "argv", ["judgetrain"])
+    assert entry.main() == 2
+    assert "the disk is full; everything finished is kept" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("typed", "offered"),
+    [
+        ("judgetrain stage=evaluate train.dpo.be", {"train.dpo.beta="}),
+        ("judgetrain recipe=qu", {"recipe=quickstart"}),
+        ("judgetrain teacher=", {"teacher=heuristic", "teacher=local", "teacher=openai"}),
+    ],
+)
+def test_keys_recipes_and_groups_are_completed(typed: str, offered: set[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COMP_LINE", typed)
+    monkeypatch.setenv("COMP_POINT", str(len(typed)))
+    done = judgetrain("-sc", "query=bash")
+    assert offered <= set(done.stdout.split())
+    assert all(word.startswith(typed.split()[-1]) for word in done.stdout.split())
+
+
+def test_completion_can_be_installed_for_bash() -> None:
+    script = judgetrain("-sc", "install=bash").stdout
+    assert "complete " in script and "-sc query=bash" in script
+    assert subprocess.run(["bash", "-n"], input=script, text=True, check=False).returncode == 0

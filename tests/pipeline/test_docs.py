@@ -1,0 +1,66 @@
+"""The pages for users: links lead somewhere, every page is in the index, and the commands are valid configurations."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hydra.core.plugins import Plugins
+
+from judgetrain.pipeline.compose import typed
+from tests.pipeline.test_sweep import composed
+
+ROOT = Path(__file__).parents[2]
+PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").glob("*.md")])
+LINK = re.compile(r"\]\(([^)#\s]+)")
+EXTRAS = {"joblib": "JoblibLauncher", "optuna": "OptunaSweeper", "slurm": "SlurmLauncher"}
+
+
+def commands(page: Path) -> Iterator[list[str]]:
+    """The arguments of every ``python -m judgetrain`` in a page's blocks of commands."""
+    for block in re.findall(r"```bash\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL):
+        for line in block.replace("\\\n", " ").splitlines():
+            for command in line.split("&&"):
+                words = shlex.split(command, comments=True)
+                if words[:3] == ["python", "-m", "judgetrain"]:
+                    yield words[3:]
+
+
+def single(override: str) -> str:
+    """The first value of a sweep's override."""
+    key, _, value = override.partition("=")
+    return override if value.startswith(("[", "{", "interval")) else f"{key}={value.split(',')[0]}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda p: p.name)
+def test_links_lead_somewhere(page: Path) -> None:
+    for target in LINK.findall(page.read_text(encoding="utf-8")):
+        if "://" not in target:
+            assert (page.parent / target).exists(), f"{page.name} links to {target}"
+
+
+def test_every_page_is_reached_from_the_index() -> None:
+    pages = {page.name: page for page in (ROOT / "docs").glob("*.md")}
+    reached, new = set[str](), {"README.md"}
+    while new:
+        reached |= new
+        found = {target for name in new for target in LINK.findall(pages[name].read_text(encoding="utf-8"))}
+        new = (found & set(pages)) - reached
+    assert reached == set(pages), f"no page that docs/README.md leads to names {sorted(set(pages) - reached)}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda p: p.name)
+def test_commands_are_valid_configurations(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    plugins = {cls.__name__ for cls in Plugins.instance().discover()}
+    for words in commands(page):
+        overrides = [single(w) if "-m" in words else w for w in words if "=" in w and not w.startswith("hydra.")]
+        wanted = [w.removeprefix("sweep=") for w in overrides if w.startswith("sweep=")]
+        if any(EXTRAS[name] not in plugins for name in wanted) or any("interval(" in w for w in overrides):
+            continue
+        if any(w.startswith("recipe=path/") for w in overrides):
+            continue
+        assert typed(composed(*overrides)), words

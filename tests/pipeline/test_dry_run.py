@@ -1,0 +1,117 @@
+"""``teacher.dry_run=true`` says what the teacher would take, makes what it needs, and asks no external model."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from judgetrain.artifacts.console import Console
+from judgetrain.artifacts.stage_run import StageRun
+from judgetrain.data.config import WorldConfig
+from judgetrain.data.world import eval_comparisons
+from judgetrain.engines.config import EngineConfig, ModelConfig
+from judgetrain.errors import ConfigError
+from judgetrain.label.config import TeacherConfig
+from judgetrain.pipeline import cli as __main__
+from judgetrain.pipeline import dry_run
+from judgetrain.pipeline.config import Config
+from judgetrain.pipeline.run import Pipeline
+from tests.label.test_pairs import tree_of
+
+
+def configured(tmp_path: Path) -> Config:
+    engine = EngineConfig(type="openai", model=ModelConfig(path="gpt-x"), base_url="http://127.0.0.1:9/v1")
+    teacher = TeacherConfig(engine=engine, comparisons=4, branches=2, dry_run=True)
+    return Config(prompts="compact", stage="dpo", teacher=teacher, output_dir=str(tmp_path / "outputs"))
+
+
+def test_the_expected_calls_are_printed_and_the_stage_is_not_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made: list[str] = []
+
+    def run(self: Pipeline, name: str) -> Path:
+        made.append(name)
+        out = StageRun(tmp_path / name, name, 0, Console())
+        out.write_rows("comparisons", (c.to_row() for c in eval_comparisons(WorldConfig(eval_comparisons=10), 0)))
+        return out.directory
+
+    monkeypatch.setattr(Pipeline, "run", run)
+    assert __main__.run(configured(tmp_path)) is None
+    assert made == ["responses"]
+    printed = capsys.readouterr().out
+    assert "dry run for gpt-x: 4 comparisons (6 remain for the tree)" in printed
+    lines = {line.split()[1].rstrip(":"): line for line in printed.splitlines() if "calls," in line}
+    assert [int(lines[step].split()[2]) for step in ("criteria", "guideline", "judgment", "all")] == [4, 8, 16, 28]
+
+
+def test_it_says_where_nothing_would_remain_for_the_tree(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = StageRun(tmp_path / "responses", "responses", 0, Console())
+    out.write_rows("comparisons", (c.to_row() for c in eval_comparisons(WorldConfig(eval_comparisons=3), 0)))
+    monkeypatch.setattr(Pipeline, "run", lambda self, name: out.directory)
+    dry_run.show(Pipeline(configured(tmp_path)))
+    assert "3 comparisons (none remains, so that the trees are grown over the same ones" in capsys.readouterr().out
+
+
+def test_external_response_models_are_not_asked_for_it(tmp_path: Path) -> None:
+    config = configured(tmp_path)
+    config.dialogues.sources = []
+    config.responses.models = [EngineConfig(type="openai", name="api", model=ModelConfig(path="m"))]
+    with pytest.raises(ConfigError, match=r"teacher\.dry_run=true: .*external models api; run stage=responses"):
+        dry_run.show(Pipeline(config))
+
+
+def test_the_flag_and_the_limits_redo_nothing(tmp_path: Path) -> None:
+    def marks(**options: Any) -> str:
+        config = configured(tmp_path)
+        for name, value in options.items():
+            setattr(config.teacher, name, value)
+        return Pipeline(config).plan("teacher").fingerprint
+
+    assert len({marks(), marks(dry_run=False), marks(max_requests=5), marks(max_tokens=5)}) == 1
+    assert marks(branches=1) != marks()
+
+
+def external(tmp_path: Path) -> Config:
+    config = configured(tmp_path)
+    config.label.external.engine, config.teacher.engine = config.teacher.engine, EngineConfig(type="heuristic")
+    config.teacher.dry_run, config.label.external.dry_run = False, True
+    config.label.source = "external"
+    return config
+
+
+def test_the_external_judge_is_estimated_on_the_trees_and_not_asked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made: list[str] = []
+
+    def run(self: Pipeline, name: str) -> Path:
+        made.append(name)
+        out = StageRun(tmp_path / name, name, 0, Console())
+        out.write_rows("trees", (tree_of(("AABB",), index=i).to_row() for i in range(3)))
+        return out.directory
+
+    monkeypatch.setattr(Pipeline, "run", run)
+    config = external(tmp_path)
+    config.label.external.max_requests = 5
+    assert __main__.run(config) is None
+    assert made == ["tree"]
+    printed = capsys.readouterr().out
+    assert "label: dry run for gpt-x: 3 comparisons" in printed
+    assert "one_step: 6 calls" in printed
+    assert "label.external.max_requests=5 does not suffice" in printed
+
+
+def test_a_paid_teacher_is_not_asked_for_the_external_judges_estimate(tmp_path: Path) -> None:
+    config = external(tmp_path)
+    config.dialogues.sources = []
+    config.teacher.engine = config.label.external.engine
+    with pytest.raises(ConfigError, match=r"label\.external\.dry_run=true: .*stage teacher .*models gpt-x"):
+        dry_run.show(Pipeline(config))
+    config.label.source = "ensemble"
+    with pytest.raises(ConfigError, match=r"label\.source=ensemble, so that nobody is asked"):
+        dry_run.show(Pipeline(config))

@@ -1,0 +1,154 @@
+"""Cards after an evaluation, and pushing to a Hub that is a server of this test's."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import huggingface_hub
+import pytest
+from huggingface_hub import ModelCard, constants
+
+from judgetrain.artifacts.console import Console
+from judgetrain.artifacts.fingerprint import ContentHashes
+from judgetrain.engines.config import ModelConfig
+from judgetrain.errors import ConfigError, EngineError
+from judgetrain.pipeline.config import Config, HubConfig
+from judgetrain.pipeline.publish import after, check_hub, push
+from judgetrain.train.card import add_results, licence_of, write_card
+from tests.fake_hub import TOKEN, FakeHub
+
+
+@pytest.fixture
+def hub(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeHub]:
+    server = FakeHub()
+    monkeypatch.setattr(constants, "ENDPOINT", server.url)
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
+    monkeypatch.setenv("HF_TOKEN", TOKEN)
+    yield server
+    server.shutdown()
+
+
+def model_directory(root: Path, stage: str = "dpo", base: str = "world") -> Path:
+    directory = root / "artifacts" / stage / "f00d" / "model"
+    directory.mkdir(parents=True)
+    (directory / "model.safetensors").write_bytes(b"\x00weights")
+    (directory / "training_args.json").write_text("{}")
+    lineage = {"sft": "aaaa", "label": "bbbb"}
+    write_card(
+        directory, stage=stage, base=ModelConfig(path=base), recipe="quickstart", fingerprint="f00d", lineage=lineage
+    )
+    return directory
+
+
+def row(method: str, branches: int, agreement: float | None) -> dict[str, Any]:
+    interval = [0.6, 0.8]
+    return {
+        "method": method,
+        "benchmark": "world",
+        "split": "heldout",
+        "branches": branches,
+        "n": 300,
+        "agreement": agreement,
+        "agreement_ci": interval,
+        "consistency": 0.9,
+        "consistency_ci": [0.85, 0.95],
+    }
+
+
+ROWS = [row("dpo", 1, 0.71234), row("dpo", 5, 0.75), row("sft", 1, 0.6), row("random", 0, None)]
+
+
+def pipeline(root: Path, config: Config) -> Any:
+    evaluation = root / "artifacts" / "evaluate" / "e4a1"
+    evaluation.mkdir(parents=True, exist_ok=True)
+    (evaluation / "metrics.json").write_text(json.dumps(ROWS))
+    plans = {
+        "evaluate": SimpleNamespace(directory=evaluation, fingerprint="e4a1", upstream={"dpo": "f00d"}),
+        "dpo": SimpleNamespace(directory=root / "artifacts" / "dpo" / "f00d", fingerprint="f00d", upstream={}),
+    }
+    return SimpleNamespace(config=config, console=Console(), plan=plans.__getitem__)
+
+
+def test_a_card_names_lineage_and_licence_and_then_what_was_measured(tmp_path: Path) -> None:
+    directory = model_directory(tmp_path)
+    card = ModelCard.load(directory / "README.md")
+    assert card.data.license == "apache-2.0" and card.data.library_name == "transformers"
+    assert "- `sft`: `aaaa`" in card.text and "- `label`: `bbbb`" in card.text and "Not yet:" in card.text
+    assert card.data.eval_results is None
+    hashes = ContentHashes(tmp_path / "hashes.json")
+    before = hashes.of(str(directory))
+    for _ in range(2):  # a second evaluation takes the place of the first
+        after(pipeline(tmp_path, Config(stage="evaluate")))
+    card = ModelCard.load(directory / "README.md")
+    assert [(r.metric_type, r.metric_value) for r in card.data.eval_results or []] == [
+        ("agreement", 0.7123),
+        ("agreement", 0.75),
+    ]
+    line = "| world (heldout) | 1 | 300 | 0.712 [0.600, 0.800] | 0.900 [0.850, 0.950] |"
+    assert card.text.count(line) == 1 and "| world (heldout) | 1 | 300 | 0.600" not in card.text
+    assert "evaluation `e4a1`" in card.text and "Not yet:" not in card.text and "- `sft`: `aaaa`" in card.text
+    assert hashes.of(str(directory)) == before
+
+
+def test_a_share_without_an_interval_stands_alone(tmp_path: Path) -> None:
+    directory = model_directory(tmp_path)
+    add_results(directory, "dpo", [ROWS[0] | {"agreement_ci": None}], "e4a1")
+    assert "| 1 | 300 | 0.712 | 0.900 [0.850, 0.950] |" in (directory / "README.md").read_text()
+
+
+def test_the_licence_is_the_one_of_the_bases_card(tmp_path: Path) -> None:
+    base = tmp_path / "base"
+    base.mkdir()
+    assert licence_of(ModelConfig(path=str(base))) == {}
+    (base / "README.md").write_text("---\nlicense: other\nlicense_name: house-terms\n---\nA model.\n")
+    assert licence_of(ModelConfig(path=str(base))) == {"license": "other", "license_name": "house-terms"}
+    directory = model_directory(tmp_path, base=str(base))
+    text = (directory / "README.md").read_text()
+    assert "license_name: house-terms" in text and "(`house-terms`)" in text
+    assert str(tmp_path) not in text and "`base`" in text
+    assert licence_of(ModelConfig(path="somebody/unreachable")) == {}
+    add_results(tmp_path / "none", "dpo", ROWS, "e4a1")
+
+
+def test_a_measured_judge_is_pushed_whole(tmp_path: Path, hub: FakeHub, capsys: pytest.CaptureFixture[str]) -> None:
+    directory = model_directory(tmp_path)
+    config = Config(stage="evaluate", hub=HubConfig(push=True, repo_id="me/judge"))
+    check_hub(config)
+    after(pipeline(tmp_path, config))
+    files = hub.files["me/judge"]
+    assert {path: content for path, content in files.items() if path != ".gitattributes"} == {
+        p.name: p.read_bytes() for p in directory.iterdir()
+    }
+    assert b"0.712 [0.600, 0.800]" in files["README.md"]
+    assert hub.created == [{"name": "judge", "organization": "me", "visibility": "private"}]
+    assert "hub: pushed the dpo judge: http://127.0.0.1" in capsys.readouterr().out
+    assert not any(TOKEN.encode() in content for content in files.values())
+
+
+def test_a_hub_that_refuses_is_a_sentence_and_the_model_is_kept(tmp_path: Path, hub: FakeHub) -> None:
+    directory = model_directory(tmp_path)
+    hub.refuse = True
+    with pytest.raises(EngineError, match=r"hub\.repo_id=me/judge: the Hub did not take the model: .*run the same"):
+        push(directory, "me/judge", private=True)
+    (directory / "adapter_config.json").write_text(json.dumps({"base_model_name_or_path": str(tmp_path)}))
+    with pytest.raises(EngineError, match=r"holds adapters of .* not on the Hub: train with lora\.merge=true"):
+        push(directory, "me/judge", private=True)
+
+
+def test_what_a_push_needs_is_checked_before_anything_runs(monkeypatch: pytest.MonkeyPatch, hub: FakeHub) -> None:
+    def refused(message: str, **settings: Any) -> None:
+        made = Config(stage=settings.pop("stage", "dpo"), hub=HubConfig(push=True, **settings))
+        with pytest.raises(ConfigError, match=message):
+            check_hub(made)
+
+    check_hub(Config(stage="tree"))
+    refused(r"hub\.repo_id=None: hub\.push=true needs OWNER/NAME")
+    refused(r"stage=tree makes no judge; allowed are initial, sft, dpo, evaluate", stage="tree", repo_id="me/judge")
+    monkeypatch.setattr(huggingface_hub, "get_token", lambda: None)
+    refused(r"needs a token that may write: set HF_TOKEN", repo_id="me/judge")
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    refused(r"HF_HUB_OFFLINE is set: unset it", repo_id="me/judge")

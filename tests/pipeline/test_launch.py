@@ -1,0 +1,123 @@
+"""What lies in launch/: DeepSpeed's own parser reads its JSON, shells its scripts, and they start what they say."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from judgetrain.artifacts.shipped import shipped
+from judgetrain.train.config import TrainStages
+from judgetrain.train.distributed import deepspeed_json
+
+LAUNCH = shipped("launch")
+SCRIPTS = sorted(LAUNCH.glob("*.sh"))
+ZERO = {"zero2": 2, "zero3": 3, "zero3_offload": 3}
+
+
+@pytest.mark.parametrize("mode", ZERO)
+def test_deepspeed_parses_its_configuration_as_the_trainer_fills_it_in(
+    mode: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("deepspeed")
+    monkeypatch.setenv("DS_ACCELERATOR", "cpu")
+    from deepspeed.runtime.config import DeepSpeedConfig
+    from transformers import TrainingArguments
+    from transformers.integrations.deepspeed import HfTrainerDeepSpeedConfig
+
+    path = deepspeed_json(TrainStages(distributed=mode))
+    assert path == str(LAUNCH / "deepspeed" / f"{mode}.json")
+    filled = HfTrainerDeepSpeedConfig(path)
+    arguments = TrainingArguments(
+        str(tmp_path), per_device_train_batch_size=2, gradient_accumulation_steps=3, learning_rate=1e-5, use_cpu=True
+    )
+    filled.trainer_config_process(arguments)
+    for key in ("reduce_bucket_size", "stage3_prefetch_bucket_size", "stage3_param_persistence_threshold"):
+        filled.fill_only(f"zero_optimization.{key}", 4096)  # the model's width decides, when there is one
+    assert "auto" not in json.dumps(filled.config)
+    parsed = DeepSpeedConfig(filled.config)
+    assert parsed.zero_config.stage == ZERO[mode]
+    assert (parsed.train_micro_batch_size_per_gpu, parsed.gradient_accumulation_steps) == (2, 3)
+    assert parsed.gradient_clipping == arguments.max_grad_norm
+    offloaded = parsed.zero_config.offload_optimizer
+    assert (offloaded is not None and offloaded.device == "cpu") == (mode == "zero3_offload")
+    if ZERO[mode] == 3:
+        assert parsed.zero_config.gather_16bit_weights_on_model_save
+
+
+@pytest.mark.parametrize("name", ["one_node", "many_nodes"])
+def test_accelerate_reads_its_configuration(name: str) -> None:
+    from accelerate.commands.config.config_args import load_config_from_file
+
+    config = load_config_from_file(str(LAUNCH / "accelerate" / f"{name}.yaml"))
+    assert config.num_processes == 8 * config.num_machines
+    assert str(config.distributed_type).endswith("MULTI_GPU")
+
+
+@pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.name)
+def test_scripts_are_clean(script: Path) -> None:
+    assert os.access(script, os.X_OK)
+    subprocess.run(["bash", "-n", script], check=True)
+    shellcheck = shutil.which("shellcheck") or shutil.which("shellcheck", path=str(Path(sys.executable).parent))
+    if shellcheck is None:
+        pytest.skip("shellcheck is not installed")
+    done = subprocess.run([shellcheck, script], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout
+
+
+def spoken(tmp_path: Path, script: str, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    """Run a script where torchrun, accelerate, srun, scontrol and nvidia-smi only say how they were called."""
+    programs = tmp_path / "bin"
+    programs.mkdir(exist_ok=True)
+    for name, body in {
+        "torchrun": 'echo torchrun "$@"',
+        "accelerate": 'echo accelerate "$@"',
+        "python": 'echo python "$@"',
+        "srun": 'echo srun "$@"',
+        "scontrol": "printf 'node7\\nnode8\\n'",
+        "nvidia-smi": "printf 'GPU 0\\nGPU 1\\nGPU 2\\n'",
+    }.items():
+        (programs / name).write_text(f"#!/usr/bin/env bash\n{body}\n")
+        (programs / name).chmod(0o755)
+    environment: dict[str, Any] = {"PATH": f"{programs}:{os.environ['PATH']}", **variables}
+    return subprocess.run(
+        ["bash", LAUNCH / script, *arguments], capture_output=True, text=True, env=environment, check=False
+    )
+
+
+def test_one_node_takes_every_gpu_and_the_mode_that_is_asked_for(tmp_path: Path) -> None:
+    done = spoken(tmp_path, "one_node.sh", "stage=dpo", "recipe=paper_ood")
+    assert done.stdout.split() == [
+        *("torchrun", "--standalone", "--nproc_per_node", "3", "-m", "judgetrain"),
+        *("train.distributed=zero3", "stage=dpo", "recipe=paper_ood"),
+    ]
+    done = spoken(tmp_path, "one_node.sh", "train.distributed=ddp", PROCESSES="2", LAUNCHER="accelerate")
+    assert done.stdout.split()[:2] == ["accelerate", "launch"]
+    assert done.stdout.endswith("--num_processes 2 -m judgetrain train.distributed=ddp\n")
+    done = spoken(tmp_path, "one_node.sh", "stage=dpo", PROCESSES="1", LAUNCHER="accelerate")
+    assert done.stdout == "python -m judgetrain train.distributed=zero3 train.processes=1 stage=dpo\n", (
+        "a launcher with one process would start as many as there are GPUs"
+    )
+    for arguments, variables, message in [
+        ((), {}, "usage:"),
+        (("stage=dpo",), {"LAUNCHER": "mpirun"}, "allowed are torchrun and accelerate"),
+        (("stage=dpo",), {"PROCESSES": "0"}, "no GPU here; set PROCESSES"),
+    ]:
+        done = spoken(tmp_path, "one_node.sh", *arguments, **variables)
+        assert done.returncode == 2 and message in done.stderr
+
+
+def test_slurm_starts_one_launcher_a_node_that_meet_at_the_first(tmp_path: Path) -> None:
+    job = {"SLURM_JOB_NODELIST": "node[7-8]", "SLURM_JOB_ID": "41234", "SLURM_JOB_NUM_NODES": "2"}
+    done = spoken(tmp_path, "slurm.sh", "stage=dpo", "data_dir=a b", SLURM_GPUS_ON_NODE="4", **job)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("srun --kill-on-bad-exit=1 torchrun --nnodes 2 --nproc_per_node 4 ")
+    assert "--rdzv_endpoint node7:21234 " in done.stdout
+    assert done.stdout.endswith("-m judgetrain train.distributed=zero3 stage=dpo data_dir=a b\n")
+    assert "start it with sbatch" in spoken(tmp_path, "slurm.sh", "stage=dpo").stderr

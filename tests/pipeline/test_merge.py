@@ -1,0 +1,133 @@
+"""Merged reports: labels that tell runs apart, means over seeds, what is the same in all runs, sweeps."""
+
+from __future__ import annotations
+
+import json
+import statistics
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from judgetrain.data.benchmarks.benchmark import Benchmark
+from judgetrain.errors import ConfigError
+from judgetrain.evaluate.metrics.rows import metric_row
+from judgetrain.evaluate.report.run_names import method_names, run_labels, uses
+from judgetrain.pipeline.config import Config, ReportConfig
+from judgetrain.pipeline.merged_report import merge
+from judgetrain.pipeline.run import Pipeline
+from judgetrain.pipeline.sweeps import write_job
+from tests.evaluate.test_report import answers, benchmark, manifest
+
+
+def evaluation(root: Path, mark: str, beta: float, seed: int, right: int, whole: Benchmark) -> Path:
+    """A finished evaluation of a judge that is right on ``right`` comparisons, with the stage that it was made from."""
+    dpo = manifest(root, "dpo", f"d{mark}", {})
+    directory = manifest(root, "evaluate", mark, {"dpo": f"d{mark}"})
+    for path, config in ((dpo, {"train.dpo": {"beta": beta}}), (directory, {"evaluate": {"methods": [mark]}})):
+        found = json.loads((path / "manifest.json").read_text()) | {
+            "seed": seed,
+            "config": config,
+            "versions": {"x": "1"},
+        }
+        (path / "manifest.json").write_text(json.dumps(found))
+    rows = [metric_row(whole, answers("dpo", 1, whole, right), 0.0, 20, 1)]
+    rows.append(metric_row(whole, answers("first", 0, whole, 3), float(seed), 20, 1))
+    (directory / "metrics.json").write_text(json.dumps(rows))
+    return directory
+
+
+def pipeline(tmp_path: Path, **report: Any) -> Pipeline:
+    return Pipeline(Config(output_dir=str(tmp_path), report=ReportConfig(**report)))
+
+
+@pytest.fixture
+def runs(tmp_path: Path) -> list[Path]:
+    whole = benchmark(12)
+    root = tmp_path / "artifacts"
+    settings = [("a", 0.1, 1, 4), ("b", 0.1, 2, 8), ("c", 0.5, 1, 5), ("d", 0.5, 2, 6)]
+    return [evaluation(root, mark, beta, seed, right, whole) for mark, beta, seed, right in settings]
+
+
+def test_runs_are_called_by_what_differs_and_equal_rows_stand_once(tmp_path: Path, runs: list[Path]) -> None:
+    merge(pipeline(tmp_path))
+    rows = json.loads((tmp_path / "reports" / "all" / "metrics.json").read_text())
+    assert {r["method"]: r["agreement"] for r in rows} == {
+        "dpo (seed=1, beta=0.1)": pytest.approx(4 / 12, abs=1e-6),
+        "dpo (seed=2, beta=0.1)": pytest.approx(8 / 12, abs=1e-6),
+        "dpo (seed=1, beta=0.5)": pytest.approx(5 / 12, abs=1e-6),
+        "dpo (seed=2, beta=0.5)": pytest.approx(6 / 12, abs=1e-6),
+        "first": 0.25,
+    }
+    page = (tmp_path / "reports" / "all" / "report.html").read_text()
+    assert "dpo (seed=1, beta=0.5)" in page and "<h3>Runs</h3>" in page
+
+
+def test_means_over_seeds(tmp_path: Path, runs: list[Path]) -> None:
+    merge(pipeline(tmp_path, name="seeds"))
+    found = json.loads((tmp_path / "reports" / "seeds" / "summary.json").read_text())["seeds"]
+    of = {r["method"]: r for r in found}
+    for label, agreements in (("beta=0.1", [4 / 12, 8 / 12]), ("beta=0.5", [5 / 12, 6 / 12])):
+        row = of[f"dpo ({label})"]
+        assert row["seeds"] == 2
+        assert row["agreement"] == pytest.approx(statistics.mean(agreements), abs=1e-6)
+        assert row["agreement_std"] == pytest.approx(statistics.stdev(agreements), abs=1e-6)
+    text = (tmp_path / "reports" / "seeds" / "report.md").read_text()
+    assert "| dpo (beta=0.1) | 1 | 2 | 50.0 ± 23.6 |" in text
+
+
+def test_a_sweep_is_the_evaluations_of_its_jobs(tmp_path: Path, runs: list[Path]) -> None:
+    sweep = tmp_path / "sweeps" / "day" / "time"
+    for number, run in enumerate(runs[1:3]):
+        write_job(sweep / str(number), [], {"state": "done", "directory": str(run)})
+    write_job(sweep / "2", [], {"state": "failed", "error": "x"})
+    merge(pipeline(tmp_path, runs=[str(sweep), str(runs[1])]))
+    rows = json.loads((tmp_path / "reports" / "all" / "metrics.json").read_text())
+    assert [r["method"] for r in rows] == ["dpo (seed=2, beta=0.1)", "first", "dpo (seed=1, beta=0.5)"]
+
+
+def test_runs_that_are_not_there_or_not_finished_are_named(tmp_path: Path, runs: list[Path]) -> None:
+    with pytest.raises(ConfigError, match=r"report\.runs: .*nowhere': no such directory"):
+        merge(pipeline(tmp_path, runs=[str(tmp_path / "nowhere")]))
+    (runs[0] / "manifest.json").unlink()
+    with pytest.raises(ConfigError, match=r"artifacts/evaluate/a' is no finished evaluation"):
+        merge(pipeline(tmp_path, runs=[str(runs[0])]))
+    sweep = tmp_path / "sweep"
+    write_job(sweep / "0", [], {"state": "done", "directory": "artifacts/dpo/d1"})
+    with pytest.raises(ConfigError, match="no job of this sweep made an evaluation"):
+        merge(pipeline(tmp_path, runs=[str(sweep)]))
+
+
+def test_labels_use_the_shortest_name_that_is_not_ambiguous() -> None:
+    found = run_labels([{"train.sft.rate": "1", "train.dpo.rate": "1"}, {"train.sft.rate": "2", "train.dpo.rate": "3"}])
+    assert found == ["train.dpo.rate=1, train.sft.rate=1", "train.dpo.rate=3, train.sft.rate=2"]
+    assert run_labels([{"a": "1"}]) == [""]
+    assert run_labels([{"a": "1"}, {"a": "1"}]) == ["run 1", "run 2"]
+    assert run_labels([{"evaluate.methods": "x"}, {"evaluate.methods": "y"}]) == ["run 1", "run 2"]
+    assert run_labels([{"a": "1", "scorer.x": "1"}, {"a": "1"}, {"a": "2"}]) == ["a=1, run 1", "a=1, run 2", "a=2"]
+
+
+def test_a_benchmarks_title_names_every_size(tmp_path: Path) -> None:
+    root = tmp_path / "artifacts"
+    for mark, n in (("a", 12), ("b", 8)):
+        evaluation(root, mark, 0.1, 1, 4, benchmark(n))
+    merge(pipeline(tmp_path))
+    assert "n = 8 or 12" in (tmp_path / "reports" / "all" / "report.md").read_text()
+
+
+def test_a_method_bears_only_settings_that_it_uses_and_that_differ() -> None:
+    plain = {"evaluate.dev_share": "0.0", "evaluate.external.type": "world", "train.dpo.beta": "0.1"}
+    held = plain | {"evaluate.dev_share": "0.3"}
+    scored = plain | {"scorer.chains": "1", "evaluate.external.type": "openai"}
+    settings = {1: plain, 2: held, 3: scored}
+    whole, part = {"world@1": 0.5}, {"world@1": 0.6}
+    assert method_names("dpo", settings, {1: whole, 2: part, 3: whole}) == [
+        "dpo (dev_share=0.0)",
+        "dpo (dev_share=0.3)",
+        "dpo (dev_share=0.0)",
+    ]
+    assert method_names("dpo", {1: plain, 3: scored}, {1: whole, 3: part}) == ["dpo (run 1)", "dpo (run 3)"]
+    assert method_names("dpo", {1: plain, 3: scored}, {1: whole, 3: {"human@1": 0.1}}) == ["dpo", "dpo"]
+    assert method_names("external", {1: plain, 3: scored}, {1: whole, 3: part})[0] == "external (type=world)"
+    assert not uses("sft", "train.dpo.beta") and uses("dpo", "train.dpo.beta")
+    assert uses("one_step:dpo", "evaluate.one_step.samples") and not uses("dpo", "evaluate.one_step.samples")

