@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Callable, Mapping
 from dataclasses import field
 from typing import Any
 
 from judgetrain.errors import ConfigError
+
+PACKAGE = "package:"
+"""Stands before the name of an installed PyPI package where a path may name one."""
 
 
 def key(
@@ -19,12 +23,31 @@ def key(
     choices: tuple[Any, ...] | None = None,
     unit: str | None = None,
     neutral: bool = False,
+    when: Callable[[Any], bool] | None = None,
+    file: Callable[[Any, Any], str | None] | None = None,
+    content: Callable[[Any, Any], str | None] | None = None,
+    variants: Mapping[str, type] | None = None,
 ) -> Any:
-    """A configuration field: its default, one line of documentation, and what values are allowed.
+    """A configuration field: its default, one line of documentation, what values are allowed, and what depends on it.
 
-    A ``neutral`` field changes how fast or where something is computed, not what; fingerprints leave it out.
+    Args:
+        default: a value, a dataclass, or a list, dictionary or dataclass instance, of which every object gets a copy.
+        doc: one line.
+        low: the smallest number allowed.
+        high: the largest number allowed.
+        choices: the values allowed; of a list, of its entries.
+        unit: of a number.
+        neutral: it changes how fast or where something is computed, not what; fingerprints leave it out.
+        when: given the object that holds the field, whether it has any use beside the other values there; fingerprints
+            leave it out where it has none.
+        file: given the value and the object that holds it, the file, glob, directory or ``package:NAME`` that it names,
+            or None; fingerprints hold the content in place of the value.
+        content: the same, where the value says more than a place: fingerprints hold both.
+        variants: by the value of their key ``type``, the dataclasses that the field may hold.
     """
-    metadata = {"doc": doc, "low": low, "high": high, "choices": choices, "unit": unit, "neutral": neutral}
+    limits = {"low": low, "high": high, "choices": choices, "unit": unit}
+    uses = {"neutral": neutral, "when": when, "file": file, "content": content, "variants": variants}
+    metadata = {"doc": doc, **limits, **uses}
     if isinstance(default, list):
         return field(default_factory=lambda: list(default), metadata=metadata)
     if isinstance(default, dict):

@@ -1,59 +1,62 @@
-"""Fingerprints: what a stage's result depends on, as a hash."""
+"""Fingerprints: what a stage's result depends on, as a hash over its settings and the content of their files."""
 
 from __future__ import annotations
 
-import copy
 import dataclasses
 import glob
 import hashlib
 import json
-import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from judgetrain.artifacts.files import write_json_atomic
+from judgetrain.artifacts.versions import version_of
+from judgetrain.keys import PACKAGE
+
+Content = Callable[[str, str], Any]
+"""Given a configuration key and the path that it names: what stands for the file's content."""
 
 
-def slice_of(config: Any, keys: Iterable[str]) -> dict[str, Any]:
-    """The values of dotted keys (``a.b[0].c``), as plain data without the neutral ones."""
-    values: dict[str, Any] = {}
-    for dotted in keys:
-        value = config
-        for part in re.findall(r"[^.\[\]]+", dotted):
-            value = value[int(part)] if isinstance(value, list) else getattr(value, part)
-        values[dotted] = _plain(value)
-    return values
+def counted(owner: Any) -> Iterator[tuple[dataclasses.Field[Any], Any]]:
+    """The fields of a settings or configuration object that decide results, with their values.
 
-
-def without(values: Mapping[str, Any], keys: Iterable[str]) -> dict[str, Any]:
-    """A copy of what :func:`slice_of` gives, with the values of full keys (``a.b[0].c``) set to None.
-
-    For paths whose content is hashed: where a file lies changes nothing.
+    Left out are neutral fields, and those whose ``when`` says that they have no use beside the others.
     """
-    result = copy.deepcopy(dict(values))
-    for key in keys:
-        for dotted in result:
-            if key == dotted:
-                result[dotted] = None
-            elif key.startswith(f"{dotted}."):
-                *parents, last = re.findall(r"[^.\[\]]+", key[len(dotted) + 1 :])
-                node = result[dotted]
-                for part in parents:
-                    node = node[int(part)] if isinstance(node, list) else node[part]
-                node[last] = None
-    return result
+    for field in dataclasses.fields(owner):
+        when = field.metadata.get("when")
+        if not field.metadata.get("neutral") and (when is None or when(owner)):
+            yield field, getattr(owner, field.name)
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any, content: Content | None = None, key: str = "") -> Any:
+    """Settings as plain data, without what decides nothing.
+
+    ``content`` is called for every field that holds a file, and what it gives stands in the value's place: where a file
+    lies changes nothing. Of packages, and of values that say more than a place, the value stays beside the content.
+    """
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        fields = dataclasses.fields(value)
-        return {f.name: _plain(getattr(value, f.name)) for f in fields if not f.metadata.get("neutral")}
+        found = {}
+        for field, item in counted(value):
+            name = field.metadata.get("key") or f"{key}.{field.name}".lstrip(".")
+            found[field.name] = _field(field, item, value, content, name)
+        return found
     if isinstance(value, Mapping):
-        return {str(k): _plain(v) for k, v in value.items()}
+        return {str(k): plain(v, content, f"{key}.{k}") for k, v in value.items()}
     if isinstance(value, (list, tuple)):
-        return [_plain(v) for v in value]
+        return [plain(v, content, f"{key}[{i}]") for i, v in enumerate(value)]
     return value
+
+
+def _field(field: dataclasses.Field[Any], value: Any, owner: Any, content: Content | None, key: str) -> Any:
+    file, also = field.metadata.get("file"), field.metadata.get("content")
+    if content and file and isinstance(value, list):
+        return [content(f"{key}[{i}]", path) if (path := file(v, owner)) else v for i, v in enumerate(value)]
+    if content and file and (path := file(value, owner)):
+        return [value, content(key, path)] if path.startswith(PACKAGE) else content(key, path)
+    if content and also and (path := also(value, owner)):
+        return [value, content(key, path)]
+    return plain(value, content, key)
 
 
 def fingerprint(parts: Mapping[str, Any]) -> str:
@@ -69,12 +72,15 @@ class ContentHashes:
         self._known: dict[str, str] = json.loads(cache.read_text()) if cache.exists() else {}
 
     def of(self, pattern: str) -> dict[str, str]:
-        """Hashes by file name of all files that a path or glob names; a directory stands for its files but README.md.
+        """What counts of a path: hashes by file name of all files that a path or glob names; of a package its version.
 
-        A model's card is no part of the model: evaluations write into it. Empty when there is no such file.
+        A directory stands for its files but README.md: a model's card is no part of the model, since evaluations write
+        into it. Empty when there is no such file.
         """
         if not pattern:
             return {}
+        if pattern.startswith(PACKAGE):
+            return {"version": version_of(pattern.removeprefix(PACKAGE)) or "not installed"}
         root = Path(pattern).expanduser()
         if root.is_dir():
             files = [p for p in sorted(root.rglob("*")) if p.is_file() and p != root / "README.md"]
@@ -83,6 +89,10 @@ class ContentHashes:
         names = [p.name for p in files]
         # Files of one name in several directories are told apart by their place in the order.
         return {n if names.count(n) == 1 else f"{i}/{n}": self._hash(files[i]) for i, n in enumerate(names)}
+
+    def identity(self, value: Any) -> Any:
+        """Settings as plain data with the content of their files in place of where they lie."""
+        return plain(value, lambda key, path: self.of(path))
 
     def _hash(self, path: Path) -> str:
         stat = path.stat()

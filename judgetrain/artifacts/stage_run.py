@@ -53,10 +53,23 @@ class StageRun:
         seed: the run's seed; :attr:`seed` is derived from it and the stage's name.
         console: where lines and progress go.
         writes: False in a process that only helps to train, and leaves the directory's files alone.
+        home: ``output_dir``, where answers of paid models and hashes of files are shared by all runs; by default the
+            third folder above the directory.
+        recipe: the recipe's name, for titles.
     """
 
-    def __init__(self, directory: Path, stage: str, seed: int, console: Console, writes: bool = True) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        stage: str,
+        seed: int,
+        console: Console,
+        writes: bool = True,
+        home: Path | None = None,
+        recipe: str = "",
+    ) -> None:
         self.directory = directory
+        self.home, self.recipe = home or directory.parents[2], recipe
         self.stage = stage
         self.seed = derive_seed(seed, stage)
         self.console = console

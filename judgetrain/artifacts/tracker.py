@@ -17,11 +17,6 @@ WANDB_HOSTS = ("api.wandb.ai", "api.forge.coreweave.com")
 INIT_TIMEOUT = 30.0
 """Seconds to wait for the W&B server before the run becomes an offline one."""
 
-KINDS = {
-    **dict.fromkeys(("initial", "sft", "dpo"), "model"),
-    **dict.fromkeys(("evaluate", "selfeval"), "evaluation"),
-}
-"""W&B artifact types by stage; all others are data sets."""
 ATTACHED = ("manifest.json", "metrics.json", "paired.json", "yield.json")
 """Files that are sent with an artifact; they hold settings and counts, no text of the data."""
 UNLISTED = ("checkpoints", "view")
@@ -129,7 +124,7 @@ def _artifact(directory: Path, manifest: Mapping[str, Any], upload: bool) -> Any
     stage = manifest["stage"]
     facts = {name: manifest[name] for name in ("fingerprint", "upstream", "counts", "tokens", "seconds")}
     name = re.sub(r"[^\w.-]", "-", f"{manifest['recipe']}-{stage}")
-    artifact = wandb.Artifact(name, KINDS.get(stage, "dataset"), metadata=facts)
+    artifact = wandb.Artifact(name, manifest.get("artifact", "dataset"), metadata=facts)
     for path in sorted(p for p in directory.rglob("*") if p.is_file()):
         place = path.relative_to(directory)
         if place.parts[0] in UNLISTED or any(part.startswith(".") for part in place.parts):

@@ -4,8 +4,37 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from judgetrain.engines.config import EngineConfig, SamplingConfig
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from judgetrain.engines.config import (
+    AnyEngine,
+    EngineConfig,
+    SamplingConfig,
+    engine_key,
+    engine_type,
+    model_files,
+)
+from judgetrain.errors import ConfigError
 from judgetrain.keys import key
+
+if TYPE_CHECKING:
+    from judgetrain.engines.answers import AnswerStore, Budget
+    from judgetrain.engines.base import Engine
+
+VOCABULARY = Path(__file__).parent / "world" / "vocabulary.yaml"
+ADAPTERS = Path(__file__).parent / "benchmarks" / "adapters"
+
+
+def of_world(type_: str, owner: object) -> str | None:
+    """The file that decides what the generated world says, where a type is ``world``."""
+    return str(VOCABULARY) if type_ == "world" else None
+
+
+def adapter_file(name: str | None, owner: object = None) -> str | None:
+    """The file of an adapter: the packaged one of this name, else the path itself."""
+    packaged = ADAPTERS / f"{name}.yaml"
+    return str(packaged) if packaged.exists() else name or None
 
 
 @dataclass
@@ -13,8 +42,14 @@ class SourceConfig:
     """Where dialogues come from."""
 
     name: str = key("", "source name, unique")
-    type: str = key("jsonl", "reader", choices=("world", "jsonl", "parquet", "hub", "comparisons"))
-    path: str = key("", "file, glob (JSON lines or array, Parquet, ParlAI .txt) or Hub id")
+    type: str = key(
+        "jsonl", "reader", choices=("world", "jsonl", "parquet", "hub", "comparisons"), content=of_world
+    )
+    path: str = key(
+        "",
+        "file, glob (JSON lines or array, Parquet, ParlAI .txt) or Hub id",
+        file=lambda path, owner: path if owner.local else None,
+    )
     split: str = key("train", "Hub split")
     subset: str | None = key(None, "Hub configuration name")
     revision: str | None = key(None, "Hub revision: a branch, tag or commit")
@@ -42,13 +77,34 @@ class SourceConfig:
     )
     data_files: list[str] = key([], "Hub: the repository's files to read; empty reads those of the split")
 
+    @property
+    def local(self) -> bool:
+        """Whether it is read from files of this machine."""
+        return self.type in ("jsonl", "parquet", "comparisons")
+
+    def check(self, key: str) -> None:
+        """Check everything but what is in its files; ``key`` is where this stands.
+
+        Raises:
+            ConfigError: names the key, its value and what is expected.
+        """
+        if self.template and "{query}" not in self.template:
+            raise ConfigError(f"{key}.template={self.template!r}: must hold {{query}}, where the query goes")
+        if self.type == "hub" and not self.path:
+            raise ConfigError(f"{key}.path is empty: give the data set's Hub id")
+        if self.local:
+            if not self.path:
+                raise ConfigError(f"{key}.path is empty: give a file or a glob")
+            if Path(self.path).expanduser().is_dir():
+                raise ConfigError(f"{key}.path={self.path!r} is a directory: give its files, as in DIR/*.jsonl")
+
 
 @dataclass
 class WorldConfig:
     """The generated quickstart world (DESIGN section 6)."""
 
     train_dialogues: int = key(480, "queries of the training split", low=8)
-    # Neutral for stage dialogues; stage evaluate lists it among the keys that it reads.
+    # Neutral for stage dialogues; stages that read the held-out split have it among their settings.
     eval_comparisons: int = key(300, "comparisons of the held-out split", low=8, neutral=True)
     seed: int = key(0, "added to the run's seed")
 
@@ -87,6 +143,7 @@ class ClusterConfig:
     encoder: str = key(
         "sentence-transformers/all-MiniLM-L6-v2",
         "sentence-transformers id or path, 'package:NAME', or 'static:MODEL' (mean of MODEL's input embeddings)",
+        content=lambda encoder, owner: model_files(encoder.removeprefix("static:")),
     )
     backend: str = key("auto", "k-means", choices=("auto", "cuml", "sklearn"))
     n_clusters: int = key(1000, "k", low=1)
@@ -101,10 +158,30 @@ class ClusterConfig:
     )
 
 
+@engine_type("world")
 @dataclass
-class ResponseModelConfig(EngineConfig):
+class WorldEngineConfig(EngineConfig):
+    """The generated world's scripted writers, annotator and referee."""
+
+    type: str = key("world", "backend", content=of_world)
+    error_rate: float = key(0.1, "share of scores that the annotator gets wrong", low=0.0, high=1.0)
+    skill: float = key(0.7, "chance that a response writer satisfies a property that matters", low=0.0, high=1.0)
+
+    computes = True
+
+    def make(self, answers: AnswerStore | None = None, budget: Budget | None = None) -> Engine:
+        """The engine."""
+        from judgetrain.data.world.engine import WorldEngine
+
+        return WorldEngine(self)
+
+
+@dataclass
+class ResponseModelConfig:
     """A response model."""
 
+    name: str = key("", "name of the model in comparisons, unique; part of the seed of its answers")
+    engine: AnyEngine = engine_key(None, "the model")
     sampling: SamplingConfig | None = key(None, "of this model; None takes responses.sampling")
 
 
@@ -129,7 +206,11 @@ class BenchmarkConfig:
     limit: int | None = key(None, "take a seeded sample of this many comparisons", low=1)
     max_chars: int | None = key(None, "leave out (and count) comparisons with more text", low=1, unit="characters")
     adapter: str | None = key(
-        None, "how rows are read: a name in judgetrain/evaluate/adapters or a YAML file; None: one comparison a row"
+        None,
+        "how rows are read: a name in judgetrain/data/benchmarks/adapters or a YAML file; None: one comparison a row",
+        file=adapter_file,
     )
-    answers: str | None = key(None, "file of the models' answers, for votes published without texts")
+    answers: str | None = key(
+        None, "file of the models' answers, for votes published without texts", file=lambda path, owner: path
+    )
     where: dict[str, str] = key({}, "take only rows whose columns have these values, as in {turn: '1'}")

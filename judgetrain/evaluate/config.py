@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from judgetrain.data.config import BenchmarkConfig, SourceConfig
-from judgetrain.engines.config import EngineConfig, LimitsConfig, SamplingConfig
+from judgetrain.engines.config import AnyEngine, LimitsConfig, SamplingConfig, TransformersEngineConfig, engine_key
+from judgetrain.judges.prompting.prompts import prompt_path
 from judgetrain.keys import key
 
 
@@ -29,7 +30,9 @@ class StoredConfig:
 class AskConfig:
     """How a judge that is asked once is asked."""
 
-    prompts: str = key("one_step", "prompt set: a name in judgetrain/tree/prompt_sets or a YAML file")
+    prompts: str = key(
+        "one_step", "prompt set: a name in judgetrain/judges/prompting/prompt_sets or a YAML file", file=prompt_path
+    )
     sampling: SamplingConfig = key(SamplingConfig(0.0, 1.0, 512), "of the reply")
 
 
@@ -54,7 +57,9 @@ class EvaluateConfig(LimitsConfig):
     top_up: bool = key(
         False, "ask once more for criteria where a judge names fewer than are wanted, as stage tree always does"
     )
-    external: EngineConfig = key(EngineConfig, "the model of methods external, one_step:external, rating:external")
+    external: AnyEngine = engine_key(
+        TransformersEngineConfig(), "the model of methods external, one_step:external, rating:external"
+    )
     one_step: AskConfig = key(AskConfig, "methods one_step:MODEL: [[A]], [[B]] or [[C]], in both orders")
     rating: AskConfig = key(AskConfig("rating"), "methods rating:MODEL: each response rated by itself")
     dev_share: float = key(
@@ -78,8 +83,10 @@ class CorrectConfig(LimitsConfig):
     judge: str = key("dpo", "who judges: base, initial, sft, dpo, teacher, external or a judge's directory")
     branches: int = key(3, "criteria that a response is judged by", low=1)
     threshold: float = key(3.0, "rewrite responses whose mean score is below this (the paper: 3)", low=1.0, high=5.0)
-    engine: EngineConfig = key(EngineConfig, "who rewrites; without a model.path, the judge's own model")
-    prompts: str = key("correction", "prompt set: a name in judgetrain/tree/prompt_sets or a YAML file")
+    engine: AnyEngine = engine_key(None, "who rewrites; None: the judge's own model")
+    prompts: str = key(
+        "correction", "prompt set: a name in judgetrain/judges/prompting/prompt_sets or a YAML file", file=prompt_path
+    )
     sampling: SamplingConfig = key(SamplingConfig(0.7, 0.95, 512), "of the new responses")
     max_comparisons: int | None = key(None, "correct the responses of at most this many", low=1)
     shard_size: int = key(32, "comparisons finished together; the unit of resume", low=1)

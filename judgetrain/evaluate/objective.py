@@ -34,12 +34,15 @@ def parse_objective(objective: str) -> tuple[str, str, int | None, str]:
     return benchmark, method, int(branches) if at else None, metric
 
 
-def check_objective(objective: str, settings: EvaluateConfig) -> None:
+def check_objective(objective: str, settings: EvaluateConfig, stage: str = "evaluate") -> None:
     """Check before anything runs that the evaluation will have the row; its metrics are known only afterwards.
 
     Raises:
-        ConfigError: not of that shape, or a benchmark, a method or branches that are not evaluated; lists what is.
+        ConfigError: not of that shape, another stage than evaluate, or a benchmark, a method or branches that are not
+            evaluated; lists what is.
     """
+    if stage != "evaluate":
+        raise ConfigError(f"objective={objective!r}: is a metric of stage=evaluate, not of stage={stage}")
     benchmark, method, branches, _ = parse_objective(objective)
     benchmarks = [b.name for b in settings.benchmarks]
     if benchmark not in benchmarks:

@@ -2,19 +2,41 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
-from judgetrain.engines.config import SamplingConfig
+from typing import TYPE_CHECKING
+
+from judgetrain.engines.config import EngineConfig, SamplingConfig, engine_type
 from judgetrain.keys import key
+
+if TYPE_CHECKING:
+    from judgetrain.engines.answers import AnswerStore, Budget
+    from judgetrain.engines.base import Engine
+
+
+@engine_type("heuristic")
+@dataclass
+class HeuristicEngineConfig(EngineConfig):
+    """Labelling functions over text statistics, in the teacher's place."""
+
+    type: str = key("heuristic", "backend")
+    error_rate: float = key(0.1, "share of judgments that carry random scores", low=0.0, high=1.0)
+
+    computes = True
+    steps = ("criteria", "guideline", "judgment")
+
+    def make(self, answers: AnswerStore | None = None, budget: Budget | None = None) -> Engine:
+        """The engine."""
+        from judgetrain.judges.heuristic.engine import HeuristicEngine
+
+        return HeuristicEngine(self)
 
 
 @dataclass
-class TreeConfig:
-    """Stages teacher and tree, and every branching judge: what is sampled at each level."""
+class AskingConfig:
+    """How a branching judge is asked; nothing of it but the number of criteria concerns how a judge is trained."""
 
     criteria: int = key(10, "k, criteria named per dialogue", low=1, high=100)
-    guidelines: int = key(2, "guidelines per criterion", low=1)
-    judgments: int = key(2, "judgments per guideline and order", low=1)
     criteria_sampling: SamplingConfig = key(SamplingConfig, "brainstorming")
     guideline_sampling: SamplingConfig = key(SamplingConfig, "guidelines")
     judgment_sampling: SamplingConfig = key(SamplingConfig, "judgments")
@@ -25,8 +47,21 @@ class TreeConfig:
     )
     constrained: bool = key(False, "enforce the judgment's form while decoding (needs the extra 'constrained')")
     tie: float = key(0.0, "scores at most so far apart are a tie", low=0.0, high=4.0, unit="points")
+
+
+@dataclass
+class TreeConfig(AskingConfig):
+    """Stages teacher and tree, and every branching judge: what is sampled at each level."""
+
+    guidelines: int = key(2, "guidelines per criterion", low=1)
+    judgments: int = key(2, "judgments per guideline and order", low=1)
     retries: int = key(
         0, "stage tree: times a judgment that cannot be read is sampled again, at a temperature above 0", low=0
     )
     max_comparisons: int | None = key(None, "grow at most this many trees", low=1)
     shard_size: int = key(32, "comparisons finished together; the unit of resume", low=1)
+
+    @property
+    def asking(self) -> AskingConfig:
+        """What of these settings a judge at inference has a use for."""
+        return AskingConfig(**{field.name: getattr(self, field.name) for field in fields(AskingConfig)})

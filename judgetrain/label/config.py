@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
-from judgetrain.engines.config import EngineConfig, PaidConfig, SamplingConfig
+from judgetrain.engines.config import AnyEngine, PaidConfig, SamplingConfig, TransformersEngineConfig, engine_key
+from judgetrain.judges.prompting.prompts import prompt_path
 from judgetrain.keys import key
 
 
@@ -12,9 +15,15 @@ from judgetrain.keys import key
 class TeacherConfig(PaidConfig):
     """Stage teacher."""
 
-    engine: EngineConfig = key(EngineConfig, "the external model, the world's annotator or the heuristic annotator")
+    engine: AnyEngine = engine_key(
+        TransformersEngineConfig(),
+        "the external model, the world's annotator or the heuristic annotator",
+        when=lambda c: not c.evaluations,
+    )
     evaluations: str = key(
-        "", "file or glob of evaluations that are already written (docs/dialogues.md); the engine is then asked nothing"
+        "",
+        "file or glob of evaluations that are already written (docs/dialogues.md); the engine is then asked nothing",
+        file=lambda path, owner: path or None,
     )
     comparisons: int = key(3000, "comparisons annotated; the rest is left for the tree", low=1)
     criteria: int = key(10, "criteria listed", low=1)
@@ -27,11 +36,12 @@ class TeacherConfig(PaidConfig):
 class ExternalConfig(PaidConfig):
     """The external judge that labels where label.source=external."""
 
-    engine: EngineConfig = key(EngineConfig, "the judge, as a rule type openai")
+    engine: AnyEngine = engine_key(TransformersEngineConfig(), "the judge, as a rule type openai")
     prompts: str = key(
         "one_step",
         "a set with a step one_step (it compares the responses) or preference (it prefers one of two critiques, as in "
-        "the paper's table 9): a name in judgetrain/tree/prompt_sets or a YAML file",
+        "the paper's table 9): a name in judgetrain/judges/prompting/prompt_sets or a YAML file",
+        file=prompt_path,
     )
     sampling: SamplingConfig = key(SamplingConfig(0.5, 1.0, 512), "of its replies")
     samples: int = key(1, "one_step: replies in each order", low=1)
@@ -44,6 +54,11 @@ SIGNALS = ("probdiff", "glassbox")
 """Scores of branches under the judge itself that label.reward can use."""
 
 
+def with_signal(signal: str) -> Callable[[Any], bool]:
+    """Whether a signal is on: what concerns it alone counts only then."""
+    return lambda config: signal in config.signals
+
+
 @dataclass
 class RewardConfig:
     """Auxiliary rewards of branches in stage label (docs/rewards.md); how scores are computed is scorer's."""
@@ -53,11 +68,23 @@ class RewardConfig:
         "scores of the branches under the Initial judge, besides their vote: probdiff, glassbox; empty: the vote alone",
         choices=SIGNALS,
     )
-    glassbox: str = key("softmax_combo", "the score behind glassbox: judgetrain/scorers/methods.py")
-    ensemble_weight: float = key(1.0, "of the branches' vote in the weighted mean of the signals", low=0.0)
-    probdiff_weight: float = key(1.0, "of ProbDiff; 0: it is reported, and decides nothing", low=0.0)
-    glassbox_weight: float = key(1.0, "of the glass-box score; 0: it is reported, and decides nothing", low=0.0)
-    break_ties: bool = key(False, "where as many branches say A as B, label for the side with the better scores")
+    glassbox: str = key(
+        "softmax_combo", "the score behind glassbox: judgetrain/scorers/methods.py", when=with_signal("glassbox")
+    )
+    ensemble_weight: float = key(
+        1.0, "of the branches' vote in the weighted mean of the signals", low=0.0, when=lambda c: c.signals
+    )
+    probdiff_weight: float = key(
+        1.0, "of ProbDiff; 0: it is reported, and decides nothing", low=0.0, when=with_signal("probdiff")
+    )
+    glassbox_weight: float = key(
+        1.0, "of the glass-box score; 0: it is reported, and decides nothing", low=0.0, when=with_signal("glassbox")
+    )
+    break_ties: bool = key(
+        False,
+        "where as many branches say A as B, label for the side with the better scores",
+        when=lambda c: c.signals,
+    )
     choose: str = key(
         "random",
         "which examples and pairs are taken where there are more than max_sft_per_tree and max_pairs_per_level: "
@@ -67,7 +94,7 @@ class RewardConfig:
     min_margin: float = key(
         0.0, "leave out (and count) pairs whose margin is below this, negative ones always", low=0.0, high=1.0
     )
-    shard_size: int = key(8, "trees scored together; the unit of resume", low=1)
+    shard_size: int = key(8, "trees scored together; the unit of resume", low=1, when=lambda c: c.signals)
 
 
 @dataclass
@@ -118,5 +145,5 @@ class LabelConfig:
     source: str = key(
         "ensemble", "who labels: the vote of the branches, or label.external", choices=("ensemble", "external")
     )
-    external: ExternalConfig = key(ExternalConfig, "the external judge")
+    external: ExternalConfig = key(ExternalConfig, "the external judge", when=lambda c: c.source == "external")
     reward: RewardConfig = key(RewardConfig, "auxiliary rewards of the branches")

@@ -22,7 +22,6 @@ from omegaconf.errors import ConfigAttributeError, ConfigKeyError, OmegaConfBase
 
 from judgetrain.artifacts.console import Console
 from judgetrain.errors import ConfigError, JudgetrainError
-from judgetrain.evaluate.objective import objective_value
 from judgetrain.pipeline.compose import CONF, recipe_overrides, register, typed
 from judgetrain.pipeline.config import Config
 from judgetrain.pipeline.suggest import nearest_key
@@ -72,6 +71,10 @@ def _run(config: Config) -> Outcome | None:
         module, function = _COMMANDS[config.stage].split(":")
         getattr(importlib.import_module(module), function)(Pipeline(config))
         return None
+    if config.objective is not None:
+        from judgetrain.evaluate.objective import check_objective
+
+        check_objective(config.objective, config.evaluate, config.stage)
     pipeline = Pipeline(config)
     if config.teacher.dry_run or config.label.external.dry_run:
         from judgetrain.pipeline.dry_run import show as show_cost
@@ -83,7 +86,11 @@ def _run(config: Config) -> Outcome | None:
     check_hub(config)
     directory = pipeline.run(config.stage)
     after(pipeline)
-    objective = objective_value(directory, config.objective) if config.objective else None
+    objective = None
+    if config.objective is not None:
+        from judgetrain.evaluate.objective import objective_value
+
+        objective = objective_value(directory, config.objective)
     reused = [name for name in pipeline.needed(config.stage) if name not in pipeline.made]
     return Outcome(str(directory), pipeline.made, reused, objective)
 
@@ -102,7 +109,7 @@ def job(composed: DictConfig) -> Any:
             )
         return _sweep_job(composed)
     try:
-        outcome = run(typed(composed))
+        outcome = run(typed(composed, HydraConfig.get().overrides.task))
     except (JudgetrainError, OmegaConfBaseException) as error:
         if _show_traceback:
             raise
@@ -116,7 +123,7 @@ def _sweep_job(composed: DictConfig) -> Any:
     settings, started = HydraConfig.get(), time.monotonic()
     directory, overrides = Path(settings.runtime.output_dir), list(settings.overrides.task)
     try:
-        outcome = run(typed(composed))
+        outcome = run(typed(composed, overrides))
     except Exception as error:
         expected = isinstance(error, (JudgetrainError, OmegaConfBaseException))
         if _show_traceback or not expected:

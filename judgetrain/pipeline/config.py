@@ -6,32 +6,15 @@ from dataclasses import dataclass
 
 from judgetrain.artifacts.config import TrackConfig
 from judgetrain.data.config import ClusterConfig, DialoguesConfig, ResponsesConfig
-from judgetrain.engines.config import EngineConfig
+from judgetrain.engines.config import AnyEngine, TransformersEngineConfig, engine_key
 from judgetrain.evaluate.config import CorrectConfig, EvaluateConfig, StudiesConfig
 from judgetrain.judges.config import TreeConfig
+from judgetrain.judges.prompting.prompts import prompt_path
 from judgetrain.keys import key
 from judgetrain.label.config import LabelConfig, TeacherConfig
 from judgetrain.scorers.config import ScorerConfig, SelfEvalConfig
+from judgetrain.pipeline.graph import COMMANDS, STAGES
 from judgetrain.train.config import TrainStages
-
-STAGES = (
-    "dialogues",
-    "cluster",
-    "responses",
-    "teacher",
-    "initial",
-    "tree",
-    "label",
-    "sft",
-    "reference",
-    "dpo",
-    "evaluate",
-    "correct",
-    "selfeval",
-    "studies",
-)
-COMMANDS = (*STAGES, "status", "report", "clean")
-
 
 @dataclass
 class HubConfig:
@@ -68,19 +51,23 @@ class ReportConfig:
 class Config:
     """The whole configuration."""
 
-    stage: str = key("dpo", "what to make (with whatever it needs)", choices=COMMANDS)
+    stage: str = key("dpo", "what to make (with whatever it needs)", choices=(*STAGES, *COMMANDS))
     recipe_name: str = key("quickstart", "set by the recipe; shown in reports")
     seed: int = key(17, "every seed derives from it", low=0)
     output_dir: str = key("outputs", "artifacts, answers of paid models, reports and tracking files", neutral=True)
     data_dir: str = key(
         "", "root that a recipe's source paths may refer to; fingerprints hold the content, not the place"
     )
-    prompts: str = key("multi_step", "prompt set: a name in judgetrain/tree/prompt_sets or a YAML file")
+    prompts: str = key(
+        "multi_step", "prompt set: a name in judgetrain/judges/prompting/prompt_sets or a YAML file", file=prompt_path
+    )
     dialogues: DialoguesConfig = key(DialoguesConfig, "stage dialogues")
     cluster: ClusterConfig = key(ClusterConfig, "stage cluster")
     responses: ResponsesConfig = key(ResponsesConfig, "stage responses")
     teacher: TeacherConfig = key(TeacherConfig, "stage teacher")
-    engine: EngineConfig = key(EngineConfig, "how trained judges generate; engine.model.path is set per stage")
+    engine: AnyEngine = engine_key(
+        TransformersEngineConfig(), "how trained judges generate; engine.model.path is set per stage"
+    )
     tree: TreeConfig = key(TreeConfig, "evaluation trees")
     label: LabelConfig = key(LabelConfig, "stage label")
     train: TrainStages = key(TrainStages, "stages initial, sft, dpo")

@@ -14,7 +14,6 @@ from judgetrain.errors import ConfigError
 from judgetrain.label.estimate import described, estimate, estimate_external
 from judgetrain.label.external import cases_of, load_external_prompts
 from judgetrain.label.teach import divided
-from judgetrain.pipeline.checks import check_stage
 from judgetrain.pipeline.run import Pipeline
 from judgetrain.schema import Comparison
 
@@ -34,7 +33,7 @@ def show(pipeline: Pipeline) -> None:
 
 def _teacher(pipeline: Pipeline) -> None:
     config = pipeline.config
-    check_stage(config, "teacher")
+    pipeline.check("teacher")
     if config.teacher.evaluations:
         pipeline.console.line("teacher: dry run: 0 calls, its evaluations are already written (teacher.evaluations)")
         return
@@ -46,7 +45,7 @@ def _teacher(pipeline: Pipeline) -> None:
     if not remaining:
         left = "none remains, so that the trees are grown over the same ones; a smaller teacher.comparisons leaves some"
     pipeline.console.line(
-        f"teacher: dry run for {config.teacher.engine.model.path or config.teacher.engine.type}: {len(taught)} "
+        f"teacher: dry run for {config.teacher.engine.model_name}: {len(taught)} "
         f"comparisons ({left}), expected"
     )
     for line in described(estimate(config, taught), config.teacher, "teacher"):
@@ -57,13 +56,13 @@ def _external(pipeline: Pipeline) -> None:
     config, settings = pipeline.config, pipeline.config.label.external
     if config.label.source != "external":
         raise ConfigError(f"label.external.dry_run=true: label.source={config.label.source}, so that nobody is asked")
-    check_stage(config, "label")
+    pipeline.check("label")
     _refuse_costs(pipeline, "label.external.dry_run", "tree")
     directory = pipeline.run("tree")
     _, dialect = load_external_prompts(settings)
     cases = list(cases_of(config.label, directory, dialect, derive_seed(config.seed, "label")))
     pipeline.console.line(
-        f"label: dry run for {settings.engine.model.path or settings.engine.type}: {len(cases)} comparisons, expected"
+        f"label: dry run for {settings.engine.model_name}: {len(cases)} comparisons, expected"
     )
     for line in described(estimate_external(config, cases), settings, "label.external"):
         pipeline.console.line(line)
@@ -73,11 +72,11 @@ def _refuse_costs(pipeline: Pipeline, key: str, target: str) -> None:
     """Refuse to make ``target`` where that would ask external models."""
     config = pipeline.config
     engines: dict[str, Sequence[EngineConfig]] = {
-        "responses": config.responses.models,
+        "responses": [model.engine for model in config.responses.models],
         "teacher": [] if config.teacher.evaluations else [config.teacher.engine],
     }
     for stage in pipeline.missing(target):
-        paid = [m.name or m.model.path for m in engines.get(stage, []) if m.type == "openai"]
+        paid = [engine.model_name for engine in engines.get(stage, []) if engine.paid]
         if paid:
             raise ConfigError(
                 f"{key}=true: stage {stage} is to be made first, which asks the external models "

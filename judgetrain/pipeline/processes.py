@@ -7,7 +7,6 @@ runs ``python -m judgetrain``: the first leads and does what needs no help, the 
 
 from __future__ import annotations
 
-import importlib
 import os
 import re
 import signal
@@ -57,10 +56,16 @@ class Silent(Console):
         """Print nothing."""
 
 
+def stage_run(config: Config, task: Task, console: Console, writes: bool = True) -> StageRun:
+    """Where a stage writes."""
+    home, recipe = Path(config.output_dir), config.recipe_name
+    return StageRun(Path(task.directory), task.stage, config.seed, console, writes, home, recipe)
+
+
 def run_stage(config: Config, task: Task, out: StageRun) -> None:
-    """Call the stage's function."""
-    module, function = STAGES[task.stage].function.split(":")
-    getattr(importlib.import_module(module), function)(config, task.inputs, out)
+    """Run the stage's code on the settings that it reads."""
+    stage = STAGES[task.stage]
+    stage.run(stage.settings.of(config), task.inputs, out)
 
 
 def follow(config: Config) -> None:
@@ -68,7 +73,7 @@ def follow(config: Config) -> None:
     quiet_libraries(terminal=False)
     world = distributed.current()
     while (task := world.decide(_nothing)) is not None:
-        run_stage(config, task, StageRun(Path(task.directory), task.stage, config.seed, Silent(), writes=False))
+        run_stage(config, task, stage_run(config, task, Silent(), writes=False))
 
 
 def call(task: Task | None) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from judgetrain.engines.loading import ADAPTERS
 from judgetrain.errors import ConfigError, EngineError
 from judgetrain.pipeline.config import Config
-from judgetrain.pipeline.graph import JUDGE_STAGES
+from judgetrain.judges.method import JUDGE_STAGES
 
 if TYPE_CHECKING:
     from judgetrain.pipeline.run import Pipeline

@@ -11,32 +11,29 @@ from typing import Any
 
 from judgetrain.artifacts.console import Console, duration, quiet_libraries
 from judgetrain.artifacts.files import write_json_atomic
-from judgetrain.artifacts.fingerprint import ContentHashes, fingerprint, slice_of, without
+from judgetrain.artifacts.fingerprint import ContentHashes, fingerprint, plain
 from judgetrain.artifacts.locks import locked
 from judgetrain.artifacts.stage_run import MANIFEST, StageRun
+from judgetrain.artifacts.stages import Stage, StageSettings
 from judgetrain.artifacts.stopwatch import Stopwatch
 from judgetrain.artifacts.tracker import tracked
 from judgetrain.artifacts.versions import versions
 from judgetrain.errors import ConfigError
-from judgetrain.pipeline.checks import check_stage
 from judgetrain.pipeline.config import Config
-from judgetrain.pipeline.graph import STAGES, Stage
-from judgetrain.pipeline.processes import Task, call, launch, run_stage
-from judgetrain.pipeline.reads import PACKAGE, content_of
+from judgetrain.pipeline.graph import STAGES
+from judgetrain.pipeline.processes import Task, call, launch, run_stage, stage_run
 from judgetrain.train import distributed
-from judgetrain.train.machine import check_here
-
-MOVABLE = (".evaluations", ".path", ".chat_template", ".deepspeed", ".answers")
 
 
 @dataclass(frozen=True)
 class Plan:
     """A stage's place on disk for one configuration."""
 
-    stage: Stage
+    stage: Stage[Any]
+    settings: StageSettings
     fingerprint: str
     directory: Path
-    parts: dict[str, Any]
+    content: dict[str, dict[str, str]]
     upstream: dict[str, str]
 
     @property
@@ -71,24 +68,20 @@ class Pipeline:
         if name not in self._plans:
             stage = STAGES[name]
             upstream = {i: self.plan(i).fingerprint for i in stage.inputs(self.config)}
-            files = dict(stage.files(self.config))
-            parts: dict[str, Any] = {
-                "stage": name,
-                "format": stage.format,
-                "seed": self.config.seed,
-                "config": slice_of(self.config, stage.reads(self.config)),
-                "upstream": upstream,
-                "content": {key: self._content(name, key, path) for key, path in files.items()},
-            }
-            # Content counts, not where it lies; a package is named by nothing but its path.
-            moved = [k for k, p in files.items() if k.endswith(MOVABLE) and not p.startswith(PACKAGE)]
-            mark = fingerprint(parts | {"config": without(parts["config"], moved)})
-            self._plans[name] = Plan(stage, mark, self.root / name / mark, parts, upstream)
+            settings, content = stage.settings.of(self.config), dict[str, dict[str, str]]()
+
+            def hashed(key: str, path: str) -> dict[str, str]:
+                content[key] = self._content(name, key, path)
+                return content[key]
+
+            parts = {"stage": name, "format": stage.format, "upstream": upstream, "settings": plain(settings, hashed)}
+            mark = fingerprint(parts)
+            self._plans[name] = Plan(stage, settings, mark, self.root / name / mark, content, upstream)
         return self._plans[name]
 
     def _content(self, stage: str, key: str, path: str) -> dict[str, str]:
         try:
-            found = content_of(path, self._hashes)
+            found = self._hashes.of(path)
         except OSError as error:
             raise ConfigError(f"{key}={path!r}: cannot be read ({error.strerror})") from error
         if not found:
@@ -122,11 +115,10 @@ class Pipeline:
     def run(self, name: str) -> Path:
         """Make a stage's artifact and whatever it needs that is missing; returns its directory."""
         # Whatever is wrong with any stage's settings or input files is reported before the first one runs.
-        for stage in self.needed(name):
-            check_stage(self.config, stage)
+        self.check(name)
         self.plan(name)
         for stage in self.missing(name):
-            check_here(self.config.train, stage)
+            STAGES[stage].check_here(self.config)
         started, made = time.time(), 0
         for stage in self.missing(name):
             made += self._make(self.plan(stage))
@@ -136,6 +128,15 @@ class Pipeline:
         else:
             self.console.line(f"{name}: nothing to do, everything is there: {directory}")
         return directory
+
+    def check(self, name: str) -> None:
+        """Check the settings of a stage and of everything that it needs.
+
+        Raises:
+            ConfigError: names the key, its value and the remedy.
+        """
+        for stage in self.needed(name):
+            STAGES[stage].check(self.config)
 
     def _make(self, plan: Plan) -> bool:
         if plan.manifest:
@@ -157,8 +158,8 @@ class Pipeline:
         resumed = any(p.name not in (".lock", ".seconds.json") for p in plan.directory.iterdir())
         self.console.line(f"{name}: {'resuming' if resumed else 'starting'} in {plan.directory}")
         quiet_libraries(self.console.terminal)
-        out = StageRun(plan.directory, name, self.config.seed, self.console)
         task = Task(name, str(plan.directory), {i: self.plan(i).directory for i in plan.stage.inputs(self.config)})
+        out = stage_run(self.config, task, self.console)
         if plan.stage.trains:
             call(task)
         tracking = tracked(
@@ -166,7 +167,7 @@ class Pipeline:
             stage=name,
             fingerprint=plan.fingerprint,
             recipe=self.config.recipe_name,
-            settings=plan.parts["config"] | {"seed": self.config.seed, "upstream": plan.upstream},
+            settings=plain(plan.settings) | {"upstream": plan.upstream},
             directory=Path(self.config.output_dir),
             console=self.console,
         )
@@ -189,9 +190,10 @@ class Pipeline:
             "status": "complete",
             "recipe": self.config.recipe_name,
             "seed": self.config.seed,
-            "config": plan.parts["config"],
+            "artifact": plan.stage.artifact,
+            "config": plain(plan.settings),
             "upstream": plan.upstream,
-            "content": plan.parts["content"],
+            "content": plan.content,
             "versions": versions(),
             "counts": totals["counts"],
             "tokens": totals["tokens"],

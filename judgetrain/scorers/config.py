@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from judgetrain.engines.config import ModelConfig, SamplingConfig
 from judgetrain.keys import key
+from judgetrain.scorers.prompts import prompt_file
 
 
 @dataclass
@@ -26,7 +27,11 @@ class ScorerConfig:
     revision_prompt: str = key("full", "ProbDiff: name of a revision prompt in the prompt set (full, simple)")
     revision_temperature: float = key(0.1, "ProbDiff: the paper's 0.1", low=0.0, high=10.0)
     max_new_tokens: int = key(256, "of revisions, decoded passes and self-ratings", low=1, unit="tokens")
-    prompts: str = key("default", "prompt set: a name in judgetrain/scorers/prompt_sets or a YAML file")
+    prompts: str = key(
+        "default",
+        "prompt set: a name in judgetrain/scorers/prompt_sets or a YAML file",
+        file=lambda name, owner: str(prompt_file(name)),
+    )
     max_context: int | None = key(
         None, "longest prompt plus response; None takes the model's own", low=16, unit="tokens"
     )

@@ -11,7 +11,7 @@ from judgetrain.data.world.language import load_language
 from judgetrain.data.world.referee import Referee
 from judgetrain.data.world.writers import write_response
 from judgetrain.engines.base import Completion, Request, places
-from judgetrain.engines.config import EngineConfig
+from judgetrain.data.config import WorldEngineConfig
 from judgetrain.errors import EngineError
 
 
@@ -23,7 +23,7 @@ class WorldEngine:
     ``correction`` are the referee's, which errs as often, and corrects with ``config.skill``.
     """
 
-    def __init__(self, config: EngineConfig) -> None:
+    def __init__(self, config: WorldEngineConfig) -> None:
         self.name = config.name or "world"
         self._language = load_language()
         self._annotator = Annotator(self._language, config.error_rate)

@@ -12,7 +12,7 @@ import re
 from collections.abc import Mapping, Sequence
 
 from judgetrain.engines.base import Completion, Request, places
-from judgetrain.engines.config import EngineConfig
+from judgetrain.judges.config import HeuristicEngineConfig
 from judgetrain.judges.heuristic.labelling import CRITERIA, Criterion, completeness, relevance
 from judgetrain.judges.prompting.parsing import normalise, render_criteria, render_judgment
 
@@ -39,7 +39,7 @@ class HeuristicEngine:
     relevance and completeness.
     """
 
-    def __init__(self, config: EngineConfig) -> None:
+    def __init__(self, config: HeuristicEngineConfig) -> None:
         self.name = config.name or "heuristic"
         self._error_rate = config.error_rate
         self._by_name = {normalise(c.name): c for c in CRITERIA}

@@ -58,7 +58,7 @@ class AskedJudge:
         """
         from judgetrain.engines.registry import make_engine
 
-        config = engine or EngineConfig(model=ModelConfig(path=str(path)))
+        config = engine or TransformersEngineConfig(model=ModelConfig(path=str(path)))
         loaded = load_prompt_set(prompts or cls.dialect, cls.dialect)
         made = make_engine(config, model_path=str(path), name=Path(path).name)
         return cls(made, loaded, sampling, f"{cls.dialect}:{Path(path).name}")

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from judgetrain.engines.base import Engine
-from judgetrain.engines.config import EngineConfig, ModelConfig
+from judgetrain.engines.config import EngineConfig, ModelConfig, TransformersEngineConfig
 from judgetrain.errors import ConfigError, EngineError
 from judgetrain.judges.base import Cost, Prediction
 from judgetrain.judges.config import TreeConfig
@@ -78,7 +78,7 @@ class BranchingJudge:
         directory = Path(path)
         if not (directory / FILE).is_file():
             raise EngineError(f"{directory} holds no {FILE}: give the model directory of a trained judge")
-        config = engine or EngineConfig(model=ModelConfig(path=str(directory)))
+        config = engine or TransformersEngineConfig(model=ModelConfig(path=str(directory)))
         return cls(
             make_engine(config, model_path=str(directory), name=directory.name),
             load_prompt_set(directory / FILE),

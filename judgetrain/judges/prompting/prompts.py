@@ -115,6 +115,11 @@ def prompt_file(name_or_path: str | Path) -> Path:
     return packaged if packaged.exists() else Path(name_or_path)
 
 
+def prompt_path(name: str, owner: object = None) -> str:
+    """:func:`prompt_file` as the mark of configuration fields that name a prompt set."""
+    return str(prompt_file(name))
+
+
 def packaged_sets(dialect: Dialect) -> list[str]:
     """The names of the packaged sets that have every step of a dialect."""
     sets = {path.stem: yaml.safe_load(path.read_text(encoding="utf-8")) for path in sorted(PACKAGED.glob("*.yaml"))}

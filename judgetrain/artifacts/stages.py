@@ -1,0 +1,106 @@
+"""What a stage is: its name, its inputs, the settings that it reads, and where its code is."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
+
+if TYPE_CHECKING:
+    from judgetrain.artifacts.stage_run import StageRun
+
+File = Callable[[Any, Any], str | None]
+"""Given a field's value and the object that holds it: the file, glob, directory or ``package:NAME`` whose content
+counts, or None where the value names nothing on this machine."""
+
+
+def at(key: str, *, neutral: bool = False, file: File | None = None) -> Any:
+    """A field of :class:`StageSettings`: the dotted configuration key that it is taken from.
+
+    ``neutral`` fields change how fast or where something is computed, not what; fingerprints leave them out. ``file``
+    marks a value that names a file; keys inside configuration objects are marked where they are defined.
+    """
+    return dataclasses.field(metadata={"key": key, "neutral": neutral, "file": file})
+
+
+@dataclass(frozen=True, kw_only=True)
+class StageSettings:
+    """All that a stage reads of the configuration, which is also what its fingerprint covers."""
+
+    seed: int = at("seed")
+
+    @classmethod
+    def unused(cls, config: Any) -> Collection[str]:
+        """The fields that a configuration gives no use for; they are None in the settings."""
+        return ()
+
+    @classmethod
+    def of(cls, config: Any) -> Self:
+        """The settings that a stage reads of the whole configuration, each field from its own key."""
+        unused = cls.unused(config)
+        return cls(
+            **{
+                field.name: None if field.name in unused else value_at(config, field.metadata["key"])
+                for field in dataclasses.fields(cls)
+            }
+        )
+
+
+def value_at(config: Any, key: str) -> Any:
+    """The value of a dotted key (``a.b.c``)."""
+    for part in key.split("."):
+        config = getattr(config, part)
+    return config
+
+
+S = TypeVar("S", bound=StageSettings)
+
+
+def _no_inputs(config: Any) -> Sequence[str]:
+    return ()
+
+
+def _no_check(config: Any) -> None:
+    """Nothing to check beyond types and ranges."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stage(Generic[S]):
+    """One stage of the pipeline.
+
+    Args:
+        name: as in ``stage=NAME``, and the folder of its artifacts.
+        makes: one line for the help.
+        settings: the class of its settings.
+        code: ``module:function`` of ``run(settings, inputs, out)``, imported when it runs.
+        inputs: the stages that it needs under a configuration.
+        check: refuses, before anything runs, a configuration that the stage cannot work with (``ConfigError``).
+        format: raised when the stage's code changes what it writes.
+        trains: several processes do it together under ``train.distributed``.
+        check_here: refuses what this machine cannot do; asked only of a stage that is about to be made.
+        artifact: what W&B calls the result: ``dataset``, ``model`` or ``evaluation``.
+    """
+
+    name: str
+    makes: str
+    settings: type[S]
+    code: str
+    inputs: Callable[[Any], Sequence[str]] = _no_inputs
+    check: Callable[[Any], None] = _no_check
+    format: int = 1
+    trains: bool = False
+    check_here: Callable[[Any], None] = _no_check
+    artifact: str = "dataset"
+
+    def run(self, settings: S, inputs: Mapping[str, Path], out: StageRun) -> None:
+        """Make the artifact: ``inputs`` are the directories of the stages it needs, ``out`` is where it writes."""
+        module, function = self.code.split(":")
+        getattr(import_module(module), function)(settings, inputs, out)
+
+
+def needs(*names: str) -> Callable[[Any], Sequence[str]]:
+    """Inputs that are the same whatever the configuration."""
+    return lambda config: names

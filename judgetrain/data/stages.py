@@ -1,0 +1,123 @@
+"""The stages of this room, what each reads, and what must hold before any of them runs."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Self
+
+from judgetrain.artifacts.stages import Stage, StageSettings, at, needs
+from judgetrain.data.config import BenchmarkConfig, ClusterConfig, DialoguesConfig, ResponsesConfig, SourceConfig
+from judgetrain.errors import ConfigError
+
+
+@dataclass(frozen=True, kw_only=True)
+class DialoguesSettings(StageSettings):
+    """Stage dialogues: the sources, and the benchmarks whose queries are taken out of them."""
+
+    dialogues: DialoguesConfig = at("dialogues")
+    benchmarks: list[BenchmarkConfig] | None = at("evaluate.benchmarks")
+
+    @classmethod
+    def unused(cls, config: Any) -> Collection[str]:
+        """Benchmarks, where their queries are left in."""
+        return ("benchmarks",) if config.dialogues.decontaminate == "off" else ()
+
+    @classmethod
+    def of(cls, config: Any) -> Self:
+        """Of the benchmarks only what decides their queries counts."""
+        settings = super().of(config)
+        return replace(settings, benchmarks=queries_alone(settings.benchmarks))
+
+
+def queries_alone(benchmarks: Sequence[BenchmarkConfig] | None) -> list[BenchmarkConfig] | None:
+    """Benchmarks without the settings that do not decide which queries they hold.
+
+    Of the generated world nothing is left: its held-out split shares no query with training by construction.
+    """
+    if benchmarks is None:
+        return None
+    world = BenchmarkConfig(source=SourceConfig(type="world"))
+    return [world if b.source.type == "world" else replace(b, limit=None, max_chars=None) for b in benchmarks]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClusterSettings(StageSettings):
+    """Stage cluster."""
+
+    cluster: ClusterConfig = at("cluster")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ResponsesSettings(StageSettings):
+    """Stage responses."""
+
+    responses: ResponsesConfig = at("responses")
+
+
+def check_names(key: str, names: Sequence[str]) -> None:
+    """Check that the entries of a list have names that differ and can be part of file names.
+
+    Raises:
+        ConfigError: names the key and the entry.
+    """
+    for i, name in enumerate(names):
+        if not name:
+            raise ConfigError(f"{key}[{i}].name is empty: every entry needs a name")
+        if not re.fullmatch(r"\w[\w.@+-]*", name):
+            raise ConfigError(f"{key}[{i}].name={name!r}: allowed are letters, digits and _ . @ + -, for file names")
+        if name in names[:i]:
+            raise ConfigError(f"{key}: the name {name!r} is used twice; names must differ")
+
+
+def _check_dialogues(config: Any) -> None:
+    sources = config.dialogues.sources
+    if not sources:
+        raise ConfigError("dialogues.sources is empty: name a recipe (recipe=quickstart) or a source")
+    check_names("dialogues.sources", [s.name for s in sources])
+    for i, source in enumerate(sources):
+        source.check(f"dialogues.sources[{i}]")
+
+
+def _check_responses(config: Any) -> None:
+    for i, source in enumerate(config.dialogues.sources):
+        if source.format == "questions" and source.turns != "first":
+            raise ConfigError(
+                f"dialogues.sources[{i}].turns={source.turns}: rows of format questions have turns without answers, "
+                "which only stage=selfeval fills in; set turns: first"
+            )
+    models = config.responses.models
+    check_names("responses.models", [m.name for m in models])
+    for i, model in enumerate(models):
+        key = f"responses.models[{i}].engine"
+        if model.engine is None:
+            raise ConfigError(f"{key} is empty: say which engine answers, as in engine: {{type: transformers, ...}}")
+        model.engine.check_step(key, "response")
+        model.engine.check(key)
+
+
+DIALOGUES = Stage(
+    name="dialogues",
+    makes="one schema out of all sources, duplicates and benchmarks' queries dropped",
+    settings=DialoguesSettings,
+    code="judgetrain.data.dialogues:run",
+    check=_check_dialogues,
+)
+
+CLUSTER = Stage(
+    name="cluster",
+    makes="embeddings, k-means, a sample that is even over clusters",
+    settings=ClusterSettings,
+    code="judgetrain.data.clustering.stage:run",
+    inputs=needs("dialogues"),
+)
+
+RESPONSES = Stage(
+    name="responses",
+    makes="answers of several models, in pairs",
+    settings=ResponsesSettings,
+    code="judgetrain.data.responses:run",
+    inputs=needs("dialogues", "cluster"),
+    check=_check_responses,
+)

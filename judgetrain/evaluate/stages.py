@@ -1,0 +1,243 @@
+"""The stages of this room, what each reads, and what must hold before any of them runs."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Self
+
+from judgetrain.artifacts.stages import Stage, at
+from judgetrain.data.config import BenchmarkConfig, ClusterConfig, WorldConfig
+from judgetrain.data.stages import check_names
+from judgetrain.errors import ConfigError
+from judgetrain.evaluate.config import AskConfig, CorrectConfig, EvaluateConfig, StudiesConfig
+from judgetrain.judges.kinds.early_stop import Aggregation
+from judgetrain.judges.loading import ModelSettings, check_model, engine_of, judges_of
+from judgetrain.judges.method import BRANCHING, Method
+from judgetrain.judges.prompting.prompts import load_prompt_set
+from judgetrain.scorers.config import ScorerConfig
+from judgetrain.scorers.stages import check_scorer
+
+
+@dataclass(frozen=True, kw_only=True)
+class WorldSettings(ModelSettings):
+    """What a stage reads that may judge the held-out split of the generated world."""
+
+    world: WorldConfig | None = at("dialogues.world")
+    eval_comparisons: int | None = at("dialogues.world.eval_comparisons")
+
+    @classmethod
+    def of_world(cls, config: Any) -> bool:
+        """Whether the stage reads the world."""
+        return False
+
+    @classmethod
+    def unused(cls, config: Any) -> Collection[str]:
+        """The world, where it is not read."""
+        world = () if cls.of_world(config) else ("world", "eval_comparisons")
+        return {*super().unused(config), *world}
+
+
+@dataclass(frozen=True, kw_only=True)
+class EvaluateSettings(WorldSettings):
+    """Stage evaluate."""
+
+    evaluate: EvaluateConfig = at("evaluate")
+    shard_size: int = at("tree.shard_size")
+    scorer: ScorerConfig | None = at("scorer")
+
+    @classmethod
+    def methods_of(cls, config: Any) -> Iterable[Method]:
+        """``evaluate.methods``."""
+        return map(Method.parse, config.evaluate.methods)
+
+    @classmethod
+    def of_world(cls, config: Any) -> bool:
+        """Whether a benchmark is of the world."""
+        return any(b.source.type == "world" for b in config.evaluate.benchmarks)
+
+    @classmethod
+    def unused(cls, config: Any) -> Collection[str]:
+        """Scorers, where no method is one; else the base model counts if it is the one that they read."""
+        unused = {*super().unused(config)}
+        if not any(m.kind == "scorer" for m in cls.methods_of(config)):
+            return unused | {"scorer"}
+        return unused - ({"base"} if not config.scorer.model.path else set())
+
+
+@dataclass(frozen=True, kw_only=True)
+class CorrectSettings(WorldSettings):
+    """Stage correct."""
+
+    correct: CorrectConfig = at("correct")
+    aggregation: Aggregation = at("evaluate.aggregation")
+    top_up: bool = at("evaluate.top_up")
+
+    @classmethod
+    def methods_of(cls, config: Any) -> Iterable[Method]:
+        """The judge."""
+        return (Method.parse(config.correct.judge),)
+
+    @classmethod
+    def of_world(cls, config: Any) -> bool:
+        """Whether the responses to correct are the world's."""
+        return config.correct.source.type == "world"
+
+
+@dataclass(frozen=True, kw_only=True)
+class StudiesSettings(ModelSettings):
+    """Stage studies."""
+
+    studies: StudiesConfig = at("studies")
+    delta: float = at("selfeval.delta")
+    sweep: list[float] = at("selfeval.sweep")
+    scorer: ScorerConfig = at("scorer")
+    cluster: ClusterConfig | None = at("cluster")
+    branches: list[int] | None = at("evaluate.branches")
+    aggregation: Aggregation | None = at("evaluate.aggregation")
+    early_stop: bool | None = at("evaluate.early_stop")
+    top_up: bool | None = at("evaluate.top_up")
+    one_step: AskConfig | None = at("evaluate.one_step")
+    rating: AskConfig | None = at("evaluate.rating")
+
+    @classmethod
+    def methods_of(cls, config: Any) -> Iterable[Method]:
+        """The judge of revisions, if there is one."""
+        return (Method.parse(config.studies.judge),) if config.studies.judge else ()
+
+    @classmethod
+    def unused(cls, config: Any) -> Collection[str]:
+        """How a judge is asked, where none or another kind is; the base model, where scorers read another."""
+        kinds = {m.kind for m in cls.methods_of(config)}
+        unused = {*super().unused(config), *({"one_step", "rating"} - kinds)}
+        if BRANCHING not in kinds:
+            unused |= {"branches", "aggregation", "early_stop", "top_up"}
+        if not config.studies.prompts:
+            unused.add("cluster")
+        return unused - ({"base"} if not config.scorer.model.path else set())
+
+    @classmethod
+    def of(cls, config: Any) -> Self:
+        """Of clustering only the encoder is used, to compare answers."""
+        settings = super().of(config)
+        if (cluster := settings.cluster) is None:
+            return settings
+        encoder = ClusterConfig(encoder=cluster.encoder, device=cluster.device, dtype=cluster.dtype)
+        return replace(settings, cluster=encoder)
+
+
+def _check_evaluate(config: Any) -> None:
+    from judgetrain.evaluate.runners import known_methods, runner_of
+
+    settings = config.evaluate
+    check_names("evaluate.benchmarks", [b.name for b in settings.benchmarks])
+    check_names("evaluate.stored", [s.name for s in settings.stored])
+    branches, criteria = settings.branches, config.tree.criteria
+    if not branches or min(branches) < 1 or max(branches) > criteria:
+        raise ConfigError(
+            f"evaluate.branches={branches}: allowed are 1 to tree.criteria={criteria}, "
+            "since a branch follows one criterion"
+        )
+    if not settings.benchmarks:
+        raise ConfigError("evaluate.benchmarks is empty: name labelled comparisons to evaluate on")
+    if not settings.methods:
+        raise ConfigError(f"evaluate.methods is empty: allowed are {known_methods()}")
+    for i, benchmark in enumerate(settings.benchmarks):
+        _check_benchmark(f"evaluate.benchmarks[{i}]", benchmark)
+    methods = [Method.parse(text) for text in settings.methods]
+    names = [method.name for method in methods]
+    for method in methods:
+        runner_of(method).check(method, config)
+        if names.count(method.name) > 1:
+            raise ConfigError(f"evaluate.methods: the name {method.name!r} is used twice; names must differ")
+
+
+def _check_benchmark(key: str, benchmark: BenchmarkConfig) -> None:
+    from judgetrain.data.benchmarks.adapter import load_adapter
+    from judgetrain.data.benchmarks.reading import source_of
+
+    if benchmark.adapter is not None:
+        load_adapter(benchmark.adapter)
+    source_of(benchmark).check(f"{key}.source")
+    if benchmark.source.dataset is not None:
+        raise ConfigError(
+            f"{key}.source.dataset={benchmark.source.dataset}: data sets of dialogues have no labelled comparisons; "
+            "give a comparison file in path"
+        )
+    if benchmark.answers is not None and not Path(benchmark.answers).expanduser().is_file():
+        raise ConfigError(f"{key}.answers={benchmark.answers!r}: no such file")
+    if benchmark.adapter is None and (benchmark.answers or benchmark.where):
+        raise ConfigError(f"{key}: answers and where are read with an adapter; set {key}.adapter")
+
+
+def _check_correct(config: Any) -> None:
+    settings, method = config.correct, Method.parse(config.correct.judge)
+    if settings.source.type != "world" and not settings.source.path:
+        raise ConfigError("correct.source.path is empty: give comparisons whose responses are to be corrected")
+    settings.source.check("correct.source")
+    check_model(config, method, "correct.judge")
+    if settings.branches > config.tree.criteria:
+        raise ConfigError(f"correct.branches={settings.branches}: at most tree.criteria={config.tree.criteria}")
+    if settings.engine is not None:
+        settings.engine.check_step("correct.engine", "correction")
+        settings.engine.check("correct.engine")
+    else:
+        key, engine = engine_of(config, method.target)
+        engine.check_step(key, "correction")
+    load_prompt_set(settings.prompts, "correction", "correct.prompts")
+
+
+def _check_studies(config: Any) -> None:
+    settings = config.studies
+    if "probdiff" not in config.selfeval.methods:
+        raise ConfigError("selfeval.methods holds no probdiff, which stage=studies is about: add it")
+    if any(not t >= 0 for t in settings.thresholds):
+        raise ConfigError(f"studies.thresholds={list(settings.thresholds)}: must be at least 0")
+    check_scorer(config)
+    for method in StudiesSettings.methods_of(config):
+        if method.target in ("initial", "sft", "dpo"):
+            raise ConfigError(
+                f"studies.judge={settings.judge!r}: allowed are base, teacher, external or a judge's directory (./NAME)"
+            )
+        way = None if method.kind == BRANCHING else method.kind
+        check_model(config, method, "studies.judge", way)
+        if way:
+            load_prompt_set(getattr(config.evaluate, way).prompts, way, f"evaluate.{way}.prompts")
+
+
+def _judges(settings: type[ModelSettings]) -> Any:
+    def inputs(config: Any) -> Sequence[str]:
+        return judges_of(settings.methods_of(config))
+
+    return inputs
+
+
+EVALUATE = Stage(
+    name="evaluate",
+    makes="agreement, consistency and cost of every method, with intervals, and a report",
+    settings=EvaluateSettings,
+    code="judgetrain.evaluate.stage:run",
+    artifact="evaluation",
+    inputs=_judges(EvaluateSettings),
+    check=_check_evaluate,
+    format=3,
+)
+
+CORRECT = Stage(
+    name="correct",
+    makes="responses that a judge scored low, rewritten",
+    settings=CorrectSettings,
+    code="judgetrain.evaluate.correct.stage:run",
+    inputs=_judges(CorrectSettings),
+    check=_check_correct,
+)
+
+STUDIES = Stage(
+    name="studies",
+    makes="the ProbDiff paper's studies of what selfeval found",
+    settings=StudiesSettings,
+    code="judgetrain.evaluate.studies.stage:run",
+    inputs=lambda config: ("dialogues", "selfeval"),
+    check=_check_studies,
+)

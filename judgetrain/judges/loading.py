@@ -1,0 +1,201 @@
+"""The models that methods name, and the judges made of them."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from judgetrain.artifacts.fingerprint import ContentHashes
+from judgetrain.artifacts.stage_run import StageRun
+from judgetrain.artifacts.stages import StageSettings, at
+from judgetrain.engines.answers import Budget, answers_of
+from judgetrain.engines.base import Engine
+from judgetrain.engines.config import EngineConfig, LocalEngineConfig, ModelConfig, SamplingConfig
+from judgetrain.engines.registry import make_engine
+from judgetrain.errors import ConfigError
+from judgetrain.judges.config import AskingConfig
+from judgetrain.judges.kinds.asked import ASKED, AskedJudge
+from judgetrain.judges.kinds.branching import BranchingJudge
+from judgetrain.judges.kinds.early_stop import Aggregation
+from judgetrain.judges.method import BRANCHING, JUDGE_STAGES, TARGETS, Method
+from judgetrain.judges.prompting.prompts import FILE as PROMPTS
+from judgetrain.judges.prompting.prompts import load_prompt_set, prompt_path
+from judgetrain.judges.settings import load_settings
+
+EXTERNAL = {"teacher": "teacher.engine", "external": "evaluate.external"}
+"""Targets that are no model of this run: the keys of their engines."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelSettings(StageSettings):
+    """What a stage reads whose methods name models; a model that none of them names is no part of it."""
+
+    asking: AskingConfig = at("tree.asking")
+    engine: EngineConfig | None = at("engine")
+    prompts: str | None = at("prompts", file=prompt_path)
+    base: ModelConfig | None = at("train.base")
+    teacher: EngineConfig | None = at("teacher.engine")
+    external: EngineConfig | None = at("evaluate.external")
+
+    @classmethod
+    def methods_of(cls, config: Any) -> Iterable[Method]:
+        """The methods whose models the stage may load."""
+        return ()
+
+    @classmethod
+    def unused(cls, config: Any) -> Collection[str]:
+        """The models that no method names; prompts where every branching judge brings its own."""
+        methods = [m for m in cls.methods_of(config) if m.kind == BRANCHING or m.kind in ASKED]
+        targets = {m.target for m in methods}
+        unused = {name for name in ("base", *EXTERNAL) if name not in targets}
+        if targets <= set(EXTERNAL):
+            unused.add("engine")
+        if not any(m.kind == BRANCHING and m.target in ("base", *EXTERNAL) for m in methods):
+            unused.add("prompts")
+        return unused
+
+
+@dataclass(frozen=True)
+class Models:
+    """Loads what methods name.
+
+    Args:
+        settings: the models' part of a stage's settings.
+        inputs: directories of this run's judges, by stage.
+        out: where answers of external models are kept and looked up (``output_dir``).
+        budget: what external models may be sent.
+    """
+
+    settings: ModelSettings
+    inputs: Mapping[str, Path]
+    out: StageRun
+    budget: Budget | None = None
+
+    def external(self, target: str) -> EngineConfig | None:
+        """The engine of a model that a method names and that is no judge of this run: it may be one that is paid for."""
+        return {"teacher": self.settings.teacher, "external": self.settings.external}.get(target)
+
+    def engine(self, method: Method) -> Engine:
+        """The engine of the model that a method names.
+
+        Raises:
+            ConfigError: its directory is not there.
+        """
+        if external := self.external(method.target):
+            answers = answers_of(external, self.out.home, self.settings.seed)
+            return make_engine(external, name=method.name, answers=answers, budget=self.budget)
+        assert self.settings.engine is not None
+        if method.target == "base":
+            return make_engine(_of_base(self.settings), name=method.name)
+        directory = self._directory(method)
+        if not directory.is_dir():
+            raise ConfigError(f"{method.text}: {directory} is no directory: name a model's")
+        return make_engine(self.settings.engine, model_path=str(directory), name=method.name)
+
+    def branching(
+        self,
+        method: Method,
+        branches: int,
+        aggregation: Aggregation = "vote",
+        early_stop: bool = False,
+        top_up: bool = False,
+    ) -> BranchingJudge:
+        """The branching judge of a method, asked as the run's settings and the method's readouts say.
+
+        Models that are no trained judge (``base``: the untrained model of ``train.base``) are asked with the run's
+        prompts, a trained judge with those that its directory carries, and for as many criteria as it was trained on.
+
+        Raises:
+            ConfigError: a directory that holds no judge.
+        """
+        asking = self.settings.asking
+        if method.target in ("base", *EXTERNAL):
+            prompts = load_prompt_set(self.settings.prompts or "")
+            external = self.external(method.target)
+            if external and external.computes:
+                asking = replace(asking, readout="parsed", constrained=False)
+        else:
+            directory = self._directory(method)
+            if not (directory / PROMPTS).is_file():
+                raise ConfigError(f"{method.text}: {directory} holds no {PROMPTS}: it is no trained judge")
+            prompts = load_prompt_set(directory / PROMPTS)
+            asking = replace(asking, criteria=load_settings(directory, asking).criteria)
+        asking = replace(asking, **method.asking)
+        engine = self.engine(method)
+        return BranchingJudge(engine, prompts, branches, asking, aggregation, method.name, early_stop, top_up)
+
+    def asked(self, method: Method, prompts: str, sampling: SamplingConfig, key: str) -> AskedJudge:
+        """The judge of a method such as ``one_step:base`` or ``rating:DIRECTORY``, which may hold any model.
+
+        ``prompts`` names a prompt set; ``key`` is where the configuration has it, for messages.
+        """
+        judge = ASKED[method.kind]
+        return judge(self.engine(method), load_prompt_set(prompts, judge.dialect, key), sampling, method.name)
+
+    def identity(self, method: Method, hashes: ContentHashes) -> object:
+        """What identifies a method's model: a stage's fingerprint, its files' content, or the engine that runs it."""
+        if method.target in self.inputs:
+            return self.inputs[method.target].name
+        if method.is_directory:
+            return hashes.of(method.target)
+        return hashes.identity(self.settings.base if method.target == "base" else self.external(method.target))
+
+    def _directory(self, method: Method) -> Path:
+        if method.target in self.inputs:
+            return self.inputs[method.target] / "model"
+        return Path(method.target).expanduser()
+
+
+def _of_base(settings: ModelSettings) -> EngineConfig:
+    """The run's engine for the untrained model."""
+    engine, base = settings.engine, settings.base
+    assert engine is not None and base is not None
+    return replace(engine, model=base) if isinstance(engine, LocalEngineConfig) else engine.with_model(base.path)
+
+
+def judges_of(methods: Iterable[Method]) -> list[str]:
+    """The stages whose judges are among the methods, in the order of the pipeline."""
+    targets = {m.target for m in methods}
+    return [name for name in JUDGE_STAGES if name in targets]
+
+
+def check_model(config: Any, method: Method, key: str, step: str | None = None) -> None:
+    """Check that the model which a method names is there, and that it can do what the method asks of it.
+
+    Args:
+        config: the whole configuration.
+        method: one whose target is a model.
+        key: where the method stands.
+        step: what it is asked to do, if that is not to grow branches.
+
+    Raises:
+        ConfigError: names the key, its value and the remedy.
+    """
+    if method.target not in TARGETS and not method.is_directory:
+        known = ", ".join(TARGETS)
+        raise ConfigError(f"{key}={method.text!r}: allowed are {known} or a model's directory (./NAME)")
+    if method.target == "base":
+        config.train.base.check("train.base")
+    if method.kind == BRANCHING and method.target in ("base", *EXTERNAL):
+        load_prompt_set(config.prompts)
+    where, engine = engine_of(config, method.target)
+    if method.target in EXTERNAL:
+        engine.check(where)
+    if engine.computes and "expected" in method.readouts:
+        raise ConfigError(
+            f"{where}.type={engine.type}: gives no probabilities of tokens, which {method.text!r} reads; "
+            "leave out +expected or choose transformers, vllm or openai"
+        )
+    if step is not None:
+        engine.check_step(where, step)
+
+
+def engine_of(config: Any, target: str) -> tuple[str, EngineConfig]:
+    """The key and the engine of the model that a method names, out of the whole configuration."""
+    key = EXTERNAL.get(target, "engine")
+    engine: EngineConfig = {"teacher": config.teacher.engine, "external": config.evaluate.external}.get(
+        target, config.engine
+    )
+    return key, engine

@@ -1,0 +1,162 @@
+"""The stages of this room, what each reads, and what must hold before any of them runs."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Self
+
+from judgetrain.artifacts.stages import Stage, StageSettings, at, needs
+from judgetrain.data.config import BenchmarkConfig
+from judgetrain.data.stages import queries_alone
+from judgetrain.engines.config import EngineConfig, LocalEngineConfig, ModelConfig, check_package
+from judgetrain.errors import ConfigError
+from judgetrain.judges.config import TreeConfig
+from judgetrain.judges.prompting.prompts import DIALECTS, load_prompt_set, prompt_path
+from judgetrain.label.config import LabelConfig, TeacherConfig
+from judgetrain.scorers.config import ScorerConfig
+from judgetrain.scorers.stages import check_revision_prompt
+
+
+@dataclass(frozen=True, kw_only=True)
+class TeacherSettings(StageSettings):
+    """Stage teacher."""
+
+    teacher: TeacherConfig = at("teacher")
+    criteria: int = at("tree.criteria")
+    shard_size: int = at("tree.shard_size")
+    prompts: str = at("prompts", file=prompt_path)
+    decontaminate: str | None = at("dialogues.decontaminate")
+    similarity: float | None = at("dialogues.near_similarity")
+    benchmarks: list[BenchmarkConfig] | None = at("evaluate.benchmarks")
+
+    @classmethod
+    def unused(cls, config: Any) -> Collection[str]:
+        """What says which evaluations hold a benchmark's query, but for evaluations that come from a file."""
+        if config.teacher.evaluations and config.dialogues.decontaminate != "off":
+            return ()
+        return "decontaminate", "similarity", "benchmarks"
+
+    @classmethod
+    def of(cls, config: Any) -> Self:
+        """Of the benchmarks only what decides their queries counts."""
+        settings = super().of(config)
+        return replace(settings, benchmarks=queries_alone(settings.benchmarks))
+
+
+@dataclass(frozen=True, kw_only=True)
+class TreeSettings(StageSettings):
+    """Stage tree."""
+
+    tree: TreeConfig = at("tree")
+    engine: EngineConfig = at("engine")
+
+
+@dataclass(frozen=True, kw_only=True)
+class LabelSettings(StageSettings):
+    """Stage label."""
+
+    label: LabelConfig = at("label")
+    criteria: int = at("tree.criteria")
+    prompts: str = at("prompts", file=prompt_path)
+    scorer: ScorerConfig | None = at("scorer")
+    base: ModelConfig | None = at("train.base", neutral=True)
+    """How the judge that grew the trees is loaded, where its own branches are scored."""
+
+    @classmethod
+    def unused(cls, config: Any) -> Collection[str]:
+        """How branches are scored, where none are."""
+        return () if config.label.reward.signals else ("scorer", "base")
+
+    @classmethod
+    def of(cls, config: Any) -> Self:
+        """Branches are scored under the judge itself, and have no references: other models play no part."""
+        settings, own = super().of(config), ScorerConfig()
+        if settings.scorer is None:
+            return settings
+        elsewhere = ("model", "tie_threshold", "illustration", "calibration")
+        return replace(settings, scorer=replace(settings.scorer, **{name: getattr(own, name) for name in elsewhere}))
+
+
+def check_teacher(config: Any) -> None:
+    """Check the teacher, unless its evaluations are written already.
+
+    Raises:
+        ConfigError: names the key, its value and the remedy.
+    """
+    teacher = config.teacher
+    load_prompt_set(config.prompts)
+    if teacher.branches > teacher.criteria:
+        raise ConfigError(f"teacher.branches={teacher.branches}: at most teacher.criteria={teacher.criteria}")
+    if not teacher.evaluations:
+        teacher.engine.check("teacher.engine")
+
+
+def check_tree(config: Any) -> None:
+    """Check whoever samples trees, and the package that an enforced form needs.
+
+    Raises:
+        ConfigError: names the key and the remedy.
+    """
+    load_prompt_set(config.prompts)
+    config.engine.with_model("world").check("engine")
+    if config.tree.constrained and isinstance(config.engine, LocalEngineConfig) and config.engine.type != "vllm":
+        check_package("xgrammar", "tree.constrained=true")
+
+
+def _check_label(config: Any) -> None:
+    labels, reward = config.label, config.label.reward
+    if labels.source == "external":
+        from judgetrain.label.external import load_external_prompts
+
+        labels.external.engine.check("label.external.engine")
+        for step in DIALECTS[load_external_prompts(labels.external)[1]]:
+            labels.external.engine.check_step("label.external.engine", step)
+    if reward.break_ties and not reward.signals:
+        raise ConfigError(
+            "label.reward.break_ties=true: without label.reward.signals there is nothing to break ties by; set "
+            "reward=glassbox, probdiff or both"
+        )
+    if reward.signals:
+        from judgetrain.scorers.methods import OF_RESPONSES, check_scorers
+
+        if "glassbox" in reward.signals:
+            check_scorers(
+                [reward.glassbox], [name for name in OF_RESPONSES if name != "probdiff"], "label.reward.glassbox"
+            )
+        check_revision_prompt(config)
+    if not reward.ensemble_weight and not any(getattr(reward, f"{signal}_weight") for signal in reward.signals):
+        raise ConfigError("label.reward: every weight is 0; give ensemble_weight or that of a signal that is on")
+
+
+def _label_inputs(config: Any) -> Sequence[str]:
+    return ("tree", "initial") if config.label.reward.signals else ("tree",)
+
+
+TEACHER = Stage(
+    name="teacher",
+    makes="multi-branch evaluations of some pairs by an external model or an annotator",
+    settings=TeacherSettings,
+    code="judgetrain.label.teach:run",
+    inputs=needs("responses"),
+    check=check_teacher,
+    format=2,
+)
+
+TREE = Stage(
+    name="tree",
+    makes="evaluation trees of the other pairs by the Initial judge",
+    settings=TreeSettings,
+    code="judgetrain.label.grow:run",
+    inputs=needs("teacher", "initial"),
+    check=check_tree,
+)
+
+LABEL = Stage(
+    name="label",
+    makes="pruning, labels, examples and preference pairs",
+    settings=LabelSettings,
+    code="judgetrain.label.stage:run",
+    inputs=_label_inputs,
+    check=_check_label,
+)

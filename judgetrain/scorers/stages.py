@@ -1,0 +1,88 @@
+"""Stage ``selfeval``: what it reads, and what must hold before it runs."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import Any
+
+from judgetrain.artifacts.stages import Stage, StageSettings, at, needs
+from judgetrain.engines.config import ModelConfig
+from judgetrain.errors import ConfigError
+from judgetrain.scorers.config import ScorerConfig, SelfEvalConfig
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReadModelSettings(StageSettings):
+    """What a stage reads that scores with the model of ``scorer``."""
+
+    scorer: ScorerConfig | None = at("scorer")
+    base: ModelConfig | None = at("train.base")
+
+    @classmethod
+    def unused(cls, config: Any) -> Collection[str]:
+        """The base model, where ``scorer.model`` names another."""
+        return ("base",) if config.scorer.model.path else ()
+
+    @property
+    def scored_model(self) -> ModelConfig:
+        """The model whose probabilities are read: ``scorer.model``, or ``train.base`` where that has no path."""
+        assert self.scorer is not None
+        return self.base or self.scorer.model
+
+
+@dataclass(frozen=True, kw_only=True)
+class SelfEvalSettings(ReadModelSettings):
+    """Stage selfeval."""
+
+    selfeval: SelfEvalConfig = at("selfeval")
+
+
+def check_scorer(config: Any) -> None:
+    """Check the model that scorers read, and their prompts.
+
+    Raises:
+        ConfigError: names the key, its value and the remedy.
+    """
+    key, model = ("scorer.model", config.scorer.model) if config.scorer.model.path else ("train.base", config.train.base)
+    model.check(key)
+    check_revision_prompt(config)
+
+
+def check_revision_prompt(config: Any) -> None:
+    """Check the prompt that ProbDiff revises with.
+
+    Raises:
+        ConfigError: the prompt set has none of this name.
+    """
+    from judgetrain.scorers.prompts import load_scorer_prompts
+
+    revision = load_scorer_prompts(config.scorer.prompts).revision
+    if config.scorer.revision_prompt not in revision:
+        raise ConfigError(
+            f"scorer.revision_prompt={config.scorer.revision_prompt!r}: allowed are {', '.join(revision)}"
+        )
+
+
+def _check_selfeval(config: Any) -> None:
+    from judgetrain.scorers.methods import check_scorers
+
+    settings = config.selfeval
+    if not settings.methods:
+        raise ConfigError("selfeval.methods is empty: name a score")
+    check_scorers(settings.methods, key="selfeval.methods")
+    for category, temperature in settings.temperatures.items():
+        if not 0 <= temperature <= 10:
+            raise ConfigError(f"selfeval.temperatures.{category}={temperature}: must be at least 0 and at most 10")
+    check_scorer(config)
+
+
+SELFEVAL = Stage(
+    name="selfeval",
+    makes="an LLM (scorer.model) scores its own answers: glass-box features and ProbDiff",
+    settings=SelfEvalSettings,
+    code="judgetrain.scorers.stage:run",
+    artifact="evaluation",
+    inputs=needs("dialogues"),
+    check=_check_selfeval,
+)

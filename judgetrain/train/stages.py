@@ -1,0 +1,202 @@
+"""The stages of this room, what each reads, and what must hold before any of them runs."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from judgetrain.artifacts.stages import Stage, StageSettings, at, needs
+from judgetrain.engines.config import ModelConfig
+from judgetrain.errors import ConfigError
+from judgetrain.judges.config import AskingConfig
+from judgetrain.judges.prompting.prompts import load_prompt_set, prompt_path
+from judgetrain.train.config import DpoConfig, LoraSettings, TrainConfig
+from judgetrain.train.distributed import check_distributed
+from judgetrain.train.options import check_training
+
+
+def deepspeed_file(path: str | None, owner: object = None) -> str | None:
+    """DeepSpeed's own configuration, if there is one."""
+    return path
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainingSettings(StageSettings):
+    """What every stage that trains reads."""
+
+    deepspeed: str | None = at("train.deepspeed", file=deepspeed_file)
+    distributed: str | None = at("train.distributed")
+    processes: int | None = at("train.processes")
+
+    @classmethod
+    def stage(cls, config: Any) -> TrainConfig:
+        """The stage's own part of the configuration."""
+        raise TypeError("a stage that trains says which settings are its own")
+
+    @classmethod
+    def unused(cls, config: Any) -> Collection[str]:
+        """What of the processes decides no result: in float32 nothing does, when whole micro-batches are shared out.
+
+        In bfloat16 DeepSpeed keeps weights in it where others keep float32 ones, and sums gradients in it over
+        processes. Packed sequences are made while training, and those left over at the end of an epoch go round the
+        processes; so do held-out pairs, which a stop-loss watches; and every process draws its own dropout of adapters.
+        """
+        settings, mode = cls.stage(config), config.train.distributed
+        watched = isinstance(settings, DpoConfig) and settings.stop.watched
+        dropped = settings.lora.enabled and settings.lora.dropout > 0
+        half = mode.startswith("zero") and settings.bf16 is not False
+        decides = mode != "none" and (settings.packing or watched or dropped or half)
+        return () if decides else ("distributed", "processes")
+
+
+@dataclass(frozen=True, kw_only=True)
+class InitialSettings(TrainingSettings):
+    """Stage initial."""
+
+    base: ModelConfig = at("train.base")
+    train: TrainConfig = at("train.initial")
+    prompts: str = at("prompts", file=prompt_path)
+    asking: AskingConfig = at("tree.asking", neutral=True)
+    """Written beside the weights, for those who ask the judge without saying how; it decides nothing of them."""
+
+    @classmethod
+    def stage(cls, config: Any) -> TrainConfig:
+        """``train.initial``."""
+        return config.train.initial
+
+
+@dataclass(frozen=True, kw_only=True)
+class SftSettings(TrainingSettings):
+    """Stage sft."""
+
+    base: ModelConfig = at("train.base", neutral=True)
+    """How the model of the stage before is loaded: its precision and attention are part of that stage."""
+    train: TrainConfig = at("train.sft")
+
+    @classmethod
+    def stage(cls, config: Any) -> TrainConfig:
+        """``train.sft``."""
+        return config.train.sft
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReferenceSettings(TrainingSettings):
+    """Stage reference: what decides the reference model's log-probabilities besides the model and the pairs."""
+
+    dtype: str = at("train.base.dtype")
+    attn_implementation: str | None = at("train.base.attn_implementation")
+    trust_remote_code: bool = at("train.base.trust_remote_code")
+    reference: ModelConfig = at("train.dpo.reference")
+    max_length: int = at("train.dpo.max_length")
+    bf16: bool | None = at("train.dpo.bf16")
+    tf32: bool | None = at("train.dpo.tf32")
+    ld_alpha: float | None = at("train.dpo.ld_alpha")
+    lora: LoraSettings = at("train.dpo.lora", neutral=True)
+    """Of adapters only whether there are any, and of which base, decides what the reference model says."""
+    adapters: bool = at("train.dpo.lora.enabled")
+    quantize: str | None = at("train.dpo.lora.quantize")
+    batch_size: int = at("train.dpo.reference_batch_size", neutral=True)
+
+    @classmethod
+    def stage(cls, config: Any) -> TrainConfig:
+        """``train.dpo``."""
+        return config.train.dpo
+
+
+@dataclass(frozen=True, kw_only=True)
+class DpoSettings(TrainingSettings):
+    """Stage dpo."""
+
+    base: ModelConfig = at("train.base", neutral=True)
+    train: DpoConfig = at("train.dpo")
+
+    @classmethod
+    def stage(cls, config: Any) -> TrainConfig:
+        """``train.dpo``."""
+        return config.train.dpo
+
+
+def _check_initial(config: Any) -> None:
+    load_prompt_set(config.prompts)
+    config.train.base.check("train.base")
+    _check_training(config, "initial")
+
+
+def _check_sft(config: Any) -> None:
+    _check_training(config, "sft")
+    _check_adapters(config, "sft", after="initial")
+
+
+def _check_dpo(config: Any) -> None:
+    settings = config.train.dpo
+    _check_training(config, "dpo")
+    _check_adapters(config, "dpo", after="sft")
+    if settings.reference.path:
+        settings.reference.check("train.dpo.reference")
+    if not config.label.max_pairs_per_level:
+        raise ConfigError("label.max_pairs_per_level=0 keeps no preference pairs for stage dpo: raise it")
+    if settings.stop.watched and not config.label.holdout:
+        raise ConfigError("train.dpo.stop watches held-out pairs, and label.holdout=0 keeps none: raise it")
+
+
+def _check_training(config: Any, stage: str) -> None:
+    check_training(stage, getattr(config.train, stage))
+    check_distributed(config.train, stage)
+
+
+def _check_adapters(config: Any, stage: str, after: str) -> None:
+    settings = (getattr(config.train, name) for name in (stage, after))
+    if all(s.lora.enabled and not s.lora.merge for s in settings):
+        raise ConfigError(
+            f"train.{stage}.lora.merge=false: its base would be the adapters of {after}; "
+            f"set train.{after}.lora.merge=true"
+        )
+
+
+def _dpo_inputs(config: Any) -> Sequence[str]:
+    return ("sft", "label", *(("reference",) if config.train.dpo.precompute_ref_log_probs else ()))
+
+
+INITIAL = Stage(
+    name="initial",
+    makes="the Initial judge, trained on the teacher's evaluations",
+    settings=InitialSettings,
+    code="judgetrain.train.stage:run_initial",
+    artifact="model",
+    inputs=needs("teacher"),
+    check=_check_initial,
+    trains=True,
+)
+
+SFT = Stage(
+    name="sft",
+    makes="the SFT judge",
+    settings=SftSettings,
+    code="judgetrain.train.stage:run_sft",
+    artifact="model",
+    inputs=needs("initial", "label"),
+    check=_check_sft,
+    trains=True,
+)
+
+REFERENCE = Stage(
+    name="reference",
+    makes="the reference model's log-probabilities, once for all DPO runs on the same pairs",
+    settings=ReferenceSettings,
+    code="judgetrain.train.stage:run_reference",
+    inputs=needs("sft", "label"),
+    check=_check_dpo,
+    trains=True,
+)
+
+DPO = Stage(
+    name="dpo",
+    makes="the DPO judge",
+    settings=DpoSettings,
+    code="judgetrain.train.stage:run_dpo",
+    artifact="model",
+    inputs=_dpo_inputs,
+    check=_check_dpo,
+    trains=True,
+)
