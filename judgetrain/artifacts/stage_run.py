@@ -11,9 +11,9 @@ import json
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypedDict, TypeVar
 
 from judgetrain.artifacts.console import Console
 from judgetrain.artifacts.files import atomic, write_json_atomic, write_row, write_rows_atomic
@@ -32,13 +32,29 @@ class ShardResult:
 
     rows: list[dict[str, Any]]
     counts_in: int
-    dropped: dict[str, int] = field(default_factory=dict)
+    dropped: Mapping[str, int] = field(default_factory=dict)
+    _: KW_ONLY
     prompt_tokens: int = 0
     generated_tokens: int = 0
     counts_out: int | None = None
     """None counts the rows."""
     facts: dict[str, Any] = field(default_factory=dict)
     """What else is to be known of the shard later, kept in its marker (JSON)."""
+
+
+class Tokens(TypedDict):
+    """How many tokens were read and written, by :class:`ShardResult`'s names."""
+
+    prompt_tokens: int
+    generated_tokens: int
+
+
+def tokens_of(parts: Sequence[Any]) -> Tokens:
+    """The sums of ``prompt_tokens`` and of ``generated_tokens`` over parts that have both."""
+    return Tokens(
+        prompt_tokens=sum(part.prompt_tokens for part in parts),
+        generated_tokens=sum(part.generated_tokens for part in parts),
+    )
 
 
 def derive_seed(*parts: object) -> int:

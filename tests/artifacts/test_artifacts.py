@@ -44,7 +44,11 @@ def stage(directory: Path) -> StageRun:
 
 def doubled(index: int, items: Sequence[int]) -> ShardResult:
     return ShardResult(
-        [{"value": 2 * i} for i in items if i % 5], len(items), {"multiple_of_5": sum(i % 5 == 0 for i in items)}, 3, 4
+        [{"value": 2 * i} for i in items if i % 5],
+        len(items),
+        {"multiple_of_5": sum(i % 5 == 0 for i in items)},
+        prompt_tokens=3,
+        generated_tokens=4,
     )
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 from judgetrain.artifacts.console import duration
 from judgetrain.artifacts.shards import read_rows, seconds_of
-from judgetrain.artifacts.stage_run import ShardResult, StageRun, derive_seed
+from judgetrain.artifacts.stage_run import ShardResult, StageRun, derive_seed, tokens_of
 from judgetrain.data.benchmarks.benchmark import Benchmark
 from judgetrain.judges.base import Prediction
 from judgetrain.judges.kinds.asked import AskedJudge, prediction_of
@@ -27,8 +27,7 @@ def ask_benchmark(
         rows = [{"comparison_id": c.id, "replies": [r.to_row() for r in a]} for c, a in zip(items, asked, strict=True)]
         replies = [r for each in asked for r in each]
         failures = Counter(f"reply:{r.failure}" for r in replies if r.failure)
-        prompt, generated = (sum(getattr(r, f"{kind}_tokens") for r in replies) for kind in ("prompt", "generated"))
-        return ShardResult(rows, len(rows), dict(failures), prompt, generated)
+        return ShardResult(rows, len(rows), failures, **tokens_of(replies))
 
     spent = out.sharded(shards, benchmark.comparisons, shard_size, process, "comparisons", load=judge)
     if spent:

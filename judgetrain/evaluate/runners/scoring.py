@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from judgetrain.artifacts.console import duration
 from judgetrain.artifacts.reuse import adopt
 from judgetrain.artifacts.shards import markers_of, read_rows
-from judgetrain.artifacts.stage_run import ShardResult, StageRun, derive_seed
+from judgetrain.artifacts.stage_run import ShardResult, StageRun, derive_seed, tokens_of
 from judgetrain.data.benchmarks.benchmark import Benchmark
 from judgetrain.evaluate.runners.reuse import score_key
 from judgetrain.judges.base import Prediction
@@ -61,8 +61,7 @@ def _score(
         usage = ready.usage - before
         rows = [{"id": c.id, **{m: _pair(found[m], i) for m in members}} for i, c in enumerate(items)]
         gone = found[members[0]].unscored
-        tokens = usage.prompt_tokens, usage.generated_tokens
-        return ShardResult(rows, len(rows), dict(gone), *tokens, facts={"calls": usage.calls})
+        return ShardResult(rows, len(rows), gone, **tokens_of([usage]), facts={"calls": usage.calls})
 
     shards, size = _shards(benchmark.name, group), config.scorer.shard_size
     spent = out.sharded(shards, benchmark.comparisons, size, process, "comparisons", load=scorer)
