@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from judgetrain.artifacts.files import write_text_atomic
@@ -16,7 +15,7 @@ from judgetrain.artifacts.shards import shards_of
 from judgetrain.artifacts.stage_run import StageRun
 
 
-def adopt(shards: str, key: str, out: StageRun, beside: Callable[[str], Sequence[str]] = lambda stem: ()) -> None:
+def adopt(shards: str, key: str, out: StageRun) -> None:
     """Take over the finished shards of artifacts beside this one that have the same key, and leave the key here.
 
     Shards that lie here under another key, or under none, are others and are dropped.
@@ -25,7 +24,6 @@ def adopt(shards: str, key: str, out: StageRun, beside: Callable[[str], Sequence
         shards: the name of the shards, as for :meth:`~judgetrain.artifacts.stage_run.StageRun.sharded`.
         key: a hash of all that decides what they hold.
         out: the stage's directory.
-        beside: the names of further files of a shard, by its stem (``NAME-00000-of-00005``).
     """
     if not _has(out.directory, shards, key):
         for markers in (True, False):
@@ -40,7 +38,7 @@ def adopt(shards: str, key: str, out: StageRun, beside: Callable[[str], Sequence
             if _failed(marker):
                 continue
             stem = marker.name.removeprefix(".").removesuffix(".json")
-            files = [f"{stem}.jsonl", *beside(stem), marker.name]  # the marker last: it says that the shard is there
+            files = [f"{stem}.jsonl", marker.name]  # the marker last: it says that the shard is there
             if all((other / name).is_file() for name in files) and not out.path(marker.name).exists():
                 for name in files:
                     _link(other / name, out.path(name))

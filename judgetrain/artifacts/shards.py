@@ -11,6 +11,8 @@ from typing import Any
 
 from judgetrain.errors import DataError
 
+SECONDS = ".seconds.json"
+"""The file of an artifact that holds the seconds spent on it."""
 _SHARD = re.compile(r"-(\d{5,})-of-(\d{5,})")
 _END = re.compile(rf"{_SHARD.pattern}$")
 
@@ -27,6 +29,22 @@ def shards_of(directory: Path, name: str, *, markers: bool = False) -> list[tupl
         if match:
             found.append((int(match[1]), int(match[2]), path))
     return [(path, total) for _, total, path in sorted(found)]
+
+
+def markers_of(directory: Path, name: str) -> list[dict[str, Any]]:
+    """What the markers of a name's finished shards say, in order: ``counts``, ``tokens``, ``seconds`` and ``facts``."""
+    return [json.loads(path.read_text(encoding="utf-8")) for path, _ in shards_of(directory, name, markers=True)]
+
+
+def seconds_of(directory: Path, name: str) -> float:
+    """Seconds that a name's finished shards took, whichever run made them."""
+    return float(sum(marker["seconds"] for marker in markers_of(directory, name)))
+
+
+def seconds_so_far(directory: Path) -> float | None:
+    """Seconds spent on an artifact up to what was finished last; None where nothing is known."""
+    path = directory / SECONDS
+    return float(json.loads(path.read_text(encoding="utf-8"))) if path.exists() else None
 
 
 def names_of(directory: Path, start: str) -> list[str]:

@@ -8,17 +8,18 @@ from __future__ import annotations
 
 import hashlib
 import json
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from contextlib import contextmanager, suppress
+from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypedDict, TypeVar
 
 from judgetrain.artifacts.console import Console
 from judgetrain.artifacts.files import atomic, write_json_atomic, write_row, write_rows_atomic
-from judgetrain.artifacts.shards import shards_of
+from judgetrain.artifacts.shards import SECONDS, markers_of, seconds_so_far, shards_of
 from judgetrain.artifacts.tracker import Run
-from judgetrain.errors import UnansweredError
+from judgetrain.errors import JudgetrainError, UnansweredError
 
 T = TypeVar("T")
 
@@ -31,11 +32,29 @@ class ShardResult:
 
     rows: list[dict[str, Any]]
     counts_in: int
-    dropped: dict[str, int] = field(default_factory=dict)
+    dropped: Mapping[str, int] = field(default_factory=dict)
+    _: KW_ONLY
     prompt_tokens: int = 0
     generated_tokens: int = 0
     counts_out: int | None = None
     """None counts the rows."""
+    facts: dict[str, Any] = field(default_factory=dict)
+    """What else is to be known of the shard later, kept in its marker (JSON)."""
+
+
+class Tokens(TypedDict):
+    """How many tokens were read and written, by :class:`ShardResult`'s names."""
+
+    prompt_tokens: int
+    generated_tokens: int
+
+
+def tokens_of(parts: Sequence[Any]) -> Tokens:
+    """The sums of ``prompt_tokens`` and of ``generated_tokens`` over parts that have both."""
+    return Tokens(
+        prompt_tokens=sum(part.prompt_tokens for part in parts),
+        generated_tokens=sum(part.generated_tokens for part in parts),
+    )
 
 
 def derive_seed(*parts: object) -> int:
@@ -56,6 +75,7 @@ class StageRun:
         home: ``output_dir``, where answers of paid models and hashes of files are shared by all runs; by default the
             third folder above the directory.
         recipe: the recipe's name, for titles.
+        clock: gives seconds from any beginning.
     """
 
     def __init__(
@@ -67,6 +87,7 @@ class StageRun:
         writes: bool = True,
         home: Path | None = None,
         recipe: str = "",
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.directory = directory
         self.home, self.recipe = home or directory.parents[2], recipe
@@ -83,6 +104,28 @@ class StageRun:
         self._notes_path = directory / ".notes.json"
         self._notes: dict[str, Any] = json.loads(self._notes_path.read_text()) if self._notes_path.exists() else {}
         self._sharded: list[str] = []
+        self._clock, self._started, self._earlier = clock, clock(), seconds_so_far(directory) or 0.0
+
+    @property
+    def seconds(self) -> float:
+        """Seconds spent on the artifact so far, those of earlier runs included, up to what they finished last."""
+        return self._earlier + self._clock() - self._started
+
+    @contextmanager
+    def timed(self) -> Iterator[None]:
+        """Write :attr:`seconds` down at the beginning and at any end that Python sees."""
+        self.keep_seconds()
+        try:
+            yield
+        finally:
+            # The time is the least of what a full disk costs; the stage itself says what is wrong.
+            with suppress(OSError, JudgetrainError):
+                self.keep_seconds()
+
+    def keep_seconds(self) -> None:
+        """Write :attr:`seconds` down: whenever something is finished, so that a kill loses no more than the rest."""
+        if self._writes:
+            write_json_atomic(self.path(SECONDS), round(self.seconds, 3))
 
     def shard_seed(self, index: int) -> int:
         """The seed of one shard, the same in every run of the artifact."""
@@ -140,11 +183,20 @@ class StageRun:
         size: int,
         process: Callable[[int, Sequence[T]], ShardResult],
         unit: str = "items",
-    ) -> None:
-        """Process items in shards, skipping those already finished.
+        load: Callable[[], object] | None = None,
+    ) -> float:
+        """Process items in shards, skipping those already finished; gives the seconds of those that were not.
 
-        Shard ``i`` of ``n`` becomes ``<name>-<i>-of-<n>.jsonl`` with a hidden sidecar that holds its counts;
-        the sidecar is written last and marks the shard as finished.
+        Shard ``i`` of ``n`` becomes ``<name>-<i>-of-<n>.jsonl`` with a hidden marker that holds its counts, the seconds
+        that ``process`` took and its facts; the marker is written last and says that the shard is finished.
+
+        Args:
+            name: of the shards.
+            items: what is processed.
+            size: items of a shard.
+            process: gives a shard's result from its number and its items.
+            unit: what the items are, for the progress bar.
+            load: called before a shard is timed, to load what ``process`` needs.
 
         Raises:
             UnansweredError: a server gave requests of some shards up; those are not finished, all others are.
@@ -154,22 +206,29 @@ class StageRun:
         self._sharded.append(name)
         self._forget_other_shards(name, total)
         chunks = {f"{name}-{i:05d}-of-{total:05d}": items[i * size : (i + 1) * size] for i in range(total)}
-        finished = {s for s in chunks if self._sidecar(s).exists() and self.path(f"{s}.jsonl").exists()}
+        finished = {s for s in chunks if self._marker(s).exists() and self.path(f"{s}.jsonl").exists()}
         before = sum(len(chunks[stem]) for stem in finished)
         unanswered: list[UnansweredError] = []
+        spent = 0.0
         with self.console.progress(f"{self.stage}: {name}", len(items), unit, before) as advance:
             for index, (stem, chunk) in enumerate(chunks.items()):
                 if stem in finished:
                     continue
+                if load:
+                    load()
+                started = self._clock()
                 try:
-                    self._finish(stem, process(index, chunk))
+                    result = process(index, chunk)
+                    spent += (seconds := self._clock() - started)
+                    self._finish(stem, result, seconds)
                 except UnansweredError as error:
                     unanswered.append(error)
                 advance(len(chunk))
         if unanswered:
             raise UnansweredError(sum(error.number for error in unanswered), unanswered[-1].reason)
+        return spent
 
-    def _finish(self, stem: str, result: ShardResult) -> None:
+    def _finish(self, stem: str, result: ShardResult, seconds: float) -> None:
         write_rows_atomic(self.path(f"{stem}.jsonl"), result.rows)
         counts = _empty_counts()
         _add(
@@ -180,7 +239,8 @@ class StageRun:
             result.prompt_tokens,
             result.generated_tokens,
         )
-        write_json_atomic(self._sidecar(stem), counts)
+        write_json_atomic(self._marker(stem), counts | {"seconds": seconds, "facts": result.facts})
+        self.keep_seconds()
 
     def _forget_other_shards(self, name: str, total: int) -> None:
         """Remove what a run that split the items otherwise has left: its shards hold other items."""
@@ -189,16 +249,14 @@ class StageRun:
                 if of != total:
                     path.unlink()
 
-    def _sidecar(self, stem: str) -> Path:
+    def _marker(self, stem: str) -> Path:
         return self.path(f".{stem}.json")
 
     def totals(self) -> dict[str, Any]:
         """Counts and tokens of everything done, the shards of earlier runs included."""
         total = _empty_counts()
-        parts = [self._direct]
-        for name in self._sharded:
-            parts += [json.loads(p.read_text()) for p, _ in shards_of(self.directory, name, markers=True)]
-        for part in parts:
+        markers = (marker for name in self._sharded for marker in markers_of(self.directory, name))
+        for part in (self._direct, *markers):
             counts, tokens = part["counts"], part["tokens"]
             _add(total, counts["in"], counts["out"], counts["dropped"], tokens["prompt"], tokens["generated"])
         return total

@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from judgetrain.artifacts.shards import read_rows
 from judgetrain.artifacts.stage_run import ShardResult, StageRun, derive_seed
 from judgetrain.data.config import ResponseModelConfig
 from judgetrain.data.pairing import pair
 from judgetrain.engines.answers import answers_of
-from judgetrain.engines.base import UNANSWERED, Completion, Request, Sampling
+from judgetrain.engines.base import Request, Sampling, shard_of
 from judgetrain.engines.once import loaded_once
 from judgetrain.engines.registry import make_engine
 from judgetrain.errors import DataError
@@ -74,20 +73,9 @@ def _answer(
 
         def process(index: int, items: Sequence[tuple[Dialogue, Request]]) -> ShardResult:
             done = engine().generate([r for _, r in items], derive_seed(out.shard_seed(index), name))
-            return answered([{"dialogue_id": d.id, "model": name} for d, _ in items], done)
+            return shard_of([{"dialogue_id": d.id, "model": name} for d, _ in items], done)
 
         out.sharded(f"responses-{name}", list(zip(dialogues, requests, strict=True)), SHARD, process, "responses")
-
-
-def answered(rows: Sequence[Mapping[str, Any]], completions: Sequence[Completion]) -> ShardResult:
-    """Rows with the texts that came for them, as a finished shard; what came without a text is counted as dropped."""
-    texts = [
-        {**row, "text": c.text, "finish_reason": c.finish_reason, "error": c.error}
-        for row, c in zip(rows, completions, strict=True)
-    ]
-    failed = Counter(str(c.finish_reason) for c in completions if c.finish_reason in UNANSWERED)
-    prompt, generated = (sum(getattr(c, f"{kind}_tokens") for c in completions) for kind in ("prompt", "generated"))
-    return ShardResult(texts, len(texts), dict(failed), prompt, generated)
 
 
 def _existing(directory: Path, sampled: set[str], dropped: Counter[str]) -> list[Comparison]:

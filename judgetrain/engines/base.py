@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, Protocol
+from typing import Any, Literal, Protocol
 
+from judgetrain.artifacts.stage_run import ShardResult, tokens_of
 from judgetrain.engines.config import SamplingConfig
 
 Step = Literal["criteria", "guideline", "judgment", "response", "correction", "one_step", "rating", "preference"]
@@ -85,6 +87,16 @@ class Completion:
     finish_reason: FinishReason
     error: str | None = None
     choices: tuple[Choice, ...] = ()
+
+
+def shard_of(rows: Sequence[Mapping[str, Any]], completions: Sequence[Completion]) -> ShardResult:
+    """Rows with the texts that came for them, as a finished shard; what came without a text is counted as dropped."""
+    texts = [
+        {**row, "text": c.text, "finish_reason": c.finish_reason, "error": c.error}
+        for row, c in zip(rows, completions, strict=True)
+    ]
+    failed = Counter(str(c.finish_reason) for c in completions if c.finish_reason in UNANSWERED)
+    return ShardResult(texts, len(texts), failed, **tokens_of(completions))
 
 
 def places(requests: Sequence[Request]) -> list[int]:

@@ -12,7 +12,7 @@ from typing import cast
 from judgetrain.artifacts.console import duration
 from judgetrain.artifacts.files import write_bytes_atomic, write_text_atomic
 from judgetrain.artifacts.reuse import adopt
-from judgetrain.artifacts.shards import read_rows
+from judgetrain.artifacts.shards import read_rows, seconds_of
 from judgetrain.artifacts.stage_run import ShardResult, StageRun, derive_seed
 from judgetrain.artifacts.versions import versions
 from judgetrain.data.benchmarks.benchmark import Benchmark, load_benchmark
@@ -30,11 +30,10 @@ from judgetrain.evaluate.report.report import Report
 from judgetrain.evaluate.report.text import console_tables, markdown
 from judgetrain.evaluate.report.tracking import track_report
 from judgetrain.evaluate.runners.asked import ask_benchmark, read_replies, replies_name
-from judgetrain.evaluate.runners.reuse import reply_key, sample_key, seconds_of
+from judgetrain.evaluate.runners.reuse import reply_key, sample_key
 from judgetrain.evaluate.runners.scoring import read_scores, score_benchmarks
 from judgetrain.evaluate.runners.stored import PREFIX as STORED
 from judgetrain.evaluate.runners.stored import stored_named, stored_predictions
-from judgetrain.evaluate.runners.timing import ShardTimes
 from judgetrain.judges.base import Prediction
 from judgetrain.judges.kinds.branching import BranchingJudge, predict
 from judgetrain.judges.kinds.early_stop import Aggregation
@@ -168,10 +167,10 @@ def _evaluate(
         with loaded_once(lambda: load_asked_judge(method, config, inputs, budget)) as asked:
             for benchmark in benchmarks:
                 key = reply_key(method, benchmark, config, inputs, _shard_size(config))
-                adopt(replies_name(benchmark.name, method), key, out, seconds_of)
+                adopt(replies_name(benchmark.name, method), key, out)
                 ask_benchmark(method, asked, benchmark, _shard_size(config), out)
         for benchmark in benchmarks:
-            yield benchmark, [read_replies(method, benchmark, _shard_size(config), out)]
+            yield benchmark, [read_replies(method, benchmark, out)]
         return
     if method.startswith(PREFIX):
         if method == next(m for m in config.evaluate.methods if m.startswith(PREFIX)):
@@ -182,7 +181,7 @@ def _evaluate(
     name = method_name(method)
     with loaded_once(lambda: load_judge(method, config, inputs, budget=budget)) as judge:
         for benchmark in benchmarks:
-            adopt(_shards(benchmark.name, name), sample_key(method, benchmark, config, inputs), out, seconds_of)
+            adopt(_shards(benchmark.name, name), sample_key(method, benchmark, config, inputs), out)
             _sample(name, judge, benchmark, config, out)
     for benchmark in benchmarks:
         yield benchmark, list(_read_off(name, benchmark, config, out))
@@ -206,21 +205,17 @@ def _stored(
 def _sample(
     name: str, judge: Callable[[], BranchingJudge], benchmark: Benchmark, config: Config, out: StageRun
 ) -> None:
-    """Grow the judge's trees over a benchmark, shard by shard; a shard's time is kept beside it."""
+    """Grow the judge's trees over a benchmark, shard by shard."""
     shards, branches = _shards(benchmark.name, name), max(config.evaluate.branches)
-    times = ShardTimes(shards, out)
 
     def process(index: int, items: Sequence[Comparison]) -> ShardResult:
-        ready = judge()
-        with times.measured(index):
-            seed = derive_seed(out.shard_seed(index), benchmark.name, name)
-            trees = ready.sample(items, seed, branches)
-        return shard_of(trees)
+        seed = derive_seed(out.shard_seed(index), benchmark.name, name)
+        return shard_of(judge().sample(items, seed, branches))
 
-    out.sharded(shards, benchmark.comparisons, _shard_size(config), process, "comparisons")
-    if times.spent:
+    spent = out.sharded(shards, benchmark.comparisons, _shard_size(config), process, "comparisons", load=judge)
+    if spent:
         size = f"{len(benchmark.comparisons)} comparisons, both orders, up to {branches} branches"
-        out.log(f"evaluate: {benchmark.name}: {name}: {size}, in {duration(times.spent)}")
+        out.log(f"evaluate: {benchmark.name}: {name}: {size}, in {duration(spent)}")
 
 
 def _read_off(name: str, benchmark: Benchmark, config: Config, out: StageRun) -> Iterator[Result]:
@@ -230,7 +225,7 @@ def _read_off(name: str, benchmark: Benchmark, config: Config, out: StageRun) ->
     """
     shards = _shards(benchmark.name, name)
     trees = [EvaluationTree.from_row(row) for row in read_rows(out.directory, shards)]
-    seconds = ShardTimes(shards, out).total(len(trees), _shard_size(config))
+    seconds = seconds_of(out.directory, shards)
     aggregation = cast(Aggregation, config.evaluate.aggregation)
     read = {
         k: [predict(t, k, aggregation, name, config.evaluate.early_stop) for t in trees]

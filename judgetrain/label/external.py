@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from judgetrain.artifacts.shards import read_rows
-from judgetrain.artifacts.stage_run import ShardResult, StageRun, derive_seed
+from judgetrain.artifacts.stage_run import ShardResult, StageRun, derive_seed, tokens_of
 from judgetrain.engines.answers import answers_of, budget_of
 from judgetrain.engines.base import Engine
 from judgetrain.engines.once import loaded_once
@@ -181,5 +181,4 @@ def _shard(cases: Sequence[Case], asked: Sequence[Sequence[Sequence[Reply]]]) ->
     ]
     replies = [r for questions in asked for question in questions for r in question]
     failures = Counter(f"external:{r.failure}" for r in replies if r.failure)
-    prompt, generated = (sum(getattr(r, f"{kind}_tokens") for r in replies) for kind in ("prompt", "generated"))
-    return ShardResult(rows, 0, dict(failures), prompt, generated, counts_out=0)
+    return ShardResult(rows, 0, failures, **tokens_of(replies), counts_out=0)

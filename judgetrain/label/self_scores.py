@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from judgetrain.artifacts.fingerprint import fingerprint, slice_of
 from judgetrain.artifacts.reuse import adopt
 from judgetrain.artifacts.shards import count_rows, read_rows
-from judgetrain.artifacts.stage_run import ShardResult, StageRun, derive_seed
+from judgetrain.artifacts.stage_run import ShardResult, StageRun, derive_seed, tokens_of
 from judgetrain.engines.config import ModelConfig
 from judgetrain.engines.once import loaded_once
 from judgetrain.judges.trees.schema import EvaluationTree
@@ -162,7 +162,7 @@ def _shard(
         for node, key in zip(nodes, keys, strict=True)
     ]
     gone = Counter(f"reward:{name}:{row[name]}" for row in rows for name in names if isinstance(row[name], str))
-    return ShardResult(rows, 0, dict(gone), usage.prompt_tokens, usage.generated_tokens, counts_out=0)
+    return ShardResult(rows, 0, gone, **tokens_of([usage]), counts_out=0)
 
 
 def _plain(value: Value) -> float | str:

@@ -124,9 +124,9 @@ def shard_of(trees: Sequence[EvaluationTree]) -> ShardResult:
     return ShardResult(
         [t.to_row() for t in trees],
         len(trees),
-        dict(failures),
-        sum(prompt for prompt, _ in tokens),
-        sum(generated for _, generated in tokens),
+        failures,
+        prompt_tokens=sum(prompt for prompt, _ in tokens),
+        generated_tokens=sum(generated for _, generated in tokens),
     )
 
 

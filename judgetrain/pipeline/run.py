@@ -13,9 +13,9 @@ from judgetrain.artifacts.console import Console, duration, quiet_libraries
 from judgetrain.artifacts.files import write_json_atomic
 from judgetrain.artifacts.fingerprint import ContentHashes, fingerprint, plain
 from judgetrain.artifacts.locks import locked
+from judgetrain.artifacts.shards import SECONDS
 from judgetrain.artifacts.stage_run import MANIFEST, StageRun
 from judgetrain.artifacts.stages import Stage, StageSettings
-from judgetrain.artifacts.stopwatch import Stopwatch
 from judgetrain.artifacts.tracker import tracked
 from judgetrain.artifacts.versions import versions
 from judgetrain.errors import ConfigError
@@ -155,7 +155,7 @@ class Pipeline:
     def execute(self, plan: Plan) -> None:
         """Run a stage here and now, whatever its directory holds, and write its manifest; its lock must be held."""
         name = plan.stage.name
-        resumed = any(p.name not in (".lock", ".seconds.json") for p in plan.directory.iterdir())
+        resumed = any(p.name not in (".lock", SECONDS) for p in plan.directory.iterdir())
         self.console.line(f"{name}: {'resuming' if resumed else 'starting'} in {plan.directory}")
         quiet_libraries(self.console.terminal)
         task = Task(name, str(plan.directory), {i: self.plan(i).directory for i in plan.stage.inputs(self.config)})
@@ -171,18 +171,18 @@ class Pipeline:
             directory=Path(self.config.output_dir),
             console=self.console,
         )
-        with Stopwatch(plan.directory / ".seconds.json") as watch, tracking as track:
+        with out.timed(), tracking as track:
             out.track = track
             for i, directory in task.inputs.items():
                 track.uses(directory, self.plan(i).manifest or {})
             run_stage(self.config, task, out)
-            manifest = self._manifest(plan, out, watch.seconds)
+            manifest = self._manifest(plan, out)
             write_json_atomic(plan.directory / MANIFEST, manifest)
             track.summary({"seconds": manifest["seconds"], **_numbers(manifest)})
             track.makes(plan.directory, manifest)
         self.console.line(f"{name}: {_summary(manifest)}")
 
-    def _manifest(self, plan: Plan, out: StageRun, seconds: float) -> dict[str, Any]:
+    def _manifest(self, plan: Plan, out: StageRun) -> dict[str, Any]:
         totals = out.totals()
         return {
             "stage": plan.stage.name,
@@ -197,7 +197,7 @@ class Pipeline:
             "versions": versions(),
             "counts": totals["counts"],
             "tokens": totals["tokens"],
-            "seconds": round(seconds, 2),
+            "seconds": round(out.seconds, 2),
             "notes": out.notes,
         }
 

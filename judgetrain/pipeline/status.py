@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,7 +11,7 @@ from rich.table import Table
 
 from judgetrain.artifacts.console import duration
 from judgetrain.artifacts.locks import in_use
-from judgetrain.artifacts.shards import shard_progress
+from judgetrain.artifacts.shards import seconds_so_far, shard_progress
 from judgetrain.artifacts.stage_run import MANIFEST
 from judgetrain.pipeline.graph import STAGES
 from judgetrain.pipeline.run import Pipeline, Plan
@@ -73,9 +72,8 @@ def _partial(directory: Path) -> str:
     steps = [p.name.rsplit("-", 1)[1] for p in directory.glob("checkpoints/checkpoint-*") if p.is_dir()]
     if steps:
         parts.append(f"training step {max(map(int, filter(str.isdigit, steps)), default=0)}")
-    spent = directory / ".seconds.json"
-    if spent.exists():
-        parts.append(f"{duration(json.loads(spent.read_text()))} so far")
+    if spent := seconds_so_far(directory):
+        parts.append(f"{duration(spent)} so far")
     return ", ".join(parts or ["started"])
 
 

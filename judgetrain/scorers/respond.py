@@ -7,9 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from judgetrain.artifacts.stage_run import ShardResult, StageRun, derive_seed
-from judgetrain.data.responses import answered
-from judgetrain.engines.base import Request, Sampling
+from judgetrain.artifacts.stage_run import ShardResult, StageRun, derive_seed, tokens_of
+from judgetrain.engines.base import Request, Sampling, shard_of
 from judgetrain.pipeline.config import Config
 from judgetrain.schema import Dialogue, Message
 from judgetrain.scorers.encode import Messages
@@ -38,12 +37,11 @@ def respond(dialogues: Sequence[Dialogue], scorer: Callable[[], TokenScorer], co
             requests = [Request(c, _sampling(items[i], config)) for i, c in zip(going, chats, strict=True)]
             done = scorer().generate(requests, derive_seed(seed, turn) if turn else seed)
             named = [_named(items[i], chat, turn, len(asked[i])) for i, chat in zip(going, chats, strict=True)]
-            parts.append(answered(named, done))
+            parts.append(shard_of(named, done))
             for i, row in zip(going, parts[-1].rows, strict=True):
                 rows[i].append(dict(row))
         dropped: Counter[str] = sum((Counter(part.dropped) for part in parts), Counter())
-        tokens = [sum(getattr(part, f"{kind}_tokens") for part in parts) for kind in ("prompt", "generated")]
-        return ShardResult([row for own in rows for row in own], len(items), dict(dropped), *tokens)
+        return ShardResult([row for own in rows for row in own], len(items), dropped, **tokens_of(parts))
 
     out.sharded("responses", dialogues, config.scorer.shard_size, process, "prompts")
 

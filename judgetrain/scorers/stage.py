@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from judgetrain.artifacts.files import write_text_atomic
 from judgetrain.artifacts.shards import read_rows
-from judgetrain.artifacts.stage_run import ShardResult, StageRun, derive_seed
+from judgetrain.artifacts.stage_run import ShardResult, StageRun, derive_seed, tokens_of
 from judgetrain.errors import DataError
 from judgetrain.pipeline.config import Config
 from judgetrain.schema import Dialogue
@@ -98,7 +98,7 @@ def _score(
             gone = found[members[0]].unscored
         usage = ready.usage - before
         dropped = {f"{group}:{reason}": n for reason, n in gone.items()}
-        return ShardResult(rows, len(rows), dropped, usage.prompt_tokens, usage.generated_tokens)
+        return ShardResult(rows, len(rows), dropped, **tokens_of([usage]))
 
     items = list(zip(dialogues, responses, strict=True))
     out.sharded(f"scores-{group}", items, config.scorer.shard_size, process, "answers")

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
 from judgetrain.artifacts.files import write_text_atomic
+from judgetrain.artifacts.stage_run import StageRun
 from judgetrain.errors import TrainingError
 from judgetrain.train.distributed import check_resume, current, own_part
 
@@ -24,11 +25,11 @@ class CheckpointMarks(TrainerCallback):  # type: ignore[misc]
     """Marks a checkpoint once every process has written its part of it and found its weights finite.
 
     The oldest ones are removed after that, down to ``keep`` (at least 2), but never the best one; the mark goes first,
-    so that what a kill leaves of them is not taken for whole.
+    so that what a kill leaves of them is not taken for whole. The time spent so far is kept with every checkpoint.
     """
 
-    def __init__(self, keep: int) -> None:
-        self._keep = keep
+    def __init__(self, keep: int, out: StageRun) -> None:
+        self._keep, self._out = keep, out
 
     def on_save(
         self,
@@ -52,6 +53,7 @@ class CheckpointMarks(TrainerCallback):  # type: ignore[misc]
             raise no_number("weights hold nan or inf", args, state.global_step)
         if world.leads:
             write_text_atomic(written / COMPLETE, world.layout)
+            self._out.keep_seconds()
             self._remove_old(Path(args.output_dir), state.best_model_checkpoint)
 
     def _remove_old(self, directory: Path, best: str | None) -> None:

@@ -151,7 +151,7 @@ def _callbacks(job: Job, heldout: Dataset | None, out: StageRun) -> list[Trainer
     from judgetrain.train.checkpoints import CheckpointMarks
     from judgetrain.train.watch import StopLoss
 
-    callbacks = [CheckpointMarks(job.config.keep_checkpoints), Progress(out), FiniteFigures()]
+    callbacks = [CheckpointMarks(job.config.keep_checkpoints, out), Progress(out), FiniteFigures()]
     if isinstance(job.config, DpoConfig) and job.config.stop.watched:
         if heldout is None:
             raise TrainingError("train.dpo.stop needs held-out pairs: raise label.holdout, or unset train.dpo.stop")

@@ -6,8 +6,11 @@ import errno
 import json
 import multiprocessing
 import os
+import signal
 import time
 from collections.abc import Sequence
+from dataclasses import replace
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +23,7 @@ from judgetrain.artifacts import files
 from judgetrain.artifacts.console import Console
 from judgetrain.artifacts.files import write_bytes_atomic
 from judgetrain.artifacts.locks import locked
-from judgetrain.artifacts.shards import read_rows, shard_progress
+from judgetrain.artifacts.shards import markers_of, read_rows, seconds_of, seconds_so_far, shard_progress
 from judgetrain.artifacts.stage_run import ShardResult, StageRun
 from judgetrain.errors import DataError, JudgetrainError
 
@@ -36,12 +39,16 @@ JSON = st.recursive(
 
 
 def stage(directory: Path) -> StageRun:
-    return StageRun(directory, "tree", 7, Console())
+    return StageRun(directory, "tree", 7, Console(), clock=lambda: 0.0)
 
 
 def doubled(index: int, items: Sequence[int]) -> ShardResult:
     return ShardResult(
-        [{"value": 2 * i} for i in items if i % 5], len(items), {"multiple_of_5": sum(i % 5 == 0 for i in items)}, 3, 4
+        [{"value": 2 * i} for i in items if i % 5],
+        len(items),
+        {"multiple_of_5": sum(i % 5 == 0 for i in items)},
+        prompt_tokens=3,
+        generated_tokens=4,
     )
 
 
@@ -82,6 +89,60 @@ def test_a_killed_run_redoes_only_the_unfinished_shard(tmp_path: Path) -> None:
         "counts": {"in": 20, "out": 16, "dropped": {"multiple_of_5": 4}},
         "tokens": {"prompt": 12, "generated": 16},
     }
+
+
+def ticking(directory: Path, last: int, dies: str) -> StageRun:
+    """Doubles four items in shards of one, up to a shard in which the run ends; a look at its clock takes 10 s."""
+    ticks = count(step=10)
+    out = StageRun(directory, "tree", 7, Console(), clock=lambda: float(next(ticks)))
+
+    def process(index: int, items: Sequence[int]) -> ShardResult:
+        if index > last:
+            if dies == "killed":
+                os.kill(os.getpid(), signal.SIGKILL)
+            raise KeyboardInterrupt
+        return replace(doubled(index, items), facts={"calls": index})
+
+    with out.timed():
+        assert out.sharded("rows", range(4), 1, process) == 10.0 * (3 - 1)
+    return out
+
+
+def test_seconds_add_up_over_runs_that_end_in_any_way(tmp_path: Path) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        ticking(tmp_path, last=0, dies="interrupted")
+    # Looks: the beginning, once into the stage, a shard's beginning and end and once it is kept, a shard's beginning
+    # and the stage's end.
+    assert seconds_so_far(tmp_path) == 60.0
+    killed = multiprocessing.get_context("fork").Process(target=ticking, args=(tmp_path, 1, "killed"))
+    killed.start()
+    killed.join()
+    assert killed.exitcode == -signal.SIGKILL
+    assert seconds_so_far(tmp_path) == 60.0 + 40.0, "up to the shard that was finished last"
+    out = ticking(tmp_path, last=3, dies="")
+    assert out.seconds > (seconds_so_far(tmp_path) or 0) == 100.0 + 80.0
+    markers = markers_of(tmp_path, "rows")
+    assert [marker["seconds"] for marker in markers] == [10.0] * 4 and seconds_of(tmp_path, "rows") == 40.0
+    assert [marker["facts"] for marker in markers] == [{"calls": i} for i in range(4)]
+
+
+def test_loading_is_no_time_of_a_shard(tmp_path: Path) -> None:
+    now, loads = 0.0, 0
+
+    def load() -> None:
+        nonlocal now, loads
+        now, loads = now + 100, loads + 1
+
+    def process(index: int, items: Sequence[int]) -> ShardResult:
+        nonlocal now
+        assert loads, "it is loaded before"
+        now += 3
+        return doubled(index, items)
+
+    out = StageRun(tmp_path, "tree", 7, Console(), clock=lambda: now)
+    assert out.sharded("rows", range(2), 1, process, load=load) == seconds_of(tmp_path, "rows") == 6.0
+    loads = 0
+    assert out.sharded("rows", range(2), 1, process, load=load) == 0.0 and not loads, "nothing is left to do"
 
 
 def test_off_a_terminal_lines_say_how_far_it_is(

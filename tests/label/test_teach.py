@@ -27,6 +27,7 @@ from judgetrain.label.config import TeacherConfig
 from judgetrain.label.examples import Prompter
 from judgetrain.pipeline.config import Config
 from tests.scripted import Ending, ScriptedEngine, comparison, criteria, judged, noisy
+from tests.untimed import contents
 
 PROMPTS = load_prompt_set("compact")
 SAMPLING = StepSampling(SamplingConfig(), SamplingConfig(), SamplingConfig())
@@ -50,10 +51,6 @@ def run(directory: Path, config: Config) -> StageRun:
     out = StageRun(directory, "teacher", 7, Console())
     teach.run(config, {"responses": responses.directory}, out)
     return out
-
-
-def contents(directory: Path) -> dict[str, bytes]:
-    return {p.name: p.read_bytes() for p in directory.iterdir()}
 
 
 @pytest.mark.parametrize("orders", [1, 2])

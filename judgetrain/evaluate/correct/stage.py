@@ -101,8 +101,8 @@ def _shard(done: Corrected) -> ShardResult:
     return ShardResult(
         [c.to_row() for c in done.corrections],
         len(done.corrections),
-        dict(dropped),
-        sum(prompt for prompt, _ in tokens),
-        sum(generated for _, generated in tokens),
+        dropped,
+        prompt_tokens=sum(prompt for prompt, _ in tokens),
+        generated_tokens=sum(generated for _, generated in tokens),
         counts_out=sum(c.corrected is not None for c in done.corrections),
     )

@@ -6,10 +6,9 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 
 from judgetrain.artifacts.console import duration
-from judgetrain.artifacts.shards import read_rows
-from judgetrain.artifacts.stage_run import ShardResult, StageRun, derive_seed
+from judgetrain.artifacts.shards import read_rows, seconds_of
+from judgetrain.artifacts.stage_run import ShardResult, StageRun, derive_seed, tokens_of
 from judgetrain.data.benchmarks.benchmark import Benchmark
-from judgetrain.evaluate.runners.timing import ShardTimes
 from judgetrain.judges.base import Prediction
 from judgetrain.judges.kinds.asked import AskedJudge, prediction_of
 from judgetrain.judges.kinds.asking import Reply, errors_told
@@ -20,27 +19,23 @@ from judgetrain.schema import Comparison
 def ask_benchmark(
     method: str, judge: Callable[[], AskedJudge], benchmark: Benchmark, shard_size: int, out: StageRun
 ) -> None:
-    """Write ``replies-BENCHMARK-METHOD`` shards, with every text; a shard's time is kept beside it."""
+    """Write ``replies-BENCHMARK-METHOD`` shards, with every text."""
     shards = replies_name(benchmark.name, method)
-    times = ShardTimes(shards, out)
 
     def process(index: int, items: Sequence[Comparison]) -> ShardResult:
-        ready = judge()
-        with times.measured(index):
-            asked = ready.ask(items, derive_seed(out.shard_seed(index), benchmark.name, method_name(method)))
+        asked = judge().ask(items, derive_seed(out.shard_seed(index), benchmark.name, method_name(method)))
         rows = [{"comparison_id": c.id, "replies": [r.to_row() for r in a]} for c, a in zip(items, asked, strict=True)]
         replies = [r for each in asked for r in each]
         failures = Counter(f"reply:{r.failure}" for r in replies if r.failure)
-        prompt, generated = (sum(getattr(r, f"{kind}_tokens") for r in replies) for kind in ("prompt", "generated"))
-        return ShardResult(rows, len(rows), dict(failures), prompt, generated)
+        return ShardResult(rows, len(rows), failures, **tokens_of(replies))
 
-    out.sharded(shards, benchmark.comparisons, shard_size, process, "comparisons")
-    if times.spent:
+    spent = out.sharded(shards, benchmark.comparisons, shard_size, process, "comparisons", load=judge)
+    if spent:
         size = f"{len(benchmark.comparisons)} comparisons"
-        out.log(f"evaluate: {benchmark.name}: {method_name(method)}: {size}, in {duration(times.spent)}")
+        out.log(f"evaluate: {benchmark.name}: {method_name(method)}: {size}, in {duration(spent)}")
 
 
-def read_replies(method: str, benchmark: Benchmark, shard_size: int, out: StageRun) -> tuple[list[Prediction], float]:
+def read_replies(method: str, benchmark: Benchmark, out: StageRun) -> tuple[list[Prediction], float]:
     """The predictions on a benchmark, and the seconds that a verdict took: half of a comparison's, of one step.
 
     Replies that ended in an error are logged, with the reason of the first.
@@ -54,9 +49,8 @@ def read_replies(method: str, benchmark: Benchmark, shard_size: int, out: StageR
         prediction_of(way, method_name(method), row["comparison_id"], each)
         for row, each in zip(rows, replies, strict=True)
     ]
-    seconds = ShardTimes(shards, out).total(len(rows), shard_size)
     verdicts = 2 if way == "one_step" else 1
-    return predictions, round(seconds / len(rows) / verdicts, 6)
+    return predictions, round(seconds_of(out.directory, shards) / len(rows) / verdicts, 6)
 
 
 def replies_name(benchmark: str, method: str) -> str:

@@ -15,8 +15,8 @@ from judgetrain.judges.names import base_method, is_directory, split_method
 from judgetrain.pipeline import reads
 from judgetrain.pipeline.config import Config
 
-FORMAT = 1
-"""Raised when the code changes what is sampled, asked or scored."""
+FORMAT = 2
+"""Raised when the code changes what is sampled, asked or scored, or what is kept of it."""
 
 
 def sample_key(method: str, benchmark: Benchmark, config: Config, inputs: Mapping[str, Path]) -> str:
@@ -92,8 +92,3 @@ def _content(files: Iterable[reads.File], config: Config) -> dict[str, object]:
 
 def _hashes(config: Config) -> ContentHashes:
     return ContentHashes(Path(config.output_dir) / ".content-hashes.json")
-
-
-def seconds_of(stem: str) -> list[str]:
-    """The name of the file that holds a shard's seconds."""
-    return [f".{stem.rpartition('-of-')[0]}.seconds"]

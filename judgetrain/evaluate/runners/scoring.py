@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import json
-import time
 from collections.abc import Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from judgetrain.artifacts.console import duration
-from judgetrain.artifacts.files import write_text_atomic
 from judgetrain.artifacts.reuse import adopt
-from judgetrain.artifacts.shards import read_rows
-from judgetrain.artifacts.stage_run import ShardResult, StageRun, derive_seed
+from judgetrain.artifacts.shards import markers_of, read_rows
+from judgetrain.artifacts.stage_run import ShardResult, StageRun, derive_seed, tokens_of
 from judgetrain.data.benchmarks.benchmark import Benchmark
 from judgetrain.evaluate.runners.reuse import score_key
 from judgetrain.judges.base import Prediction
@@ -42,7 +39,7 @@ def score_benchmarks(benchmarks: Sequence[Benchmark], config: Config, out: Stage
     with lazy_scorer(config) as scorer:
         for group, members in groups(names_of(config.evaluate.methods)).items():
             for benchmark in benchmarks:
-                adopt(_shards(benchmark.name, group), score_key(members, benchmark, config), out, _cost_of)
+                adopt(_shards(benchmark.name, group), score_key(members, benchmark, config), out)
                 _score(group, members, benchmark, settings, scorer, config, out)
 
 
@@ -55,25 +52,22 @@ def _score(
     config: Config,
     out: StageRun,
 ) -> None:
-    shards, spent = _shards(benchmark.name, group), 0.0
 
     def process(index: int, items: Sequence[Comparison]) -> ShardResult:
-        nonlocal spent
         ready = scorer()
-        started, before = time.perf_counter(), ready.usage
+        before = ready.usage
         seed = derive_seed(out.shard_seed(index), benchmark.name, group)
         found = score(ready, samples_of(items), members, settings, seed)
-        usage, seconds = ready.usage - before, time.perf_counter() - started
-        spent += seconds
-        write_text_atomic(out.path(_cost_file(shards, index)), json.dumps([asdict(usage), seconds]))
+        usage = ready.usage - before
         rows = [{"id": c.id, **{m: _pair(found[m], i) for m in members}} for i, c in enumerate(items)]
         gone = found[members[0]].unscored
-        return ShardResult(rows, len(rows), dict(gone), usage.prompt_tokens, usage.generated_tokens)
+        return ShardResult(rows, len(rows), gone, **tokens_of([usage]), facts={"calls": usage.calls})
 
-    out.sharded(shards, benchmark.comparisons, config.scorer.shard_size, process, "comparisons")
+    shards, size = _shards(benchmark.name, group), config.scorer.shard_size
+    spent = out.sharded(shards, benchmark.comparisons, size, process, "comparisons", load=scorer)
     if spent:
-        size = f"{len(benchmark.comparisons)} comparisons"
-        out.log(f"evaluate: {benchmark.name}: {', '.join(members)}: {size}, in {duration(spent)}")
+        done = f"{len(benchmark.comparisons)} comparisons, in {duration(spent)}"
+        out.log(f"evaluate: {benchmark.name}: {', '.join(members)}: {done}")
 
 
 def read_scores(method: str, benchmark: Benchmark, config: Config, out: StageRun) -> tuple[list[Prediction], float]:
@@ -88,9 +82,9 @@ def read_scores(method: str, benchmark: Benchmark, config: Config, out: StageRun
         for member in members:
             values = [Unscored(v) if isinstance(v, str) else float(v) for row in rows for v in row[member]]
             found[member] = Scores(member, values, better(member, settings))
-        for index in range(-(-len(rows) // config.scorer.shard_size)):
-            cost, took = json.loads(out.path(_cost_file(shards, index)).read_text())
-            usage, seconds = usage + Usage(**cost), seconds + took
+        for marker in markers_of(out.directory, shards):
+            tokens, seconds = marker["tokens"], seconds + marker["seconds"]
+            usage += Usage(tokens["prompt"], tokens["generated"], marker["facts"]["calls"])
     scores = replace(assemble(found, name), method=method)
     done = predictions(benchmark.comparisons, scores, method, config.scorer.tie_threshold, usage)
     return done, round(seconds / len(done), 6)
@@ -103,12 +97,3 @@ def _pair(scores: Scores, index: int) -> list[Any]:
 
 def _shards(benchmark: str, group: str) -> str:
     return f"scores-{benchmark}-{group}"
-
-
-def _cost_of(stem: str) -> list[str]:
-    """The name of the file that holds a shard's cost."""
-    return [f".{stem.rpartition('-of-')[0]}.cost"]
-
-
-def _cost_file(shards: str, index: int) -> str:
-    return f".{shards}-{index:05d}.cost"

@@ -51,9 +51,9 @@ def judged(
             done = judge().compare_all(items, derive_seed(out.shard_seed(index), "verdicts"))
             rows = [{"id": c.id, "verdict": verdict(p)} for c, p in zip(items, done, strict=True)]
             missing = Counter("no_verdict" for row in rows if row["verdict"] is None)
-            kinds = ("prompt", "generated")
-            costs = [round(2 * sum(getattr(p.cost, f"{kind}_tokens") for p in done)) for kind in kinds]
-            return ShardResult(rows, len(rows), missing, *costs)
+            kinds = ("prompt_tokens", "generated_tokens")
+            both_orders = {kind: round(2 * sum(getattr(p.cost, kind) for p in done)) for kind in kinds}
+            return ShardResult(rows, len(rows), missing, **both_orders)
 
         out.sharded(name, comparisons, config.scorer.shard_size, process, "revisions")
     found = {row["id"]: row["verdict"] for row in read_rows(out.directory, name)}

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from judgetrain.artifacts.files import write_text_atomic
 from judgetrain.artifacts.shards import read_rows
-from judgetrain.artifacts.stage_run import ShardResult, StageRun, derive_seed
+from judgetrain.artifacts.stage_run import ShardResult, StageRun, derive_seed, tokens_of
 from judgetrain.data.clustering.encode import load_encoder
 from judgetrain.engines.base import Sampling
 from judgetrain.errors import DataError
@@ -100,7 +100,7 @@ def _answers(dialogues: Sequence[Dialogue], scorer: Lazy, config: Config, out: S
         usage = ready.usage - before
         rows = [{"id": d.id, "answers": answers} for d, answers in zip(items, done, strict=True)]
         missing = {"no_answer": sum(not all(answers) for answers in done)}
-        return ShardResult(rows, len(rows), missing, usage.prompt_tokens, usage.generated_tokens)
+        return ShardResult(rows, len(rows), missing, **tokens_of([usage]))
 
     if dialogues:
         out.sharded("answers", dialogues, config.scorer.shard_size, process, "prompts")
@@ -124,7 +124,7 @@ def _spread(dialogues: Sequence[Dialogue], scorer: Lazy, config: Config, out: St
         usage = ready.usage - before
         rows = [{"id": d.id, "logprobs": list(s.logprobs)} for d, s in zip(items, done, strict=True)]
         missing = {"unscored_answer": config.studies.samples * len(items) - sum(len(s.logprobs) for s in done)}
-        return ShardResult(rows, len(rows), missing, usage.prompt_tokens, usage.generated_tokens)
+        return ShardResult(rows, len(rows), missing, **tokens_of([usage]))
 
     if not dialogues:
         return []
