@@ -8,7 +8,7 @@ import hashlib
 import json
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from judgetrain.artifacts.files import write_json_atomic
 from judgetrain.artifacts.versions import version_of
@@ -70,6 +70,11 @@ class ContentHashes:
     def __init__(self, cache: Path) -> None:
         self._cache = cache
         self._known: dict[str, str] = json.loads(cache.read_text()) if cache.exists() else {}
+
+    @classmethod
+    def of_run(cls, home: Path) -> Self:
+        """The hashes that all runs of an ``output_dir`` share."""
+        return cls(home / ".content-hashes.json")
 
     def of(self, pattern: str) -> dict[str, str]:
         """What counts of a path: hashes by file name of all files that a path or glob names; of a package its version.

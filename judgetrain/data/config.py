@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -42,9 +41,7 @@ class SourceConfig:
     """Where dialogues come from."""
 
     name: str = key("", "source name, unique")
-    type: str = key(
-        "jsonl", "reader", choices=("world", "jsonl", "parquet", "hub", "comparisons"), content=of_world
-    )
+    type: str = key("jsonl", "reader", choices=("world", "jsonl", "parquet", "hub", "comparisons"), content=of_world)
     path: str = key(
         "",
         "file, glob (JSON lines or array, Parquet, ParlAI .txt) or Hub id",

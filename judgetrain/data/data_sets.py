@@ -12,7 +12,6 @@ import yaml
 
 from judgetrain.data.config import SourceConfig
 from judgetrain.errors import ConfigError
-from judgetrain.pipeline.config import Config
 
 CATALOGUE = Path(__file__).parent / "data_sets.yaml"
 
@@ -57,18 +56,11 @@ def described(source: SourceConfig, key: str) -> SourceConfig:
     )
 
 
-def describe_sources(config: Config) -> None:
-    """Fill in every source of the configuration that names a data set, in place.
+def describe_sources(sources: list[SourceConfig]) -> None:
+    """Fill in every source of dialogues that names a data set, in place.
 
     Raises:
-        ConfigError: see :func:`described`; or a benchmark names one, which none of them is.
+        ConfigError: see :func:`described`.
     """
-    for i, benchmark in enumerate(config.evaluate.benchmarks):
-        if benchmark.source.dataset is not None:
-            raise ConfigError(
-                f"evaluate.benchmarks[{i}].source.dataset={benchmark.source.dataset}: data sets of dialogues have no "
-                "labelled comparisons; give a comparison file in path"
-            )
-    sources = config.dialogues.sources
     for i, source in enumerate(sources):
         sources[i] = described(source, f"dialogues.sources[{i}]")

@@ -9,7 +9,6 @@ from typing import Any
 from judgetrain.data.config import BenchmarkConfig
 from judgetrain.data.dedup import PERMUTATIONS, bands, jaccard, normalised, signature
 from judgetrain.data.sources import read_dialogues
-from judgetrain.pipeline.config import Config
 from judgetrain.schema import Dialogue
 
 SHORTEST_TURN = 40
@@ -36,12 +35,11 @@ class BenchmarkQueries:
         DataError: a malformed row; names file and line.
     """
 
-    def __init__(self, config: Config) -> None:
-        settings = config.dialogues
+    def __init__(self, benchmarks: Sequence[BenchmarkConfig], mode: str, similarity: float) -> None:
         self._exact: dict[str, int] = {}
         self._texts: list[tuple[str, str]] = []
         self.counts: dict[str, int] = {}
-        for index, benchmark in enumerate(config.evaluate.benchmarks):
+        for index, benchmark in enumerate(benchmarks):
             if benchmark.source.type == "world":
                 continue
             queries = _queries(benchmark, f"evaluate.benchmarks[{index}]")
@@ -49,9 +47,9 @@ class BenchmarkQueries:
             for query in sorted(queries):
                 if self._exact.setdefault(normalised(query), len(self._texts)) == len(self._texts):
                     self._texts.append((benchmark.name, query))
-        self._similarity, self._near = settings.near_similarity, None
-        if settings.decontaminate == "near" and self._texts:
-            self._near = _index([query for _, query in self._texts], settings.near_similarity)
+        self._similarity, self._near = similarity, None
+        if mode == "near" and self._texts:
+            self._near = _index([query for _, query in self._texts], similarity)
 
     def find(self, dialogue: Dialogue) -> Match | None:
         """The benchmark query that the dialogue's query, its user turns together, or a long user turn matches."""

@@ -12,13 +12,13 @@ from typing import Any
 
 from judgetrain.artifacts.stage_run import StageRun
 from judgetrain.data import world
-from judgetrain.data.config import SourceConfig
+from judgetrain.data.config import BenchmarkConfig, DialoguesConfig, SourceConfig
 from judgetrain.data.decontaminate import BenchmarkQueries, Match
 from judgetrain.data.dedup import NearIndex, Seen
 from judgetrain.data.rows import RowError, RowReader
 from judgetrain.data.sources import Rejects, read
+from judgetrain.data.stages import DialoguesSettings
 from judgetrain.errors import ConfigError, DataError
-from judgetrain.pipeline.config import Config
 from judgetrain.schema import Comparison, Dialogue
 
 Item = tuple[Dialogue, Comparison | None]
@@ -26,11 +26,11 @@ REJECTED = "rejected:"
 """Stands before a reason for which a row could not be read, in the counts of a source."""
 
 
-def run(config: Config, inputs: Mapping[str, Path], out: StageRun) -> None:
+def run(settings: DialoguesSettings, inputs: Mapping[str, Path], out: StageRun) -> None:
     """Write ``dialogues.jsonl``, ``comparisons.jsonl`` (rows that carry two responses), ``rejects.jsonl`` and
     ``contaminated.jsonl`` (dialogues left out because they hold a benchmark's query)."""
-    settings = config.dialogues
-    sieve = Sieve(config)
+    config = settings.dialogues
+    sieve = Sieve(config, settings.benchmarks)
     table: dict[str, Counter[str]] = {}
     facts: dict[str, dict[str, int]] = {}
     with (
@@ -39,11 +39,11 @@ def run(config: Config, inputs: Mapping[str, Path], out: StageRun) -> None:
         out.rows_writer("rejects") as reject,
         out.rows_writer("contaminated") as contaminated,
     ):
-        rejects = Rejects(settings.strict, keep=reject)
-        for index, source in enumerate(settings.sources):
+        rejects = Rejects(config.strict, keep=reject)
+        for index, source in enumerate(config.sources):
             counts = table[source.name] = Counter()
             before, rows = Counter(rejects.counts), 0
-            for items in _rows(source, f"dialogues.sources[{index}]", config, rejects):
+            for items in _rows(source, f"dialogues.sources[{index}]", settings, rejects):
                 rows += 1
                 for dialogue, comparison in items:
                     fate, match = sieve(dialogue, comparison)
@@ -81,11 +81,11 @@ def run(config: Config, inputs: Mapping[str, Path], out: StageRun) -> None:
 class Sieve:
     """Decides, one after the other, which dialogues are kept, and counts the others by the first reason found."""
 
-    def __init__(self, config: Config) -> None:
-        self._settings = settings = config.dialogues
+    def __init__(self, settings: DialoguesConfig, benchmarks: Sequence[BenchmarkConfig] | None = None) -> None:
+        self._settings = settings
         self._seen, self._ids = Seen(), Seen()
         self._near = NearIndex(settings.near_similarity, settings.near_window) if settings.near_dedup else None
-        found = BenchmarkQueries(config) if settings.decontaminate != "off" else None
+        found = BenchmarkQueries(benchmarks, settings.decontaminate, settings.near_similarity) if benchmarks else None
         self.benchmarks = found if found and found.counts else None
 
     def __call__(self, dialogue: Dialogue, comparison: Comparison | None) -> tuple[str, Match | None]:
@@ -108,10 +108,10 @@ class Sieve:
         return ("kept" if self._ids.add_text(dialogue.id) else "repeated_id"), None
 
 
-def _rows(source: SourceConfig, key: str, config: Config, rejects: Rejects) -> Iterator[Sequence[Item]]:
+def _rows(source: SourceConfig, key: str, settings: DialoguesSettings, rejects: Rejects) -> Iterator[Sequence[Item]]:
     """What every row that can be read gives: one dialogue, or one for each of its user turns."""
     if source.type == "world":
-        yield from ([(d, None)] for d in world.train_dialogues(config.dialogues.world, config.seed))
+        yield from ([(d, None)] for d in world.train_dialogues(settings.dialogues.world, settings.seed))
         return
     try:
         reader = RowReader(source, key=key)

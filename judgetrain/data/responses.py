@@ -10,25 +10,26 @@ from judgetrain.artifacts.shards import read_rows
 from judgetrain.artifacts.stage_run import ShardResult, StageRun, derive_seed
 from judgetrain.data.config import ResponseModelConfig
 from judgetrain.data.pairing import pair
+from judgetrain.data.stages import ResponsesSettings
 from judgetrain.engines.answers import answers_of
 from judgetrain.engines.base import Request, Sampling, shard_of
 from judgetrain.engines.once import loaded_once
 from judgetrain.engines.registry import make_engine
 from judgetrain.errors import DataError
-from judgetrain.pipeline.config import Config
 from judgetrain.schema import Comparison, Dialogue
 
 SHARD = 256
 
 
-def run(config: Config, inputs: Mapping[str, Path], out: StageRun) -> None:
+def run(settings: ResponsesSettings, inputs: Mapping[str, Path], out: StageRun) -> None:
     """Write ``comparisons.jsonl``; with response models, also their answers as ``responses-MODEL`` shards."""
     sample = [Dialogue.from_row(row) for row in read_rows(inputs["cluster"], "sample")]
     dropped: Counter[str] = Counter()
-    if config.responses.models:
+    models = settings.responses.models
+    if models:
         responses, cut = {}, {}
-        for name, engine in _writers(config.responses.models):
-            _answer(name, engine, sample, config, out)
+        for name, model in _writers(models):
+            _answer(name, model, sample, settings, out)
             rows = list(read_rows(out.directory, f"responses-{name}"))
             responses[name] = {row["dialogue_id"]: row["text"] for row in rows}
             cut[name] = sum(row["finish_reason"] == "length" for row in rows)
@@ -40,7 +41,7 @@ def run(config: Config, inputs: Mapping[str, Path], out: StageRun) -> None:
         raise DataError(f"no comparison could be made of {len(sample)} dialogues: {dict(dropped)}")
     out.write_rows("comparisons", (c.to_row() for c in comparisons))
     out.note("pairs", {"comparisons": len(comparisons), **dropped})
-    if not config.responses.models:
+    if not models:
         out.count(in_=len(sample), out=len(comparisons))
     out.count(dropped=dropped)
 
@@ -53,11 +54,11 @@ def _writers(models: Sequence[ResponseModelConfig]) -> list[tuple[str, ResponseM
 
 
 def _answer(
-    name: str, config: ResponseModelConfig, dialogues: Sequence[Dialogue], run_config: Config, out: StageRun
+    name: str, model: ResponseModelConfig, dialogues: Sequence[Dialogue], settings: ResponsesSettings, out: StageRun
 ) -> None:
-    settings = run_config.responses
-    limits = Sampling.of(config.sampling or settings.sampling)
-    system = ({"role": "system", "content": settings.system_prompt},) if settings.system_prompt else ()
+    config = settings.responses
+    limits = Sampling.of(model.sampling or config.sampling)
+    system = ({"role": "system", "content": config.system_prompt},) if config.system_prompt else ()
     requests = [
         Request(
             (*system, *({"role": m.role, "content": m.content} for m in d.messages)),
@@ -67,9 +68,9 @@ def _answer(
         )
         for d in dialogues
     ]
-    # An engine's name is part of the seed: two that ask one model alike are to answer differently.
-    answers = answers_of(config, run_config.output_dir, derive_seed(run_config.seed, name))
-    with loaded_once(lambda: make_engine(config, name=name, answers=answers)) as engine:
+    # The name is part of the seed: two that ask one model alike are to answer differently.
+    answers = answers_of(model.engine, out.home, derive_seed(settings.seed, name))
+    with loaded_once(lambda: make_engine(model.engine, name=name, answers=answers)) as engine:
 
         def process(index: int, items: Sequence[tuple[Dialogue, Request]]) -> ShardResult:
             done = engine().generate([r for _, r in items], derive_seed(out.shard_seed(index), name))

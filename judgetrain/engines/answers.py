@@ -36,9 +36,9 @@ def writable(text: str) -> str:
     return text.encode("utf-8", "replace").decode("utf-8")
 
 
-def answers_of(engine: EngineConfig, output_dir: str, seed: int) -> AnswerStore | None:
+def answers_of(engine: EngineConfig, home: Path, seed: int) -> AnswerStore | None:
     """Where the answers of an engine are kept, if it is one that may be paid."""
-    return AnswerStore(Path(output_dir) / ANSWERS, seed) if engine.type == "openai" else None
+    return AnswerStore(home / ANSWERS, seed) if engine.paid else None
 
 
 def budget_of(engines: Iterable[EngineConfig | None], limits: LimitsConfig, key: str, path: Path) -> Budget | None:
@@ -46,7 +46,7 @@ def budget_of(engines: Iterable[EngineConfig | None], limits: LimitsConfig, key:
 
     ``limits`` stand under ``key`` of the configuration.
     """
-    if any(engine and engine.type == "openai" for engine in engines):
+    if any(engine and engine.paid for engine in engines):
         return Budget(path, limits.max_requests, limits.max_tokens, key)
     return None
 

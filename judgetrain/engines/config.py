@@ -159,7 +159,7 @@ def engine_type(name: str) -> Callable[[C], C]:
 if TYPE_CHECKING:
     AnyEngine = EngineConfig
 else:
-    # OmegaConf has no unions of dataclasses: there an engine is an open mapping, which pipeline.compose reads by its type.
+    # OmegaConf has no unions of dataclasses: there an engine is an open mapping, read by its type (pipeline.compose).
     AnyEngine = Any
 
 
@@ -183,10 +183,8 @@ class LocalEngineConfig(EngineConfig):
         return self.name or self.model.path or self.type
 
     def with_model(self, path: str) -> Self:
-        """Its directory has its own weights and template: ``gguf_file``, ``revision``, ``chat_template`` do not apply."""
-        return replace(
-            self, model=replace(self.model, path=path, gguf_file=None, revision=None, chat_template=None)
-        )
+        """Its directory has its own weights and template, so that keys about other files do not apply."""
+        return replace(self, model=replace(self.model, path=path, gguf_file=None, revision=None, chat_template=None))
 
     def check(self, key: str) -> None:
         """Check the model."""

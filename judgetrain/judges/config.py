@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
-
 from typing import TYPE_CHECKING
 
 from judgetrain.engines.config import EngineConfig, SamplingConfig, engine_type

@@ -74,7 +74,7 @@ class Models:
     budget: Budget | None = None
 
     def external(self, target: str) -> EngineConfig | None:
-        """The engine of a model that a method names and that is no judge of this run: it may be one that is paid for."""
+        """The engine of a target that is no model of this run, which may be one that is paid for; else None."""
         return {"teacher": self.settings.teacher, "external": self.settings.external}.get(target)
 
     def engine(self, method: Method) -> Engine:

@@ -117,7 +117,7 @@ def typed(composed: DictConfig, overrides: Collection[str] = ()) -> Config:
     for key, field, value in _variants(config):
         _put(config, key, _chosen(key, field, value, given))
     validate(config)
-    describe_sources(config)
+    describe_sources(config.dialogues.sources)
     return config
 
 

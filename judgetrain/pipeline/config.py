@@ -12,9 +12,10 @@ from judgetrain.judges.config import TreeConfig
 from judgetrain.judges.prompting.prompts import prompt_path
 from judgetrain.keys import key
 from judgetrain.label.config import LabelConfig, TeacherConfig
-from judgetrain.scorers.config import ScorerConfig, SelfEvalConfig
 from judgetrain.pipeline.graph import COMMANDS, STAGES
+from judgetrain.scorers.config import ScorerConfig, SelfEvalConfig
 from judgetrain.train.config import TrainStages
+
 
 @dataclass
 class HubConfig:

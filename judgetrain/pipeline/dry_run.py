@@ -45,8 +45,7 @@ def _teacher(pipeline: Pipeline) -> None:
     if not remaining:
         left = "none remains, so that the trees are grown over the same ones; a smaller teacher.comparisons leaves some"
     pipeline.console.line(
-        f"teacher: dry run for {config.teacher.engine.model_name}: {len(taught)} "
-        f"comparisons ({left}), expected"
+        f"teacher: dry run for {config.teacher.engine.model_name}: {len(taught)} comparisons ({left}), expected"
     )
     for line in described(estimate(config, taught), config.teacher, "teacher"):
         pipeline.console.line(line)
@@ -61,9 +60,7 @@ def _external(pipeline: Pipeline) -> None:
     directory = pipeline.run("tree")
     _, dialect = load_external_prompts(settings)
     cases = list(cases_of(config.label, directory, dialect, derive_seed(config.seed, "label")))
-    pipeline.console.line(
-        f"label: dry run for {settings.engine.model_name}: {len(cases)} comparisons, expected"
-    )
+    pipeline.console.line(f"label: dry run for {settings.engine.model_name}: {len(cases)} comparisons, expected")
     for line in described(estimate_external(config, cases), settings, "label.external"):
         pipeline.console.line(line)
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 from judgetrain.engines.loading import ADAPTERS
 from judgetrain.errors import ConfigError, EngineError
-from judgetrain.pipeline.config import Config
 from judgetrain.judges.method import JUDGE_STAGES
+from judgetrain.pipeline.config import Config
 
 if TYPE_CHECKING:
     from judgetrain.pipeline.run import Pipeline

@@ -55,7 +55,7 @@ class Pipeline:
         self.config = config
         self.console = console or Console()
         self.root = Path(config.output_dir) / "artifacts"
-        self._hashes = ContentHashes(Path(config.output_dir) / ".content-hashes.json")
+        self._hashes = ContentHashes.of_run(Path(config.output_dir))
         self._plans: dict[str, Plan] = {}
         self.made: list[str] = []
 

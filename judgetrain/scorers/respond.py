@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 from judgetrain.artifacts.stage_run import ShardResult, StageRun, derive_seed, tokens_of
 from judgetrain.engines.base import Request, Sampling, shard_of
-from judgetrain.pipeline.config import Config
 from judgetrain.schema import Dialogue, Message
 from judgetrain.scorers.encode import Messages
+from judgetrain.scorers.stages import SelfEvalSettings
 
 if TYPE_CHECKING:
     from judgetrain.scorers.statistics import TokenScorer
@@ -19,7 +19,9 @@ if TYPE_CHECKING:
 Row = dict[str, Any]
 
 
-def respond(dialogues: Sequence[Dialogue], scorer: Callable[[], TokenScorer], config: Config, out: StageRun) -> None:
+def respond(
+    dialogues: Sequence[Dialogue], scorer: Callable[[], TokenScorer], config: SelfEvalSettings, out: StageRun
+) -> None:
     """Write ``responses`` shards, one row an answer, sampled at the category's temperature where one is set.
 
     Questions that follow each other without an answer (MT-Bench's two turns) are answered in turn, each after the
@@ -84,7 +86,7 @@ def _after(parts: Sequence[Messages], answers: Sequence[str]) -> Messages:
     return tuple(chat)
 
 
-def _sampling(dialogue: Dialogue, config: Config) -> Sampling:
+def _sampling(dialogue: Dialogue, config: SelfEvalSettings) -> Sampling:
     settings = config.selfeval
     temperature = settings.temperatures.get(dialogue.category or "", settings.sampling.temperature)
     return replace(Sampling.of(settings.sampling), temperature=temperature)

@@ -12,15 +12,15 @@ from judgetrain.artifacts.files import write_text_atomic
 from judgetrain.artifacts.shards import read_rows
 from judgetrain.artifacts.stage_run import ShardResult, StageRun, derive_seed, tokens_of
 from judgetrain.errors import DataError
-from judgetrain.pipeline.config import Config
 from judgetrain.schema import Dialogue
 from judgetrain.scorers import probdiff
 from judgetrain.scorers.encode import Unscored, sample_of
-from judgetrain.scorers.lazy import lazy_scorer, scorer_model
+from judgetrain.scorers.lazy import lazy_scorer
 from judgetrain.scorers.methods import ScorerSettings, groups, score
 from judgetrain.scorers.probdiff import Discrepancy
 from judgetrain.scorers.respond import answered_dialogues, respond
 from judgetrain.scorers.selfeval_table import Answer, console_table, markdown, table
+from judgetrain.scorers.stages import SelfEvalSettings
 
 if TYPE_CHECKING:
     from judgetrain.scorers.statistics import TokenScorer
@@ -29,7 +29,7 @@ Lazy = Callable[[], "TokenScorer"]
 Row = dict[str, Any]
 
 
-def run(config: Config, inputs: Mapping[str, Path], out: StageRun) -> None:
+def run(config: SelfEvalSettings, inputs: Mapping[str, Path], out: StageRun) -> None:
     """Write ``responses`` and ``scores-GROUP`` shards, ``scores.jsonl``, ``metrics.json`` and ``report.md``.
 
     One model answers, revises and scores; it is loaded only if a shard is missing.
@@ -38,7 +38,7 @@ def run(config: Config, inputs: Mapping[str, Path], out: StageRun) -> None:
     limit = config.selfeval.limit
     if limit is not None and limit < len(dialogues):
         dialogues = random.Random(derive_seed(config.seed, "selfeval")).sample(dialogues, limit)
-    with lazy_scorer(config) as scorer:
+    with lazy_scorer(config.scorer, config.scored_model) as scorer:
         respond(dialogues, scorer, config, out)
         responses = list(read_rows(out.directory, "responses"))
         dialogues = answered_dialogues(dialogues, responses)
@@ -51,7 +51,7 @@ def run(config: Config, inputs: Mapping[str, Path], out: StageRun) -> None:
     rows = table(answers, config.selfeval, ScorerSettings.of(config.scorer))
     out.write_rows("scores", (answer.to_row() for answer in answers))
     out.write_json("metrics", rows)
-    title = f"{scorer_model(config).path}, {len(answers)} prompts"
+    title = f"{config.scored_model.path}, {len(answers)} prompts"
     write_text_atomic(out.path("report.md"), markdown(rows, config.selfeval, title))
     out.track.log({f"{row['category']}/{row['method']}": row["mean"] for row in rows if row["mean"] is not None})
     out.console.plain(console_table(rows, config.selfeval, title))
@@ -79,7 +79,7 @@ def _score(
     dialogues: Sequence[Dialogue],
     responses: Sequence[Row],
     scorer: Lazy,
-    config: Config,
+    config: SelfEvalSettings,
     out: StageRun,
 ) -> None:
     """The scores of a group, by shards; ProbDiff keeps its revisions too."""
@@ -121,7 +121,9 @@ def _revised(result: Discrepancy | Unscored) -> Row:
     }
 
 
-def _answers(dialogues: Sequence[Dialogue], responses: Sequence[Row], config: Config, out: StageRun) -> list[Answer]:
+def _answers(
+    dialogues: Sequence[Dialogue], responses: Sequence[Row], config: SelfEvalSettings, out: StageRun
+) -> list[Answer]:
     answers = [Answer(d.id, d.category, r["text"]) for d, r in zip(dialogues, responses, strict=True)]
     for group, members in groups(config.selfeval.methods).items():
         for answer, row in zip(answers, read_rows(out.directory, f"scores-{group}"), strict=True):

@@ -16,7 +16,7 @@ from judgetrain.scorers.config import ScorerConfig, SelfEvalConfig
 class ReadModelSettings(StageSettings):
     """What a stage reads that scores with the model of ``scorer``."""
 
-    scorer: ScorerConfig | None = at("scorer")
+    scorer: ScorerConfig = at("scorer")
     base: ModelConfig | None = at("train.base")
 
     @classmethod
@@ -27,7 +27,6 @@ class ReadModelSettings(StageSettings):
     @property
     def scored_model(self) -> ModelConfig:
         """The model whose probabilities are read: ``scorer.model``, or ``train.base`` where that has no path."""
-        assert self.scorer is not None
         return self.base or self.scorer.model
 
 
@@ -44,7 +43,9 @@ def check_scorer(config: Any) -> None:
     Raises:
         ConfigError: names the key, its value and the remedy.
     """
-    key, model = ("scorer.model", config.scorer.model) if config.scorer.model.path else ("train.base", config.train.base)
+    key, model = (
+        ("scorer.model", config.scorer.model) if config.scorer.model.path else ("train.base", config.train.base)
+    )
     model.check(key)
     check_revision_prompt(config)
 

@@ -10,10 +10,9 @@ from dataclasses import dataclass, field, replace
 from judgetrain.artifacts.stage_run import derive_seed
 from judgetrain.data import world
 from judgetrain.data.benchmarks.reading import adapter_of, read_cases, source_of
-from judgetrain.data.config import BenchmarkConfig
+from judgetrain.data.config import BenchmarkConfig, WorldConfig
 from judgetrain.data.sources import read_comparisons
 from judgetrain.errors import DataError
-from judgetrain.pipeline.config import Config
 from judgetrain.schema import Comparison, Verdict
 
 
@@ -45,7 +44,7 @@ class Benchmark:
         return replace(self, comparisons=comparisons, split=split)
 
 
-def load_benchmark(config: Config, benchmark: BenchmarkConfig, index: int) -> Benchmark:
+def load_benchmark(benchmark: BenchmarkConfig, index: int, seed: int, world_config: WorldConfig | None) -> Benchmark:
     """The comparisons of a benchmark, with labels.
 
     Raises:
@@ -53,13 +52,13 @@ def load_benchmark(config: Config, benchmark: BenchmarkConfig, index: int) -> Be
         DataError: a malformed row or unknown label (file, row and value), a repeated id, or nothing left.
     """
     key = f"evaluate.benchmarks[{index}]"
-    loaded = _adapted(benchmark, key) if benchmark.adapter else _plain(config, benchmark, key)
+    loaded = _adapted(benchmark, key) if benchmark.adapter else _plain(benchmark, key, seed, world_config)
     comparisons, left_out = loaded.comparisons, dict(loaded.left_out)
     kept = [c for c in comparisons if benchmark.max_chars is None or _chars(c) <= benchmark.max_chars]
     left_out["too_long"] = len(comparisons) - len(kept)
     if benchmark.limit is not None and benchmark.limit < len(kept):
         left_out["over_limit"] = len(kept) - benchmark.limit
-        kept = random.Random(derive_seed(config.seed, "benchmark", benchmark.name)).sample(kept, benchmark.limit)
+        kept = random.Random(derive_seed(seed, "benchmark", benchmark.name)).sample(kept, benchmark.limit)
     left_out["no_majority"] = sum(c.label is None for c in kept)
     if left_out["no_majority"] == len(kept):
         raise DataError(
@@ -93,10 +92,11 @@ def _adapted(benchmark: BenchmarkConfig, key: str) -> Benchmark:
     )
 
 
-def _plain(config: Config, benchmark: BenchmarkConfig, key: str) -> Benchmark:
+def _plain(benchmark: BenchmarkConfig, key: str, seed: int, world_config: WorldConfig | None) -> Benchmark:
     source = source_of(benchmark)
     if source.type == "world":
-        return Benchmark(benchmark.name, "heldout", world.eval_comparisons(config.dialogues.world, config.seed), {})
+        assert world_config is not None
+        return Benchmark(benchmark.name, "heldout", world.eval_comparisons(world_config, seed), {})
     comparisons = list(read_comparisons(source, benchmark.labels, f"{key}.source"))
     seen: set[str] = set()
     for comparison in comparisons:

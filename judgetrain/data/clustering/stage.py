@@ -16,12 +16,12 @@ from judgetrain.data.clustering.encode import encode
 from judgetrain.data.clustering.kmeans import kmeans
 from judgetrain.data.clustering.report import write_report
 from judgetrain.data.clustering.sampling import sample_uniform
-from judgetrain.pipeline.config import Config
+from judgetrain.data.stages import ClusterSettings
 
 
-def run(config: Config, inputs: Mapping[str, Path], out: StageRun) -> None:
+def run(given: ClusterSettings, inputs: Mapping[str, Path], out: StageRun) -> None:
     """Write ``embeddings.npy``, ``clusters.jsonl``, ``sample.jsonl`` and the report (``report.html`` and more)."""
-    settings = config.cluster
+    settings = given.cluster
 
     def rows() -> Iterator[dict[str, Any]]:  # read again for each pass, never held: there may be millions
         return read_rows(inputs["dialogues"], "dialogues")

@@ -6,12 +6,12 @@ import hashlib
 import random
 from collections.abc import Sequence
 
+from judgetrain.data.config import WorldEngineConfig
 from judgetrain.data.world.annotator import Annotator
 from judgetrain.data.world.language import load_language
 from judgetrain.data.world.referee import Referee
 from judgetrain.data.world.writers import write_response
 from judgetrain.engines.base import Completion, Request, places
-from judgetrain.data.config import WorldEngineConfig
 from judgetrain.errors import EngineError
 
 

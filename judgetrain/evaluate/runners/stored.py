@@ -3,38 +3,68 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, cast
 
 from judgetrain.data.benchmarks.adapter import label_text
+from judgetrain.data.benchmarks.benchmark import Benchmark
 from judgetrain.data.benchmarks.reading import CaseReader, selected, source_of
 from judgetrain.data.config import BenchmarkConfig, SourceConfig
 from judgetrain.data.rows import RowError
 from judgetrain.data.sources import Rejects, read
 from judgetrain.errors import ConfigError, DataError
-from judgetrain.evaluate.config import StoredConfig
+from judgetrain.evaluate.config import EvaluateConfig, StoredConfig
+from judgetrain.evaluate.runners.base import Evaluation, Result
 from judgetrain.judges.base import Cost, Prediction
-from judgetrain.pipeline.config import Config
+from judgetrain.judges.method import Method
 from judgetrain.schema import Comparison, Verdict, mirror
 
-PREFIX = "stored:"
 MEANINGS = ("A", "B", "tie", "conflict", "unreadable")
 UNKNOWN = Cost(math.nan, math.nan, math.nan)
 """What published verdicts cost."""
 Verdicts = tuple[Verdict | None, Verdict | None]
 
 
-def stored_named(config: Config, method: str) -> StoredConfig:
+class StoredRunner:
+    """Reads verdicts on the one benchmark that they are about."""
+
+    forms = "stored:NAME"
+
+    def check(self, method: Method, config: Any) -> None:
+        """That there is such an entry of ``evaluate.stored``, and the benchmark that it is about."""
+        settings = config.evaluate
+        stored = stored_named(method, settings)
+        if stored.benchmark not in [b.name for b in settings.benchmarks]:
+            listed = ", ".join(b.name for b in settings.benchmarks)
+            key = f"evaluate.stored[{settings.stored.index(stored)}]"
+            raise ConfigError(f"{key}.benchmark={stored.benchmark!r}: no such benchmark; there are {listed}")
+
+    def run(self, method: Method, evaluation: Evaluation) -> Iterator[tuple[Benchmark, list[Result]]]:
+        """What was stored, with nothing known of its cost."""
+        settings = evaluation.settings.evaluate
+        stored = stored_named(method, settings)
+        key = f"evaluate.stored[{settings.stored.index(stored)}]"
+        for benchmark, config in zip(evaluation.benchmarks, settings.benchmarks, strict=True):
+            if benchmark.name == stored.benchmark:
+                found = stored_predictions(stored, config, benchmark.comparisons, key)
+                dropped = Counter(f"stored:{reason}" for p in found for reason in Counter(p.failures).elements())
+                evaluation.out.count(in_=len(found), out=len(found), dropped=dropped)
+                yield benchmark, [(found, math.nan)]
+
+
+def stored_named(method: Method, settings: EvaluateConfig) -> StoredConfig:
     """The entry of ``evaluate.stored`` that a method names.
 
     Raises:
         ConfigError: no such entry; lists the names.
     """
-    name = method.removeprefix(PREFIX)
-    found = [s for s in config.evaluate.stored if s.name == name]
+    found = [s for s in settings.stored if s.name == method.target]
     if not found:
-        names = ", ".join(s.name for s in config.evaluate.stored) or "none"
-        raise ConfigError(f"evaluate.methods: {method!r}: evaluate.stored has no entry of this name; it has {names}")
+        names = ", ".join(s.name for s in settings.stored) or "none"
+        raise ConfigError(
+            f"evaluate.methods: {method.text!r}: evaluate.stored has no entry of this name; it has {names}"
+        )
     return found[0]
 
 
@@ -88,7 +118,7 @@ def stored_predictions(
             f"{key}: none of the {len(found)} stored verdicts (first {example!r}) is about a comparison of "
             f"{benchmark.name} (first {comparisons[0].id!r}); look at the ids"
         )
-    name, merged = f"{PREFIX}{stored.name}", not stored.verdict_ba
+    name, merged = f"stored:{stored.name}", not stored.verdict_ba
     return [_prediction(c, found.get(c.id), name, merged) for c in comparisons]
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import ClassVar, Self
 
 from judgetrain.engines.base import Engine
-from judgetrain.engines.config import EngineConfig, ModelConfig, SamplingConfig
+from judgetrain.engines.config import EngineConfig, ModelConfig, SamplingConfig, TransformersEngineConfig
 from judgetrain.judges.base import Cost, Prediction
 from judgetrain.judges.kinds.asking import Reply, ask_ratings, ask_verdicts, verdicts_in
 from judgetrain.judges.prompting.prompts import Dialect, PromptSet, load_prompt_set

@@ -1,0 +1,32 @@
+"""Baselines on benchmarks: rules that read nothing, and need no shards."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from judgetrain.data.benchmarks.benchmark import Benchmark
+from judgetrain.errors import ConfigError
+from judgetrain.evaluate.runners.base import Evaluation, Result
+from judgetrain.judges.kinds.floors import FLOORS
+from judgetrain.judges.method import Method
+
+
+class BaselineRunner:
+    """Takes every name that no other kind has."""
+
+    forms = ", ".join(FLOORS)
+
+    def check(self, method: Method, config: Any) -> None:
+        """That there is such a baseline."""
+        if method.target not in FLOORS:
+            from judgetrain.evaluate.runners import known_methods
+
+            raise ConfigError(f"evaluate.methods: {method.text!r} is none of {known_methods()} (./{method.text})")
+
+    def run(self, method: Method, evaluation: Evaluation) -> Iterator[tuple[Benchmark, list[Result]]]:
+        """Their verdicts cost nothing."""
+        for benchmark in evaluation.benchmarks:
+            found = FLOORS[method.target]().compare_all(benchmark.comparisons, evaluation.settings.seed)
+            evaluation.out.count(in_=len(found), out=len(found))
+            yield benchmark, [(found, 0.0)]

@@ -1,0 +1,135 @@
+"""Scorers on benchmarks (``scorer:``): each group of scores computed once, every method read off it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from judgetrain.artifacts.console import duration
+from judgetrain.artifacts.reuse import adopt
+from judgetrain.artifacts.shards import markers_of, read_rows
+from judgetrain.artifacts.stage_run import ShardResult, derive_seed, tokens_of
+from judgetrain.data.benchmarks.benchmark import Benchmark
+from judgetrain.errors import ConfigError
+from judgetrain.evaluate.runners.base import Evaluation, Result
+from judgetrain.judges.method import Method
+from judgetrain.schema import Comparison
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from judgetrain.scorers.config import ScorerConfig
+    from judgetrain.scorers.glassbox import Scores
+    from judgetrain.scorers.statistics import TokenScorer
+
+
+class ScorerRunner:
+    """Keeps the scores as ``scores-BENCHMARK-GROUP`` shards; one model computes those of all scorers of a run."""
+
+    forms = "scorer:SCORER"
+
+    def check(self, method: Method, config: Any) -> None:
+        """That there is such a scorer, and the model that it reads."""
+        from judgetrain.evaluate.runners import known_methods
+        from judgetrain.scorers.methods import OF_RESPONSES
+        from judgetrain.scorers.stages import check_scorer
+
+        if method.target not in OF_RESPONSES:
+            raise ConfigError(f"evaluate.methods: {method.text!r} is none of {known_methods()}")
+        check_scorer(config)
+
+    def run(self, method: Method, evaluation: Evaluation) -> Iterator[tuple[Benchmark, list[Result]]]:
+        """The first scorer of a run computes what all of them need."""
+        scorers = [m for m in evaluation.methods if m.kind == method.kind]
+        if method == scorers[0]:
+            self._score_all([m.target for m in scorers], evaluation)
+        for benchmark in evaluation.benchmarks:
+            yield benchmark, [self._read(method, benchmark, evaluation)]
+
+    def _score_all(self, names: Sequence[str], evaluation: Evaluation) -> None:
+        from judgetrain.scorers.lazy import lazy_scorer
+        from judgetrain.scorers.methods import groups
+
+        settings = _settings(evaluation)
+        model = settings.model if settings.model.path else evaluation.settings.base
+        assert model is not None
+        with lazy_scorer(settings, model) as scorer:
+            for group, members in groups(names).items():
+                for benchmark in evaluation.benchmarks:
+                    # From which margin on one response wins is no part of what is computed.
+                    key = evaluation.key(
+                        benchmark, members=list(members), scorer=replace(settings, tie_threshold=0.0), model=model
+                    )
+                    adopt(_shards(benchmark, group), key, evaluation.out)
+                    self._score(group, members, benchmark, scorer, evaluation)
+
+    def _score(
+        self,
+        group: str,
+        members: Sequence[str],
+        benchmark: Benchmark,
+        scorer: Callable[[], TokenScorer],
+        evaluation: Evaluation,
+    ) -> None:
+        from judgetrain.judges.kinds.scorer import samples_of
+        from judgetrain.scorers.methods import ScorerSettings, score
+
+        config, out = _settings(evaluation), evaluation.out
+        settings = ScorerSettings.of(config)
+
+        def process(index: int, items: Sequence[Comparison]) -> ShardResult:
+            ready = scorer()
+            before = ready.usage
+            seed = derive_seed(out.shard_seed(index), benchmark.name, group)
+            found = score(ready, samples_of(items), members, settings, seed)
+            usage = ready.usage - before
+            rows = [{"id": c.id, **{m: _pair(found[m], i) for m in members}} for i, c in enumerate(items)]
+            gone = found[members[0]].unscored
+            return ShardResult(rows, len(rows), gone, **tokens_of([usage]), facts={"calls": usage.calls})
+
+        shards, size = _shards(benchmark, group), config.shard_size
+        if spent := out.sharded(shards, benchmark.comparisons, size, process, "comparisons", load=scorer):
+            done = f"{len(benchmark.comparisons)} comparisons, in {duration(spent)}"
+            out.log(f"evaluate: {benchmark.name}: {', '.join(members)}: {done}")
+
+    def _read(self, method: Method, benchmark: Benchmark, evaluation: Evaluation) -> Result:
+        """The predictions of one scorer, and seconds of a verdict: those of its group's passes."""
+        from judgetrain.judges.kinds.scorer import predictions
+        from judgetrain.scorers.encode import Unscored
+        from judgetrain.scorers.glassbox import Scores
+        from judgetrain.scorers.methods import ScorerSettings, assemble, better, groups
+        from judgetrain.scorers.results import Usage
+
+        config, out = _settings(evaluation), evaluation.out
+        settings = ScorerSettings.of(config)
+        found: dict[str, Scores] = {}
+        usage, seconds = Usage(), 0.0
+        for group, members in groups([method.target]).items():
+            shards = _shards(benchmark, group)
+            rows = list(read_rows(out.directory, shards))
+            for member in members:
+                values = [Unscored(v) if isinstance(v, str) else float(v) for row in rows for v in row[member]]
+                found[member] = Scores(member, values, better(member, settings))
+            for marker in markers_of(out.directory, shards):
+                tokens, seconds = marker["tokens"], seconds + marker["seconds"]
+                usage += Usage(tokens["prompt"], tokens["generated"], marker["facts"]["calls"])
+        scores = replace(assemble(found, method.target), method=method.name)
+        done = predictions(benchmark.comparisons, scores, method.name, config.tie_threshold, usage)
+        return done, round(seconds / len(done), 6)
+
+
+def _settings(evaluation: Evaluation) -> ScorerConfig:
+    assert evaluation.settings.scorer is not None
+    return evaluation.settings.scorer
+
+
+def _pair(scores: Scores, index: int) -> list[Any]:
+    from judgetrain.scorers.encode import Unscored
+
+    pair = scores.values[2 * index : 2 * index + 2]
+    return [v.reason if isinstance(v, Unscored) else v for v in pair]
+
+
+def _shards(benchmark: Benchmark, group: str) -> str:
+    return f"scores-{benchmark.name}-{group}"
