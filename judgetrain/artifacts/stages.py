@@ -41,12 +41,11 @@ class StageSettings:
     def of(cls, config: Any) -> Self:
         """The settings that a stage reads of the whole configuration, each field from its own key."""
         unused = cls.unused(config)
-        return cls(
-            **{
-                field.name: None if field.name in unused else value_at(config, field.metadata["key"])
-                for field in dataclasses.fields(cls)
-            }
-        )
+        values: dict[str, Any] = {
+            field.name: None if field.name in unused else value_at(config, field.metadata["key"])
+            for field in dataclasses.fields(cls)
+        }
+        return cls(**values)
 
 
 def value_at(config: Any, key: str) -> Any:

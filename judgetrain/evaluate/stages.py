@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, cast
 
 from judgetrain.artifacts.stages import Stage, at
 from judgetrain.data.config import BenchmarkConfig, ClusterConfig, WorldConfig
@@ -15,7 +15,7 @@ from judgetrain.evaluate.config import AskConfig, CorrectConfig, EvaluateConfig,
 from judgetrain.judges.kinds.early_stop import Aggregation
 from judgetrain.judges.loading import ModelSettings, check_model, engine_of, judges_of
 from judgetrain.judges.method import BRANCHING, Method
-from judgetrain.judges.prompting.prompts import load_prompt_set
+from judgetrain.judges.prompting.prompts import Dialect, load_prompt_set
 from judgetrain.scorers.config import ScorerConfig
 from judgetrain.scorers.stages import check_scorer
 
@@ -203,7 +203,7 @@ def _check_studies(config: Any) -> None:
         way = None if method.kind == BRANCHING else method.kind
         check_model(config, method, "studies.judge", way)
         if way:
-            load_prompt_set(getattr(config.evaluate, way).prompts, way, f"evaluate.{way}.prompts")
+            load_prompt_set(getattr(config.evaluate, way).prompts, cast(Dialect, way), f"evaluate.{way}.prompts")
 
 
 def _judges(settings: type[ModelSettings]) -> Any:

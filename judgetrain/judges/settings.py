@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 from pathlib import Path
+from typing import Any
 
 from judgetrain.artifacts.files import write_json_atomic
 from judgetrain.engines.config import SamplingConfig
@@ -23,5 +24,6 @@ def load_settings(directory: Path, otherwise: AskingConfig | None = None) -> Ask
     path = directory / FILE
     if not path.is_file():
         return otherwise or AskingConfig()
-    raw = json.loads(path.read_text(encoding="utf-8"))
-    return AskingConfig(**{k: SamplingConfig(**v) if k.endswith("_sampling") else v for k, v in raw.items()})
+    raw: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    values: dict[str, Any] = {k: SamplingConfig(**v) if k.endswith("_sampling") else v for k, v in raw.items()}
+    return AskingConfig(**values)

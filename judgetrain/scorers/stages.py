@@ -26,8 +26,15 @@ class ReadModelSettings(StageSettings):
 
     @property
     def scored_model(self) -> ModelConfig:
-        """The model whose probabilities are read: ``scorer.model``, or ``train.base`` where that has no path."""
-        return self.base or self.scorer.model
+        """The model whose probabilities are read."""
+        return scored_model(self.scorer, self.base)
+
+
+def scored_model(scorer: ScorerConfig, base: ModelConfig | None) -> ModelConfig:
+    """The model whose probabilities are read: ``scorer.model``, or ``train.base`` where that has no path."""
+    model = scorer.model if scorer.model.path else base
+    assert model is not None
+    return model
 
 
 @dataclass(frozen=True, kw_only=True)

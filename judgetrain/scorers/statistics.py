@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 import torch
 
-from judgetrain.engines.config import EngineConfig, ModelConfig
+from judgetrain.engines.config import ModelConfig, TransformersEngineConfig
 from judgetrain.engines.loading import best_device, context_length, load_model, load_tokenizer
 from judgetrain.errors import EngineError
 from judgetrain.scorers.attention import AttentionEntropies, Span, eager_attention
@@ -96,7 +96,7 @@ class TokenScorer:
         """Generates with the same weights."""
         from judgetrain.engines.local.transformers_engine import TransformersEngine
 
-        config = EngineConfig(name="scorer", batch_size=self._batch_size, max_context=self.max_context)
+        config = TransformersEngineConfig(name="scorer", batch_size=self._batch_size, max_context=self.max_context)
         return TransformersEngine(config, self.model, self.tokenizer)
 
     def generate(self, requests: Sequence[Request], seed: int) -> list[Completion]:

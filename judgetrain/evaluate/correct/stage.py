@@ -10,20 +10,18 @@ from pathlib import Path
 from judgetrain.artifacts.shards import read_rows
 from judgetrain.artifacts.stage_run import ShardResult, StageRun
 from judgetrain.data import world
-from judgetrain.data.config import SourceConfig
 from judgetrain.data.sources import read_comparisons
-from judgetrain.engines.answers import Budget, answers_of, budget_of
+from judgetrain.engines.answers import answers_of, budget_of
 from judgetrain.engines.once import loaded_once
 from judgetrain.engines.registry import make_engine
 from judgetrain.errors import DataError
 from judgetrain.evaluate.correct.correction import Corrected, Correction, Writer, correct, refinement
+from judgetrain.evaluate.stages import CorrectSettings
 from judgetrain.judges.kinds.branching import BranchingJudge
-from judgetrain.judges.methods import external_engine, load_judge
-from judgetrain.judges.names import base_method
+from judgetrain.judges.loading import Models
+from judgetrain.judges.method import Method
 from judgetrain.judges.prompting.prompts import load_prompt_set
 from judgetrain.judges.trees.schema import tree_tokens
-from judgetrain.pipeline.config import Config
-from judgetrain.pipeline.reads import names_model
 from judgetrain.schema import Comparison
 
 
@@ -33,16 +31,17 @@ class _Models:
     writer: Writer
 
     @classmethod
-    def load(cls, config: Config, inputs: Mapping[str, Path], budget: Budget | None) -> _Models:
+    def load(cls, settings: CorrectSettings, models: Models) -> _Models:
         """The judge, and the model that rewrites: its own where ``correct.engine`` names none."""
-        settings = config.correct
-        judge = load_judge(settings.judge, config, inputs, settings.branches, budget)
-        prompts = load_prompt_set(settings.prompts, "correction", "correct.prompts")
+        config = settings.correct
+        method = Method.parse(config.judge)
+        judge = models.branching(method, config.branches, settings.aggregation, top_up=settings.top_up)
+        prompts = load_prompt_set(config.prompts, "correction", "correct.prompts")
         engine = judge.engine
-        if names_model(settings.engine):
-            answers = answers_of(settings.engine, config.output_dir, config.seed)
-            engine = make_engine(settings.engine, answers=answers, budget=budget)
-        return cls(judge, Writer(engine, prompts, settings.sampling))
+        if config.engine is not None:
+            answers = answers_of(config.engine, models.out.home, settings.seed)
+            engine = make_engine(config.engine, answers=answers, budget=models.budget)
+        return cls(judge, Writer(engine, prompts, config.sampling))
 
     def close(self) -> None:
         """Free both."""
@@ -51,25 +50,25 @@ class _Models:
             self.writer.engine.close()
 
 
-def run(config: Config, inputs: Mapping[str, Path], out: StageRun) -> None:
+def run(settings: CorrectSettings, inputs: Mapping[str, Path], out: StageRun) -> None:
     """Write ``corrections`` shards, one row a response, and ``refinement.json`` (also in the manifest's notes).
 
     External models are asked within ``correct.max_requests`` and ``correct.max_tokens``, and for nothing twice.
     """
-    settings = config.correct
-    comparisons = _comparisons(settings.source, config)[: settings.max_comparisons]
+    config = settings.correct
+    comparisons = _comparisons(settings)[: config.max_comparisons]
     if not comparisons:
         raise DataError("correct.source holds no comparison: give one with responses to correct")
-    engines = external_engine(base_method(settings.judge), config), settings.engine
-    budget = budget_of(engines, settings, "correct", out.path(".spent.jsonl"))
-    with loaded_once(lambda: _Models.load(config, inputs, budget)) as models:
+    engines = settings.teacher, settings.external, config.engine
+    budget = budget_of(engines, config, "correct", out.path(".spent.jsonl"))
+    with loaded_once(lambda: _Models.load(settings, Models(settings, inputs, out, budget))) as models:
 
         def process(index: int, items: Sequence[Comparison]) -> ShardResult:
             judge, writer = models().judge, models().writer
-            return _shard(correct(items, judge, writer, settings.threshold, out.shard_seed(index)))
+            return _shard(correct(items, judge, writer, config.threshold, out.shard_seed(index)))
 
         try:
-            out.sharded("corrections", comparisons, settings.shard_size, process, "comparisons")
+            out.sharded("corrections", comparisons, config.shard_size, process, "comparisons")
         finally:
             if budget:
                 out.note("spent", dict(budget.spent))
@@ -86,9 +85,11 @@ def run(config: Config, inputs: Mapping[str, Path], out: StageRun) -> None:
         )
 
 
-def _comparisons(source: SourceConfig, config: Config) -> list[Comparison]:
+def _comparisons(settings: CorrectSettings) -> list[Comparison]:
+    source = settings.correct.source
     if source.type == "world":
-        return world.eval_comparisons(config.dialogues.world, config.seed)
+        assert settings.world is not None
+        return world.eval_comparisons(settings.world, settings.seed)
     return list(read_comparisons(source, {}, "correct.source", labelled=False))
 
 

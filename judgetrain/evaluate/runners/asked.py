@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, cast
 
 from judgetrain.artifacts.console import duration
 from judgetrain.artifacts.reuse import adopt
@@ -18,7 +18,7 @@ from judgetrain.judges.kinds.asked import prediction_of
 from judgetrain.judges.kinds.asking import Reply, errors_told
 from judgetrain.judges.loading import check_model
 from judgetrain.judges.method import Method
-from judgetrain.judges.prompting.prompts import load_prompt_set
+from judgetrain.judges.prompting.prompts import Dialect, load_prompt_set
 from judgetrain.schema import Comparison
 
 
@@ -31,7 +31,7 @@ class AskedRunner:
         """The model that it names, that it can be asked so, and the prompt set."""
         check_model(config, method, "evaluate.methods", step=method.kind)
         key = f"evaluate.{method.kind}.prompts"
-        load_prompt_set(getattr(config.evaluate, method.kind).prompts, method.kind, key)  # type: ignore[arg-type]
+        load_prompt_set(getattr(config.evaluate, method.kind).prompts, cast(Dialect, method.kind), key)
 
     def run(self, method: Method, evaluation: Evaluation) -> Iterator[tuple[Benchmark, list[Result]]]:
         """Ask about every benchmark with one model, then read the replies."""

@@ -50,10 +50,10 @@ class ScorerRunner:
     def _score_all(self, names: Sequence[str], evaluation: Evaluation) -> None:
         from judgetrain.scorers.lazy import lazy_scorer
         from judgetrain.scorers.methods import groups
+        from judgetrain.scorers.stages import scored_model
 
         settings = _settings(evaluation)
-        model = settings.model if settings.model.path else evaluation.settings.base
-        assert model is not None
+        model = scored_model(settings, evaluation.settings.base)
         with lazy_scorer(settings, model) as scorer:
             for group, members in groups(names).items():
                 for benchmark in evaluation.benchmarks:

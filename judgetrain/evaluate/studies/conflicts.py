@@ -14,10 +14,12 @@ from judgetrain.data.rows import RowError
 from judgetrain.data.sources import Rejects, read
 from judgetrain.engines.once import loaded_once
 from judgetrain.errors import DataError
+from judgetrain.evaluate.stages import StudiesSettings
 from judgetrain.judges.base import Prediction
-from judgetrain.judges.methods import load_asked_judge, load_judge
-from judgetrain.judges.names import file_name, split_method
-from judgetrain.pipeline.config import Config
+from judgetrain.judges.kinds.asked import AskedJudge
+from judgetrain.judges.kinds.branching import BranchingJudge
+from judgetrain.judges.loading import Models
+from judgetrain.judges.method import Method
 from judgetrain.schema import Comparison, Dialogue
 from judgetrain.scorers.finished import SelfEvaluated
 
@@ -30,7 +32,7 @@ OF_REVISION = {"B": 1, "A": -1, "tie": 0}
 def judged(
     own: SelfEvaluated,
     dialogues: Mapping[str, Dialogue],
-    config: Config,
+    settings: StudiesSettings,
     inputs: Mapping[str, Path],
     out: StageRun,
 ) -> dict[str, int | None]:
@@ -38,14 +40,13 @@ def judged(
 
     A revision that equals its answer is unchanged and not asked about.
     """
-    method = config.studies.judge
+    method = Method.parse(settings.studies.judge)
     changed = [i for i, revision in own.revisions.items() if revision.strip() != own.answers[i].strip()]
     comparisons = [
         Comparison(i, dialogues[i], own.answers[i].strip(), own.revisions[i], "answer", "revision") for i in changed
     ]
-    load = load_asked_judge if split_method(method)[0] else load_judge
-    name = f"verdicts-{file_name(method)}"
-    with loaded_once(lambda: load(method, config, inputs)) as judge:
+    name = f"verdicts-{method.file_name}"
+    with loaded_once(lambda: _load(method, settings, Models(settings, inputs, out))) as judge:
 
         def process(index: int, items: Sequence[Comparison]) -> ShardResult:
             done = judge().compare_all(items, derive_seed(out.shard_seed(index), "verdicts"))
@@ -55,9 +56,17 @@ def judged(
             both_orders = {kind: round(2 * sum(getattr(p.cost, kind) for p in done)) for kind in kinds}
             return ShardResult(rows, len(rows), missing, **both_orders)
 
-        out.sharded(name, comparisons, config.scorer.shard_size, process, "revisions")
+        out.sharded(name, comparisons, settings.scorer.shard_size, process, "revisions")
     found = {row["id"]: row["verdict"] for row in read_rows(out.directory, name)}
     return {i: found.get(i, 0) for i in own.revisions}
+
+
+def _load(method: Method, settings: StudiesSettings, models: Models) -> AskedJudge | BranchingJudge:
+    ask = settings.one_step or settings.rating
+    if ask is not None:
+        return models.asked(method, ask.prompts, ask.sampling, f"evaluate.{method.kind}.prompts")
+    branches, aggregation = max(settings.branches or [1]), settings.aggregation or "vote"
+    return models.branching(method, branches, aggregation, bool(settings.early_stop), bool(settings.top_up))
 
 
 def verdict(prediction: Prediction) -> int | None:

@@ -13,9 +13,9 @@ from judgetrain.artifacts.stage_run import ShardResult, StageRun, derive_seed, t
 from judgetrain.data.clustering.encode import load_encoder
 from judgetrain.engines.base import Sampling
 from judgetrain.errors import DataError
+from judgetrain.evaluate.stages import StudiesSettings
 from judgetrain.evaluate.studies.conflicts import Verdicts, judged, read_verdicts
 from judgetrain.evaluate.studies.report import Studies, html_page, markdown
-from judgetrain.pipeline.config import Config
 from judgetrain.schema import Dialogue
 from judgetrain.scorers import studies
 from judgetrain.scorers.encode import Messages
@@ -23,6 +23,7 @@ from judgetrain.scorers.finished import SelfEvaluated, read_selfeval
 from judgetrain.scorers.lazy import lazy_scorer
 from judgetrain.scorers.prompts import load_scorer_prompts
 from judgetrain.scorers.respond import answered_dialogues
+from judgetrain.scorers.stages import scored_model
 from judgetrain.scorers.studies import Repetition, Spread
 
 if TYPE_CHECKING:
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
 Lazy = Callable[[], "TokenScorer"]
 
 
-def run(config: Config, inputs: Mapping[str, Path], out: StageRun) -> None:
+def run(config: StudiesSettings, inputs: Mapping[str, Path], out: StageRun) -> None:
     """Write shards of ``answers``, ``spread`` and ``verdicts``, ``studies.json``, ``report.md`` and ``report.html``.
 
     The model of ``scorer`` answers again and is loaded only if a shard is missing; nothing of stage selfeval is
@@ -43,7 +44,7 @@ def run(config: Config, inputs: Mapping[str, Path], out: StageRun) -> None:
     asked = [Dialogue.from_row(row) for row in read_rows(inputs["dialogues"], "dialogues")]
     responses = list(read_rows(inputs["selfeval"], "responses"))
     dialogues = {d.id: d for d in answered_dialogues(asked, responses)}
-    with lazy_scorer(config) as scorer:
+    with lazy_scorer(config.scorer, scored_model(config.scorer, config.base)) as scorer:
         _answers(_sample(dialogues, settings.prompts, config, "answers"), scorer, config, out)
         spread = _spread(_sample(dialogues, settings.spread_prompts, config, "spread"), scorer, config, out)
     repetition = _repetition(config, out) if settings.prompts else []
@@ -52,7 +53,7 @@ def run(config: Config, inputs: Mapping[str, Path], out: StageRun) -> None:
         verdicts[settings.judge] = judged(own, dialogues, config, inputs, out)
     if settings.verdicts:
         verdicts["file"] = read_verdicts(settings.verdicts, "studies.verdicts", own.d)
-    found = Studies.of(models, repetition, spread, verdicts, settings.thresholds, config.selfeval)
+    found = Studies.of(models, repetition, spread, verdicts, settings.thresholds, config.delta, config.sweep)
     out.write_json("studies", found.to_json())
     write_text_atomic(out.path("report.md"), markdown(found))
     write_text_atomic(out.path("report.html"), html_page(found))
@@ -74,7 +75,7 @@ def _models(own: SelfEvaluated, directories: Sequence[str]) -> dict[str, SelfEva
     return {name: model.only(shared) for name, model in result.items()}
 
 
-def _sample(dialogues: Mapping[str, Dialogue], count: int, config: Config, study: str) -> list[Dialogue]:
+def _sample(dialogues: Mapping[str, Dialogue], count: int, config: StudiesSettings, study: str) -> list[Dialogue]:
     """A seeded sample, in the order of ``dialogues``."""
     chosen = random.Random(derive_seed(config.seed, "studies", study)).sample(
         range(len(dialogues)), min(count, len(dialogues))
@@ -87,7 +88,7 @@ def _messages(dialogue: Dialogue) -> Messages:
     return tuple({"role": m.role, "content": m.content} for m in dialogue.messages)
 
 
-def _answers(dialogues: Sequence[Dialogue], scorer: Lazy, config: Config, out: StageRun) -> None:
+def _answers(dialogues: Sequence[Dialogue], scorer: Lazy, config: StudiesSettings, out: StageRun) -> None:
     """Every prompt's repeated answers, as ``answers`` shards."""
     wording = load_scorer_prompts(config.scorer.prompts)
 
@@ -106,13 +107,14 @@ def _answers(dialogues: Sequence[Dialogue], scorer: Lazy, config: Config, out: S
         out.sharded("answers", dialogues, config.scorer.shard_size, process, "prompts")
 
 
-def _repetition(config: Config, out: StageRun) -> list[Repetition]:
+def _repetition(config: StudiesSettings, out: StageRun) -> list[Repetition]:
+    assert config.cluster is not None
     encoder = load_encoder(config.cluster)
     answers = [row["answers"] for row in read_rows(out.directory, "answers")]
     return studies.repetition_report(answers, lambda texts: encoder.encode(texts, show_progress_bar=False))
 
 
-def _spread(dialogues: Sequence[Dialogue], scorer: Lazy, config: Config, out: StageRun) -> list[Spread]:
+def _spread(dialogues: Sequence[Dialogue], scorer: Lazy, config: StudiesSettings, out: StageRun) -> list[Spread]:
     """The log-probabilities of every prompt's sampled answers; a shard is one prompt."""
 
     def process(index: int, items: Sequence[Dialogue]) -> ShardResult:
