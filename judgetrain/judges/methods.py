@@ -13,10 +13,10 @@ from judgetrain.engines.config import EngineConfig
 from judgetrain.engines.registry import make_engine
 from judgetrain.errors import ConfigError
 from judgetrain.judges.config import TreeConfig
-from judgetrain.judges.kinds.asked import ASKED, AskedJudge
+from judgetrain.judges.kinds.baselines import BASELINES
 from judgetrain.judges.kinds.branching import BranchingJudge
 from judgetrain.judges.kinds.early_stop import Aggregation
-from judgetrain.judges.kinds.floors import FLOORS
+from judgetrain.judges.kinds.prompted import PROMPTED, PromptedJudge
 from judgetrain.judges.names import ASKED_WAYS, TARGETS, base_method, is_directory, method_name, split_method
 from judgetrain.judges.prompting.prompts import FILE as PROMPTS
 from judgetrain.judges.prompting.prompts import load_prompt_set
@@ -39,7 +39,7 @@ def known_methods() -> str:
     """What a method may be, for messages."""
     ways = " or ".join(f"{way}:" for way in ASKED_WAYS)
     others = "scorer:SCORER, stored:NAME"
-    named = ", ".join((*TARGETS, *FLOORS))
+    named = ", ".join((*TARGETS, *BASELINES))
     return f"{named}, {others}, a judge's directory (./NAME), or a model or directory after {ways}"
 
 
@@ -82,7 +82,7 @@ def load_judge(
 
 def load_asked_judge(
     method: str, config: Config, inputs: Mapping[str, Path], budget: Budget | None = None
-) -> AskedJudge:
+) -> PromptedJudge:
     """The judge of a method such as ``one_step:base``, ``rating:external`` or ``one_step:DIRECTORY``.
 
     It is asked with the prompts and sampling of ``evaluate.one_step`` or ``evaluate.rating``; the directory may hold
@@ -93,7 +93,7 @@ def load_asked_judge(
     """
     way, target = split_method(method)
     settings = {"one_step": config.evaluate.one_step, "rating": config.evaluate.rating}[way]
-    judge = ASKED[way]
+    judge = PROMPTED[way]
     prompts = load_prompt_set(settings.prompts, judge.dialect, f"evaluate.{way}.prompts")
     name = method_name(method)
     return judge(_engine(target, name, config, inputs, budget), prompts, settings.sampling, name)

@@ -9,8 +9,7 @@ from dataclasses import dataclass
 from judgetrain.engines.answers import estimated_tokens
 from judgetrain.engines.base import Step
 from judgetrain.engines.config import PaidConfig
-from judgetrain.judges.prompting.prompts import PromptSet, load_prompt_set
-from judgetrain.judges.trees.grow import judgment_slots, slots_of
+from judgetrain.judges.prompting.prompts import PromptSet, judgment_slots, load_prompt_set, slots_of
 from judgetrain.label.external import Case, load_external_prompts
 from judgetrain.label.teach import shape_of
 from judgetrain.pipeline.config import Config

@@ -10,7 +10,7 @@ from judgetrain.artifacts.stage_run import ShardResult, StageRun
 from judgetrain.engines.registry import make_engine
 from judgetrain.judges.prompting.prompts import load_prompt_set
 from judgetrain.judges.trees.grow import Shape, StepSampling, grow
-from judgetrain.label.teach import shard_of
+from judgetrain.judges.trees.schema import shard_of
 from judgetrain.pipeline.config import Config
 from judgetrain.schema import Comparison
 
@@ -20,8 +20,14 @@ def run(config: Config, inputs: Mapping[str, Path], out: StageRun) -> None:
     settings = config.tree
     comparisons = [Comparison.from_row(row) for row in read_rows(inputs["teacher"], "remaining")]
     comparisons = comparisons[: settings.max_comparisons]
-    widths = settings.criteria, settings.criteria, settings.guidelines, settings.judgments
-    shape = Shape(*widths, top_up=True, retries=settings.retries)
+    shape = Shape(
+        count=settings.criteria,
+        criteria=settings.criteria,
+        guidelines=settings.guidelines,
+        judgments=settings.judgments,
+        top_up=True,
+        retries=settings.retries,
+    )
     sampling = StepSampling.of(settings)
     model = inputs["initial"] / "model"
     prompts = load_prompt_set(model / "prompts.yaml")

@@ -17,11 +17,11 @@ from judgetrain.engines.registry import make_engine
 from judgetrain.errors import DataError
 from judgetrain.judges.prompting.parsing import parse_criteria, render_criteria
 from judgetrain.judges.prompting.prompts import load_prompt_set
-from judgetrain.judges.trees.brainstorm import material_of, sample_criteria, whole_criteria
+from judgetrain.judges.trees.criteria import material_of, sample_criteria, whole_criteria
 from judgetrain.judges.trees.grow import Shape, StepSampling, grow
-from judgetrain.judges.trees.schema import EvaluationTree, tree_tokens
+from judgetrain.judges.trees.schema import EvaluationTree, shard_of
+from judgetrain.label.evaluations import read_evaluations, text_of
 from judgetrain.label.examples import Prompter, guideline_row, judgment_row, sft_row
-from judgetrain.label.written import read_evaluations, text_of
 from judgetrain.pipeline.config import Config
 from judgetrain.schema import Comparison, Order
 
@@ -37,7 +37,7 @@ def run(config: Config, inputs: Mapping[str, Path], out: StageRun) -> None:
     if not comparisons:
         raise DataError("there are no comparisons for the teacher: look at the counts of stage responses")
     if config.teacher.evaluations:
-        taught, remaining = _take_written(config, comparisons, out)
+        taught, remaining = _read_written(config, comparisons, out)
     else:
         taught, remaining = divided(comparisons, config.teacher.comparisons, out.seed)
     out.note("comparisons", {"teacher": len(taught), "remaining": len(remaining)})
@@ -59,7 +59,7 @@ def run(config: Config, inputs: Mapping[str, Path], out: StageRun) -> None:
     out.note("examples", dict(Counter(row["level"] for row in examples)))
 
 
-def _take_written(
+def _read_written(
     config: Config, comparisons: Sequence[Comparison], out: StageRun
 ) -> tuple[list[Comparison], list[Comparison]]:
     """Take over written evaluations; the comparisons that they are about, and those of the run that they are not.
@@ -115,19 +115,6 @@ def _annotate(config: Config, comparisons: Sequence[Comparison], out: StageRun) 
         engine.close()
         if budget:
             out.note("spent", dict(budget.spent))
-
-
-def shard_of(trees: Sequence[EvaluationTree]) -> ShardResult:
-    """Trees as a finished shard, with their failures counted as dropped by reason."""
-    failures = sum((Counter(t.failures) for t in trees), Counter[str]())
-    tokens = [tree_tokens(t) for t in trees]
-    return ShardResult(
-        [t.to_row() for t in trees],
-        len(trees),
-        dict(failures),
-        sum(prompt for prompt, _ in tokens),
-        sum(generated for _, generated in tokens),
-    )
 
 
 def teaching_examples(tree: EvaluationTree, prompter: Prompter) -> Iterator[dict[str, Any]]:

@@ -11,14 +11,14 @@ from judgetrain.artifacts.stage_run import ShardResult, StageRun, derive_seed
 from judgetrain.data.benchmarks.benchmark import Benchmark
 from judgetrain.evaluate.runners.timing import ShardTimes
 from judgetrain.judges.base import Prediction
-from judgetrain.judges.kinds.asked import AskedJudge, prediction_of
-from judgetrain.judges.kinds.asking import Reply, errors_told
+from judgetrain.judges.kinds.prompted import PromptedJudge, prediction_of
 from judgetrain.judges.names import file_name, method_name, split_method
+from judgetrain.judges.prompting.replies import Reply, errors_told
 from judgetrain.schema import Comparison
 
 
 def ask_benchmark(
-    method: str, judge: Callable[[], AskedJudge], benchmark: Benchmark, shard_size: int, out: StageRun
+    method: str, judge: Callable[[], PromptedJudge], benchmark: Benchmark, shard_size: int, out: StageRun
 ) -> None:
     """Write ``replies-BENCHMARK-METHOD`` shards, with every text; a shard's time is kept beside it."""
     shards = replies_name(benchmark.name, method)

@@ -57,7 +57,7 @@ def _ways(used: Collection[str], config: Config) -> None:
 
 def _methods(config: Config) -> None:
     from judgetrain.evaluate.runners.stored import PREFIX, stored_named
-    from judgetrain.judges.kinds.floors import FLOORS
+    from judgetrain.judges.kinds.baselines import BASELINES
     from judgetrain.judges.kinds.scorer import PREFIX as SCORER
     from judgetrain.judges.methods import known_methods
     from judgetrain.scorers.methods import OF_RESPONSES
@@ -68,7 +68,7 @@ def _methods(config: Config) -> None:
     names = [method_name(m) for m in methods]
     for method, name in zip(methods, names, strict=True):
         way, target = split_method(method)
-        other = not way and (method in FLOORS or method in scorers)
+        other = not way and (method in BASELINES or method in scorers)
         if method.startswith(PREFIX):
             stored_named(config, method)
         elif not is_directory(method) and target not in TARGETS and not other:

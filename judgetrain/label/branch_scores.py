@@ -46,14 +46,13 @@ class Node:
 
 def nodes_of(tree: EvaluationTree, prompter: Prompter) -> Iterator[Node]:
     """The guidelines of a tree, and its readable judgments."""
-    for criterion in tree.criteria:
-        for guideline in criterion.guidelines:
-            prompt = prompter.guideline(tree.comparison, criterion.text)
-            yield Node(guideline.id, "guideline", _sample(prompt, guideline.text))
-            for judgment in guideline.judgments:
-                if judgment.verdict is not None:
-                    shown = prompter.judgment(tree.comparison, criterion.text, guideline.text, judgment)
-                    yield Node(judgment.id, "judgment", _sample(shown, judgment.text))
+    for criterion, guideline in tree.guidelines():
+        prompt = prompter.guideline(tree.comparison, criterion.text)
+        yield Node(guideline.id, "guideline", _sample(prompt, guideline.text))
+        for judgment in guideline.judgments:
+            if judgment.verdict is not None:
+                shown = prompter.judgment(tree.comparison, criterion.text, guideline.text, judgment)
+                yield Node(judgment.id, "judgment", _sample(shown, judgment.text))
 
 
 def _sample(prompt: Messages, text: str) -> Sample:
