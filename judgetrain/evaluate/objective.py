@@ -11,7 +11,7 @@ from judgetrain.errors import ConfigError
 from judgetrain.evaluate.config import EvaluateConfig
 from judgetrain.evaluate.report.sections import one_each
 from judgetrain.evaluate.runners.stored import PREFIX as STORED
-from judgetrain.judges.kinds.floors import FLOORS
+from judgetrain.judges.kinds.baselines import BASELINES
 from judgetrain.judges.kinds.scorer import PREFIX as SCORER
 from judgetrain.judges.names import method_name, split_method
 
@@ -67,7 +67,7 @@ def check_objective(objective: str, settings: EvaluateConfig, stage: str = "eval
 def has_branches(method: str) -> bool:
     """Whether a method's rows differ by a number of branches: floors, stored verdicts, scorers and judges asked once
     have none."""
-    return not (method in FLOORS or method.startswith((STORED, SCORER)) or split_method(method)[0])
+    return not (method in BASELINES or method.startswith((STORED, SCORER)) or split_method(method)[0])
 
 
 def objective_value(directory: Path, objective: str) -> float:

@@ -35,14 +35,13 @@ from judgetrain.evaluate.runners.scoring import read_scores, score_benchmarks
 from judgetrain.evaluate.runners.stored import PREFIX as STORED
 from judgetrain.evaluate.runners.stored import stored_named, stored_predictions
 from judgetrain.judges.base import Prediction
+from judgetrain.judges.kinds.baselines import BASELINES
 from judgetrain.judges.kinds.branching import BranchingJudge, predict
 from judgetrain.judges.kinds.early_stop import Aggregation
-from judgetrain.judges.kinds.floors import FLOORS
 from judgetrain.judges.kinds.scorer import PREFIX
 from judgetrain.judges.methods import external_engine, load_asked_judge, load_judge
 from judgetrain.judges.names import file_name, method_name, split_method
-from judgetrain.judges.trees.schema import EvaluationTree
-from judgetrain.label.teach import shard_of
+from judgetrain.judges.trees.schema import EvaluationTree, shard_of
 from judgetrain.pipeline.config import Config
 from judgetrain.schema import Comparison
 
@@ -138,7 +137,7 @@ def _one_each(results: Sequence[list[Prediction]], choices: Sequence[Choice]) ->
     best: dict[str, list[Prediction]] = {}
     for predictions in results:
         method, branches = predictions[0].method, predictions[0].branches
-        if method not in FLOORS and branches == chosen.get(
+        if method not in BASELINES and branches == chosen.get(
             method, max(branches, best.get(method, predictions)[0].branches)
         ):
             best[method] = predictions
@@ -154,9 +153,9 @@ def _evaluate(
     budget: Budget | None,
 ) -> Iterator[tuple[Benchmark, list[Result]]]:
     """One method on every benchmark; its model is freed before the results are read."""
-    if method in FLOORS:
+    if method in BASELINES:
         for benchmark in benchmarks:
-            found = FLOORS[method]().compare_all(benchmark.comparisons, config.seed)
+            found = BASELINES[method]().compare_all(benchmark.comparisons, config.seed)
             out.count(in_=len(found), out=len(found))
             yield benchmark, [(found, 0.0)]
         return

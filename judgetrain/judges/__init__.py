@@ -1,18 +1,22 @@
 """Judges: everything that compares two responses, behind one interface."""
 
 from judgetrain.judges.base import Cost, Judge, Prediction
-from judgetrain.judges.kinds.asked import OneStepJudge, SingleRatingJudge
+from judgetrain.judges.kinds.baselines import BASELINES, FirstJudge, LongerJudge, RandomJudge
 from judgetrain.judges.kinds.branching import BranchingJudge
-from judgetrain.judges.kinds.floors import FLOORS, FirstJudge, LongerJudge, RandomJudge
+from judgetrain.judges.kinds.prompted import OneStepJudge, SingleRatingJudge
 from judgetrain.judges.kinds.scorer import ScorerJudge
+from judgetrain.schema import Comparison, Dialogue, Message
 
 __all__ = [
-    "FLOORS",
+    "BASELINES",
     "BranchingJudge",
+    "Comparison",
     "Cost",
+    "Dialogue",
     "FirstJudge",
     "Judge",
     "LongerJudge",
+    "Message",
     "OneStepJudge",
     "Prediction",
     "RandomJudge",

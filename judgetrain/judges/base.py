@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -18,7 +19,7 @@ class Cost:
     calls: float = 0.0
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Prediction:
     """A judge's answer to one comparison.
 
@@ -33,10 +34,10 @@ class Prediction:
 
     comparison_id: str
     method: str
-    branches: int
+    branches: int = 0
     verdict_ab: Verdict | None
     verdict_ba: Verdict | None
-    margin: float | None
+    margin: float | None = None
     cost: Cost = field(default_factory=Cost)
     judgments: int = 0
     failures: dict[str, int] = field(default_factory=dict)
@@ -45,18 +46,24 @@ class Prediction:
 
 
 class Judge(Protocol):
-    """Compares two responses, both orders asked."""
+    """Compares two responses, both orders asked. A class that inherits from it implements ``compare_all``."""
 
     name: str
 
     def compare(self, comparison: Comparison) -> Prediction:
-        """The verdict on one comparison."""
-        ...
+        """The verdict on one comparison, with seed 0."""
+        return self.compare_all([comparison], 0)[0]
 
     def compare_all(self, comparisons: Sequence[Comparison], seed: int) -> list[Prediction]:
         """The verdicts on many comparisons, batched; the same length and order as the input."""
         ...
 
     def close(self) -> None:
-        """Free the model."""
-        ...
+        """Free the model, if there is one."""
+
+
+def verdict_of(margin: float | None, tie: float = 0.0) -> Verdict | None:
+    """The verdict of a margin (score of A minus that of B): a tie where it is at most ``tie``; None if unknown."""
+    if margin is None or math.isnan(margin):
+        return None
+    return "tie" if abs(margin) <= tie else "A" if margin > 0 else "B"

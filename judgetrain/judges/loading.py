@@ -16,9 +16,9 @@ from judgetrain.engines.config import EngineConfig, LocalEngineConfig, ModelConf
 from judgetrain.engines.registry import make_engine
 from judgetrain.errors import ConfigError
 from judgetrain.judges.config import AskingConfig
-from judgetrain.judges.kinds.asked import ASKED, AskedJudge
 from judgetrain.judges.kinds.branching import BranchingJudge
 from judgetrain.judges.kinds.early_stop import Aggregation
+from judgetrain.judges.kinds.prompted import PROMPTED, PromptedJudge
 from judgetrain.judges.method import BRANCHING, JUDGE_STAGES, TARGETS, Method
 from judgetrain.judges.prompting.prompts import FILE as PROMPTS
 from judgetrain.judges.prompting.prompts import load_prompt_set, prompt_path
@@ -47,7 +47,7 @@ class ModelSettings(StageSettings):
     @classmethod
     def unused(cls, config: Any) -> Collection[str]:
         """The models that no method names; prompts where every branching judge brings its own."""
-        methods = [m for m in cls.methods_of(config) if m.kind == BRANCHING or m.kind in ASKED]
+        methods = [m for m in cls.methods_of(config) if m.kind == BRANCHING or m.kind in PROMPTED]
         targets = {m.target for m in methods}
         unused = {name for name in ("base", *EXTERNAL) if name not in targets}
         if targets <= set(EXTERNAL):
@@ -126,12 +126,12 @@ class Models:
         engine = self.engine(method)
         return BranchingJudge(engine, prompts, branches, asking, aggregation, method.name, early_stop, top_up)
 
-    def asked(self, method: Method, prompts: str, sampling: SamplingConfig, key: str) -> AskedJudge:
+    def asked(self, method: Method, prompts: str, sampling: SamplingConfig, key: str) -> PromptedJudge:
         """The judge of a method such as ``one_step:base`` or ``rating:DIRECTORY``, which may hold any model.
 
         ``prompts`` names a prompt set; ``key`` is where the configuration has it, for messages.
         """
-        judge = ASKED[method.kind]
+        judge = PROMPTED[method.kind]
         return judge(self.engine(method), load_prompt_set(prompts, judge.dialect, key), sampling, method.name)
 
     def identity(self, method: Method, hashes: ContentHashes) -> object:

@@ -9,11 +9,10 @@ from dataclasses import dataclass
 from judgetrain.engines.answers import estimated_tokens
 from judgetrain.engines.base import Step
 from judgetrain.engines.config import PaidConfig
-from judgetrain.judges.prompting.prompts import PromptSet, load_prompt_set
-from judgetrain.judges.trees.grow import judgment_slots, slots_of
+from judgetrain.judges.prompting.prompts import PromptSet, judgment_slots, load_prompt_set, slots_of
+from judgetrain.label.config import ExternalConfig, TeacherConfig
 from judgetrain.label.external import Case, load_external_prompts
 from judgetrain.label.teach import shape_of
-from judgetrain.pipeline.config import Config
 from judgetrain.schema import Comparison
 
 CRITERION = "name of the criterion: what it looks at in a response"
@@ -53,15 +52,15 @@ class _Costs(defaultdict[Step, Cost]):
         cost.at_most += calls * self._longest
 
 
-def estimate(config: Config, comparisons: Sequence[Comparison]) -> dict[Step, Cost]:
+def estimate(teacher: TeacherConfig, prompts: str, comparisons: Sequence[Comparison]) -> dict[Step, Cost]:
     """The expected cost of annotating ``comparisons``, by step.
 
     Answers are expected to be half as long as ``teacher.sampling.max_new_tokens`` allows, guidelines included. A
     teacher that lists fewer criteria than are to be judged takes fewer calls; tries that fail take more.
     """
-    teacher, shape = config.teacher, shape_of(config)
+    shape = shape_of(teacher)
     longest = teacher.sampling.max_new_tokens
-    costs = _Costs(load_prompt_set(config.prompts), longest)
+    costs = _Costs(load_prompt_set(prompts), longest)
     for comparison in comparisons:
         slots = slots_of(comparison)
         costs.ask("criteria", slots | {"count": str(shape.count)}, 1)
@@ -71,9 +70,8 @@ def estimate(config: Config, comparisons: Sequence[Comparison]) -> dict[Step, Co
     return dict(costs)
 
 
-def estimate_external(config: Config, cases: Sequence[Case]) -> dict[Step, Cost]:
+def estimate_external(settings: ExternalConfig, cases: Sequence[Case]) -> dict[Step, Cost]:
     """The expected cost of the external judge's labels; what is asked again because it could not be read adds to it."""
-    settings = config.label.external
     prompts, dialect = load_external_prompts(settings)
     costs = _Costs(prompts, settings.sampling.max_new_tokens)
     for case in cases:

@@ -7,8 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from judgetrain.judges.prompting.parsing import render_criteria
-from judgetrain.judges.prompting.prompts import PromptSet
-from judgetrain.judges.trees.grow import judgment_slots, slots_of
+from judgetrain.judges.prompting.prompts import PromptSet, judgment_slots, slots_of
 from judgetrain.judges.trees.schema import CriterionNode, GuidelineNode, JudgmentNode
 from judgetrain.schema import Comparison
 
@@ -52,7 +51,7 @@ def sft_row(
     }
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Pair:
     """A preference between two completions of one prompt, with the ids of the nodes behind each side."""
 

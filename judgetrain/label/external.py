@@ -8,7 +8,6 @@ different verdicts, written under one criterion and guideline, is the sounder on
 from __future__ import annotations
 
 import random
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
@@ -22,15 +21,20 @@ from judgetrain.engines.base import Engine
 from judgetrain.engines.once import loaded_once
 from judgetrain.engines.registry import make_engine
 from judgetrain.engines.thinking import answer_of
-from judgetrain.judges.kinds.asking import Question, Reply, ask, ask_verdicts, errors_told
-from judgetrain.judges.prompting.prompts import Dialect, PromptSet, load_prompt_set, prompt_file
+from judgetrain.judges.kinds.prompted import ask_verdicts
+from judgetrain.judges.prompting.prompts import Dialect, PromptSet, judgment_slots, load_prompt_set, prompt_file
+from judgetrain.judges.prompting.replies import Question, Reply, ask, errors_told, failures_of
 from judgetrain.judges.prompting.verdicts import read_preference
-from judgetrain.judges.trees.grow import judgment_slots
 from judgetrain.judges.trees.schema import EvaluationTree
 from judgetrain.label.config import ExternalConfig, LabelConfig
-from judgetrain.label.labels import EnsembleLabel, ensemble_label
-from judgetrain.label.opinions import Opinion, disagreement, opinion_of_preferences, opinion_of_verdicts, summary
-from judgetrain.pipeline.config import Config
+from judgetrain.label.external_labels import (
+    ExternalLabel,
+    disagreement,
+    label_of_preferences,
+    label_of_verdicts,
+    summary,
+)
+from judgetrain.label.labels import Label, ensemble_label
 from judgetrain.schema import Comparison, Verdict
 
 
@@ -56,7 +60,7 @@ class Case:
 
     comparison: Comparison
     conflicts: tuple[Conflict, ...]
-    ensemble: EnsembleLabel
+    ensemble: Label
 
 
 def load_external_prompts(config: ExternalConfig) -> tuple[PromptSet, Dialect]:
@@ -71,7 +75,7 @@ def load_external_prompts(config: ExternalConfig) -> tuple[PromptSet, Dialect]:
     return load_prompt_set(config.prompts, dialect, "label.external.prompts"), dialect
 
 
-def external_labels(run_config: Config, trees: Path, out: StageRun) -> dict[str, EnsembleLabel]:
+def external_labels(config: LabelConfig, trees: Path, seed: int, out: StageRun) -> dict[str, Label]:
     """The external judge's labels by comparison; writes its replies as ``external`` shards, and ``external.json``.
 
     What a server has answered is kept beside the teacher's answers: other settings of the stage cost nothing again.
@@ -79,10 +83,10 @@ def external_labels(run_config: Config, trees: Path, out: StageRun) -> dict[str,
     Trees with too few readable branches are not asked about: they keep the branches' label, which is none. Where no
     critiques conflict there is nothing to prefer, and the branches' label stands.
     """
-    config, settings = run_config.label, run_config.label.external
+    settings = config.external
     prompts, dialect = load_external_prompts(settings)
     cases = list(cases_of(config, trees, dialect, out.seed))
-    answers = answers_of(settings.engine, run_config.output_dir, run_config.seed)
+    answers = answers_of(settings.engine, out.home, seed)
     budget = budget_of([settings.engine], settings, "label.external", out.path(".spent.jsonl"))
     with loaded_once(lambda: make_engine(settings.engine, answers=answers, budget=budget)) as engine:
 
@@ -99,21 +103,21 @@ def external_labels(run_config: Config, trees: Path, out: StageRun) -> dict[str,
     replies = [[[Reply(**r) for r in q] for q in row["replies"]] for row in read_rows(out.directory, "external")]
     if told := errors_told(r for each in replies for question in each for r in question):
         out.log(f"label: external judge: {told}")
-    opinions = [_opinion(case, each, config) for case, each in zip(cases, replies, strict=True)]
-    table = {"asked": dialect, **disagreement(opinions)}
+    labels = [_label(case, each, config) for case, each in zip(cases, replies, strict=True)]
+    table = {"asked": dialect, **disagreement(labels)}
     out.write_json("external", table)
     out.note("external", table)
     out.log(f"label: external judge: {summary(table)}")
-    return {case.comparison.id: opinion.label for case, opinion in zip(cases, opinions, strict=True)}
+    return {case.comparison.id: given.label for case, given in zip(cases, labels, strict=True)}
 
 
-def _opinion(case: Case, replies: Sequence[Sequence[Reply]], config: LabelConfig) -> Opinion:
+def _label(case: Case, replies: Sequence[Sequence[Reply]], config: LabelConfig) -> ExternalLabel:
     if case.conflicts:
         verdicts = [conflict.verdicts for conflict in case.conflicts]
-        opinion = opinion_of_preferences(verdicts, replies, config.min_vote_share)
+        label = label_of_preferences(verdicts, replies, config.min_vote_share)
     else:
-        opinion = opinion_of_verdicts(replies[0], config.min_vote_share)
-    return replace(opinion, ensemble=case.ensemble.verdict, truth=case.comparison.label)
+        label = label_of_verdicts(replies[0], config.min_vote_share)
+    return replace(label, ensemble=case.ensemble.verdict, truth=case.comparison.label)
 
 
 def cases_of(config: LabelConfig, trees: Path, dialect: Dialect, seed: int) -> Iterator[Case]:
@@ -132,15 +136,14 @@ def cases_of(config: LabelConfig, trees: Path, dialect: Dialect, seed: int) -> I
 
 def conflicting(tree: EvaluationTree) -> Iterator[Conflict]:
     """All pairs of readable judgments by one criterion and guideline, in one order, whose verdicts differ."""
-    for criterion in tree.criteria:
-        for guideline in criterion.guidelines:
-            for x, y in combinations(guideline.judgments, 2):
-                if x.order != y.order or x.verdict is None or y.verdict is None or x.verdict == y.verdict:
-                    continue
-                shown = judgment_slots(tree.comparison, x.order, criterion.text, guideline.text)
-                critiques = [(answer_of(node.text, "\n".join(shown.values())) or "").strip() for node in (x, y)]
-                slots = shown | {"judgment_x": critiques[0], "judgment_y": critiques[1]}
-                yield Conflict((x.id, y.id), (x.verdict, y.verdict), slots)
+    for criterion, guideline in tree.guidelines():
+        for x, y in combinations(guideline.judgments, 2):
+            if x.order != y.order or x.verdict is None or y.verdict is None or x.verdict == y.verdict:
+                continue
+            shown = judgment_slots(tree.comparison, x.order, criterion.text, guideline.text)
+            critiques = [(answer_of(node.text, "\n".join(shown.values())) or "").strip() for node in (x, y)]
+            slots = shown | {"judgment_x": critiques[0], "judgment_y": critiques[1]}
+            yield Conflict((x.id, y.id), (x.verdict, y.verdict), slots)
 
 
 def _ask_verdicts(
@@ -180,5 +183,5 @@ def _shard(cases: Sequence[Case], asked: Sequence[Sequence[Sequence[Reply]]]) ->
         for case, questions in zip(cases, asked, strict=True)
     ]
     replies = [r for questions in asked for question in questions for r in question]
-    failures = Counter(f"external:{r.failure}" for r in replies if r.failure)
+    failures = {f"external:{reason}": n for reason, n in failures_of(replies).items()}
     return ShardResult(rows, 0, failures, **tokens_of(replies), counts_out=0)

@@ -10,27 +10,33 @@ from judgetrain.artifacts.stage_run import ShardResult, StageRun
 from judgetrain.engines.registry import make_engine
 from judgetrain.judges.prompting.prompts import load_prompt_set
 from judgetrain.judges.trees.grow import Shape, StepSampling, grow
-from judgetrain.label.teach import shard_of
-from judgetrain.pipeline.config import Config
+from judgetrain.judges.trees.schema import shard_of
+from judgetrain.label.stages import TreeSettings
 from judgetrain.schema import Comparison
 
 
-def run(config: Config, inputs: Mapping[str, Path], out: StageRun) -> None:
+def run(settings: TreeSettings, inputs: Mapping[str, Path], out: StageRun) -> None:
     """Write ``trees`` shards: one tree per remaining comparison, k × guidelines × judgments × 2 orders."""
-    settings = config.tree
+    config = settings.tree
     comparisons = [Comparison.from_row(row) for row in read_rows(inputs["teacher"], "remaining")]
-    comparisons = comparisons[: settings.max_comparisons]
-    widths = settings.criteria, settings.criteria, settings.guidelines, settings.judgments
-    shape = Shape(*widths, top_up=True, retries=settings.retries)
-    sampling = StepSampling.of(settings)
+    comparisons = comparisons[: config.max_comparisons]
+    shape = Shape(
+        count=config.criteria,
+        criteria=config.criteria,
+        guidelines=config.guidelines,
+        judgments=config.judgments,
+        top_up=True,
+        retries=config.retries,
+    )
+    sampling = StepSampling.of(config)
     model = inputs["initial"] / "model"
     prompts = load_prompt_set(model / "prompts.yaml")
-    engine = make_engine(config.engine, model_path=str(model), name="initial")
+    engine = make_engine(settings.engine, model_path=str(model), name="initial")
 
     def process(index: int, items: Sequence[Comparison]) -> ShardResult:
         return shard_of(grow(items, engine, prompts, shape, sampling, out.shard_seed(index)))
 
     try:
-        out.sharded("trees", comparisons, settings.shard_size, process, "comparisons")
+        out.sharded("trees", comparisons, config.shard_size, process, "comparisons")
     finally:
         engine.close()

@@ -12,8 +12,8 @@ from judgetrain.label.config import LabelConfig
 from judgetrain.schema import Verdict
 
 
-@dataclass(frozen=True)
-class EnsembleLabel:
+@dataclass(frozen=True, kw_only=True)
+class Label:
     """The verdict on a comparison, of its branches or of an external judge (``source``).
 
     ``share`` is the winner's share of the votes that decide (A and B; tie votes abstain), 0.5 for a tie;
@@ -65,7 +65,7 @@ def accepts(verdict: Verdict | None, label: Verdict, ties: str) -> bool:
     return verdict == label or (ties == "neutral" and verdict == "tie")
 
 
-def ensemble_label(tree: EvaluationTree, config: LabelConfig) -> EnsembleLabel:
+def ensemble_label(tree: EvaluationTree, config: LabelConfig) -> Label:
     """The label of a tree, or an abstention.
 
     ``reason``: ``too_few_readable``; ``low_vote_share``, the winner's share is not above ``min_vote_share``; or
@@ -74,11 +74,11 @@ def ensemble_label(tree: EvaluationTree, config: LabelConfig) -> EnsembleLabel:
     verdicts = [j.verdict for _, _, j in tree.judgments()]
     readable = sum(v is not None for v in verdicts) / len(verdicts) if verdicts else 0.0
     verdict, share, votes = vote(verdicts)
+    label = Label(verdict=verdict, share=share, votes=votes, readable=readable)
     if verdict is None or readable < config.min_readable:
-        return EnsembleLabel(None, share, votes, readable, "too_few_readable")
+        return replace(label, verdict=None, reason="too_few_readable")
     if verdict != "tie" and share <= config.min_vote_share:
-        return EnsembleLabel(None, share, votes, readable, "low_vote_share")
-    label = EnsembleLabel(verdict, share, votes, readable)
+        return replace(label, verdict=None, reason="low_vote_share")
     if verdict != "tie" and label.deciding_share < config.min_deciding_share:
         return replace(label, verdict=None, reason="low_deciding_share")
     return label

@@ -78,8 +78,7 @@ def _nodes(tree: EvaluationTree) -> Iterator[tuple[str, Sequence[str], Sequence[
             for judgment in guideline.judgments:
                 yield "judgment", (judgment.id,), (judgment,)
             yield "guideline", (guideline.id,), guideline.judgments
-        below = [j for g in criterion.guidelines for j in g.judgments]
-        yield "criterion", [j.id for j in below], below
+        yield "criterion", [j.id for j in criterion.judgments], criterion.judgments
 
 
 def _associated(items: Sequence[_Item], signal: str, seed: int) -> dict[str, Any]:

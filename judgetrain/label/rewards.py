@@ -16,7 +16,7 @@ import numpy as np
 from judgetrain.judges.trees.schema import EvaluationTree, JudgmentNode
 from judgetrain.label.config import LabelConfig, RewardConfig
 from judgetrain.label.examples import Pair
-from judgetrain.label.labels import EnsembleLabel
+from judgetrain.label.labels import Label
 from judgetrain.schema import Verdict
 
 ENSEMBLE = "ensemble"
@@ -92,10 +92,10 @@ class Rewards:
     def _behind(self, node: str, tree: EvaluationTree) -> Parts:
         for criterion in tree.criteria:
             if criterion.id == node:
-                return self.of_nodes(j.id for g in criterion.guidelines for j in g.judgments)
+                return self.of_nodes(j.id for j in criterion.judgments)
         return self.of_nodes([node])
 
-    def break_tie(self, tree: EvaluationTree, label: EnsembleLabel, config: LabelConfig) -> EnsembleLabel:
+    def break_tie(self, tree: EvaluationTree, label: Label, config: LabelConfig) -> Label:
         """The label, where as many branches say A as B that of the side with the larger mean score of its branches.
 
         The vote's weight plays no part, being the same on both sides. A tie stays one where no branch prefers a side,

@@ -1,11 +1,10 @@
-"""Which preference pairs are kept: no repeats, nothing near-identical, on request balanced; and what they lean to."""
+"""Which preference pairs are left out: repeats, near-identical texts and, on request, what unbalances them."""
 
 from __future__ import annotations
 
 import itertools
 import random
 import re
-from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Sequence
 from statistics import fmean
 from typing import Any
@@ -29,25 +28,18 @@ def _words(text: str) -> list[str]:
     return re.findall(r"\w+", text.casefold())
 
 
-def without_repeats(pairs: Iterable[Pair], skipped: Counter[str]) -> list[Pair]:
-    """The pairs without those that have the prompt of an earlier one, and its chosen and rejected side word by word.
+def repeats(pairs: Iterable[Pair]) -> set[int]:
+    """Indices of the pairs that have the prompt of an earlier one, and its chosen and rejected side word by word.
 
     Case, punctuation and spacing of the sides make no difference; of the prompt, which is a question, they do.
     """
-    seen: set[tuple[str, str, str]] = set()
-    kept = []
-    for pair in pairs:
-        key = (repr(pair.prompt), " ".join(_words(pair.chosen)), " ".join(_words(pair.rejected)))
-        if key in seen:
-            skipped[f"{pair.level}:repeated"] += 1
-        else:
-            seen.add(key)
-            kept.append(pair)
-    return kept
+    keys = [(repr(p.prompt), tuple(_words(p.chosen)), tuple(_words(p.rejected))) for p in pairs]
+    first = {key: index for index, key in reversed(list(enumerate(keys)))}
+    return {index for index, key in enumerate(keys) if first[key] != index}
 
 
-def balanced(pairs: Sequence[Pair], by: Collection[str], rng: random.Random, skipped: Counter[str]) -> list[Pair]:
-    """At each level as many pairs on one side of every trait as on the other; the rest is left out at random.
+def surplus(pairs: Sequence[Pair], by: Collection[str], rng: random.Random) -> set[int]:
+    """Indices of pairs drawn at random to be left out, so that at each level both sides of every trait have as many.
 
     ``by`` ``length``: chosen longer or shorter than rejected, in characters; ``order``: chosen judged in order AB or
     BA. With both, what is evened out is each combination and its opposite (longer in AB, shorter in BA), so that the
@@ -62,19 +54,15 @@ def balanced(pairs: Sequence[Pair], by: Collection[str], rng: random.Random, ski
             if pair.level == level:
                 cells.setdefault(tuple(_TRAITS[name](pair) for name in names), []).append(place)
         for sides in itertools.product((True, False, None), repeat=len(names)):
-            surplus = len(cells.get(sides, ())) - len(cells.get(_opposite(sides), ()))
-            if surplus > 0:
-                left_out.update(rng.sample(cells[sides], surplus))
-                skipped[f"{level}:unbalanced_{'_'.join(names)}"] += surplus
-    return [pair for place, pair in enumerate(pairs) if place not in left_out]
+            opposite = tuple(None if side is None else not side for side in sides)
+            more = len(cells.get(sides, ())) - len(cells.get(opposite, ()))
+            if more > 0:
+                left_out.update(rng.sample(cells[sides], more))
+    return left_out
 
 
 _Sides = tuple[bool | None, ...]
 """On which side of each trait a pair is; None: on neither."""
-
-
-def _opposite(sides: _Sides) -> _Sides:
-    return tuple(None if side is None else not side for side in sides)
 
 
 def _longer(pair: Pair) -> bool | None:

@@ -17,16 +17,17 @@ from judgetrain.engines.registry import make_engine
 from judgetrain.errors import DataError
 from judgetrain.judges.prompting.parsing import parse_criteria, render_criteria
 from judgetrain.judges.prompting.prompts import load_prompt_set
-from judgetrain.judges.trees.brainstorm import material_of, sample_criteria, whole_criteria
+from judgetrain.judges.trees.criteria import material_of, sample_criteria, whole_criteria
 from judgetrain.judges.trees.grow import Shape, StepSampling, grow
-from judgetrain.judges.trees.schema import EvaluationTree, tree_tokens
+from judgetrain.judges.trees.schema import EvaluationTree, shard_of
+from judgetrain.label.config import TeacherConfig
+from judgetrain.label.evaluations import read_evaluations, text_of
 from judgetrain.label.examples import Prompter, guideline_row, judgment_row, sft_row
-from judgetrain.label.written import read_evaluations, text_of
-from judgetrain.pipeline.config import Config
+from judgetrain.label.stages import TeacherSettings
 from judgetrain.schema import Comparison, Order
 
 
-def run(config: Config, inputs: Mapping[str, Path], out: StageRun) -> None:
+def run(config: TeacherSettings, inputs: Mapping[str, Path], out: StageRun) -> None:
     """Write ``evaluations`` shards (trees by the teacher), ``remaining.jsonl`` and ``examples.jsonl``.
 
     The teacher gets the first ``teacher.comparisons`` of a seeded shuffle; the others remain for the Initial
@@ -37,7 +38,7 @@ def run(config: Config, inputs: Mapping[str, Path], out: StageRun) -> None:
     if not comparisons:
         raise DataError("there are no comparisons for the teacher: look at the counts of stage responses")
     if config.teacher.evaluations:
-        taught, remaining = _take_written(config, comparisons, out)
+        taught, remaining = _read_written(config, comparisons, out)
     else:
         taught, remaining = divided(comparisons, config.teacher.comparisons, out.seed)
     out.note("comparisons", {"teacher": len(taught), "remaining": len(remaining)})
@@ -50,7 +51,7 @@ def run(config: Config, inputs: Mapping[str, Path], out: StageRun) -> None:
     if not config.teacher.evaluations:
         _annotate(config, taught, out)
     trees = [EvaluationTree.from_row(row) for row in read_rows(out.directory, "evaluations")]
-    prompter = Prompter(load_prompt_set(config.prompts), config.tree.criteria)
+    prompter = Prompter(load_prompt_set(config.prompts), config.criteria)
     examples = [row for tree in trees for row in teaching_examples(tree, prompter)]
     if not examples:
         reasons = sum((Counter(t.failures) for t in trees), Counter())
@@ -59,15 +60,17 @@ def run(config: Config, inputs: Mapping[str, Path], out: StageRun) -> None:
     out.note("examples", dict(Counter(row["level"] for row in examples)))
 
 
-def _take_written(
-    config: Config, comparisons: Sequence[Comparison], out: StageRun
+def _read_written(
+    config: TeacherSettings, comparisons: Sequence[Comparison], out: StageRun
 ) -> tuple[list[Comparison], list[Comparison]]:
     """Take over written evaluations; the comparisons that they are about, and those of the run that they are not.
 
     Those of dialogues that hold a benchmark's query are left out and counted, as in stage ``dialogues``.
     """
     written = list(read_evaluations(config.teacher.evaluations))
-    queries = BenchmarkQueries(config) if config.dialogues.decontaminate != "off" else None
+    queries = None
+    if config.benchmarks is not None:
+        queries = BenchmarkQueries(config.benchmarks, config.decontaminate or "off", config.similarity or 1.0)
     trees = [tree for tree in written if queries is None or queries.find(tree.comparison.dialogue) is None]
     out.write_rows("evaluations", (tree.to_row() for tree in trees))
     failures = sum((Counter(t.failures) for t in trees), Counter[str]())
@@ -88,20 +91,19 @@ def divided(comparisons: Sequence[Comparison], number: int, seed: int) -> tuple[
     return shuffled[:number], shuffled[number:]
 
 
-def shape_of(config: Config) -> Shape:
+def shape_of(teacher: TeacherConfig) -> Shape:
     """How wide the teacher's trees are."""
-    teacher = config.teacher
     orders: tuple[Order, ...] = ("AB", "BA") if teacher.both_orders else ("AB",)
     return Shape(count=teacher.criteria, criteria=teacher.criteria, orders=orders)
 
 
-def _annotate(config: Config, comparisons: Sequence[Comparison], out: StageRun) -> None:
+def _annotate(config: TeacherSettings, comparisons: Sequence[Comparison], out: StageRun) -> None:
     teacher = config.teacher
     prompts = load_prompt_set(config.prompts)
-    shape = shape_of(config)
+    shape = shape_of(teacher)
     sampling = StepSampling(teacher.sampling, teacher.sampling, teacher.sampling)
     choose = sample_criteria(derive_seed(out.seed, "criteria"), teacher.branches)
-    answers = answers_of(teacher.engine, config.output_dir, config.seed)
+    answers = answers_of(teacher.engine, out.home, config.seed)
     budget = budget_of([teacher.engine], teacher, "teacher", out.path(".spent.jsonl"))
     engine = make_engine(teacher.engine, answers=answers, budget=budget)
 
@@ -110,24 +112,11 @@ def _annotate(config: Config, comparisons: Sequence[Comparison], out: StageRun) 
         return shard_of(trees)
 
     try:
-        out.sharded("evaluations", comparisons, config.tree.shard_size, process, "comparisons")
+        out.sharded("evaluations", comparisons, config.shard_size, process, "comparisons")
     finally:
         engine.close()
         if budget:
             out.note("spent", dict(budget.spent))
-
-
-def shard_of(trees: Sequence[EvaluationTree]) -> ShardResult:
-    """Trees as a finished shard, with their failures counted as dropped by reason."""
-    failures = sum((Counter(t.failures) for t in trees), Counter[str]())
-    tokens = [tree_tokens(t) for t in trees]
-    return ShardResult(
-        [t.to_row() for t in trees],
-        len(trees),
-        failures,
-        prompt_tokens=sum(prompt for prompt, _ in tokens),
-        generated_tokens=sum(generated for _, generated in tokens),
-    )
 
 
 def teaching_examples(tree: EvaluationTree, prompter: Prompter) -> Iterator[dict[str, Any]]:

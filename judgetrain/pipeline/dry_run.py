@@ -47,7 +47,7 @@ def _teacher(pipeline: Pipeline) -> None:
     pipeline.console.line(
         f"teacher: dry run for {config.teacher.engine.model_name}: {len(taught)} comparisons ({left}), expected"
     )
-    for line in described(estimate(config, taught), config.teacher, "teacher"):
+    for line in described(estimate(config.teacher, config.prompts, taught), config.teacher, "teacher"):
         pipeline.console.line(line)
 
 
@@ -61,7 +61,7 @@ def _external(pipeline: Pipeline) -> None:
     _, dialect = load_external_prompts(settings)
     cases = list(cases_of(config.label, directory, dialect, derive_seed(config.seed, "label")))
     pipeline.console.line(f"label: dry run for {settings.engine.model_name}: {len(cases)} comparisons, expected")
-    for line in described(estimate_external(config, cases), settings, "label.external"):
+    for line in described(estimate_external(settings, cases), settings, "label.external"):
         pipeline.console.line(line)
 
 

@@ -105,7 +105,7 @@ def asker(judge: BranchingJudge, branches: int, sampled: bool) -> Verdicts:
     if not sampled:
         levels = {name: getattr(sampling, name) for name in ("criteria", "guideline", "judgment")}
         sampling = replace(sampling, **{name: replace(level, temperature=0.0) for name, level in levels.items()})
-    shape = Shape(judge.settings.criteria, branches, orders=("AB",))
+    shape = Shape(count=judge.settings.criteria, criteria=branches, orders=("AB",))
 
     def ask(comparisons: Sequence[Comparison]) -> list[str | None]:
         trees = grow(comparisons, judge.engine, judge.prompts, shape, sampling, SEED)

@@ -34,9 +34,9 @@ from judgetrain.engines.config import EngineConfig, ModelConfig, SamplingConfig
 from judgetrain.engines.once import loaded_once
 from judgetrain.engines.registry import make_engine
 from judgetrain.judges.prompting.parsing import parse_judgment
-from judgetrain.judges.prompting.prompts import FILE, PromptSet, load_prompt_set
+from judgetrain.judges.prompting.prompts import FILE, PromptSet, judgment_slots, load_prompt_set
 from judgetrain.judges.prompting.readout import Readout
-from judgetrain.judges.trees.grow import Shape, StepSampling, grow, judgment_slots, unusable
+from judgetrain.judges.trees.grow import Shape, StepSampling, grow
 from judgetrain.judges.trees.schema import EvaluationTree, JudgmentNode
 from judgetrain.schema import Comparison
 
@@ -119,7 +119,7 @@ def facts(trees: Sequence[EvaluationTree]) -> str:
     guidelines = [g for t in trees for c in t.criteria for g in c.guidelines]
     failures = sum((Counter(t.failures) for t in trees), Counter[str]())
     above = {reason: n for reason, n in sorted(failures.items()) if not reason.startswith("judgment:")}
-    bad = sum(unusable(g) is not None for g in guidelines)
+    bad = sum(g.failure is not None for g in guidelines)
     told = ", ".join(f"{reason} {n}" for reason, n in above.items()) or "none"
     return (
         f"{len(trees)} trees, {criteria} criteria, {len(guidelines)} guidelines ({bad} not usable); failures: {told}."
@@ -133,7 +133,7 @@ def grown(
     short, long = SamplingConfig(0.8, 0.95, 48), SamplingConfig(0.8, 0.95, options.tokens)
     sampling = StepSampling(short, short, long, Readout("expected"))
     enforced = replace(sampling, readout=Readout(constrained=True))
-    shape = Shape(options.criteria, options.criteria, 2, 2)
+    shape = Shape(count=options.criteria, criteria=options.criteria, guidelines=2, judgments=2)
     started = time.monotonic()
     with loaded_once(lambda: Loaded(*load(model, prompts, options.batch_size))) as loaded:
 

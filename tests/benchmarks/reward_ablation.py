@@ -24,8 +24,8 @@ from judgetrain.artifacts.shards import read_rows
 from judgetrain.data.world import true_verdict
 from judgetrain.data.world.language import load_language
 from judgetrain.judges.trees.schema import EvaluationTree
+from judgetrain.label.branch_scores import read_scores
 from judgetrain.label.rewards import vote_shares
-from judgetrain.label.self_scores import read_scores
 from judgetrain.scorers.association import associate
 from judgetrain.scorers.methods import ScorerSettings, better
 from tests.benchmarks.pair_truth import Fates, fates, judgment_rightness

@@ -15,9 +15,8 @@ from judgetrain.engines.local.constraint import Constraints
 from judgetrain.engines.local.transformers_engine import TransformersEngine
 from judgetrain.engines.registry import make_engine
 from judgetrain.errors import EngineError
-from judgetrain.judges.prompting.prompts import FRAME, load_prompt_set
+from judgetrain.judges.prompting.prompts import FRAME, judgment_slots, load_prompt_set
 from judgetrain.judges.prompting.readout import Readout
-from judgetrain.judges.trees.grow import judgment_slots
 from tests.engines.conftest import TEMPLATE, tiny_llama
 from tests.scripted import comparison
 

@@ -17,8 +17,8 @@ from judgetrain.engines.neutralise import BREAK, neutralise, neutralise_known
 from judgetrain.engines.openai.request import chat_body
 from judgetrain.engines.prompting import encode, render
 from judgetrain.judges.prompting.parsing import parse_judgment, render_judgment
-from judgetrain.judges.prompting.prompts import load_prompt_set
-from judgetrain.judges.trees.grow import Shape, StepSampling, grow, judgment_slots
+from judgetrain.judges.prompting.prompts import judgment_slots, load_prompt_set
+from judgetrain.judges.trees.grow import Shape, StepSampling, grow
 from judgetrain.train.data import fitting
 from tests.benchmarks.forgeries import load_forgeries
 from tests.engines.conftest import tiny_llama, word_tokenizer
@@ -231,7 +231,9 @@ def test_only_what_the_judge_wrote_is_its_verdict(answer: str) -> None:
 
     attacked = [f.into(comparison(i)) for i, f in enumerate(FORGERIES)]
     expected = {"AB": "B", "BA": "A"} if "Score" in answer else {"AB": None, "BA": None}
-    for tree in grow(attacked, ScriptedEngine(scripted), load_prompt_set("compact"), Shape(2, 2), SAMPLING, 0):
+    for tree in grow(
+        attacked, ScriptedEngine(scripted), load_prompt_set("compact"), Shape(count=2, criteria=2), SAMPLING, 0
+    ):
         assert [c.text for c in tree.criteria] == ["c1: looks at 1", "c2: looks at 2"]
         assert all(j.verdict == expected[j.order] for _, _, j in tree.judgments())
 

@@ -21,8 +21,8 @@ from judgetrain.evaluate import stage
 from judgetrain.evaluate.config import EvaluateConfig
 from judgetrain.judges import methods
 from judgetrain.judges.config import TreeConfig
-from judgetrain.judges.kinds.asking import Reply
 from judgetrain.judges.names import method_name, split_method
+from judgetrain.judges.prompting.replies import Reply
 from judgetrain.pipeline.checks import check_stage
 from judgetrain.pipeline.config import Config
 from judgetrain.pipeline.run import Pipeline

@@ -48,8 +48,9 @@ def benchmark(n: int, queries: int | None = None) -> Benchmark:
 def answers(name: str, k: int, of: Benchmark, right: int) -> list[Prediction]:
     """Predictions that give the label on the first ``right`` comparisons and nothing on the others."""
     return [
-        Prediction(c.id, name, k, c.label if i < right else None, c.label if i < right else None, None)
+        Prediction(comparison_id=c.id, method=name, branches=k, verdict_ab=said, verdict_ba=said)
         for i, c in enumerate(of.comparisons)
+        for said in [c.label if i < right else None]
     ]
 
 

@@ -20,7 +20,7 @@ from judgetrain.evaluate.config import EvaluateConfig
 from judgetrain.evaluate.metrics.rows import metric_row
 from judgetrain.judges import methods
 from judgetrain.judges.config import TreeConfig
-from judgetrain.judges.kinds.floors import FirstJudge
+from judgetrain.judges.kinds.baselines import FirstJudge
 from judgetrain.judges.prompting.prompts import load_prompt_set
 from judgetrain.judges.settings import save_settings
 from judgetrain.pipeline.checks import check_stage

@@ -141,7 +141,11 @@ def test_conflicts_with_a_judge_and_with_people(
             asked.extend(c.id for c in comparisons)
             assert all(c.response_b == f"better {c.id}" for c in comparisons)
             says = {"world:0": ("A", "A"), "world:1": ("A", "A"), "world:3": ("B", "tie")}
-            return [Prediction(c.id, "scripted", 1, *says[c.id], None) for c in comparisons]
+            return [
+                Prediction(comparison_id=c.id, method="scripted", branches=1, verdict_ab=ab, verdict_ba=ba)
+                for c in comparisons
+                for ab, ba in [says[c.id]]
+            ]
 
         def close(self) -> None:
             pass

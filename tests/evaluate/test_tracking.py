@@ -30,7 +30,14 @@ def report() -> Report:
     rows = []
     for name, k, right in (("sft", 1, 30), ("sft", 3, 40), ("dpo", 1, 45), ("dpo", 3, 50), ("random", 0, 20)):
         predictions = [
-            Prediction(c.id, name, k, v, v, (2.0 if v == "A" else -1.0 - i % 5) if k else None)  # type: ignore[arg-type]
+            Prediction(
+                comparison_id=c.id,
+                method=name,
+                branches=k,
+                verdict_ab=v,  # type: ignore[arg-type]
+                verdict_ba=v,  # type: ignore[arg-type]
+                margin=(2.0 if v == "A" else -1.0 - i % 5) if k else None,
+            )
             for i, c in enumerate(comparisons)
             for v in ["BA"[c.label == "A"] if i < right else "AB"[c.label == "A"]]
         ]

@@ -20,7 +20,6 @@ from judgetrain.judges import BranchingJudge, Prediction
 from judgetrain.judges.config import TreeConfig
 from judgetrain.judges.kinds.early_stop import Aggregation, needed
 from judgetrain.judges.prompting.prompts import load_prompt_set
-from judgetrain.judges.trees.grow import unusable
 from judgetrain.judges.trees.schema import EvaluationTree
 from tests.engines.conftest import tiny_llama, word_tokenizer
 from tests.judges.test_branches import failing
@@ -122,7 +121,7 @@ def test_what_is_grown_is_part_of_the_whole_tree_and_no_branch_could_be_spared(
 def steps_of(tree: EvaluationTree, order: str, aggregation: Aggregation) -> list[float]:
     found: list[float] = []
     for guideline in (g for c in tree.criteria for g in c.guidelines):
-        if unusable(guideline):
+        if guideline.failure:
             found.append(0)
         margins = [j.margin or 0 for j in guideline.judgments if j.order == order]
         found += margins if aggregation == "margin" else [sign([m]) for m in margins]

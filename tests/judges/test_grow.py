@@ -12,7 +12,7 @@ import pytest
 from judgetrain.engines.base import Completion, Request
 from judgetrain.engines.config import SamplingConfig
 from judgetrain.judges.prompting.prompts import load_prompt_set
-from judgetrain.judges.trees.brainstorm import sample_criteria
+from judgetrain.judges.trees.criteria import sample_criteria
 from judgetrain.judges.trees.grow import Shape, StepSampling, grow
 from judgetrain.judges.trees.schema import EvaluationTree, tree_tokens
 from tests.scripted import ScriptedEngine, comparison, criteria, judged, noisy
@@ -24,7 +24,7 @@ PROMPTS = load_prompt_set("compact")
 @pytest.mark.parametrize(("k", "guidelines", "judgments"), [(1, 1, 1), (3, 2, 2), (10, 2, 2), (4, 3, 1)])
 def test_a_complete_tree_has_k_times_8_branches(k: int, guidelines: int, judgments: int) -> None:
     engine = ScriptedEngine(noisy)
-    shape = Shape(k, k, guidelines, judgments)
+    shape = Shape(count=k, criteria=k, guidelines=guidelines, judgments=judgments)
     trees = grow([comparison(i) for i in range(3)], engine, PROMPTS, shape, SAMPLING, 0)
     for tree in trees:
         leaves = [j for _, _, j in tree.judgments()]
@@ -41,14 +41,14 @@ def test_scores_of_the_exchanged_order_are_put_back() -> None:
     def first_is_five(request: Request, occurrence: int) -> str:
         return judged(5, 1) if request.step == "judgment" else noisy(request, occurrence)
 
-    tree = grow([comparison(0)], ScriptedEngine(first_is_five), PROMPTS, Shape(1, 1), SAMPLING, 0)[0]
+    tree = grow([comparison(0)], ScriptedEngine(first_is_five), PROMPTS, Shape(count=1, criteria=1), SAMPLING, 0)[0]
     verdicts = {j.order: (j.score_a, j.score_b, j.verdict) for _, _, j in tree.judgments()}
     assert verdicts == {"AB": (5, 1, "A"), "BA": (1, 5, "B")}
 
 
 def test_responses_are_shown_exchanged_in_order_ba() -> None:
     engine = ScriptedEngine(noisy)
-    grow([comparison(0, "left", "right")], engine, PROMPTS, Shape(1, 1), SAMPLING, 0)
+    grow([comparison(0, "left", "right")], engine, PROMPTS, Shape(count=1, criteria=1), SAMPLING, 0)
     shown = [(r.slots["response_a"], r.slots["response_b"]) for r in engine.requests if r.step == "judgment"]
     assert shown == [("left 0", "right 0"), ("right 0", "left 0")]
 
@@ -64,7 +64,7 @@ def test_short_lists_are_topped_up_once_and_then_counted() -> None:
         )
 
     engine = ScriptedEngine(short)
-    tree = grow([comparison(0)], engine, PROMPTS, Shape(3, 3, top_up=True), SAMPLING, 0)[0]
+    tree = grow([comparison(0)], engine, PROMPTS, Shape(count=3, criteria=3, top_up=True), SAMPLING, 0)[0]
     assert [c.text for c in tree.criteria] == ["a: x", "b: x"]
     assert [c.rank for c in tree.criteria] == [0, 1]
     assert tree.failures["criteria:short"] == 1
@@ -88,14 +88,14 @@ def test_a_criterion_that_the_token_limit_cut_is_left_out(text: str, expected: l
             ]
 
     engine = Cut(lambda r, i: text if r.step == "criteria" else noisy(r, i))
-    tree = grow([comparison(0)], engine, PROMPTS, Shape(3, 3), SAMPLING, 0)[0]
+    tree = grow([comparison(0)], engine, PROMPTS, Shape(count=3, criteria=3), SAMPLING, 0)[0]
     assert [c.text for c in tree.criteria] == expected
     assert sum(c.generated_tokens for c in tree.criteria) == tree.criteria_generated_tokens == len(text.split())
 
 
 def test_no_criteria_gives_a_tree_without_branches() -> None:
     engine = ScriptedEngine(lambda r, i: "I will not." if r.step == "criteria" else noisy(r, i))
-    tree = grow([comparison(0)], engine, PROMPTS, Shape(3, 3), SAMPLING, 0)[0]
+    tree = grow([comparison(0)], engine, PROMPTS, Shape(count=3, criteria=3), SAMPLING, 0)[0]
     assert tree.criteria == ()
     assert tree.failures == {"criteria:none": 1}
 
@@ -105,24 +105,31 @@ def test_completions_that_never_came_are_counted_by_reason(reason: str) -> None:
     def failing(request: Request, occurrence: int) -> str:
         return f"!{reason}" if request.step == "judgment" else noisy(request, occurrence)
 
-    tree = grow([comparison(0)], ScriptedEngine(failing), PROMPTS, Shape(2, 2), SAMPLING, 0)[0]
+    tree = grow([comparison(0)], ScriptedEngine(failing), PROMPTS, Shape(count=2, criteria=2), SAMPLING, 0)[0]
     assert tree.failures == {f"judgment:{reason}": 4}
     no_guideline = ScriptedEngine(lambda r, i: f"!{reason}" if r.step == "guideline" else noisy(r, i))
-    tree = grow([comparison(0)], no_guideline, PROMPTS, Shape(2, 2), SAMPLING, 0)[0]
+    tree = grow([comparison(0)], no_guideline, PROMPTS, Shape(count=2, criteria=2), SAMPLING, 0)[0]
     assert tree.failures == {f"guideline:{reason}": 2}
     assert not list(tree.judgments())
 
 
 def test_fewer_branches_stop_the_list_where_it_is_no_longer_needed() -> None:
     engine = ScriptedEngine(noisy)
-    tree = grow([comparison(0)], engine, PROMPTS, Shape(10, 2), SAMPLING, 0)[0]
+    tree = grow([comparison(0)], engine, PROMPTS, Shape(count=10, criteria=2), SAMPLING, 0)[0]
     assert engine.requests[0].sampling.stop == ("\n3.",)
     assert tree.criteria_text == criteria(2)
     assert len(tree.criteria) == 2
 
 
 def test_tokens_add_up() -> None:
-    tree = grow([comparison(0)], ScriptedEngine(noisy), PROMPTS, Shape(3, 3, 2, 2), SAMPLING, 0)[0]
+    tree = grow(
+        [comparison(0)],
+        ScriptedEngine(noisy),
+        PROMPTS,
+        Shape(count=3, criteria=3, guidelines=2, judgments=2),
+        SAMPLING,
+        0,
+    )[0]
     assert sum(c.generated_tokens for c in tree.criteria) == tree.criteria_generated_tokens
     prompt = tree.criteria_prompt_tokens
     generated = tree.criteria_generated_tokens
@@ -142,7 +149,7 @@ def test_a_chooser_expands_only_some_criteria_the_same_in_every_run() -> None:
             [comparison(i) for i in range(5)],
             ScriptedEngine(noisy),
             PROMPTS,
-            Shape(6, 6),
+            Shape(count=6, criteria=6),
             SAMPLING,
             0,
             sample_criteria(3, 2),
@@ -156,6 +163,6 @@ def test_a_chooser_expands_only_some_criteria_the_same_in_every_run() -> None:
 
 def test_a_list_that_is_asked_for_again_is_another_question_to_paid_answers() -> None:
     engine = ScriptedEngine(lambda r, i: "1. a: b")
-    grow([comparison(0)], engine, load_prompt_set("compact"), Shape(3, 3, top_up=True), SAMPLING, 0)
+    grow([comparison(0)], engine, load_prompt_set("compact"), Shape(count=3, criteria=3, top_up=True), SAMPLING, 0)
     asked = [request for request in engine.requests if request.step == "criteria"]
     assert [request.attempt for request in asked] == [0, 1]

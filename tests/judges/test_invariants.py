@@ -18,10 +18,16 @@ from judgetrain.artifacts.shards import read_rows
 from judgetrain.artifacts.stage_run import StageRun
 from judgetrain.engines.base import Choice, Completion
 from judgetrain.judges.prompting.parsing import parse_judgment, render_judgment
-from judgetrain.judges.prompting.prompts import DIALECTS, Dialect, load_prompt_set, packaged_sets
+from judgetrain.judges.prompting.prompts import (
+    DIALECTS,
+    Dialect,
+    judgment_slots,
+    load_prompt_set,
+    packaged_sets,
+    slots_of,
+)
 from judgetrain.judges.prompting.readout import Readout
 from judgetrain.judges.prompting.verdicts import read_preference, read_rating, read_verdict
-from judgetrain.judges.trees.grow import judgment_slots, slots_of
 from judgetrain.judges.trees.prune import prune
 from judgetrain.judges.trees.schema import EvaluationTree, GuidelineNode, JudgmentNode
 from judgetrain.label import stage as label_stage
@@ -29,7 +35,7 @@ from judgetrain.label.config import LabelConfig, RewardConfig
 from judgetrain.label.examples import Prompter
 from judgetrain.label.labels import ensemble_label
 from judgetrain.label.rewards import Rewards, percentiles
-from judgetrain.label.stage import Harvest
+from judgetrain.label.training_data import TrainingData
 from judgetrain.pipeline.config import Config
 from judgetrain.schema import Comparison, Dialogue, Message, mirror
 from tests.label.test_pairs import tree_of
@@ -74,16 +80,16 @@ def rewards(tree: EvaluationTree, rng: random.Random) -> Rewards:
     return Rewards(CONFIG.reward, {"glassbox": percentiles({node: rng.random() for node in nodes})})
 
 
-def harvested(tree: EvaluationTree, given: Rewards) -> Harvest:
-    harvest = Harvest(given)
-    harvest.add(tree, CONFIG, Prompter(load_prompt_set("compact"), len(tree.criteria)), 0)
-    return harvest
+def learned(tree: EvaluationTree, given: Rewards) -> TrainingData:
+    data = TrainingData(Prompter(load_prompt_set("compact"), len(tree.criteria)), CONFIG, given)
+    data.add(tree)
+    return data
 
 
-def lessons(harvest: Harvest) -> Counter[str]:
+def lessons(data: TrainingData) -> Counter[str]:
     """Judgment and guideline pairs, and SFT rows, in no order. Criteria lists follow the order of the branches."""
-    pairs = [{**p.to_row(), "margin": round(p.margin, 9)} for p in harvest.pairs if p.level != "criteria"]
-    return Counter(map(repr, [*pairs, *(r for r in harvest.sft if r["level"] != "criteria")]))
+    pairs = [{**p.to_row(), "margin": round(p.margin, 9)} for p in data.pairs if p.level != "criteria"]
+    return Counter(map(repr, [*pairs, *(r for r in data.sft if r["level"] != "criteria")]))
 
 
 @settings(max_examples=40, deadline=None)
@@ -97,7 +103,7 @@ def test_exchanging_the_responses_mirrors_labels_and_leaves_what_is_learned_as_i
     }
     first, second = prune(tree), prune(other)
     assert {k: b.reason for k, b in first.items()} == {k: b.reason for k, b in second.items()}
-    here, there = harvested(tree, scores), harvested(other, scores)
+    here, there = learned(tree, scores), learned(other, scores)
     verdict = here.labels[0]["verdict"]
     assert there.labels[0]["verdict"] == (verdict and mirror(verdict))
     assert here.labels[0]["share"] == there.labels[0]["share"]
@@ -114,7 +120,7 @@ def test_the_order_of_branches_changes_nothing(tree: EvaluationTree, rng: random
     other, scores = shuffled(tree, rng), rewards(tree, rng)
     assert ensemble_label(other, CONFIG) == ensemble_label(tree, CONFIG)
     assert {k: b.reason for k, b in prune(other).items()} == {k: b.reason for k, b in prune(tree).items()}
-    here, there = harvested(tree, scores), harvested(other, scores)
+    here, there = learned(tree, scores), learned(other, scores)
     assert here.labels == there.labels
     assert lessons(here) == lessons(there)
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from judgetrain.errors import EngineError
-from judgetrain.judges import FLOORS, BranchingJudge
+from judgetrain.judges import BASELINES, BranchingJudge
 from judgetrain.judges.config import TreeConfig
 from judgetrain.judges.kinds.early_stop import Aggregation
 from judgetrain.judges.prompting.prompts import load_prompt_set
@@ -105,10 +105,10 @@ def test_settings_round_trip(tmp_path: Path) -> None:
 
 def test_floors() -> None:
     longer = comparison(0, "aa", "bbbb")
-    assert [(p.verdict_ab, p.verdict_ba) for p in FLOORS["first"]().compare_all([longer], 0)] == [("A", "B")]
-    assert FLOORS["longer"]().compare(longer).verdict_ab == "B"
-    assert FLOORS["longer"]().compare(longer.swapped()).verdict_ba == "A"
-    drawn = FLOORS["random"]().compare_all([comparison(i) for i in range(400)], 1)
-    assert drawn == FLOORS["random"]().compare_all([comparison(i) for i in range(400)], 1)
+    assert [(p.verdict_ab, p.verdict_ba) for p in BASELINES["first"]().compare_all([longer], 0)] == [("A", "B")]
+    assert BASELINES["longer"]().compare(longer).verdict_ab == "B"
+    assert BASELINES["longer"]().compare(longer.swapped()).verdict_ba == "A"
+    drawn = BASELINES["random"]().compare_all([comparison(i) for i in range(400)], 1)
+    assert drawn == BASELINES["random"]().compare_all([comparison(i) for i in range(400)], 1)
     assert 150 < sum(p.verdict_ab == "A" for p in drawn) < 250
     assert 150 < sum(p.verdict_ab == p.verdict_ba for p in drawn) < 250

@@ -62,7 +62,18 @@ def test_what_cannot_be_read_has_a_reason(text: str, choices: tuple[Choice, ...]
 
 def test_a_tie_is_as_wide_as_asked_for() -> None:
     def node(tie: float) -> JudgmentNode:
-        return JudgmentNode("j", "AB", "", 3.25, 3.0, None, 1, 1, "stop", tie)
+        return JudgmentNode(
+            id="j",
+            order="AB",
+            text="",
+            score_a=3.25,
+            score_b=3.0,
+            failure=None,
+            prompt_tokens=1,
+            generated_tokens=1,
+            finish_reason="stop",
+            tie=tie,
+        )
 
     assert [node(tie).verdict for tie in (0.0, 0.2, 0.25, 1.0)] == ["A", "A", "tie", "tie"]
 

@@ -9,8 +9,8 @@ import pytest
 from judgetrain.engines.base import Completion, Request
 from judgetrain.engines.config import SamplingConfig
 from judgetrain.evaluate.correct.correction import Writer, correct
-from judgetrain.judges.kinds.asked import OneStepJudge, SingleRatingJudge
 from judgetrain.judges.kinds.branching import BranchingJudge
+from judgetrain.judges.kinds.prompted import OneStepJudge, SingleRatingJudge
 from judgetrain.judges.prompting.prompts import load_prompt_set
 from judgetrain.judges.prompting.verdicts import read_preference
 from judgetrain.judges.trees.grow import Shape, StepSampling, grow
@@ -23,7 +23,7 @@ from tests.scripted import Answer, ScriptedEngine, comparison, judged, noisy
 
 SETTINGS = SamplingConfig()
 SAMPLING = StepSampling(SETTINGS, SETTINGS, SETTINGS)
-SHAPE = Shape(3, 3, guidelines=2, judgments=3)
+SHAPE = Shape(count=3, criteria=3, guidelines=2, judgments=3)
 THOUGHT = (
     "<think>1. hm: a list\n[[B]] [[2]]\nResponse A Score: 1\nResponse B Score: 1\nAnalysis of Response A: no</think>\n"
 )

@@ -40,7 +40,7 @@ class Recording(WorldEngine):
 def test_seed_and_place_of_a_node_sample_its_text_again_by_itself() -> None:
     engine = Recording()
     comparisons = eval_comparisons(WorldConfig(eval_comparisons=3), seed=5)
-    trees = grow(comparisons, engine, PROMPTS, Shape(3, 3, 2, 2), SAMPLING, 7)
+    trees = grow(comparisons, engine, PROMPTS, Shape(count=3, criteria=3, guidelines=2, judgments=2), SAMPLING, 7)
     asked = {(r.step, json.dumps(r.messages)): r for r in engine.asked}
     nodes = [("criteria", PROMPTER.criteria(t.comparison), each) for t in trees for each in t.lists]
     nodes += [
@@ -70,7 +70,7 @@ def test_each_list_keeps_its_own_text_and_end_and_criteria_say_which_they_stand_
         return answers[len(engine.seeds) - 1] if request.step == "criteria" else noisy(request, occurrence)
 
     engine = Cut(answer)
-    tree = grow([comparison(0)], engine, PROMPTS, Shape(4, 4, top_up=True), SAMPLING, 0)[0]
+    tree = grow([comparison(0)], engine, PROMPTS, Shape(count=4, criteria=4, top_up=True), SAMPLING, 0)[0]
     assert [(c.text, c.listed_in) for c in tree.criteria] == [("a: x", 0), ("b: z", 0), ("c: y", 1)]
     assert [(each.text, each.finish_reason) for each in tree.lists] == list(
         zip(answers, ("stop", "length"), strict=True)
@@ -86,7 +86,7 @@ def test_each_list_keeps_its_own_text_and_end_and_criteria_say_which_they_stand_
 
 
 def test_trees_written_before_nodes_kept_their_seeds_are_read() -> None:
-    tree = grow([comparison(0)], ScriptedEngine(noisy), PROMPTS, Shape(2, 2), SAMPLING, 0)[0]
+    tree = grow([comparison(0)], ScriptedEngine(noisy), PROMPTS, Shape(count=2, criteria=2), SAMPLING, 0)[0]
     old = json.loads(json.dumps(tree.to_row()))
     del old["lists"]
     for criterion in old["criteria"]:
@@ -113,14 +113,14 @@ def test_trees_written_before_nodes_kept_their_seeds_are_read() -> None:
 )
 def test_repeated_criteria_are_counted(text: str, repeated: int) -> None:
     engine = ScriptedEngine(lambda r, i: text if r.step == "criteria" else judged(4, 2))
-    tree = grow([comparison(0)], engine, PROMPTS, Shape(2, 2), SAMPLING, 0)[0]
+    tree = grow([comparison(0)], engine, PROMPTS, Shape(count=2, criteria=2), SAMPLING, 0)[0]
     assert len(tree.criteria) == 2
     assert tree.failures == ({"criteria:repeated": repeated} if repeated else {})
 
 
 def test_guidelines_cut_off_are_counted_and_still_judged_by() -> None:
     engine = Ending(noisy, {"guideline": "length"})
-    tree = grow([comparison(0)], engine, PROMPTS, Shape(3, 3, 2, 1), SAMPLING, 0)[0]
+    tree = grow([comparison(0)], engine, PROMPTS, Shape(count=3, criteria=3, guidelines=2, judgments=1), SAMPLING, 0)[0]
     assert tree.failures["guideline:cut_off"] == 6
     assert len(list(tree.judgments())) == 12
 
@@ -143,7 +143,14 @@ def unreadable_until(attempt: int) -> Ending:
 @pytest.mark.parametrize(("retries", "attempt"), [(0, 1), (1, 1), (2, 1), (2, 2), (2, 9)])
 def test_unreadable_judgments_are_asked_again_in_one_batch_a_time(retries: int, attempt: int) -> None:
     engine = unreadable_until(attempt)
-    trees = grow([comparison(i) for i in range(3)], engine, PROMPTS, Shape(2, 2, 2, 1, retries=retries), SAMPLING, 0)
+    trees = grow(
+        [comparison(i) for i in range(3)],
+        engine,
+        PROMPTS,
+        Shape(count=2, criteria=2, guidelines=2, judgments=1, retries=retries),
+        SAMPLING,
+        0,
+    )
     asked_again = min(retries, attempt)
     sizes = [len(p) for p in engine.places]
     assert sizes == [3, 12, 24] + [12] * asked_again
@@ -164,10 +171,10 @@ def test_unreadable_judgments_are_asked_again_in_one_batch_a_time(retries: int, 
 def test_neither_a_greedy_judge_nor_one_that_gave_no_answer_is_asked_again() -> None:
     greedy = replace(SAMPLING, judgment=SamplingConfig(temperature=0.0))
     engine = unreadable_until(9)
-    grow([comparison(0)], engine, PROMPTS, Shape(2, 2, 2, 1, retries=3), greedy, 0)
+    grow([comparison(0)], engine, PROMPTS, Shape(count=2, criteria=2, guidelines=2, judgments=1, retries=3), greedy, 0)
     assert len(engine.places) == 3
     for reason in ("too_long", "error"):
         silent = Ending(lambda r, i, reason=reason: f"!{reason}" if r.step == "judgment" else noisy(r, i))  # type: ignore[misc]
-        tree = grow([comparison(0)], silent, PROMPTS, Shape(2, 2, retries=3), SAMPLING, 0)[0]
+        tree = grow([comparison(0)], silent, PROMPTS, Shape(count=2, criteria=2, retries=3), SAMPLING, 0)[0]
         assert len(silent.places) == 3
         assert tree.failures == {f"judgment:{reason}": 4}

@@ -35,7 +35,12 @@ from tests.scripted import ScriptedEngine, comparison, noisy
 SAMPLING = StepSampling(SamplingConfig(), SamplingConfig(), SamplingConfig())
 PROMPTS = load_prompt_set("compact")
 TREES = grow(
-    [comparison(i, label="A") for i in range(12)], ScriptedEngine(noisy), PROMPTS, Shape(4, 4, 2, 2), SAMPLING, 0
+    [comparison(i, label="A") for i in range(12)],
+    ScriptedEngine(noisy),
+    PROMPTS,
+    Shape(count=4, criteria=4, guidelines=2, judgments=2),
+    SAMPLING,
+    0,
 )
 AGAINST = {("A", "B"), ("B", "A"), ("A", "tie"), ("B", "tie")}
 """Verdict and label; a tie contradicts nothing."""

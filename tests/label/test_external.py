@@ -27,8 +27,8 @@ from judgetrain.engines.base import Request
 from judgetrain.engines.config import EngineConfig, ModelConfig, SamplingConfig
 from judgetrain.errors import ConfigError, EngineError
 from judgetrain.judges.config import TreeConfig
-from judgetrain.judges.kinds.asking import Reply
 from judgetrain.judges.prompting.prompts import PACKAGED, load_prompt_set
+from judgetrain.judges.prompting.replies import Reply
 from judgetrain.judges.trees.grow import Shape, StepSampling, grow
 from judgetrain.judges.trees.schema import EvaluationTree
 from judgetrain.label import external
@@ -36,8 +36,8 @@ from judgetrain.label import stage as label_stage
 from judgetrain.label.config import ExternalConfig, LabelConfig
 from judgetrain.label.estimate import estimate_external
 from judgetrain.label.external import cases_of, conflicting, external_labels
-from judgetrain.label.labels import EnsembleLabel, ensemble_label
-from judgetrain.label.opinions import Opinion, disagreement, opinion_of_preferences, opinion_of_verdicts
+from judgetrain.label.external_labels import ExternalLabel, disagreement, label_of_preferences, label_of_verdicts
+from judgetrain.label.labels import Label, ensemble_label
 from judgetrain.pipeline.checks import check_stage
 from judgetrain.pipeline.config import Config
 from judgetrain.schema import Verdict, mirror
@@ -48,7 +48,7 @@ TREES = grow(
     [comparison(i, label="AB"[i % 2]) for i in range(40)],
     ScriptedEngine(noisy),
     load_prompt_set("compact"),
-    Shape(4, 4, 2, 2),
+    Shape(count=4, criteria=4, guidelines=2, judgments=2),
     SAMPLING,
     0,
 )
@@ -65,7 +65,7 @@ def settings(prompts: str = "one_step", **changes: object) -> LabelConfig:
     return LabelConfig(source="external", external=asked)
 
 
-def label_all(config: LabelConfig, trees: Path, out: StageRun) -> dict[str, EnsembleLabel]:
+def label_all(config: LabelConfig, trees: Path, out: StageRun) -> dict[str, Label]:
     return external_labels(Config(label=config, output_dir=str(trees.parent)), trees, out)
 
 
@@ -237,7 +237,15 @@ def test_what_is_asked_is_not_asked_again(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 def reply(shown: str, answer: str | None) -> Reply:
-    return Reply(shown, answer, None if answer else "no_verdict", "", 1, 1, "stop")
+    return Reply(
+        shown=shown,
+        answer=answer,
+        failure=None if answer else "no_verdict",
+        text="",
+        prompt_tokens=1,
+        generated_tokens=1,
+        finish_reason="stop",
+    )
 
 
 ANSWERS = st.sampled_from(["A", "B", "tie", None])
@@ -250,7 +258,7 @@ def test_samples_and_the_abstention_threshold(ab: list, ba: list, threshold: flo
         return None if not any(answers) else "A" if a > b else "B" if b > a else "tie"
 
     replies = [*(reply("AB", v) for v in ab), *(reply("BA", v) for v in ba)]
-    label = opinion_of_verdicts(replies, threshold).label
+    label = label_of_verdicts(replies, threshold).label
     first, second = majority(ab), majority(ba)
     if first is None or second is None:
         assert (label.verdict, label.reason) == (None, "external_unreadable")
@@ -263,7 +271,7 @@ def test_samples_and_the_abstention_threshold(ab: list, ba: list, threshold: flo
         share = both.count(first) / (both.count("A") + both.count("B"))
         assert label.share == pytest.approx(share)
         assert (label.verdict, label.reason) == ((None, "low_vote_share") if share <= threshold else (first, None))
-    mirrored = opinion_of_verdicts(
+    mirrored = label_of_verdicts(
         [reply("BA" if r.shown == "AB" else "AB", r.answer and mirror(r.answer)) for r in replies],  # type: ignore
         threshold,
     ).label
@@ -276,16 +284,16 @@ def test_preferences_that_turn_with_the_order_are_no_votes() -> None:
     turning = [reply("XY", "X"), reply("YX", "Y")]
     lost = [reply("XY", None), reply("YX", "X")]
     fixed = [reply("XY", "Y"), reply("YX", "Y")]
-    assert opinion_of_preferences(pairs, [turning, lost], 0.5).label.reason == "external_orders_disagree"
-    assert opinion_of_preferences(pairs, [lost, lost], 0.5).label.reason == "external_unreadable"
-    found = opinion_of_preferences(pairs, [fixed, turning], 0.5)
+    assert label_of_preferences(pairs, [turning, lost], 0.5).label.reason == "external_orders_disagree"
+    assert label_of_preferences(pairs, [lost, lost], 0.5).label.reason == "external_unreadable"
+    found = label_of_preferences(pairs, [fixed, turning], 0.5)
     assert (found.label.verdict, found.preferred) == ("B", (("B", "A"),))
 
 
 def test_disagreement_by_hand() -> None:
-    def seen(label: Verdict, ensemble: Verdict | None, truth: Verdict | None) -> Opinion:
-        asked = opinion_of_verdicts([reply("AB", label), reply("BA", label)], 0.5)
-        return Opinion(asked.label, asked.orders, (), {}, ensemble, truth)
+    def seen(label: Verdict, ensemble: Verdict | None, truth: Verdict | None) -> ExternalLabel:
+        asked = label_of_verdicts([reply("AB", label), reply("BA", label)], 0.5)
+        return replace(asked, ensemble=ensemble, truth=truth)
 
     table = disagreement([seen("A", "A", "A"), seen("A", "B", "A"), seen("B", None, "B"), seen("tie", "tie", None)])
     assert table["ensemble"] == {"compared": 3, "disagree": 1, "rate": 0.333333}
@@ -396,7 +404,9 @@ def test_the_world_can_play_the_external_judge(tmp_path: Path) -> None:
             replace(made, dialogue=dialogue, response_a=a, response_b=b, label=true_verdict(dialogue.query, a, b))
         )
     annotator = WorldEngine(EngineConfig(type="world", error_rate=0.3))
-    grown = grow(items, annotator, load_prompt_set("compact"), Shape(4, 4, 1, 2), SAMPLING, 0)
+    grown = grow(
+        items, annotator, load_prompt_set("compact"), Shape(count=4, criteria=4, guidelines=1, judgments=2), SAMPLING, 0
+    )
 
     def labelled(prompts: str, error_rate: float) -> tuple[list[bool], dict]:
         directory, out = stage(tmp_path / f"{prompts}{error_rate}", trees=grown)

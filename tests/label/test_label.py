@@ -25,8 +25,8 @@ from judgetrain.label import stage as label_stage
 from judgetrain.label.config import LabelConfig
 from judgetrain.label.examples import Prompter
 from judgetrain.label.labels import ensemble_label, vote
-from judgetrain.label.pairs import criteria_pairs, guideline_pairs, judgment_pairs
-from judgetrain.label.stage import Harvest
+from judgetrain.label.pairs import PairBuilder
+from judgetrain.label.training_data import TrainingData
 from judgetrain.pipeline.config import Config
 from judgetrain.schema import mirror
 from tests.label.test_pairs import tree_of
@@ -36,7 +36,12 @@ PROMPTS = load_prompt_set("compact")
 PROMPTER = Prompter(PROMPTS, 4)
 SAMPLING = StepSampling(SamplingConfig(), SamplingConfig(), SamplingConfig())
 TREES = grow(
-    [comparison(i, label="A") for i in range(30)], ScriptedEngine(noisy), PROMPTS, Shape(4, 4, 2, 2), SAMPLING, 0
+    [comparison(i, label="A") for i in range(30)],
+    ScriptedEngine(noisy),
+    PROMPTS,
+    Shape(count=4, criteria=4, guidelines=2, judgments=2),
+    SAMPLING,
+    0,
 )
 
 
@@ -46,7 +51,7 @@ def verdict(a: float | None, b: float | None) -> str | None:
 
 def test_pruning_equals_an_independent_loop() -> None:
     for tree in TREES:
-        fates = {}
+        reasons = {}
         for criterion in tree.criteria:
             for guideline in criterion.guidelines:
                 by_order = {
@@ -62,10 +67,10 @@ def test_pruning_equals_an_independent_loop() -> None:
                 for judgment in guideline.judgments:
                     siblings = by_order[judgment.order]
                     same = None not in siblings and len(set(siblings)) == 1
-                    fates[judgment.id] = (same, position)
+                    reasons[judgment.id] = (same, position)
         branches = prune(tree)
-        assert {k: (b.self_consistent, b.positionally_consistent) for k, b in branches.items()} == fates
-        assert {k for k, b in branches.items() if b.kept} == {k for k, (s, p) in fates.items() if s and p}
+        assert {k: (b.self_consistent, b.positionally_consistent) for k, b in branches.items()} == reasons
+        assert {k for k, b in branches.items() if b.kept} == {k for k, (s, p) in reasons.items() if s and p}
 
 
 @given(st.lists(st.sampled_from(["A", "B", "tie", None]), max_size=30))
@@ -114,30 +119,30 @@ def test_one_vote_among_ties_is_no_label_where_enough_must_decide() -> None:
 
 
 def test_trees_too_few_of_whose_branches_decide_train_nothing_and_are_counted() -> None:
-    harvest = Harvest()
     trees = [tree_of(("AAAA",), ("AAtA",), index=0), tree_of(("AAAA",), ("tttt",), ("tttt",), index=1)]
+    data = TrainingData(Prompter(PROMPTS, 2), LabelConfig(min_deciding_share=0.5))
     for tree in trees:
-        harvest.add(tree, LabelConfig(min_deciding_share=0.5), Prompter(PROMPTS, len(tree.criteria)), 0)
-    assert [(r["verdict"], r["reason"], r["deciding_share"]) for r in harvest.labels] == [
+        data.add(tree)
+    assert [(r["verdict"], r["reason"], r["deciding_share"]) for r in data.labels] == [
         ("A", None, 7 / 8), (None, "low_deciding_share", 1 / 3),
     ]  # fmt: skip
-    assert harvest.table()["trees"] == {"label_A": 1, "low_deciding_share": 1}
-    assert {r["comparison_id"] for r in harvest.sft} == {"d0"}
+    assert data.table()["trees"] == {"label_A": 1, "low_deciding_share": 1}
+    assert {r["comparison_id"] for r in data.sft} == {"d0"}
 
 
 def test_rejected_judgments_that_agree_with_the_label_are_counted_apart() -> None:
     """Labelled A; on the second criterion the consensus is a tie, so that a lone A there is what is rejected."""
     tree = tree_of(("AAAA",), ("tttttA",), ("AAABAA",))
-    harvest = Harvest()
-    harvest.add(tree, LabelConfig(max_pairs_per_level=99), Prompter(PROMPTS, 3), 0)
+    data = TrainingData(Prompter(PROMPTS, 3), LabelConfig(max_pairs_per_level=99))
+    data.add(tree)
     verdicts = {j.id: verdict(j.score_a, j.score_b) for _, _, j in tree.judgments()}
-    made = Counter(verdicts[p.rejected_nodes[0]] for p in harvest.pairs if p.level == "judgment")
+    made = Counter(verdicts[p.rejected_nodes[0]] for p in data.pairs if p.level == "judgment")
     assert made == {"A": 2, "B": 2}
-    table = harvest.table()
+    table = data.table()
     assert table["pairs_that_are"]["judgment:rejected_agrees_with_label"] == 2
     assert not [k for k in table["pairs_skipped"] if "agrees" in k]
-    strict = Harvest()
-    strict.add(tree, LabelConfig(max_pairs_per_level=99, ties="wrong"), Prompter(PROMPTS, 3), 0)
+    strict = TrainingData(Prompter(PROMPTS, 3), LabelConfig(max_pairs_per_level=99, ties="wrong"))
+    strict.add(tree)
     assert strict.table()["pairs_that_are"].get("judgment:rejected_agrees_with_label", 0) == 0
 
 
@@ -157,7 +162,7 @@ def test_judgment_pairs_prefer_a_corroborated_verdict_under_one_prompt(ties: str
     total = 0
     for tree in TREES:
         nodes = {j.id: (c, g, j) for c, g, j in tree.judgments()}
-        for pair in judgment_pairs(tree, "A", PROMPTER, Counter(), ties):
+        for pair in PairBuilder(PROMPTER, LabelConfig(ties=ties)).judgment_pairs(tree, "A"):
             (c1, g1, chosen), (c2, g2, rejected) = nodes[pair.chosen_nodes[0]], nodes[pair.rejected_nodes[0]]
             assert (c1.id, g1.id, chosen.order) == (c2.id, g2.id, rejected.order)
             assert chosen.verdict == consensus_of(g1) != rejected.verdict
@@ -190,15 +195,23 @@ def test_a_leaning_to_the_first_response_is_not_rewarded() -> None:
         return judged(5, 1, " slip") if occurrence == 0 else judged(3, 3, " even")
 
     comparisons = [comparison(i, label="A") for i in range(10)]
-    trees = grow(comparisons, ScriptedEngine(leaning), PROMPTS, Shape(4, 4, 1, 3), SAMPLING, 0)
-    found = [p for t in trees for p in judgment_pairs(t, "A", PROMPTER, Counter())]
+    trees = grow(
+        comparisons,
+        ScriptedEngine(leaning),
+        PROMPTS,
+        Shape(count=4, criteria=4, guidelines=1, judgments=3),
+        SAMPLING,
+        0,
+    )
+    found = [p for t in trees for p in PairBuilder(PROMPTER).judgment_pairs(t, "A")]
     assert found
     assert all("even" in p.chosen and "slip" in p.rejected for p in found)
-    assert not [p for t in trees for p in judgment_pairs(t, "A", PROMPTER, Counter(), "wrong")]
+    strict = PairBuilder(PROMPTER, LabelConfig(ties="wrong"))
+    assert not [p for t in trees for p in strict.judgment_pairs(t, "A")]
 
 
 def test_guideline_pairs_prefer_the_higher_success_rate() -> None:
-    found = [p for tree in TREES for p in guideline_pairs(tree, "A", PROMPTER, Counter())]
+    found = [p for tree in TREES for p in PairBuilder(PROMPTER).guideline_pairs(tree, "A")]
     assert found
     nodes = {g.id: g for tree in TREES for c in tree.criteria for g in c.guidelines}
 
@@ -218,7 +231,7 @@ def test_criteria_pairs_reorder_the_same_lines_good_ones_first() -> None:
         for criterion in tree.criteria:
             verdicts = [v for g in criterion.guidelines for j in g.judgments if (v := verdict(j.score_a, j.score_b))]
             rates[criterion.id] = verdicts.count("A") / len(verdicts)
-        for pair in criteria_pairs(tree, "A", PROMPTER, random.Random(0), 3, Counter()):
+        for pair in PairBuilder(PROMPTER).criteria_pairs(tree, "A", random.Random(0), 3):
             chosen, rejected = (parse_criteria(t, 10) for t in (pair.chosen, pair.rejected))
             assert sorted(chosen) == sorted(rejected) == sorted(c.text for c in tree.criteria)
             assert rates[pair.chosen_nodes[0]] >= 0.75
@@ -243,29 +256,28 @@ def test_pairs_that_differ_in_digits_alone_are_left_out_and_counted() -> None:
         criteria = (replace(c, guidelines=tuple(map(guideline, c.guidelines))) for c in t.criteria)
         return replace(t, criteria=tuple(criteria))
 
-    skipped: Counter[str] = Counter()
-    assert not [p for t in TREES for p in judgment_pairs(flat(t), "A", PROMPTER, skipped)]
-    assert skipped["judgment:score_digits_only"] > 0
-    left: Counter[str] = Counter()
-    kept = [p for t in TREES for p in judgment_pairs(flat(t), "A", PROMPTER, left, keep_digits=True)]
-    assert len(kept) == skipped["judgment:score_digits_only"]
-    assert left["judgment:score_digits_only"] == 0
+    without, keeping = PairBuilder(PROMPTER), PairBuilder(PROMPTER, LabelConfig(keep_digit_pairs=True))
+    assert not [p for t in TREES for p in without.judgment_pairs(flat(t), "A")]
+    assert without.skipped["judgment:score_digits_only"] > 0
+    kept = [p for t in TREES for p in keeping.judgment_pairs(flat(t), "A")]
+    assert len(kept) == without.skipped["judgment:score_digits_only"]
+    assert keeping.skipped["judgment:score_digits_only"] == 0
     counts = []
     for keep in (False, True):
-        harvest = Harvest()
+        data = TrainingData(PROMPTER, LabelConfig(keep_digit_pairs=keep, max_pairs_per_level=99))
         for tree in TREES:
-            harvest.add(flat(tree), LabelConfig(keep_digit_pairs=keep, max_pairs_per_level=99), PROMPTER, 0)
-        table = harvest.table()
+            data.add(flat(tree))
+        table = data.table()
         counts.append((table["pairs"].get("judgment", 0), table["pairs_that_are"].get("judgment:score_digits_only", 0)))
         assert (table["pairs_skipped"].get("judgment:score_digits_only", 0) > 0) == (not keep)
     assert counts[0] == (0, 0)
     assert counts[1][0] == counts[1][1] > 0
 
 
-def fates_by_hand(tree: EvaluationTree, label: str | None, ties: str) -> tuple[Counter[str], Counter[str]]:
+def pruning_reasons_by_hand(tree: EvaluationTree, label: str | None, ties: str) -> tuple[Counter[str], Counter[str]]:
     """Of every branch the first rule that it breaks, and which constraint holds on its own: written out from the
     definitions, with nothing of the package's own but the tree's scores."""
-    fates: Counter[str] = Counter()
+    reasons: Counter[str] = Counter()
     holds: Counter[str] = Counter()
     for guideline in (g for c in tree.criteria for g in c.guidelines):
         said = {o: [verdict(j.score_a, j.score_b) for j in guideline.judgments if j.order == o] for o in ("AB", "BA")}
@@ -281,38 +293,38 @@ def fates_by_hand(tree: EvaluationTree, label: str | None, ties: str) -> tuple[C
             holds["positionally_consistent"] += mirrored
             holds["both"] += unanimous and mirrored
             if mine is None:
-                fates["unreadable"] += 1
+                reasons["unreadable"] += 1
             elif not unanimous:
-                fates["self_inconsistent"] += 1
+                reasons["self_inconsistent"] += 1
             elif not mirrored:
-                fates["position_inconsistent"] += 1
+                reasons["position_inconsistent"] += 1
             elif label is None:
-                fates["no_label"] += 1
+                reasons["no_label"] += 1
             elif mine != label and not (ties == "neutral" and mine == "tie"):
-                fates["against_label"] += 1
+                reasons["against_label"] += 1
             else:
-                fates["kept"] += 1
-    return fates, holds
+                reasons["kept"] += 1
+    return reasons, holds
 
 
 @pytest.mark.parametrize("ties", ["neutral", "wrong"])
 def test_who_is_pruned_and_why_equals_an_independent_count(ties: str) -> None:
-    config, harvest = LabelConfig(ties=ties, min_vote_share=0.55), Harvest()
-    fates: Counter[str] = Counter()
+    data = TrainingData(PROMPTER, LabelConfig(ties=ties, min_vote_share=0.55))
+    reasons: Counter[str] = Counter()
     holds: Counter[str] = Counter()
     for tree in TREES:
-        harvest.add(tree, config, PROMPTER, 0)
+        data.add(tree)
         said = [verdict(j.score_a, j.score_b) for _, _, j in tree.judgments()]
         a, b = said.count("A"), said.count("B")
         label = "tie" if a == b else None if max(a, b) <= 0.55 * (a + b) else "A" if a > b else "B"
-        for total, found in zip((fates, holds), fates_by_hand(tree, label, ties), strict=True):
+        for total, found in zip((reasons, holds), pruning_reasons_by_hand(tree, label, ties), strict=True):
             total.update(found)
-    table = harvest.table()
-    assert table["branches"] == dict(fates)
+    table = data.table()
+    assert table["branches"] == dict(reasons)
     assert table["branches_that_are"] == dict(holds)
     rules = {"unreadable", "self_inconsistent", "position_inconsistent", "no_label", "against_label", "kept"}
-    assert set(fates) == rules, "every rule has its branches here"
-    assert sum(fates.values()) == len(TREES) * 32
+    assert set(reasons) == rules, "every rule has its branches here"
+    assert sum(reasons.values()) == len(TREES) * 32
     assert holds["both"] < min(holds["self_consistent"], holds["positionally_consistent"]), "each rule prunes by itself"
 
 

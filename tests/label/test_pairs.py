@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections import Counter
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -14,13 +15,17 @@ from judgetrain.judges.trees.schema import CriterionNode, EvaluationTree, Guidel
 from judgetrain.label.config import LabelConfig
 from judgetrain.label.examples import Prompter
 from judgetrain.label.labels import ensemble_label
-from judgetrain.label.pairs import criteria_pairs, guideline_pairs, judgment_pairs
-from judgetrain.label.rewards import Rewards
-from judgetrain.label.stage import Harvest, preference_pairs
+from judgetrain.label.pairs import PairBuilder
+from judgetrain.label.training_data import TrainingData
 from tests.scripted import comparison
 
 PROMPTER = Prompter(load_prompt_set("compact"), 6)
 SCORES = {"A": (4.0, 2.0), "B": (2.0, 4.0), "t": (3.0, 3.0), "?": (None, None)}
+SAMPLED: dict[str, Any] = {"prompt_tokens": 1, "generated_tokens": 1, "finish_reason": "stop"}
+
+
+def leaf(node: str, order: str, text: str, a: float | None, b: float | None, failure: str | None) -> JudgmentNode:
+    return JudgmentNode(id=node, order=order, text=text, score_a=a, score_b=b, failure=failure, **SAMPLED)  # type: ignore[arg-type]
 
 
 def tree_of(*criteria: tuple[str, ...], index: int = 0) -> EvaluationTree:
@@ -35,17 +40,27 @@ def tree_of(*criteria: tuple[str, ...], index: int = 0) -> EvaluationTree:
                 order, (a, b) = ("AB" if i < len(word) / 2 else "BA"), SCORES[letter]
                 failure = "no_scores" if letter == "?" else None
                 text = f"reasons {letter} {'abcdefgh'[i]}"
-                leaves.append(JudgmentNode(f"{base}/g{number}/{i}", order, text, a, b, failure, 1, 1, "stop"))  # type: ignore[arg-type]
-            made.append(GuidelineNode(f"{base}/g{number}", f"guideline {'abc'[number]}", 1, 1, "stop", tuple(leaves)))
-        nodes.append(CriterionNode(base, f"{'uvwxyz'[rank]}name: x", rank, 1, tuple(made)))
+                leaves.append(leaf(f"{base}/g{number}/{i}", order, text, a, b, failure))  # type: ignore[arg-type]
+            text, identifier = f"guideline {'abc'[number]}", f"{base}/g{number}"
+            made.append(GuidelineNode(id=identifier, text=text, judgments=tuple(leaves), **SAMPLED))
+        name = f"{'uvwxyz'[rank]}name: x"
+        nodes.append(CriterionNode(id=base, text=name, rank=rank, generated_tokens=1, guidelines=tuple(made)))
     text = "\n".join(f"{i}. {c.text}" for i, c in enumerate(nodes, 1))
-    return EvaluationTree(comparison(index), text, 1, 1, tuple(nodes), 0, {})
+    return EvaluationTree(
+        comparison=comparison(index),
+        criteria_text=text,
+        criteria_prompt_tokens=1,
+        criteria_generated_tokens=1,
+        criteria=tuple(nodes),
+        seed=0,
+        failures={},
+    )
 
 
 @pytest.mark.parametrize("seed", range(20))
 def test_each_criteria_pair_is_headed_by_another_criterion(seed: int) -> None:
     tree = tree_of(("AAAA",), ("AAAA",), ("AAAB",), ("BBBB",), ("BBBB",), ("AABB",))
-    pairs = list(criteria_pairs(tree, "A", PROMPTER, random.Random(seed), 5, Counter()))
+    pairs = list(PairBuilder(PROMPTER).criteria_pairs(tree, "A", random.Random(seed), 5))
     assert len(pairs) == 3
     assert {p.chosen_nodes[0] for p in pairs} == {"d0/c0", "d0/c1", "d0/c2"}
     assert {p.rejected_nodes[0] for p in pairs} == {"d0/c3", "d0/c4"}
@@ -66,30 +81,30 @@ def test_each_criteria_pair_is_headed_by_another_criterion(seed: int) -> None:
     ],
 )
 def test_no_ordering_without_a_contrast_or_with_unread_criteria(criteria: list[tuple[str, ...]]) -> None:
-    skipped: Counter[str] = Counter()
-    assert not list(criteria_pairs(tree_of(*criteria), "A", PROMPTER, random.Random(0), 5, skipped))
-    assert skipped == {"criteria:no_contrast": 1}
+    builder = PairBuilder(PROMPTER)
+    assert not list(builder.criteria_pairs(tree_of(*criteria), "A", random.Random(0), 5))
+    assert builder.skipped == {"criteria:no_contrast": 1}
 
 
 def test_guidelines_need_a_difference_in_text_and_in_success() -> None:
-    skipped: Counter[str] = Counter()
-    (pair,) = guideline_pairs(tree_of(("AABB", "AAAB"), ("AAAA", "AAAA"), ("A??B", "??AB")), "A", PROMPTER, skipped)
+    builder = PairBuilder(PROMPTER)
+    (pair,) = builder.guideline_pairs(tree_of(("AABB", "AAAB"), ("AAAA", "AAAA"), ("A??B", "??AB")), "A")
     assert (pair.chosen, pair.rejected, pair.margin) == ("guideline b", "guideline a", 0.25)
     tree = tree_of(("AABB", "AAAB"))
     same = tuple(replace(g, text="one text") for g in tree.criteria[0].guidelines)
     tree = replace(tree, criteria=(replace(tree.criteria[0], guidelines=same),))
-    assert not list(guideline_pairs(tree, "A", PROMPTER, skipped))
-    assert skipped == {"guideline:near_identical": 1}
+    assert not list(builder.guideline_pairs(tree, "A"))
+    assert builder.skipped == {"guideline:near_identical": 1}
 
 
 def test_guidelines_that_were_cut_off_make_no_pair_and_are_counted() -> None:
     tree = tree_of(("AAAA", "AAAB", "BBBB"), ("AAAA", "BBBB"))
     first, second = tree.criteria
     cut = replace(first, guidelines=(replace(first.guidelines[0], finish_reason="length"), *first.guidelines[1:]))
-    skipped: Counter[str] = Counter()
-    pairs = list(guideline_pairs(replace(tree, criteria=(cut, second)), "A", PROMPTER, skipped))
+    builder = PairBuilder(PROMPTER)
+    pairs = list(builder.guideline_pairs(replace(tree, criteria=(cut, second)), "A"))
     assert [p.chosen_nodes + p.rejected_nodes for p in pairs] == [("d0/c0/g1", "d0/c0/g2"), ("d0/c1/g0", "d0/c1/g1")]
-    assert skipped == {"guideline:cut_off": 1}
+    assert builder.skipped == {"guideline:cut_off": 1}
 
 
 def test_a_judgment_that_was_cut_off_is_never_chosen_but_may_be_rejected() -> None:
@@ -102,22 +117,22 @@ def test_a_judgment_that_was_cut_off_is_never_chosen_but_may_be_rejected() -> No
         )
         return replace(tree, criteria=(replace(tree.criteria[0], guidelines=(replace(guideline, judgments=leaves),)),))
 
-    assert len(list(judgment_pairs(tree, "A", PROMPTER, Counter()))) == 2
-    skipped: Counter[str] = Counter()
-    (left,) = judgment_pairs(cut(0), "A", PROMPTER, skipped)
+    assert len(list(PairBuilder(PROMPTER).judgment_pairs(tree, "A"))) == 2
+    builder = PairBuilder(PROMPTER)
+    (left,) = builder.judgment_pairs(cut(0), "A")
     assert left.chosen_nodes == ("d0/c0/g0/1",)
-    assert skipped["judgment:chosen_cut_off"] == 1
-    assert len(list(judgment_pairs(cut(2), "A", PROMPTER, Counter()))) == 2
-    harvest = Harvest()
-    harvest.add(cut(0), LabelConfig(), PROMPTER, 0)
-    assert "d0/c0/g0/0" not in {n for row in harvest.sft for n in row["nodes"]}
+    assert builder.skipped["judgment:chosen_cut_off"] == 1
+    assert len(list(PairBuilder(PROMPTER).judgment_pairs(cut(2), "A"))) == 2
+    data = TrainingData(PROMPTER)
+    data.add(cut(0))
+    assert "d0/c0/g0/0" not in {n for row in data.sft for n in row["nodes"]}
 
 
 @pytest.mark.parametrize("cap", [0, 1, 3])
 def test_caps_hold_at_every_level_and_prompts_are_shared(cap: int) -> None:
     tree = tree_of(("AAAA", "AABA"), ("AAAB", "AAAA"), ("BBBB", "BBAB"), ("AAAB", "AAAB"))
-    config, skipped = LabelConfig(max_pairs_per_level=cap), Counter[str]()
-    pairs = preference_pairs(tree, ensemble_label(tree, config), config, PROMPTER, random.Random(0), skipped, Rewards())
+    config = LabelConfig(max_pairs_per_level=cap)
+    pairs = PairBuilder(PROMPTER, config).pairs(tree, ensemble_label(tree, config), random.Random(0))
     counts = Counter(p.level for p in pairs)
     assert all(n <= cap for n in counts.values())
     if cap:
@@ -132,5 +147,5 @@ def test_a_tie_label_orders_no_criteria_or_guidelines() -> None:
     tree = tree_of(("tttA",), ("AAAA",), ("BBBB",), ("Bttt",))
     label = ensemble_label(tree, LabelConfig())
     assert label.verdict == "tie"
-    pairs = preference_pairs(tree, label, LabelConfig(), PROMPTER, random.Random(0), Counter(), Rewards())
+    pairs = PairBuilder(PROMPTER).pairs(tree, label, random.Random(0))
     assert {p.level for p in pairs} == {"judgment"}

@@ -15,9 +15,10 @@ from judgetrain.judges.trees.prune import prune
 from judgetrain.judges.trees.schema import EvaluationTree
 from judgetrain.label.config import LabelConfig, RewardConfig
 from judgetrain.label.labels import ensemble_label
+from judgetrain.label.pairs import PairBuilder
 from judgetrain.label.reward_report import Evidence, rightness, summary
 from judgetrain.label.rewards import Rewards, percentiles, vote_shares
-from judgetrain.label.stage import Harvest, preference_pairs, sft_examples
+from judgetrain.label.training_data import TrainingData
 from tests.label.test_pairs import PROMPTER, tree_of
 
 ON = RewardConfig(signals=["glassbox"], break_ties=True, choose="reward")
@@ -71,17 +72,17 @@ def test_a_tied_vote_goes_to_the_side_with_the_better_scores_only_where_asked() 
 def test_broken_ties_are_counted_and_every_tree_once() -> None:
     tree = tree_of(("AABB",), ("ABAB",))
     config = LabelConfig(reward=ON)
-    harvest = Harvest(scored(tree, c0_g0_0=0.9))
-    harvest.add(tree, config, PROMPTER, 0)
-    assert harvest.table()["ties"] == {"broken": 1}
-    assert harvest.table()["trees"] == {"label_A": 1}
-    assert harvest.labels[0]["ensemble_verdict"] == "tie"
-    assert "ties" not in Harvest().table()
+    data = TrainingData(PROMPTER, config, scored(tree, c0_g0_0=0.9))
+    data.add(tree)
+    assert data.table()["ties"] == {"broken": 1}
+    assert data.table()["trees"] == {"label_A": 1}
+    assert data.labels[0]["ensemble_verdict"] == "tie"
+    assert "ties" not in TrainingData(PROMPTER).table()
 
 
 def pairs_of(tree: EvaluationTree, config: LabelConfig, rewards: Rewards, skipped: Counter[str]) -> list:  # type: ignore[type-arg]
-    label = ensemble_label(tree, config)
-    return preference_pairs(tree, label, config, PROMPTER, random.Random(0), skipped, rewards)
+    builder = PairBuilder(PROMPTER, config, rewards, skipped)
+    return builder.pairs(tree, ensemble_label(tree, config), random.Random(0))
 
 
 def test_a_pair_keeps_every_part_and_its_margin_is_their_weighted_mean() -> None:
@@ -147,7 +148,8 @@ def test_the_best_are_taken_under_the_cap() -> None:
     consistent = tree_of(("AAAA", "AAAA"), ("AAAA", "BBBB"))
     scores = {j.id: rng.random() for _, _, j in consistent.judgments()}
     label = ensemble_label(consistent, config)
-    rows = sft_examples(consistent, prune(consistent), label, config, PROMPTER, rng, Rewards(ON, {"glassbox": scores}))
+    data = TrainingData(PROMPTER, config, Rewards(ON, {"glassbox": scores}))
+    rows = data.sft_examples(consistent, prune(consistent), label, rng)
     chosen = [r["nodes"][0] for r in rows if r["level"] == "judgment"]
     agreeing = [j.id for _, _, j in consistent.judgments() if j.verdict == "A"]
     assert sorted(chosen) == sorted(sorted(agreeing, key=scores.__getitem__)[-2:])

@@ -9,13 +9,34 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from judgetrain.label.examples import Pair
-from judgetrain.label.selection import balanced, leanings, near_identical, without_repeats
+from judgetrain.judges.prompting.prompts import load_prompt_set
+from judgetrain.label.config import LabelConfig
+from judgetrain.label.examples import Pair, Prompter
+from judgetrain.label.pairs import PairBuilder
+from judgetrain.label.selection import leanings, near_identical, surplus
 
 
 def pair(chosen: str, rejected: str, level: str = "judgment", order: str = "AB", query: str = "q") -> Pair:
     node = f"d/c0/g0/{order}0" if level == "judgment" else "d/c0"
-    return Pair([{"role": "user", "content": query}], chosen, rejected, level, 1.0, "d", (node,), (node,))
+    return Pair(
+        prompt=[{"role": "user", "content": query}],
+        chosen=chosen,
+        rejected=rejected,
+        level=level,
+        margin=1.0,
+        comparison_id="d",
+        chosen_nodes=(node,),
+        rejected_nodes=(node,),
+    )
+
+
+def builder(*balance: str) -> PairBuilder:
+    return PairBuilder(Prompter(load_prompt_set("compact"), 4), LabelConfig(balance=[*balance]))
+
+
+def balanced(pairs: list[Pair], by: list[str], seed: int = 0) -> list[Pair]:
+    left_out = surplus(pairs, by, random.Random(seed))
+    return [p for i, p in enumerate(pairs) if i not in left_out]
 
 
 @pytest.mark.parametrize(
@@ -34,9 +55,9 @@ def test_near_identical_texts_have_a_reason(first: str, second: str, reason: str
 
 def test_repeats_need_prompt_and_both_sides() -> None:
     kept = [pair("a", "b"), pair("a", "c"), pair("a", "b", query="other"), pair("b", "a")]
-    skipped: Counter[str] = Counter()
-    assert without_repeats([*kept, pair(" a", "b\n"), pair("a", "c")], skipped) == kept
-    assert skipped == {"judgment:repeated": 2}
+    made = builder()
+    assert made.selected([*kept, pair(" a", "b\n"), pair("a", "c")], 0) == kept
+    assert made.skipped == {"judgment:repeated": 2}
 
 
 def test_pairs_that_differ_in_case_punctuation_and_spacing_alone_are_repeats() -> None:
@@ -47,10 +68,10 @@ def test_pairs_that_differ_in_case_punctuation_and_spacing_alone_are_repeats() -
         pair("Response A Score: 5. It is good", "x y", query="q?"),
         pair("x y", "Response A Score: 5. It is good"),
     ]
-    skipped: Counter[str] = Counter()
+    made = builder()
     again = [pair("Response A Score: 5.  It is good!", "x  y"), pair("response a score: 5 it is good", "X, y.")]
-    assert without_repeats([first, *again, *others], skipped) == [first, *others]
-    assert skipped == {"judgment:repeated": 2}
+    assert made.selected([first, *again, *others], 0) == [first, *others]
+    assert made.skipped == {"judgment:repeated": 2}
 
 
 PAIRS = st.lists(
@@ -67,21 +88,19 @@ PAIRS = st.lists(
 
 @given(PAIRS, st.integers(0, 3))
 def test_lengths_are_balanced_at_each_level_and_nothing_more_is_left_out(pairs: list[Pair], seed: int) -> None:
-    skipped: Counter[str] = Counter()
-    kept = balanced(pairs, ["length"], random.Random(seed), skipped)
+    kept = balanced(pairs, ["length"], seed)
     for level in ("judgment", "guideline"):
         before = [len(p.chosen) - len(p.rejected) for p in pairs if p.level == level]
         after = [len(p.chosen) - len(p.rejected) for p in kept if p.level == level]
         longer, shorter = (sum(d > 0 for d in after), sum(d < 0 for d in after))
         assert longer == shorter == min(sum(d > 0 for d in before), sum(d < 0 for d in before))
         assert after.count(0) == before.count(0)
-    assert len(kept) + sum(skipped.values()) == len(pairs)
-    assert kept == balanced(pairs, ["length"], random.Random(seed), Counter())
+    assert kept == balanced(pairs, ["length"], seed)
 
 
 @given(PAIRS)
 def test_orders_are_balanced_among_judgments_alone(pairs: list[Pair]) -> None:
-    kept = balanced(pairs, ["order"], random.Random(0), Counter())
+    kept = balanced(pairs, ["order"])
     orders = Counter(p.chosen_nodes[0][-3:-1] for p in kept if p.level == "judgment")
     assert orders["AB"] == orders["BA"]
     assert [p for p in kept if p.level == "guideline"] == [p for p in pairs if p.level == "guideline"]
@@ -99,9 +118,8 @@ def sides(pairs: list[Pair]) -> Counter[tuple[int, str]]:
 
 @given(PAIRS, st.integers(0, 3))
 def test_length_and_order_are_balanced_together_however_they_are_named(pairs: list[Pair], seed: int) -> None:
-    skipped: Counter[str] = Counter()
-    kept = balanced(pairs, ["length", "order"], random.Random(seed), skipped)
-    assert kept == balanced(pairs, ["order", "length"], random.Random(seed), Counter())
+    kept = balanced(pairs, ["length", "order"], seed)
+    assert kept == balanced(pairs, ["order", "length"], seed)
     for level in ("judgment", "guideline"):
         before, after = (sides([p for p in found if p.level == level]) for found in (pairs, kept))
         longer, shorter = (sum(n for (side, _), n in after.items() if side == which) for which in (1, -1))
@@ -111,7 +129,6 @@ def test_length_and_order_are_balanced_together_however_they_are_named(pairs: li
         other = {"AB": "BA", "BA": "AB", "": ""}
         for (side, order), n in before.items():
             assert after[side, order] == min(n, before[-side, other[order]]), "and nothing more is left out"
-    assert len(kept) + sum(skipped.values()) == len(pairs)
 
 
 @pytest.mark.parametrize("by", [["length", "order"], ["order", "length"]])
@@ -119,12 +136,13 @@ def test_length_and_order_are_balanced_together_however_they_are_named(pairs: li
 def test_balancing_by_both_traits_leaves_no_leaning_to_either(cells: tuple[int, ...], left: int, by: list[str]) -> None:
     """One trait after the other undoes the first: 0.7 of the chosen sides are longer, or 0.7 in order AB."""
     kinds = [("aaa", "a", "AB"), ("a", "aaa", "AB"), ("aaa", "a", "BA"), ("a", "aaa", "BA")]
-    pairs = [pair(a, b, order=order) for (a, b, order), n in zip(kinds, cells, strict=True) for _ in range(n)]
-    skipped: Counter[str] = Counter()
-    lean = leanings(balanced(pairs, by, random.Random(0), skipped))["judgment"]
+    drawn = [kind for kind, n in zip(kinds, cells, strict=True) for _ in range(n)]
+    pairs = [pair(a, b, order=order, query=str(i)) for i, (a, b, order) in enumerate(drawn)]
+    made = builder(*by)
+    lean = leanings(made.selected(pairs, 0))["judgment"]
     assert (lean["pairs"], lean["chosen_longer"], lean["order_ab"]) == (left, 0.5, 0.5)
-    assert skipped == {"judgment:unbalanced_length_order": 40 - left}
-    assert balanced(pairs, [], random.Random(0), Counter()) == pairs
+    assert made.skipped == {"judgment:unbalanced_length_order": 40 - left}
+    assert builder().selected(pairs, 0) == pairs
 
 
 def test_leanings_are_shares_of_the_pairs_that_have_a_side() -> None:

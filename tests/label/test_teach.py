@@ -107,7 +107,7 @@ def test_a_prompt_asks_for_as_many_criteria_as_its_list_has(
 
 
 def test_nothing_that_ran_out_of_tokens_is_taught() -> None:
-    trees = grow([comparison(0)], ScriptedEngine(noisy_but_readable), PROMPTS, Shape(2, 2), SAMPLING, 0)
+    trees = grow([comparison(0)], ScriptedEngine(noisy_but_readable), PROMPTS, Shape(count=2, criteria=2), SAMPLING, 0)
     cut = [
         replace(
             c,
@@ -137,7 +137,7 @@ def test_nothing_that_ran_out_of_tokens_is_taught() -> None:
 )
 def test_of_a_list_that_ran_out_of_tokens_whole_lines_are_taught(text: str, reason: str, taught: list[str]) -> None:
     engine = Ending(lambda r, i: text if r.step == "criteria" else noisy_but_readable(r, i), {"criteria": reason})
-    tree = grow([comparison(0)], engine, PROMPTS, Shape(3, 3), SAMPLING, 0)[0]
+    tree = grow([comparison(0)], engine, PROMPTS, Shape(count=3, criteria=3), SAMPLING, 0)[0]
     for read in (tree, EvaluationTree.from_row(json.loads(json.dumps(tree.to_row())))):
         rows = [r for r in teach.teaching_examples(read, Prompter(PROMPTS, 3)) if r["level"] == "criteria"]
         assert [r["completion"][0]["content"] for r in rows] == ([render_criteria(taught)] if taught else [])

@@ -14,8 +14,7 @@ from judgetrain.engines.config import SamplingConfig
 from judgetrain.engines.thinking import NO_ANSWER, answer_of
 from judgetrain.judges.base import Prediction
 from judgetrain.judges.kinds.branching import BranchingJudge
-from judgetrain.judges.prompting.prompts import PromptSet
-from judgetrain.judges.trees.grow import slots_of
+from judgetrain.judges.prompting.prompts import PromptSet, slots_of
 from judgetrain.judges.trees.schema import CriterionNode, EvaluationTree, JudgmentNode
 from judgetrain.schema import Comparison
 

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Hashable, Mapping, Sequence
 
 from judgetrain.evaluate.runners.stored import PREFIX as STORED
-from judgetrain.judges.kinds.floors import FLOORS
+from judgetrain.judges.kinds.baselines import BASELINES
 from judgetrain.judges.kinds.scorer import PREFIX as SCORER
 from judgetrain.judges.names import ASKED_WAYS, split_method
 
@@ -58,7 +58,7 @@ def method_names(method: str, settings: Mapping[int, Mapping[str, str]], results
 
 def uses(method: str, key: str) -> bool:
     """Whether a setting may change what a method gives."""
-    if method in FLOORS or method.startswith(STORED):
+    if method in BASELINES or method.startswith(STORED):
         return _within(key, _COMPARISONS)
     if method.startswith(SCORER):
         return _within(key, (*_COMPARISONS, "scorer", "train.base"))

@@ -14,11 +14,11 @@ from judgetrain.data.benchmarks.benchmark import Benchmark
 from judgetrain.engines.once import loaded_once
 from judgetrain.evaluate.config import AskConfig
 from judgetrain.evaluate.runners.base import Evaluation, Result
-from judgetrain.judges.kinds.asked import prediction_of
-from judgetrain.judges.kinds.asking import Reply, errors_told
+from judgetrain.judges.kinds.prompted import prediction_of
 from judgetrain.judges.loading import check_model
 from judgetrain.judges.method import Method
 from judgetrain.judges.prompting.prompts import Dialect, load_prompt_set
+from judgetrain.judges.prompting.replies import Reply, errors_told
 from judgetrain.schema import Comparison
 
 

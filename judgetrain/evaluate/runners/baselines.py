@@ -8,18 +8,18 @@ from typing import Any
 from judgetrain.data.benchmarks.benchmark import Benchmark
 from judgetrain.errors import ConfigError
 from judgetrain.evaluate.runners.base import Evaluation, Result
-from judgetrain.judges.kinds.floors import FLOORS
+from judgetrain.judges.kinds.baselines import BASELINES
 from judgetrain.judges.method import Method
 
 
 class BaselineRunner:
     """Takes every name that no other kind has."""
 
-    forms = ", ".join(FLOORS)
+    forms = ", ".join(BASELINES)
 
     def check(self, method: Method, config: Any) -> None:
         """That there is such a baseline."""
-        if method.target not in FLOORS:
+        if method.target not in BASELINES:
             from judgetrain.evaluate.runners import known_methods
 
             raise ConfigError(f"evaluate.methods: {method.text!r} is none of {known_methods()} (./{method.text})")
@@ -27,6 +27,6 @@ class BaselineRunner:
     def run(self, method: Method, evaluation: Evaluation) -> Iterator[tuple[Benchmark, list[Result]]]:
         """Their verdicts cost nothing."""
         for benchmark in evaluation.benchmarks:
-            found = FLOORS[method.target]().compare_all(benchmark.comparisons, evaluation.settings.seed)
+            found = BASELINES[method.target]().compare_all(benchmark.comparisons, evaluation.settings.seed)
             evaluation.out.count(in_=len(found), out=len(found))
             yield benchmark, [(found, 0.0)]

@@ -18,8 +18,7 @@ from judgetrain.judges.kinds.early_stop import Aggregation
 from judgetrain.judges.loading import check_model
 from judgetrain.judges.method import TARGETS, Method
 from judgetrain.judges.prompting.prompts import prompt_path
-from judgetrain.judges.trees.schema import EvaluationTree
-from judgetrain.label.teach import shard_of
+from judgetrain.judges.trees.schema import EvaluationTree, shard_of
 from judgetrain.schema import Comparison
 
 

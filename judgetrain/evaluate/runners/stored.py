@@ -128,7 +128,16 @@ def _prediction(comparison: Comparison, verdicts: Verdicts | None, name: str, me
     unreadable = 0 if verdicts is None else (ab is None) + (ba is None)
     if unreadable:
         failures["unreadable"] = unreadable
-    return Prediction(comparison.id, name, 0, ab, ba, None, UNKNOWN, 2, failures, merged)
+    return Prediction(
+        comparison_id=comparison.id,
+        method=name,
+        verdict_ab=ab,
+        verdict_ba=ba,
+        cost=UNKNOWN,
+        judgments=2,
+        failures=failures,
+        merged=merged,
+    )
 
 
 def _verdicts(row: Mapping[str, Any], stored: StoredConfig) -> Verdicts:

@@ -16,8 +16,8 @@ from judgetrain.engines.once import loaded_once
 from judgetrain.errors import DataError
 from judgetrain.evaluate.stages import StudiesSettings
 from judgetrain.judges.base import Prediction
-from judgetrain.judges.kinds.asked import AskedJudge
 from judgetrain.judges.kinds.branching import BranchingJudge
+from judgetrain.judges.kinds.prompted import PromptedJudge
 from judgetrain.judges.loading import Models
 from judgetrain.judges.method import Method
 from judgetrain.schema import Comparison, Dialogue
@@ -61,7 +61,7 @@ def judged(
     return {i: found.get(i, 0) for i in own.revisions}
 
 
-def _load(method: Method, settings: StudiesSettings, models: Models) -> AskedJudge | BranchingJudge:
+def _load(method: Method, settings: StudiesSettings, models: Models) -> PromptedJudge | BranchingJudge:
     ask = settings.one_step or settings.rating
     if ask is not None:
         return models.asked(method, ask.prompts, ask.sampling, f"evaluate.{method.kind}.prompts")

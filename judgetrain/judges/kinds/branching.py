@@ -10,18 +10,16 @@ from pathlib import Path
 from judgetrain.engines.base import Engine
 from judgetrain.engines.config import EngineConfig, ModelConfig, TransformersEngineConfig
 from judgetrain.errors import ConfigError, EngineError
-from judgetrain.judges.base import Cost, Prediction
-from judgetrain.judges.config import TreeConfig
+from judgetrain.judges.base import Cost, Judge, Prediction, verdict_of
+from judgetrain.judges.config import AskingConfig
 from judgetrain.judges.kinds.early_stop import ORDERS, Aggregation, next_wave, stopped
 from judgetrain.judges.prompting.prompts import FILE, PromptSet, load_prompt_set
-from judgetrain.judges.trees.grow import Shape, StepSampling, grow, unusable
+from judgetrain.judges.trees.grow import Shape, StepSampling, grow
 from judgetrain.judges.trees.schema import CriterionNode, EvaluationTree, JudgmentNode
 from judgetrain.schema import Comparison, Verdict
 
-DEFAULT_SEED = 0
 
-
-class BranchingJudge:
+class BranchingJudge(Judge):
     """Compares two responses by the first k criteria that the model names.
 
     Each criterion gets one guideline and, in each order, one judgment. ``aggregation`` ``vote``: the side that more
@@ -45,14 +43,14 @@ class BranchingJudge:
         engine: Engine,
         prompts: PromptSet,
         branches: int = 1,
-        settings: TreeConfig | None = None,
+        settings: AskingConfig | None = None,
         aggregation: Aggregation = "vote",
         name: str = "judge",
         early_stop: bool = False,
         top_up: bool = False,
     ) -> None:
         self.engine, self.prompts, self.branches = engine, prompts, branches
-        self.settings = settings or TreeConfig()
+        self.settings = settings or AskingConfig()
         self.aggregation, self.name, self.early_stop, self.top_up = aggregation, name, early_stop, top_up
 
     @classmethod
@@ -62,7 +60,7 @@ class BranchingJudge:
         branches: int = 1,
         *,
         engine: EngineConfig | None = None,
-        settings: TreeConfig | None = None,
+        settings: AskingConfig | None = None,
         aggregation: Aggregation = "vote",
         early_stop: bool = False,
         top_up: bool = False,
@@ -90,10 +88,6 @@ class BranchingJudge:
             top_up,
         )
 
-    def compare(self, comparison: Comparison) -> Prediction:
-        """The verdict on one comparison."""
-        return self.compare_all([comparison], DEFAULT_SEED)[0]
-
     def compare_all(self, comparisons: Sequence[Comparison], seed: int) -> list[Prediction]:
         """The verdicts on many comparisons."""
         return self.predictions(self.sample(comparisons, seed), self.branches)
@@ -111,7 +105,7 @@ class BranchingJudge:
         settings, wanted = self.settings, self.branches if branches is None else branches
         if not 1 <= wanted <= settings.criteria:
             raise ConfigError(f"branches={wanted}: allowed are 1 to the {settings.criteria} criteria of this judge")
-        shape = Shape(settings.criteria, wanted, top_up=self.top_up)
+        shape = Shape(count=settings.criteria, criteria=wanted, top_up=self.top_up)
         steer = (lambda tree: next_wave(tree, wanted, self.aggregation)) if self.early_stop else None
         return grow(comparisons, self.engine, self.prompts, shape, StepSampling.of(settings), seed, steer=steer)
 
@@ -131,22 +125,22 @@ def predict(
     if early_stop:
         tree = stopped(tree, branches, aggregation)
     criteria = tree.criteria[:branches]
-    nodes = [j for c in criteria for g in c.guidelines for j in g.judgments]
+    nodes = [j for c in criteria for j in c.judgments]
     margins = [j.margin for j in nodes if j.margin is not None]
     failures = Counter(j.failure for j in nodes if j.failure)
-    failures.update(f"guideline:{r}" for c in criteria for g in c.guidelines if (r := unusable(g)))
+    failures.update(f"guideline:{r}" for c in criteria for g in c.guidelines if (r := g.failure))
     if not criteria:
         failures["criteria:none"] += 1
     return Prediction(
-        tree.comparison.id,
-        method,
-        branches,
-        aggregate([j for j in nodes if j.order == "AB"], aggregation),
-        aggregate([j for j in nodes if j.order == "BA"], aggregation),
-        sum(margins) / len(margins) if margins else None,
-        _cost(tree, criteria),
-        len(nodes),
-        dict(failures),
+        comparison_id=tree.comparison.id,
+        method=method,
+        branches=branches,
+        verdict_ab=aggregate([j for j in nodes if j.order == "AB"], aggregation),
+        verdict_ba=aggregate([j for j in nodes if j.order == "BA"], aggregation),
+        margin=sum(margins) / len(margins) if margins else None,
+        cost=_cost(tree, criteria),
+        judgments=len(nodes),
+        failures=dict(failures),
         spread=_spread(nodes),
     )
 
@@ -168,8 +162,7 @@ def aggregate(judgments: Sequence[JudgmentNode], aggregation: Aggregation) -> Ve
     if not verdicts:
         return None
     votes = verdicts.count("A") - verdicts.count("B")
-    total = votes if aggregation == "vote" else math.fsum(j.margin or 0.0 for j in judgments)
-    return "tie" if total == 0 else "A" if total > 0 else "B"
+    return verdict_of(votes if aggregation == "vote" else math.fsum(j.margin or 0.0 for j in judgments))
 
 
 def _cost(tree: EvaluationTree, criteria: Sequence[CriterionNode]) -> Cost:

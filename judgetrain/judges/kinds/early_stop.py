@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Literal
 
 from judgetrain.judges.prompting.scores import HIGHEST, LOWEST
-from judgetrain.judges.trees.grow import Wave, unusable
+from judgetrain.judges.trees.grow import Wave
 from judgetrain.judges.trees.schema import CriterionNode, EvaluationTree, JudgmentNode
 from judgetrain.schema import Order
 
@@ -52,7 +52,7 @@ def _steps(criteria: Sequence[CriterionNode], order: Order, aggregation: Aggrega
     """What each branch judged in one order adds; a guideline that cannot be judged by is a branch that says nothing."""
     steps: list[float] = []
     for guideline in (g for c in criteria for g in c.guidelines):
-        if unusable(guideline):
+        if guideline.failure:
             steps.append(0.0)
         steps += [_step(j, aggregation) for j in guideline.judgments if j.order == order]
     return steps

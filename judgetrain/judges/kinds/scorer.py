@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from judgetrain.judges.base import Cost, Prediction
-from judgetrain.schema import Comparison, Verdict
+from judgetrain.judges.base import Cost, Judge, Prediction, verdict_of
+from judgetrain.schema import Comparison
 from judgetrain.scorers.encode import Sample, sample_of
 from judgetrain.scorers.glassbox import Scores
 from judgetrain.scorers.methods import OF_RESPONSES, ScorerSettings, check_scorers, score
@@ -21,7 +20,7 @@ PREFIX = "scorer:"
 """What marks a scorer among the methods of stage evaluate, as in ``scorer:sentprob``."""
 
 
-class ScorerJudge:
+class ScorerJudge(Judge):
     """Prefers the response with the better score; the order in which they are shown plays no part.
 
     Args:
@@ -44,10 +43,6 @@ class ScorerJudge:
         check_scorers([method], OF_RESPONSES)
         self.scorer, self.method, self.name = scorer, method, f"{PREFIX}{method}"
         self.tie_threshold, self.settings = tie_threshold, settings or ScorerSettings()
-
-    def compare(self, comparison: Comparison) -> Prediction:
-        """The verdict on one comparison."""
-        return self.compare_all([comparison], 0)[0]
 
     def compare_all(self, comparisons: Sequence[Comparison], seed: int) -> list[Prediction]:
         """The verdicts on many comparisons; ``softmax_combo`` normalises over all their responses."""
@@ -78,12 +73,16 @@ def predictions(
         margin = None if a is None or b is None else a - b
         verdict = verdict_of(margin, tie_threshold)
         gone = Counter(v.reason for v in scores.values[2 * i : 2 * i + 2] if not isinstance(v, (int, float)))
-        result.append(Prediction(comparison.id, name, 0, verdict, verdict, margin, cost, 2, dict(gone)))
+        result.append(
+            Prediction(
+                comparison_id=comparison.id,
+                method=name,
+                verdict_ab=verdict,
+                verdict_ba=verdict,
+                margin=margin,
+                cost=cost,
+                judgments=2,
+                failures=dict(gone),
+            )
+        )
     return result
-
-
-def verdict_of(margin: float | None, tie_threshold: float) -> Verdict | None:
-    """The verdict of a margin (score of A minus that of B); None if there is none."""
-    if margin is None or math.isnan(margin):
-        return None
-    return "tie" if abs(margin) <= tie_threshold else "A" if margin > 0 else "B"

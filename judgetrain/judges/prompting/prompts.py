@@ -15,6 +15,7 @@ from judgetrain.artifacts.files import write_text_atomic
 from judgetrain.engines.base import Step
 from judgetrain.errors import ConfigError
 from judgetrain.judges.prompting import headings
+from judgetrain.schema import Comparison, Order
 
 SLOTS: dict[Step, frozenset[str]] = {
     "criteria": frozenset({"query", "context_block", "count"}),
@@ -59,7 +60,7 @@ FIXED = 24
 _SLOT = re.compile(r"\{(\w+)\}")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class PromptSet:
     """Templates by step; each has a ``user`` template and maybe a ``system`` one."""
 
@@ -150,8 +151,14 @@ def load_prompt_set(name_or_path: str | Path, dialect: Dialect = "branching", ke
     wanted = [step for step in SLOTS if step in DIALECTS[dialect] or step in raw]
     frame = _frame(raw, path)
     steps: dict[str, Mapping[str, str]] = {step: _template(raw.get(step), step, path) for step in wanted}
-    scale = _scale(raw, steps, path)
-    return PromptSet(str(raw.get("name", path.stem)), _context(raw, path), steps, source, scale, frame)
+    return PromptSet(
+        name=str(raw.get("name", path.stem)),
+        context=_context(raw, path),
+        steps=steps,
+        source=source,
+        scale=_scale(raw, steps, path),
+        frame=frame,
+    )
 
 
 def _frame(raw: Mapping[str, Any], path: Path) -> str:
@@ -196,3 +203,15 @@ def _scale(raw: Mapping[str, Any], steps: Mapping[str, Any], path: Path) -> tupl
     if low >= high:
         raise ConfigError(f"{path}: scale: {scale}: the first number must be below the second")
     return low, high
+
+
+def slots_of(comparison: Comparison) -> dict[str, str]:
+    """The slots that every step's prompt has."""
+    return {"query": comparison.dialogue.query, "context": comparison.dialogue.context}
+
+
+def judgment_slots(comparison: Comparison, order: Order, criterion: str, guideline: str) -> dict[str, str]:
+    """The slots of a judgment prompt; for order BA the responses are exchanged."""
+    shown = comparison if order == "AB" else comparison.swapped()
+    responses = {"response_a": shown.response_a, "response_b": shown.response_b}
+    return slots_of(comparison) | {"criterion": criterion, "guideline": guideline} | responses

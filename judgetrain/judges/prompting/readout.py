@@ -9,7 +9,7 @@ from typing import Literal
 
 from judgetrain.engines.base import Completion, Sampling
 from judgetrain.engines.config import SamplingConfig
-from judgetrain.judges.config import TreeConfig
+from judgetrain.judges.config import AskingConfig
 from judgetrain.judges.prompting.parsing import ParsedJudgment, parse_judgment
 from judgetrain.judges.prompting.prompts import PromptSet
 from judgetrain.judges.prompting.scores import HIGHEST, LOWEST
@@ -33,7 +33,7 @@ class Readout:
     tie: float = 0.0
 
     @classmethod
-    def of(cls, settings: TreeConfig) -> Readout:
+    def of(cls, settings: AskingConfig) -> Readout:
         """The readout that a configuration names."""
         return cls("expected" if settings.readout == "expected" else "parsed", settings.constrained, settings.tie)
 

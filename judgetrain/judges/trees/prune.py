@@ -64,14 +64,10 @@ class PrunedBranch:
 def prune(tree: EvaluationTree) -> dict[str, PrunedBranch]:
     """What the constraints say of every branch, by the id of its judgment."""
     result = {}
-    for criterion in tree.criteria:
-        for guideline in criterion.guidelines:
-            position = positionally_consistent(guideline)
-            for judgment in guideline.judgments:
-                result[judgment.id] = PrunedBranch(
-                    judgment,
-                    judgment.verdict is not None,
-                    self_consistent(guideline, judgment.order),
-                    position,
-                )
+    for _, guideline in tree.guidelines():
+        consistent = {order: self_consistent(guideline, order) for order in ("AB", "BA")}
+        position = positionally_consistent(guideline)
+        for judgment in guideline.judgments:
+            readable = judgment.verdict is not None
+            result[judgment.id] = PrunedBranch(judgment, readable, consistent[judgment.order], position)
     return result

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import TypeVar
 
 from judgetrain.artifacts.stage_run import derive_seed
 from judgetrain.engines.base import Completion, Engine, Request, places
-
-K = TypeVar("K", bound=Hashable)
 
 
 @dataclass(frozen=True)
@@ -33,11 +30,6 @@ class Sampled:
             generated_tokens=self.completion.generated_tokens + completion.generated_tokens,
         )
         return Sampled(both, seed, self.place, (*self.retried, reason))
-
-
-def repeated(request: Request, first: int, number: int) -> list[Request]:
-    """The request ``number`` times, at the places from ``first`` on."""
-    return [replace(request, place=first + i) for i in range(number)]
 
 
 def sample(requests: Sequence[Request], engine: Engine, seed: int) -> list[Sampled]:
@@ -68,11 +60,3 @@ def retry(
         for (i, reason), fresh in zip(useless, sample(asked, engine, fresh_seed), strict=True):
             result[i] = result[i].again(fresh.completion, fresh_seed, reason)
     return result
-
-
-def by_key(keys: Iterable[K], sampled: Iterable[Sampled]) -> dict[K, list[Sampled]]:
-    """What was sampled, put together by key, in order."""
-    found: dict[K, list[Sampled]] = {}
-    for key, each in zip(keys, sampled, strict=True):
-        found.setdefault(key, []).append(each)
-    return found

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from judgetrain.artifacts.stage_run import ShardResult
+from judgetrain.engines.base import UNANSWERED
+from judgetrain.judges.base import verdict_of
 from judgetrain.schema import Comparison, Order, Verdict
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class JudgmentNode:
     """A leaf: one sampled judgment of the two responses in one order.
 
@@ -19,8 +23,8 @@ class JudgmentNode:
 
     ``seed`` is that of the batch and ``place`` the request's place in it; the two fix an engine's random numbers, but
     for servers whose answers are kept, which get a seed made from the request's content (``engines/answers.py``). None
-    where nothing was sampled, or by a version that did not keep them. ``retried``: why earlier attempts could not be
-    read; their tokens count here, their texts are not kept.
+    where nothing was sampled. ``retried``: why earlier attempts could not be read; their tokens count here, their texts
+    are not kept.
     """
 
     id: str
@@ -40,10 +44,7 @@ class JudgmentNode:
     @property
     def verdict(self) -> Verdict | None:
         """The verdict in the comparison's own order, or None if the judgment could not be read."""
-        margin = self.margin
-        if margin is None:
-            return None
-        return "tie" if abs(margin) <= self.tie else "A" if margin > 0 else "B"
+        return verdict_of(self.margin, self.tie)
 
     @property
     def margin(self) -> float | None:
@@ -51,7 +52,7 @@ class JudgmentNode:
         return None if self.score_a is None or self.score_b is None else self.score_a - self.score_b
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class GuidelineNode:
     """A scoring guideline sampled for one criterion (without reasoning before it), and the judgments made by it.
 
@@ -63,12 +64,19 @@ class GuidelineNode:
     prompt_tokens: int
     generated_tokens: int
     finish_reason: str
-    judgments: tuple[JudgmentNode, ...]
+    judgments: tuple[JudgmentNode, ...] = ()
     seed: int | None = None
     place: int | None = None
 
+    @property
+    def failure(self) -> str | None:
+        """Why nothing can be judged by it, or None: ``too_long``, ``error`` or ``empty``."""
+        if self.finish_reason in UNANSWERED:
+            return self.finish_reason
+        return None if self.text.strip() else "empty"
 
-@dataclass(frozen=True)
+
+@dataclass(frozen=True, kw_only=True)
 class CriterionNode:
     """One criterion of the brainstormed list (``rank`` counts from 0, in the order the judge named them).
 
@@ -83,8 +91,13 @@ class CriterionNode:
     guidelines: tuple[GuidelineNode, ...]
     listed_in: int = 0
 
+    @property
+    def judgments(self) -> list[JudgmentNode]:
+        """The judgments by all its guidelines, in order."""
+        return [j for guideline in self.guidelines for j in guideline.judgments]
 
-@dataclass(frozen=True)
+
+@dataclass(frozen=True, kw_only=True)
 class CriteriaList:
     """One brainstorming generation as sampled; ``seed`` and ``place``: as of a :class:`JudgmentNode`."""
 
@@ -96,13 +109,13 @@ class CriteriaList:
     place: int | None = None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class EvaluationTree:
     """All branches of one comparison.
 
     ``criteria_text`` is the brainstorming output as sampled; ``lists`` holds it generation by generation, a second one
-    where the first fell short (empty in trees of versions that did not keep it). ``seed`` is the seed of the shard that
-    grew it. ``failures`` counts what could not be read or not be used whole, by reason (``criteria:none``,
+    where the first fell short (empty where no list was sampled). ``seed`` is the seed of the shard that grew it.
+    ``failures`` counts what could not be read or not be used whole, by reason (``criteria:none``,
     ``criteria:repeated``, ``guideline:cut_off``, ``judgment:no_score_a``, ...).
     """
 
@@ -115,12 +128,13 @@ class EvaluationTree:
     failures: dict[str, int]
     lists: tuple[CriteriaList, ...] = ()
 
+    def guidelines(self) -> Iterator[tuple[CriterionNode, GuidelineNode]]:
+        """All guidelines with their criteria, in order."""
+        return ((criterion, guideline) for criterion in self.criteria for guideline in criterion.guidelines)
+
     def judgments(self) -> Iterator[tuple[CriterionNode, GuidelineNode, JudgmentNode]]:
         """All branches (paths from the root to a leaf), in order."""
-        for criterion in self.criteria:
-            for guideline in criterion.guidelines:
-                for judgment in guideline.judgments:
-                    yield criterion, guideline, judgment
+        return ((c, g, judgment) for c, g in self.guidelines() for judgment in g.judgments)
 
     def to_row(self) -> dict[str, Any]:
         """A JSON-ready dictionary; the inverse of :meth:`from_row`."""
@@ -128,31 +142,41 @@ class EvaluationTree:
 
     @classmethod
     def from_row(cls, row: dict[str, Any]) -> EvaluationTree:
-        """Read back what :meth:`to_row` wrote, now or before nodes kept their seeds."""
-        comparison = Comparison.from_row(row["comparison"])
-        lists = tuple(CriteriaList(**each) for each in row.get("lists", ()))
+        """Read back what :meth:`to_row` wrote."""
         return cls(
-            **(row | {"comparison": comparison, "criteria": tuple(map(_criterion, row["criteria"])), "lists": lists})
+            **row
+            | {
+                "comparison": Comparison.from_row(row["comparison"]),
+                "criteria": tuple(map(_criterion, row["criteria"])),
+                "lists": tuple(CriteriaList(**each) for each in row.get("lists", ())),
+            }
         )
 
 
 def _criterion(row: dict[str, Any]) -> CriterionNode:
-    return CriterionNode(**(row | {"guidelines": tuple(map(_guideline, row["guidelines"]))}))
+    return CriterionNode(**row | {"guidelines": tuple(map(_guideline, row["guidelines"]))})
 
 
 def _guideline(row: dict[str, Any]) -> GuidelineNode:
-    return GuidelineNode(**(row | {"judgments": tuple(map(_judgment, row["judgments"]))}))
+    return GuidelineNode(**row | {"judgments": tuple(map(_judgment, row["judgments"]))})
 
 
 def _judgment(row: dict[str, Any]) -> JudgmentNode:
-    return JudgmentNode(**(row | {"retried": tuple(row.get("retried", ()))}))
+    return JudgmentNode(**row | {"retried": tuple(row.get("retried", ()))})
 
 
 def tree_tokens(tree: EvaluationTree) -> tuple[int, int]:
     """Prompt and generated tokens of a whole tree."""
     prompt, generated = tree.criteria_prompt_tokens, tree.criteria_generated_tokens
-    for criterion in tree.criteria:
-        for guideline in criterion.guidelines:
-            prompt += guideline.prompt_tokens + sum(j.prompt_tokens for j in guideline.judgments)
-            generated += guideline.generated_tokens + sum(j.generated_tokens for j in guideline.judgments)
+    for _, guideline in tree.guidelines():
+        prompt += guideline.prompt_tokens + sum(j.prompt_tokens for j in guideline.judgments)
+        generated += guideline.generated_tokens + sum(j.generated_tokens for j in guideline.judgments)
     return prompt, generated
+
+
+def shard_of(trees: Sequence[EvaluationTree]) -> ShardResult:
+    """Trees as a finished shard, with their failures counted as dropped by reason."""
+    failures = sum((Counter(t.failures) for t in trees), Counter[str]())
+    prompt, generated = map(sum, zip((0, 0), *map(tree_tokens, trees), strict=True))
+    rows = [t.to_row() for t in trees]
+    return ShardResult(rows, len(rows), failures, prompt_tokens=prompt, generated_tokens=generated)

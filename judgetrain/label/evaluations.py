@@ -15,6 +15,7 @@ from judgetrain.judges.trees.schema import CriterionNode, EvaluationTree, Guidel
 from judgetrain.schema import Comparison
 
 KEY = "teacher.evaluations"
+NOT_SAMPLED: dict[str, Any] = {"prompt_tokens": 0, "generated_tokens": 0, "finish_reason": "stop"}
 Text = tuple[str, str, str, str]
 
 
@@ -62,7 +63,15 @@ def _tree(row: Any, number: int, reader: RowReader) -> EvaluationTree:
         raise RowError("missing_field", "criteria is empty; expected at least one criterion")
     criteria = [_criterion(c, rank, f"{comparison.id}/c{rank}", failures) for rank, c in enumerate(listed)]
     text = render_criteria([c.text for c in criteria])
-    return EvaluationTree(comparison, text, 0, 0, tuple(criteria), 0, dict(sorted(failures.items())))
+    return EvaluationTree(
+        comparison=comparison,
+        criteria_text=text,
+        criteria_prompt_tokens=0,
+        criteria_generated_tokens=0,
+        criteria=tuple(criteria),
+        seed=0,
+        failures=dict(sorted(failures.items())),
+    )
 
 
 def _criterion(value: Any, rank: int, identifier: str, failures: Counter[str]) -> CriterionNode:
@@ -74,7 +83,7 @@ def _criterion(value: Any, rank: int, identifier: str, failures: Counter[str]) -
         _guideline(g, f"{identifier}/g{number}", f"criteria[{rank}].guidelines[{number}]", failures)
         for number, g in enumerate(one or _list(item, "guidelines", f"criteria[{rank}]", required=False))
     ]
-    return CriterionNode(identifier, text, rank, 0, tuple(guidelines))
+    return CriterionNode(id=identifier, text=text, rank=rank, generated_tokens=0, guidelines=tuple(guidelines))
 
 
 def _guideline(item: Any, identifier: str, place: str, failures: Counter[str]) -> GuidelineNode:
@@ -86,7 +95,7 @@ def _guideline(item: Any, identifier: str, place: str, failures: Counter[str]) -
         if node.failure:
             failures[f"judgment:{node.failure}"] += 1
         judgments.append(node)
-    return GuidelineNode(identifier, text, 0, 0, "stop", tuple(judgments))
+    return GuidelineNode(id=identifier, text=text, judgments=tuple(judgments), **NOT_SAMPLED)
 
 
 def _judgment(item: Any, identifier: str, place: str, count: Counter[str]) -> JudgmentNode:
@@ -116,8 +125,15 @@ def _judgment(item: Any, identifier: str, place: str, count: Counter[str]) -> Ju
         raise RowError("other_scores", f"{place}: score_a and score_b are not those of its text; leave one of them out")
     scores = (parsed.first, parsed.second) if order == "AB" else (parsed.second, parsed.first)
     count[order] += 1
-    name = f"{identifier}/{order}{count[order] - 1}"
-    return JudgmentNode(name, order, text, *scores, parsed.failure, 0, 0, "stop")
+    return JudgmentNode(
+        id=f"{identifier}/{order}{count[order] - 1}",
+        order=order,
+        text=text,
+        score_a=scores[0],
+        score_b=scores[1],
+        failure=parsed.failure,
+        **NOT_SAMPLED,
+    )
 
 
 def _score(item: Mapping[str, Any], name: str, place: str) -> float | None:

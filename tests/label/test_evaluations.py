@@ -21,7 +21,7 @@ from judgetrain.judges.config import TreeConfig
 from judgetrain.judges.trees.schema import EvaluationTree
 from judgetrain.label import teach
 from judgetrain.label.config import TeacherConfig
-from judgetrain.label.written import read_evaluations
+from judgetrain.label.evaluations import read_evaluations
 from judgetrain.pipeline.config import Config
 from judgetrain.pipeline.run import Pipeline
 from tests.label.test_teach import COMPARISONS, configured

@@ -11,7 +11,7 @@ import pytest
 from judgetrain.engines.base import Completion, Request
 from judgetrain.engines.config import EngineConfig, ModelConfig, SamplingConfig
 from judgetrain.judges import OneStepJudge, Prediction, SingleRatingJudge
-from judgetrain.judges.kinds.asking import ask_verdicts
+from judgetrain.judges.kinds.prompted import ask_verdicts
 from judgetrain.judges.prompting.prompts import load_prompt_set
 from judgetrain.schema import Comparison, mirror
 from tests.scripted import ScriptedEngine, comparison, number

@@ -7,49 +7,45 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from judgetrain.judges.kinds.asking import Reply, verdicts_in
-from judgetrain.label.labels import EnsembleLabel, vote
+from judgetrain.judges.kinds.prompted import verdicts_in
+from judgetrain.judges.prompting.replies import Reply, failures_of
+from judgetrain.label.labels import Label, vote
 from judgetrain.schema import Verdict
 
 
-@dataclass(frozen=True)
-class Opinion:
-    """What the external judge thinks of one comparison.
+@dataclass(frozen=True, kw_only=True)
+class ExternalLabel:
+    """The external judge's label of one comparison, and what it rests on.
 
     ``orders`` are the answers that it gave to the same question in both orders, None where unreadable. ``preferred``
     are, for each pair of critiques that both orders decide alike, the verdicts of the preferred and the other one.
     ``ensemble`` and ``truth`` are the branches' and the known verdict, to compare with.
     """
 
-    label: EnsembleLabel
+    label: Label
     orders: tuple[tuple[str | None, str | None], ...]
-    preferred: tuple[tuple[Verdict, Verdict], ...]
+    preferred: tuple[tuple[Verdict, Verdict], ...] = ()
     failures: dict[str, int]
     ensemble: Verdict | None = None
     truth: Verdict | None = None
 
 
-def opinion_of_verdicts(replies: Sequence[Reply], threshold: float) -> Opinion:
-    """The opinion that verdicts on the responses give: a label where both orders say the same by majority.
+def label_of_verdicts(replies: Sequence[Reply], threshold: float) -> ExternalLabel:
+    """The label that verdicts on the responses give, where both orders say the same by majority.
 
     ``threshold``: no label where the winner's share of all deciding replies is not above it.
     """
-    by_order = verdicts_in(replies, "AB"), verdicts_in(replies, "BA")
-    (first, _, _), (second, _, _) = map(vote, by_order)
-    failed = sum(r.answer is None for r in replies)
-    verdict, reason = _agreed([(first, second)])
-    if verdict is None:
-        _, share, votes = vote([*by_order[0], *by_order[1], *[None] * failed])
-        label = EnsembleLabel(None, share, votes, 1 - failed / len(replies), reason, "external")
-    else:
-        label = _label([*by_order[0], *by_order[1], *[None] * failed], verdict, threshold)
-    return Opinion(label, ((first, second),), (), _failures(replies))
+    first, second = verdicts_in(replies, "AB"), verdicts_in(replies, "BA")
+    orders = ((vote(first)[0], vote(second)[0]),)
+    votes = [*first, *second, *[None for r in replies if r.answer is None]]
+    label = _label(votes, *_agreed(orders), threshold)
+    return ExternalLabel(label=label, orders=orders, failures=dict(failures_of(replies)))
 
 
-def opinion_of_preferences(
+def label_of_preferences(
     verdicts: Sequence[tuple[Verdict, Verdict]], replies: Sequence[Sequence[Reply]], threshold: float
-) -> Opinion:
-    """The opinion that preferences between critiques give: those which hold in both orders vote.
+) -> ExternalLabel:
+    """The label that preferences between critiques give: those which hold in both orders vote.
 
     ``verdicts``: for each pair, what critiques X and Y say of the responses; ``replies``: those to each pair.
     """
@@ -59,14 +55,10 @@ def opinion_of_preferences(
         for pair, (first, second) in zip(verdicts, orders, strict=True)
         if first is not None and first == second
     )
-    votes: list[Verdict | None] = [better for better, _ in preferred]
-    votes += [None] * (len(orders) - len(preferred))
-    winner = vote(votes)[0]
-    if winner is None:
-        label = EnsembleLabel(None, 0.0, vote(votes)[2], 0.0, _agreed(orders)[1], "external")
-    else:
-        label = _label(votes, winner, threshold)
-    return Opinion(label, orders, preferred, _failures([r for each in replies for r in each]))
+    votes = [*[better for better, _ in preferred], *[None] * (len(orders) - len(preferred))]
+    label = _label(votes, vote(votes)[0], _agreed(orders)[1], threshold)
+    failures = failures_of(r for each in replies for r in each)
+    return ExternalLabel(label=label, orders=orders, preferred=preferred, failures=dict(failures))
 
 
 def _agreed(orders: Iterable[tuple[Any, Any]]) -> tuple[Any, str | None]:
@@ -80,15 +72,14 @@ def _agreed(orders: Iterable[tuple[Any, Any]]) -> tuple[Any, str | None]:
     return None, reason
 
 
-def _label(votes: Sequence[Verdict | None], verdict: Verdict, threshold: float) -> EnsembleLabel:
-    """A label with the votes behind it, or an abstention where its share is not above the threshold."""
-    _, _, counts = vote(votes)
-    deciding = counts["A"] + counts["B"]
-    share = 0.5 if verdict == "tie" else counts[verdict] / deciding
+def _label(votes: Sequence[Verdict | None], verdict: Verdict | None, reason: str | None, threshold: float) -> Label:
+    """A label with the votes behind it; none, for ``reason`` or where the winner's share is not above the threshold."""
+    _, share, counts = vote(votes)
+    if verdict in ("A", "B") and share <= threshold:
+        verdict, reason = None, "low_vote_share"
     readable = 1 - counts["unreadable"] / len(votes)
-    if verdict != "tie" and share <= threshold:
-        return EnsembleLabel(None, share, counts, readable, "low_vote_share", "external")
-    return EnsembleLabel(verdict, share, counts, readable, None, "external")
+    given = None if verdict else reason
+    return Label(verdict=verdict, share=share, votes=counts, readable=readable, reason=given, source="external")
 
 
 def _answer(replies: Sequence[Reply], shown: str) -> str | None:
@@ -96,25 +87,21 @@ def _answer(replies: Sequence[Reply], shown: str) -> str | None:
     return answers[-1] if answers else None
 
 
-def _failures(replies: Iterable[Reply]) -> dict[str, int]:
-    return dict(Counter(r.failure for r in replies if r.failure))
-
-
-def disagreement(opinions: Sequence[Opinion]) -> dict[str, Any]:
+def disagreement(labels: Sequence[ExternalLabel]) -> dict[str, Any]:
     """How often the external judge disagrees; each entry has what was compared, and the ``rate`` (0 to 1).
 
     ``orders``: with itself, when the order is exchanged. ``ensemble``: with the branches' label, where both have one
     (the paper, section 4.4: 20%). ``pairs``: with the branches on which of two critiques is right, where one of them
     says what the branches' label says. ``truth``: of each of the two, where the truth is known and both have a label.
     """
-    both = [o for o in opinions if o.label.verdict and o.ensemble]
+    both = [o for o in labels if o.label.verdict and o.ensemble]
     known = [o for o in both if o.truth]
-    pairs = [(better, o.ensemble) for o in opinions for better, other in o.preferred if o.ensemble in (better, other)]
-    asked = [order for o in opinions for order in o.orders]
+    pairs = [(better, o.ensemble) for o in labels for better, other in o.preferred if o.ensemble in (better, other)]
+    asked = [order for o in labels for order in o.orders]
     return {
-        "comparisons": len(opinions),
-        "labels": dict(sorted(Counter(o.label.reason or f"label_{o.label.verdict}" for o in opinions).items())),
-        "failures": dict(sorted(sum((Counter(o.failures) for o in opinions), Counter[str]()).items())),
+        "comparisons": len(labels),
+        "labels": dict(sorted(Counter(o.label.reason or f"label_{o.label.verdict}" for o in labels).items())),
+        "failures": dict(sorted(sum((Counter(o.failures) for o in labels), Counter[str]()).items())),
         "orders": _rate([(first, second) for first, second in asked if first is not None and second is not None]),
         "ensemble": _rate([(o.label.verdict, o.ensemble) for o in both]),
         "pairs": _rate(pairs),

@@ -1,41 +1,33 @@
-"""Judges that read nothing: what any judge must beat."""
+"""Baselines: judges that read nothing, which any judge must beat."""
 
 from __future__ import annotations
 
 import random
+from abc import abstractmethod
 from collections.abc import Sequence
 
 from judgetrain.artifacts.stage_run import derive_seed
-from judgetrain.judges.base import Prediction
+from judgetrain.judges.base import Judge, Prediction
 from judgetrain.schema import Comparison, Verdict
 
 
-class Floor:
+class Baseline(Judge):
     """A judge without a model: one verdict per order, at no cost."""
-
-    name = "floor"
-
-    def compare(self, comparison: Comparison) -> Prediction:
-        """The verdict on one comparison."""
-        return self.compare_all([comparison], 0)[0]
 
     def compare_all(self, comparisons: Sequence[Comparison], seed: int) -> list[Prediction]:
         """The verdicts on many comparisons."""
-        result = []
-        for comparison in comparisons:
-            first, second = self.verdicts(comparison, seed)
-            result.append(Prediction(comparison.id, self.name, 0, first, second, None))
-        return result
+        return [
+            Prediction(comparison_id=c.id, method=self.name, verdict_ab=ab, verdict_ba=ba)
+            for c in comparisons
+            for ab, ba in [self.verdicts(c, seed)]
+        ]
 
+    @abstractmethod
     def verdicts(self, comparison: Comparison, seed: int) -> tuple[Verdict, Verdict]:
         """The verdicts with the responses as they are and exchanged, both in the comparison's own order."""
-        raise TypeError("Floor is a base class")
-
-    def close(self) -> None:
-        """Nothing to free."""
 
 
-class RandomJudge(Floor):
+class RandomJudge(Baseline):
     """A fair coin between A and B for each order."""
 
     name = "random"
@@ -46,7 +38,7 @@ class RandomJudge(Floor):
         return rng.choice(("A", "B")), rng.choice(("A", "B"))
 
 
-class FirstJudge(Floor):
+class FirstJudge(Baseline):
     """Always the response shown first."""
 
     name = "first"
@@ -56,16 +48,16 @@ class FirstJudge(Floor):
         return "A", "B"
 
 
-class LongerJudge(Floor):
-    """The response with more characters."""
+class LongerJudge(Baseline):
+    """The response with more characters; a tie at equal length."""
 
     name = "longer"
 
     def verdicts(self, comparison: Comparison, seed: int) -> tuple[Verdict, Verdict]:
-        """The longer response in both orders; a tie at equal length."""
+        """The same in both orders."""
         a, b = len(comparison.response_a), len(comparison.response_b)
         verdict: Verdict = "tie" if a == b else "A" if a > b else "B"
         return verdict, verdict
 
 
-FLOORS: dict[str, type[Floor]] = {judge.name: judge for judge in (RandomJudge, FirstJudge, LongerJudge)}
+BASELINES: dict[str, type[Baseline]] = {judge.name: judge for judge in (RandomJudge, FirstJudge, LongerJudge)}

@@ -17,10 +17,10 @@ from judgetrain.data.world import engine as world_engine
 from judgetrain.errors import ConfigError
 from judgetrain.judges.prompting.prompts import load_prompt_set
 from judgetrain.judges.trees.schema import EvaluationTree
-from judgetrain.label import self_scores
+from judgetrain.label import branch_scores
 from judgetrain.label import stage as label_stage
+from judgetrain.label.branch_scores import branch_rewards, nodes_of, read_scores
 from judgetrain.label.examples import Prompter
-from judgetrain.label.self_scores import branch_rewards, nodes_of, read_scores
 from judgetrain.pipeline.checks import check_stage
 from judgetrain.pipeline.config import Config
 from judgetrain.scorers.encode import Sample
@@ -83,7 +83,7 @@ def test_an_interrupted_run_goes_on_and_equal_texts_are_scored_once(
 ) -> None:
     config, inputs, trees = prepared
     label_stage.run(config, inputs, out(tmp_path / "whole"))
-    real, asked = self_scores.score, []
+    real, asked = branch_scores.score, []
 
     def dying(scorer: TokenScorer, samples: list[Sample], *rest: object) -> object:
         asked.append(samples)
@@ -91,7 +91,7 @@ def test_an_interrupted_run_goes_on_and_equal_texts_are_scored_once(
             raise KeyboardInterrupt
         return real(scorer, samples, *rest)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(self_scores, "score", dying)
+    monkeypatch.setattr(branch_scores, "score", dying)
     with pytest.raises(KeyboardInterrupt):
         label_stage.run(config, inputs, out(tmp_path / "killed" / "cut"))
     label_stage.run(config, inputs, out(tmp_path / "killed" / "cut"))
@@ -110,13 +110,13 @@ def test_another_weight_or_one_signal_less_scores_nothing_anew(
     prepared: tuple[Config, dict[str, Path], list[EvaluationTree]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config, inputs, _ = prepared
-    real, asked = self_scores.score, []
+    real, asked = branch_scores.score, []
 
     def counting(scorer: TokenScorer, samples: list[Sample], names: list[str], *rest: object) -> object:
         asked.extend(names)
         return real(scorer, samples, names, *rest)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(self_scores, "score", counting)
+    monkeypatch.setattr(branch_scores, "score", counting)
     reward = config.label.reward
 
     def labelled(name: str, scorer: dict[str, object] | None = None, **changes: object) -> list[str]:
@@ -185,7 +185,7 @@ def test_without_signals_no_model_is_loaded(
 ) -> None:
     config, inputs, _ = prepared
     config.label.reward.signals = []
-    monkeypatch.setattr(self_scores, "load_scorer", lambda *given: pytest.fail("loaded"))
+    monkeypatch.setattr(branch_scores, "load_scorer", lambda *given: pytest.fail("loaded"))
     label_stage.run(config, {"tree": inputs["tree"]}, out(tmp_path / "label"))
     assert not list((tmp_path / "label").glob("*scores*")) + list((tmp_path / "label").glob("rewards*"))
 

@@ -9,18 +9,17 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from judgetrain.artifacts.fingerprint import fingerprint, slice_of
+from judgetrain.artifacts.fingerprint import fingerprint, plain
 from judgetrain.artifacts.reuse import adopt
 from judgetrain.artifacts.shards import count_rows, read_rows
 from judgetrain.artifacts.stage_run import ShardResult, StageRun, derive_seed, tokens_of
 from judgetrain.engines.config import ModelConfig
 from judgetrain.engines.once import loaded_once
 from judgetrain.judges.trees.schema import EvaluationTree
-from judgetrain.label.config import SIGNALS
+from judgetrain.label.config import SIGNALS, RewardConfig
 from judgetrain.label.examples import Messages, Prompter
 from judgetrain.label.rewards import Rewards, percentiles
-from judgetrain.pipeline import reads
-from judgetrain.pipeline.config import Config
+from judgetrain.label.stages import LabelSettings
 from judgetrain.scorers.encode import Sample, Unscored
 from judgetrain.scorers.glassbox import Scores, Value
 from judgetrain.scorers.lazy import load_scorer
@@ -46,50 +45,48 @@ class Node:
 
 def nodes_of(tree: EvaluationTree, prompter: Prompter) -> Iterator[Node]:
     """The guidelines of a tree, and its readable judgments."""
-    for criterion in tree.criteria:
-        for guideline in criterion.guidelines:
-            prompt = prompter.guideline(tree.comparison, criterion.text)
-            yield Node(guideline.id, "guideline", _sample(prompt, guideline.text))
-            for judgment in guideline.judgments:
-                if judgment.verdict is not None:
-                    shown = prompter.judgment(tree.comparison, criterion.text, guideline.text, judgment)
-                    yield Node(judgment.id, "judgment", _sample(shown, judgment.text))
+    for criterion, guideline in tree.guidelines():
+        prompt = prompter.guideline(tree.comparison, criterion.text)
+        yield Node(guideline.id, "guideline", _sample(prompt, guideline.text))
+        for judgment in guideline.judgments:
+            if judgment.verdict is not None:
+                shown = prompter.judgment(tree.comparison, criterion.text, guideline.text, judgment)
+                yield Node(judgment.id, "judgment", _sample(shown, judgment.text))
 
 
 def _sample(prompt: Messages, text: str) -> Sample:
     return Sample(tuple(prompt), text.strip())
 
 
-def method_of(signal: str, config: Config) -> str:
+def method_of(signal: str, config: RewardConfig) -> str:
     """The scorer behind a signal."""
-    return "probdiff" if signal == "probdiff" else config.label.reward.glassbox
+    return "probdiff" if signal == "probdiff" else config.glassbox
 
 
-def branch_rewards(config: Config, inputs: Mapping[str, Path], prompter: Prompter, out: StageRun) -> Rewards:
+def branch_rewards(stage: LabelSettings, inputs: Mapping[str, Path], prompter: Prompter, out: StageRun) -> Rewards:
     """The rewards of a stage's trees; writes the scores of every judgment and guideline as ``branch-scores`` shards.
 
     The Initial judge, which grew the trees, is loaded if a shard is missing; without signals it is never. How scores
     are computed is ``scorer``'s, but for references, which branches have none of. Scores of labellings beside this one
     are taken over where only weights, labels or the other signal differ.
     """
-    signals = config.label.reward.signals
-    if not signals:
-        return Rewards(config.label.reward)
-    settings = ScorerSettings.of(config.scorer, references=False)
-    base = config.train.base
+    config, scorers, base = stage.label.reward, stage.scorer, stage.base
+    if scorers is None or base is None:
+        return Rewards(config)
+    settings = ScorerSettings.of(scorers, references=False)
     judge = ModelConfig(
         path=str(inputs["initial"] / "model"),
         dtype=base.dtype,
         attn_implementation=base.attn_implementation,
         trust_remote_code=base.trust_remote_code,
     )
-    methods = {signal: method_of(signal, config) for signal in signals}
-    with loaded_once(lambda: load_scorer(config, judge)) as scorer:
+    methods = {signal: method_of(signal, config) for signal in config.signals}
+    with loaded_once(lambda: load_scorer(scorers, judge)) as scorer:
         for signal, method in methods.items():
             name = f"{ROWS}-{signal}"
-            adopt(name, _key(method, settings, config, inputs, out.seed), out)
-            _score_trees(name, method, scorer, settings, config, inputs["tree"], prompter, out)
-    return Rewards(config.label.reward, _percentiles(read_scores(out.directory), methods, settings))
+            adopt(name, _key(method, settings, stage, inputs, out.seed), out)
+            _score_trees(name, method, scorer, settings, config.shard_size, inputs["tree"], prompter, out)
+    return Rewards(config, _percentiles(read_scores(out.directory), methods, settings))
 
 
 def read_scores(directory: Path) -> list[dict[str, Any]]:
@@ -102,7 +99,7 @@ def read_scores(directory: Path) -> list[dict[str, Any]]:
     return list(merged.values())
 
 
-def _key(method: str, settings: ScorerSettings, config: Config, inputs: Mapping[str, Path], seed: int) -> str:
+def _key(method: str, settings: ScorerSettings, stage: LabelSettings, inputs: Mapping[str, Path], seed: int) -> str:
     """A hash of all that decides the scores of a signal: the trees, the judge, the scorer and the shards' seeds."""
     return fingerprint(
         {
@@ -111,9 +108,9 @@ def _key(method: str, settings: ScorerSettings, config: Config, inputs: Mapping[
             "trees": inputs["tree"].name,
             "judge": inputs["initial"].name,
             "prompts": asdict(settings.prompts),
-            "shard_size": config.label.reward.shard_size,
+            "shard_size": stage.label.reward.shard_size,
             "seed": seed,
-            **slice_of(config, reads.OF_BRANCHES),
+            "scorer": plain(stage.scorer) | {"prompts": None},
         }
     )
 
@@ -128,7 +125,7 @@ def _score_trees(
     method: str,
     scorer: Callable[[], TokenScorer],
     settings: ScorerSettings,
-    config: Config,
+    shard_size: int,
     trees: Path,
     prompter: Prompter,
     out: StageRun,
@@ -144,7 +141,7 @@ def _score_trees(
         nodes = [node for row in found for node in nodes_of(EvaluationTree.from_row(row), prompter)]
         return _shard(nodes, _names(method), scorer(), settings, derive_seed(out.shard_seed(index), ROWS))
 
-    out.sharded(shards, range(count_rows(trees, "trees")), config.label.reward.shard_size, process, "trees")
+    out.sharded(shards, range(count_rows(trees, "trees")), shard_size, process, "trees")
 
 
 def _shard(

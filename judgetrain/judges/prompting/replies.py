@@ -1,27 +1,25 @@
-"""Asking a judge once for what it thinks: which of two responses is better, or how good one is."""
+"""Asking a model questions whose answers are read off its replies: verdicts, ratings, preferences."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from functools import partial
-from typing import Any, cast
+from typing import Any
 
 from judgetrain.artifacts.stage_run import derive_seed
 from judgetrain.engines.base import UNANSWERED, Completion, Engine, Request, Sampling, Step
 from judgetrain.engines.config import SamplingConfig
 from judgetrain.judges.prompting.prompts import PromptSet
-from judgetrain.judges.prompting.verdicts import Reading, quotes, read_rating, read_verdict
-from judgetrain.judges.trees.grow import slots_of
-from judgetrain.schema import Comparison, Verdict, mirror
+from judgetrain.judges.prompting.verdicts import Reading, quotes
 
 Read = Callable[..., Reading[Any]]
 """Reads a generated text; the keyword ``material`` is the text that is judged."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Reply:
-    """One reply of a judge that is asked once.
+    """One reply to a question.
 
     ``shown`` is what it was asked about: an order (``AB``, ``BA``) or one response (``A``, ``B``). ``answer`` is a
     verdict in the comparison's own order, whatever order was shown, or a rating; None when the text could not be
@@ -91,14 +89,14 @@ def _reply(question: Question, completion: Completion, read: Read) -> Reply:
     if cut_off and reading.value is not None and quotes(completion.text, material):
         reading = Reading(None, "quoted")  # the verdict, due at the end, never came; this one was in what is judged
     return Reply(
-        question.shown,
-        None if reading.value is None else question.translate(reading.value),
-        reading.failure,
-        completion.text,
-        completion.prompt_tokens,
-        completion.generated_tokens,
-        completion.finish_reason,
-        completion.error or "",
+        shown=question.shown,
+        answer=None if reading.value is None else question.translate(reading.value),
+        failure=reading.failure,
+        text=completion.text,
+        prompt_tokens=completion.prompt_tokens,
+        generated_tokens=completion.generated_tokens,
+        finish_reason=completion.finish_reason,
+        error=completion.error or "",
     )
 
 
@@ -108,48 +106,6 @@ def errors_told(replies: Iterable[Reply]) -> str:
     return f"{len(errors)} replies failed with an error; the first: {errors[0]}" if errors else ""
 
 
-def ask_verdicts(
-    comparisons: Sequence[Comparison],
-    engine: Engine,
-    prompts: PromptSet,
-    sampling: SamplingConfig,
-    seed: int,
-    samples: int = 1,
-    attempts: int = 1,
-) -> list[list[Reply]]:
-    """One-step verdicts on every comparison, ``samples`` in each order; a list of replies for each comparison."""
-    questions = [q for c in comparisons for q in _both_orders(c) for _ in range(samples)]
-    return _by_item(ask(questions, "one_step", read_verdict, engine, prompts, sampling, seed, attempts), 2 * samples)
-
-
-def ask_ratings(
-    comparisons: Sequence[Comparison], engine: Engine, prompts: PromptSet, sampling: SamplingConfig, seed: int
-) -> list[list[Reply]]:
-    """A rating of each response by itself, on the prompt set's scale; two replies for each comparison."""
-    assert prompts.scale is not None
-    lowest, highest = prompts.scale
-    questions = [
-        Question(side, slots_of(c) | {"response": response, "lowest": str(lowest), "highest": str(highest)})
-        for c in comparisons
-        for side, response in (("A", c.response_a), ("B", c.response_b))
-    ]
-    read = partial(read_rating, lowest=lowest, highest=highest)
-    return _by_item(ask(questions, "rating", read, engine, prompts, sampling, seed), 2)
-
-
-def _both_orders(comparison: Comparison) -> list[Question]:
-    def slots(shown: Comparison) -> dict[str, str]:
-        return slots_of(shown) | {"response_a": shown.response_a, "response_b": shown.response_b}
-
-    back = cast(Callable[[Any], str], mirror)
-    return [Question("AB", slots(comparison)), Question("BA", slots(comparison.swapped()), back)]
-
-
-def _by_item(replies: Sequence[Sequence[Reply]], each: int) -> list[list[Reply]]:
-    """Replies of ``each`` questions in a row put together."""
-    return [[r for q in replies[i : i + each] for r in q] for i in range(0, len(replies), each)]
-
-
-def verdicts_in(replies: Sequence[Reply], order: str) -> list[Verdict]:
-    """The readable verdicts given in one order, in the comparison's own order."""
-    return [cast(Verdict, r.answer) for r in replies if r.shown == order and r.answer is not None]
+def failures_of(replies: Iterable[Reply]) -> Counter[str]:
+    """How many replies could not be read, by reason."""
+    return Counter(r.failure for r in replies if r.failure)

@@ -1,0 +1,181 @@
+"""Judges that one prompt asks for a verdict: pairwise in one step, or pointwise by rating each response (branching
+paper, section 5.1)."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, ClassVar, Self, cast
+
+from judgetrain.artifacts.stage_run import tokens_of
+from judgetrain.engines.base import Engine
+from judgetrain.engines.config import EngineConfig, ModelConfig, SamplingConfig, TransformersEngineConfig
+from judgetrain.judges.base import Cost, Judge, Prediction, verdict_of
+from judgetrain.judges.prompting.prompts import Dialect, PromptSet, load_prompt_set, slots_of
+from judgetrain.judges.prompting.replies import Question, Reply, ask, failures_of
+from judgetrain.judges.prompting.verdicts import read_rating, read_verdict
+from judgetrain.schema import Comparison, Verdict, mirror
+
+GREEDY = SamplingConfig(temperature=0.0, max_new_tokens=512)
+
+
+class PromptedJudge(Judge):
+    """What judges with a single prompt have in common.
+
+    Args:
+        engine: generates the text.
+        prompts: a set of the judge's :attr:`dialect`; None takes the packaged one of this name.
+        sampling: of the reply; greedy by default.
+        name: the method's name in predictions; None takes the dialect's.
+    """
+
+    dialect: ClassVar[Dialect]
+
+    def __init__(
+        self,
+        engine: Engine,
+        prompts: PromptSet | None = None,
+        sampling: SamplingConfig = GREEDY,
+        name: str | None = None,
+    ) -> None:
+        self.engine, self.sampling = engine, sampling
+        self.prompts = prompts or load_prompt_set(self.dialect, self.dialect)
+        self.name = name or self.dialect
+
+    @classmethod
+    def from_pretrained(
+        cls,
+        path: str | Path,
+        *,
+        engine: EngineConfig | None = None,
+        prompts: str | Path | None = None,
+        sampling: SamplingConfig = GREEDY,
+    ) -> Self:
+        """A judge from any model directory; ``prompts`` names another set than the packaged one.
+
+        Raises:
+            EngineError: the model cannot be loaded.
+            ConfigError: the prompt set lacks the step that this judge needs.
+        """
+        from judgetrain.engines.registry import make_engine
+
+        config = engine or TransformersEngineConfig(model=ModelConfig(path=str(path)))
+        loaded = load_prompt_set(prompts or cls.dialect, cls.dialect)
+        made = make_engine(config, model_path=str(path), name=Path(path).name)
+        return cls(made, loaded, sampling, f"{cls.dialect}:{Path(path).name}")
+
+    def compare_all(self, comparisons: Sequence[Comparison], seed: int) -> list[Prediction]:
+        """The verdicts on many comparisons, all of them one batch."""
+        asked = self.ask(comparisons, seed)
+        return [prediction_of(self.dialect, self.name, c.id, each) for c, each in zip(comparisons, asked, strict=True)]
+
+    @abstractmethod
+    def ask(self, comparisons: Sequence[Comparison], seed: int) -> list[list[Reply]]:
+        """The replies that each comparison's prediction is made of."""
+
+    def close(self) -> None:
+        """Free the model."""
+        self.engine.close()
+
+
+class OneStepJudge(PromptedJudge):
+    """The pairwise judge: shows both responses and asks which is better (``[[A]]``, ``[[B]]``, ``[[C]]``), once in
+    each order."""
+
+    dialect = "one_step"
+
+    def ask(self, comparisons: Sequence[Comparison], seed: int) -> list[list[Reply]]:
+        """Two replies a comparison, one in each order."""
+        return ask_verdicts(comparisons, self.engine, self.prompts, self.sampling, seed)
+
+
+class SingleRatingJudge(PromptedJudge):
+    """The pointwise judge: rates each response by itself (``[[7]]``); the higher rating wins, equal ones are a tie.
+
+    It sees no order: each response is rated once, both verdicts are the same, and its consistency of 100% (less what
+    cannot be read) says nothing. A verdict costs both ratings.
+    """
+
+    dialect = "rating"
+
+    def ask(self, comparisons: Sequence[Comparison], seed: int) -> list[list[Reply]]:
+        """Two replies a comparison, one for each response, on the prompt set's scale."""
+        assert self.prompts.scale is not None
+        lowest, highest = self.prompts.scale
+        scale = {"lowest": str(lowest), "highest": str(highest)}
+        questions = [
+            Question(side, slots_of(c) | {"response": response} | scale)
+            for c in comparisons
+            for side, response in (("A", c.response_a), ("B", c.response_b))
+        ]
+        read = partial(read_rating, lowest=lowest, highest=highest)
+        return _in_groups(ask(questions, "rating", read, self.engine, self.prompts, self.sampling, seed), 2)
+
+
+PROMPTED: dict[str, type[PromptedJudge]] = {judge.dialect: judge for judge in (OneStepJudge, SingleRatingJudge)}
+"""The judges with a single prompt, by the prefix of their methods' names (``one_step:base``)."""
+
+
+def ask_verdicts(
+    comparisons: Sequence[Comparison],
+    engine: Engine,
+    prompts: PromptSet,
+    sampling: SamplingConfig,
+    seed: int,
+    samples: int = 1,
+    attempts: int = 1,
+) -> list[list[Reply]]:
+    """Pairwise verdicts on every comparison, ``samples`` in each order; a list of replies for each comparison."""
+    questions = [q for c in comparisons for q in _both_orders(c) for _ in range(samples)]
+    replies = ask(questions, "one_step", read_verdict, engine, prompts, sampling, seed, attempts)
+    return _in_groups(replies, 2 * samples)
+
+
+def _both_orders(comparison: Comparison) -> list[Question]:
+    def slots(shown: Comparison) -> dict[str, str]:
+        return slots_of(shown) | {"response_a": shown.response_a, "response_b": shown.response_b}
+
+    back = cast(Callable[[Any], str], mirror)
+    return [Question("AB", slots(comparison)), Question("BA", slots(comparison.swapped()), back)]
+
+
+def _in_groups(replies: Sequence[Sequence[Reply]], size: int) -> list[list[Reply]]:
+    """The replies to every ``size`` questions in a row put together."""
+    return [[r for q in replies[i : i + size] for r in q] for i in range(0, len(replies), size)]
+
+
+def verdicts_in(replies: Sequence[Reply], order: str) -> list[Verdict]:
+    """The readable verdicts given in one order, in the comparison's own order."""
+    return [cast(Verdict, r.answer) for r in replies if r.shown == order and r.answer is not None]
+
+
+def prediction_of(dialect: str, method: str, comparison_id: str, replies: Sequence[Reply]) -> Prediction:
+    """The prediction of a ``one_step`` or ``rating`` judge from its replies on one comparison.
+
+    ``branches`` is 0, as for every method without. The margin of ratings is on the set's scale; one step gives none.
+    """
+    margin: float | None = None
+    first: Verdict | None
+    second: Verdict | None
+    if dialect == "one_step":
+        first, second = (next(reversed(verdicts_in(replies, order)), None) for order in ("AB", "BA"))
+        share = 0.5  # a verdict takes the replies of one order
+    else:
+        ratings = {r.shown: float(r.answer) for r in replies if r.answer is not None}
+        margin = ratings["A"] - ratings["B"] if len(ratings) == 2 else None
+        first = second = verdict_of(margin)
+        share = 1.0
+    tokens = tokens_of(replies)
+    prompt, generated = tokens["prompt_tokens"], tokens["generated_tokens"]
+    return Prediction(
+        comparison_id=comparison_id,
+        method=method,
+        verdict_ab=first,
+        verdict_ba=second,
+        margin=margin,
+        cost=Cost(share * prompt, share * generated, share * len(replies)),
+        judgments=len(replies),
+        failures=dict(failures_of(replies)),
+    )

@@ -1,0 +1,164 @@
+"""What labelled trees give to train on: supervised examples, preference pairs, and a table of what was left out."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any
+
+from judgetrain.artifacts.stage_run import derive_seed
+from judgetrain.judges.trees.prune import PrunedBranch, prune
+from judgetrain.judges.trees.schema import EvaluationTree
+from judgetrain.label.config import LabelConfig
+from judgetrain.label.examples import Pair, Prompter, criteria_row, guideline_row, judgment_row
+from judgetrain.label.labels import Label, accepts, ensemble_label
+from judgetrain.label.pairs import PairBuilder, taken
+from judgetrain.label.rewards import Rewards, vote_shares
+from judgetrain.label.selection import leanings, near_identical
+
+
+class TrainingData:
+    """Collects the examples, pairs and labels of trees.
+
+    Args:
+        prompter: renders the judge's prompts.
+        config: how trees are labelled, and how much is taken from each.
+        rewards: the branches' scores, and how they are weighed.
+        seed: what is drawn for a tree depends on it and on the comparison's id.
+    """
+
+    def __init__(
+        self,
+        prompter: Prompter,
+        config: LabelConfig | None = None,
+        rewards: Rewards | None = None,
+        seed: int = 0,
+    ) -> None:
+        self.prompter, self.config, self.rewards = prompter, config or LabelConfig(), rewards or Rewards()
+        self.pair_builder, self.seed = PairBuilder(prompter, self.config, self.rewards), seed
+        self.sft: list[dict[str, Any]] = []
+        self.pairs: list[Pair] = []
+        self.labels: list[dict[str, Any]] = []
+        self.trees: Counter[str] = Counter()
+        self.branches: Counter[str] = Counter()
+        self._consistent: Counter[str] = Counter()
+        self._truth: Counter[str] = Counter()
+        self._rejected_but_right: set[str] = set()
+        """Judgments that give the label and yet are the rejected side of a pair."""
+        self._ties_broken = 0
+
+    def add(self, tree: EvaluationTree, given: Label | None = None) -> Label:
+        """Prune and label one tree and take its examples and pairs; ``given`` stands in for the branches' label."""
+        branches = prune(tree)
+        ensemble = ensemble_label(tree, self.config)
+        label = given or self.rewards.break_tie(tree, ensemble, self.config)
+        self._ties_broken += label.source == "reward"
+        verdicts = {"ensemble_verdict": ensemble.verdict, "truth": tree.comparison.label}
+        self.labels.append({"comparison_id": tree.comparison.id, **label.to_row(), **verdicts})
+        self.trees[label.reason or f"label_{label.verdict}"] += 1
+        for branch in branches.values():
+            self.branches[self._pruning_reason(branch, label)] += 1
+            self._consistent["self_consistent"] += branch.self_consistent
+            self._consistent["positionally_consistent"] += branch.positionally_consistent
+            self._consistent["both"] += branch.self_consistent and branch.positionally_consistent
+        if label.verdict is None:
+            return label
+        if tree.comparison.label is not None:
+            self._truth["right" if tree.comparison.label == label.verdict else "wrong"] += 1
+        rng = random.Random(derive_seed(self.seed, tree.comparison.id))
+        self.sft += self.sft_examples(tree, branches, label, rng)
+        pairs = self.pair_builder.pairs(tree, label, rng)
+        rejected = {p.rejected_nodes[0] for p in pairs if p.level == "judgment"}
+        self._rejected_but_right.update(
+            j.id for _, _, j in tree.judgments() if j.id in rejected and j.verdict == label.verdict
+        )
+        self.pairs += pairs
+        return label
+
+    def _pruning_reason(self, branch: PrunedBranch, label: Label) -> str:
+        """``kept``, or why a branch trains nothing: a constraint that it breaks, ``no_label`` or ``against_label``."""
+        if not branch.kept:
+            return branch.reason
+        if label.verdict is None:
+            return "no_label"
+        return "kept" if accepts(branch.judgment.verdict, label.verdict, self.config.ties) else "against_label"
+
+    def sft_examples(
+        self, tree: EvaluationTree, branches: Mapping[str, PrunedBranch], label: Label, rng: random.Random
+    ) -> list[dict[str, Any]]:
+        """Examples from the branches that satisfy both constraints and are in keeping with the label."""
+        kept = [branch for branch in tree.judgments() if self._pruning_reason(branches[branch[2].id], label) == "kept"]
+        if not kept:
+            return []
+        config, prompter, comparison = self.config, self.prompter, tree.comparison
+        shares = vote_shares(tree)
+        values = [self.rewards.of_judgment(j, shares) for _, _, j in kept]
+        chosen = [kept[i] for i in sorted(taken(values, config.max_sft_per_tree, config.reward.choose, rng))]
+        rows = [judgment_row(prompter, comparison, c, g, j) for c, g, j in chosen if j.finish_reason == "stop"]
+        guidelines = {g.id: (c, g) for c, g, _ in chosen if g.finish_reason == "stop"}
+        rows += [guideline_row(prompter, comparison, c, g) for c, g in guidelines.values()]
+        good = {c.id for c, _, j in kept if j.verdict == label.verdict}
+        criteria = list(tree.criteria)
+        if config.criteria_order == "kept_first":
+            criteria.sort(key=lambda c: (c.id not in good, c.rank))
+        if len(criteria) == prompter.count:
+            rows.append(criteria_row(prompter, comparison, criteria))
+        return rows
+
+    def select_pairs(self) -> None:
+        """Leave out repeated pairs and, where ``config.balance`` asks for it, those that unbalance the rest."""
+        self.pairs = self.pair_builder.selected(self.pairs, self.seed)
+
+    def table(self) -> dict[str, dict[str, int | float]]:
+        """Kept and dropped, by rule.
+
+        ``branches`` are counted by the first rule that they break, ``branches_that_are`` by each constraint on its own;
+        ``pairs_that_are`` counts kept pairs of a kind that one may want to know of.
+        """
+        ties = {"ties": {"broken": self._ties_broken}} if self.rewards.config.break_ties else {}
+        return {
+            "trees": dict(sorted(self.trees.items())),
+            "branches": dict(sorted(self.branches.items())),
+            "branches_that_are": dict(sorted(self._consistent.items())),
+            "sft": dict(Counter(row["level"] for row in self.sft)),
+            "pairs": dict(Counter(pair.level for pair in self.pairs)),
+            "pairs_skipped": dict(sorted(self.pair_builder.skipped.items())),
+            "pairs_that_are": dict(sorted(self._notable().items())),
+            "pairs_lean_to": leanings(self.pairs),
+            "label_vs_truth": dict(self._truth),
+            **ties,
+        }
+
+    def _notable(self) -> Counter[str]:
+        found = Counter[str]()
+        for pair in self.pairs:
+            if pair.level == "judgment":
+                found["judgment:rejected_agrees_with_label"] += pair.rejected_nodes[0] in self._rejected_but_right
+                found["judgment:score_digits_only"] += near_identical(pair.chosen, pair.rejected) is not None
+        return found
+
+    def nothing_left(self) -> str:
+        """Why there is nothing to train on, and what helps."""
+        unlabelled = self.unlabelled
+        kept = f"no branch of {self.trees.total()} trees survived pruning and labelling"
+        if unlabelled.total() > self.trees.total() / 2:
+            reason = unlabelled.most_common(1)[0][0]
+            return f"{kept}: {dict(unlabelled)} have no label; {REMEDIES.get(reason, 'look at labels.jsonl')}"
+        return f"{kept}: of the branches {dict(self.branches)}; sample more trees, or more branches (tree.criteria)"
+
+    @property
+    def unlabelled(self) -> Counter[str]:
+        """Trees without a label, by reason."""
+        return Counter({reason: n for reason, n in self.trees.items() if not reason.startswith("label_")})
+
+
+REMEDIES = {
+    "too_few_readable": "most judgments cannot be read: look at the trees' texts, or lower label.min_readable",
+    "low_vote_share": "the votes are too close: lower label.min_vote_share",
+    "low_deciding_share": "most branches see a tie: lower label.min_deciding_share",
+    "external_unreadable": "the external judge's replies cannot be read: look at external-*.jsonl, and choose a model "
+    "that keeps to the prompt's form",
+    "external_orders_disagree": "the external judge's two orders disagree: choose a stronger one",
+}
+"""What helps where most trees have no label for that reason."""
