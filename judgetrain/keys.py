@@ -19,12 +19,14 @@ def key(
     choices: tuple[Any, ...] | None = None,
     unit: str | None = None,
     neutral: bool = False,
+    was: tuple[str, ...] = (),
 ) -> Any:
     """A configuration field: its default, one line of documentation, and what values are allowed.
 
-    A ``neutral`` field changes how fast or where something is computed, not what; fingerprints leave it out.
+    A ``neutral`` field changes how fast or where something is computed, not what; fingerprints leave it out. ``was``
+    are names that the key had or that others give it: who uses one is told the key's own (``did you mean``).
     """
-    metadata = {"doc": doc, "low": low, "high": high, "choices": choices, "unit": unit, "neutral": neutral}
+    metadata = {"doc": doc, "low": low, "high": high, "choices": choices, "unit": unit, "neutral": neutral, "was": was}
     if isinstance(default, list):
         return field(default_factory=lambda: list(default), metadata=metadata)
     if isinstance(default, dict):

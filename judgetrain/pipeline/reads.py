@@ -148,7 +148,7 @@ def processes(stage: str) -> Callable[[Config], tuple[str, ...]]:
     def also(config: Config) -> tuple[str, ...]:
         settings, mode = getattr(config.train, stage), config.train.distributed
         watched = isinstance(settings, DpoConfig) and settings.stop.watched
-        dropped = settings.lora.enabled and settings.lora.dropout > 0
+        dropped = settings.lora.enabled and settings.lora.lora_dropout > 0
         half = mode.startswith("zero") and settings.bf16 is not False
         if mode != "none" and (settings.packing or watched or dropped or half):
             return ("train.distributed", "train.processes")

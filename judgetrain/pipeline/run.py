@@ -24,7 +24,7 @@ from judgetrain.pipeline.graph import STAGES, Stage
 from judgetrain.pipeline.processes import Task, call, launch, run_stage
 from judgetrain.pipeline.reads import PACKAGE, content_of
 from judgetrain.train import distributed
-from judgetrain.train.machine import check_here
+from judgetrain.train.checks import check_machine
 
 MOVABLE = (".evaluations", ".path", ".chat_template", ".deepspeed", ".answers")
 
@@ -126,7 +126,7 @@ class Pipeline:
             check_stage(self.config, stage)
         self.plan(name)
         for stage in self.missing(name):
-            check_here(self.config.train, stage)
+            check_machine(self.config.train, stage)
         started, made = time.time(), 0
         for stage in self.missing(name):
             made += self._make(self.plan(stage))

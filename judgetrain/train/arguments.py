@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from judgetrain.train.checks import has_tf32
 from judgetrain.train.config import DpoConfig, TrainConfig
 from judgetrain.train.distributed import STEP_TIMEOUT, current
-from judgetrain.train.machine import has_tf32
 
 
 def common_arguments(config: TrainConfig, directory: Path, seed: int, evaluate: bool) -> dict[str, Any]:
@@ -16,7 +16,7 @@ def common_arguments(config: TrainConfig, directory: Path, seed: int, evaluate: 
     The data set holds all epochs in training order, so the trainer passes over it once, in sequence: the order is
     then a function of the seed alone, also after a resume.
     """
-    chosen = {"optim": config.optimizer} if config.optimizer else {}
+    chosen = {"optim": config.optim} if config.optim else {}
     return {
         **chosen,
         **device_arguments(config.bf16, config.tf32),
@@ -24,16 +24,16 @@ def common_arguments(config: TrainConfig, directory: Path, seed: int, evaluate: 
         "learning_rate": config.learning_rate,
         "num_train_epochs": 1,
         "max_steps": config.max_steps,
-        "per_device_train_batch_size": config.batch_size,
-        "per_device_eval_batch_size": config.batch_size,
-        "gradient_accumulation_steps": config.accumulation // current().size,
+        "per_device_train_batch_size": config.per_device_train_batch_size,
+        "per_device_eval_batch_size": config.per_device_train_batch_size,
+        "gradient_accumulation_steps": config.global_accumulation_steps // current().size,
         "train_sampling_strategy": "sequential",
-        "warmup_steps": config.warmup_ratio,
-        "lr_scheduler_type": config.lr_scheduler,
+        "warmup_steps": config.warmup_steps,
+        "lr_scheduler_type": config.lr_scheduler_type,
         "weight_decay": config.weight_decay,
         "max_grad_norm": config.max_grad_norm,
         "gradient_checkpointing": config.gradient_checkpointing,
-        "use_liger_kernel": config.liger,
+        "use_liger_kernel": config.use_liger_kernel,
         "max_length": None,
         "save_steps": config.save_steps,
         "save_total_limit": None,  # CheckpointMarks removes them, safely under a kill
@@ -84,7 +84,7 @@ def sft_arguments(config: TrainConfig) -> dict[str, Any]:
             "packing": True,
             "eval_packing": False,
             "max_length": config.max_length,
-            "num_train_epochs": config.epochs,
+            "num_train_epochs": config.num_train_epochs,
             "train_sampling_strategy": "random",
         }
     return arguments
@@ -104,8 +104,8 @@ def dpo_arguments(config: DpoConfig) -> dict[str, Any]:
         "loss_weights": weights,
         "label_smoothing": config.label_smoothing,
         "ld_alpha": config.ld_alpha,
-        "f_divergence_type": config.f_divergence,
-        "f_alpha_divergence_coef": config.f_alpha,
+        "f_divergence_type": config.f_divergence_type,
+        "f_alpha_divergence_coef": config.f_alpha_divergence_coef,
         "precompute_ref_log_probs": config.precompute_ref_log_probs,
     }
     if config.stop.watched:

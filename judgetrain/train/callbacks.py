@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import math
 import time
+from collections.abc import Mapping
+from numbers import Real
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -37,27 +39,18 @@ class Progress(TrainerCallback):  # type: ignore[misc]
         self._out, self._announced, self._first = out, 0, 0
         self._started = self._told = time.monotonic()
 
-    def on_log(
-        self,
-        args: TrainingArguments,
-        state: TrainerState,
-        control: TrainerControl,
-        logs: dict[str, Any] | None = None,
-        **kwargs: Any,
-    ) -> None:
+    def on_log(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **event: Any) -> None:
         """Write one row of numbers."""
-        if not state.is_world_process_zero or not logs:
+        if not state.is_world_process_zero:
             return
-        numbers = {k: v for k, v in ((k, _number(v)) for k, v in logs.items()) if v is not None}
+        numbers = _numbers(event)
         with self._out.path("train_log.jsonl").open("a", encoding="utf-8") as file:
             file.write(json.dumps({"step": state.global_step, **numbers}) + "\n")
         self._out.track.log({f"{self._out.stage}/{k}": v for k, v in numbers.items()}, step=state.global_step)
         if "loss" in numbers and not self._out.console.terminal:
             self._announce(state, numbers["loss"])
 
-    def on_train_begin(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
-    ) -> None:
+    def on_train_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
         """Start the clock by which the time left is told."""
         self._first, self._started = state.global_step, time.monotonic()
         self._told = self._started
@@ -75,28 +68,19 @@ class Progress(TrainerCallback):  # type: ignore[misc]
         self._out.log(f"{self._out.stage}: step {step} of {steps}, loss {loss:.3f}{ahead}")
 
 
-def _number(value: Any) -> float | None:
-    try:
-        return float(value)
-    except (TypeError, ValueError):
-        return None
+def _numbers(event: Mapping[str, Any]) -> dict[str, float]:
+    """What the trainer logs, as far as it is numbers."""
+    return {k: float(v) for k, v in event["logs"].items() if isinstance(v, Real)}
 
 
 class FiniteFigures(TrainerCallback):  # type: ignore[misc]
     """Stops training at the first logged loss, gradient norm or held-out loss that is NaN or infinite."""
 
-    def on_log(
-        self,
-        args: TrainingArguments,
-        state: TrainerState,
-        control: TrainerControl,
-        logs: dict[str, Any] | None = None,
-        **kwargs: Any,
-    ) -> None:
+    def on_log(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **event: Any) -> None:
         """Look at the figures; the step's checkpoint is not written yet."""
+        numbers = _numbers(event)
         for key, name in FIGURES.items():
-            value = _number((logs or {}).get(key))
-            if value is not None and not math.isfinite(value):
+            if not math.isfinite(value := numbers.get(key, 0.0)):
                 raise no_number(f"{name} is {value}", args, state.global_step)
 
 
@@ -109,8 +93,6 @@ class PackingProbe(TrainerCallback):  # type: ignore[misc]
     def __init__(self, trainer: Trainer, stage: str) -> None:
         self._trainer, self._stage = trainer, stage
 
-    def on_train_begin(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
-    ) -> None:
+    def on_train_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
         """Run the probe, on every process."""
         check_packing(self._trainer.model, self._stage, self._trainer.model_wrapped, args.device)

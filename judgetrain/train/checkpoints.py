@@ -10,7 +10,7 @@ from transformers import TrainerCallback, TrainerControl, TrainerState, Training
 
 from judgetrain.artifacts.files import write_text_atomic
 from judgetrain.errors import TrainingError
-from judgetrain.train.distributed import check_resume, current, own_part
+from judgetrain.train.distributed import current, own_part
 
 if TYPE_CHECKING:
     import torch
@@ -30,28 +30,21 @@ class CheckpointMarks(TrainerCallback):  # type: ignore[misc]
     def __init__(self, keep: int) -> None:
         self._keep = keep
 
-    def on_save(
-        self,
-        args: TrainingArguments,
-        state: TrainerState,
-        control: TrainerControl,
-        model: PreTrainedModel | None = None,
-        **kwargs: Any,
-    ) -> None:
+    def on_save(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **event: Any) -> None:
         """Write the mark; called by the trainer after a checkpoint.
 
         Raises:
             TrainingError: a weight is NaN or infinite; the checkpoint is removed.
         """
         written = Path(args.output_dir) / f"checkpoint-{state.global_step}"
-        world = current()
-        world.wait()
+        group, model = current(), event.get("model")
+        group.wait()
         if model is not None and not finite(model):
-            if world.leads:
+            if group.leads:
                 shutil.rmtree(written, ignore_errors=True)
             raise no_number("weights hold nan or inf", args, state.global_step)
-        if world.leads:
-            write_text_atomic(written / COMPLETE, world.layout)
+        if group.leads:
+            write_text_atomic(written / COMPLETE, group.layout)
             self._remove_old(Path(args.output_dir), state.best_model_checkpoint)
 
     def _remove_old(self, directory: Path, best: str | None) -> None:
@@ -79,8 +72,13 @@ def last_complete(directory: Path) -> str | None:
         shutil.rmtree(path, ignore_errors=True)
     if not marked:
         return None
-    newest = marked[-1][1]
-    check_resume(str(newest), (newest / COMPLETE).read_text(encoding="utf-8"))
+    newest, layout = marked[-1][1], current().layout
+    written = (newest / COMPLETE).read_text(encoding="utf-8")
+    if written != layout:
+        raise TrainingError(
+            f"{newest} was written under {written}, and this run is under {layout}: go on with the train.distributed "
+            "and train.processes that it was begun with, or remove it to begin again"
+        )
     return str(newest)
 
 

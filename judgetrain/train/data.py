@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -56,7 +57,7 @@ def fitting(rows: Sequence[Row], tokenizer: PreTrainedTokenizerBase, max_length:
             continue
         length = max(_tokens(clean["prompt"] + side, tokenizer) for side in sides)
         if length <= max_length:
-            kept.append(clean | {"margin": row["margin"]} if "margin" in row else clean)
+            kept.append(clean)
             lengths.append(length)
     if masked == len(rows):
         raise TrainingError(
@@ -92,10 +93,9 @@ def order(lengths: Sequence[int], config: TrainConfig, seed: int) -> list[int]:
     Each epoch is a new shuffle; within buckets of :data:`BUCKET` batches examples are sorted by length and the
     batches shuffled again. A fraction of an epoch takes that share of its batches.
     """
-    step = config.batch_size
+    step, epochs = config.per_device_train_batch_size, config.num_train_epochs
     result: list[int] = []
-    epochs = config.epochs
-    for epoch in range(int(-(-epochs // 1))):
+    for epoch in range(math.ceil(epochs)):
         rng = random.Random(derive_seed(seed, "order", epoch))
         indices = list(range(len(lengths)))
         rng.shuffle(indices)
@@ -120,8 +120,8 @@ def fill(indices: Sequence[int], config: TrainConfig) -> list[int]:
     steps.
     """
     filled = list(indices)
-    if config.accumulation > 1:
-        short = -len(filled) % (config.batch_size * config.accumulation)
+    if config.global_accumulation_steps > 1:
+        short = -len(filled) % (config.per_device_train_batch_size * config.global_accumulation_steps)
         filled += itertools.islice(itertools.cycle(indices), short)
     return filled
 

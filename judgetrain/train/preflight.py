@@ -34,10 +34,10 @@ def memory_explained(stage: str) -> Iterator[None]:
         if not known and "out of memory" not in text and "can't allocate memory" not in text:
             raise
         remedy = (
-            "lower train.dpo.reference_batch_size"
+            "lower train.dpo.precompute_ref_batch_size"
             if stage == "reference"
-            else f"lower train.{stage}.batch_size (raise accumulation as much), set gradient_checkpointing=true or "
-            "lora.enabled=true"
+            else f"lower train.{stage}.per_device_train_batch_size (raise global_accumulation_steps as much), set "
+            "gradient_checkpointing=true or lora.enabled=true"
         )
         raise TrainingError(f"out of memory in stage {stage}: {remedy}") from error
 

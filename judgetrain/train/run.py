@@ -18,10 +18,8 @@ from judgetrain.train.adapters import peft_config, quantization, save_adapted
 from judgetrain.train.arguments import common_arguments, dpo_arguments, mixed_precision, sft_arguments
 from judgetrain.train.config import DpoConfig, TrainConfig
 from judgetrain.train.data import Examples, Row, dataset, fill, fitting, order, with_reference
-from judgetrain.train.distributed import current, forget_deepspeed, parameters, whole_model
-from judgetrain.train.machine import check_machine
+from judgetrain.train.distributed import current, forget_deepspeed, whole_model
 from judgetrain.train.preflight import check_same_vocabulary, check_vocabulary, memory_explained
-from judgetrain.train.weights import weigh
 
 if TYPE_CHECKING:
     import torch
@@ -29,7 +27,7 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase, Trainer, TrainerCallback
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Job:
     """What to train: the start, the settings and the rows."""
 
@@ -54,7 +52,6 @@ def train(job: Job, out: StageRun, finish: Callable[[Path], None]) -> None:
     from judgetrain.train.callbacks import forget_logs_after
     from judgetrain.train.checkpoints import finite, last_complete, no_number
 
-    check_machine(out.stage, job.config)
     checkpoints = out.path("checkpoints")
     tokenizer = load_tokenizer(job.start)
     tokenizer.padding_side = "right"
@@ -63,16 +60,14 @@ def train(job: Job, out: StageRun, finish: Callable[[Path], None]) -> None:
         examples = with_reference(examples, job.reference, "train")
     dropped = {"too_long": examples.too_long, "all_masked": examples.all_masked}
     out.count(in_=len(job.train), out=len(examples.rows), dropped=dropped)
-    if isinstance(job.config, DpoConfig) and job.config.margin_weight:
-        examples = weigh(examples, job.config.margin_weight)
-    world = current()
-    if world.decide(out.path("model").exists):  # killed between the last step and the manifest
+    group = current()
+    if group.decide(out.path("model").exists):  # killed between the last step and the manifest
         return
     with memory_explained(out.stage):
         trainer = _trainer(job, examples, tokenizer, checkpoints, out)
-        resume = world.decide(lambda: last_complete(checkpoints))
+        resume = group.decide(lambda: last_complete(checkpoints))
         step = int(resume.rsplit("-", 1)[1]) if resume else 0
-        if world.leads:
+        if group.leads:
             forget_logs_after(out.path("train_log.jsonl"), step)
         if resume:
             out.log(f"{out.stage}: resuming at step {step}")
@@ -83,7 +78,7 @@ def train(job: Job, out: StageRun, finish: Callable[[Path], None]) -> None:
             if state is not None:
                 out.note("training", _facts(trainer, out))
                 _save(model, state, tokenizer, job, out, finish)
-    if world.deepspeed:
+    if group.deepspeed:
         forget_deepspeed()
 
 
@@ -91,10 +86,11 @@ def _trainer(
     job: Job, examples: Examples, tokenizer: PreTrainedTokenizerBase, checkpoints: Path, out: StageRun
 ) -> Trainer:
     from transformers import PrinterCallback
+    from transformers.trainer_pt_utils import get_model_param_count
     from trl import DPOConfig, SFTConfig, SFTTrainer
 
     from judgetrain.train.callbacks import PackingProbe
-    from judgetrain.train.preference import PreferenceTrainer, WeightedCollator
+    from judgetrain.train.preference import PreferenceTrainer
 
     config = job.config
     indices: Sequence[int] = range(len(examples.rows))
@@ -125,19 +121,18 @@ def _trainer(
         if config.reference.path and job.reference is None:
             check_same_vocabulary(tokenizer, config.reference, job.start)
             shared["ref_model"] = load_model(trainable(config.reference, config))
-        if config.margin_weight:
-            shared["data_collator"] = WeightedCollator(pad_token_id=tokenizer.pad_token_id)
         trainer = PreferenceTrainer(args=args, **shared)
     else:
         trainer = SFTTrainer(args=args, **shared)
         if trainer.padding_free:
             trainer.add_callback(PackingProbe(trainer, out.stage))
     trainer.remove_callback(PrinterCallback)
-    examples_a_step = config.batch_size * config.accumulation
+    examples_a_step = config.per_device_train_batch_size * config.global_accumulation_steps
     steps = config.max_steps
     if steps < 0:  # packing leaves fewer, longer examples
         steps = math.ceil(len(trainer.train_dataset) * trainer.args.num_train_epochs / examples_a_step)
-    out.log(f"{out.stage}: {len(examples.rows)} {job.what}, {steps} steps, {parameters(model) / 1e6:.1f}M parameters")
+    size = get_model_param_count(model) / 1e6
+    out.log(f"{out.stage}: {len(examples.rows)} {job.what}, {steps} steps, {size:.1f}M parameters")
     return trainer
 
 
@@ -151,7 +146,7 @@ def _callbacks(job: Job, heldout: Dataset | None, out: StageRun) -> list[Trainer
     from judgetrain.train.checkpoints import CheckpointMarks
     from judgetrain.train.watch import StopLoss
 
-    callbacks = [CheckpointMarks(job.config.keep_checkpoints), Progress(out), FiniteFigures()]
+    callbacks = [CheckpointMarks(job.config.save_total_limit), Progress(out), FiniteFigures()]
     if isinstance(job.config, DpoConfig) and job.config.stop.watched:
         if heldout is None:
             raise TrainingError("train.dpo.stop needs held-out pairs: raise label.holdout, or unset train.dpo.stop")

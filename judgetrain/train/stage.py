@@ -20,7 +20,6 @@ from judgetrain.judges.settings import save_settings
 from judgetrain.pipeline.config import Config
 from judgetrain.train.card import write_card
 from judgetrain.train.config import DpoConfig, TrainConfig
-from judgetrain.train.machine import check_machine, of_reference
 from judgetrain.train.preflight import memory_explained
 from judgetrain.train.run import Job, train, trainable
 
@@ -34,7 +33,9 @@ def run_initial(config: Config, inputs: Mapping[str, Path], out: StageRun) -> No
         save_settings(config.tree, model)
         _describe(model, config, config.train.initial, inputs, out)
 
-    train(Job(config.train.base, config.train.initial, rows, [], "supervised examples"), out, finish)
+    settings = config.train.initial
+    job = Job(start=config.train.base, config=settings, train=rows, heldout=[], what="supervised examples")
+    train(job, out, finish)
 
 
 def run_sft(config: Config, inputs: Mapping[str, Path], out: StageRun) -> None:
@@ -47,17 +48,16 @@ def run_reference(config: Config, inputs: Mapping[str, Path], out: StageRun) -> 
     from judgetrain.train.reference import Reference, reference_logps
 
     settings = config.train.dpo
-    check_machine("dpo", of_reference(settings))
     policy = _trained(inputs["sft"] / "model", config)
     reference = Reference(
-        trainable(settings.reference if settings.reference.path else policy, settings),
-        policy,
-        settings.lora,
-        settings.max_length,
-        settings.bf16,
-        settings.tf32,
-        settings.ld_alpha,
-        settings.reference_batch_size,
+        model=trainable(settings.reference if settings.reference.path else policy, settings),
+        policy=policy,
+        lora=settings.lora,
+        max_length=settings.max_length,
+        bf16=settings.bf16,
+        tf32=settings.tf32,
+        ld_alpha=settings.ld_alpha,
+        batch_size=settings.precompute_ref_batch_size,
     )
     pairs = {split: list(read_rows(inputs["label"], f"pairs-{split}")) for split in ("train", "heldout")}
     with memory_explained(out.stage):
@@ -88,7 +88,9 @@ def _continue(
         _describe(directory, config, settings, inputs, out)
 
     rows, heldout = (list(read_rows(inputs["label"], f"{data}-{split}")) for split in ("train", "heldout"))
-    train(Job(model, settings, rows, heldout, what, inputs.get("reference")), out, finish)
+    reference = inputs.get("reference")
+    job = Job(start=model, config=settings, train=rows, heldout=heldout, what=what, reference=reference)
+    train(job, out, finish)
 
 
 def _trained(directory: Path, config: Config) -> ModelConfig:

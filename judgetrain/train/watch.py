@@ -66,15 +66,13 @@ class StopLoss(TrainerCallback):  # type: ignore[misc]
         self._settings, self._beta, self._pairs, self._out = settings, beta, pairs, out
         self._stopped_at: int | None = None
 
-    def on_train_begin(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
-    ) -> None:
+    def on_train_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
         """Find out whether the checkpoint that training resumes from is where it had stopped."""
         evaluations = _evaluations(state)
         if evaluations and evaluations[-1]["step"] == state.global_step and self._reason(evaluations):
             self._stopped_at = state.global_step
 
-    def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
+    def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
         """Evaluate the last step too; undo the one step that the trainer takes after a resumed stop."""
         if self._stopped_at is not None:
             state.global_step = self._stopped_at
@@ -83,16 +81,9 @@ class StopLoss(TrainerCallback):  # type: ignore[misc]
         elif state.global_step >= state.max_steps:
             control.should_evaluate = True
 
-    def on_evaluate(
-        self,
-        args: TrainingArguments,
-        state: TrainerState,
-        control: TrainerControl,
-        metrics: dict[str, float],
-        **kwargs: Any,
-    ) -> None:
+    def on_evaluate(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **event: Any) -> None:
         """Give the trainer the figure that ranks checkpoints, and stop where a limit is passed."""
-        metrics[BEST] = agreement_then_loss(metrics, self._pairs)
+        event["metrics"][BEST] = agreement_then_loss(event["metrics"], self._pairs)
         reason = self._reason(_evaluations(state))
         if reason and state.global_step < state.max_steps:
             control.should_training_stop = True
@@ -100,9 +91,7 @@ class StopLoss(TrainerCallback):  # type: ignore[misc]
             if state.is_world_process_zero:
                 self._out.log(f"{self._out.stage}: stopped at step {state.global_step} of {state.max_steps}: {reason}")
 
-    def on_train_end(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
-    ) -> None:
+    def on_train_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
         """Say which step is kept."""
         kept = [row for row in _evaluations(state) if row["step"] == state.best_global_step]
         if kept and state.is_world_process_zero:

@@ -48,8 +48,18 @@ def judgetrain(*arguments: str, cwd: Path | None = None) -> subprocess.Completed
         (["train.deepspeed=mine.json"], ["train.deepspeed=mine.json and train.distributed=none", "zero3"]),
         (["train.processes=2"], ["train.processes=2 and train.distributed=none", "set train.distributed=ddp"]),
         (
-            ["train.distributed=ddp", "train.processes=3", "train.sft.accumulation=4", "train.initial.accumulation=3"],
-            ["train.sft.accumulation=4", "over 3 processes", "multiple of 3", "train.sft.batch_size"],
+            [
+                "train.distributed=ddp",
+                "train.processes=3",
+                "train.sft.global_accumulation_steps=4",
+                "train.initial.global_accumulation_steps=3",
+            ],
+            [
+                "train.sft.global_accumulation_steps=4",
+                "over 3 processes",
+                "multiple of 3",
+                "train.sft.per_device_train_batch_size",
+            ],
         ),
         (["tree.criteria_sampling.top_p=1.5"], ["tree.criteria_sampling.top_p=1.5", "at most 1"]),
     ],

@@ -5,9 +5,9 @@ from __future__ import annotations
 from judgetrain.errors import ConfigError
 from judgetrain.pipeline.checks.models import check_base, check_model
 from judgetrain.pipeline.config import Config
+from judgetrain.train.checks import check_training
 from judgetrain.train.config import TrainConfig
 from judgetrain.train.distributed import check_distributed
-from judgetrain.train.options import check_training
 
 
 def check_initial(config: Config) -> None:
