@@ -21,7 +21,7 @@ pytest.importorskip("deepspeed")
 SETTINGS = [
     "train.sft={per_device_train_batch_size: 4, global_accumulation_steps: 2, "
     "num_train_epochs: 1, learning_rate: 1e-3, padding_free: true, eval_steps: 4}",
-    "train.dpo.lora={enabled: true, r: 4, dropout: 0.0}",
+    "train.dpo.lora={enabled: true, r: 4, lora_dropout: 0.0}",
     "train.dpo.stop.keep_best=true",
     "train.dpo.lr_scheduler_type=constant",
     "train.dpo.num_train_epochs=1",
