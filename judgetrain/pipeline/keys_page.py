@@ -54,7 +54,7 @@ def keys_of(config: Any, prefix: str = "") -> Iterator[Key]:
     types = get_type_hints(type(config))
     for item in dataclasses.fields(config):
         name, value, meta = f"{prefix}{item.name}", getattr(config, item.name), item.metadata
-        entries = [kind for kind in get_args(types[item.name]) if dataclasses.is_dataclass(kind)]
+        entries: list[Any] = [kind for kind in get_args(types[item.name]) if dataclasses.is_dataclass(kind)]
         if meta.get("variants"):
             yield Key(name=name, meaning=meta["doc"])
             yield from _of_variants(meta["variants"], f"{name}.")

@@ -1,7 +1,8 @@
-"""Checkpoints that are whole, finite and few, and what is said when training ends in numbers that are none."""
+"""Checkpoints that are whole, finite and few; training stops at figures and weights that are NaN or infinite."""
 
 from __future__ import annotations
 
+import math
 import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,6 +12,7 @@ from transformers import TrainerCallback, TrainerControl, TrainerState, Training
 from judgetrain.artifacts.files import write_text_atomic
 from judgetrain.errors import TrainingError
 from judgetrain.train.distributed import current, own_part
+from judgetrain.train.progress import numbers_of
 
 if TYPE_CHECKING:
     import torch
@@ -18,6 +20,21 @@ if TYPE_CHECKING:
 
 COMPLETE = "complete"
 """The file that marks a checkpoint as wholly written, by every process, with finite weights."""
+
+
+FIGURES = {"loss": "loss", "grad_norm": "gradient's norm", "eval_loss": "held-out loss"}
+"""Logged figures that training cannot go on without, and how they are called."""
+
+
+class FiniteFigures(TrainerCallback):  # type: ignore[misc]
+    """Stops training at the first logged loss, gradient norm or held-out loss that is NaN or infinite."""
+
+    def on_log(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **event: Any) -> None:
+        """Look at the figures; the step's checkpoint is not written yet."""
+        numbers = numbers_of(event)
+        for key, name in FIGURES.items():
+            if not math.isfinite(value := numbers.get(key, 0.0)):
+                raise no_number(f"{name} is {value}", args, state.global_step)
 
 
 class CheckpointMarks(TrainerCallback):  # type: ignore[misc]
@@ -37,9 +54,8 @@ class CheckpointMarks(TrainerCallback):  # type: ignore[misc]
             TrainingError: a weight is NaN or infinite; the checkpoint is removed.
         """
         written = Path(args.output_dir) / f"checkpoint-{state.global_step}"
-        group, model = current(), event.get("model")
-        group.wait()
-        if model is not None and not finite(model):
+        group = current()
+        if not finite(event["model"]):  # which no process knows before all have written their parts
             if group.leads:
                 shutil.rmtree(written, ignore_errors=True)
             raise no_number("weights hold nan or inf", args, state.global_step)

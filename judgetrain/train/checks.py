@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import importlib.util
-from importlib.metadata import PackageNotFoundError, version
+import re
+from importlib.metadata import version
 
 from judgetrain.errors import ConfigError, TrainingError
 from judgetrain.train.config import DpoConfig, TrainConfig, TrainStages
@@ -39,31 +40,26 @@ def check_training(stage: str, config: TrainConfig) -> None:
         _check_dpo(key, config)
 
 
-def check_trl(installed: str | None = None) -> None:
+def check_trl(installed: str = "") -> None:
     """Check that TRL (its version is looked up by default) is one that training is written for.
 
     Raises:
-        TrainingError: it is not, or there is none.
+        TrainingError: it is not.
     """
     from packaging.specifiers import SpecifierSet
 
-    if installed is None:
-        try:
-            installed = version("trl")
-        except PackageNotFoundError:
-            raise TrainingError(f"training needs TRL: pip install 'trl{TRL}'") from None
+    installed = installed or version("trl")
     if not SpecifierSet(TRL).contains(installed, prereleases=True):
         raise TrainingError(f"training is written for trl{TRL}, and {installed} is installed: pip install 'trl{TRL}'")
 
 
 def gpu_only(config: TrainConfig) -> list[str]:
     """The settings of this stage that work on a GPU alone, as ``key=value``."""
-    bitsandbytes = config.optim and any(part in config.optim for part in ("8bit", "paged"))
     settings = {
         "tf32=true": config.tf32,
         "use_liger_kernel=true": config.use_liger_kernel,
         f"lora.quantize={config.lora.quantize}": config.lora.quantize,
-        f"optim={config.optim}": bitsandbytes,
+        f"optim={config.optim}": re.search("8bit|paged", config.optim or ""),
     }
     return [setting for setting, wanted in settings.items() if wanted]
 

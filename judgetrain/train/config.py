@@ -16,9 +16,7 @@ class AdapterConfig:
     r: int = key(16, "rank", low=1)
     lora_alpha: int = key(32, "scale: the adapters' product is multiplied by lora_alpha / r", low=1, was=("alpha",))
     lora_dropout: float = key(0.05, "dropout before the adapters", low=0.0, high=1.0, was=("dropout",))
-    target_modules: str = key(
-        "all-linear", "names of modules, comma-separated, as in q_proj,v_proj; a regular expression; or all-linear"
-    )
+    target_modules: str = key("all-linear", "names, as in q_proj,v_proj; a regular expression; or all-linear")
     merge: bool = key(True, "merge at the end; false leaves adapters that from_pretrained puts on their base")
     quantize: str | None = key(
         None, "QLoRA: the frozen base in 4 or 8 bits (a GPU and the extra 'qlora')", choices=(None, "4bit", "8bit")
@@ -156,11 +154,7 @@ class DpoConfig(TrainConfig):
         "model is in memory; false: the reference model is kept beside the trained one",
     )
     precompute_ref_batch_size: int = key(
-        8,
-        "pairs whose reference log-probabilities are computed together",
-        low=1,
-        neutral=True,
-        was=("reference_batch_size",),
+        8, "pairs that the reference model reads together", low=1, neutral=True, was=("reference_batch_size",)
     )
     stop: StopConfig = key(StopConfig, "stop-loss")
 

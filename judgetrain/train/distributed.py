@@ -74,7 +74,7 @@ class ProcessGroup:
         return value
 
     def all(self, own: bool) -> bool:
-        """Whether ``own`` holds on every process; each gives its own."""
+        """Whether ``own`` holds on every process; each gives its own and waits for the others."""
         if self.group is None:
             return own
         import torch
@@ -83,13 +83,6 @@ class ProcessGroup:
         agreed = torch.tensor(int(own))
         dist.all_reduce(agreed, dist.ReduceOp.MIN, group=self.group)
         return bool(agreed)
-
-    def wait(self) -> None:
-        """Until every process is here."""
-        if self.group is not None:
-            import torch.distributed as dist
-
-            dist.barrier(group=self.group)
 
 
 _current = ProcessGroup()

@@ -83,14 +83,12 @@ def reference_logps(reference: Reference, pairs: Mapping[str, Sequence[Row]], ou
                 return ShardResult(forward(*task), len(rows))
 
             out.sharded(split, examples.rows, SHARD, process, unit="pairs")
-            dropped = {"too_long": examples.too_long, "all_masked": examples.all_masked}
-            out.count(in_=sum(dropped.values()), dropped=dropped)
+            out.count(in_=sum(examples.dropped.values()), dropped=examples.dropped)
         group.decide(lambda: None)
+        shutil.rmtree(out.path(TRAINER), ignore_errors=True)
     else:
         while (task := group.decide(_nothing)) is not None:
             forward(*task)
-    if group.leads:
-        shutil.rmtree(out.path(TRAINER), ignore_errors=True)
     if group.deepspeed:
         forget_deepspeed()
 
@@ -121,7 +119,7 @@ class _Forward:
         """Reference log-probabilities (chosen, rejected) of the pairs, in the order of the indices."""
         trainer = self._trainer
         loader = DataLoader(
-            self._tokenised[split].select(indices),  # type: ignore[arg-type]
+            (trainer.train_dataset if split == "train" else trainer.eval_dataset[split]).select(indices),
             batch_size=self._reference.batch_size,
             collate_fn=trainer.data_collator,
         )
@@ -130,11 +128,6 @@ class _Forward:
             sides = torch.stack(trainer.compute_ref_log_probs(self._model, batch), dim=1)
             parts.append(trainer.accelerator.gather_for_metrics(sides).float().cpu())
         return [(chosen, rejected) for chosen, rejected in torch.cat(parts).tolist()]
-
-    @cached_property
-    def _tokenised(self) -> dict[str, Dataset]:
-        eval_dataset = self._trainer.eval_dataset or {}
-        return {"train": self._trainer.train_dataset, **eval_dataset}
 
     @cached_property
     def _trainer(self) -> Any:

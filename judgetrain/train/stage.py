@@ -7,7 +7,6 @@ import json
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from judgetrain.artifacts.files import write_json_atomic
 from judgetrain.artifacts.shards import read_rows
@@ -19,7 +18,7 @@ from judgetrain.judges.settings import FILE as SETTINGS
 from judgetrain.judges.settings import save_settings
 from judgetrain.pipeline.config import Config
 from judgetrain.train.card import write_card
-from judgetrain.train.config import DpoConfig, TrainConfig
+from judgetrain.train.config import TrainConfig
 from judgetrain.train.preflight import memory_explained
 from judgetrain.train.run import Job, train, trainable
 
@@ -96,27 +95,25 @@ def _continue(
 def _trained(directory: Path, config: Config) -> ModelConfig:
     """How to load the model of an earlier stage."""
     base = config.train.base
-    return ModelConfig(
-        path=str(directory),
-        dtype=base.dtype,
-        attn_implementation=base.attn_implementation,
-        trust_remote_code=base.trust_remote_code,
-    )
+    return dataclasses.replace(base, path=str(directory), gguf_file=None, revision=None, chat_template=None)
 
 
 def _describe(
     directory: Path, config: Config, settings: TrainConfig, inputs: Mapping[str, Path], out: StageRun
 ) -> None:
-    lineage = _lineage(inputs)
-    settings = _without_places(settings)
-    write_json_atomic(directory / "training_args.json", dataclasses.asdict(settings) | {"seed": config.seed})
+    arguments = dataclasses.asdict(settings) | {"seed": config.seed}
+    reference = arguments.get("reference", {})
+    for name in ("path", "chat_template"):  # a model that is pushed tells nothing of the machine
+        if reference.get(name) and Path(reference[name]).expanduser().exists():
+            reference[name] = Path(reference[name]).name
+    write_json_atomic(directory / "training_args.json", arguments)
     write_card(
         directory,
         stage=out.stage,
         base=config.train.base,
         recipe=config.recipe_name,
         fingerprint=out.directory.name,
-        lineage=lineage,
+        lineage=_lineage(inputs),
     )
 
 
@@ -133,16 +130,3 @@ def _lineage(inputs: Mapping[str, Path]) -> dict[str, str]:
         upstream = json.loads(manifest.read_text(encoding="utf-8"))["upstream"] if manifest.is_file() else {}
         waiting += [(stage, directory.parent.parent / stage / mark) for stage, mark in upstream.items()]
     return marks
-
-
-def _without_places(settings: TrainConfig) -> TrainConfig:
-    """The settings with local files by their names alone: a model that is pushed tells nothing of the machine."""
-    if not isinstance(settings, DpoConfig):
-        return settings
-    reference = settings.reference
-    named: dict[str, Any] = {
-        name: Path(value).name
-        for name in ("path", "chat_template")
-        if (value := getattr(reference, name)) and Path(value).expanduser().exists()
-    }
-    return dataclasses.replace(settings, reference=dataclasses.replace(reference, **named))

@@ -1,4 +1,7 @@
-"""Stop-loss: DPO that has begun to unlearn is stopped, and the best held-out checkpoint kept (section 5.7)."""
+"""What watches training: the stop-loss of DPO (branching paper, section 5.7), and a probe of packed attention.
+
+DPO that has begun to unlearn is stopped, and the best held-out checkpoint kept.
+"""
 
 from __future__ import annotations
 
@@ -6,10 +9,11 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+from transformers import Trainer, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
 from judgetrain.artifacts.stage_run import StageRun
 from judgetrain.train.config import StopConfig
+from judgetrain.train.preflight import check_packing
 
 BEST = "eval_agreement_then_loss"
 """The figure by which the trainer picks the best checkpoint."""
@@ -108,3 +112,17 @@ class StopLoss(TrainerCallback):  # type: ignore[misc]
 
 def _evaluations(state: TrainerState) -> list[Row]:
     return [row for row in state.log_history if AGREEMENT in row]
+
+
+class PackingProbe(TrainerCallback):  # type: ignore[misc]
+    """Refuses a model whose attention mixes the examples of a row.
+
+    When training begins the model is where it is trained: under ZeRO-3 its parts come together for each layer alone.
+    """
+
+    def __init__(self, trainer: Trainer, stage: str) -> None:
+        self._trainer, self._stage = trainer, stage
+
+    def on_train_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
+        """Run the probe, on every process."""
+        check_packing(self._trainer.model, self._stage, self._trainer.model_wrapped, args.device)

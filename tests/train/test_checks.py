@@ -45,15 +45,13 @@ def test_settings_that_would_do_nothing_or_fail_are_refused(
 
 
 def test_every_loss_is_accepted_by_trl_with_the_settings_that_are_let_through(tmp_path: Path) -> None:
-    from trl import DPOConfig
-
-    from judgetrain.train.arguments import dpo_arguments
+    from judgetrain.train.arguments import training_arguments
     from judgetrain.train.config import DPO_LOSSES
 
     for loss in DPO_LOSSES:
         settings = DpoConfig(loss_type=loss, label_smoothing=0.1 if loss in ("exo_pair", "robust") else 0.0)
         check_training("dpo", settings)
-        made = DPOConfig(output_dir=str(tmp_path), use_cpu=True, bf16=False, **dpo_arguments(settings))
+        made = training_arguments(settings, tmp_path, 0, evaluate=False)
         assert made.loss_type == [loss]
 
 

@@ -195,4 +195,3 @@ def test_what_cannot_work_is_refused(tmp_path: Path) -> None:
 def test_a_process_alone_decides_for_itself() -> None:
     alone = distributed.ProcessGroup()
     assert alone.leads and alone.decide(lambda: 3) == 3 and alone.all(True) and not alone.all(False)
-    alone.wait()

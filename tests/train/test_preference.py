@@ -9,11 +9,10 @@ from typing import Any
 
 import pytest
 import torch
-from trl import DPOConfig
 
 from judgetrain.engines.config import ModelConfig
 from judgetrain.engines.loading import load_model, load_tokenizer
-from judgetrain.train.arguments import common_arguments, dpo_arguments
+from judgetrain.train.arguments import training_arguments
 from judgetrain.train.config import DpoConfig
 from judgetrain.train.data import dataset, fitting
 from judgetrain.train.preference import PreferenceTrainer
@@ -42,10 +41,9 @@ def trainer_of(settings: DpoConfig, pairs: int, directory: Path) -> PreferenceTr
     for i, row in enumerate(rows):
         row["rejected"] = [{"role": "assistant", "content": "it gives no example of it" + " for my sister" * i}]
     examples = fitting(rows, tokenizer, 256, "pairs")
-    arguments = common_arguments(settings, directory, 0, evaluate=False) | dpo_arguments(settings)
     return PreferenceTrainer(
         model=load_model(ModelConfig(path="world")),
-        args=DPOConfig(**arguments),
+        args=training_arguments(settings, directory, 0, evaluate=False),
         train_dataset=dataset(examples, range(len(rows))),
         processing_class=tokenizer,
     )

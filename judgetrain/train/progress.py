@@ -1,28 +1,19 @@
-"""Trainer callbacks: logs, and stops at figures that are no numbers and at examples that see each other."""
+"""What training logs: to a file, the tracker and the console."""
 
 from __future__ import annotations
 
 import json
-import math
 import time
 from collections.abc import Mapping
 from numbers import Real
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
 from judgetrain.artifacts.console import EVERY, duration
 from judgetrain.artifacts.files import write_text_atomic
 from judgetrain.artifacts.stage_run import StageRun
-from judgetrain.train.checkpoints import no_number
-from judgetrain.train.preflight import check_packing
-
-if TYPE_CHECKING:
-    from transformers import Trainer
-
-FIGURES = {"loss": "loss", "grad_norm": "gradient's norm", "eval_loss": "held-out loss"}
-"""Logged figures that training cannot go on without, and how they are called."""
 
 
 def forget_logs_after(path: Path, step: int) -> None:
@@ -43,7 +34,7 @@ class Progress(TrainerCallback):  # type: ignore[misc]
         """Write one row of numbers."""
         if not state.is_world_process_zero:
             return
-        numbers = _numbers(event)
+        numbers = numbers_of(event)
         with self._out.path("train_log.jsonl").open("a", encoding="utf-8") as file:
             file.write(json.dumps({"step": state.global_step, **numbers}) + "\n")
         self._out.track.log({f"{self._out.stage}/{k}": v for k, v in numbers.items()}, step=state.global_step)
@@ -68,31 +59,6 @@ class Progress(TrainerCallback):  # type: ignore[misc]
         self._out.log(f"{self._out.stage}: step {step} of {steps}, loss {loss:.3f}{ahead}")
 
 
-def _numbers(event: Mapping[str, Any]) -> dict[str, float]:
+def numbers_of(event: Mapping[str, Any]) -> dict[str, float]:
     """What the trainer logs, as far as it is numbers."""
     return {k: float(v) for k, v in event["logs"].items() if isinstance(v, Real)}
-
-
-class FiniteFigures(TrainerCallback):  # type: ignore[misc]
-    """Stops training at the first logged loss, gradient norm or held-out loss that is NaN or infinite."""
-
-    def on_log(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **event: Any) -> None:
-        """Look at the figures; the step's checkpoint is not written yet."""
-        numbers = _numbers(event)
-        for key, name in FIGURES.items():
-            if not math.isfinite(value := numbers.get(key, 0.0)):
-                raise no_number(f"{name} is {value}", args, state.global_step)
-
-
-class PackingProbe(TrainerCallback):  # type: ignore[misc]
-    """Refuses a model whose attention mixes the examples of a row.
-
-    When training begins the model is where it is trained: under ZeRO-3 its parts come together for each layer alone.
-    """
-
-    def __init__(self, trainer: Trainer, stage: str) -> None:
-        self._trainer, self._stage = trainer, stage
-
-    def on_train_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
-        """Run the probe, on every process."""
-        check_packing(self._trainer.model, self._stage, self._trainer.model_wrapped, args.device)
