@@ -27,6 +27,7 @@ def key(
     file: Callable[[Any, Any], str | None] | None = None,
     content: Callable[[Any, Any], str | None] | None = None,
     variants: Mapping[str, type] | None = None,
+    was: tuple[str, ...] = (),
 ) -> Any:
     """A configuration field: its default, one line of documentation, what values are allowed, and what depends on it.
 
@@ -44,9 +45,10 @@ def key(
             or None; fingerprints hold the content in place of the value.
         content: the same, where the value says more than a place: fingerprints hold both.
         variants: by the value of their key ``type``, the dataclasses that the field may hold.
+        was: names that the key had or that others give it; who uses one is told the key's own (``did you mean``).
     """
     limits = {"low": low, "high": high, "choices": choices, "unit": unit}
-    uses = {"neutral": neutral, "when": when, "file": file, "content": content, "variants": variants}
+    uses = {"neutral": neutral, "when": when, "file": file, "content": content, "variants": variants, "was": was}
     metadata = {"doc": doc, **limits, **uses}
     if isinstance(default, list):
         return field(default_factory=lambda: list(default), metadata=metadata)

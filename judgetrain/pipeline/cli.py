@@ -22,9 +22,9 @@ from omegaconf.errors import ConfigAttributeError, ConfigKeyError, OmegaConfBase
 
 from judgetrain.artifacts.console import Console
 from judgetrain.errors import ConfigError, JudgetrainError
+from judgetrain.pipeline import keys_page
 from judgetrain.pipeline.compose import CONF, recipe_overrides, register, typed
 from judgetrain.pipeline.config import Config
-from judgetrain.pipeline.suggest import nearest_key
 from judgetrain.pipeline.sweeps import all_failed, summarise, write_job
 from judgetrain.train.distributed import processes, started_by_launcher
 
@@ -150,6 +150,9 @@ def main() -> int:
     os.environ["HYDRA_FULL_ERROR"] = "1"
     _complaints.clear()
     try:
+        if sys.argv[1:2] == ["keys"]:
+            keys_page.show(sys.argv[2:])
+            return 0
         register(ConfigStore.instance())
         sys.argv[1:] = [*recipe_overrides(sys.argv[1:]), *_helper_overrides()]
         job()
@@ -195,11 +198,13 @@ def _message(error: BaseException) -> str:
     """The error and what caused it, on as few lines as it takes."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     wanted = [line for line in lines if not line.startswith(_NOISE)]
-    cause = error.__cause__
-    if isinstance(error, (ConfigAttributeError, ConfigKeyError)) and (near := nearest_key(error.full_key or "")):
+    cause = error.__cause__ or error.__context__  # Hydra's for a key of a recipe
+    if isinstance(error, (ConfigAttributeError, ConfigKeyError)) and (
+        near := keys_page.nearest_key(error.full_key or "")
+    ):
         wanted.append(f"did you mean {near}?")
     if isinstance(error, HydraException) and isinstance(cause, OmegaConfBaseException):
-        wanted.append(_message(cause))
+        wanted += _message(cause).split("\n  ")
     return "\n  ".join(dict.fromkeys(wanted))
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from judgetrain.engines.config import ModelConfig
 from judgetrain.engines.loading import load_model
 from judgetrain.errors import TrainingError
-from judgetrain.train.config import LoraSettings
+from judgetrain.train.config import AdapterConfig
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -24,7 +24,7 @@ def targets(text: str) -> str | list[str]:
     return [name.strip() for name in text.split(",")]
 
 
-def peft_config(settings: LoraSettings, model: PreTrainedModel, stage: str) -> Any:
+def peft_config(settings: AdapterConfig, model: PreTrainedModel, stage: str) -> Any:
     """PEFT's LoRA configuration, or None when adapters are off.
 
     Raises:
@@ -36,8 +36,8 @@ def peft_config(settings: LoraSettings, model: PreTrainedModel, stage: str) -> A
 
     config = LoraConfig(
         r=settings.r,
-        lora_alpha=settings.alpha,
-        lora_dropout=settings.dropout,
+        lora_alpha=settings.lora_alpha,
+        lora_dropout=settings.lora_dropout,
         target_modules=targets(settings.target_modules),
         task_type="CAUSAL_LM",
     )
@@ -64,7 +64,7 @@ def _check_targets(config: Any, model: PreTrainedModel, setting: str) -> None:
         )
 
 
-def quantization(settings: LoraSettings) -> Any:
+def quantization(settings: AdapterConfig) -> Any:
     """How QLoRA's frozen base is loaded (NF4 with double quantisation, computing in bfloat16), or None."""
     if settings.quantize is None:
         return None
@@ -82,7 +82,7 @@ def quantization(settings: LoraSettings) -> Any:
 
 
 def save_adapted(
-    model: Any, state: Mapping[str, Any], start: ModelConfig, settings: LoraSettings, directory: Path
+    model: Any, state: Mapping[str, Any], start: ModelConfig, settings: AdapterConfig, directory: Path
 ) -> None:
     """Write a trained PEFT model: as adapters, or merged into ordinary weights.
 

@@ -2,48 +2,45 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from judgetrain.train.checks import has_tf32
 from judgetrain.train.config import DpoConfig, TrainConfig
 from judgetrain.train.distributed import STEP_TIMEOUT, current
-from judgetrain.train.machine import has_tf32
+
+if TYPE_CHECKING:
+    from trl import DPOConfig, SFTConfig
 
 
-def common_arguments(config: TrainConfig, directory: Path, seed: int, evaluate: bool) -> dict[str, Any]:
-    """Arguments shared by SFT and DPO.
+def training_arguments(config: TrainConfig, directory: Path, seed: int, evaluate: bool) -> SFTConfig | DPOConfig:
+    """TRL's arguments: what has the same name is handed on, but for what is said here; None takes TRL's default.
 
     The data set holds all epochs in training order, so the trainer passes over it once, in sequence: the order is
     then a function of the seed alone, also after a resume.
     """
-    chosen = {"optim": config.optimizer} if config.optimizer else {}
-    return {
-        **chosen,
-        **device_arguments(config.bf16, config.tf32),
+    from trl import DPOConfig, SFTConfig
+
+    kind, own = (DPOConfig, _dpo(config)) if isinstance(config, DpoConfig) else (SFTConfig, _sft(config))
+    known = {field.name for field in fields(kind)}
+    values = {field.name: getattr(config, field.name) for field in fields(config) if field.name in known}
+    shared = {
         "output_dir": str(directory),
-        "learning_rate": config.learning_rate,
         "num_train_epochs": 1,
-        "max_steps": config.max_steps,
-        "per_device_train_batch_size": config.batch_size,
-        "per_device_eval_batch_size": config.batch_size,
-        "gradient_accumulation_steps": config.accumulation // current().size,
+        "per_device_eval_batch_size": config.per_device_train_batch_size,
+        "gradient_accumulation_steps": config.global_accumulation_steps // current().size,
         "train_sampling_strategy": "sequential",
-        "warmup_steps": config.warmup_ratio,
-        "lr_scheduler_type": config.lr_scheduler,
-        "weight_decay": config.weight_decay,
-        "max_grad_norm": config.max_grad_norm,
-        "gradient_checkpointing": config.gradient_checkpointing,
-        "use_liger_kernel": config.liger,
         "max_length": None,
-        "save_steps": config.save_steps,
         "save_total_limit": None,  # CheckpointMarks removes them, safely under a kill
         "eval_strategy": "steps" if evaluate else "no",
-        "eval_steps": config.eval_steps,
         "logging_steps": 1,
         "logging_nan_inf_filter": False,
         "seed": seed,
         "data_seed": seed,
     }
+    same = {name: value for name, value in values.items() if value is not None}
+    return kind(**same | shared | device_arguments(config.bf16, config.tf32) | own)
 
 
 def mixed_precision(bf16: bool | None) -> bool:
@@ -73,48 +70,27 @@ def device_arguments(bf16: bool | None, tf32: bool | None) -> dict[str, Any]:
     }
 
 
-def sft_arguments(config: TrainConfig) -> dict[str, Any]:
-    """Arguments of SFT alone, over the shared ones.
-
-    Packed sequences are made once and shuffled anew every epoch, since which examples share one has no meaning.
-    """
-    arguments: dict[str, Any] = {"completion_only_loss": True, "padding_free": config.padding_free}
-    if config.packing:
-        arguments |= {
-            "packing": True,
-            "eval_packing": False,
-            "max_length": config.max_length,
-            "num_train_epochs": config.epochs,
-            "train_sampling_strategy": "random",
-        }
-    return arguments
-
-
-def dpo_arguments(config: DpoConfig) -> dict[str, Any]:
-    """Arguments of DPO alone, over the shared ones.
-
-    A stop-loss saves a checkpoint at every evaluation, so that the best one is there to be kept.
-    """
-    types, weights = [config.loss_type], [1.0]
-    if config.sft_weight:
-        types, weights = [*types, "sft"], [*weights, config.sft_weight]
-    arguments: dict[str, Any] = {
-        "beta": config.beta,
-        "loss_type": types,
-        "loss_weights": weights,
-        "label_smoothing": config.label_smoothing,
-        "ld_alpha": config.ld_alpha,
-        "f_divergence_type": config.f_divergence,
-        "f_alpha_divergence_coef": config.f_alpha,
-        "precompute_ref_log_probs": config.precompute_ref_log_probs,
+def _sft(config: TrainConfig) -> dict[str, Any]:
+    """Packed sequences are made once and shuffled anew every epoch, since which examples share one has no meaning."""
+    packed = {
+        "eval_packing": False,
+        "max_length": config.max_length,
+        "num_train_epochs": config.num_train_epochs,
+        "train_sampling_strategy": "random",
     }
-    if config.stop.watched:
-        from judgetrain.train.watch import BEST
+    return {"completion_only_loss": True, **(packed if config.packing else {})}
 
-        arguments |= {
-            "save_steps": config.eval_steps,
-            "load_best_model_at_end": True,
-            "metric_for_best_model": BEST,
-            "greater_is_better": True,
-        }
-    return arguments
+
+def _dpo(config: DpoConfig) -> dict[str, Any]:
+    """A stop-loss saves a checkpoint at every evaluation, so that the best one is there to be kept."""
+    from judgetrain.train.watch import BEST
+
+    supervised = config.sft_weight
+    losses = {
+        "loss_type": [config.loss_type, "sft"] if supervised else [config.loss_type],
+        "loss_weights": [1.0, supervised] if supervised else [1.0],
+    }
+    if not config.stop.watched:
+        return losses
+    best = {"load_best_model_at_end": True, "metric_for_best_model": BEST, "greater_is_better": True}
+    return {**losses, "save_steps": config.eval_steps, **best}

@@ -118,21 +118,20 @@ def add_results(directory: Path, method: str, rows: Sequence[Mapping[str, Any]],
         )
         for row in own
     ]
-    table = "\n".join(_line(row) for row in own)
-    measured = (
-        f"{_START}\nBy evaluation `{evaluation}`; 95% intervals in brackets.\n\n"
-        f"| benchmark | branches | n | agreement | consistency |\n| --- | --- | --- | --- | --- |\n{table}\n{_END}"
-    )
+    head = f"By evaluation `{evaluation}`; 95% intervals in brackets.\n"
+    table = [
+        "| benchmark | branches | n | agreement | consistency |",
+        "| --- | --- | --- | --- | --- |",
+        *map(_line, own),
+    ]
+    measured = "\n".join([_START, head, *table, _END])
     text = re.sub(f"{_START}.*{_END}", lambda _: measured, card.text, flags=re.DOTALL)
     _save(directory, card.data, text)
 
 
 def _line(row: Mapping[str, Any]) -> str:
-    shares = [_share(row[name], row[f"{name}_ci"]) for name in _SHARES]
-    return f"| {row['benchmark']} ({row['split']}) | {row['branches']} | {row['n']} | {' | '.join(shares)} |"
-
-
-_SHARES = ("agreement", "consistency")
+    agreement, consistency = (_share(row[name], row[f"{name}_ci"]) for name in ("agreement", "consistency"))
+    return f"| {row['benchmark']} ({row['split']}) | {row['branches']} | {row['n']} | {agreement} | {consistency} |"
 
 
 def _share(value: float, interval: Sequence[float] | None) -> str:

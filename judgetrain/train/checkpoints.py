@@ -1,7 +1,8 @@
-"""Checkpoints that are whole, finite and few, and what is said when training ends in numbers that are none."""
+"""Checkpoints that are whole, finite and few; training stops at figures and weights that are NaN or infinite."""
 
 from __future__ import annotations
 
+import math
 import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,7 +12,8 @@ from transformers import TrainerCallback, TrainerControl, TrainerState, Training
 from judgetrain.artifacts.files import write_text_atomic
 from judgetrain.artifacts.stage_run import StageRun
 from judgetrain.errors import TrainingError
-from judgetrain.train.distributed import check_resume, current, own_part
+from judgetrain.train.distributed import current, own_part
+from judgetrain.train.progress import numbers_of
 
 if TYPE_CHECKING:
     import torch
@@ -19,6 +21,21 @@ if TYPE_CHECKING:
 
 COMPLETE = "complete"
 """The file that marks a checkpoint as wholly written, by every process, with finite weights."""
+
+
+FIGURES = {"loss": "loss", "grad_norm": "gradient's norm", "eval_loss": "held-out loss"}
+"""Logged figures that training cannot go on without, and how they are called."""
+
+
+class FiniteFigures(TrainerCallback):  # type: ignore[misc]
+    """Stops training at the first logged loss, gradient norm or held-out loss that is NaN or infinite."""
+
+    def on_log(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **event: Any) -> None:
+        """Look at the figures; the step's checkpoint is not written yet."""
+        numbers = numbers_of(event)
+        for key, name in FIGURES.items():
+            if not math.isfinite(value := numbers.get(key, 0.0)):
+                raise no_number(f"{name} is {value}", args, state.global_step)
 
 
 class CheckpointMarks(TrainerCallback):  # type: ignore[misc]
@@ -31,28 +48,20 @@ class CheckpointMarks(TrainerCallback):  # type: ignore[misc]
     def __init__(self, keep: int, out: StageRun) -> None:
         self._keep, self._out = keep, out
 
-    def on_save(
-        self,
-        args: TrainingArguments,
-        state: TrainerState,
-        control: TrainerControl,
-        model: PreTrainedModel | None = None,
-        **kwargs: Any,
-    ) -> None:
+    def on_save(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **event: Any) -> None:
         """Write the mark; called by the trainer after a checkpoint.
 
         Raises:
             TrainingError: a weight is NaN or infinite; the checkpoint is removed.
         """
         written = Path(args.output_dir) / f"checkpoint-{state.global_step}"
-        world = current()
-        world.wait()
-        if model is not None and not finite(model):
-            if world.leads:
+        group = current()
+        if not finite(event["model"]):  # which no process knows before all have written their parts
+            if group.leads:
                 shutil.rmtree(written, ignore_errors=True)
             raise no_number("weights hold nan or inf", args, state.global_step)
-        if world.leads:
-            write_text_atomic(written / COMPLETE, world.layout)
+        if group.leads:
+            write_text_atomic(written / COMPLETE, group.layout)
             self._out.keep_seconds()
             self._remove_old(Path(args.output_dir), state.best_model_checkpoint)
 
@@ -81,8 +90,13 @@ def last_complete(directory: Path) -> str | None:
         shutil.rmtree(path, ignore_errors=True)
     if not marked:
         return None
-    newest = marked[-1][1]
-    check_resume(str(newest), (newest / COMPLETE).read_text(encoding="utf-8"))
+    newest, layout = marked[-1][1], current().layout
+    written = (newest / COMPLETE).read_text(encoding="utf-8")
+    if written != layout:
+        raise TrainingError(
+            f"{newest} was written under {written}, and this run is under {layout}: go on with the train.distributed "
+            "and train.processes that it was begun with, or remove it to begin again"
+        )
     return str(newest)
 
 

@@ -8,20 +8,28 @@ from judgetrain.engines.config import ModelConfig
 from judgetrain.keys import key
 
 
+def _on(adapters: AdapterConfig) -> bool:
+    """Whether there are adapters: nothing else of them counts otherwise."""
+    return adapters.enabled
+
+
 @dataclass
-class LoraSettings:
-    """Low-rank adapters (PEFT)."""
+class AdapterConfig:
+    """Low-rank adapters (PEFT's LoraConfig has keys of the same names)."""
 
     enabled: bool = key(False, "train adapters in place of the weights")
-    r: int = key(16, "rank", low=1)
-    alpha: int = key(32, "scale", low=1)
-    dropout: float = key(0.05, "dropout", low=0.0, high=1.0)
-    target_modules: str = key(
-        "all-linear", "names of modules, comma-separated, as in q_proj,v_proj; a regular expression; or all-linear"
+    r: int = key(16, "rank", low=1, when=_on)
+    lora_alpha: int = key(
+        32, "scale: the adapters' product is multiplied by lora_alpha / r", low=1, when=_on, was=("alpha",)
     )
-    merge: bool = key(True, "merge at the end; false leaves adapters that from_pretrained puts on their base")
+    lora_dropout: float = key(0.05, "dropout before the adapters", low=0.0, high=1.0, when=_on, was=("dropout",))
+    target_modules: str = key("all-linear", "names, as in q_proj,v_proj; a regular expression; or all-linear", when=_on)
+    merge: bool = key(True, "merge at the end; false leaves adapters that from_pretrained puts on their base", when=_on)
     quantize: str | None = key(
-        None, "QLoRA: the frozen base in 4 or 8 bits (a GPU and the extra 'qlora')", choices=(None, "4bit", "8bit")
+        None,
+        "QLoRA: the frozen base in 4 or 8 bits (a GPU and the extra 'qlora')",
+        choices=(None, "4bit", "8bit"),
+        when=_on,
     )
 
 
@@ -41,29 +49,38 @@ OPTIMIZERS = (
 
 @dataclass
 class TrainConfig:
-    """One training stage (initial, sft or dpo)."""
+    """One training stage (initial, sft or dpo).
+
+    Keys have the names of Transformers' TrainingArguments and TRL's SFTConfig and DPOConfig where they mean the same.
+    """
 
     learning_rate: float = key(1e-5, "peak", low=0.0)
-    epochs: float = key(1.0, "passes over the data", low=0.001)
-    max_steps: int = key(-1, "overrides epochs when positive", low=-1)
-    batch_size: int = key(8, "examples that one process computes together", low=1)
-    accumulation: int = key(
+    num_train_epochs: float = key(1.0, "passes over the data", low=0.001, was=("epochs",))
+    max_steps: int = key(-1, "overrides num_train_epochs when positive", low=-1)
+    per_device_train_batch_size: int = key(
+        8, "examples that one process computes together", low=1, was=("batch_size", "train_batch_size")
+    )
+    global_accumulation_steps: int = key(
         1,
-        "micro-batches of batch_size in an optimizer step, shared out over the processes: the global batch is "
-        "batch_size x accumulation however many there are",
+        "micro-batches in an optimizer step, shared out over the processes: the global batch is "
+        "per_device_train_batch_size x global_accumulation_steps however many there are, where Transformers' "
+        "gradient_accumulation_steps counts those of each process",
         low=1,
+        was=("accumulation", "gradient_accumulation_steps"),
     )
     max_length: int = key(2048, "longer examples are left out and counted, never cut", low=8, unit="tokens")
-    warmup_ratio: float = key(0.05, "share of steps", low=0.0, high=1.0)
-    lr_scheduler: str = key(
+    warmup_steps: float = key(0.05, "steps of warm-up; below 1 a share of all steps", low=0.0, was=("warmup_ratio",))
+    lr_scheduler_type: str = key(
         "cosine",
-        "Transformers' lr_scheduler_type",
+        "how the learning rate falls",
         choices=("linear", "cosine", "constant", "constant_with_warmup", "polynomial", "inverse_sqrt"),
+        was=("lr_scheduler",),
     )
-    optimizer: str | None = key(
+    optim: str | None = key(
         None,
-        "Transformers' optim; None takes fused AdamW; 8-bit and paged ones need a GPU and the extra 'qlora'",
+        "None takes fused AdamW; 8-bit and paged ones need a GPU and the extra 'qlora'",
         choices=(None, *OPTIMIZERS),
+        was=("optimizer",),
     )
     weight_decay: float = key(0.0, "AdamW", low=0.0)
     max_grad_norm: float = key(1.0, "gradient clipping", low=0.0)
@@ -72,11 +89,18 @@ class TrainConfig:
     tf32: bool | None = key(None, "float32 products on tensor cores; None: where the GPU has them")
     packing: bool = key(False, "initial, sft: fill sequences of max_length with whole examples, none cut")
     padding_free: bool = key(False, "initial, sft: the examples of a batch in one row, without padding")
-    liger: bool = key(False, "Liger's Triton kernels for the layers (a GPU and the extra 'liger')")
+    use_liger_kernel: bool = key(
+        False, "Liger's Triton kernels for the layers (a GPU and the extra 'liger')", was=("liger", "use_liger")
+    )
     save_steps: int = key(50, "checkpoint every so many optimizer steps", low=1, neutral=True)
-    eval_steps: int = key(50, "held-out loss every so many optimizer steps", low=1)
-    keep_checkpoints: int = key(2, "checkpoints kept while training", low=2, neutral=True)
-    lora: LoraSettings = key(LoraSettings, "adapters")
+    eval_steps: int = key(
+        50,
+        "held-out loss every so many optimizer steps",
+        low=1,
+        when=lambda c: isinstance(c, DpoConfig) and c.stop.watched,
+    )
+    save_total_limit: int = key(2, "checkpoints kept while training", low=2, neutral=True, was=("keep_checkpoints",))
+    lora: AdapterConfig = key(AdapterConfig, "adapters")
 
 
 DPO_LOSSES = (
@@ -132,22 +156,25 @@ class DpoConfig(TrainConfig):
     ld_alpha: float | None = key(
         None, "LD-DPO: weight of the tokens past the shorter side's length; None: 1", low=0.0, high=1.0
     )
-    f_divergence: str = key(
+    f_divergence_type: str = key(
         "reverse_kl",
         "f-DPO: the divergence from the reference that is penalised",
         choices=("reverse_kl", "forward_kl", "js_divergence", "alpha_divergence"),
+        was=("f_divergence",),
     )
-    f_alpha: float = key(0.5, "alpha of f_divergence=alpha_divergence")
-    margin_weight: float = key(
-        0.0, "p: a pair's loss is weighted by its margin to the power p, mean 1; 0 weighs all alike", low=0.0
+    f_alpha_divergence_coef: float = key(
+        0.5,
+        "alpha of f_divergence_type=alpha_divergence",
+        when=lambda c: c.f_divergence_type == "alpha_divergence",
+        was=("f_alpha",),
     )
     precompute_ref_log_probs: bool = key(
         True,
         "reference log-probabilities are a stage of their own, made once for data and reference model, so that one "
         "model is in memory; false: the reference model is kept beside the trained one",
     )
-    reference_batch_size: int = key(
-        8, "pairs whose reference log-probabilities are computed together", low=1, neutral=True
+    precompute_ref_batch_size: int = key(
+        8, "pairs that the reference model reads together", low=1, neutral=True, was=("reference_batch_size",)
     )
     stop: StopConfig = key(StopConfig, "stop-loss")
 
@@ -176,4 +203,8 @@ class TrainStages:
         low=1,
         neutral=True,
     )
-    deepspeed: str | None = key(None, "a DeepSpeed JSON in place of launch/deepspeed/<train.distributed>.json")
+    deepspeed: str | None = key(
+        None,
+        "a DeepSpeed JSON in place of launch/deepspeed/<train.distributed>.json",
+        file=lambda path, owner: path,
+    )

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import itertools
+import math
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
 Row = dict[str, Any]
 REFERENCE_COLUMNS = ("ref_chosen_logps", "ref_rejected_logps")
+_SIDES = ("completion", "chosen", "rejected")
 BUCKET = 16
 """Batches whose examples are sorted by length together, so that little of a batch is padding."""
 
@@ -37,6 +39,11 @@ class Examples:
     all_masked: int = 0
     """Examples of whose completions the chat template renders nothing: they would carry no loss."""
 
+    @property
+    def dropped(self) -> dict[str, int]:
+        """How many were left out, by reason."""
+        return {"too_long": self.too_long, "all_masked": self.all_masked}
+
 
 def fitting(rows: Sequence[Row], tokenizer: PreTrainedTokenizerBase, max_length: int, what: str) -> Examples:
     """The rows whose prompt and longest completion have at most ``max_length`` tokens; nothing is cut.
@@ -50,13 +57,14 @@ def fitting(rows: Sequence[Row], tokenizer: PreTrainedTokenizerBase, max_length:
     for row in rows:
         clean = {side: neutralise_messages(row[side], tokenizer) for side in _SIDES if side in row}
         clean = {"prompt": accepted_messages(row["prompt"], tokenizer), **clean}
-        sides = [clean[side] for side in _SIDES if side in clean]
-        if not all(_rendered(clean["prompt"], side, tokenizer) for side in sides):
+        before = _rendered(clean["prompt"], tokenizer, add_generation_prompt=True)
+        texts = [_rendered(clean["prompt"] + clean[side], tokenizer) for side in _SIDES if side in clean]
+        if any(before.startswith(text) for text in texts):  # the loss is computed on what is left after the prompt
             masked += 1
             continue
-        length = max(_tokens(clean["prompt"] + side, tokenizer) for side in sides)
+        length = max(len(tokenizer.encode(text, add_special_tokens=False)) for text in texts)
         if length <= max_length:
-            kept.append(clean | {"margin": row["margin"]} if "margin" in row else clean)
+            kept.append(clean)
             lengths.append(length)
     if masked == len(rows):
         raise TrainingError(
@@ -71,19 +79,8 @@ def fitting(rows: Sequence[Row], tokenizer: PreTrainedTokenizerBase, max_length:
     return Examples(kept, lengths, len(rows) - len(kept) - masked, masked)
 
 
-def _rendered(prompt: list[Any], side: list[Any], tokenizer: PreTrainedTokenizerBase) -> bool:
-    """Whether anything of a completion is left after the prompt, which is what the loss is computed on."""
-    before = str(tokenizer.apply_chat_template(prompt, tokenize=False, add_generation_prompt=True))
-    whole = str(tokenizer.apply_chat_template(prompt + side, tokenize=False))
-    return not before.startswith(whole)
-
-
-_SIDES = ("completion", "chosen", "rejected")
-
-
-def _tokens(messages: Sequence[Mapping[str, str]], tokenizer: PreTrainedTokenizerBase) -> int:
-    text = tokenizer.apply_chat_template(list(messages), tokenize=False)
-    return len(tokenizer.encode(str(text), add_special_tokens=False))
+def _rendered(messages: list[Any], tokenizer: PreTrainedTokenizerBase, add_generation_prompt: bool = False) -> str:
+    return str(tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=add_generation_prompt))
 
 
 def order(lengths: Sequence[int], config: TrainConfig, seed: int) -> list[int]:
@@ -92,10 +89,9 @@ def order(lengths: Sequence[int], config: TrainConfig, seed: int) -> list[int]:
     Each epoch is a new shuffle; within buckets of :data:`BUCKET` batches examples are sorted by length and the
     batches shuffled again. A fraction of an epoch takes that share of its batches.
     """
-    step = config.batch_size
+    step, epochs = config.per_device_train_batch_size, config.num_train_epochs
     result: list[int] = []
-    epochs = config.epochs
-    for epoch in range(int(-(-epochs // 1))):
+    for epoch in range(math.ceil(epochs)):
         rng = random.Random(derive_seed(seed, "order", epoch))
         indices = list(range(len(lengths)))
         rng.shuffle(indices)
@@ -119,11 +115,9 @@ def fill(indices: Sequence[int], config: TrainConfig) -> list[int]:
     Micro-batches that are left over could not be shared out over processes so that any number of them takes the same
     steps.
     """
-    filled = list(indices)
-    if config.accumulation > 1:
-        short = -len(filled) % (config.batch_size * config.accumulation)
-        filled += itertools.islice(itertools.cycle(indices), short)
-    return filled
+    steps = config.global_accumulation_steps
+    short = -len(indices) % (config.per_device_train_batch_size * steps) if steps > 1 else 0
+    return [*indices, *itertools.islice(itertools.cycle(indices), short)]
 
 
 def dataset(examples: Examples, indices: Sequence[int]) -> Dataset:

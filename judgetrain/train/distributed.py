@@ -1,8 +1,8 @@
 """Several processes that train one model together: who leads, what they agree on, and how weights are gathered.
 
 Every process runs the same training code. :func:`current` says which one it is; in a run of one process all of it is
-trivial. The global batch is ``batch_size x accumulation`` however many processes share it: each takes its share of the
-accumulation steps, and micro-batches go round the processes in the order of the data.
+trivial. The global batch is ``per_device_train_batch_size x global_accumulation_steps`` however many processes there
+are: each takes its share of the accumulation steps, and micro-batches go round them in the order of the data.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from judgetrain.artifacts.shipped import shipped
-from judgetrain.errors import ConfigError, TrainingError
+from judgetrain.errors import ConfigError
 from judgetrain.train.config import TrainConfig, TrainStages
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ WHOLE = "none or ddp"
 
 
 @dataclass(frozen=True)
-class World:
+class ProcessGroup:
     """The processes of a run and this one's place among them; alone by default.
 
     Args:
@@ -74,7 +74,7 @@ class World:
         return value
 
     def all(self, own: bool) -> bool:
-        """Whether ``own`` holds on every process; each gives its own."""
+        """Whether ``own`` holds on every process; each gives its own and waits for the others."""
         if self.group is None:
             return own
         import torch
@@ -84,20 +84,13 @@ class World:
         dist.all_reduce(agreed, dist.ReduceOp.MIN, group=self.group)
         return bool(agreed)
 
-    def wait(self) -> None:
-        """Until every process is here."""
-        if self.group is not None:
-            import torch.distributed as dist
 
-            dist.barrier(group=self.group)
+_current = ProcessGroup()
 
 
-_world = World()
-
-
-def current() -> World:
-    """The world that this process has joined, else one of its own."""
-    return _world
+def current() -> ProcessGroup:
+    """The process group that this process has joined, else one of its own."""
+    return _current
 
 
 def started_by_launcher() -> bool:
@@ -155,21 +148,22 @@ def check_distributed(settings: TrainStages, stage: str) -> None:
             "base cannot be partitioned; take zero2"
         )
     size = processes(settings)
-    if config.accumulation % size:
+    steps, batch = config.global_accumulation_steps, config.per_device_train_batch_size
+    if steps % size:
         raise ConfigError(
-            f"train.{stage}.accumulation={config.accumulation} cannot be shared out evenly over {size} processes (the "
-            f"global batch is batch_size x accumulation, here {config.batch_size * config.accumulation}): make it a "
-            f"multiple of {size} and lower train.{stage}.batch_size as much"
+            f"train.{stage}.global_accumulation_steps={steps} cannot be shared out evenly over {size} processes (the "
+            f"global batch is per_device_train_batch_size x global_accumulation_steps, here {batch * steps}): make it "
+            f"a multiple of {size} and lower train.{stage}.per_device_train_batch_size as much"
         )
 
 
-def join(settings: TrainStages) -> World:
+def join(settings: TrainStages) -> ProcessGroup:
     """Join the processes that a launcher started (``RANK``, ``WORLD_SIZE``, ``MASTER_ADDR``, ``MASTER_PORT``).
 
     Raises:
         ConfigError: several processes and ``train.distributed=none``.
     """
-    global _world
+    global _current
     import torch
     import torch.distributed as dist
 
@@ -195,18 +189,18 @@ def join(settings: TrainStages) -> World:
         # DeepSpeed keeps its own handle on the process group; without it ZeRO-3 cannot partition a model on loading.
         deepspeed.init_distributed("nccl" if torch.cuda.is_available() else "gloo", auto_mpi_discovery=False)
     group = dist.new_group(backend="gloo", timeout=PATIENCE)
-    _world = World(dist.get_rank(), size, settings.distributed, path, group)
-    return _world
+    _current = ProcessGroup(dist.get_rank(), size, settings.distributed, path, group)
+    return _current
 
 
 def leave() -> None:
     """Close the connections to the other processes."""
-    global _world
+    global _current
     import torch.distributed as dist
 
     if dist.is_initialized():
         dist.destroy_process_group()
-    _world = World()
+    _current = ProcessGroup()
 
 
 def forget_deepspeed() -> None:
@@ -214,11 +208,6 @@ def forget_deepspeed() -> None:
     from transformers.integrations.deepspeed import unset_hf_deepspeed_config
 
     unset_hf_deepspeed_config()
-
-
-def parameters(model: PreTrainedModel) -> int:
-    """Parameters of the whole model, also where ZeRO-3 holds a part of it."""
-    return sum(getattr(p, "ds_numel", p.numel()) for p in model.parameters())
 
 
 def own_part(parameter: Any) -> torch.Tensor:
@@ -238,31 +227,15 @@ def whole_model(trainer: Trainer) -> Iterator[tuple[PreTrainedModel, dict[str, t
 
     Every process has to enter. Adapters can be merged inside, on the leader.
     """
-    model = trainer.accelerator.unwrap_model(trainer.model)
+    model, leads = trainer.accelerator.unwrap_model(trainer.model), current().leads
     parameters = list(model.parameters())
     if not any(hasattr(p, "ds_id") for p in parameters):
-        yield model, _on_leader(model.state_dict())
+        yield model, model.state_dict() if leads else None
     elif hasattr(model, "peft_config"):
         import deepspeed
 
         with deepspeed.zero.GatheredParameters(parameters):
-            yield model, _on_leader(model.state_dict())
+            yield model, model.state_dict() if leads else None
     else:  # the engine, not the module, knows how ZeRO-3 has split the weights
-        yield model, _on_leader(trainer.accelerator.get_state_dict(trainer.model_wrapped))
-
-
-def _on_leader(state: dict[str, torch.Tensor] | None) -> dict[str, torch.Tensor] | None:
-    return state if current().leads else None
-
-
-def check_resume(checkpoint: str, written_by: str) -> None:
-    """Refuse a checkpoint whose files this run cannot read.
-
-    Raises:
-        TrainingError: names both layouts and what to do.
-    """
-    if (written_by or WHOLE) != current().layout:
-        raise TrainingError(
-            f"{checkpoint} was written under {written_by or WHOLE}, and this run is under {current().layout}: go on "
-            "with the train.distributed and train.processes that it was begun with, or remove it to begin again"
-        )
+        state = trainer.accelerator.get_state_dict(trainer.model_wrapped)
+        yield model, state if leads else None

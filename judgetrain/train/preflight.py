@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -29,16 +30,15 @@ def memory_explained(stage: str) -> Iterator[None]:
     try:
         yield
     except (torch.OutOfMemoryError, MemoryError, RuntimeError) as error:
-        text = str(error).lower()
         known = isinstance(error, (torch.OutOfMemoryError, MemoryError))
-        if not known and "out of memory" not in text and "can't allocate memory" not in text:
+        if not known and not re.search("out of memory|can't allocate memory", str(error), re.IGNORECASE):
             raise
         remedy = (
-            "lower train.dpo.reference_batch_size"
-            if stage == "reference"
-            else f"lower train.{stage}.batch_size (raise accumulation as much), set gradient_checkpointing=true or "
-            "lora.enabled=true"
+            f"lower train.{stage}.per_device_train_batch_size (raise global_accumulation_steps as much), set "
+            "gradient_checkpointing=true or lora.enabled=true"
         )
+        if stage == "reference":
+            remedy = "lower train.dpo.precompute_ref_batch_size"
         raise TrainingError(f"out of memory in stage {stage}: {remedy}") from error
 
 

@@ -1,15 +1,14 @@
-"""The reference model's log-probabilities of preference pairs, as an artifact; and training that reads them.
+"""The reference model's log-probabilities of preference pairs, as an artifact (branching paper, equation 2).
 
-Direct preference optimisation compares the policy with a fixed reference (branching paper, equation 2). What the
-reference says depends on the pairs and on the reference model alone, so it is computed once, shard by shard, and every
-run of a sweep over beta or the learning rate reads it; no reference model is then in memory while training.
+They depend on the pairs and on the reference model alone, so they are computed once, shard by shard, and every run of
+a sweep over beta or the learning rate reads them; no reference model is then in memory while training.
 """
 
 from __future__ import annotations
 
 import contextlib
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -27,7 +26,7 @@ from judgetrain.engines.loading import load_model, load_tokenizer
 from judgetrain.errors import TrainingError
 from judgetrain.train.adapters import peft_config, quantization
 from judgetrain.train.arguments import device_arguments
-from judgetrain.train.config import LoraSettings
+from judgetrain.train.config import AdapterConfig
 from judgetrain.train.data import REFERENCE_COLUMNS, Examples, Row, dataset, digest, fitting
 from judgetrain.train.distributed import current, forget_deepspeed
 from judgetrain.train.preflight import check_same_vocabulary
@@ -38,14 +37,14 @@ SHARD = 512
 """Pairs finished together; the unit of resume."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Reference:
     """The reference model and what its log-probabilities depend on."""
 
     model: ModelConfig
     policy: ModelConfig
     """Whose tokenizer and chat template the pairs are rendered with."""
-    lora: LoraSettings
+    lora: AdapterConfig
     max_length: int
     bf16: bool | None
     tf32: bool | None
@@ -67,46 +66,35 @@ def reference_logps(reference: Reference, pairs: Mapping[str, Sequence[Row]], ou
     Pairs longer than ``max_length`` are left out and counted, as in training. Shards that an earlier run finished are
     kept. Every process computes its share of each shard; the leader says which shard comes, and writes.
     """
-    world = current()
+    group = current()
     tokenizer = load_tokenizer(reference.policy)
     check_same_vocabulary(tokenizer, reference.model, reference.policy)
     tokenizer.padding_side = "right"
-    splits = dict(_fitting(reference, pairs, tokenizer))
-    if "train" not in splits:
-        fitting(pairs["train"], tokenizer, reference.max_length, "preference pairs")  # says what is wrong with them
+    splits = {"train": fitting(pairs["train"], tokenizer, reference.max_length, "preference pairs")}
+    with contextlib.suppress(TrainingError):  # training says what it means that no held-out pair fits
+        splits["heldout"] = fitting(pairs.get("heldout", []), tokenizer, reference.max_length, "held-out pairs")
     forward = _Forward(reference, splits, tokenizer, out)
-    if world.leads:
+    if group.leads:
         for split, examples in splits.items():
 
             def process(index: int, rows: Sequence[Row], split: str = split) -> ShardResult:
                 task = (split, index * SHARD, len(rows))
-                world.decide(lambda: task)
+                group.decide(lambda: task)
                 return ShardResult(forward(*task), len(rows))
 
             out.sharded(split, examples.rows, SHARD, process, unit="pairs")
-            dropped = {"too_long": examples.too_long, "all_masked": examples.all_masked}
-            out.count(in_=sum(dropped.values()), dropped=dropped)
-        world.decide(lambda: None)
-    else:
-        while (task := world.decide(_nothing)) is not None:
-            forward(*task)
-    if world.leads:
+            out.count(in_=sum(examples.dropped.values()), dropped=examples.dropped)
+        group.decide(lambda: None)
         shutil.rmtree(out.path(TRAINER), ignore_errors=True)
-    if world.deepspeed:
+    else:
+        while (task := group.decide(_nothing)) is not None:
+            forward(*task)
+    if group.deepspeed:
         forget_deepspeed()
 
 
 def _nothing() -> tuple[str, int, int] | None:
     return None
-
-
-def _fitting(
-    reference: Reference, pairs: Mapping[str, Sequence[Row]], tokenizer: PreTrainedTokenizerBase
-) -> Iterator[tuple[str, Examples]]:
-    """The pairs that fit, of each split that has any; training says what it means to have none."""
-    for split, rows in pairs.items():
-        with contextlib.suppress(TrainingError):
-            yield split, fitting(rows, tokenizer, reference.max_length, f"{split} preference pairs")
 
 
 class _Forward:
@@ -131,7 +119,7 @@ class _Forward:
         """Reference log-probabilities (chosen, rejected) of the pairs, in the order of the indices."""
         trainer = self._trainer
         loader = DataLoader(
-            self._tokenised[split].select(indices),  # type: ignore[arg-type]
+            (trainer.train_dataset if split == "train" else trainer.eval_dataset[split]).select(indices),
             batch_size=self._reference.batch_size,
             collate_fn=trainer.data_collator,
         )
@@ -140,11 +128,6 @@ class _Forward:
             sides = torch.stack(trainer.compute_ref_log_probs(self._model, batch), dim=1)
             parts.append(trainer.accelerator.gather_for_metrics(sides).float().cpu())
         return [(chosen, rejected) for chosen, rejected in torch.cat(parts).tolist()]
-
-    @cached_property
-    def _tokenised(self) -> dict[str, Dataset]:
-        eval_dataset = self._trainer.eval_dataset or {}
-        return {"train": self._trainer.train_dataset, **eval_dataset}
 
     @cached_property
     def _trainer(self) -> Any:

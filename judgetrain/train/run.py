@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import shutil
 from collections.abc import Callable, Mapping, Sequence
@@ -15,13 +14,11 @@ from judgetrain.engines.config import ModelConfig
 from judgetrain.engines.loading import load_model, load_tokenizer
 from judgetrain.errors import TrainingError
 from judgetrain.train.adapters import peft_config, quantization, save_adapted
-from judgetrain.train.arguments import common_arguments, dpo_arguments, mixed_precision, sft_arguments
+from judgetrain.train.arguments import mixed_precision, training_arguments
 from judgetrain.train.config import DpoConfig, TrainConfig
 from judgetrain.train.data import Examples, Row, dataset, fill, fitting, order, with_reference
-from judgetrain.train.distributed import current, forget_deepspeed, parameters, whole_model
-from judgetrain.train.machine import check_machine
+from judgetrain.train.distributed import current, forget_deepspeed, whole_model
 from judgetrain.train.preflight import check_same_vocabulary, check_vocabulary, memory_explained
-from judgetrain.train.weights import weigh
 
 if TYPE_CHECKING:
     import torch
@@ -29,7 +26,7 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase, Trainer, TrainerCallback
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Job:
     """What to train: the start, the settings and the rows."""
 
@@ -51,28 +48,24 @@ def train(job: Job, out: StageRun, finish: Callable[[Path], None]) -> None:
     Raises:
         TrainingError: nothing to train on, NaN or inf in losses or weights, or too little memory; says what to change.
     """
-    from judgetrain.train.callbacks import forget_logs_after
     from judgetrain.train.checkpoints import finite, last_complete, no_number
+    from judgetrain.train.progress import forget_logs_after
 
-    check_machine(out.stage, job.config)
     checkpoints = out.path("checkpoints")
     tokenizer = load_tokenizer(job.start)
     tokenizer.padding_side = "right"
     examples = fitting(job.train, tokenizer, job.config.max_length, job.what)
     if job.reference:
         examples = with_reference(examples, job.reference, "train")
-    dropped = {"too_long": examples.too_long, "all_masked": examples.all_masked}
-    out.count(in_=len(job.train), out=len(examples.rows), dropped=dropped)
-    if isinstance(job.config, DpoConfig) and job.config.margin_weight:
-        examples = weigh(examples, job.config.margin_weight)
-    world = current()
-    if world.decide(out.path("model").exists):  # killed between the last step and the manifest
+    out.count(in_=len(job.train), out=len(examples.rows), dropped=examples.dropped)
+    group = current()
+    if group.decide(out.path("model").exists):  # killed between the last step and the manifest
         return
     with memory_explained(out.stage):
         trainer = _trainer(job, examples, tokenizer, checkpoints, out)
-        resume = world.decide(lambda: last_complete(checkpoints))
+        resume = group.decide(lambda: last_complete(checkpoints))
         step = int(resume.rsplit("-", 1)[1]) if resume else 0
-        if world.leads:
+        if group.leads:
             forget_logs_after(out.path("train_log.jsonl"), step)
         if resume:
             out.log(f"{out.stage}: resuming at step {step}")
@@ -81,9 +74,9 @@ def train(job: Job, out: StageRun, finish: Callable[[Path], None]) -> None:
             raise no_number("weights hold nan or inf", trainer.args, trainer.state.global_step)
         with whole_model(trainer) as (model, state):
             if state is not None:
-                out.note("training", _facts(trainer, out))
+                out.note("training", _facts(trainer))
                 _save(model, state, tokenizer, job, out, finish)
-    if world.deepspeed:
+    if group.deepspeed:
         forget_deepspeed()
 
 
@@ -91,10 +84,11 @@ def _trainer(
     job: Job, examples: Examples, tokenizer: PreTrainedTokenizerBase, checkpoints: Path, out: StageRun
 ) -> Trainer:
     from transformers import PrinterCallback
-    from trl import DPOConfig, SFTConfig, SFTTrainer
+    from transformers.trainer_pt_utils import get_model_param_count
+    from trl import SFTTrainer
 
-    from judgetrain.train.callbacks import PackingProbe
-    from judgetrain.train.preference import PreferenceTrainer, WeightedCollator
+    from judgetrain.train.preference import PreferenceTrainer
+    from judgetrain.train.watch import PackingProbe
 
     config = job.config
     indices: Sequence[int] = range(len(examples.rows))
@@ -102,13 +96,8 @@ def _trainer(
         indices = fill(order(examples.lengths, config, out.seed), config)
     heldout = _heldout(job, tokenizer, out)
     callbacks = _callbacks(job, heldout, out)
-    arguments = common_arguments(config, checkpoints, out.seed, evaluate=heldout is not None)
     # Before the model: under ZeRO-3 the arguments have it partitioned as it is loaded.
-    args = (
-        DPOConfig(**arguments | dpo_arguments(config))
-        if isinstance(config, DpoConfig)
-        else SFTConfig(**arguments | sft_arguments(config))
-    )
+    args = training_arguments(config, checkpoints, out.seed, evaluate=heldout is not None)
     model = load_model(trainable(job.start, config), quantization=quantization(config.lora))
     check_vocabulary(model, tokenizer, job.start.path)
     model.train()
@@ -125,19 +114,18 @@ def _trainer(
         if config.reference.path and job.reference is None:
             check_same_vocabulary(tokenizer, config.reference, job.start)
             shared["ref_model"] = load_model(trainable(config.reference, config))
-        if config.margin_weight:
-            shared["data_collator"] = WeightedCollator(pad_token_id=tokenizer.pad_token_id)
         trainer = PreferenceTrainer(args=args, **shared)
     else:
         trainer = SFTTrainer(args=args, **shared)
         if trainer.padding_free:
             trainer.add_callback(PackingProbe(trainer, out.stage))
     trainer.remove_callback(PrinterCallback)
-    examples_a_step = config.batch_size * config.accumulation
+    examples_a_step = config.per_device_train_batch_size * config.global_accumulation_steps
     steps = config.max_steps
     if steps < 0:  # packing leaves fewer, longer examples
         steps = math.ceil(len(trainer.train_dataset) * trainer.args.num_train_epochs / examples_a_step)
-    out.log(f"{out.stage}: {len(examples.rows)} {job.what}, {steps} steps, {parameters(model) / 1e6:.1f}M parameters")
+    size = get_model_param_count(model) / 1e6
+    out.log(f"{out.stage}: {len(examples.rows)} {job.what}, {steps} steps, {size:.1f}M parameters")
     return trainer
 
 
@@ -147,11 +135,11 @@ def _callbacks(job: Job, heldout: Dataset | None, out: StageRun) -> list[Trainer
     Raises:
         TrainingError: a stop-loss without held-out pairs.
     """
-    from judgetrain.train.callbacks import FiniteFigures, Progress
-    from judgetrain.train.checkpoints import CheckpointMarks
+    from judgetrain.train.checkpoints import CheckpointMarks, FiniteFigures
+    from judgetrain.train.progress import Progress
     from judgetrain.train.watch import StopLoss
 
-    callbacks = [CheckpointMarks(job.config.keep_checkpoints, out), Progress(out), FiniteFigures()]
+    callbacks = [CheckpointMarks(job.config.save_total_limit, out), Progress(out), FiniteFigures()]
     if isinstance(job.config, DpoConfig) and job.config.stop.watched:
         if heldout is None:
             raise TrainingError("train.dpo.stop needs held-out pairs: raise label.holdout, or unset train.dpo.stop")
@@ -184,7 +172,7 @@ def _heldout(job: Job, tokenizer: PreTrainedTokenizerBase, out: StageRun) -> Dat
     except TrainingError as error:
         out.log(f"{out.stage}: there is no held-out loss: {error}")
         return None
-    out.note("heldout", {"examples": len(held.rows), "too_long": held.too_long, "all_masked": held.all_masked})
+    out.note("heldout", {"examples": len(held.rows)} | held.dropped)
     if job.reference:
         held = with_reference(held, job.reference, "heldout")
     return dataset(held, range(len(held.rows)))
@@ -212,9 +200,9 @@ def _save(
     shutil.rmtree(out.path("checkpoints"), ignore_errors=True)
 
 
-def _facts(trainer: Trainer, out: StageRun) -> dict[str, Any]:
+def _facts(trainer: Trainer) -> dict[str, Any]:
     """Steps, mean and last logged loss over all runs that a resume joined, and the kept weights' held-out figures."""
-    log = [json.loads(line) for line in out.path("train_log.jsonl").read_text(encoding="utf-8").splitlines()]
+    log = trainer.state.log_history
     losses = [row["loss"] for row in log if "loss" in row]
     evaluated = [row for row in log if "eval_loss" in row]
     kept = trainer.state.best_global_step if trainer.args.load_best_model_at_end else None

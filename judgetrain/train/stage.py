@@ -7,7 +7,6 @@ import json
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from judgetrain.artifacts.files import write_json_atomic
 from judgetrain.artifacts.shards import read_rows
@@ -17,61 +16,58 @@ from judgetrain.judges.prompting.prompts import FILE as PROMPTS
 from judgetrain.judges.prompting.prompts import load_prompt_set
 from judgetrain.judges.settings import FILE as SETTINGS
 from judgetrain.judges.settings import save_settings
-from judgetrain.pipeline.config import Config
 from judgetrain.train.card import write_card
-from judgetrain.train.config import DpoConfig, TrainConfig
-from judgetrain.train.machine import check_machine, of_reference
 from judgetrain.train.preflight import memory_explained
 from judgetrain.train.run import Job, train, trainable
+from judgetrain.train.stages import DpoSettings, InitialSettings, ReferenceSettings, SftSettings
 
 
-def run_initial(config: Config, inputs: Mapping[str, Path], out: StageRun) -> None:
+def run_initial(settings: InitialSettings, inputs: Mapping[str, Path], out: StageRun) -> None:
     """Train the Initial judge: the base model on the teacher's evaluations."""
     rows = list(read_rows(inputs["teacher"], "examples"))
 
     def finish(model: Path) -> None:
-        load_prompt_set(config.prompts).save(model)
-        save_settings(config.tree, model)
-        _describe(model, config, config.train.initial, inputs, out)
+        load_prompt_set(settings.prompts).save(model)
+        save_settings(settings.asking, model)
+        _describe(model, settings, inputs, out)
 
-    train(Job(config.train.base, config.train.initial, rows, [], "supervised examples"), out, finish)
+    job = Job(start=settings.base, config=settings.train, train=rows, heldout=[], what="supervised examples")
+    train(job, out, finish)
 
 
-def run_sft(config: Config, inputs: Mapping[str, Path], out: StageRun) -> None:
+def run_sft(settings: SftSettings, inputs: Mapping[str, Path], out: StageRun) -> None:
     """Train the SFT judge: the Initial judge on the branches that survived."""
-    _continue(config, config.train.sft, inputs, out, start="initial", data="sft", what="supervised examples")
+    _continue(settings, inputs, out, start="initial", data="sft", what="supervised examples")
 
 
-def run_reference(config: Config, inputs: Mapping[str, Path], out: StageRun) -> None:
+def run_reference(settings: ReferenceSettings, inputs: Mapping[str, Path], out: StageRun) -> None:
     """Log-probabilities of the preference pairs under the reference of equation 2: the SFT judge, or another model."""
     from judgetrain.train.reference import Reference, reference_logps
 
-    settings = config.train.dpo
-    check_machine("dpo", of_reference(settings))
-    policy = _trained(inputs["sft"] / "model", config)
+    config = settings.train
+    policy = _trained(inputs["sft"] / "model", settings.base)
     reference = Reference(
-        trainable(settings.reference if settings.reference.path else policy, settings),
-        policy,
-        settings.lora,
-        settings.max_length,
-        settings.bf16,
-        settings.tf32,
-        settings.ld_alpha,
-        settings.reference_batch_size,
+        model=trainable(config.reference if config.reference.path else policy, config),
+        policy=policy,
+        lora=config.lora,
+        max_length=config.max_length,
+        bf16=config.bf16,
+        tf32=config.tf32,
+        ld_alpha=config.ld_alpha,
+        batch_size=config.precompute_ref_batch_size,
     )
     pairs = {split: list(read_rows(inputs["label"], f"pairs-{split}")) for split in ("train", "heldout")}
     with memory_explained(out.stage):
         reference_logps(reference, pairs, out)
 
 
-def run_dpo(config: Config, inputs: Mapping[str, Path], out: StageRun) -> None:
+def run_dpo(settings: DpoSettings, inputs: Mapping[str, Path], out: StageRun) -> None:
     """Train the DPO judge: the SFT judge on the preference pairs; the SFT judge is the reference (equation 2)."""
-    _continue(config, config.train.dpo, inputs, out, start="sft", data="pairs", what="preference pairs")
+    _continue(settings, inputs, out, start="sft", data="pairs", what="preference pairs")
 
 
 def _continue(
-    config: Config,
-    settings: TrainConfig,
+    settings: SftSettings | DpoSettings,
     inputs: Mapping[str, Path],
     out: StageRun,
     *,
@@ -80,41 +76,40 @@ def _continue(
     what: str,
 ) -> None:
     source = inputs[start] / "model"
-    model = _trained(source, config)
+    model = _trained(source, settings.base)
 
     def finish(directory: Path) -> None:
         for name in (PROMPTS, SETTINGS):
             shutil.copyfile(source / name, directory / name)
-        _describe(directory, config, settings, inputs, out)
+        _describe(directory, settings, inputs, out)
 
     rows, heldout = (list(read_rows(inputs["label"], f"{data}-{split}")) for split in ("train", "heldout"))
-    train(Job(model, settings, rows, heldout, what, inputs.get("reference")), out, finish)
+    reference = inputs.get("reference")
+    job = Job(start=model, config=settings.train, train=rows, heldout=heldout, what=what, reference=reference)
+    train(job, out, finish)
 
 
-def _trained(directory: Path, config: Config) -> ModelConfig:
+def _trained(directory: Path, base: ModelConfig) -> ModelConfig:
     """How to load the model of an earlier stage."""
-    base = config.train.base
-    return ModelConfig(
-        path=str(directory),
-        dtype=base.dtype,
-        attn_implementation=base.attn_implementation,
-        trust_remote_code=base.trust_remote_code,
-    )
+    return dataclasses.replace(base, path=str(directory), gguf_file=None, revision=None, chat_template=None)
 
 
 def _describe(
-    directory: Path, config: Config, settings: TrainConfig, inputs: Mapping[str, Path], out: StageRun
+    directory: Path, settings: InitialSettings | SftSettings | DpoSettings, inputs: Mapping[str, Path], out: StageRun
 ) -> None:
-    lineage = _lineage(inputs)
-    settings = _without_places(settings)
-    write_json_atomic(directory / "training_args.json", dataclasses.asdict(settings) | {"seed": config.seed})
+    arguments = dataclasses.asdict(settings.train) | {"seed": settings.seed}
+    reference = arguments.get("reference", {})
+    for name in ("path", "chat_template"):  # a model that is pushed tells nothing of the machine
+        if reference.get(name) and Path(reference[name]).expanduser().exists():
+            reference[name] = Path(reference[name]).name
+    write_json_atomic(directory / "training_args.json", arguments)
     write_card(
         directory,
         stage=out.stage,
-        base=config.train.base,
-        recipe=config.recipe_name,
+        base=settings.base,
+        recipe=out.recipe,
         fingerprint=out.directory.name,
-        lineage=lineage,
+        lineage=_lineage(inputs),
     )
 
 
@@ -131,16 +126,3 @@ def _lineage(inputs: Mapping[str, Path]) -> dict[str, str]:
         upstream = json.loads(manifest.read_text(encoding="utf-8"))["upstream"] if manifest.is_file() else {}
         waiting += [(stage, directory.parent.parent / stage / mark) for stage, mark in upstream.items()]
     return marks
-
-
-def _without_places(settings: TrainConfig) -> TrainConfig:
-    """The settings with local files by their names alone: a model that is pushed tells nothing of the machine."""
-    if not isinstance(settings, DpoConfig):
-        return settings
-    reference = settings.reference
-    named: dict[str, Any] = {
-        name: Path(value).name
-        for name in ("path", "chat_template")
-        if (value := getattr(reference, name)) and Path(value).expanduser().exists()
-    }
-    return dataclasses.replace(settings, reference=dataclasses.replace(reference, **named))

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, Self
 
 from judgetrain.artifacts.stages import Stage, StageSettings, at, needs
 from judgetrain.engines.config import ModelConfig
 from judgetrain.errors import ConfigError
 from judgetrain.judges.config import AskingConfig
 from judgetrain.judges.prompting.prompts import load_prompt_set, prompt_path
-from judgetrain.train.config import DpoConfig, LoraSettings, TrainConfig
+from judgetrain.train.checks import check_machine, check_training
+from judgetrain.train.config import AdapterConfig, DpoConfig, TrainConfig
 from judgetrain.train.distributed import check_distributed
-from judgetrain.train.options import check_training
 
 
 def deepspeed_file(path: str | None, owner: object = None) -> str | None:
@@ -44,7 +44,7 @@ class TrainingSettings(StageSettings):
         """
         settings, mode = cls.stage(config), config.train.distributed
         watched = isinstance(settings, DpoConfig) and settings.stop.watched
-        dropped = settings.lora.enabled and settings.lora.dropout > 0
+        dropped = settings.lora.enabled and settings.lora.lora_dropout > 0
         half = mode.startswith("zero") and settings.bf16 is not False
         decides = mode != "none" and (settings.packing or watched or dropped or half)
         return () if decides else ("distributed", "processes")
@@ -84,19 +84,21 @@ class SftSettings(TrainingSettings):
 class ReferenceSettings(TrainingSettings):
     """Stage reference: what decides the reference model's log-probabilities besides the model and the pairs."""
 
-    dtype: str = at("train.base.dtype")
-    attn_implementation: str | None = at("train.base.attn_implementation")
-    trust_remote_code: bool = at("train.base.trust_remote_code")
-    reference: ModelConfig = at("train.dpo.reference")
-    max_length: int = at("train.dpo.max_length")
-    bf16: bool | None = at("train.dpo.bf16")
-    tf32: bool | None = at("train.dpo.tf32")
-    ld_alpha: float | None = at("train.dpo.ld_alpha")
-    lora: LoraSettings = at("train.dpo.lora", neutral=True)
-    """Of adapters only whether there are any, and of which base, decides what the reference model says."""
-    adapters: bool = at("train.dpo.lora.enabled")
-    quantize: str | None = at("train.dpo.lora.quantize")
-    batch_size: int = at("train.dpo.reference_batch_size", neutral=True)
+    base: ModelConfig = at("train.base")
+    train: DpoConfig = at("train.dpo")
+
+    @classmethod
+    def of(cls, config: Any) -> Self:
+        """Of the two only what is read: how models are loaded, the reference, lengths, precision, and whether there are
+        adapters on a quantised base."""
+        settings = super().of(config)
+        base, dpo = settings.base, settings.train
+        loaded = ModelConfig(
+            dtype=base.dtype, attn_implementation=base.attn_implementation, trust_remote_code=base.trust_remote_code
+        )
+        kept = ("reference", "max_length", "bf16", "tf32", "ld_alpha", "precompute_ref_batch_size")
+        lora = AdapterConfig(enabled=dpo.lora.enabled, quantize=dpo.lora.quantize)
+        return replace(settings, base=loaded, train=DpoConfig(lora=lora, **{name: getattr(dpo, name) for name in kept}))
 
     @classmethod
     def stage(cls, config: Any) -> TrainConfig:
@@ -163,6 +165,7 @@ INITIAL = Stage(
     makes="the Initial judge, trained on the teacher's evaluations",
     settings=InitialSettings,
     code="judgetrain.train.stage:run_initial",
+    check_here=lambda config: check_machine(config.train, "initial"),
     artifact="model",
     inputs=needs("teacher"),
     check=_check_initial,
@@ -174,6 +177,7 @@ SFT = Stage(
     makes="the SFT judge",
     settings=SftSettings,
     code="judgetrain.train.stage:run_sft",
+    check_here=lambda config: check_machine(config.train, "sft"),
     artifact="model",
     inputs=needs("initial", "label"),
     check=_check_sft,
@@ -185,6 +189,7 @@ REFERENCE = Stage(
     makes="the reference model's log-probabilities, once for all DPO runs on the same pairs",
     settings=ReferenceSettings,
     code="judgetrain.train.stage:run_reference",
+    check_here=lambda config: check_machine(config.train, "reference"),
     inputs=needs("sft", "label"),
     check=_check_dpo,
     trains=True,
@@ -195,6 +200,7 @@ DPO = Stage(
     makes="the DPO judge",
     settings=DpoSettings,
     code="judgetrain.train.stage:run_dpo",
+    check_here=lambda config: check_machine(config.train, "dpo"),
     artifact="model",
     inputs=_dpo_inputs,
     check=_check_dpo,

@@ -1,4 +1,7 @@
-"""Stop-loss: DPO that has begun to unlearn is stopped, and the best held-out checkpoint kept (section 5.7)."""
+"""What watches training: the stop-loss of DPO (branching paper, section 5.7), and a probe of packed attention.
+
+DPO that has begun to unlearn is stopped, and the best held-out checkpoint kept.
+"""
 
 from __future__ import annotations
 
@@ -6,10 +9,11 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+from transformers import Trainer, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
 from judgetrain.artifacts.stage_run import StageRun
 from judgetrain.train.config import StopConfig
+from judgetrain.train.preflight import check_packing
 
 BEST = "eval_agreement_then_loss"
 """The figure by which the trainer picks the best checkpoint."""
@@ -66,15 +70,13 @@ class StopLoss(TrainerCallback):  # type: ignore[misc]
         self._settings, self._beta, self._pairs, self._out = settings, beta, pairs, out
         self._stopped_at: int | None = None
 
-    def on_train_begin(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
-    ) -> None:
+    def on_train_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
         """Find out whether the checkpoint that training resumes from is where it had stopped."""
         evaluations = _evaluations(state)
         if evaluations and evaluations[-1]["step"] == state.global_step and self._reason(evaluations):
             self._stopped_at = state.global_step
 
-    def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
+    def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
         """Evaluate the last step too; undo the one step that the trainer takes after a resumed stop."""
         if self._stopped_at is not None:
             state.global_step = self._stopped_at
@@ -83,16 +85,9 @@ class StopLoss(TrainerCallback):  # type: ignore[misc]
         elif state.global_step >= state.max_steps:
             control.should_evaluate = True
 
-    def on_evaluate(
-        self,
-        args: TrainingArguments,
-        state: TrainerState,
-        control: TrainerControl,
-        metrics: dict[str, float],
-        **kwargs: Any,
-    ) -> None:
+    def on_evaluate(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **event: Any) -> None:
         """Give the trainer the figure that ranks checkpoints, and stop where a limit is passed."""
-        metrics[BEST] = agreement_then_loss(metrics, self._pairs)
+        event["metrics"][BEST] = agreement_then_loss(event["metrics"], self._pairs)
         reason = self._reason(_evaluations(state))
         if reason and state.global_step < state.max_steps:
             control.should_training_stop = True
@@ -100,9 +95,7 @@ class StopLoss(TrainerCallback):  # type: ignore[misc]
             if state.is_world_process_zero:
                 self._out.log(f"{self._out.stage}: stopped at step {state.global_step} of {state.max_steps}: {reason}")
 
-    def on_train_end(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
-    ) -> None:
+    def on_train_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
         """Say which step is kept."""
         kept = [row for row in _evaluations(state) if row["step"] == state.best_global_step]
         if kept and state.is_world_process_zero:
@@ -119,3 +112,17 @@ class StopLoss(TrainerCallback):  # type: ignore[misc]
 
 def _evaluations(state: TrainerState) -> list[Row]:
     return [row for row in state.log_history if AGREEMENT in row]
+
+
+class PackingProbe(TrainerCallback):  # type: ignore[misc]
+    """Refuses a model whose attention mixes the examples of a row.
+
+    When training begins the model is where it is trained: under ZeRO-3 its parts come together for each layer alone.
+    """
+
+    def __init__(self, trainer: Trainer, stage: str) -> None:
+        self._trainer, self._stage = trainer, stage
+
+    def on_train_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
+        """Run the probe, on every process."""
+        check_packing(self._trainer.model, self._stage, self._trainer.model_wrapped, args.device)

@@ -55,12 +55,12 @@ def settings(arm: str, processes: int) -> DpoConfig:
     """The training: float32, and as many micro-batches as processes."""
     return DpoConfig(
         learning_rate=1e-4,
-        batch_size=GLOBAL // processes,
-        accumulation=processes,
+        per_device_train_batch_size=GLOBAL // processes,
+        global_accumulation_steps=processes,
         max_length=1 << 20,
         save_steps=1 << 20,
-        lr_scheduler="constant",
-        warmup_ratio=0.0,
+        lr_scheduler_type="constant",
+        warmup_steps=0.0,
         bf16=torch.cuda.is_available(),
         precompute_ref_log_probs=arm != "live",
     )
@@ -87,7 +87,10 @@ def run_arm(arm: str, work: Path, processes: int) -> Measured | None:
     start = ModelConfig(path=str(work / "sft" / "model"))
     reference = None if arm == "live" else work / "reference"
     with patch.object(transformers.Trainer, "train", timed):
-        train(Job(start, settings(arm, processes), rows, [], "pairs", reference), out, lambda directory: None)
+        job = Job(
+            start=start, config=settings(arm, processes), train=rows, heldout=[], what="pairs", reference=reference
+        )
+        train(job, out, lambda directory: None)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     if torch.cuda.is_available():
         peak = torch.cuda.max_memory_allocated() / 2**20

@@ -38,7 +38,7 @@ from judgetrain.artifacts.shards import read_rows
 from judgetrain.artifacts.stage_run import StageRun
 from judgetrain.engines.config import ModelConfig
 from judgetrain.engines.loading import load_model, load_tokenizer
-from judgetrain.train.config import DpoConfig, LoraSettings, TrainConfig
+from judgetrain.train.config import AdapterConfig, DpoConfig, TrainConfig
 from judgetrain.train.reference import Reference, reference_logps
 from judgetrain.train.run import Job, train
 from tests.benchmarks.train_speed_table import Measured, operations, table
@@ -178,23 +178,38 @@ def _ours(name: str, work: Path, rows: list[dict[str, Any]]) -> Path | None:
     """DPO or SFT by this project, at its defaults but for what the arm is named after."""
     start = ModelConfig(path=str(work / "start"))
     out = StageRun(work / name, "dpo", 0, Console())
-    common: dict[str, Any] = {"learning_rate": RATE, "batch_size": BATCH, "max_length": 1 << 20, "save_steps": 1 << 20}
-    common |= {"lr_scheduler": "constant", "warmup_ratio": 0.0, "liger": "liger" in name}
+    common: dict[str, Any] = {
+        "learning_rate": RATE,
+        "per_device_train_batch_size": BATCH,
+        "max_length": 1 << 20,
+        "save_steps": 1 << 20,
+    }
+    common |= {"lr_scheduler_type": "constant", "warmup_steps": 0.0, "use_liger_kernel": "liger" in name}
     if name.endswith("_bf16"):
         common["bf16"] = True
     if name == "reference":
         float32 = ModelConfig(path=start.path, dtype="float32")
-        reference_logps(
-            Reference(float32, start, LoraSettings(), 1 << 20, None, None, None, BATCH), {"train": rows}, out
+        reference = Reference(
+            model=float32,
+            policy=start,
+            lora=AdapterConfig(),
+            max_length=1 << 20,
+            bf16=None,
+            tf32=None,
+            ld_alpha=None,
+            batch_size=BATCH,
         )
+        reference_logps(reference, {"train": rows}, out)
         return None
     if name.startswith("sft"):
         examples = [{"prompt": row["prompt"], "completion": row["chosen"]} for row in rows]
         common |= {"max_length": 8192} if name == "sft_packing" else {}
         config = TrainConfig(**common, packing=name == "sft_packing", padding_free=name == "sft_padding_free")
-        train(Job(start, config, examples, [], "examples"), out, lambda directory: None)
+        job = Job(start=start, config=config, train=examples, heldout=[], what="examples")
+        train(job, out, lambda directory: None)
         return None
-    job = Job(start, DpoConfig(**common, beta=BETA), rows, [], "pairs", work / "reference")
+    config = DpoConfig(**common, beta=BETA)
+    job = Job(start=start, config=config, train=rows, heldout=[], what="pairs", reference=work / "reference")
     train(job, out, lambda directory: None)
     return work / name / "model"
 

@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import pytest
+
+from judgetrain.keys import key
+from judgetrain.pipeline.keys_page import keys_of
 
 HEAVY = ("torch", "transformers", "trl", "datasets", "sentence_transformers", "sklearn", "wandb", "vllm", "cuml")
 
@@ -30,6 +36,10 @@ def judgetrain(*arguments: str, cwd: Path | None = None) -> subprocess.Completed
         (["train.dpo.beta=-1"], ["train.dpo.beta=-1", "at least 0"]),
         (["train.dpo.bta=1"], ["train.dpo.bta", "DpoConfig", "did you mean train.dpo.beta?"]),
         (["tree.qqq=1"], ["tree.qqq", "TreeConfig"]),
+        (["train.dpo.epochs=2"], ["train.dpo.epochs", "did you mean train.dpo.num_train_epochs?"]),
+        (["train.sft.lora.alpha=8"], ["did you mean train.sft.lora.lora_alpha?"]),
+        (["train.sft.gradient_accumulation_steps=8"], ["did you mean train.sft.global_accumulation_steps?"]),
+        (["train.initial.batch_sise=8"], ["did you mean train.initial.per_device_train_batch_size?"]),
         (["stage=report"], ["holds no finished evaluation", "stage=evaluate first", "report.runs"]),
         (["train.dpo.beta=much"], ["train.dpo.beta", "'much'", "Float"]),
         (["stage=dop"], ["stage='dop'", "dpo", "evaluate"]),
@@ -48,8 +58,18 @@ def judgetrain(*arguments: str, cwd: Path | None = None) -> subprocess.Completed
         (["train.deepspeed=mine.json"], ["train.deepspeed=mine.json and train.distributed=none", "zero3"]),
         (["train.processes=2"], ["train.processes=2 and train.distributed=none", "set train.distributed=ddp"]),
         (
-            ["train.distributed=ddp", "train.processes=3", "train.sft.accumulation=4", "train.initial.accumulation=3"],
-            ["train.sft.accumulation=4", "over 3 processes", "multiple of 3", "train.sft.batch_size"],
+            [
+                "train.distributed=ddp",
+                "train.processes=3",
+                "train.sft.global_accumulation_steps=4",
+                "train.initial.global_accumulation_steps=3",
+            ],
+            [
+                "train.sft.global_accumulation_steps=4",
+                "over 3 processes",
+                "multiple of 3",
+                "train.sft.per_device_train_batch_size",
+            ],
         ),
         (["tree.criteria_sampling.top_p=1.5"], ["tree.criteria_sampling.top_p=1.5", "at most 1"]),
     ],
@@ -75,11 +95,14 @@ def test_several_processes_have_to_be_asked_for(tmp_path: Path, monkeypatch: pyt
     assert done.returncode == 2 and "leave out torchrun" in done.stderr
 
 
-@pytest.mark.parametrize("arguments", [["--help"], ["--cfg", "job", "--resolve"], ["stage=status"], ["stage=dop"]])
+@pytest.mark.parametrize(
+    "arguments", [["--help"], ["--cfg", "job", "--resolve"], ["stage=status"], ["stage=dop"], ["keys"]]
+)
 def test_light_commands_import_nothing_heavy(arguments: list[str], tmp_path: Path) -> None:
+    where = [] if "keys" in arguments else [f"output_dir={tmp_path}"]
     code = (
         "import sys, judgetrain.__main__ as m\n"
-        f"sys.argv = ['judgetrain', *{[*arguments, f'output_dir={tmp_path}']!r}]\n"
+        f"sys.argv = ['judgetrain', *{[*arguments, *where]!r}]\n"
         "try:\n    m.main()\nexcept SystemExit:\n    pass\n"
         f"print('HEAVY', [name for name in {HEAVY!r} if name in sys.modules])\n"
     )
@@ -90,6 +113,45 @@ def test_light_commands_import_nothing_heavy(arguments: list[str], tmp_path: Pat
 def test_help_names_stages_recipes_and_examples() -> None:
     text = judgetrain("--help").stdout
     assert all(word in text for word in ("evaluate", "quickstart", "gemma", "pairs", "stage=status", "--cfg job"))
+
+
+def test_keys_are_printed_with_all_that_is_known_of_them() -> None:
+    rows = [re.split(r"  +", line) for line in judgetrain("keys", "train.dpo").stdout.splitlines()]
+    table = {row[0]: row[1:] for row in rows}
+    assert table["train.dpo.beta"] == ["float", "0.1", "at least 0", "strength of the KL constraint"]
+    assert table["train.dpo.stop.chosen_drop"][:4] == ["float | None", "null", "nats/token", "at least 0"]
+    assert table["train.dpo.lora.quantize"][:3] == ["str | None", "null", "null, 4bit, 8bit"]
+    assert table["train.dpo.lora"] == ["adapters"]
+    assert all(name.startswith("train.dpo") for name in table)
+    assert judgetrain("keys", "dialogues.sources[0].path").stdout.startswith("dialogues.sources[].path")
+    every = {line.split()[0] for line in judgetrain("keys").stdout.splitlines()}
+    assert {"seed", "objective", "engine.batch_size", "evaluate.benchmarks[].source.path"} | set(table) <= every
+    wrong = judgetrain("keys", "train.dpo.bta")
+    assert wrong.returncode == 2 and "did you mean train.dpo.beta?" in wrong.stderr
+
+
+def test_keys_of_variants_name_the_variants_that_have_them() -> None:
+    @dataclass
+    class Local:
+        batch_size: int = key(8, "together", low=1)
+        seed: int = key(1, "seed")
+
+    @dataclass
+    class Server:
+        url: str = key("http://here", "address")
+        seed: int = key(1, "seed")
+
+    @dataclass
+    class Whole:
+        engine: Any = field(default_factory=Local, metadata={"doc": "who", "variants": {"a": Local, "b": Server}})
+
+    shown = {k.name: k.cells()[-1] for k in keys_of(Whole())}
+    assert shown == {
+        "engine": "who",
+        "engine.batch_size": "(a) together",
+        "engine.url": "(b) address",
+        "engine.seed": "seed",
+    }
 
 
 def test_groups_override_the_recipe() -> None:
@@ -137,7 +199,13 @@ def test_a_recipe_may_have_the_name_of_the_one_it_builds_on(tmp_path: Path) -> N
 
 @pytest.mark.parametrize(
     ("text", "expected"),
-    [("seed: 1\nseed: 2\n", "duplicate key"), ("- a\n", "expected keys"), ("a: [", "not valid"), ("sed: 1\n", "'sed'")],
+    [
+        ("seed: 1\nseed: 2\n", "duplicate key"),
+        ("- a\n", "expected keys"),
+        ("a: [", "not valid"),
+        ("sed: 1\n", "'sed'"),
+        ("train: {dpo: {lora: {dropout: 0.1}}}\n", "did you mean train.dpo.lora.lora_dropout?"),
+    ],
 )
 def test_a_broken_recipe_is_said_in_a_line(tmp_path: Path, text: str, expected: str) -> None:
     (tmp_path / "mine.yaml").write_text(text)

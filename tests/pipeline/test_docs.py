@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from hydra.core.plugins import Plugins
 
+from judgetrain.pipeline import keys_page
 from judgetrain.pipeline.compose import typed
 from tests.pipeline.test_sweep import composed
 
@@ -40,6 +41,11 @@ def test_links_lead_somewhere(page: Path) -> None:
     for target in LINK.findall(page.read_text(encoding="utf-8")):
         if "://" not in target:
             assert (page.parent / target).exists(), f"{page.name} links to {target}"
+
+
+def test_the_page_of_keys_is_up_to_date() -> None:
+    """Make it with ``python -m judgetrain keys --markdown > docs/keys.md``."""
+    assert (ROOT / "docs" / "keys.md").read_text(encoding="utf-8") == keys_page.page()
 
 
 def test_every_page_is_reached_from_the_index() -> None:

@@ -23,7 +23,9 @@ def test_the_papers_numbers(name: str) -> None:
     config = recipe(name, "train.processes=8")
     stages = (config.train.initial, config.train.sft, config.train.dpo)
     assert [s.learning_rate for s in stages] == [1e-5, 1e-5, 5e-7]
-    assert {(s.epochs, s.accumulation / 8, s.bf16, s.tf32) for s in stages} == {(1.0, 32, True, True)}
+    assert {(s.num_train_epochs, s.global_accumulation_steps / 8, s.bf16, s.tf32) for s in stages} == {
+        (1.0, 32, True, True)
+    }
     assert config.train.dpo.beta == 0.1
     assert config.train.dpo.loss_type == "sigmoid"
     assert (config.train.distributed, config.train.base.path) == ("zero3", "HuggingFaceH4/zephyr-7b-beta")
@@ -32,7 +34,7 @@ def test_the_papers_numbers(name: str) -> None:
     seven = recipe(name, "train.processes=7")
     for stage in ("initial", "sft", "dpo"):
         check_distributed(config.train, stage)
-        with pytest.raises(ConfigError, match=f"train.{stage}.accumulation=256 .* over 7 processes"):
+        with pytest.raises(ConfigError, match=f"train.{stage}.global_accumulation_steps=256 .* over 7 processes"):
             check_distributed(seven.train, stage)
 
 

@@ -31,10 +31,11 @@ OVERRIDES = [
     "stage=dpo",
     "recipe=debug",
     "track.tracker=none",
-    "train.dpo={batch_size: 4, accumulation: 2, epochs: 2, learning_rate: 1e-3, save_steps: 2, eval_steps: 4}",
+    "train.dpo={per_device_train_batch_size: 4, global_accumulation_steps: 2, "
+    "num_train_epochs: 2, learning_rate: 1e-3, save_steps: 2, eval_steps: 4}",
     "train.dpo.bf16=false",
-    "train.initial={bf16: false, accumulation: 2}",
-    "train.sft={bf16: false, accumulation: 2}",
+    "train.initial={bf16: false, global_accumulation_steps: 2}",
+    "train.sft={bf16: false, global_accumulation_steps: 2}",
 ]
 UNMASKED = "TEST_UNMASKED_ATTENTION"
 """The environment variable under which attention mixes the examples of a row."""

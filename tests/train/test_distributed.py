@@ -15,7 +15,6 @@ from typing import Any
 
 import psutil
 import pytest
-import torch
 from transformers import AutoModelForCausalLM
 
 from judgetrain.artifacts.shards import read_rows
@@ -112,7 +111,9 @@ def killed(output: Path, mode: str, victim: str) -> int:
     text, _ = run.communicate(timeout=120)
     if victim == "worker":
         assert run.returncode == 2
-        assert "process 1 of stage dpo was killed (signal 9)" in text and "train.dpo.batch_size" in text, text
+        assert (
+            "process 1 of stage dpo was killed (signal 9)" in text and "train.dpo.per_device_train_batch_size" in text
+        ), text
     assert psutil.wait_procs(workers, timeout=30)[1] == [], "a worker outlived the process that started it"
     checkpoints = next(output.glob("artifacts/dpo/*/checkpoints"))
     marked = max(int(p.parent.name.split("-")[1]) for p in checkpoints.glob(f"*/{COMPLETE}"))
@@ -164,10 +165,10 @@ def test_fingerprints_hold_processes_only_where_they_change_results(tmp_path: Pa
 
 
 def test_whole_steps_are_filled_up_and_single_batches_left_alone() -> None:
-    config = TrainConfig(batch_size=2, accumulation=4)
+    config = TrainConfig(per_device_train_batch_size=2, global_accumulation_steps=4)
     assert fill([5, 6, 7], config) == [5, 6, 7, 5, 6, 7, 5, 6]
     assert fill(range(16), config) == [*range(16)]
-    assert fill([1, 2, 3], TrainConfig(batch_size=2)) == [1, 2, 3]
+    assert fill([1, 2, 3], TrainConfig(per_device_train_batch_size=2)) == [1, 2, 3]
 
 
 def test_a_checkpoint_of_another_layout_is_refused_with_the_remedy(
@@ -177,7 +178,7 @@ def test_a_checkpoint_of_another_layout_is_refused_with_the_remedy(
     (tmp_path / "checkpoint-4" / COMPLETE).write_text("zero3 with 2 processes")
     with pytest.raises(TrainingError, match=r"written under zero3 with 2 processes.*under none or ddp.*remove it"):
         last_complete(tmp_path)
-    monkeypatch.setattr(distributed, "_world", distributed.World(0, 2, "zero3", "zero3.json"))
+    monkeypatch.setattr(distributed, "_current", distributed.ProcessGroup(0, 2, "zero3", "zero3.json"))
     assert last_complete(tmp_path) == str(tmp_path / "checkpoint-4")
 
 
@@ -191,8 +192,6 @@ def test_what_cannot_work_is_refused(tmp_path: Path) -> None:
         distributed.check_distributed(train, "initial")
 
 
-def test_a_world_of_one_decides_for_itself() -> None:
-    world = distributed.World()
-    assert world.leads and world.decide(lambda: 3) == 3
-    world.wait()
-    assert distributed.parameters(torch.nn.Linear(3, 2)) == 8
+def test_a_process_alone_decides_for_itself() -> None:
+    alone = distributed.ProcessGroup()
+    assert alone.leads and alone.decide(lambda: 3) == 3 and alone.all(True) and not alone.all(False)

@@ -19,11 +19,12 @@ from tests.train.test_distributed import LOGP, LOSS, WEIGHT, finish, start
 pytest.importorskip("deepspeed")
 
 SETTINGS = [
-    "train.sft={batch_size: 4, accumulation: 2, epochs: 1, learning_rate: 1e-3, padding_free: true, eval_steps: 4}",
-    "train.dpo.lora={enabled: true, r: 4, dropout: 0.0}",
+    "train.sft={per_device_train_batch_size: 4, global_accumulation_steps: 2, "
+    "num_train_epochs: 1, learning_rate: 1e-3, padding_free: true, eval_steps: 4}",
+    "train.dpo.lora={enabled: true, r: 4, lora_dropout: 0.0}",
     "train.dpo.stop.keep_best=true",
-    "train.dpo.lr_scheduler=constant",
-    "train.dpo.epochs=1",
+    "train.dpo.lr_scheduler_type=constant",
+    "train.dpo.num_train_epochs=1",
     "train.dpo.learning_rate=3e-3",
     "train.dpo.sft_weight=0",
     "train.dpo.eval_steps=2",

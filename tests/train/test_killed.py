@@ -17,10 +17,14 @@ from tests.train.test_train import same, weights
 
 STEPS = 24
 CASES = {
-    "sft": ["stage=sft", "train.sft={batch_size: 4, accumulation: 2, epochs: 4, save_steps: 2, keep_checkpoints: 3}"],
+    "sft": [
+        "stage=sft",
+        "train.sft={per_device_train_batch_size: 4, global_accumulation_steps: 2, "
+        "num_train_epochs: 4, save_steps: 2, save_total_limit: 3}",
+    ],
     "dpo": [
         "stage=dpo",
-        "train.dpo={epochs: 4, eval_steps: 2, keep_checkpoints: 2, precompute_ref_log_probs: false}",
+        "train.dpo={num_train_epochs: 4, eval_steps: 2, save_total_limit: 2, precompute_ref_log_probs: false}",
         "train.dpo.stop.keep_best=true",
     ],
 }

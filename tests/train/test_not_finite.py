@@ -16,11 +16,10 @@ from transformers import Trainer, TrainerCallback, TrainerControl, TrainerState,
 
 from judgetrain.errors import TrainingError
 from judgetrain.train import distributed
-from judgetrain.train.callbacks import FiniteFigures
-from judgetrain.train.checkpoints import COMPLETE, complete, finite
+from judgetrain.train.checkpoints import COMPLETE, FiniteFigures, complete, finite
 from tests.train.test_train import config, run_initial, sft_rows
 
-CONSTANT = {"warmup_ratio": 0.0, "lr_scheduler": "constant"}
+CONSTANT = {"warmup_steps": 0.0, "lr_scheduler_type": "constant"}
 
 
 def left(out: Path) -> list[int]:
@@ -135,7 +134,7 @@ def test_processes_agree_that_weights_are_broken_when_one_of_them_says_so(monkey
         tensor.fill_(min(int(tensor), other["finite"]))
 
     monkeypatch.setattr("torch.distributed.all_reduce", all_reduce)
-    monkeypatch.setattr(distributed, "_world", distributed.World(0, 2, "zero3", group="group"))
+    monkeypatch.setattr(distributed, "_current", distributed.ProcessGroup(0, 2, "zero3", group="group"))
     model: Any = nn.Linear(2, 2)
     assert finite(model)
     other["finite"] = 0

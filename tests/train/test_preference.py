@@ -1,4 +1,4 @@
-"""The loss of weighted pairs and what DPO logs, against log-probabilities computed one sequence at a time."""
+"""The loss of pairs and what DPO logs, against log-probabilities computed one sequence at a time."""
 
 from __future__ import annotations
 
@@ -9,16 +9,13 @@ from typing import Any
 
 import pytest
 import torch
-from trl import DPOConfig
 
 from judgetrain.engines.config import ModelConfig
 from judgetrain.engines.loading import load_model, load_tokenizer
-from judgetrain.errors import TrainingError
-from judgetrain.train.arguments import common_arguments, dpo_arguments
+from judgetrain.train.arguments import training_arguments
 from judgetrain.train.config import DpoConfig
-from judgetrain.train.data import Examples, dataset, fitting
-from judgetrain.train.preference import PreferenceTrainer, WeightedCollator
-from judgetrain.train.weights import weigh
+from judgetrain.train.data import dataset, fitting
+from judgetrain.train.preference import PreferenceTrainer
 from tests.train.test_train import config, pair_rows, run_dpo, run_initial
 
 BETA = 0.3
@@ -37,31 +34,26 @@ def sequence_logprobs(model: Any, batch: dict[str, torch.Tensor]) -> tuple[torch
     return torch.stack(sums), torch.stack(counts)
 
 
-def trainer_of(settings: DpoConfig, margins: list[float], directory: Path) -> PreferenceTrainer:
+def trainer_of(settings: DpoConfig, pairs: int, directory: Path) -> PreferenceTrainer:
     tokenizer = load_tokenizer(ModelConfig(path="world"))
     tokenizer.padding_side = "right"
-    rows = pair_rows(len(margins))
-    for i, (row, margin) in enumerate(zip(rows, margins, strict=True)):
-        row["margin"] = margin
+    rows = pair_rows(pairs)
+    for i, row in enumerate(rows):
         row["rejected"] = [{"role": "assistant", "content": "it gives no example of it" + " for my sister" * i}]
     examples = fitting(rows, tokenizer, 256, "pairs")
-    if settings.margin_weight:
-        examples = weigh(examples, settings.margin_weight)
-    arguments = common_arguments(settings, directory, 0, evaluate=False) | dpo_arguments(settings)
     return PreferenceTrainer(
         model=load_model(ModelConfig(path="world")),
-        args=DPOConfig(**arguments),
+        args=training_arguments(settings, directory, 0, evaluate=False),
         train_dataset=dataset(examples, range(len(rows))),
         processing_class=tokenizer,
-        data_collator=WeightedCollator(pad_token_id=tokenizer.pad_token_id) if settings.margin_weight else None,
     )
 
 
 @pytest.mark.parametrize("loss", ["sigmoid", "ipo", "apo_zero"])
-def test_each_pairs_loss_is_weighted_by_its_margin(loss: str, tmp_path: Path) -> None:
-    margins, power, smoothing = [1.0, 0.25, 0.0, 2.0], 2.0, 0.7
-    settings = DpoConfig(loss_type=loss, beta=BETA, sft_weight=smoothing, margin_weight=power, batch_size=4)
-    trainer = trainer_of(settings, margins, tmp_path)
+def test_the_loss_is_the_mean_of_each_pairs(loss: str, tmp_path: Path) -> None:
+    supervised = 0.7
+    settings = DpoConfig(loss_type=loss, beta=BETA, sft_weight=supervised, per_device_train_batch_size=4)
+    trainer = trainer_of(settings, 4, tmp_path)
     batch = next(iter(trainer.get_train_dataloader()))
     reference = torch.randn(2, 4, generator=torch.Generator().manual_seed(1)) * 3
     ours, counts = sequence_logprobs(trainer.model, batch)
@@ -74,9 +66,8 @@ def test_each_pairs_loss_is_weighted_by_its_margin(loss: str, tmp_path: Path) ->
         losses = (ratios[0] / lengths[0] - ratios[1] / lengths[1] - 1 / (2 * BETA)) ** 2
     else:
         losses = 1 - torch.sigmoid(BETA * ratios[0]) + torch.sigmoid(BETA * ratios[1])
-    losses = losses - smoothing * ours.view(2, 4)[0] / lengths[0]
-    weights = torch.tensor(margins) ** power
-    expected = (weights / weights.mean() * losses).mean()
+    losses = losses - supervised * ours.view(2, 4)[0] / lengths[0]
+    expected = losses.mean()
     actual = trainer.compute_loss(trainer.model, batch)
     assert actual.item() == pytest.approx(expected.item(), rel=1e-4)
     weight = trainer.model.get_input_embeddings().weight
@@ -85,17 +76,8 @@ def test_each_pairs_loss_is_weighted_by_its_margin(loss: str, tmp_path: Path) ->
     assert float(theirs.abs().max()) > 1e-2
 
 
-def test_weights_have_mean_one_and_negative_margins_count_as_none() -> None:
-    examples = Examples([{"margin": m} for m in (4.0, -1.0, 1.0, 0.0)], [1] * 4, 0)
-    assert [row["weight"] for row in weigh(examples, 0.5).rows] == pytest.approx([8 / 3, 0, 4 / 3, 0])
-    with pytest.raises(TrainingError, match=r"no pair has a margin above 0"):
-        weigh(Examples([{"margin": -1.0}], [1], 0), 1.0)
-    with pytest.raises(TrainingError, match=r"needs a finite margin in every row of pairs-train"):
-        weigh(Examples([{"margin": 1.0}, {}], [1, 1], 0), 1.0)
-
-
 def test_lengths_and_divergence_are_logged(tmp_path: Path) -> None:
-    trainer = trainer_of(DpoConfig(beta=BETA, batch_size=4), [1.0] * 4, tmp_path)
+    trainer = trainer_of(DpoConfig(beta=BETA, per_device_train_batch_size=4), 4, tmp_path)
     batch = next(iter(trainer.get_train_dataloader()))
     with torch.no_grad():
         ours, counts = sequence_logprobs(trainer.model, batch)
@@ -110,7 +92,7 @@ def test_lengths_and_divergence_are_logged(tmp_path: Path) -> None:
 
 
 def test_held_out_figures_are_means_over_pairs_though_the_last_batch_is_short(tmp_path: Path) -> None:
-    trainer = trainer_of(DpoConfig(beta=BETA, batch_size=2), [1.0] * 5, tmp_path)
+    trainer = trainer_of(DpoConfig(beta=BETA, per_device_train_batch_size=2), 5, tmp_path)
     batch = trainer.data_collator([trainer.train_dataset[i] for i in range(5)])
     with torch.no_grad():
         ours, counts = sequence_logprobs(trainer.model.eval(), batch)
@@ -126,7 +108,7 @@ def test_held_out_figures_are_means_over_pairs_though_the_last_batch_is_short(tm
 def test_what_a_practitioner_expects_is_in_the_log_of_a_run_with_every_option(tmp_path: Path) -> None:
     start = run_initial(tmp_path, config(max_steps=1), [r | {"completion": r["chosen"]} for r in pair_rows(8)])
     settings = config(max_steps=2, eval_steps=2)
-    settings.train.dpo.ld_alpha, settings.train.dpo.f_divergence = 0.5, "js_divergence"
+    settings.train.dpo.ld_alpha, settings.train.dpo.f_divergence_type = 0.5, "js_divergence"
     out = run_dpo(tmp_path, settings, start.directory)
     rows = [json.loads(line) for line in out.path("train_log.jsonl").read_text().splitlines()]
     wanted = {f"{kind}/{side}" for kind in ("rewards", "logps", "lengths") for side in ("chosen", "rejected")}

@@ -18,9 +18,9 @@ from judgetrain.errors import EngineError, TrainingError
 from judgetrain.pipeline.run import Pipeline
 from judgetrain.train import stage
 from judgetrain.train.adapters import peft_config, targets
-from judgetrain.train.config import LoraSettings
+from judgetrain.train.checks import check_machine
+from judgetrain.train.config import AdapterConfig
 from judgetrain.train.data import fitting
-from judgetrain.train.machine import check_machine
 from judgetrain.train.preflight import check_packing, check_vocabulary
 from tests.train.pipeline_of_pairs import composed, plant
 from tests.train.test_train import config, run_initial, sft_rows
@@ -97,7 +97,7 @@ def test_a_tokenizer_without_a_template_is_given_the_documented_one(
 def test_adapters_for_modules_that_are_not_there(target: str, message: str) -> None:
     model = load_model(ModelConfig(path="world"))
     with pytest.raises(TrainingError, match=rf"train\.sft\.lora\.{message}|train\.sft\.lora.*{message}"):
-        peft_config(LoraSettings(enabled=True, target_modules=target), model, "sft")
+        peft_config(AdapterConfig(enabled=True, target_modules=target), model, "sft")
 
 
 def test_names_of_modules_and_patterns() -> None:
@@ -114,7 +114,9 @@ def test_memory_that_runs_out(error: Exception, tmp_path: Path, monkeypatch: pyt
         raise error
 
     monkeypatch.setattr(SFTTrainer, "training_step", fail)
-    with pytest.raises(TrainingError, match=r"out of memory in stage initial: lower train\.initial\.batch_size"):
+    with pytest.raises(
+        TrainingError, match=r"out of memory in stage initial: lower train\.initial\.per_device_train_batch_size"
+    ):
         run_initial(tmp_path, config(max_steps=1), sft_rows(4))
 
 
@@ -127,7 +129,7 @@ def test_memory_that_runs_out_for_the_reference(tmp_path: Path, monkeypatch: pyt
     for split in ("train", "heldout"):
         label.write_rows(f"pairs-{split}", [])
     out = StageRun(tmp_path / "reference", "reference", 0, Console())
-    with pytest.raises(TrainingError, match=r"stage reference: lower train\.dpo\.reference_batch_size"):
+    with pytest.raises(TrainingError, match=r"stage reference: lower train\.dpo\.precompute_ref_batch_size"):
         stage.run_reference(config(), {"sft": tmp_path, "label": label.directory}, out)
 
 
@@ -144,9 +146,9 @@ def test_other_errors_are_not_taken_for_a_lack_of_memory(tmp_path: Path, monkeyp
 
 def test_settings_for_a_gpu_where_there_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    settings = config(lora=LoraSettings(enabled=True, quantize="4bit")).train.sft
+    settings = config(lora=AdapterConfig(enabled=True, quantize="4bit")).train
     with pytest.raises(TrainingError, match=r"train\.sft\.lora\.quantize=4bit needs a GPU, .* none here: leave it out"):
-        check_machine("sft", settings)
+        check_machine(settings, "sft")
 
 
 def test_tf32_is_refused_before_the_first_stage_where_no_gpu_has_it(
@@ -162,7 +164,7 @@ def test_tf32_is_refused_before_the_first_stage_where_no_gpu_has_it(
     with pytest.raises(TrainingError, match=r"dpo\.tf32=true .* capability 8\.0 \(Ampere\) or newer, and Tesla T4 is"):
         pipeline.run("reference")
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda: (8, 0))
-    check_machine("dpo", config(tf32=True).train.dpo)
+    check_machine(config(tf32=True).train, "dpo")
 
 
 def test_a_finished_stage_needs_its_gpu_no_more(tmp_path: Path) -> None:

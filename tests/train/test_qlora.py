@@ -13,21 +13,16 @@ from judgetrain.artifacts.console import Console
 from judgetrain.artifacts.stage_run import StageRun
 from judgetrain.engines.config import ModelConfig
 from judgetrain.engines.loading import load_model
-from judgetrain.train import run as training
 from judgetrain.train import stage
-from judgetrain.train.config import LoraSettings
+from judgetrain.train.config import AdapterConfig
 from tests.train.test_train import config, pair_rows, run_initial, sft_rows, weights
 
 pytest.importorskip("bitsandbytes")
 
 
 @pytest.mark.parametrize("bits", ["4bit", "8bit"])
-def test_adapters_of_a_quantised_base_are_merged_into_the_whole_one(
-    bits: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for module in (training, stage):
-        monkeypatch.setattr(module, "check_machine", lambda *arguments: None)
-    settings = config(max_steps=2, lora=LoraSettings(enabled=True, r=4, quantize=bits, target_modules="q_proj,v_proj"))
+def test_adapters_of_a_quantised_base_are_merged_into_the_whole_one(bits: str, tmp_path: Path) -> None:
+    settings = config(max_steps=2, lora=AdapterConfig(enabled=True, r=4, quantize=bits, target_modules="q_proj,v_proj"))
     start = run_initial(tmp_path, settings, sft_rows(12))
     base, trained = load_model(ModelConfig(path="world")).state_dict(), weights(start.directory)
     assert base.keys() == trained.keys()

@@ -21,7 +21,7 @@ from judgetrain.judges import BranchingJudge
 from judgetrain.pipeline.config import Config
 from judgetrain.train import stage
 from judgetrain.train.checkpoints import COMPLETE, CheckpointMarks, last_complete
-from judgetrain.train.config import DpoConfig, LoraSettings, TrainConfig, TrainStages
+from judgetrain.train.config import AdapterConfig, DpoConfig, TrainConfig, TrainStages
 from judgetrain.train.data import fitting, order
 from tests.scripted import comparison
 
@@ -54,7 +54,13 @@ def pair_rows(count: int) -> list[dict[str, Any]]:
 
 
 def config(**changes: Any) -> Config:
-    settings: dict[str, Any] = {"learning_rate": 1e-3, "batch_size": 4, "max_length": 256, "save_steps": 2, **changes}
+    settings: dict[str, Any] = {
+        "learning_rate": 1e-3,
+        "per_device_train_batch_size": 4,
+        "max_length": 256,
+        "save_steps": 2,
+        **changes,
+    }
     dpo = DpoConfig(**{k: v for k, v in settings.items() if k != "beta"}, beta=changes.get("beta", 0.1))
     stages = TrainStages(ModelConfig(path="world"), TrainConfig(**settings), TrainConfig(**settings), dpo)
     return Config(prompts="compact", train=stages)
@@ -98,7 +104,7 @@ def same(first: dict[str, torch.Tensor], second: dict[str, torch.Tensor]) -> boo
 
 
 def test_training_lowers_the_loss_and_leaves_a_whole_judge(tmp_path: Path) -> None:
-    out = run_initial(tmp_path, config(epochs=2), sft_rows(60))
+    out = run_initial(tmp_path, config(num_train_epochs=2), sft_rows(60))
     log = [json.loads(line) for line in out.path("train_log.jsonl").read_text().splitlines()]
     losses = [row["loss"] for row in log if "loss" in row]
     assert losses[-1] < 0.5 * losses[0]
@@ -152,7 +158,7 @@ def test_a_killed_training_ends_with_the_same_weights(
 
     def run(name: str) -> StageRun:
         if kind == "sft":
-            return run_initial(tmp_path, config(epochs=1.5, save_steps=3), sft_rows(30), name)
+            return run_initial(tmp_path, config(num_train_epochs=1.5, save_steps=3), sft_rows(30), name)
         return run_dpo(tmp_path, config(save_steps=2), start, name)
 
     whole = run("whole")
@@ -182,7 +188,7 @@ def test_a_killed_training_ends_with_the_same_weights(
 def test_dpo_raises_the_margin_and_leaves_the_reference_alone(tmp_path: Path) -> None:
     start = run_initial(tmp_path, config(max_steps=2), sft_rows(40))
     before = weights(start.directory)
-    out = run_dpo(tmp_path, config(epochs=3, eval_steps=3), start.directory)
+    out = run_dpo(tmp_path, config(num_train_epochs=3, eval_steps=3), start.directory)
     log = [json.loads(line) for line in out.path("train_log.jsonl").read_text().splitlines()]
     margins = [row["rewards/margins"] for row in log if "rewards/margins" in row]
     assert margins[-1] > max(0.1, margins[0])
@@ -191,7 +197,7 @@ def test_dpo_raises_the_margin_and_leaves_the_reference_alone(tmp_path: Path) ->
 
 
 def test_lora_trains_and_is_merged(tmp_path: Path) -> None:
-    settings = config(epochs=1, lora=LoraSettings(enabled=True, r=4))
+    settings = config(num_train_epochs=1, lora=AdapterConfig(enabled=True, r=4))
     out = run_initial(tmp_path, settings, sft_rows(24))
     assert {p.name for p in out.path("model").glob("adapter*")} == set()
     assert not same(weights(out.directory), load_model(ModelConfig(path="world")).state_dict())
@@ -210,7 +216,9 @@ def test_too_long_examples_are_left_out_never_cut(tmp_path: Path) -> None:
 
 def test_a_loss_that_is_no_number_stops_with_the_remedy(tmp_path: Path) -> None:
     with pytest.raises(TrainingError, match=r"the (loss|gradient's norm) is (nan|inf) at step .*lower the learning"):
-        run_initial(tmp_path, config(learning_rate=1e30, epochs=20, max_grad_norm=0.0, save_steps=100), sft_rows(20))
+        run_initial(
+            tmp_path, config(learning_rate=1e30, num_train_epochs=20, max_grad_norm=0.0, save_steps=100), sft_rows(20)
+        )
 
 
 def test_special_tokens_in_rows_stay_text() -> None:
@@ -228,7 +236,7 @@ def test_special_tokens_in_rows_stay_text() -> None:
 
 def test_the_order_is_a_function_of_the_seed_and_covers_every_epoch() -> None:
     lengths = [random.Random(i).randint(5, 200) for i in range(103)]
-    settings = TrainConfig(batch_size=8, epochs=2)
+    settings = TrainConfig(per_device_train_batch_size=8, num_train_epochs=2)
     indices = order(lengths, settings, 1)
     assert indices == order(lengths, settings, 1) != order(lengths, settings, 2)
     assert sorted(indices[:103]) == sorted(indices[103:]) == list(range(103))
@@ -236,14 +244,14 @@ def test_the_order_is_a_function_of_the_seed_and_covers_every_epoch() -> None:
     padding = sum(max(b) * len(b) - sum(b) for b in ([lengths[i] for i in indices[k : k + 8]] for k in range(0, 96, 8)))
     plain = sum(max(b) * len(b) - sum(b) for b in (lengths[k : k + 8] for k in range(0, 96, 8)))
     assert padding < 0.6 * plain
-    assert len(order(lengths, TrainConfig(batch_size=8, epochs=0.5), 1)) == 52
+    assert len(order(lengths, TrainConfig(per_device_train_batch_size=8, num_train_epochs=0.5), 1)) == 52
 
 
 def test_checkpoints_without_their_mark_are_removed(tmp_path: Path) -> None:
     for step, marked in ((5, True), (10, True), (15, False)):
         (tmp_path / f"checkpoint-{step}").mkdir()
         if marked:
-            (tmp_path / f"checkpoint-{step}" / COMPLETE).touch()
+            (tmp_path / f"checkpoint-{step}" / COMPLETE).write_text("none or ddp")
     assert last_complete(tmp_path) == str(tmp_path / "checkpoint-10")
     assert sorted(p.name for p in tmp_path.iterdir()) == ["checkpoint-10", "checkpoint-5"]
     assert last_complete(tmp_path / "none") is None

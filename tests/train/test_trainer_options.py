@@ -20,7 +20,7 @@ from judgetrain.errors import EngineError
 from judgetrain.judges import BranchingJudge
 from judgetrain.train import stage
 from judgetrain.train.checkpoints import CheckpointMarks
-from judgetrain.train.config import LoraSettings, TrainConfig
+from judgetrain.train.config import AdapterConfig, TrainConfig
 from judgetrain.train.run import trainable
 from tests.scripted import comparison
 from tests.train.test_train import config, rows, run_dpo, run_initial, same, sft_rows, weights
@@ -35,7 +35,7 @@ def test_packed_and_padding_free_examples_have_the_loss_of_padded_ones(attention
     """The mean over the tokens of 16 examples in one batch is the same however they are laid out."""
 
     def run(name: str, **layout: Any) -> StageRun:
-        settings = config(max_steps=1, batch_size=16, max_length=200, **layout)
+        settings = config(max_steps=1, per_device_train_batch_size=16, max_length=200, **layout)
         settings.train.base.attn_implementation = attention
         return run_initial(tmp_path, settings, sft_rows(16), name)
 
@@ -48,7 +48,7 @@ def test_packed_and_padding_free_examples_have_the_loss_of_padded_ones(attention
 
 
 def test_packing_takes_fewer_steps_and_survives_a_kill(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    settings = config(epochs=2, batch_size=1, max_length=200, packing=True, save_steps=2)
+    settings = config(num_train_epochs=2, per_device_train_batch_size=1, max_length=200, packing=True, save_steps=2)
     whole = run_initial(tmp_path, settings, sft_rows(16), "whole")
     # Examples have 20 to 40 tokens: unpacked, two epochs of 16 would be 32 steps.
     assert 4 < whole.notes["training"]["steps"] < 16
@@ -70,7 +70,7 @@ def test_packing_takes_fewer_steps_and_survives_a_kill(tmp_path: Path, monkeypat
 
 def test_adapters_that_stay_are_what_the_merged_model_is(tmp_path: Path) -> None:
     def run(merge: bool) -> StageRun:
-        lora = LoraSettings(enabled=True, r=4, merge=merge, target_modules="q_proj,v_proj")
+        lora = AdapterConfig(enabled=True, r=4, merge=merge, target_modules="q_proj,v_proj")
         return run_initial(tmp_path, config(max_steps=4, lora=lora), sft_rows(16), f"merge{merge}")
 
     merged, kept = run(True), run(False)
@@ -105,7 +105,7 @@ def test_vllm_refuses_adapters(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 
 def test_the_same_seed_gives_the_same_weights_whatever_else_drew_random_numbers(tmp_path: Path) -> None:
     """Adapters start at random and drop out at random; the order of the data is random: all from one seed."""
-    lora = LoraSettings(enabled=True, r=4, dropout=0.2)
+    lora = AdapterConfig(enabled=True, r=4, lora_dropout=0.2)
 
     def run(name: str, seed: int) -> dict[str, torch.Tensor]:
         for disturb in (random.seed, np.random.seed, torch.manual_seed):
@@ -123,7 +123,7 @@ def test_the_same_seed_gives_the_same_weights_whatever_else_drew_random_numbers(
 
 @pytest.mark.parametrize("optimizer", ["adafactor", "sgd"])
 def test_the_optimizer_is_the_one_that_was_asked_for(optimizer: str, tmp_path: Path) -> None:
-    out = run_initial(tmp_path, config(max_steps=2, learning_rate=1e-3, optimizer=optimizer), sft_rows(8))
+    out = run_initial(tmp_path, config(max_steps=2, learning_rate=1e-3, optim=optimizer), sft_rows(8))
     state = weights(out.directory)
     assert not same(state, load_model(ModelConfig(path="world")).state_dict())
     # SGD's steps are the clipped gradient times the rate, Adam's about the rate in every weight.
@@ -134,9 +134,9 @@ def test_the_optimizer_is_the_one_that_was_asked_for(optimizer: str, tmp_path: P
 
 def test_gradient_checkpointing_and_accumulation_change_no_weight(tmp_path: Path) -> None:
     data = [{k: r[k] for k in ("prompt", "completion", "comparison_id")} for r in rows(16)]
-    plain = run_initial(tmp_path, config(max_steps=2, batch_size=8), data, "plain")
+    plain = run_initial(tmp_path, config(max_steps=2, per_device_train_batch_size=8), data, "plain")
     checkpointed = run_initial(
-        tmp_path, config(max_steps=2, batch_size=8, gradient_checkpointing=True), data, "checkpointed"
+        tmp_path, config(max_steps=2, per_device_train_batch_size=8, gradient_checkpointing=True), data, "checkpointed"
     )
     ours, theirs = weights(plain.directory), weights(checkpointed.directory)
     assert all(torch.allclose(ours[k], theirs[k], atol=1e-5) for k in ours)
@@ -165,7 +165,7 @@ def test_flash_attention_is_taken_where_it_is_installed_and_training_is_in_half_
     assert trainable(start, TrainConfig(bf16=False)).attn_implementation is None
     asked = ModelConfig(path="world", attn_implementation="eager")
     assert trainable(asked, full) == ModelConfig(path="world", dtype="float32", attn_implementation="eager")
-    assert trainable(start, TrainConfig(bf16=True, lora=LoraSettings(enabled=True))) == start
+    assert trainable(start, TrainConfig(bf16=True, lora=AdapterConfig(enabled=True))) == start
 
 
 def test_the_card_and_the_arguments_hold_the_whole_lineage_and_no_place(tmp_path: Path) -> None:

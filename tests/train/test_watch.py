@@ -70,7 +70,9 @@ def test_a_loss_that_is_no_number_ranks_below_every_other_of_the_same_agreement(
 
 
 def settings_of(stop: StopConfig, **changes: Any) -> Config:
-    made = config(epochs=3, eval_steps=3, lr_scheduler="constant", warmup_ratio=0.0, learning_rate=1e-5, **changes)
+    made = config(
+        num_train_epochs=3, eval_steps=3, lr_scheduler_type="constant", warmup_steps=0.0, learning_rate=1e-5, **changes
+    )
     made.train.dpo.stop = stop
     return made
 

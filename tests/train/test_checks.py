@@ -12,9 +12,9 @@ import pytest
 from judgetrain.errors import ConfigError, JudgetrainError, TrainingError
 from judgetrain.pipeline.checks import check_stage
 from judgetrain.pipeline.config import Config
-from judgetrain.train import options
-from judgetrain.train.config import DpoConfig, LoraSettings, StopConfig, TrainConfig
-from judgetrain.train.options import TRL, check_training, check_trl, gpu_only
+from judgetrain.train import checks
+from judgetrain.train.checks import TRL, check_training, check_trl, gpu_only
+from judgetrain.train.config import AdapterConfig, DpoConfig, StopConfig, TrainConfig
 
 ROOT = Path(__file__).parents[2]
 
@@ -27,10 +27,12 @@ ROOT = Path(__file__).parents[2]
         ({"label_smoothing": 0.1}, r"train\.dpo\.label_smoothing=0\.1: TRL's loss_type=sigmoid has none.*robust"),
         ({"loss_type": "exo_pair"}, r"label_smoothing=0: loss_type=exo_pair needs more than 0"),
         ({"loss_type": "robust", "label_smoothing": 0.5}, r"label_smoothing=0\.5: loss_type=robust"),
-        ({"loss_type": "apo_zero", "f_divergence": "forward_kl"}, r"f_divergence=forward_kl: not with loss_type=apo_z"),
-        ({"loss_type": "aot", "margin_weight": 1.0}, r"margin_weight=1: loss_type=aot sorts the batch"),
+        (
+            {"loss_type": "apo_zero", "f_divergence_type": "forward_kl"},
+            r"f_divergence_type=forward_kl: not with loss_type=apo_z",
+        ),
         ({"beta": 0.0, "stop": StopConfig(chosen_drop=1.0)}, r"stop\.chosen_drop .* train\.dpo\.beta=0 has none"),
-        ({"lora": LoraSettings(quantize="4bit")}, r"lora\.quantize=4bit.*set train\.dpo\.lora\.enabled=true"),
+        ({"lora": AdapterConfig(quantize="4bit")}, r"lora\.quantize=4bit.*set train\.dpo\.lora\.enabled=true"),
     ],
 )
 def test_settings_that_would_do_nothing_or_fail_are_refused(
@@ -43,34 +45,34 @@ def test_settings_that_would_do_nothing_or_fail_are_refused(
 
 
 def test_every_loss_is_accepted_by_trl_with_the_settings_that_are_let_through(tmp_path: Path) -> None:
-    from trl import DPOConfig
-
-    from judgetrain.train.arguments import dpo_arguments
+    from judgetrain.train.arguments import training_arguments
     from judgetrain.train.config import DPO_LOSSES
 
     for loss in DPO_LOSSES:
         settings = DpoConfig(loss_type=loss, label_smoothing=0.1 if loss in ("exo_pair", "robust") else 0.0)
         check_training("dpo", settings)
-        made = DPOConfig(output_dir=str(tmp_path), use_cpu=True, bf16=False, **dpo_arguments(settings))
+        made = training_arguments(settings, tmp_path, 0, evaluate=False)
         assert made.loss_type == [loss]
 
 
 def test_packages_and_gpus_that_are_missing_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    with pytest.raises(ConfigError, match=r"train\.sft\.liger=true needs the package liger_kernel: pip install"):
-        check_training("sft", TrainConfig(liger=True))
+    with pytest.raises(
+        ConfigError, match=r"train\.sft\.use_liger_kernel=true needs the package liger_kernel: pip install"
+    ):
+        check_training("sft", TrainConfig(use_liger_kernel=True))
     with pytest.raises(ConfigError, match=r"train\.sft\.lora\.quantize=4bit needs .* 'judgetrain\[qlora\]'"):
-        check_training("sft", TrainConfig(lora=LoraSettings(enabled=True, quantize="4bit")))
-    with pytest.raises(ConfigError, match=r"optimizer=paged_adamw_8bit needs the package bitsandbytes"):
-        check_training("sft", TrainConfig(optimizer="paged_adamw_8bit"))
-    assert gpu_only(TrainConfig(optimizer="adafactor", packing=True, lora=LoraSettings(enabled=True))) == []
+        check_training("sft", TrainConfig(lora=AdapterConfig(enabled=True, quantize="4bit")))
+    with pytest.raises(ConfigError, match=r"optim=paged_adamw_8bit needs the package bitsandbytes"):
+        check_training("sft", TrainConfig(optim="paged_adamw_8bit"))
+    assert gpu_only(TrainConfig(optim="adafactor", packing=True, lora=AdapterConfig(enabled=True))) == []
 
 
 @pytest.mark.parametrize("installed", ["1.8.3", "0.29.1", "2.0.0"])
 def test_a_trl_that_training_is_not_written_for_is_refused(installed: str, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(TrainingError, match=rf"training is written for trl>=.*, and {installed} is installed: pip"):
         check_trl(installed)
-    monkeypatch.setattr(options, "version", lambda name: installed)
+    monkeypatch.setattr(checks, "version", lambda name: installed)
     with pytest.raises(TrainingError, match="training is written for trl"):
         check_stage(Config(), "sft")
 
@@ -84,7 +86,7 @@ def test_pyproject_and_the_check_name_the_same_range_of_trl() -> None:
 def test_adapters_are_not_left_on_adapters_and_a_stop_needs_held_out_pairs() -> None:
     config = Config()
     for settings in (config.train.initial, config.train.sft):
-        settings.lora = LoraSettings(enabled=True, merge=False)
+        settings.lora = AdapterConfig(enabled=True, merge=False)
     with pytest.raises(ConfigError, match=r"train\.sft\.lora\.merge=false: .* set train\.initial\.lora\.merge=true"):
         check_stage(config, "sft")
     config.train.dpo.stop.patience = 2

@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import importlib.util
-from importlib.metadata import PackageNotFoundError, version
+import re
+from importlib.metadata import version
 
 from judgetrain.errors import ConfigError, TrainingError
-from judgetrain.train.config import DpoConfig, TrainConfig
+from judgetrain.train.config import DpoConfig, TrainConfig, TrainStages
 
 TRL = ">=1.16,<2"
 """The range of TRL that training is written for; pyproject.toml says the same."""
 
-BITSANDBYTES = ("8bit", "paged")
-"""What the names of optimizers have in them that bitsandbytes brings."""
-
 _DIFFERENCE_LOSSES = ("sigmoid", "sigmoid_norm", "hinge", "ipo", "exo_pair", "robust", "discopop")
 _SMOOTHED = ("robust", "exo_pair", "aot", "aot_unpaired")
-_SORTING = ("aot", "aot_unpaired")
 
 
 def check_training(stage: str, config: TrainConfig) -> None:
@@ -28,8 +25,9 @@ def check_training(stage: str, config: TrainConfig) -> None:
     """
     check_trl()
     key = f"train.{stage}"
-    for wanted, package, extra in _packages(config):
-        if importlib.util.find_spec(package) is None:
+    for wanted in gpu_only(config):
+        package, extra = ("liger_kernel", "liger") if "liger" in wanted else ("bitsandbytes", "qlora")
+        if not wanted.startswith("tf32") and importlib.util.find_spec(package) is None:
             raise ConfigError(f"{key}.{wanted} needs the package {package}: pip install 'judgetrain[{extra}]'")
     if config.lora.quantize and not config.lora.enabled:
         raise ConfigError(
@@ -42,44 +40,60 @@ def check_training(stage: str, config: TrainConfig) -> None:
         _check_dpo(key, config)
 
 
-def check_trl(installed: str | None = None) -> None:
+def check_trl(installed: str = "") -> None:
     """Check that TRL (its version is looked up by default) is one that training is written for.
 
     Raises:
-        TrainingError: it is not, or there is none.
+        TrainingError: it is not.
     """
     from packaging.specifiers import SpecifierSet
 
-    if installed is None:
-        try:
-            installed = version("trl")
-        except PackageNotFoundError:
-            raise TrainingError(f"training needs TRL: pip install 'trl{TRL}'") from None
+    installed = installed or version("trl")
     if not SpecifierSet(TRL).contains(installed, prereleases=True):
         raise TrainingError(f"training is written for trl{TRL}, and {installed} is installed: pip install 'trl{TRL}'")
 
 
 def gpu_only(config: TrainConfig) -> list[str]:
     """The settings of this stage that work on a GPU alone, as ``key=value``."""
-    settings = []
-    if config.tf32:
-        settings.append("tf32=true")
-    if config.liger:
-        settings.append("liger=true")
-    if config.lora.quantize:
-        settings.append(f"lora.quantize={config.lora.quantize}")
-    if config.optimizer and any(part in config.optimizer for part in BITSANDBYTES):
-        settings.append(f"optimizer={config.optimizer}")
-    return settings
+    settings = {
+        "tf32=true": config.tf32,
+        "use_liger_kernel=true": config.use_liger_kernel,
+        f"lora.quantize={config.lora.quantize}": config.lora.quantize,
+        f"optim={config.optim}": re.search("8bit|paged", config.optim or ""),
+    }
+    return [setting for setting, wanted in settings.items() if wanted]
 
 
-def _packages(config: TrainConfig) -> list[tuple[str, str, str]]:
-    """What is asked for, the package that brings it, and the extra that brings the package."""
-    return [
-        (setting, "liger_kernel", "liger") if setting.startswith("liger") else (setting, "bitsandbytes", "qlora")
-        for setting in gpu_only(config)
-        if not setting.startswith("tf32")
-    ]
+def check_machine(settings: TrainStages, stage: str) -> None:
+    """Check what a stage that is to be made needs of this machine; one that is made already needs it no more.
+
+    Raises:
+        TrainingError: a setting that needs a GPU, and none here, or one that is too old.
+    """
+    config: TrainConfig | None = getattr(settings, "dpo" if stage == "reference" else stage, None)
+    if not isinstance(config, TrainConfig):
+        return
+    if stage == "reference":  # of all that may need a GPU, what the reference's log-probabilities are computed with
+        stage, config = "dpo", TrainConfig(lora=config.lora, tf32=config.tf32)
+    needs = gpu_only(config)
+    if not needs:
+        return
+    import torch
+
+    if not torch.cuda.is_available():
+        raise TrainingError(f"train.{stage}.{needs[0]} needs a GPU, and PyTorch sees none here: leave it out")
+    if config.tf32 and not has_tf32():
+        raise TrainingError(
+            f"train.{stage}.tf32=true needs a GPU of compute capability 8.0 (Ampere) or newer, and "
+            f"{torch.cuda.get_device_name()} is older: leave it out"
+        )
+
+
+def has_tf32() -> bool:
+    """Whether there is a GPU whose tensor cores take float32 (Ampere or newer)."""
+    import torch
+
+    return torch.cuda.is_available() and torch.cuda.get_device_capability()[0] >= 8
 
 
 def _check_dpo(key: str, config: DpoConfig) -> None:
@@ -98,15 +112,10 @@ def _check_dpo(key: str, config: DpoConfig) -> None:
         raise ConfigError(f"{key}.label_smoothing=0: loss_type=exo_pair needs more than 0; its paper has 0.001")
     if loss == "robust" and config.label_smoothing == 0.5:
         raise ConfigError(f"{key}.label_smoothing=0.5: loss_type=robust needs less than 0.5")
-    if config.f_divergence != "reverse_kl" and loss not in _DIFFERENCE_LOSSES:
+    if config.f_divergence_type != "reverse_kl" and loss not in _DIFFERENCE_LOSSES:
         raise ConfigError(
-            f"{key}.f_divergence={config.f_divergence}: not with loss_type={loss}; "
+            f"{key}.f_divergence_type={config.f_divergence_type}: not with loss_type={loss}; "
             f"allowed are {', '.join(_DIFFERENCE_LOSSES)}"
         )
     if config.stop.chosen_drop is not None and not config.beta:
         raise ConfigError(f"{key}.stop.chosen_drop reads the log-probabilities off rewards, and {key}.beta=0 has none")
-    if config.margin_weight and loss in _SORTING:
-        raise ConfigError(
-            f"{key}.margin_weight={config.margin_weight:g}: loss_type={loss} sorts the batch, so pairs have no loss "
-            "of their own to weigh; take another loss_type"
-        )
