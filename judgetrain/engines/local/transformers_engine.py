@@ -90,7 +90,7 @@ class TransformersEngine:
 
     def _row(self, prompt: tuple[int, ...], sampling: Sampling, index: int, place: int) -> Row:
         bound = self._constraints() if sampling.pattern else None
-        matcher = bound.matcher(sampling.pattern, sampling.max_new_tokens) if bound else None
+        matcher = bound.matcher(sampling.pattern) if bound else None
         candidates = self._candidates(sampling.candidates)
         return Row(prompt, sampling, self._stops.table(sampling.stop), index, place, matcher, candidates)
 
@@ -121,10 +121,14 @@ class TransformersEngine:
         return cut_at_stop(self._text(ids), row.sampling.stop) is not None
 
     def _finish(self, row: Row, ids: Sequence[int]) -> Completion:
-        """Decode a row: a stop string wins over the end token, which wins over the length limit."""
+        """Decode a row: a stop string wins over the end token, which wins over the length limit.
+
+        A text that ends before its pattern does is one that was cut, whatever cut it.
+        """
         text = self._text(ids)
         cut = cut_at_stop(text, row.sampling.stop)
-        reason: FinishReason = "stop" if cut is not None or ids[-1] in self._ends else "length"
+        whole = ids[-1] in self._ends and (row.matcher is None or row.matcher.complete())
+        reason: FinishReason = "stop" if cut is not None or whole else "length"
         text = text if cut is None else cut
         return Completion(text, len(row.prompt), len(ids), reason, choices=tuple(self._choices(row, ids, text)))
 
