@@ -13,9 +13,8 @@ from judgetrain.engines.base import Request, Sampling
 from judgetrain.engines.config import EngineConfig, ModelConfig, SamplingConfig
 from judgetrain.engines.loading import DEFAULT_CHAT_TEMPLATE, load_tokenizer
 from judgetrain.engines.local.transformers_engine import TransformersEngine
-from judgetrain.engines.neutralise import BREAK, neutralise, neutralise_known
-from judgetrain.engines.openai.request import chat_body
-from judgetrain.engines.prompting import encode, render
+from judgetrain.engines.openai.server import chat_body
+from judgetrain.engines.prompting import BREAK, encode, neutralise, neutralise_known, render
 from judgetrain.judges.prompting.parsing import parse_judgment, render_judgment
 from judgetrain.judges.prompting.prompts import load_prompt_set
 from judgetrain.judges.trees.grow import Shape, StepSampling, grow, judgment_slots
