@@ -15,6 +15,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import judgetrain
 from judgetrain.engines.config import ModelConfig
 from judgetrain.errors import EngineError
 
@@ -26,6 +27,9 @@ log = logging.getLogger(__name__)
 
 DEFAULT_CHAT_TEMPLATE = Path(__file__).parent / "default_chat_template.jinja"
 """The template given to a tokenizer that has none; documented in its own first comment."""
+
+WORLD = Path(judgetrain.__file__).parent / "data" / "world" / "base"
+"""The shipped base model; engines know its place and nothing of its world."""
 
 ADAPTERS = "adapter_config.json"
 """The file by which PEFT knows a directory of adapters."""
@@ -44,9 +48,7 @@ def resolve_path(config: ModelConfig) -> tuple[str, str | None]:
     if not path:
         raise EngineError("model.path is empty: give a directory, a Hub id, 'world' or 'package:NAME'")
     if path == "world":
-        from judgetrain.data.world import BASE
-
-        return _local(BASE, config, "the shipped base model")
+        return _local(WORLD, config, "the shipped base model")
     if path.startswith("package:"):
         file = _assemble(path.removeprefix("package:"))
         return str(file.parent), file.name

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
+from judgetrain.engines.base import Completion, Request
 from judgetrain.errors import EngineError
 
 if TYPE_CHECKING:
@@ -186,16 +187,17 @@ def render(messages: Sequence[Mapping[str, str]], tokenizer: PreTrainedTokenizer
 
 
 def encode(
-    conversations: Sequence[Sequence[Mapping[str, str]]], tokenizer: PreTrainedTokenizerBase
-) -> list[tuple[int, ...] | EngineError]:
-    """Prompt token ids of every conversation as :func:`render` writes it; equal ones are encoded once.
+    requests: Sequence[Request], tokenizer: PreTrainedTokenizerBase, max_context: int
+) -> tuple[dict[int, tuple[int, ...]], dict[int, Completion]]:
+    """Prompt token ids by the request's index, as :func:`render` writes the prompts; equal ones are encoded once.
 
-    In place of a conversation that the chat template refuses stands the error.
+    Requests without ids have their completion: ``error`` where the chat template refuses the messages, ``too_long``
+    where prompt and ``max_new_tokens`` exceed ``max_context`` tokens.
 
     Raises:
-        EngineError: the chat template refuses all of them.
+        EngineError: the chat template refuses the messages of every request.
     """
-    keys = [tuple((m["role"], m["content"]) for m in messages) for messages in conversations]
+    keys = [tuple((m["role"], m["content"]) for m in request.messages) for request in requests]
     texts: dict[Any, str] = {}
     refused: dict[Any, EngineError] = {}
     for key in dict.fromkeys(keys):
@@ -206,6 +208,14 @@ def encode(
     if refused and not texts:
         raise next(iter(refused.values()))
     read = tokenizer(list(texts.values()), add_special_tokens=False)["input_ids"] if texts else []
-    ids: dict[Any, tuple[int, ...] | EngineError] = {**refused}
-    ids.update((key, tuple(row)) for key, row in zip(texts, read, strict=True))
-    return [ids[key] for key in keys]
+    ids = {key: tuple(row) for key, row in zip(texts, read, strict=True)}
+    fits: dict[int, tuple[int, ...]] = {}
+    done: dict[int, Completion] = {}
+    for index, (key, request) in enumerate(zip(keys, requests, strict=True)):
+        if key in refused:
+            done[index] = Completion("", 0, 0, "error", str(refused[key]))
+        elif len(ids[key]) + request.sampling.max_new_tokens > max_context:
+            done[index] = Completion("", len(ids[key]), 0, "too_long")
+        else:
+            fits[index] = ids[key]
+    return fits, done

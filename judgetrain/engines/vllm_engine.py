@@ -56,20 +56,11 @@ class VllmEngine:
         Raises:
             EngineError: the chat template refuses every prompt.
         """
-        prompts = encode([request.messages for request in requests], self.tokenizer)
-        done: dict[int, Completion] = {}
-        fits: dict[int, list[int]] = {}
-        for index, (request, prompt) in enumerate(zip(requests, prompts, strict=True)):
-            if isinstance(prompt, EngineError):
-                done[index] = Completion("", 0, 0, "error", str(prompt))
-            elif len(prompt) + request.sampling.max_new_tokens > self.max_context:
-                done[index] = Completion("", len(prompt), 0, "too_long")
-            else:
-                fits[index] = list(prompt)
+        fits, done = encode(requests, self.tokenizer, self.max_context)
         if fits:
             place = places(requests)
             outputs = self._llm.generate(
-                [{"prompt_token_ids": prompt} for prompt in fits.values()],
+                [{"prompt_token_ids": list(prompt)} for prompt in fits.values()],
                 sampling_params=[self._params(requests[i], seed + place[i]) for i in fits],
                 use_tqdm=False,
             )

@@ -64,17 +64,9 @@ class TransformersEngine:
         Raises:
             EngineError: the chat template refuses every prompt, or one request alone does not fit into memory.
         """
-        prompts = encode([request.messages for request in requests], self.tokenizer)
-        done: dict[int, Completion] = {}
-        rows: list[Row] = []
+        fits, done = encode(requests, self.tokenizer, self.max_context)
         place = places(requests)
-        for index, (request, prompt) in enumerate(zip(requests, prompts, strict=True)):
-            if isinstance(prompt, EngineError):
-                done[index] = Completion("", 0, 0, "error", str(prompt))
-            elif len(prompt) + request.sampling.max_new_tokens > self.max_context:
-                done[index] = Completion("", len(prompt), 0, "too_long")
-            else:
-                rows.append(self._row(prompt, request.sampling, index, place[index]))
+        rows = [self._row(prompt, requests[i].sampling, i, place[i]) for i, prompt in fits.items()]
         # Equal prompts side by side are read once; similar lengths need little padding.
         rows.sort(key=lambda row: (len(row.prompt), row.prompt))
         self.model.train(False)
