@@ -25,6 +25,7 @@ class FaultyServer(ThreadingHTTPServer):
         self.tries: Counter = Counter()
         self.bodies: list[dict] = []
         self.headers: list[str | None] = []
+        self.header_names: set[str] = set()
         self.running = self.most = 0
         self.slow = 1.5
         self.lock = threading.Lock()
@@ -79,6 +80,7 @@ class _Handler(BaseHTTPRequestHandler):
             server.tries[text] += 1
             server.bodies.append(body)
             server.headers.append(self.headers.get("Authorization"))
+            server.header_names |= {name.lower() for name in self.headers}
             left = server.faults.get(text, [])
             fault = left.pop(0) if left else None
             if fault is None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
@@ -12,6 +13,9 @@ from judgetrain.engines.config import SamplingConfig
 
 Step = Literal["criteria", "guideline", "judgment", "response", "correction", "one_step", "rating", "preference"]
 FinishReason = Literal["stop", "length", "too_long", "error"]
+LOGPROBS = 20
+"""Likeliest tokens asked for at each position where candidates' probabilities are wanted: what servers commonly allow
+at most."""
 UNANSWERED = frozenset({"too_long", "error"})
 """Finish reasons without a text, which asking again does not help: the engine has retried what can be."""
 
@@ -97,6 +101,29 @@ def shard_of(rows: Sequence[Mapping[str, Any]], completions: Sequence[Completion
     ]
     failed = Counter(str(c.finish_reason) for c in completions if c.finish_reason in UNANSWERED)
     return ShardResult(texts, len(texts), failed, **tokens_of(completions))
+
+
+def choices_of(
+    tokens: Iterable[tuple[str, Sequence[tuple[str, float]]]], candidates: Sequence[str], text: str
+) -> tuple[Choice, ...]:
+    """A choice wherever one of the candidates was generated, from the log-probabilities that servers report.
+
+    ``tokens``: each generated token with the likeliest tokens at its position and their log-probabilities (nats).
+    Candidates that are not among those have probability 0. Positions after the end of ``text`` (a stop string was
+    cut off) and those whose token does not stand in it are left out.
+    """
+    found: list[Choice] = []
+    upto = 0
+    for token, ranked in tokens:
+        start, upto = upto, upto + len(token)
+        written = token.strip()
+        at = start + token.find(written)
+        if written not in candidates or text[at : at + len(written)] != written:
+            continue
+        mass = [math.fsum(math.exp(p) for t, p in ranked if t.strip() == candidate) for candidate in candidates]
+        if (total := math.fsum(mass)) > 0:
+            found.append(Choice(at, tuple(round(m / total, 6) for m in mass)))
+    return tuple(found)
 
 
 def places(requests: Sequence[Request]) -> list[int]:

@@ -15,7 +15,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from judgetrain.engines.config import ModelConfig
+from judgetrain.engines.config import WORLD_BASE, ModelConfig, looks_local
 from judgetrain.errors import EngineError
 
 if TYPE_CHECKING:
@@ -26,6 +26,7 @@ log = logging.getLogger(__name__)
 
 DEFAULT_CHAT_TEMPLATE = Path(__file__).parent / "default_chat_template.jinja"
 """The template given to a tokenizer that has none; documented in its own first comment."""
+
 
 ADAPTERS = "adapter_config.json"
 """The file by which PEFT knows a directory of adapters."""
@@ -44,9 +45,7 @@ def resolve_path(config: ModelConfig) -> tuple[str, str | None]:
     if not path:
         raise EngineError("model.path is empty: give a directory, a Hub id, 'world' or 'package:NAME'")
     if path == "world":
-        from judgetrain.data.world import BASE
-
-        return _local(BASE, config, "the shipped base model")
+        return _local(WORLD_BASE, config, "the shipped base model")
     if path.startswith("package:"):
         file = _assemble(path.removeprefix("package:"))
         return str(file.parent), file.name
@@ -179,11 +178,6 @@ def _explain(error: Exception, config: ModelConfig, path: str) -> str:
         why = "no network, no access or no such model"
         return f"cannot reach {path} on the Hugging Face Hub ({why}); give a local directory"
     return f"cannot load a model from {config.path}: {text[:300]}"
-
-
-def looks_local(path: str) -> bool:
-    """Whether a model path can only be a local one: Hub ids are NAME or OWNER/NAME."""
-    return path.startswith((".", "/", "~")) or path.count("/") > 1 or path.endswith((".gguf", "/"))
 
 
 def _local(path: Path, config: ModelConfig, what: str) -> tuple[str, str | None]:

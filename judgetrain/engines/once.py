@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, closing, contextmanager
+from functools import cache
 from typing import Protocol, TypeVar
 
 
@@ -12,7 +13,6 @@ class Closable(Protocol):
 
     def close(self) -> None:
         """Free it."""
-        ...
 
 
 C = TypeVar("C", bound=Closable)
@@ -20,19 +20,9 @@ C = TypeVar("C", bound=Closable)
 
 @contextmanager
 def loaded_once(load: Callable[[], C]) -> Iterator[Callable[[], C]]:
-    """A function that loads when it is first called, and then gives the same; what it loaded is closed at the end.
+    """A function that loads when it is first called, so that a stage whose shards are all there loads nothing.
 
-    So a stage whose shards are all there loads nothing.
+    What it loaded is closed at the end.
     """
-    loaded: list[C] = []
-
-    def get() -> C:
-        if not loaded:
-            loaded.append(load())
-        return loaded[0]
-
-    try:
-        yield get
-    finally:
-        for each in loaded:
-            each.close()
+    with ExitStack() as stack:
+        yield cache(lambda: stack.enter_context(closing(load())))

@@ -1,15 +1,156 @@
-"""Turn chat messages into the text a model reads, with structure in user text neutralised."""
+"""Turn chat messages into the text a model reads; what users wrote is kept from being read as its structure.
+
+Structure is control tokens and a chat template's role markers.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
 
-from judgetrain.engines.neutralise import neutralise_messages
+from judgetrain.engines.base import Completion, Request
 from judgetrain.errors import EngineError
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
+
+BREAK = "\u200b"
+"""Zero-width space: put inside a control token's literal, it leaves the text readable and the token unmatched."""
+
+MARKER_WORDS = 3
+"""A line of more words that a chat template writes is a default system prompt, not a role marker."""
+
+_MARKUP = re.compile(r"<\S+>|\[\S+\]")
+_HTML = re.compile(
+    r"</?(?:a|b|blockquote|br|caption|code|col|colgroup|dd|del|div|dl|dt|em|h[1-6]|hr|i|img|ins|kbd|li|mark|ol|p|pre|q|s"
+    r"|small|span|strike|strong|sub|sup|table|tbody|td|tfoot|th|thead|tr|tt|u|ul|var)/?>"
+)
+_MARKER = re.compile(r"(?=.*[^\W\d_])(?=.*[^\w\s]).{2,}")
+_KNOWN = re.compile(
+    r"<\|[^|<>\s]{1,40}\|>|<｜[^｜<>\s]{1,40}｜>|</?s>|<(?:bos|eos|pad|end|sop|user|assistant|system|unused\d+)>"
+    r"|<(?:start|end)_of_(?:turn|image)>|\[/?(?:INST|SYSTEM_PROMPT|AVAILABLE_TOOLS|TOOL_CALLS|TOOL_RESULTS|gMASK)\]"
+    r"|<</?SYS>>|</?(?:think|tool_call|tool_response)>|#{2,3} (?:User|Assistant|System|Human|Instruction):"
+)
+_PROBE = "\ue000"
+"""A private-use character that stands for a message's content."""
+
+
+class ControlText:
+    """Finds in a text what a tokenizer and its chat template would read as structure.
+
+    That is: special tokens; other added tokens that look like markup (``<start_of_image>``, ``<think>``) but for HTML
+    tags, which Gemma has as plain content; and the role markers that the chat template writes as plain text
+    (``### Assistant:``, ``[INST]``). Where added tokens are matched after normalisation, also whatever normalises to
+    one, such as full-width letters.
+    """
+
+    def __init__(self, tokenizer: PreTrainedTokenizerBase) -> None:
+        template = str(tokenizer.chat_template or "")
+        added = {
+            i: t
+            for i, t in tokenizer.added_tokens_decoder.items()
+            if len(t.content) > 1 and (t.special or _is_control(t.content, template))
+        }
+        tokens = {t.content for t in added.values()} | {t for t in tokenizer.all_special_tokens if len(t) > 1}
+        self._tokenizer = tokenizer
+        self._literals = frozenset(tokens | set(_role_markers(tokenizer, tokens)))
+        self._lengths = sorted({len(text) for text in self._literals})
+        first = "".join(sorted({re.escape(text[0]) for text in self._literals}))
+        self._first = re.compile(f"[{first}]") if first else None
+        # The unknown token stands for unknown words, too, and opens no turn.
+        self._ids = {i for i in added if i != tokenizer.unk_token_id}
+        backend: Any = getattr(tokenizer, "backend_tokenizer", None)
+        self._normalises = (
+            backend is not None and backend.normalizer is not None and any(t.normalized for t in added.values())
+        )
+
+    def neutralise(self, text: str) -> str:
+        """The text with everything that would be read as structure broken after its first character."""
+        if self._first is None:
+            return text
+        text = _broken(text, [m.start() for m in self._first.finditer(text) if self._is_literal(text, m.start())])
+        if self._normalises and (spans := self._control_spans(text)):
+            text = _broken(text, [start for start, _ in spans])
+            while spans := self._control_spans(text):  # normalisation drops the break as well
+                for start, end in reversed(spans):
+                    text = text[:start] + BREAK + text[end:]
+        return text
+
+    def _is_literal(self, text: str, start: int) -> bool:
+        return any(text[start : start + length] in self._literals for length in self._lengths)
+
+    def _control_spans(self, text: str) -> list[tuple[int, int]]:
+        """Where the tokenizer itself sees control tokens: first character and the one after the last."""
+        encoded = self._tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)
+        found = zip(encoded["input_ids"], encoded["offset_mapping"], strict=True)
+        return [(start, end) for token, (start, end) in found if token in self._ids and start < end]
+
+
+def _broken(text: str, starts: Sequence[int]) -> str:
+    ends = [start + 1 for start in starts]
+    return BREAK.join(text[i:j] for i, j in zip([0, *ends], [*ends, len(text)], strict=True))
+
+
+def _is_control(content: str, template: str) -> bool:
+    """Whether an added token that is not marked as special steers the model all the same."""
+    return bool(_MARKUP.fullmatch(content)) and (content in template or not _HTML.fullmatch(content))
+
+
+def _role_markers(tokenizer: PreTrainedTokenizerBase, tokens: set[str]) -> Iterator[str]:
+    """What the chat template writes around messages, its control tokens taken out, line by line.
+
+    Lines without a letter or without punctuation are left out: broken everywhere, they would disfigure text.
+    """
+    frame = _frame(tokenizer)
+    for token in sorted(tokens, key=len, reverse=True):
+        frame = frame.replace(token, "\n")
+    for line in map(str.strip, frame.split("\n")):
+        for part in {line, *_MARKUP.findall(line)}:
+            if _MARKER.fullmatch(part) and len(part.split()) <= MARKER_WORDS:
+                yield part
+
+
+def _frame(tokenizer: PreTrainedTokenizerBase) -> str:
+    """A conversation as the chat template renders it, with line breaks in place of the contents."""
+    from jinja2 import TemplateError
+
+    if not tokenizer.chat_template:
+        return ""
+    turns = [{"role": role, "content": _PROBE} for role in ("system", "user", "assistant", "user")]
+    for chat in (turns, turns[1:], turns[1:2]):
+        try:
+            text = tokenizer.apply_chat_template(chat, tokenize=False, add_generation_prompt=True)
+        except TemplateError:  # no system role, or one question only
+            continue
+        return str(text).replace(_PROBE, "\n")
+    return ""
+
+
+_CONTROL: WeakKeyDictionary[PreTrainedTokenizerBase, tuple[str, ControlText]] = WeakKeyDictionary()
+
+
+def neutralise(text: str, tokenizer: PreTrainedTokenizerBase) -> str:
+    """``text`` with everything broken that the tokenizer or its chat template would read as structure."""
+    template = str(tokenizer.chat_template)
+    made_for, control = _CONTROL.get(tokenizer, (None, None))
+    if control is None or made_for != template:
+        control = ControlText(tokenizer)
+        _CONTROL[tokenizer] = template, control
+    return control.neutralise(text)
+
+
+def neutralise_messages(
+    messages: Sequence[Mapping[str, str]], tokenizer: PreTrainedTokenizerBase
+) -> list[dict[str, str]]:
+    """The messages with :func:`neutralise` applied to every content; the inputs stay unchanged."""
+    return [{**message, "content": neutralise(message["content"], tokenizer)} for message in messages]
+
+
+def neutralise_known(text: str) -> str:
+    """``text`` with what structures the prompts of common model families broken: for servers, whose own is unknown."""
+    return _KNOWN.sub(lambda match: match[0][0] + BREAK + match[0][1:], text)
 
 
 def accepted_messages(
@@ -46,16 +187,17 @@ def render(messages: Sequence[Mapping[str, str]], tokenizer: PreTrainedTokenizer
 
 
 def encode(
-    conversations: Sequence[Sequence[Mapping[str, str]]], tokenizer: PreTrainedTokenizerBase
-) -> list[tuple[int, ...] | EngineError]:
-    """Prompt token ids of every conversation as :func:`render` writes it; equal ones are encoded once.
+    requests: Sequence[Request], tokenizer: PreTrainedTokenizerBase, max_context: int
+) -> tuple[dict[int, tuple[int, ...]], dict[int, Completion]]:
+    """Prompt token ids by the request's index, as :func:`render` writes the prompts; equal ones are encoded once.
 
-    In place of a conversation that the chat template refuses stands the error.
+    Requests without ids have their completion: ``error`` where the chat template refuses the messages, ``too_long``
+    where prompt and ``max_new_tokens`` exceed ``max_context`` tokens.
 
     Raises:
-        EngineError: the chat template refuses all of them.
+        EngineError: the chat template refuses the messages of every request.
     """
-    keys = [tuple((m["role"], m["content"]) for m in messages) for messages in conversations]
+    keys = [tuple((m["role"], m["content"]) for m in request.messages) for request in requests]
     texts: dict[Any, str] = {}
     refused: dict[Any, EngineError] = {}
     for key in dict.fromkeys(keys):
@@ -66,6 +208,14 @@ def encode(
     if refused and not texts:
         raise next(iter(refused.values()))
     read = tokenizer(list(texts.values()), add_special_tokens=False)["input_ids"] if texts else []
-    ids: dict[Any, tuple[int, ...] | EngineError] = {**refused}
-    ids.update((key, tuple(row)) for key, row in zip(texts, read, strict=True))
-    return [ids[key] for key in keys]
+    ids = {key: tuple(row) for key, row in zip(texts, read, strict=True)}
+    fits: dict[int, tuple[int, ...]] = {}
+    done: dict[int, Completion] = {}
+    for index, (key, request) in enumerate(zip(keys, requests, strict=True)):
+        if key in refused:
+            done[index] = Completion("", 0, 0, "error", str(refused[key]))
+        elif len(ids[key]) + request.sampling.max_new_tokens > max_context:
+            done[index] = Completion("", len(ids[key]), 0, "too_long")
+        else:
+            fits[index] = ids[key]
+    return fits, done

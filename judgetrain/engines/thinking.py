@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from judgetrain.engines.neutralise import BREAK
+from judgetrain.engines.prompting import BREAK
 
 NO_ANSWER = "no_answer"
 """Why nothing is read from a reply whose reasoning never ended."""

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from judgetrain.engines.base import Choice, Completion, FinishReason, Request, places
-from judgetrain.engines.choices import LOGPROBS, choices_of
-from judgetrain.engines.config import EngineConfig
+from judgetrain.engines.base import LOGPROBS, Choice, Completion, FinishReason, Request, choices_of, places
+from judgetrain.engines.config import VllmEngineConfig
 from judgetrain.engines.loading import ADAPTERS, context_length, load_tokenizer, resolve_path
 from judgetrain.engines.prompting import encode
 from judgetrain.errors import EngineError
@@ -24,7 +23,7 @@ class VllmEngine:
         EngineError: vLLM is not installed, or it cannot load the model.
     """
 
-    def __init__(self, config: EngineConfig) -> None:
+    def __init__(self, config: VllmEngineConfig) -> None:
         try:
             from vllm import LLM
         except ImportError as error:
@@ -57,27 +56,18 @@ class VllmEngine:
         Raises:
             EngineError: the chat template refuses every prompt.
         """
-        prompts = encode([request.messages for request in requests], self.tokenizer)
-        done: dict[int, Completion] = {}
-        fits: dict[int, list[int]] = {}
-        for index, (request, prompt) in enumerate(zip(requests, prompts, strict=True)):
-            if isinstance(prompt, EngineError):
-                done[index] = Completion("", 0, 0, "error", str(prompt))
-            elif len(prompt) + request.sampling.max_new_tokens > self.max_context:
-                done[index] = Completion("", len(prompt), 0, "too_long")
-            else:
-                fits[index] = list(prompt)
+        fits, done = encode(requests, self.tokenizer, self.max_context)
         if fits:
             place = places(requests)
             outputs = self._llm.generate(
-                [{"prompt_token_ids": prompt} for prompt in fits.values()],
+                [{"prompt_token_ids": list(prompt)} for prompt in fits.values()],
                 sampling_params=[self._params(requests[i], seed + place[i]) for i in fits],
                 use_tqdm=False,
             )
             for index, output in zip(fits, outputs, strict=True):
                 best = output.outputs[0]
                 reason: FinishReason = "length" if best.finish_reason == "length" else "stop"
-                choices = tuple(_choices(best, requests[index].sampling.candidates))
+                choices = _choices(best, requests[index].sampling.candidates)
                 done[index] = Completion(best.text, len(fits[index]), len(best.token_ids), reason, choices=choices)
         return [done[index] for index in range(len(requests))]
 
@@ -109,11 +99,13 @@ class VllmEngine:
         )
 
 
-def _choices(output: Any, candidates: Sequence[str]) -> Iterator[Choice]:
+def _choices(output: Any, candidates: Sequence[str]) -> tuple[Choice, ...]:
     """The candidates' probabilities where the output wrote one of them (``logprobs``: one mapping a token, of ids to
     ``logprob`` and ``decoded_token``)."""
-    if candidates and output.logprobs:
-        drawn = (at[i] for at, i in zip(output.logprobs, output.token_ids, strict=True))
-        ranked = ([(t.decoded_token, t.logprob) for t in at.values()] for at in output.logprobs)
-        tokens = ((token.decoded_token, others) for token, others in zip(drawn, ranked, strict=True))
-        yield from choices_of(tokens, candidates, output.text)
+    if not (candidates and output.logprobs):
+        return ()
+    tokens = (
+        (at[i].decoded_token, [(t.decoded_token, t.logprob) for t in at.values()])
+        for at, i in zip(output.logprobs, output.token_ids, strict=True)
+    )
+    return choices_of(tokens, candidates, output.text)

@@ -6,8 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from judgetrain.engines.neutralise import neutralise
-from judgetrain.engines.prompting import render
+from judgetrain.engines.prompting import neutralise, render
 from judgetrain.errors import EngineError
 from judgetrain.schema import Dialogue
 

@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any
 from judgetrain.artifacts.fingerprint import fingerprint
 from judgetrain.artifacts.shards import read_rows
 from judgetrain.artifacts.stage_run import derive_seed
-from judgetrain.engines.neutralise import neutralise_messages
-from judgetrain.engines.prompting import accepted_messages
+from judgetrain.engines.prompting import accepted_messages, neutralise_messages
 from judgetrain.errors import TrainingError
 from judgetrain.train.config import TrainConfig
 

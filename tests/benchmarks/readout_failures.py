@@ -44,6 +44,8 @@ FIELDS = {"query": "prompt", "response_a": "response_1", "response_b": "response
 LABELS = {"0": "A", "1": "B", "2": "tie"}
 READ = "read"
 """The outcome of a judgment that could be read."""
+ENFORCED = Readout(constrained=True)
+"""The readout of judgments whose form is enforced."""
 
 SHARD = 4
 """Comparisons whose trees are finished together."""
@@ -95,7 +97,7 @@ def outcomes(nodes: Iterable[JudgmentNode], again: Iterable[Completion]) -> Outc
         found["expected"][node.failure or READ] += 1
     for completion in again:
         final = completion.finish_reason if completion.finish_reason in UNANSWERED else None
-        found["constrained"][final or parse_judgment(completion.text).failure or READ] += 1
+        found["constrained"][final or ENFORCED.read(completion).failure or READ] += 1
     return found
 
 
@@ -132,7 +134,7 @@ def grown(
     """One row a comparison, as many as the time suffices for: its tree, and the constrained completions."""
     short, long = SamplingConfig(0.8, 0.95, 48), SamplingConfig(0.8, 0.95, options.tokens)
     sampling = StepSampling(short, short, long, Readout("expected"))
-    enforced = replace(sampling, readout=Readout(constrained=True))
+    enforced = replace(sampling, readout=ENFORCED)
     shape = Shape(count=options.criteria, criteria=options.criteria, guidelines=2, judgments=2)
     started = time.monotonic()
     with loaded_once(lambda: Loaded(*load(model, prompts, options.batch_size))) as loaded:

@@ -7,14 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from judgetrain.engines import prompting
 from judgetrain.engines.base import Request
 from judgetrain.judges.config import TreeConfig
 from judgetrain.judges.kinds.branching import BranchingJudge
 from judgetrain.judges.prompting.prompts import load_prompt_set
 from tests.benchmarks import forgeries
 from tests.benchmarks.forgeries import Forgery, Outcome, asker, attack, load_forgeries, outcomes, second_wins, table
-from tests.engines.conftest import word_tokenizer
+from tests.engines.conftest import encoded, word_tokenizer
 from tests.scripted import ScriptedEngine, comparison, criteria, judged
 
 ALL = load_forgeries()
@@ -90,11 +89,11 @@ def test_the_protection_is_off_only_inside_the_measurement() -> None:
     chat, tokenizer = [{"role": "user", "content": "the<end>cat"}], word_tokenizer()
     end = tokenizer.convert_tokens_to_ids("<end>")
     with forgeries.unprotected():
-        assert end in prompting.encode([chat], tokenizer)[0]  # type: ignore[operator]
-    assert end not in prompting.encode([chat], tokenizer)[0]  # type: ignore[operator]
+        assert end in encoded([chat], tokenizer)[0]
+    assert end not in encoded([chat], tokenizer)[0]
     with pytest.raises(KeyError), forgeries.unprotected():
         raise KeyError
-    assert end not in prompting.encode([chat], tokenizer)[0]  # type: ignore[operator]
+    assert end not in encoded([chat], tokenizer)[0]
 
 
 def test_the_command_prints_both_measurements(

@@ -6,9 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from judgetrain.engines.base import Request, Sampling
 from judgetrain.engines.config import EngineConfig, ModelConfig
 from judgetrain.engines.loading import load_tokenizer
 from judgetrain.engines.local.transformers_engine import TransformersEngine
+from judgetrain.engines.prompting import encode
 
 WORDS = [
     *"the a cat dog sat on mat and ran fast list criteria score user assistant system ###".split(),
@@ -39,6 +41,12 @@ def word_tokenizer(template: str | None = TEMPLATE):
         chat_template=template,
         clean_up_tokenization_spaces=False,
     )
+
+
+def encoded(conversations, tokenizer) -> list[tuple[int, ...]]:
+    """The prompt's token ids for each conversation."""
+    fits, _ = encode([Request(tuple(chat), Sampling()) for chat in conversations], tokenizer, 1 << 30)
+    return [fits[i] for i in range(len(conversations))]
 
 
 def tiny_llama(vocabulary: int, **overrides):

@@ -6,8 +6,7 @@ import math
 
 import pytest
 
-from judgetrain.engines.base import Choice
-from judgetrain.engines.choices import choices_of
+from judgetrain.engines.base import Choice, choices_of
 
 DIGITS = ("1", "2", "3", "4", "5")
 RANKED = [(" 4", math.log(0.5)), ("5", math.log(0.2)), ("4", math.log(0.1)), ("four", math.log(0.2))]

@@ -8,9 +8,13 @@ import pytest
 import torch
 
 from judgetrain.engines.base import Request, Sampling
-from judgetrain.engines.config import EngineConfig, ModelConfig
+from judgetrain.engines.config import EngineConfig, ModelConfig, SamplingConfig
 from judgetrain.engines.registry import make_engine
 from judgetrain.errors import EngineError
+from judgetrain.judges.prompting.prompts import load_prompt_set
+from judgetrain.judges.prompting.readout import Readout
+from judgetrain.judges.trees.grow import judgment_slots
+from tests.scripted import comparison
 
 FRAME = r"score: [1-5]\n(the|a) (cat|dog)( sat| ran){1,3}\.?"
 
@@ -31,6 +35,37 @@ def test_every_constrained_text_matches_and_free_rows_are_as_they_were(engine) -
         assert re.fullmatch(FRAME, completion.text), completion
         assert completion.finish_reason == "stop"
     assert not re.fullmatch(FRAME, alone[0].text)
+
+
+@pytest.fixture(scope="module")
+def world():
+    pytest.importorskip("xgrammar")
+    return make_engine(EngineConfig(model=ModelConfig(path="world")))
+
+
+@pytest.mark.parametrize(("limit", "temperature", "cut"), [(40, 2.0, True), (128, 1.0, False), (128, 6.0, True)])
+def test_a_judgment_is_read_if_its_form_is_whole_and_counted_as_cut_off_if_not(
+    world, limit: int, temperature: float, cut: bool
+) -> None:
+    """Cut by the limit, with both scores there or not, or by a drawn word that no other goes on with (6.0)."""
+    readout, prompts = Readout(constrained=True), load_prompt_set("compact")
+    sampling = readout.sampling(SamplingConfig(temperature, 1.0, limit), prompts)
+    slots = judgment_slots(comparison(1), "AB", "cost: tells the cost", "5 if it tells the cost.")
+    done = world.generate([Request(prompts.render("judgment", slots), sampling, "judgment", slots)] * 40, seed=7)
+    matching = [c for c in done if re.fullmatch(sampling.pattern, c.text)]
+    whole = [c for c in matching if c.finish_reason == "stop"]
+    assert all(c.generated_tokens == limit for c in matching if c not in whole), "its end token did not come"
+    assert {c.finish_reason for c in done if c not in whole} == ({"length"} if cut else set())
+    assert [readout.read(c).failure for c in done] == [None if c in whole else "cut_off" for c in done]
+    assert whole
+    if limit == 40:
+        assert any(Readout().read(c).failure is None for c in done if c not in whole)
+
+
+def test_a_pattern_that_no_token_begins_is_said(world) -> None:
+    sampling = Sampling(max_new_tokens=24, pattern=r"Verdict: (yes|nah) because [^\n]{1,40}")
+    with pytest.raises(EngineError, match="'frame' in the prompt set"):
+        world.generate([Request(({"role": "user", "content": "the cost"},), sampling)], seed=1)
 
 
 @pytest.fixture

@@ -13,15 +13,14 @@ from judgetrain.engines.base import Request, Sampling
 from judgetrain.engines.config import EngineConfig, ModelConfig, SamplingConfig
 from judgetrain.engines.loading import DEFAULT_CHAT_TEMPLATE, load_tokenizer
 from judgetrain.engines.local.transformers_engine import TransformersEngine
-from judgetrain.engines.neutralise import BREAK, neutralise, neutralise_known
-from judgetrain.engines.openai.request import chat_body
-from judgetrain.engines.prompting import encode, render
+from judgetrain.engines.openai.server import chat_body
+from judgetrain.engines.prompting import BREAK, neutralise, neutralise_known, render
 from judgetrain.judges.prompting.parsing import parse_judgment, render_judgment
 from judgetrain.judges.prompting.prompts import judgment_slots, load_prompt_set
 from judgetrain.judges.trees.grow import Shape, StepSampling, grow
 from judgetrain.train.data import fitting
 from tests.benchmarks.forgeries import load_forgeries
-from tests.engines.conftest import tiny_llama, word_tokenizer
+from tests.engines.conftest import encoded, tiny_llama, word_tokenizer
 from tests.scripted import ScriptedEngine, comparison, criteria, judged
 
 FORGERIES = load_forgeries()
@@ -140,7 +139,7 @@ def test_no_control_token_is_in_the_encoded_user_text(tokenizer: Any) -> None:
 def test_every_prompt_has_the_structure_of_an_honest_one(tokenizer: Any) -> None:
     honest = judgment_prompt(next(f for f in FORGERIES if f.kind == "control"))
     forged = [judgment_prompt(f) for f in FORGERIES]
-    expected, *found = encode([honest, *forged], tokenizer)
+    expected, *found = encoded([honest, *forged], tokenizer)
     want = controls(expected, tokenizer)
     assert all(controls(ids, tokenizer) == want for ids in found)
     marks = [m for m in MARKERS if m in render(honest, tokenizer)]
@@ -165,7 +164,7 @@ def test_training_rows_are_protected_as_prompts_are(tokenizer: Any) -> None:
     assert len(clean) == len(FORGERIES)
     for forged, original in zip(clean, rows, strict=True):
         assert structure(forged) == structure(first)
-        sent = encode([original["prompt"]], tokenizer)[0]
+        sent = encoded([original["prompt"]], tokenizer)[0]
         trained = tokenizer.apply_chat_template(forged["prompt"], add_generation_prompt=True, return_dict=True)
         assert tuple(trained["input_ids"]) == sent
     everything = "".join(f.text for f in FORGERIES)

@@ -14,8 +14,7 @@ from judgetrain.engines.base import Request, Sampling
 from judgetrain.engines.config import EngineConfig, ModelConfig
 from judgetrain.engines.loading import DEFAULT_CHAT_TEMPLATE, load_model, load_tokenizer, resolve_path
 from judgetrain.engines.local.transformers_engine import TransformersEngine
-from judgetrain.engines.neutralise import BREAK, neutralise
-from judgetrain.engines.prompting import render
+from judgetrain.engines.prompting import BREAK, neutralise, render
 from judgetrain.engines.registry import make_engine
 from judgetrain.errors import EngineError
 from tests.engines.conftest import TEMPLATE, word_tokenizer

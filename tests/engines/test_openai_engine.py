@@ -10,7 +10,7 @@ from judgetrain.engines.answers import AnswerStore
 from judgetrain.engines.base import Choice, Request, Sampling
 from judgetrain.engines.config import EngineConfig, ModelConfig
 from judgetrain.engines.openai.engine import OUTAGE, OpenAIEngine
-from judgetrain.engines.openai.request import chat_body
+from judgetrain.engines.openai.server import chat_body
 from judgetrain.errors import EngineError
 from tests.faulty_server import KEY, serving
 
@@ -158,6 +158,29 @@ def test_unusable_key_is_not_shown(engine, monkeypatch):
     with pytest.raises(EngineError, match="TEST_KEY") as caught:
         engine.generate([ask("q")], seed=1)
     assert KEY not in str(caught.value)
+
+
+def test_what_the_client_would_take_from_the_environment_is_not_sent(server, engine, monkeypatch):
+    for name in ("API_KEY", "ADMIN_KEY", "ORG_ID", "PROJECT_ID", "BASE_URL"):
+        monkeypatch.setenv(f"OPENAI_{name}", KEY if "KEY" in name else "http://127.0.0.1:9/v1")
+    monkeypatch.delenv("TEST_KEY")
+    assert engine.generate([ask("q")], seed=1)[0].text == "you said q"
+    assert server.headers == [None], "a server without a key gets none, and not one for another"
+    assert not {"openai-organization", "openai-project"} & server.header_names
+
+
+@pytest.mark.parametrize("fault", [None, 400, 500, (429, {}), "drop", "not json"])
+def test_the_key_is_in_no_log(server, engine, caplog, fault):
+    caplog.set_level("DEBUG")
+    server.faults["q"] = [fault] if fault else []
+    engine.generate([ask("q")], seed=1)
+    assert "POST" in caplog.text and KEY not in caplog.text
+
+
+def test_a_redirect_is_not_followed_with_the_key(server, engine):
+    server.faults["q"] = [(307, {"Location": f"http://localhost:{server.server_port}/v1/chat/completions"})]
+    assert engine.generate([ask("q")], seed=1)[0].error.startswith("HTTP 307")
+    assert server.tries["q"] == 1
 
 
 def test_stop_string_left_in_the_text_is_cut(server, engine):

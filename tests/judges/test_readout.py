@@ -60,6 +60,14 @@ def test_what_cannot_be_read_has_a_reason(text: str, choices: tuple[Choice, ...]
     assert (read.failure or "").startswith(reason)
 
 
+@pytest.mark.parametrize("scores", ["parsed", "expected"])
+def test_an_enforced_form_that_was_cut_is_no_judgment_whatever_it_holds(scores) -> None:
+    sure = Choice(AT_A, (0, 0, 0, 1.0, 0)), Choice(AT_B, (0, 1.0, 0, 0, 0))
+    cut = Completion(TEXT, 1, 1, "length", choices=sure)
+    assert Readout(scores, constrained=True).read(cut) == ParsedJudgment(None, None, "cut_off")
+    assert Readout(scores).read(cut) == ParsedJudgment(4, 2), "free judgments end where they end"
+
+
 def test_a_tie_is_as_wide_as_asked_for() -> None:
     def node(tie: float) -> JudgmentNode:
         return JudgmentNode(

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, cast
 import torch
 
 from judgetrain.engines.base import Choice, Completion, FinishReason, Request, Sampling, places
-from judgetrain.engines.config import EngineConfig
+from judgetrain.engines.config import TransformersEngineConfig
 from judgetrain.engines.loading import best_device, context_length, load_model, load_tokenizer
 from judgetrain.engines.local.batch_state import Row
 from judgetrain.engines.local.constraint import Constraints
@@ -40,7 +40,7 @@ class TransformersEngine:
 
     def __init__(
         self,
-        config: EngineConfig,
+        config: TransformersEngineConfig,
         model: PreTrainedModel | None = None,
         tokenizer: PreTrainedTokenizerBase | None = None,
     ) -> None:
@@ -64,17 +64,9 @@ class TransformersEngine:
         Raises:
             EngineError: the chat template refuses every prompt, or one request alone does not fit into memory.
         """
-        prompts = encode([request.messages for request in requests], self.tokenizer)
-        done: dict[int, Completion] = {}
-        rows: list[Row] = []
+        fits, done = encode(requests, self.tokenizer, self.max_context)
         place = places(requests)
-        for index, (request, prompt) in enumerate(zip(requests, prompts, strict=True)):
-            if isinstance(prompt, EngineError):
-                done[index] = Completion("", 0, 0, "error", str(prompt))
-            elif len(prompt) + request.sampling.max_new_tokens > self.max_context:
-                done[index] = Completion("", len(prompt), 0, "too_long")
-            else:
-                rows.append(self._row(prompt, request.sampling, index, place[index]))
+        rows = [self._row(prompt, requests[i].sampling, i, place[i]) for i, prompt in fits.items()]
         # Equal prompts side by side are read once; similar lengths need little padding.
         rows.sort(key=lambda row: (len(row.prompt), row.prompt))
         self.model.train(False)
@@ -90,7 +82,7 @@ class TransformersEngine:
 
     def _row(self, prompt: tuple[int, ...], sampling: Sampling, index: int, place: int) -> Row:
         bound = self._constraints() if sampling.pattern else None
-        matcher = bound.matcher(sampling.pattern, sampling.max_new_tokens) if bound else None
+        matcher = bound.matcher(sampling.pattern) if bound else None
         candidates = self._candidates(sampling.candidates)
         return Row(prompt, sampling, self._stops.table(sampling.stop), index, place, matcher, candidates)
 
@@ -121,10 +113,14 @@ class TransformersEngine:
         return cut_at_stop(self._text(ids), row.sampling.stop) is not None
 
     def _finish(self, row: Row, ids: Sequence[int]) -> Completion:
-        """Decode a row: a stop string wins over the end token, which wins over the length limit."""
+        """Decode a row: a stop string wins over the end token, which wins over the length limit.
+
+        A text that ends before its pattern does is one that was cut, whatever cut it.
+        """
         text = self._text(ids)
         cut = cut_at_stop(text, row.sampling.stop)
-        reason: FinishReason = "stop" if cut is not None or ids[-1] in self._ends else "length"
+        whole = ids[-1] in self._ends and (row.matcher is None or row.matcher.complete())
+        reason: FinishReason = "stop" if cut is not None or whole else "length"
         text = text if cut is None else cut
         return Completion(text, len(row.prompt), len(ids), reason, choices=tuple(self._choices(row, ids, text)))
 

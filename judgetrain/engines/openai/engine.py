@@ -4,22 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import random
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from judgetrain.engines.answers import AnswerStore, Budget
 from judgetrain.engines.base import Completion, Request, places
-from judgetrain.engines.config import EngineConfig
-from judgetrain.engines.openai.rate_limit import Clock, Gate, Refusals, retry_after
-from judgetrain.engines.openai.reply import FATAL, RETRIED, Failure, quoted, read_completion
-from judgetrain.engines.openai.request import chat_body
+from judgetrain.engines.config import OpenAIEngineConfig
+from judgetrain.engines.openai.rate_limit import Clock, Gate, Refusals
+from judgetrain.engines.openai.server import Failure, Server
 from judgetrain.errors import EngineError, UnansweredError
 
 if TYPE_CHECKING:
-    import httpx
+    from openai import AsyncOpenAI
 
 LONGEST_WAIT = 60.0
 """Upper bound of one pause between tries, seconds (``Retry-After`` may ask for up to twice it)."""
@@ -34,7 +31,7 @@ PASSES = 2
 class _Call:
     """What the requests of one call share: the connection, the slots, and the error that ends the run."""
 
-    def __init__(self, client: httpx.AsyncClient, slots: asyncio.Semaphore) -> None:
+    def __init__(self, client: AsyncOpenAI, slots: asyncio.Semaphore) -> None:
         self.client, self.slots, self.ended = client, slots, asyncio.Event()
         self.one_by_one = asyncio.Lock()
         self.fatal: Exception | None = None
@@ -48,7 +45,7 @@ class _Call:
 
 
 class OpenAIEngine:
-    """Asks ``config.base_url`` for chat completions of the model ``config.model.path``, several at once.
+    """Asks ``config.base_url`` for chat completions of the model ``config.model``, several at once.
 
     Where the server limits the rate (429), all requests wait together, and no try is used up, unless it is one request
     alone that is refused. A request that keeps failing in other ways is tried once more when all others are done, and
@@ -67,25 +64,21 @@ class OpenAIEngine:
         clock: the time that pauses take.
 
     Raises:
-        EngineError: httpx is missing or no model is named.
+        EngineError: no model is named.
     """
 
     def __init__(
         self,
-        config: EngineConfig,
+        config: OpenAIEngineConfig,
         answers: AnswerStore | None = None,
         budget: Budget | None = None,
         clock: Clock | None = None,
     ) -> None:
-        try:
-            import httpx
-        except ImportError as error:
-            raise EngineError("engine.type=openai needs httpx: pip install 'judgetrain[openai]'") from error
-        if not config.model.path:
-            raise EngineError("engine.model.path is empty: for engine.type=openai it is the model's name at the server")
-        self.name = config.name or config.model.path
+        if not config.model:
+            raise EngineError("engine.model is empty: for engine.type=openai it is the model's name at the server")
+        self.name = config.name or config.model
         self._config = config
-        self._tls = httpx.create_ssl_context()  # made once: reading the certificates takes longer than a request
+        self._server = Server(config)
         self._answers, self._budget = answers, budget
         self._clock = clock or Clock()
         self._gate = Gate(config.max_wait, self._clock, config.base_url)
@@ -93,7 +86,6 @@ class OpenAIEngine:
         self._answered = 0
         self._known = False
         self._given_up = self._refused = 0
-        self._limit_key = "max_tokens"
 
     def generate(self, requests: Sequence[Request], seed: int) -> list[Completion]:
         """One completion per request, in order; each sends ``seed`` plus its place, which servers may ignore.
@@ -112,23 +104,12 @@ class OpenAIEngine:
         """Nothing to free: connections live as long as a call."""
 
     async def _generate(self, requests: Sequence[Request], seed: int) -> list[Completion]:
-        import httpx
-
-        key = os.environ.get(self._config.api_key_env, "").strip()
-        if not (key.isascii() and (key.isprintable() or not key)):
-            raise EngineError(f"the environment variable {self._config.api_key_env} does not hold a usable key")
-        limits = httpx.Limits(max_connections=self._config.concurrency)
-        base = self._config.base_url.rstrip("/") + "/"
-        headers = {"Authorization": f"Bearer {key}"} if key else {}
-        model = self._config.model.path
         contents: Sequence[dict[str, Any]] = (
-            self._answers.contents(model, requests)
+            self._answers.contents(self._config.model, requests)
             if self._answers
             else [{"seed": (seed + place) % 2**31} for place in places(requests)]
         )
-        async with httpx.AsyncClient(
-            base_url=base, headers=headers, limits=limits, timeout=self._config.timeout, verify=self._tls
-        ) as client:
+        async with self._server.client() as client:
             call = _Call(client, asyncio.Semaphore(self._config.concurrency))
             self._gate.begin()
             refusals = [Refusals() for _ in requests]
@@ -202,7 +183,7 @@ class OpenAIEngine:
             if self._refused >= OUTAGE and not (self._answered or self._known):
                 raise EngineError(
                     f"{self._config.base_url} refuses each of the first {OUTAGE} requests ({failure.reason}); check "
-                    f"engine.base_url and engine.model.path={self._config.model.path}"
+                    f"engine.base_url and engine.model={self._config.model}"
                 )
             return
         self._given_up += 1
@@ -218,79 +199,13 @@ class OpenAIEngine:
         backoff: float = min(self._first_wait * 2**attempt, LONGEST_WAIT) * jitter.uniform(0.5, 1.0)
         return max(backoff, min(after or 0.0, 2 * LONGEST_WAIT))
 
-    async def _try(self, client: httpx.AsyncClient, request: Request, seed: int) -> Completion | Failure:
+    async def _try(self, client: AsyncOpenAI, request: Request, seed: int) -> Completion | Failure:
         """One try, paid for from the budget."""
         if self._budget is None:
-            return await self._post(client, request, seed)
+            return await self._server.ask(client, request, seed)
         held, outcome = self._budget.send(request), None
         try:
-            outcome = await self._post(client, request, seed)
+            outcome = await self._server.ask(client, request, seed)
             return outcome
         finally:
             self._budget.settle(held, outcome if isinstance(outcome, Completion) else None)
-
-    async def _post(self, client: httpx.AsyncClient, request: Request, seed: int) -> Completion | Failure:
-        import httpx
-
-        try:
-            body = chat_body(self._config.model.path, request, seed, self._limit_key)
-            response = await client.post("chat/completions", json=body)
-        except httpx.TimeoutException:
-            return Failure(f"no answer within {self._config.timeout:g} s")
-        except httpx.HTTPError as error:
-            return Failure(
-                f"cannot reach {self._config.base_url}: {type(error).__name__}",
-                unreachable=isinstance(error, httpx.ConnectError),
-            )
-        outcome = self._outcome(response, request)
-        return replace(outcome, status=response.status_code) if isinstance(outcome, Failure) else outcome
-
-    def _outcome(self, response: httpx.Response, request: Request) -> Completion | Failure:
-        """What a response means; ends the run where no other could be better."""
-        if response.status_code in FATAL:
-            reason = FATAL[response.status_code]
-            raise EngineError(
-                f"{self._config.base_url} answered {response.status_code} for model {self._config.model.path}: "
-                f"{reason}; check engine.base_url, engine.model.path and the variable {self._config.api_key_env}"
-            )
-        if response.status_code == 400:
-            return self._bad_request(response.text)
-        if response.status_code == 429:
-            return self._limited(response)
-        if response.status_code != 200:
-            again = response.status_code in RETRIED or response.status_code >= 500
-            said = "" if again else self._said(response.text)
-            return Failure(f"HTTP {response.status_code}{said}", retry_after(response.headers), again)
-        try:
-            return read_completion(response.json(), request.sampling)
-        except (ValueError, KeyError, IndexError, TypeError, AttributeError):
-            return Failure("the answer is not a chat completion")
-
-    def _limited(self, response: httpx.Response) -> Failure:
-        """A refusal for the number of requests, or for the size of one, which no other need wait for.
-
-        Ends the run where waiting does not help, as the account is empty.
-        """
-        said = self._said(response.text)
-        if "insufficient_quota" in response.text:
-            raise EngineError(
-                f"{self._config.base_url} answered 429{said}; every answer is kept: when the account is in order, run "
-                "the same command again, and it goes on where it stopped"
-            )
-        limited = "too large" not in response.text.lower()
-        return Failure(f"HTTP 429{said}", retry_after(response.headers), limited=limited, said=said)
-
-    def _bad_request(self, text: str) -> Completion | Failure:
-        """What a 400 means: a prompt past the context, a newer name of the length limit, or a request to give up."""
-        lowered = text.lower()
-        if "context_length" in lowered or "context length" in lowered:
-            return Completion("", 0, 0, "too_long")
-        if "max_completion_tokens" in lowered and self._limit_key == "max_tokens":
-            self._limit_key = "max_completion_tokens"
-            return Failure("HTTP 400: the server wants max_completion_tokens")
-        return Failure(f"HTTP 400{self._said(text)}", again="max_completion_tokens" in lowered)
-
-    def _said(self, text: str) -> str:
-        """What a refusing server says, as the rest of a line; without the key, should it repeat it."""
-        key = os.environ.get(self._config.api_key_env, "").strip()
-        return quoted(text.replace(key, "[key]") if key else text)

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from itertools import accumulate
 
-from judgetrain.engines.neutralise import BREAK
+from judgetrain.engines.prompting import BREAK
 from judgetrain.engines.thinking import NO_ANSWER, answer_start
 from judgetrain.judges.prompting.scores import HEAD, HIGHEST, LOWEST, Score, scores_in
 

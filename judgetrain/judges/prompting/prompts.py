@@ -100,8 +100,8 @@ class PromptSet:
         """The pattern that a constrained judgment follows.
 
         ``{width}`` in it becomes ``max_new_tokens`` less :data:`FIXED` characters. At a token a character the first of
-        its texts leaves room for the second score, whatever the engine; at the usual four all three fit. An engine
-        that draws the tokens itself (Transformers) also closes the frame before they run out, in any language.
+        its texts leaves room for the second score, whatever the engine; at the usual four all three fit. A
+        judgment that does not reach the frame's end is not read (``cut_off``).
         """
         return self.frame.replace("{width}", str(max(1, max_new_tokens - FIXED)))
 

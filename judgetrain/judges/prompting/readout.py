@@ -46,11 +46,14 @@ class Readout:
         )
 
     def read(self, completion: Completion, material: Iterable[str] = ()) -> ParsedJudgment:
-        """The scores in the order shown, or a reason: those of :func:`parse_judgment`, and ``no_probabilities``
-        where expected scores are wanted and the engine reported none for a score's position.
+        """The scores in the order shown, or a reason: those of :func:`parse_judgment`; ``cut_off``, an enforced form
+        that did not reach its end; and ``no_probabilities`` where expected scores are wanted and the engine reported
+        none for a score's position.
 
         ``material``: the texts that are judged, whose own score lines are no scores.
         """
+        if self.constrained and completion.finish_reason == "length":
+            return ParsedJudgment(None, None, "cut_off")
         parsed = parse_judgment(completion.text, material, completion.finish_reason == "length")
         if parsed.places is None or self.scores == "parsed":
             return parsed
