@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -13,7 +13,7 @@ from judgetrain.evaluate.metrics.sample import Sample
 Interval = tuple[float, float]
 """The ends of a 95% bootstrap interval."""
 Unit = Literal["percent", "points", "count", "decimal", "number", "seconds"]
-"""A share from 0 to 1, a difference of shares, no decimals, one, two, or three digits."""
+"""A share from 0 to 1, a difference of shares, a number with no, one or two decimals, seconds."""
 
 
 @dataclass(frozen=True)
@@ -21,7 +21,8 @@ class Column:
     """A column of a table of the report.
 
     ``table`` is the title of a table whose rows are methods, a new one if there is none of this name. ``note`` is added
-    to the table's explanation. A ``sparse`` column is left out where no method has a value.
+    to the table's explanation. A ``sparse`` column is left out where no method has a value. Columns stand in their
+    ``order``, equal ones as they are registered.
     """
 
     table: str
@@ -29,12 +30,12 @@ class Column:
     unit: Unit = "percent"
     note: str = ""
     sparse: bool = False
+    order: int = 0
 
 
 @dataclass(frozen=True)
 class Metric:
-    """A function, the attributes of :class:`~judgetrain.evaluate.metrics.sample.Sample` that it is called with, and the
-    column that shows its value; without one it stands in ``metrics.json`` only."""
+    """A function, what it is called with, and the column that shows its value, if any."""
 
     compute: Callable[..., Any]
     needs: tuple[str, ...]
@@ -50,27 +51,22 @@ class Metric:
 
 
 def metric(compute: Callable[..., Any], needs: str, column: Column | None = None) -> Any:
-    """A field of :class:`~judgetrain.evaluate.metrics.rows.MetricRow`, computed by ``compute``.
+    """A field of :class:`~judgetrain.evaluate.metrics.rows.MetricRow` that is computed for every method.
 
     Args:
-        compute: called with what it needs, in that order; returns a number, a JSON-ready value, None where the metric
-            is not defined, or an array [n] of one value an item.
+        compute: called with what it needs, in that order; returns a JSON-ready value or a dataclass, None where the
+            metric is not defined, or an array [n] of one value an item, whose mean is the metric.
         needs: names of attributes of :class:`~judgetrain.evaluate.metrics.sample.Sample`, with spaces between.
-        column: where the report shows it.
+        column: where the report shows it; without one it stands in ``metrics.json`` only.
 
     Raises:
         AttributeError: a sample has no such attribute.
     """
     names = tuple(needs.split())
-    if unknown := [name for name in names if name not in vars(Sample) and name not in Sample.__annotations__]:
-        raise AttributeError(f"a metric needs {unknown[0]!r}, which is no attribute of Sample")
+    for name in names:
+        if name not in Sample.__annotations__:
+            raise AttributeError(f"a metric needs {name!r}, which is no attribute of Sample")
     return field(default=None, metadata={"metric": Metric(compute, names, column)})
-
-
-def metrics_of(record: type) -> Mapping[str, Metric]:
-    """The metrics among the fields of a dataclass, by the field's name."""
-    fields = record.__dataclass_fields__  # type: ignore[attr-defined]
-    return {name: found.metadata["metric"] for name, found in fields.items() if "metric" in found.metadata}
 
 
 def mean(values: Any) -> float | None:

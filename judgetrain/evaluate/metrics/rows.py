@@ -12,7 +12,7 @@ import numpy as np
 from judgetrain.data.benchmarks.benchmark import Benchmark
 from judgetrain.evaluate.metrics import verdicts
 from judgetrain.evaluate.metrics.calibration import Calibration, calibration
-from judgetrain.evaluate.metrics.registry import Column, Interval, mean, metric, metrics_of
+from judgetrain.evaluate.metrics.registry import Column, Interval, Metric, mean, metric
 from judgetrain.evaluate.metrics.sample import Sample
 from judgetrain.evaluate.metrics.statistics import auc_interval, bootstrap_interval, correlation_intervals
 from judgetrain.evaluate.metrics.verdicts import Bools
@@ -138,9 +138,9 @@ class MetricRow:
     conflict_as_tie: float | None = metric(
         verdicts.conflict_as_tie, "ab ba labels", Column(DEFINITIONS, "conflict as tie %")
     )
-    n_decided: int | None = metric(_count, "decided", Column(DEFINITIONS, "n both decide", "count"))
+    n_decided: int | None = metric(_count, "decided", Column(DEFINITIONS, "n both decide", "count", order=1))
     agreement_decided: float | None = metric(_where, "agreed decided", Column(DEFINITIONS, "both decide %"))
-    kappa: float | None = metric(verdicts.cohens_kappa, "ab ba labels", Column(DEFINITIONS, "kappa", "number"))
+    kappa: float | None = metric(verdicts.cohens_kappa, "ab ba labels", Column(DEFINITIONS, "kappa", "number", order=3))
     position_bias: float | None = metric(verdicts.position_bias, "single_ab single_ba", Column(BIASES, "first wins %"))
     longer_preference: float | None = metric(
         verdicts.longer_preference, "ab ba longer", Column(BIASES, "longer wins %")
@@ -168,7 +168,7 @@ class MetricRow:
     domains: Mapping[str, Group] | None = metric(_by_name, "domains agreed consistent")
     n_prompts: int | None = metric(lambda prompts: len(set(prompts)), "prompts")
     prompt_agreement: float | None = metric(
-        _prompt_agreement, "named_prompts agreed", Column(DEFINITIONS, "every pair %", sparse=True)
+        _prompt_agreement, "named_prompts agreed", Column(DEFINITIONS, "every pair %", sparse=True, order=2)
     )
     votes: VoteMetrics | None = metric(vote_metrics, "votes resamples seed")
     calibration: Calibration | None = metric(calibration, "margins labels seed")
@@ -215,10 +215,13 @@ def _read(record: type[Record], row: Mapping[str, Any]) -> Record:
     return record(**{name: row.get(name) for name in record.__annotations__})
 
 
-METRICS = metrics_of(MetricRow)
+METRICS: Mapping[str, Metric] = {f.name: f.metadata["metric"] for f in fields(MetricRow) if "metric" in f.metadata}
 """Every metric by its name in ``metrics.json``."""
-COLUMNS = {name: found.column for name, found in METRICS.items() if found.column} | {"parsed": Column(COST, "parsed %")}
-"""The columns of the report that attributes of rows declare, in their order in a table."""
+_COLUMNS = {name: found.column for name, found in METRICS.items() if found.column} | {
+    "parsed": Column(COST, "parsed %")
+}
+COLUMNS = dict(sorted(_COLUMNS.items(), key=lambda item: item[1].order))
+"""The columns of the report by the attribute of a row that they show."""
 
 
 def metric_row(
@@ -236,7 +239,7 @@ def metric_row(
     Raises:
         ValueError: predictions of other comparisons or in another order.
     """
-    sample = Sample(benchmark, predictions, seconds, resamples, seed)
+    sample = Sample.of(benchmark, predictions, seconds, resamples, seed)
     return MetricRow(
         method=predictions[0].method,
         benchmark=benchmark.name,
