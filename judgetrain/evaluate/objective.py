@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 from judgetrain.errors import ConfigError
 from judgetrain.evaluate.config import EvaluateConfig
+from judgetrain.evaluate.metrics.rows import MetricRow
 from judgetrain.evaluate.report.sections import one_each
 from judgetrain.evaluate.runners.stored import PREFIX as STORED
 from judgetrain.judges.kinds.baselines import BASELINES
@@ -77,25 +78,21 @@ def objective_value(directory: Path, objective: str) -> float:
         ConfigError: no such row or metric, or one without a value; lists what there is.
     """
     benchmark, method, branches, metric = parse_objective(objective)
-    rows: list[dict[str, Any]] = json.loads((directory / "metrics.json").read_text(encoding="utf-8"))
-    of_method = [row for row in rows if (row["benchmark"], row["method"]) == (benchmark, method)]
-    found = one_each(of_method) if branches is None else [row for row in of_method if row["branches"] == branches]
+    rows = [MetricRow.from_row(row) for row in json.loads((directory / "metrics.json").read_text(encoding="utf-8"))]
+    of_method = [row for row in rows if (row.benchmark, row.method) == (benchmark, method)]
+    found = one_each(of_method) if branches is None else [row for row in of_method if row.branches == branches]
     if not found:
-        there = (f"{r['benchmark']}/{r['method']}" + (f"@{r['branches']}" if r["branches"] else "") for r in rows)
+        there = (f"{row.benchmark}/{row.key}" for row in rows)
         raise ConfigError(f"objective={objective!r}: the evaluation has no such row; it has {_list(there)}")
-    value: Any = found[0]
+    metrics = found[0].to_row()
+    value: Any = metrics
     for part in metric.split("."):
         value = value.get(part) if isinstance(value, dict) else None
     if isinstance(value, bool) or not isinstance(value, (int, float)):
-        raise ConfigError(
-            f"objective={objective!r}: no number called {metric!r}; there are {', '.join(_numbers(found))}"
-        )
+        numbers = [k for k, v in metrics.items() if isinstance(v, (int, float)) and not isinstance(v, bool)]
+        raise ConfigError(f"objective={objective!r}: no number called {metric!r}; there are {_list(numbers)}")
     return float(value)
 
 
 def _list(names: Iterable[str]) -> str:
     return ", ".join(names)
-
-
-def _numbers(rows: Sequence[Any]) -> list[str]:
-    return [k for k, v in rows[0].items() if isinstance(v, (int, float)) and not isinstance(v, bool)]

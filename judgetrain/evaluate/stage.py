@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import replace
 from pathlib import Path
 from typing import cast
 
@@ -21,11 +21,12 @@ from judgetrain.engines.answers import Budget, budget_of
 from judgetrain.engines.once import loaded_once
 from judgetrain.errors import ConfigError
 from judgetrain.evaluate.metrics.choose import Choice, choose, part_of, split
-from judgetrain.evaluate.metrics.overlap import disagreements
-from judgetrain.evaluate.metrics.rows import metric_row, paired_rows, parquet, prediction_rows
+from judgetrain.evaluate.metrics.paired import disagreements, paired_comparisons
+from judgetrain.evaluate.metrics.predictions import parquet, prediction_rows
+from judgetrain.evaluate.metrics.rows import metric_row
 from judgetrain.evaluate.report.disagreements import Link, disagreement_links, training_links, write_disagreements
-from judgetrain.evaluate.report.lineage import lineage
 from judgetrain.evaluate.report.page import html_page
+from judgetrain.evaluate.report.provenance import lineage
 from judgetrain.evaluate.report.report import Report
 from judgetrain.evaluate.report.text import console_tables, markdown
 from judgetrain.evaluate.report.tracking import track_report
@@ -100,28 +101,26 @@ def _write(
         tested = [(part_of(test, p), seconds) for p, seconds in results]
         for predictions, seconds in tested:
             row = metric_row(test, predictions, seconds, settings.bootstrap, seed)
-            rows.append(
-                row | {"chosen": any((c.method, c.branches) == (row["method"], row["branches"]) for c in choices)}
-            )
-        paired += list(paired_rows(test, [p for p, _ in tested], settings.bootstrap, seed))
+            rows.append(replace(row, chosen=any((c.method, c.branches) == (row.method, row.branches) for c in choices)))
+        paired += list(paired_comparisons(test, [p for p, _ in tested], settings.bootstrap, seed))
         for part in (dev, test):
             predicted += [r for p, _ in results if part for r in prediction_rows(part, part_of(part, p))]
-        chosen[benchmark.name] = [asdict(c) for c in choices]
+        chosen[benchmark.name] = choices
         differ[benchmark.name] = disagreements(test, _one_each([p for p, _ in tested], choices))
     report = Report(
-        config.recipe_name,
-        seed,
-        rows,
-        paired,
-        {b.name: b.left_out for b in benchmarks},
-        chosen,
-        differ,
-        lineage(inputs.values()),
-        versions(),
+        recipe=config.recipe_name,
+        seed=seed,
+        rows=rows,
+        paired=paired,
+        left_out={b.name: b.left_out for b in benchmarks},
+        chosen=chosen,
+        disagreements=differ,
+        lineage=lineage(inputs.values()),
+        versions=versions(),
         scenarios=out.notes.get("scenarios", {}),
     )
-    out.write_json("metrics", rows)
-    out.write_json("paired", paired)
+    out.write_json("metrics", [row.to_row() for row in rows])
+    out.write_json("paired", [row.to_row() for row in paired])
     out.write_json("summary", report.summary())
     write_bytes_atomic(out.path("predictions.parquet"), parquet(predicted))
     write_text_atomic(out.path("report.md"), markdown(report))

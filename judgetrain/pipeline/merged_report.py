@@ -9,7 +9,7 @@ from pathlib import Path
 from judgetrain.artifacts.files import write_json_atomic, write_text_atomic
 from judgetrain.artifacts.stage_run import MANIFEST
 from judgetrain.errors import ConfigError
-from judgetrain.evaluate.report.merge import merged, read_run
+from judgetrain.evaluate.report.merge import Run, merged
 from judgetrain.evaluate.report.page import html_page
 from judgetrain.evaluate.report.text import console_tables, markdown
 from judgetrain.pipeline.run import Pipeline
@@ -30,11 +30,11 @@ def merge(pipeline: Pipeline) -> None:
             "report.runs"
         )
     directories = list(_directories(config.report.runs or [str(made / "*")], Path(config.output_dir)))
-    runs = [read_run(d) for d in directories]
+    runs = [Run.read(d) for d in directories]
     report = merged(runs, config.report.name)
     target = Path(config.output_dir) / "reports" / config.report.name
-    write_json_atomic(target / "metrics.json", report.rows)
-    write_json_atomic(target / "paired.json", report.paired)
+    write_json_atomic(target / "metrics.json", [row.to_row() for row in report.rows])
+    write_json_atomic(target / "paired.json", [row.to_row() for row in report.paired])
     write_json_atomic(target / "summary.json", report.summary())
     write_text_atomic(target / "report.md", markdown(report))
     write_text_atomic(target / "report.html", html_page(report))

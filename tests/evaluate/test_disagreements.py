@@ -95,8 +95,8 @@ def test_the_report_links_to_pages_that_are_there(evaluated: Path) -> None:
         assert f'href="{address}"' in text
         assert (evaluated / address).is_file()
     assert text.count("href=") - text.count('href="#') == 2
-    assert html_page(Report("r", 1, [], [], {})).count("href=") == 0
-    strange = html_page(Report("r", 1, [], [], {}), {"": [("<b>", 'a"b c/<i>')]})
+    assert html_page(Report(recipe="r", seed=1, rows=[])).count("href=") == 0
+    strange = html_page(Report(recipe="r", seed=1, rows=[]), {"": [("<b>", 'a"b c/<i>')]})
     assert '<a href="a%22b%20c/%3Ci%3E">&lt;b&gt;</a>' in strange
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,10 +21,10 @@ from judgetrain.errors import DataError
 from judgetrain.evaluate import stage
 from judgetrain.evaluate.config import EvaluateConfig
 from judgetrain.evaluate.metrics.choose import choose, part_of, split
-from judgetrain.evaluate.metrics.overlap import disagreements
-from judgetrain.evaluate.metrics.rows import metric_row, paired_rows
-from judgetrain.evaluate.report.lineage import lineage
+from judgetrain.evaluate.metrics.paired import disagreements, paired_comparisons
+from judgetrain.evaluate.metrics.rows import Group, metric_row
 from judgetrain.evaluate.report.page import html_page
+from judgetrain.evaluate.report.provenance import lineage
 from judgetrain.evaluate.report.report import Report
 from judgetrain.evaluate.report.text import markdown
 from judgetrain.judges import methods
@@ -178,10 +179,11 @@ def test_every_definition_stands_under_its_own_name(evaluated: Path) -> None:
 def test_long_tables_fold_and_what_has_no_rows_is_not_shown() -> None:
     whole = benchmark(40)
     rows = [metric_row(whole, answers("a", 0, whole, 40), 0.0, 20, 1)]
-    report = Report("r", 1, rows, [], {})
+    report = Report(recipe="r", seed=1, rows=rows)
     page, text = html_page(report), markdown(report)
     assert "<details>" not in page and "Calibration" not in text and "Where it comes from" not in text
-    rows[0]["groups"] = {f"group {i}": {"n": 1, "agreement": 1.0, "consistency": 1.0} for i in range(30)}
+    groups = {f"group {i}": Group(1, 1.0, 1.0) for i in range(30)}
+    report = replace(report, rows=[replace(rows[0], groups=groups)])
     assert "<details><summary>Agreement by group (30 rows)</summary>" in html_page(report)
 
 
@@ -216,10 +218,10 @@ def test_methods_stand_side_by_side_at_a_glance(evaluated: Path) -> None:
 def test_comparisons_on_one_query_are_resampled_together_and_the_report_says_so() -> None:
     whole, apart = benchmark(30, 3), benchmark(30)
     together, alone = (metric_row(b, answers("a", 0, b, 10), 0.0, 500, 1) for b in (whole, apart))
-    assert (together["n"], together["n_prompts"], together["prompt_agreement"]) == (30, 3, None)
-    assert (alone["n_prompts"], alone["agreement"]) == (30, together["agreement"])
-    assert "over the 3 prompts that the 30 comparisons share" in markdown(Report("r", 1, [together], [], {}))
-    assert "bootstrap interval over comparisons" in markdown(Report("r", 1, [alone], [], {}))
+    assert (together.n, together.n_prompts, together.prompt_agreement) == (30, 3, None)
+    assert (alone.n_prompts, alone.agreement) == (30, together.agreement)
+    assert "over the 3 prompts that the 30 comparisons share" in markdown(Report(recipe="r", seed=1, rows=[together]))
+    assert "bootstrap interval over comparisons" in markdown(Report(recipe="r", seed=1, rows=[alone]))
 
 
 @pytest.mark.parametrize(
@@ -240,17 +242,19 @@ def test_every_method_is_set_against_another_on_the_same_items(names: list[Any],
     whole = benchmark(40)
     results = [answers(name, k, whole, 5 * i) for i, (name, k) in enumerate(names, 2)]
     found = {
-        tuple((row[side]["method"], row[side]["branches"]) for side in ("first", "second")): row
-        for row in paired_rows(whole, results, 200, 1)
+        tuple((side.method, side.branches) for side in (row.first, row.second)): row
+        for row in paired_comparisons(whole, results, 200, 1)
     }
     assert set(found) == expected
     right = {key: 5 * i / 40 for i, key in enumerate(names, 2)}
     for (first, second), row in found.items():
-        assert row["agreement_difference"] == pytest.approx(right[first] - right[second])
+        assert row.agreement_difference == pytest.approx(right[first] - right[second])
         only = round(40 * abs(right[first] - right[second]))  # right with one method alone; with the other, none
-        assert row["mcnemar_p"] == pytest.approx(2 / 2**only)
+        assert row.mcnemar_p == pytest.approx(2 / 2**only)
     rows = [metric_row(whole, result, 0.0, 50, 1) for result in results]
-    assert ("| bootstrap p | McNemar p |" in markdown(Report("r", 1, rows, list(found.values()), {}))) == bool(found)
+    assert (
+        "| bootstrap p | McNemar p |" in markdown(Report(recipe="r", seed=1, rows=rows, paired=list(found.values())))
+    ) == bool(found)
 
 
 def test_pairs_of_a_prompt_are_right_together_or_not() -> None:
@@ -258,5 +262,5 @@ def test_pairs_of_a_prompt_are_right_together_or_not() -> None:
     prompts = {c.id: f"p{i // 3}" for i, c in enumerate(whole.comparisons)}
     together = Benchmark("b", "test", whole.comparisons, {}, prompts=prompts)
     row = metric_row(together, answers("a", 0, together, 5), 0.0, 50, 1)
-    assert (row["agreement"], row["n_prompts"], row["prompt_agreement"]) == (pytest.approx(5 / 6, abs=1e-6), 2, 0.5)
+    assert (row.agreement, row.n_prompts, row.prompt_agreement) == (pytest.approx(5 / 6, abs=1e-6), 2, 0.5)
     assert part_of(together, answers("a", 0, together, 6)[::-1])[0].comparison_id == "b:0"

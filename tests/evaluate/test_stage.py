@@ -17,7 +17,7 @@ from judgetrain.data.config import BenchmarkConfig, SourceConfig, WorldConfig
 from judgetrain.errors import ConfigError, DataError
 from judgetrain.evaluate import stage
 from judgetrain.evaluate.config import EvaluateConfig
-from judgetrain.evaluate.metrics.rows import metric_row
+from judgetrain.evaluate.metrics.rows import MetricRow, metric_row
 from judgetrain.judges import methods
 from judgetrain.judges.config import TreeConfig
 from judgetrain.judges.kinds.baselines import FirstJudge
@@ -225,7 +225,8 @@ def test_the_console_table_fits_80_columns_and_shows_names_as_they_are(
     out = evaluate(*setup, tmp_path / "out")
     rows = json.loads((out / "metrics.json").read_text())
     capsys.readouterr()
-    report = Report("r", 1, [r | {"benchmark": "[red]x"} for r in rows], [], {"[red]x": {"too_long": 3}})
+    renamed = [MetricRow.from_row(r | {"benchmark": "[red]x"}) for r in rows]
+    report = Report(recipe="r", seed=1, rows=renamed, left_out={"[red]x": {"too_long": 3}})
     for part in console_tables(report):
         RichConsole(width=80).print(part)
     printed = capsys.readouterr().out

@@ -13,7 +13,6 @@ from judgetrain.evaluate import metrics
 from judgetrain.evaluate.metrics.calibration import calibration, expected_calibration_error, reliability_curve
 from judgetrain.evaluate.metrics.statistics import (
     bootstrap_interval,
-    cluster_interval,
     correlation_intervals,
     over_seeds,
     paired_difference,
@@ -66,16 +65,16 @@ def test_clusters_of_equal_answers_are_worth_one_item_each() -> None:
     rng = np.random.default_rng(0)
     one = rng.random(100) < 0.7
     values, clusters = np.repeat(one, 5), np.repeat(np.arange(100), 5)
-    low, high = cluster_interval(values, clusters.tolist(), 4000, 1) or (0, 0)
+    low, high = bootstrap_interval(values, 4000, 1, clusters.tolist()) or (0, 0)
     p = one.mean()
     half = 1.96 * math.sqrt(p * (1 - p) / 100)
     assert (low, high) == pytest.approx((p - half, p + half), abs=0.02)
     naive = bootstrap_interval(values, 4000, 1) or (0, 0)
     assert (high - low) / (naive[1] - naive[0]) == pytest.approx(math.sqrt(5), rel=0.1)
-    assert cluster_interval(one, list(range(100)), 500, 1) == bootstrap_interval(one, 500, 1)
-    assert cluster_interval([1.0, 0.0], ["x", "x"], 50, 1) is None
+    assert bootstrap_interval(one, 500, 1, list(range(100))) == bootstrap_interval(one, 500, 1)
+    assert bootstrap_interval([1.0, 0.0], 50, 1, ["x", "x"]) is None
     with pytest.raises(ValueError, match="2 values and 1 clusters"):
-        cluster_interval([1.0, 0.0], ["x"], 50, 1)
+        bootstrap_interval([1.0, 0.0], 50, 1, ["x"])
 
 
 def test_a_clustered_difference_is_worth_its_clusters_and_no_more() -> None:

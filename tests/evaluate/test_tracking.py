@@ -42,7 +42,7 @@ def report() -> Report:
             for v in ["BA"[c.label == "A"] if i < right else "AB"[c.label == "A"]]
         ]
         rows.append(metric_row(benchmark, predictions, 0.1, 50, 0))
-    return Report("mine", 1, rows, [], {})
+    return Report(recipe="mine", seed=1, rows=rows)
 
 
 def test_numbers_tables_and_figures_of_an_evaluation_are_in_the_run(report: Report, tmp_path: Path) -> None:
@@ -57,15 +57,15 @@ def test_numbers_tables_and_figures_of_an_evaluation_are_in_the_run(report: Repo
     ) as run:
         track_report(report, run)
     [found] = read_runs(tmp_path)
-    assert found.logged("b/dpo@3/agreement") == pytest.approx(report.rows[3]["agreement"])
+    assert found.logged("b/dpo@3/agreement") == pytest.approx(report.rows[3].agreement)
     headline = found.table("b/headline")
     assert headline["columns"][:3] == ["method", "branches", "agreement %"]
-    agreement = [f"{100 * row['agreement']:.1f}" for row in report.rows]
+    agreement = [f"{100 * row.agreement:.1f}" for row in report.rows]
     assert [row[2].split()[0] for row in headline["data"]] == agreement
     table = found.table("b/metrics")
     kappa, high = table["columns"].index("kappa"), table["columns"].index("agreement_ci_high")
-    assert [row[kappa] for row in table["data"]] == pytest.approx([row["kappa"] for row in report.rows])
-    assert [row[high] for row in table["data"]] == pytest.approx([row["agreement_ci"][1] for row in report.rows])
+    assert [row[kappa] for row in table["data"]] == pytest.approx([row.kappa for row in report.rows])
+    assert [row[high] for row in table["data"]] == pytest.approx([row.agreement_ci[1] for row in report.rows])
     for figure in ("agreement by branches", "agreement by cost", "consistency by branches", "right by confidence"):
         page = (found.directory / "files" / found.logged(f"b/{figure}")["path"]).read_text(encoding="utf-8")
         assert "<svg" in page and "dpo" in page and "http" not in page

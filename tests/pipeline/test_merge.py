@@ -33,7 +33,7 @@ def evaluation(root: Path, mark: str, beta: float, seed: int, right: int, whole:
         (path / "manifest.json").write_text(json.dumps(found))
     rows = [metric_row(whole, answers("dpo", 1, whole, right), 0.0, 20, 1)]
     rows.append(metric_row(whole, answers("first", 0, whole, 3), float(seed), 20, 1))
-    (directory / "metrics.json").write_text(json.dumps(rows))
+    (directory / "metrics.json").write_text(json.dumps([row.to_row() for row in rows]))
     return directory
 
 

@@ -134,10 +134,10 @@ def test_a_sweep_without_evaluations_offers_no_report_of_them(
     assert "report.runs" not in printed.out + printed.err
 
 
-SHARED = {"benchmark": "b", "method": "dpo", "votes": {"agreement": 0.7}}
+SHARED = {"benchmark": "b", "method": "dpo", "split": "test", "n": 10, "votes": {"agreement": 0.7}}
 ROWS = [
     *(SHARED | {"branches": k, "agreement": k / 10, "chosen": k == 3} for k in (1, 3, 5)),
-    {"benchmark": "b", "method": "random", "branches": 0, "agreement": 0.2, "kappa": None},
+    {"benchmark": "b", "method": "random", "split": "test", "n": 10, "branches": 0, "agreement": 0.2, "kappa": None},
 ]
 
 
@@ -159,7 +159,7 @@ def test_any_metric_is_an_objective(tmp_path: Path, objective: str, value: float
     ("objective", "message"),
     [
         ("b/dpo@2/agreement", r"no such row; it has b/dpo@1, b/dpo@3, b/dpo@5, b/random$"),
-        ("b/dpo@1/agrement", r"no number called 'agrement'; there are branches, agreement"),
+        ("b/dpo@1/agrement", r"no number called 'agrement'; there are branches, n, agreement"),
         ("b/random/kappa", "no number called 'kappa'"),
         ("b/dpo@1/chosen", "no number called 'chosen'"),
         ("agreement", "expected BENCHMARK/METHOD/METRIC"),

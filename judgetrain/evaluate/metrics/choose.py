@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any, Self
 
 import numpy as np
 
 from judgetrain.artifacts.stage_run import derive_seed
 from judgetrain.data.benchmarks.benchmark import Benchmark
 from judgetrain.errors import DataError
-from judgetrain.evaluate import metrics
+from judgetrain.evaluate.metrics.verdicts import agreement
 from judgetrain.judges.base import Prediction
 
 
@@ -22,6 +23,11 @@ class Choice:
     branches: int
     n: int
     agreement: dict[int, float]
+
+    @classmethod
+    def from_row(cls, row: Mapping[str, Any]) -> Self:
+        """A choice as ``summary.json`` has it, where numbers of branches are text."""
+        return cls(**({**row} | {"agreement": {int(k): share for k, share in row["agreement"].items()}}))
 
 
 def split(benchmark: Benchmark, share: float, seed: int) -> tuple[Benchmark | None, Benchmark]:
@@ -64,7 +70,7 @@ def choose(dev: Benchmark, results: Sequence[Sequence[Prediction]]) -> list[Choi
     labels = [str(c.label) for c in labelled.comparisons]
     for predictions in results:
         mine = part_of(labelled, predictions)
-        agreed = metrics.agreement([p.verdict_ab for p in mine], [p.verdict_ba for p in mine], labels)
+        agreed = agreement([p.verdict_ab for p in mine], [p.verdict_ba for p in mine], labels)
         by_method.setdefault(mine[0].method, {})[mine[0].branches] = round(float(np.mean(agreed)), 6)
     return [
         Choice(method, max(sorted(found), key=lambda k: found[k]), len(labels), dict(sorted(found.items())))

@@ -1,4 +1,4 @@
-"""Intervals and paired tests over items."""
+"""Intervals and paired tests over items, which may come in clusters (several pairs of a prompt, votes on a pair)."""
 
 from __future__ import annotations
 
@@ -8,68 +8,45 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from judgetrain.evaluate.metrics import auc, correlations
+from judgetrain.evaluate.metrics.verdicts import auc, correlations
 
-CORRELATIONS = ("pearson", "kendall", "spearman")
-CORRELATION_RESAMPLES = 200
+Clusters = Sequence[object] | None
+"""The cluster of each item [n], resampled whole; None: items are independent."""
+
+SLOW_RESAMPLES = 200
+"""At most so many resamples of statistics that are slow: rank correlations and AUC."""
+ENDS = (50 * (1 - 0.95), 50 * (1 + 0.95))
+"""The percentiles that 95% of the resamples lie between."""
 BATCH = 4_000_000
 """Values resampled at a time, to bound memory on large benchmarks."""
 
 
-@dataclass(frozen=True)
-class Difference:
-    """How much better one method is than another on the same items.
-
-    Mean difference, its 95% interval, McNemar's exact p (items independent), and the bootstrap's p (clusters of items
-    independent): twice the share of resampled differences on the far side of zero.
-    """
-
-    mean: float
-    interval: tuple[float, float] | None
-    p_value: float
-    bootstrap_p: float | None
-
-
-def bootstrap_interval(values: ArrayLike, resamples: int, seed: int, level: float = 0.95) -> tuple[float, float] | None:
-    """Percentile bootstrap interval of the mean of ``values`` [n] over items (SciPy); None without items."""
-    array = np.asarray(values, dtype=float)
-    return cluster_interval(array, range(len(array)), resamples, seed, level)
-
-
-def cluster_interval(
-    values: ArrayLike, clusters: Sequence[object], resamples: int, seed: int, level: float = 0.95
+def bootstrap_interval(
+    values: ArrayLike, resamples: int, seed: int, clusters: Clusters = None
 ) -> tuple[float, float] | None:
-    """Percentile bootstrap interval of the mean of ``values`` [n], clusters resampled whole (SciPy).
+    """95% percentile bootstrap interval of the mean of ``values`` [n] (SciPy).
 
-    For items that are not independent: several votes on a pair, several pairs of a prompt. None without items, or
-    with a single cluster of several that differ.
+    None without items, or with a single cluster of several that differ.
 
     Raises:
         ValueError: not one cluster an item.
     """
     means = _resampled_means(values, clusters, resamples, seed)
-    return None if means is None else _middle(means, level)
+    return None if means is None else _percentiles(means)
 
 
-def _middle(means: NDArray[np.float64], level: float) -> tuple[float, float]:
-    low, high = np.percentile(means, (50 * (1 - level), 50 * (1 + level)))
-    return float(low), float(high)
-
-
-def _resampled_means(
-    values: ArrayLike, clusters: Sequence[object], resamples: int, seed: int
-) -> NDArray[np.float64] | None:
+def _resampled_means(values: ArrayLike, clusters: Clusters, resamples: int, seed: int) -> NDArray[np.float64] | None:
     """The mean of ``values`` in each resample of whole clusters [resamples]."""
     from scipy import stats
 
     array = np.asarray(values, dtype=float)
-    if len(array) != len(clusters):
+    if clusters is not None and len(array) != len(clusters):
         raise ValueError(f"{len(array)} values and {len(clusters)} clusters")
     if len(array) == 0:
         return None
     if np.all(array == array[0]):
         return np.full(resamples, array[0])
-    index = _index(clusters)
+    index = _index(clusters, len(array))
     sums, counts = np.bincount(index, weights=array), np.bincount(index).astype(float)
     if len(sums) == 1:
         return None
@@ -86,60 +63,49 @@ def _resampled_means(
     return np.asarray(result.bootstrap_distribution, dtype=float)
 
 
-def _index(clusters: Sequence[object]) -> NDArray[np.intp]:
+def _index(clusters: Clusters, n: int) -> NDArray[np.intp]:
     """The number of each item's cluster [n]; clusters are numbered as they first occur."""
     numbers: dict[object, int] = {}
-    return np.array([numbers.setdefault(cluster, len(numbers)) for cluster in clusters], dtype=np.intp)
+    known = range(n) if clusters is None else clusters
+    return np.array([numbers.setdefault(cluster, len(numbers)) for cluster in known], dtype=np.intp)
 
 
 def correlation_intervals(
-    x: ArrayLike,
-    y: ArrayLike,
-    resamples: int,
-    seed: int,
-    level: float = 0.95,
-    clusters: Sequence[object] | None = None,
+    x: ArrayLike, y: ArrayLike, resamples: int, seed: int, clusters: Clusters = None
 ) -> dict[str, tuple[float, float] | None]:
-    """Percentile bootstrap intervals of the correlations of two float arrays [n], over items or whole ``clusters``.
+    """95% percentile bootstrap intervals of the correlations of two float arrays [n].
 
-    At most :data:`CORRELATION_RESAMPLES` resamples, since rank correlations are slow; those in which a correlation is
-    not defined are left out. None where there are none.
+    Resamples (:data:`SLOW_RESAMPLES` at most) in which a correlation is not defined are left out; None without any.
     """
     first, second = np.asarray(x, dtype=float), np.asarray(y, dtype=float)
-    chosen = _resampled(range(len(first)) if clusters is None else clusters, resamples, seed)
-    found = [correlations(first[rows], second[rows]) for rows in chosen]
-    return {name: _percentiles([each[name] for each in found], level) for name in CORRELATIONS}
+    found = [correlations(first[rows], second[rows]) for rows in _resampled(clusters, len(first), resamples, seed)]
+    return {name: _percentiles([each[name] for each in found]) for name in ("pearson", "kendall", "spearman")}
 
 
 def auc_interval(
-    margins: Sequence[float | None],
-    labels: Sequence[str],
-    resamples: int,
-    seed: int,
-    level: float = 0.95,
-    clusters: Sequence[object] | None = None,
+    margins: Sequence[float | None], labels: Sequence[str], resamples: int, seed: int, clusters: Clusters = None
 ) -> tuple[float, float] | None:
-    """Percentile bootstrap interval of :func:`~judgetrain.evaluate.metrics.auc` over items ``[n]`` or ``clusters``.
+    """95% percentile bootstrap interval of :func:`~judgetrain.evaluate.metrics.auc`.
 
-    At most :data:`CORRELATION_RESAMPLES` resamples; those without items of both labels are left out.
+    Resamples (:data:`SLOW_RESAMPLES` at most) without items of both labels are left out; None without any.
     """
-    chosen = _resampled(range(len(margins)) if clusters is None else clusters, resamples, seed)
-    return _percentiles([auc([margins[i] for i in rows], [labels[i] for i in rows]) for rows in chosen], level)
+    chosen = _resampled(clusters, len(margins), resamples, seed)
+    return _percentiles([auc([margins[i] for i in rows], [labels[i] for i in rows]) for rows in chosen])
 
 
-def _resampled(clusters: Sequence[object], resamples: int, seed: int) -> Iterator[NDArray[np.intp]]:
+def _resampled(clusters: Clusters, n: int, resamples: int, seed: int) -> Iterator[NDArray[np.intp]]:
     """Items drawn with replacement, whole clusters at a time, for slow statistics; nothing where there is no item."""
-    rng, index = np.random.default_rng(seed), _index(clusters)
+    rng, index = np.random.default_rng(seed), _index(clusters, n)
     members = np.split(np.argsort(index, kind="stable"), np.cumsum(np.bincount(index))[:-1])
-    for _ in range(min(resamples, CORRELATION_RESAMPLES) if len(index) else 0):
+    for _ in range(min(resamples, SLOW_RESAMPLES) if len(index) else 0):
         yield np.concatenate([members[i] for i in rng.integers(len(members), size=len(members))])
 
 
-def _percentiles(values: Sequence[float | None], level: float) -> tuple[float, float] | None:
+def _percentiles(values: Sequence[float | None] | NDArray[np.float64]) -> tuple[float, float] | None:
     found = [value for value in values if value is not None]
     if not found:
         return None
-    low, high = np.percentile(found, (50 * (1 - level), 50 * (1 + level)))
+    low, high = np.percentile(found, ENDS)
     return float(low), float(high)
 
 
@@ -155,31 +121,34 @@ def over_seeds(values: Sequence[float]) -> tuple[float, float | None]:
     return float(array.mean()), float(array.std(ddof=1)) if len(array) > 1 else None
 
 
-def mcnemar(first: ArrayLike, second: ArrayLike) -> float:
-    """Exact McNemar p-value (two-sided) of two methods' right or wrong answers, bool [n], on the same items."""
-    from scipy import stats
+@dataclass(frozen=True)
+class Difference:
+    """How much better one method is than another on the same items.
 
-    a, b = _pair(np.asarray(first, dtype=bool), np.asarray(second, dtype=bool))
-    only_a, only_b = int(np.count_nonzero(a & ~b)), int(np.count_nonzero(~a & b))
-    return float(stats.binomtest(only_a, only_a + only_b).pvalue) if only_a + only_b else 1.0
+    Mean difference, its 95% interval, McNemar's exact p (items independent), and the bootstrap's p (clusters of items
+    independent): twice the share of resampled differences on the far side of zero.
+    """
+
+    mean: float
+    interval: tuple[float, float] | None
+    p_value: float
+    bootstrap_p: float | None
 
 
 def paired_difference(
-    first: ArrayLike, second: ArrayLike, resamples: int, seed: int, clusters: Sequence[object] | None = None
+    first: ArrayLike, second: ArrayLike, resamples: int, seed: int, clusters: Clusters = None
 ) -> Difference | None:
     """``first`` minus ``second``, two methods' right or wrong answers, bool [n], on the same items.
 
-    The interval and its p are of the percentile bootstrap over items, or over whole ``clusters`` of them, which keeps
-    each item's two answers together; ``p_value`` is McNemar's. None without items.
+    The percentile bootstrap keeps each item's two answers together. None without items.
 
     Raises:
         ValueError: arrays of unequal length.
     """
-    a, b = _pair(np.asarray(first, dtype=bool), np.asarray(second, dtype=bool))
+    a, b = _pair(first, second)
     differences = a.astype(float) - b.astype(float)
     if not len(differences):
         return None
-    clusters = range(len(differences)) if clusters is None else clusters
     mean = float(differences.mean())
     means = _resampled_means(differences, clusters, resamples, seed)
     if means is None:
@@ -187,10 +156,20 @@ def paired_difference(
     # One is added to each count, so that p is never below what the number of resamples can tell.
     far = min((means <= 0).sum(), (means >= 0).sum()) + 1
     p = float(min(1.0, 2 * far / (len(means) + 1)))
-    return Difference(mean, _middle(means, 0.95), mcnemar(a, b), p)
+    return Difference(mean, _percentiles(means), mcnemar(a, b), p)
 
 
-def _pair(a: NDArray[np.bool_], b: NDArray[np.bool_]) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+def mcnemar(first: ArrayLike, second: ArrayLike) -> float:
+    """Exact McNemar p-value (two-sided) of two methods' right or wrong answers, bool [n], on the same items."""
+    from scipy import stats
+
+    a, b = _pair(first, second)
+    only_a, only_b = int(np.count_nonzero(a & ~b)), int(np.count_nonzero(~a & b))
+    return float(stats.binomtest(only_a, only_a + only_b).pvalue) if only_a + only_b else 1.0
+
+
+def _pair(first: ArrayLike, second: ArrayLike) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+    a, b = np.asarray(first, dtype=bool), np.asarray(second, dtype=bool)
     if a.ndim != 1 or a.shape != b.shape:
         raise ValueError(f"two arrays over the same items are needed, not {a.shape} and {b.shape}")
     return a, b

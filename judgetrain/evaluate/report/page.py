@@ -10,7 +10,7 @@ from urllib.parse import quote
 from judgetrain.evaluate.report.chart import legend
 from judgetrain.evaluate.report.figures import RELIABILITY, figures
 from judgetrain.evaluate.report.report import Report
-from judgetrain.evaluate.report.sections import Row, Table
+from judgetrain.evaluate.report.sections import Rows, Table
 
 LONG = 16
 """Tables with more rows are folded."""
@@ -56,7 +56,7 @@ def html_page(report: Report, links: Mapping[str, Sequence[tuple[str, str]]] | N
     for number, (benchmark, rows) in enumerate(report.benchmarks().items()):
         title = html.escape(report.title(benchmark))
         tables = "".join(map(table_html, report.tables(benchmark)))
-        charts = _charts([row for row in rows if "agreement" in row])
+        charts = _charts([row for row in rows if row.agreement is not None])
         places.append(f'<a href="#b{number}">{html.escape(benchmark)}</a>')
         parts.append(f'<h2 id="b{number}">{title}</h2>{_links(links.get(benchmark))}{charts}{tables}')
     closing = "".join(map(table_html, report.closing()))
@@ -86,7 +86,7 @@ def _links(links: Sequence[tuple[str, str]] | None) -> str:
     return f"<p>Trees to look at: {', '.join(found)}</p>" if links else ""
 
 
-def figure_pages(rows: Sequence[Row]) -> dict[str, str]:
+def figure_pages(rows: Rows) -> dict[str, str]:
     """The figures of a benchmark's metric rows by title, each a page of its own (for a tracker)."""
     names, charts = figures(rows)
     return {
@@ -96,7 +96,7 @@ def figure_pages(rows: Sequence[Row]) -> dict[str, str]:
     }
 
 
-def _charts(rows: Sequence[Row]) -> str:
+def _charts(rows: Rows) -> str:
     names, charts = figures(rows)
     if not charts:
         return ""

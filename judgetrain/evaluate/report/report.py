@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from judgetrain.evaluate.report import between, grouped, provenance, sections
-from judgetrain.evaluate.report.sections import Row, Table
+from judgetrain.evaluate.metrics.choose import Choice
+from judgetrain.evaluate.metrics.paired import PairedComparison
+from judgetrain.evaluate.metrics.rows import COLUMNS, DEFINITIONS, MetricRow
+from judgetrain.evaluate.report import paired, provenance, sections
+from judgetrain.evaluate.report.sections import Table
+from judgetrain.evaluate.report.seeds import SeedMeans, seed_table
+
+Row = Mapping[str, Any]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Report:
     """What a report is made of.
 
@@ -23,65 +29,66 @@ class Report:
 
     recipe: str
     seed: int | None
-    rows: Sequence[Row]
-    paired: Sequence[Row]
-    left_out: Mapping[str, Mapping[str, int]]
-    chosen: Mapping[str, Sequence[Row]] = field(default_factory=dict)
+    rows: Sequence[MetricRow]
+    paired: Sequence[PairedComparison] = ()
+    left_out: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    chosen: Mapping[str, Sequence[Choice]] = field(default_factory=dict)
     disagreements: Mapping[str, Row] = field(default_factory=dict)
     lineage: Sequence[Row] = ()
     versions: Mapping[str, str] = field(default_factory=dict)
     runs: Sequence[Row] = ()
-    seeds: Sequence[Row] = ()
+    seeds: Sequence[SeedMeans] = ()
     scenarios: Mapping[str, float] = field(default_factory=dict)
 
     def summary(self) -> dict[str, Any]:
         """All but the rows of the other two files, for ``summary.json``."""
-        return {f.name: getattr(self, f.name) for f in fields(self) if f.name not in ("rows", "paired")}
+        found = asdict(replace(self, rows=(), paired=()))
+        return {name: value for name, value in found.items() if name not in ("rows", "paired")}
 
-    def benchmarks(self) -> dict[str, list[Row]]:
+    def benchmarks(self) -> dict[str, list[MetricRow]]:
         """The metric rows by benchmark."""
-        result: dict[str, list[Row]] = {}
+        result: dict[str, list[MetricRow]] = {}
         for row in self.rows:
-            result.setdefault(row["benchmark"], []).append(row)
+            result.setdefault(row.benchmark, []).append(row)
         return result
 
     def title(self, benchmark: str) -> str:
         """A benchmark with its split, size and what was left out of it."""
         rows = self.benchmarks()[benchmark]
-        sizes = " or ".join(str(n) for n in sorted({row["n"] for row in rows}))  # several in a report of several runs
+        sizes = " or ".join(str(n) for n in sorted({row.n for row in rows}))  # several in a report of several runs
         left_out = "".join(f", {n} left out: {why}" for why, n in self.left_out.get(benchmark, {}).items())
-        return f"{benchmark} ({rows[0]['split']}, n = {sizes}{left_out})"
+        return f"{benchmark} ({rows[0].split}, n = {sizes}{left_out})"
 
     def tables(self, benchmark: str) -> list[Table]:
         """The tables of a benchmark; those without rows are left out."""
         rows = self.benchmarks()[benchmark]
-        verdicts, ratings = [r for r in rows if "agreement" in r], [r for r in rows if "pearson" in r]
+        verdicts = [r for r in rows if r.agreement is not None]
         differ = self.disagreements.get(benchmark, {})
+        declared = dict.fromkeys(column.table for column in COLUMNS.values() if column.table != DEFINITIONS)
         tables = [
             sections.glance(verdicts),
             sections.results(verdicts),
-            sections.ratings(ratings),
-            sections.over_seeds([r for r in self.seeds if r["benchmark"] == benchmark]),
+            sections.ratings(rows),
+            seed_table([r for r in self.seeds if r.benchmark == benchmark]),
             sections.chosen(self.chosen.get(benchmark, ())),
-            sections.definitions(verdicts),
+            sections.declared(DEFINITIONS, verdicts),
             sections.votes(verdicts),
-            sections.biases(verdicts),
-            sections.costs(verdicts),
+            *(sections.declared(title, verdicts) for title in declared),
             sections.calibration(verdicts),
-            grouped.by_domain(verdicts),
-            grouped.by_group(verdicts),
-            between.differences([r for r in self.paired if r["benchmark"] == benchmark]),
-            between.overlap(differ.get("pairs", ())),
-            between.examples(differ.get("examples", ())),
+            sections.by_domain(verdicts),
+            sections.by_group(verdicts),
+            paired.differences([r for r in self.paired if r.benchmark == benchmark]),
+            paired.overlap(differ.get("pairs", ())),
+            paired.examples(differ.get("examples", ())),
         ]
         return [table for table in tables if table.cells]
 
     def closing(self) -> list[Table]:
         """What the results were made from; empty tables are left out."""
         tables = [
-            provenance.runs(self.runs),
-            provenance.scenarios(self.scenarios),
-            provenance.lineage(self.lineage),
-            provenance.versions(self.versions),
+            provenance.run_table(self.runs),
+            provenance.scenario_table(self.scenarios),
+            provenance.lineage_table(self.lineage),
+            provenance.version_table(self.versions),
         ]
         return [table for table in tables if table.cells]

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
-Row = Mapping[str, Any]
+from judgetrain.evaluate.metrics.choose import Choice
+from judgetrain.evaluate.metrics.registry import Interval, Unit
+from judgetrain.evaluate.metrics.rows import BIASES, COLUMNS, COST, DEFINITIONS, Group, MetricRow
+
 Cells = tuple[str, ...]
+Rows = Sequence[MetricRow]
 
 CONTRACT = (
     "Agreement: both orders give the label, over all items, ties included. "
@@ -17,22 +20,10 @@ CONTRACT = (
     "No verdict: share of verdicts in which no branch could be read; these agree with nothing."
 )
 CHOSEN = " *: the number of branches was chosen on a development split that is not part of these numbers."
-DEFINITIONS = (
-    "The same verdicts under other definitions. W/o ties: only items whose label is A or B. Single order: each "
-    "order judged alone, mean of the two; AB and BA: that order. Conflict as tie: orders that conflict count as a"
-    " tie. Both decide: agreement over the items that label and verdict both give to A or B (MT-Bench's setup 2),"
-    " and their number. Every pair: share of prompts of which every pair is right. Kappa: Cohen's, conflicts as "
-    "ties, unreadable items left out. A dash: not defined, or the orders are not stored apart."
-)
 VOTES = (
     "Each person's vote is an item, also where a pair has no majority. Between people: share of equal votes among"
     " pairs of votes on one comparison, with ties and without. Brackets: 95% bootstrap interval, prompts resampled "
     "whole."
-)
-BIASES = (
-    "First wins: share of verdicts for the response shown first, among those that flip with the order (50 is no "
-    "bias). Longer wins: share of consistent verdicts for the longer response. Length bias: how much more often "
-    "than labels on the same items (0 is no bias)."
 )
 GLANCE = (
     "Each method once, a branching judge with the number of branches that was chosen for it, else the most. Tokens and "
@@ -41,15 +32,32 @@ GLANCE = (
     "than labels (0 is no bias). Prefers first: among verdicts that flip with the order (50 is no bias). Parsed: share "
     "of judgments with readable scores."
 )
-COSTS = (
-    "Of one verdict in one order. Seconds are measured with the most branches; for fewer, their share by tokens. "
-    "Parsed: share of judgments with readable scores."
-)
 CALIBRATION = (
     "Margin: mean score of A minus that of B. AUC: chance that an item labelled A has a larger margin than one "
     "labelled B; brackets: 95% bootstrap interval. ECE: expected calibration error of probabilities made of margins by "
     "a logistic curve, fitted on other items; a dash: too few. Items with an A or B label."
 )
+
+
+EXPLANATIONS = {
+    DEFINITIONS: (
+        "The same verdicts under other definitions. W/o ties: only items whose label is A or B. Single order: each "
+        "order judged alone, mean of the two; AB and BA: that order. Conflict as tie: orders that conflict count as a"
+        " tie. Both decide: agreement over the items that label and verdict both give to A or B (MT-Bench's setup 2),"
+        " and their number. Every pair: share of prompts of which every pair is right. Kappa: Cohen's, conflicts as "
+        "ties, unreadable items left out. A dash: not defined, or the orders are not stored apart."
+    ),
+    BIASES: (
+        "First wins: share of verdicts for the response shown first, among those that flip with the order (50 is no "
+        "bias). Longer wins: share of consistent verdicts for the longer response. Length bias: how much more often "
+        "than labels on the same items (0 is no bias)."
+    ),
+    COST: (
+        "Of one verdict in one order. Seconds are measured with the most branches; for fewer, their share by tokens. "
+        "Parsed: share of judgments with readable scores."
+    ),
+}
+"""Of the tables whose columns the metrics declare; a column's own note is added."""
 
 
 @dataclass(frozen=True)
@@ -78,44 +86,61 @@ def number(value: float | None, digits: int = 2) -> str:
     return "–" if value is None else f"{value:.{digits}f}"
 
 
-def interval(row: Row, name: str) -> str:
+def formatted(value: float | None, unit: Unit) -> str:
+    """A metric's value in its unit; a dash for None."""
+    if unit in ("percent", "points"):
+        return percent(value) if unit == "percent" else signed(value)
+    if unit == "seconds":
+        return "–" if value is None else f"{value:.3g}"
+    return number(value, {"count": 0, "decimal": 1, "number": 2}[unit])
+
+
+def interval(value: float | None, ends: Interval | None) -> str:
     """A share with its 95% interval, in percent."""
-    bounds = row.get(f"{name}_ci")
-    return percent(row.get(name)) + (f" [{100 * bounds[0]:.1f}, {100 * bounds[1]:.1f}]" if bounds else "")
+    return percent(value) + (f" [{100 * ends[0]:.1f}, {100 * ends[1]:.1f}]" if ends else "")
 
 
-def name_of(row: Row) -> tuple[str, str]:
-    """A row's method and number of branches."""
-    branches = f"{row['branches']}{' *' if row.get('chosen') else ''}" if row["branches"] else "–"
-    return str(row["method"]), branches
+def _bounded(value: float | None, ends: Interval | None, digits: int) -> str:
+    """A number with its interval."""
+    return number(value, digits) + (f" [{ends[0]:.{digits}f}, {ends[1]:.{digits}f}]" if ends else "")
 
 
-def called(row: Row) -> str:
-    """A row's method with its number of branches, if it has one, in one word."""
-    return f"{row['method']}@{row['branches']}" if row["branches"] else str(row["method"])
+def name_of(row: MetricRow) -> tuple[str, str]:
+    """A row's method and number of branches, with a star where that was chosen."""
+    return row.method, f"{row.branches}{' *' if row.chosen else ''}" if row.branches else "–"
 
 
-def spent(row: Row) -> tuple[str, str, str]:
+def spent(row: MetricRow) -> tuple[str, str, str]:
     """Generated tokens, and the shares of unreadable judgments and verdicts."""
-    unreadable = row["parse_failures"] / row["judgments"] if row["judgments"] else None
-    return number(row["generated_tokens"], 0), percent(unreadable), percent(row["unreadable_verdicts"] / (2 * row["n"]))
+    unreadable = row.parse_failures / row.judgments if row.judgments else None
+    return number(row.generated_tokens, 0), percent(unreadable), percent(row.unreadable_verdicts / (2 * row.n))
 
 
-def glance(rows: Sequence[Row]) -> Table:
+def one_each(rows: Rows) -> list[MetricRow]:
+    """Each method once: with the number of branches that was chosen for it, else with the largest."""
+    best: dict[str, MetricRow] = {}
+    for row in rows:
+        current = best.get(row.method, row)
+        if row.chosen or (not current.chosen and row.branches >= current.branches):
+            best[row.method] = row
+    return list(best.values())
+
+
+def glance(rows: Rows) -> Table:
     """The judges side by side: agreement, cost, time, variance, preferences and share parsed."""
     shown = one_each(rows)
     cells = [
         (
-            called(r),
-            percent(r["agreement"]),
-            percent(r["consistency"]),
-            number(r["generated_tokens"], 0),
-            seconds(r),
-            percent(r.get("spread")),
-            percent(r["longer_preference"]),
-            signed(r.get("length_bias")),
-            percent(r["position_bias"]),
-            parsed(r),
+            str(r.key),
+            percent(r.agreement),
+            percent(r.consistency),
+            number(r.generated_tokens, 0),
+            formatted(r.seconds, "seconds"),
+            percent(r.spread),
+            percent(r.longer_preference),
+            signed(r.length_bias),
+            percent(r.position_bias),
+            percent(r.parsed),
         )
         for r in shown
     ]
@@ -126,125 +151,72 @@ def glance(rows: Sequence[Row]) -> Table:
     return Table("At a glance", headers, cells if len(shown) > 1 else [], GLANCE)
 
 
-def seconds(row: Row) -> str:
-    """Seconds of a verdict; a dash where they are not known."""
-    return "–" if row["seconds"] is None else f"{row['seconds']:.3g}"
-
-
-def parsed(row: Row) -> str:
-    """The share of judgments with readable scores; a dash for methods without judgments."""
-    return percent(1 - row["parse_failures"] / row["judgments"]) if row["judgments"] else "–"
-
-
 HEADLINE = ("method", "branches", "agreement %", "consistency %", "tokens", "unreadable %", "no verdict %")
 
 
-def results(rows: Sequence[Row]) -> Table:
+def results(rows: Rows) -> Table:
     """The headline."""
-    cells = [(*name_of(r), interval(r, "agreement"), interval(r, "consistency"), *spent(r)) for r in rows]
-    chosen_note = CHOSEN if any(r.get("chosen") for r in rows) else ""
-    return Table("Results", HEADLINE, cells, f"{CONTRACT} Brackets: 95% bootstrap interval {over(rows)}.{chosen_note}")
-
-
-def over(rows: Sequence[Row]) -> str:
-    """What is resampled for the intervals of a benchmark's rows."""
+    cells = [
+        (*name_of(r), interval(r.agreement, r.agreement_ci), interval(r.consistency, r.consistency_ci), *spent(r))
+        for r in rows
+    ]
+    over = "over comparisons"
     for row in rows:
-        if row.get("n_prompts", row["n"]) < row["n"]:
-            return f"over the {row['n_prompts']} prompts that the {row['n']} comparisons share, each resampled whole"
-    return "over comparisons"
+        if row.n_prompts is not None and row.n_prompts < row.n:
+            over = f"over the {row.n_prompts} prompts that the {row.n} comparisons share, each resampled whole"
+            break
+    chosen_note = CHOSEN if any(r.chosen for r in rows) else ""
+    return Table("Results", HEADLINE, cells, f"{CONTRACT} Brackets: 95% bootstrap interval {over}.{chosen_note}")
 
 
-def definitions(rows: Sequence[Row]) -> Table:
-    """Agreement under every other definition, each under its own name."""
-    names = {
-        "agreement w/o ties %": "agreement_wo_tie",
-        "consistency w/o ties %": "consistency_wo_tie",
-        "single order %": "single_order_accuracy",
-        "AB %": "accuracy_ab",
-        "BA %": "accuracy_ba",
-        "conflict as tie %": "conflict_as_tie",
-        "both decide %": "agreement_decided",
-        "n both decide": "n_decided",
-        "every pair %": "prompt_agreement",
-        "kappa": "kappa",
+def declared(title: str, rows: Rows) -> Table:
+    """A table of the metrics that name it in their column, a row a method and number of branches."""
+    columns = {
+        name: column
+        for name, column in COLUMNS.items()
+        if column.table == title
+        if not column.sparse or any(getattr(row, name) is not None for row in rows)
     }
-    shown = {h: n for h, n in names.items() if n != "prompt_agreement" or any(r.get(n) is not None for r in rows)}
-
-    def cell(row: Row, header: str) -> str:
-        value = row.get(shown[header])
-        return percent(value) if header.endswith("%") else number(value, 0 if header.startswith("n ") else 2)
-
-    cells = [(*name_of(r), *(cell(r, header) for header in shown)) for r in rows]
-    return Table("Definitions", ("method", "branches", *shown), cells, DEFINITIONS)
+    cells = [(*name_of(r), *(formatted(getattr(r, name), c.unit) for name, c in columns.items())) for r in rows]
+    headers = ("method", "branches", *(c.header for c in columns.values()))
+    notes = (EXPLANATIONS.get(title, ""), *(c.note for c in columns.values()))
+    return Table(title, headers, cells, " ".join(note for note in notes if note))
 
 
-def votes(rows: Sequence[Row]) -> Table:
+def votes(rows: Rows) -> Table:
     """Agreement with single votes."""
-    cells = []
-    for row in rows:
-        found = row.get("votes")
-        if found:
-            people = f"{percent(found['between_people'])} / {percent(found['between_people_decided'])}"
-            as_tie, decided = interval(found, "conflict_as_tie"), percent(found["agreement_decided"])
-            counts = str(found["n"]), str(found["n_decided"])
-            cells.append((*name_of(row), counts[0], interval(found, "agreement"), as_tie, decided, counts[1], people))
+    cells = [
+        (
+            *name_of(row),
+            str(v.n),
+            interval(v.agreement, v.agreement_ci),
+            interval(v.conflict_as_tie, v.conflict_as_tie_ci),
+            percent(v.agreement_decided),
+            str(v.n_decided),
+            f"{percent(v.between_people)} / {percent(v.between_people_decided)}",
+        )
+        for row in rows
+        if (v := row.votes)
+    ]
     headers = ("method", "branches", "votes", "agreement %", "conflict as tie %", "both decide %", "n both decide")
     return Table("Agreement per vote", (*headers, "between people %"), cells, VOTES)
 
 
-def biases(rows: Sequence[Row]) -> Table:
-    """What verdicts follow besides quality."""
-    headers = ("method", "branches", "first wins %", "longer wins %", "length bias")
-    cells = [
-        (*name_of(r), percent(r["position_bias"]), percent(r["longer_preference"]), signed(r.get("length_bias")))
-        for r in rows
-    ]
-    return Table("Biases", headers, cells, BIASES)
-
-
-def costs(rows: Sequence[Row]) -> Table:
-    """What a verdict takes."""
-    headers = ("method", "branches", "prompt tokens", "generated tokens", "calls", "seconds", "parsed %")
-    cells = []
-    for r in rows:
-        tokens = number(r["prompt_tokens"], 0), number(r["generated_tokens"], 0)
-        cells.append((*name_of(r), *tokens, number(r.get("calls"), 1), seconds(r), parsed(r)))
-    return Table("Cost", headers, cells, COSTS)
-
-
-def calibration(rows: Sequence[Row]) -> Table:
+def calibration(rows: Rows) -> Table:
     """Whether larger margins are surer."""
     cells = [
-        (*name_of(r), str(c["n"]) if c else "–", _bounded(r, "auc", 2), number(c["ece"] if c else None, 3))
+        (*name_of(r), str(c.n) if c else "–", _bounded(r.auc, r.auc_ci, 2), number(c.ece if c else None, 3))
         for r in rows
-        for c in [r.get("calibration")]
-        if r.get("auc") is not None
+        for c in [r.calibration]
+        if r.auc is not None
     ]
     return Table("Calibration of margins", ("method", "branches", "n", "AUC", "ECE"), cells, CALIBRATION)
 
 
-def one_each(rows: Sequence[Row]) -> list[Row]:
-    """Each method once: with the number of branches that was chosen for it, else with the largest."""
-    best: dict[str, Row] = {}
-    for row in rows:
-        current = best.get(row["method"], row)
-        if row.get("chosen") or (not current.get("chosen") and row["branches"] >= current["branches"]):
-            best[row["method"]] = row
-    return list(best.values())
-
-
-def chosen(choices: Sequence[Row]) -> Table:
+def chosen(choices: Sequence[Choice]) -> Table:
     """How the number of branches was chosen."""
-    counts = sorted({int(k) for c in choices for k in c["agreement"]})
-    cells = [
-        (
-            str(c["method"]),
-            str(c["branches"]),
-            str(c["n"]),
-            *(percent({int(k): v for k, v in c["agreement"].items()}.get(k)) for k in counts),
-        )
-        for c in choices
-    ]
+    counts = sorted({k for c in choices for k in c.agreement})
+    cells = [(c.method, str(c.branches), str(c.n), *(percent(c.agreement.get(k)) for k in counts)) for c in choices]
     headers = ("method", "chosen", "n", *(f"{k} %" for k in counts))
     explanation = (
         "Agreement on the development split by number of branches; the best is chosen, of equals the smallest."
@@ -252,10 +224,19 @@ def chosen(choices: Sequence[Row]) -> Table:
     return Table("Choice of branches", headers, cells, explanation)
 
 
-def ratings(rows: Sequence[Row]) -> Table:
+def ratings(rows: Rows) -> Table:
     """Correlations of scores with ratings, or of margins with labels."""
-    columns = ("pearson", "kendall", "spearman")
-    cells = [(str(r["method"]), str(r["n"]), *(_bounded(r, c, 3) for c in columns)) for r in rows]
+    cells = [
+        (
+            row.method,
+            str(row.n),
+            _bounded(c.pearson, c.pearson_ci, 3),
+            _bounded(c.kendall, c.kendall_ci, 3),
+            _bounded(c.spearman, c.spearman_ci, 3),
+        )
+        for row in rows
+        if (c := row.correlations)
+    ]
     explanation = (
         "Pearson's r, Kendall's tau-b and Spearman's rho with the benchmark's ratings; for comparisons, of margins "
         "with labels (A 1, tie 0, B -1). Brackets: 95% bootstrap interval, prompts resampled whole."
@@ -263,23 +244,25 @@ def ratings(rows: Sequence[Row]) -> Table:
     return Table("Correlations", ("method", "n", "Pearson", "Kendall", "Spearman"), cells, explanation)
 
 
-def _bounded(row: Row, name: str, digits: int) -> str:
-    """A number with its interval."""
-    bounds = row.get(f"{name}_ci")
-    return number(row.get(name), digits) + (f" [{bounds[0]:.{digits}f}, {bounds[1]:.{digits}f}]" if bounds else "")
+def by_group(rows: Rows) -> Table:
+    """Agreement by group, every method with its chosen, else its largest, number of branches."""
+    shown = [r for r in one_each(rows) if r.groups]
+    sizes = {name: found.n for r in shown[:1] for name, found in (r.groups or {}).items()}
+    cells = [(name, str(n), *(_of(r.groups, name) for r in shown)) for name, n in sizes.items()]
+    headers = ("group", "n", *(str(r.key) for r in shown))
+    return Table("Agreement by group", headers, cells, "Agreement in percent, method@branches.")
 
 
-def over_seeds(rows: Sequence[Row]) -> Table:
-    """Means over runs that differ in nothing but their seed."""
-    cells = [
-        (
-            *name_of(r),
-            str(r["seeds"]),
-            *(f"{percent(r[m])} ± {percent(r[f'{m}_std'])}" for m in ("agreement", "consistency")),
-        )
-        for r in rows
-    ]
-    headers = ("method", "branches", "seeds", "agreement %", "consistency %")
-    return Table(
-        "Over seeds", headers, cells, "Mean ± sample standard deviation over runs that differ only in the seed."
-    )
+def by_domain(rows: Rows) -> Table:
+    """Agreement by domain, a coarse group: every method with every number of branches (branching paper, table 2)."""
+    shown = [r for r in rows if r.domains]
+    sizes = {name: found.n for r in shown[:1] for name, found in (r.domains or {}).items()}
+    cells = [(*name_of(r), *(_of(r.domains, name) for name in sizes), percent(r.agreement)) for r in shown]
+    headers = ("method", "branches", *(f"{name} ({n})" for name, n in sizes.items()), "all")
+    return Table("Agreement by domain", headers, cells, "Agreement in percent; in brackets the number of comparisons.")
+
+
+def _of(groups: Mapping[str, Group] | None, name: str) -> str:
+    """Agreement on one group; a dash where a method has no comparison of it."""
+    found = (groups or {}).get(name)
+    return percent(found.agreement if found else None)

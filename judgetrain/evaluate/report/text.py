@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from judgetrain.evaluate.metrics.registry import Interval
 from judgetrain.evaluate.report.report import Report
-from judgetrain.evaluate.report.sections import CHOSEN, CONTRACT, HEADLINE, Row, Table, name_of, percent, spent
+from judgetrain.evaluate.report.sections import CHOSEN, CONTRACT, HEADLINE, Table, name_of, percent, spent
 
 
 def console_tables(report: Report) -> list[Any]:
@@ -21,13 +22,13 @@ def console_tables(report: Report) -> list[Any]:
         table.add_column("method", overflow="fold")
         for header in HEADLINE[1:]:
             table.add_column(header.replace(" ", "\n"), justify="right", no_wrap=True)
-        verdicts = [row for row in rows if "agreement" in row]
+        verdicts = [row for row in rows if row.agreement is not None]
         for row in verdicts:
-            shares = _half(row, "agreement"), _half(row, "consistency")
+            shares = _half(row.agreement, row.agreement_ci), _half(row.consistency, row.consistency_ci)
             table.add_row(_plain(name_of(row)[0]), name_of(row)[1], *shares, *spent(row))
         if verdicts:
             tables.append(table)
-    note = CHOSEN if any(row.get("chosen") for row in report.rows) else ""
+    note = CHOSEN if any(row.chosen for row in report.rows) else ""
     return [*tables, f"{CONTRACT} ±: half of the 95% bootstrap interval (prompts resampled whole).{note}"]
 
 
@@ -60,9 +61,8 @@ def table_lines(table: Table) -> list[str]:
     return [*head, *(_line(row) for row in table.cells), "", table.explanation, ""]
 
 
-def _half(row: Row, name: str) -> str:
-    bounds = row[f"{name}_ci"]
-    return percent(row[name]) + (f" ± {50 * (bounds[1] - bounds[0]):.1f}" if bounds else "")
+def _half(value: float | None, ends: Interval | None) -> str:
+    return percent(value) + (f" ± {50 * (ends[1] - ends[0]):.1f}" if ends else "")
 
 
 def _line(cells: Sequence[str]) -> str:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from judgetrain.artifacts.tracker import Run
+from judgetrain.evaluate.metrics.rows import MetricRow
 from judgetrain.evaluate.report.page import figure_pages
 from judgetrain.evaluate.report.report import Report
 from judgetrain.evaluate.report.sections import results
@@ -18,14 +19,14 @@ def track_report(report: Report, track: Run) -> None:
     """Log numbers as ``BENCHMARK/METHOD@BRANCHES/METRIC``, tables and figures by benchmark."""
     track.log(
         {
-            f"{row['benchmark']}/{row['method']}@{row['branches']}/{name}": row[name]
+            f"{row.benchmark}/{row.method}@{row.branches}/{name}": getattr(row, name)
             for row in report.rows
             for name in LOGGED
-            if row.get(name) is not None
+            if getattr(row, name) is not None
         }
     )
     for benchmark, rows in report.benchmarks().items():
-        verdicts = [row for row in rows if "agreement" in row]
+        verdicts = [row for row in rows if row.agreement is not None]
         headline = results(verdicts)
         if headline.cells:
             track.table(f"{benchmark}/headline", headline.headers, headline.cells)
@@ -35,12 +36,12 @@ def track_report(report: Report, track: Run) -> None:
             track.figure(f"{benchmark}/{title.lower()}", page)
 
 
-def _scalars(rows: Sequence[Mapping[str, Any]]) -> tuple[list[str], list[list[Any]]]:
+def _scalars(rows: Sequence[MetricRow]) -> tuple[list[str], list[list[Any]]]:
     """Every metric that is one value, and the ends of intervals."""
     flat = []
     for row in rows:
         values: dict[str, Any] = {}
-        for name, value in row.items():
+        for name, value in row.to_row().items():
             if name.endswith("_ci"):
                 low, high = value or (None, None)
                 values |= {f"{name}_low": low, f"{name}_high": high}

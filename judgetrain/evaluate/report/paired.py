@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
-from judgetrain.evaluate.report.sections import Row, Table, called, signed
+from judgetrain.evaluate.metrics.paired import PairedComparison
+from judgetrain.evaluate.report.sections import Table, signed
 
+Row = Mapping[str, Any]
 PAIRED = (
     "Differences in agreement on the same items; brackets: 95% paired bootstrap interval, and beside it the p of the "
     "same resamples; McNemar p: exact, takes comparisons as independent. Neither is corrected for the number of rows."
@@ -16,15 +19,14 @@ EXAMPLES = (
 )
 
 
-def differences(paired: Sequence[Row]) -> Table:
+def differences(paired: Sequence[PairedComparison]) -> Table:
     """Paired differences in agreement."""
     cells = []
     for row in paired:
-        sides = [called(row[side]) for side in ("first", "second")]
-        difference, bounds = signed(row["agreement_difference"]), row["agreement_difference_ci"]
-        if bounds:
-            difference += f" [{signed(bounds[0])}, {signed(bounds[1])}]"
-        cells.append((*sides, difference, *(_p(row.get(name)) for name in ("bootstrap_p", "mcnemar_p"))))
+        difference, ends = signed(row.agreement_difference), row.agreement_difference_ci
+        if ends:
+            difference += f" [{signed(ends[0])}, {signed(ends[1])}]"
+        cells.append((str(row.first), str(row.second), difference, _p(row.bootstrap_p), _p(row.mcnemar_p)))
     headers = ("first", "second", "difference", "bootstrap p", "McNemar p")
     return Table("Differences", headers, cells, PAIRED, names=2)
 
@@ -38,17 +40,20 @@ def overlap(pairs: Sequence[Row]) -> Table:
     counts = ("both_right", "only_first", "only_second", "both_wrong")
     cells = [(str(p["first"]), str(p["second"]), *(str(p[name]) for name in counts)) for p in pairs]
     headers = ("first", "second", *(name.replace("_", " ") for name in counts))
-    return Table(
-        "Disagreements", headers, cells, "Comparisons on which each method is right (agreement) or not.", names=2
-    )
+    explanation = "Comparisons on which each method is right (agreement) or not."
+    return Table("Disagreements", headers, cells, explanation, names=2)
 
 
 def examples(found: Sequence[Row]) -> Table:
     """Comparisons on which methods differ."""
     methods = list(found[0]["verdicts"]) if found else []
-
-    def verdicts(row: Row, method: str) -> str:
-        return "/".join(v or "?" for v in row["verdicts"][method])
-
-    cells = [(str(r["id"]), str(r["query"]), str(r["label"]), *(verdicts(r, m) for m in methods)) for r in found]
+    cells = [
+        (
+            str(r["id"]),
+            str(r["query"]),
+            str(r["label"]),
+            *("/".join(v or "?" for v in r["verdicts"][m]) for m in methods),
+        )
+        for r in found
+    ]
     return Table("Where methods differ", ("comparison", "query", "label", *methods), cells, EXAMPLES, names=2)

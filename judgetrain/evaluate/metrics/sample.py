@@ -1,0 +1,105 @@
+"""What metrics are computed from: one method's predictions on a benchmark, and what several metrics need of them."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Self
+
+from judgetrain.data.benchmarks.benchmark import Benchmark
+from judgetrain.evaluate.metrics.verdicts import Bools, Verdicts, agreement, consistency, decided, without_ties
+from judgetrain.judges.base import Prediction
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sample:
+    """Arrays and lists [n] over the comparisons with a label. What the data does not have is None, and so is every
+    metric that needs it.
+
+    ``labelled``: the predictions; ``labels``: A, B or tie; ``ab`` and ``ba``: the verdicts in each order, as the
+    comparison has it; ``single_ab`` and ``single_ba``: the same, None where both orders are stored as one verdict.
+    ``agreed``, ``consistent``: strict agreement and consistency; ``without_ties``: items whose label is A or B;
+    ``decided``: those that the verdict gives to A or B, too. ``margins``: score of A minus that of B;
+    ``single_margins``: those of a method without branches, such as a scorer. ``longer``: the response with more
+    characters, A, B or tie. ``prompts``: what intervals resample whole; ``named_prompts``: the same where the benchmark
+    says which comparisons belong together. ``groups``, ``domains``: names or None. ``failures``: unreadable judgments
+    by reason; a reason with a colon ended a branch before its judgment. ``votes``: every prediction, labelled or not,
+    with its prompt and the votes on it. ``seconds``: of a verdict. ``resamples``, ``seed``: of intervals.
+    """
+
+    labelled: Sequence[Prediction]
+    labels: Sequence[str]
+    ab: Verdicts
+    ba: Verdicts
+    single_ab: Verdicts | None
+    single_ba: Verdicts | None
+    agreed: Bools
+    consistent: Bools
+    without_ties: Bools
+    decided: Bools
+    margins: Sequence[float | None]
+    single_margins: Sequence[float | None] | None
+    longer: Sequence[str]
+    prompts: Sequence[str]
+    named_prompts: Sequence[str] | None
+    groups: Sequence[str | None]
+    domains: Sequence[str | None]
+    failures: dict[str, int]
+    votes: Sequence[tuple[Prediction, str, tuple[str, ...]]] | None
+    seconds: float | None
+    resamples: int
+    seed: int
+
+    @classmethod
+    def of(
+        cls, benchmark: Benchmark, predictions: Sequence[Prediction], seconds: float, resamples: int, seed: int
+    ) -> Self:
+        """The sample of predictions in the benchmark's order; ``seconds`` NaN: not known.
+
+        Raises:
+            ValueError: predictions of other comparisons or in another order.
+        """
+        if [p.comparison_id for p in predictions] != [c.id for c in benchmark.comparisons]:
+            raise ValueError(f"the predictions are not those of the comparisons of {benchmark.name}, in their order")
+        pairs = list(zip(benchmark.comparisons, predictions, strict=True))
+        comparisons, labelled = (
+            [c for c, _ in pairs if c.label is not None],
+            [p for c, p in pairs if c.label is not None],
+        )
+        labels, prompts = [str(c.label) for c in comparisons], [benchmark.prompt_of(c) for c in comparisons]
+        ab, ba, margins = (
+            [p.verdict_ab for p in labelled],
+            [p.verdict_ba for p in labelled],
+            [p.margin for p in labelled],
+        )
+        lengths = [(len(c.response_a), len(c.response_b)) for c in comparisons]
+        merged = any(p.merged for p in labelled)
+        failures: Counter[str] = sum((Counter(p.failures) for p in labelled), Counter())
+        every = zip(benchmark.comparisons, predictions, strict=True)
+        votes = [(p, benchmark.prompt_of(c), benchmark.votes.get(c.id, ())) for c, p in every]
+        return cls(
+            labelled=labelled,
+            labels=labels,
+            ab=ab,
+            ba=ba,
+            single_ab=None if merged else ab,
+            single_ba=None if merged else ba,
+            agreed=agreement(ab, ba, labels),
+            consistent=consistency(ab, ba),
+            without_ties=without_ties(labels),
+            decided=decided(ab, ba, labels),
+            margins=margins,
+            single_margins=None if predictions[0].branches or set(margins) <= {None} else margins,
+            longer=["tie" if a == b else "A" if a > b else "B" for a, b in lengths],
+            prompts=prompts,
+            named_prompts=prompts if benchmark.prompts else None,
+            groups=[c.group for c in comparisons],
+            domains=[benchmark.domains.get(c.group or "") for c in comparisons],
+            failures=dict(sorted(failures.items())),
+            votes=votes if benchmark.votes else None,
+            seconds=None if math.isnan(seconds) else seconds,
+            resamples=resamples,
+            seed=seed,
+        )

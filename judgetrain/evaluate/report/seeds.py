@@ -1,0 +1,58 @@
+"""Means over runs that differ in nothing but their seed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Self
+
+from judgetrain.evaluate.metrics.rows import MetricRow
+from judgetrain.evaluate.metrics.statistics import over_seeds
+from judgetrain.evaluate.report.sections import Table, percent
+
+
+@dataclass(frozen=True, kw_only=True)
+class SeedMeans:
+    """A method's mean agreement and consistency over so many ``seeds``, and their sample standard deviations."""
+
+    benchmark: str
+    branches: int
+    seeds: int
+    method: str
+    agreement: float
+    agreement_std: float | None
+    consistency: float
+    consistency_std: float | None
+
+    @classmethod
+    def of(cls, rows: Sequence[MetricRow], method: str) -> Self:
+        """Of the rows of one method with one number of branches on one benchmark, a row a seed."""
+        agreement, agreement_std = over_seeds([r.agreement for r in rows if r.agreement is not None])
+        consistency, consistency_std = over_seeds([r.consistency for r in rows if r.consistency is not None])
+        return cls(
+            benchmark=rows[0].benchmark,
+            branches=rows[0].branches,
+            seeds=len(rows),
+            method=method,
+            agreement=agreement,
+            agreement_std=agreement_std,
+            consistency=consistency,
+            consistency_std=consistency_std,
+        )
+
+
+def seed_table(rows: Sequence[SeedMeans]) -> Table:
+    """The means with their deviations."""
+    cells = [
+        (
+            r.method,
+            str(r.branches) if r.branches else "–",
+            str(r.seeds),
+            f"{percent(r.agreement)} ± {percent(r.agreement_std)}",
+            f"{percent(r.consistency)} ± {percent(r.consistency_std)}",
+        )
+        for r in rows
+    ]
+    headers = ("method", "branches", "seeds", "agreement %", "consistency %")
+    explanation = "Mean ± sample standard deviation over runs that differ only in the seed."
+    return Table("Over seeds", headers, cells, explanation)
