@@ -50,13 +50,18 @@ def plain(value: Any, content: Content | None = None, key: str = "") -> Any:
 
 def _field(field: dataclasses.Field[Any], value: Any, owner: Any, content: Content | None, key: str) -> Any:
     file, also = field.metadata.get("file"), field.metadata.get("content")
-    if content and file and isinstance(value, list):
-        return [content(f"{key}[{i}]", path) if (path := file(v, owner)) else v for i, v in enumerate(value)]
+    if content and also and isinstance(value, list):
+        return [[v, content(f"{key}[{i}]", path) if (path := also(v, owner)) else None] for i, v in enumerate(value)]
     if content and file and (path := file(value, owner)):
         return [value, content(key, path)] if path.startswith(PACKAGE) else content(key, path)
     if content and also and (path := also(value, owner)):
         return [value, content(key, path)]
     return plain(value, content, key)
+
+
+def by_key(settings: Any) -> dict[str, Any]:
+    """A stage's settings as plain data by the configuration keys that they are taken from, without what is not used."""
+    return {field.metadata["key"]: plain(value) for field, value in counted(settings) if value is not None}
 
 
 def fingerprint(parts: Mapping[str, Any]) -> str:

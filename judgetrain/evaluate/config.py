@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from judgetrain.data.config import BenchmarkConfig, SourceConfig
 from judgetrain.engines.config import AnyEngine, LimitsConfig, SamplingConfig, TransformersEngineConfig, engine_key
+from judgetrain.judges.method import Method
 from judgetrain.judges.prompting.prompts import prompt_path
 from judgetrain.keys import key
 
@@ -36,6 +38,17 @@ class AskConfig:
     sampling: SamplingConfig = key(SamplingConfig(0.0, 1.0, 512), "of the reply")
 
 
+def _has_kind(kind: str) -> Callable[[EvaluateConfig], bool]:
+    """Whether a method of a kind is evaluated: how it is asked counts only then."""
+    return lambda config: any(m.kind == kind for m in map(Method.parse, config.methods))
+
+
+def method_directory(text: str, owner: object = None) -> str | None:
+    """The directory of the model that a method names, if it names one."""
+    method = Method.parse(text)
+    return method.target if method.is_directory else None
+
+
 @dataclass
 class EvaluateConfig(LimitsConfig):
     """Stage evaluate."""
@@ -45,7 +58,8 @@ class EvaluateConfig(LimitsConfig):
         ["initial", "sft", "dpo"],
         "judges (base, initial, sft, dpo, teacher, external or a judge's directory), the same or any model directory "
         "asked once (one_step:base, rating:teacher, one_step:DIR), scorers (scorer:sentprob and the like: "
-        "judgetrain/scorers/methods.py), floors (random, first, longer), and stored:NAME",
+        "judgetrain/scorers/methods.py), baselines (random, first, longer), and stored:NAME",
+        content=method_directory,
     )
     branches: list[int] = key([1, 3, 5, 10], "k values read off one sampled run of max(branches)")
     aggregation: str = key("vote", "of branches", choices=("vote", "margin"))
@@ -58,10 +72,16 @@ class EvaluateConfig(LimitsConfig):
         False, "ask once more for criteria where a judge names fewer than are wanted, as stage tree always does"
     )
     external: AnyEngine = engine_key(
-        TransformersEngineConfig(), "the model of methods external, one_step:external, rating:external"
+        TransformersEngineConfig(),
+        "the model of methods external, one_step:external, rating:external",
+        when=lambda c: any(m.target == "external" for m in map(Method.parse, c.methods)),
     )
-    one_step: AskConfig = key(AskConfig, "methods one_step:MODEL: [[A]], [[B]] or [[C]], in both orders")
-    rating: AskConfig = key(AskConfig("rating"), "methods rating:MODEL: each response rated by itself")
+    one_step: AskConfig = key(
+        AskConfig, "methods one_step:MODEL: [[A]], [[B]] or [[C]], in both orders", when=_has_kind("one_step")
+    )
+    rating: AskConfig = key(
+        AskConfig("rating"), "methods rating:MODEL: each response rated by itself", when=_has_kind("rating")
+    )
     dev_share: float = key(
         0.0,
         "share of each benchmark's queries set aside to choose the number of branches on; metrics are of the others",
@@ -72,6 +92,7 @@ class EvaluateConfig(LimitsConfig):
     scenarios: SourceConfig = key(
         SourceConfig,
         "queries with a category: a classifier trained on them groups benchmarks without groups; no path: none",
+        when=lambda c: c.scenarios.path,
     )
 
 
@@ -80,7 +101,11 @@ class CorrectConfig(LimitsConfig):
     """Stage correct."""
 
     source: SourceConfig = key(SourceConfig, "comparisons whose responses are corrected; labels are not needed")
-    judge: str = key("dpo", "who judges: base, initial, sft, dpo, teacher, external or a judge's directory")
+    judge: str = key(
+        "dpo",
+        "who judges: base, initial, sft, dpo, teacher, external or a judge's directory",
+        content=method_directory,
+    )
     branches: int = key(3, "criteria that a response is judged by", low=1)
     threshold: float = key(3.0, "rewrite responses whose mean score is below this (the paper: 3)", low=1.0, high=5.0)
     engine: AnyEngine = engine_key(None, "who rewrites; None: the judge's own model")
@@ -101,11 +126,19 @@ class StudiesConfig:
     spread_prompts: int = key(10, "prompts whose answers are sampled; 0 leaves the study out", low=0)
     samples: int = key(100, "answers sampled to each of them", low=2)
     sampling: SamplingConfig = key(SamplingConfig(0.7, 1.0, 512), "of both studies' answers")
-    against: list[str] = key([], "other models: directories of their finished stage selfeval over the same prompts")
+    against: list[str] = key(
+        [],
+        "other models: directories of their finished stage selfeval over the same prompts",
+        content=lambda directory, owner: f"{directory}/*.json*",
+    )
     thresholds: list[float] = key([0.0, 0.05, 0.1], "of win, tie and lose: discrepancies that differ by less are a tie")
     judge: str = key(
-        "", "who says whether a revision is better: base, teacher, external, one_step:external, a directory"
+        "",
+        "who says whether a revision is better: base, teacher, external, one_step:external, a directory",
+        content=lambda method, owner: method_directory(method) if method else None,
     )
     verdicts: str = key(
-        "", "file of people's verdicts on revisions: rows id, verdict (1 better, 0 unchanged, -1 worse)"
+        "",
+        "file of people's verdicts on revisions: rows id, verdict (1 better, 0 unchanged, -1 worse)",
+        file=lambda path, owner: path or None,
     )

@@ -11,10 +11,7 @@ from judgetrain.errors import ConfigError
 from judgetrain.evaluate.config import EvaluateConfig
 from judgetrain.evaluate.metrics.rows import MetricRow
 from judgetrain.evaluate.report.sections import one_each
-from judgetrain.evaluate.runners.stored import PREFIX as STORED
-from judgetrain.judges.kinds.baselines import BASELINES
-from judgetrain.judges.kinds.scorer import PREFIX as SCORER
-from judgetrain.judges.names import method_name, split_method
+from judgetrain.judges.method import Method
 
 SHAPE = "BENCHMARK/METHOD/METRIC or BENCHMARK/METHOD@BRANCHES/METRIC, as in world/dpo@1/agreement"
 
@@ -50,25 +47,20 @@ def check_objective(objective: str, settings: EvaluateConfig, stage: str = "eval
         raise ConfigError(
             f"objective={objective!r}: evaluate.benchmarks has no {benchmark!r}; it has {_list(benchmarks)}"
         )
-    methods = [method_name(m) for m in settings.methods]
+    methods = {m.name: m for m in map(Method.parse, settings.methods)}
     if method not in methods:
         raise ConfigError(f"objective={objective!r}: evaluate.methods has no {method!r}; it has {_list(methods)}")
-    if method.startswith(STORED):
-        about = {f"{STORED}{s.name}": s.benchmark for s in settings.stored}.get(method, benchmark)
+    named = methods[method]
+    if named.kind == "stored":
+        about = {s.name: s.benchmark for s in settings.stored}.get(named.target, benchmark)
         if about != benchmark:
             raise ConfigError(f"objective={objective!r}: {method} is about {about}, not about {benchmark}")
-    if not has_branches(method) and branches:
+    if not named.has_branches and branches:
         raise ConfigError(f"objective={objective!r}: {method} has no branches; leave out @{branches}")
-    if has_branches(method) and branches is not None and branches not in settings.branches:
+    if named.has_branches and branches is not None and branches not in settings.branches:
         raise ConfigError(
             f"objective={objective!r}: evaluate.branches has no {branches}; it has {_list(map(str, settings.branches))}"
         )
-
-
-def has_branches(method: str) -> bool:
-    """Whether a method's rows differ by a number of branches: floors, stored verdicts, scorers and judges asked once
-    have none."""
-    return not (method in BASELINES or method.startswith((STORED, SCORER)) or split_method(method)[0])
 
 
 def objective_value(directory: Path, objective: str) -> float:

@@ -1,56 +1,37 @@
-"""Stage ``evaluate``: every judge, scorer and floor on every benchmark, one table (branching paper, section 5)."""
+"""Stage ``evaluate``: every judge, scorer and baseline on every benchmark, one table (branching paper, section 5)."""
 
 from __future__ import annotations
 
-import math
-from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import cast
 
-from judgetrain.artifacts.console import duration
 from judgetrain.artifacts.files import write_bytes_atomic, write_text_atomic
-from judgetrain.artifacts.reuse import adopt
-from judgetrain.artifacts.shards import read_rows, seconds_of
-from judgetrain.artifacts.stage_run import ShardResult, StageRun, derive_seed
+from judgetrain.artifacts.stage_run import StageRun
 from judgetrain.artifacts.versions import versions
 from judgetrain.data.benchmarks.benchmark import Benchmark, load_benchmark
 from judgetrain.data.benchmarks.scenarios import load_classifier, with_scenarios
-from judgetrain.engines.answers import Budget, budget_of
-from judgetrain.engines.once import loaded_once
+from judgetrain.engines.answers import budget_of
 from judgetrain.errors import ConfigError
 from judgetrain.evaluate.metrics.choose import Choice, choose, part_of, split
 from judgetrain.evaluate.metrics.paired import disagreements, paired_comparisons
 from judgetrain.evaluate.metrics.predictions import parquet, prediction_rows
 from judgetrain.evaluate.metrics.rows import metric_row
-from judgetrain.evaluate.report.disagreements import Link, disagreement_links, training_links, write_disagreements
+from judgetrain.evaluate.report.disagreements import Link, disagreement_links, training_links
 from judgetrain.evaluate.report.page import html_page
 from judgetrain.evaluate.report.provenance import lineage
 from judgetrain.evaluate.report.report import Report
 from judgetrain.evaluate.report.text import console_tables, markdown
 from judgetrain.evaluate.report.tracking import track_report
-from judgetrain.evaluate.runners.asked import ask_benchmark, read_replies, replies_name
-from judgetrain.evaluate.runners.reuse import reply_key, sample_key
-from judgetrain.evaluate.runners.scoring import read_scores, score_benchmarks
-from judgetrain.evaluate.runners.stored import PREFIX as STORED
-from judgetrain.evaluate.runners.stored import stored_named, stored_predictions
+from judgetrain.evaluate.runners import runner_of
+from judgetrain.evaluate.runners.base import Evaluation, Result
+from judgetrain.evaluate.stages import EvaluateSettings
 from judgetrain.judges.base import Prediction
 from judgetrain.judges.kinds.baselines import BASELINES
-from judgetrain.judges.kinds.branching import BranchingJudge, predict
-from judgetrain.judges.kinds.early_stop import Aggregation
-from judgetrain.judges.kinds.scorer import PREFIX
-from judgetrain.judges.methods import external_engine, load_asked_judge, load_judge
-from judgetrain.judges.names import file_name, method_name, split_method
-from judgetrain.judges.trees.schema import EvaluationTree, shard_of
-from judgetrain.pipeline.config import Config
-from judgetrain.schema import Comparison
-
-Result = tuple[list[Prediction], float]
-"""Predictions of a method with one number of branches on one benchmark, and the seconds a verdict took."""
+from judgetrain.judges.method import Method
 
 
-def run(config: Config, inputs: Mapping[str, Path], out: StageRun) -> None:
+def run(settings: EvaluateSettings, inputs: Mapping[str, Path], out: StageRun) -> None:
     """Write ``metrics.json``, ``paired.json``, ``summary.json``, ``predictions.parquet``, ``report.md`` and ``.html``.
 
     Beside them, in ``view``, are pages of single trees to look at. A branching judge is sampled once with the largest
@@ -60,41 +41,39 @@ def run(config: Config, inputs: Mapping[str, Path], out: StageRun) -> None:
     What an external model answers is kept in ``output_dir`` before it is used, and none is asked beyond
     ``evaluate.max_requests`` and ``evaluate.max_tokens``.
     """
-    settings = config.evaluate
-    benchmarks = [load_benchmark(config, b, i) for i, b in enumerate(settings.benchmarks)]
-    _refuse_equal_names(benchmarks, settings.methods)
-    if settings.scenarios.path:
-        classifier = load_classifier(settings.scenarios, "evaluate.scenarios", config.seed)
+    config = settings.evaluate
+    benchmarks = [load_benchmark(b, i, settings.seed, settings.world) for i, b in enumerate(config.benchmarks)]
+    methods = [Method.parse(text) for text in config.methods]
+    _refuse_equal_names(benchmarks, methods)
+    if config.scenarios.path:
+        classifier = load_classifier(config.scenarios, "evaluate.scenarios", settings.seed)
         benchmarks = [with_scenarios(benchmark, classifier) for benchmark in benchmarks]
         out.note("scenarios", classifier.facts())
     for benchmark in benchmarks:
         out.note(f"left_out:{benchmark.name}", benchmark.left_out)
     by_benchmark: dict[str, list[Result]] = {b.name: [] for b in benchmarks}
-    engines = [external_engine(split_method(method)[1], config) for method in settings.methods]
-    budget = budget_of(engines, settings, "evaluate", out.path(".spent.jsonl"))
+    budget = budget_of((settings.teacher, settings.external), config, "evaluate", out.path(".spent.jsonl"))
+    evaluation = Evaluation(
+        settings=settings, benchmarks=benchmarks, methods=methods, inputs=inputs, out=out, budget=budget
+    )
     try:
-        for method in settings.methods:
-            for benchmark, results in _evaluate(method, benchmarks, config, inputs, out, budget):
+        for method in methods:
+            for benchmark, results in runner_of(method).run(method, evaluation):
                 by_benchmark[benchmark.name] += results
     finally:
         if budget:
             out.note("spent", dict(budget.spent))
-    links = {b.name: disagreement_links(b.name, map(method_name, settings.methods), out) for b in benchmarks}
-    _write(benchmarks, by_benchmark, config, inputs, {"": training_links(inputs.values(), out), **links}, out)
+    links = {b.name: disagreement_links(b.name, [m.name for m in methods], out) for b in benchmarks}
+    _write(evaluation, by_benchmark, {"": training_links(inputs.values(), out), **links})
 
 
 def _write(
-    benchmarks: Sequence[Benchmark],
-    by_benchmark: Mapping[str, Sequence[Result]],
-    config: Config,
-    inputs: Mapping[str, Path],
-    links: Mapping[str, Sequence[Link]],
-    out: StageRun,
+    evaluation: Evaluation, by_benchmark: Mapping[str, Sequence[Result]], links: Mapping[str, Sequence[Link]]
 ) -> None:
     """Everything that is computed from the predictions."""
-    settings, seed = config.evaluate, config.seed
+    settings, seed, out = evaluation.settings.evaluate, evaluation.settings.seed, evaluation.out
     rows, paired, predicted, chosen, differ = [], [], [], {}, {}
-    for benchmark in benchmarks:
+    for benchmark in evaluation.benchmarks:
         results = by_benchmark[benchmark.name]
         dev, test = split(benchmark, settings.dev_share, seed)
         choices = choose(dev, [p for p, _ in results]) if dev else []
@@ -108,14 +87,14 @@ def _write(
         chosen[benchmark.name] = choices
         differ[benchmark.name] = disagreements(test, _one_each([p for p, _ in tested], choices))
     report = Report(
-        recipe=config.recipe_name,
+        recipe=out.recipe,
         seed=seed,
         rows=rows,
         paired=paired,
-        left_out={b.name: b.left_out for b in benchmarks},
+        left_out={b.name: b.left_out for b in evaluation.benchmarks},
         chosen=chosen,
         disagreements=differ,
-        lineage=lineage(inputs.values()),
+        lineage=lineage(evaluation.inputs.values()),
         versions=versions(),
         scenarios=out.notes.get("scenarios", {}),
     )
@@ -131,7 +110,7 @@ def _write(
 
 
 def _one_each(results: Sequence[list[Prediction]], choices: Sequence[Choice]) -> list[list[Prediction]]:
-    """Each method once: with the number of branches that was chosen for it, else the largest. Floors are left out."""
+    """Each method once: with the number of branches that was chosen for it, else the most. Baselines are left out."""
     chosen = {c.method: c.branches for c in choices}
     best: dict[str, list[Prediction]] = {}
     for predictions in results:
@@ -143,115 +122,12 @@ def _one_each(results: Sequence[list[Prediction]], choices: Sequence[Choice]) ->
     return list(best.values())
 
 
-def _evaluate(
-    method: str,
-    benchmarks: Sequence[Benchmark],
-    config: Config,
-    inputs: Mapping[str, Path],
-    out: StageRun,
-    budget: Budget | None,
-) -> Iterator[tuple[Benchmark, list[Result]]]:
-    """One method on every benchmark; its model is freed before the results are read."""
-    if method in BASELINES:
-        for benchmark in benchmarks:
-            found = BASELINES[method]().compare_all(benchmark.comparisons, config.seed)
-            out.count(in_=len(found), out=len(found))
-            yield benchmark, [(found, 0.0)]
-        return
-    if method.startswith(STORED):
-        yield from _stored(method, benchmarks, config, out)
-        return
-    if split_method(method)[0]:
-        with loaded_once(lambda: load_asked_judge(method, config, inputs, budget)) as asked:
-            for benchmark in benchmarks:
-                key = reply_key(method, benchmark, config, inputs, _shard_size(config))
-                adopt(replies_name(benchmark.name, method), key, out)
-                ask_benchmark(method, asked, benchmark, _shard_size(config), out)
-        for benchmark in benchmarks:
-            yield benchmark, [read_replies(method, benchmark, out)]
-        return
-    if method.startswith(PREFIX):
-        if method == next(m for m in config.evaluate.methods if m.startswith(PREFIX)):
-            score_benchmarks(benchmarks, config, out)  # all scorers at once
-        for benchmark in benchmarks:
-            yield benchmark, [read_scores(method, benchmark, config, out)]
-        return
-    name = method_name(method)
-    with loaded_once(lambda: load_judge(method, config, inputs, budget=budget)) as judge:
-        for benchmark in benchmarks:
-            adopt(_shards(benchmark.name, name), sample_key(method, benchmark, config, inputs), out)
-            _sample(name, judge, benchmark, config, out)
-    for benchmark in benchmarks:
-        yield benchmark, list(_read_off(name, benchmark, config, out))
-
-
-def _stored(
-    method: str, benchmarks: Sequence[Benchmark], config: Config, out: StageRun
-) -> Iterator[tuple[Benchmark, list[Result]]]:
-    """Stored verdicts, on the one benchmark that they are about."""
-    stored = stored_named(config, method)
-    settings = {b.name: b for b in config.evaluate.benchmarks}
-    key = f"evaluate.stored[{config.evaluate.stored.index(stored)}]"
-    for benchmark in benchmarks:
-        if benchmark.name == stored.benchmark:
-            found = stored_predictions(stored, settings[benchmark.name], benchmark.comparisons, key)
-            dropped = Counter(f"stored:{reason}" for p in found for reason in Counter(p.failures).elements())
-            out.count(in_=len(found), out=len(found), dropped=dropped)
-            yield benchmark, [(found, math.nan)]
-
-
-def _sample(
-    name: str, judge: Callable[[], BranchingJudge], benchmark: Benchmark, config: Config, out: StageRun
-) -> None:
-    """Grow the judge's trees over a benchmark, shard by shard."""
-    shards, branches = _shards(benchmark.name, name), max(config.evaluate.branches)
-
-    def process(index: int, items: Sequence[Comparison]) -> ShardResult:
-        seed = derive_seed(out.shard_seed(index), benchmark.name, name)
-        return shard_of(judge().sample(items, seed, branches))
-
-    spent = out.sharded(shards, benchmark.comparisons, _shard_size(config), process, "comparisons", load=judge)
-    if spent:
-        size = f"{len(benchmark.comparisons)} comparisons, both orders, up to {branches} branches"
-        out.log(f"evaluate: {benchmark.name}: {name}: {size}, in {duration(spent)}")
-
-
-def _read_off(name: str, benchmark: Benchmark, config: Config, out: StageRun) -> Iterator[Result]:
-    """The results for each number of branches, from one sampled run.
-
-    Seconds are measured for the largest number; for a smaller one they are that time's share by generated tokens.
-    """
-    shards = _shards(benchmark.name, name)
-    trees = [EvaluationTree.from_row(row) for row in read_rows(out.directory, shards)]
-    seconds = seconds_of(out.directory, shards)
-    aggregation = cast(Aggregation, config.evaluate.aggregation)
-    read = {
-        k: [predict(t, k, aggregation, name, config.evaluate.early_stop) for t in trees]
-        for k in config.evaluate.branches
-    }
-    write_disagreements(name, benchmark, trees, read[max(read)], config.evaluate.view, out)
-    tokens = {k: sum(p.cost.generated_tokens for p in predictions) for k, predictions in read.items()}
-    full = tokens[max(tokens)]
-    for branches, predictions in read.items():
-        share = tokens[branches] / full if full else 1.0
-        yield predictions, round(seconds / len(trees) / 2 * share, 6)
-
-
-def _shards(benchmark: str, method: str) -> str:
-    return f"trees-{benchmark}-{method}"
-
-
-def _shard_size(config: Config) -> int:
-    return config.tree.shard_size * 2  # a judge's tree is small beside one that is grown for labels
-
-
-def _refuse_equal_names(benchmarks: Sequence[Benchmark], methods: Sequence[str]) -> None:
+def _refuse_equal_names(benchmarks: Sequence[Benchmark], methods: Sequence[Method]) -> None:
     """Stop where two results would go by one name, as benchmark ``a-b`` by ``c`` and benchmark ``a`` by ``b-c``."""
     seen: dict[str, str] = {}
     for benchmark in benchmarks:
         for method in methods:
-            name = _shards(benchmark.name, file_name(method))
-            here = f"{benchmark.name!r} by {method!r}"
+            name, here = f"{benchmark.name}-{method.file_name}", f"{benchmark.name!r} by {method.text!r}"
             if name in seen:
                 raise ConfigError(
                     f"evaluate.methods: {seen[name]} and {here} would both be called {name}: rename one of them"

@@ -11,7 +11,7 @@ from typing import Any
 
 from judgetrain.artifacts.console import Console, duration, quiet_libraries
 from judgetrain.artifacts.files import write_json_atomic
-from judgetrain.artifacts.fingerprint import ContentHashes, fingerprint, plain
+from judgetrain.artifacts.fingerprint import ContentHashes, by_key, fingerprint, plain
 from judgetrain.artifacts.locks import locked
 from judgetrain.artifacts.shards import SECONDS
 from judgetrain.artifacts.stage_run import MANIFEST, StageRun
@@ -167,7 +167,7 @@ class Pipeline:
             stage=name,
             fingerprint=plan.fingerprint,
             recipe=self.config.recipe_name,
-            settings=plain(plan.settings) | {"upstream": plan.upstream},
+            settings=by_key(plan.settings) | {"upstream": plan.upstream},
             directory=Path(self.config.output_dir),
             console=self.console,
         )
@@ -191,7 +191,7 @@ class Pipeline:
             "recipe": self.config.recipe_name,
             "seed": self.config.seed,
             "artifact": plan.stage.artifact,
-            "config": plain(plan.settings),
+            "config": by_key(plan.settings),
             "upstream": plan.upstream,
             "content": plan.content,
             "versions": versions(),

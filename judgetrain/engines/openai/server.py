@@ -160,7 +160,7 @@ def chat_body(model: str, request: Request, seed: int, limit_key: str) -> dict[s
         body["stop"] = list(sampling.stop)
     if sampling.candidates:
         body |= {"logprobs": True, "top_logprobs": LOGPROBS}
-    extra = {"top_k": sampling.top_k} if sampling.top_k else {}
+    extra: dict[str, Any] = {"top_k": sampling.top_k} if sampling.top_k else {}
     if sampling.pattern:
         extra |= {"structured_outputs": {"regex": sampling.pattern}}
     return body | ({"extra_body": extra} if extra else {})

@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Hashable, Mapping, Sequence
 
-from judgetrain.evaluate.runners.stored import PREFIX as STORED
 from judgetrain.judges.kinds.baselines import BASELINES
-from judgetrain.judges.kinds.scorer import PREFIX as SCORER
-from judgetrain.judges.names import ASKED_WAYS, split_method
+from judgetrain.judges.method import BASELINE, Method
 
 MEASURED = ("evaluate.methods", "evaluate.branches", "evaluate.bootstrap", "evaluate.stored")
 """Settings that say what is measured and not what it is like."""
@@ -58,14 +56,15 @@ def method_names(method: str, settings: Mapping[int, Mapping[str, str]], results
 
 def uses(method: str, key: str) -> bool:
     """Whether a setting may change what a method gives."""
-    if method in BASELINES or method.startswith(STORED):
+    parsed = Method.parse(method)
+    if method in BASELINES or parsed.kind == "stored":
         return _within(key, _COMPARISONS)
-    if method.startswith(SCORER):
+    if parsed.kind == "scorer":
         return _within(key, (*_COMPARISONS, "scorer", "train.base"))
-    way, target = split_method(method)
-    unused = {"scorer", "evaluate.scenarios", "evaluate.external", *(f"evaluate.{w}" for w in ASKED_WAYS)}
-    unused -= {f"evaluate.{way}", f"evaluate.{target}"}
-    if way:
+    target = parsed.target
+    unused = {"scorer", *(f"evaluate.{name}" for name in ("scenarios", "external", "one_step", "rating"))}
+    unused -= {f"evaluate.{parsed.kind}", f"evaluate.{target}"}
+    if not (parsed.has_branches or parsed.kind == BASELINE):
         unused |= {"tree", "evaluate.aggregation", "evaluate.early_stop", "evaluate.top_up"}
     untrained = _ALL_LATER if target in ("base", "teacher", "external") else ()
     return not _within(key, (*unused, *_LATER.get(target, untrained)))

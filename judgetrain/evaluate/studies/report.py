@@ -77,7 +77,8 @@ class Studies:
         spread: Sequence[Spread],
         verdicts: Mapping[str, Verdicts],
         thresholds: Sequence[float],
-        settings: SelfEvalConfig,
+        delta: float,
+        sweep: Sequence[float],
     ) -> Self:
         """All of it from the models' discrepancies; the first model is the run's own, whom verdicts are about."""
         ids = list(next(iter(models.values())).d)
