@@ -16,7 +16,7 @@ from judgetrain.errors import DataError
 from judgetrain.judges.prompting.prompts import load_prompt_set
 from judgetrain.judges.trees.prune import PrunedBranch, prune
 from judgetrain.judges.trees.schema import EvaluationTree
-from judgetrain.judges.views.viewer import DIRECTORY, views, write_views
+from judgetrain.judges.views.tree_page import DIRECTORY, views, write_views
 from judgetrain.label.config import LabelConfig, RewardConfig
 from judgetrain.label.examples import Pair, Prompter, criteria_row, guideline_row, judgment_row
 from judgetrain.label.external import external_labels

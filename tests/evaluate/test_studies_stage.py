@@ -87,7 +87,9 @@ def test_hypothesis_studies_equal_a_recount_of_their_shards(
     assert [len(s) for s in spread] == found["spread"]["answers"] and len(spread) == 2
     assert found["spread"]["deviation"] == pytest.approx(np.mean([np.std(s) for s in spread if s]))
     page = (tmp_path / "out" / "report.html").read_text()
-    assert page.count("<svg viewBox") >= 1 and "own model: mean standard deviation" in page
+    assert f"own model: mean standard deviation {found['spread']['deviation']:.3f}" in page
+    charts = [part[: part.index("</figure>")] for part in page.split("<figure>")[1:]]
+    assert [chart.count("<polyline") for chart in charts] == [1, sum(map(bool, spread))]
     report = (tmp_path / "out" / "report.md").read_text()
     assert "| x - x1 |" in report and "| own model | 1 | 4 |" in report
 

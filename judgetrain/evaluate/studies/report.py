@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import combinations
@@ -10,8 +9,9 @@ from typing import Any, Self
 
 import numpy as np
 
-from judgetrain.evaluate.report.chart import Point, legend, line_chart
-from judgetrain.evaluate.report.page import document, figure, table_html
+from judgetrain.artifacts.pages import render
+from judgetrain.evaluate.report.chart import Chart, Point
+from judgetrain.evaluate.report.page import TEMPLATES
 from judgetrain.evaluate.report.sections import Table, number, percent
 from judgetrain.evaluate.report.text import table_lines
 from judgetrain.evaluate.studies.conflicts import Verdicts
@@ -19,7 +19,7 @@ from judgetrain.scorers import discrepancy
 from judgetrain.scorers.config import SelfEvalConfig
 from judgetrain.scorers.discrepancy import LengthReport, Rank
 from judgetrain.scorers.finished import SelfEvaluated
-from judgetrain.scorers.studies import Repetition, Spread, spread_plot
+from judgetrain.scorers.studies import Repetition, Spread
 
 REPETITION = (
     "The first answer against those after being asked for the same once more (paper: table 1). Similarity: mean cosine "
@@ -202,16 +202,12 @@ def markdown(found: Studies) -> str:
 
 def html_page(found: Studies) -> str:
     """The tables and plots as one page that needs nothing else."""
-    plots = figure("Confidence by threshold", _curves(found))
-    spread = spread_plot({found.model: found.spread}) if found.spread else ""
-    if spread:
-        plots += figure("Log-probability of sampled answers, a curve a prompt", spread)
-    body = f'{legend(list(found.d))}<div class="charts">{plots}</div>{"".join(map(table_html, found.tables()))}'
+    charts = [chart for chart in (_confidence(found), _spread(found)) if any(chart.series.values())]
     title = f"ProbDiff studies: {found.model}"
-    return document(title, title, f"{html.escape(found.model)}. Numbers: studies.json beside this page.", body)
+    return render(TEMPLATES / "studies.html", title=title, charts=charts, tables=found.tables())
 
 
-def _curves(found: Studies) -> str:
+def _confidence(found: Studies) -> Chart:
     """Confidence by how far a revision's log-probability may fall (the threshold's size), a line a model."""
     falls = [max(0.0, -x) for values in found.d.values() for x in values if x is not None]
     most = max(0.1, float(np.quantile(falls, MOST))) if falls else 0.1
@@ -219,4 +215,15 @@ def _curves(found: Studies) -> str:
     for name, values in found.d.items():
         shares = [(most * i / CURVE, discrepancy.confidence(values, -most * i / CURVE)) for i in range(CURVE + 1)]
         series[name] = [Point(x, y, y, y, f"{name}: {percent(y)}% at {-x:.3g}") for x, y in shares if y is not None]
-    return line_chart("fall of log-probability that still counts as confident, nats", series)
+    label = "fall of log-probability that still counts as confident, nats"
+    return Chart(title="Confidence by threshold", x_label=label, series=series)
+
+
+def _spread(found: Studies) -> Chart:
+    """Every sampled answer's log-probability, a line a prompt (paper: figure 2)."""
+    series = {
+        str(i): [Point(float(n), x, x, x, "") for n, x in enumerate(spread.logprobs)]
+        for i, spread in enumerate(found.spread)
+    }
+    title = f"Sampled answers, a line a prompt; {found.model}: mean standard deviation {number(found.deviation, 3)}"
+    return Chart(title=title, x_label="answer; up: log-probability a token, nats", series=series, plain=True)
