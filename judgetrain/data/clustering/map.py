@@ -49,7 +49,7 @@ def corpus_map(embeddings: np.ndarray, labels: np.ndarray, chosen: np.ndarray, s
         places = np.zeros((len(rows), 2))
     low, high = places.min(axis=0), places.max(axis=0)
     span = np.where(high > low, high - low, 1.0)
-    places = (MARGIN + (places - low) / span * (np.array([WIDTH, HEIGHT]) - 2 * MARGIN)).round(1)
+    places = MARGIN + (places - low) / span * (np.array([WIDTH, HEIGHT]) - 2 * MARGIN)
     colours = [f"hsl({label * _GOLDEN_ANGLE % 360:.0f} 65% 45%)" for label in labels[rows].tolist()]
     dots = [(x, y, c, i >= len(plain)) for i, ((x, y), c) in enumerate(zip(places.tolist(), colours, strict=True))]
     return Map(dots, len(embeddings), len(np.unique(labels)))

@@ -1,4 +1,4 @@
-"""Line charts, drawn by ``templates/charts.html``: readable without scripts, on a phone, in the dark, without colour."""
+"""Line charts, drawn by ``templates/charts.html``: for a phone, in the dark, without colour, without scripts."""
 
 from __future__ import annotations
 
