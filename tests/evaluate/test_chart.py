@@ -25,7 +25,7 @@ def drawing(drawn: Chart) -> str:
 @given(st.dictionaries(st.text(max_size=5), POINTS, min_size=1, max_size=3), st.sampled_from([0.0, 0.5]), st.booleans())
 def test_points_lie_in_the_frame(series: dict[str, list[tuple[float, ...]]], left: float, diagonal: bool) -> None:
     drawn = {
-        name: [Point(x, *sorted((a, b, c))[1:2], min(a, b, c), max(a, b, c), "<&\"'>") for x, a, b, c in points]
+        name: [Point(x, sorted((a, b, c))[1], "<&\"'>", (min(a, b, c), max(a, b, c))) for x, a, b, c in points]
         for name, points in series.items()
     }
     svg = drawing(Chart(title="<x>", x_label="<x>", series=drawn, left=left, diagonal=diagonal))
@@ -38,7 +38,7 @@ def test_points_lie_in_the_frame(series: dict[str, list[tuple[float, ...]]], lef
 
 
 def test_places_by_hand() -> None:
-    line = [Point(0.5, 0.5, 0.5, 0.5, ""), Point(1.0, 1.0, 1.0, 1.0, "")]
+    line = [Point(0.5, 0.5), Point(1.0, 1.0)]
     svg = drawing(Chart(title="t", x_label="x", series={"a": line}, ticks=[0.5, 1.0], left=0.5))
     assert f'cx="{LEFT:.1f}" cy="{(TOP + BOTTOM) / 2:.1f}"' in svg
     assert f'cx="{RIGHT:.1f}" cy="{TOP:.1f}"' in svg
@@ -46,7 +46,7 @@ def test_places_by_hand() -> None:
 
 @given(st.lists(st.lists(st.floats(-900, -0.001), max_size=5), min_size=1, max_size=7).filter(any))
 def test_lines_of_plain_values_fill_the_frame(lines: list[list[float]]) -> None:
-    series = {str(i): [Point(float(n), y, y, y, "") for n, y in enumerate(line)] for i, line in enumerate(lines)}
+    series = {str(i): [Point(n, y) for n, y in enumerate(line)] for i, line in enumerate(lines)}
     svg = drawing(Chart(title="<x>", x_label="<x>", series=series, plain=True))
     drawn = [[tuple(map(float, p.split(","))) for p in found.split()] for found in re.findall(r'points="([^"]*)"', svg)]
     assert [len(line) for line in drawn] == [len(line) for line in lines] and "<circle" not in svg and "<x>" not in svg

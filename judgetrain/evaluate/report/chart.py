@@ -14,13 +14,12 @@ LEFT, RIGHT, TOP, BOTTOM = 40, 356, 12, 240
 
 @dataclass(frozen=True)
 class Point:
-    """A value with its interval at ``x``; ``mark`` is written beside it, ``tip`` is shown on hovering."""
+    """A value at ``x``, with the ``ends`` of its interval; ``tip`` is shown on hovering, ``mark`` written beside it."""
 
     x: float
     y: float
-    low: float
-    high: float
-    tip: str
+    tip: str = ""
+    ends: tuple[float, float] | None = None
     mark: str = ""
 
 
@@ -55,8 +54,8 @@ class Chart:
     @cached_property
     def y_span(self) -> tuple[float, float]:
         """The ends of the y axis."""
-        points = [p for line in self.series.values() for p in line]
-        low, high = min(p.low for p in points), max(p.high for p in points)
+        values = [y for line in self.series.values() for p in line for y in (p.y, *(p.ends or ()))]
+        low, high = min(values), max(values)
         if self.plain:
             return low, high if high > low else low + 1.0
         return 0.0, min(1.0, math.ceil(10 * high - 1e-9) / 10) or 0.1

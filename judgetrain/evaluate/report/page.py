@@ -59,8 +59,8 @@ def figures(rows: Sequence[Row]) -> list[Chart]:
     bins: dict[str, list[Point]] = {name: [] for name in judges}
     for row in one_each(shown):
         for b in row["calibration"]["curve"] if row.get("calibration") else ():
-            right, tip = b["accuracy"], f"{called(row)}: {percent(b['accuracy'])}% of {b['n']} right"
-            bins[row["method"]].append(Point(b["confidence"], right, right, right, tip))
+            tip = f"{called(row)}: {percent(b['accuracy'])}% of {b['n']} right"
+            bins[row["method"]].append(Point(b["confidence"], b["accuracy"], tip))
     if any(bins.values()):
         ticks = [0.5, 0.6, 0.7, 0.8, 0.9, 1.0]  # confidence in the favoured side
         label = "confidence made of the margin"
@@ -71,8 +71,6 @@ def figures(rows: Sequence[Row]) -> list[Chart]:
 
 
 def _point(row: Row, metric: str, by_cost: bool) -> Point:
-    low, high = row[f"{metric}_ci"] or (row[metric], row[metric])
     tip = f"{row['method']}, {row['branches']} branches: {percent(row[metric])}%"
-    if by_cost:
-        return Point(row["generated_tokens"], row[metric], low, high, tip, str(row["branches"]))
-    return Point(row["branches"], row[metric], low, high, tip)
+    x, mark = (row["generated_tokens"], str(row["branches"])) if by_cost else (row["branches"], "")
+    return Point(x, row[metric], tip, row[f"{metric}_ci"], mark)

@@ -42,6 +42,7 @@ LENGTHS = (
 )
 CURVE = 40
 """Points of a confidence curve."""
+WIN_TIE_LOSE = ("win", "tie", "lose")
 MOST = 0.95
 """Share of falls that the curve's axis holds: the few largest would flatten it."""
 
@@ -55,7 +56,7 @@ class Conflict:
     without: int
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Studies:
     """Everything that the stage found; ``d`` is by model, over the prompts that all models have."""
 
@@ -86,15 +87,19 @@ class Studies:
         own = next(iter(d.values()))
         deltas = sorted({*settings.sweep, settings.delta}, reverse=True)
         return cls(
-            d,
-            settings.delta,
-            {name: discrepancy.confidence_sweep(values, deltas) for name, values in d.items()},
-            discrepancy.ranking(d, settings.delta),
-            [outcome(d, pair, t) for pair in combinations(d, 2) for t in thresholds],
-            {name: discrepancy.length_report(d[name], ratios[name], settings.delta) for name in d},
-            {name: _conflict(own, [found.get(i) for i in ids]) for name, found in verdicts.items()},
-            repetition,
-            spread,
+            d=d,
+            delta=settings.delta,
+            sweep={name: discrepancy.confidence_sweep(values, deltas) for name, values in d.items()},
+            ranking=discrepancy.ranking(d, settings.delta),
+            outcomes=[
+                {"first": a, "second": b, "threshold": t, **asdict(discrepancy.win_tie_lose(d[a], d[b], t))}
+                for a, b in combinations(d, 2)
+                for t in thresholds
+            ],
+            lengths={name: discrepancy.length_report(d[name], ratios[name], settings.delta) for name in d},
+            conflicts={name: _conflict(own, [found.get(i) for i in ids]) for name, found in verdicts.items()},
+            repetition=repetition,
+            spread=spread,
         )
 
     @property
@@ -178,16 +183,6 @@ class Studies:
         yield Table("Spread of log-probability", headers, [row] if answers else [], SPREAD)
 
 
-WIN_TIE_LOSE = ("win", "tie", "lose")
-
-
-def outcome(d: Mapping[str, Sequence[float | None]], pair: tuple[str, str], threshold: float) -> dict[str, Any]:
-    """A row of ``outcomes``."""
-    first, second = pair
-    found = discrepancy.win_tie_lose(d[first], d[second], threshold)
-    return {"first": first, "second": second, "threshold": threshold, **asdict(found)}
-
-
 def _conflict(d: Sequence[float | None], verdicts: Sequence[int | None]) -> Conflict:
     there = [v for x, v in zip(d, verdicts, strict=True) if x is not None]
     found = sum(v is not None for v in there)
@@ -214,16 +209,13 @@ def _confidence(found: Studies) -> Chart:
     series = {}
     for name, values in found.d.items():
         shares = [(most * i / CURVE, discrepancy.confidence(values, -most * i / CURVE)) for i in range(CURVE + 1)]
-        series[name] = [Point(x, y, y, y, f"{name}: {percent(y)}% at {-x:.3g}") for x, y in shares if y is not None]
+        series[name] = [Point(x, y, f"{name}: {percent(y)}% at {-x:.3g}") for x, y in shares if y is not None]
     label = "fall of log-probability that still counts as confident, nats"
     return Chart(title="Confidence by threshold", x_label=label, series=series)
 
 
 def _spread(found: Studies) -> Chart:
     """Every sampled answer's log-probability, a line a prompt (paper: figure 2)."""
-    series = {
-        str(i): [Point(float(n), x, x, x, "") for n, x in enumerate(spread.logprobs)]
-        for i, spread in enumerate(found.spread)
-    }
+    series = {str(i): [Point(n, x) for n, x in enumerate(s.logprobs)] for i, s in enumerate(found.spread)}
     title = f"Sampled answers, a line a prompt; {found.model}: mean standard deviation {number(found.deviation, 3)}"
     return Chart(title=title, x_label="answer; up: log-probability a token, nats", series=series, plain=True)
