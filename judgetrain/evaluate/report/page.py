@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from judgetrain.artifacts.pages import render
@@ -56,18 +56,19 @@ def figures(rows: Sequence[Row]) -> list[Chart]:
             ("Consistency by branches", "consistency", False),
         )
     ]
+    return [*charts, *_reliability(one_each(shown), list(judges))]
+
+
+def _reliability(rows: Sequence[Row], judges: Sequence[str]) -> Iterator[Chart]:
     bins: dict[str, list[Point]] = {name: [] for name in judges}
-    for row in one_each(shown):
+    for row in rows:
         for b in row["calibration"]["curve"] if row.get("calibration") else ():
             tip = f"{called(row)}: {percent(b['accuracy'])}% of {b['n']} right"
             bins[row["method"]].append(Point(b["confidence"], b["accuracy"], tip))
     if any(bins.values()):
         ticks = [0.5, 0.6, 0.7, 0.8, 0.9, 1.0]  # confidence in the favoured side
         label = "confidence made of the margin"
-        charts.append(
-            Chart(title="Right by confidence", x_label=label, series=bins, ticks=ticks, left=0.5, diagonal=True)
-        )
-    return charts
+        yield Chart(title="Right by confidence", x_label=label, series=bins, ticks=ticks, left=0.5, diagonal=True)
 
 
 def _point(row: Row, metric: str, by_cost: bool) -> Point:
