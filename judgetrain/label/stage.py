@@ -10,7 +10,7 @@ from judgetrain.artifacts.stage_run import StageRun, derive_seed
 from judgetrain.errors import DataError
 from judgetrain.judges.prompting.prompts import load_prompt_set
 from judgetrain.judges.trees.schema import EvaluationTree
-from judgetrain.judges.views.viewer import DIRECTORY, views, write_views
+from judgetrain.judges.views.tree_page import DIRECTORY, views, write_views
 from judgetrain.label.branch_scores import branch_rewards
 from judgetrain.label.config import LabelConfig
 from judgetrain.label.examples import Prompter

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import html
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -97,34 +96,3 @@ def logprob_spread(
     results = scorer.statistics([Sample(c, w.text.strip()) for c, w in zip(chats, written, strict=True)])
     rows = [results[i * samples : (i + 1) * samples] for i in range(len(prompts))]
     return [Spread(tuple(r.mean_logprob for r in row if isinstance(r, TokenStatistics))) for row in rows]
-
-
-def spread_plot(models: Mapping[str, Sequence[Spread]], width: int = 640, height: int = 320) -> str:
-    """An SVG of figure 2: every answer's log-probability, a panel of curves for each model, one curve a prompt.
-
-    All models share the vertical axis; the title has the mean of their prompts' standard deviations.
-    """
-    values = [x for spreads in models.values() for spread in spreads for x in spread.logprobs]
-    if not values:
-        return ""
-    low, high = min(values), max(values)
-    room, left, top, bottom = (width - 60) / len(models), 50, 30, 24
-    scale = (height - top - bottom) / ((high - low) or 1.0)
-    shapes = [
-        f'<text x="{left - 6}" y="{top + (high - y) * scale + 4:.1f}" text-anchor="end">{y:.2f}</text>'
-        for y in (high, low)
-    ]
-    for number, (name, spreads) in enumerate(models.items()):
-        start = left + number * room
-        deviation = np.nanmean([s.deviation for s in spreads]) if any(s.logprobs for s in spreads) else float("nan")
-        title = f"{html.escape(name)}: mean standard deviation {deviation:.3f}"
-        shapes.append(f'<text x="{start + room / 2:.1f}" y="18" text-anchor="middle">{title}</text>')
-        for spread in spreads:
-            step = (room - 20) / max(1, len(spread.logprobs) - 1)
-            points = (f"{start + i * step:.1f},{top + (high - x) * scale:.1f}" for i, x in enumerate(spread.logprobs))
-            shapes.append(
-                f'<polyline fill="none" stroke="currentColor" stroke-width="0.6" points="{" ".join(points)}"/>'
-            )
-    style = 'font-family="sans-serif" font-size="12" fill="currentColor"'
-    box = f'xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}"'
-    return f'<svg {box} role="img" {style}>{"".join(shapes)}</svg>'

@@ -9,8 +9,7 @@ from typing import Any
 
 from judgetrain import __version__
 from judgetrain.artifacts.files import write_text_atomic
-from judgetrain.engines.config import ModelConfig
-from judgetrain.engines.config import looks_local
+from judgetrain.engines.config import ModelConfig, looks_local
 
 CARD = "README.md"
 _TITLES = {"initial": "Initial judge", "sft": "SFT judge", "dpo": "DPO judge"}

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from judgetrain.artifacts.console import Console
+from judgetrain.artifacts.pages import render
 from judgetrain.artifacts.shards import read_rows
 from judgetrain.artifacts.stage_run import StageRun
 from judgetrain.data.clustering import coverage as coverage_module
@@ -20,7 +21,8 @@ from judgetrain.data.clustering import kmeans as kmeans_module
 from judgetrain.data.clustering import stage
 from judgetrain.data.clustering.coverage import coverage, nearest
 from judgetrain.data.clustering.kmeans import kmeans
-from judgetrain.data.clustering.map import svg_map
+from judgetrain.data.clustering.map import corpus_map
+from judgetrain.data.clustering.report import TEMPLATES
 from judgetrain.data.clustering.sampling import sample_uniform
 from judgetrain.data.config import ClusterConfig, WorldConfig
 from judgetrain.data.world import train_dialogues
@@ -82,7 +84,8 @@ def test_a_sample_over_clusters_covers_what_a_random_one_misses(corpus: tuple[np
 def test_the_map_draws_every_row_and_rings_the_sample(shape: tuple[int, int]) -> None:
     rows = np.random.default_rng(1).normal(size=shape)
     chosen = np.arange(0, len(rows), 2)
-    root = ElementTree.fromstring(svg_map(rows, np.arange(len(rows)) % 4, chosen, 0))
+    picture = render(TEMPLATES / "map.svg", map=corpus_map(rows, np.arange(len(rows)) % 4, chosen, 0))
+    root = ElementTree.fromstring(picture)
     dots = root.findall("{http://www.w3.org/2000/svg}circle")
     assert len(dots) == len(rows) + len(chosen)
     assert sum("stroke" in dot.attrib for dot in dots) == len(chosen)

@@ -9,6 +9,8 @@ from typing import Any
 
 import pyarrow.parquet
 import pytest
+from judgetrain.judges.names import method_name, split_method
+from judgetrain.pipeline.checks import check_stage
 
 from judgetrain.artifacts.console import Console
 from judgetrain.artifacts.shards import read_rows
@@ -21,9 +23,7 @@ from judgetrain.evaluate import stage
 from judgetrain.evaluate.config import EvaluateConfig
 from judgetrain.judges import methods
 from judgetrain.judges.config import TreeConfig
-from judgetrain.judges.names import method_name, split_method
 from judgetrain.judges.prompting.replies import Reply
-from judgetrain.pipeline.checks import check_stage
 from judgetrain.pipeline.config import Config
 from judgetrain.pipeline.run import Pipeline
 from tests.scripted import ScriptedEngine, number

@@ -8,31 +8,53 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from judgetrain.evaluate.report.chart import BOTTOM, HEIGHT, LEFT, RIGHT, TOP, WIDTH, Point, line_chart, round_ticks
+from judgetrain.artifacts.pages import render
+from judgetrain.evaluate.report.chart import BOTTOM, LEFT, RIGHT, TOP, Chart, Point, round_ticks
+from judgetrain.evaluate.report.page import TEMPLATES
 
 SHARE = st.floats(0, 1)
 POINTS = st.lists(st.tuples(st.floats(0.5, 2000), SHARE, SHARE, SHARE), min_size=1, max_size=6)
 
 
+def drawing(drawn: Chart) -> str:
+    """The chart's SVG, out of its page."""
+    page = render(TEMPLATES / "figure.html", title="t", chart=drawn)
+    return page[page.index("<figure>") : page.index("</figure>")]
+
+
 @given(st.dictionaries(st.text(max_size=5), POINTS, min_size=1, max_size=3), st.sampled_from([0.0, 0.5]), st.booleans())
 def test_points_lie_in_the_frame(series: dict[str, list[tuple[float, ...]]], left: float, diagonal: bool) -> None:
     drawn = {
-        name: [Point(x, *sorted((a, b, c))[1:2], min(a, b, c), max(a, b, c), "<&\"'>") for x, a, b, c in points]
+        name: [Point(x, sorted((a, b, c))[1], "<&\"'>", (min(a, b, c), max(a, b, c))) for x, a, b, c in points]
         for name, points in series.items()
     }
-    svg = line_chart("<x>", drawn, left=left, diagonal=diagonal)
+    svg = drawing(Chart(title="<x>", x_label="<x>", series=drawn, left=left, diagonal=diagonal))
     for x, y in re.findall(r'<circle class="c\d" cx="([\d.-]+)" cy="([\d.-]+)"', svg):
-        assert LEFT - 0.1 <= float(x) <= WIDTH - RIGHT + 0.1
-        assert TOP - 0.1 <= float(y) <= HEIGHT - BOTTOM + 0.1
+        assert LEFT - 0.1 <= float(x) <= RIGHT + 0.1
+        assert TOP - 0.1 <= float(y) <= BOTTOM + 0.1
     assert svg.count("<circle") == sum(map(len, drawn.values())) and svg.count("<polyline") == len(drawn)
     assert ('class="ideal"' in svg) == diagonal
     assert "<x>" not in svg and "<&" not in svg
 
 
 def test_places_by_hand() -> None:
-    svg = line_chart("x", {"a": [Point(0.5, 0.5, 0.5, 0.5, ""), Point(1.0, 1.0, 1.0, 1.0, "")]}, [0.5, 1.0], left=0.5)
-    assert f'cx="{LEFT:.1f}" cy="{(TOP + HEIGHT - BOTTOM) / 2:.1f}"' in svg
-    assert f'cx="{WIDTH - RIGHT:.1f}" cy="{TOP:.1f}"' in svg
+    line = [Point(0.5, 0.5), Point(1.0, 1.0)]
+    svg = drawing(Chart(title="t", x_label="x", series={"a": line}, ticks=[0.5, 1.0], left=0.5))
+    assert f'cx="{LEFT:.1f}" cy="{(TOP + BOTTOM) / 2:.1f}"' in svg
+    assert f'cx="{RIGHT:.1f}" cy="{TOP:.1f}"' in svg
+
+
+@given(st.lists(st.lists(st.floats(-900, -0.001), max_size=5), min_size=1, max_size=7).filter(any))
+def test_lines_of_plain_values_fill_the_frame(lines: list[list[float]]) -> None:
+    series = {str(i): [Point(n, y) for n, y in enumerate(line)] for i, line in enumerate(lines)}
+    svg = drawing(Chart(title="<x>", x_label="<x>", series=series, plain=True))
+    drawn = [[tuple(map(float, p.split(","))) for p in found.split()] for found in re.findall(r'points="([^"]*)"', svg)]
+    assert [len(line) for line in drawn] == [len(line) for line in lines] and "<circle" not in svg and "<x>" not in svg
+    assert all(LEFT <= x <= RIGHT and TOP <= y <= BOTTOM for line in drawn for x, y in line)
+    ys = {
+        y: place for line, places in zip(lines, drawn, strict=True) for y, (_, place) in zip(line, places, strict=True)
+    }
+    assert ys[min(ys)] == BOTTOM and (len(ys) == 1 or ys[max(ys)] == TOP)
 
 
 @pytest.mark.parametrize(
@@ -45,4 +67,4 @@ def test_places_by_hand() -> None:
     ],
 )
 def test_ticks_are_round(most: float, ticks: list[float]) -> None:
-    assert round_ticks(most) == ticks
+    assert round_ticks(0, most) == ticks

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pyarrow.parquet
 import pytest
+from judgetrain.pipeline.checks import check_stage
 
 from judgetrain.artifacts.console import Console
 from judgetrain.artifacts.shards import read_rows
@@ -23,7 +24,6 @@ from judgetrain.judges.config import TreeConfig
 from judgetrain.judges.kinds.baselines import FirstJudge
 from judgetrain.judges.prompting.prompts import load_prompt_set
 from judgetrain.judges.settings import save_settings
-from judgetrain.pipeline.checks import check_stage
 from judgetrain.pipeline.config import Config
 from tests.scripted import ScriptedEngine, noisy
 

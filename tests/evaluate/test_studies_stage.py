@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from judgetrain.pipeline.checks import check_stage
 
 from judgetrain.artifacts.console import Console
 from judgetrain.artifacts.files import write_json_atomic, write_rows_atomic
@@ -22,7 +23,6 @@ from judgetrain.evaluate.config import StudiesConfig
 from judgetrain.evaluate.studies import conflicts
 from judgetrain.evaluate.studies import stage as studies_stage
 from judgetrain.judges.base import Prediction
-from judgetrain.pipeline.checks import check_stage
 from judgetrain.pipeline.config import Config
 from judgetrain.scorers.finished import read_selfeval
 from judgetrain.scorers.statistics import TokenScorer
@@ -87,7 +87,9 @@ def test_hypothesis_studies_equal_a_recount_of_their_shards(
     assert [len(s) for s in spread] == found["spread"]["answers"] and len(spread) == 2
     assert found["spread"]["deviation"] == pytest.approx(np.mean([np.std(s) for s in spread if s]))
     page = (tmp_path / "out" / "report.html").read_text()
-    assert page.count("<svg viewBox") >= 1 and "own model: mean standard deviation" in page
+    assert f"own model: mean standard deviation {found['spread']['deviation']:.3f}" in page
+    charts = [part[: part.index("</figure>")] for part in page.split("<figure>")[1:]]
+    assert [chart.count("<polyline") for chart in charts] == [1, sum(map(bool, spread))]
     report = (tmp_path / "out" / "report.md").read_text()
     assert "| x - x1 |" in report and "| own model | 1 | 4 |" in report
 

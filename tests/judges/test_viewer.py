@@ -23,8 +23,8 @@ from judgetrain.judges.prompting.prompts import load_prompt_set
 from judgetrain.judges.trees.grow import Shape, StepSampling, grow
 from judgetrain.judges.trees.schema import EvaluationTree
 from judgetrain.judges.views import viewer
-from judgetrain.judges.views.tree_page import View, tree_page
-from judgetrain.judges.views.viewer import read_views, views, write_views
+from judgetrain.judges.views.tree_page import View, tree_page, views, write_views
+from judgetrain.judges.views.viewer import read_views
 from judgetrain.label import stage as label_stage
 from judgetrain.label.config import LabelConfig
 from judgetrain.pipeline.config import Config

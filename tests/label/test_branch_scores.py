@@ -9,6 +9,7 @@ from pathlib import Path
 from statistics import fmean
 
 import pytest
+from judgetrain.pipeline.checks import check_stage
 
 from judgetrain.artifacts.console import Console
 from judgetrain.artifacts.shards import read_rows
@@ -21,7 +22,6 @@ from judgetrain.label import branch_scores
 from judgetrain.label import stage as label_stage
 from judgetrain.label.branch_scores import branch_rewards, nodes_of, read_scores
 from judgetrain.label.examples import Prompter
-from judgetrain.pipeline.checks import check_stage
 from judgetrain.pipeline.config import Config
 from judgetrain.scorers.encode import Sample
 from judgetrain.scorers.results import TokenStatistics

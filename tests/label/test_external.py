@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from judgetrain.pipeline.checks import check_stage
 
 from judgetrain.artifacts.console import Console
 from judgetrain.artifacts.shards import read_rows
@@ -38,7 +39,6 @@ from judgetrain.label.estimate import estimate_external
 from judgetrain.label.external import cases_of, conflicting, external_labels
 from judgetrain.label.external_labels import ExternalLabel, disagreement, label_of_preferences, label_of_verdicts
 from judgetrain.label.labels import Label, ensemble_label
-from judgetrain.pipeline.checks import check_stage
 from judgetrain.pipeline.config import Config
 from judgetrain.schema import Verdict, mirror
 from tests.scripted import ScriptedEngine, comparison, noisy, number

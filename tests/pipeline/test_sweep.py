@@ -14,12 +14,12 @@ import yaml
 from hydra import compose, initialize_config_dir
 from hydra.core.config_store import ConfigStore
 from hydra.core.plugins import Plugins
+from judgetrain.pipeline.checks import check_together
 
 from judgetrain.data.config import BenchmarkConfig
 from judgetrain.errors import ConfigError
 from judgetrain.evaluate.objective import objective_value, parse_objective
 from judgetrain.pipeline import cli as entry
-from judgetrain.pipeline.checks import check_together
 from judgetrain.pipeline.compose import CONF, RECIPES, register, typed
 from judgetrain.pipeline.config import Config
 from judgetrain.pipeline.run import Pipeline

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import xml.etree.ElementTree as xml
 from collections.abc import Sequence
 
 import numpy as np
@@ -65,11 +64,5 @@ def test_spread_is_of_the_answers_that_the_model_samples(scorer: TokenScorer) ->
         assert spread.deviation == pytest.approx(math.sqrt(np.mean((np.array(expected) - np.mean(expected)) ** 2)))
 
 
-def test_the_plot_has_a_curve_for_every_prompt_of_every_model() -> None:
-    models = {"a <b>": [Spread((-1.0, -3.0)), Spread((-2.0, -2.0))], "c": [Spread((-1.5,)), Spread(())]}
-    root = xml.fromstring(studies.spread_plot(models))
-    assert len([e for e in root if e.tag.endswith("polyline")]) == 4
-    titles = [e.text or "" for e in root if e.tag.endswith("text")]
-    assert any(t.startswith("a <b>: mean standard deviation 0.500") for t in titles)
-    assert studies.spread_plot({"a": [Spread(())]}) == ""
+def test_answers_without_log_probabilities_have_no_spread() -> None:
     assert math.isnan(Spread(()).deviation)

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from judgetrain.pipeline.checks import check_stage
 
 from judgetrain.errors import ConfigError, JudgetrainError, TrainingError
-from judgetrain.pipeline.checks import check_stage
 from judgetrain.pipeline.config import Config
 from judgetrain.train import checks
 from judgetrain.train.checks import TRL, check_training, check_trl, gpu_only

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
+
 import numpy as np
 
 FITTED = 20_000
@@ -14,8 +17,17 @@ WIDTH, HEIGHT, MARGIN = 900, 700, 20
 _GOLDEN_ANGLE = 137.508
 
 
-def svg_map(embeddings: np.ndarray, labels: np.ndarray, chosen: np.ndarray, seed: int) -> str:
-    """An SVG of the first two principal components: rows as small dots in their cluster's colour, the sample ringed.
+@dataclass(frozen=True)
+class Map:
+    """The picture's dots: x, y, colour, and whether it is of the sample; the number of all rows and clusters."""
+
+    dots: Sequence[tuple[float, float, str, bool]]
+    rows: int
+    clusters: int
+
+
+def corpus_map(embeddings: np.ndarray, labels: np.ndarray, chosen: np.ndarray, seed: int) -> Map:
+    """The first two principal components: rows as small dots in their cluster's colour, the sample on top.
 
     Args:
         embeddings: rows ``[n, dimension]``.
@@ -38,19 +50,10 @@ def svg_map(embeddings: np.ndarray, labels: np.ndarray, chosen: np.ndarray, seed
     low, high = places.min(axis=0), places.max(axis=0)
     span = np.where(high > low, high - low, 1.0)
     places = MARGIN + (places - low) / span * (np.array([WIDTH, HEIGHT]) - 2 * MARGIN)
-    dots = [_dot(x, y, labels[row], i >= len(plain)) for i, (row, (x, y)) in enumerate(zip(rows, places, strict=True))]
-    return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" role="img" '
-        f'aria-label="Map of {len(embeddings)} queries in {len(np.unique(labels))} clusters">'
-        f'<rect width="{WIDTH}" height="{HEIGHT}" fill="#fff"/>{"".join(dots)}</svg>\n'
-    )
+    colours = [f"hsl({label * _GOLDEN_ANGLE % 360:.0f} 65% 45%)" for label in labels[rows].tolist()]
+    dots = [(x, y, c, i >= len(plain)) for i, ((x, y), c) in enumerate(zip(places.tolist(), colours, strict=True))]
+    return Map(dots, len(embeddings), len(np.unique(labels)))
 
 
 def _some(rows: np.ndarray, number: int, rng: np.random.Generator) -> np.ndarray:
     return np.sort(rng.choice(rows, number, replace=False)) if len(rows) > number else rows
-
-
-def _dot(x: float, y: float, cluster: int, ringed: bool) -> str:
-    colour = f"hsl({cluster * _GOLDEN_ANGLE % 360:.0f} 65% 45%)"
-    shape = f'cx="{x:.1f}" cy="{y:.1f}" fill="{colour}"'
-    return f'<circle {shape} r="3.2" stroke="#111"/>' if ringed else f'<circle {shape} r="1.6" opacity="0.45"/>'

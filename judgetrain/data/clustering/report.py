@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import html
 from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from judgetrain.artifacts.files import write_text_atomic
+from judgetrain.artifacts.pages import render
 from judgetrain.artifacts.stage_run import StageRun, derive_seed
 from judgetrain.data.clustering.coverage import coverage
-from judgetrain.data.clustering.map import svg_map
+from judgetrain.data.clustering.map import corpus_map
 
 EXAMPLES = 3
 """Queries shown of each cluster, drawn at random from it."""
@@ -19,17 +20,7 @@ EXAMPLES = 3
 LONGEST = 200
 """Characters of a query that are shown."""
 
-_STYLE = """
-:root{color-scheme:light dark;--page:#fff;--text:#1b1f24;--soft:#59636e;--line:#d5dae0}
-@media (prefers-color-scheme:dark){:root{--page:#14171b;--text:#e4e8ee;--soft:#9aa5b1;--line:#343b44}}
-body{font:16px/1.5 system-ui,sans-serif;color:var(--text);background:var(--page);max-width:72rem;margin:auto;
-padding:1rem;overflow-wrap:break-word}
-h1{font-size:1.6rem}h2{font-size:1.25rem;margin-top:2rem}p{color:var(--soft);max-width:60rem}
-table{border-collapse:collapse;font-size:.9rem;width:100%}
-td,th{padding:.3rem .7rem;border-bottom:1px solid var(--line);text-align:left;vertical-align:top}
-td.number,th.number{text-align:right;font-variant-numeric:tabular-nums}td div+div{margin-top:.3rem}
-svg{width:100%;height:auto;border:1px solid var(--line);border-radius:6px}
-"""
+TEMPLATES = Path(__file__).with_name("templates")
 
 Rows = Callable[[], Iterable[Mapping[str, Any]]]
 
@@ -51,7 +42,7 @@ def write_report(
     shown = {c: sorted(rng.choice(m, min(EXAMPLES, len(m)), replace=False).tolist()) for c, m in members.items()}
     categories, names, texts = _read(rows, len(labels), {i for picked in shown.values() for i in picked})
     covered = coverage(embeddings, labels, chosen, categories, derive_seed(out.seed, "coverage"))
-    picture = svg_map(embeddings, labels, chosen, derive_seed(out.seed, "map"))
+    picture = corpus_map(embeddings, labels, chosen, derive_seed(out.seed, "map"))
     taken = np.bincount(labels[chosen], minlength=int(labels.max()) + 1)
     clusters = [
         {
@@ -64,8 +55,9 @@ def write_report(
         for cluster, picked in sorted(shown.items(), key=lambda item: (-len(members[item[0]]), item[0]))
     ]
     out.write_json("report", {**facts, "coverage": covered, "clusters": clusters})
-    write_text_atomic(out.path("map.svg"), picture)
-    write_text_atomic(out.path("report.html"), _page(facts, covered, clusters, picture))
+    page = {"title": "Clusters", "facts": facts, "covered": covered, "clusters": clusters, "map": picture}
+    for name in ("map.svg", "report.html"):
+        write_text_atomic(out.path(name), render(TEMPLATES / name, **page))
     return covered
 
 
@@ -93,48 +85,3 @@ def _commonest(categories: np.ndarray, names: list[str]) -> str | None:
     counts = np.bincount(categories[categories >= 0], minlength=len(names))
     best = int(counts.argmax())
     return f"{names[best]} {counts[best] / len(categories):.0%}" if counts[best] else None
-
-
-def _page(
-    facts: Mapping[str, Any], covered: Mapping[str, Any] | None, clusters: list[dict[str, Any]], picture: str
-) -> str:
-    listed = "; ".join(f"{name.replace('_', ' ')} {value}" for name, value in facts.items())
-    rows = "".join(_cluster(c) for c in clusters)
-    return (
-        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>Clusters</title>'
-        f'<meta name="viewport" content="width=device-width,initial-scale=1"><style>{_STYLE}</style></head><body>'
-        f"<h1>Clusters</h1><p>{html.escape(listed)}</p>{_coverage(covered)}"
-        f"<h2>Map</h2><p>First two principal components of the embeddings; a colour a cluster; rings: the sample.</p>"
-        f'{picture}<h2>Clusters, largest first</h2><table><thead><tr><th class="number">cluster</th>'
-        '<th class="number">size</th><th class="number">sampled</th><th>commonest category</th>'
-        f"<th>some queries</th></tr></thead><tbody>{rows}</tbody></table></body></html>\n"
-    )
-
-
-def _cluster(cluster: Mapping[str, Any]) -> str:
-    numbers = "".join(f'<td class="number">{cluster[name]}</td>' for name in ("cluster", "size", "sampled"))
-    examples = "".join(f"<div>{html.escape(text)}</div>" for text in cluster["examples"])
-    return f"<tr>{numbers}<td>{html.escape(cluster['category'] or '')}</td><td>{examples}</td></tr>"
-
-
-def _coverage(covered: Mapping[str, Any] | None) -> str:
-    if covered is None:
-        return ""
-    named = {
-        "distance": "mean distance of a query to its nearest sampled query",
-        "distance_p95": "its 95th percentile",
-        "distance_by_cluster": "mean distance, every cluster weighing the same",
-        "categories": f"categories covered, of {covered['categories']}",
-    }
-    rows = "".join(
-        f'<tr><td>{text}</td><td class="number">{covered["sample"][name]:g}</td>'
-        f'<td class="number">{covered["random"][name]:g}</td></tr>'
-        for name, text in named.items()
-        if name != "categories" or covered["categories"]
-    )
-    return (
-        f"<h2>Coverage</h2><p>Cosine distances of {covered['queries']} random queries, each to the nearest sampled one "
-        f"that is not itself; random sampling: mean of {covered['random_draws']} samples of the same size.</p>"
-        '<table><thead><tr><th></th><th class="number">this sample</th><th class="number">random</th></tr></thead>'
-        f"<tbody>{rows}</tbody></table>"
-    )

@@ -11,8 +11,7 @@ from judgetrain.artifacts.stage_run import MANIFEST, StageRun
 from judgetrain.data.benchmarks.benchmark import Benchmark
 from judgetrain.judges.base import Prediction
 from judgetrain.judges.trees.schema import EvaluationTree
-from judgetrain.judges.views.tree_page import View
-from judgetrain.judges.views.viewer import DIRECTORY, INDEX, write_views
+from judgetrain.judges.views.tree_page import DIRECTORY, INDEX, View, write_views
 
 Link = tuple[str, str]
 """Text and address, relative to the report's page."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import combinations
@@ -10,16 +9,16 @@ from typing import Any, Self
 
 import numpy as np
 
-from judgetrain.evaluate.report.chart import Point, legend, line_chart
-from judgetrain.evaluate.report.page import document, figure, table_html
+from judgetrain.artifacts.pages import render
+from judgetrain.evaluate.report.chart import Chart, Point
+from judgetrain.evaluate.report.page import TEMPLATES
 from judgetrain.evaluate.report.sections import Table, number, percent
 from judgetrain.evaluate.report.text import table_lines
 from judgetrain.evaluate.studies.conflicts import Verdicts
 from judgetrain.scorers import discrepancy
-from judgetrain.scorers.config import SelfEvalConfig
 from judgetrain.scorers.discrepancy import LengthReport, Rank
 from judgetrain.scorers.finished import SelfEvaluated
-from judgetrain.scorers.studies import Repetition, Spread, spread_plot
+from judgetrain.scorers.studies import Repetition, Spread
 
 REPETITION = (
     "The first answer against those after being asked for the same once more (paper: table 1). Similarity: mean cosine "
@@ -42,6 +41,7 @@ LENGTHS = (
 )
 CURVE = 40
 """Points of a confidence curve."""
+WIN_TIE_LOSE = ("win", "tie", "lose")
 MOST = 0.95
 """Share of falls that the curve's axis holds: the few largest would flatten it."""
 
@@ -55,7 +55,7 @@ class Conflict:
     without: int
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Studies:
     """Everything that the stage found; ``d`` is by model, over the prompts that all models have."""
 
@@ -85,17 +85,21 @@ class Studies:
         d = {name: [model.d[i] for i in ids] for name, model in models.items()}
         ratios = {name: [model.length_ratios[i] for i in ids] for name, model in models.items()}
         own = next(iter(d.values()))
-        deltas = sorted({*settings.sweep, settings.delta}, reverse=True)
+        deltas = sorted({*sweep, delta}, reverse=True)
         return cls(
-            d,
-            settings.delta,
-            {name: discrepancy.confidence_sweep(values, deltas) for name, values in d.items()},
-            discrepancy.ranking(d, settings.delta),
-            [outcome(d, pair, t) for pair in combinations(d, 2) for t in thresholds],
-            {name: discrepancy.length_report(d[name], ratios[name], settings.delta) for name in d},
-            {name: _conflict(own, [found.get(i) for i in ids]) for name, found in verdicts.items()},
-            repetition,
-            spread,
+            d=d,
+            delta=delta,
+            sweep={name: discrepancy.confidence_sweep(values, deltas) for name, values in d.items()},
+            ranking=discrepancy.ranking(d, delta),
+            outcomes=[
+                {"first": a, "second": b, "threshold": t, **asdict(discrepancy.win_tie_lose(d[a], d[b], t))}
+                for a, b in combinations(d, 2)
+                for t in thresholds
+            ],
+            lengths={name: discrepancy.length_report(d[name], ratios[name], delta) for name in d},
+            conflicts={name: _conflict(own, [found.get(i) for i in ids]) for name, found in verdicts.items()},
+            repetition=repetition,
+            spread=spread,
         )
 
     @property
@@ -179,16 +183,6 @@ class Studies:
         yield Table("Spread of log-probability", headers, [row] if answers else [], SPREAD)
 
 
-WIN_TIE_LOSE = ("win", "tie", "lose")
-
-
-def outcome(d: Mapping[str, Sequence[float | None]], pair: tuple[str, str], threshold: float) -> dict[str, Any]:
-    """A row of ``outcomes``."""
-    first, second = pair
-    found = discrepancy.win_tie_lose(d[first], d[second], threshold)
-    return {"first": first, "second": second, "threshold": threshold, **asdict(found)}
-
-
 def _conflict(d: Sequence[float | None], verdicts: Sequence[int | None]) -> Conflict:
     there = [v for x, v in zip(d, verdicts, strict=True) if x is not None]
     found = sum(v is not None for v in there)
@@ -203,21 +197,25 @@ def markdown(found: Studies) -> str:
 
 def html_page(found: Studies) -> str:
     """The tables and plots as one page that needs nothing else."""
-    plots = figure("Confidence by threshold", _curves(found))
-    spread = spread_plot({found.model: found.spread}) if found.spread else ""
-    if spread:
-        plots += figure("Log-probability of sampled answers, a curve a prompt", spread)
-    body = f'{legend(list(found.d))}<div class="charts">{plots}</div>{"".join(map(table_html, found.tables()))}'
+    charts = [chart for chart in (_confidence(found), _spread(found)) if any(chart.series.values())]
     title = f"ProbDiff studies: {found.model}"
-    return document(title, title, f"{html.escape(found.model)}. Numbers: studies.json beside this page.", body)
+    return render(TEMPLATES / "studies.html", title=title, charts=charts, tables=found.tables())
 
 
-def _curves(found: Studies) -> str:
+def _confidence(found: Studies) -> Chart:
     """Confidence by how far a revision's log-probability may fall (the threshold's size), a line a model."""
     falls = [max(0.0, -x) for values in found.d.values() for x in values if x is not None]
     most = max(0.1, float(np.quantile(falls, MOST))) if falls else 0.1
     series = {}
     for name, values in found.d.items():
         shares = [(most * i / CURVE, discrepancy.confidence(values, -most * i / CURVE)) for i in range(CURVE + 1)]
-        series[name] = [Point(x, y, y, y, f"{name}: {percent(y)}% at {-x:.3g}") for x, y in shares if y is not None]
-    return line_chart("fall of log-probability that still counts as confident, nats", series)
+        series[name] = [Point(x, y, f"{name}: {percent(y)}% at {-x:.3g}") for x, y in shares if y is not None]
+    label = "fall of log-probability that still counts as confident, nats"
+    return Chart(title="Confidence by threshold", x_label=label, series=series)
+
+
+def _spread(found: Studies) -> Chart:
+    """Every sampled answer's log-probability, a line a prompt (paper: figure 2)."""
+    series = {str(i): [Point(n, x) for n, x in enumerate(s.logprobs)] for i, s in enumerate(found.spread)}
+    title = f"Sampled answers, a line a prompt; {found.model}: mean standard deviation {number(found.deviation, 3)}"
+    return Chart(title=title, x_label="answer; up: log-probability a token, nats", series=series, plain=True)

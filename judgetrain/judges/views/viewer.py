@@ -11,80 +11,16 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from judgetrain.artifacts.files import write_text_atomic
 from judgetrain.artifacts.shards import names_of, read_rows
 from judgetrain.artifacts.stage_run import MANIFEST
 from judgetrain.errors import DataError, JudgetrainError
 from judgetrain.judges.trees.schema import EvaluationTree
-from judgetrain.judges.views.tree_page import View, escape, page, percent, tree_page, verdict_text
-
-INDEX = "index.html"
-DIRECTORY = "view"
-"""Where in a stage's directory its pages are."""
-LONGEST_QUERY = 160
-"""Characters of a query in an index."""
-
-Rows = Iterable[Mapping[str, Any]]
-
-
-def views(trees: Iterable[EvaluationTree], labels: Rows = (), sft: Rows = (), pairs: Rows = ()) -> list[View]:
-    """The trees, each with its own label, examples and pairs out of rows of many trees (by ``comparison_id``)."""
-    chosen = {tree.comparison.id: tree for tree in trees}
-    known = {row["comparison_id"]: row for row in labels if row["comparison_id"] in chosen}
-    made: dict[str, tuple[list[Mapping[str, Any]], list[Mapping[str, Any]]]] = {i: ([], []) for i in chosen}
-    for kind, rows in enumerate((sft, pairs)):
-        for row in rows:
-            if row["comparison_id"] in made:
-                made[row["comparison_id"]][kind].append(row)
-    return [View(tree, known.get(i), *made[i]) for i, tree in chosen.items()]
-
-
-def write_views(found: Sequence[View], directory: Path, title: str) -> Path:
-    """Write a page per tree (``00001.html``, ...) and ``index.html``, whose path is given; older pages are removed."""
-    for stale in directory.glob("[0-9]" * 5 + ".html"):
-        stale.unlink()
-    names = [f"{number:05d}.html" for number in range(1, len(found) + 1)]
-    for name, view in zip(names, found, strict=True):
-        write_text_atomic(directory / name, tree_page(view, INDEX))
-    write_text_atomic(directory / INDEX, _index(list(zip(names, found, strict=True)), title))
-    return directory / INDEX
-
-
-def _index(found: Sequence[tuple[str, View]], title: str) -> str:
-    facts = list(dict.fromkeys(name for _, view in found for name in view.facts))
-    headers = ["query", *facts]
-    if any(view.tree.comparison.label for _, view in found):
-        headers.append("right verdict")
-    if any(view.label for _, view in found):
-        headers += ["label", "winner's share", "pairs"]
-    rows = "".join(
-        f"<tr>{''.join(f'<td>{cells[h]}</td>' for h in headers)}</tr>" for cells in (_cells(*pair) for pair in found)
-    )
-    head = "".join(f"<th>{escape(header)}</th>" for header in headers)
-    table = f'<div class="scroll"><table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table></div>'
-    return page(title, f"<h1>{escape(title)}</h1>{table if found else '<p>There are none.</p>'}")
-
-
-def _cells(name: str, view: View) -> defaultdict[str, str]:
-    """The cells of a tree's line by header, escaped; a dash for what is not known."""
-    comparison, label = view.tree.comparison, view.label or {}
-    query = " ".join(comparison.dialogue.query.split())
-    short = query if len(query) <= LONGEST_QUERY else f"{query[:LONGEST_QUERY]}…"
-    cells = {"query": f'<a href="{name}">{escape(short) or "(empty)"}</a>'}
-    cells |= {fact: escape(value) for fact, value in view.facts.items()}
-    if comparison.label:
-        cells["right verdict"] = verdict_text(comparison.label)
-    if view.label:
-        verdict = label.get("verdict")
-        cells["label"] = verdict_text(verdict) if verdict else f"none ({escape(label.get('reason'))})"
-        cells |= {"winner's share": percent(label.get("share")), "pairs": str(len(view.pairs))}
-    return defaultdict(lambda: "–", cells)
+from judgetrain.judges.views.tree_page import DIRECTORY, View, views, write_views
 
 
 def read_views(directory: Path, name: str, ids: Sequence[str], limit: int) -> list[View]:
