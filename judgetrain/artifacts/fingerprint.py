@@ -49,6 +49,8 @@ def plain(value: Any, content: Content | None = None, key: str = "") -> Any:
 
 
 def _field(field: dataclasses.Field[Any], value: Any, owner: Any, content: Content | None, key: str) -> Any:
+    if value is None:
+        return None
     file, also = field.metadata.get("file"), field.metadata.get("content")
     if content and also and isinstance(value, list):
         return [[v, content(f"{key}[{i}]", path) if (path := also(v, owner)) else None] for i, v in enumerate(value)]

@@ -12,7 +12,7 @@ from judgetrain.data.config import BenchmarkConfig, ClusterConfig, WorldConfig
 from judgetrain.data.stages import check_names
 from judgetrain.errors import ConfigError
 from judgetrain.evaluate.config import AskConfig, CorrectConfig, EvaluateConfig, StudiesConfig
-from judgetrain.judges.kinds.early_stop import Aggregation
+from judgetrain.judges.config import Aggregation
 from judgetrain.judges.loading import ModelSettings, check_model, engine_of, judges_of
 from judgetrain.judges.method import BRANCHING, Method
 from judgetrain.judges.prompting.prompts import Dialect, load_prompt_set

@@ -1,11 +1,24 @@
 """Judges: everything that compares two responses, behind one interface."""
 
-from judgetrain.judges.base import Cost, Judge, Prediction
-from judgetrain.judges.kinds.baselines import BASELINES, FirstJudge, LongerJudge, RandomJudge
-from judgetrain.judges.kinds.branching import BranchingJudge
-from judgetrain.judges.kinds.prompted import OneStepJudge, SingleRatingJudge
-from judgetrain.judges.kinds.scorer import ScorerJudge
-from judgetrain.schema import Comparison, Dialogue, Message
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from judgetrain.judges.base import Cost, Judge, Prediction
+    from judgetrain.judges.kinds.baselines import BASELINES, FirstJudge, LongerJudge, RandomJudge
+    from judgetrain.judges.kinds.branching import BranchingJudge
+    from judgetrain.judges.kinds.prompted import OneStepJudge, SingleRatingJudge
+    from judgetrain.judges.kinds.scorer import ScorerJudge
+    from judgetrain.schema import Comparison, Dialogue, Message
+
+_PLACES = {
+    "judges.base": ("Cost", "Judge", "Prediction"),
+    "judges.kinds.baselines": ("BASELINES", "FirstJudge", "LongerJudge", "RandomJudge"),
+    "judges.kinds.branching": ("BranchingJudge",),
+    "judges.kinds.prompted": ("OneStepJudge", "SingleRatingJudge"),
+    "judges.kinds.scorer": ("ScorerJudge",),
+    "schema": ("Comparison", "Dialogue", "Message"),
+}
 
 __all__ = [
     "BASELINES",
@@ -23,3 +36,11 @@ __all__ = [
     "ScorerJudge",
     "SingleRatingJudge",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """Import what is asked for when it is asked for: the command line needs none of it."""
+    for place, names in _PLACES.items():
+        if name in names:
+            return getattr(import_module(f"judgetrain.{place}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

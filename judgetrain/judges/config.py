@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from judgetrain.engines.config import EngineConfig, SamplingConfig, engine_type
 from judgetrain.keys import key
@@ -11,6 +11,10 @@ from judgetrain.keys import key
 if TYPE_CHECKING:
     from judgetrain.engines.answers import AnswerStore, Budget
     from judgetrain.engines.base import Engine
+
+
+Aggregation = Literal["vote", "margin"]
+"""How branches become a verdict: the side that more of them prefer, or that with the larger sum of scores."""
 
 
 @engine_type("heuristic")

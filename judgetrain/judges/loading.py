@@ -5,24 +5,24 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from judgetrain.artifacts.fingerprint import ContentHashes
-from judgetrain.artifacts.stage_run import StageRun
 from judgetrain.artifacts.stages import StageSettings, at
-from judgetrain.engines.answers import Budget, answers_of
-from judgetrain.engines.base import Engine
 from judgetrain.engines.config import EngineConfig, LocalEngineConfig, ModelConfig, SamplingConfig
-from judgetrain.engines.registry import make_engine
 from judgetrain.errors import ConfigError
-from judgetrain.judges.config import AskingConfig
-from judgetrain.judges.kinds.branching import BranchingJudge
-from judgetrain.judges.kinds.early_stop import Aggregation
-from judgetrain.judges.kinds.prompted import PROMPTED, PromptedJudge
+from judgetrain.judges.config import Aggregation, AskingConfig
 from judgetrain.judges.method import BRANCHING, JUDGE_STAGES, TARGETS, Method
 from judgetrain.judges.prompting.prompts import FILE as PROMPTS
 from judgetrain.judges.prompting.prompts import load_prompt_set, prompt_path
 from judgetrain.judges.settings import load_settings
+
+if TYPE_CHECKING:
+    from judgetrain.artifacts.fingerprint import ContentHashes
+    from judgetrain.artifacts.stage_run import StageRun
+    from judgetrain.engines.answers import Budget
+    from judgetrain.engines.base import Engine
+    from judgetrain.judges.kinds.branching import BranchingJudge
+    from judgetrain.judges.kinds.prompted import PromptedJudge
 
 EXTERNAL = {"teacher": "teacher.engine", "external": "evaluate.external"}
 """Targets that are no model of this run: the keys of their engines."""
@@ -47,7 +47,7 @@ class ModelSettings(StageSettings):
     @classmethod
     def unused(cls, config: Any) -> Collection[str]:
         """The models that no method names; prompts where every branching judge brings its own."""
-        methods = [m for m in cls.methods_of(config) if m.kind == BRANCHING or m.kind in PROMPTED]
+        methods = [m for m in cls.methods_of(config) if m.names_model]
         targets = {m.target for m in methods}
         unused = {name for name in ("base", *EXTERNAL) if name not in targets}
         if targets <= set(EXTERNAL):
@@ -83,6 +83,9 @@ class Models:
         Raises:
             ConfigError: its directory is not there.
         """
+        from judgetrain.engines.answers import answers_of
+        from judgetrain.engines.registry import make_engine
+
         if external := self.external(method.target):
             answers = answers_of(external, self.out.home, self.settings.seed)
             return make_engine(external, name=method.name, answers=answers, budget=self.budget)
@@ -110,6 +113,8 @@ class Models:
         Raises:
             ConfigError: a directory that holds no judge.
         """
+        from judgetrain.judges.kinds.branching import BranchingJudge
+
         asking = self.settings.asking
         if method.target in ("base", *EXTERNAL):
             prompts = load_prompt_set(self.settings.prompts or "")
@@ -131,6 +136,8 @@ class Models:
 
         ``prompts`` names a prompt set; ``key`` is where the configuration has it, for messages.
         """
+        from judgetrain.judges.kinds.prompted import PROMPTED
+
         judge = PROMPTED[method.kind]
         return judge(self.engine(method), load_prompt_set(prompts, judge.dialect, key), sampling, method.name)
 

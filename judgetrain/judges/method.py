@@ -51,9 +51,14 @@ class Method:
         return cls(BASELINE, text, (), text)
 
     @property
+    def names_model(self) -> bool:
+        """Whether the target is a model that generates text."""
+        return self.kind not in ("scorer", "stored", BASELINE)
+
+    @property
     def is_directory(self) -> bool:
         """Whether the target is a model's directory: it holds a path separator."""
-        return self.kind not in ("scorer", "stored", BASELINE) and _is_path(self.target)
+        return self.names_model and _is_path(self.target)
 
     @property
     def has_branches(self) -> bool:

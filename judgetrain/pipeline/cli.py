@@ -153,6 +153,11 @@ def main() -> int:
         if sys.argv[1:2] == ["keys"]:
             keys_page.show(sys.argv[2:])
             return 0
+        if {"--help", "-h"}.intersection(sys.argv[1:]):
+            from judgetrain.pipeline.help import text
+
+            print(text())
+            return 0
         register(ConfigStore.instance())
         sys.argv[1:] = [*recipe_overrides(sys.argv[1:]), *_helper_overrides()]
         job()

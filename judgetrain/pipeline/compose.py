@@ -17,7 +17,6 @@ from judgetrain.data.data_sets import describe_sources
 from judgetrain.errors import ConfigError
 from judgetrain.keys import validate
 from judgetrain.pipeline.config import Config
-from judgetrain.pipeline.graph import described
 
 CONF = shipped("conf")
 RECIPES = shipped("recipes")
@@ -33,11 +32,10 @@ def recipes() -> dict[str, Path]:
 
 
 def register(store: ConfigStore) -> None:
-    """Make the schema and every shipped recipe known to Hydra (``recipe=NAME``), and the stages to its help."""
+    """Make the schema and every shipped recipe known to Hydra (``recipe=NAME``)."""
     store.store(name="schema", node=_schema())
     for name, path in recipes().items():
         _store_recipe(store, name, path)
-    OmegaConf.register_new_resolver("judgetrain_stages", described, replace=True)
 
 
 def _schema() -> DictConfig:

@@ -26,9 +26,3 @@ COMMANDS = {
     "clean": "what nothing refers to; clean.yes=true removes it",
 }
 """What ``stage=`` may name besides, with a line for the help."""
-
-
-def described() -> str:
-    """Stages and commands, a line each, for the help."""
-    makes = {name: stage.makes for name, stage in STAGES.items()} | COMMANDS
-    return "\n".join(f"  {name:<10} {what}" for name, what in makes.items())

@@ -13,8 +13,8 @@ from judgetrain.data.benchmarks.benchmark import Benchmark
 from judgetrain.engines.once import loaded_once
 from judgetrain.evaluate.report.disagreements import write_disagreements
 from judgetrain.evaluate.runners.base import Evaluation, Result
+from judgetrain.judges.config import Aggregation
 from judgetrain.judges.kinds.branching import predict
-from judgetrain.judges.kinds.early_stop import Aggregation
 from judgetrain.judges.loading import check_model
 from judgetrain.judges.method import TARGETS, Method
 from judgetrain.judges.prompting.prompts import prompt_path

@@ -11,8 +11,8 @@ from judgetrain.engines.base import Engine
 from judgetrain.engines.config import EngineConfig, ModelConfig, TransformersEngineConfig
 from judgetrain.errors import ConfigError, EngineError
 from judgetrain.judges.base import Cost, Judge, Prediction, verdict_of
-from judgetrain.judges.config import AskingConfig
-from judgetrain.judges.kinds.early_stop import ORDERS, Aggregation, next_wave, stopped
+from judgetrain.judges.config import Aggregation, AskingConfig
+from judgetrain.judges.kinds.early_stop import ORDERS, next_wave, stopped
 from judgetrain.judges.prompting.prompts import FILE, PromptSet, load_prompt_set
 from judgetrain.judges.trees.grow import Shape, StepSampling, grow
 from judgetrain.judges.trees.schema import CriterionNode, EvaluationTree, JudgmentNode

@@ -9,14 +9,12 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Literal
 
+from judgetrain.judges.config import Aggregation
 from judgetrain.judges.prompting.scores import HIGHEST, LOWEST
 from judgetrain.judges.trees.grow import Wave
 from judgetrain.judges.trees.schema import CriterionNode, EvaluationTree, JudgmentNode
 from judgetrain.schema import Order
-
-Aggregation = Literal["vote", "margin"]
 
 ORDERS: tuple[Order, Order] = ("AB", "BA")
 _ROUNDING = 1e-9
