@@ -91,6 +91,12 @@ class Completion:
     choices: tuple[Choice, ...] = ()
 
 
+def cut_at_stop(text: str, stops: Sequence[str]) -> str | None:
+    """The text before the earliest stop string; None where there is none."""
+    positions = [p for p in (text.find(stop) for stop in stops if stop) if p >= 0]
+    return text[: min(positions)] if positions else None
+
+
 def choices_of(
     tokens: Iterable[tuple[str, Sequence[tuple[str, float]]]], candidates: Sequence[str], text: str
 ) -> tuple[Choice, ...]:

@@ -192,8 +192,14 @@ def test_special_tokens_in_content_are_plain_text(engine):
     assert ids.count(engine.tokenizer.convert_tokens_to_ids("<assistant>")) == 1
 
 
-def test_out_of_memory_halves_the_batch(engine, monkeypatch):
-    requests = [ask(t) for t in prompts(12)]
+FORM = Sampling(1.0, 1.0, 24, pattern=r"score: [1-5]( the| cat| dog){2,6}")
+
+
+@pytest.mark.parametrize("sampling", [Sampling(1.0, 1.0, 24), FORM])
+def test_out_of_memory_halves_the_batch(engine, monkeypatch, sampling):
+    if sampling.pattern:
+        pytest.importorskip("xgrammar")
+    requests = [ask(t, sampling) for t in prompts(12)]
     expected = engine.generate(requests, seed=1)
     decoder = engine._decoder
     sizes = []

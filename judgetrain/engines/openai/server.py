@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from judgetrain.engines.answers import writable
-from judgetrain.engines.base import LOGPROBS, Completion, FinishReason, Request, Sampling, choices_of
+from judgetrain.engines.base import LOGPROBS, Completion, FinishReason, Request, Sampling, choices_of, cut_at_stop
 from judgetrain.engines.config import EngineConfig
 from judgetrain.engines.openai.rate_limit import retry_after
 from judgetrain.engines.prompting import neutralise_known
@@ -160,7 +160,7 @@ def chat_body(model: str, request: Request, seed: int, limit_key: str) -> dict[s
         body["stop"] = list(sampling.stop)
     if sampling.candidates:
         body |= {"logprobs": True, "top_logprobs": LOGPROBS}
-    extra = {"top_k": sampling.top_k} if sampling.top_k else {}
+    extra: dict[str, Any] = {"top_k": sampling.top_k} if sampling.top_k else {}
     if sampling.pattern:
         extra |= {"structured_outputs": {"regex": sampling.pattern}}
     return body | ({"extra_body": extra} if extra else {})
@@ -179,9 +179,8 @@ def read_completion(answer: Mapping[str, Any], sampling: Sampling) -> Completion
     text = writable(text)
     usage = answer.get("usage") or {}
     reason: FinishReason = "length" if choice.get("finish_reason") == "length" else "stop"
-    cut = min((at for at in (text.find(stop) for stop in sampling.stop) if at >= 0), default=None)
-    if cut is not None:  # a server that returns the stop string or ignores it
-        text, reason = text[:cut], "stop"
+    if (cut := cut_at_stop(text, sampling.stop)) is not None:  # a server that returns the string, or ignores it
+        text, reason = cut, "stop"
     prompt, generated = (int(usage.get(f"{kind}_tokens") or 0) for kind in ("prompt", "completion"))
     reported = (choice.get("logprobs") or {}).get("content") or []
     ranked = ((t["token"], [(o["token"], o["logprob"]) for o in t.get("top_logprobs") or []]) for t in reported)
