@@ -18,7 +18,7 @@ UNANSWERED = frozenset({"too_long", "error"})
 """Finish reasons without a text, which asking again does not help: the engine has retried what can be."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Sampling:
     """How to sample. ``temperature`` 0 is greedy. ``stop`` strings end the text and are not part of it.
 
@@ -38,10 +38,10 @@ class Sampling:
     @classmethod
     def of(cls, settings: SamplingConfig) -> Sampling:
         """What a configuration says of one step."""
-        return cls(settings.temperature, settings.top_p, settings.max_new_tokens)
+        return cls(temperature=settings.temperature, top_p=settings.top_p, max_new_tokens=settings.max_new_tokens)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Request:
     """One prompt as chat messages (``role``/``content``).
 
@@ -72,7 +72,7 @@ class Choice:
     probabilities: tuple[float, ...]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Completion:
     """Generated text without the prompt.
 
@@ -83,9 +83,9 @@ class Completion:
     empty from an engine that reports no probabilities.
     """
 
-    text: str
-    prompt_tokens: int
-    generated_tokens: int
+    text: str = ""
+    prompt_tokens: int = 0
+    generated_tokens: int = 0
     finish_reason: FinishReason
     error: str | None = None
     choices: tuple[Choice, ...] = ()

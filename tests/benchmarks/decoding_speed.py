@@ -51,7 +51,12 @@ def judgments(number: int, samples: int, tokens: int) -> list[Request]:
     requests = []
     for comparison in eval_comparisons(WorldConfig(eval_comparisons=-(-number // samples)), seed=17):
         slots = judgment_slots(comparison, "AB", "cost: tells the cost", "5 if it tells the cost, 1 if it does not.")
-        request = Request(prompts.render("judgment", slots), Sampling(max_new_tokens=tokens), "judgment", slots)
+        request = Request(
+            messages=prompts.render("judgment", slots),
+            sampling=Sampling(max_new_tokens=tokens),
+            step="judgment",
+            slots=slots,
+        )
         requests += [request] * samples
     return requests[:number]
 

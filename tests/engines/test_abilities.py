@@ -19,7 +19,7 @@ from judgetrain.pipeline.config import Config
 @pytest.mark.parametrize("step", get_args(Step))
 def test_what_the_heuristic_annotator_cannot_do_is_known(step: Step) -> None:
     slots = dict.fromkeys(("query", "criterion", "guideline", "response_a", "response_b"), "x") | {"count": "2"}
-    request = Request(({"role": "user", "content": "x"},), Sampling(), step, slots)
+    request = Request(messages=({"role": "user", "content": "x"},), sampling=Sampling(), step=step, slots=slots)
     done = HeuristicEngine(EngineConfig(type="heuristic")).generate([request], 1)[0]
     assert (done.finish_reason == "stop") == (step in HEURISTIC_STEPS)
 

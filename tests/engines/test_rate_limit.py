@@ -41,7 +41,7 @@ def shipped(server: FaultyServer, answers: AnswerStore | None = None, speed: flo
 
 
 def asked(number: int) -> list[Request]:
-    return [Request(({"role": "user", "content": f"q{i}"},), Sampling()) for i in range(number)]
+    return [Request(messages=({"role": "user", "content": f"q{i}"},), sampling=Sampling()) for i in range(number)]
 
 
 @pytest.mark.parametrize("headers", [{}, {"x-ratelimit-remaining-requests": "0", "x-ratelimit-reset-requests": "20s"}])

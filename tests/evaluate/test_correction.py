@@ -230,7 +230,10 @@ def test_another_model_may_rewrite(config: Config, tmp_path: Path, monkeypatch: 
 
     class Strong(ScriptedEngine):
         def generate(self, requests, seed):  # type: ignore[no-untyped-def]
-            return [Completion("a strong answer", 1, 1, "stop") for _ in requests]
+            return [
+                Completion(text="a strong answer", prompt_tokens=1, generated_tokens=1, finish_reason="stop")
+                for _ in requests
+            ]
 
         def close(self) -> None:
             made.append("closed")

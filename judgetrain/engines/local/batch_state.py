@@ -20,7 +20,7 @@ ENDS, MAY_STOP = 2, 1
 """Marks of a token in a row's table: it ends the text; it may have completed a stop string."""
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, kw_only=True)
 class Row:
     """One request in the decoder's terms.
 

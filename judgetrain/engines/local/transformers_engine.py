@@ -81,7 +81,15 @@ class TransformersEngine:
     def _row(self, prompt: tuple[int, ...], sampling: Sampling, index: int, place: int) -> Row:
         matcher = self._constraints.matcher(sampling.pattern) if sampling.pattern else None
         candidates = self._candidates(sampling.candidates)
-        return Row(prompt, sampling, self._stops.table(sampling.stop), index, place, matcher, candidates)
+        return Row(
+            prompt=prompt,
+            sampling=sampling,
+            marks=self._stops.table(sampling.stop),
+            index=index,
+            place=place,
+            matcher=matcher,
+            candidates=candidates,
+        )
 
     @cached_property
     def _constraints(self) -> Constraints:
@@ -118,7 +126,13 @@ class TransformersEngine:
         whole = ids[-1] in self._ends and (row.matcher is None or row.matcher.complete())
         reason: FinishReason = "stop" if cut is not None or whole else "length"
         text = text if cut is None else cut
-        return Completion(text, len(row.prompt), len(ids), reason, choices=tuple(self._choices(row, ids, text)))
+        return Completion(
+            text=text,
+            prompt_tokens=len(row.prompt),
+            generated_tokens=len(ids),
+            finish_reason=reason,
+            choices=tuple(self._choices(row, ids, text)),
+        )
 
     def _choices(self, row: Row, ids: Sequence[int], text: str) -> Iterator[Choice]:
         """The row's choices by their place in its text; those after a stop string are not part of it."""

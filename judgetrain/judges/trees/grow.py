@@ -113,7 +113,7 @@ def _request(
     prompts: PromptSet, step: Step, slots: dict[str, str], sampling: SamplingConfig, stop: tuple[str, ...] = ()
 ) -> Request:
     limits = replace(Sampling.of(sampling), stop=stop)
-    return Request(prompts.render(step, slots), limits, step, slots)
+    return Request(messages=prompts.render(step, slots), sampling=limits, step=step, slots=slots)
 
 
 def _brainstorm(
@@ -201,7 +201,9 @@ def _judgments(
                     continue
                 slots = judgment_slots(tree.comparison, order, criterion, guideline.text.strip())
                 keys += [(index, rank, number, order)] * shape.judgments
-                request = Request(prompts.render("judgment", slots), limits, "judgment", slots)
+                request = Request(
+                    messages=prompts.render("judgment", slots), sampling=limits, step="judgment", slots=slots
+                )
                 requests += repeated(request, place * shape.judgments, shape.judgments)
     sampled = sample(requests, engine, seed)
     attempts = shape.retries if limits.temperature > 0 else 0
