@@ -33,11 +33,15 @@ class ScriptedEngine:
             seen[key] = seen.get(key, -1) + 1
             text = self.answer(request, seen[key])
             if text.startswith("!"):
-                done.append(Completion("", 0, 0, text[1:]))  # type: ignore[arg-type]
+                done.append(Completion(finish_reason=text[1:]))  # type: ignore[arg-type]
                 continue
             for stop in request.sampling.stop:
                 text = text.split(stop)[0]
-            done.append(Completion(text, len(key.split()), len(text.split()), "stop"))
+            done.append(
+                Completion(
+                    text=text, prompt_tokens=len(key.split()), generated_tokens=len(text.split()), finish_reason="stop"
+                )
+            )
         return done
 
     def close(self) -> None:

@@ -61,10 +61,9 @@ def _answer(
     system = ({"role": "system", "content": config.system_prompt},) if config.system_prompt else ()
     requests = [
         Request(
-            (*system, *({"role": m.role, "content": m.content} for m in d.messages)),
-            limits,
-            "response",
-            {"query": d.query, "context": d.context},
+            messages=(*system, *({"role": m.role, "content": m.content} for m in d.messages)),
+            sampling=limits,
+            slots={"query": d.query, "context": d.context},
         )
         for d in dialogues
     ]

@@ -6,7 +6,8 @@ import hashlib
 import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, replace
+from contextlib import suppress
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -54,10 +55,9 @@ def budget_of(engines: Iterable[EngineConfig | None], limits: LimitsConfig, key:
 class AnswerStore:
     """Answers by the content of their requests: one file each, whole or not at all, shared by all runs.
 
-    A request's content is the model, the messages, the sampling and a seed, which is derived from the content and the
-    run's seed. The same content several times in one call, or at another attempt, gives as many different seeds, and so
-    different samples.
-    Neither a server's address nor a key is part of it.
+    A request's content is the model, the messages, the sampling and a seed, which is derived from these and the run's
+    seed. The same several times in one call, or at another attempt, gives as many different seeds, and so different
+    samples. Neither a server's address nor a key is part of it.
 
     Args:
         directory: where the files lie, in folders by the first two digits of their name.
@@ -78,7 +78,7 @@ class AnswerStore:
                 "sampling": asdict(request.sampling),
             }
             digest = _digest(content)
-            again = (request.attempt,) if request.attempt else ()
+            again = [request.attempt] if request.attempt else []
             found.append(content | {"seed": derive_seed(self._seed, digest, seen[digest], *again)})
             seen[digest] += 1
         return found
@@ -92,7 +92,7 @@ class AnswerStore:
         found = stored["completion"]
         choices = tuple(Choice(c["at"], tuple(c["probabilities"])) for c in found.pop("choices", ()))
         found["text"] = writable(found["text"])  # it may have been kept as it came
-        return replace(Completion("", 0, 0, "stop"), **found, choices=choices)
+        return Completion(**found, choices=choices)
 
     def put(self, content: Mapping[str, Any], completion: Completion) -> None:
         """Keep an answer with its request's content.
@@ -133,12 +133,9 @@ class Budget:
         self._path, self._max_requests, self._max_tokens, self._key = path, max_requests, max_tokens, key
         self._held = 0
         self.spent: Counter[str] = Counter(requests=0, prompt_tokens=0, generated_tokens=0)
-        if path.exists():
-            for line in path.read_text(encoding="utf-8").splitlines():
-                try:
-                    self.spent.update(json.loads(line))
-                except ValueError:  # the line that a kill cut
-                    continue
+        for line in path.read_text(encoding="utf-8").splitlines() if path.exists() else ():
+            with suppress(ValueError):  # the line that a kill cut
+                self.spent.update(json.loads(line))
 
     def send(self, request: Request) -> int:
         """Count a request that is about to be sent; gives the tokens that it holds until :meth:`settle`.

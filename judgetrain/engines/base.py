@@ -20,7 +20,7 @@ UNANSWERED = frozenset({"too_long", "error"})
 """Finish reasons without a text, which asking again does not help: the engine has retried what can be."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Sampling:
     """How to sample. ``temperature`` 0 is greedy. ``stop`` strings end the text and are not part of it.
 
@@ -40,10 +40,10 @@ class Sampling:
     @classmethod
     def of(cls, settings: SamplingConfig) -> Sampling:
         """What a configuration says of one step."""
-        return cls(settings.temperature, settings.top_p, settings.max_new_tokens)
+        return cls(temperature=settings.temperature, top_p=settings.top_p, max_new_tokens=settings.max_new_tokens)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Request:
     """One prompt as chat messages (``role``/``content``).
 
@@ -74,7 +74,7 @@ class Choice:
     probabilities: tuple[float, ...]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Completion:
     """Generated text without the prompt.
 
@@ -85,9 +85,9 @@ class Completion:
     empty from an engine that reports no probabilities.
     """
 
-    text: str
-    prompt_tokens: int
-    generated_tokens: int
+    text: str = ""
+    prompt_tokens: int = 0
+    generated_tokens: int = 0
     finish_reason: FinishReason
     error: str | None = None
     choices: tuple[Choice, ...] = ()
@@ -101,6 +101,12 @@ def shard_of(rows: Sequence[Mapping[str, Any]], completions: Sequence[Completion
     ]
     failed = Counter(str(c.finish_reason) for c in completions if c.finish_reason in UNANSWERED)
     return ShardResult(texts, len(texts), failed, **tokens_of(completions))
+
+
+def cut_at_stop(text: str, stops: Sequence[str]) -> str | None:
+    """The text before the earliest stop string; None where there is none."""
+    positions = [p for p in (text.find(stop) for stop in stops if stop) if p >= 0]
+    return text[: min(positions)] if positions else None
 
 
 def choices_of(

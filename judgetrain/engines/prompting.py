@@ -213,9 +213,9 @@ def encode(
     done: dict[int, Completion] = {}
     for index, (key, request) in enumerate(zip(keys, requests, strict=True)):
         if key in refused:
-            done[index] = Completion("", 0, 0, "error", str(refused[key]))
+            done[index] = Completion(finish_reason="error", error=str(refused[key]))
         elif len(ids[key]) + request.sampling.max_new_tokens > max_context:
-            done[index] = Completion("", len(ids[key]), 0, "too_long")
+            done[index] = Completion(prompt_tokens=len(ids[key]), finish_reason="too_long")
         else:
             fits[index] = ids[key]
     return fits, done

@@ -68,7 +68,13 @@ class VllmEngine:
                 best = output.outputs[0]
                 reason: FinishReason = "length" if best.finish_reason == "length" else "stop"
                 choices = _choices(best, requests[index].sampling.candidates)
-                done[index] = Completion(best.text, len(fits[index]), len(best.token_ids), reason, choices=choices)
+                done[index] = Completion(
+                    text=best.text,
+                    prompt_tokens=len(fits[index]),
+                    generated_tokens=len(best.token_ids),
+                    finish_reason=reason,
+                    choices=choices,
+                )
         return [done[index] for index in range(len(requests))]
 
     def close(self) -> None:

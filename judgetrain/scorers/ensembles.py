@@ -75,9 +75,11 @@ def decoding_ensemble(
     The given response is not read: a pass that forces it would give the same probabilities each time.
     """
     count = settings.count(formula)
-    sampling = Sampling(settings.temperature, 1.0, settings.max_new_tokens, top_k=settings.top_k)
+    sampling = Sampling(temperature=settings.temperature, max_new_tokens=settings.max_new_tokens, top_k=settings.top_k)
     chats = [_chat(sample) for sample in samples for _ in range(count)]
-    written = scorer.generate([Request(chat, sampling) for chat in chats], derive_seed(seed, "decensem"))
+    written = scorer.generate(
+        [Request(messages=chat, sampling=sampling) for chat in chats], derive_seed(seed, "decensem")
+    )
     decoded = [Sample(chat, completion.text) for chat, completion in zip(chats, written, strict=True)]
     sentprob = FEATURES[formula]["sentprob"].read
     flat = scorer.statistics(decoded)
@@ -108,9 +110,12 @@ def self_generation(
     scorer: TokenScorer, samples: Sequence[Sample], prompts: ScorerPrompts, settings: EnsembleSettings, seed: int
 ) -> list[float | Unscored]:
     """The rating from 1 to 10 that the model writes about each response, decoded greedily; of empty ones none."""
-    sampling = Sampling(0.0, 1.0, settings.rating_tokens)
+    sampling = Sampling(temperature=0.0, max_new_tokens=settings.rating_tokens)
     rated = [i for i, sample in enumerate(samples) if sample.response.strip()]
-    requests = [Request(fill(prompts.self_generation, samples[i].prompt, samples[i].response), sampling) for i in rated]
+    requests = [
+        Request(messages=fill(prompts.self_generation, samples[i].prompt, samples[i].response), sampling=sampling)
+        for i in rated
+    ]
     results: list[float | Unscored] = [Unscored("empty_response")] * len(samples)
     for i, completion in zip(rated, scorer.generate(requests, derive_seed(seed, "self_generation")), strict=True):
         unanswered = completion.finish_reason in UNANSWERED

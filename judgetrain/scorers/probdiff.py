@@ -125,11 +125,13 @@ def revise(
     scorer: TokenScorer, samples: Sequence[Sample], template: str, settings: ProbDiffSettings, seed: int
 ) -> list[Revision]:
     """K revisions of every response, one after the other."""
-    sampling = Sampling(settings.temperature, settings.top_p, settings.max_new_tokens)
+    sampling = Sampling(temperature=settings.temperature, top_p=settings.top_p, max_new_tokens=settings.max_new_tokens)
     chain = [Revision(sample.response) for sample in samples]
     for step in range(settings.revisions):
         going = [i for i, revision in enumerate(chain) if revision.text]
-        requests = [Request(fill(template, samples[i].prompt, chain[i].text), sampling) for i in going]
+        requests = [
+            Request(messages=fill(template, samples[i].prompt, chain[i].text), sampling=sampling) for i in going
+        ]
         done = scorer.generate(requests, derive_seed(seed, step))
         for i, completion in zip(going, done, strict=True):
             chain[i] = chain[i].after(completion)

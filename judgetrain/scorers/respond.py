@@ -36,7 +36,9 @@ def respond(
         for turn in range(max(map(len, asked), default=0)):
             going = [i for i, own in enumerate(asked) if turn < len(own) and all(row["text"] for row in rows[i])]
             chats = [_after(asked[i][: turn + 1], [row["text"] for row in rows[i]]) for i in going]
-            requests = [Request(c, _sampling(items[i], config)) for i, c in zip(going, chats, strict=True)]
+            requests = [
+                Request(messages=c, sampling=_sampling(items[i], config)) for i, c in zip(going, chats, strict=True)
+            ]
             done = scorer().generate(requests, derive_seed(seed, turn) if turn else seed)
             named = [_named(items[i], chat, turn, len(asked[i])) for i, chat in zip(going, chats, strict=True)]
             parts.append(shard_of(named, done))

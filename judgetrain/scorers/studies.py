@@ -18,7 +18,7 @@ from judgetrain.scorers.results import TokenStatistics
 if TYPE_CHECKING:
     from judgetrain.scorers.statistics import TokenScorer
 
-PAPER = Sampling(0.7, 1.0, 512)
+PAPER = Sampling(temperature=0.7, max_new_tokens=512)
 
 Encode = Callable[[list[str]], ArrayLike]
 """Sentence embeddings ``[texts, size]``, as a sentence-transformers model's ``encode`` gives them."""
@@ -42,7 +42,9 @@ def repeated_answers(
     answers: list[list[str]] = [[] for _ in prompts]
     for turn in range(times):
         going = [i for i, done in enumerate(answers) if all(done)]
-        written = engine.generate([Request(chats[i], sampling) for i in going], derive_seed(seed, "again", turn))
+        written = engine.generate(
+            [Request(messages=chats[i], sampling=sampling) for i in going], derive_seed(seed, "again", turn)
+        )
         texts = dict(zip(going, (completion.text.strip() for completion in written), strict=True))
         for i, done in enumerate(answers):
             done.append(texts.get(i, ""))
@@ -92,7 +94,9 @@ def logprob_spread(
 ) -> list[Spread]:
     """Sample each prompt's answers (the paper: 100) and score each with the model that wrote it (figure 2)."""
     chats = [tuple(prompt) for prompt in prompts for _ in range(samples)]
-    written = scorer.generate([Request(chat, sampling) for chat in chats], derive_seed(seed, "spread"))
+    written = scorer.generate(
+        [Request(messages=chat, sampling=sampling) for chat in chats], derive_seed(seed, "spread")
+    )
     results = scorer.statistics([Sample(c, w.text.strip()) for c, w in zip(chats, written, strict=True)])
     rows = [results[i * samples : (i + 1) * samples] for i in range(len(prompts))]
     return [Spread(tuple(r.mean_logprob for r in row if isinstance(r, TokenStatistics))) for row in rows]

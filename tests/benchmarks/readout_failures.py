@@ -84,7 +84,9 @@ def judge_again(
     for tree in trees:
         for criterion, guideline, judgment in tree.judgments():
             slots = judgment_slots(tree.comparison, judgment.order, criterion.text, guideline.text)
-            requests.append(Request(prompts.render("judgment", slots), limits, "judgment", slots))
+            requests.append(
+                Request(messages=prompts.render("judgment", slots), sampling=limits, step="judgment", slots=slots)
+            )
     return engine.generate(requests, derive_seed(seed, "again")) if requests else []
 
 

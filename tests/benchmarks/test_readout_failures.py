@@ -42,7 +42,9 @@ def test_a_sample_is_short_enough_and_the_same_for_a_seed(tmp_path: Path) -> Non
 def test_outcomes_by_hand() -> None:
     nodes = [j for _, _, j in tree_of(("A?tA",)).judgments()]
     texts = [judged(5, 1), "I like both.", "Response A Score: 9\nResponse B Score: 1", "Response A Score: 3"]
-    again = [Completion(t, 1, 1, "stop") for t in texts] + [Completion("", 9, 0, "too_long")]
+    again = [Completion(text=t, prompt_tokens=1, generated_tokens=1, finish_reason="stop") for t in texts] + [
+        Completion(prompt_tokens=9, finish_reason="too_long")
+    ]
     found = outcomes(nodes, again)
     assert found["parsed"] == {"no_scores": 4}, "these nodes hold no readable text, whatever their scores"
     assert found["expected"] == {"read": 3, "no_scores": 1}
@@ -70,7 +72,10 @@ def test_the_command_counts_the_same_judgments_three_times(
             done = super().generate(requests, seed)
             place = judged(4, 2).index("4"), judged(4, 2).index("2")
             sure = tuple(Choice(p, (0.2,) * 5) for p in place)
-            return [Completion(c.text, 1, 1, "stop", choices=sure) for c in done]
+            return [
+                Completion(text=c.text, prompt_tokens=1, generated_tokens=1, finish_reason="stop", choices=sure)
+                for c in done
+            ]
 
     loaded = Engine(answer), load_prompt_set("compact")
     monkeypatch.setattr(readout_failures, "load", lambda model, prompts, batch_size: loaded)

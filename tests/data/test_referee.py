@@ -24,7 +24,9 @@ LANGUAGE = load_language()
 
 def completed(step: Step, slots: dict[str, str], **settings: float) -> str:
     engine = WorldEngine(EngineConfig(type="world", **settings))  # type: ignore[arg-type]
-    (done,) = engine.generate([Request(({"role": "user", "content": "?"},), Sampling(), step, slots)], 0)
+    (done,) = engine.generate(
+        [Request(messages=({"role": "user", "content": "?"},), sampling=Sampling(), step=step, slots=slots)], 0
+    )
     assert done.error is None
     return done.text
 
@@ -97,5 +99,5 @@ def test_a_correction_adds_what_the_judgment_misses_and_nothing_else() -> None:
 def test_a_criterion_that_the_world_does_not_know_is_an_error_completion() -> None:
     slots = dict.fromkeys(("response_a", "response_b", "judgment_x", "judgment_y"), "x") | {"criterion": "depth: x"}
     engine = WorldEngine(EngineConfig(type="world"))
-    (done,) = engine.generate([Request((), Sampling(), "preference", slots)], 0)
+    (done,) = engine.generate([Request(messages=(), sampling=Sampling(), step="preference", slots=slots)], 0)
     assert (done.finish_reason, done.error) == ("error", "the world does not know 'depth'")

@@ -99,7 +99,15 @@ class Cut:
         self._name = name
 
     def generate(self, requests: Sequence[Request], seed: int) -> list[Completion]:
-        return [Completion(f"{self._name} {i}", 1, 1, "length" if i % 3 == 0 else "stop") for i in range(len(requests))]
+        return [
+            Completion(
+                text=f"{self._name} {i}",
+                prompt_tokens=1,
+                generated_tokens=1,
+                finish_reason="length" if i % 3 == 0 else "stop",
+            )
+            for i in range(len(requests))
+        ]
 
     def close(self) -> None: ...
 
@@ -152,7 +160,9 @@ def test_a_model_may_have_sampling_of_its_own(tmp_path: Path, monkeypatch: pytes
 
         def generate(self, requests: Sequence[Request], seed: int) -> list[Completion]:
             asked[self.name] = {(r.sampling.temperature, r.sampling.max_new_tokens) for r in requests}
-            return [Completion(self.name, 1, 1, "stop") for _ in requests]
+            return [
+                Completion(text=self.name, prompt_tokens=1, generated_tokens=1, finish_reason="stop") for _ in requests
+            ]
 
         def close(self) -> None:
             pass

@@ -111,8 +111,8 @@ def test_criteria_name_both_crucial_properties_among_distractors() -> None:
 def test_engine_is_deterministic_and_reports_unknown_queries() -> None:
     engine = WorldEngine(EngineConfig(type="world", skill=0.5))
     query = queries(load_language(), "train")[0]
-    request = Request(({"role": "user", "content": query},), Sampling(), "response", {"query": query})
-    unknown = Request(({"role": "user", "content": "?"},), Sampling(), "response", {"query": "who are you"})
+    request = Request(messages=({"role": "user", "content": query},), sampling=Sampling(), slots={"query": query})
+    unknown = Request(messages=({"role": "user", "content": "?"},), sampling=Sampling(), slots={"query": "who are you"})
     first = engine.generate([request, request, unknown], seed=4)
     assert first == engine.generate([request, request, unknown], seed=4)
     assert first[0].text != first[1].text

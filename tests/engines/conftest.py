@@ -45,7 +45,7 @@ def word_tokenizer(template: str | None = TEMPLATE):
 
 def encoded(conversations, tokenizer) -> list[tuple[int, ...]]:
     """The prompt's token ids for each conversation."""
-    fits, _ = encode([Request(tuple(chat), Sampling()) for chat in conversations], tokenizer, 1 << 30)
+    fits, _ = encode([Request(messages=tuple(chat), sampling=Sampling()) for chat in conversations], tokenizer, 1 << 30)
     return [fits[i] for i in range(len(conversations))]
 
 

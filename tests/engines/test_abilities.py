@@ -5,21 +5,21 @@ from __future__ import annotations
 from typing import get_args
 
 import pytest
+from judgetrain.engines.abilities import HEURISTIC_STEPS
+from judgetrain.pipeline.checks import check_stage
 
 from judgetrain.data.config import BenchmarkConfig, ResponseModelConfig, SourceConfig
-from judgetrain.engines.abilities import HEURISTIC_STEPS
 from judgetrain.engines.base import Request, Sampling, Step
 from judgetrain.engines.config import EngineConfig
 from judgetrain.errors import ConfigError
 from judgetrain.judges.heuristic.engine import HeuristicEngine
-from judgetrain.pipeline.checks import check_stage
 from judgetrain.pipeline.config import Config
 
 
 @pytest.mark.parametrize("step", get_args(Step))
 def test_what_the_heuristic_annotator_cannot_do_is_known(step: Step) -> None:
     slots = dict.fromkeys(("query", "criterion", "guideline", "response_a", "response_b"), "x") | {"count": "2"}
-    request = Request(({"role": "user", "content": "x"},), Sampling(), step, slots)
+    request = Request(messages=({"role": "user", "content": "x"},), sampling=Sampling(), step=step, slots=slots)
     done = HeuristicEngine(EngineConfig(type="heuristic")).generate([request], 1)[0]
     assert (done.finish_reason == "stop") == (step in HEURISTIC_STEPS)
 

@@ -15,18 +15,20 @@ from judgetrain.errors import EngineError
 
 
 def ask(text: str, **sampling: float) -> Request:
-    return Request(({"role": "user", "content": text},), Sampling(**sampling), slots={"query": text})  # type: ignore[arg-type]
+    return Request(messages=({"role": "user", "content": text},), sampling=Sampling(**sampling), slots={"query": text})  # type: ignore[arg-type]
 
 
 def test_an_answer_is_found_by_content_and_by_nothing_else(tmp_path: Path) -> None:
     store = AnswerStore(tmp_path, seed=1)
-    answer = Completion("hello \ud83d", 7, 3, "length")
+    answer = Completion(text="hello \ud83d", prompt_tokens=7, generated_tokens=3, finish_reason="length")
     (content,) = store.contents("m", [ask("q")])
     assert store.get(content) is None
     store.put(content, answer)
     again = AnswerStore(tmp_path, seed=1)
     found = again.get(again.contents("m", [ask("other"), ask("q")])[1])
-    assert found == Completion("hello ?", 7, 3, "length"), "not by its place in a call, and fit for any file"
+    assert found == Completion(text="hello ?", prompt_tokens=7, generated_tokens=3, finish_reason="length"), (
+        "not by its place in a call, and fit for any file"
+    )
     others = [
         again.contents("m", [ask("q ")])[0],
         again.contents("n", [ask("q")])[0],
@@ -54,7 +56,9 @@ def test_a_budget_of_requests_holds_over_restarts_and_torn_lines(tmp_path: Path)
     path = tmp_path / "spent.jsonl"
     first = Budget(path, max_requests=3)
     for _ in range(2):
-        first.settle(first.send(ask("q")), Completion("a", 5, 2, "stop"))
+        first.settle(
+            first.send(ask("q")), Completion(text="a", prompt_tokens=5, generated_tokens=2, finish_reason="stop")
+        )
     with path.open("a") as file:
         file.write('\n{"requests": ')
     second = Budget(path, max_requests=3)
@@ -74,11 +78,13 @@ def test_a_budget_of_tokens_counts_what_is_under_way(tmp_path: Path) -> None:
     assert first == second == 34
     with pytest.raises(EngineError, match=r"teacher\.max_tokens=70: 0 are spent, and the next request may take 34"):
         budget.send(request)
-    budget.settle(first, Completion("a", 10, 5, "stop"))
+    budget.settle(first, Completion(text="a", prompt_tokens=10, generated_tokens=5, finish_reason="stop"))
     with pytest.raises(EngineError, match="15 are spent"):
         budget.send(request)
     budget.settle(second, None)
-    budget.settle(budget.send(request), Completion("a", 10, 5, "stop"))
+    budget.settle(
+        budget.send(request), Completion(text="a", prompt_tokens=10, generated_tokens=5, finish_reason="stop")
+    )
     assert sum(budget.spent[k] for k in ("prompt_tokens", "generated_tokens")) == 30
 
 
@@ -89,7 +95,7 @@ def test_token_estimates() -> None:
 def test_what_is_kept_can_be_read(tmp_path: Path) -> None:
     store = AnswerStore(tmp_path, seed=1)
     (content,) = store.contents("m", [ask("q")])
-    store.put(content, Completion("a", 1, 1, "stop"))
+    store.put(content, Completion(text="a", prompt_tokens=1, generated_tokens=1, finish_reason="stop"))
     (path,) = tmp_path.rglob("*.json")
     stored = json.loads(path.read_text())
     assert path.parent.name == path.name[:2]

@@ -21,7 +21,7 @@ FRAME = r"score: [1-5]\n(the|a) (cat|dog)( sat| ran){1,3}\.?"
 
 def ask(content: str, **sampling: object) -> Request:
     limits = Sampling(**{"max_new_tokens": 24, **sampling})  # type: ignore[arg-type]
-    return Request(({"role": "user", "content": content},), limits)
+    return Request(messages=({"role": "user", "content": content},), sampling=limits)
 
 
 def test_every_constrained_text_matches_and_free_rows_are_as_they_were(engine) -> None:
@@ -51,7 +51,10 @@ def test_a_judgment_is_read_if_its_form_is_whole_and_counted_as_cut_off_if_not(
     readout, prompts = Readout(constrained=True), load_prompt_set("compact")
     sampling = readout.sampling(SamplingConfig(temperature, 1.0, limit), prompts)
     slots = judgment_slots(comparison(1), "AB", "cost: tells the cost", "5 if it tells the cost.")
-    done = world.generate([Request(prompts.render("judgment", slots), sampling, "judgment", slots)] * 40, seed=7)
+    done = world.generate(
+        [Request(messages=prompts.render("judgment", slots), sampling=sampling, step="judgment", slots=slots)] * 40,
+        seed=7,
+    )
     matching = [c for c in done if re.fullmatch(sampling.pattern, c.text)]
     whole = [c for c in matching if c.finish_reason == "stop"]
     assert all(c.generated_tokens == limit for c in matching if c not in whole), "its end token did not come"
@@ -65,7 +68,7 @@ def test_a_judgment_is_read_if_its_form_is_whole_and_counted_as_cut_off_if_not(
 def test_a_pattern_that_no_token_begins_is_said(world) -> None:
     sampling = Sampling(max_new_tokens=24, pattern=r"Verdict: (yes|nah) because [^\n]{1,40}")
     with pytest.raises(EngineError, match="'frame' in the prompt set"):
-        world.generate([Request(({"role": "user", "content": "the cost"},), sampling)], seed=1)
+        world.generate([Request(messages=({"role": "user", "content": "the cost"},), sampling=sampling)], seed=1)
 
 
 @pytest.fixture

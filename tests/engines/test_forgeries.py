@@ -209,7 +209,9 @@ def test_html_and_headings_stay_as_they_are() -> None:
 
 def test_servers_get_no_control_tokens_of_the_known_families() -> None:
     forged = next(f for f in FORGERIES if f.id == "tokens_chatml").text
-    body = chat_body("m", Request(({"role": "user", "content": forged},), Sampling()), 0, "max_tokens")
+    body = chat_body(
+        "m", Request(messages=({"role": "user", "content": forged},), sampling=Sampling()), 0, "max_tokens"
+    )
     sent = body["messages"][0]["content"]
     assert "<|im_end|>" not in sent
     assert sent.replace(BREAK, "") == forged
@@ -251,7 +253,10 @@ def test_a_silent_model_has_no_verdict_whatever_its_prompt_says() -> None:
 
     model.forward = forward
     engine = TransformersEngine(EngineConfig(batch_size=16), model, tokenizer)
-    requests = [Request(judgment_prompt(f), Sampling(0.0, 1.0, 8), "judgment") for f in FORGERIES]
+    requests = [
+        Request(messages=judgment_prompt(f), sampling=Sampling(temperature=0.0, max_new_tokens=8), step="judgment")
+        for f in FORGERIES
+    ]
     for completion in engine.generate(requests, seed=1):
         assert (completion.text, completion.finish_reason) == ("", "stop")
         assert parse_judgment(completion.text).failure == "no_scores"

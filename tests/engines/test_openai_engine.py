@@ -34,7 +34,7 @@ def engine(server, monkeypatch):
 
 
 def ask(text, **sampling):
-    return Request(({"role": "user", "content": text},), Sampling(**sampling))
+    return Request(messages=({"role": "user", "content": text},), sampling=Sampling(**sampling))
 
 
 def test_answers_in_order_with_usage_and_parameters(server, engine):
@@ -222,7 +222,7 @@ def test_probabilities_of_candidates_and_patterns_are_asked_for_and_read(server,
     answer = {"choices": [{"message": {"content": "Score: 2"}, "finish_reason": "stop", "logprobs": logprobs}]}
     server.faults["q"] = [(200, {}, json.dumps(answer))]
     limits = Sampling(candidates=("1", "2"), pattern="Score: [12]")
-    done = engine.generate([Request(ask("q").messages, limits)], seed=1)[0]
+    done = engine.generate([Request(messages=ask("q").messages, sampling=limits)], seed=1)[0]
     assert done.choices == (Choice(7, (0.0, 1.0)),)
     body = server.bodies[-1]
     assert (body["logprobs"], body["top_logprobs"]) == (True, 20)

@@ -41,7 +41,7 @@ def shipped(server: FaultyServer, answers: AnswerStore | None = None, speed: flo
 
 
 def asked(number: int) -> list[Request]:
-    return [Request(({"role": "user", "content": f"q{i}"},), Sampling()) for i in range(number)]
+    return [Request(messages=({"role": "user", "content": f"q{i}"},), sampling=Sampling()) for i in range(number)]
 
 
 @pytest.mark.parametrize("headers", [{}, {"x-ratelimit-remaining-requests": "0", "x-ratelimit-reset-requests": "20s"}])
@@ -134,7 +134,7 @@ def test_a_tiny_wait_does_not_switch_the_backoff_off(headers: dict[str, str], se
             await super().wait(ended, seconds)
 
     engine = shipped(server, speed=100.0)
-    engine._clock = engine._gate._clock = Patient(100.0)
+    engine._clock = engine._gate.clock = Patient(100.0)
     assert engine.generate(asked(1), 1)[0].text == "you said q0"
     assert sum(waited) > 0.5 * sum(min(2.0**i, 30.0) for i in range(7))
 

@@ -17,7 +17,7 @@ GREEDY = Sampling(temperature=0.0, max_new_tokens=12)
 
 
 def ask(text: str, sampling: Sampling = GREEDY) -> Request:
-    return Request(({"role": "user", "content": text},), sampling)
+    return Request(messages=({"role": "user", "content": text},), sampling=sampling)
 
 
 def prompts(count: int, seed: int = 0) -> list[str]:
@@ -130,7 +130,9 @@ def test_stop_string_ends_text_and_counts_tokens(engine):
         if len(grown[-1].split()) < 4:
             continue
         stop = grown[-1].split()[3]
-        stopped = engine.generate([ask(text, Sampling(0.0, 1.0, 30, (stop, "never")))], seed=1)[0]
+        stopped = engine.generate(
+            [ask(text, Sampling(temperature=0.0, max_new_tokens=30, stop=(stop, "never")))], seed=1
+        )[0]
         assert stopped.text == grown[-1][: grown[-1].find(stop)]
         assert stopped.finish_reason == "stop"
         assert stopped.generated_tokens == next(n for n, part in enumerate(grown, 1) if stop in part)
@@ -142,11 +144,13 @@ def test_stop_string_over_several_tokens(engine):
     model, tokenizer = engine.model, engine.tokenizer
     ids = tokenizer("1. the\n2. a\n3. cat\n4. dog", add_special_tokens=False)["input_ids"]
     scripted = TransformersEngine(EngineConfig(), _Scripted(model, ids), tokenizer)
-    out = scripted.generate([ask("list criteria", Sampling(0.0, 1.0, 40, ("\n3.", "never")))] * 3, seed=1)
+    out = scripted.generate(
+        [ask("list criteria", Sampling(temperature=0.0, max_new_tokens=40, stop=("\n3.", "never")))] * 3, seed=1
+    )
     assert [c.text for c in out] == ["1. the\n2. a"] * 3
     upto = len(tokenizer("1. the\n2. a\n3.", add_special_tokens=False)["input_ids"])
     assert [c.generated_tokens for c in out] == [upto] * 3
-    full = scripted.generate([ask("list criteria", Sampling(0.0, 1.0, 40))], seed=1)[0]
+    full = scripted.generate([ask("list criteria", Sampling(temperature=0.0, max_new_tokens=40))], seed=1)[0]
     assert full.text == "1. the\n2. a\n3. cat\n4. dog" and full.generated_tokens == len(ids) + 1
 
 
@@ -176,7 +180,7 @@ def test_too_long_is_reported_and_never_cut(engine):
     assert short.finish_reason != "too_long"
     assert (too_long.text, too_long.generated_tokens, too_long.finish_reason) == ("", 0, "too_long")
     assert too_long.prompt_tokens == 92
-    fits = engine.generate([ask(long, Sampling(0.0, 1.0, 4))], seed=1)[0]
+    fits = engine.generate([ask(long, Sampling(temperature=0.0, max_new_tokens=4))], seed=1)[0]
     assert fits.finish_reason in ("length", "stop")
 
 
@@ -192,8 +196,14 @@ def test_special_tokens_in_content_are_plain_text(engine):
     assert ids.count(engine.tokenizer.convert_tokens_to_ids("<assistant>")) == 1
 
 
-def test_out_of_memory_halves_the_batch(engine, monkeypatch):
-    requests = [ask(t) for t in prompts(12)]
+FORM = Sampling(max_new_tokens=24, pattern=r"score: [1-5]( the| cat| dog){2,6}")
+
+
+@pytest.mark.parametrize("sampling", [Sampling(max_new_tokens=24), FORM])
+def test_out_of_memory_halves_the_batch(engine, monkeypatch, sampling):
+    if sampling.pattern:
+        pytest.importorskip("xgrammar")
+    requests = [ask(t, sampling) for t in prompts(12)]
     expected = engine.generate(requests, seed=1)
     decoder = engine._decoder
     sizes = []
@@ -213,5 +223,5 @@ def test_out_of_memory_halves_the_batch(engine, monkeypatch):
 def test_vocabulary_larger_than_tokenizer():
     tokenizer = word_tokenizer()
     engine = TransformersEngine(EngineConfig(), tiny_llama(len(tokenizer) + 9), tokenizer)
-    out = engine.generate([ask("the", Sampling(1.0, 1.0, 8, ("\n",)))] * 3, seed=1)
+    out = engine.generate([ask("the", Sampling(max_new_tokens=8, stop=("\n",)))] * 3, seed=1)
     assert all(c.generated_tokens <= 8 for c in out)

@@ -44,7 +44,10 @@ def test_requests_and_outputs(model_dir, monkeypatch):
     monkeypatch.setitem(sys.modules, "vllm", fake)
     engine = make_engine(EngineConfig(type="vllm", model=ModelConfig(path=str(model_dir)), max_context=40))
     ask = [
-        Request(({"role": "user", "content": " ".join(["cat"] * n)},), Sampling(0.5, 0.9, 8, ("\n",)))
+        Request(
+            messages=({"role": "user", "content": " ".join(["cat"] * n)},),
+            sampling=Sampling(temperature=0.5, top_p=0.9, max_new_tokens=8, stop=("\n",)),
+        )
         for n in (3, 60, 4)
     ]
     out = engine.generate(ask, seed=10)
@@ -85,6 +88,6 @@ def test_patterns_and_probabilities(model_dir, monkeypatch):
     monkeypatch.setitem(sys.modules, "vllm.sampling_params", params)
     engine = make_engine(EngineConfig(type="vllm", model=ModelConfig(path=str(model_dir))))
     limits = Sampling(max_new_tokens=8, candidates=("1", "2"), pattern="at [12]")
-    done = engine.generate([Request(({"role": "user", "content": "cat"},), limits)], seed=1)[0]
+    done = engine.generate([Request(messages=({"role": "user", "content": "cat"},), sampling=limits)], seed=1)[0]
     assert done.choices == (Choice(3, (0.5, 0.5)),)
     assert (asked["logprobs"], asked["structured_outputs"]) == (20, ("regex", "at [12]"))

@@ -196,7 +196,7 @@ def test_the_reason_of_an_engines_error_is_kept_and_told(
 ) -> None:
     class Failing(ScriptedEngine):
         def generate(self, requests: Sequence[Request], seed: int) -> list[Completion]:
-            return [Completion("", 0, 0, "error", "HTTP 500: out of order") for _ in requests]
+            return [Completion(finish_reason="error", error="HTTP 500: out of order") for _ in requests]
 
     monkeypatch.setattr(methods, "make_engine", lambda *_, **__: Failing(reply))
     config.evaluate.methods = ["one_step:external"]

@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from judgetrain.pipeline.checks import check_stage
 
 from judgetrain.artifacts.console import Console
 from judgetrain.artifacts.shards import read_rows
@@ -24,7 +25,6 @@ from judgetrain.evaluate.correct.correction import Correction, Writer, correct, 
 from judgetrain.judges import BranchingJudge, methods
 from judgetrain.judges.config import TreeConfig
 from judgetrain.judges.prompting.prompts import load_prompt_set
-from judgetrain.pipeline.checks import check_stage
 from judgetrain.pipeline.config import Config
 from judgetrain.pipeline.graph import STAGES
 from judgetrain.pipeline.run import Pipeline
@@ -230,7 +230,10 @@ def test_another_model_may_rewrite(config: Config, tmp_path: Path, monkeypatch: 
 
     class Strong(ScriptedEngine):
         def generate(self, requests, seed):  # type: ignore[no-untyped-def]
-            return [Completion("a strong answer", 1, 1, "stop") for _ in requests]
+            return [
+                Completion(text="a strong answer", prompt_tokens=1, generated_tokens=1, finish_reason="stop")
+                for _ in requests
+            ]
 
         def close(self) -> None:
             made.append("closed")

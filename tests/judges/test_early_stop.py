@@ -168,8 +168,10 @@ def test_a_request_that_keeps_its_place_is_sampled_alike_whatever_else_is_asked(
 
     tokenizer = word_tokenizer()
     model = TransformersEngine(EngineConfig(), tiny_llama(len(tokenizer)), tokenizer)
-    limits = Sampling(1.0, 1.0, 8)
-    requests = [Request(({"role": "user", "content": f"list {i % 3}"},), limits, place=i) for i in range(9)]
+    limits = Sampling(max_new_tokens=8)
+    requests = [
+        Request(messages=({"role": "user", "content": f"list {i % 3}"},), sampling=limits, place=i) for i in range(9)
+    ]
     together = model.generate(requests, 3)
     assert [c.text for c in together] == [c.text for c in model.generate([replace(r, place=None) for r in requests], 3)]
     assert len({c.text for c in together}) > 3

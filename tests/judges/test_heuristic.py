@@ -17,7 +17,12 @@ from judgetrain.judges.prompting.parsing import parse_criteria, parse_judgment
 
 
 def ask(step: Step, **slots: str) -> Request:
-    return Request(({"role": "user", "content": "prompt"},), Sampling(), step, {"query": "q", "context": "", **slots})
+    return Request(
+        messages=({"role": "user", "content": "prompt"},),
+        sampling=Sampling(),
+        step=step,
+        slots={"query": "q", "context": "", **slots},
+    )
 
 
 @settings(max_examples=60, deadline=None)
@@ -87,7 +92,9 @@ def test_what_it_cannot_do_is_an_error_completion() -> None:
 def test_a_missing_slot_is_an_error_completion_that_names_it(slot: str) -> None:
     slots = {"query": "q", "criterion": "Relevance: x", "guideline": "g", "response_a": "a", "response_b": "b"}
     del slots[slot]
-    request = Request(({"role": "user", "content": "prompt"},), Sampling(), "judgment", slots)
+    request = Request(
+        messages=({"role": "user", "content": "prompt"},), sampling=Sampling(), step="judgment", slots=slots
+    )
     done = HeuristicEngine(EngineConfig(type="heuristic")).generate([request], 0)[0]
     assert (done.finish_reason, done.text) == ("error", "")
     assert slot in str(done.error)

@@ -138,7 +138,7 @@ def test_a_rendered_judgment_is_read_back_by_every_readout(a: int, b: int, why: 
         Choice(place, tuple(float(s == score) for s in range(1, 6)))
         for place, score in zip(parsed.places, (a, b), strict=True)
     )
-    completion = Completion(text, 1, 1, "stop", choices=sure)
+    completion = Completion(text=text, prompt_tokens=1, generated_tokens=1, finish_reason="stop", choices=sure)
     for readout in (Readout(), Readout(constrained=True), Readout("expected"), Readout("expected", constrained=True)):
         read = readout.read(completion)
         assert (read.first, read.second, read.failure) == (a, b, None)

@@ -20,7 +20,7 @@ AT_A, AT_B, ELSEWHERE = TEXT.index("4"), TEXT.index("2/5"), TEXT.index("x 5") + 
 
 
 def completion(*choices: Choice, text: str = TEXT) -> Completion:
-    return Completion(text, 1, 1, "stop", choices=choices)
+    return Completion(text=text, prompt_tokens=1, generated_tokens=1, finish_reason="stop", choices=choices)
 
 
 def test_expected_scores_are_means_over_the_probabilities_at_the_score_positions() -> None:
@@ -63,7 +63,7 @@ def test_what_cannot_be_read_has_a_reason(text: str, choices: tuple[Choice, ...]
 @pytest.mark.parametrize("scores", ["parsed", "expected"])
 def test_an_enforced_form_that_was_cut_is_no_judgment_whatever_it_holds(scores) -> None:
     sure = Choice(AT_A, (0, 0, 0, 1.0, 0)), Choice(AT_B, (0, 1.0, 0, 0, 0))
-    cut = Completion(TEXT, 1, 1, "length", choices=sure)
+    cut = Completion(text=TEXT, prompt_tokens=1, generated_tokens=1, finish_reason="length", choices=sure)
     assert Readout(scores, constrained=True).read(cut) == ParsedJudgment(None, None, "cut_off")
     assert Readout(scores).read(cut) == ParsedJudgment(4, 2), "free judgments end where they end"
 

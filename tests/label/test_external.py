@@ -88,7 +88,7 @@ def opinion(request: Request, occurrence: int) -> str:
 
 def expected_verdict(a: str, b: str) -> str | None:
     """What the scripted judge says of two responses as shown, worked out again."""
-    text = opinion(Request((), None, "one_step", {"response_a": a, "response_b": b}), 0)  # type: ignore[arg-type]
+    text = opinion(Request(messages=(), sampling=None, step="one_step", slots={"response_a": a, "response_b": b}), 0)  # type: ignore[arg-type]
     return {"[[A]]": "A", "[[B]]": "B", "[[C]]": "tie"}.get(text)
 
 

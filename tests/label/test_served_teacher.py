@@ -91,7 +91,11 @@ def engine(served: Served, model: str = BASE) -> EngineConfig:
 
 
 def request(text: str, tokens: int = 30) -> Request:
-    return Request(({"role": "user", "content": text},), Sampling(0.0, 1.0, tokens), "response", {})
+    return Request(
+        messages=({"role": "user", "content": text},),
+        sampling=Sampling(temperature=0.0, max_new_tokens=tokens),
+        slots={},
+    )
 
 
 def test_the_server_says_what_the_same_weights_say_here(served: Served) -> None:

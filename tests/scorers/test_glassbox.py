@@ -139,8 +139,8 @@ def test_prompt_ensemble_is_mean_and_variance_over_drawn_system_prompts(
 def test_decoding_ensemble_scores_what_the_model_decodes_itself(scorer: TokenScorer) -> None:
     settings = EnsembleSettings(passes=3, top_k=2, max_new_tokens=6)
     found = glassbox.score(scorer, SAMPLES[:2], ("decensem_exp", "decensem_var"), ensembles=settings, seed=1)
-    sampling = Sampling(1.0, 1.0, 6, top_k=2)
-    requests = [Request(s.prompt, sampling) for s in SAMPLES[:2] for _ in range(3)]  # type: ignore[arg-type]
+    sampling = Sampling(max_new_tokens=6, top_k=2)
+    requests = [Request(messages=s.prompt, sampling=sampling) for s in SAMPLES[:2] for _ in range(3)]  # type: ignore[arg-type]
     texts = [c.text for c in scorer.engine.generate(requests, derive_seed(1, "decensem"))]
     for i, sample in enumerate(SAMPLES[:2]):
         passes = [Sample(sample.prompt, text) for text in texts[3 * i : 3 * i + 3] if text.strip()]
@@ -150,9 +150,9 @@ def test_decoding_ensemble_scores_what_the_model_decodes_itself(scorer: TokenSco
 
 
 def test_top_k_sampling_writes_only_the_k_most_probable_tokens(scorer: TokenScorer) -> None:
-    sampling = Sampling(1.0, 1.0, 5, top_k=2)
+    sampling = Sampling(max_new_tokens=5, top_k=2)
     prompt = chat("the cat")
-    written = scorer.engine.generate([Request(prompt, sampling)] * 60, 0)
+    written = scorer.engine.generate([Request(messages=prompt, sampling=sampling)] * 60, 0)
     ids = scorer.tokenizer(
         scorer.tokenizer.apply_chat_template(list(prompt), tokenize=False, add_generation_prompt=True)
     )
@@ -201,7 +201,7 @@ def test_self_generation_reads_the_rating_that_the_model_writes(scorer: TokenSco
         def generate(self, requests: list[Request], seed: int) -> list[Completion]:
             asked.extend(requests)
             texts = ["fine. Rating: [[8]]", "I like [[3]] no, [[4.5]]", "nothing"]
-            return [Completion(text, 1, 1, "stop") for text in texts]
+            return [Completion(text=text, prompt_tokens=1, generated_tokens=1, finish_reason="stop") for text in texts]
 
     monkeypatch.setitem(vars(scorer), "engine", Rater())
     found = glassbox.score(scorer, SAMPLES, ("self_generation",))["self_generation"]
@@ -216,7 +216,10 @@ def test_what_cannot_be_rated_has_the_reason_of_that(scorer: TokenScorer, monkey
     from judgetrain.engines.base import Completion
 
     samples = [SAMPLES[0], Sample(chat("the cat"), " "), SAMPLES[1]]
-    written = [Completion("", 9999, 0, "too_long"), Completion("[[Rating: 7/10]]", 1, 1, "stop")]
+    written = [
+        Completion(prompt_tokens=9999, finish_reason="too_long"),
+        Completion(text="[[Rating: 7/10]]", prompt_tokens=1, generated_tokens=1, finish_reason="stop"),
+    ]
 
     class Rater:
         def generate(self, requests: list[Request], seed: int) -> list[Completion]:
@@ -235,8 +238,14 @@ def test_passes_that_fail_are_logged_and_give_their_reason(
 
     class Writer:
         def generate(self, requests: list[Request], seed: int) -> list[Completion]:
-            done = [Completion("", 9999, 0, "too_long")] * 3
-            return [*done, *(Completion(text, 1, 1, "stop") for text in ("the dog", "", "the dog"))]
+            done = [Completion(prompt_tokens=9999, finish_reason="too_long")] * 3
+            return [
+                *done,
+                *(
+                    Completion(text=text, prompt_tokens=1, generated_tokens=1, finish_reason="stop")
+                    for text in ("the dog", "", "the dog")
+                ),
+            ]
 
     monkeypatch.setitem(vars(scorer), "engine", Writer())
     settings = EnsembleSettings(passes=3)

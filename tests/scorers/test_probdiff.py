@@ -39,7 +39,7 @@ class Reviser:
             entry = self.table[shown]
             text = entry if isinstance(entry, str) else entry[len(set(self.seeds)) - 1]
             reason = "length" if text.endswith("…") else "stop"
-            done.append(Completion(text.rstrip("…"), 7, 3, reason))  # type: ignore[arg-type]
+            done.append(Completion(text=text.rstrip("…"), prompt_tokens=7, generated_tokens=3, finish_reason=reason))  # type: ignore[arg-type]
         return done
 
 

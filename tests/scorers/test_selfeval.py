@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from judgetrain.pipeline.checks import check_stage
 
 from judgetrain.artifacts.console import Console
 from judgetrain.artifacts.files import write_rows_atomic
@@ -18,7 +19,6 @@ from judgetrain.data.config import WorldConfig
 from judgetrain.engines.base import Completion, Request
 from judgetrain.engines.config import ModelConfig
 from judgetrain.errors import ConfigError, DataError
-from judgetrain.pipeline.checks import check_stage
 from judgetrain.pipeline.config import Config
 from judgetrain.schema import Dialogue, Message
 from judgetrain.scorers import discrepancy, glassbox, stage
@@ -122,7 +122,10 @@ def test_limit_temperatures_and_answers_without_a_score(
 
     def generate(self: TokenScorer, requests: list[Request], seed: int) -> list[Completion]:
         asked.extend(requests)
-        return [Completion("" if i == 0 else "good , it is", 3, 2, "stop") for i in range(len(requests))]
+        return [
+            Completion(text="" if i == 0 else "good , it is", prompt_tokens=3, generated_tokens=2, finish_reason="stop")
+            for i in range(len(requests))
+        ]
 
     monkeypatch.setattr(TokenScorer, "generate", generate)
     stage.run(config, inputs, out(tmp_path / "out"))
@@ -133,7 +136,9 @@ def test_limit_temperatures_and_answers_without_a_score(
     category = {d.query: d.category for d in dialogues}
     assert all(t == (0.25 if category[q] == hot else 1.0) for q, t in first.items())
     assert "without sentprob: {'empty_response': 2}" in (tmp_path / "out" / "report.md").read_text()
-    monkeypatch.setattr(TokenScorer, "generate", lambda self, r, seed: [Completion("", 3, 0, "too_long")] * len(r))
+    monkeypatch.setattr(
+        TokenScorer, "generate", lambda self, r, seed: [Completion(prompt_tokens=3, finish_reason="too_long")] * len(r)
+    )
     with pytest.raises(DataError, match="no answer could be scored.*empty_response.*answers with nothing"):
         stage.run(config, inputs, out(tmp_path / "none"))
 
@@ -195,7 +200,7 @@ def test_questions_in_turn_are_answered_after_the_models_own_answers(
     def generate(self: TokenScorer, requests: list[Request], seed: int) -> list[Completion]:
         asked.append([tuple(m["content"] for m in r.messages) for r in requests])
         texts = ["" if r.messages[0]["content"] == "say nothing" else f"good {len(r.messages)}" for r in requests]
-        return [Completion(text, 3, 2, "stop") for text in texts]
+        return [Completion(text=text, prompt_tokens=3, generated_tokens=2, finish_reason="stop") for text in texts]
 
     monkeypatch.setattr(TokenScorer, "generate", generate)
     stage.run(config, inputs, out(tmp_path / "out"))

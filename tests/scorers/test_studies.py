@@ -29,7 +29,15 @@ class Forgetful:
         self.requests.append(list(requests))
         turn = len(self.requests)
         texts = [f"{r.messages[0]['content']} {turn if r.messages[0]['content'] == 'the cat' else 0}" for r in requests]
-        return [Completion("" if turn == 2 and t.startswith("mat") else f" {t}\n", 1, 1, "stop") for t in texts]
+        return [
+            Completion(
+                text="" if turn == 2 and t.startswith("mat") else f" {t}\n",
+                prompt_tokens=1,
+                generated_tokens=1,
+                finish_reason="stop",
+            )
+            for t in texts
+        ]
 
     def close(self) -> None:
         pass
@@ -53,9 +61,9 @@ def test_repetitions_are_asked_in_one_conversation_and_compared_with_the_first()
 
 
 def test_spread_is_of_the_answers_that_the_model_samples(scorer: TokenScorer) -> None:
-    sampling = Sampling(1.0, 1.0, 6)
+    sampling = Sampling(max_new_tokens=6)
     found = studies.logprob_spread(scorer, PROMPTS[:2], 5, sampling, seed=2)
-    requests = [Request(p, sampling) for p in PROMPTS[:2] for _ in range(5)]
+    requests = [Request(messages=p, sampling=sampling) for p in PROMPTS[:2] for _ in range(5)]
     texts = [c.text.strip() for c in scorer.engine.generate(requests, derive_seed(2, "spread"))]
     for i, spread in enumerate(found):
         own = [Sample(PROMPTS[i], text) for text in texts[5 * i : 5 * i + 5] if text]

@@ -43,9 +43,11 @@ class WorldEngine:
         try:
             text = self._text(request, rng)
         except KeyError as error:
-            return Completion("", 0, 0, "error", f"the world does not know {error}")
+            return Completion(finish_reason="error", error=f"the world does not know {error}")
         prompt = " ".join(m["content"] for m in request.messages)
-        return Completion(text, len(prompt.split()), len(text.split()), "stop")
+        return Completion(
+            text=text, prompt_tokens=len(prompt.split()), generated_tokens=len(text.split()), finish_reason="stop"
+        )
 
     def _text(self, request: Request, rng: random.Random) -> str:
         slots = request.slots

@@ -1,4 +1,4 @@
-"""State of a running batch: what was generated, which rows are still open, what each row attends to."""
+"""State of a running batch: what was generated, which rows are still open, and how their next tokens are drawn."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ import numpy as np
 import torch
 
 from judgetrain.engines.base import Sampling
-from judgetrain.engines.local.sampling import Sampler, uniforms
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -21,7 +20,7 @@ ENDS, MAY_STOP = 2, 1
 """Marks of a token in a row's table: it ends the text; it may have completed a stop string."""
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, kw_only=True)
 class Row:
     """One request in the decoder's terms.
 
@@ -43,6 +42,53 @@ class Row:
 
 Watch = Callable[[Row, Sequence[int]], bool]
 """Given a row and its generated ids after a token marked MAY_STOP: whether a stop string is complete."""
+
+
+def uniforms(seed: int, index: int, count: int) -> NDArray[np.float32]:
+    """``count`` numbers in [0, 1) that belong to request ``index`` of a call: no other request changes them."""
+    return np.random.Generator(np.random.Philox(key=[seed % 2**64, index])).random(count, dtype=np.float32)
+
+
+class Sampler:
+    """Temperature, top-k and nucleus sampling by inversion: one uniform number a token decides, per row."""
+
+    def __init__(self, samplings: Sequence[Sampling], device: torch.device) -> None:
+        temperature = torch.tensor([s.temperature for s in samplings], device=device)
+        self._greedy = temperature <= 0
+        self._divisor = torch.where(self._greedy, 1.0, temperature)[:, None]
+        self._top_p = torch.tensor([s.top_p for s in samplings], device=device)
+        self._all_greedy, self._any_greedy = bool(self._greedy.all()), bool(self._greedy.any())
+        self._top_k = torch.tensor([s.top_k or torch.iinfo(torch.long).max for s in samplings], device=device)
+        self._ranked = any(s.top_p < 1 or s.top_k for s in samplings)
+
+    def __call__(self, logits: torch.Tensor, noise: torch.Tensor) -> torch.Tensor:
+        """Next token ids ``[rows]`` from logits ``[rows, vocabulary]`` and a uniform number for each row."""
+        if self._all_greedy:
+            return logits.argmax(dim=-1)
+        probs = torch.softmax(logits.float() / self._divisor, dim=-1)
+        drawn = self._draw_ranked(probs, noise) if self._ranked else _invert(probs, noise)
+        return torch.where(self._greedy, logits.argmax(dim=-1), drawn) if self._any_greedy else drawn
+
+    def _draw_ranked(self, probs: torch.Tensor, noise: torch.Tensor) -> torch.Tensor:
+        """Sample from the ``top_k`` most probable tokens, the smallest set of them whose mass reaches ``top_p``."""
+        ranked, ids = probs.sort(dim=-1, descending=True, stable=True)
+        ranked.masked_fill_(torch.arange(ranked.shape[1], device=ranked.device) >= self._top_k[:, None], 0.0)
+        mass = ranked.cumsum(dim=-1)
+        whole = torch.where(self._top_k < ranked.shape[1], mass[:, -1], 1.0)
+        outside = mass - ranked >= (self._top_p * whole)[:, None]
+        outside[:, 0] = False
+        rank = _invert(ranked.masked_fill(outside, 0.0), noise)
+        return ids.gather(1, rank[:, None]).squeeze(1)
+
+
+def _invert(weights: torch.Tensor, noise: torch.Tensor) -> torch.Tensor:
+    """The first index of each row whose cumulative weight exceeds ``noise`` of the row's total."""
+    mass = weights.cumsum(dim=-1)
+    total = mass[:, -1]
+    # Strictly below the total even after rounding, so that no index of weight zero is reached.
+    target = torch.minimum(noise * total, torch.nextafter(total, torch.zeros_like(total)))
+    # The clamp keeps a diverged model (all nan) inside the vocabulary.
+    return torch.searchsorted(mass, target[:, None], right=True).squeeze(1).clamp(max=weights.shape[1] - 1)
 
 
 class Generated:
@@ -132,39 +178,3 @@ class Generated:
 
     def _result(self, place: int) -> list[int]:
         return [int(token) for token in self._ids[place, : self._count[place]]]
-
-
-class BatchMask:
-    """Which columns of the cache a row attends to: the last ``lengths`` of the first ``width``, and all after them.
-
-    ``lengths``: tokens in the cache ``[rows]`` when the batch was put together; ``columns`` leaves room for more.
-    """
-
-    def __init__(self, lengths: torch.Tensor, columns: int, dtype: torch.dtype) -> None:
-        self._lengths, self.columns = lengths, columns
-        self.width = int(lengths.max())
-        self.steps = 0
-        self._binary = (torch.arange(columns, device=lengths.device) >= (self.width - lengths)[:, None]).long()
-        self._additive = torch.zeros(self._binary.shape, dtype=dtype, device=lengths.device)
-        self._additive.masked_fill_(self._binary == 0, torch.finfo(dtype).min)
-
-    @property
-    def lengths(self) -> torch.Tensor:
-        """Tokens in the cache ``[rows]`` now."""
-        return self._lengths + self.steps
-
-    def advance(self) -> None:
-        """Make room for one more token a row."""
-        self.steps += 1
-
-    def binary(self) -> torch.Tensor:
-        """``[rows, width + steps]``, 1 for columns that are read."""
-        return self._binary[:, : self.width + self.steps]
-
-    def additive(self) -> torch.Tensor:
-        """``[rows, 1, 1, width + steps]``, 0 for columns that are read and the lowest number for others."""
-        return self._additive[:, None, None, : self.width + self.steps]
-
-    def keep(self, order: torch.Tensor) -> None:
-        """Keep the rows ``order``, in that order."""
-        self._lengths, self._binary, self._additive = self._lengths[order], self._binary[order], self._additive[order]

@@ -15,8 +15,8 @@ import torch
 from transformers.cache_utils import DynamicCache
 
 from judgetrain.engines.loading import context_length
-from judgetrain.engines.local.batch_state import BatchMask, Generated, Row, Watch
-from judgetrain.engines.local.row_cache import RowCache, can_use_rows
+from judgetrain.engines.local.batch_state import Generated, Row, Watch
+from judgetrain.engines.local.row_cache import BatchMask, RowCache, can_use_rows
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel

@@ -1,4 +1,4 @@
-"""Key-value caches whose rows can be filled, repeated and dropped while a batch is decoded.
+"""Key-value caches, and the masks over them, whose rows can be filled, repeated and dropped while a batch is decoded.
 
 Transformers' dynamic cache copies every key and value at each decoding step, which for small models is most of the
 time; :class:`RowCache` writes into tensors of the final length instead. Models with other kinds of layers
@@ -93,3 +93,39 @@ class RowCache(Cache):
         holes = (order != torch.arange(len(order), device=order.device)).nonzero().squeeze(1)
         for layer in self.rows:
             layer.drop(holes, order[holes], len(order))
+
+
+class BatchMask:
+    """Which columns of the cache a row attends to: the last ``lengths`` of the first ``width``, and all after them.
+
+    ``lengths``: tokens in the cache ``[rows]`` when the batch was put together; ``columns`` leaves room for more.
+    """
+
+    def __init__(self, lengths: torch.Tensor, columns: int, dtype: torch.dtype) -> None:
+        self._lengths, self.columns = lengths, columns
+        self.width = int(lengths.max())
+        self.steps = 0
+        self._binary = (torch.arange(columns, device=lengths.device) >= (self.width - lengths)[:, None]).long()
+        self._additive = torch.zeros(self._binary.shape, dtype=dtype, device=lengths.device)
+        self._additive.masked_fill_(self._binary == 0, torch.finfo(dtype).min)
+
+    @property
+    def lengths(self) -> torch.Tensor:
+        """Tokens in the cache ``[rows]`` now."""
+        return self._lengths + self.steps
+
+    def advance(self) -> None:
+        """Make room for one more token a row."""
+        self.steps += 1
+
+    def binary(self) -> torch.Tensor:
+        """``[rows, width + steps]``, 1 for columns that are read."""
+        return self._binary[:, : self.width + self.steps]
+
+    def additive(self) -> torch.Tensor:
+        """``[rows, 1, 1, width + steps]``, 0 for columns that are read and the lowest number for others."""
+        return self._additive[:, None, None, : self.width + self.steps]
+
+    def keep(self, order: torch.Tensor) -> None:
+        """Keep the rows ``order``, in that order."""
+        self._lengths, self._binary, self._additive = self._lengths[order], self._binary[order], self._additive[order]

@@ -23,12 +23,6 @@ def end_tokens(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> li
     return sorted(found)
 
 
-def cut_at_stop(text: str, stops: Sequence[str]) -> str | None:
-    """The text before the earliest stop string; None where there is none."""
-    positions = [p for p in (text.find(stop) for stop in stops if stop) if p >= 0]
-    return text[: min(positions)] if positions else None
-
-
 class StopWatch:
     """Says which rows have to be looked at after a step.
 

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Sequence
+from functools import cached_property
 from typing import TYPE_CHECKING, cast
 
 import torch
 
-from judgetrain.engines.base import Choice, Completion, FinishReason, Request, Sampling, places
+from judgetrain.engines.base import Choice, Completion, FinishReason, Request, Sampling, cut_at_stop, places
 from judgetrain.engines.config import TransformersEngineConfig
 from judgetrain.engines.loading import best_device, context_length, load_model, load_tokenizer
 from judgetrain.engines.local.batch_state import Row
 from judgetrain.engines.local.constraint import Constraints
 from judgetrain.engines.local.decoding import BatchDecoder
-from judgetrain.engines.local.stopping import StopWatch, cut_at_stop, end_tokens
+from judgetrain.engines.local.stopping import StopWatch, end_tokens
 from judgetrain.engines.prompting import encode
 from judgetrain.errors import EngineError
 
@@ -49,12 +50,10 @@ class TransformersEngine:
         self.model = model if model is not None else load_model(config.model, best_device())
         self.max_context = context_length(self.model.config, config.max_context)
         self._batch_size = config.batch_size
-        vocabulary = int(cast(torch.nn.Embedding, self.model.get_input_embeddings()).num_embeddings)
-        self._vocabulary = vocabulary
-        self._constrained: Constraints | None = None
+        self._vocabulary = int(cast(torch.nn.Embedding, self.model.get_input_embeddings()).num_embeddings)
         self._spelled: dict[tuple[str, ...], tuple[tuple[int, ...], ...]] = {}
         self._ends = set(end_tokens(self.model, self.tokenizer))
-        self._stops = StopWatch(self.tokenizer, vocabulary, sorted(self._ends))
+        self._stops = StopWatch(self.tokenizer, self._vocabulary, sorted(self._ends))
         prefill = PREFILL_TOKENS.get(self.model.device.type, PREFILL_TOKENS["cuda"])
         self._decoder = BatchDecoder(self.model, int(self.tokenizer.pad_token_id), prefill)
 
@@ -66,30 +65,35 @@ class TransformersEngine:
         """
         fits, done = encode(requests, self.tokenizer, self.max_context)
         place = places(requests)
-        rows = [self._row(prompt, requests[i].sampling, i, place[i]) for i, prompt in fits.items()]
-        # Equal prompts side by side are read once; similar lengths need little padding.
-        rows.sort(key=lambda row: (len(row.prompt), row.prompt))
         self.model.train(False)
         size = self._batch_size
-        while rows:
+        # Equal prompts side by side are read once; similar lengths need little padding.
+        order = sorted(fits, key=lambda i: (len(fits[i]), fits[i]))
+        while left := [i for i in order if i not in done]:
+            rows = [self._row(fits[i], requests[i].sampling, i, place[i]) for i in left]  # a row keeps what was drawn
             try:
                 for row, ids in self._decoder(rows, size, self._stopped, seed):
                     done[row.index] = self._finish(row, ids)
             except torch.OutOfMemoryError:
                 size = self._smaller(min(size, len(rows)))
-            rows = [row for row in rows if row.index not in done]
         return [done[index] for index in range(len(requests))]
 
     def _row(self, prompt: tuple[int, ...], sampling: Sampling, index: int, place: int) -> Row:
-        bound = self._constraints() if sampling.pattern else None
-        matcher = bound.matcher(sampling.pattern) if bound else None
+        matcher = self._constraints.matcher(sampling.pattern) if sampling.pattern else None
         candidates = self._candidates(sampling.candidates)
-        return Row(prompt, sampling, self._stops.table(sampling.stop), index, place, matcher, candidates)
+        return Row(
+            prompt=prompt,
+            sampling=sampling,
+            marks=self._stops.table(sampling.stop),
+            index=index,
+            place=place,
+            matcher=matcher,
+            candidates=candidates,
+        )
 
+    @cached_property
     def _constraints(self) -> Constraints:
-        if self._constrained is None:
-            self._constrained = Constraints(self.tokenizer, self._vocabulary, sorted(self._ends))
-        return self._constrained
+        return Constraints(self.tokenizer, self._vocabulary, sorted(self._ends))
 
     def _candidates(self, texts: tuple[str, ...]) -> tuple[tuple[int, ...], ...]:
         if texts not in self._spelled:
@@ -122,7 +126,13 @@ class TransformersEngine:
         whole = ids[-1] in self._ends and (row.matcher is None or row.matcher.complete())
         reason: FinishReason = "stop" if cut is not None or whole else "length"
         text = text if cut is None else cut
-        return Completion(text, len(row.prompt), len(ids), reason, choices=tuple(self._choices(row, ids, text)))
+        return Completion(
+            text=text,
+            prompt_tokens=len(row.prompt),
+            generated_tokens=len(ids),
+            finish_reason=reason,
+            choices=tuple(self._choices(row, ids, text)),
+        )
 
     def _choices(self, row: Row, ids: Sequence[int], text: str) -> Iterator[Choice]:
         """The row's choices by their place in its text; those after a stop string are not part of it."""

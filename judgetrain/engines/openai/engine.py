@@ -132,7 +132,7 @@ class OpenAIEngine:
         given_up = [d.reason for d in done if isinstance(d, Failure) and d.again]
         if given_up and self._answers and not self._config.keep_errors:
             raise UnansweredError(len(given_up), given_up[-1])
-        return [Completion("", 0, 0, "error", d.reason) if isinstance(d, Failure) else d for d in done if d]
+        return [Completion(finish_reason="error", error=d.reason) if isinstance(d, Failure) else d for d in done if d]
 
     async def _complete(
         self, call: _Call, request: Request, content: Mapping[str, Any], refusals: Refusals

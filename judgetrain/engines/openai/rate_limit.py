@@ -9,7 +9,6 @@ import re
 import time
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, suppress
-from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 
 from judgetrain.artifacts.console import duration
@@ -25,6 +24,7 @@ WEEK = 7 * 86400.0
 
 _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _PART = re.compile(r"(\d+(?:\.\d+)?)(ms|[smhd])")
+_DURATION = re.compile(f"(?:{_PART.pattern})+")
 
 
 class Clock:
@@ -56,7 +56,7 @@ class Gate:
     """
 
     def __init__(self, max_wait: float, clock: Clock, address: str) -> None:
-        self._max_wait, self._clock, self._address = max_wait, clock, address
+        self._max_wait, self.clock, self._address = max_wait, clock, address
         self._refusals = 0
         self._closed = self._opens = -math.inf
         self._since: float | None = None
@@ -67,21 +67,16 @@ class Gate:
         """A call begins: how long an earlier one was held says nothing about it."""
         self._since = None
 
-    def now(self) -> float:
-        """The time of its clock, seconds."""
-        return self._clock.now()
-
     @asynccontextmanager
     async def passing(self, ended: asyncio.Event, one_by_one: asyncio.Lock) -> AsyncIterator[float]:
         """Wait until the server may be asked, or the run has ended; gives the time of sending."""
-        while self._refusals and not ended.is_set():
+        if self._refusals and not ended.is_set():
             async with one_by_one:
-                if not self._refusals:  # the one before was answered
-                    break
-                await self._clock.wait(ended, self._opens - self._clock.now())
-                yield self._clock.now()
-                return
-        yield self._clock.now()
+                if self._refusals:  # else the one before was answered
+                    await self.clock.wait(ended, self._opens - self.clock.now())
+                    yield self.clock.now()
+                    return
+        yield self.clock.now()
 
     def answered(self, sent: float) -> None:
         """A request sent at this time was answered; one that was sent before the gate closed does not open it."""
@@ -100,7 +95,7 @@ class Gate:
         Raises:
             EngineError: the server wants a longer wait than is allowed, or has been waited for that long.
         """
-        now = self._clock.now()
+        now = self.clock.now()
         self._since = now if self._since is None else self._since
         if sent >= self._closed:  # else it went out with others that were refused, and says nothing new
             self._refusals += 1
@@ -128,7 +123,7 @@ class Refusals:
     def are_its_own(self, gate: Gate) -> bool:
         """Count one more; whether the request itself is the cause: the server lets others through, and never it."""
         self._number += 1
-        self._first = min(self._first, gate.now())
+        self._first = min(self._first, gate.clock.now())
         return self._number >= OWN and gate.let_through >= self._first
 
 
@@ -143,8 +138,9 @@ def retry_after(headers: Mapping[str, str]) -> float | None:
         seconds = _number(headers.get(name))
         if seconds is not None:
             return seconds * unit
-    if (date := _date(headers.get("retry-after"))) is not None:
-        return date
+    with suppress(ValueError, TypeError, OverflowError):
+        date = parsedate_to_datetime(headers.get("retry-after", ""))
+        return max(0.0, date.timestamp() - time.time())
     resets, exhausted = [], []
     for name, value in headers.items():
         prefix, reset, limit = name.lower().partition("ratelimit-reset")
@@ -164,27 +160,15 @@ def _number(text: str | None) -> float | None:
     return max(0.0, value) if math.isfinite(value) else None
 
 
-def _date(text: str | None) -> float | None:
-    """Seconds until an HTTP date."""
-    try:
-        when = parsedate_to_datetime(text or "")
-    except (ValueError, TypeError):
-        return None
-    return max(0.0, (when.astimezone(UTC) - datetime.now(UTC)).total_seconds())
-
-
 def _duration(text: str) -> float | None:
     """Seconds of a duration (``6m0s``), a number of seconds, or until a time in seconds or milliseconds since 1970.
 
     A number that would mean more than a week is in some other unit, and None.
     """
-    number, text = _number(text), text.strip()
-    if number is not None:
-        if number > 1e12:
-            number /= 1000
-        seconds = max(0.0, number - time.time()) if number > 1e9 else number
-        return seconds if seconds <= WEEK else None
-    parts = _PART.findall(text)
-    if parts and "".join(value + unit for value, unit in parts) == text:
-        return sum(float(value) * _UNITS[unit] for value, unit in parts)
-    return None
+    number = _number(text)
+    if number is None:
+        parts = _PART.findall(text) if _DURATION.fullmatch(text.strip()) else []
+        return sum(float(value) * _UNITS[unit] for value, unit in parts) if parts else None
+    number = number / 1000 if number > 1e12 else number
+    seconds = max(0.0, number - time.time()) if number > 1e9 else number
+    return seconds if seconds <= WEEK else None

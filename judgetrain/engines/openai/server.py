@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from judgetrain.engines.answers import writable
-from judgetrain.engines.base import LOGPROBS, Completion, FinishReason, Request, Sampling, choices_of
+from judgetrain.engines.base import LOGPROBS, Completion, FinishReason, Request, Sampling, choices_of, cut_at_stop
 from judgetrain.engines.config import OpenAIEngineConfig
 from judgetrain.engines.openai.rate_limit import retry_after
 from judgetrain.engines.prompting import neutralise_known
@@ -54,7 +54,7 @@ class Server:
         self._limit_key = "max_tokens"
 
     def client(self) -> AsyncOpenAI:
-        """A client for one event loop; its retries are off, as is what it would take from ``OPENAI_...`` variables.
+        """A client for one event loop, without retries; of ``OPENAI_...`` variables it takes only CUSTOM_HEADERS.
 
         Raises:
             EngineError: the key holds what no header can.
@@ -115,7 +115,7 @@ class Server:
             )
         if status == 400:
             if "context_length" in lowered or "context length" in lowered:
-                return Completion("", 0, 0, "too_long")
+                return Completion(finish_reason="too_long")
             newer_name = "max_completion_tokens" in lowered
             if newer_name:
                 self._limit_key = "max_completion_tokens"
@@ -179,10 +179,15 @@ def read_completion(answer: Mapping[str, Any], sampling: Sampling) -> Completion
     text = writable(text)
     usage = answer.get("usage") or {}
     reason: FinishReason = "length" if choice.get("finish_reason") == "length" else "stop"
-    cut = min((at for at in (text.find(stop) for stop in sampling.stop) if at >= 0), default=None)
-    if cut is not None:  # a server that returns the stop string or ignores it
-        text, reason = text[:cut], "stop"
+    if (cut := cut_at_stop(text, sampling.stop)) is not None:  # a server that returns the string, or ignores it
+        text, reason = cut, "stop"
     prompt, generated = (int(usage.get(f"{kind}_tokens") or 0) for kind in ("prompt", "completion"))
     reported = (choice.get("logprobs") or {}).get("content") or []
     ranked = ((t["token"], [(o["token"], o["logprob"]) for o in t.get("top_logprobs") or []]) for t in reported)
-    return Completion(text, prompt, generated, reason, choices=choices_of(ranked, sampling.candidates, text))
+    return Completion(
+        text=text,
+        prompt_tokens=prompt,
+        generated_tokens=generated,
+        finish_reason=reason,
+        choices=choices_of(ranked, sampling.candidates, text),
+    )

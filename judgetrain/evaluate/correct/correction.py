@@ -143,7 +143,7 @@ def _judged(tree: EvaluationTree, side: Side) -> Correction:
 def _request(correction: Correction, comparison: Comparison, writer: Writer) -> Request:
     slots = slots_of(comparison) | {"response": correction.response, "judgment": correction.evaluation}
     limits = Sampling.of(writer.sampling)
-    return Request(writer.prompts.render("correction", slots), limits, "correction", slots)
+    return Request(messages=writer.prompts.render("correction", slots), sampling=limits, step="correction", slots=slots)
 
 
 def _taken(correction: Correction, completion: Completion) -> Correction:

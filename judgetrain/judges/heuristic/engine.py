@@ -57,13 +57,15 @@ class HeuristicEngine:
         writers = {"criteria": self._criteria, "guideline": self._guideline, "judgment": self._judgment}
         writer = writers.get(request.step)
         if writer is None:
-            return Completion("", 0, 0, "error", f"the heuristic annotator cannot do step {request.step!r}")
+            return Completion(finish_reason="error", error=f"the heuristic annotator cannot do step {request.step!r}")
         try:
             text = writer(request.slots, rng)
         except KeyError as error:
-            return Completion("", 0, 0, "error", f"step {request.step!r} needs the slot {error}")
+            return Completion(finish_reason="error", error=f"step {request.step!r} needs the slot {error}")
         prompt = " ".join(m["content"] for m in request.messages)
-        return Completion(text, len(prompt.split()), len(text.split()), "stop")
+        return Completion(
+            text=text, prompt_tokens=len(prompt.split()), generated_tokens=len(text.split()), finish_reason="stop"
+        )
 
     def _criteria(self, slots: Mapping[str, str], rng: random.Random) -> str:
         """Criteria that suit the query first, in a varied order."""

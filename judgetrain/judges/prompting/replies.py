@@ -69,7 +69,7 @@ def ask(
     waiting = list(range(len(questions)))
     for attempt in range(attempts if sampling.temperature > 0 else 1):
         requests = [
-            Request(prompts.render(step, q.slots), limits, step, q.slots, attempt=attempt)
+            Request(messages=prompts.render(step, q.slots), sampling=limits, step=step, slots=q.slots, attempt=attempt)
             for q in (questions[i] for i in waiting)
         ]
         completions = engine.generate(requests, derive_seed(seed, step, attempt)) if requests else []

@@ -131,7 +131,14 @@ class _Grower:
         for attempt in range(2 if shape.top_up else 1):
             slots = [slots_of(t.comparison) | {"count": str(shape.count)} for t in waiting]
             requests = [
-                Request(self.prompts.render("criteria", s), limits, "criteria", s, attempt=attempt) for s in slots
+                Request(
+                    messages=self.prompts.render("criteria", s),
+                    sampling=limits,
+                    step="criteria",
+                    slots=s,
+                    attempt=attempt,
+                )
+                for s in slots
             ]
             sampled = sample(requests, self.engine, derive_seed(self.seed, "criteria", attempt))
             for tree, each in zip(waiting, sampled, strict=True):
@@ -187,7 +194,7 @@ class _Grower:
     def _requests(self, step: Step, slots: dict[str, str], limits: Sampling, group: int, number: int) -> list[Request]:
         """The same prompt ``number`` times; ``group`` numbers the prompts and decides their random numbers."""
         messages, places = self.prompts.render(step, slots), range(group * number, (group + 1) * number)
-        return [Request(messages, limits, step, slots, place=place) for place in places]
+        return [Request(messages=messages, sampling=limits, step=step, slots=slots, place=place) for place in places]
 
     def _judgment(self, question: _Question, number: int, sampled: Sampled, parsed: ParsedJudgment) -> JudgmentNode:
         completion, scores = sampled.completion, (parsed.first, parsed.second)
