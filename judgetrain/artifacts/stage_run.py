@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import KW_ONLY, dataclass, field
@@ -94,7 +95,7 @@ class StageRun:
         for stale in directory.glob(".*.tmp") if writes else ():  # of a killed run; nobody else writes here
             if stale.is_file():
                 stale.unlink()
-        self._direct: dict[str, Any] = _empty_counts()
+        self._direct: list[dict[str, Any]] = []
         self._notes_path = directory / ".notes.json"
         self._notes: dict[str, Any] = json.loads(self._notes_path.read_text()) if self._notes_path.exists() else {}
         self._sharded: list[str] = []
@@ -127,11 +128,11 @@ class StageRun:
 
     def count(self, *, in_: int = 0, out: int = 0, dropped: Mapping[str, int] | None = None) -> None:
         """Add to the manifest's counts."""
-        _add(self._direct, in_, out, dropped or {}, 0, 0)
+        self._direct.append(_counted(in_=in_, out=out, dropped=dropped))
 
     def tokens(self, *, prompt: int = 0, generated: int = 0) -> None:
         """Add to the manifest's token counts."""
-        _add(self._direct, 0, 0, {}, prompt, generated)
+        self._direct.append(_counted(prompt=prompt, generated=generated))
 
     def note(self, key: str, value: Any) -> None:
         """Put a fact into the manifest's notes; kept over a resume."""
@@ -224,14 +225,12 @@ class StageRun:
 
     def _finish(self, stem: str, result: ShardResult, seconds: float) -> None:
         write_rows_atomic(self.path(f"{stem}.jsonl"), result.rows)
-        counts = _empty_counts()
-        _add(
-            counts,
-            result.counts_in,
-            len(result.rows) if result.counts_out is None else result.counts_out,
-            result.dropped,
-            result.prompt_tokens,
-            result.generated_tokens,
+        counts = _counted(
+            in_=result.counts_in,
+            out=len(result.rows) if result.counts_out is None else result.counts_out,
+            dropped=result.dropped,
+            prompt=result.prompt_tokens,
+            generated=result.generated_tokens,
         )
         write_json_atomic(self._marker(stem), counts | {"seconds": seconds, "facts": result.facts})
         self.keep_seconds()
@@ -248,24 +247,23 @@ class StageRun:
 
     def totals(self) -> dict[str, Any]:
         """Counts and tokens of everything done, the shards of earlier runs included."""
-        total = _empty_counts()
-        markers = (marker for name in self._sharded for marker in markers_of(self.directory, name))
-        for part in (self._direct, *markers):
-            counts, tokens = part["counts"], part["tokens"]
-            _add(total, counts["in"], counts["out"], counts["dropped"], tokens["prompt"], tokens["generated"])
-        return total
+        parts = [*self._direct, *(part for name in self._sharded for part in markers_of(self.directory, name))]
+        dropped = sum((Counter(part["counts"]["dropped"]) for part in parts), Counter[str]())
+        return _counted(
+            in_=sum(part["counts"]["in"] for part in parts),
+            out=sum(part["counts"]["out"] for part in parts),
+            dropped=dropped,
+            prompt=sum(part["tokens"]["prompt"] for part in parts),
+            generated=sum(part["tokens"]["generated"] for part in parts),
+        )
 
 
-def _empty_counts() -> dict[str, Any]:
-    return {"counts": {"in": 0, "out": 0, "dropped": {}}, "tokens": {"prompt": 0, "generated": 0}}
-
-
-def _add(into: dict[str, Any], in_: int, out: int, dropped: Mapping[str, int], prompt: int, generated: int) -> None:
-    counts, tokens = into["counts"], into["tokens"]
-    counts["in"] += in_
-    counts["out"] += out
-    for reason, number in dropped.items():
-        if number:
-            counts["dropped"][reason] = counts["dropped"].get(reason, 0) + number
-    tokens["prompt"] += prompt
-    tokens["generated"] += generated
+def _counted(
+    *, in_: int = 0, out: int = 0, dropped: Mapping[str, int] | None = None, prompt: int = 0, generated: int = 0
+) -> dict[str, Any]:
+    """Counts and tokens as markers and manifests have them."""
+    reasons = {reason: number for reason, number in (dropped or {}).items() if number}
+    return {
+        "counts": {"in": in_, "out": out, "dropped": reasons},
+        "tokens": {"prompt": prompt, "generated": generated},
+    }

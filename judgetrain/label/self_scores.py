@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,10 +21,12 @@ from judgetrain.label.examples import Messages, Prompter
 from judgetrain.label.rewards import Rewards, percentiles
 from judgetrain.pipeline import reads
 from judgetrain.pipeline.config import Config
+from judgetrain.scorers.config import ScorerConfig
 from judgetrain.scorers.encode import Sample, Unscored
-from judgetrain.scorers.glassbox import Scores, Value
+from judgetrain.scorers.estimator import Scores, Value
 from judgetrain.scorers.lazy import load_scorer
-from judgetrain.scorers.methods import ScorerSettings, assemble, better, groups, score
+from judgetrain.scorers.methods import assemble, better, groups, score
+from judgetrain.scorers.prompts import load_scorer_prompts
 
 if TYPE_CHECKING:
     from judgetrain.scorers.statistics import TokenScorer
@@ -75,7 +77,7 @@ def branch_rewards(config: Config, inputs: Mapping[str, Path], prompter: Prompte
     signals = config.label.reward.signals
     if not signals:
         return Rewards(config.label.reward)
-    settings = ScorerSettings.of(config.scorer, references=False)
+    settings = replace(config.scorer, illustration=False, calibration=False)
     base = config.train.base
     judge = ModelConfig(
         path=str(inputs["initial"] / "model"),
@@ -102,7 +104,7 @@ def read_scores(directory: Path) -> list[dict[str, Any]]:
     return list(merged.values())
 
 
-def _key(method: str, settings: ScorerSettings, config: Config, inputs: Mapping[str, Path], seed: int) -> str:
+def _key(method: str, settings: ScorerConfig, config: Config, inputs: Mapping[str, Path], seed: int) -> str:
     """A hash of all that decides the scores of a signal: the trees, the judge, the scorer and the shards' seeds."""
     return fingerprint(
         {
@@ -110,7 +112,7 @@ def _key(method: str, settings: ScorerSettings, config: Config, inputs: Mapping[
             "scores": _names(method),
             "trees": inputs["tree"].name,
             "judge": inputs["initial"].name,
-            "prompts": asdict(settings.prompts),
+            "prompts": asdict(load_scorer_prompts(settings.prompts)),
             "shard_size": config.label.reward.shard_size,
             "seed": seed,
             **slice_of(config, reads.OF_BRANCHES),
@@ -127,7 +129,7 @@ def _score_trees(
     shards: str,
     method: str,
     scorer: Callable[[], TokenScorer],
-    settings: ScorerSettings,
+    settings: ScorerConfig,
     config: Config,
     trees: Path,
     prompter: Prompter,
@@ -148,7 +150,7 @@ def _score_trees(
 
 
 def _shard(
-    nodes: Sequence[Node], names: Sequence[str], scorer: TokenScorer, settings: ScorerSettings, seed: int
+    nodes: Sequence[Node], names: Sequence[str], scorer: TokenScorer, settings: ScorerConfig, seed: int
 ) -> ShardResult:
     """The scores of nodes; equal texts after equal prompts are scored once."""
     keys = [repr(node.sample) for node in nodes]
@@ -170,7 +172,7 @@ def _plain(value: Value) -> float | str:
 
 
 def _percentiles(
-    scored: Sequence[Mapping[str, Any]], methods: Mapping[str, str], settings: ScorerSettings
+    scored: Sequence[Mapping[str, Any]], methods: Mapping[str, str], settings: ScorerConfig
 ) -> dict[str, dict[str, float]]:
     """By signal, the percentile of each node among the nodes of its level."""
     levels: dict[str, list[Mapping[str, Any]]] = {}

@@ -16,10 +16,11 @@ from judgetrain.judges.base import Prediction
 from judgetrain.judges.kinds.scorer import PREFIX, predictions, samples_of
 from judgetrain.pipeline.config import Config
 from judgetrain.schema import Comparison
+from judgetrain.scorers.config import ScorerConfig
 from judgetrain.scorers.encode import Unscored
-from judgetrain.scorers.glassbox import Scores
+from judgetrain.scorers.estimator import Scores
 from judgetrain.scorers.lazy import lazy_scorer
-from judgetrain.scorers.methods import ScorerSettings, assemble, better, groups, score
+from judgetrain.scorers.methods import assemble, better, groups, score
 from judgetrain.scorers.results import Usage
 
 if TYPE_CHECKING:
@@ -35,7 +36,7 @@ def names_of(methods: Sequence[str]) -> list[str]:
 
 def score_benchmarks(benchmarks: Sequence[Benchmark], config: Config, out: StageRun) -> None:
     """Compute the scores of all ``scorer:`` methods on all benchmarks, shard by shard, with one model."""
-    settings = ScorerSettings.of(config.scorer)
+    settings = config.scorer
     with lazy_scorer(config) as scorer:
         for group, members in groups(names_of(config.evaluate.methods)).items():
             for benchmark in benchmarks:
@@ -47,7 +48,7 @@ def _score(
     group: str,
     members: Sequence[str],
     benchmark: Benchmark,
-    settings: ScorerSettings,
+    settings: ScorerConfig,
     scorer: Callable[[], TokenScorer],
     config: Config,
     out: StageRun,
@@ -73,7 +74,7 @@ def _score(
 def read_scores(method: str, benchmark: Benchmark, config: Config, out: StageRun) -> tuple[list[Prediction], float]:
     """The predictions of one ``scorer:`` method, and seconds of a verdict: those of its group's passes."""
     (name,) = names_of([method])
-    settings = ScorerSettings.of(config.scorer)
+    settings = config.scorer
     found: dict[str, Scores] = {}
     usage, seconds = Usage(), 0.0
     for group, members in groups([name]).items():
