@@ -11,10 +11,10 @@ from typing import cast
 
 from judgetrain.artifacts.console import duration
 from judgetrain.artifacts.files import write_bytes_atomic, write_text_atomic
+from judgetrain.artifacts.installed import versions
 from judgetrain.artifacts.reuse import adopt
 from judgetrain.artifacts.shards import read_rows, seconds_of
 from judgetrain.artifacts.stage_run import ShardResult, StageRun, derive_seed
-from judgetrain.artifacts.versions import versions
 from judgetrain.data.benchmarks.benchmark import Benchmark, load_benchmark
 from judgetrain.data.benchmarks.scenarios import load_classifier, with_scenarios
 from judgetrain.engines.answers import Budget, budget_of

@@ -8,7 +8,7 @@ import yaml
 from hydra.core.config_store import ConfigStore
 from omegaconf import DictConfig, OmegaConf
 
-from judgetrain.artifacts.shipped import shipped
+from judgetrain.artifacts.installed import shipped
 from judgetrain.data.data_sets import describe_sources
 from judgetrain.errors import ConfigError
 from judgetrain.keys import validate

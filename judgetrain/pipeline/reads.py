@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 from judgetrain.artifacts.fingerprint import ContentHashes
-from judgetrain.artifacts.versions import version_of
+from judgetrain.artifacts.installed import version_of
 from judgetrain.data.config import BenchmarkConfig, SourceConfig
 from judgetrain.engines.config import EngineConfig, ModelConfig
 from judgetrain.judges.names import ASKED_WAYS, base_method, is_directory, split_method

@@ -25,7 +25,7 @@ EXPLANATION = (
 )
 
 
-@dataclass
+@dataclass(kw_only=True)
 class Answer:
     """An answer and its scores by name; ``values`` holds what the passes gave, parts of other scores included."""
 

@@ -102,7 +102,7 @@ def _plain(value: float | Unscored) -> float | str:
 
 
 def _answers(dialogues: Sequence[Dialogue], responses: Sequence[Row], config: Config, out: StageRun) -> list[Answer]:
-    answers = [Answer(d.id, d.category, r["text"]) for d, r in zip(dialogues, responses, strict=True)]
+    answers = [Answer(id=d.id, category=d.category, text=r["text"]) for d, r in zip(dialogues, responses, strict=True)]
     for group, members in groups(config.selfeval.methods).items():
         for answer, row in zip(answers, read_rows(out.directory, f"scores-{group}"), strict=True):
             answer.values.update({m: Unscored(v) if isinstance(v := row[m], str) else float(v) for m in members})

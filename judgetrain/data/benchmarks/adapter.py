@@ -28,7 +28,7 @@ KINDS = ("pair", "votes", "chosen_rejected")
 _VERDICTS = ("A", "B", "tie")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Adapter:
     """How the rows of a benchmark are read.
 
