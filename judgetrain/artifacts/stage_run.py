@@ -9,53 +9,22 @@ from __future__ import annotations
 import hashlib
 import json
 import time
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path
-from typing import Any, TypedDict, TypeVar
+from typing import Any, TypeVar
 
 from judgetrain.artifacts.console import Console
 from judgetrain.artifacts.files import atomic, write_json_atomic, write_row, write_rows_atomic
-from judgetrain.artifacts.shards import SECONDS, markers_of, seconds_so_far, shards_of
+from judgetrain.artifacts.shards import SECONDS, counted, counts_of, markers_of, seconds_so_far, shards_of
+from judgetrain.artifacts.shards import ShardResult as ShardResult
+from judgetrain.artifacts.shards import tokens_of as tokens_of
 from judgetrain.artifacts.tracker import Run
 from judgetrain.errors import JudgetrainError, UnansweredError
 
 T = TypeVar("T")
 
 MANIFEST = "manifest.json"
-
-
-@dataclass
-class ShardResult:
-    """What one shard gave: rows to write, and what it counts for in the manifest."""
-
-    rows: list[dict[str, Any]]
-    counts_in: int
-    dropped: Mapping[str, int] = field(default_factory=dict)
-    _: KW_ONLY
-    prompt_tokens: int = 0
-    generated_tokens: int = 0
-    counts_out: int | None = None
-    """None counts the rows."""
-    facts: dict[str, Any] = field(default_factory=dict)
-    """What else is to be known of the shard later, kept in its marker (JSON)."""
-
-
-class Tokens(TypedDict):
-    """How many tokens were read and written, by :class:`ShardResult`'s names."""
-
-    prompt_tokens: int
-    generated_tokens: int
-
-
-def tokens_of(parts: Sequence[Any]) -> Tokens:
-    """The sums of ``prompt_tokens`` and of ``generated_tokens`` over parts that have both."""
-    return Tokens(
-        prompt_tokens=sum(part.prompt_tokens for part in parts),
-        generated_tokens=sum(part.generated_tokens for part in parts),
-    )
 
 
 def derive_seed(*parts: object) -> int:
@@ -128,11 +97,11 @@ class StageRun:
 
     def count(self, *, in_: int = 0, out: int = 0, dropped: Mapping[str, int] | None = None) -> None:
         """Add to the manifest's counts."""
-        self._direct.append(_counted(in_=in_, out=out, dropped=dropped))
+        self._direct.append(counted(in_=in_, out=out, dropped=dropped))
 
     def tokens(self, *, prompt: int = 0, generated: int = 0) -> None:
         """Add to the manifest's token counts."""
-        self._direct.append(_counted(prompt=prompt, generated=generated))
+        self._direct.append(counted(prompt=prompt, generated=generated))
 
     def note(self, key: str, value: Any) -> None:
         """Put a fact into the manifest's notes; kept over a resume."""
@@ -225,14 +194,7 @@ class StageRun:
 
     def _finish(self, stem: str, result: ShardResult, seconds: float) -> None:
         write_rows_atomic(self.path(f"{stem}.jsonl"), result.rows)
-        counts = _counted(
-            in_=result.counts_in,
-            out=len(result.rows) if result.counts_out is None else result.counts_out,
-            dropped=result.dropped,
-            prompt=result.prompt_tokens,
-            generated=result.generated_tokens,
-        )
-        write_json_atomic(self._marker(stem), counts | {"seconds": seconds, "facts": result.facts})
+        write_json_atomic(self._marker(stem), result.counted() | {"seconds": seconds, "facts": result.facts})
         self.keep_seconds()
 
     def _forget_other_shards(self, name: str, total: int) -> None:
@@ -248,22 +210,4 @@ class StageRun:
     def totals(self) -> dict[str, Any]:
         """Counts and tokens of everything done, the shards of earlier runs included."""
         parts = [*self._direct, *(part for name in self._sharded for part in markers_of(self.directory, name))]
-        dropped = sum((Counter(part["counts"]["dropped"]) for part in parts), Counter[str]())
-        return _counted(
-            in_=sum(part["counts"]["in"] for part in parts),
-            out=sum(part["counts"]["out"] for part in parts),
-            dropped=dropped,
-            prompt=sum(part["tokens"]["prompt"] for part in parts),
-            generated=sum(part["tokens"]["generated"] for part in parts),
-        )
-
-
-def _counted(
-    *, in_: int = 0, out: int = 0, dropped: Mapping[str, int] | None = None, prompt: int = 0, generated: int = 0
-) -> dict[str, Any]:
-    """Counts and tokens as markers and manifests have them."""
-    reasons = {reason: number for reason, number in (dropped or {}).items() if number}
-    return {
-        "counts": {"in": in_, "out": out, "dropped": reasons},
-        "tokens": {"prompt": prompt, "generated": generated},
-    }
+        return counts_of(parts)

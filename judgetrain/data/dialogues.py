@@ -46,9 +46,9 @@ def run(config: Config, inputs: Mapping[str, Path], out: StageRun) -> None:
             for items in _rows(source, f"dialogues.sources[{index}]", config, rejects):
                 rows += 1
                 for dialogue, comparison in items:
-                    fate, match = sieve(dialogue, comparison)
-                    counts[fate] += 1
-                    if fate == "kept":
+                    outcome, match = sieve(dialogue, comparison)
+                    counts[outcome] += 1
+                    if outcome == "kept":
                         keep(dialogue.to_row())
                         if comparison:
                             compare(comparison.to_row())
@@ -79,7 +79,7 @@ def run(config: Config, inputs: Mapping[str, Path], out: StageRun) -> None:
 
 
 class Sieve:
-    """Decides, one after the other, which dialogues are kept, and counts the others by the first reason found."""
+    """Says of dialogues, in their order, which to keep, and of the others the first reason why not."""
 
     def __init__(self, config: Config) -> None:
         self._settings = settings = config.dialogues

@@ -7,19 +7,16 @@ import random
 from abc import abstractmethod
 from collections import Counter
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from judgetrain.artifacts.stage_run import derive_seed
 from judgetrain.engines.base import UNANSWERED, Completion, Request, Sampling
 from judgetrain.scorers.config import ScorerConfig
 from judgetrain.scorers.encode import Sample, Unscored
-from judgetrain.scorers.estimator import Estimator, Scores, Value
+from judgetrain.scorers.estimator import Batch, Estimator, Scores, Value
 from judgetrain.scorers.features import FEATURES, mean, variance
 from judgetrain.scorers.prompts import load_scorer_prompts, with_system
 from judgetrain.scorers.results import Result
-
-if TYPE_CHECKING:
-    from judgetrain.scorers.statistics import TokenScorer
 
 log = logging.getLogger(__name__)
 
@@ -32,13 +29,11 @@ class Ensemble(Estimator):
     """Unt-Exp, the mean of the sentence scores of N passes, and Unt-Var, their variance E[x^2] - E[x]^2."""
 
     @abstractmethod
-    def passes(self, scorer: TokenScorer, samples: Sequence[Sample], settings: ScorerConfig, seed: int) -> Passes:
+    def passes(self, batch: Batch) -> Passes:
         """SentProb of each sample in each pass."""
 
-    def compute(
-        self, scorer: TokenScorer, samples: Sequence[Sample], names: Sequence[str], settings: ScorerConfig, seed: int
-    ) -> dict[str, Scores]:
-        passes = self.passes(scorer, samples, settings, seed)
+    def compute(self, batch: Batch, names: Sequence[str]) -> dict[str, Scores]:
+        passes = self.passes(batch)
         result = {}
         for (name, better), of in zip(self.names.items(), (mean, variance), strict=True):
             values: list[Value] = [p if isinstance(p, Unscored) else of(p) for p in passes]
@@ -59,13 +54,14 @@ class PromptEnsemble(Ensemble):
     group = "prmensem"
     names: ClassVar = {"prmensem_exp": 1, "prmensem_var": -1}
 
-    def passes(self, scorer: TokenScorer, samples: Sequence[Sample], settings: ScorerConfig, seed: int) -> Passes:
-        rng = random.Random(derive_seed(seed, "prmensem"))
+    def passes(self, batch: Batch) -> Passes:
+        samples, settings = batch.samples, batch.settings
+        rng = random.Random(derive_seed(batch.seed, "prmensem"))
         pool = load_scorer_prompts(settings.prompts).system_prompts
         drawn = [rng.choice(pool) for _ in range(_count(settings))]
         distinct = list(dict.fromkeys(drawn))
         sentprob = FEATURES["sentprob"].by(settings.formula).read
-        flat = scorer.statistics([with_system(sample, system) for sample in samples for system in distinct])
+        flat = batch.scorer.statistics([with_system(sample, system) for sample in samples for system in distinct])
         results: Passes = []
         for i in range(len(samples)):
             row = dict(zip(distinct, flat[i * len(distinct) : (i + 1) * len(distinct)], strict=True))
@@ -84,13 +80,16 @@ class DecodingEnsemble(Ensemble):
     names: ClassVar = {"decensem_exp": 1, "decensem_var": -1}
     of_responses = False
 
-    def passes(self, scorer: TokenScorer, samples: Sequence[Sample], settings: ScorerConfig, seed: int) -> Passes:
+    def passes(self, batch: Batch) -> Passes:
+        samples, settings = batch.samples, batch.settings
         count = _count(settings)
         sampling = Sampling(settings.ensemble_temperature, 1.0, settings.max_new_tokens, top_k=settings.top_k)
         chats = [sample.chat for sample in samples for _ in range(count)]
-        written = scorer.generate([Request(chat, sampling) for chat in chats], derive_seed(seed, "decensem"))
+        written = batch.scorer.generate(
+            [Request(chat, sampling) for chat in chats], derive_seed(batch.seed, "decensem")
+        )
         sentprob = FEATURES["sentprob"].by(settings.formula).read
-        flat = scorer.statistics([Sample(chat, c.text) for chat, c in zip(chats, written, strict=True)])
+        flat = batch.scorer.statistics([Sample(chat, c.text) for chat, c in zip(chats, written, strict=True)])
         results: Passes = []
         for start in range(0, len(flat), count):
             own = slice(start, start + count)

@@ -41,6 +41,19 @@ class Scores:
         return Counter(v.reason for v in self.values if isinstance(v, Unscored))
 
 
+@dataclass(frozen=True)
+class Batch:
+    """What is scored together: responses with their prompts, by the probabilities of ``scorer``'s model.
+
+    ``settings`` say how scores are computed; what is sampled depends on ``seed``.
+    """
+
+    scorer: TokenScorer
+    samples: Sequence[Sample]
+    settings: ScorerConfig
+    seed: int = 0
+
+
 class Estimator(ABC):
     """Computes scores, several at once where they come from the same passes.
 
@@ -60,17 +73,8 @@ class Estimator(ABC):
         return self.names[name]
 
     @abstractmethod
-    def compute(
-        self, scorer: TokenScorer, samples: Sequence[Sample], names: Sequence[str], settings: ScorerConfig, seed: int
-    ) -> dict[str, Scores]:
-        """The scores that ``names`` asks for, of every sample; others may be among them.
-
-        Args:
-            scorer: the model whose probabilities are read, and that generates.
-            samples: responses with their prompts.
-            names: of :attr:`names`.
-            settings: how scores are computed.
-            seed: of what is sampled.
+    def compute(self, batch: Batch, names: Sequence[str]) -> dict[str, Scores]:
+        """The scores that ``names`` (of :attr:`names`) asks for, of every sample; others may be among them.
 
         Raises:
             ConfigError: a setting that does not fit.

@@ -9,18 +9,15 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from judgetrain.scorers.config import ScorerConfig
-from judgetrain.scorers.encode import Sample, Unscored
-from judgetrain.scorers.estimator import Estimator, Scores, Value
+from judgetrain.scorers.encode import Unscored
+from judgetrain.scorers.estimator import Batch, Estimator, Scores, Value
 from judgetrain.scorers.results import Result, TokenStatistics
-
-if TYPE_CHECKING:
-    from judgetrain.scorers.statistics import TokenScorer
 
 Read = Callable[[TokenStatistics], float]
 
@@ -118,11 +115,9 @@ class SinglePass(Estimator):
     def better(self, name: str, settings: ScorerConfig) -> int:
         return FEATURES[name].by(settings.formula).better
 
-    def compute(
-        self, scorer: TokenScorer, samples: Sequence[Sample], names: Sequence[str], settings: ScorerConfig, seed: int
-    ) -> dict[str, Scores]:
-        results = scorer.statistics(samples, any(FEATURES[name].attention for name in names))
-        return {name: read(results, name, settings.formula) for name in names}
+    def compute(self, batch: Batch, names: Sequence[str]) -> dict[str, Scores]:
+        results = batch.scorer.statistics(batch.samples, any(FEATURES[name].attention for name in names))
+        return {name: read(results, name, batch.settings.formula) for name in names}
 
 
 def read(results: Sequence[Result], name: str, formula: str = "paper") -> Scores:

@@ -11,7 +11,7 @@ from judgetrain.errors import ConfigError
 from judgetrain.scorers.config import ScorerConfig
 from judgetrain.scorers.encode import Messages, Sample, Unscored, turns
 from judgetrain.scorers.ensembles import DecodingEnsemble, PromptEnsemble
-from judgetrain.scorers.estimator import Estimator, Scores, Value
+from judgetrain.scorers.estimator import Batch, Estimator, Scores, Value
 from judgetrain.scorers.features import SinglePass, combine, reference_sentprob
 from judgetrain.scorers.probdiff import ProbDiff
 from judgetrain.scorers.prompts import with_illustration
@@ -93,7 +93,7 @@ def score(
         if settings.illustration and estimator.illustrated:
             shown = [with_illustration(s) if s.reference else s for s in samples]
             missing = [not s.reference for s in samples]
-        done = estimator.compute(scorer, shown, members, settings, seed)
+        done = estimator.compute(Batch(scorer, shown, settings, seed), members)
         for name, scores in done.items():
             values = [Unscored("no_reference") if gone else v for gone, v in zip(missing, scores.values, strict=True)]
             done[name] = replace(scores, values=values)

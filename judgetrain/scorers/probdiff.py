@@ -13,7 +13,7 @@ from judgetrain.engines.base import Completion, Request, Sampling
 from judgetrain.errors import ConfigError
 from judgetrain.scorers.config import ScorerConfig
 from judgetrain.scorers.encode import Sample, Unscored
-from judgetrain.scorers.estimator import Estimator, Scores, Value
+from judgetrain.scorers.estimator import Batch, Estimator, Scores, Value
 from judgetrain.scorers.prompts import fill, load_scorer_prompts
 from judgetrain.scorers.results import TokenStatistics
 
@@ -57,10 +57,8 @@ class ProbDiff(Estimator):
     names: ClassVar = {"probdiff": 1}
     illustrated = calibrated = False
 
-    def compute(
-        self, scorer: TokenScorer, samples: Sequence[Sample], names: Sequence[str], settings: ScorerConfig, seed: int
-    ) -> dict[str, Scores]:
-        done = discrepancies(scorer, samples, settings, seed)
+    def compute(self, batch: Batch, names: Sequence[str]) -> dict[str, Scores]:
+        done = discrepancies(batch.scorer, batch.samples, batch.settings, batch.seed)
         values: list[Value] = [r if isinstance(r, Unscored) else r.d for r in done]
         return {self.group: Scores(self.group, values, 1, [_details(result) for result in done])}
 
