@@ -15,9 +15,9 @@ from judgetrain.data import world
 from judgetrain.data.config import SourceConfig
 from judgetrain.data.decontaminate import BenchmarkQueries, Match
 from judgetrain.data.dedup import NearIndex, Seen
-from judgetrain.data.rows import RowError, RowReader
+from judgetrain.data.rows import RowReader
 from judgetrain.data.sources import Rejects, read
-from judgetrain.errors import ConfigError, DataError
+from judgetrain.errors import DataError
 from judgetrain.pipeline.config import Config
 from judgetrain.schema import Comparison, Dialogue
 
@@ -113,10 +113,7 @@ def _rows(source: SourceConfig, key: str, config: Config, rejects: Rejects) -> I
     if source.type == "world":
         yield from ([(d, None)] for d in world.train_dialogues(config.dialogues.world, config.seed))
         return
-    try:
-        reader = RowReader(source, key=key)
-    except RowError as error:
-        raise ConfigError(str(error)) from error
+    reader = RowReader(source, key=key)
 
     def take(row: Any, number: int) -> Item:
         if source.type == "comparisons" or source.format == "comparison" or reader.has_responses(row):
