@@ -15,7 +15,7 @@ EVERY = 30.0
 
 
 def duration(seconds: float) -> str:
-    """Seconds as a reader wants them."""
+    """Seconds as text: ``12.3 s``, from 100 s on in minutes."""
     return f"{seconds:.1f} s" if seconds < 100 else f"{seconds / 60:.1f} min"
 
 
@@ -49,7 +49,7 @@ class Console:
         from tqdm.auto import tqdm
 
         with tqdm(total=total, initial=initial, desc=title, unit=f" {unit}", leave=False) as bar:
-            yield lambda n: _advance(bar, n)
+            yield bar.update
 
 
 class Pace:
@@ -87,7 +87,3 @@ def quiet_libraries(terminal: bool) -> None:
     for name, value in defaults.items():
         os.environ.setdefault(name, value)
     warnings.filterwarnings("ignore", category=FutureWarning, module=r"transformers\..*")
-
-
-def _advance(bar: Any, n: int) -> None:
-    bar.update(n)

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from judgetrain.artifacts.files import write_json_atomic
-from judgetrain.artifacts.versions import version_of
+from judgetrain.artifacts.installed import version_of
 from judgetrain.keys import PACKAGE
 
 Content = Callable[[str, str], Any]

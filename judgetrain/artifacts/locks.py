@@ -40,16 +40,13 @@ def locked(directory: Path, console: Console) -> Iterator[None]:
 
     A second process that wants the same artifact waits here and says so once.
     """
-    from filelock import FileLock, Timeout
+    from filelock import FileLock
 
     directory.mkdir(parents=True, exist_ok=True)
-    lock = FileLock(directory / ".lock")
-    try:
-        lock.acquire(timeout=0)
-    except Timeout:
-        console.line(f"{directory} is being made by another process: waiting for it")
-        lock.acquire()
-    try:
+    with held_if_free(directory) as held:
+        if held:
+            yield
+            return
+    console.line(f"{directory} is being made by another process: waiting for it")
+    with FileLock(directory / ".lock"):
         yield
-    finally:
-        lock.release()

@@ -1,4 +1,4 @@
-"""Finished shards of artifacts beside one, taken over where nothing that they depend on differs.
+"""Taking over finished shards of other artifacts of the same stage, where all that decides their rows is equal.
 
 So a change that leaves some of a stage's work as it is (another metric, another weight of a reward) does not repeat it.
 """

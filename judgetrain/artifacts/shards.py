@@ -5,9 +5,11 @@ from __future__ import annotations
 import glob
 import json
 import re
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 from judgetrain.errors import DataError
 
@@ -15,6 +17,70 @@ SECONDS = ".seconds.json"
 """The file of an artifact that holds the seconds spent on it."""
 _SHARD = re.compile(r"-(\d{5,})-of-(\d{5,})")
 _END = re.compile(rf"{_SHARD.pattern}$")
+
+
+@dataclass
+class ShardResult:
+    """What one shard gave: rows to write, and what it counts for in the manifest."""
+
+    rows: list[dict[str, Any]]
+    counts_in: int
+    dropped: Mapping[str, int] = field(default_factory=dict)
+    _: KW_ONLY
+    prompt_tokens: int = 0
+    generated_tokens: int = 0
+    counts_out: int | None = None
+    """How many things came out; None: one a row."""
+    facts: dict[str, Any] = field(default_factory=dict)
+    """What else is to be known of the shard later, kept in its marker (JSON)."""
+
+    def counted(self) -> dict[str, Any]:
+        """Counts and tokens as markers and manifests have them."""
+        out = len(self.rows) if self.counts_out is None else self.counts_out
+        return counted(
+            in_=self.counts_in,
+            out=out,
+            dropped=self.dropped,
+            prompt=self.prompt_tokens,
+            generated=self.generated_tokens,
+        )
+
+
+class Tokens(TypedDict):
+    """How many tokens were read and written, by :class:`ShardResult`'s names."""
+
+    prompt_tokens: int
+    generated_tokens: int
+
+
+def tokens_of(parts: Sequence[Any]) -> Tokens:
+    """The sums of ``prompt_tokens`` and of ``generated_tokens`` over parts that have both."""
+    return Tokens(
+        prompt_tokens=sum(part.prompt_tokens for part in parts),
+        generated_tokens=sum(part.generated_tokens for part in parts),
+    )
+
+
+def counted(
+    *, in_: int = 0, out: int = 0, dropped: Mapping[str, int] | None = None, prompt: int = 0, generated: int = 0
+) -> dict[str, Any]:
+    """Counts and tokens as markers and manifests have them."""
+    reasons = {reason: number for reason, number in (dropped or {}).items() if number}
+    return {
+        "counts": {"in": in_, "out": out, "dropped": reasons},
+        "tokens": {"prompt": prompt, "generated": generated},
+    }
+
+
+def counts_of(parts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """The sums of what :func:`counted` gives."""
+    return counted(
+        in_=sum(part["counts"]["in"] for part in parts),
+        out=sum(part["counts"]["out"] for part in parts),
+        dropped=sum((Counter(part["counts"]["dropped"]) for part in parts), Counter()),
+        prompt=sum(part["tokens"]["prompt"] for part in parts),
+        generated=sum(part["tokens"]["generated"] for part in parts),
+    )
 
 
 def shards_of(directory: Path, name: str, *, markers: bool = False) -> list[tuple[Path, int]]:
@@ -48,7 +114,7 @@ def seconds_so_far(directory: Path) -> float | None:
 
 
 def names_of(directory: Path, start: str) -> list[str]:
-    """The names under which a directory holds rows, of those that begin with ``start``."""
+    """The names of a directory's files of rows that begin with ``start``; all shards of one go by one name."""
     files = (path.name.removesuffix(".jsonl") for path in directory.glob(f"{glob.escape(start)}*.jsonl"))
     return sorted({_END.sub("", name) for name in files})
 

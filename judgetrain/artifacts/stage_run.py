@@ -11,50 +11,20 @@ import json
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path
-from typing import Any, TypedDict, TypeVar
+from typing import Any, TypeVar
 
 from judgetrain.artifacts.console import Console
 from judgetrain.artifacts.files import atomic, write_json_atomic, write_row, write_rows_atomic
-from judgetrain.artifacts.shards import SECONDS, markers_of, seconds_so_far, shards_of
+from judgetrain.artifacts.shards import SECONDS, counted, counts_of, markers_of, seconds_so_far, shards_of
+from judgetrain.artifacts.shards import ShardResult as ShardResult
+from judgetrain.artifacts.shards import tokens_of as tokens_of
 from judgetrain.artifacts.tracker import Run
 from judgetrain.errors import JudgetrainError, UnansweredError
 
 T = TypeVar("T")
 
 MANIFEST = "manifest.json"
-
-
-@dataclass
-class ShardResult:
-    """What one shard gave: rows to write, and what it counts for in the manifest."""
-
-    rows: list[dict[str, Any]]
-    counts_in: int
-    dropped: Mapping[str, int] = field(default_factory=dict)
-    _: KW_ONLY
-    prompt_tokens: int = 0
-    generated_tokens: int = 0
-    counts_out: int | None = None
-    """None counts the rows."""
-    facts: dict[str, Any] = field(default_factory=dict)
-    """What else is to be known of the shard later, kept in its marker (JSON)."""
-
-
-class Tokens(TypedDict):
-    """How many tokens were read and written, by :class:`ShardResult`'s names."""
-
-    prompt_tokens: int
-    generated_tokens: int
-
-
-def tokens_of(parts: Sequence[Any]) -> Tokens:
-    """The sums of ``prompt_tokens`` and of ``generated_tokens`` over parts that have both."""
-    return Tokens(
-        prompt_tokens=sum(part.prompt_tokens for part in parts),
-        generated_tokens=sum(part.generated_tokens for part in parts),
-    )
 
 
 def derive_seed(*parts: object) -> int:
@@ -100,7 +70,7 @@ class StageRun:
         for stale in directory.glob(".*.tmp") if writes else ():  # of a killed run; nobody else writes here
             if stale.is_file():
                 stale.unlink()
-        self._direct: dict[str, Any] = _empty_counts()
+        self._direct: list[dict[str, Any]] = []
         self._notes_path = directory / ".notes.json"
         self._notes: dict[str, Any] = json.loads(self._notes_path.read_text()) if self._notes_path.exists() else {}
         self._sharded: list[str] = []
@@ -133,11 +103,11 @@ class StageRun:
 
     def count(self, *, in_: int = 0, out: int = 0, dropped: Mapping[str, int] | None = None) -> None:
         """Add to the manifest's counts."""
-        _add(self._direct, in_, out, dropped or {}, 0, 0)
+        self._direct.append(counted(in_=in_, out=out, dropped=dropped))
 
     def tokens(self, *, prompt: int = 0, generated: int = 0) -> None:
         """Add to the manifest's token counts."""
-        _add(self._direct, 0, 0, {}, prompt, generated)
+        self._direct.append(counted(prompt=prompt, generated=generated))
 
     def note(self, key: str, value: Any) -> None:
         """Put a fact into the manifest's notes; kept over a resume."""
@@ -230,16 +200,7 @@ class StageRun:
 
     def _finish(self, stem: str, result: ShardResult, seconds: float) -> None:
         write_rows_atomic(self.path(f"{stem}.jsonl"), result.rows)
-        counts = _empty_counts()
-        _add(
-            counts,
-            result.counts_in,
-            len(result.rows) if result.counts_out is None else result.counts_out,
-            result.dropped,
-            result.prompt_tokens,
-            result.generated_tokens,
-        )
-        write_json_atomic(self._marker(stem), counts | {"seconds": seconds, "facts": result.facts})
+        write_json_atomic(self._marker(stem), result.counted() | {"seconds": seconds, "facts": result.facts})
         self.keep_seconds()
 
     def _forget_other_shards(self, name: str, total: int) -> None:
@@ -254,24 +215,5 @@ class StageRun:
 
     def totals(self) -> dict[str, Any]:
         """Counts and tokens of everything done, the shards of earlier runs included."""
-        total = _empty_counts()
-        markers = (marker for name in self._sharded for marker in markers_of(self.directory, name))
-        for part in (self._direct, *markers):
-            counts, tokens = part["counts"], part["tokens"]
-            _add(total, counts["in"], counts["out"], counts["dropped"], tokens["prompt"], tokens["generated"])
-        return total
-
-
-def _empty_counts() -> dict[str, Any]:
-    return {"counts": {"in": 0, "out": 0, "dropped": {}}, "tokens": {"prompt": 0, "generated": 0}}
-
-
-def _add(into: dict[str, Any], in_: int, out: int, dropped: Mapping[str, int], prompt: int, generated: int) -> None:
-    counts, tokens = into["counts"], into["tokens"]
-    counts["in"] += in_
-    counts["out"] += out
-    for reason, number in dropped.items():
-        if number:
-            counts["dropped"][reason] = counts["dropped"].get(reason, 0) + number
-    tokens["prompt"] += prompt
-    tokens["generated"] += generated
+        parts = [*self._direct, *(part for name in self._sharded for part in markers_of(self.directory, name))]
+        return counts_of(parts)

@@ -33,11 +33,11 @@ class Seen:
         self._hashes: set[bytes] = set()
 
     def add(self, query: str) -> bool:
-        """Whether the query is new after normalisation."""
+        """Remember a query; False if one that is equal after normalisation was there before."""
         return self.add_text(normalised(query))
 
     def add_text(self, text: str) -> bool:
-        """Whether the text as it is is new."""
+        """Remember a text; False if exactly this text was there before."""
         digest = hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).digest()
         if digest in self._hashes:
             return False
@@ -86,7 +86,7 @@ class NearIndex:
         self._window, self._added = window, 0
 
     def add(self, query: str) -> bool:
-        """Whether the query is unlike every remembered one; if so it is remembered."""
+        """Remember a query; False if it is a near-duplicate of one that was there before."""
         if not self._index.add(str(self._added), signature(query)):
             return False
         self._added += 1

@@ -15,10 +15,10 @@ from judgetrain.data import world
 from judgetrain.data.config import BenchmarkConfig, DialoguesConfig, SourceConfig
 from judgetrain.data.decontaminate import BenchmarkQueries, Match
 from judgetrain.data.dedup import NearIndex, Seen
-from judgetrain.data.rows import RowError, RowReader
+from judgetrain.data.rows import RowReader
 from judgetrain.data.sources import Rejects, read
 from judgetrain.data.stages import DialoguesSettings
-from judgetrain.errors import ConfigError, DataError
+from judgetrain.errors import DataError
 from judgetrain.schema import Comparison, Dialogue
 
 Item = tuple[Dialogue, Comparison | None]
@@ -46,9 +46,9 @@ def run(settings: DialoguesSettings, inputs: Mapping[str, Path], out: StageRun) 
             for items in _rows(source, f"dialogues.sources[{index}]", settings, rejects):
                 rows += 1
                 for dialogue, comparison in items:
-                    fate, match = sieve(dialogue, comparison)
-                    counts[fate] += 1
-                    if fate == "kept":
+                    outcome, match = sieve(dialogue, comparison)
+                    counts[outcome] += 1
+                    if outcome == "kept":
                         keep(dialogue.to_row())
                         if comparison:
                             compare(comparison.to_row())
@@ -79,7 +79,7 @@ def run(settings: DialoguesSettings, inputs: Mapping[str, Path], out: StageRun) 
 
 
 class Sieve:
-    """Decides, one after the other, which dialogues are kept, and counts the others by the first reason found."""
+    """Says of dialogues, in their order, which to keep, and of the others the first reason why not."""
 
     def __init__(self, settings: DialoguesConfig, benchmarks: Sequence[BenchmarkConfig] | None = None) -> None:
         self._settings = settings
@@ -113,10 +113,7 @@ def _rows(source: SourceConfig, key: str, settings: DialoguesSettings, rejects: 
     if source.type == "world":
         yield from ([(d, None)] for d in world.train_dialogues(settings.dialogues.world, settings.seed))
         return
-    try:
-        reader = RowReader(source, key=key)
-    except RowError as error:
-        raise ConfigError(str(error)) from error
+    reader = RowReader(source, key=key)
 
     def take(row: Any, number: int) -> Item:
         if source.type == "comparisons" or source.format == "comparison" or reader.has_responses(row):

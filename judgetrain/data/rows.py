@@ -7,6 +7,7 @@ from typing import Any, cast
 
 from judgetrain.data.config import SourceConfig
 from judgetrain.data.readers import SILENCE
+from judgetrain.errors import ConfigError
 from judgetrain.schema import Comparison, Dialogue, Message, Verdict
 
 ROLES = {
@@ -52,16 +53,25 @@ class RowError(ValueError):
         self.reason = reason
 
 
+def label_text(value: Any) -> str:
+    """A label as text: whole numbers without a point, also where a file has them as floats."""
+    whole = isinstance(value, bool) or (isinstance(value, float) and value.is_integer())
+    return str(int(value)) if whole else str(value)
+
+
 class RowReader:
-    """Reads the rows of one source, whatever their published shape."""
+    """Reads the rows of one source, whatever their published shape.
+
+    Raises:
+        ConfigError: ``fields`` of the source names a field that there is not.
+    """
 
     def __init__(self, source: SourceConfig, labels: Mapping[str, str] | None = None, key: str = "source") -> None:
         self._source, self._labels = source, dict(labels or {})
         unknown = set(source.fields) - set(DEFAULT_FIELDS)
         if unknown:
-            raise RowError(
-                "fields", f"{key}.fields: unknown field {sorted(unknown)[0]!r}; known: {', '.join(DEFAULT_FIELDS)}"
-            )
+            known = ", ".join(DEFAULT_FIELDS)
+            raise ConfigError(f"{key}.fields: unknown field {sorted(unknown)[0]!r}; known: {known}")
 
     def _get(self, row: Mapping[str, Any], field: str) -> Any:
         named = self._source.fields.get(field)
@@ -128,16 +138,11 @@ class RowReader:
 
     def has_responses(self, row: Any) -> bool:
         """Whether the row carries two responses."""
-        return (
-            isinstance(row, Mapping)
-            and self._get(row, "response_a") is not None
-            and self._get(row, "response_b") is not None
-        )
+        return isinstance(row, Mapping) and all(self._get(row, f"response_{side}") is not None for side in "ab")
 
     def _label(self, row: Mapping[str, Any]) -> Verdict:
         value = self._get(row, "label")
-        whole = isinstance(value, bool) or (isinstance(value, float) and value.is_integer())
-        text = str(int(value)) if whole else str(value)
+        text = label_text(value)
         verdict = self._labels.get(text, text if not self._labels else None)
         if verdict not in ("A", "B", "tie"):
             known = ", ".join(self._labels or ("A", "B", "tie"))

@@ -43,17 +43,18 @@ class Rejects:
             self.keep({"place": place, "reason": reason, "message": message, "raw": raw[:RAW_CHARS]})
 
 
-def read(source: SourceConfig, key: str, take: Callable[[Any, int], T], rejects: Rejects) -> Iterator[T]:
+def read(source: SourceConfig, key: str, take: Callable[[Any, int], T], rejects: Rejects | None = None) -> Iterator[T]:
     """What ``take`` makes of every row of a source, in order, at most ``source.limit`` rows.
 
     ``take`` gets a row and its number (from 1, over all files of the source) and raises :class:`RowError` for one
-    that it cannot use. ``key`` is the source's configuration key, for messages.
+    that it cannot use; without ``rejects`` the first such row stops the reading. ``key`` is the source's configuration
+    key, for messages.
 
     Raises:
         ConfigError: a missing path.
         DataError: a malformed row when strict, an empty file, or a Hub data set that cannot be reached.
     """
-    count = 0
+    count, rejects = 0, rejects or Rejects(strict=True, remedy="")
     for number, (place, row, raw) in enumerate(_rows(source, key, rejects), start=1):
         if source.limit is not None and count >= source.limit:
             return
@@ -147,7 +148,7 @@ def read_dialogues(source: SourceConfig, key: str) -> Iterator[Dialogue]:
     Raises:
         DataError: a malformed row; names file, line and value.
     """
-    yield from read(source, key, _reader(source, {}, key).dialogue, Rejects(strict=True, remedy=""))
+    yield from read(source, key, RowReader(source, key=key).dialogue)
 
 
 def read_comparisons(
@@ -158,13 +159,6 @@ def read_comparisons(
     Raises:
         DataError: an unknown label or malformed row; names file, line and value.
     """
-    reader = _reader(source, labels, key)
+    reader = RowReader(source, labels, key)
     take = lambda row, number: reader.comparison(row, number, labelled)  # noqa: E731
-    yield from read(source, key, take, rejects or Rejects(strict=True, remedy=""))
-
-
-def _reader(source: SourceConfig, labels: Mapping[str, str], key: str) -> RowReader:
-    try:
-        return RowReader(source, labels, key)
-    except RowError as error:
-        raise ConfigError(str(error)) from error
+    yield from read(source, key, take, rejects)

@@ -7,8 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from judgetrain.artifacts.files import write_bytes_atomic, write_text_atomic
+from judgetrain.artifacts.installed import versions
 from judgetrain.artifacts.stage_run import StageRun
-from judgetrain.artifacts.versions import versions
 from judgetrain.data.benchmarks.benchmark import Benchmark, load_benchmark
 from judgetrain.data.benchmarks.scenarios import load_classifier, with_scenarios
 from judgetrain.engines.answers import budget_of

@@ -20,10 +20,12 @@ from judgetrain.label.config import SIGNALS, RewardConfig
 from judgetrain.label.examples import Messages, Prompter
 from judgetrain.label.rewards import Rewards, percentiles
 from judgetrain.label.stages import LabelSettings
+from judgetrain.scorers.config import ScorerConfig
 from judgetrain.scorers.encode import Sample, Unscored
-from judgetrain.scorers.glassbox import Scores, Value
+from judgetrain.scorers.estimator import Scores, Value
 from judgetrain.scorers.lazy import load_scorer
-from judgetrain.scorers.methods import ScorerSettings, assemble, better, groups, score
+from judgetrain.scorers.methods import assemble, better, groups, score
+from judgetrain.scorers.prompts import load_scorer_prompts
 
 if TYPE_CHECKING:
     from judgetrain.scorers.statistics import TokenScorer
@@ -70,10 +72,9 @@ def branch_rewards(stage: LabelSettings, inputs: Mapping[str, Path], prompter: P
     are computed is ``scorer``'s, but for references, which branches have none of. Scores of labellings beside this one
     are taken over where only weights, labels or the other signal differ.
     """
-    config, scorers, base = stage.label.reward, stage.scorer, stage.base
-    if scorers is None or base is None:
+    config, settings, base = stage.label.reward, stage.scorer, stage.base
+    if settings is None or base is None:
         return Rewards(config)
-    settings = ScorerSettings.of(scorers, references=False)
     judge = ModelConfig(
         path=str(inputs["initial"] / "model"),
         dtype=base.dtype,
@@ -81,7 +82,7 @@ def branch_rewards(stage: LabelSettings, inputs: Mapping[str, Path], prompter: P
         trust_remote_code=base.trust_remote_code,
     )
     methods = {signal: method_of(signal, config) for signal in config.signals}
-    with loaded_once(lambda: load_scorer(scorers, judge)) as scorer:
+    with loaded_once(lambda: load_scorer(settings, judge)) as scorer:
         for signal, method in methods.items():
             name = f"{ROWS}-{signal}"
             adopt(name, _key(method, settings, stage, inputs, out.seed), out)
@@ -99,7 +100,7 @@ def read_scores(directory: Path) -> list[dict[str, Any]]:
     return list(merged.values())
 
 
-def _key(method: str, settings: ScorerSettings, stage: LabelSettings, inputs: Mapping[str, Path], seed: int) -> str:
+def _key(method: str, settings: ScorerConfig, stage: LabelSettings, inputs: Mapping[str, Path], seed: int) -> str:
     """A hash of all that decides the scores of a signal: the trees, the judge, the scorer and the shards' seeds."""
     return fingerprint(
         {
@@ -107,7 +108,7 @@ def _key(method: str, settings: ScorerSettings, stage: LabelSettings, inputs: Ma
             "scores": _names(method),
             "trees": inputs["tree"].name,
             "judge": inputs["initial"].name,
-            "prompts": asdict(settings.prompts),
+            "prompts": asdict(load_scorer_prompts(settings.prompts)),
             "shard_size": stage.label.reward.shard_size,
             "seed": seed,
             "scorer": plain(stage.scorer) | {"prompts": None},
@@ -124,7 +125,7 @@ def _score_trees(
     shards: str,
     method: str,
     scorer: Callable[[], TokenScorer],
-    settings: ScorerSettings,
+    settings: ScorerConfig,
     shard_size: int,
     trees: Path,
     prompter: Prompter,
@@ -145,7 +146,7 @@ def _score_trees(
 
 
 def _shard(
-    nodes: Sequence[Node], names: Sequence[str], scorer: TokenScorer, settings: ScorerSettings, seed: int
+    nodes: Sequence[Node], names: Sequence[str], scorer: TokenScorer, settings: ScorerConfig, seed: int
 ) -> ShardResult:
     """The scores of nodes; equal texts after equal prompts are scored once."""
     keys = [repr(node.sample) for node in nodes]
@@ -167,7 +168,7 @@ def _plain(value: Value) -> float | str:
 
 
 def _percentiles(
-    scored: Sequence[Mapping[str, Any]], methods: Mapping[str, str], settings: ScorerSettings
+    scored: Sequence[Mapping[str, Any]], methods: Mapping[str, str], settings: ScorerConfig
 ) -> dict[str, dict[str, float]]:
     """By signal, the percentile of each node among the nodes of its level."""
     levels: dict[str, list[Mapping[str, Any]]] = {}

@@ -8,7 +8,7 @@ from typing import Any
 
 from judgetrain.data.config import SourceConfig
 from judgetrain.data.rows import RowError, RowReader
-from judgetrain.data.sources import Rejects, read
+from judgetrain.data.sources import read
 from judgetrain.judges.prompting.parsing import parse_judgment, render_criteria, render_judgment
 from judgetrain.judges.prompting.scores import HIGHEST, LOWEST
 from judgetrain.judges.trees.schema import CriterionNode, EvaluationTree, GuidelineNode, JudgmentNode
@@ -41,7 +41,7 @@ def read_evaluations(path: str) -> Iterator[EvaluationTree]:
         seen.add(tree.comparison.id)
         return tree
 
-    yield from read(source, KEY, take, Rejects(strict=True, remedy=""))
+    yield from read(source, KEY, take)
 
 
 def text_of(comparison: Comparison) -> Text:

@@ -12,7 +12,7 @@ from hydra.core.config_store import ConfigStore
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import ConfigKeyError, OmegaConfBaseException
 
-from judgetrain.artifacts.shipped import shipped
+from judgetrain.artifacts.installed import shipped
 from judgetrain.data.data_sets import describe_sources
 from judgetrain.errors import ConfigError
 from judgetrain.keys import validate

@@ -12,12 +12,12 @@ from typing import Any
 from judgetrain.artifacts.console import Console, duration, quiet_libraries
 from judgetrain.artifacts.files import write_json_atomic
 from judgetrain.artifacts.fingerprint import ContentHashes, by_key, fingerprint, plain
+from judgetrain.artifacts.installed import versions
 from judgetrain.artifacts.locks import locked
 from judgetrain.artifacts.shards import SECONDS
 from judgetrain.artifacts.stage_run import MANIFEST, StageRun
 from judgetrain.artifacts.stages import Stage, StageSettings
 from judgetrain.artifacts.tracker import tracked
-from judgetrain.artifacts.versions import versions
 from judgetrain.errors import ConfigError
 from judgetrain.pipeline.config import Config
 from judgetrain.pipeline.graph import STAGES

@@ -16,7 +16,7 @@ RESAMPLES = 200
 """Resamples of the intervals."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Association:
     """Scores against outcomes from 0 (wrong) to 1 (right).
 
@@ -77,13 +77,13 @@ def associate(
     place = {name: i for i, name in enumerate(known)}
     index = np.array([place[str(c)] for c in clusters], dtype=np.intp)
     ranks = (stats.rankdata(x), stats.rankdata(y)) if len(x) else (x, y)
-    found: list[tuple[float | None, Interval | None]] = []
-    for measure in (_auc_of(x, y), _pearson_of(x, y), _pearson_of(*ranks)):
+    found: dict[str, Any] = {}
+    measures = {"auc": _auc_of(x, y), "correlation": _pearson_of(x, y), "spearman": _pearson_of(*ranks)}
+    for name, measure in measures.items():
         rng = np.random.default_rng(seed)
         drawn = (np.bincount(rng.integers(len(known), size=len(known)), minlength=len(known)) for _ in range(resamples))
-        found.append(_estimate(measure, index, drawn if len(known) > 1 else ()))
-    (area, area_ci), (linear, linear_ci), (rank, rank_ci) = found
-    return Association(len(x), len(known), area, area_ci, linear, linear_ci, rank, rank_ci)
+        found[name], found[f"{name}_ci"] = _estimate(measure, index, drawn if len(known) > 1 else ())
+    return Association(n=len(x), clusters=len(known), **found)
 
 
 Measure = Callable[[Floats], float | None]

@@ -110,7 +110,7 @@ def conflict_degree(d: Values, verdicts: Sequence[int | None]) -> float | None:
     return sum(x * v < 0 for x, v in both) / len(both) if both else None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class LengthReport:
     """How far lengths changed, and what that has to do with d.
 
@@ -154,13 +154,13 @@ def length_report(d: Values, ratios: Values, delta: float = DELTA) -> LengthRepo
     kept = values[small].tolist()
     rest = iter(controlled.tolist())
     return LengthReport(
-        len(values),
-        float(1 - small.mean()),
-        float((ratio - 1).mean()),
-        slope,
-        mean(kept),
-        confidence(kept, delta),
-        [None if a is None or r is None else next(rest) for a, r in zip(d, ratios, strict=True)],
-        float(controlled.mean()),
-        float((controlled >= delta).mean()),
+        n=len(values),
+        changed=float(1 - small.mean()),
+        mean_change=float((ratio - 1).mean()),
+        slope=slope,
+        kept_mean=mean(kept),
+        kept_confidence=confidence(kept, delta),
+        controlled=[None if a is None or r is None else next(rest) for a, r in zip(d, ratios, strict=True)],
+        controlled_mean=float(controlled.mean()),
+        controlled_confidence=float((controlled >= delta).mean()),
     )

@@ -29,6 +29,11 @@ class Sample:
     response: str
     reference: str | None = None
 
+    @property
+    def chat(self) -> Messages:
+        """The prompt as messages; plain text as one of the user's."""
+        return ({"role": "user", "content": self.prompt},) if isinstance(self.prompt, str) else self.prompt
+
 
 @dataclass(frozen=True)
 class Tokens:

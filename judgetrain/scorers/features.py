@@ -1,21 +1,24 @@
 """Glass-box features as functions of token statistics (glass-box paper, sections 2 and 3).
 
 ``formula="paper"`` is what the paper's equations say; ``formula="released"`` is what its released code computes: one
-step late (:class:`~judgetrain.scorers.statistics.TokenStatistics` says how), with another entropy and variance.
+step late (:class:`~judgetrain.scorers.results.TokenStatistics` says how), with another entropy and variance.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from judgetrain.scorers.results import TokenStatistics
+from judgetrain.scorers.config import ScorerConfig
+from judgetrain.scorers.encode import Unscored
+from judgetrain.scorers.estimator import Batch, Estimator, Scores, Value
+from judgetrain.scorers.results import Result, TokenStatistics
 
-Formula = Literal["paper", "released"]
 Read = Callable[[TokenStatistics], float]
 
 
@@ -23,20 +26,26 @@ Read = Callable[[TokenStatistics], float]
 class Feature:
     """A feature of one response: how to compute it, and whether more of it is better (1) or less (-1).
 
-    ``attention``: it reads attention entropies.
+    ``attention``: it reads attention entropies. ``released``: by the released code, where that differs.
     """
 
     read: Read
     better: int
     doc: str
     attention: bool = False
+    released: Feature | None = None
+
+    def by(self, formula: str) -> Feature:
+        """The feature by a formula, ``paper`` or ``released``."""
+        return self.released if self.released and formula == "released" else self
 
 
-def _mean(values: ArrayLike) -> float:
+def mean(values: ArrayLike) -> float:
+    """The mean, in double precision."""
     return float(np.mean(np.asarray(values, dtype=np.float64)))
 
 
-def _variance(values: ArrayLike) -> float:
+def variance(values: ArrayLike) -> float:
     """E[x^2] - E[x]^2, computed without cancellation."""
     return float(np.var(np.asarray(values, dtype=np.float64)))
 
@@ -46,52 +55,77 @@ def _attention(statistics: TokenStatistics) -> NDArray[np.float64]:
     return np.concatenate([np.asarray(layer, dtype=np.float64) for layer in statistics.attention_entropy])
 
 
-_ATTENTION = {
-    "attnent_min": Feature(lambda s: float(_attention(s).min()), -1, "smallest attention entropy of all heads", True),
-    "attnent_avg": Feature(lambda s: float(_attention(s).mean()), -1, "mean attention entropy of all heads", True),
-}
-
-FEATURES: dict[Formula, dict[str, Feature]] = {
-    "paper": {
-        "sentprob": Feature(
-            lambda s: float(np.sum(s["logprob"], dtype=np.float64)),
-            1,
-            "log of the response's probability: the sum of its tokens' log-probabilities",
-        ),
-        "sentprob_mean": Feature(lambda s: _mean(s["logprob"]), 1, "mean log-probability per token"),
-        "softmax_ent": Feature(lambda s: _mean(s["entropy"]), -1, "mean entropy of the softmax"),
-        "softmax_var": Feature(
-            lambda s: _variance(np.exp(s["logprob"], dtype=np.float64)), -1, "variance of the tokens' probabilities"
-        ),
-        "softmax_var_log": Feature(lambda s: _variance(s["logprob"]), -1, "variance of the tokens' log-probabilities"),
-        **_ATTENTION,
-    },
-    "released": {
-        "sentprob": Feature(lambda s: _mean(s.released("logprob")), 1, "mean log-probability, one step late"),
-        "sentprob_mean": Feature(lambda s: _mean(s.released("logprob")), 1, "the same as sentprob"),
-        "softmax_ent": Feature(
-            lambda s: _mean(s.released("logprob_times_logit")),
+FEATURES: dict[str, Feature] = {
+    "sentprob": Feature(
+        lambda s: float(np.sum(s["logprob"], dtype=np.float64)),
+        1,
+        "log of the response's probability: the sum of its tokens' log-probabilities",
+        released=Feature(lambda s: mean(s.released("logprob")), 1, "mean log-probability, one step late"),
+    ),
+    "sentprob_mean": Feature(
+        lambda s: mean(s["logprob"]),
+        1,
+        "mean log-probability per token",
+        released=Feature(lambda s: mean(s.released("logprob")), 1, "the same as sentprob"),
+    ),
+    "softmax_ent": Feature(
+        lambda s: mean(s["entropy"]),
+        -1,
+        "mean entropy of the softmax",
+        released=Feature(
+            lambda s: mean(s.released("logprob_times_logit")),
             1,
             "mean over steps and vocabulary of log-probability times raw logit, one step late",
         ),
-        "softmax_var": Feature(
-            lambda s: _mean(s.released("logprob_variance")),
+    ),
+    "softmax_var": Feature(
+        lambda s: variance(np.exp(s["logprob"], dtype=np.float64)),
+        -1,
+        "variance of the tokens' probabilities",
+        released=Feature(
+            lambda s: mean(s.released("logprob_variance")),
             1,
             "variance of the log-probabilities over the vocabulary, mean over steps, one step late",
         ),
-        "softmax_var_log": Feature(
-            lambda s: _variance(s.released("logprob")), -1, "variance of the tokens' log-probabilities, one step late"
-        ),
-        **_ATTENTION,
-    },
+    ),
+    "softmax_var_log": Feature(
+        lambda s: variance(s["logprob"]),
+        -1,
+        "variance of the tokens' log-probabilities",
+        released=Feature(lambda s: variance(s.released("logprob")), -1, "the same, one step late"),
+    ),
+    "attnent_min": Feature(lambda s: float(_attention(s).min()), -1, "smallest attention entropy of all heads", True),
+    "attnent_avg": Feature(lambda s: float(_attention(s).mean()), -1, "mean attention entropy of all heads", True),
 }
-"""Every feature that one pass gives, by formula.
+"""Every feature that one pass gives; a line here is a scorer.
 
 The directions of ``paper`` are its argument: a confident model (probable tokens, low entropy, little dispersion,
 focused attention) answers well. Those of ``released`` follow the quantity: a peaked softmax has larger log-probability
 products and a larger spread over the vocabulary, and so the stored features rise with the GPT-4 score. That of SentProb
 is the paper's too, though its stored values fall as the GPT-4 score rises: the published correlations are absolute.
 """
+
+
+class SinglePass(Estimator):
+    """All features in one pass, in which attention is eager only if one of them reads it."""
+
+    group = "single_pass"
+    names: ClassVar = {name: feature.better for name, feature in FEATURES.items()}
+
+    def better(self, name: str, settings: ScorerConfig) -> int:
+        return FEATURES[name].by(settings.formula).better
+
+    def compute(self, batch: Batch, names: Sequence[str]) -> dict[str, Scores]:
+        results = batch.scorer.statistics(batch.samples, any(FEATURES[name].attention for name in names))
+        return {name: read(results, name, batch.settings.formula) for name in names}
+
+
+def read(results: Sequence[Result], name: str, formula: str = "paper") -> Scores:
+    """One feature of token statistics that are there already; there is none where it would be infinite or NaN."""
+    feature = FEATURES[name].by(formula)
+    values: list[Value] = [r if isinstance(r, Unscored) else feature.read(r) for r in results]
+    finite = [v if isinstance(v, Unscored) or math.isfinite(v) else Unscored("non_finite") for v in values]
+    return Scores(name, finite, feature.better)
 
 
 def reference_sentprob(reference: TokenStatistics) -> float:
@@ -116,13 +150,3 @@ def combine(*columns: Sequence[float | None]) -> list[float | None]:
             total += (values - values.mean()) / spread
     found = iter(total.tolist())
     return [next(found) if there else None for there in complete]
-
-
-def ensemble_exp(scores: ArrayLike) -> float:
-    """Unt-Exp: the mean of the sentence scores of N passes ``[N]`` (section 2.2). Higher is better."""
-    return _mean(scores)
-
-
-def ensemble_var(scores: ArrayLike) -> float:
-    """Unt-Var: the variance E[x^2] - E[x]^2 of the sentence scores of N passes ``[N]``. Lower is better."""
-    return _variance(scores)

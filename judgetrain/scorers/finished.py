@@ -1,4 +1,4 @@
-"""What a finished stage ``selfeval`` found about its model, read back: for studies, comparisons and rankings."""
+"""Reading the results of a finished stage ``selfeval``: for studies, comparisons and rankings of models."""
 
 from __future__ import annotations
 

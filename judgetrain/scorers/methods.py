@@ -3,60 +3,39 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import replace
 from itertools import islice
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from judgetrain.errors import ConfigError
-from judgetrain.scorers import glassbox, probdiff
 from judgetrain.scorers.config import ScorerConfig
 from judgetrain.scorers.encode import Messages, Sample, Unscored, turns
-from judgetrain.scorers.ensembles import EnsembleSettings
-from judgetrain.scorers.features import FEATURES, Formula
-from judgetrain.scorers.glassbox import ENSEMBLES, Scores, Value, combo
-from judgetrain.scorers.probdiff import ProbDiffSettings
-from judgetrain.scorers.prompts import ScorerPrompts, load_scorer_prompts
+from judgetrain.scorers.ensembles import DecodingEnsemble, PromptEnsemble
+from judgetrain.scorers.estimator import Batch, Estimator, Scores, Value
+from judgetrain.scorers.features import SinglePass, combine, reference_sentprob
+from judgetrain.scorers.probdiff import ProbDiff
+from judgetrain.scorers.prompts import with_illustration
+from judgetrain.scorers.results import TokenStatistics
+from judgetrain.scorers.self_generation import SelfGeneration
 
 if TYPE_CHECKING:
     from judgetrain.scorers.statistics import TokenScorer
 
-SCORERS = (*glassbox.METHODS, "probdiff")
+ESTIMATORS: tuple[Estimator, ...] = (
+    SinglePass(),
+    DecodingEnsemble(),
+    PromptEnsemble(),
+    SelfGeneration(),
+    ProbDiff(),
+)
+"""Every way to compute scores."""
+COMBINED = {"softmax_combo": ("softmax_ent", "softmax_var")}
+"""Scores that are the normalised sum of others, over all items together (:func:`combine`); higher is better."""
+BY_NAME: Mapping[str, Estimator] = {name: estimator for estimator in ESTIMATORS for name in estimator.names}
+SCORERS = (*ESTIMATORS[0].names, *COMBINED, *(n for estimator in ESTIMATORS[1:] for n in estimator.names))
 """Every scorer by name."""
-OF_RESPONSES = tuple(name for name in SCORERS if not name.startswith("decensem"))
+OF_RESPONSES = tuple(name for name in SCORERS if name in COMBINED or BY_NAME[name].of_responses)
 """Those that score a given response; decensem_* score the model on a prompt, by responses that it decodes itself."""
-PARTS = {"softmax_combo": ("softmax_ent", "softmax_var")}
-"""Scores that are computed from others, over all items together."""
-
-
-@dataclass(frozen=True)
-class ScorerSettings:
-    """How scores are computed; see :func:`judgetrain.scorers.glassbox.score` and ProbDiffSettings."""
-
-    formula: Formula = "paper"
-    illustration: bool = False
-    calibration: bool = False
-    ensembles: EnsembleSettings = field(default_factory=EnsembleSettings)
-    probdiff: ProbDiffSettings = field(default_factory=ProbDiffSettings)
-    prompts: ScorerPrompts = field(default_factory=load_scorer_prompts)
-
-    @classmethod
-    def of(cls, config: ScorerConfig, references: bool = True) -> ScorerSettings:
-        """The settings that a configuration names; those of references count where items can have some."""
-        limit = config.max_new_tokens
-        return cls(
-            "released" if config.formula == "released" else "paper",
-            references and config.illustration,
-            references and config.calibration,
-            EnsembleSettings(config.passes, config.top_k, config.ensemble_temperature, limit, limit),
-            ProbDiffSettings(
-                config.revisions,
-                config.chains,
-                config.revision_prompt,
-                config.revision_temperature,
-                max_new_tokens=limit,
-            ),
-            load_scorer_prompts(config.prompts),
-        )
 
 
 def check_scorers(names: Sequence[str], allowed: Sequence[str] = SCORERS, key: str = "scorer") -> None:
@@ -75,17 +54,10 @@ def check_scorers(names: Sequence[str], allowed: Sequence[str] = SCORERS, key: s
 
 
 def groups(names: Sequence[str]) -> dict[str, list[str]]:
-    """Scores that are computed together, by group: in one pass, or by one way of generating.
-
-    The single pass runs with eager attention if one of its scores reads attention. Scores that are computed from others
-    are replaced by those.
-    """
+    """Scores that are computed together, by their estimator's group; combined ones are replaced by their parts."""
     result: dict[str, list[str]] = {}
-    for name in (part for n in names for part in PARTS.get(n, (n,))):
-        group = name.removesuffix("_exp").removesuffix("_var") if name in ENSEMBLES else name
-        if name in FEATURES["paper"]:
-            group = "single_pass"
-        members = result.setdefault(group, [])
+    for name in (part for n in names for part in COMBINED.get(n, (n,))):
+        members = result.setdefault(BY_NAME[name].group, [])
         if name not in members:
             members.append(name)
     return result
@@ -94,34 +66,38 @@ def groups(names: Sequence[str]) -> dict[str, list[str]]:
 def score(
     scorer: TokenScorer,
     samples: Sequence[Sample],
-    names: Sequence[str],
-    settings: ScorerSettings | None = None,
+    names: Sequence[str] = ("sentprob", "softmax_ent", "softmax_var", "softmax_combo"),
+    settings: ScorerConfig | None = None,
     seed: int = 0,
 ) -> dict[str, Scores]:
-    """Scores of every sample by each scorer, glass-box or ProbDiff; arguments as theirs.
+    """Scores of every sample by each scorer; those of one estimator are computed together.
+
+    Args:
+        scorer: the model whose probabilities are read.
+        samples: responses with their prompts, and references where ``illustration`` or ``calibration`` asks for them.
+        names: of :data:`SCORERS`; ``softmax_combo`` normalises over the given samples.
+        settings: how scores are computed. ``illustration`` puts query and reference before the prompt as an example
+            (glass-box paper, section 3.1). ``calibration`` subtracts the model's uncertainty about the reference
+            (section 3.2): SentProb-Ref, from the score turned so that lower is better.
+        seed: of what is sampled.
 
     Raises:
-        ConfigError: an unknown scorer.
+        ConfigError: an unknown scorer, or a setting that does not fit.
+        EngineError: attention weights are asked for and cannot be had.
     """
     check_scorers(names)
-    settings = settings or ScorerSettings()
-    found: dict[str, Scores] = {}
+    settings, found = settings or ScorerConfig(), dict[str, Scores]()
     for members in groups(names).values():
-        if members == ["probdiff"]:
-            done = probdiff.score(scorer, samples, settings.probdiff, prompts=settings.prompts, seed=seed)
-            found["probdiff"] = Scores("probdiff", [r if isinstance(r, Unscored) else r.d for r in done], 1)
-        else:
-            found |= glassbox.score(
-                scorer,
-                samples,
-                members,
-                formula=settings.formula,
-                illustration=settings.illustration,
-                calibration=settings.calibration,
-                ensembles=settings.ensembles,
-                prompts=settings.prompts,
-                seed=seed,
-            )
+        estimator = BY_NAME[members[0]]
+        shown, missing = list(samples), [False] * len(samples)
+        if settings.illustration and estimator.illustrated:
+            shown = [with_illustration(s) if s.reference else s for s in samples]
+            missing = [not s.reference for s in samples]
+        done = estimator.compute(Batch(scorer, shown, settings, seed), members)
+        for name, scores in done.items():
+            values = [Unscored("no_reference") if gone else v for gone, v in zip(missing, scores.values, strict=True)]
+            done[name] = replace(scores, values=values)
+        found |= _calibrated(done, scorer, samples) if settings.calibration and estimator.calibrated else done
     return {name: assemble(found, name) for name in names}
 
 
@@ -129,7 +105,7 @@ def score_conversations(
     scorer: TokenScorer,
     conversations: Sequence[Messages],
     names: Sequence[str],
-    settings: ScorerSettings | None = None,
+    settings: ScorerConfig | None = None,
     seed: int = 0,
 ) -> dict[str, Scores]:
     """Multi-turn scores: each conversation's mean over its assistant turns, each given all turns before it.
@@ -154,12 +130,46 @@ def score_conversations(
 
 
 def assemble(found: Mapping[str, Scores], name: str) -> Scores:
-    """A score by name from scores of all its parts over the same items."""
-    return combo(*(found[part] for part in PARTS[name])) if name in PARTS else found[name]
+    """A score by name from scores of all its parts over the same items.
+
+    ``softmax_combo`` is the normalised sum of Softmax-Ent and Softmax-Var, turned so that higher is better.
+    """
+    if name not in COMBINED:
+        return found[name]
+    parts = [found[part] for part in COMBINED[name]]
+    total = combine(*(part.oriented for part in parts))
+    values: list[Value] = []
+    for row, value in zip(zip(*(part.values for part in parts), strict=True), total, strict=True):
+        values.append(next((v for v in row if isinstance(v, Unscored)), cast(float, value)))
+    return Scores(name, values, 1)
 
 
-def better(name: str, settings: ScorerSettings) -> int:
+def better(name: str, settings: ScorerConfig) -> int:
     """1 if more of a score is better, -1 if less is, as the settings compute it."""
-    if settings.calibration and name not in ("softmax_combo", "self_generation", "probdiff"):
-        return -1
-    return 1 if name == "probdiff" else glassbox.direction(name, settings.formula)
+    if name in COMBINED:
+        return 1
+    estimator = BY_NAME[name]
+    return -1 if settings.calibration and estimator.calibrated else estimator.better(name, settings)
+
+
+def _calibrated(found: Mapping[str, Scores], scorer: TokenScorer, samples: Sequence[Sample]) -> dict[str, Scores]:
+    """Every score minus the model's uncertainty about the reference; these are better when lower."""
+    references = scorer.statistics([Sample(s.prompt, s.reference or "") for s in samples])
+    bias: list[Value] = [
+        Unscored("no_reference")
+        if not s.reference
+        else reference_sentprob(r)
+        if isinstance(r, TokenStatistics)
+        else Unscored(f"reference_{r.reason}")
+        for s, r in zip(samples, references, strict=True)
+    ]
+    result = {}
+    for name, scores in found.items():
+        values: list[Value] = []
+        for value, subtract in zip(scores.values, bias, strict=True):
+            if isinstance(value, Unscored) or isinstance(subtract, Unscored):
+                values.append(value if isinstance(value, Unscored) else subtract)
+            else:
+                values.append(-scores.better * value - subtract)
+        result[name] = Scores(name, values, -1)
+    return result

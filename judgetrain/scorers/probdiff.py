@@ -4,39 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 import numpy as np
 
-from judgetrain.artifacts.stage_run import derive_seed
+from judgetrain.artifacts.stage_run import derive_seed, tokens_of
 from judgetrain.engines.base import Completion, Request, Sampling
 from judgetrain.errors import ConfigError
+from judgetrain.scorers.config import ScorerConfig
 from judgetrain.scorers.encode import Sample, Unscored
-from judgetrain.scorers.prompts import ScorerPrompts, fill, load_scorer_prompts
+from judgetrain.scorers.estimator import Batch, Estimator, Scores, Value
+from judgetrain.scorers.prompts import fill, load_scorer_prompts
 from judgetrain.scorers.results import TokenStatistics
 
 if TYPE_CHECKING:
     from judgetrain.scorers.statistics import TokenScorer
 
 
-@dataclass(frozen=True)
-class ProbDiffSettings:
-    """How responses are revised.
-
-    ``revisions``: K, each of the one before it. ``chains``: independent chains of K revisions; d is their mean.
-    ``prompt``: the revision prompt, ``full`` (section 3.2) or ``simple`` (appendix C). ``temperature``: the paper's 0.1
-    for revisions (its first responses have 0.7).
-    """
-
-    revisions: int = 1
-    chains: int = 1
-    prompt: str = "full"
-    temperature: float = 0.1
-    top_p: float = 1.0
-    max_new_tokens: int = 512
-
-
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Discrepancy:
     """The discrepancy of one response.
 
@@ -65,27 +50,48 @@ class Discrepancy:
         return float(np.mean(self.revised_tokens)) / self.tokens
 
 
-def score(
-    scorer: TokenScorer,
-    samples: Sequence[Sample],
-    settings: ProbDiffSettings | None = None,
-    *,
-    prompts: ScorerPrompts | None = None,
-    seed: int = 0,
+class ProbDiff(Estimator):
+    """The discrepancy; its details are the revisions and their log-probabilities."""
+
+    group = "probdiff"
+    names: ClassVar = {"probdiff": 1}
+    illustrated = calibrated = False
+
+    def compute(self, batch: Batch, names: Sequence[str]) -> dict[str, Scores]:
+        done = discrepancies(batch.scorer, batch.samples, batch.settings, batch.seed)
+        values: list[Value] = [r if isinstance(r, Unscored) else r.d for r in done]
+        return {self.group: Scores(self.group, values, 1, [_details(result) for result in done])}
+
+
+def _details(result: Discrepancy | Unscored) -> dict[str, Any]:
+    if isinstance(result, Unscored):
+        return {"length_ratio": None, "cut": 0}
+    return {
+        "length_ratio": result.length_ratio,
+        "cut": result.cut,
+        "logprob": result.logprob,
+        "revised_logprobs": list(result.revised_logprobs),
+        "revisions": list(result.texts),
+    }
+
+
+def discrepancies(
+    scorer: TokenScorer, samples: Sequence[Sample], settings: ScorerConfig, seed: int = 0
 ) -> list[Discrepancy | Unscored]:
     """The discrepancy of every sample, or why it has none (``no_revision``: no chain gave a text).
 
     The model of ``scorer`` revises the responses and scores them, without surrounding white space; a response that is
-    left as it is has d = 0 exactly. A chain depends on the seed and on its number.
+    left as it is has d = 0 exactly. ``settings`` says how: ``chains`` of ``revisions``, each of the one before it, with
+    ``revision_prompt`` (section 3.2; ``simple``: appendix C) at ``revision_temperature``. A chain depends on the seed
+    and on its number.
 
     Raises:
         ConfigError: the prompt set has no such revision prompt.
     """
-    settings = settings or ProbDiffSettings()
-    wording = prompts or load_scorer_prompts()
-    if settings.prompt not in wording.revision:
-        raise ConfigError(f"revision prompt {settings.prompt!r}: the prompt set has {', '.join(wording.revision)}")
-    template = wording.revision[settings.prompt]
+    wording, prompt = load_scorer_prompts(settings.prompts), settings.revision_prompt
+    if prompt not in wording.revision:
+        raise ConfigError(f"revision prompt {prompt!r}: the prompt set has {', '.join(wording.revision)}")
+    template = wording.revision[prompt]
     samples = [replace(sample, response=sample.response.strip()) for sample in samples]
     first = scorer.statistics(samples)
     open_ = [i for i, result in enumerate(first) if isinstance(result, TokenStatistics)]
@@ -122,10 +128,10 @@ class Revision:
 
 
 def revise(
-    scorer: TokenScorer, samples: Sequence[Sample], template: str, settings: ProbDiffSettings, seed: int
+    scorer: TokenScorer, samples: Sequence[Sample], template: str, settings: ScorerConfig, seed: int
 ) -> list[Revision]:
     """K revisions of every response, one after the other."""
-    sampling = Sampling(temperature=settings.temperature, top_p=settings.top_p, max_new_tokens=settings.max_new_tokens)
+    sampling = Sampling(temperature=settings.revision_temperature, max_new_tokens=settings.max_new_tokens)
     chain = [Revision(sample.response) for sample in samples]
     for step in range(settings.revisions):
         going = [i for i, revision in enumerate(chain) if revision.text]
@@ -149,12 +155,11 @@ def _discrepancy(
         reason = reasons[0] if reasons else "empty_response"
         return Unscored("no_revision" if reason == "empty_response" else f"revision_{reason}")
     return Discrepancy(
-        first.mean_logprob,
-        first.response_tokens,
-        tuple(result.mean_logprob for _, result in kept),
-        tuple(result.response_tokens for _, result in kept),
-        tuple(revision.text for revision, _ in kept),
-        sum(revision.cut for revision, _ in kept),
-        sum(revision.prompt_tokens for revision, _ in chains),
-        sum(revision.generated_tokens for revision, _ in chains),
+        logprob=first.mean_logprob,
+        tokens=first.response_tokens,
+        revised_logprobs=tuple(result.mean_logprob for _, result in kept),
+        revised_tokens=tuple(result.response_tokens for _, result in kept),
+        texts=tuple(revision.text for revision, _ in kept),
+        cut=sum(revision.cut for revision, _ in kept),
+        **tokens_of([revision for revision, _ in chains]),
     )

@@ -7,8 +7,9 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from judgetrain.engines.config import ModelConfig
+from judgetrain.scorers.config import ScorerConfig
 from judgetrain.scorers.encode import Messages, Sample
-from judgetrain.scorers.methods import OF_RESPONSES, ScorerSettings, check_scorers, score
+from judgetrain.scorers.methods import OF_RESPONSES, check_scorers, score
 
 if TYPE_CHECKING:
     from judgetrain.scorers.statistics import TokenScorer
@@ -43,14 +44,14 @@ class ScorerReward:
         method: str,
         model: str | ModelConfig | TokenScorer,
         *,
-        settings: ScorerSettings | None = None,
+        settings: ScorerConfig | None = None,
         missing: float | None = None,
         seed: int = 0,
     ) -> None:
         check_scorers([method], OF_RESPONSES, "method")
         self.method, self.__name__ = method, f"scorer_{method}"
         self._model, self._scorer = model, None if isinstance(model, (str, ModelConfig)) else model
-        self._settings, self._missing, self._seed = settings or ScorerSettings(), missing, seed
+        self._settings, self._missing, self._seed = settings or ScorerConfig(), missing, seed
 
     @property
     def scorer(self) -> TokenScorer:

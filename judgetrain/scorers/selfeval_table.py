@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from judgetrain.scorers import discrepancy
-from judgetrain.scorers.config import SelfEvalConfig
+from judgetrain.scorers.config import ScorerConfig, SelfEvalConfig
 from judgetrain.scorers.encode import Unscored
-from judgetrain.scorers.glassbox import Scores, Value
-from judgetrain.scorers.methods import ScorerSettings, assemble, better
+from judgetrain.scorers.estimator import Scores, Value
+from judgetrain.scorers.methods import assemble, better
 
 ALL = "all"
 NONE = "(none)"
@@ -25,7 +25,7 @@ EXPLANATION = (
 )
 
 
-@dataclass
+@dataclass(kw_only=True)
 class Answer:
     """An answer and its scores by name; ``values`` holds what the passes gave, parts of other scores included."""
 
@@ -42,7 +42,7 @@ class Answer:
         return {"id": self.id, "category": self.category, "response": self.text, "scores": scores}
 
 
-def table(answers: Sequence[Answer], config: SelfEvalConfig, settings: ScorerSettings) -> list[dict[str, Any]]:
+def table(answers: Sequence[Answer], config: SelfEvalConfig, settings: ScorerConfig) -> list[dict[str, Any]]:
     """Rows of ``metrics.json``: one a method and category, all answers together first.
 
     Scores that are computed from others over all answers are put into the answers' ``values``.

@@ -13,11 +13,9 @@ from judgetrain.artifacts.shards import read_rows
 from judgetrain.artifacts.stage_run import ShardResult, StageRun, derive_seed, tokens_of
 from judgetrain.errors import DataError
 from judgetrain.schema import Dialogue
-from judgetrain.scorers import probdiff
 from judgetrain.scorers.encode import Unscored, sample_of
 from judgetrain.scorers.lazy import lazy_scorer
-from judgetrain.scorers.methods import ScorerSettings, groups, score
-from judgetrain.scorers.probdiff import Discrepancy
+from judgetrain.scorers.methods import groups, score
 from judgetrain.scorers.respond import answered_dialogues, respond
 from judgetrain.scorers.selfeval_table import Answer, console_table, markdown, table
 from judgetrain.scorers.stages import SelfEvalSettings
@@ -48,7 +46,7 @@ def run(config: SelfEvalSettings, inputs: Mapping[str, Path], out: StageRun) -> 
     if all(isinstance(v, Unscored) for answer in answers for v in answer.values.values()):
         reasons = Counter(v.reason for a in answers for v in a.values.values() if isinstance(v, Unscored))
         raise DataError(f"no answer could be scored: {dict(reasons)}; {_remedy(reasons)}")
-    rows = table(answers, config.selfeval, ScorerSettings.of(config.scorer))
+    rows = table(answers, config.selfeval, config.scorer)
     out.write_rows("scores", (answer.to_row() for answer in answers))
     out.write_json("metrics", rows)
     title = f"{config.scored_model.path}, {len(answers)} prompts"
@@ -82,23 +80,18 @@ def _score(
     config: SelfEvalSettings,
     out: StageRun,
 ) -> None:
-    """The scores of a group, by shards; ProbDiff keeps its revisions too."""
-    settings = ScorerSettings.of(config.scorer)
+    """The scores of a group and what else it found (ProbDiff's revisions), by shards."""
 
     def process(index: int, items: Sequence[tuple[Dialogue, Row]]) -> ShardResult:
         ready, seed = scorer(), derive_seed(out.shard_seed(index), group)
         samples, before = [sample_of(d, r["text"]) for d, r in items], ready.usage
-        if group == "probdiff":
-            done = probdiff.score(ready, samples, settings.probdiff, prompts=settings.prompts, seed=seed)
-            rows = [_revised(result) for result in done]
-            gone = Counter(r.reason for r in done if isinstance(r, Unscored))
-        else:
-            found = score(ready, samples, members, settings, seed)
-            rows = [{m: _plain(found[m].values[i]) for m in members} for i in range(len(items))]
-            gone = found[members[0]].unscored
-        usage = ready.usage - before
-        dropped = {f"{group}:{reason}": n for reason, n in gone.items()}
-        return ShardResult(rows, len(rows), dropped, **tokens_of([usage]))
+        found = score(ready, samples, members, config.scorer, seed)
+        rows: list[Row] = [{m: _plain(found[m].values[i]) for m in members} for i in range(len(items))]
+        for scores in found.values():
+            for row, details in zip(rows, scores.details, strict=bool(scores.details)):
+                row |= details
+        dropped = {f"{group}:{reason}": n for reason, n in found[members[0]].unscored.items()}
+        return ShardResult(rows, len(rows), dropped, **tokens_of([ready.usage - before]))
 
     items = list(zip(dialogues, responses, strict=True))
     out.sharded(f"scores-{group}", items, config.scorer.shard_size, process, "answers")
@@ -108,23 +101,10 @@ def _plain(value: float | Unscored) -> float | str:
     return value.reason if isinstance(value, Unscored) else value
 
 
-def _revised(result: Discrepancy | Unscored) -> Row:
-    if isinstance(result, Unscored):
-        return {"probdiff": result.reason, "length_ratio": None, "cut": 0}
-    return {
-        "probdiff": result.d,
-        "length_ratio": result.length_ratio,
-        "cut": result.cut,
-        "logprob": result.logprob,
-        "revised_logprobs": list(result.revised_logprobs),
-        "revisions": list(result.texts),
-    }
-
-
 def _answers(
     dialogues: Sequence[Dialogue], responses: Sequence[Row], config: SelfEvalSettings, out: StageRun
 ) -> list[Answer]:
-    answers = [Answer(d.id, d.category, r["text"]) for d, r in zip(dialogues, responses, strict=True)]
+    answers = [Answer(id=d.id, category=d.category, text=r["text"]) for d, r in zip(dialogues, responses, strict=True)]
     for group, members in groups(config.selfeval.methods).items():
         for answer, row in zip(answers, read_rows(out.directory, f"scores-{group}"), strict=True):
             answer.values.update({m: Unscored(v) if isinstance(v := row[m], str) else float(v) for m in members})

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from judgetrain.artifacts.shipped import shipped
+from judgetrain.artifacts.installed import shipped
 from judgetrain.errors import ConfigError
 from judgetrain.train.config import TrainConfig, TrainStages
 

@@ -146,8 +146,8 @@ def step(name: str, size: int, directory: Path) -> dict[str, Any]:
         return {"inertia": clustering.inertia}
     if name in REFERENCES:
         return {"inertia": reference(name, np.asarray(embeddings, dtype=np.float32), config.cluster)}
+    from judgetrain.data.clustering.coverage import sample_uniform
     from judgetrain.data.clustering.report import write_report
-    from judgetrain.data.clustering.sampling import sample_uniform
 
     labels = np.load(directory / "labels.npy")
     chosen = sample_uniform(labels, config.cluster.sample, 0)

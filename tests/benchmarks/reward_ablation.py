@@ -27,7 +27,8 @@ from judgetrain.judges.trees.schema import EvaluationTree
 from judgetrain.label.branch_scores import read_scores
 from judgetrain.label.rewards import vote_shares
 from judgetrain.scorers.association import associate
-from judgetrain.scorers.methods import ScorerSettings, better
+from judgetrain.scorers.config import ScorerConfig
+from judgetrain.scorers.methods import better
 from tests.benchmarks.pair_truth import Fates, fates, judgment_rightness
 from tests.benchmarks.quickstart_table import read, run
 
@@ -117,7 +118,7 @@ def signal_rows(directory: Path, trees: Trees) -> list[str]:
     for row in read_scores(directory):
         for signal, value in row.items():
             if signal not in ("node", "level") and not isinstance(value, str) and row["node"] in nodes:
-                signals.setdefault(signal, {})[row["node"]] = better(signal, ScorerSettings()) * value
+                signals.setdefault(signal, {})[row["node"]] = better(signal, ScorerConfig()) * value
     lines = []
     for signal, values in signals.items():
         by = [right[n] for n in values]

@@ -18,9 +18,8 @@ from pathlib import Path
 import numpy as np
 
 from judgetrain.artifacts.shards import read_rows
-from judgetrain.data.clustering.coverage import nearest
+from judgetrain.data.clustering.coverage import nearest, sample_uniform
 from judgetrain.data.clustering.kmeans import kmeans
-from judgetrain.data.clustering.sampling import sample_uniform
 from judgetrain.data.config import ClusterConfig
 
 HELD_OUT = 0.1

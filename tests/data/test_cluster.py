@@ -17,9 +17,9 @@ from judgetrain.artifacts.stage_run import StageRun
 from judgetrain.data.clustering import encode as encode_module
 from judgetrain.data.clustering import kmeans as kmeans_module
 from judgetrain.data.clustering import stage
+from judgetrain.data.clustering.coverage import quotas, sample_uniform
 from judgetrain.data.clustering.encode import Encoder, devices, dtype_of, encode, load_encoder
 from judgetrain.data.clustering.kmeans import kmeans
-from judgetrain.data.clustering.sampling import quotas, sample_uniform
 from judgetrain.data.config import ClusterConfig, WorldConfig
 from judgetrain.data.world import train_dialogues
 from judgetrain.errors import ConfigError, EngineError

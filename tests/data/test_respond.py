@@ -13,7 +13,7 @@ from judgetrain.artifacts.shards import read_rows
 from judgetrain.artifacts.stage_run import StageRun
 from judgetrain.data import responses as respond
 from judgetrain.data.config import ResponseModelConfig, WorldConfig
-from judgetrain.data.pairing import pair
+from judgetrain.data.responses import pair
 from judgetrain.data.world import train_dialogues
 from judgetrain.engines.base import Completion, Request
 from judgetrain.engines.config import ModelConfig, SamplingConfig

@@ -43,7 +43,7 @@ def benchmark(n: int, queries: int | None = None) -> Benchmark:
     for i in range(n):
         dialogue = Dialogue(f"b:{i}", "b", (Message("user", f"query {i % (queries or n)}"),))
         comparisons.append(Comparison(f"b:{i}", dialogue, "x", "yy", label=LABELS[i % 3], group=f"g{i % 2}"))  # type: ignore[arg-type]
-    return Benchmark("b", "test", comparisons, {})
+    return Benchmark(name="b", split="test", comparisons=comparisons)
 
 
 def answers(name: str, k: int, of: Benchmark, right: int) -> list[Prediction]:
@@ -260,7 +260,7 @@ def test_every_method_is_set_against_another_on_the_same_items(names: list[Any],
 def test_pairs_of_a_prompt_are_right_together_or_not() -> None:
     whole = benchmark(6)
     prompts = {c.id: f"p{i // 3}" for i, c in enumerate(whole.comparisons)}
-    together = Benchmark("b", "test", whole.comparisons, {}, prompts=prompts)
+    together = Benchmark(name="b", split="test", comparisons=whole.comparisons, prompts=prompts)
     row = metric_row(together, answers("a", 0, together, 5), 0.0, 50, 1)
     assert (row.agreement, row.n_prompts, row.prompt_agreement) == (pytest.approx(5 / 6, abs=1e-6), 2, 0.5)
     assert part_of(together, answers("a", 0, together, 6)[::-1])[0].comparison_id == "b:0"

@@ -26,7 +26,7 @@ def report() -> Report:
         Comparison(f"b:{i}", Dialogue(f"b:{i}", "b", (Message("user", f"query {i}"),)), "x", "yy", label=y)  # type: ignore[arg-type]
         for i, y in enumerate(labels)
     ]
-    benchmark = Benchmark("b", "test", comparisons, {})
+    benchmark = Benchmark(name="b", split="test", comparisons=comparisons)
     rows = []
     for name, k, right in (("sft", 1, 30), ("sft", 3, 40), ("dpo", 1, 45), ("dpo", 3, 50), ("random", 0, 20)):
         predictions = [

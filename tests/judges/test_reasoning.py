@@ -18,7 +18,7 @@ from judgetrain.judges.trees.schema import EvaluationTree
 from judgetrain.label.external import conflicting
 from judgetrain.label.teach import teaching_examples
 from judgetrain.scorers.encode import Unscored
-from judgetrain.scorers.ensembles import rating
+from judgetrain.scorers.self_generation import rating
 from tests.scripted import Answer, ScriptedEngine, comparison, judged, noisy
 
 SETTINGS = SamplingConfig()

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from judgetrain.pipeline.checks import check_stage
 from scipy import stats
 
 from judgetrain.artifacts.console import Console
@@ -22,11 +23,11 @@ from judgetrain.evaluate.config import EvaluateConfig
 from judgetrain.evaluate.metrics.statistics import auc_interval, correlation_intervals
 from judgetrain.judges import ScorerJudge
 from judgetrain.judges.kinds.scorer import predictions, samples_of, verdict_of
-from judgetrain.pipeline.checks import check_stage
 from judgetrain.pipeline.config import Config
-from judgetrain.scorers import glassbox, lazy
+from judgetrain.scorers import lazy
+from judgetrain.scorers.config import ScorerConfig
 from judgetrain.scorers.encode import Unscored
-from judgetrain.scorers.glassbox import Scores
+from judgetrain.scorers.estimator import Scores
 from judgetrain.scorers.methods import OF_RESPONSES, SCORERS, groups, score
 from judgetrain.scorers.results import Usage
 from judgetrain.scorers.statistics import TokenScorer
@@ -44,7 +45,7 @@ def base() -> TokenScorer:
 def test_the_better_score_wins_whatever_the_order(base: TokenScorer, method: str) -> None:
     judge = ScorerJudge(base, method)
     found = judge.compare_all(COMPARISONS, 0)
-    scores = glassbox.score(base, samples_of(COMPARISONS), (method,))[method].oriented
+    scores = score(base, samples_of(COMPARISONS), (method,))[method].oriented
     for i, prediction in enumerate(found):
         a, b = scores[2 * i], scores[2 * i + 1]
         assert prediction.margin == pytest.approx(a - b, abs=1e-4)  # type: ignore[operator]
@@ -95,13 +96,7 @@ def test_scores_are_computed_in_as_few_passes_as_they_need() -> None:
 
 
 def test_all_scorers_in_one_call(base: TokenScorer) -> None:
-    from judgetrain.scorers.ensembles import EnsembleSettings
-    from judgetrain.scorers.methods import ScorerSettings
-    from judgetrain.scorers.probdiff import ProbDiffSettings
-
-    settings = ScorerSettings(
-        ensembles=EnsembleSettings(2, 5, 1.0, 8, 8), probdiff=ProbDiffSettings(max_new_tokens=8, temperature=1.0)
-    )
+    settings = ScorerConfig(passes=2, top_k=5, max_new_tokens=8, revision_temperature=1.0)
     found = score(base, samples_of(COMPARISONS[:2]), SCORERS, settings)
     assert list(found) == list(SCORERS)
     for name, scores in found.items():
@@ -136,7 +131,7 @@ def test_scorers_stand_in_the_table_with_their_auc(
     comparisons = world.eval_comparisons(config.dialogues.world, config.seed)
     for method in METHODS[:3]:
         row, name = rows[method], method.removeprefix("scorer:")
-        oriented = glassbox.score(base, samples_of(comparisons), (name,))[name].oriented
+        oriented = score(base, samples_of(comparisons), (name,))[name].oriented
         margins = [a - b for a, b in zip(oriented[::2], oriented[1::2], strict=True)]  # type: ignore[operator]
         labels = [c.label for c in comparisons]
         wins = [(m > n) + (m == n) / 2 for m, x in zip(margins, labels, strict=True) if x == "A"

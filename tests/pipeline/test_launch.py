@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from judgetrain.artifacts.shipped import shipped
+from judgetrain.artifacts.installed import shipped
 from judgetrain.train.config import TrainStages
 from judgetrain.train.distributed import deepspeed_json
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -60,3 +63,15 @@ def attention_entropies(model: Any, tokens: Tokens) -> list[list[float]]:
             heads.append(total / len(tokens.prompt))
         result.append(heads)
     return result
+
+
+def prompt_set(directory: Path, system_prompts: Sequence[str] = ("s",), **revision: str) -> str:
+    """A file with a prompt set, whose templates but those given hold nothing but their slots."""
+    path, template = directory / "prompts.yaml", "{prompt}{response}"
+    parts = {
+        "system_prompts": [*system_prompts],
+        "self_generation": template,
+        "revision": revision or {"full": template},
+    }
+    path.write_text(json.dumps(parts))
+    return str(path)

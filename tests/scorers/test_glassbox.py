@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,13 +12,15 @@ import pytest
 from judgetrain.artifacts.stage_run import derive_seed
 from judgetrain.engines.base import Request, Sampling
 from judgetrain.errors import ConfigError
-from judgetrain.scorers import glassbox
+from judgetrain.scorers import methods
+from judgetrain.scorers.config import ScorerConfig
 from judgetrain.scorers.encode import Sample, Tokens, Unscored
-from judgetrain.scorers.ensembles import EnsembleSettings, rating
-from judgetrain.scorers.features import combine
-from judgetrain.scorers.methods import score_conversations
-from judgetrain.scorers.prompts import ScorerPrompts, fill, load_scorer_prompts, with_illustration, with_system
+from judgetrain.scorers.estimator import Scores
+from judgetrain.scorers.features import combine, read
+from judgetrain.scorers.methods import better, score_conversations
+from judgetrain.scorers.prompts import fill, load_scorer_prompts, with_illustration, with_system
 from judgetrain.scorers.results import COLUMNS, TokenStatistics
+from judgetrain.scorers.self_generation import rating
 from judgetrain.scorers.statistics import TokenScorer
 from tests.scorers import plain
 
@@ -33,6 +36,12 @@ SAMPLES = [
     Sample(chat("list a dog"), " fast", "the cat ran fast and sat"),
     Sample(chat("the dog", "sat on mat", "and"), " the cat and the dog ran fast on the mat", "9 8 7"),
 ]
+
+
+def score(
+    scorer: TokenScorer, samples: list[Sample], names: tuple[str, ...], seed: int = 0, **settings: Any
+) -> dict[str, Scores]:
+    return methods.score(scorer, samples, names, ScorerConfig(**settings), seed)
 
 
 def by_equation(scorer: TokenScorer, sample: Sample) -> dict[str, Numbers]:
@@ -67,20 +76,20 @@ def by_equation(scorer: TokenScorer, sample: Sample) -> dict[str, Numbers]:
 @pytest.mark.parametrize("formula", ["paper", "released"])
 def test_single_pass_features_equal_the_equations(scorer: TokenScorer, formula: Any) -> None:
     expected = [by_equation(scorer, sample)[formula] for sample in SAMPLES]
-    found = glassbox.score(scorer, SAMPLES, tuple(expected[0]), formula=formula)
+    found = score(scorer, SAMPLES, tuple(expected[0]), formula=formula)
     for method, scores in found.items():
         np.testing.assert_allclose(scores.values, [e[method] for e in expected], rtol=1e-5, atol=1e-5, err_msg=method)
 
 
 def test_the_two_formulas_differ_and_turn_in_their_own_directions(scorer: TokenScorer) -> None:
     methods = ("sentprob", "softmax_ent", "softmax_var")
-    paper = glassbox.score(scorer, SAMPLES, methods)
-    released = glassbox.score(scorer, SAMPLES, methods, formula="released")
+    paper = score(scorer, SAMPLES, methods)
+    released = score(scorer, SAMPLES, methods, formula="released")
     assert [paper[m].better for m in methods] == [1, -1, -1]
     assert [released[m].better for m in methods] == [1, 1, 1]
     for method in methods:
         assert not np.allclose(paper[method].values, released[method].values)
-        assert glassbox.direction(method, "released") == 1
+        assert better(method, ScorerConfig(formula="released")) == 1
     assert paper["softmax_ent"].oriented == [-v for v in paper["softmax_ent"].values]
 
 
@@ -88,17 +97,17 @@ def test_attention_entropy_is_the_smallest_and_the_mean_over_heads(scorer: Token
     from tests.engines.conftest import tiny_llama
 
     eager = tiny_llama(scorer.model.config.vocab_size, max_position_embeddings=512, attn_implementation="eager")
-    found = glassbox.score(scorer, SAMPLES, ("attnent_min", "attnent_avg", "sentprob"))
+    found = score(scorer, SAMPLES, ("attnent_min", "attnent_avg", "sentprob"))
     maps = [plain.attention_entropies(eager, tokens) for tokens in scorer.encode(SAMPLES)]  # type: ignore[arg-type]
     np.testing.assert_allclose(found["attnent_min"].values, [np.min(m) for m in maps], atol=1e-5)
     np.testing.assert_allclose(found["attnent_avg"].values, [np.mean(m) for m in maps], atol=1e-5)
-    assert glassbox.direction("attnent_min") == -1
+    assert better("attnent_min", ScorerConfig()) == -1
 
 
 @pytest.mark.parametrize("formula", ["paper", "released"])
 def test_combo_is_the_sum_of_standard_scores(scorer: TokenScorer, formula: Any) -> None:
     samples = [*SAMPLES, Sample(chat("the cat"), "")]
-    found = glassbox.score(scorer, samples, ("softmax_combo",), formula=formula)
+    found = score(scorer, samples, ("softmax_combo",), formula=formula)
     assert list(found) == ["softmax_combo"]
     sign = -1 if formula == "paper" else 1
     table = [by_equation(scorer, sample)[formula] for sample in SAMPLES]
@@ -118,11 +127,11 @@ def test_a_column_without_spread_adds_nothing() -> None:
 
 @pytest.mark.parametrize(("formula", "passes"), [("paper", 10), ("released", 7)])
 def test_prompt_ensemble_is_mean_and_variance_over_drawn_system_prompts(
-    scorer: TokenScorer, formula: Any, passes: int
+    scorer: TokenScorer, formula: Any, passes: int, tmp_path: Path
 ) -> None:
     pool = ("the cat", "a dog sat", "list")
-    prompts = ScorerPrompts(pool, "", {})
-    found = glassbox.score(scorer, SAMPLES, ("prmensem_exp", "prmensem_var"), formula=formula, prompts=prompts, seed=4)
+    prompts = plain.prompt_set(tmp_path, pool)
+    found = score(scorer, SAMPLES, ("prmensem_exp", "prmensem_var"), formula=formula, prompts=prompts, seed=4)
     rng = random.Random(derive_seed(4, "prmensem"))
     drawn = [rng.choice(pool) for _ in range(passes)]
     for i, sample in enumerate(SAMPLES):
@@ -137,8 +146,8 @@ def test_prompt_ensemble_is_mean_and_variance_over_drawn_system_prompts(
 
 
 def test_decoding_ensemble_scores_what_the_model_decodes_itself(scorer: TokenScorer) -> None:
-    settings = EnsembleSettings(passes=3, top_k=2, max_new_tokens=6)
-    found = glassbox.score(scorer, SAMPLES[:2], ("decensem_exp", "decensem_var"), ensembles=settings, seed=1)
+    settings = {"passes": 3, "top_k": 2, "max_new_tokens": 6}
+    found = score(scorer, SAMPLES[:2], ("decensem_exp", "decensem_var"), **settings, seed=1)
     sampling = Sampling(max_new_tokens=6, top_k=2)
     requests = [Request(messages=s.prompt, sampling=sampling) for s in SAMPLES[:2] for _ in range(3)]  # type: ignore[arg-type]
     texts = [c.text for c in scorer.engine.generate(requests, derive_seed(1, "decensem"))]
@@ -165,8 +174,8 @@ def test_top_k_sampling_writes_only_the_k_most_probable_tokens(scorer: TokenScor
 def test_calibration_subtracts_the_uncertainty_about_the_reference(scorer: TokenScorer, formula: Any) -> None:
     samples = [*SAMPLES, Sample(chat("the cat"), " the dog")]
     methods = ("sentprob", "softmax_ent", "softmax_var")
-    straight = glassbox.score(scorer, samples, methods, formula=formula)
-    found = glassbox.score(scorer, samples, methods, formula=formula, calibration=True)
+    straight = score(scorer, samples, methods, formula=formula)
+    found = score(scorer, samples, methods, formula=formula, calibration=True)
     for i, sample in enumerate(SAMPLES):
         (tokens,) = scorer.encode([Sample(sample.prompt, sample.reference or "")])
         logs = plain.statistics(scorer.model, tokens)["logprob"][:-1]  # type: ignore[arg-type]
@@ -183,8 +192,8 @@ def test_illustration_puts_query_and_reference_before_the_prompt(scorer: TokenSc
         Sample(chat("the cat", "on the mat", "the cat"), SAMPLES[0].response),
         Sample(chat("the dog", "sat on mat", "and", "9 8 7", "and"), SAMPLES[2].response),
     ]
-    found = glassbox.score(scorer, samples, ("softmax_ent",), illustration=True)["softmax_ent"]
-    expected = glassbox.score(scorer, shown, ("softmax_ent",))["softmax_ent"]
+    found = score(scorer, samples, ("softmax_ent",), illustration=True)["softmax_ent"]
+    expected = score(scorer, shown, ("softmax_ent",))["softmax_ent"]
     assert found.values[:2] == pytest.approx(expected.values, rel=1e-6)
     assert found.values[2] == Unscored("no_reference")
     assert with_illustration(Sample("q: ", "r", "a")).prompt == "q: a\n\nq: "
@@ -204,7 +213,7 @@ def test_self_generation_reads_the_rating_that_the_model_writes(scorer: TokenSco
             return [Completion(text=text, prompt_tokens=1, generated_tokens=1, finish_reason="stop") for text in texts]
 
     monkeypatch.setitem(vars(scorer), "engine", Rater())
-    found = glassbox.score(scorer, SAMPLES, ("self_generation",))["self_generation"]
+    found = score(scorer, SAMPLES, ("self_generation",))["self_generation"]
     assert found.values == [8.0, 4.5, Unscored("unreadable_rating")]
     assert found.better == 1
     assert "User: the dog\nAssistant: sat on mat\nUser: and" in asked[2].messages[0]["content"]
@@ -227,7 +236,7 @@ def test_what_cannot_be_rated_has_the_reason_of_that(scorer: TokenScorer, monkey
             return written
 
     monkeypatch.setitem(vars(scorer), "engine", Rater())
-    found = glassbox.score(scorer, samples, ("self_generation",))["self_generation"]
+    found = score(scorer, samples, ("self_generation",))["self_generation"]
     assert found.values == [Unscored("too_long"), Unscored("empty_response"), 7.0]
 
 
@@ -248,8 +257,8 @@ def test_passes_that_fail_are_logged_and_give_their_reason(
             ]
 
     monkeypatch.setitem(vars(scorer), "engine", Writer())
-    settings = EnsembleSettings(passes=3)
-    found = glassbox.score(scorer, SAMPLES[:2], ("decensem_exp", "decensem_var"), ensembles=settings)
+    settings = {"passes": 3}
+    found = score(scorer, SAMPLES[:2], ("decensem_exp", "decensem_var"), **settings)
     assert found["decensem_exp"].values[0] == Unscored("too_long")
     assert found["decensem_var"].values[1] == pytest.approx(0.0)
     assert "of 6" in caplog.text and "'too_long': 3" in caplog.text and "'empty_response': 1" in caplog.text
@@ -262,7 +271,7 @@ def test_a_feature_that_is_no_number_is_no_score(formula: Any) -> None:
     steps["logprob_times_logit"] = np.array([1.0, -np.inf, 1.0], dtype=np.float32)
     ruled_out = TokenStatistics(2, 2, steps, (np.array([0.5, np.nan], dtype=np.float32),))
     for method in ("softmax_ent", "softmax_var", "attnent_avg", "attnent_min"):
-        (value,) = glassbox.read([ruled_out], method, formula).values
+        (value,) = read([ruled_out], method, formula).values
         if method.startswith("attnent") or formula == "released":
             assert value == Unscored("non_finite"), method
         else:
@@ -271,7 +280,7 @@ def test_a_feature_that_is_no_number_is_no_score(formula: Any) -> None:
 
 def test_unknown_names_and_bad_prompt_sets_are_refused(scorer: TokenScorer, tmp_path: Any) -> None:
     with pytest.raises(ConfigError, match="sentprobs"):
-        glassbox.score(scorer, SAMPLES, ("sentprobs",))
+        score(scorer, SAMPLES, ("sentprobs",))
     packaged = load_scorer_prompts()
     assert len(set(packaged.system_prompts)) == 10 and set(packaged.revision) == {"full", "simple"}
     assert fill("{prompt}|{response}", "a {response}", "b")[0]["content"] == "a {response}|b"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,18 +11,19 @@ import pytest
 
 from judgetrain.engines.base import Completion, Request
 from judgetrain.errors import ConfigError
-from judgetrain.scorers import probdiff
+from judgetrain.scorers.config import ScorerConfig
 from judgetrain.scorers.encode import Sample, Tokens, Unscored
-from judgetrain.scorers.probdiff import Discrepancy, ProbDiffSettings
-from judgetrain.scorers.prompts import ScorerPrompts
+from judgetrain.scorers.probdiff import Discrepancy, discrepancies
 from judgetrain.scorers.statistics import TokenScorer
 from tests.scorers import plain
 
-PROMPTS = ScorerPrompts(
-    ("s",), "{prompt}{response}", {"full": "F|{prompt}|{response}", "simple": "S|{prompt}|{response}"}
-)
 CAT = ({"role": "user", "content": "the cat"},)
 DOG = ({"role": "user", "content": "list a dog"},)
+
+
+@pytest.fixture
+def prompts(tmp_path: Path) -> str:
+    return plain.prompt_set(tmp_path, full="F|{prompt}|{response}", simple="S|{prompt}|{response}")
 
 
 class Reviser:
@@ -59,24 +61,28 @@ def revising(scorer: TokenScorer, monkeypatch: pytest.MonkeyPatch) -> Any:
     return use
 
 
-def test_discrepancy_is_the_difference_of_mean_logprobs_of_one_prompt(scorer: TokenScorer, revising: Any) -> None:
+def test_discrepancy_is_the_difference_of_mean_logprobs_of_one_prompt(
+    scorer: TokenScorer, revising: Any, prompts: str
+) -> None:
     reviser = revising({"the dog sat": " a fast dog \n", "mat": "mat"})
     samples = [Sample(CAT, "the dog sat"), Sample(DOG, " mat\n")]
-    found = probdiff.score(scorer, samples, prompts=PROMPTS)
+    found = discrepancies(scorer, samples, ScorerConfig(prompts=prompts))
     expected = logprob(scorer, CAT, "a fast dog") - logprob(scorer, CAT, "the dog sat")
     assert isinstance(found[0], Discrepancy) and isinstance(found[1], Discrepancy)
     assert found[0].d == pytest.approx(expected, abs=1e-5)
     assert found[0].texts == ("a fast dog",)
     assert found[1].d == 0.0, "a response that is left as it is has no discrepancy"
     assert [r.messages[0]["content"] for r in reviser.requests] == ["F|the cat|the dog sat", "F|list a dog|mat"]
-    assert {(r.sampling.temperature, r.sampling.max_new_tokens) for r in reviser.requests} == {(0.1, 512)}
+    assert {(r.sampling.temperature, r.sampling.max_new_tokens) for r in reviser.requests} == {(0.1, 256)}
 
 
-def test_k_revisions_follow_each_other_and_chains_are_averaged(scorer: TokenScorer, revising: Any) -> None:
+def test_k_revisions_follow_each_other_and_chains_are_averaged(
+    scorer: TokenScorer, revising: Any, prompts: str
+) -> None:
     first = {"the dog": ["a cat", "", "mat and", ""], "a cat": ["", "a cat sat"], "mat and": ["", "", "", "list"]}
     reviser = revising(first)
-    settings = ProbDiffSettings(revisions=2, chains=2, prompt="simple", temperature=0.7)
-    (found,) = probdiff.score(scorer, [Sample(CAT, "the dog")], settings, prompts=PROMPTS)
+    settings = ScorerConfig(revisions=2, chains=2, revision_prompt="simple", revision_temperature=0.7, prompts=prompts)
+    (found,) = discrepancies(scorer, [Sample(CAT, "the dog")], settings)
     assert isinstance(found, Discrepancy)
     assert found.texts == ("a cat sat", "list")
     ends = [logprob(scorer, CAT, text) for text in found.texts]
@@ -86,23 +92,25 @@ def test_k_revisions_follow_each_other_and_chains_are_averaged(scorer: TokenScor
     assert len(set(reviser.seeds)) == 4 and reviser.requests[0].messages[0]["content"].startswith("S|")
 
 
-def test_what_gives_no_revision_is_counted_and_the_rest_scored(scorer: TokenScorer, revising: Any) -> None:
+def test_what_gives_no_revision_is_counted_and_the_rest_scored(
+    scorer: TokenScorer, revising: Any, prompts: str
+) -> None:
     reviser = revising({"the dog": "", "a cat": "the cat " * 300, "mat": "mat and…"})
     samples = [Sample(CAT, text) for text in ("", "the dog", "a cat", "mat")]
-    found = probdiff.score(scorer, samples, prompts=PROMPTS)
+    found = discrepancies(scorer, samples, ScorerConfig(prompts=prompts))
     assert found[:3] == [Unscored("empty_response"), Unscored("no_revision"), Unscored("revision_too_long")]
     assert isinstance(found[3], Discrepancy) and found[3].cut == 1
     assert len(reviser.requests) == 3
 
 
-def test_an_unknown_revision_prompt_is_refused(scorer: TokenScorer) -> None:
+def test_an_unknown_revision_prompt_is_refused(scorer: TokenScorer, prompts: str) -> None:
     with pytest.raises(ConfigError, match="full, simple"):
-        probdiff.score(scorer, [], ProbDiffSettings(prompt="short"), prompts=PROMPTS)
+        discrepancies(scorer, [], ScorerConfig(revision_prompt="short", prompts=prompts))
 
 
-def test_real_revisions_are_the_same_for_a_seed(scorer: TokenScorer) -> None:
+def test_real_revisions_are_the_same_for_a_seed(scorer: TokenScorer, prompts: str) -> None:
     samples = [Sample(CAT, "the dog sat on"), Sample(DOG, "a mat")]
-    settings = ProbDiffSettings(chains=2, temperature=1.0, max_new_tokens=8)
-    one, two = (probdiff.score(scorer, samples, settings, prompts=PROMPTS, seed=3) for _ in range(2))
+    settings = ScorerConfig(chains=2, revision_temperature=1.0, max_new_tokens=8, prompts=prompts)
+    one, two = (discrepancies(scorer, samples, settings, seed=3) for _ in range(2))
     assert one == two
-    assert one != probdiff.score(scorer, samples, settings, prompts=PROMPTS, seed=4)
+    assert one != discrepancies(scorer, samples, settings, seed=4)

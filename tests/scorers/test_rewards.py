@@ -11,9 +11,9 @@ import pytest
 from judgetrain.data import world
 from judgetrain.data.config import WorldConfig
 from judgetrain.errors import ConfigError
-from judgetrain.scorers import glassbox
+from judgetrain.scorers.config import ScorerConfig
 from judgetrain.scorers.encode import Sample
-from judgetrain.scorers.methods import ScorerSettings
+from judgetrain.scorers.methods import score
 from judgetrain.scorers.rewards import ScorerReward
 from judgetrain.scorers.statistics import TokenScorer
 
@@ -28,12 +28,10 @@ def said(text: str) -> list[dict[str, str]]:
 def test_rewards_are_the_scores_turned_so_that_higher_is_better(scorer: TokenScorer, method: str) -> None:
     texts = ["the dog sat", "fast", "a mat and a cat"]
     found = ScorerReward(method, scorer)([CHAT] * 3, [said(t) for t in texts], trainer_state=None)
-    scores = glassbox.score(scorer, [Sample(tuple(CHAT), t) for t in texts], (method,))[method]
+    scores = score(scorer, [Sample(tuple(CHAT), t) for t in texts], (method,))[method]
     assert found == pytest.approx(scores.oriented)
     plain = ScorerReward(method, scorer)(["the cat"] * 3, texts)
-    assert plain == pytest.approx(
-        glassbox.score(scorer, [Sample("the cat", t) for t in texts], (method,))[method].oriented
-    )
+    assert plain == pytest.approx(score(scorer, [Sample("the cat", t) for t in texts], (method,))[method].oriented)
 
 
 def test_a_completion_without_a_score_never_beats_one_that_has_one(
@@ -52,9 +50,9 @@ def test_a_completion_without_a_score_never_beats_one_that_has_one(
 
 
 def test_references_come_from_a_column(scorer: TokenScorer) -> None:
-    reward = ScorerReward("softmax_ent", scorer, settings=ScorerSettings(calibration=True), missing=-99.0)
+    reward = ScorerReward("softmax_ent", scorer, settings=ScorerConfig(calibration=True), missing=-99.0)
     found = reward(["the cat"] * 2, ["a dog", "a dog"], reference=["the mat", None])
-    expected = glassbox.score(scorer, [Sample("the cat", "a dog", "the mat")], ("softmax_ent",), calibration=True)
+    expected = score(scorer, [Sample("the cat", "a dog", "the mat")], ("softmax_ent",), ScorerConfig(calibration=True))
     assert found == [pytest.approx(expected["softmax_ent"].oriented[0]), -99.0]
 
 

@@ -21,10 +21,11 @@ from judgetrain.engines.config import ModelConfig
 from judgetrain.errors import ConfigError, DataError
 from judgetrain.pipeline.config import Config
 from judgetrain.schema import Dialogue, Message
-from judgetrain.scorers import discrepancy, glassbox, stage
-from judgetrain.scorers.config import SelfEvalConfig
+from judgetrain.scorers import discrepancy, stage
+from judgetrain.scorers.config import ScorerConfig, SelfEvalConfig
 from judgetrain.scorers.encode import Sample
 from judgetrain.scorers.finished import read_selfeval
+from judgetrain.scorers.methods import score
 from judgetrain.scorers.statistics import TokenScorer
 
 METHODS = ["sentprob", "softmax_combo", "decensem_exp", "probdiff"]
@@ -59,7 +60,7 @@ def test_the_table_by_category_equals_a_recount(
         Sample(({"role": "user", "content": d.query},), a["response"]) for d, a in zip(dialogues, answers, strict=True)
     ]
     scorer = TokenScorer.from_pretrained("world")
-    expected = glassbox.score(scorer, samples, ("sentprob", "softmax_combo"))
+    expected = score(scorer, samples, ("sentprob", "softmax_combo"))
     for method, scores in expected.items():
         np.testing.assert_allclose([a["scores"][method] for a in answers], scores.values, atol=1e-3)
     revised = list(read_rows(directory, "scores-probdiff"))
@@ -108,7 +109,7 @@ def test_an_interrupted_run_goes_on_to_the_same_numbers(
     stage.run(config, inputs, out(tmp_path / "cut"))
     for name in ("scores.jsonl", "metrics.json", "responses-00000-of-00003.jsonl"):
         assert (tmp_path / "cut" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
-    assert calls == 1 + 1 + 2 + 3, "shards of 3 answers for two groups: one done, one lost, then what was missing"
+    assert calls == 1 + 1 + 2 + 3 + 3, "shards of 3 answers for three groups: one done, one lost, then what was missing"
 
 
 def test_limit_temperatures_and_answers_without_a_score(
@@ -212,7 +213,7 @@ def test_questions_in_turn_are_answered_after_the_models_own_answers(
     assert list(answers) == ["mt:95#1", "mt:95", "mt:96#1", several[2].id]
     chat = [{"role": "user", "content": "which colour ?"}, {"role": "assistant", "content": "good 1"}]
     sample = Sample((*chat, {"role": "user", "content": "and which shape ?"}), "good 3", "red , round")  # type: ignore[arg-type]
-    expected = glassbox.score(TokenScorer.from_pretrained("world"), [sample], ("sentprob_mean",), calibration=True)
+    expected = score(TokenScorer.from_pretrained("world"), [sample], ("sentprob_mean",), ScorerConfig(calibration=True))
     assert answers["mt:95"]["scores"]["sentprob_mean"] == pytest.approx(expected["sentprob_mean"].values[0], abs=1e-4)
     assert answers["mt:95#1"]["scores"]["sentprob_mean"] == "no_reference", "a missing reference is counted, by row"
     assert answers["mt:96#1"]["scores"]["sentprob_mean"] == "empty_response"

@@ -7,7 +7,7 @@ An adapter says of which ``kind`` the rows are, in which columns things stand an
   name its two models in (MT-Bench).
 - ``chosen_rejected``: a row has better and worse responses, texts or lists of texts (RewardBench).
 
-The shipped ones are in ``judgetrain/evaluate/adapters``; a file of the same shape describes any other benchmark.
+The shipped ones are in ``judgetrain/data/benchmarks/adapters``; a file of the same shape describes any other benchmark.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Any, cast
 
 import yaml
 
-from judgetrain.data.rows import RowError
+from judgetrain.data.rows import RowError, label_text
 from judgetrain.errors import ConfigError
 from judgetrain.schema import Verdict
 
@@ -28,7 +28,7 @@ KINDS = ("pair", "votes", "chosen_rejected")
 _VERDICTS = ("A", "B", "tie")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Adapter:
     """How the rows of a benchmark are read.
 
@@ -112,12 +112,6 @@ class Adapter:
             if group in groups:
                 return name
         return next((n for n, starts in self.domains_by_prefix.items() if group.startswith(tuple(starts))), None)
-
-
-def label_text(value: Any) -> str:
-    """A label as adapters write it: whole numbers without a point, also where a file has them as floats."""
-    whole = isinstance(value, bool) or (isinstance(value, float) and value.is_integer())
-    return str(int(value)) if whole else str(value)
 
 
 def shipped() -> list[str]:

@@ -16,7 +16,7 @@ from judgetrain.errors import DataError
 from judgetrain.schema import Comparison, Verdict
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Benchmark:
     """A benchmark as evaluated.
 
@@ -29,7 +29,7 @@ class Benchmark:
     name: str
     split: str
     comparisons: list[Comparison]
-    left_out: dict[str, int]
+    left_out: Mapping[str, int] = field(default_factory=dict)
     votes: Mapping[str, tuple[Verdict, ...]] = field(default_factory=dict)
     prompts: Mapping[str, str] = field(default_factory=dict)
     domains: Mapping[str, str] = field(default_factory=dict)
@@ -82,13 +82,12 @@ def _adapted(benchmark: BenchmarkConfig, key: str) -> Benchmark:
     several = len({c.prompt for c in cases}) < len(cases)
     voted = any(len(c.votes) > 1 for c in cases)
     return Benchmark(
-        benchmark.name,
-        source.split if source.type == "hub" else "test",
-        [replace(c.comparison, label=majority(c.votes)) for c in cases],
-        {},
-        {c.comparison.id: tuple(c.votes) for c in cases} if voted else {},
-        {c.comparison.id: c.prompt for c in cases} if several else {},
-        domains,
+        name=benchmark.name,
+        split=source.split if source.type == "hub" else "test",
+        comparisons=[replace(c.comparison, label=majority(c.votes)) for c in cases],
+        votes={c.comparison.id: tuple(c.votes) for c in cases} if voted else {},
+        prompts={c.comparison.id: c.prompt for c in cases} if several else {},
+        domains=domains,
     )
 
 
@@ -96,14 +95,16 @@ def _plain(benchmark: BenchmarkConfig, key: str, seed: int, world_config: WorldC
     source = source_of(benchmark)
     if source.type == "world":
         assert world_config is not None
-        return Benchmark(benchmark.name, "heldout", world.eval_comparisons(world_config, seed), {})
+        comparisons = world.eval_comparisons(world_config, seed)
+        return Benchmark(name=benchmark.name, split="heldout", comparisons=comparisons)
     comparisons = list(read_comparisons(source, benchmark.labels, f"{key}.source"))
     seen: set[str] = set()
     for comparison in comparisons:
         if comparison.id in seen:
             raise DataError(f"{key}: the id {comparison.id!r} stands twice; ids must differ")
         seen.add(comparison.id)
-    return Benchmark(benchmark.name, source.split if source.type == "hub" else "test", comparisons, {})
+    split = source.split if source.type == "hub" else "test"
+    return Benchmark(name=benchmark.name, split=split, comparisons=comparisons)
 
 
 def _chars(comparison: Comparison) -> int:

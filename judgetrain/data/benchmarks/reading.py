@@ -7,10 +7,10 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from judgetrain.artifacts.stage_run import derive_seed
-from judgetrain.data.benchmarks.adapter import Adapter, label_text, load_adapter
+from judgetrain.data.benchmarks.adapter import Adapter, load_adapter
 from judgetrain.data.config import BenchmarkConfig, SourceConfig
-from judgetrain.data.rows import RowError, RowReader
-from judgetrain.data.sources import Rejects, read
+from judgetrain.data.rows import RowError, RowReader, label_text
+from judgetrain.data.sources import read
 from judgetrain.schema import Comparison, Verdict, mirror
 
 Answers = Mapping[tuple[str, str], tuple[list[str], list[str], str | None]]
@@ -180,7 +180,7 @@ def read_cases(benchmark: BenchmarkConfig, key: str) -> list[Case]:
             _put(cases, case, reader.adapter)
         return found
 
-    for _ in read(source_of(benchmark), f"{key}.source", take, Rejects(strict=True, remedy="")):
+    for _ in read(source_of(benchmark), f"{key}.source", take):
         pass
     return list(cases.values())
 
@@ -206,7 +206,7 @@ def _answers(benchmark: BenchmarkConfig, key: str) -> Answers:
         found[str(row["question_id"]), str(row["model"])] = row["questions"], row["answers"], row.get("category")
 
     source = SourceConfig(name="answers", path=benchmark.answers or "")
-    for _ in read(source, f"{key}.answers", take, Rejects(strict=True, remedy="")):
+    for _ in read(source, f"{key}.answers", take):
         pass
     return found
 

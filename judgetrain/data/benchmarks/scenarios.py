@@ -9,9 +9,9 @@ from typing import Any
 
 from judgetrain.data.benchmarks.benchmark import Benchmark
 from judgetrain.data.config import SourceConfig
-from judgetrain.data.rows import RowError, RowReader
-from judgetrain.data.sources import Rejects, read
-from judgetrain.errors import ConfigError, DataError
+from judgetrain.data.rows import RowReader
+from judgetrain.data.sources import read
+from judgetrain.errors import DataError
 
 FOLDS = 5
 
@@ -42,11 +42,8 @@ def load_classifier(source: SourceConfig, key: str, seed: int) -> ScenarioClassi
         ConfigError: a missing path or an unknown field.
         DataError: a malformed row, or too few labelled queries.
     """
-    try:
-        reader = RowReader(replace(source, name=source.name or "scenarios"), key=key)
-    except RowError as error:
-        raise ConfigError(str(error)) from error
-    dialogues = list(read(source, key, reader.dialogue, Rejects(strict=True, remedy="")))
+    reader = RowReader(replace(source, name=source.name or "scenarios"), key=key)
+    dialogues = list(read(source, key, reader.dialogue))
     labelled = [(d.query, d.category) for d in dialogues if d.category is not None]
     counts = Counter(category for _, category in labelled)
     kept = [(query, category) for query, category in labelled if counts[category] >= FOLDS]

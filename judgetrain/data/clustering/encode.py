@@ -145,6 +145,7 @@ def encode(queries: Iterable[str], count: int, config: ClusterConfig, out: Stage
                 if path not in finished:
                     encoder = encoder or open_.enter_context(closing(Encoder(config)))
                     write_bytes_atomic(path, _npy(encoder(chunk)))
+                    out.keep_seconds()
                     advance(len(chunk))
         _join(paths, joined)
     return np.load(joined, mmap_mode="r", allow_pickle=False)

@@ -12,10 +12,10 @@ import numpy as np
 from judgetrain.artifacts.files import write_rows_atomic
 from judgetrain.artifacts.shards import count_rows, read_rows
 from judgetrain.artifacts.stage_run import StageRun
+from judgetrain.data.clustering.coverage import sample_uniform
 from judgetrain.data.clustering.encode import encode
 from judgetrain.data.clustering.kmeans import kmeans
 from judgetrain.data.clustering.report import write_report
-from judgetrain.data.clustering.sampling import sample_uniform
 from judgetrain.data.stages import ClusterSettings
 
 

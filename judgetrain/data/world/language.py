@@ -44,7 +44,7 @@ class Kind:
     secondary: str
 
 
-@dataclass  # not frozen: cached properties
+@dataclass(kw_only=True)  # not frozen: cached properties
 class Language:
     """Everything the world can say."""
 
@@ -118,5 +118,7 @@ def load_language() -> Language:
         for name, k in raw["kinds"].items()
     }
     return Language(
-        properties, kinds, tuple(raw["persons"]), tuple(raw["things"]), tuple(raw["openers"]), tuple(raw["fillers"])
+        properties=properties,
+        kinds=kinds,
+        **{part: tuple(raw[part]) for part in ("persons", "things", "openers", "fillers")},
     )

@@ -1,8 +1,8 @@
 """Make the shipped base model: tokenizer and a small Llama pretrained on the world's text.
 
-Reproduces ``judgetrain/dialogues/world/base`` in three phases; under an hour on two cores:
+Reproduces ``judgetrain/data/world/base`` in three phases; under an hour on two cores:
 
-    python -m judgetrain.data.world.pretrain --output judgetrain/dialogues/world/base
+    python -m judgetrain.data.world.pretrain --output judgetrain/data/world/base
 """
 
 from __future__ import annotations

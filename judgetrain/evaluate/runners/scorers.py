@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from judgetrain.scorers.config import ScorerConfig
-    from judgetrain.scorers.glassbox import Scores
+    from judgetrain.scorers.estimator import Scores
     from judgetrain.scorers.statistics import TokenScorer
 
 
@@ -73,10 +73,9 @@ class ScorerRunner:
         evaluation: Evaluation,
     ) -> None:
         from judgetrain.judges.kinds.scorer import samples_of
-        from judgetrain.scorers.methods import ScorerSettings, score
+        from judgetrain.scorers.methods import score
 
-        config, out = _settings(evaluation), evaluation.out
-        settings = ScorerSettings.of(config)
+        settings, out = _settings(evaluation), evaluation.out
 
         def process(index: int, items: Sequence[Comparison]) -> ShardResult:
             ready = scorer()
@@ -88,7 +87,7 @@ class ScorerRunner:
             gone = found[members[0]].unscored
             return ShardResult(rows, len(rows), gone, **tokens_of([usage]), facts={"calls": usage.calls})
 
-        shards, size = _shards(benchmark, group), config.shard_size
+        shards, size = _shards(benchmark, group), settings.shard_size
         if spent := out.sharded(shards, benchmark.comparisons, size, process, "comparisons", load=scorer):
             done = f"{len(benchmark.comparisons)} comparisons, in {duration(spent)}"
             out.log(f"evaluate: {benchmark.name}: {', '.join(members)}: {done}")
@@ -97,12 +96,11 @@ class ScorerRunner:
         """The predictions of one scorer, and seconds of a verdict: those of its group's passes."""
         from judgetrain.judges.kinds.scorer import predictions
         from judgetrain.scorers.encode import Unscored
-        from judgetrain.scorers.glassbox import Scores
-        from judgetrain.scorers.methods import ScorerSettings, assemble, better, groups
+        from judgetrain.scorers.estimator import Scores
+        from judgetrain.scorers.methods import assemble, better, groups
         from judgetrain.scorers.results import Usage
 
-        config, out = _settings(evaluation), evaluation.out
-        settings = ScorerSettings.of(config)
+        settings, out = _settings(evaluation), evaluation.out
         found: dict[str, Scores] = {}
         usage, seconds = Usage(), 0.0
         for group, members in groups([method.target]).items():
@@ -115,7 +113,7 @@ class ScorerRunner:
                 tokens, seconds = marker["tokens"], seconds + marker["seconds"]
                 usage += Usage(tokens["prompt"], tokens["generated"], marker["facts"]["calls"])
         scores = replace(assemble(found, method.target), method=method.name)
-        done = predictions(benchmark.comparisons, scores, method.name, config.tie_threshold, usage)
+        done = predictions(benchmark.comparisons, scores, method.name, settings.tie_threshold, usage)
         return done, round(seconds / len(done), 6)
 
 

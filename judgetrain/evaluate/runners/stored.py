@@ -7,12 +7,11 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, cast
 
-from judgetrain.data.benchmarks.adapter import label_text
 from judgetrain.data.benchmarks.benchmark import Benchmark
 from judgetrain.data.benchmarks.reading import CaseReader, selected, source_of
 from judgetrain.data.config import BenchmarkConfig, SourceConfig
-from judgetrain.data.rows import RowError
-from judgetrain.data.sources import Rejects, read
+from judgetrain.data.rows import RowError, label_text
+from judgetrain.data.sources import read
 from judgetrain.errors import ConfigError, DataError
 from judgetrain.evaluate.config import EvaluateConfig, StoredConfig
 from judgetrain.evaluate.runners.base import Evaluation, Result
@@ -110,7 +109,7 @@ def stored_predictions(
         if found.setdefault(f"{prefix}:{local}", verdicts) != verdicts:
             raise RowError("repeated_id", f"two rows give different verdicts on {local!r}")
 
-    for _ in read(source, f"{key}.source", take, Rejects(strict=True, remedy="")):
+    for _ in read(source, f"{key}.source", take):
         pass
     if not any(c.id in found for c in comparisons):
         example = next(iter(found), "none")

@@ -11,7 +11,7 @@ from judgetrain.artifacts.shards import read_rows
 from judgetrain.artifacts.stage_run import ShardResult, StageRun, derive_seed
 from judgetrain.data.config import SourceConfig
 from judgetrain.data.rows import RowError
-from judgetrain.data.sources import Rejects, read
+from judgetrain.data.sources import read
 from judgetrain.engines.once import loaded_once
 from judgetrain.errors import DataError
 from judgetrain.evaluate.stages import StudiesSettings
@@ -91,7 +91,7 @@ def read_verdicts(path: str, key: str, ids: Mapping[str, Any]) -> dict[str, int 
             )
         return str(row["id"]), int(row["verdict"])
 
-    rows = list(read(SourceConfig(name=key, path=path), key, take, Rejects(strict=True, remedy="")))
+    rows = list(read(SourceConfig(name=key, path=path), key, take))
     repeated = [i for i, n in Counter(i for i, _ in rows).items() if n > 1]
     if repeated:
         raise DataError(

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING
 
 from judgetrain.judges.base import Cost, Judge, Prediction, verdict_of
 from judgetrain.schema import Comparison
+from judgetrain.scorers.config import ScorerConfig
 from judgetrain.scorers.encode import Sample, sample_of
-from judgetrain.scorers.glassbox import Scores
-from judgetrain.scorers.methods import OF_RESPONSES, ScorerSettings, check_scorers, score
+from judgetrain.scorers.estimator import Scores
+from judgetrain.scorers.methods import OF_RESPONSES, check_scorers, score
 from judgetrain.scorers.results import Usage
 
 if TYPE_CHECKING:
@@ -38,11 +39,11 @@ class ScorerJudge(Judge):
         scorer: TokenScorer,
         method: str = "sentprob",
         tie_threshold: float = 0.0,
-        settings: ScorerSettings | None = None,
+        settings: ScorerConfig | None = None,
     ) -> None:
         check_scorers([method], OF_RESPONSES)
         self.scorer, self.method, self.name = scorer, method, f"{PREFIX}{method}"
-        self.tie_threshold, self.settings = tie_threshold, settings or ScorerSettings()
+        self.tie_threshold, self.settings = tie_threshold, settings or ScorerConfig()
 
     def compare_all(self, comparisons: Sequence[Comparison], seed: int) -> list[Prediction]:
         """The verdicts on many comparisons; ``softmax_combo`` normalises over all their responses."""

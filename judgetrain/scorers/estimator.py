@@ -1,0 +1,82 @@
+"""The one interface of scorers: what an estimator gets, and the scores that it gives."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from judgetrain.scorers.config import ScorerConfig
+from judgetrain.scorers.encode import Sample, Unscored
+
+if TYPE_CHECKING:
+    from judgetrain.scorers.statistics import TokenScorer
+
+Value = float | Unscored
+
+
+@dataclass(frozen=True)
+class Scores:
+    """Scores of n samples by one method.
+
+    ``values``: the score itself, ``[n]``, or why there is none. ``better``: 1 if more of it is better, else -1.
+    ``details``: what else an estimator found about each sample, ``[n]`` of JSON; empty from most.
+    """
+
+    method: str
+    values: Sequence[Value]
+    better: int
+    details: Sequence[Mapping[str, Any]] = ()
+
+    @property
+    def oriented(self) -> list[float | None]:
+        """The scores turned so that higher is better, ``[n]``; None where there is none."""
+        return [None if isinstance(v, Unscored) else self.better * v for v in self.values]
+
+    @property
+    def unscored(self) -> Counter[str]:
+        """How many samples have no score, by reason."""
+        return Counter(v.reason for v in self.values if isinstance(v, Unscored))
+
+
+@dataclass(frozen=True)
+class Batch:
+    """What is scored together: responses with their prompts, by the probabilities of ``scorer``'s model.
+
+    ``settings`` say how scores are computed; what is sampled depends on ``seed``.
+    """
+
+    scorer: TokenScorer
+    samples: Sequence[Sample]
+    settings: ScorerConfig
+    seed: int = 0
+
+
+class Estimator(ABC):
+    """Computes scores, several at once where they come from the same passes.
+
+    ``group``: its name, that of the shards that keep its scores. ``names``: its scores, with 1 where more is better and
+    -1 where less is. ``of_responses``: it scores a given response, not the model on a prompt. ``illustrated`` and
+    ``calibrated``: whether ``scorer.illustration`` and ``scorer.calibration`` change it.
+    """
+
+    group: ClassVar[str]
+    names: ClassVar[Mapping[str, int]]
+    of_responses: ClassVar[bool] = True
+    illustrated: ClassVar[bool] = True
+    calibrated: ClassVar[bool] = True
+
+    def better(self, name: str, settings: ScorerConfig) -> int:
+        """1 if more of a score is better, -1 if less is."""
+        return self.names[name]
+
+    @abstractmethod
+    def compute(self, batch: Batch, names: Sequence[str]) -> dict[str, Scores]:
+        """The scores that ``names`` (of :attr:`names`) asks for, of every sample; others may be among them.
+
+        Raises:
+            ConfigError: a setting that does not fit.
+            EngineError: the model cannot be read.
+        """
