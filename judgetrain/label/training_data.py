@@ -11,7 +11,7 @@ from judgetrain.artifacts.stage_run import derive_seed
 from judgetrain.judges.trees.prune import PrunedBranch, prune
 from judgetrain.judges.trees.schema import EvaluationTree
 from judgetrain.label.config import LabelConfig
-from judgetrain.label.examples import Pair, Prompter, criteria_row, guideline_row, judgment_row
+from judgetrain.label.examples import Pair, Prompter
 from judgetrain.label.labels import Label, accepts, ensemble_label
 from judgetrain.label.pairs import PairBuilder, taken
 from judgetrain.label.rewards import Rewards, vote_shares
@@ -95,15 +95,15 @@ class TrainingData:
         shares = vote_shares(tree)
         values = [self.rewards.of_judgment(j, shares) for _, _, j in kept]
         chosen = [kept[i] for i in sorted(taken(values, config.max_sft_per_tree, config.reward.choose, rng))]
-        rows = [judgment_row(prompter, comparison, c, g, j) for c, g, j in chosen if j.finish_reason == "stop"]
+        rows = [prompter.judgment_row(comparison, c, g, j) for c, g, j in chosen if j.finish_reason == "stop"]
         guidelines = {g.id: (c, g) for c, g, _ in chosen if g.finish_reason == "stop"}
-        rows += [guideline_row(prompter, comparison, c, g) for c, g in guidelines.values()]
+        rows += [prompter.guideline_row(comparison, c, g) for c, g in guidelines.values()]
         good = {c.id for c, _, j in kept if j.verdict == label.verdict}
         criteria = list(tree.criteria)
         if config.criteria_order == "kept_first":
             criteria.sort(key=lambda c: (c.id not in good, c.rank))
         if len(criteria) == prompter.count:
-            rows.append(criteria_row(prompter, comparison, criteria))
+            rows.append(prompter.criteria_row(comparison, criteria))
         return rows
 
     def select_pairs(self) -> None:

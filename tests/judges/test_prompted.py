@@ -11,8 +11,10 @@ import pytest
 from judgetrain.engines.base import Completion, Request
 from judgetrain.engines.config import EngineConfig, ModelConfig, SamplingConfig
 from judgetrain.judges import OneStepJudge, Prediction, SingleRatingJudge
-from judgetrain.judges.kinds.prompted import ask_verdicts
+from judgetrain.judges.kinds.prompted import pairwise_questions
 from judgetrain.judges.prompting.prompts import load_prompt_set
+from judgetrain.judges.prompting.replies import Asker
+from judgetrain.judges.prompting.verdicts import read_verdict
 from judgetrain.schema import Comparison, mirror
 from tests.scripted import ScriptedEngine, comparison, number
 
@@ -151,7 +153,8 @@ def test_prose_is_asked_for_again_where_that_can_help(temperature: float, asked:
 
     items: list[Comparison] = [comparison(0), comparison(1, "x")]
     prompts = load_prompt_set("one_step", "one_step")
-    replies = ask_verdicts(items, Engine(answer), prompts, SamplingConfig(temperature), 0, attempts=5)
+    asker = Asker(Engine(answer), prompts, SamplingConfig(temperature), attempts=5)
+    replies = asker.ask([pairwise_questions(c) for c in items], "one_step", read_verdict, 0)
     assert len(set(seeds)) == len(seeds) == asked
     first = [(r.shown, r.answer, r.failure) for r in replies[0]]
     if temperature:
