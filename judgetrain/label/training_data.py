@@ -78,10 +78,8 @@ class TrainingData:
 
     def _pruning_reason(self, branch: PrunedBranch, label: Label) -> str:
         """``kept``, or why a branch trains nothing: a constraint that it breaks, ``no_label`` or ``against_label``."""
-        if not branch.kept:
-            return branch.reason
-        if label.verdict is None:
-            return "no_label"
+        if not branch.kept or label.verdict is None:
+            return "no_label" if branch.kept else branch.reason
         return "kept" if accepts(branch.judgment.verdict, label.verdict, self.config.ties) else "against_label"
 
     def sft_examples(
@@ -132,10 +130,9 @@ class TrainingData:
 
     def _notable(self) -> Counter[str]:
         found = Counter[str]()
-        for pair in self.pairs:
-            if pair.level == "judgment":
-                found["judgment:rejected_agrees_with_label"] += pair.rejected_nodes[0] in self._rejected_but_right
-                found["judgment:score_digits_only"] += near_identical(pair.chosen, pair.rejected) is not None
+        for pair in (pair for pair in self.pairs if pair.level == "judgment"):
+            found["judgment:rejected_agrees_with_label"] += pair.rejected_nodes[0] in self._rejected_but_right
+            found["judgment:score_digits_only"] += near_identical(pair.chosen, pair.rejected) is not None
         return found
 
     def nothing_left(self) -> str:
