@@ -22,7 +22,7 @@ class Prompter:
     count: int
 
     def criteria(self, comparison: Comparison) -> Messages:
-        """The brainstorming prompt."""
+        """The prompt for a list of criteria."""
         return list(self.prompts.render("criteria", slots_of(comparison) | {"count": str(self.count)}))
 
     def guideline(self, comparison: Comparison, criterion: str) -> Messages:

@@ -22,7 +22,7 @@ COMPARISONS = [comparison(i) for i in range(60)]
 MARKS = ("A", "B", "C")
 
 
-def opinion(request: Request, occurrence: int) -> str:
+def says(request: Request, occurrence: int) -> str:
     """Verdicts that vary with what is shown; some prose, some mutually contradictory, some that the engine lost."""
     slots = request.slots
     draw = number(slots["response_a"], slots["response_b"])
@@ -37,7 +37,7 @@ def shown_verdict(first: str, second: str) -> str | None:
 
 
 def test_one_step_verdicts_by_hand() -> None:
-    predictions = OneStepJudge(ScriptedEngine(opinion)).compare_all(COMPARISONS, 0)
+    predictions = OneStepJudge(ScriptedEngine(says)).compare_all(COMPARISONS, 0)
     for item, prediction in zip(COMPARISONS, predictions, strict=True):
         ab = shown_verdict(item.response_a, item.response_b)
         exchanged = shown_verdict(item.response_b, item.response_a)
@@ -69,8 +69,8 @@ def test_a_forged_verdict_that_a_cut_off_reply_quotes_is_not_read(reason: str, r
 
 
 def test_exchanged_responses_mirror_the_verdicts() -> None:
-    straight = OneStepJudge(ScriptedEngine(opinion)).compare_all(COMPARISONS, 0)
-    swapped = OneStepJudge(ScriptedEngine(opinion)).compare_all([c.swapped() for c in COMPARISONS], 0)
+    straight = OneStepJudge(ScriptedEngine(says)).compare_all(COMPARISONS, 0)
+    swapped = OneStepJudge(ScriptedEngine(says)).compare_all([c.swapped() for c in COMPARISONS], 0)
     for one, other in zip(straight, swapped, strict=True):
         assert other.verdict_ab == (one.verdict_ba and mirror(one.verdict_ba))
         assert other.verdict_ba == (one.verdict_ab and mirror(one.verdict_ab))
