@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from judgetrain.data.config import SourceConfig
@@ -57,48 +58,42 @@ def _tree(row: Any, number: int, reader: RowReader) -> EvaluationTree:
         except (KeyError, TypeError, AttributeError) as error:
             raise RowError("malformed", f"not an evaluation tree as stage teacher writes them ({error})") from error
     comparison = reader.comparison(row, number, labelled=False)
-    failures: Counter[str] = Counter()
     listed = _list(row, "criteria", f"comparison {comparison.id!r}")
     if not listed:
         raise RowError("missing_field", "criteria is empty; expected at least one criterion")
-    criteria = [_criterion(c, rank, f"{comparison.id}/c{rank}", failures) for rank, c in enumerate(listed)]
-    text = render_criteria([c.text for c in criteria])
+    criteria = tuple(_criterion(c, rank, f"{comparison.id}/c{rank}") for rank, c in enumerate(listed))
+    failures = Counter(f"judgment:{j.failure}" for c in criteria for j in c.judgments if j.failure)
     return EvaluationTree(
         comparison=comparison,
-        criteria_text=text,
+        criteria_text=render_criteria([c.text for c in criteria]),
         criteria_prompt_tokens=0,
         criteria_generated_tokens=0,
-        criteria=tuple(criteria),
+        criteria=criteria,
         seed=0,
         failures=dict(sorted(failures.items())),
     )
 
 
-def _criterion(value: Any, rank: int, identifier: str, failures: Counter[str]) -> CriterionNode:
+def _criterion(value: Any, rank: int, identifier: str) -> CriterionNode:
     """A criterion: its text alone, or an object with its guidelines (one: ``guideline`` and ``judgments``)."""
-    item = {"criterion": value} if isinstance(value, str) else value
-    text = " ".join(_text(item, "criterion", f"criteria[{rank}]").split())
-    one = [item] if "guideline" in item else []
-    guidelines = [
-        _guideline(g, f"{identifier}/g{number}", f"criteria[{rank}].guidelines[{number}]", failures)
-        for number, g in enumerate(one or _list(item, "guidelines", f"criteria[{rank}]", required=False))
-    ]
+    item, place = {"criterion": value} if isinstance(value, str) else value, f"criteria[{rank}]"
+    text = " ".join(_text(item, "criterion", place).split())
+    found = [item] if "guideline" in item else _list(item, "guidelines", place, required=False)
+    guidelines = (_guideline(g, f"{identifier}/g{i}", f"{place}.guidelines[{i}]") for i, g in enumerate(found))
     return CriterionNode(id=identifier, text=text, rank=rank, generated_tokens=0, guidelines=tuple(guidelines))
 
 
-def _guideline(item: Any, identifier: str, place: str, failures: Counter[str]) -> GuidelineNode:
+def _guideline(item: Any, identifier: str, place: str) -> GuidelineNode:
     text = _text(item, "guideline", place)
-    count: Counter[str] = Counter()
-    judgments = []
+    judgments: list[JudgmentNode] = []
     for number, judgment in enumerate(_list(item, "judgments", place, required=False)):
-        node = _judgment(judgment, identifier, f"{place}.judgments[{number}]", count)
-        if node.failure:
-            failures[f"judgment:{node.failure}"] += 1
-        judgments.append(node)
+        node = _judgment(judgment, f"{place}.judgments[{number}]")
+        name = f"{identifier}/{node.order}{sum(j.order == node.order for j in judgments)}"
+        judgments.append(replace(node, id=name))
     return GuidelineNode(id=identifier, text=text, judgments=tuple(judgments), **NOT_SAMPLED)
 
 
-def _judgment(item: Any, identifier: str, place: str, count: Counter[str]) -> JudgmentNode:
+def _judgment(item: Any, place: str) -> JudgmentNode:
     """A judgment: its ``text`` in the output contract, or scores and analyses that it is written from.
 
     ``score_a`` and ``analysis_a`` are the comparison's own response A's whatever ``order`` was shown.
@@ -123,17 +118,8 @@ def _judgment(item: Any, identifier: str, place: str, count: Counter[str]) -> Ju
     parsed = parse_judgment(text)
     if [s for s in given if s is not None] and given != [parsed.first, parsed.second]:
         raise RowError("other_scores", f"{place}: score_a and score_b are not those of its text; leave one of them out")
-    scores = (parsed.first, parsed.second) if order == "AB" else (parsed.second, parsed.first)
-    count[order] += 1
-    return JudgmentNode(
-        id=f"{identifier}/{order}{count[order] - 1}",
-        order=order,
-        text=text,
-        score_a=scores[0],
-        score_b=scores[1],
-        failure=parsed.failure,
-        **NOT_SAMPLED,
-    )
+    a, b = (parsed.first, parsed.second) if order == "AB" else (parsed.second, parsed.first)
+    return JudgmentNode(id="", order=order, text=text, score_a=a, score_b=b, failure=parsed.failure, **NOT_SAMPLED)
 
 
 def _score(item: Mapping[str, Any], name: str, place: str) -> float | None:

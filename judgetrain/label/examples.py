@@ -22,7 +22,7 @@ class Prompter:
     count: int
 
     def criteria(self, comparison: Comparison) -> Messages:
-        """The brainstorming prompt."""
+        """The prompt for a list of criteria."""
         return list(self.prompts.render("criteria", slots_of(comparison) | {"count": str(self.count)}))
 
     def guideline(self, comparison: Comparison, criterion: str) -> Messages:
@@ -32,6 +32,22 @@ class Prompter:
     def judgment(self, comparison: Comparison, criterion: str, guideline: str, node: JudgmentNode) -> Messages:
         """The judgment prompt, with the responses in the order that the node saw."""
         return list(self.prompts.render("judgment", judgment_slots(comparison, node.order, criterion, guideline)))
+
+    def criteria_row(self, comparison: Comparison, criteria: Sequence[CriterionNode]) -> dict[str, Any]:
+        """A supervised example of a criteria list, in the order given."""
+        text = render_criteria([c.text for c in criteria])
+        return sft_row(self.criteria(comparison), text, "criteria", comparison, [c.id for c in criteria])
+
+    def guideline_row(self, comparison: Comparison, criterion: CriterionNode, node: GuidelineNode) -> dict[str, Any]:
+        """A supervised example of a scoring guideline."""
+        return sft_row(self.guideline(comparison, criterion.text), node.text, "guideline", comparison, [node.id])
+
+    def judgment_row(
+        self, comparison: Comparison, criterion: CriterionNode, guideline: GuidelineNode, node: JudgmentNode
+    ) -> dict[str, Any]:
+        """A supervised example of a judgment."""
+        prompt = self.judgment(comparison, criterion.text, guideline.text, node)
+        return sft_row(prompt, node.text, "judgment", comparison, [node.id])
 
 
 def _answer(text: str) -> Messages:
@@ -77,29 +93,3 @@ class Pair:
             "nodes": {"chosen": list(self.chosen_nodes), "rejected": list(self.rejected_nodes)},
             "reward": self.reward,
         }
-
-
-def criteria_row(prompter: Prompter, comparison: Comparison, criteria: Sequence[CriterionNode]) -> dict[str, Any]:
-    """A supervised example of a criteria list, in the order given."""
-    text = render_criteria([c.text for c in criteria])
-    return sft_row(prompter.criteria(comparison), text, "criteria", comparison, [c.id for c in criteria])
-
-
-def guideline_row(
-    prompter: Prompter, comparison: Comparison, criterion: CriterionNode, guideline: GuidelineNode
-) -> dict[str, Any]:
-    """A supervised example of a scoring guideline."""
-    prompt = prompter.guideline(comparison, criterion.text)
-    return sft_row(prompt, guideline.text, "guideline", comparison, [guideline.id])
-
-
-def judgment_row(
-    prompter: Prompter,
-    comparison: Comparison,
-    criterion: CriterionNode,
-    guideline: GuidelineNode,
-    judgment: JudgmentNode,
-) -> dict[str, Any]:
-    """A supervised example of a judgment."""
-    prompt = prompter.judgment(comparison, criterion.text, guideline.text, judgment)
-    return sft_row(prompt, judgment.text, "judgment", comparison, [judgment.id])

@@ -17,14 +17,13 @@ from typing import Any
 from judgetrain.artifacts.shards import read_rows
 from judgetrain.artifacts.stage_run import ShardResult, StageRun, derive_seed, tokens_of
 from judgetrain.engines.answers import answers_of, budget_of
-from judgetrain.engines.base import Engine
 from judgetrain.engines.once import loaded_once
 from judgetrain.engines.registry import make_engine
 from judgetrain.engines.thinking import answer_of
-from judgetrain.judges.kinds.prompted import ask_verdicts
+from judgetrain.judges.kinds.prompted import pairwise_questions
 from judgetrain.judges.prompting.prompts import Dialect, PromptSet, judgment_slots, load_prompt_set, prompt_file
-from judgetrain.judges.prompting.replies import Question, Reply, ask, errors_told, failures_of
-from judgetrain.judges.prompting.verdicts import read_preference
+from judgetrain.judges.prompting.replies import Asker, Question, Reply, errors_told, failures_of
+from judgetrain.judges.prompting.verdicts import read_preference, read_verdict
 from judgetrain.judges.trees.schema import EvaluationTree
 from judgetrain.label.config import ExternalConfig, LabelConfig
 from judgetrain.label.external_labels import (
@@ -92,8 +91,10 @@ def external_labels(config: LabelConfig, trees: Path, seed: int, out: StageRun) 
 
         def process(index: int, items: Sequence[Case]) -> ShardResult:
             seed = derive_seed(out.shard_seed(index), "external")
-            asker = _ask_verdicts if dialect == "one_step" else _ask_preferences
-            return _shard(items, asker(items, engine(), prompts, settings, seed))
+            asker = Asker(engine(), prompts, settings.sampling, settings.attempts)
+            if dialect == "one_step":
+                return _shard(items, _ask_verdicts(items, asker, settings.samples, seed))
+            return _shard(items, _ask_preferences(items, asker, seed))
 
         try:
             out.sharded("external", cases, settings.shard_size, process, "comparisons")
@@ -146,31 +147,20 @@ def conflicting(tree: EvaluationTree) -> Iterator[Conflict]:
             yield Conflict((x.id, y.id), (x.verdict, y.verdict), slots)
 
 
-def _ask_verdicts(
-    cases: Sequence[Case], engine: Engine, prompts: PromptSet, config: ExternalConfig, seed: int
-) -> list[list[list[Reply]]]:
+def _ask_verdicts(cases: Sequence[Case], asker: Asker, samples: int, seed: int) -> list[list[list[Reply]]]:
     """One list of replies a comparison."""
-    comparisons = [case.comparison for case in cases]
-    asked = ask_verdicts(comparisons, engine, prompts, config.sampling, seed, config.samples, config.attempts)
-    return [[replies] for replies in asked]
+    groups = [[q for q in pairwise_questions(case.comparison) for _ in range(samples)] for case in cases]
+    return [[replies] for replies in asker.ask(groups, "one_step", read_verdict, seed)]
 
 
-def _ask_preferences(
-    cases: Sequence[Case], engine: Engine, prompts: PromptSet, config: ExternalConfig, seed: int
-) -> list[list[list[Reply]]]:
+def _ask_preferences(cases: Sequence[Case], asker: Asker, seed: int) -> list[list[list[Reply]]]:
     """A list of replies for each conflict of a comparison; answers are X or Y as the conflict names them."""
-    flipped = {"X": "Y", "Y": "X"}
-    questions = [
-        question
-        for case in cases
-        for c in case.conflicts
-        for question in (Question("XY", c.slots), Question("YX", c.exchanged(), flipped.__getitem__))
+    flipped = {"X": "Y", "Y": "X"}.__getitem__
+    groups = [
+        [Question("XY", c.slots), Question("YX", c.exchanged(), flipped)] for case in cases for c in case.conflicts
     ]
-    asked = ask(
-        questions, "preference", read_preference, engine, prompts, config.sampling, seed, attempts=config.attempts
-    )
-    pairs = iter([[*asked[i], *asked[i + 1]] for i in range(0, len(asked), 2)])
-    return [[next(pairs) for _ in case.conflicts] for case in cases]
+    replies = iter(asker.ask(groups, "preference", read_preference, seed))
+    return [[next(replies) for _ in case.conflicts] for case in cases]
 
 
 def _shard(cases: Sequence[Case], asked: Sequence[Sequence[Sequence[Reply]]]) -> ShardResult:

@@ -45,15 +45,14 @@ def vote(verdicts: Iterable[Verdict | None]) -> tuple[Verdict | None, float, dic
     A branch that sees no difference (tie) abstains; equally many votes for A and B are a tie. None when no vote
     could be read.
     """
-    votes = Counter("unreadable" if v is None else v for v in verdicts)
-    counts = {name: votes.get(name, 0) for name in ("A", "B", "tie", "unreadable")}
-    deciding = counts["A"] + counts["B"]
-    if deciding + counts["tie"] == 0:
+    votes = Counter(verdicts)
+    counts = {"A": votes["A"], "B": votes["B"], "tie": votes["tie"], "unreadable": votes[None]}
+    if not any(votes[verdict] for verdict in ("A", "B", "tie")):
         return None, 0.0, counts
-    if counts["A"] == counts["B"]:
+    if votes["A"] == votes["B"]:
         return "tie", 0.5, counts
-    winner: Verdict = "A" if counts["A"] > counts["B"] else "B"
-    return winner, counts[winner] / deciding, counts
+    winner: Verdict = "A" if votes["A"] > votes["B"] else "B"
+    return winner, votes[winner] / (votes["A"] + votes["B"]), counts
 
 
 def accepts(verdict: Verdict | None, label: Verdict, ties: str) -> bool:
@@ -74,11 +73,11 @@ def ensemble_label(tree: EvaluationTree, config: LabelConfig) -> Label:
     verdicts = [j.verdict for _, _, j in tree.judgments()]
     readable = sum(v is not None for v in verdicts) / len(verdicts) if verdicts else 0.0
     verdict, share, votes = vote(verdicts)
-    label = Label(verdict=verdict, share=share, votes=votes, readable=readable)
+    label, reason = Label(verdict=verdict, share=share, votes=votes, readable=readable), None
     if verdict is None or readable < config.min_readable:
-        return replace(label, verdict=None, reason="too_few_readable")
-    if verdict != "tie" and share <= config.min_vote_share:
-        return replace(label, verdict=None, reason="low_vote_share")
-    if verdict != "tie" and label.deciding_share < config.min_deciding_share:
-        return replace(label, verdict=None, reason="low_deciding_share")
-    return label
+        reason = "too_few_readable"
+    elif verdict != "tie" and share <= config.min_vote_share:
+        reason = "low_vote_share"
+    elif verdict != "tie" and label.deciding_share < config.min_deciding_share:
+        reason = "low_deciding_share"
+    return replace(label, verdict=None, reason=reason) if reason else label

@@ -11,14 +11,15 @@ from dataclasses import dataclass, field
 
 from judgetrain.artifacts.stage_run import derive_seed
 from judgetrain.judges.prompting.parsing import render_criteria
-from judgetrain.judges.trees.schema import EvaluationTree, GuidelineNode, JudgmentNode
+from judgetrain.judges.trees.schema import CriterionNode, EvaluationTree, GuidelineNode, JudgmentNode
 from judgetrain.label.config import LabelConfig
-from judgetrain.label.examples import Pair, Prompter
+from judgetrain.label.examples import Messages, Pair, Prompter
 from judgetrain.label.labels import Label, accepts
 from judgetrain.label.rewards import Rewards
 from judgetrain.label.selection import near_identical, repeats, surplus
 from judgetrain.schema import Verdict
 
+Node = CriterionNode | GuidelineNode | JudgmentNode
 LEVELS = ("criteria", "guideline", "judgment")
 HIGH_SUCCESS, LOW_SUCCESS = 0.75, 0.25
 """Criteria whose judgments agree with the label at least / at most so often make an ordering pair."""
@@ -116,16 +117,8 @@ class PairBuilder:
                 elif (reason := near_identical(chosen.text, rejected.text)) in left_out:
                     self.skipped[f"judgment:{reason}"] += 1
                 else:
-                    yield Pair(
-                        prompt=self.prompter.judgment(tree.comparison, criterion.text, guideline.text, chosen),
-                        chosen=chosen.text,
-                        rejected=rejected.text,
-                        level="judgment",
-                        margin=1.0,
-                        comparison_id=tree.comparison.id,
-                        chosen_nodes=(chosen.id,),
-                        rejected_nodes=(rejected.id,),
-                    )
+                    prompt = self.prompter.judgment(tree.comparison, criterion.text, guideline.text, chosen)
+                    yield _pair("judgment", tree, prompt, [chosen], [rejected], 1.0)
 
     def guideline_pairs(self, tree: EvaluationTree, label: Verdict) -> Iterator[Pair]:
         """Same criterion: the guideline whose judgments give the label more often against one with fewer.
@@ -145,16 +138,8 @@ class PairBuilder:
                     self.skipped["guideline:near_identical"] += 1
                     continue
                 chosen, rejected = (g_1, g_2) if rate_1 > rate_2 else (g_2, g_1)
-                yield Pair(
-                    prompt=self.prompter.guideline(tree.comparison, criterion.text),
-                    chosen=chosen.text,
-                    rejected=rejected.text,
-                    level="guideline",
-                    margin=abs(rate_1 - rate_2),
-                    comparison_id=tree.comparison.id,
-                    chosen_nodes=(chosen.id,),
-                    rejected_nodes=(rejected.id,),
-                )
+                prompt = self.prompter.guideline(tree.comparison, criterion.text)
+                yield _pair("guideline", tree, prompt, [chosen], [rejected], abs(rate_1 - rate_2))
 
     def criteria_pairs(self, tree: EvaluationTree, label: Verdict, rng: random.Random, number: int) -> Iterator[Pair]:
         """Orderings of the same criteria: those that lead to the label first against those that lead away first.
@@ -178,16 +163,8 @@ class PairBuilder:
             first = [lead, *(c for c in good if c is not lead)]
             last = [trail, *(c for c in bad if c is not trail)]
             chosen, rejected = [*first, *middle, *last[::-1]], [*last, *middle, *first[::-1]]
-            yield Pair(
-                prompt=self.prompter.criteria(tree.comparison),
-                chosen=render_criteria([c.text for c in chosen]),
-                rejected=render_criteria([c.text for c in rejected]),
-                level="criteria",
-                margin=rates[lead.id] - rates[trail.id],
-                comparison_id=tree.comparison.id,
-                chosen_nodes=tuple(c.id for c in chosen),
-                rejected_nodes=tuple(c.id for c in rejected),
-            )
+            prompt, margin = self.prompter.criteria(tree.comparison), rates[lead.id] - rates[trail.id]
+            yield _pair("criteria", tree, prompt, chosen, rejected, margin)
 
     def selected(self, pairs: Sequence[Pair], seed: int) -> list[Pair]:
         """The pairs of all trees without repeats and balanced by the traits that ``config.balance`` names."""
@@ -199,3 +176,21 @@ class PairBuilder:
     def _without(self, pairs: Sequence[Pair], left_out: set[int], reason: str) -> list[Pair]:
         self.skipped.update(f"{pairs[i].level}:{reason}" for i in left_out)
         return [pair for i, pair in enumerate(pairs) if i not in left_out]
+
+
+def _pair(
+    level: str, tree: EvaluationTree, prompt: Messages, chosen: Sequence[Node], rejected: Sequence[Node], margin: float
+) -> Pair:
+    """The pair of two judgments, two guidelines, or two lists of criteria."""
+    texts = [[node.text for node in side] for side in (chosen, rejected)]
+    sides = [render_criteria(side) if level == "criteria" else side[0] for side in texts]
+    return Pair(
+        prompt=prompt,
+        chosen=sides[0],
+        rejected=sides[1],
+        level=level,
+        margin=margin,
+        comparison_id=tree.comparison.id,
+        chosen_nodes=tuple(node.id for node in chosen),
+        rejected_nodes=tuple(node.id for node in rejected),
+    )

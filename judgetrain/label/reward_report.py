@@ -61,22 +61,21 @@ class Evidence:
 
     def table(self, seed: int) -> dict[str, Any]:
         """By level, ``label`` or ``truth``, and signal, an :class:`~judgetrain.scorers.association.Association`."""
-        result: dict[str, Any] = {}
-        for level in ("judgment", "guideline", "criterion"):
-            for against in AGAINST:
-                items = [i for i in self.items if (i.level, i.against) == (level, against)]
-                result.setdefault(level, {})[against] = {
-                    name: _associated(items, name, seed) for name in (*self.rewards.weights, COMBINED)
-                }
-        return result
+        signals = (*self.rewards.weights, COMBINED)
+
+        def associations(level: str, against: str) -> dict[str, Any]:
+            items = [i for i in self.items if (i.level, i.against) == (level, against)]
+            return {signal: _associated(items, signal, seed) for signal in signals}
+
+        levels = ("judgment", "guideline", "criterion")
+        return {level: {against: associations(level, against) for against in AGAINST} for level in levels}
 
 
 def _nodes(tree: EvaluationTree) -> Iterator[tuple[str, Sequence[str], Sequence[JudgmentNode]]]:
     """Every node: its level, the texts whose scores are its own, and the judgments that tell how right it is."""
     for criterion in tree.criteria:
         for guideline in criterion.guidelines:
-            for judgment in guideline.judgments:
-                yield "judgment", (judgment.id,), (judgment,)
+            yield from (("judgment", (judgment.id,), (judgment,)) for judgment in guideline.judgments)
             yield "guideline", (guideline.id,), guideline.judgments
         yield "criterion", [j.id for j in criterion.judgments], criterion.judgments
 

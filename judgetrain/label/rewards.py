@@ -1,7 +1,7 @@
 """Auxiliary rewards: the branches' vote and their scores under the judge itself as one weighted mean.
 
-A score (ProbDiff, glass-box) counts as its percentile, from 0 to 1, among all texts of its level, so that scores of
-any unit can be weighed against a share of votes. What has no score counts in no mean; nothing stands in for it.
+A score (ProbDiff, glass-box) counts as its percentile, from 0 to 1, among all texts of its level. What has no score
+counts in no mean.
 """
 
 from __future__ import annotations
@@ -72,9 +72,8 @@ class Rewards:
     def of_pair(self, pair: Pair, tree: EvaluationTree) -> Pair | None:
         """The pair with its margin: the weighted mean of the branches' margin and of each signal's difference.
 
-        A signal's difference is the percentile of the chosen node minus that of the rejected one, from -1 to 1; of
-        criteria lists, of the judgments under the criteria that head them. Both, and the branches' own margin, are
-        kept in ``reward``. None if no part of a weight above 0 is known.
+        That is the percentile of the chosen node minus that of the rejected one, from -1 to 1; of criteria lists, of
+        the judgments under their first criteria. ``reward`` keeps all parts. None if none of a weight above 0 is known.
         """
         if not self.scores:
             return pair
@@ -90,17 +89,14 @@ class Rewards:
         return replace(pair, margin=margin, reward=pair.reward | {"branches": pair.margin} | known)
 
     def _behind(self, node: str, tree: EvaluationTree) -> Parts:
-        for criterion in tree.criteria:
-            if criterion.id == node:
-                return self.of_nodes(j.id for j in criterion.judgments)
-        return self.of_nodes([node])
+        below = next((c.judgments for c in tree.criteria if c.id == node), None)
+        return self.of_nodes([node] if below is None else [j.id for j in below])
 
     def break_tie(self, tree: EvaluationTree, label: Label, config: LabelConfig) -> Label:
-        """The label, where as many branches say A as B that of the side with the larger mean score of its branches.
+        """The label; where as many branches say A as B, that of the side with the larger mean score of its branches.
 
-        The vote's weight plays no part, being the same on both sides. A tie stays one where no branch prefers a side,
-        where the means are equal or unknown, where ``min_vote_share`` asks for more than half of the votes, and where
-        fewer branches decide than ``min_deciding_share`` asks for.
+        A tie stays one where the means are equal or unknown, where ``min_vote_share`` asks for more than half of the
+        votes, and where fewer branches decide than ``min_deciding_share`` asks for.
         """
         equal = label.verdict == "tie" and label.votes["A"] == label.votes["B"] > 0
         enough = config.min_vote_share <= 0.5 and label.deciding_share >= config.min_deciding_share
@@ -111,10 +107,8 @@ class Rewards:
             reward = self.combined(self.of_nodes([judgment.id]))
             if judgment.verdict in sides and reward is not None:
                 sides[judgment.verdict].append(reward)
-        if not all(sides.values()):
-            return label
-        first, second = (fmean(sides[side]) for side in ("A", "B"))
-        if first == second:
+        first, second = (fmean(found) if found else None for found in sides.values())
+        if first is None or second is None or first == second:
             return label
         return replace(label, verdict="A" if first > second else "B", source="reward")
 

@@ -42,9 +42,8 @@ def surplus(pairs: Sequence[Pair], by: Collection[str], rng: random.Random) -> s
     """Indices of pairs drawn at random to be left out, so that at each level both sides of every trait have as many.
 
     ``by`` ``length``: chosen longer or shorter than rejected, in characters; ``order``: chosen judged in order AB or
-    BA. With both, what is evened out is each combination and its opposite (longer in AB, shorter in BA), so that the
-    traits are even together, in whatever order they are named. Pairs on neither side of a trait (equal lengths, no
-    order) are kept as far as the other trait allows.
+    BA. With both, each combination and its opposite (longer in AB, shorter in BA) are evened out. Pairs on neither
+    side of a trait (equal lengths, no order) are kept as far as the other trait allows.
     """
     names = [name for name in _TRAITS if name in by]
     left_out: set[int] = set()

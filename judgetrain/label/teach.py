@@ -17,12 +17,12 @@ from judgetrain.engines.registry import make_engine
 from judgetrain.errors import DataError
 from judgetrain.judges.prompting.parsing import parse_criteria, render_criteria
 from judgetrain.judges.prompting.prompts import load_prompt_set
-from judgetrain.judges.trees.criteria import material_of, sample_criteria, whole_criteria
 from judgetrain.judges.trees.grow import Shape, StepSampling, grow
+from judgetrain.judges.trees.growing import material_of, sample_criteria, whole_criteria
 from judgetrain.judges.trees.schema import EvaluationTree, shard_of
 from judgetrain.label.config import TeacherConfig
 from judgetrain.label.evaluations import read_evaluations, text_of
-from judgetrain.label.examples import Prompter, guideline_row, judgment_row, sft_row
+from judgetrain.label.examples import Prompter, sft_row
 from judgetrain.label.stages import TeacherSettings
 from judgetrain.schema import Comparison, Order
 
@@ -130,14 +130,13 @@ def teaching_examples(tree: EvaluationTree, prompter: Prompter) -> Iterator[dict
         prompt = replace(prompter, count=len(listed)).criteria(tree.comparison)
         nodes = [c.id for c in tree.criteria if c.rank < len(listed)]
         yield sft_row(prompt, render_criteria(listed), "criteria", tree.comparison, nodes)
-    for criterion in tree.criteria:
-        for guideline in criterion.guidelines:
-            if guideline.finish_reason != "stop":
-                continue
-            yield guideline_row(prompter, tree.comparison, criterion, guideline)
-            for judgment in guideline.judgments:
-                if judgment.verdict is not None and judgment.finish_reason == "stop":
-                    yield judgment_row(prompter, tree.comparison, criterion, guideline, judgment)
+    for criterion, guideline in tree.guidelines():
+        if guideline.finish_reason != "stop":
+            continue
+        yield prompter.guideline_row(tree.comparison, criterion, guideline)
+        for judgment in guideline.judgments:
+            if judgment.verdict is not None and judgment.finish_reason == "stop":
+                yield prompter.judgment_row(tree.comparison, criterion, guideline, judgment)
 
 
 def _listed(tree: EvaluationTree, limit: int) -> list[str]:

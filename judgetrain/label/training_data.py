@@ -11,7 +11,7 @@ from judgetrain.artifacts.stage_run import derive_seed
 from judgetrain.judges.trees.prune import PrunedBranch, prune
 from judgetrain.judges.trees.schema import EvaluationTree
 from judgetrain.label.config import LabelConfig
-from judgetrain.label.examples import Pair, Prompter, criteria_row, guideline_row, judgment_row
+from judgetrain.label.examples import Pair, Prompter
 from judgetrain.label.labels import Label, accepts, ensemble_label
 from judgetrain.label.pairs import PairBuilder, taken
 from judgetrain.label.rewards import Rewards, vote_shares
@@ -78,10 +78,8 @@ class TrainingData:
 
     def _pruning_reason(self, branch: PrunedBranch, label: Label) -> str:
         """``kept``, or why a branch trains nothing: a constraint that it breaks, ``no_label`` or ``against_label``."""
-        if not branch.kept:
-            return branch.reason
-        if label.verdict is None:
-            return "no_label"
+        if not branch.kept or label.verdict is None:
+            return "no_label" if branch.kept else branch.reason
         return "kept" if accepts(branch.judgment.verdict, label.verdict, self.config.ties) else "against_label"
 
     def sft_examples(
@@ -95,15 +93,15 @@ class TrainingData:
         shares = vote_shares(tree)
         values = [self.rewards.of_judgment(j, shares) for _, _, j in kept]
         chosen = [kept[i] for i in sorted(taken(values, config.max_sft_per_tree, config.reward.choose, rng))]
-        rows = [judgment_row(prompter, comparison, c, g, j) for c, g, j in chosen if j.finish_reason == "stop"]
+        rows = [prompter.judgment_row(comparison, c, g, j) for c, g, j in chosen if j.finish_reason == "stop"]
         guidelines = {g.id: (c, g) for c, g, _ in chosen if g.finish_reason == "stop"}
-        rows += [guideline_row(prompter, comparison, c, g) for c, g in guidelines.values()]
+        rows += [prompter.guideline_row(comparison, c, g) for c, g in guidelines.values()]
         good = {c.id for c, _, j in kept if j.verdict == label.verdict}
         criteria = list(tree.criteria)
         if config.criteria_order == "kept_first":
             criteria.sort(key=lambda c: (c.id not in good, c.rank))
         if len(criteria) == prompter.count:
-            rows.append(criteria_row(prompter, comparison, criteria))
+            rows.append(prompter.criteria_row(comparison, criteria))
         return rows
 
     def select_pairs(self) -> None:
@@ -132,10 +130,9 @@ class TrainingData:
 
     def _notable(self) -> Counter[str]:
         found = Counter[str]()
-        for pair in self.pairs:
-            if pair.level == "judgment":
-                found["judgment:rejected_agrees_with_label"] += pair.rejected_nodes[0] in self._rejected_but_right
-                found["judgment:score_digits_only"] += near_identical(pair.chosen, pair.rejected) is not None
+        for pair in (pair for pair in self.pairs if pair.level == "judgment"):
+            found["judgment:rejected_agrees_with_label"] += pair.rejected_nodes[0] in self._rejected_but_right
+            found["judgment:score_digits_only"] += near_identical(pair.chosen, pair.rejected) is not None
         return found
 
     def nothing_left(self) -> str:

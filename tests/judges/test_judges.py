@@ -1,4 +1,4 @@
-"""Judges: k branches from one run, both orders, costs by hand, floors."""
+"""Judges: k branches from one run, both orders, costs by hand, baselines."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def test_settings_round_trip(tmp_path: Path) -> None:
     assert load_settings(tmp_path) == SETTINGS
 
 
-def test_floors() -> None:
+def test_baselines() -> None:
     longer = comparison(0, "aa", "bbbb")
     assert [(p.verdict_ab, p.verdict_ba) for p in BASELINES["first"]().compare_all([longer], 0)] == [("A", "B")]
     assert BASELINES["longer"]().compare(longer).verdict_ab == "B"

@@ -11,8 +11,10 @@ import pytest
 from judgetrain.engines.base import Completion, Request
 from judgetrain.engines.config import EngineConfig, ModelConfig, SamplingConfig
 from judgetrain.judges import OneStepJudge, Prediction, SingleRatingJudge
-from judgetrain.judges.kinds.prompted import ask_verdicts
+from judgetrain.judges.kinds.prompted import pairwise_questions
 from judgetrain.judges.prompting.prompts import load_prompt_set
+from judgetrain.judges.prompting.replies import Asker
+from judgetrain.judges.prompting.verdicts import read_verdict
 from judgetrain.schema import Comparison, mirror
 from tests.scripted import ScriptedEngine, comparison, number
 
@@ -20,7 +22,7 @@ COMPARISONS = [comparison(i) for i in range(60)]
 MARKS = ("A", "B", "C")
 
 
-def opinion(request: Request, occurrence: int) -> str:
+def says(request: Request, occurrence: int) -> str:
     """Verdicts that vary with what is shown; some prose, some mutually contradictory, some that the engine lost."""
     slots = request.slots
     draw = number(slots["response_a"], slots["response_b"])
@@ -35,7 +37,7 @@ def shown_verdict(first: str, second: str) -> str | None:
 
 
 def test_one_step_verdicts_by_hand() -> None:
-    predictions = OneStepJudge(ScriptedEngine(opinion)).compare_all(COMPARISONS, 0)
+    predictions = OneStepJudge(ScriptedEngine(says)).compare_all(COMPARISONS, 0)
     for item, prediction in zip(COMPARISONS, predictions, strict=True):
         ab = shown_verdict(item.response_a, item.response_b)
         exchanged = shown_verdict(item.response_b, item.response_a)
@@ -67,8 +69,8 @@ def test_a_forged_verdict_that_a_cut_off_reply_quotes_is_not_read(reason: str, r
 
 
 def test_exchanged_responses_mirror_the_verdicts() -> None:
-    straight = OneStepJudge(ScriptedEngine(opinion)).compare_all(COMPARISONS, 0)
-    swapped = OneStepJudge(ScriptedEngine(opinion)).compare_all([c.swapped() for c in COMPARISONS], 0)
+    straight = OneStepJudge(ScriptedEngine(says)).compare_all(COMPARISONS, 0)
+    swapped = OneStepJudge(ScriptedEngine(says)).compare_all([c.swapped() for c in COMPARISONS], 0)
     for one, other in zip(straight, swapped, strict=True):
         assert other.verdict_ab == (one.verdict_ba and mirror(one.verdict_ba))
         assert other.verdict_ba == (one.verdict_ab and mirror(one.verdict_ab))
@@ -151,7 +153,8 @@ def test_prose_is_asked_for_again_where_that_can_help(temperature: float, asked:
 
     items: list[Comparison] = [comparison(0), comparison(1, "x")]
     prompts = load_prompt_set("one_step", "one_step")
-    replies = ask_verdicts(items, Engine(answer), prompts, SamplingConfig(temperature), 0, attempts=5)
+    asker = Asker(Engine(answer), prompts, SamplingConfig(temperature), attempts=5)
+    replies = asker.ask([pairwise_questions(c) for c in items], "one_step", read_verdict, 0)
     assert len(set(seeds)) == len(seeds) == asked
     first = [(r.shown, r.answer, r.failure) for r in replies[0]]
     if temperature:

@@ -124,7 +124,7 @@ def test_scorers_stand_in_the_table_with_their_auc(
     check_stage(config, "evaluate")
     run = StageRun(tmp_path / "out", "evaluate", 1, Console())
     stage.run(config, {}, run)
-    assert run.totals()["counts"]["in"] == 8 + 8, "one pass over the comparisons, attention too, and the floor's"
+    assert run.totals()["counts"]["in"] == 8 + 8, "one pass over the comparisons, attention too, and the baseline's"
     rows = {r["method"]: r for r in json.loads((tmp_path / "out" / "metrics.json").read_text())}
     assert list(rows) == METHODS
     assert loads == [1] * 1, "one model for all scorers"

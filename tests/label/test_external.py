@@ -75,7 +75,7 @@ def engine_of(monkeypatch: pytest.MonkeyPatch, answer) -> ScriptedEngine:  # typ
     return engine
 
 
-def opinion(request: Request, occurrence: int) -> str:
+def says(request: Request, occurrence: int) -> str:
     """Verdicts that depend on what is shown; about a third lean to the first response, some cannot be read."""
     a, b = request.slots["response_a"], request.slots["response_b"]
     draw = number(*sorted((a, b)))
@@ -88,12 +88,12 @@ def opinion(request: Request, occurrence: int) -> str:
 
 def expected_verdict(a: str, b: str) -> str | None:
     """What the scripted judge says of two responses as shown, worked out again."""
-    text = opinion(Request(messages=(), sampling=None, step="one_step", slots={"response_a": a, "response_b": b}), 0)  # type: ignore[arg-type]
+    text = says(Request(messages=(), sampling=None, step="one_step", slots={"response_a": a, "response_b": b}), 0)  # type: ignore[arg-type]
     return {"[[A]]": "A", "[[B]]": "B", "[[C]]": "tie"}.get(text)
 
 
 def test_a_label_is_what_both_orders_say(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    engine_of(monkeypatch, opinion)
+    engine_of(monkeypatch, says)
     trees, out = stage(tmp_path)
     labels = label_all(settings(attempts=1), trees, out)
     orders = compared = disagree = 0
@@ -128,7 +128,7 @@ def test_a_label_is_what_both_orders_say(tmp_path: Path, monkeypatch: pytest.Mon
 
 
 def test_the_stage_trains_on_the_external_labels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    engine_of(monkeypatch, opinion)
+    engine_of(monkeypatch, says)
     trees, out = stage(tmp_path)
     config = Config(prompts="compact", tree=TreeConfig(criteria=4), label=settings(attempts=1))
     label_stage.run(config, {"tree": trees}, out)
@@ -213,7 +213,7 @@ def test_the_responses_stand_as_the_critiques_saw_them() -> None:
 
 
 def test_what_is_asked_is_not_asked_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    engine = engine_of(monkeypatch, opinion)
+    engine = engine_of(monkeypatch, says)
     trees, whole = stage(tmp_path, "whole")
     expected = label_all(settings(), trees, whole)
     calls = 0
@@ -384,7 +384,7 @@ def test_the_estimate_is_of_the_calls_that_are_made(
 ) -> None:
     trees, out = stage(tmp_path)
     config = settings(prompts, samples=2 if prompts == "one_step" else 1, attempts=1)
-    engine = engine_of(monkeypatch, opinion if prompts == "one_step" else prefers)
+    engine = engine_of(monkeypatch, says if prompts == "one_step" else prefers)
     cases = list(cases_of(config, trees, prompts, out.seed))  # type: ignore[arg-type]
     costs = estimate_external(Config(label=config), cases)
     label_all(config, trees, out)

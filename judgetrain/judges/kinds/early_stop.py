@@ -1,8 +1,5 @@
-"""Stopping a branching judge's vote once its outcome can no longer change.
-
-Branches are judged in waves that are as small as they must be: none that is judged could have been spared, and what is
-judged is what the whole run would have said.
-"""
+"""Stopping a branching judge's vote once its outcome can no longer change: branches are judged in the smallest waves
+that could settle it, each as the whole run would have judged it."""
 
 from __future__ import annotations
 
@@ -14,9 +11,10 @@ from judgetrain.judges.config import Aggregation
 from judgetrain.judges.prompting.scores import HIGHEST, LOWEST
 from judgetrain.judges.trees.grow import Wave
 from judgetrain.judges.trees.schema import CriterionNode, EvaluationTree, JudgmentNode
-from judgetrain.schema import Order
+from judgetrain.schema import Order, Verdict
 
 ORDERS: tuple[Order, Order] = ("AB", "BA")
+_VOTES: dict[Verdict | None, float] = {"A": 1.0, "B": -1.0}
 _ROUNDING = 1e-9
 """A lead must exceed what may come by more than sums of real-valued scores can be off."""
 
@@ -48,18 +46,12 @@ def next_wave(tree: EvaluationTree, branches: int, aggregation: Aggregation) -> 
 
 def _steps(criteria: Sequence[CriterionNode], order: Order, aggregation: Aggregation) -> list[float]:
     """What each branch judged in one order adds; a guideline that cannot be judged by is a branch that says nothing."""
-    steps: list[float] = []
-    for guideline in (g for c in criteria for g in c.guidelines):
-        if guideline.failure:
-            steps.append(0.0)
-        steps += [_step(j, aggregation) for j in guideline.judgments if j.order == order]
-    return steps
 
+    def step(judgment: JudgmentNode) -> float:
+        return judgment.margin or 0.0 if aggregation == "margin" else _VOTES.get(judgment.verdict, 0.0)
 
-def _step(judgment: JudgmentNode, aggregation: Aggregation) -> float:
-    if aggregation == "vote":
-        return {"A": 1.0, "B": -1.0}.get(judgment.verdict or "", 0.0)
-    return judgment.margin or 0.0
+    guidelines = [g for c in criteria for g in c.guidelines]
+    return [s for g in guidelines for s in ([0.0] if g.failure else [step(j) for j in g.judgments if j.order == order])]
 
 
 def stopped(tree: EvaluationTree, branches: int, aggregation: Aggregation) -> EvaluationTree:
@@ -67,12 +59,11 @@ def stopped(tree: EvaluationTree, branches: int, aggregation: Aggregation) -> Ev
 
     The tree may itself have been stopped, with at least as many branches. ``failures`` stay those of the whole tree.
     """
-    whole = {c.rank: c for c in tree.criteria}
-    grown = replace(tree, criteria=tuple(replace(c, guidelines=()) for c in tree.criteria))
-    while wave := next_wave(grown, branches, aggregation):
-        criteria = tuple(_shown(whole[c.rank], wave[c.rank]) if c.rank in wave else c for c in grown.criteria)
-        grown = replace(grown, criteria=criteria)
-    return grown
+    grown = [replace(c, guidelines=()) for c in tree.criteria]
+    while wave := next_wave(replace(tree, criteria=tuple(grown)), branches, aggregation):
+        pairs = zip(tree.criteria, grown, strict=True)
+        grown = [_shown(whole, wave[whole.rank]) if whole.rank in wave else part for whole, part in pairs]
+    return replace(tree, criteria=tuple(grown))
 
 
 def _shown(criterion: CriterionNode, orders: Sequence[Order]) -> CriterionNode:

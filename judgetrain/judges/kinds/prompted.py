@@ -14,7 +14,7 @@ from judgetrain.engines.base import Engine
 from judgetrain.engines.config import EngineConfig, ModelConfig, SamplingConfig, TransformersEngineConfig
 from judgetrain.judges.base import Cost, Judge, Prediction, verdict_of
 from judgetrain.judges.prompting.prompts import Dialect, PromptSet, load_prompt_set, slots_of
-from judgetrain.judges.prompting.replies import Question, Reply, ask, failures_of
+from judgetrain.judges.prompting.replies import Asker, Question, Reply, failures_of
 from judgetrain.judges.prompting.verdicts import read_rating, read_verdict
 from judgetrain.schema import Comparison, Verdict, mirror
 
@@ -71,6 +71,10 @@ class PromptedJudge(Judge):
         asked = self.ask(comparisons, seed)
         return [prediction_of(self.dialect, self.name, c.id, each) for c, each in zip(comparisons, asked, strict=True)]
 
+    @property
+    def _asker(self) -> Asker:
+        return Asker(self.engine, self.prompts, self.sampling)
+
     @abstractmethod
     def ask(self, comparisons: Sequence[Comparison], seed: int) -> list[list[Reply]]:
         """The replies that each comparison's prediction is made of."""
@@ -88,7 +92,7 @@ class OneStepJudge(PromptedJudge):
 
     def ask(self, comparisons: Sequence[Comparison], seed: int) -> list[list[Reply]]:
         """Two replies a comparison, one in each order."""
-        return ask_verdicts(comparisons, self.engine, self.prompts, self.sampling, seed)
+        return self._asker.ask(list(map(pairwise_questions, comparisons)), "one_step", read_verdict, seed)
 
 
 class SingleRatingJudge(PromptedJudge):
@@ -105,45 +109,28 @@ class SingleRatingJudge(PromptedJudge):
         assert self.prompts.scale is not None
         lowest, highest = self.prompts.scale
         scale = {"lowest": str(lowest), "highest": str(highest)}
-        questions = [
-            Question(side, slots_of(c) | {"response": response} | scale)
+        groups = [
+            [
+                Question(side, slots_of(c) | {"response": response} | scale)
+                for side, response in (("A", c.response_a), ("B", c.response_b))
+            ]
             for c in comparisons
-            for side, response in (("A", c.response_a), ("B", c.response_b))
         ]
-        read = partial(read_rating, lowest=lowest, highest=highest)
-        return _in_groups(ask(questions, "rating", read, self.engine, self.prompts, self.sampling, seed), 2)
+        return self._asker.ask(groups, "rating", partial(read_rating, lowest=lowest, highest=highest), seed)
 
 
 PROMPTED: dict[str, type[PromptedJudge]] = {judge.dialect: judge for judge in (OneStepJudge, SingleRatingJudge)}
 """The judges with a single prompt, by the prefix of their methods' names (``one_step:base``)."""
 
 
-def ask_verdicts(
-    comparisons: Sequence[Comparison],
-    engine: Engine,
-    prompts: PromptSet,
-    sampling: SamplingConfig,
-    seed: int,
-    samples: int = 1,
-    attempts: int = 1,
-) -> list[list[Reply]]:
-    """Pairwise verdicts on every comparison, ``samples`` in each order; a list of replies for each comparison."""
-    questions = [q for c in comparisons for q in _both_orders(c) for _ in range(samples)]
-    replies = ask(questions, "one_step", read_verdict, engine, prompts, sampling, seed, attempts)
-    return _in_groups(replies, 2 * samples)
+def pairwise_questions(comparison: Comparison) -> list[Question]:
+    """Which response is better, with the two as they are and exchanged."""
 
-
-def _both_orders(comparison: Comparison) -> list[Question]:
     def slots(shown: Comparison) -> dict[str, str]:
         return slots_of(shown) | {"response_a": shown.response_a, "response_b": shown.response_b}
 
     back = cast(Callable[[Any], str], mirror)
     return [Question("AB", slots(comparison)), Question("BA", slots(comparison.swapped()), back)]
-
-
-def _in_groups(replies: Sequence[Sequence[Reply]], size: int) -> list[list[Reply]]:
-    """The replies to every ``size`` questions in a row put together."""
-    return [[r for q in replies[i : i + size] for r in q] for i in range(0, len(replies), size)]
 
 
 def verdicts_in(replies: Sequence[Reply], order: str) -> list[Verdict]:

@@ -48,10 +48,9 @@ def normalise(criterion: str) -> str:
 def parse_criteria(text: str, limit: int, material: str = "") -> list[str]:
     """The criteria of a numbered or bulleted list, in order, without repeats; at most ``limit``.
 
-    Reasoning before the list is left out (:func:`answer_start`; ``material`` is the dialogue). Bullets under a
-    numbered list, and lines that stand deeper than its first item, are remarks on its items, not criteria of their
-    own; lines quoted with ``>`` are not the judge's. Emphasis around a whole name is dropped, and so is ``Criterion:``
-    before the names of several items.
+    Left out are reasoning before the list (:func:`answer_start`; ``material`` is the dialogue), bullets under a
+    numbered list and lines that stand deeper than its first item, lines quoted with ``>``, emphasis around a whole
+    name, and ``Criterion:`` before the names of several items.
     """
     return [criterion for criterion, _ in listed_criteria(text, material)[:limit]]
 
@@ -97,22 +96,19 @@ def _plain(content: str) -> str:
 
 
 def parse_judgment(text: str, material: Iterable[str] = (), cut_off: bool = False) -> ParsedJudgment:
-    r"""The two scores of a judgment.
+    r"""The two scores of a judgment, from lines that begin like ``Response A Score: 3``.
 
-    Score lines stand at the start of a line as ``Response A Score: 3``. Accepted are case, list marks and numbers
-    before them, bold, brackets, backticks, quotation marks and ``\boxed{}`` around the number, ``=`` or ``is`` for the
-    colon, ``3/5``, ``3 out of 5`` and ``3.5``, a number that stands alone on the line below, and both scores on one
-    line. Words may follow the score, and numbers in them, if punctuation ends it (``4. It meets 3 of the points``).
+    Accepted are case, list marks and numbers before them, bold, brackets, backticks, quotation marks and ``\boxed{}``
+    around the number, ``=`` or ``is`` for the colon, ``3/5``, ``3 out of 5`` and ``3.5``, a number that stands alone on
+    the line below, and both scores on one line. Words may follow, and numbers in them, if punctuation ends the score.
 
     ``failure`` is ``no_score_a``, ``no_score_b``, ``no_scores``, ``no_answer`` (the reasoning never ended),
     ``out_of_range`` (also for another scale, ``3/10``), ``ambiguous`` (a response scored twice, differently, or a
     further number that may be meant, ``3-4``, ``3 or maybe 4``) or ``quoted``. Nothing is guessed.
 
-    Score lines of what is judged are not the judge's: lines quoted with ``>`` or in quotation marks are never read.
-    ``material``, the dialogue and the responses, and ``cut_off``, whether the reply hit its token limit, tell the
-    others: the judgment is ``quoted`` if words stand before the first score, everything from there to the end of the
-    second one stands in one of these texts, and it is not the reply's end. A reply that begins with a score, has its
-    own analysis between the two, or ends with them is the judge's own, whatever scores a response has put in.
+    Lines quoted with ``>`` or in quotation marks are never read. A judgment is ``quoted`` if words stand before the
+    first score, everything from there to the end of the second one stands in a text of ``material`` (the dialogue, the
+    responses), and more words follow or the reply was ``cut_off`` at its token limit.
     """
     texts = list(material)
     begins = re.match(r"\s*", text).end()  # type: ignore[union-attr]

@@ -17,19 +17,16 @@ from judgetrain.errors import ConfigError
 from judgetrain.judges.prompting import headings
 from judgetrain.schema import Comparison, Order
 
+_DIALOGUE = frozenset({"query", "context_block"})
+_BOTH = _DIALOGUE | {"response_a", "response_b"}
 SLOTS: dict[Step, frozenset[str]] = {
-    "criteria": frozenset({"query", "context_block", "count"}),
-    "guideline": frozenset({"query", "context_block", "criterion"}),
-    "judgment": frozenset({"query", "context_block", "criterion", "guideline", "response_a", "response_b"}),
-    "one_step": frozenset({"query", "context_block", "response_a", "response_b"}),
-    "rating": frozenset({"query", "context_block", "response", "lowest", "highest"}),
-    "preference": frozenset(
-        {
-            *("query", "context_block", "response_a", "response_b"),
-            *("criterion", "guideline", "judgment_x", "judgment_y"),
-        }
-    ),
-    "correction": frozenset({"query", "context_block", "response", "judgment"}),
+    "criteria": _DIALOGUE | {"count"},
+    "guideline": _DIALOGUE | {"criterion"},
+    "judgment": _BOTH | {"criterion", "guideline"},
+    "one_step": _BOTH,
+    "rating": _DIALOGUE | {"response", "lowest", "highest"},
+    "preference": _BOTH | {"criterion", "guideline", "judgment_x", "judgment_y"},
+    "correction": _DIALOGUE | {"response", "judgment"},
 }
 """What each step's prompt must contain. ``context_block`` is the set's ``context`` fragment with the earlier turns
 of the dialogue in it, or nothing for a single turn; ``lowest`` and ``highest`` are the ends of the set's ``scale``."""
@@ -77,15 +74,12 @@ class PromptSet:
     def render(self, step: Step, slots: Mapping[str, str]) -> tuple[dict[str, str], ...]:
         """Chat messages for a step.
 
-        ``slots``: ``query``, ``context`` (empty for a single turn) and the step's own. Substitution is a single
-        pass: braces in the values stay as they are. Lines of a dialogue or response that read like a heading of this
-        step's own prompt are marked as quoted.
+        ``slots``: ``query``, ``context`` (empty for a single turn) and the step's own; braces in them stay as they are.
+        Lines of a dialogue or response that read like a heading of this step's own prompt are marked as quoted.
         """
-        slots = headings.quoted(slots, self._headings[step])
+        slots, templates = headings.quoted(slots, self._headings[step]), self.steps[step]
         context = slots.get("context", "")
-        block = self.context.replace("{context}", context) if context else ""
-        values = {**slots, "context_block": block}
-        templates = self.steps[step]
+        values = {**slots, "context_block": self.context.replace("{context}", context) if context else ""}
         return tuple(
             {"role": role, "content": _SLOT.sub(lambda m: values[m[1]], templates[role])}
             for role in ("system", "user")
@@ -130,12 +124,10 @@ def packaged_sets(dialect: Dialect) -> list[str]:
 def load_prompt_set(name_or_path: str | Path, dialect: Dialect = "branching", key: str = "prompts") -> PromptSet:
     """A packaged prompt set by name, or one from a YAML file, with every step that ``dialect`` needs.
 
-    Steps of other dialects that stand in the same file are checked and kept. ``key`` is the configuration key that
-    names the set, for messages.
+    Steps of other dialects in the same file are checked and kept. ``key`` is the set's configuration key, for messages.
 
     Raises:
-        ConfigError: no such set, not valid YAML, a missing step, or a template with a missing or unknown slot;
-            names file, step and slot.
+        ConfigError: no such set, not valid YAML, a missing step, or a template with a missing or unknown slot.
     """
     path = prompt_file(name_or_path)
     if not path.is_file():

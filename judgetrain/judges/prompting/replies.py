@@ -49,34 +49,46 @@ class Question:
     translate: Callable[[Any], str | float] = lambda answer: answer
 
 
-def ask(
-    questions: Sequence[Question],
-    step: Step,
-    read: Read,
-    engine: Engine,
-    prompts: PromptSet,
-    sampling: SamplingConfig,
-    seed: int,
-    attempts: int = 1,
-) -> list[list[Reply]]:
-    """The replies to every question, in order, as one batch; the last reply of a question is the one that counts.
+@dataclass(frozen=True)
+class Asker:
+    """Asks a model, with a prompt set and a sampling.
 
     A text that cannot be read is asked for again with other random numbers, up to ``attempts`` times in all; greedy
-    sampling would only repeat it, so it is asked once. What was unreadable stays among the replies.
+    sampling would only repeat it, so it is asked once.
     """
-    limits = Sampling.of(sampling)
-    replies: list[list[Reply]] = [[] for _ in questions]
-    waiting = list(range(len(questions)))
-    for attempt in range(attempts if sampling.temperature > 0 else 1):
-        requests = [
-            Request(messages=prompts.render(step, q.slots), sampling=limits, step=step, slots=q.slots, attempt=attempt)
-            for q in (questions[i] for i in waiting)
-        ]
-        completions = engine.generate(requests, derive_seed(seed, step, attempt)) if requests else []
-        for index, completion in zip(waiting, completions, strict=True):
-            replies[index].append(_reply(questions[index], completion, read))
-        waiting = [i for i in waiting if replies[i][-1].failure and replies[i][-1].finish_reason not in UNANSWERED]
-    return replies
+
+    engine: Engine
+    prompts: PromptSet
+    sampling: SamplingConfig
+    attempts: int = 1
+
+    def ask(self, groups: Sequence[Sequence[Question]], step: Step, read: Read, seed: int) -> list[list[Reply]]:
+        """The replies to each group of questions, in order, all asked as one batch.
+
+        The last reply to a question is the one that counts; what was unreadable stays before it.
+        """
+        questions = [question for group in groups for question in group]
+        limits = Sampling.of(self.sampling)
+        replies: list[list[Reply]] = [[] for _ in questions]
+        waiting = list(range(len(questions)))
+        for attempt in range(self.attempts if self.sampling.temperature > 0 else 1):
+            asked = [questions[i] for i in waiting]
+            requests = [
+                Request(
+                    messages=self.prompts.render(step, q.slots),
+                    sampling=limits,
+                    step=step,
+                    slots=q.slots,
+                    attempt=attempt,
+                )
+                for q in asked
+            ]
+            completions = self.engine.generate(requests, derive_seed(seed, step, attempt)) if requests else []
+            for index, completion in zip(waiting, completions, strict=True):
+                replies[index].append(_reply(questions[index], completion, read))
+            waiting = [i for i in waiting if replies[i][-1].failure and replies[i][-1].finish_reason not in UNANSWERED]
+        each = iter(replies)
+        return [[reply for _ in group for reply in next(each)] for group in groups]
 
 
 def _reply(question: Question, completion: Completion, read: Read) -> Reply:

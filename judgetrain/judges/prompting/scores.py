@@ -70,7 +70,7 @@ _NUMBER_ENDS = re.compile(rf"{_WORD}[ \t*_]{{0,9}}$", re.IGNORECASE)
 _SIGNS = frozenset("+~%\u00b1\u2248^<>=\u301c\uff5e")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Score:
     """A score as written: of which response (``a``, ``b``), where the number stands and the text ends.
 
@@ -103,9 +103,8 @@ def _score(text: str, begin: re.Match[str], number: re.Match[str], start: int) -
     """One score, and the beginning of the next one where it follows on the same line."""
     written = number["score"].replace("\u2212", "-")
     value = float(re.sub(r",(?=\d{3})", "", written).replace(",", "."))
-    line = text.find("\n", number.end())
-    line = len(text) if line < 0 else line
     at, failure = number.end(), None
+    line = at + len(text[at:].partition("\n")[0])
     if unit := _UNIT.match(text, at, line):
         at = unit.end()
     scale = _AGAIN.match(text, at, line) or _WITH_SCALE.match(text, at, line)
@@ -124,28 +123,31 @@ def _score(text: str, begin: re.Match[str], number: re.Match[str], start: int) -
     end = at if following else line
     if not LOWEST <= value <= HIGHEST:
         failure = "out_of_range"
-    return Score(
-        begin["side"].lower(), value, start, number.start("score"), end, failure or _taken_back(rest)
-    ), following
+    score = Score(
+        side=begin["side"].lower(),
+        value=value,
+        start=start,
+        at=number.start("score"),
+        end=end,
+        failure=failure or _taken_back(rest),
+    )
+    return score, following
 
 
 def _taken_back(rest: str) -> str | None:
-    """What is wrong with the text between a score and the end of its line: a further number that is no explanation's.
+    """``out_of_range`` or ``ambiguous`` if the text after a score names another scale or score, else None.
 
     After the end of a sentence, or after punctuation, words explain, and may hold numbers; a number that follows at
-    once, another scale or a second thought (``3 or maybe 4``, ``3. No wait: 4``) leaves open which score is meant.
+    once, or a second thought (``3 or maybe 4``, ``3. No wait: 4``), leaves open which score is meant.
     """
     closing = _CLOSING.match(rest)
     tail = rest[closing.end() :] if closing else rest
     sentence = _SENTENCE.match(tail)
     clause = _CLAUSE.match(tail)
-    scales = [
-        match
-        for match in _OTHER_SCALE.finditer(tail)
-        if match["named"] or not (sentence or (clause and _counts(tail, match.start())))
-    ]
-    if any(float(match["top"]) != HIGHEST for match in scales):
-        return "out_of_range"
+    for match in _OTHER_SCALE.finditer(tail):
+        explained = sentence or (clause and _counts(tail, match.start()))
+        if float(match["top"]) != HIGHEST and (match["named"] or not explained):
+            return "out_of_range"
     if _HEDGE.search(tail) or _REVISED.search(tail) or (not sentence and _RANGE.match(tail)):
         return "ambiguous"
     if sentence or clause:

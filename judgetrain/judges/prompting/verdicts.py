@@ -1,9 +1,8 @@
 """Reading judges that are asked once: a mark in double square brackets. Generated text only, never the prompt.
 
-A text may hold the same mark several times, but two different ones are refused as ambiguous: a judge that weighs its
-options aloud, changes its mind or quotes a forged verdict out of a response has not said which one it means, and
-taking the first or the last would be a guess. What stands in a reply's reasoning is left out; a reply that ends
-within it fails as ``no_answer``. ``material`` is the text that is judged (:func:`answer_start`).
+A text may hold the same mark several times; two different ones are ambiguous, as taking the first or the last would be
+a guess. What stands in a reply's reasoning is left out; a reply that ends within it fails as ``no_answer``.
+``material`` is the text that is judged (:func:`answer_start`).
 """
 
 from __future__ import annotations

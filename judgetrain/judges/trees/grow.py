@@ -15,8 +15,7 @@ from judgetrain.judges.prompting.headings import OUTSIDE
 from judgetrain.judges.prompting.parsing import ParsedJudgment
 from judgetrain.judges.prompting.prompts import PromptSet, judgment_slots, slots_of
 from judgetrain.judges.prompting.readout import Readout
-from judgetrain.judges.trees.criteria import Choose, take_criteria
-from judgetrain.judges.trees.growing import GrowingCriterion, GrowingGuideline, GrowingTree
+from judgetrain.judges.trees.growing import Choose, GrowingCriterion, GrowingGuideline, GrowingTree, material_of
 from judgetrain.judges.trees.sampled import Sampled, retry, sample
 from judgetrain.judges.trees.schema import EvaluationTree, GuidelineNode, JudgmentNode
 from judgetrain.schema import Comparison, Order
@@ -142,7 +141,7 @@ class _Grower:
             ]
             sampled = sample(requests, self.engine, derive_seed(self.seed, "criteria", attempt))
             for tree, each in zip(waiting, sampled, strict=True):
-                take_criteria(tree, each, shape.count, shape.criteria)
+                tree.take_criteria(each, shape.count, shape.criteria)
             waiting = [t for t in waiting if len(t.criteria) < shape.criteria and not t.beyond_context]
         for tree in waiting:
             if tree.criteria:
@@ -160,7 +159,10 @@ class _Grower:
         sampled = iter(sample(requests, self.engine, derive_seed(self.seed, "guideline")))
         for each in due:
             for i, found in enumerate(islice(sampled, number)):
-                guideline = _guideline(f"{each.tree.comparison.id}/c{each.criterion.rank}/g{i}", each.tree, found)
+                answer = answer_of(found.completion.text, material_of(each.tree.comparison))
+                text = (answer or "").strip()  # empty: the reasoning never ended
+                name = f"{each.tree.comparison.id}/c{each.criterion.rank}/g{i}"
+                guideline = GuidelineNode(id=name, text=text, **found.record)
                 each.criterion.guidelines.append(GrowingGuideline(guideline))
                 if reason := guideline.failure:
                     each.tree.failures[f"guideline:{reason}"] += 1
@@ -197,22 +199,18 @@ class _Grower:
         return [Request(messages=messages, sampling=limits, step=step, slots=slots, place=place) for place in places]
 
     def _judgment(self, question: _Question, number: int, sampled: Sampled, parsed: ParsedJudgment) -> JudgmentNode:
-        completion, scores = sampled.completion, (parsed.first, parsed.second)
-        score_a, score_b = scores if question.order == "AB" else scores[::-1]
+        shown = parsed.first, parsed.second
+        score_a, score_b = shown if question.order == "AB" else shown[::-1]
         return JudgmentNode(
             id=f"{question.guideline.node.id}/{question.order}{number}",
             order=question.order,
-            text=completion.text,
+            text=sampled.completion.text,
             score_a=score_a,
             score_b=score_b,
             failure=parsed.failure,
-            prompt_tokens=completion.prompt_tokens,
-            generated_tokens=completion.generated_tokens,
-            finish_reason=completion.finish_reason,
             tie=self.sampling.readout.tie,
-            seed=sampled.seed,
-            place=sampled.place,
             retried=sampled.retried,
+            **sampled.record,
         )
 
     def _read(self, request: Request, completion: Completion) -> ParsedJudgment:
@@ -223,17 +221,3 @@ class _Grower:
     def _unreadable(self, request: Request, completion: Completion) -> str | None:
         """Why a judgment cannot be read though there is one, or None."""
         return None if completion.finish_reason in UNANSWERED else self._read(request, completion).failure
-
-
-def _guideline(identifier: str, tree: GrowingTree, sampled: Sampled) -> GuidelineNode:
-    """A sampled guideline; empty if the reasoning before it never ended."""
-    completion = sampled.completion
-    return GuidelineNode(
-        id=identifier,
-        text=(answer_of(completion.text, "\n".join(slots_of(tree.comparison).values())) or "").strip(),
-        prompt_tokens=completion.prompt_tokens,
-        generated_tokens=completion.generated_tokens,
-        finish_reason=completion.finish_reason,
-        seed=sampled.seed,
-        place=sampled.place,
-    )

@@ -1,12 +1,22 @@
-"""Evaluation trees while they grow."""
+"""Evaluation trees while they grow: which criteria of a list are new, what each of them cost, what is under them."""
 
 from __future__ import annotations
 
+import random
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 
+from judgetrain.artifacts.stage_run import derive_seed
+from judgetrain.engines.base import UNANSWERED, Completion
+from judgetrain.judges.prompting.parsing import listed_criteria, listed_items, normalise
+from judgetrain.judges.trees.sampled import Sampled
 from judgetrain.judges.trees.schema import CriteriaList, CriterionNode, EvaluationTree, GuidelineNode, JudgmentNode
 from judgetrain.schema import Comparison
+
+Choose = Callable[[Comparison, list[str]], list[int]]
+"""Which criteria of a list to expand, by index; the others stay in ``criteria_text`` only."""
 
 
 @dataclass
@@ -44,6 +54,36 @@ class GrowingTree:
     beyond_context: bool = False
     """The criteria prompt does not fit: asking again gives the same."""
 
+    def take_criteria(self, sampled: Sampled, listed_at_most: int, wanted: int) -> None:
+        """Add the new criteria of a list, until there are ``wanted``; counts what could not be had."""
+        completion = sampled.completion
+        self.prompt_tokens += completion.prompt_tokens
+        self.generated_tokens += completion.generated_tokens
+        reason = completion.finish_reason
+        self.lists.append(CriteriaList(text=completion.text, **sampled.record))
+        if reason in UNANSWERED:
+            self.failures[f"criteria:{reason}"] += 1
+            self.beyond_context = reason == "too_long"
+            return
+        self.criteria_text = f"{self.criteria_text}\n{completion.text}".strip("\n")
+        known = {normalise(c.text) for c in self.criteria}
+        material = material_of(self.comparison)
+        whole = _whole(completion.text, reason)  # a line that was cut counts where there is no other
+        listed = (listed_criteria(whole, material) or listed_criteria(completion.text, material))[:listed_at_most]
+        if reason == "length" and listed:
+            self.failures["criteria:cut_off"] += 1
+        names = [normalise(item) for item, _ in listed_items(whole, material)]
+        if repeats := len(names) - len(set(names) - known):
+            self.failures["criteria:repeated"] += repeats
+        fresh = [(criterion, end) for criterion, end in listed if normalise(criterion) not in known]
+        costs = _spread(completion, [end for _, end in fresh])
+        room = wanted - len(self.criteria)
+        found = enumerate(list(zip(fresh, costs, strict=True))[:room], start=len(self.criteria))
+        self.criteria += [
+            GrowingCriterion(rank=rank, text=text, tokens=cost, listed_in=len(self.lists) - 1)
+            for rank, ((text, _), cost) in found
+        ]
+
     def finished(self, seed: int) -> EvaluationTree:
         """The evaluation tree."""
         return EvaluationTree(
@@ -66,3 +106,42 @@ class GrowingTree:
             guidelines=tuple(replace(g.node, judgments=tuple(g.judgments)) for g in criterion.guidelines),
             listed_in=criterion.listed_in,
         )
+
+
+def whole_criteria(text: str, finish_reason: str, limit: int, comparison: Comparison) -> list[str]:
+    """The criteria of a list, at most ``limit``, without the line that the token limit cut."""
+    return [c for c, _ in listed_criteria(_whole(text, finish_reason), material_of(comparison))][:limit]
+
+
+def material_of(comparison: Comparison) -> str:
+    """The dialogue, which a list's reasoning may quote."""
+    return f"{comparison.dialogue.context}\n{comparison.dialogue.query}"
+
+
+def _whole(text: str, finish_reason: str) -> str:
+    """The list without the line that the token limit cut."""
+    cut = finish_reason == "length" and not text.endswith("\n")
+    return "".join(text.splitlines(keepends=True)[:-1]) if cut else text
+
+
+def _spread(completion: Completion, ends: list[int]) -> list[int]:
+    """The completion's tokens shared out over criteria whose lines end at ``ends``, in characters; sums to the total.
+
+    Engines do not report where a line ends in tokens, and the cost of the first k criteria is wanted: what stands up
+    to the end of the k-th line, by its share of the characters. Words before the list count for the first criterion,
+    those after it for the last; repeats count for the next.
+    """
+    total = len(completion.text) or 1
+    upto = [round(completion.generated_tokens * end / total) for end in ends[:-1]]
+    bounds = [0, *upto, completion.generated_tokens] if ends else []
+    return [later - earlier for earlier, later in pairwise(bounds)]
+
+
+def sample_criteria(seed: int, number: int) -> Choose:
+    """A chooser of ``number`` criteria at random, the same for a comparison in every run."""
+
+    def choose(comparison: Comparison, criteria: list[str]) -> list[int]:
+        rng = random.Random(derive_seed(seed, comparison.id))
+        return rng.sample(range(len(criteria)), min(number, len(criteria)))
+
+    return choose

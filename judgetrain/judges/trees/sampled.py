@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from judgetrain.artifacts.stage_run import derive_seed
 from judgetrain.engines.base import Completion, Engine, Request, places
@@ -21,6 +22,17 @@ class Sampled:
     seed: int
     place: int
     retried: tuple[str, ...] = ()
+
+    @property
+    def record(self) -> dict[str, Any]:
+        """The fields of the node that it becomes, but for its text."""
+        return {
+            "prompt_tokens": self.completion.prompt_tokens,
+            "generated_tokens": self.completion.generated_tokens,
+            "finish_reason": self.completion.finish_reason,
+            "seed": self.seed,
+            "place": self.place,
+        }
 
     def again(self, completion: Completion, seed: int, reason: str) -> Sampled:
         """The same request's further answer in place of this one, which is of no use for ``reason``."""

@@ -78,7 +78,7 @@ class GuidelineNode:
 
 @dataclass(frozen=True, kw_only=True)
 class CriterionNode:
-    """One criterion of the brainstormed list (``rank`` counts from 0, in the order the judge named them).
+    """One criterion of the judge's list (``rank`` counts from 0, in the order the judge named them).
 
     ``generated_tokens`` is its part of what its list cost; the list itself, with prompt tokens, seed and stop reason,
     is ``lists[listed_in]`` of the tree.
@@ -99,7 +99,7 @@ class CriterionNode:
 
 @dataclass(frozen=True, kw_only=True)
 class CriteriaList:
-    """One brainstorming generation as sampled; ``seed`` and ``place``: as of a :class:`JudgmentNode`."""
+    """One generation of a list of criteria as sampled; ``seed`` and ``place``: as of a :class:`JudgmentNode`."""
 
     text: str
     finish_reason: str
@@ -113,7 +113,7 @@ class CriteriaList:
 class EvaluationTree:
     """All branches of one comparison.
 
-    ``criteria_text`` is the brainstorming output as sampled; ``lists`` holds it generation by generation, a second one
+    ``criteria_text`` is what the judge listed as sampled; ``lists`` holds it generation by generation, a second one
     where the first fell short (empty where no list was sampled). ``seed`` is the seed of the shard that grew it.
     ``failures`` counts what could not be read or not be used whole, by reason (``criteria:none``,
     ``criteria:repeated``, ``guideline:cut_off``, ``judgment:no_score_a``, ...).
