@@ -6,8 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from judgetrain.evaluate.metrics.choose import Choice
+from judgetrain.evaluate.metrics.groups import Group
 from judgetrain.evaluate.metrics.registry import Interval, Unit
-from judgetrain.evaluate.metrics.rows import BIASES, COLUMNS, COST, DEFINITIONS, Group, MetricRow
+from judgetrain.evaluate.metrics.rows import BIASES, COLUMNS, COST, DEFINITIONS, MetricRow
 
 Cells = tuple[str, ...]
 Rows = Sequence[MetricRow]
