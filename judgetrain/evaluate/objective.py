@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -45,11 +44,11 @@ def check_objective(objective: str, settings: EvaluateConfig) -> None:
     benchmarks = [b.name for b in settings.benchmarks]
     if benchmark not in benchmarks:
         raise ConfigError(
-            f"objective={objective!r}: evaluate.benchmarks has no {benchmark!r}; it has {_list(benchmarks)}"
+            f"objective={objective!r}: evaluate.benchmarks has no {benchmark!r}; it has {', '.join(benchmarks)}"
         )
     methods = [method_name(m) for m in settings.methods]
     if method not in methods:
-        raise ConfigError(f"objective={objective!r}: evaluate.methods has no {method!r}; it has {_list(methods)}")
+        raise ConfigError(f"objective={objective!r}: evaluate.methods has no {method!r}; it has {', '.join(methods)}")
     if method.startswith(STORED):
         about = {f"{STORED}{s.name}": s.benchmark for s in settings.stored}.get(method, benchmark)
         if about != benchmark:
@@ -57,9 +56,8 @@ def check_objective(objective: str, settings: EvaluateConfig) -> None:
     if not has_branches(method) and branches:
         raise ConfigError(f"objective={objective!r}: {method} has no branches; leave out @{branches}")
     if has_branches(method) and branches is not None and branches not in settings.branches:
-        raise ConfigError(
-            f"objective={objective!r}: evaluate.branches has no {branches}; it has {_list(map(str, settings.branches))}"
-        )
+        there = ", ".join(map(str, settings.branches))
+        raise ConfigError(f"objective={objective!r}: evaluate.branches has no {branches}; it has {there}")
 
 
 def has_branches(method: str) -> bool:
@@ -80,16 +78,12 @@ def objective_value(directory: Path, objective: str) -> float:
     found = one_each(of_method) if branches is None else [row for row in of_method if row.branches == branches]
     if not found:
         there = (f"{row.benchmark}/{row.key}" for row in rows)
-        raise ConfigError(f"objective={objective!r}: the evaluation has no such row; it has {_list(there)}")
+        raise ConfigError(f"objective={objective!r}: the evaluation has no such row; it has {', '.join(there)}")
     metrics = found[0].to_row()
     value: Any = metrics
     for part in metric.split("."):
         value = value.get(part) if isinstance(value, dict) else None
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         numbers = [k for k, v in metrics.items() if isinstance(v, (int, float)) and not isinstance(v, bool)]
-        raise ConfigError(f"objective={objective!r}: no number called {metric!r}; there are {_list(numbers)}")
+        raise ConfigError(f"objective={objective!r}: no number called {metric!r}; there are {', '.join(numbers)}")
     return float(value)
-
-
-def _list(names: Iterable[str]) -> str:
-    return ", ".join(names)

@@ -94,9 +94,11 @@ class MetricRow:
     conflict_as_tie: float | None = metric(
         verdicts.conflict_as_tie, "ab ba labels", Column(DEFINITIONS, "conflict as tie %")
     )
-    n_decided: int | None = metric(_count, "decided", Column(DEFINITIONS, "n both decide", "count", order=1))
+    n_decided: int | None = metric(_count, "decided", Column(DEFINITIONS, "n both decide", "integer", order=1))
     agreement_decided: float | None = metric(_where, "agreed decided", Column(DEFINITIONS, "both decide %"))
-    kappa: float | None = metric(verdicts.cohens_kappa, "ab ba labels", Column(DEFINITIONS, "kappa", "number", order=3))
+    kappa: float | None = metric(
+        verdicts.cohens_kappa, "ab ba labels", Column(DEFINITIONS, "kappa", "hundredths", order=3)
+    )
     position_bias: float | None = metric(verdicts.position_bias, "single_ab single_ba", Column(BIASES, "first wins %"))
     longer_preference: float | None = metric(
         verdicts.longer_preference, "ab ba longer", Column(BIASES, "longer wins %")
@@ -113,12 +115,12 @@ class MetricRow:
     spread: float | None = metric(_mean_of("spread"), "labelled")
     unreadable_verdicts: int = metric(_unreadable_verdicts, "ab ba")
     prompt_tokens: float | None = metric(
-        _mean_of("cost.prompt_tokens"), "labelled", Column(COST, "prompt tokens", "count")
+        _mean_of("cost.prompt_tokens"), "labelled", Column(COST, "prompt tokens", "integer")
     )
     generated_tokens: float | None = metric(
-        _mean_of("cost.generated_tokens"), "labelled", Column(COST, "generated tokens", "count")
+        _mean_of("cost.generated_tokens"), "labelled", Column(COST, "generated tokens", "integer")
     )
-    calls: float | None = metric(_mean_of("cost.calls"), "labelled", Column(COST, "calls", "decimal"))
+    calls: float | None = metric(_mean_of("cost.calls"), "labelled", Column(COST, "calls", "tenths"))
     seconds: float | None = metric(float, "seconds", Column(COST, "seconds", "seconds"))
     groups: Mapping[str, Group] | None = metric(agreement_by_name, "groups agreed consistent")
     domains: Mapping[str, Group] | None = metric(agreement_by_name, "domains agreed consistent")

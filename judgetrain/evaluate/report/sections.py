@@ -93,7 +93,7 @@ def formatted(value: float | None, unit: Unit) -> str:
         return percent(value) if unit == "percent" else signed(value)
     if unit == "seconds":
         return "–" if value is None else f"{value:.3g}"
-    return number(value, {"count": 0, "decimal": 1, "number": 2}[unit])
+    return number(value, {"integer": 0, "tenths": 1, "hundredths": 2}[unit])
 
 
 def interval(value: float | None, ends: Interval | None) -> str:
