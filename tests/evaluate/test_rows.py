@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 from dataclasses import make_dataclass, replace
+from types import FunctionType
 from typing import Any
 
 import numpy as np
 import pytest
 
 from judgetrain.data.benchmarks.benchmark import Benchmark
+from judgetrain.evaluate import metrics
 from judgetrain.evaluate.metrics.groups import Group
 from judgetrain.evaluate.metrics.paired import PairedComparison, paired_comparisons
 from judgetrain.evaluate.metrics.registry import Column, metric
@@ -131,3 +133,8 @@ def test_a_column_is_shown_in_the_table_that_it_names_with_its_note(monkeypatch:
     assert "every pair %" in text and "every pair %" not in markdown(
         Report(recipe="r", seed=1, rows=[replace(row, prompt_agreement=None, groups={"g": Group(1, 1.0, None)})])
     )
+
+
+def test_what_users_import_from_the_package_are_functions_whatever_module_was_imported() -> None:
+    for name in metrics.__all__:
+        assert isinstance(getattr(metrics, name), FunctionType), name

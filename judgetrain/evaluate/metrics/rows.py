@@ -12,8 +12,8 @@ import numpy as np
 from judgetrain.data.benchmarks.benchmark import Benchmark
 from judgetrain.evaluate.metrics import verdicts
 from judgetrain.evaluate.metrics.calibration import Calibration, calibration
-from judgetrain.evaluate.metrics.correlations import Correlations, margin_correlations
 from judgetrain.evaluate.metrics.groups import Group, agreement_by_name, agreement_by_prompt
+from judgetrain.evaluate.metrics.margin_correlations import Correlations, margin_correlations
 from judgetrain.evaluate.metrics.registry import Column, Interval, Metric, mean, metric
 from judgetrain.evaluate.metrics.sample import Sample
 from judgetrain.evaluate.metrics.statistics import auc_interval, bootstrap_interval
