@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -45,11 +44,11 @@ def check_objective(objective: str, settings: EvaluateConfig, stage: str = "eval
     benchmarks = [b.name for b in settings.benchmarks]
     if benchmark not in benchmarks:
         raise ConfigError(
-            f"objective={objective!r}: evaluate.benchmarks has no {benchmark!r}; it has {_list(benchmarks)}"
+            f"objective={objective!r}: evaluate.benchmarks has no {benchmark!r}; it has {', '.join(benchmarks)}"
         )
     methods = {m.name: m for m in map(Method.parse, settings.methods)}
     if method not in methods:
-        raise ConfigError(f"objective={objective!r}: evaluate.methods has no {method!r}; it has {_list(methods)}")
+        raise ConfigError(f"objective={objective!r}: evaluate.methods has no {method!r}; it has {', '.join(methods)}")
     named = methods[method]
     if named.kind == "stored":
         about = {s.name: s.benchmark for s in settings.stored}.get(named.target, benchmark)
@@ -58,9 +57,8 @@ def check_objective(objective: str, settings: EvaluateConfig, stage: str = "eval
     if not named.has_branches and branches:
         raise ConfigError(f"objective={objective!r}: {method} has no branches; leave out @{branches}")
     if named.has_branches and branches is not None and branches not in settings.branches:
-        raise ConfigError(
-            f"objective={objective!r}: evaluate.branches has no {branches}; it has {_list(map(str, settings.branches))}"
-        )
+        there = ", ".join(map(str, settings.branches))
+        raise ConfigError(f"objective={objective!r}: evaluate.branches has no {branches}; it has {there}")
 
 
 def objective_value(directory: Path, objective: str) -> float:
@@ -75,16 +73,12 @@ def objective_value(directory: Path, objective: str) -> float:
     found = one_each(of_method) if branches is None else [row for row in of_method if row.branches == branches]
     if not found:
         there = (f"{row.benchmark}/{row.key}" for row in rows)
-        raise ConfigError(f"objective={objective!r}: the evaluation has no such row; it has {_list(there)}")
+        raise ConfigError(f"objective={objective!r}: the evaluation has no such row; it has {', '.join(there)}")
     metrics = found[0].to_row()
     value: Any = metrics
     for part in metric.split("."):
         value = value.get(part) if isinstance(value, dict) else None
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         numbers = [k for k, v in metrics.items() if isinstance(v, (int, float)) and not isinstance(v, bool)]
-        raise ConfigError(f"objective={objective!r}: no number called {metric!r}; there are {_list(numbers)}")
+        raise ConfigError(f"objective={objective!r}: no number called {metric!r}; there are {', '.join(numbers)}")
     return float(value)
-
-
-def _list(names: Iterable[str]) -> str:
-    return ", ".join(names)

@@ -21,8 +21,9 @@ from judgetrain.errors import DataError
 from judgetrain.evaluate import stage
 from judgetrain.evaluate.config import EvaluateConfig
 from judgetrain.evaluate.metrics.choose import choose, part_of, split
+from judgetrain.evaluate.metrics.groups import Group
 from judgetrain.evaluate.metrics.paired import disagreements, paired_comparisons
-from judgetrain.evaluate.metrics.rows import Group, metric_row
+from judgetrain.evaluate.metrics.rows import metric_row
 from judgetrain.evaluate.report.page import html_page
 from judgetrain.evaluate.report.provenance import lineage
 from judgetrain.evaluate.report.report import Report

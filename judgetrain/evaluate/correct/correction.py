@@ -85,16 +85,14 @@ def evaluation_of(tree: EvaluationTree, side: Side) -> str:
 
     From the judgment that showed the response first, else from the other order; unreadable ones say nothing.
     """
+    material, order = f"{tree.comparison.response_a}\n{tree.comparison.response_b}", "AB" if side == "A" else "BA"
     parts = []
     for criterion in tree.criteria:
         for guideline in criterion.guidelines:
-            order = "AB" if side == "A" else "BA"
             nodes = sorted(guideline.judgments, key=lambda j: j.order != order)
             node = next((j for j in nodes if j.verdict is not None), None)
             if node:
-                parts.append(
-                    _part(criterion, node, side, f"{tree.comparison.response_a}\n{tree.comparison.response_b}")
-                )
+                parts.append(_part(criterion, node, side, material))
     return "\n\n".join(parts)
 
 

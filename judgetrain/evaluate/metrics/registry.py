@@ -12,8 +12,8 @@ from judgetrain.evaluate.metrics.sample import Sample
 
 Interval = tuple[float, float]
 """The ends of a 95% bootstrap interval."""
-Unit = Literal["percent", "points", "count", "decimal", "number", "seconds"]
-"""A share from 0 to 1, a difference of shares, a number with no, one or two decimals, seconds."""
+Unit = Literal["percent", "points", "integer", "tenths", "hundredths", "seconds"]
+"""How a value is shown: a share in percent, a difference of shares in points, a number to so many decimals."""
 
 
 @dataclass(frozen=True)

@@ -12,9 +12,11 @@ import numpy as np
 from judgetrain.data.benchmarks.benchmark import Benchmark
 from judgetrain.evaluate.metrics import verdicts
 from judgetrain.evaluate.metrics.calibration import Calibration, calibration
+from judgetrain.evaluate.metrics.groups import Group, agreement_by_name, agreement_by_prompt
+from judgetrain.evaluate.metrics.margin_correlations import Correlations, margin_correlations
 from judgetrain.evaluate.metrics.registry import Column, Interval, Metric, mean, metric
 from judgetrain.evaluate.metrics.sample import Sample
-from judgetrain.evaluate.metrics.statistics import auc_interval, bootstrap_interval, correlation_intervals
+from judgetrain.evaluate.metrics.statistics import auc_interval, bootstrap_interval
 from judgetrain.evaluate.metrics.verdicts import Bools
 from judgetrain.evaluate.metrics.votes import VoteMetrics, vote_metrics
 from judgetrain.judges.base import Prediction
@@ -33,27 +35,6 @@ class MethodKey:
 
     def __str__(self) -> str:
         return f"{self.method}@{self.branches}" if self.branches else self.method
-
-
-@dataclass(frozen=True)
-class Group:
-    """Agreement and consistency on the ``n`` comparisons of a group or domain."""
-
-    n: int
-    agreement: float | None
-    consistency: float | None
-
-
-@dataclass(frozen=True, kw_only=True)
-class Correlations:
-    """Correlations of margins with labels (A 1, tie 0, B -1), or of scores with ratings, and their 95% intervals."""
-
-    pearson: float | None
-    kendall: float | None
-    spearman: float | None
-    pearson_ci: Interval | None
-    kendall_ci: Interval | None
-    spearman_ci: Interval | None
 
 
 def _where(values: Bools, mask: Bools) -> Bools:
@@ -75,31 +56,6 @@ def _unreadable_verdicts(ab: verdicts.Verdicts, ba: verdicts.Verdicts) -> int:
 
 def _parse_failures(failures: Mapping[str, int]) -> int:
     return sum(n for reason, n in failures.items() if ":" not in reason)
-
-
-def _by_name(names: Sequence[str | None], agreed: Bools, consistent: Bools) -> dict[str, Group]:
-    masks = {name: np.array([n == name for n in names]) for name in sorted({n for n in names if n is not None})}
-    return {name: Group(_count(m), mean(agreed[m]), mean(consistent[m])) for name, m in masks.items()}
-
-
-def _prompt_agreement(prompts: Sequence[str], agreed: Bools) -> float | None:
-    """The share of prompts of which every pair is right; None where each prompt has one pair."""
-    right: dict[str, bool] = {}
-    for prompt, is_right in zip(prompts, agreed, strict=True):
-        right[prompt] = right.get(prompt, True) and bool(is_right)
-    return mean(list(right.values())) if len(right) < len(prompts) else None
-
-
-def _correlations(
-    margins: Sequence[float | None], labels: Sequence[str], prompts: Sequence[str], resamples: int, seed: int
-) -> Correlations:
-    number = {"A": 1.0, "tie": 0.0, "B": -1.0}
-    kept = [(m, number[y], p) for m, y, p in zip(margins, labels, prompts, strict=True) if m is not None]
-    x, truth, clusters = zip(*kept, strict=True)
-    found: dict[str, Any] = {**verdicts.correlations(x, truth)}
-    for name, ends in correlation_intervals(x, truth, resamples, seed, clusters).items():
-        found[f"{name}_ci"] = ends
-    return Correlations(**found)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -138,9 +94,11 @@ class MetricRow:
     conflict_as_tie: float | None = metric(
         verdicts.conflict_as_tie, "ab ba labels", Column(DEFINITIONS, "conflict as tie %")
     )
-    n_decided: int | None = metric(_count, "decided", Column(DEFINITIONS, "n both decide", "count", order=1))
+    n_decided: int | None = metric(_count, "decided", Column(DEFINITIONS, "n both decide", "integer", order=1))
     agreement_decided: float | None = metric(_where, "agreed decided", Column(DEFINITIONS, "both decide %"))
-    kappa: float | None = metric(verdicts.cohens_kappa, "ab ba labels", Column(DEFINITIONS, "kappa", "number", order=3))
+    kappa: float | None = metric(
+        verdicts.cohens_kappa, "ab ba labels", Column(DEFINITIONS, "kappa", "hundredths", order=3)
+    )
     position_bias: float | None = metric(verdicts.position_bias, "single_ab single_ba", Column(BIASES, "first wins %"))
     longer_preference: float | None = metric(
         verdicts.longer_preference, "ab ba longer", Column(BIASES, "longer wins %")
@@ -150,25 +108,25 @@ class MetricRow:
     )
     auc: float | None = metric(verdicts.auc, "margins labels")
     auc_ci: Interval | None = metric(auc_interval, "margins labels resamples seed prompts")
-    correlations: Correlations | None = metric(_correlations, "single_margins labels prompts resamples seed")
+    correlations: Correlations | None = metric(margin_correlations, "single_margins labels prompts resamples seed")
     judgments: int = metric(lambda found: sum(p.judgments for p in found), "labelled")
     parse_failures: int = metric(_parse_failures, "failures")
     failures: Mapping[str, int] | None = metric(dict, "failures")
     spread: float | None = metric(_mean_of("spread"), "labelled")
     unreadable_verdicts: int = metric(_unreadable_verdicts, "ab ba")
     prompt_tokens: float | None = metric(
-        _mean_of("cost.prompt_tokens"), "labelled", Column(COST, "prompt tokens", "count")
+        _mean_of("cost.prompt_tokens"), "labelled", Column(COST, "prompt tokens", "integer")
     )
     generated_tokens: float | None = metric(
-        _mean_of("cost.generated_tokens"), "labelled", Column(COST, "generated tokens", "count")
+        _mean_of("cost.generated_tokens"), "labelled", Column(COST, "generated tokens", "integer")
     )
-    calls: float | None = metric(_mean_of("cost.calls"), "labelled", Column(COST, "calls", "decimal"))
+    calls: float | None = metric(_mean_of("cost.calls"), "labelled", Column(COST, "calls", "tenths"))
     seconds: float | None = metric(float, "seconds", Column(COST, "seconds", "seconds"))
-    groups: Mapping[str, Group] | None = metric(_by_name, "groups agreed consistent")
-    domains: Mapping[str, Group] | None = metric(_by_name, "domains agreed consistent")
+    groups: Mapping[str, Group] | None = metric(agreement_by_name, "groups agreed consistent")
+    domains: Mapping[str, Group] | None = metric(agreement_by_name, "domains agreed consistent")
     n_prompts: int | None = metric(lambda prompts: len(set(prompts)), "prompts")
     prompt_agreement: float | None = metric(
-        _prompt_agreement, "named_prompts agreed", Column(DEFINITIONS, "every pair %", sparse=True, order=2)
+        agreement_by_prompt, "named_prompts agreed", Column(DEFINITIONS, "every pair %", sparse=True, order=2)
     )
     votes: VoteMetrics | None = metric(vote_metrics, "votes resamples seed")
     calibration: Calibration | None = metric(calibration, "margins labels seed")

@@ -70,22 +70,16 @@ def single_order_accuracy(ab: Verdicts, ba: Verdicts, labels: Sequence[str]) -> 
     return (accuracy(ab, labels).astype(float) + accuracy(ba, labels).astype(float)) / 2
 
 
-def conflict_as_tie(ab: Verdicts, ba: Verdicts, labels: Sequence[str]) -> Bools:
-    """Agreement per item, bool [n], when two orders that conflict count as the verdict tie.
-
-    An unreadable order makes the item wrong, not a tie.
-    """
-    first, second, label = _arrays(ab, ba, labels=labels)
-    merged = np.where(_same(first, second), first, "tie")
-    return _same(merged, label) & ~unreadable(ab) & ~unreadable(ba)
-
-
 def merged(ab: Verdicts, ba: Verdicts) -> list[str | None]:
     """One verdict per item: what both orders say, a tie where they conflict, None where one cannot be read."""
-    first, second = _arrays(ab, ba)
-    return [
-        None if None in pair else pair[0] if pair[0] == pair[1] else "tie" for pair in zip(first, second, strict=True)
-    ]
+    pairs = zip(*_arrays(ab, ba), strict=True)
+    return [None if None in pair else pair[0] if pair[0] == pair[1] else "tie" for pair in pairs]
+
+
+def conflict_as_tie(ab: Verdicts, ba: Verdicts, labels: Sequence[str]) -> Bools:
+    """Agreement of the merged verdicts per item, bool [n]; an unreadable order makes the item wrong, not a tie."""
+    label = _arrays(ab, ba, labels=labels)[-1]
+    return np.array([v == y for v, y in zip(merged(ab, ba), label, strict=True)], dtype=bool)
 
 
 def decided(ab: Verdicts, ba: Verdicts, labels: Sequence[str]) -> Bools:
@@ -94,8 +88,7 @@ def decided(ab: Verdicts, ba: Verdicts, labels: Sequence[str]) -> Bools:
     Agreement over these is MT-Bench's setup 2 (Zheng et al. 2023, table 5): a judge that ties or contradicts itself
     on hard items is not charged for them.
     """
-    verdicts = np.array(merged(ab, ba), dtype=object)
-    return without_ties(labels) & np.array([v in ("A", "B") for v in verdicts], dtype=bool)
+    return without_ties(labels) & np.array([v in ("A", "B") for v in merged(ab, ba)], dtype=bool)
 
 
 def cohens_kappa(ab: Verdicts, ba: Verdicts, labels: Sequence[str]) -> float | None:
@@ -134,9 +127,9 @@ def position_bias(ab: Verdicts, ba: Verdicts) -> float | None:
 
 def longer_preference(ab: Verdicts, ba: Verdicts, longer: Sequence[str]) -> float | None:
     """Share of consistent A or B verdicts that go to the longer response (``longer``: A, B or tie per item)."""
-    first, _, side = _arrays(ab, ba, labels=longer)
-    decided = consistency(ab, ba) & (first != "tie") & (side != "tie")
-    return float(np.mean(first[decided] == side[decided])) if decided.any() else None
+    verdict, _, side = _arrays(ab, ba, labels=longer)
+    kept = consistency(ab, ba) & without_ties(longer) & (verdict != "tie")
+    return float(np.mean(verdict[kept] == side[kept])) if kept.any() else None
 
 
 def length_bias(ab: Verdicts, ba: Verdicts, longer: Sequence[str], labels: Sequence[str]) -> float | None:
@@ -145,12 +138,10 @@ def length_bias(ab: Verdicts, ba: Verdicts, longer: Sequence[str], labels: Seque
     Over the items with a consistent A or B verdict, an A or B label and responses of unequal length; None without any.
     0 is a judge that prefers the longer response exactly as often as people do on the same items.
     """
-    first, _, side = _arrays(ab, ba, labels=longer)
-    label = _arrays(labels=labels)[0]
-    kept = consistency(ab, ba) & (first != "tie") & (side != "tie") & (label != "tie")
-    if not kept.any():
-        return None
-    return float(np.mean(first[kept] == side[kept]) - np.mean(label[kept] == side[kept]))
+    verdict, _, side = _arrays(ab, ba, labels=longer)
+    label = _arrays(ab, labels=labels)[1]
+    kept = consistency(ab, ba) & without_ties(longer) & without_ties(labels) & (verdict != "tie")
+    return float(np.mean(verdict[kept] == side[kept]) - np.mean(label[kept] == side[kept])) if kept.any() else None
 
 
 def auc(margins: Sequence[float | None], labels: Sequence[str | None]) -> float | None:

@@ -10,8 +10,8 @@ from judgetrain.judges.method import BASELINE, Method
 
 MEASURED = ("evaluate.methods", "evaluate.branches", "evaluate.bootstrap", "evaluate.stored")
 """Settings that say what is measured and not what it is like."""
-UNTOLD = (*MEASURED, "evaluate.benchmarks")
-"""Settings that stand in no label."""
+UNLABELLED = (*MEASURED, "evaluate.benchmarks")
+"""Settings that are in no label."""
 
 Results = Mapping[Hashable, Hashable]
 """A method's figures in one run, by the place of their row in the report."""
@@ -26,7 +26,7 @@ def run_labels(settings: Sequence[Mapping[str, str]]) -> list[str]:
 
     A setting that a run does not have is no difference. Runs that no setting tells apart are numbered.
     """
-    labels = _told_by_settings(settings)
+    labels = _differing_settings(settings)
     twice = Counter(labels)
     return [_numbered(label, i) if twice[label] > 1 else label for i, label in enumerate(labels, 1)]
 
@@ -34,23 +34,23 @@ def run_labels(settings: Sequence[Mapping[str, str]]) -> list[str]:
 def method_names(method: str, settings: Mapping[int, Mapping[str, str]], results: Mapping[int, Results]) -> list[str]:
     """What a method is called in each of the runs that have it; both mappings are by the number of the run, from 1.
 
-    It bears the settings that it uses and that differ (``dpo (beta=0.1)``), and its own name alone where there are
+    It carries the settings that it uses and that differ (``dpo (beta=0.1)``), and its own name alone where there are
     none or all of the runs gave the same figures. Runs that no setting tells apart share a name where they have the
     same figures at every place that both have, else their numbers follow.
     """
     numbers = list(settings)
-    told = _told_by_settings([{k: v for k, v in settings[i].items() if uses(method, k)} for i in numbers])
+    labels = _differing_settings([{k: v for k, v in settings[i].items() if uses(method, k)} for i in numbers])
     if all(results[i] == results[numbers[0]] for i in numbers):
-        told = [""] * len(numbers)
+        labels = [""] * len(numbers)
     first: dict[str, list[int]] = {}
-    standing: list[tuple[str, int]] = []
-    for number, label in zip(numbers, told, strict=True):
+    shared: list[tuple[str, int]] = []
+    for number, label in zip(numbers, labels, strict=True):
         known = first.setdefault(label, [])
-        same = next((i for i in known if _agree(results[i], results[number])), None)
+        same = next((i for i in known if _same_figures(results[i], results[number])), None)
         if same is None:
             known.append(number)
-        standing.append((label, number if same is None else same))
-    labels = [_numbered(label, number) if len(first[label]) > 1 else label for label, number in standing]
+        shared.append((label, number if same is None else same))
+    labels = [_numbered(label, number) if len(first[label]) > 1 else label for label, number in shared]
     return [f"{method} ({label})" if label else method for label in labels]
 
 
@@ -74,8 +74,9 @@ def _within(key: str, groups: Sequence[str]) -> bool:
     return any(key == group or key.startswith(f"{group}.") for group in groups)
 
 
-def _told_by_settings(settings: Sequence[Mapping[str, str]]) -> list[str]:
-    keys = sorted({key for each in settings for key in each if not key.startswith(UNTOLD)})
+def _differing_settings(settings: Sequence[Mapping[str, str]]) -> list[str]:
+    """Each run's values of the settings that differ between runs, as one text."""
+    keys = sorted({key for each in settings for key in each if not key.startswith(UNLABELLED)})
     differing = [key for key in keys if len({each[key] for each in settings if key in each}) > 1]
     last = Counter(key.rpartition(".")[2] for key in differing)
     names = {k: k.rpartition(".")[2] if last[k.rpartition(".")[2]] == 1 else k for k in differing}
@@ -86,5 +87,5 @@ def _numbered(label: str, number: int) -> str:
     return f"{label}{', ' if label else ''}run {number}"
 
 
-def _agree(one: Results, other: Results) -> bool:
+def _same_figures(one: Results, other: Results) -> bool:
     return all(one[place] == other[place] for place in one if place in other)

@@ -6,8 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from judgetrain.evaluate.metrics.choose import Choice
+from judgetrain.evaluate.metrics.groups import Group
 from judgetrain.evaluate.metrics.registry import Interval, Unit
-from judgetrain.evaluate.metrics.rows import BIASES, COLUMNS, COST, DEFINITIONS, Group, MetricRow
+from judgetrain.evaluate.metrics.rows import BIASES, COLUMNS, COST, DEFINITIONS, MetricRow
 
 Cells = tuple[str, ...]
 Rows = Sequence[MetricRow]
@@ -92,7 +93,7 @@ def formatted(value: float | None, unit: Unit) -> str:
         return percent(value) if unit == "percent" else signed(value)
     if unit == "seconds":
         return "–" if value is None else f"{value:.3g}"
-    return number(value, {"count": 0, "decimal": 1, "number": 2}[unit])
+    return number(value, {"integer": 0, "tenths": 1, "hundredths": 2}[unit])
 
 
 def interval(value: float | None, ends: Interval | None) -> str:

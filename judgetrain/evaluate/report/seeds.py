@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Self
+from typing import Any, Self
 
 from judgetrain.evaluate.metrics.rows import MetricRow
 from judgetrain.evaluate.metrics.statistics import over_seeds
@@ -27,18 +27,10 @@ class SeedMeans:
     @classmethod
     def of(cls, rows: Sequence[MetricRow], method: str) -> Self:
         """Of the rows of one method with one number of branches on one benchmark, a row a seed."""
-        agreement, agreement_std = over_seeds([r.agreement for r in rows if r.agreement is not None])
-        consistency, consistency_std = over_seeds([r.consistency for r in rows if r.consistency is not None])
-        return cls(
-            benchmark=rows[0].benchmark,
-            branches=rows[0].branches,
-            seeds=len(rows),
-            method=method,
-            agreement=agreement,
-            agreement_std=agreement_std,
-            consistency=consistency,
-            consistency_std=consistency_std,
-        )
+        found: dict[str, Any] = {"benchmark": rows[0].benchmark, "branches": rows[0].branches, "seeds": len(rows)}
+        for name in ("agreement", "consistency"):
+            found[name], found[f"{name}_std"] = over_seeds([getattr(row, name) for row in rows])
+        return cls(method=method, **found)
 
 
 def seed_table(rows: Sequence[SeedMeans]) -> Table:

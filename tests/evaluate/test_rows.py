@@ -1,0 +1,140 @@
+"""Rows of metrics: what is written is read back, also from older files; how metrics are registered and shown."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import make_dataclass, replace
+from types import FunctionType
+from typing import Any
+
+import numpy as np
+import pytest
+
+from judgetrain.data.benchmarks.benchmark import Benchmark
+from judgetrain.evaluate import metrics
+from judgetrain.evaluate.metrics.groups import Group
+from judgetrain.evaluate.metrics.paired import PairedComparison, paired_comparisons
+from judgetrain.evaluate.metrics.registry import Column, metric
+from judgetrain.evaluate.metrics.rows import METRICS, MetricRow, metric_row
+from judgetrain.evaluate.metrics.sample import Sample
+from judgetrain.evaluate.report import sections
+from judgetrain.evaluate.report.report import Report
+from judgetrain.evaluate.report.text import markdown
+from judgetrain.judges.base import Cost, Prediction
+from judgetrain.schema import Comparison, Dialogue, Message
+
+LABELS = ("A", "B", "tie", None)
+
+
+def voted(n: int = 60) -> Benchmark:
+    """Comparisons with groups, domains, votes and shared prompts; every fourth without a majority."""
+    comparisons = [
+        Comparison(f"b:{i}", Dialogue(f"b:{i}", "b", (Message("user", "q"),)), "x", "yy", label=LABELS[i % 4], group=g)  # type: ignore[arg-type]
+        for i in range(n)
+        for g in [f"g{i % 2}"]
+    ]
+    votes: dict[str, Any] = {c.id: ("A", "A", "B") if i % 2 else ("B",) for i, c in enumerate(comparisons)}
+    prompts = {c.id: f"p{i // 3}" for i, c in enumerate(comparisons)}
+    return Benchmark("b", "test", comparisons, {}, votes, prompts, {"g0": "even"})
+
+
+def scored(benchmark: Benchmark, **changes: Any) -> list[Prediction]:
+    """A scorer's predictions: no branches, margins that are mostly right."""
+    failures = {"no_scores": 1, "criteria:none": 1}
+    return [
+        Prediction(
+            comparison_id=c.id,
+            method="scorer:x",
+            branches=0,
+            verdict_ab=v,  # type: ignore[arg-type]
+            verdict_ba=v,  # type: ignore[arg-type]
+            margin=m,
+            cost=Cost(3.0, 2.0, 1.0),
+            judgments=2,
+            failures=failures,
+            **changes,
+        )
+        for i, c in enumerate(benchmark.comparisons)
+        for m in [(1 if c.label == "A" else -1) * (i % 5 - 1.5)]
+        for v in ["A" if m > 0 else "B"]
+    ]
+
+
+def test_a_row_is_read_back_as_it_was_written() -> None:
+    row = replace(metric_row(voted(), scored(voted()), 0.5, 50, 1), chosen=False, run="seed=1")
+    assert row.votes and row.calibration and row.correlations and row.correlations.pearson_ci and row.domains
+    written = json.dumps(row.to_row())
+    again = MetricRow.from_row(json.loads(written))
+    assert json.dumps(again.to_row()) == written
+    assert again.votes and again.votes.n == row.votes.n and again.groups == row.groups
+    assert again.calibration and again.calibration.curve == row.calibration.curve
+    assert list(row.to_row())[:5] == ["method", "benchmark", "split", "branches", "n"]
+    assert {"pearson", "pearson_ci"} < set(row.to_row()) and "correlations" not in row.to_row()
+
+
+def test_a_paired_comparison_is_read_back_also_from_before_bootstrap_p() -> None:
+    whole = voted()
+    other = [replace(p, method="first", verdict_ab="A", verdict_ba="A") for p in scored(whole)]
+    (pair,) = paired_comparisons(whole, [scored(whole), other], 50, 1)
+    written = json.loads(json.dumps(pair.to_row()))
+    assert written["first"] == {"method": "scorer:x", "branches": 0}
+    assert json.dumps(PairedComparison.from_row(written).to_row()) == json.dumps(pair.to_row())
+    del written["bootstrap_p"]
+    assert PairedComparison.from_row(written).bootstrap_p is None
+
+
+def test_a_row_of_an_older_version_has_no_value_for_what_it_did_not_know() -> None:
+    row = metric_row(voted(), scored(voted()), 0.5, 50, 1).to_row()
+    for name in ("spread", "length_bias", "domains", "calls", "calibration", "pearson_ci", "n_prompts"):
+        del row[name]
+    del row["votes"]["between_people_decided"]
+    found = MetricRow.from_row(row | {"a_metric_that_is_no_more": 1.0})
+    assert (found.spread, found.length_bias, found.calls, found.calibration) == (None,) * 4
+    assert found.correlations and found.correlations.pearson == row["pearson"]
+    assert found.votes and found.votes.between_people_decided is None
+    text = markdown(Report(recipe="r", seed=1, rows=[found]))
+    assert "| scorer:x | – | 3 | 2 | – |" in text, "calls: a dash"
+
+
+def test_what_the_data_does_not_have_leaves_its_metrics_undefined() -> None:
+    whole = voted()
+    plain = replace(whole, votes={}, prompts={})
+    merged = metric_row(plain, scored(plain, merged=True), float("nan"), 50, 1)
+    assert (merged.single_order_accuracy, merged.accuracy_ab, merged.position_bias) == (None,) * 3
+    assert (merged.votes, merged.prompt_agreement, merged.seconds) == (None,) * 3
+    branching = [replace(p, branches=3) for p in scored(whole)]
+    assert metric_row(whole, branching, 0.0, 50, 1).correlations is None
+    apart = metric_row(whole, scored(whole), 0.0, 50, 1)
+    assert apart.groups and apart.groups["g0"].n + apart.groups["g1"].n == apart.n == 45
+    assert apart.failures == {"criteria:none": 45, "no_scores": 45} and apart.parse_failures == 45
+
+
+def test_every_metric_is_called_with_what_it_names_and_an_unknown_name_is_refused() -> None:
+    class Row:
+        halves = metric(lambda agreed, labels: np.full(len(labels), 0.5), "agreed labels")
+        never = metric(lambda votes: 1 / 0, "votes")
+
+    found = Sample.of(replace(voted(), votes={}), scored(voted()), 0.0, 50, 1)
+    assert Row.halves.metadata["metric"].of(found) == 0.5, "an array becomes its mean"
+    assert Row.never.metadata["metric"].of(found) is None, "without votes it is not called"
+    with pytest.raises(AttributeError, match="'lables', which is no attribute of Sample"):
+        metric(len, "lables")
+    fields = set(MetricRow.__dataclass_fields__)
+    assert fields - set(METRICS) == {"method", "benchmark", "split", "branches", "n", "chosen", "run"}
+
+
+def test_a_column_is_shown_in_the_table_that_it_names_with_its_note(monkeypatch: pytest.MonkeyPatch) -> None:
+    mine = make_dataclass("Mine", [("mine", float, 0.25)], bases=(MetricRow,), frozen=True, kw_only=True)
+    row = mine(**vars(metric_row(voted(), scored(voted()), 0.0, 50, 1)))
+    monkeypatch.setitem(sections.COLUMNS, "mine", Column("My table", "mine %", note="Mine: a quarter."))
+    text = markdown(Report(recipe="r", seed=1, rows=[row]))
+    assert "### My table\n\n| method | branches | mine % |\n| --- | --- | --- |\n| scorer:x | – | 25.0 |\n" in text
+    assert "\nMine: a quarter.\n" in text
+    assert "every pair %" in text and "every pair %" not in markdown(
+        Report(recipe="r", seed=1, rows=[replace(row, prompt_agreement=None, groups={"g": Group(1, 1.0, None)})])
+    )
+
+
+def test_what_users_import_from_the_package_are_functions_whatever_module_was_imported() -> None:
+    for name in metrics.__all__:
+        assert isinstance(getattr(metrics, name), FunctionType), name
