@@ -23,8 +23,8 @@ def training_arguments(config: TrainConfig, directory: Path, seed: int, evaluate
     from trl import DPOConfig, SFTConfig
 
     kind, own = (DPOConfig, _dpo(config)) if isinstance(config, DpoConfig) else (SFTConfig, _sft(config))
-    known = {field.name for field in fields(kind)}
-    values = {field.name: getattr(config, field.name) for field in fields(config) if field.name in known}
+    names = [field.name for field in fields(kind)]
+    same = {name: value for name in names if (value := getattr(config, name, None)) is not None}
     shared = {
         "output_dir": str(directory),
         "num_train_epochs": 1,
@@ -39,7 +39,6 @@ def training_arguments(config: TrainConfig, directory: Path, seed: int, evaluate
         "seed": seed,
         "data_seed": seed,
     }
-    same = {name: value for name, value in values.items() if value is not None}
     return kind(**same | shared | device_arguments(config.bf16, config.tf32) | own)
 
 
