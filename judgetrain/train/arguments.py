@@ -23,8 +23,8 @@ def training_arguments(config: TrainConfig, directory: Path, seed: int, evaluate
     from trl import DPOConfig, SFTConfig
 
     kind, own = (DPOConfig, _dpo(config)) if isinstance(config, DpoConfig) else (SFTConfig, _sft(config))
-    known = {field.name for field in fields(kind)}
-    values = {field.name: getattr(config, field.name) for field in fields(config) if field.name in known}
+    names = [field.name for field in fields(kind)]
+    same = {name: value for name in names if (value := getattr(config, name, None)) is not None}
     shared = {
         "output_dir": str(directory),
         "num_train_epochs": 1,
@@ -39,7 +39,6 @@ def training_arguments(config: TrainConfig, directory: Path, seed: int, evaluate
         "seed": seed,
         "data_seed": seed,
     }
-    same = {name: value for name, value in values.items() if value is not None}
     return kind(**same | shared | device_arguments(config.bf16, config.tf32) | own)
 
 
@@ -55,11 +54,9 @@ def device_arguments(bf16: bool | None, tf32: bool | None) -> dict[str, Any]:
     import torch
 
     gpu = torch.cuda.is_available()
-    if tf32 is None:
-        tf32 = has_tf32()
     return {
         "bf16": mixed_precision(bf16),
-        "tf32": True if tf32 else None,
+        "tf32": (has_tf32() if tf32 is None else tf32) or None,
         "use_cpu": not gpu,
         "dataloader_pin_memory": gpu,
         "deepspeed": current().deepspeed,
@@ -83,13 +80,10 @@ def _sft(config: TrainConfig) -> dict[str, Any]:
 
 def _dpo(config: DpoConfig) -> dict[str, Any]:
     """A stop-loss saves a checkpoint at every evaluation, so that the best one is there to be kept."""
-    from judgetrain.train.watch import BEST
+    from judgetrain.train.preference import BEST
 
-    supervised = config.sft_weight
-    losses = {
-        "loss_type": [config.loss_type, "sft"] if supervised else [config.loss_type],
-        "loss_weights": [1.0, supervised] if supervised else [1.0],
-    }
+    weights = {config.loss_type: 1.0} | ({"sft": config.sft_weight} if config.sft_weight else {})
+    losses = {"loss_type": [*weights], "loss_weights": [*weights.values()]}
     if not config.stop.watched:
         return losses
     best = {"load_best_model_at_end": True, "metric_for_best_model": BEST, "greater_is_better": True}

@@ -13,6 +13,7 @@ from judgetrain.engines.config import ModelConfig, looks_local
 
 CARD = "README.md"
 _TITLES = {"initial": "Initial judge", "sft": "SFT judge", "dpo": "DPO judge"}
+_COLUMNS = ("| benchmark | branches | n | agreement | consistency |", "| --- | --- | --- | --- | --- |")
 _START, _END = "<!-- measured -->", "<!-- end of measured -->"
 _BODY = """# {title}
 
@@ -118,12 +119,7 @@ def add_results(directory: Path, method: str, rows: Sequence[Mapping[str, Any]],
         for row in own
     ]
     head = f"By evaluation `{evaluation}`; 95% intervals in brackets.\n"
-    table = [
-        "| benchmark | branches | n | agreement | consistency |",
-        "| --- | --- | --- | --- | --- |",
-        *map(_line, own),
-    ]
-    measured = "\n".join([_START, head, *table, _END])
+    measured = "\n".join([_START, head, *_COLUMNS, *map(_line, own), _END])
     text = re.sub(f"{_START}.*{_END}", lambda _: measured, card.text, flags=re.DOTALL)
     _save(directory, card.data, text)
 

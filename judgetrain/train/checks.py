@@ -75,8 +75,7 @@ def check_machine(settings: TrainStages, stage: str) -> None:
         return
     if stage == "reference":  # of all that may need a GPU, what the reference's log-probabilities are computed with
         stage, config = "dpo", TrainConfig(lora=config.lora, tf32=config.tf32)
-    needs = gpu_only(config)
-    if not needs:
+    if not (needs := gpu_only(config)):
         return
     import torch
 

@@ -198,10 +198,7 @@ class TrainStages:
         neutral=True,
     )
     processes: int | None = key(
-        None,
-        "processes on this machine that train together; None: one for each GPU. Under torchrun or SLURM: WORLD_SIZE",
-        low=1,
-        neutral=True,
+        None, "processes here that train together; None: one a GPU; under torchrun: WORLD_SIZE", low=1, neutral=True
     )
     deepspeed: str | None = key(
         None,

@@ -48,8 +48,7 @@ def train(job: Job, out: StageRun, finish: Callable[[Path], None]) -> None:
     Raises:
         TrainingError: nothing to train on, NaN or inf in losses or weights, or too little memory; says what to change.
     """
-    from judgetrain.train.checkpoints import finite, last_complete, no_number
-    from judgetrain.train.progress import forget_logs_after
+    from judgetrain.train.checkpoints import finite, forget_logs_after, last_complete, no_number
 
     checkpoints = out.path("checkpoints")
     tokenizer = load_tokenizer(job.start)
@@ -87,8 +86,8 @@ def _trainer(
     from transformers.trainer_pt_utils import get_model_param_count
     from trl import SFTTrainer
 
+    from judgetrain.train.checkpoints import PackingProbe
     from judgetrain.train.preference import PreferenceTrainer
-    from judgetrain.train.watch import PackingProbe
 
     config = job.config
     indices: Sequence[int] = range(len(examples.rows))
@@ -135,9 +134,8 @@ def _callbacks(job: Job, heldout: Dataset | None, out: StageRun) -> list[Trainer
     Raises:
         TrainingError: a stop-loss without held-out pairs.
     """
-    from judgetrain.train.checkpoints import CheckpointMarks, FiniteFigures
-    from judgetrain.train.progress import Progress
-    from judgetrain.train.watch import StopLoss
+    from judgetrain.train.checkpoints import CheckpointMarks, FiniteFigures, Progress
+    from judgetrain.train.preference import StopLoss
 
     callbacks = [CheckpointMarks(job.config.save_total_limit, out), Progress(out), FiniteFigures()]
     if isinstance(job.config, DpoConfig) and job.config.stop.watched:
@@ -210,6 +208,5 @@ def _facts(trainer: Trainer) -> dict[str, Any]:
     facts: dict[str, Any] = {"steps": trainer.state.global_step}
     if losses:
         facts |= {"train_loss": sum(losses) / len(losses), "last_loss": losses[-1]}
-    return facts | {
-        k: v for k, v in evaluation.items() if k.startswith("eval_") and "runtime" not in k and "per_second" not in k
-    }
+    speed = ("_runtime", "_per_second")
+    return facts | {k: v for k, v in evaluation.items() if k.startswith("eval_") and not k.endswith(speed)}

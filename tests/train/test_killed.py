@@ -29,7 +29,7 @@ CASES = {
     ],
 }
 KEPT = {"sft": 3, "dpo": 2}
-"""``keep_checkpoints``."""
+"""``save_total_limit``."""
 
 
 def artifact(output: Path, stage: str) -> Path:

@@ -18,7 +18,7 @@ from judgetrain.pipeline.config import Config
 from judgetrain.train import run as training
 from judgetrain.train import stage
 from judgetrain.train.config import StopConfig
-from judgetrain.train.watch import agreement_then_loss, reason_to_stop
+from judgetrain.train.preference import agreement_then_loss, reason_to_stop
 from tests.train.test_train import config, pair_rows, run_initial, same, sft_rows, weights
 
 
