@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Collection, Mapping
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
 import yaml
-from hydra.core.config_store import ConfigStore
+from hydra.core.config_store import ConfigNode, ConfigStore
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import ConfigKeyError, OmegaConfBaseException
 
@@ -31,9 +32,31 @@ def recipes() -> dict[str, Path]:
     return {str(p.relative_to(RECIPES).with_suffix("")): p for p in sorted(RECIPES.rglob("*.yaml"))}
 
 
+class Stored(ConfigNode):
+    """A configuration as Hydra's store keeps it, which is made when it is first used and not copied with the store."""
+
+    def __init__(self, name: str, group: str | None, package: str | None, make: Callable[[], DictConfig]) -> None:
+        self.name, self.group, self.package, self.provider = f"{name}.yaml", group, package, None
+        self._used: DictConfig | None = None
+        self._make = cache(make)  # shared by the copies that Hydra makes before it asks for the node
+
+    @property
+    def node(self) -> DictConfig:  # type: ignore[override]
+        """The configuration; Hydra puts a copy in its place before it changes anything."""
+        return self._used or self._make()
+
+    @node.setter
+    def node(self, used: DictConfig) -> None:
+        self._used = used
+
+    def __deepcopy__(self, memo: object) -> Stored:
+        """Hydra copies its whole store for every configuration that it composes, and copies a node when it uses it."""
+        return self
+
+
 def register(store: ConfigStore) -> None:
     """Make the schema and every shipped recipe known to Hydra (``recipe=NAME``)."""
-    store.store(name="schema", node=_schema())
+    store.repo["schema.yaml"] = Stored("schema", None, None, _schema)
     for name, path in recipes().items():
         _store_recipe(store, name, path)
 
@@ -64,14 +87,21 @@ def _variants(node: Any, prefix: str = "") -> list[tuple[str, dataclasses.Field[
 
 
 def _store_recipe(store: ConfigStore, name: str, path: Path) -> None:
+    group, _, leaf = f"recipe/{name}".rpartition("/")
+    at = store.repo
+    for part in group.split("/"):
+        at = at.setdefault(part, {})
+    at[f"{leaf}.yaml"] = Stored(leaf, group, "_global_", partial(_load_recipe, path))
+
+
+def _load_recipe(path: Path) -> DictConfig:
     try:
         content = OmegaConf.load(path)
     except (yaml.YAMLError, OSError) as error:
         raise ConfigError(f"recipe {path}: not valid YAML: {' '.join(str(error).split())}") from error
     if not isinstance(content, DictConfig):
         raise ConfigError(f"recipe {path}: expected keys and values, as in seed: 3")
-    group, _, leaf = f"recipe/{name}".rpartition("/")
-    store.store(name=leaf, node=content, group=group, package="_global_")
+    return content
 
 
 def recipe_overrides(arguments: list[str]) -> list[str]:

@@ -14,7 +14,7 @@ from judgetrain.pipeline.clean import clean, leftovers
 from judgetrain.pipeline.config import CleanConfig, Config
 from judgetrain.pipeline.run import Pipeline
 from judgetrain.pipeline.sweeps import write_job
-from tests.evaluate.test_report import manifest
+from tests.builders.evaluate import manifest
 
 
 @pytest.fixture

@@ -45,7 +45,7 @@ def judgetrain(*arguments: str, cwd: Path | None = None) -> subprocess.Completed
         (["stage=dop"], ["stage='dop'", "dpo", "evaluate"]),
         (["recipe=nope"], ["recipe=nope", "quickstart"]),
         (["recipe=nowhere.yaml"], ["recipe=nowhere.yaml", "no such file"]),
-        (["evaluate.branches=[1,99]"], ["evaluate.branches=[1, 99]", "tree.criteria=10"]),
+        (["stage=evaluate", "evaluate.branches=[1,99]"], ["evaluate.branches=[1, 99]", "tree.criteria=10"]),
         (["engine.type=gpt"], ["engine.type='gpt'", "transformers", "openai"]),
         (["dialogues.sources=[{name: a, pth: b}]"], ["pth", "SourceConfig"]),
         (["dialogues.sources=[{name: a, path: nowhere.jsonl}]"], ["dialogues.sources[0].path", "nowhere.jsonl"]),
@@ -156,12 +156,12 @@ def test_keys_of_variants_name_the_variants_that_have_them() -> None:
 
 def test_groups_override_the_recipe() -> None:
     groups = "teacher=openai", "engine=vllm", "external=openai"
-    text = judgetrain(*groups, "teacher.engine.model.path=mine", "--cfg", "job").stdout
+    text = judgetrain(*groups, "teacher.engine.model=mine", "--cfg", "job").stdout
     plain = judgetrain("--cfg", "job").stdout
     assert "type: world" in plain.split("teacher:")[1].split("engine:")[1]
     teacher = text.split("\nteacher:")[1].split("\ntree:")[0]
     assert "type: openai" in teacher
-    assert "path: mine" in teacher
+    assert "model: mine" in teacher
     assert "type: vllm" in teacher, "the judges' engine stands after the teacher"
     for section, following in (("label", "train"), ("evaluate", "correct")):
         external = text.split(f"\n{section}:")[1].split(f"\n{following}:")[0].split("\n  external:")[1]

@@ -11,8 +11,7 @@ import pytest
 from hydra.core.plugins import Plugins
 
 from judgetrain.pipeline import keys_page
-from judgetrain.pipeline.compose import typed
-from tests.pipeline.test_sweep import composed
+from tests.builders.pipeline import configured
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").glob("*.md")])
@@ -69,4 +68,4 @@ def test_commands_are_valid_configurations(page: Path, tmp_path: Path, monkeypat
             continue
         if any(w.startswith("recipe=path/") for w in overrides):
             continue
-        assert typed(composed(*overrides)), words
+        assert configured(*overrides), words

@@ -9,22 +9,26 @@ import pytest
 
 from judgetrain.artifacts.console import Console
 from judgetrain.artifacts.stage_run import StageRun
-from judgetrain.data.config import WorldConfig
+from judgetrain.data.config import ResponseModelConfig, SourceConfig, WorldConfig
 from judgetrain.data.world import eval_comparisons
-from judgetrain.engines.config import EngineConfig, ModelConfig
+from judgetrain.engines.config import OpenAIEngineConfig
 from judgetrain.errors import ConfigError
+from judgetrain.judges.config import HeuristicEngineConfig
 from judgetrain.label.config import TeacherConfig
 from judgetrain.pipeline import cli as __main__
 from judgetrain.pipeline import dry_run
 from judgetrain.pipeline.config import Config
 from judgetrain.pipeline.run import Pipeline
-from tests.label.test_pairs import tree_of
+from tests.builders.label import tree_of
 
 
 def configured(tmp_path: Path) -> Config:
-    engine = EngineConfig(type="openai", model=ModelConfig(path="gpt-x"), base_url="http://127.0.0.1:9/v1")
+    engine = OpenAIEngineConfig(model="gpt-x", base_url="http://127.0.0.1:9/v1")
     teacher = TeacherConfig(engine=engine, comparisons=4, branches=2, dry_run=True)
-    return Config(prompts="compact", stage="dpo", teacher=teacher, output_dir=str(tmp_path / "outputs"))
+    config = Config(prompts="compact", stage="dpo", teacher=teacher, output_dir=str(tmp_path / "outputs"))
+    config.dialogues.sources = [SourceConfig(name="world", type="world")]
+    config.train.base.path = "world"
+    return config
 
 
 def test_the_expected_calls_are_printed_and_the_stage_is_not_run(
@@ -59,8 +63,7 @@ def test_it_says_where_nothing_would_remain_for_the_tree(
 
 def test_external_response_models_are_not_asked_for_it(tmp_path: Path) -> None:
     config = configured(tmp_path)
-    config.dialogues.sources = []
-    config.responses.models = [EngineConfig(type="openai", name="api", model=ModelConfig(path="m"))]
+    config.responses.models = [ResponseModelConfig(name="api", engine=OpenAIEngineConfig(name="api", model="m"))]
     with pytest.raises(ConfigError, match=r"teacher\.dry_run=true: .*external models api; run stage=responses"):
         dry_run.show(Pipeline(config))
 
@@ -78,7 +81,7 @@ def test_the_flag_and_the_limits_redo_nothing(tmp_path: Path) -> None:
 
 def external(tmp_path: Path) -> Config:
     config = configured(tmp_path)
-    config.label.external.engine, config.teacher.engine = config.teacher.engine, EngineConfig(type="heuristic")
+    config.label.external.engine, config.teacher.engine = config.teacher.engine, HeuristicEngineConfig()
     config.teacher.dry_run, config.label.external.dry_run = False, True
     config.label.source = "external"
     return config
@@ -108,7 +111,6 @@ def test_the_external_judge_is_estimated_on_the_trees_and_not_asked(
 
 def test_a_paid_teacher_is_not_asked_for_the_external_judges_estimate(tmp_path: Path) -> None:
     config = external(tmp_path)
-    config.dialogues.sources = []
     config.teacher.engine = config.label.external.engine
     with pytest.raises(ConfigError, match=r"label\.external\.dry_run=true: .*stage teacher .*models gpt-x"):
         dry_run.show(Pipeline(config))

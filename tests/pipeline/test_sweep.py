@@ -11,19 +11,17 @@ from typing import Any
 
 import pytest
 import yaml
-from hydra import compose, initialize_config_dir
-from hydra.core.config_store import ConfigStore
 from hydra.core.plugins import Plugins
-from judgetrain.pipeline.checks import check_together
 
 from judgetrain.data.config import BenchmarkConfig
 from judgetrain.errors import ConfigError
-from judgetrain.evaluate.objective import objective_value, parse_objective
+from judgetrain.evaluate.objective import check_objective, objective_value, parse_objective
 from judgetrain.pipeline import cli as entry
-from judgetrain.pipeline.compose import CONF, RECIPES, register, typed
+from judgetrain.pipeline.compose import RECIPES
 from judgetrain.pipeline.config import Config
 from judgetrain.pipeline.run import Pipeline
 from judgetrain.pipeline.sweeps import read_jobs, write_job
+from tests.builders.pipeline import composed, configured
 
 
 def run_sweep(
@@ -190,17 +188,11 @@ def test_an_objective_that_nothing_gives_is_refused_before_anything_runs(objecti
     config.evaluate.benchmarks = [BenchmarkConfig(name="world")]
     config.evaluate.methods, config.evaluate.branches = ["sft", "random", "a/dpo/0123456789/model"], [1, 3]
     with pytest.raises(ConfigError, match=message) if message else nullcontext():
-        check_together(config)
+        check_objective(objective, config.evaluate, config.stage)
 
 
 def test_a_method_may_be_a_directorys_name() -> None:
     assert parse_objective("world/one_step:dpo-012345/kappa") == ("world", "one_step:dpo-012345", None, "kappa")
-
-
-def composed(*overrides: str, hydra: bool = False) -> Any:
-    register(ConfigStore.instance())
-    with initialize_config_dir(str(CONF), version_base="1.3"):
-        return compose("config", overrides=list(overrides), return_hydra_config=hydra)
 
 
 def test_every_sweep_recipe_is_a_valid_configuration_and_names_keys_that_exist() -> None:
@@ -213,16 +205,17 @@ def test_every_sweep_recipe_is_a_valid_configuration_and_names_keys_that_exist()
         assert 1 <= len(params) <= 2
         for values in zip(*params.values(), strict=False):
             overrides = [f"{key}={value}" for key, value in zip(params, values, strict=True)]
-            assert typed(composed(f"recipe=sweeps/{path.stem}", *overrides)).objective
+            assert configured(f"recipe=sweeps/{path.stem}", *overrides).objective
 
 
-def test_a_wrong_objective_is_refused_before_anything_runs() -> None:
+def test_a_wrong_objective_is_refused_before_anything_runs(tmp_path: Path) -> None:
     for overrides, message in [
         (["stage=evaluate", "objective=agreement"], "expected BENCHMARK"),
         (["stage=dpo", "objective=world/dpo@1/agreement"], "is a metric of stage=evaluate, not of stage=dpo"),
     ]:
-        with initialize_config_dir(str(CONF), version_base="1.3"), pytest.raises(ConfigError, match=message):
-            typed(compose("config", overrides=overrides))
+        with pytest.raises(ConfigError, match=message):
+            entry.run(configured(*overrides, f"output_dir={tmp_path}"))
+        assert not any(tmp_path.iterdir())
 
 
 def command(tmp_path: Path, *arguments: str) -> tuple[subprocess.CompletedProcess[str], list[dict[str, Any]]]:

@@ -1,0 +1,61 @@
+"""Configurations as the command line composes them, and the command line itself in a process of its own."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from hydra import compose, initialize_config_dir
+from hydra.core.config_store import ConfigStore
+
+from judgetrain.pipeline.compose import CONF, register, typed
+from judgetrain.pipeline.config import Config
+from judgetrain.pipeline.graph import STAGES
+from judgetrain.pipeline.run import Pipeline
+
+
+def composed(*overrides: str, hydra: bool = False) -> Any:
+    """What Hydra makes of conf/, a recipe and a command line."""
+    register(ConfigStore.instance())
+    with initialize_config_dir(str(CONF), version_base="1.3"):
+        return compose("config", overrides=list(overrides), return_hydra_config=hydra)
+
+
+def configured(*overrides: str) -> Config:
+    """The typed configuration of a command line."""
+    return typed(composed(*overrides), overrides)
+
+
+def marks(config: Config) -> dict[str, str]:
+    """The fingerprint of every stage under a configuration."""
+    pipeline = Pipeline(config)
+    return {name: pipeline.plan(name).fingerprint for name in STAGES}
+
+
+def judgetrain(*arguments: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
+    """The command line in a process of its own, with what it printed."""
+    return subprocess.run(
+        [sys.executable, "-m", "judgetrain", *arguments],
+        capture_output=True,
+        text=True,
+        cwd=cwd,
+        timeout=120,
+        check=False,
+        env={**os.environ, "HYDRA_FULL_ERROR": ""},
+    )
+
+
+def modules_after(*arguments: str) -> tuple[set[str], str]:
+    """The modules that the command line has imported when it ends, and what it printed before."""
+    code = (
+        "import sys, judgetrain.__main__ as m\n"
+        f"sys.argv = ['judgetrain', *{list(arguments)!r}]\n"
+        "try:\n    m.main()\nexcept SystemExit:\n    pass\n"
+        "print('MODULES', *sys.modules)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=False)
+    printed, _, modules = done.stdout.rpartition("MODULES ")
+    return set(modules.split()), printed + done.stderr
