@@ -8,8 +8,7 @@ import pytest
 import torch
 
 from judgetrain.engines.base import Request, Sampling
-from judgetrain.engines.config import EngineConfig, ModelConfig, SamplingConfig
-from judgetrain.engines.registry import make_engine
+from judgetrain.engines.config import ModelConfig, SamplingConfig, TransformersEngineConfig
 from judgetrain.errors import EngineError
 from judgetrain.judges.prompting.prompts import load_prompt_set
 from judgetrain.judges.prompting.readout import Readout
@@ -40,7 +39,7 @@ def test_every_constrained_text_matches_and_free_rows_are_as_they_were(engine) -
 @pytest.fixture(scope="module")
 def world():
     pytest.importorskip("xgrammar")
-    return make_engine(EngineConfig(model=ModelConfig(path="world")))
+    return TransformersEngineConfig(model=ModelConfig(path="world")).make()
 
 
 @pytest.mark.parametrize(("limit", "temperature", "cut"), [(40, 2.0, True), (128, 1.0, False), (128, 6.0, True)])
@@ -129,6 +128,6 @@ def test_without_the_package_the_extra_is_named(model_dir, monkeypatch) -> None:
     import sys
 
     monkeypatch.setitem(sys.modules, "xgrammar", None)
-    engine = make_engine(EngineConfig(model=ModelConfig(path=str(model_dir))))
+    engine = TransformersEngineConfig(model=ModelConfig(path=str(model_dir))).make()
     with pytest.raises(EngineError, match=r"pip install 'judgetrain\[constrained\]'"):
         engine.generate([ask("cat", pattern="a")], seed=1)

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from judgetrain.engines.base import Request, Sampling
-from judgetrain.engines.config import EngineConfig, ModelConfig, SamplingConfig
+from judgetrain.engines.config import ModelConfig, SamplingConfig, TransformersEngineConfig
 from judgetrain.engines.loading import DEFAULT_CHAT_TEMPLATE, load_tokenizer
 from judgetrain.engines.local.transformers_engine import TransformersEngine
 from judgetrain.engines.openai.server import chat_body
@@ -20,7 +20,7 @@ from judgetrain.judges.prompting.prompts import judgment_slots, load_prompt_set
 from judgetrain.judges.trees.grow import Shape, StepSampling, grow
 from judgetrain.train.data import fitting
 from tests.benchmarks.forgeries import load_forgeries
-from tests.engines.conftest import encoded, tiny_llama, word_tokenizer
+from tests.builders.engines import encoded, tiny_llama, word_tokenizer
 from tests.scripted import ScriptedEngine, comparison, criteria, judged
 
 FORGERIES = load_forgeries()
@@ -252,7 +252,7 @@ def test_a_silent_model_has_no_verdict_whatever_its_prompt_says() -> None:
         return output
 
     model.forward = forward
-    engine = TransformersEngine(EngineConfig(batch_size=16), model, tokenizer)
+    engine = TransformersEngine(TransformersEngineConfig(batch_size=16), model, tokenizer)
     requests = [
         Request(messages=judgment_prompt(f), sampling=Sampling(temperature=0.0, max_new_tokens=8), step="judgment")
         for f in FORGERIES

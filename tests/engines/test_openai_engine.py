@@ -8,7 +8,7 @@ import pytest
 
 from judgetrain.engines.answers import AnswerStore
 from judgetrain.engines.base import Choice, Request, Sampling
-from judgetrain.engines.config import EngineConfig, ModelConfig
+from judgetrain.engines.config import OpenAIEngineConfig
 from judgetrain.engines.openai.engine import OUTAGE, OpenAIEngine
 from judgetrain.engines.openai.server import chat_body
 from judgetrain.errors import EngineError
@@ -24,8 +24,8 @@ def server():
 @pytest.fixture
 def engine(server, monkeypatch):
     monkeypatch.setenv("TEST_KEY", KEY)
-    config = EngineConfig(
-        type="openai", model=ModelConfig(path="judge-model"), base_url=f"http://127.0.0.1:{server.server_port}/v1",
+    config = OpenAIEngineConfig(
+        model="judge-model", base_url=f"http://127.0.0.1:{server.server_port}/v1",
         api_key_env="TEST_KEY", concurrency=4, max_retries=3, timeout=1.0,
     )  # fmt: skip
     engine = OpenAIEngine(config)
@@ -208,8 +208,8 @@ def test_an_unforeseen_error_waits_for_answers_under_way_and_keeps_them(server, 
 
 
 def test_model_name_is_needed():
-    with pytest.raises(EngineError, match="engine.model.path"):
-        OpenAIEngine(EngineConfig(type="openai"))
+    with pytest.raises(EngineError, match=r"engine\.model is empty.*name at the server"):
+        OpenAIEngine(OpenAIEngineConfig())
 
 
 def test_probabilities_of_candidates_and_patterns_are_asked_for_and_read(server, engine):

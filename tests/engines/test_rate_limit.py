@@ -18,7 +18,7 @@ from judgetrain.artifacts.shards import read_rows
 from judgetrain.artifacts.stage_run import ShardResult, StageRun
 from judgetrain.engines.answers import AnswerStore
 from judgetrain.engines.base import Request, Sampling
-from judgetrain.engines.config import EngineConfig, ModelConfig
+from judgetrain.engines.config import OpenAIEngineConfig
 from judgetrain.engines.openai.engine import OUTAGE, OpenAIEngine
 from judgetrain.engines.openai.rate_limit import OWN, Clock, Gate, retry_after
 from judgetrain.errors import EngineError, UnansweredError
@@ -36,7 +36,7 @@ def server() -> Iterator[FaultyServer]:
 def shipped(server: FaultyServer, answers: AnswerStore | None = None, speed: float = SPEED, **options: Any) -> Any:
     """An engine with the settings as shipped; only time passes faster."""
     address = f"http://127.0.0.1:{server.server_port}/v1"
-    config = EngineConfig(type="openai", model=ModelConfig(path="m"), base_url=address, **options)
+    config = OpenAIEngineConfig(model="m", base_url=address, **options)
     return OpenAIEngine(config, answers, clock=Clock(speed))
 
 

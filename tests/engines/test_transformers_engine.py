@@ -9,9 +9,9 @@ import pytest
 import torch
 
 from judgetrain.engines.base import Request, Sampling
-from judgetrain.engines.config import EngineConfig, ModelConfig
+from judgetrain.engines.config import ModelConfig, TransformersEngineConfig
 from judgetrain.engines.local.transformers_engine import TransformersEngine
-from tests.engines.conftest import WORDS, encoded, tiny_llama, word_tokenizer
+from tests.builders.engines import WORDS, encoded, tiny_llama, word_tokenizer
 
 GREEDY = Sampling(temperature=0.0, max_new_tokens=12)
 
@@ -62,7 +62,7 @@ def test_sliding_window_models_decode_like_generate(window):
         num_key_value_heads=2, max_position_embeddings=96, initializer_range=0.4, pad_token_id=0, eos_token_id=2,
         bos_token_id=None, sliding_window=window,
     )  # fmt: skip
-    engine = TransformersEngine(EngineConfig(batch_size=5), MistralForCausalLM(config).eval(), tokenizer)
+    engine = TransformersEngine(TransformersEngineConfig(batch_size=5), MistralForCausalLM(config).eval(), tokenizer)
     texts = prompts(5) + prompts(5)
     for text, completion in zip(texts, engine.generate([ask(t) for t in texts], seed=1), strict=True):
         assert (completion.text, completion.generated_tokens) == reference(engine, text, 12)
@@ -100,7 +100,7 @@ def test_sampling_depends_on_seed_and_index_only(engine, model_dir):
     assert torch.equal(torch.random.get_rng_state(), state)
     assert engine.generate(requests, seed=5) != first
     assert len({c.text for c in first[:3]}) > 1  # copies of one prompt are separate draws
-    other = TransformersEngine(EngineConfig(model=ModelConfig(path=str(model_dir)), batch_size=18))
+    other = TransformersEngine(TransformersEngineConfig(model=ModelConfig(path=str(model_dir)), batch_size=18))
     assert other.generate(requests, seed=4) == first
     mixed = [replace(r, sampling=GREEDY) if i % 2 else r for i, r in enumerate(requests)]
     assert engine.generate(mixed, seed=4)[::2] == first[::2]
@@ -143,7 +143,7 @@ def test_stop_string_ends_text_and_counts_tokens(engine):
 def test_stop_string_over_several_tokens(engine):
     model, tokenizer = engine.model, engine.tokenizer
     ids = tokenizer("1. the\n2. a\n3. cat\n4. dog", add_special_tokens=False)["input_ids"]
-    scripted = TransformersEngine(EngineConfig(), _Scripted(model, ids), tokenizer)
+    scripted = TransformersEngine(TransformersEngineConfig(), _Scripted(model, ids), tokenizer)
     out = scripted.generate(
         [ask("list criteria", Sampling(temperature=0.0, max_new_tokens=40, stop=("\n3.", "never")))] * 3, seed=1
     )
@@ -222,6 +222,6 @@ def test_out_of_memory_halves_the_batch(engine, monkeypatch, sampling):
 
 def test_vocabulary_larger_than_tokenizer():
     tokenizer = word_tokenizer()
-    engine = TransformersEngine(EngineConfig(), tiny_llama(len(tokenizer) + 9), tokenizer)
+    engine = TransformersEngine(TransformersEngineConfig(), tiny_llama(len(tokenizer) + 9), tokenizer)
     out = engine.generate([ask("the", Sampling(max_new_tokens=8, stop=("\n",)))] * 3, seed=1)
     assert all(c.generated_tokens <= 8 for c in out)

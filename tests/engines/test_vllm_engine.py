@@ -8,15 +8,14 @@ from types import ModuleType, SimpleNamespace
 import pytest
 
 from judgetrain.engines.base import Choice, Request, Sampling
-from judgetrain.engines.config import EngineConfig, ModelConfig
-from judgetrain.engines.registry import make_engine
+from judgetrain.engines.config import ModelConfig, VllmEngineConfig
 from judgetrain.errors import EngineError
 
 
 def test_missing_package_names_the_extra(monkeypatch):
     monkeypatch.setitem(sys.modules, "vllm", None)
     with pytest.raises(EngineError, match=r"judgetrain\[vllm\]"):
-        make_engine(EngineConfig(type="vllm"))
+        VllmEngineConfig().make()
 
 
 def test_requests_and_outputs(model_dir, monkeypatch):
@@ -42,7 +41,7 @@ def test_requests_and_outputs(model_dir, monkeypatch):
     fake = ModuleType("vllm")
     fake.LLM, fake.SamplingParams = LLM, lambda **settings: settings
     monkeypatch.setitem(sys.modules, "vllm", fake)
-    engine = make_engine(EngineConfig(type="vllm", model=ModelConfig(path=str(model_dir)), max_context=40))
+    engine = VllmEngineConfig(model=ModelConfig(path=str(model_dir)), max_context=40).make()
     ask = [
         Request(
             messages=({"role": "user", "content": " ".join(["cat"] * n)},),
@@ -86,7 +85,7 @@ def test_patterns_and_probabilities(model_dir, monkeypatch):
     params.StructuredOutputsParams = lambda regex: ("regex", regex)
     monkeypatch.setitem(sys.modules, "vllm", fake)
     monkeypatch.setitem(sys.modules, "vllm.sampling_params", params)
-    engine = make_engine(EngineConfig(type="vllm", model=ModelConfig(path=str(model_dir))))
+    engine = VllmEngineConfig(model=ModelConfig(path=str(model_dir))).make()
     limits = Sampling(max_new_tokens=8, candidates=("1", "2"), pattern="at [12]")
     done = engine.generate([Request(messages=({"role": "user", "content": "cat"},), sampling=limits)], seed=1)[0]
     assert done.choices == (Choice(3, (0.5, 0.5)),)

@@ -21,7 +21,7 @@ from judgetrain.judges.config import TreeConfig
 from judgetrain.judges.kinds.early_stop import Aggregation, needed
 from judgetrain.judges.prompting.prompts import load_prompt_set
 from judgetrain.judges.trees.schema import EvaluationTree
-from tests.engines.conftest import tiny_llama, word_tokenizer
+from tests.builders.engines import tiny_llama, word_tokenizer
 from tests.judges.test_branches import failing
 from tests.scripted import ScriptedEngine, by_length, comparison
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from judgetrain.scorers.statistics import TokenScorer
-from tests.engines.conftest import tiny_llama, word_tokenizer
+from tests.builders.engines import tiny_llama, word_tokenizer
 
 
 @pytest.fixture(scope="session")

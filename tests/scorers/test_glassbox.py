@@ -94,7 +94,7 @@ def test_the_two_formulas_differ_and_turn_in_their_own_directions(scorer: TokenS
 
 
 def test_attention_entropy_is_the_smallest_and_the_mean_over_heads(scorer: TokenScorer) -> None:
-    from tests.engines.conftest import tiny_llama
+    from tests.builders.engines import tiny_llama
 
     eager = tiny_llama(scorer.model.config.vocab_size, max_position_embeddings=512, attn_implementation="eager")
     found = score(scorer, SAMPLES, ("attnent_min", "attnent_avg", "sentprob"))

@@ -17,7 +17,7 @@ from judgetrain.scorers.encode import Sample, Tokens, Unscored, turns
 from judgetrain.scorers.reduce import reduce_linear, reduce_logits
 from judgetrain.scorers.results import COLUMNS, TokenStatistics
 from judgetrain.scorers.statistics import TokenScorer
-from tests.engines.conftest import tiny_llama, word_tokenizer
+from tests.builders.engines import tiny_llama, word_tokenizer
 from tests.scorers import plain
 
 TOKENIZER = word_tokenizer()

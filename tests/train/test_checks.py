@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from judgetrain.pipeline.checks import check_stage
 
 from judgetrain.errors import ConfigError, JudgetrainError, TrainingError
 from judgetrain.pipeline.config import Config
+from judgetrain.pipeline.graph import STAGES
 from judgetrain.train import checks
 from judgetrain.train.checks import TRL, check_training, check_trl, gpu_only
 from judgetrain.train.config import AdapterConfig, DpoConfig, StopConfig, TrainConfig
@@ -74,7 +74,7 @@ def test_a_trl_that_training_is_not_written_for_is_refused(installed: str, monke
         check_trl(installed)
     monkeypatch.setattr(checks, "version", lambda name: installed)
     with pytest.raises(TrainingError, match="training is written for trl"):
-        check_stage(Config(), "sft")
+        STAGES["sft"].check(Config())
 
 
 def test_pyproject_and_the_check_name_the_same_range_of_trl() -> None:
@@ -88,9 +88,9 @@ def test_adapters_are_not_left_on_adapters_and_a_stop_needs_held_out_pairs() -> 
     for settings in (config.train.initial, config.train.sft):
         settings.lora = AdapterConfig(enabled=True, merge=False)
     with pytest.raises(ConfigError, match=r"train\.sft\.lora\.merge=false: .* set train\.initial\.lora\.merge=true"):
-        check_stage(config, "sft")
+        STAGES["sft"].check(config)
     config.train.dpo.stop.patience = 2
-    check_stage(config, "dpo")
+    STAGES["dpo"].check(config)
     config.label.holdout = 0.0
     with pytest.raises(JudgetrainError, match=r"train\.dpo\.stop watches held-out pairs, and label\.holdout=0"):
-        check_stage(config, "dpo")
+        STAGES["dpo"].check(config)

@@ -19,38 +19,13 @@ from transformers import AutoModelForCausalLM
 
 from judgetrain.artifacts.shards import read_rows
 from judgetrain.errors import ConfigError, TrainingError
-from judgetrain.pipeline.graph import STAGES
-from judgetrain.pipeline.run import Pipeline
 from judgetrain.train import distributed
 from judgetrain.train.checkpoints import COMPLETE, last_complete
 from judgetrain.train.config import TrainConfig
 from judgetrain.train.data import fill
-from tests.train.pipeline_of_pairs import OVERRIDES, composed, plant
+from tests.builders.pairs_pipeline import LOGP, LOSS, OVERRIDES, WEIGHT, composed, finish, plant, start
 
 pytest.importorskip("deepspeed")
-
-ROOT = Path(__file__).parents[2]
-LOSS, WEIGHT, LOGP = 1e-5, 2e-5, 1e-4
-"""Largest differences between one process and two, in float32: of a step's loss, of a weight, of a log-probability."""
-
-
-def start(output: Path, *overrides: str, launcher: tuple[str, ...] = ()) -> subprocess.Popen[str]:
-    program = ["-m", "tests.train.pipeline_of_pairs"] if not launcher else ["-m", "judgetrain", "stage=dpo"]
-    arguments = [str(output)] if not launcher else [f"output_dir={output}"]
-    return subprocess.Popen(
-        [*(launcher or (sys.executable,)), *program, *arguments, *overrides],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        cwd=ROOT,
-        env=os.environ | {"OMP_NUM_THREADS": "1", "TORCHELASTIC_LOG_LEVEL": "ERROR"},
-    )
-
-
-def finish(run: subprocess.Popen[str]) -> str:
-    text, _ = run.communicate(timeout=900)
-    assert run.returncode == 0, text
-    return text
 
 
 def result(output: Path) -> Path:
@@ -148,20 +123,6 @@ def test_killed_under_zero3_torchrun_goes_on_and_its_first_process_leads(alone: 
         assert [row["pair"] for row in one] == [row["pair"] for row in two] and len(one) == count
         for column in ("ref_chosen_logps", "ref_rejected_logps"):
             assert [row[column] for row in two] == pytest.approx([row[column] for row in one], abs=LOGP)
-
-
-def test_fingerprints_hold_processes_only_where_they_change_results(tmp_path: Path) -> None:
-    def mark(*overrides: str, stage: str = "dpo") -> str:
-        return Pipeline(composed(tmp_path, *overrides)).plan(stage).fingerprint
-
-    alone = mark()
-    assert alone == mark("train.distributed=ddp", "train.processes=2")
-    assert alone == mark("train.distributed=zero3", "train.processes=2")
-    half = "train.dpo.bf16=null"  # bfloat16 weights on a GPU
-    assert mark(half) == mark(half, "train.distributed=ddp") != mark(half, "train.distributed=zero3")
-    for change in ("train.sft.packing=true", "train.dpo.stop.keep_best=true"):
-        assert mark(change) != mark(change, "train.distributed=ddp")
-    assert "train.processes" not in STAGES["dpo"].reads(composed(tmp_path))
 
 
 def test_whole_steps_are_filled_up_and_single_batches_left_alone() -> None:

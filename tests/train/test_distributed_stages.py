@@ -13,8 +13,7 @@ import torch
 from transformers import AutoModelForCausalLM
 
 from judgetrain.artifacts.shards import read_rows
-from tests.train.pipeline_of_pairs import OVERRIDES, UNMASKED, composed, plant
-from tests.train.test_distributed import LOGP, LOSS, WEIGHT, finish, start
+from tests.builders.pairs_pipeline import LOGP, LOSS, OVERRIDES, UNMASKED, WEIGHT, composed, finish, plant, start
 
 pytest.importorskip("deepspeed")
 

@@ -11,9 +11,8 @@ from typing import Any
 import pytest
 
 from judgetrain.train.checkpoints import COMPLETE, CheckpointMarks, complete
-from tests.train.pipeline_of_pairs import composed, plant
-from tests.train.test_distributed import start
-from tests.train.test_train import same, weights
+from tests.builders.pairs_pipeline import composed, plant, start
+from tests.builders.train import same, weights
 
 STEPS = 24
 CASES = {

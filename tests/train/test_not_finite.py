@@ -17,7 +17,7 @@ from transformers import Trainer, TrainerCallback, TrainerControl, TrainerState,
 from judgetrain.errors import TrainingError
 from judgetrain.train import distributed
 from judgetrain.train.checkpoints import COMPLETE, FiniteFigures, complete, finite
-from tests.train.test_train import config, run_initial, sft_rows
+from tests.builders.train import config, run_initial, sft_rows
 
 CONSTANT = {"warmup_steps": 0.0, "lr_scheduler_type": "constant"}
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,7 @@ from judgetrain.train.arguments import training_arguments
 from judgetrain.train.config import DpoConfig
 from judgetrain.train.data import dataset, fitting
 from judgetrain.train.preference import PreferenceTrainer
-from tests.train.test_train import config, pair_rows, run_dpo, run_initial
+from tests.builders.train import config, logged, pair_rows, run_dpo, run_initial
 
 BETA = 0.3
 
@@ -110,7 +109,7 @@ def test_what_a_practitioner_expects_is_in_the_log_of_a_run_with_every_option(tm
     settings = config(max_steps=2, eval_steps=2)
     settings.train.dpo.ld_alpha, settings.train.dpo.f_divergence_type = 0.5, "js_divergence"
     out = run_dpo(tmp_path, settings, start.directory)
-    rows = [json.loads(line) for line in out.path("train_log.jsonl").read_text().splitlines()]
+    rows = logged(out)
     wanted = {f"{kind}/{side}" for kind in ("rewards", "logps", "lengths") for side in ("chosen", "rejected")}
     wanted |= {"rewards/margins", "rewards/accuracies", "kl", "loss", "grad_norm"}
     assert wanted <= rows[0].keys()

@@ -9,21 +9,18 @@ from typing import Any
 import pytest
 import torch
 
-from judgetrain.artifacts.console import Console
-from judgetrain.artifacts.stage_run import StageRun
 from judgetrain.data.world import BASE
 from judgetrain.engines.config import ModelConfig
 from judgetrain.engines.loading import load_model, load_tokenizer
 from judgetrain.errors import EngineError, TrainingError
 from judgetrain.pipeline.run import Pipeline
-from judgetrain.train import stage
 from judgetrain.train.adapters import peft_config, targets
 from judgetrain.train.checks import check_machine
 from judgetrain.train.config import AdapterConfig
 from judgetrain.train.data import fitting
 from judgetrain.train.preflight import check_packing, check_vocabulary
-from tests.train.pipeline_of_pairs import composed, plant
-from tests.train.test_train import config, run_initial, sft_rows
+from tests.builders.pairs_pipeline import composed, plant
+from tests.builders.train import config, run_initial, run_reference, sft_rows
 
 MUTE = "{% for m in messages if m.role == 'user' %}<user>{{ m.content }}{% endfor %}"
 """A chat template that renders no assistant's turn."""
@@ -125,12 +122,8 @@ def test_memory_that_runs_out_for_the_reference(tmp_path: Path, monkeypatch: pyt
         raise RuntimeError("[enforce fail at alloc_cpu.cpp] DefaultCPUAllocator: can't allocate memory")
 
     monkeypatch.setattr("judgetrain.train.reference.reference_logps", fail)
-    label = StageRun(tmp_path / "label", "label", 0, Console())
-    for split in ("train", "heldout"):
-        label.write_rows(f"pairs-{split}", [])
-    out = StageRun(tmp_path / "reference", "reference", 0, Console())
     with pytest.raises(TrainingError, match=r"stage reference: lower train\.dpo\.precompute_ref_batch_size"):
-        stage.run_reference(config(), {"sft": tmp_path, "label": label.directory}, out)
+        run_reference(tmp_path, config(), tmp_path, [])
 
 
 def test_other_errors_are_not_taken_for_a_lack_of_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import math
 from pathlib import Path
 
 import pytest
 import torch
 
-from judgetrain.artifacts.console import Console
-from judgetrain.artifacts.stage_run import StageRun
 from judgetrain.engines.config import ModelConfig
 from judgetrain.engines.loading import load_model
-from judgetrain.train import stage
 from judgetrain.train.config import AdapterConfig
-from tests.train.test_train import config, pair_rows, run_initial, sft_rows, weights
+from tests.builders.train import config, logged, pair_rows, run_dpo, run_initial, run_reference, sft_rows, weights
 
 pytest.importorskip("bitsandbytes")
 
@@ -29,15 +25,10 @@ def test_adapters_of_a_quantised_base_are_merged_into_the_whole_one(bits: str, t
     for name, weight in trained.items():
         assert weight.dtype == torch.float32
         assert torch.equal(weight, base[name]) != any(part in name for part in ("q_proj", "v_proj"))
-    label = StageRun(tmp_path / "label", "label", 0, Console())
-    label.write_rows("pairs-train", pair_rows(8))
-    label.write_rows("pairs-heldout", [])
-    inputs = {"sft": start.directory, "label": label.directory}
-    reference = StageRun(tmp_path / "reference", "reference", 0, Console())
-    stage.run_reference(settings, inputs, reference)
-    out = StageRun(tmp_path / "dpo", "dpo", 0, Console())
-    stage.run_dpo(settings, inputs | {"reference": reference.directory}, out)
-    first = json.loads(out.path("train_log.jsonl").read_text().splitlines()[0])
+    pairs = pair_rows(8)
+    reference = run_reference(tmp_path, settings, start.directory, pairs).directory
+    out = run_dpo(tmp_path, settings, start.directory, data=pairs, heldout=[], reference=reference)
+    first = logged(out)[0]
     # The reference is the quantised base too: before the first step, policy and reference are the same. In 8 bits
     # activations are rounded by what else is in the batch.
     assert first["loss"] == pytest.approx(math.log(2), abs=2e-3 if bits == "4bit" else 2e-2)

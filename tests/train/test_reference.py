@@ -17,7 +17,7 @@ from judgetrain.pipeline.config import Config
 from judgetrain.pipeline.run import Pipeline
 from judgetrain.train import reference
 from judgetrain.train.data import digest, fitting, with_reference
-from tests.train.pipeline_of_pairs import PAIRS, composed, plant
+from tests.builders.pairs_pipeline import PAIRS, composed, plant
 
 LOSS = 1e-5
 """Largest difference of a step's loss between cached and live reference log-probabilities, in float32."""

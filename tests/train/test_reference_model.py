@@ -8,31 +8,21 @@ from pathlib import Path
 import pytest
 import torch
 
-from judgetrain.artifacts.console import Console
 from judgetrain.artifacts.stage_run import StageRun
 from judgetrain.data.world import BASE
 from judgetrain.engines.config import ModelConfig
 from judgetrain.engines.loading import load_model, load_tokenizer
 from judgetrain.errors import TrainingError
 from judgetrain.pipeline.config import Config
-from judgetrain.train import stage
-from tests.train.test_train import config, pair_rows, run_initial, sft_rows
+from tests.builders.train import config, pair_rows, run_dpo, run_initial, run_reference, sft_rows
 
 
 def run(root: Path, settings: Config, cached: bool) -> StageRun:
     """DPO with the shipped base as reference, from an artifact or beside the policy."""
     start = run_initial(root, config(max_steps=6, learning_rate=3e-4), sft_rows(24), "sft")
-    label = StageRun(root / "label", "label", 0, Console())
-    label.write_rows("pairs-train", pair_rows(4))
-    label.write_rows("pairs-heldout", [])
-    inputs = {"sft": start.directory, "label": label.directory}
-    if cached:
-        reference = StageRun(root / "reference", "reference", 0, Console())
-        stage.run_reference(settings, inputs, reference)
-        inputs["reference"] = reference.directory
-    out = StageRun(root / f"dpo-{cached}", "dpo", 0, Console())
-    stage.run_dpo(settings, inputs, out)
-    return out
+    pairs = pair_rows(4)
+    reference = run_reference(root, settings, start.directory, pairs).directory if cached else None
+    return run_dpo(root, settings, start.directory, data=pairs, heldout=[], reference=reference)
 
 
 @pytest.mark.parametrize("cached", [True, False])

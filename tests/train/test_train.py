@@ -2,68 +2,24 @@
 
 from __future__ import annotations
 
-import json
 import random
 from collections import Counter
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
 
-from judgetrain.artifacts.console import Console
 from judgetrain.artifacts.shards import read_rows
 from judgetrain.artifacts.stage_run import StageRun
 from judgetrain.engines.config import ModelConfig
 from judgetrain.engines.loading import load_model, load_tokenizer
 from judgetrain.errors import TrainingError
 from judgetrain.judges import BranchingJudge
-from judgetrain.pipeline.config import Config
-from judgetrain.train import stage
 from judgetrain.train.checkpoints import COMPLETE, CheckpointMarks, last_complete
-from judgetrain.train.config import AdapterConfig, DpoConfig, TrainConfig, TrainStages
+from judgetrain.train.config import AdapterConfig, TrainConfig
 from judgetrain.train.data import fitting, order
+from tests.builders.train import config, logged, run_dpo, run_initial, run_sft, same, sft_rows, weights
 from tests.scripted import comparison
-
-WORDS = "the cat reads a book for my sister and gives a clear example of it".split()
-
-
-def rows(count: int, seed: int = 0) -> list[dict[str, Any]]:
-    rng = random.Random(seed)
-    made = []
-    for i in range(count):
-        text = " ".join(rng.choices(WORDS, k=rng.randint(3, 20)))
-        made.append(
-            {
-                "prompt": [{"role": "user", "content": f"List 10 criteria.\nQuery: {text}"}],
-                "completion": [{"role": "assistant", "content": f"it gives {WORDS[len(text) % 5]}"}],
-                "chosen": [{"role": "assistant", "content": "it gives a clear example"}],
-                "rejected": [{"role": "assistant", "content": "it gives no example"}],
-                "comparison_id": f"d{i}",
-            }
-        )
-    return made
-
-
-def sft_rows(count: int) -> list[dict[str, Any]]:
-    return [{k: r[k] for k in ("prompt", "completion", "comparison_id")} for r in rows(count)]
-
-
-def pair_rows(count: int) -> list[dict[str, Any]]:
-    return [{k: r[k] for k in ("prompt", "chosen", "rejected", "comparison_id")} for r in rows(count)]
-
-
-def config(**changes: Any) -> Config:
-    settings: dict[str, Any] = {
-        "learning_rate": 1e-3,
-        "per_device_train_batch_size": 4,
-        "max_length": 256,
-        "save_steps": 2,
-        **changes,
-    }
-    dpo = DpoConfig(**{k: v for k, v in settings.items() if k != "beta"}, beta=changes.get("beta", 0.1))
-    stages = TrainStages(ModelConfig(path="world"), TrainConfig(**settings), TrainConfig(**settings), dpo)
-    return Config(prompts="compact", train=stages)
 
 
 def test_a_template_without_system_role_trains_on_the_prompt_that_the_engines_send(tmp_path: Path) -> None:
@@ -78,34 +34,9 @@ def test_a_template_without_system_role_trains_on_the_prompt_that_the_engines_se
     assert clean["completion"] == row["completion"]
 
 
-def run_initial(tmp_path: Path, settings: Config, data: list[dict[str, Any]], name: str = "initial") -> StageRun:
-    source = StageRun(tmp_path / "teacher", "teacher", 0, Console())
-    source.write_rows("examples", data)
-    out = StageRun(tmp_path / name, "initial", 0, Console())
-    stage.run_initial(settings, {"teacher": source.directory}, out)
-    return out
-
-
-def run_dpo(tmp_path: Path, settings: Config, start: Path, name: str = "dpo") -> StageRun:
-    label = StageRun(tmp_path / "label", "label", 0, Console())
-    label.write_rows("pairs-train", pair_rows(24))
-    label.write_rows("pairs-heldout", pair_rows(4))
-    out = StageRun(tmp_path / name, "dpo", 0, Console())
-    stage.run_dpo(settings, {"sft": start, "label": label.directory}, out)
-    return out
-
-
-def weights(directory: Path) -> dict[str, torch.Tensor]:
-    return load_model(ModelConfig(path=str(directory / "model"))).state_dict()
-
-
-def same(first: dict[str, torch.Tensor], second: dict[str, torch.Tensor]) -> bool:
-    return first.keys() == second.keys() and all(torch.equal(first[k], second[k]) for k in first)
-
-
 def test_training_lowers_the_loss_and_leaves_a_whole_judge(tmp_path: Path) -> None:
     out = run_initial(tmp_path, config(num_train_epochs=2), sft_rows(60))
-    log = [json.loads(line) for line in out.path("train_log.jsonl").read_text().splitlines()]
+    log = logged(out)
     losses = [row["loss"] for row in log if "loss" in row]
     assert losses[-1] < 0.5 * losses[0]
     model = out.path("model")
@@ -179,7 +110,7 @@ def test_a_killed_training_ends_with_the_same_weights(
     steps = {p.name: (p / COMPLETE).exists() for p in (tmp_path / "cut" / "checkpoints").glob("checkpoint-*")}
     assert list(steps.values()).count(True) == 1
     resumed = run("cut")
-    logs = [[json.loads(line) for line in o.path("train_log.jsonl").read_text().splitlines()] for o in (whole, resumed)]
+    logs = [logged(out) for out in (whole, resumed)]
     assert [row["step"] for row in logs[0]] == [row["step"] for row in logs[1]]
     assert same(weights(whole.directory), weights(resumed.directory))
     assert not same(weights(whole.directory), load_model(ModelConfig(path="world")).state_dict())
@@ -189,7 +120,7 @@ def test_dpo_raises_the_margin_and_leaves_the_reference_alone(tmp_path: Path) ->
     start = run_initial(tmp_path, config(max_steps=2), sft_rows(40))
     before = weights(start.directory)
     out = run_dpo(tmp_path, config(num_train_epochs=3, eval_steps=3), start.directory)
-    log = [json.loads(line) for line in out.path("train_log.jsonl").read_text().splitlines()]
+    log = logged(out)
     margins = [row["rewards/margins"] for row in log if "rewards/margins" in row]
     assert margins[-1] > max(0.1, margins[0])
     assert out.notes["training"]["eval_rewards/accuracies"] == 1.0
@@ -259,11 +190,7 @@ def test_checkpoints_without_their_mark_are_removed(tmp_path: Path) -> None:
 
 def test_sft_starts_from_the_initial_judge_and_keeps_its_prompts(tmp_path: Path) -> None:
     start = run_initial(tmp_path, config(max_steps=1), sft_rows(8))
-    label = StageRun(tmp_path / "label", "label", 0, Console())
-    label.write_rows("sft-train", sft_rows(8))
-    label.write_rows("sft-heldout", [])
-    out = StageRun(tmp_path / "sft", "sft", 0, Console())
-    stage.run_sft(config(learning_rate=0.0, max_steps=1), {"initial": start.directory, "label": label.directory}, out)
+    out = run_sft(tmp_path, config(learning_rate=0.0, max_steps=1), start.directory, sft_rows(8))
     assert same(weights(start.directory), weights(out.directory))
     assert (out.path("model") / "prompts.yaml").read_text() == (start.path("model") / "prompts.yaml").read_text()
-    assert list(read_rows(label.directory, "sft-heldout")) == []
+    assert list(read_rows(tmp_path / "label", "sft-heldout")) == []

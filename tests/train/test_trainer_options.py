@@ -14,7 +14,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from judgetrain.artifacts.console import Console
 from judgetrain.artifacts.stage_run import StageRun
-from judgetrain.engines.config import ModelConfig
+from judgetrain.engines.config import ModelConfig, VllmEngineConfig
 from judgetrain.engines.loading import load_model
 from judgetrain.errors import EngineError
 from judgetrain.judges import BranchingJudge
@@ -22,8 +22,9 @@ from judgetrain.train import stage
 from judgetrain.train.checkpoints import CheckpointMarks
 from judgetrain.train.config import AdapterConfig, TrainConfig
 from judgetrain.train.run import trainable
+from judgetrain.train.stages import InitialSettings
+from tests.builders.train import config, rows, run_dpo, run_initial, same, sft_rows, weights
 from tests.scripted import comparison
-from tests.train.test_train import config, rows, run_dpo, run_initial, same, sft_rows, weights
 
 
 def first_loss(out: StageRun) -> float:
@@ -94,13 +95,12 @@ def test_vllm_refuses_adapters(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     import sys
     from types import SimpleNamespace
 
-    from judgetrain.engines.config import EngineConfig
     from judgetrain.engines.vllm_engine import VllmEngine
 
     monkeypatch.setitem(sys.modules, "vllm", SimpleNamespace(LLM=None))
     (tmp_path / "adapter_config.json").write_text("{}")
     with pytest.raises(EngineError, match=r"holds adapters, not a model: train with lora\.merge=true"):
-        VllmEngine(EngineConfig(type="vllm", model=ModelConfig(path=str(tmp_path))))
+        VllmEngine(VllmEngineConfig(model=ModelConfig(path=str(tmp_path))))
 
 
 def test_the_same_seed_gives_the_same_weights_whatever_else_drew_random_numbers(tmp_path: Path) -> None:
@@ -110,11 +110,8 @@ def test_the_same_seed_gives_the_same_weights_whatever_else_drew_random_numbers(
     def run(name: str, seed: int) -> dict[str, torch.Tensor]:
         for disturb in (random.seed, np.random.seed, torch.manual_seed):
             disturb(len(name))
-        source = StageRun(tmp_path / "teacher", "teacher", 0, Console())
-        source.write_rows("examples", sft_rows(24))
-        out = StageRun(tmp_path / name, "initial", seed, Console())
-        stage.run_initial(config(lora=lora, max_steps=3), {"teacher": source.directory}, out)
-        return weights(out.directory)
+        settings = config(lora=lora, max_steps=3)
+        return weights(run_initial(tmp_path, settings, sft_rows(24), name, seed).directory)
 
     first = run("a", 1)
     assert same(first, run("another", 1))
@@ -178,7 +175,7 @@ def test_the_card_and_the_arguments_hold_the_whole_lineage_and_no_place(tmp_path
     teacher.write_rows("examples", sft_rows(8))
     (teacher.directory / "manifest.json").write_text(json.dumps({"upstream": {"responses": "4e5"}}))
     out = StageRun(tmp_path / "initial" / "111", "initial", 0, Console())
-    stage.run_initial(config(max_steps=1), {"teacher": teacher.directory}, out)
+    stage.run_initial(InitialSettings.of(config(max_steps=1)), {"teacher": teacher.directory}, out)
     card = (out.path("model") / "README.md").read_text()
     lines = ["- `teacher`: `7ea`", "- `responses`: `4e5`", "- `dialogues`: `d1a`"]
     assert "\n".join(lines) in card

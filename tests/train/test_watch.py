@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from pathlib import Path
 from typing import Any
@@ -11,15 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from judgetrain.artifacts.console import Console
 from judgetrain.artifacts.stage_run import StageRun
 from judgetrain.errors import TrainingError
 from judgetrain.pipeline.config import Config
 from judgetrain.train import run as training
-from judgetrain.train import stage
 from judgetrain.train.config import StopConfig
 from judgetrain.train.preference import agreement_then_loss, reason_to_stop
-from tests.train.test_train import config, pair_rows, run_initial, same, sft_rows, weights
+from tests.builders.train import config, logged, pair_rows, run_dpo, run_initial, same, sft_rows, weights
 
 
 def evaluation(agreement: float = 0.5, chosen: float = 0.0, margin: float = 0.0, loss: float = 0.7) -> dict[str, Any]:
@@ -78,18 +75,13 @@ def settings_of(stop: StopConfig, **changes: Any) -> Config:
 
 
 def steps(out: StageRun) -> list[int]:
-    return [json.loads(line)["step"] for line in out.path("train_log.jsonl").read_text().splitlines()]
+    return [row["step"] for row in logged(out)]
 
 
 def run_unlearning(tmp_path: Path, settings: Config, start: Path, name: str) -> StageRun:
     """DPO whose held-out pairs have the sides exchanged: training makes their chosen sides ever less likely."""
-    label = StageRun(tmp_path / "label", "label", 0, Console())
-    label.write_rows("pairs-train", pair_rows(24))
     held = [row | {"chosen": row["rejected"], "rejected": row["chosen"]} for row in pair_rows(4)]
-    label.write_rows("pairs-heldout", held)
-    out = StageRun(tmp_path / name, "dpo", 0, Console())
-    stage.run_dpo(settings, {"sft": start, "label": label.directory}, out)
-    return out
+    return run_dpo(tmp_path, settings, start, name, heldout=held)
 
 
 def test_a_stop_keeps_the_best_held_out_step_and_a_kill_changes_nothing(
@@ -99,8 +91,7 @@ def test_a_stop_keeps_the_best_held_out_step_and_a_kill_changes_nothing(
     falling = settings_of(StopConfig(chosen_drop=0.2))
     whole = run_unlearning(tmp_path, falling, start, "whole")
     stopped, kept = whole.notes["stopped"], whole.notes["kept"]
-    rows = [json.loads(line) for line in whole.path("train_log.jsonl").read_text().splitlines()]
-    evaluations = [row for row in rows if "eval_loss" in row]
+    evaluations = [row for row in logged(whole) if "eval_loss" in row]
     drops = [-row["eval_rewards/chosen"] / 0.1 / row["eval_lengths/chosen"] for row in evaluations]
     assert drops[-1] > 0.2 >= max(drops[:-1]) and len(drops) > 1
     assert stopped["step"] == evaluations[-1]["step"] < stopped["of"] == 18
@@ -126,10 +117,6 @@ def test_a_stop_keeps_the_best_held_out_step_and_a_kill_changes_nothing(
 
 
 def test_a_stop_needs_held_out_pairs(tmp_path: Path) -> None:
-    label = StageRun(tmp_path / "label", "label", 0, Console())
-    label.write_rows("pairs-train", pair_rows(8))
-    label.write_rows("pairs-heldout", [])
     start = run_initial(tmp_path, config(max_steps=1), sft_rows(8)).directory
-    out = StageRun(tmp_path / "dpo", "dpo", 0, Console())
     with pytest.raises(TrainingError, match=r"train\.dpo\.stop needs held-out pairs: raise label\.holdout"):
-        stage.run_dpo(settings_of(StopConfig(keep_best=True)), {"sft": start, "label": label.directory}, out)
+        run_dpo(tmp_path, settings_of(StopConfig(keep_best=True)), start, data=pair_rows(8), heldout=[])

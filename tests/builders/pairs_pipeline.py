@@ -1,4 +1,4 @@
-"""``python -m tests.train.pipeline_of_pairs OUTPUT [KEY=VALUE ...]``: stage dpo, or another, on planted artifacts.
+"""``python -m tests.builders.pairs_pipeline OUTPUT [KEY=VALUE ...]``: stage dpo, or another, on planted artifacts.
 
 The artifacts that they need are written where the pipeline looks for them, with the shipped base as the judge that is
 trained, so that a test of several processes spends its time on them alone.
@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import random
 import shutil
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,7 @@ from judgetrain.judges.settings import save_settings
 from judgetrain.pipeline.compose import CONF, register, typed
 from judgetrain.pipeline.config import Config
 from judgetrain.pipeline.run import Pipeline
+from tests.builders.train import WORDS
 
 PAIRS = 46
 """Pairs: five whole optimizer steps an epoch and a rest."""
@@ -39,7 +41,9 @@ OVERRIDES = [
 ]
 UNMASKED = "TEST_UNMASKED_ATTENTION"
 """The environment variable under which attention mixes the examples of a row."""
-WORDS = "the cat reads a book for my sister and gives a clear example of it".split()
+ROOT = Path(__file__).parents[2]
+LOSS, WEIGHT, LOGP = 1e-5, 2e-5, 1e-4
+"""Largest differences between one process and two, in float32: of a step's loss, of a weight, of a log-probability."""
 
 
 def composed(output: Path, *overrides: str) -> Config:
@@ -74,7 +78,7 @@ def plant(config: Config, judge: str | None = None, heldout: int = HELDOUT, unle
         elif not (directory / "model").exists():
             shutil.copytree(Path(world.__file__).parent / "base", directory / "model")
             load_prompt_set(config.prompts).save(directory / "model")
-            save_settings(config.tree, directory / "model")
+            save_settings(config.tree.asking, directory / "model")
         counts = {"in": 0, "out": 0, "dropped": {}}
         write_json_atomic(directory / "manifest.json", {"stage": name, "upstream": {}, "counts": counts})
     return pipeline
@@ -87,6 +91,25 @@ def _pair(rng: random.Random, mark: str) -> dict[str, object]:
         "chosen": [{"role": "assistant", "content": chosen + mark}],
         "rejected": [{"role": "assistant", "content": rejected}],
     }
+
+
+def start(output: Path, *overrides: str, launcher: tuple[str, ...] = ()) -> subprocess.Popen[str]:
+    program = ["-m", "tests.builders.pairs_pipeline"] if not launcher else ["-m", "judgetrain", "stage=dpo"]
+    arguments = [str(output)] if not launcher else [f"output_dir={output}"]
+    return subprocess.Popen(
+        [*(launcher or (sys.executable,)), *program, *arguments, *overrides],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        cwd=ROOT,
+        env=os.environ | {"OMP_NUM_THREADS": "1", "TORCHELASTIC_LOG_LEVEL": "ERROR"},
+    )
+
+
+def finish(run: subprocess.Popen[str]) -> str:
+    text, _ = run.communicate(timeout=900)
+    assert run.returncode == 0, text
+    return text
 
 
 def unmask_attention() -> None:

@@ -1,0 +1,64 @@
+"""A tiny random Llama and its word-level tokenizer."""
+
+from __future__ import annotations
+
+from judgetrain.engines.base import Request, Sampling
+from judgetrain.engines.prompting import encode
+
+WORDS = [
+    *"the a cat dog sat on mat and ran fast list criteria score user assistant system ###".split(),
+    *".,:#123456789",
+]
+TEMPLATE = (
+    "{% for m in messages %}<{{ m.role }}>{{ m.content }}{% if m.role == 'assistant' %}<end>{% endif %}{% endfor %}"
+    "{% if add_generation_prompt %}<assistant>{% endif %}"
+)
+
+
+def word_tokenizer(template: str | None = TEMPLATE):
+    """Word-level over WORDS with exact spacing, newlines as tokens."""
+    from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
+    from transformers import PreTrainedTokenizerFast
+
+    specials = ["<pad>", "<unk>", "<end>", "<user>", "<assistant>", "<system>"]
+    vocabulary = specials + ["\n"] + WORDS + [f" {word}" for word in WORDS]
+    tokenizer = Tokenizer(models.WordLevel({word: i for i, word in enumerate(vocabulary)}, unk_token="<unk>"))
+    tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex(r"\n| ?#+| ?\w+| ?[^\w\s]"), "isolated")
+    tokenizer.decoder = decoders.Fuse()
+    return PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer,
+        pad_token="<pad>",
+        unk_token="<unk>",
+        eos_token="<end>",
+        additional_special_tokens=["<user>", "<assistant>", "<system>"],
+        chat_template=template,
+        clean_up_tokenization_spaces=False,
+    )
+
+
+def encoded(conversations, tokenizer) -> list[tuple[int, ...]]:
+    """The prompt's token ids for each conversation."""
+    fits, _ = encode([Request(messages=tuple(chat), sampling=Sampling()) for chat in conversations], tokenizer, 1 << 30)
+    return [fits[i] for i in range(len(conversations))]
+
+
+def tiny_llama(vocabulary: int, **overrides):
+    """A random Llama whose logits are spread enough that greedy choices are not ties."""
+    import torch
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    torch.manual_seed(5)
+    settings = dict(
+        vocab_size=vocabulary,
+        hidden_size=32,
+        intermediate_size=64,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        max_position_embeddings=96,
+        initializer_range=0.4,
+        pad_token_id=0,
+        eos_token_id=2,
+        bos_token_id=None,
+    )
+    return LlamaForCausalLM(LlamaConfig(**settings | overrides)).eval()

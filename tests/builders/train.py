@@ -1,0 +1,127 @@
+"""Examples, settings and short runs of the training stages on the shipped base."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from judgetrain.artifacts.console import Console
+from judgetrain.artifacts.stage_run import StageRun
+from judgetrain.engines.config import ModelConfig
+from judgetrain.engines.loading import load_model
+from judgetrain.pipeline.config import Config
+from judgetrain.train import stage
+from judgetrain.train.config import DpoConfig, TrainConfig, TrainStages
+from judgetrain.train.stages import DpoSettings, InitialSettings, ReferenceSettings, SftSettings
+
+WORDS = "the cat reads a book for my sister and gives a clear example of it".split()
+
+
+def rows(count: int, seed: int = 0) -> list[dict[str, Any]]:
+    rng = random.Random(seed)
+    made = []
+    for i in range(count):
+        text = " ".join(rng.choices(WORDS, k=rng.randint(3, 20)))
+        made.append(
+            {
+                "prompt": [{"role": "user", "content": f"List 10 criteria.\nQuery: {text}"}],
+                "completion": [{"role": "assistant", "content": f"it gives {WORDS[len(text) % 5]}"}],
+                "chosen": [{"role": "assistant", "content": "it gives a clear example"}],
+                "rejected": [{"role": "assistant", "content": "it gives no example"}],
+                "comparison_id": f"d{i}",
+            }
+        )
+    return made
+
+
+def sft_rows(count: int) -> list[dict[str, Any]]:
+    return [{k: r[k] for k in ("prompt", "completion", "comparison_id")} for r in rows(count)]
+
+
+def pair_rows(count: int) -> list[dict[str, Any]]:
+    return [{k: r[k] for k in ("prompt", "chosen", "rejected", "comparison_id")} for r in rows(count)]
+
+
+def config(**changes: Any) -> Config:
+    settings: dict[str, Any] = {
+        "learning_rate": 1e-3,
+        "per_device_train_batch_size": 4,
+        "max_length": 256,
+        "save_steps": 2,
+        **changes,
+    }
+    dpo = DpoConfig(**{k: v for k, v in settings.items() if k != "beta"}, beta=changes.get("beta", 0.1))
+    stages = TrainStages(ModelConfig(path="world"), TrainConfig(**settings), TrainConfig(**settings), dpo)
+    return Config(prompts="compact", train=stages)
+
+
+def run_initial(
+    tmp_path: Path, settings: Config, data: list[dict[str, Any]], name: str = "initial", seed: int = 0
+) -> StageRun:
+    """Stage initial on these examples."""
+    source = artifact(tmp_path, "teacher", {"examples": data})
+    out = StageRun(tmp_path / name, "initial", seed, Console())
+    stage.run_initial(InitialSettings.of(settings), {"teacher": source}, out)
+    return out
+
+
+def run_sft(tmp_path: Path, settings: Config, start: Path, data: list[dict[str, Any]]) -> StageRun:
+    """Stage sft on these examples, from the judge of ``start``."""
+    label = artifact(tmp_path, "label", {"sft-train": data, "sft-heldout": []})
+    out = StageRun(tmp_path / "sft", "sft", 0, Console())
+    stage.run_sft(SftSettings.of(settings), {"initial": start, "label": label}, out)
+    return out
+
+
+def run_reference(
+    tmp_path: Path, settings: Config, start: Path, data: list[dict[str, Any]], heldout: Sequence[dict[str, Any]] = ()
+) -> StageRun:
+    """Stage reference on these pairs, with the judge of ``start``."""
+    label = artifact(tmp_path, "label", {"pairs-train": data, "pairs-heldout": heldout})
+    out = StageRun(tmp_path / "reference", "reference", 0, Console())
+    stage.run_reference(ReferenceSettings.of(settings), {"sft": start, "label": label}, out)
+    return out
+
+
+def run_dpo(
+    tmp_path: Path,
+    settings: Config,
+    start: Path,
+    name: str = "dpo",
+    data: Sequence[dict[str, Any]] | None = None,
+    heldout: Sequence[dict[str, Any]] | None = None,
+    reference: Path | None = None,
+) -> StageRun:
+    """Stage dpo on these pairs, by default 24 and 4 held out, from the judge of ``start``."""
+    pairs = {"pairs-train": pair_rows(24) if data is None else data}
+    label = artifact(tmp_path, "label", pairs | {"pairs-heldout": pair_rows(4) if heldout is None else heldout})
+    inputs = {"sft": start, "label": label} | ({"reference": reference} if reference else {})
+    out = StageRun(tmp_path / name, "dpo", 0, Console())
+    stage.run_dpo(DpoSettings.of(settings), inputs, out)
+    return out
+
+
+def artifact(tmp_path: Path, name: str, files: Mapping[str, Sequence[dict[str, Any]]]) -> Path:
+    """A directory with the rows of an artifact of this stage."""
+    made = StageRun(tmp_path / name, name, 0, Console())
+    for file, data in files.items():
+        made.write_rows(file, data)
+    return made.directory
+
+
+def logged(out: StageRun) -> list[dict[str, Any]]:
+    """The rows of the training log."""
+    return [json.loads(line) for line in out.path("train_log.jsonl").read_text().splitlines()]
+
+
+def weights(directory: Path) -> dict[str, torch.Tensor]:
+    return load_model(ModelConfig(path=str(directory / "model"))).state_dict()
+
+
+def same(first: dict[str, torch.Tensor], second: dict[str, torch.Tensor]) -> bool:
+    return first.keys() == second.keys() and all(torch.equal(first[k], second[k]) for k in first)

@@ -1,0 +1,168 @@
+"""What each type of engine needs and can do, what of its settings decides results, and other models in its place."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, get_args
+
+import pytest
+
+from judgetrain.artifacts.fingerprint import ContentHashes, plain
+from judgetrain.data.config import BenchmarkConfig, ResponseModelConfig, SourceConfig, WorldEngineConfig
+from judgetrain.engines.answers import answers_of, budget_of
+from judgetrain.engines.base import Request, Sampling, Step
+from judgetrain.engines.config import (
+    ENGINES,
+    EngineConfig,
+    LimitsConfig,
+    ModelConfig,
+    OpenAIEngineConfig,
+    TransformersEngineConfig,
+    VllmEngineConfig,
+)
+from judgetrain.errors import ConfigError
+from judgetrain.judges.config import HeuristicEngineConfig
+from judgetrain.pipeline.config import Config
+from judgetrain.pipeline.graph import STAGES
+
+LOCAL = (TransformersEngineConfig, VllmEngineConfig)
+
+
+@pytest.mark.parametrize("step", get_args(Step))
+def test_the_steps_of_the_heuristic_annotator_are_those_that_it_does(step: Step) -> None:
+    config = HeuristicEngineConfig()
+    slots = dict.fromkeys(("query", "criterion", "guideline", "response_a", "response_b"), "x") | {"count": "2"}
+    request = Request(messages=({"role": "user", "content": "x"},), sampling=Sampling(), step=step, slots=slots)
+    can = config.make().generate([request], 1)[0].finish_reason == "stop"
+    if can:
+        config.check_step("teacher.engine", step)
+        return
+    with pytest.raises(ConfigError, match=f"teacher.engine.type=heuristic: cannot do step {step}, only criteria") as at:
+        config.check_step("teacher.engine", step)
+    for name, other in ENGINES.items():
+        assert (name in str(at.value).partition("choose ")[2].split(", ")) == (other().steps is None)
+
+
+def evaluation(*methods: str, engine: EngineConfig) -> Config:
+    config = Config(stage="evaluate")
+    config.evaluate.benchmarks = [BenchmarkConfig(name="world", source=SourceConfig(type="world"))]
+    config.evaluate.methods = list(methods)
+    config.evaluate.external = config.teacher.engine = engine
+    return config
+
+
+@pytest.mark.parametrize(
+    ("kind", "method", "message"),
+    [
+        ("heuristic", "one_step:external", r"evaluate\.external\.type=heuristic: cannot do step one_step"),
+        ("heuristic", "rating:teacher", r"teacher\.engine\.type=heuristic: cannot do step rating"),
+        ("heuristic", "external", None),
+        ("world", "one_step:external", None),
+        ("world", "rating:external", None),
+        ("world", "teacher+expected", r"teacher\.engine\.type=world: gives no probabilities.*'teacher\+expected'"),
+        ("heuristic", "external+expected+constrained", r"evaluate\.external\.type=heuristic: gives no probabilities"),
+        ("world", "teacher+parsed", None),
+    ],
+)
+def test_methods_that_an_engine_cannot_do_are_refused(kind: str, method: str, message: str | None) -> None:
+    config = evaluation(method, engine=ENGINES[kind]())
+    if message is None:
+        STAGES["evaluate"].check(config)
+        return
+    with pytest.raises(ConfigError, match=message):
+        STAGES["evaluate"].check(config)
+
+
+@pytest.mark.parametrize(("prompts", "step"), [("one_step", "one_step"), ("preference", "preference")])
+def test_labels_that_an_engine_cannot_give_are_refused(prompts: str, step: str) -> None:
+    config = Config(stage="label")
+    config.label.source, config.label.external.prompts = "external", prompts
+    config.label.external.engine = HeuristicEngineConfig()
+    with pytest.raises(ConfigError, match=rf"label\.external\.engine\.type=heuristic: cannot do step {step}"):
+        STAGES["label"].check(config)
+
+
+def test_responses_that_an_engine_cannot_write_are_refused() -> None:
+    config = Config(stage="responses")
+    config.responses.models = [ResponseModelConfig(name="h", engine=HeuristicEngineConfig())]
+    with pytest.raises(ConfigError, match=r"responses\.models\[0\]\.engine\.type=heuristic: cannot do step response"):
+        STAGES["responses"].check(config)
+
+
+@pytest.mark.parametrize(
+    ("config", "message"),
+    [
+        (TransformersEngineConfig(), r"e\.model\.path is empty: give a directory, a Hub id"),
+        (TransformersEngineConfig(model=ModelConfig(path="./none")), r"e\.model\.path=\./none: no such directory"),
+        (TransformersEngineConfig(model=ModelConfig(path="package:not-there")), "pip install not-there"),
+        (
+            TransformersEngineConfig(model=ModelConfig(path="a/b", attn_implementation="flash_attention_2")),
+            r"e\.model\.attn_implementation=flash_attention_2: the package flash-attn is not installed",
+        ),
+        (VllmEngineConfig(model=ModelConfig(path="world")), r"e\.type=vllm: the package vllm is not installed"),
+        (OpenAIEngineConfig(), r"e\.model is empty: for type openai it is the model's name at the server"),
+    ],
+)
+def test_what_an_engine_lacks_on_this_machine_is_refused(
+    config: EngineConfig, message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(ConfigError, match=message):
+        config.check("e")
+
+
+def test_engines_that_lack_nothing_are_let_through(model_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: name)
+    for path in (str(model_dir), "owner/name", "world", "package:some-weights"):
+        for kind in LOCAL:
+            kind(model=ModelConfig(path=path)).check("e")
+    for config in (OpenAIEngineConfig(model="gpt"), WorldEngineConfig(), HeuristicEngineConfig()):
+        config.check("e")
+
+
+@pytest.mark.parametrize("kind", LOCAL)
+def test_of_a_local_model_the_content_counts_and_not_where_it_lies(kind: Any, tmp_path: Path) -> None:
+    def identity(name: str, weights: str) -> Any:
+        directory = tmp_path / name
+        directory.mkdir(exist_ok=True)
+        (directory / "model.safetensors").write_text(weights)
+        config = kind(model=ModelConfig(path=str(directory)))
+        assert str(tmp_path) not in str(ContentHashes(tmp_path / "hashes.json").identity(config))
+        return ContentHashes(tmp_path / "hashes.json").identity(config)
+
+    assert identity("one", "weights") == identity("two", "weights") != identity("one", "other weights")
+    hub = [plain(kind(model=ModelConfig(path=path))) for path in ("owner/one", "owner/two")]
+    assert hub[0] != hub[1], "a Hub id stands for itself"
+
+
+def test_what_changes_how_fast_or_where_is_no_part_of_an_engine() -> None:
+    here = OpenAIEngineConfig(model="m")
+    there = OpenAIEngineConfig(
+        model="m", name="n", base_url="http://elsewhere/v1", api_key_env="K", concurrency=1, max_retries=0, timeout=9.0
+    )
+    assert plain(here) == plain(there) != plain(OpenAIEngineConfig(model="other"))
+    assert plain(here) != plain(OpenAIEngineConfig(model="m", keep_errors=True)), "this one changes what is written"
+    assert plain(TransformersEngineConfig(batch_size=1)) == plain(TransformersEngineConfig())
+    assert plain(TransformersEngineConfig(max_context=64)) != plain(TransformersEngineConfig())
+    assert plain(HeuristicEngineConfig(error_rate=0.2)) != plain(HeuristicEngineConfig())
+
+
+@pytest.mark.parametrize("kind", LOCAL)
+def test_another_model_brings_its_own_files(kind: Any) -> None:
+    own = ModelConfig(path="base", gguf_file="w.gguf", revision="r", chat_template="t.jinja", dtype="bfloat16")
+    other = kind(model=own, max_context=64).with_model("judge")
+    assert other == kind(model=ModelConfig(path="judge", dtype="bfloat16"), max_context=64)
+    assert own.path == "base", "the configuration is as it was"
+
+
+def test_a_server_knows_another_model_by_its_path() -> None:
+    server = OpenAIEngineConfig(model="m", base_url="http://here/v1")
+    assert server.with_model("out/judge") == OpenAIEngineConfig(model="out/judge", base_url="http://here/v1")
+    assert HeuristicEngineConfig().with_model("out/judge") == HeuristicEngineConfig()
+
+
+def test_only_answers_that_may_be_paid_are_kept_and_limited(tmp_path: Path) -> None:
+    limits = LimitsConfig(max_requests=1)
+    paid = [name for name, kind in ENGINES.items() if answers_of(kind(), tmp_path, 1)]
+    limited = [name for name, kind in ENGINES.items() if budget_of([None, kind()], limits, "k", tmp_path / "spent")]
+    assert paid == limited == ["openai"]
