@@ -18,7 +18,7 @@ from judgetrain.pipeline import cli as __main__
 from judgetrain.pipeline import dry_run
 from judgetrain.pipeline.config import Config
 from judgetrain.pipeline.run import Pipeline
-from tests.label.test_pairs import tree_of
+from tests.builders.label import tree_of
 
 
 def configured(tmp_path: Path) -> Config:
