@@ -11,7 +11,7 @@ from judgetrain.engines.base import Choice, Completion
 from judgetrain.judges.prompting.prompts import load_prompt_set
 from tests.benchmarks import readout_failures
 from tests.benchmarks.readout_failures import outcomes, sampled, table
-from tests.label.test_pairs import tree_of
+from tests.builders.label import tree_of
 from tests.scripted import ScriptedEngine, criteria, judged
 
 

@@ -15,21 +15,12 @@ from judgetrain.judges.config import TreeConfig
 from judgetrain.judges.kinds.branching import predict
 from judgetrain.judges.prompting.prompts import load_prompt_set
 from judgetrain.schema import mirror
-from tests.scripted import ScriptedEngine, comparison, judged, noisy, number
+from tests.builders.judges import failing
+from tests.builders.scripted import ScriptedEngine, comparison, judged, noisy
 
 PROMPTS = load_prompt_set("compact")
 SETTINGS = TreeConfig(criteria=6)
 COMPARISONS = [comparison(i) for i in range(30)]
-
-
-def failing(request, occurrence):  # type: ignore[no-untyped-def]
-    """Every kind of failure at every level but the list, decided by the content alone."""
-    if request.step == "criteria":
-        return noisy(request, occurrence)
-    draw = number(sorted(request.slots.items())) % 7
-    if draw in (0, 1, 2):
-        return ("!too_long", "!error", "   ")[draw]
-    return noisy(request, occurrence)
 
 
 def judge(branches: int, answer=failing) -> BranchingJudge:  # type: ignore[no-untyped-def]

@@ -11,19 +11,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from judgetrain.data.config import WorldConfig
+from judgetrain.data.config import WorldConfig, WorldEngineConfig
 from judgetrain.data.world import eval_comparisons
 from judgetrain.data.world.engine import WorldEngine
 from judgetrain.engines.base import Request, Sampling
-from judgetrain.engines.config import EngineConfig, SamplingConfig
+from judgetrain.engines.config import SamplingConfig, TransformersEngineConfig
 from judgetrain.judges import BranchingJudge, Prediction
 from judgetrain.judges.config import TreeConfig
 from judgetrain.judges.kinds.early_stop import Aggregation, needed
 from judgetrain.judges.prompting.prompts import load_prompt_set
 from judgetrain.judges.trees.schema import EvaluationTree
 from tests.builders.engines import tiny_llama, word_tokenizer
-from tests.judges.test_branches import failing
-from tests.scripted import ScriptedEngine, by_length, comparison
+from tests.builders.judges import failing
+from tests.builders.scripted import ScriptedEngine, by_length, comparison
 
 PROMPTS = load_prompt_set("compact")
 COMPARISONS = [comparison(i) for i in range(24)]
@@ -65,7 +65,7 @@ def engines() -> dict[str, tuple[object, list]]:
     return {
         "failing": (ScriptedEngine(failing), COMPARISONS),
         "content": (ScriptedEngine(by_length), LENGTHS),
-        "world": (WorldEngine(EngineConfig(type="world", error_rate=0.3)), WORLD),
+        "world": (WorldEngine(WorldEngineConfig(error_rate=0.3)), WORLD),
     }
 
 
@@ -167,7 +167,7 @@ def test_a_request_that_keeps_its_place_is_sampled_alike_whatever_else_is_asked(
     from judgetrain.engines.local.transformers_engine import TransformersEngine
 
     tokenizer = word_tokenizer()
-    model = TransformersEngine(EngineConfig(), tiny_llama(len(tokenizer)), tokenizer)
+    model = TransformersEngine(TransformersEngineConfig(), tiny_llama(len(tokenizer)), tokenizer)
     limits = Sampling(max_new_tokens=8)
     requests = [
         Request(messages=({"role": "user", "content": f"list {i % 3}"},), sampling=limits, place=i) for i in range(9)
@@ -180,7 +180,7 @@ def test_a_request_that_keeps_its_place_is_sampled_alike_whatever_else_is_asked(
 
 
 def test_sampling_settings_do_not_matter_to_the_guarantee() -> None:
-    engine = WorldEngine(EngineConfig(type="world", error_rate=0.5))
+    engine = WorldEngine(WorldEngineConfig(error_rate=0.5))
     config = TreeConfig(criteria=K, judgment_sampling=SamplingConfig(0.3))
     runs = [BranchingJudge(engine, PROMPTS, K, config, "vote", "x", stop).compare_all(WORLD, 1) for stop in (0, 1)]
     assert verdicts(runs[0]) == verdicts(runs[1])

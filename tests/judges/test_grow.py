@@ -10,14 +10,13 @@ from itertools import product
 import pytest
 
 from judgetrain.engines.base import Completion, Request
-from judgetrain.engines.config import SamplingConfig
 from judgetrain.judges.prompting.prompts import load_prompt_set
-from judgetrain.judges.trees.grow import Shape, StepSampling, grow
+from judgetrain.judges.trees.grow import Shape, grow
 from judgetrain.judges.trees.growing import sample_criteria
 from judgetrain.judges.trees.schema import EvaluationTree, tree_tokens
-from tests.scripted import ScriptedEngine, comparison, criteria, judged, noisy
+from tests.builders.judges import SAMPLING
+from tests.builders.scripted import ScriptedEngine, comparison, criteria, judged, noisy
 
-SAMPLING = StepSampling(SamplingConfig(), SamplingConfig(), SamplingConfig())
 PROMPTS = load_prompt_set("compact")
 
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from judgetrain.judges.prompting.headings import QUOTE, headings_of, quoted
 from judgetrain.judges.prompting.prompts import DIALECTS, Dialect, judgment_slots, load_prompt_set, packaged_sets
-from tests.scripted import comparison
+from tests.builders.scripted import comparison
 
 COMPACT = load_prompt_set("compact")
 OTHERS = {

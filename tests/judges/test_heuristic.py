@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 
 import pytest
@@ -10,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from judgetrain.engines.base import Request, Sampling, Step
-from judgetrain.engines.config import EngineConfig
+from judgetrain.judges.config import HeuristicEngineConfig
 from judgetrain.judges.heuristic import labelling
 from judgetrain.judges.heuristic.engine import HeuristicEngine
 from judgetrain.judges.prompting.parsing import parse_criteria, parse_judgment
@@ -33,7 +32,7 @@ def ask(step: Step, **slots: str) -> Request:
     name=st.sampled_from(labelling.CRITERIA),
 )
 def test_judgments_are_readable_for_any_text(query: str, a: str, b: str, name: labelling.Criterion) -> None:
-    engine = HeuristicEngine(EngineConfig(type="heuristic", error_rate=0.0))
+    engine = HeuristicEngine(HeuristicEngineConfig(error_rate=0.0))
     request = ask("judgment", query=query, criterion=name.line, guideline="g", response_a=a, response_b=b)
     swapped = ask("judgment", query=query, criterion=name.line, guideline="g", response_a=b, response_b=a)
     first, second = (parse_judgment(c.text) for c in engine.generate([request, swapped], seed=0))
@@ -42,7 +41,7 @@ def test_judgments_are_readable_for_any_text(query: str, a: str, b: str, name: l
 
 
 def test_criteria_lists_are_readable_varied_and_as_long_as_asked() -> None:
-    engine = HeuristicEngine(EngineConfig(type="heuristic"))
+    engine = HeuristicEngine(HeuristicEngineConfig())
     requests = [ask("criteria", query="Write a short list of ideas", count="5")] * 20
     lists = [parse_criteria(c.text, 10) for c in engine.generate(requests, seed=1)]
     assert {len(names) for names in lists} == {5}
@@ -76,14 +75,17 @@ def test_each_function_points_the_right_way(
 
 def test_error_rate_is_the_share_of_random_judgments() -> None:
     request = ask("judgment", criterion="Relevance: x", guideline="g", response_a="q", response_b="")
-    texts = {rate: HeuristicEngine(EngineConfig(error_rate=rate)).generate([request] * 1000, 0) for rate in (0.0, 0.3)}
+    texts = {
+        rate: HeuristicEngine(HeuristicEngineConfig(error_rate=rate)).generate([request] * 1000, 0)
+        for rate in (0.0, 0.3)
+    }
     wrong = sum(a.text != b.text for a, b in zip(texts[0.0], texts[0.3], strict=True)) / 1000
     # One random pair of scores in 25 is right by chance.
     assert pytest.approx(wrong, abs=0.05) == 0.3 * 24 / 25
 
 
 def test_what_it_cannot_do_is_an_error_completion() -> None:
-    done = HeuristicEngine(EngineConfig(type="heuristic")).generate([ask("response")], 0)[0]
+    done = HeuristicEngine(HeuristicEngineConfig()).generate([ask("response")], 0)[0]
     assert done.finish_reason == "error"
     assert "response" in str(done.error)
 
@@ -95,13 +97,13 @@ def test_a_missing_slot_is_an_error_completion_that_names_it(slot: str) -> None:
     request = Request(
         messages=({"role": "user", "content": "prompt"},), sampling=Sampling(), step="judgment", slots=slots
     )
-    done = HeuristicEngine(EngineConfig(type="heuristic")).generate([request], 0)[0]
+    done = HeuristicEngine(HeuristicEngineConfig()).generate([request], 0)[0]
     assert (done.finish_reason, done.text) == ("error", "")
     assert slot in str(done.error)
 
 
 def test_texts_are_short_enough_for_a_small_model() -> None:
-    engine = HeuristicEngine(EngineConfig(type="heuristic", error_rate=0.5))
+    engine = HeuristicEngine(HeuristicEngineConfig(error_rate=0.5))
     for line in [c.line for c in labelling.CRITERIA] + ["Sparkle: shines"]:
         requests = [
             ask("guideline", criterion=line),
@@ -118,7 +120,7 @@ def test_texts_are_short_enough_for_a_small_model() -> None:
     "wording", ["Relevance", "RELEVANCE - whatever", "relevance: other words", "Relevance \u2014 x"]
 )
 def test_a_criterion_is_known_by_its_name(wording: str) -> None:
-    engine = HeuristicEngine(EngineConfig(type="heuristic", error_rate=0.0))
+    engine = HeuristicEngine(HeuristicEngineConfig(error_rate=0.0))
     response = {"response_a": "bees make honey", "response_b": "cats sleep"}
     request = ask("judgment", query="how do bees make honey", criterion=wording, guideline="g", **response)
     parsed = parse_judgment(engine.generate([request], 0)[0].text)
@@ -126,7 +128,7 @@ def test_a_criterion_is_known_by_its_name(wording: str) -> None:
 
 
 def test_an_unknown_criterion_is_scored_by_relevance_and_completeness() -> None:
-    engine = HeuristicEngine(EngineConfig(type="heuristic", error_rate=0.0))
+    engine = HeuristicEngine(HeuristicEngineConfig(error_rate=0.0))
     response = {"response_a": "bees make honey from nectar that they gather", "response_b": ""}
     request = ask("judgment", query="how do bees make honey", criterion="Sparkle: shines", guideline="g", **response)
     parsed = parse_judgment(engine.generate([request], 0)[0].text)
@@ -134,7 +136,7 @@ def test_an_unknown_criterion_is_scored_by_relevance_and_completeness() -> None:
 
 
 def test_criteria_that_suit_the_query_are_named_more_often() -> None:
-    engine = HeuristicEngine(EngineConfig(type="heuristic"))
+    engine = HeuristicEngine(HeuristicEngineConfig())
 
     def share(query: str, name: str) -> float:
         requests = [ask("criteria", query=query, count="4")] * 200
@@ -148,13 +150,25 @@ def test_criteria_that_suit_the_query_are_named_more_often() -> None:
     "unit", ["\n", "\n ", "a", "a ", "1", "- ", "- \n", "{ ; ", "\r\n", "\u4f60\u3002", ",A", "\U0001f600"]
 )
 @pytest.mark.parametrize("query", ["write a python function", "list ideas", "a brief summary"])
-def test_time_is_linear_in_the_length_of_a_response(unit: str, query: str) -> None:
-    engine = HeuristicEngine(EngineConfig(type="heuristic", error_rate=0.0))
+def test_a_long_response_is_judged(unit: str, query: str) -> None:
+    """A pattern that takes quadratic time needs minutes for these: 18 s a judgment on 20,000 line breaks."""
+    engine = HeuristicEngine(HeuristicEngineConfig(error_rate=0.0))
     long = (unit * 40_000)[:40_000]
     names = [criterion.line for criterion in labelling.CRITERIA]
     requests = [ask("judgment", query=query, criterion=n, guideline="g", response_a=long, response_b="") for n in names]
-    start = time.process_time()
     done = engine.generate(requests, 0)
-    # Quadratic patterns took 18 s on 20,000 line breaks.
-    assert time.process_time() - start < 2.0
     assert all(parse_judgment(completion.text).failure is None for completion in done)
+
+
+def test_labelling_functions_see_no_blank_lines(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[str] = []
+
+    def completeness(query: str, response: str) -> float:
+        seen.append(response)
+        return 0.5
+
+    monkeypatch.setattr("judgetrain.judges.heuristic.engine.completeness", completeness)
+    long = "one  two" + "\n \n" * 20_000 + "\tthree "
+    request = ask("judgment", query="q", criterion="Sparkle: x", guideline="g", response_a=long, response_b="\n" * 9)
+    HeuristicEngine(HeuristicEngineConfig(error_rate=0.0)).generate([request], 0)
+    assert seen == ["one  two\nthree", ""]

@@ -35,10 +35,11 @@ from judgetrain.label.config import LabelConfig, RewardConfig
 from judgetrain.label.examples import Prompter
 from judgetrain.label.labels import ensemble_label
 from judgetrain.label.rewards import Rewards, percentiles
+from judgetrain.label.stages import LabelSettings
 from judgetrain.label.training_data import TrainingData
 from judgetrain.pipeline.config import Config
 from judgetrain.schema import Comparison, Dialogue, Message, mirror
-from tests.label.test_pairs import tree_of
+from tests.builders.label import tree_of
 
 CONFIG = LabelConfig(
     max_sft_per_tree=99, max_pairs_per_level=99, reward=RewardConfig(signals=["glassbox"], break_ties=True)
@@ -197,7 +198,7 @@ def test_a_tree_with_too_few_readable_branches_is_kept_and_marked_and_trains_not
     out = StageRun(tmp_path / "label", "label", 0, Console())
     config = Config(prompts="compact")
     config.tree.criteria = 2
-    label_stage.run(config, {"tree": tmp_path / "tree"}, out)
+    label_stage.run(LabelSettings.of(config), {"tree": tmp_path / "tree"}, out)
     labels = {row["comparison_id"]: (row["verdict"], row["reason"]) for row in read_rows(out.directory, "labels")}
     assert labels == {"d0": ("A", None), "d1": (None, "too_few_readable"), "d2": (None, "too_few_readable")}
     assert out.notes["yield"]["trees"] == {"label_A": 1, "too_few_readable": 2}

@@ -7,17 +7,17 @@ from pathlib import Path
 
 import pytest
 
+from judgetrain.engines.config import SamplingConfig
 from judgetrain.errors import EngineError
 from judgetrain.judges import BASELINES, BranchingJudge
-from judgetrain.judges.config import TreeConfig
-from judgetrain.judges.kinds.early_stop import Aggregation
+from judgetrain.judges.config import Aggregation, AskingConfig
 from judgetrain.judges.prompting.prompts import load_prompt_set
 from judgetrain.judges.settings import load_settings, save_settings
 from judgetrain.schema import mirror
-from tests.scripted import ScriptedEngine, by_length, comparison, noisy
+from tests.builders.scripted import ScriptedEngine, by_length, comparison, noisy
 
 PROMPTS = load_prompt_set("compact")
-SETTINGS = TreeConfig(criteria=6)
+SETTINGS = AskingConfig(criteria=6)
 COMPARISONS = [comparison(i) for i in range(40)]
 
 
@@ -99,8 +99,10 @@ def test_a_directory_without_prompts_is_no_judge(tmp_path: Path) -> None:
 
 
 def test_settings_round_trip(tmp_path: Path) -> None:
-    save_settings(SETTINGS, tmp_path)
-    assert load_settings(tmp_path) == SETTINGS
+    settings = AskingConfig(criteria=6, tie=0.5, readout="expected", guideline_sampling=SamplingConfig(0.3))
+    save_settings(settings, tmp_path)
+    assert load_settings(tmp_path) == settings
+    assert load_settings(tmp_path / "none", SETTINGS) == SETTINGS
 
 
 def test_baselines() -> None:

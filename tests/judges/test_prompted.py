@@ -9,14 +9,14 @@ from dataclasses import replace
 import pytest
 
 from judgetrain.engines.base import Completion, Request
-from judgetrain.engines.config import EngineConfig, ModelConfig, SamplingConfig
+from judgetrain.engines.config import EngineConfig, ModelConfig, SamplingConfig, TransformersEngineConfig
 from judgetrain.judges import OneStepJudge, Prediction, SingleRatingJudge
 from judgetrain.judges.kinds.prompted import pairwise_questions
 from judgetrain.judges.prompting.prompts import load_prompt_set
 from judgetrain.judges.prompting.replies import Asker
 from judgetrain.judges.prompting.verdicts import read_verdict
 from judgetrain.schema import Comparison, mirror
-from tests.scripted import ScriptedEngine, comparison, number
+from tests.builders.scripted import ScriptedEngine, comparison, number
 
 COMPARISONS = [comparison(i) for i in range(60)]
 MARKS = ("A", "B", "C")
@@ -178,5 +178,5 @@ def test_any_model_directory_is_a_judge(monkeypatch: pytest.MonkeyPatch) -> None
     assert judge.compare(COMPARISONS[0]).verdict_ab == "tie"
     assert (judge.name, made) == (
         "one_step:mine",
-        [(EngineConfig(model=ModelConfig(path="models/mine")), "models/mine", "mine")],
+        [(TransformersEngineConfig(model=ModelConfig(path="models/mine")), "models/mine", "mine")],
     )

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import time
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from judgetrain.engines.config import SamplingConfig
 from judgetrain.judges.prompting.parsing import ParsedJudgment, parse_criteria, parse_judgment
 from judgetrain.judges.prompting.prompts import load_prompt_set
-from judgetrain.judges.trees.grow import Shape, StepSampling, grow
-from tests.scripted import ScriptedEngine, comparison, noisy
+from judgetrain.judges.trees.grow import Shape, grow
+from tests.builders.judges import SAMPLING
+from tests.builders.scripted import ScriptedEngine, comparison, noisy
 
 PROMPTS = load_prompt_set("compact")
-SAMPLING = StepSampling(SamplingConfig(), SamplingConfig(), SamplingConfig())
 
 
 @pytest.mark.parametrize(
@@ -90,12 +87,20 @@ def test_a_score_is_read_only_within_its_scale(side: str, score: float, tail: st
 LONG = "Response A Score: 4, " + "no wait, 3 out of 4 now " * 2_000 + "\nResponse B Score: 2"
 
 
-def test_degenerate_text_is_read_in_linear_time() -> None:
-    started = time.process_time()
-    for text in ("\n" * 50_000, "* " * 50_000, "Response A Score:\n" * 5_000, "1. \n" * 20_000, LONG):
-        parse_judgment(text)
-        parse_criteria(text, 10)
-    assert time.process_time() - started < 3
+@pytest.mark.parametrize(
+    ("text", "failure"),
+    [
+        ("\n" * 50_000, "no_scores"),
+        ("* " * 50_000, "no_scores"),
+        ("Response A Score:\n" * 5_000, "no_scores"),
+        ("1. \n" * 20_000, "no_scores"),
+        (LONG, "ambiguous"),
+    ],
+)
+def test_long_degenerate_text_is_read(text: str, failure: str) -> None:
+    """A pattern that takes quadratic time needs minutes for these."""
+    assert parse_judgment(text).failure == failure
+    assert parse_criteria(text, 10) == []
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ from judgetrain.label.external import conflicting
 from judgetrain.label.teach import teaching_examples
 from judgetrain.scorers.encode import Unscored
 from judgetrain.scorers.self_generation import rating
-from tests.scripted import Answer, ScriptedEngine, comparison, judged, noisy
+from tests.builders.scripted import Answer, ScriptedEngine, comparison, judged, noisy
 
 SETTINGS = SamplingConfig()
 SAMPLING = StepSampling(SETTINGS, SETTINGS, SETTINGS)

@@ -9,19 +9,19 @@ from dataclasses import replace
 
 import pytest
 
-from judgetrain.data.config import WorldConfig
+from judgetrain.data.config import WorldConfig, WorldEngineConfig
 from judgetrain.data.world import eval_comparisons
 from judgetrain.data.world.engine import WorldEngine
 from judgetrain.engines.base import Completion, Request
-from judgetrain.engines.config import EngineConfig, SamplingConfig
+from judgetrain.engines.config import SamplingConfig
 from judgetrain.judges.prompting.prompts import load_prompt_set
-from judgetrain.judges.trees.grow import Shape, StepSampling, grow
+from judgetrain.judges.trees.grow import Shape, grow
 from judgetrain.judges.trees.schema import EvaluationTree, tree_tokens
 from judgetrain.label.examples import Prompter
-from tests.scripted import Ending, ScriptedEngine, comparison, criteria, judged, noisy
+from tests.builders.judges import SAMPLING
+from tests.builders.scripted import Ending, ScriptedEngine, comparison, criteria, judged, noisy
 
 PROMPTS = load_prompt_set("compact")
-SAMPLING = StepSampling(SamplingConfig(), SamplingConfig(), SamplingConfig())
 PROMPTER = Prompter(PROMPTS, 3)
 
 
@@ -29,7 +29,7 @@ class Recording(WorldEngine):
     """The world's annotator, which draws by seed, place and slots; keeps what it was asked."""
 
     def __init__(self) -> None:
-        super().__init__(EngineConfig(type="world", error_rate=0.4))
+        super().__init__(WorldEngineConfig(error_rate=0.4))
         self.asked: list[Request] = []
 
     def generate(self, requests: Sequence[Request], seed: int) -> list[Completion]:

@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from judgetrain.pipeline.checks import check_stage
 from scipy import stats
 
 from judgetrain.artifacts.console import Console
@@ -21,9 +20,11 @@ from judgetrain.errors import ConfigError
 from judgetrain.evaluate import metrics, stage
 from judgetrain.evaluate.config import EvaluateConfig
 from judgetrain.evaluate.metrics.statistics import auc_interval, correlation_intervals
+from judgetrain.evaluate.stages import EvaluateSettings
 from judgetrain.judges import ScorerJudge
 from judgetrain.judges.kinds.scorer import predictions, samples_of, verdict_of
 from judgetrain.pipeline.config import Config
+from judgetrain.pipeline.graph import STAGES
 from judgetrain.scorers import lazy
 from judgetrain.scorers.config import ScorerConfig
 from judgetrain.scorers.encode import Unscored
@@ -119,11 +120,11 @@ def test_scorers_stand_in_the_table_with_their_auc(
 ) -> None:
     loads: list[int] = []
     real = lazy.load_scorer
-    monkeypatch.setattr(lazy, "load_scorer", lambda config: loads.append(1) or real(config))
+    monkeypatch.setattr(lazy, "load_scorer", lambda *given: loads.append(1) or real(*given))
     config = configured(tmp_path, METHODS)
-    check_stage(config, "evaluate")
+    STAGES["evaluate"].check(config)
     run = StageRun(tmp_path / "out", "evaluate", 1, Console())
-    stage.run(config, {}, run)
+    stage.run(EvaluateSettings.of(config), {}, run)
     assert run.totals()["counts"]["in"] == 8 + 8, "one pass over the comparisons, attention too, and the baseline's"
     rows = {r["method"]: r for r in json.loads((tmp_path / "out" / "metrics.json").read_text())}
     assert list(rows) == METHODS
@@ -150,7 +151,7 @@ def test_scorers_stand_in_the_table_with_their_auc(
     assert rows["longer"]["auc"] is None and "pearson" not in rows["longer"]
     assert "| AUC |" in (tmp_path / "out" / "report.md").read_text()
     # Everything is there: a second run computes no score again, and gives the same table.
-    stage.run(config, {}, StageRun(tmp_path / "out", "evaluate", 1, Console()))
+    stage.run(EvaluateSettings.of(config), {}, StageRun(tmp_path / "out", "evaluate", 1, Console()))
     assert loads == [1]
 
 
@@ -199,10 +200,10 @@ def test_the_interval_of_an_auc_is_that_of_resampled_prompts() -> None:
 )
 def test_wrong_scorer_settings_are_refused_before_a_model_loads(tmp_path: Path, change: Any, expected: str) -> None:
     config = configured(tmp_path, list(METHODS))
-    check_stage(config, "evaluate")
+    STAGES["evaluate"].check(config)
     change(config)
     with pytest.raises(ConfigError, match=expected):
-        check_stage(config, "evaluate")
+        STAGES["evaluate"].check(config)
 
 
 def test_a_response_that_is_empty_leaves_its_comparison_without_a_verdict(base: TokenScorer) -> None:
@@ -223,7 +224,7 @@ def test_the_recipe_has_every_scorer_of_given_responses_beside_the_judges() -> N
         config, plain = (
             typed(compose("config", overrides=[f"recipe={r}"])) for r in ("quickstart_scorers", "quickstart")
         )
-    check_stage(config, "evaluate")
+    STAGES["evaluate"].check(config)
     judges = len(plain.evaluate.methods)
     assert config.evaluate.methods[:judges] == plain.evaluate.methods
     assert sorted(config.evaluate.methods[judges:]) == sorted(f"scorer:{name}" for name in OF_RESPONSES)

@@ -16,23 +16,23 @@ from hypothesis import strategies as st
 from judgetrain.artifacts.console import Console
 from judgetrain.artifacts.shards import read_rows
 from judgetrain.artifacts.stage_run import StageRun
-from judgetrain.engines.config import SamplingConfig
 from judgetrain.errors import DataError
 from judgetrain.judges.config import TreeConfig
 from judgetrain.judges.prompting.prompts import load_prompt_set
-from judgetrain.judges.trees.grow import Shape, StepSampling, grow
+from judgetrain.judges.trees.grow import Shape, grow
 from judgetrain.judges.trees.schema import EvaluationTree
 from judgetrain.judges.views import viewer
 from judgetrain.judges.views.tree_page import View, tree_page, views, write_views
 from judgetrain.judges.views.viewer import read_views
 from judgetrain.label import stage as label_stage
 from judgetrain.label.config import LabelConfig
+from judgetrain.label.stages import LabelSettings
 from judgetrain.pipeline.config import Config
 from judgetrain.schema import Dialogue, Message
+from tests.builders.judges import SAMPLING
+from tests.builders.scripted import ScriptedEngine, comparison, noisy
 from tests.pages import Element, parse
-from tests.scripted import ScriptedEngine, comparison, noisy
 
-SAMPLING = StepSampling(SamplingConfig(), SamplingConfig(), SamplingConfig())
 PROMPTS = load_prompt_set("compact")
 TREES = grow(
     [comparison(i, label="A") for i in range(12)],
@@ -59,7 +59,7 @@ def label(tmp_path_factory: pytest.TempPathFactory) -> Path:
         tree=TreeConfig(criteria=4),
         label=LabelConfig(max_sft_per_tree=3, max_pairs_per_level=2, holdout=0.3, view=5),
     )
-    label_stage.run(config, {"tree": tree.directory}, out)
+    label_stage.run(LabelSettings.of(config), {"tree": tree.directory}, out)
     (out.directory / "manifest.json").write_text(json.dumps({"stage": "label", "upstream": {"tree": "t1"}}))
     return out.directory
 
@@ -79,7 +79,7 @@ def own_number(tree: EvaluationTree) -> dict[str, str]:
     return found
 
 
-def test_every_node_stands_on_the_page_with_its_scores_and_its_fate(label: Path) -> None:
+def test_every_node_stands_on_the_page_with_its_scores_and_its_reason(label: Path) -> None:
     shown = 0
     for view in read_views(label, "trees", [], 12):
         tree, page = view.tree, parse(tree_page(view))
@@ -242,7 +242,7 @@ def test_the_label_stage_writes_as_many_pages_as_asked_and_they_change_no_result
         label=LabelConfig(max_sft_per_tree=3, max_pairs_per_level=2, holdout=0.3, view=0),
     )
     out = StageRun(tmp_path / "none", "label", 0, Console())
-    label_stage.run(config, {"tree": label.parents[1] / "tree" / "t1"}, out)
+    label_stage.run(LabelSettings.of(config), {"tree": label.parents[1] / "tree" / "t1"}, out)
     assert not (out.directory / "view").exists()
     for name in ("sft-train", "sft-heldout", "pairs-train", "pairs-heldout", "labels"):
         assert list(read_rows(out.directory, name)) == list(read_rows(label, name))
@@ -276,7 +276,7 @@ def test_an_evaluation_says_which_trees_it_has_and_its_pages_lie_in_its_output_d
     monkeypatch.chdir(tmp_path)
     out = StageRun(tmp_path / "mine" / "artifacts" / "evaluate" / "e1", "evaluate", 0, Console())
     (out.directory / "manifest.json").write_text(json.dumps({"stage": "evaluate", "upstream": {}}))
-    with pytest.raises(SystemExit, match="e1 holds no trees: floors, scorers"):
+    with pytest.raises(SystemExit, match="e1 holds no trees: baselines, scorers"):
         viewer.main([str(out.directory)])
     out.write_rows("trees-world-sft-00000-of-00001", [t.to_row() for t in TREES[:2]])
     out.write_rows("trees-world-dpo-00000-of-00002", [t.to_row() for t in TREES[:1]])

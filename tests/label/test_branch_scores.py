@@ -9,7 +9,6 @@ from pathlib import Path
 from statistics import fmean
 
 import pytest
-from judgetrain.pipeline.checks import check_stage
 
 from judgetrain.artifacts.console import Console
 from judgetrain.artifacts.shards import read_rows
@@ -22,11 +21,13 @@ from judgetrain.label import branch_scores
 from judgetrain.label import stage as label_stage
 from judgetrain.label.branch_scores import branch_rewards, nodes_of, read_scores
 from judgetrain.label.examples import Prompter
+from judgetrain.label.stages import LabelSettings
 from judgetrain.pipeline.config import Config
+from judgetrain.pipeline.graph import STAGES
 from judgetrain.scorers.encode import Sample
 from judgetrain.scorers.results import TokenStatistics
 from judgetrain.scorers.statistics import TokenScorer
-from tests.label.test_pairs import tree_of
+from tests.builders.label import tree_of
 from tests.untimed import contents
 
 BASE = Path(world_engine.__file__).parent / "base"
@@ -55,7 +56,7 @@ def test_percentiles_are_those_of_scores_read_off_one_by_one(
     prepared: tuple[Config, dict[str, Path], list[EvaluationTree]], tmp_path: Path
 ) -> None:
     config, inputs, trees = prepared
-    rewards = branch_rewards(config, inputs, PROMPTER, out(tmp_path / "label"))
+    rewards = branch_rewards(LabelSettings.of(config), inputs, PROMPTER, out(tmp_path / "label"))
     scorer = TokenScorer.from_pretrained(str(BASE))
     raw: dict[str, dict[str, float]] = {"judgment": {}, "guideline": {}}
     for tree in trees:
@@ -82,7 +83,7 @@ def test_an_interrupted_run_goes_on_and_equal_texts_are_scored_once(
     prepared: tuple[Config, dict[str, Path], list[EvaluationTree]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config, inputs, trees = prepared
-    label_stage.run(config, inputs, out(tmp_path / "whole"))
+    label_stage.run(LabelSettings.of(config), inputs, out(tmp_path / "whole"))
     real, asked = branch_scores.score, []
 
     def dying(scorer: TokenScorer, samples: list[Sample], *rest: object) -> object:
@@ -93,8 +94,8 @@ def test_an_interrupted_run_goes_on_and_equal_texts_are_scored_once(
 
     monkeypatch.setattr(branch_scores, "score", dying)
     with pytest.raises(KeyboardInterrupt):
-        label_stage.run(config, inputs, out(tmp_path / "killed" / "cut"))
-    label_stage.run(config, inputs, out(tmp_path / "killed" / "cut"))
+        label_stage.run(LabelSettings.of(config), inputs, out(tmp_path / "killed" / "cut"))
+    label_stage.run(LabelSettings.of(config), inputs, out(tmp_path / "killed" / "cut"))
     halves = [len({repr(n.sample) for t in ts for n in nodes_of(t, PROMPTER)}) for ts in (trees[:2], trees[2:])]
     assert [len(s) for s in asked] == [halves[0], halves[1], halves[1], *halves], (
         "one cut short, the other signal whole"
@@ -123,7 +124,7 @@ def test_another_weight_or_one_signal_less_scores_nothing_anew(
         asked.clear()
         changed = replace(config, label=replace(config.label, reward=replace(reward, **changes)))  # type: ignore[arg-type]
         changed.scorer = replace(config.scorer, **(scorer or {}))  # type: ignore[arg-type]
-        label_stage.run(changed, inputs, out(tmp_path / "labels" / name))
+        label_stage.run(LabelSettings.of(changed), inputs, out(tmp_path / "labels" / name))
         return sorted(set(asked))
 
     assert labelled("both") == ["probdiff", "sentprob_mean"]
@@ -147,7 +148,7 @@ def test_the_stage_tells_how_good_each_signal_is(
     config, inputs, trees = prepared
     run = out(tmp_path / "label")
     config.label.reward.break_ties, config.label.reward.choose = True, "reward"  # as conf/reward/both.yaml has them
-    label_stage.run(config, inputs, run)
+    label_stage.run(LabelSettings.of(config), inputs, run)
     assert json.loads((tmp_path / "label" / "yield.json").read_text())["ties"] == {"broken": 0}
     table = json.loads((tmp_path / "label" / "rewards.json").read_text())
     assert table == json.loads(json.dumps(run.notes["rewards"]))
@@ -175,7 +176,7 @@ def test_a_text_without_a_score_is_counted_and_left_without(
     StageRun(inputs["tree"], "tree", 0, Console()).write_rows("trees", [bare.to_row()])
     config.label.reward.signals = ["glassbox"]
     run = out(tmp_path / "label")
-    rewards = branch_rewards(config, inputs, PROMPTER, run)
+    rewards = branch_rewards(LabelSettings.of(config), inputs, PROMPTER, run)
     assert rewards.scores == {"glassbox": {}}
     assert run.totals()["counts"]["dropped"] == {"reward:sentprob_mean:empty_response": 1}
 
@@ -186,7 +187,7 @@ def test_without_signals_no_model_is_loaded(
     config, inputs, _ = prepared
     config.label.reward.signals = []
     monkeypatch.setattr(branch_scores, "load_scorer", lambda *given: pytest.fail("loaded"))
-    label_stage.run(config, {"tree": inputs["tree"]}, out(tmp_path / "label"))
+    label_stage.run(LabelSettings.of(config), {"tree": inputs["tree"]}, out(tmp_path / "label"))
     assert not list((tmp_path / "label").glob("*scores*")) + list((tmp_path / "label").glob("rewards*"))
 
 
@@ -195,12 +196,12 @@ def test_settings_that_cannot_work_are_refused_before_the_stage() -> None:
     config.label.reward.signals = ["glassbox"]
     config.label.reward.glassbox = "decensem_exp"
     with pytest.raises(ConfigError, match="label.reward.glassbox: decensem_exp scores a model on a prompt"):
-        check_stage(config, "label")
+        STAGES["label"].check(config)
     config.label.reward.glassbox = "softmax_ent"
     config.scorer.revision_prompt = "nosuch"
     with pytest.raises(ConfigError, match="scorer.revision_prompt"):
-        check_stage(config, "label")
+        STAGES["label"].check(config)
     config.scorer.revision_prompt = "full"
     config.label.reward.ensemble_weight = config.label.reward.glassbox_weight = 0.0
     with pytest.raises(ConfigError, match="every weight is 0"):
-        check_stage(config, "label")
+        STAGES["label"].check(config)

@@ -14,7 +14,7 @@ from judgetrain.artifacts.console import Console
 from judgetrain.artifacts.shards import read_rows
 from judgetrain.artifacts.stage_run import StageRun
 from judgetrain.data.config import BenchmarkConfig, SourceConfig
-from judgetrain.engines.config import EngineConfig
+from judgetrain.engines.config import OpenAIEngineConfig
 from judgetrain.errors import ConfigError, DataError
 from judgetrain.evaluate.config import EvaluateConfig
 from judgetrain.judges.config import TreeConfig
@@ -22,11 +22,11 @@ from judgetrain.judges.trees.schema import EvaluationTree
 from judgetrain.label import teach
 from judgetrain.label.config import TeacherConfig
 from judgetrain.label.evaluations import read_evaluations
+from judgetrain.label.stages import TeacherSettings
 from judgetrain.pipeline.config import Config
 from judgetrain.pipeline.run import Pipeline
-from tests.label.test_teach import COMPARISONS, configured
-from tests.label.test_teach import run as run_engine
-from tests.scripted import comparison, judged
+from tests.builders.label import TAUGHT, run_teacher, teacher_config
+from tests.builders.scripted import comparison, judged
 
 PLAIN: dict[str, Any] = {
     "query": "What is 2 + 2?",
@@ -143,17 +143,17 @@ def test_a_comparison_stands_once_and_files_must_be_there(tmp_path: Path) -> Non
 
 
 def test_what_a_teacher_wrote_teaches_the_same_when_it_is_read_back(tmp_path: Path) -> None:
-    first = run_engine(tmp_path / "first" / "teacher", configured())
-    config = configured()
+    first = run_teacher(tmp_path / "first" / "teacher", teacher_config())
+    config = teacher_config()
     config.teacher = TeacherConfig(
-        engine=EngineConfig("openai"), evaluations=str(first.directory / "evaluations-*.jsonl")
+        engine=OpenAIEngineConfig(), evaluations=str(first.directory / "evaluations-*.jsonl")
     )
-    again = run_engine(tmp_path / "again" / "teacher", config)
+    again = run_teacher(tmp_path / "again" / "teacher", config)
     for name in ("evaluations", "examples"):
         assert list(read_rows(again.directory, name)) == list(read_rows(first.directory, name))
     remaining = [{r["id"] for r in read_rows(out.directory, "remaining")} for out in (first, again)]
     assert remaining[0] == remaining[1]
-    assert len(remaining[1]) == len(COMPARISONS) - 14
+    assert len(remaining[1]) == len(TAUGHT) - 14
     assert again.totals()["tokens"] == {"prompt": 0, "generated": 0}, "nobody was asked"
 
 
@@ -164,11 +164,11 @@ def test_the_stage_teaches_what_plain_files_hold_and_leaves_the_rest(tmp_path: P
     responses.write_rows("comparisons", (c.to_row() for c in (known, comparison(1))))
     config = Config(
         prompts="compact",
-        teacher=TeacherConfig(engine=EngineConfig("openai"), evaluations=write(tmp_path / "e.jsonl", row)),
+        teacher=TeacherConfig(engine=OpenAIEngineConfig(), evaluations=write(tmp_path / "e.jsonl", row)),
         tree=TreeConfig(criteria=3),
     )
     out = StageRun(tmp_path / "teacher", "teacher", 7, Console())
-    teach.run(config, {"responses": responses.directory}, out)
+    teach.run(TeacherSettings.of(config), {"responses": responses.directory}, out)
     assert [r["id"] for r in read_rows(out.directory, "remaining")] == [comparison(1).id]
     assert out.totals()["counts"] == {"in": 1, "out": 1, "dropped": {"judgment:no_scores": 1}}
     examples = list(read_rows(out.directory, "examples"))
@@ -195,7 +195,7 @@ def test_written_evaluations_of_a_benchmarks_queries_teach_nothing(tmp_path: Pat
         tree=TreeConfig(criteria=3),
     )
     out = StageRun(tmp_path / "teacher", "teacher", 7, Console())
-    teach.run(config, {"responses": responses.directory}, out)
+    teach.run(TeacherSettings.of(config), {"responses": responses.directory}, out)
     (tree,) = (EvaluationTree.from_row(r) for r in read_rows(out.directory, "evaluations"))
     assert tree.comparison.dialogue.query == "What is the capital of France?"
     assert out.totals()["counts"]["dropped"]["contaminated"] == 1
@@ -203,7 +203,11 @@ def test_written_evaluations_of_a_benchmarks_queries_teach_nothing(tmp_path: Pat
     with pytest.raises(
         DataError, match="every one of the 1 evaluations is of a dialogue that holds a benchmark's query"
     ):
-        teach.run(config, {"responses": responses.directory}, StageRun(tmp_path / "none", "teacher", 7, Console()))
+        teach.run(
+            TeacherSettings.of(config),
+            {"responses": responses.directory},
+            StageRun(tmp_path / "none", "teacher", 7, Console()),
+        )
 
 
 def test_the_fingerprint_holds_the_files_content_and_not_their_place(tmp_path: Path) -> None:
@@ -211,7 +215,7 @@ def test_the_fingerprint_holds_the_files_content_and_not_their_place(tmp_path: P
         config = Config(
             prompts="compact", output_dir=str(tmp_path / "outputs"), teacher=TeacherConfig(evaluations=path)
         )
-        return Pipeline(replace(config, dialogues=configured().dialogues)).plan("teacher").fingerprint
+        return Pipeline(replace(config, dialogues=teacher_config().dialogues)).plan("teacher").fingerprint
 
     here = mark(write(tmp_path / "a.jsonl", PLAIN))
     (tmp_path / "elsewhere").mkdir()

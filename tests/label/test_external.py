@@ -14,23 +14,23 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from judgetrain.pipeline.checks import check_stage
 
 from judgetrain.artifacts.console import Console
+from judgetrain.artifacts.fingerprint import plain
 from judgetrain.artifacts.shards import read_rows
 from judgetrain.artifacts.stage_run import StageRun
-from judgetrain.data.config import WorldConfig
+from judgetrain.data.config import WorldConfig, WorldEngineConfig
 from judgetrain.data.world import train_dialogues, true_verdict
 from judgetrain.data.world.engine import WorldEngine
 from judgetrain.data.world.language import load_language
 from judgetrain.data.world.writers import write_response
 from judgetrain.engines.base import Request
-from judgetrain.engines.config import EngineConfig, ModelConfig, SamplingConfig
+from judgetrain.engines.config import OpenAIEngineConfig
 from judgetrain.errors import ConfigError, EngineError
 from judgetrain.judges.config import TreeConfig
 from judgetrain.judges.prompting.prompts import PACKAGED, load_prompt_set
 from judgetrain.judges.prompting.replies import Reply
-from judgetrain.judges.trees.grow import Shape, StepSampling, grow
+from judgetrain.judges.trees.grow import Shape, grow
 from judgetrain.judges.trees.schema import EvaluationTree
 from judgetrain.label import external
 from judgetrain.label import stage as label_stage
@@ -39,11 +39,13 @@ from judgetrain.label.estimate import estimate_external
 from judgetrain.label.external import cases_of, conflicting, external_labels
 from judgetrain.label.external_labels import ExternalLabel, disagreement, label_of_preferences, label_of_verdicts
 from judgetrain.label.labels import Label, ensemble_label
+from judgetrain.label.stages import LabelSettings
 from judgetrain.pipeline.config import Config
+from judgetrain.pipeline.graph import STAGES
 from judgetrain.schema import Verdict, mirror
-from tests.scripted import ScriptedEngine, comparison, noisy, number
+from tests.builders.judges import SAMPLING
+from tests.builders.scripted import ScriptedEngine, comparison, noisy, number
 
-SAMPLING = StepSampling(SamplingConfig(), SamplingConfig(), SamplingConfig())
 TREES = grow(
     [comparison(i, label="AB"[i % 2]) for i in range(40)],
     ScriptedEngine(noisy),
@@ -57,7 +59,7 @@ TREES = grow(
 def stage(tmp_path: Path, name: str = "label", trees: list[EvaluationTree] = TREES) -> tuple[Path, StageRun]:
     directory = tmp_path / "tree"
     StageRun(directory, "tree", 0, Console()).write_rows("trees", (t.to_row() for t in trees))
-    return directory, StageRun(tmp_path / name, "label", 0, Console())
+    return directory, StageRun(tmp_path / name, "label", 0, Console(), home=tmp_path)
 
 
 def settings(prompts: str = "one_step", **changes: object) -> LabelConfig:
@@ -66,7 +68,7 @@ def settings(prompts: str = "one_step", **changes: object) -> LabelConfig:
 
 
 def label_all(config: LabelConfig, trees: Path, out: StageRun) -> dict[str, Label]:
-    return external_labels(Config(label=config, output_dir=str(trees.parent)), trees, out)
+    return external_labels(config, trees, Config.seed, out)
 
 
 def engine_of(monkeypatch: pytest.MonkeyPatch, answer) -> ScriptedEngine:  # type: ignore[no-untyped-def]
@@ -131,7 +133,7 @@ def test_the_stage_trains_on_the_external_labels(tmp_path: Path, monkeypatch: py
     engine_of(monkeypatch, says)
     trees, out = stage(tmp_path)
     config = Config(prompts="compact", tree=TreeConfig(criteria=4), label=settings(attempts=1))
-    label_stage.run(config, {"tree": trees}, out)
+    label_stage.run(LabelSettings.of(config), {"tree": trees}, out)
     labels = {row["comparison_id"]: row for row in read_rows(out.directory, "labels")}
     assert {row["source"] for row in labels.values()} == {"external"}
     for tree in TREES:
@@ -337,7 +339,7 @@ def server() -> Iterator[str]:
 
 def test_a_server_that_fails_is_counted_by_reason_and_never_guessed(tmp_path: Path, server: str) -> None:
     trees, out = stage(tmp_path, trees=TREES[:12])
-    asked = EngineConfig(type="openai", model=ModelConfig(path="judge"), base_url=server, max_retries=0, concurrency=1)
+    asked = OpenAIEngineConfig(model="judge", base_url=server, max_retries=0, concurrency=1)
     asked.keep_errors = True
     labels = label_all(settings(engine=asked, attempts=2), trees, out)
     assert [labels[f"d{i}"].verdict for i in range(12)] == ["tie", None, None, None, None, None] * 2
@@ -350,25 +352,25 @@ def test_a_server_that_fails_is_counted_by_reason_and_never_guessed(tmp_path: Pa
 
 def test_answers_are_paid_for_once_and_another_attempt_is_another_answer(tmp_path: Path, server: str) -> None:
     trees, out = stage(tmp_path, trees=TREES[:2])
-    asked = EngineConfig(type="openai", model=ModelConfig(path="judge"), base_url=server, max_retries=0, concurrency=1)
+    asked = OpenAIEngineConfig(model="judge", base_url=server, max_retries=0, concurrency=1)
     first = label_all(settings(engine=asked, attempts=2), trees, out)
     kept = [json.loads(p.read_text())["request"]["seed"] for p in tmp_path.glob("answers/*/*.json")]
     assert len(kept) == len({*kept}) == 2 + 2 * 2, "a verdict in each order, and prose twice in each"
     asked.base_url = "http://127.0.0.1:9/nobody"
     changed = settings(engine=asked, attempts=2)
     changed.min_vote_share = 0.6
-    assert label_all(changed, trees, StageRun(tmp_path / "again", "label", 0, Console())) == first
+    assert label_all(changed, trees, StageRun(tmp_path / "again", "label", 0, Console(), home=tmp_path)) == first
 
 
 def test_the_stage_stops_at_its_limit_and_goes_on_where_it_stopped(tmp_path: Path, server: str) -> None:
     """Queries 0 and 6 are answered at once; everything else costs as many requests as it takes."""
     trees, out = stage(tmp_path, trees=[TREES[0], TREES[6], TREES[12], TREES[18]])
-    asked = EngineConfig(type="openai", model=ModelConfig(path="judge"), base_url=server, max_retries=0, concurrency=1)
+    asked = OpenAIEngineConfig(model="judge", base_url=server, max_retries=0, concurrency=1)
     limited = settings(engine=asked, max_requests=5)
     with pytest.raises(EngineError, match=r"label\.external\.max_requests=5 requests are sent; every answer is kept"):
         label_all(limited, trees, out)
     assert out.notes["spent"]["requests"] == 5
-    again = StageRun(out.directory, "label", 0, Console())
+    again = StageRun(out.directory, "label", 0, Console(), home=tmp_path)
     limited.external.max_requests = 8
     labels = label_all(limited, trees, again)
     assert [labels[f"d{i}"].verdict for i in (0, 6, 12, 18)] == ["tie"] * 4
@@ -386,7 +388,7 @@ def test_the_estimate_is_of_the_calls_that_are_made(
     config = settings(prompts, samples=2 if prompts == "one_step" else 1, attempts=1)
     engine = engine_of(monkeypatch, says if prompts == "one_step" else prefers)
     cases = list(cases_of(config, trees, prompts, out.seed))  # type: ignore[arg-type]
-    costs = estimate_external(Config(label=config), cases)
+    costs = estimate_external(config.external, cases)
     label_all(config, trees, out)
     assert {step: cost.calls for step, cost in costs.items()} == {prompts: len(engine.requests)}
     characters = sum(len(m["content"]) for r in engine.requests for m in r.messages)
@@ -403,14 +405,14 @@ def test_the_world_can_play_the_external_judge(tmp_path: Path) -> None:
         items.append(
             replace(made, dialogue=dialogue, response_a=a, response_b=b, label=true_verdict(dialogue.query, a, b))
         )
-    annotator = WorldEngine(EngineConfig(type="world", error_rate=0.3))
+    annotator = WorldEngine(WorldEngineConfig(error_rate=0.3))
     grown = grow(
         items, annotator, load_prompt_set("compact"), Shape(count=4, criteria=4, guidelines=1, judgments=2), SAMPLING, 0
     )
 
     def labelled(prompts: str, error_rate: float) -> tuple[list[bool], dict]:
         directory, out = stage(tmp_path / f"{prompts}{error_rate}", trees=grown)
-        config = settings(prompts, engine=EngineConfig(type="world", error_rate=error_rate))
+        config = settings(prompts, engine=WorldEngineConfig(error_rate=error_rate))
         labels = label_all(config, directory, out)
         return [labels[i.id].verdict == i.label for i in items if i.id in labels], out.notes["external"]
 
@@ -428,26 +430,29 @@ def test_the_world_can_play_the_external_judge(tmp_path: Path) -> None:
 
 def test_the_prompts_and_the_judge_are_checked_before_anything_runs(tmp_path: Path) -> None:
     config = Config(label=settings("compact"))
-    config.label.external.engine = EngineConfig(type="world")
+    config.label.external.engine = WorldEngineConfig()
     with pytest.raises(ConfigError, match=r"step 'one_step' needs a 'user' template"):
-        check_stage(config, "label")
+        STAGES["label"].check(config)
     config.label.external.prompts = "preference"
-    check_stage(config, "label")
-    config.label.external.engine = EngineConfig(type="openai")
-    with pytest.raises(ConfigError, match=r"label\.external\.engine\.model\.path is empty"):
-        check_stage(config, "label")
+    STAGES["label"].check(config)
+    config.label.external.engine = OpenAIEngineConfig()
+    with pytest.raises(ConfigError, match=r"label\.external\.engine\.model is empty"):
+        STAGES["label"].check(config)
     config.label.source = "ensemble"
-    check_stage(config, "label")
+    STAGES["label"].check(config)
 
 
 def test_the_prompts_are_part_of_the_fingerprint(tmp_path: Path) -> None:
-    from judgetrain.pipeline.graph import STAGES
-
     path = tmp_path / "mine.yaml"
     path.write_text((PACKAGED / "preference.yaml").read_text())
-    config = Config(prompts="compact", label=settings(str(path), engine=EngineConfig(type="world")))
-    files = dict(STAGES["label"].files(config))
-    assert files["label.external.prompts"] == str(path)
-    assert files["world"].endswith("vocabulary.yaml")
+    config = Config(prompts="compact", label=settings(str(path), engine=WorldEngineConfig()))
+
+    def files() -> dict[str, str]:
+        found: dict[str, str] = {}
+        plain(LabelSettings.of(config), lambda key, file: found.setdefault(key, file))
+        return found
+
+    assert files()["label.external.prompts"] == str(path)
+    assert files()["label.external.engine.type"].endswith("vocabulary.yaml")
     config.label.source = "ensemble"
-    assert "label.external.prompts" not in dict(STAGES["label"].files(config))
+    assert not [key for key in files() if key.startswith("label.external")]

@@ -14,11 +14,10 @@ from hypothesis import strategies as st
 from judgetrain.artifacts.console import Console
 from judgetrain.artifacts.shards import read_rows
 from judgetrain.artifacts.stage_run import StageRun
-from judgetrain.engines.config import SamplingConfig
 from judgetrain.judges.config import TreeConfig
 from judgetrain.judges.prompting.parsing import parse_criteria
 from judgetrain.judges.prompting.prompts import load_prompt_set
-from judgetrain.judges.trees.grow import Shape, StepSampling, grow
+from judgetrain.judges.trees.grow import Shape, grow
 from judgetrain.judges.trees.prune import prune
 from judgetrain.judges.trees.schema import EvaluationTree
 from judgetrain.label import stage as label_stage
@@ -26,15 +25,16 @@ from judgetrain.label.config import LabelConfig
 from judgetrain.label.examples import Prompter
 from judgetrain.label.labels import ensemble_label, vote
 from judgetrain.label.pairs import PairBuilder
+from judgetrain.label.stages import LabelSettings
 from judgetrain.label.training_data import TrainingData
 from judgetrain.pipeline.config import Config
 from judgetrain.schema import mirror
-from tests.label.test_pairs import tree_of
-from tests.scripted import ScriptedEngine, comparison, judged, noisy
+from tests.builders.judges import SAMPLING
+from tests.builders.label import tree_of
+from tests.builders.scripted import ScriptedEngine, comparison, judged, noisy
 
 PROMPTS = load_prompt_set("compact")
 PROMPTER = Prompter(PROMPTS, 4)
-SAMPLING = StepSampling(SamplingConfig(), SamplingConfig(), SamplingConfig())
 TREES = grow(
     [comparison(i, label="A") for i in range(30)],
     ScriptedEngine(noisy),
@@ -339,7 +339,7 @@ def test_label_stage_end_to_end(tmp_path: Path) -> None:
     outs = []
     for name in ("one", "two"):
         out = StageRun(tmp_path / name, "label", 0, Console())
-        label_stage.run(config, {"tree": tmp_path / "tree"}, out)
+        label_stage.run(LabelSettings.of(config), {"tree": tmp_path / "tree"}, out)
         outs.append(out)
     for name in ("sft-train", "sft-heldout", "pairs-train", "pairs-heldout", "labels"):
         first, second = (list(read_rows(o.directory, name)) for o in outs)

@@ -20,7 +20,7 @@ from judgetrain.artifacts.stage_run import StageRun
 from judgetrain.data.config import WorldConfig
 from judgetrain.data.world import eval_comparisons
 from judgetrain.engines import answers
-from judgetrain.engines.config import EngineConfig, ModelConfig, SamplingConfig
+from judgetrain.engines.config import OpenAIEngineConfig, SamplingConfig
 from judgetrain.engines.openai import engine as openai_engine
 from judgetrain.engines.openai.rate_limit import Clock
 from judgetrain.errors import EngineError
@@ -29,9 +29,10 @@ from judgetrain.judges.trees.schema import EvaluationTree
 from judgetrain.label import teach
 from judgetrain.label.config import TeacherConfig
 from judgetrain.label.estimate import described, estimate
+from judgetrain.label.stages import TeacherSettings
 from judgetrain.pipeline.config import Config
+from tests.builders.scripted import criteria, judged
 from tests.faulty_server import KEY, FaultyServer, serving
-from tests.scripted import criteria, judged
 
 COMPARISONS = eval_comparisons(WorldConfig(eval_comparisons=10), seed=5)
 FAULTS: list[Any] = [
@@ -75,8 +76,8 @@ def _hurry(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def configured(server: FaultyServer, tmp_path: Path, taught: int = 4, **options: Any) -> Config:
-    engine = EngineConfig(
-        type="openai", model=ModelConfig(path="strong-model"), base_url=f"http://127.0.0.1:{server.server_port}/v1",
+    engine = OpenAIEngineConfig(
+        model="strong-model", base_url=f"http://127.0.0.1:{server.server_port}/v1",
         api_key_env="TEST_KEY", concurrency=options.pop("concurrency", 4), timeout=5.0,
     )  # fmt: skip
     sampling = SamplingConfig(max_new_tokens=40)
@@ -88,8 +89,8 @@ def configured(server: FaultyServer, tmp_path: Path, taught: int = 4, **options:
 def run(config: Config, directory: Path) -> StageRun:
     responses = StageRun(directory.parent / "responses", "responses", 0, Console())
     responses.write_rows("comparisons", (c.to_row() for c in COMPARISONS))
-    out = StageRun(directory, "teacher", config.seed, Console())
-    teach.run(config, {"responses": responses.directory}, out)
+    out = StageRun(directory, "teacher", config.seed, Console(), home=Path(config.output_dir))
+    teach.run(TeacherSettings.of(config), {"responses": responses.directory}, out)
     return out
 
 
@@ -228,7 +229,7 @@ def test_a_refused_key_ends_the_run_after_what_is_under_way(server: FaultyServer
 def test_the_dry_run_expects_the_calls_that_are_made(server: FaultyServer, tmp_path: Path) -> None:
     config = configured(server, tmp_path)
     taught, remaining = teach.divided(COMPARISONS, 4, StageRun(tmp_path / "x", "teacher", config.seed, Console()).seed)
-    costs = estimate(config, taught)
+    costs = estimate(config.teacher, config.prompts, taught)
     run(config, tmp_path / "teacher")
     starts = Counter(body["messages"][-1]["content"].split()[0] for body in server.billed)
     made = {"criteria": starts["List"], "guideline": starts["Write"], "judgment": starts["Score"]}

@@ -5,56 +5,16 @@ from __future__ import annotations
 import random
 from collections import Counter
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
 from judgetrain.judges.prompting.parsing import parse_criteria
-from judgetrain.judges.prompting.prompts import load_prompt_set
-from judgetrain.judges.trees.schema import CriterionNode, EvaluationTree, GuidelineNode, JudgmentNode
+from judgetrain.judges.trees.schema import EvaluationTree
 from judgetrain.label.config import LabelConfig
-from judgetrain.label.examples import Prompter
 from judgetrain.label.labels import ensemble_label
 from judgetrain.label.pairs import PairBuilder
 from judgetrain.label.training_data import TrainingData
-from tests.scripted import comparison
-
-PROMPTER = Prompter(load_prompt_set("compact"), 6)
-SCORES = {"A": (4.0, 2.0), "B": (2.0, 4.0), "t": (3.0, 3.0), "?": (None, None)}
-SAMPLED: dict[str, Any] = {"prompt_tokens": 1, "generated_tokens": 1, "finish_reason": "stop"}
-
-
-def leaf(node: str, order: str, text: str, a: float | None, b: float | None, failure: str | None) -> JudgmentNode:
-    return JudgmentNode(id=node, order=order, text=text, score_a=a, score_b=b, failure=failure, **SAMPLED)  # type: ignore[arg-type]
-
-
-def tree_of(*criteria: tuple[str, ...], index: int = 0) -> EvaluationTree:
-    """Each criterion is a tuple of guidelines, each a word of verdicts: the first half AB, the second half BA."""
-    nodes = []
-    for rank, guidelines in enumerate(criteria):
-        base = f"d{index}/c{rank}"
-        made = []
-        for number, word in enumerate(guidelines):
-            leaves = []
-            for i, letter in enumerate(word):
-                order, (a, b) = ("AB" if i < len(word) / 2 else "BA"), SCORES[letter]
-                failure = "no_scores" if letter == "?" else None
-                text = f"reasons {letter} {'abcdefgh'[i]}"
-                leaves.append(leaf(f"{base}/g{number}/{i}", order, text, a, b, failure))  # type: ignore[arg-type]
-            text, identifier = f"guideline {'abc'[number]}", f"{base}/g{number}"
-            made.append(GuidelineNode(id=identifier, text=text, judgments=tuple(leaves), **SAMPLED))
-        name = f"{'uvwxyz'[rank]}name: x"
-        nodes.append(CriterionNode(id=base, text=name, rank=rank, generated_tokens=1, guidelines=tuple(made)))
-    text = "\n".join(f"{i}. {c.text}" for i, c in enumerate(nodes, 1))
-    return EvaluationTree(
-        comparison=comparison(index),
-        criteria_text=text,
-        criteria_prompt_tokens=1,
-        criteria_generated_tokens=1,
-        criteria=tuple(nodes),
-        seed=0,
-        failures={},
-    )
+from tests.builders.label import PROMPTER, tree_of
 
 
 @pytest.mark.parametrize("seed", range(20))

@@ -19,7 +19,7 @@ from judgetrain.label.pairs import PairBuilder
 from judgetrain.label.reward_report import Evidence, rightness, summary
 from judgetrain.label.rewards import Rewards, percentiles, vote_shares
 from judgetrain.label.training_data import TrainingData
-from tests.label.test_pairs import PROMPTER, tree_of
+from tests.builders.label import PROMPTER, tree_of
 
 ON = RewardConfig(signals=["glassbox"], break_ties=True, choose="reward")
 

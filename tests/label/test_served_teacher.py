@@ -21,7 +21,7 @@ from judgetrain.data import world
 from judgetrain.data.config import WorldConfig
 from judgetrain.data.world import eval_comparisons
 from judgetrain.engines.base import Request, Sampling
-from judgetrain.engines.config import EngineConfig, ModelConfig, SamplingConfig
+from judgetrain.engines.config import ModelConfig, OpenAIEngineConfig, SamplingConfig, TransformersEngineConfig
 from judgetrain.engines.local.transformers_engine import TransformersEngine
 from judgetrain.engines.openai.engine import OpenAIEngine
 from judgetrain.errors import EngineError
@@ -30,6 +30,7 @@ from judgetrain.judges.prompting.parsing import parse_criteria
 from judgetrain.judges.trees.schema import EvaluationTree
 from judgetrain.label import teach
 from judgetrain.label.config import TeacherConfig
+from judgetrain.label.stages import TeacherSettings
 from judgetrain.pipeline.config import Config
 
 BASE = str(Path(world.__file__).parent / "base")
@@ -84,10 +85,8 @@ def _wait(url: str, process: subprocess.Popen, log: Path) -> None:
     pytest.fail(f"the server did not come up:\n{log.read_text()[-2000:]}")
 
 
-def engine(served: Served, model: str = BASE) -> EngineConfig:
-    return EngineConfig(
-        "openai", model=ModelConfig(model), base_url=served.url, api_key_env="SERVED_KEY", concurrency=2
-    )
+def engine(served: Served, model: str = BASE) -> OpenAIEngineConfig:
+    return OpenAIEngineConfig(model=model, base_url=served.url, api_key_env="SERVED_KEY", concurrency=2)
 
 
 def request(text: str, tokens: int = 30) -> Request:
@@ -101,7 +100,7 @@ def request(text: str, tokens: int = 30) -> Request:
 def test_the_server_says_what_the_same_weights_say_here(served: Served) -> None:
     asked = [request("List 4 criteria."), request("how do i cook apple cake for my son ?", tokens=7)]
     there = OpenAIEngine(engine(served)).generate(asked, 0)
-    here = TransformersEngine(EngineConfig(model=ModelConfig(BASE, dtype="float32"))).generate(asked, 0)
+    here = TransformersEngine(TransformersEngineConfig(model=ModelConfig(BASE, dtype="float32"))).generate(asked, 0)
     for far, near in zip(there, here, strict=True):
         assert far.text.strip() == near.text.strip() != ""
         assert (far.prompt_tokens, far.finish_reason) == (near.prompt_tokens, near.finish_reason)
@@ -119,15 +118,13 @@ def test_the_teachers_stage_completes_and_needs_the_server_once(
         branches=2,
         sampling=SamplingConfig(0.0, 1.0, max_new_tokens=40),
     )
-    config = Config(
-        output_dir=str(tmp_path / "outputs"), prompts="compact", teacher=teacher, tree=TreeConfig(criteria=4)
-    )
+    config = Config(prompts="compact", teacher=teacher, tree=TreeConfig(criteria=4))
     responses = StageRun(tmp_path / "responses", "responses", 0, Console())
     responses.write_rows("comparisons", (c.to_row() for c in COMPARISONS))
 
     def run(name: str) -> StageRun:
-        out = StageRun(tmp_path / name, "teacher", 0, Console())
-        teach.run(config, {"responses": responses.directory}, out)
+        out = StageRun(tmp_path / name, "teacher", 0, Console(), home=tmp_path / "outputs")
+        teach.run(TeacherSettings.of(config), {"responses": responses.directory}, out)
         return out
 
     out = run("teacher")
@@ -146,7 +143,7 @@ def test_the_teachers_stage_completes_and_needs_the_server_once(
     again = run("again")
     assert again.notes["spent"]["requests"] == 0
     assert trees == [EvaluationTree.from_row(row) for row in read_rows(again.directory, "evaluations")]
-    teacher.engine = EngineConfig(model=ModelConfig(BASE, dtype="float32"))
+    teacher.engine = TransformersEngineConfig(model=ModelConfig(BASE, dtype="float32"))
     local = [EvaluationTree.from_row(row) for row in read_rows(run("local").directory, "evaluations")]
     assert [written(t) for t in local] == [written(t) for t in trees], "the same weights on this machine, greedily"
     config.seed += 1

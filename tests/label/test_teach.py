@@ -9,57 +9,30 @@ from pathlib import Path
 
 import pytest
 
-from judgetrain.artifacts.console import Console
 from judgetrain.artifacts.shards import read_rows
-from judgetrain.artifacts.stage_run import StageRun
-from judgetrain.data.config import WorldConfig
-from judgetrain.data.world import eval_comparisons
 from judgetrain.data.world.engine import WorldEngine
-from judgetrain.engines.config import EngineConfig, SamplingConfig
 from judgetrain.errors import DataError
-from judgetrain.judges.config import TreeConfig
 from judgetrain.judges.prompting.parsing import parse_criteria, parse_judgment, render_criteria
 from judgetrain.judges.prompting.prompts import load_prompt_set
-from judgetrain.judges.trees.grow import Shape, StepSampling, grow
+from judgetrain.judges.trees.grow import Shape, grow
 from judgetrain.judges.trees.schema import EvaluationTree
 from judgetrain.label import teach
-from judgetrain.label.config import TeacherConfig
 from judgetrain.label.examples import Prompter
-from judgetrain.pipeline.config import Config
-from tests.scripted import Ending, ScriptedEngine, comparison, criteria, judged, noisy
+from tests.builders.judges import SAMPLING
+from tests.builders.label import TAUGHT, run_teacher, teacher_config
+from tests.builders.scripted import Ending, ScriptedEngine, comparison, criteria, judged, noisy
 from tests.untimed import contents
 
 PROMPTS = load_prompt_set("compact")
-SAMPLING = StepSampling(SamplingConfig(), SamplingConfig(), SamplingConfig())
-COMPARISONS = eval_comparisons(WorldConfig(eval_comparisons=20), seed=5)
-
-
-def configured(taught: int = 14, asked: int = 6, listed: int = 6, both_orders: bool = True) -> Config:
-    teacher = TeacherConfig(
-        engine=EngineConfig(type="world", error_rate=0.2),
-        comparisons=taught,
-        criteria=listed,
-        branches=2,
-        both_orders=both_orders,
-    )
-    return Config(prompts="compact", teacher=teacher, tree=TreeConfig(criteria=asked, shard_size=4))
-
-
-def run(directory: Path, config: Config) -> StageRun:
-    responses = StageRun(directory.parent / "responses", "responses", 0, Console())
-    responses.write_rows("comparisons", (c.to_row() for c in COMPARISONS))
-    out = StageRun(directory, "teacher", 7, Console())
-    teach.run(config, {"responses": responses.directory}, out)
-    return out
 
 
 @pytest.mark.parametrize("orders", [1, 2])
 def test_every_taught_comparison_gets_its_branches_and_the_others_remain(orders: int, tmp_path: Path) -> None:
-    out = run(tmp_path / "teacher", configured(both_orders=orders == 2))
+    out = run_teacher(tmp_path / "teacher", teacher_config(both_orders=orders == 2))
     trees = [EvaluationTree.from_row(r) for r in read_rows(out.directory, "evaluations")]
     remaining = [r["id"] for r in read_rows(out.directory, "remaining")]
     assert len(trees) == 14
-    assert sorted([t.comparison.id for t in trees] + remaining) == sorted(c.id for c in COMPARISONS)
+    assert sorted([t.comparison.id for t in trees] + remaining) == sorted(c.id for c in TAUGHT)
     assert all(len(list(t.judgments())) == 2 * orders for t in trees)
     examples = list(read_rows(out.directory, "examples"))
     assert Counter(r["level"] for r in examples) == {"criteria": 14, "guideline": 28, "judgment": 28 * orders}
@@ -77,7 +50,7 @@ def test_every_taught_comparison_gets_its_branches_and_the_others_remain(orders:
 
 
 def test_judgment_examples_show_the_responses_as_the_teacher_saw_them(tmp_path: Path) -> None:
-    out = run(tmp_path / "teacher", configured())
+    out = run_teacher(tmp_path / "teacher", teacher_config())
     nodes = {
         j.id: (t.comparison, j)
         for t in (EvaluationTree.from_row(r) for r in read_rows(out.directory, "evaluations"))
@@ -97,7 +70,7 @@ def test_a_prompt_asks_for_as_many_criteria_as_its_list_has(
     asked: int, listed: int, expected: int, tmp_path: Path
 ) -> None:
     """Otherwise "List 4 criteria." would be answered with six, and the judge would learn to ignore the number."""
-    out = run(tmp_path / "teacher", configured(asked=asked, listed=listed))
+    out = run_teacher(tmp_path / "teacher", teacher_config(asked=asked, listed=listed))
     trees = {r["comparison"]["id"]: r for r in read_rows(out.directory, "evaluations")}
     for row in (r for r in read_rows(out.directory, "examples") if r["level"] == "criteria"):
         lines = row["completion"][0]["content"].splitlines()
@@ -150,7 +123,7 @@ def noisy_but_readable(request, occurrence):  # type: ignore[no-untyped-def]
 
 
 def test_the_worlds_lists_are_already_as_a_judge_is_taught_to_write_them(tmp_path: Path) -> None:
-    out = run(tmp_path / "teacher", configured())
+    out = run_teacher(tmp_path / "teacher", teacher_config())
     for row in read_rows(out.directory, "evaluations"):
         assert render_criteria(parse_criteria(row["criteria_text"], 6)) == row["criteria_text"]
     assert render_criteria(parse_criteria(criteria(3), 3)) == criteria(3)
@@ -160,7 +133,7 @@ def test_the_worlds_lists_are_already_as_a_judge_is_taught_to_write_them(tmp_pat
 def test_a_kill_within_any_shard_leaves_the_same_files_after_a_rerun(
     fatal: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    whole = run(tmp_path / "whole" / "teacher", configured())
+    whole = run_teacher(tmp_path / "whole" / "teacher", teacher_config())
     generate, calls = WorldEngine.generate, 0
 
     def killed(self, requests, seed):  # type: ignore[no-untyped-def]
@@ -173,19 +146,19 @@ def test_a_kill_within_any_shard_leaves_the_same_files_after_a_rerun(
     with monkeypatch.context() as patch:
         patch.setattr(WorldEngine, "generate", killed)
         with pytest.raises(KeyboardInterrupt):
-            run(tmp_path / "killed" / "teacher", configured())
+            run_teacher(tmp_path / "killed" / "teacher", teacher_config())
     before = contents(tmp_path / "killed" / "teacher")
     finished = [n for n in before if n.startswith("evaluations-")]
     assert len(finished) == (fatal - 1) // 3, "three calls a shard: criteria, guidelines, judgments"
     assert "examples.jsonl" not in before
-    resumed = run(tmp_path / "killed" / "teacher", configured())
+    resumed = run_teacher(tmp_path / "killed" / "teacher", teacher_config())
     assert contents(resumed.directory) == contents(whole.directory)
     assert resumed.totals() == whole.totals()
 
 
 def test_when_nothing_remains_the_trees_are_grown_over_all(tmp_path: Path) -> None:
-    out = run(tmp_path / "teacher", configured(taught=100))
-    assert {r["id"] for r in read_rows(out.directory, "remaining")} == {c.id for c in COMPARISONS}
+    out = run_teacher(tmp_path / "teacher", teacher_config(taught=100))
+    assert {r["id"] for r in read_rows(out.directory, "remaining")} == {c.id for c in TAUGHT}
     assert out.notes["comparisons"] == {"teacher": 20, "remaining": 0}
 
 
@@ -196,4 +169,4 @@ def test_a_teacher_that_cannot_be_read_stops_the_run_and_says_why(
         teach, "make_engine", lambda config, **options: ScriptedEngine(lambda r, i: "I would rather not.")
     )
     with pytest.raises(DataError, match=r"criteria:none.*14"):
-        run(tmp_path / "teacher", configured())
+        run_teacher(tmp_path / "teacher", teacher_config())

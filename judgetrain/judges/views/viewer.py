@@ -48,7 +48,7 @@ def read_views(directory: Path, name: str, ids: Sequence[str], limit: int) -> li
 def _check_trees(directory: Path, name: str) -> None:
     there = names_of(directory, "trees")
     if not there:
-        raise DataError(f"{directory} holds no trees: floors, scorers and judges that are asked once grow none")
+        raise DataError(f"{directory} holds no trees: baselines, scorers and judges that are asked once grow none")
     if name not in there:
         raise DataError(f"{directory} has no rows called {name!r}: give --trees with one of {', '.join(there)}")
 

@@ -1,0 +1,204 @@
+"""Loading the models that methods name: what is part of a stage's settings, and how each judge is asked."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from judgetrain.artifacts.console import Console
+from judgetrain.artifacts.fingerprint import by_key
+from judgetrain.artifacts.stage_run import StageRun
+from judgetrain.data.config import WorldEngineConfig
+from judgetrain.engines import registry
+from judgetrain.engines.config import (
+    EngineConfig,
+    ModelConfig,
+    OpenAIEngineConfig,
+    SamplingConfig,
+    TransformersEngineConfig,
+)
+from judgetrain.errors import ConfigError
+from judgetrain.evaluate.config import EvaluateConfig
+from judgetrain.judges.config import AskingConfig, HeuristicEngineConfig, TreeConfig
+from judgetrain.judges.loading import Models, ModelSettings, check_model, judges_of
+from judgetrain.judges.method import Method
+from judgetrain.judges.prompting.prompts import load_prompt_set
+from judgetrain.judges.settings import save_settings
+from judgetrain.label.config import TeacherConfig
+from judgetrain.pipeline.config import Config
+from tests.builders.scripted import ScriptedEngine, noisy
+
+TREE = TreeConfig(
+    criteria=7,
+    guidelines=5,
+    readout="expected",
+    constrained=True,
+    tie=0.5,
+    judgment_sampling=SamplingConfig(0.2),
+)
+ASKED: dict[str, Any] = {"readout": "expected", "constrained": True, "tie": 0.5}
+Made = list[tuple[EngineConfig, str | None, str]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings(ModelSettings):
+    """Settings of a stage whose methods are ``evaluate.methods``."""
+
+    @classmethod
+    def methods_of(cls, config: Any) -> Iterator[Method]:
+        return map(Method.parse, config.evaluate.methods)
+
+
+def config_of(*methods: str) -> Config:
+    config = Config(prompts="compact", tree=TREE, evaluate=EvaluateConfig(methods=[*methods]))
+    config.train.base = ModelConfig(path="the-base")
+    config.teacher = TeacherConfig(engine=HeuristicEngineConfig())
+    config.evaluate.external = OpenAIEngineConfig(model="the-external")
+    return config
+
+
+@pytest.fixture
+def made(monkeypatch: pytest.MonkeyPatch) -> Made:
+    made: Made = []
+
+    def make_engine(config: EngineConfig, model_path: str | None = None, name: str = "", **options: Any) -> Any:
+        made.append((config, model_path, name))
+        return ScriptedEngine(noisy)
+
+    monkeypatch.setattr(registry, "make_engine", make_engine)
+    return made
+
+
+def models(config: Config, tmp_path: Path, *stages: str) -> Models:
+    inputs = {name: tmp_path / name / f"{name}0" for name in stages}
+    return Models(Settings.of(config), inputs, StageRun(tmp_path / "out", "evaluate", 1, Console(), home=tmp_path))
+
+
+def trained(directory: Path, criteria: int = 3) -> Path:
+    """A trained judge's directory, but for its weights."""
+    directory.mkdir(parents=True)
+    load_prompt_set("multi_step").save(directory)
+    save_settings(AskingConfig(criteria=criteria, tie=2.0, judgment_sampling=SamplingConfig(0.9)), directory)
+    return directory
+
+
+@pytest.mark.parametrize(
+    ("methods", "unused"),
+    [
+        (["random", "scorer:sentprob", "stored:x"], {"base", "teacher", "external", "engine", "prompts"}),
+        (["initial", "sft", "dpo+expected", "./mine"], {"base", "teacher", "external", "prompts"}),
+        (["base"], {"teacher", "external"}),
+        (["one_step:base"], {"teacher", "external", "prompts"}),
+        (["teacher"], {"base", "external", "engine"}),
+        (["one_step:external", "rating:teacher"], {"base", "engine", "prompts"}),
+        (["external", "dpo"], {"base", "teacher"}),
+        (["base", "teacher", "external"], set()),
+    ],
+)
+def test_a_model_that_no_method_names_is_no_part_of_the_settings(methods: list[str], unused: set[str]) -> None:
+    config = config_of(*methods)
+    assert set(Settings.unused(config)) == unused
+    settings = Settings.of(config)
+    assert {
+        name for name in ("base", "teacher", "external", "engine", "prompts") if getattr(settings, name) is None
+    } == unused
+    assert settings.asking == config.tree.asking, "how judges are asked always counts"
+
+
+def test_another_model_that_is_not_named_changes_nothing_that_counts() -> None:
+    config, other = config_of("dpo"), config_of("dpo")
+    other.train.base, other.teacher.engine = ModelConfig(path="another"), WorldEngineConfig()
+    other.evaluate.external, other.prompts = None, "multi_step"
+    assert by_key(Settings.of(config)) == by_key(Settings.of(other))
+    other.engine = TransformersEngineConfig(max_context=99)
+    assert by_key(Settings.of(config)) != by_key(Settings.of(other))
+
+
+def test_a_trained_judge_is_asked_as_the_run_says_for_its_own_number_of_criteria(made: Made, tmp_path: Path) -> None:
+    config = config_of("dpo", "dpo+parsed")
+    directory = trained(tmp_path / "dpo" / "dpo0" / "model")
+    found = models(config, tmp_path, "dpo")
+    judge = found.branching(Method.parse("dpo"), 2, "margin", early_stop=True, top_up=True)
+    asked = judge.settings
+    assert {name: getattr(asked, name) for name in ASKED} == ASKED
+    assert (asked.criteria, asked.judgment_sampling) == (3, SamplingConfig(0.2))
+    assert judge.prompts.source == load_prompt_set("multi_step").source, "its own, not the run's"
+    assert (judge.name, judge.branches, judge.aggregation, judge.early_stop, judge.top_up) == (
+        ("dpo", 2, "margin", True, True)
+    )
+    assert made == [(config.engine, str(directory), "dpo")]
+    parsed = found.branching(Method.parse("dpo+parsed"), 1)
+    assert (parsed.settings.readout, parsed.settings.constrained, parsed.name) == ("parsed", True, "dpo+parsed")
+
+
+def test_a_judge_by_its_directory_is_asked_like_one_of_the_run(made: Made, tmp_path: Path) -> None:
+    directory = trained(tmp_path / "mine", criteria=4)
+    method = f"{directory}+constrained"
+    judge = models(config_of(method), tmp_path).branching(Method.parse(method), 1)
+    assert (judge.settings.criteria, judge.settings.readout, judge.name) == (4, "expected", "mine+constrained")
+    assert made[0][1:] == (str(directory), "mine+constrained")
+
+
+def test_the_base_is_asked_with_the_runs_prompts_and_number_of_criteria(made: Made, tmp_path: Path) -> None:
+    judge = models(config_of("base"), tmp_path).branching(Method.parse("base"), 1)
+    assert (judge.settings.criteria, judge.prompts.name) == (7, load_prompt_set("compact").name)
+    assert {name: getattr(judge.settings, name) for name in ASKED} == ASKED
+    [(engine, path, name)] = made
+    assert isinstance(engine, TransformersEngineConfig)
+    assert (engine.model, path, name) == (ModelConfig(path="the-base"), None, "base")
+
+
+@pytest.mark.parametrize(
+    ("target", "readout", "constrained"), [("teacher", "parsed", False), ("external", "expected", True)]
+)
+def test_engines_that_compute_scores_are_asked_for_parsed_ones(
+    target: str, readout: str, constrained: bool, made: Made, tmp_path: Path
+) -> None:
+    config = config_of(target)
+    judge = models(config, tmp_path).branching(Method.parse(target), 1)
+    assert (judge.settings.readout, judge.settings.constrained) == (readout, constrained)
+    assert (judge.settings.criteria, judge.settings.tie) == (7, 0.5)
+    assert made[0][0] == {"teacher": config.teacher.engine, "external": config.evaluate.external}[target]
+
+
+def test_any_directory_may_be_asked_once_and_only_a_judges_grows_branches(made: Made, tmp_path: Path) -> None:
+    (tmp_path / "plain").mkdir()
+    method = Method.parse(f"rating:{tmp_path}/plain")
+    found = models(config_of(method.text), tmp_path)
+    judge = found.asked(method, "rating", SamplingConfig(0.0), "evaluate.rating.prompts")
+    assert (judge.name, judge.dialect) == ("rating:plain", "rating")
+    with pytest.raises(ConfigError, match=r"plain holds no prompts\.yaml: it is no trained judge"):
+        found.branching(Method.parse(f"{tmp_path}/plain"), 1)
+    with pytest.raises(ConfigError, match="nowhere is no directory"):
+        found.engine(Method.parse(f"one_step:{tmp_path}/nowhere"))
+
+
+def test_the_stages_of_named_judges_are_the_inputs_in_the_pipelines_order() -> None:
+    methods = map(Method.parse, ["dpo", "random", "one_step:initial", "base", "./sft", "dpo+expected"])
+    assert judges_of(methods) == ["initial", "dpo"]
+
+
+@pytest.mark.parametrize(
+    ("method", "expected"),
+    [
+        ("one_step:nobody", r"evaluate\.methods='one_step:nobody': allowed are base, teacher"),
+        ("base", r"train\.base\.path is empty"),
+        ("external", r"evaluate\.external\.model is empty"),
+        ("teacher+expected", r"teacher\.engine\.type=heuristic: gives no probabilities"),
+    ],
+)
+def test_a_method_that_cannot_be_is_refused(method: str, expected: str) -> None:
+    config = config_of(method)
+    check_model(config, Method.parse("teacher"), "evaluate.methods")
+    config.train.base, config.evaluate.external = ModelConfig(), OpenAIEngineConfig()
+    with pytest.raises(ConfigError, match=expected):
+        check_model(config, Method.parse(method), "evaluate.methods")
+
+
+def test_a_step_that_an_engine_cannot_do_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"teacher\.engine\.type=heuristic: cannot do step one_step"):
+        check_model(config_of(), Method.parse("one_step:teacher"), "evaluate.methods", "one_step")
