@@ -33,6 +33,7 @@ from judgetrain.train import distributed
 from judgetrain.train.config import DISTRIBUTED, DpoConfig, TrainStages
 from judgetrain.train.run import Job, train
 from judgetrain.train.stage import run_reference
+from judgetrain.train.stages import ReferenceSettings
 from tests.benchmarks.train_speed import SIZES, make_model, pairs
 
 ARMS = ("live", "cached", "ddp", "zero2", "zero3")
@@ -118,7 +119,7 @@ def prepare(work: Path, size: str, count: int) -> None:
     label.write_rows("pairs-heldout", [])
     config = Config(train=TrainStages(dpo=settings("cached", 1)))
     inputs = {"sft": work / "sft", "label": label.directory}
-    run_reference(config, inputs, StageRun(work / "reference", "reference", 0, Silent()))
+    run_reference(ReferenceSettings.of(config), inputs, StageRun(work / "reference", "reference", 0, Silent()))
 
 
 def start_arm(arm: str, work: Path, processes: int) -> Measured:
