@@ -188,7 +188,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--minutes", type=float, default=25.0, help="no further trees are begun after so many")
     options = parser.parse_args(argv)
     comparisons = sampled(options.data, options.comparisons, options.max_chars, options.seed)
-    out = StageRun(options.output, "readouts", options.seed, Console())
+    out = StageRun(options.output, "readouts", options.seed, Console(), home=options.output)
     rows = grown(comparisons, options.model, options.prompts, options, out)
     trees = [EvaluationTree.from_row(row["tree"]) for row in rows]
     again = [Completion(**completion) for row in rows for completion in row["constrained"]]
