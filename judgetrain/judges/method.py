@@ -52,8 +52,10 @@ class Method:
 
     @property
     def names_model(self) -> bool:
-        """Whether the target is a model that generates text."""
-        return self.kind not in ("scorer", "stored", BASELINE)
+        """Whether the target is a model that generates text: one of :data:`TARGETS`, or a directory."""
+        if self.kind in ("scorer", "stored", BASELINE):
+            return False
+        return self.target in TARGETS or _is_path(self.target)
 
     @property
     def is_directory(self) -> bool:

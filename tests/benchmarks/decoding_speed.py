@@ -23,7 +23,7 @@ import torch
 from judgetrain.data.config import WorldConfig
 from judgetrain.data.world import eval_comparisons
 from judgetrain.engines.base import Request, Sampling
-from judgetrain.engines.config import EngineConfig, ModelConfig
+from judgetrain.engines.config import ModelConfig, TransformersEngineConfig
 from judgetrain.engines.local.transformers_engine import TransformersEngine
 from judgetrain.engines.prompting import encode
 from judgetrain.judges.prompting.prompts import load_prompt_set
@@ -134,7 +134,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--tokens", type=int, default=64, help="new tokens at most")
     parser.add_argument("--batch-size", type=int, default=256, help="requests decoded together, as in the quickstart")
     options = parser.parse_args(arguments)
-    config = EngineConfig(model=ModelConfig(options.model, dtype=options.dtype), batch_size=options.batch_size)
+    config = TransformersEngineConfig(
+        model=ModelConfig(options.model, dtype=options.dtype), batch_size=options.batch_size
+    )
     engine = TransformersEngine(config)
     requests = judgments(options.requests, options.samples, options.tokens)
     where = f"{engine.model.dtype}, {engine.model.device.type}, {torch.get_num_threads()} threads"

@@ -119,16 +119,17 @@ def step(name: str, size: int, directory: Path) -> dict[str, Any]:
     config = configured(directory, size)
 
     def stage(stage_name: str) -> StageRun:
-        return StageRun(directory / stage_name, stage_name, 0, Console())
+        return StageRun(directory / stage_name, stage_name, 0, Console(), home=directory)
 
     if name == "generate":
         write_rows_atomic(directory / "queries.jsonl", ({"query": q} for q in queries(size)))
         return {}
     if name == "dialogues":
         from judgetrain.data.dialogues import run
+        from judgetrain.data.stages import DialoguesSettings
 
         out = stage("dialogues")
-        run(config, {}, out)
+        run(DialoguesSettings.of(config), {}, out)
         return {"counts": out.totals()["counts"]}
     if name == "embed":
         from judgetrain.data.clustering.encode import encode

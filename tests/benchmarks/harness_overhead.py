@@ -11,6 +11,7 @@ would be the first to make are made before, since every command pays them once.
 
 from __future__ import annotations
 
+import argparse
 import importlib
 import sys
 import tempfile
@@ -20,9 +21,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from judgetrain.engines import registry
 from judgetrain.engines.base import Completion, Engine, Request
 from judgetrain.evaluate import stage
-from judgetrain.judges import methods
 from judgetrain.pipeline import cli as entry
 
 
@@ -90,7 +91,7 @@ def measure(arguments: Sequence[str]) -> Overhead:
         SystemExit: the command did not end well.
     """
     clocks = Overhead(Clock(), Clock(), Clock())
-    make_engine, run = methods.make_engine, stage.run
+    make_engine, run = registry.make_engine, stage.run
 
     def timed_engine(*args: Any, **options: Any) -> Engine:
         return TimedEngine(clocks.loading.time(make_engine, *args, **options), clocks.generating)
@@ -100,11 +101,11 @@ def measure(arguments: Sequence[str]) -> Overhead:
 
     argv = sys.argv
     sys.argv = ["judgetrain", "stage=evaluate", *arguments]
-    methods.make_engine, stage.run = timed_engine, timed_stage
+    registry.make_engine, stage.run = timed_engine, timed_stage
     try:
         code = entry.main()
     finally:
-        methods.make_engine, stage.run, sys.argv = make_engine, run, argv
+        registry.make_engine, stage.run, sys.argv = make_engine, run, argv
     if code:
         sys.exit(code)
     return clocks
@@ -112,14 +113,17 @@ def measure(arguments: Sequence[str]) -> Overhead:
 
 def main(arguments: Sequence[str]) -> None:
     """Measure the judges named on the command line."""
-    judges = [str(Path(a).resolve()) for a in arguments if "=" not in a]
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("arguments", nargs="+", metavar="JUDGE_DIR or key=value")
+    given = parser.parse_args(arguments).arguments
+    judges = [str(Path(a).resolve()) for a in given if "=" not in a]
     if not judges:
-        sys.exit(__doc__)
+        parser.error("name at least one JUDGE_DIR")
     for name in ("scipy.stats", "sklearn.linear_model", "transformers"):
         importlib.import_module(name)
     with tempfile.TemporaryDirectory() as output:
         wanted = f"evaluate.methods=[{','.join(judges)},random,first,longer]"
-        overrides = [a for a in arguments if "=" in a]
+        overrides = [a for a in given if "=" in a]
         print(measure([wanted, f"output_dir={output}", "track.tracker=none", *overrides]))
 
 

@@ -14,6 +14,7 @@ among those that differ, with 95% Wilson intervals; then the same of the labels.
 
 from __future__ import annotations
 
+import argparse
 import json
 import sys
 from collections import Counter
@@ -105,7 +106,9 @@ def line(name: str, count: Fates) -> str:
 
 def main() -> None:
     """Print the table."""
-    outputs = Path(sys.argv[1] if len(sys.argv) > 1 else "outputs")
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("outputs", nargs="?", type=Path, default=Path("outputs"))
+    outputs = parser.parse_args().outputs
     label = newest(outputs, "label")
     upstream = json.loads((label / MANIFEST).read_text())["upstream"]["tree"]
     rows = read_rows(outputs / "artifacts" / "tree" / upstream, "trees")

@@ -30,7 +30,7 @@ from judgetrain.artifacts.stage_run import ShardResult, StageRun, derive_seed
 from judgetrain.data.config import SourceConfig
 from judgetrain.data.sources import read_comparisons
 from judgetrain.engines.base import UNANSWERED, Completion, Engine, Request
-from judgetrain.engines.config import EngineConfig, ModelConfig, SamplingConfig
+from judgetrain.engines.config import ModelConfig, SamplingConfig, TransformersEngineConfig
 from judgetrain.engines.once import loaded_once
 from judgetrain.engines.registry import make_engine
 from judgetrain.judges.prompting.parsing import parse_judgment
@@ -71,7 +71,7 @@ def sampled(path: str, number: int, max_chars: int, seed: int) -> list[Compariso
 def load(model: str, prompts: str, batch_size: int) -> tuple[Engine, PromptSet]:
     """The engine of a model, and the prompt set: the judge's own where the model is a judge's directory."""
     own = Path(model) / FILE
-    config = EngineConfig(batch_size=batch_size, model=ModelConfig(path=model))
+    config = TransformersEngineConfig(batch_size=batch_size, model=ModelConfig(path=model))
     return make_engine(config), load_prompt_set(own if own.is_file() else prompts)
 
 
@@ -188,7 +188,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--minutes", type=float, default=25.0, help="no further trees are begun after so many")
     options = parser.parse_args(argv)
     comparisons = sampled(options.data, options.comparisons, options.max_chars, options.seed)
-    out = StageRun(options.output, "readouts", options.seed, Console())
+    out = StageRun(options.output, "readouts", options.seed, Console(), home=options.output)
     rows = grown(comparisons, options.model, options.prompts, options, out)
     trees = [EvaluationTree.from_row(row["tree"]) for row in rows]
     again = [Completion(**completion) for row in rows for completion in row["constrained"]]

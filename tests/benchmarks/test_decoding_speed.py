@@ -7,7 +7,7 @@ import re
 import pytest
 import torch
 
-from judgetrain.engines.config import EngineConfig, ModelConfig
+from judgetrain.engines.config import ModelConfig, TransformersEngineConfig
 from judgetrain.engines.local.transformers_engine import TransformersEngine
 from tests.benchmarks.decoding_speed import Measured, judgments, main, plain, table
 
@@ -29,7 +29,7 @@ def test_requests_are_several_of_each_prompt() -> None:
 
 def test_tokens_of_generate_are_counted_up_to_the_end_token(monkeypatch: pytest.MonkeyPatch) -> None:
     """Against a loop over the rows; prompts asked for a different number of times are batched apart."""
-    engine = TransformersEngine(EngineConfig(model=ModelConfig("world")))
+    engine = TransformersEngine(TransformersEngineConfig(model=ModelConfig("world")))
     outputs = []
     generate = engine.model.generate
 

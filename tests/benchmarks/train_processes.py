@@ -33,6 +33,7 @@ from judgetrain.train import distributed
 from judgetrain.train.config import DISTRIBUTED, DpoConfig, TrainStages
 from judgetrain.train.run import Job, train
 from judgetrain.train.stage import run_reference
+from judgetrain.train.stages import ReferenceSettings
 from tests.benchmarks.train_speed import SIZES, make_model, pairs
 
 ARMS = ("live", "cached", "ddp", "zero2", "zero3")
@@ -73,7 +74,7 @@ def run_arm(arm: str, work: Path, processes: int) -> Measured | None:
     if arm in DISTRIBUTED:
         distributed.join(TrainStages(distributed=arm))
     world = distributed.current()
-    out = StageRun(work / arm, "dpo", 0, Silent(), writes=world.leads)
+    out = StageRun(work / arm, "dpo", 0, Silent(), writes=world.leads, home=work)
     spent: list[float] = []
     real = transformers.Trainer.train
 
@@ -113,12 +114,14 @@ def prepare(work: Path, size: str, count: int) -> None:
     make_model(work / "sft" / "model", size, 1.0)
     rows = pairs(count, 1.0, seed=1)
     (work / "pairs.json").write_text(json.dumps(rows))
-    label = StageRun(work / "label", "label", 0, Silent())
+    label = StageRun(work / "label", "label", 0, Silent(), home=work)
     label.write_rows("pairs-train", rows)
     label.write_rows("pairs-heldout", [])
     config = Config(train=TrainStages(dpo=settings("cached", 1)))
     inputs = {"sft": work / "sft", "label": label.directory}
-    run_reference(config, inputs, StageRun(work / "reference", "reference", 0, Silent()))
+    run_reference(
+        ReferenceSettings.of(config), inputs, StageRun(work / "reference", "reference", 0, Silent(), home=work)
+    )
 
 
 def start_arm(arm: str, work: Path, processes: int) -> Measured:

@@ -177,7 +177,7 @@ def _trl(name: str, work: Path, rows: list[dict[str, Any]]) -> Path:
 def _ours(name: str, work: Path, rows: list[dict[str, Any]]) -> Path | None:
     """DPO or SFT by this project, at its defaults but for what the arm is named after."""
     start = ModelConfig(path=str(work / "start"))
-    out = StageRun(work / name, "dpo", 0, Console())
+    out = StageRun(work / name, "dpo", 0, Console(), home=work)
     common: dict[str, Any] = {
         "learning_rate": RATE,
         "per_device_train_batch_size": BATCH,

@@ -9,23 +9,22 @@ from typing import Any
 
 import pyarrow.parquet
 import pytest
-from judgetrain.judges.names import method_name, split_method
-from judgetrain.pipeline.checks import check_stage
 
-from judgetrain.artifacts.console import Console
 from judgetrain.artifacts.shards import read_rows
-from judgetrain.artifacts.stage_run import StageRun
 from judgetrain.data.config import BenchmarkConfig, SourceConfig
+from judgetrain.engines import registry
 from judgetrain.engines.base import Completion, Request
-from judgetrain.engines.config import EngineConfig, ModelConfig
+from judgetrain.engines.config import EngineConfig, ModelConfig, OpenAIEngineConfig
 from judgetrain.errors import ConfigError
 from judgetrain.evaluate import stage
 from judgetrain.evaluate.config import EvaluateConfig
-from judgetrain.judges import methods
 from judgetrain.judges.config import TreeConfig
+from judgetrain.judges.method import Method
 from judgetrain.judges.prompting.replies import Reply
 from judgetrain.pipeline.config import Config
 from judgetrain.pipeline.run import Pipeline
+from tests.builders.evaluate import check, write_rows
+from tests.builders.evaluate import run as run_stage
 from tests.scripted import ScriptedEngine, number
 
 Made = list[tuple[str, str]]
@@ -42,23 +41,23 @@ def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, made: Made) -> Confi
         {"id": i, "query": f"q{i}", "response_1": f"one {i}", "response_2": f"two {i}", "label": "AB"[i % 2]}
         for i in range(20)
     ]
-    (tmp_path / "pairs.jsonl").write_text("".join(json.dumps(r) + "\n" for r in rows))
+    path = write_rows(tmp_path / "pairs.jsonl", rows)
 
     def make_engine(
         engine: EngineConfig, model_path: str | None = None, name: str | None = None, **paid: Any
     ) -> ScriptedEngine:
-        made.append((str(name), model_path or engine.model.path))
+        made.append((str(name), model_path or engine.model_name))
         return ScriptedEngine(reply)
 
-    monkeypatch.setattr(methods, "make_engine", make_engine)
-    source = SourceConfig(name="pairs", type="jsonl", path=str(tmp_path / "pairs.jsonl"), format="comparison")
+    monkeypatch.setattr(registry, "make_engine", make_engine)
+    source = SourceConfig(name="pairs", type="jsonl", path=path, format="comparison")
     config = Config(
         evaluate=EvaluateConfig([BenchmarkConfig("pairs", source)], [], [1], bootstrap=50),
         tree=TreeConfig(criteria=2, shard_size=4),
     )
     config.train.base = ModelConfig(path="the-base")
-    config.teacher.engine = EngineConfig(type="openai", model=ModelConfig(path="the-teacher"))
-    config.evaluate.external = EngineConfig(type="openai", model=ModelConfig(path="the-external"))
+    config.teacher.engine = OpenAIEngineConfig(model="the-teacher")
+    config.evaluate.external = OpenAIEngineConfig(model="the-external")
     return config
 
 
@@ -70,8 +69,7 @@ def reply(request, occurrence):  # type: ignore[no-untyped-def]
 
 
 def run(config: Config, inputs: dict[str, Path], directory: Path) -> Path:
-    stage.run(config, inputs, StageRun(directory, "evaluate", 1, Console()))
-    return directory
+    return run_stage("evaluate", config, inputs, directory).directory
 
 
 def test_metrics_equal_a_recount_of_the_replies(config: Config, tmp_path: Path, made: Made) -> None:
@@ -138,13 +136,14 @@ def test_an_interrupted_run_asks_only_for_what_is_missing(
         ("one_step:base", ("one_step", "base"), "one_step:base"),
         ("rating:./a/dpo/0123456789abcdef/model", ("rating", "./a/dpo/0123456789abcdef/model"), "rating:dpo-012345"),
         ("one_step:models/mine", ("one_step", "models/mine"), "one_step:mine"),
-        ("a/one_step:b", ("", "a/one_step:b"), "one_step:b"),
-        ("sft", ("", "sft"), "sft"),
+        ("a/one_step:b", ("branching", "a/one_step:b"), "one_step:b"),
+        ("sft", ("branching", "sft"), "sft"),
     ],
 )
 def test_names(method: str, split: tuple[str, str], name: str) -> None:
-    assert split_method(method) == split
-    assert method_name(method) == name
+    parsed = Method.parse(method)
+    assert (parsed.kind, parsed.target) == split
+    assert parsed.name == name
 
 
 def test_the_stages_that_a_method_needs_are_its_inputs(config: Config) -> None:
@@ -168,26 +167,35 @@ def test_the_prompts_of_a_way_of_asking_are_part_of_the_fingerprint(config: Conf
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda e: setattr(e, "methods", ["one_step:nobody"]), r"'one_step:nobody' is none of base"),
-        (lambda e: setattr(e, "methods", ["one_step:random"]), r"'one_step:random' is none of base"),
+        (
+            lambda e: setattr(e, "methods", ["one_step:nobody"]),
+            r"methods='one_step:nobody': allowed are base",
+        ),
+        (
+            lambda e: setattr(e, "methods", ["one_step:random"]),
+            r"methods='one_step:random': allowed are base",
+        ),
         (lambda e: setattr(e.one_step, "prompts", "compact"), r"step 'one_step' needs a 'user' template"),
         (lambda e: setattr(e.one_step, "prompts", "no"), r"evaluate\.one_step\.prompts=no: .*\(one_step\)"),
-        (lambda e: setattr(e.external.model, "path", ""), r"evaluate\.external\.model\.path is empty"),
+        (lambda e: setattr(e.external, "model", ""), r"evaluate\.external\.model is empty"),
     ],
 )
 def test_what_cannot_be_asked_is_refused_before_anything_runs(
     config: Config, change: Callable[[EvaluateConfig], None], message: str
 ) -> None:
     config.evaluate.methods = ["one_step:external"]
-    check_stage(config, "evaluate")
+    check(config, "evaluate")
     change(config.evaluate)
     with pytest.raises(ConfigError, match=message):
-        check_stage(config, "evaluate")
+        check(config, "evaluate")
 
 
-def test_a_missing_directory_is_named(config: Config, tmp_path: Path) -> None:
+def test_a_missing_directory_is_named(config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     config.evaluate.methods = [f"one_step:{tmp_path}/nowhere"]
-    with pytest.raises(ConfigError, match=r"nowhere' is none of"):
+    with pytest.raises(ConfigError, match=r"evaluate\.methods.*nowhere'?: no such file"):
+        Pipeline(config).plan("evaluate")
+    monkeypatch.undo()
+    with pytest.raises(ConfigError, match=r"nowhere is no directory: name a model's"):
         run(config, {}, tmp_path / "out")
 
 
@@ -198,7 +206,7 @@ def test_the_reason_of_an_engines_error_is_kept_and_told(
         def generate(self, requests: Sequence[Request], seed: int) -> list[Completion]:
             return [Completion(finish_reason="error", error="HTTP 500: out of order") for _ in requests]
 
-    monkeypatch.setattr(methods, "make_engine", lambda *_, **__: Failing(reply))
+    monkeypatch.setattr(registry, "make_engine", lambda *_, **__: Failing(reply))
     config.evaluate.methods = ["one_step:external"]
     directory = run(config, {}, tmp_path / "failing")
     replies = [r for row in read_rows(directory, "replies-pairs-one_step.external") for r in row["replies"]]

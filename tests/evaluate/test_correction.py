@@ -8,26 +8,29 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from judgetrain.pipeline.checks import check_stage
 
-from judgetrain.artifacts.console import Console
+from judgetrain.artifacts.fingerprint import plain
 from judgetrain.artifacts.shards import read_rows
 from judgetrain.artifacts.stage_run import StageRun
-from judgetrain.data.config import SourceConfig, WorldConfig
+from judgetrain.data.config import SourceConfig, WorldConfig, WorldEngineConfig
 from judgetrain.data.world import eval_comparisons
 from judgetrain.data.world.engine import WorldEngine
 from judgetrain.data.world.language import load_language
+from judgetrain.engines import registry
 from judgetrain.engines.base import Completion, Request
-from judgetrain.engines.config import EngineConfig, ModelConfig, SamplingConfig
+from judgetrain.engines.config import EngineConfig, OpenAIEngineConfig, SamplingConfig
 from judgetrain.errors import ConfigError, DataError
 from judgetrain.evaluate.correct import stage as correct_stage
 from judgetrain.evaluate.correct.correction import Correction, Writer, correct, evaluation_of, refinement
-from judgetrain.judges import BranchingJudge, methods
+from judgetrain.judges import BranchingJudge
 from judgetrain.judges.config import TreeConfig
 from judgetrain.judges.prompting.prompts import load_prompt_set
 from judgetrain.pipeline.config import Config
 from judgetrain.pipeline.graph import STAGES
 from judgetrain.pipeline.run import Pipeline
+from tests.builders.evaluate import check, write_rows
+from tests.builders.evaluate import judge as judge_directory
+from tests.builders.evaluate import run as run_stage
 from tests.scripted import ScriptedEngine, comparison, judged, noisy
 
 JUDGED_BY = load_prompt_set("compact")
@@ -159,7 +162,7 @@ def test_verdicts_that_turn_with_the_order_are_no_gain() -> None:
 def test_in_the_world_corrected_responses_are_truly_better() -> None:
     language = load_language()
     items = eval_comparisons(WorldConfig(eval_comparisons=40), 0)
-    engine = WorldEngine(EngineConfig(type="world", error_rate=0.1, skill=0.8))
+    engine = WorldEngine(WorldEngineConfig(error_rate=0.1, skill=0.8))
     tested = BranchingJudge(engine, JUDGED_BY, 10, TreeConfig(criteria=10))
     done = correct(items, tested, Writer(engine, REWRITE, SamplingConfig()), 2.0, 0)
     pairs = [(c.query, c.response, c.corrected) for c in done.corrections if c.corrected]
@@ -177,21 +180,17 @@ def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Config:
         {"query": f"query {i}", "response_a": c.response_a, "response_b": c.response_b}
         for i, c in enumerate(COMPARISONS)
     ]
-    (tmp_path / "pairs.jsonl").write_text("".join(json.dumps(r) + "\n" for r in rows))
-    model = tmp_path / "dpo" / "model"
-    model.mkdir(parents=True)
-    JUDGED_BY.save(model)
-    monkeypatch.setattr(methods, "make_engine", lambda *a, **k: ScriptedEngine(by_length))
+    path = write_rows(tmp_path / "pairs.jsonl", rows)
+    judge_directory(tmp_path / "dpo")
+    monkeypatch.setattr(registry, "make_engine", lambda *a, **k: ScriptedEngine(by_length))
     config = Config(prompts="compact", tree=TreeConfig(criteria=4))
-    config.correct.source = SourceConfig(name="mine", type="comparisons", path=str(tmp_path / "pairs.jsonl"))
+    config.correct.source = SourceConfig(name="mine", type="comparisons", path=path)
     config.correct.shard_size = 4
     return config
 
 
 def run(config: Config, tmp_path: Path, name: str = "out") -> StageRun:
-    out = StageRun(tmp_path / name, "correct", 0, Console())
-    correct_stage.run(config, {"dpo": tmp_path / "dpo"}, out)
-    return out
+    return run_stage("correct", config, {"dpo": tmp_path / "dpo"}, tmp_path / name, 0)
 
 
 def test_the_stage_counts_what_it_did_and_resumes(
@@ -225,7 +224,7 @@ def test_the_stage_counts_what_it_did_and_resumes(
 
 
 def test_another_model_may_rewrite(config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    config.correct.engine = EngineConfig(type="openai", model=ModelConfig(path="strong"))
+    config.correct.engine = OpenAIEngineConfig(model="strong")
     made: list[str] = []
 
     class Strong(ScriptedEngine):
@@ -239,7 +238,7 @@ def test_another_model_may_rewrite(config: Config, tmp_path: Path, monkeypatch: 
             made.append("closed")
 
     def make_engine(engine: EngineConfig, **others: object) -> Strong:
-        made.append(engine.model.path)
+        made.append(engine.model_name)
         return Strong(by_length)
 
     monkeypatch.setattr(correct_stage, "make_engine", make_engine)
@@ -248,28 +247,35 @@ def test_another_model_may_rewrite(config: Config, tmp_path: Path, monkeypatch: 
     assert made == ["strong", "closed"]
 
 
+def files_of(config: Config) -> dict[str, str]:
+    """The files whose content the stage's fingerprint covers, by the keys that name them."""
+    found: dict[str, str] = {}
+    plain(STAGES["correct"].settings.of(config), found.setdefault)
+    return found
+
+
 def test_inputs_and_files_follow_the_settings(config: Config, tmp_path: Path) -> None:
     assert [*STAGES["correct"].inputs(config)] == ["dpo"]
-    files = dict(STAGES["correct"].files(config))
+    files = files_of(config)
     assert files["correct.source.path"] == str(tmp_path / "pairs.jsonl")
     assert files["correct.prompts"].endswith("correction.yaml")
     config.correct.judge = "teacher"
-    config.teacher.engine = EngineConfig(type="world")
+    config.teacher.engine = WorldEngineConfig()
     assert [*Pipeline(config).needed("correct")] == ["correct"]
-    assert dict(STAGES["correct"].files(config))["world"].endswith("vocabulary.yaml")
+    assert files_of(config)["teacher.engine.type"].endswith("vocabulary.yaml")
 
 
 def test_what_cannot_be_corrected_is_refused(config: Config, tmp_path: Path) -> None:
-    check_stage(config, "correct")
+    check(config, "correct")
     for change, message in (
         ({"source": SourceConfig()}, r"correct\.source\.path is empty"),
         ({"judge": "random"}, r"correct\.judge='random': allowed are base"),
         ({"branches": 5}, r"correct\.branches=5: at most tree\.criteria=4"),
         ({"prompts": "compact"}, r"step 'correction' needs a 'user' template"),
-        ({"engine": EngineConfig(type="openai", model=ModelConfig())}, r"correct\.engine\.model\.path is empty"),
+        ({"engine": OpenAIEngineConfig()}, r"correct\.engine\.model is empty"),
     ):
         with pytest.raises(ConfigError, match=message):
-            check_stage(replace(config, correct=replace(config.correct, **change)), "correct")
+            check(replace(config, correct=replace(config.correct, **change)), "correct")
     (tmp_path / "empty.jsonl").write_text("\n")
     config.correct.source.path = str(tmp_path / "empty.jsonl")
     with pytest.raises(DataError, match=r"correct\.source holds no comparison"):

@@ -13,17 +13,16 @@ from judgetrain.artifacts.shards import read_rows
 from judgetrain.artifacts.stage_run import StageRun
 from judgetrain.data.benchmarks.benchmark import Benchmark
 from judgetrain.data.config import BenchmarkConfig, SourceConfig
-from judgetrain.evaluate import stage
+from judgetrain.engines import registry
 from judgetrain.evaluate.config import EvaluateConfig
 from judgetrain.evaluate.report.disagreements import write_disagreements
 from judgetrain.evaluate.report.page import html_page
 from judgetrain.evaluate.report.report import Report
-from judgetrain.judges import methods
 from judgetrain.judges.config import TreeConfig
 from judgetrain.judges.kinds.branching import predict
-from judgetrain.judges.prompting.prompts import load_prompt_set
 from judgetrain.judges.trees.schema import EvaluationTree
 from judgetrain.pipeline.config import Config
+from tests.builders.evaluate import judge, run, write_rows
 from tests.pages import parse
 from tests.scripted import ScriptedEngine, noisy
 
@@ -35,24 +34,20 @@ def evaluated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         {"id": i, "query": f"q{i} <script>", "response_1": f"one {i}", "response_2": f"two {i}", "label": i % 3}
         for i in range(30)
     ]
-    (tmp_path / "pairs.jsonl").write_text("".join(json.dumps(r) + "\n" for r in rows))
-    source = SourceConfig(name="pairs", type="jsonl", path=str(tmp_path / "pairs.jsonl"), format="comparison")
+    path = write_rows(tmp_path / "pairs.jsonl", rows)
+    source = SourceConfig(name="pairs", type="jsonl", path=path, format="comparison")
     benchmark = BenchmarkConfig("pairs", source, {"0": "A", "1": "B", "2": "tie"})
     artifacts = tmp_path / "artifacts"
-    model = artifacts / "sft" / "s1" / "model"
-    model.mkdir(parents=True)
-    load_prompt_set("compact").save(model)
-    (model.parent / "manifest.json").write_text(json.dumps({"stage": "sft", "upstream": {"label": "l1"}}))
+    sft = judge(artifacts / "sft" / "s1")
+    (sft / "manifest.json").write_text(json.dumps({"stage": "sft", "upstream": {"label": "l1"}}))
     (artifacts / "label" / "l1" / "view").mkdir(parents=True)
     (artifacts / "label" / "l1" / "view" / "index.html").touch()
-    monkeypatch.setattr(methods, "make_engine", lambda *a, **k: ScriptedEngine(noisy))
+    monkeypatch.setattr(registry, "make_engine", lambda *a, **k: ScriptedEngine(noisy))
     config = Config(
         evaluate=EvaluateConfig([benchmark], ["sft", "random"], [1, 3], bootstrap=20, view=9),
         tree=TreeConfig(criteria=4, shard_size=4),
     )
-    out = artifacts / "evaluate" / "e1"
-    stage.run(config, {"sft": model.parent}, StageRun(out, "evaluate", 1, Console()))
-    return out
+    return run("evaluate", config, {"sft": sft}, artifacts / "evaluate" / "e1").directory
 
 
 def wrong(tree: EvaluationTree) -> float | None:

@@ -9,16 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from judgetrain.artifacts.console import Console
 from judgetrain.artifacts.stage_run import StageRun
 from judgetrain.data.config import BenchmarkConfig, SourceConfig
-from judgetrain.engines.config import EngineConfig, ModelConfig
+from judgetrain.engines.config import OpenAIEngineConfig
 from judgetrain.errors import EngineError
-from judgetrain.evaluate import stage
 from judgetrain.evaluate.config import CorrectConfig, EvaluateConfig
-from judgetrain.evaluate.correct import stage as correct_stage
 from judgetrain.judges.config import TreeConfig
 from judgetrain.pipeline.config import Config
+from tests.builders.evaluate import run, write_rows
 from tests.faulty_server import FaultyServer, serving
 from tests.scripted import criteria, judged
 
@@ -44,10 +42,10 @@ def server() -> Iterator[FaultyServer]:
 @pytest.fixture
 def config(server: FaultyServer, tmp_path: Path) -> Config:
     rows = [{"query": f"q{i}", "response_a": "x", "response_b": "yy", "label": "AB"[i % 2]} for i in range(4)]
-    (tmp_path / "pairs.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    source = SourceConfig(name="b", path=str(tmp_path / "pairs.jsonl"), format="comparison")
+    path = write_rows(tmp_path / "pairs.jsonl", rows)
+    source = SourceConfig(name="b", path=path, format="comparison")
     address = f"http://127.0.0.1:{server.server_port}/v1"
-    external = EngineConfig(type="openai", model=ModelConfig(path="m"), base_url=address, concurrency=1)
+    external = OpenAIEngineConfig(model="m", base_url=address, concurrency=1)
     evaluate = EvaluateConfig(
         [BenchmarkConfig("b", source)], ["one_step:external", "external"], [1, 2], bootstrap=20, external=external
     )
@@ -57,9 +55,7 @@ def config(server: FaultyServer, tmp_path: Path) -> Config:
 
 
 def evaluated(config: Config, name: str) -> StageRun:
-    out = StageRun(Path(config.output_dir) / "artifacts" / "evaluate" / name, "evaluate", config.seed, Console())
-    stage.run(config, {}, out)
-    return out
+    return run("evaluate", config, {}, Path(config.output_dir) / "artifacts" / "evaluate" / name, config.seed)
 
 
 def test_another_metric_asks_an_external_judge_nothing(server: FaultyServer, config: Config) -> None:
@@ -97,9 +93,7 @@ def test_a_budget_of_tokens_holds_too(server: FaultyServer, config: Config) -> N
 
 CHANGES: dict[str, Callable[[Config], Config]] = {
     "seed": lambda c: replace(c, seed=7),
-    "model": lambda c: replace(
-        c, evaluate=replace(c.evaluate, external=replace(c.evaluate.external, model=ModelConfig(path="other")))
-    ),
+    "model": lambda c: replace(c, evaluate=replace(c.evaluate, external=replace(c.evaluate.external, model="other"))),
     "sampling": lambda c: replace(
         c,
         evaluate=replace(
@@ -120,9 +114,7 @@ def test_what_replies_depend_on_is_asked_again(what: str, server: FaultyServer, 
 
 def test_corrections_are_paid_for_once_and_within_limits(server: FaultyServer, config: Config) -> None:
     def corrected(config: Config, name: str) -> StageRun:
-        out = StageRun(Path(config.output_dir) / "artifacts" / "correct" / name, "correct", config.seed, Console())
-        correct_stage.run(config, {}, out)
-        return out
+        return run("correct", config, {}, Path(config.output_dir) / "artifacts" / "correct" / name, config.seed)
 
     config.correct.max_requests = 30
     with pytest.raises(EngineError, match=r"correct\.max_requests=30 requests are sent"):

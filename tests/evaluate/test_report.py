@@ -13,12 +13,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from judgetrain.artifacts.console import Console
-from judgetrain.artifacts.stage_run import StageRun
 from judgetrain.data.benchmarks.benchmark import Benchmark
 from judgetrain.data.config import BenchmarkConfig, SourceConfig
+from judgetrain.engines import registry
 from judgetrain.errors import DataError
-from judgetrain.evaluate import stage
 from judgetrain.evaluate.config import EvaluateConfig
 from judgetrain.evaluate.metrics.choose import choose, part_of, split
 from judgetrain.evaluate.metrics.groups import Group
@@ -28,32 +26,10 @@ from judgetrain.evaluate.report.page import html_page
 from judgetrain.evaluate.report.provenance import lineage
 from judgetrain.evaluate.report.report import Report
 from judgetrain.evaluate.report.text import markdown
-from judgetrain.judges import methods
-from judgetrain.judges.base import Prediction
 from judgetrain.judges.config import TreeConfig
-from judgetrain.judges.prompting.prompts import load_prompt_set
 from judgetrain.pipeline.config import Config
-from judgetrain.schema import Comparison, Dialogue, Message
+from tests.builders.evaluate import LABELS, answers, benchmark, judge, manifest, run, write_rows
 from tests.scripted import ScriptedEngine, noisy
-
-LABELS = ("A", "B", "tie")
-
-
-def benchmark(n: int, queries: int | None = None) -> Benchmark:
-    comparisons = []
-    for i in range(n):
-        dialogue = Dialogue(f"b:{i}", "b", (Message("user", f"query {i % (queries or n)}"),))
-        comparisons.append(Comparison(f"b:{i}", dialogue, "x", "yy", label=LABELS[i % 3], group=f"g{i % 2}"))  # type: ignore[arg-type]
-    return Benchmark(name="b", split="test", comparisons=comparisons)
-
-
-def answers(name: str, k: int, of: Benchmark, right: int) -> list[Prediction]:
-    """Predictions that give the label on the first ``right`` comparisons and nothing on the others."""
-    return [
-        Prediction(comparison_id=c.id, method=name, branches=k, verdict_ab=said, verdict_ba=said)
-        for i, c in enumerate(of.comparisons)
-        for said in [c.label if i < right else None]
-    ]
 
 
 @settings(deadline=None)
@@ -105,15 +81,6 @@ def test_disagreements_by_hand() -> None:
     assert found["examples"][2]["verdicts"] == {"a": ["tie", "tie"], "b": [None, None], "c": [None, None]}
 
 
-def manifest(root: Path, name: str, mark: str, upstream: dict[str, str]) -> Path:
-    directory = root / name / mark
-    directory.mkdir(parents=True)
-    counts, tokens = {"in": 3, "out": 2, "dropped": {}}, {"prompt": 1, "generated": 7}
-    parts = {"stage": name, "fingerprint": mark, "recipe": "r", "seed": 1, "counts": counts, "tokens": tokens}
-    (directory / "manifest.json").write_text(json.dumps(parts | {"seconds": 1.0, "config": {}, "upstream": upstream}))
-    return directory
-
-
 def test_lineage_is_everything_upstream_once_and_inputs_first(tmp_path: Path) -> None:
     manifest(tmp_path, "tree", "t1", {})
     manifest(tmp_path, "label", "l1", {"tree": "t1"})
@@ -129,18 +96,15 @@ def evaluated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         {"id": i, "query": f"q{i}", "response_a": f"one {i}", "response_b": f"two {i}", "label": LABELS[i % 3]}
         for i in range(60)
     ]
-    path = tmp_path / "pairs.jsonl"
-    path.write_text("".join(json.dumps(r) + "\n" for r in rows))
-    monkeypatch.setattr(methods, "make_engine", lambda *a, **k: ScriptedEngine(noisy))
+    path = write_rows(tmp_path / "pairs.jsonl", rows)
+    monkeypatch.setattr(registry, "make_engine", lambda *a, **k: ScriptedEngine(noisy))
     manifest(tmp_path / "artifacts", "label", "l1", {})
     sft = manifest(tmp_path / "artifacts", "sft", "s1", {"label": "l1"})
-    (sft / "model").mkdir()
-    load_prompt_set("compact").save(sft / "model")
-    entry = BenchmarkConfig("pairs", SourceConfig(name="pairs", path=str(path), format="comparison"))
+    judge(sft)
+    entry = BenchmarkConfig("pairs", SourceConfig(name="pairs", path=path, format="comparison"))
     evaluate = EvaluateConfig([entry], ["sft", "first"], [1, 3], bootstrap=50, dev_share=0.25)
-    out = StageRun(tmp_path / "out", "evaluate", 1, Console())
-    stage.run(Config(evaluate=evaluate, tree=TreeConfig(criteria=4, shard_size=8)), {"sft": sft}, out)
-    return out.directory
+    config = Config(evaluate=evaluate, tree=TreeConfig(criteria=4, shard_size=8))
+    return run("evaluate", config, {"sft": sft}, tmp_path / "out").directory
 
 
 def test_the_choice_is_made_on_items_that_are_not_reported(evaluated: Path) -> None:

@@ -9,17 +9,16 @@ from pathlib import Path
 
 import pytest
 
-from judgetrain.artifacts.console import Console
-from judgetrain.artifacts.stage_run import StageRun
 from judgetrain.data.config import BenchmarkConfig, SourceConfig
+from judgetrain.engines import registry
 from judgetrain.engines.base import Completion, Request
-from judgetrain.evaluate import stage
 from judgetrain.evaluate.config import EvaluateConfig
-from judgetrain.judges import methods
+from judgetrain.judges import BranchingJudge
 from judgetrain.judges.config import TreeConfig
-from judgetrain.judges.prompting.prompts import load_prompt_set, prompt_file
+from judgetrain.judges.prompting.prompts import prompt_file
 from judgetrain.pipeline.config import Config
 from judgetrain.scorers.config import ScorerConfig
+from tests.builders.evaluate import judge, run, write_rows
 from tests.scripted import ScriptedEngine, noisy
 
 
@@ -33,26 +32,21 @@ class Counting(ScriptedEngine):
 
 @pytest.fixture
 def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Config, dict[str, Path]]:
-    monkeypatch.setattr(methods, "make_engine", lambda *a, **k: Counting(noisy))
+    monkeypatch.setattr(registry, "make_engine", lambda *a, **k: Counting(noisy))
     Counting.asked = 0
     rows = [{"query": f"q{i}", "response_a": "x", "response_b": "yy", "label": "AB"[i % 2]} for i in range(20)]
-    (tmp_path / "pairs.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    benchmark = BenchmarkConfig("b", SourceConfig(name="b", path=str(tmp_path / "pairs.jsonl"), format="comparison"))
+    path = write_rows(tmp_path / "pairs.jsonl", rows)
+    benchmark = BenchmarkConfig("b", SourceConfig(name="b", path=path, format="comparison"))
     evaluate = EvaluateConfig([benchmark], ["sft"], [1, 3], bootstrap=20)
-    inputs = {}
-    for stage_name, mark in (("sft", "one"), ("dpo", "two")):
-        inputs[stage_name] = tmp_path / stage_name / mark
-        (inputs[stage_name] / "model").mkdir(parents=True)
-        load_prompt_set("compact").save(inputs[stage_name] / "model")
+    inputs = {name: judge(tmp_path / name / mark) for name, mark in (("sft", "one"), ("dpo", "two"))}
     config = Config(evaluate=evaluate, tree=TreeConfig(criteria=4, shard_size=3), output_dir=str(tmp_path))
     return config, inputs
 
 
 def evaluated(config: Config, inputs: dict[str, Path], name: str) -> tuple[int, Path]:
     """How many requests an evaluation sent, and its directory."""
-    out = StageRun(Path(config.output_dir) / "evaluate" / name, "evaluate", config.seed, Console())
     before = Counting.asked
-    stage.run(config, inputs, out)
+    out = run("evaluate", config, inputs, Path(config.output_dir) / "evaluate" / name, config.seed)
     return Counting.asked - before, out.directory
 
 
@@ -80,7 +74,7 @@ def test_shards_of_an_interrupted_evaluation_are_taken_over_too(
 ) -> None:
     config, inputs = world
     whole, _ = evaluated(config, inputs | {"sft": inputs["dpo"]}, "elsewhere")
-    sample, calls = stage.BranchingJudge.sample, 0
+    sample, calls = BranchingJudge.sample, 0
 
     def dying(self, *args, **kwargs):  # type: ignore[no-untyped-def]
         nonlocal calls
@@ -89,7 +83,7 @@ def test_shards_of_an_interrupted_evaluation_are_taken_over_too(
             raise KeyboardInterrupt
         return sample(self, *args, **kwargs)
 
-    monkeypatch.setattr(stage.BranchingJudge, "sample", dying)
+    monkeypatch.setattr(BranchingJudge, "sample", dying)
     before = Counting.asked
     with pytest.raises(KeyboardInterrupt):
         evaluated(config, inputs, "a")
@@ -145,7 +139,7 @@ def test_replies_and_scores_are_taken_over_too(
     def reply(request: Request, occurrence: int) -> str:
         return {"one_step": "[[A]]", "rating": "[[3]]"}.get(request.step) or noisy(request, occurrence)
 
-    monkeypatch.setattr(methods, "make_engine", lambda *a, **k: Counting(reply))
+    monkeypatch.setattr(registry, "make_engine", lambda *a, **k: Counting(reply))
     config, inputs = world
     asked = replace(config.evaluate, methods=["base", "one_step:base", "rating:sft", "scorer:sentprob"])
     config = replace(config, evaluate=asked, scorer=ScorerConfig(shard_size=8))

@@ -35,7 +35,9 @@ def voted(n: int = 60) -> Benchmark:
     ]
     votes: dict[str, Any] = {c.id: ("A", "A", "B") if i % 2 else ("B",) for i, c in enumerate(comparisons)}
     prompts = {c.id: f"p{i // 3}" for i, c in enumerate(comparisons)}
-    return Benchmark("b", "test", comparisons, {}, votes, prompts, {"g0": "even"})
+    return Benchmark(
+        name="b", split="test", comparisons=comparisons, votes=votes, prompts=prompts, domains={"g0": "even"}
+    )
 
 
 def scored(benchmark: Benchmark, **changes: Any) -> list[Prediction]:

@@ -8,23 +8,25 @@ from pathlib import Path
 
 import pyarrow.parquet
 import pytest
-from judgetrain.pipeline.checks import check_stage
 
 from judgetrain.artifacts.console import Console
 from judgetrain.artifacts.shards import read_rows
 from judgetrain.artifacts.stage_run import StageRun
 from judgetrain.data.benchmarks.benchmark import load_benchmark
 from judgetrain.data.config import BenchmarkConfig, SourceConfig, WorldConfig
+from judgetrain.engines import registry
 from judgetrain.errors import ConfigError, DataError
-from judgetrain.evaluate import stage
 from judgetrain.evaluate.config import EvaluateConfig
 from judgetrain.evaluate.metrics.rows import MetricRow, metric_row
-from judgetrain.judges import methods
-from judgetrain.judges.config import TreeConfig
+from judgetrain.evaluate.stages import EvaluateSettings
+from judgetrain.judges import BranchingJudge
+from judgetrain.judges.config import AskingConfig, TreeConfig
 from judgetrain.judges.kinds.baselines import FirstJudge
-from judgetrain.judges.prompting.prompts import load_prompt_set
+from judgetrain.judges.loading import Models
+from judgetrain.judges.method import Method
 from judgetrain.judges.settings import save_settings
 from judgetrain.pipeline.config import Config
+from tests.builders.evaluate import check, judge, run, write_rows
 from tests.scripted import ScriptedEngine, noisy
 
 
@@ -41,21 +43,23 @@ def setup(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Config, dict
         }
         for i in range(30)
     ]
-    (tmp_path / "pairs.jsonl").write_text("".join(json.dumps(r) + "\n" for r in rows))
-    source = SourceConfig(name="pairs", type="jsonl", path=str(tmp_path / "pairs.jsonl"), format="comparison")
+    path = write_rows(tmp_path / "pairs.jsonl", rows)
+    source = SourceConfig(name="pairs", type="jsonl", path=path, format="comparison")
     benchmark = BenchmarkConfig("pairs", source, {"0": "A", "1": "B", "2": "tie"})
     evaluate = EvaluateConfig([benchmark], ["sft", "random", "first"], [1, 3], bootstrap=100)
-    model = tmp_path / "sft" / "model"
-    model.mkdir(parents=True)
-    load_prompt_set("compact").save(model)
-    monkeypatch.setattr(methods, "make_engine", lambda *a, **k: ScriptedEngine(noisy))
+    monkeypatch.setattr(registry, "make_engine", lambda *a, **k: ScriptedEngine(noisy))
     config = Config(evaluate=evaluate, tree=TreeConfig(criteria=4, shard_size=4))
-    return config, {"sft": tmp_path / "sft"}
+    return config, {"sft": judge(tmp_path / "sft")}
 
 
 def evaluate(config: Config, inputs: dict[str, Path], directory: Path) -> Path:
-    stage.run(config, inputs, StageRun(directory, "evaluate", 1, Console()))
-    return directory
+    return run("evaluate", config, inputs, directory).directory
+
+
+def loaded(method: str, config: Config, inputs: dict[str, Path], directory: Path) -> BranchingJudge:
+    """The branching judge of a method of the configuration."""
+    out = StageRun(directory, "evaluate", 1, Console(), home=directory)
+    return Models(EvaluateSettings.of(config), inputs, out).branching(Method.parse(method), 3)
 
 
 def verdict(tree: dict, order: str, k: int) -> str | None:
@@ -69,8 +73,7 @@ def verdict(tree: dict, order: str, k: int) -> str | None:
 
 def test_metrics_and_predictions_equal_a_recount(setup: tuple[Config, dict[str, Path]], tmp_path: Path) -> None:
     config, inputs = setup
-    out = StageRun(tmp_path / "out", "evaluate", 1, Console())
-    stage.run(config, inputs, out)
+    out = run("evaluate", config, inputs, tmp_path / "out")
     rows = {(r["method"], r["branches"]): r for r in json.loads((out.directory / "metrics.json").read_text())}
     assert set(rows) == {("sft", 1), ("sft", 3), ("random", 0), ("first", 0)}
     trees = list(read_rows(out.directory, "trees-pairs-sft"))
@@ -99,9 +102,9 @@ def test_an_interrupted_evaluation_resumes_to_the_same_predictions(
     setup: tuple[Config, dict[str, Path]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config, inputs = setup
-    stage.run(config, inputs, StageRun(tmp_path / "apart" / "whole", "evaluate", 1, Console()))
+    run("evaluate", config, inputs, tmp_path / "apart" / "whole")
     calls = 0
-    real = stage.BranchingJudge.sample
+    real = BranchingJudge.sample
 
     def dying(self, *args, **kwargs):  # type: ignore[no-untyped-def]
         nonlocal calls
@@ -110,10 +113,10 @@ def test_an_interrupted_evaluation_resumes_to_the_same_predictions(
             raise KeyboardInterrupt
         return real(self, *args, **kwargs)
 
-    monkeypatch.setattr(stage.BranchingJudge, "sample", dying)
+    monkeypatch.setattr(BranchingJudge, "sample", dying)
     with pytest.raises(KeyboardInterrupt):
-        stage.run(config, inputs, StageRun(tmp_path / "cut", "evaluate", 1, Console()))
-    stage.run(config, inputs, StageRun(tmp_path / "cut", "evaluate", 1, Console()))
+        run("evaluate", config, inputs, tmp_path / "cut")
+    run("evaluate", config, inputs, tmp_path / "cut")
     assert calls == 5, "shards of 8 comparisons: two before the interruption, one lost, then that one and the last"
     for name in ("predictions.parquet", "paired.json", "trees-pairs-sft-00000-of-00004.jsonl"):
         assert (tmp_path / "cut" / name).read_bytes() == (tmp_path / "apart" / "whole" / name).read_bytes()
@@ -170,7 +173,7 @@ def test_one_model_is_open_at_a_time_and_loaded_once(
         events.append(f"open {options['name']}")
         return Engine(noisy)
 
-    monkeypatch.setattr(methods, "make_engine", make_engine)
+    monkeypatch.setattr(registry, "make_engine", make_engine)
     inputs |= {"initial": inputs["sft"]}
     out = evaluate(config, inputs, tmp_path / "out")
     assert events == ["open initial", "close", "open sft", "close"]
@@ -184,7 +187,7 @@ def test_a_judge_that_says_nothing_readable_is_counted_and_wrong(
     setup: tuple[Config, dict[str, Path]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config, inputs = setup
-    monkeypatch.setattr(methods, "make_engine", lambda *a, **k: ScriptedEngine(lambda request, _: ""))
+    monkeypatch.setattr(registry, "make_engine", lambda *a, **k: ScriptedEngine(lambda request, _: ""))
     out = evaluate(config, inputs, tmp_path / "out")
     row = json.loads((out / "metrics.json").read_text())[0]
     assert (row["agreement"], row["consistency"], row["unreadable_verdicts"]) == (0, 0, 60)
@@ -248,7 +251,7 @@ def test_the_console_table_fits_80_columns_and_shows_names_as_they_are(
     ],
 )
 def test_directories_get_names_that_differ(method: str, name: str) -> None:
-    assert methods.method_name(method) == name
+    assert Method.parse(method).name == name
 
 
 def test_two_judges_where_the_pipeline_puts_them_can_be_compared(
@@ -257,26 +260,27 @@ def test_two_judges_where_the_pipeline_puts_them_can_be_compared(
     config, _ = setup
     paths = [tmp_path / "artifacts" / "dpo" / mark / "model" for mark in ("0123456789abcdef", "fedcba9876543210")]
     for path in paths:
-        path.mkdir(parents=True)
-        load_prompt_set("compact").save(path)
+        judge(path.parent)
     config.evaluate.methods = [str(path) for path in paths]
-    check_stage(config, "evaluate")
+    check(config, "evaluate")
     rows = json.loads((evaluate(config, {}, tmp_path / "out") / "metrics.json").read_text())
     assert {r["method"] for r in rows} == {"dpo-012345", "dpo-fedcba"}
 
 
-def test_a_judge_from_a_directory_is_asked_as_it_was_trained(setup: tuple[Config, dict[str, Path]]) -> None:
+def test_a_judge_from_a_directory_names_as_many_criteria_as_it_was_trained_on(
+    setup: tuple[Config, dict[str, Path]], tmp_path: Path
+) -> None:
     config, inputs = setup
-    assert methods.load_judge("sft", config, inputs).settings == config.tree
-    save_settings(TreeConfig(criteria=7), inputs["sft"] / "model")
-    assert methods.load_judge("sft", config, inputs).settings.criteria == 7
+    assert loaded("sft", config, inputs, tmp_path).settings == config.tree.asking
+    save_settings(AskingConfig(criteria=7, tie=2.0), inputs["sft"] / "model")
+    assert loaded("sft", config, inputs, tmp_path).settings == replace(config.tree.asking, criteria=7)
 
 
-def test_one_judge_under_several_readouts(setup: tuple[Config, dict[str, Path]]) -> None:
+def test_one_judge_under_several_readouts(setup: tuple[Config, dict[str, Path]], tmp_path: Path) -> None:
     config, inputs = setup
     config.evaluate.methods = ["sft", "sft+expected", "sft+expected+constrained"]
-    check_stage(config, "evaluate")
-    judges = [methods.load_judge(m, config, inputs) for m in config.evaluate.methods]
+    check(config, "evaluate")
+    judges = [loaded(m, config, inputs, tmp_path) for m in config.evaluate.methods]
     assert [j.name for j in judges] == config.evaluate.methods
     assert [(j.settings.readout, j.settings.constrained) for j in judges] == [
         ("parsed", False),
@@ -284,11 +288,11 @@ def test_one_judge_under_several_readouts(setup: tuple[Config, dict[str, Path]])
         ("expected", True),
     ]
     assert [j.settings.criteria for j in judges] == [config.tree.criteria] * 3
-    assert methods.method_name("a/dpo/0123456789abcdef/model+expected") == "dpo-012345+expected"
+    assert Method.parse("a/dpo/0123456789abcdef/model+expected").name == "dpo-012345+expected"
     for wrong in ("random+expected", "sft+other"):
         config.evaluate.methods = [wrong]
         with pytest.raises(ConfigError, match=r"evaluate\.methods"):
-            check_stage(config, "evaluate")
+            check(config, "evaluate")
 
 
 def test_results_never_share_a_file(setup: tuple[Config, dict[str, Path]], tmp_path: Path) -> None:
@@ -302,17 +306,17 @@ def test_results_never_share_a_file(setup: tuple[Config, dict[str, Path]], tmp_p
 
 def test_predictions_of_other_comparisons_are_refused(setup: tuple[Config, dict[str, Path]]) -> None:
     config, _ = setup
-    benchmark = load_benchmark(config, config.evaluate.benchmarks[0], 0)
+    benchmark = load_benchmark(config.evaluate.benchmarks[0], 0, config.seed, config.dialogues.world)
     predictions = FirstJudge().compare_all(benchmark.comparisons, 1)
     with pytest.raises(ValueError, match="in their order"):
         metric_row(benchmark, predictions[::-1], 0.0, 100, 1)
 
 
-def test_an_unknown_method_lists_what_there_is(setup: tuple[Config, dict[str, Path]], tmp_path: Path) -> None:
-    config, inputs = setup
+def test_an_unknown_method_lists_what_there_is(setup: tuple[Config, dict[str, Path]]) -> None:
+    config, _ = setup
     config.evaluate.methods = ["dpoo"]
     with pytest.raises(ConfigError, match="'dpoo'.*initial, sft, dpo.*longer"):
-        stage.run(config, inputs, StageRun(tmp_path / "out", "evaluate", 1, Console()))
+        check(config, "evaluate")
 
 
 @pytest.mark.parametrize(
@@ -332,29 +336,30 @@ def test_a_bad_row_is_named(
     lines[1] = json.dumps(json.loads(lines[1]) | change)
     path.write_text("\n".join(lines))
     with pytest.raises(DataError, match=message):
-        load_benchmark(config, config.evaluate.benchmarks[0], 0)
+        load_benchmark(config.evaluate.benchmarks[0], 0, config.seed, config.dialogues.world)
 
 
 def test_an_unknown_label_names_file_line_and_value(setup: tuple[Config, dict[str, Path]], tmp_path: Path) -> None:
     config, _ = setup
     config.evaluate.benchmarks[0].labels = {"0": "A", "1": "B"}
     with pytest.raises(DataError, match=r"pairs\.jsonl:3: label 2 is not one of 0, 1"):
-        load_benchmark(config, config.evaluate.benchmarks[0], 0)
+        load_benchmark(config.evaluate.benchmarks[0], 0, config.seed, config.dialogues.world)
 
 
 def test_limits_are_counted(setup: tuple[Config, dict[str, Path]]) -> None:
     config, _ = setup
     benchmark = config.evaluate.benchmarks[0]
     benchmark.max_chars, benchmark.limit = 22, 5
-    loaded = load_benchmark(config, benchmark, 0)
+    loaded = load_benchmark(benchmark, 0, config.seed, config.dialogues.world)
     assert loaded.left_out == {"too_long": 20, "over_limit": 5}
     assert len(loaded.comparisons) == 5
-    assert load_benchmark(config, benchmark, 0) == loaded
+    assert load_benchmark(benchmark, 0, config.seed, config.dialogues.world) == loaded
 
 
 def test_the_world_is_a_benchmark() -> None:
     config = Config()
     config.dialogues.world = WorldConfig(eval_comparisons=12)
-    loaded = load_benchmark(config, BenchmarkConfig("world", SourceConfig(name="world", type="world")), 0)
+    source = SourceConfig(name="world", type="world")
+    loaded = load_benchmark(BenchmarkConfig("world", source), 0, config.seed, config.dialogues.world)
     assert (loaded.split, len(loaded.comparisons)) == ("heldout", 12)
     assert all(c.label for c in loaded.comparisons)

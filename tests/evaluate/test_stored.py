@@ -8,28 +8,21 @@ from typing import Any
 
 import pytest
 
-from judgetrain.artifacts.console import Console
-from judgetrain.artifacts.stage_run import StageRun
 from judgetrain.data.config import BenchmarkConfig, SourceConfig
 from judgetrain.errors import ConfigError, DataError
-from judgetrain.evaluate import stage
 from judgetrain.evaluate.config import EvaluateConfig, StoredConfig
-from judgetrain.pipeline.checks import check_stage
 from judgetrain.pipeline.config import Config
+from tests.builders.evaluate import check
+from tests.builders.evaluate import run as run_stage
+from tests.builders.evaluate import write_rows as write
 
 LABELS = {"0": "A", "1": "B", "2": "tie", "-1": "unreadable"}
 GPT4 = {"model_a": "A", "model_b": "B", "tie": "tie", "tie (inconsistent)": "conflict"}
 
 
-def write(path: Path, rows: list[dict[str, Any]]) -> str:
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    return str(path)
-
-
 def run(config: Config, tmp_path: Path) -> list[dict[str, Any]]:
-    check_stage(config, "evaluate")
-    out = StageRun(tmp_path / "out", "evaluate", 1, Console())
-    stage.run(config, {}, out)
+    check(config, "evaluate")
+    out = run_stage("evaluate", config, {}, tmp_path / "out")
     return json.loads((out.directory / "metrics.json").read_text())
 
 
@@ -68,8 +61,7 @@ def test_two_orders_equal_an_independent_count(tmp_path: Path) -> None:
 def test_comparisons_count_once_for_every_method(tmp_path: Path) -> None:
     config = two_orders(tmp_path)
     config.evaluate.methods = ["stored:auto-j", "first", "random"]
-    out = StageRun(tmp_path / "out", "evaluate", 1, Console())
-    stage.run(config, {}, out)
+    out = run_stage("evaluate", config, {}, tmp_path / "out")
     assert out.totals()["counts"] == {"in": 3 * 45, "out": 3 * 45, "dropped": {"stored:unreadable": 9}}
 
 

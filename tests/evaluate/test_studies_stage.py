@@ -9,23 +9,21 @@ from typing import Any
 
 import numpy as np
 import pytest
-from judgetrain.pipeline.checks import check_stage
 
-from judgetrain.artifacts.console import Console
 from judgetrain.artifacts.files import write_json_atomic, write_rows_atomic
 from judgetrain.artifacts.shards import read_rows
-from judgetrain.artifacts.stage_run import StageRun
 from judgetrain.data import world
-from judgetrain.data.config import WorldConfig
-from judgetrain.engines.config import EngineConfig, ModelConfig, SamplingConfig
+from judgetrain.data.config import WorldConfig, WorldEngineConfig
+from judgetrain.engines.config import ModelConfig, SamplingConfig
 from judgetrain.errors import ConfigError, DataError
 from judgetrain.evaluate.config import StudiesConfig
-from judgetrain.evaluate.studies import conflicts
-from judgetrain.evaluate.studies import stage as studies_stage
 from judgetrain.judges.base import Prediction
+from judgetrain.judges.loading import Models
 from judgetrain.pipeline.config import Config
 from judgetrain.scorers.finished import read_selfeval
 from judgetrain.scorers.statistics import TokenScorer
+from tests.builders.evaluate import check
+from tests.builders.evaluate import run as run_stage
 
 D = {"world:0": 0.2, "world:1": -0.3, "world:2": None, "world:3": -0.04, "world:4": 0.0}
 RATIOS = [1.0, 1.5, None, 0.9, 1.0]
@@ -66,8 +64,8 @@ def prepared(tmp_path: Path) -> tuple[Config, dict[str, Path]]:
 
 
 def run(config: Config, inputs: dict[str, Path], directory: Path) -> dict[str, Any]:
-    check_stage(config, "studies")
-    studies_stage.run(config, inputs, StageRun(directory, "studies", 5, Console()))
+    check(config, "studies")
+    run_stage("studies", config, inputs, directory, 5)
     found: dict[str, Any] = json.loads((directory / "studies.json").read_text())
     return found
 
@@ -134,7 +132,7 @@ def test_conflicts_with_a_judge_and_with_people(
 ) -> None:
     config, inputs = prepared
     config.studies.prompts = config.studies.spread_prompts = 0
-    config.evaluate.external = EngineConfig(type="world", name="referee")
+    config.evaluate.external = WorldEngineConfig(name="referee")
     config.studies.judge = "external"
     asked: list[str] = []
 
@@ -152,7 +150,7 @@ def test_conflicts_with_a_judge_and_with_people(
         def close(self) -> None:
             pass
 
-    monkeypatch.setattr(conflicts, "load_judge", lambda *arguments: Scripted())
+    monkeypatch.setattr(Models, "branching", lambda *arguments: Scripted())
     people = tmp_path / "people.jsonl"
     write_rows_atomic(people, [{"id": "world:1", "verdict": 1}, {"id": "world:0", "verdict": 0}])
     config.studies.verdicts = str(people)
@@ -175,7 +173,7 @@ def test_the_worlds_referee_judges_real_revisions(prepared: tuple[Config, dict[s
     config, inputs = prepared
     config.prompts, config.evaluate.branches = "compact", [1]
     config.studies.prompts = config.studies.spread_prompts = 0
-    config.evaluate.external, config.studies.judge = EngineConfig(type="world", name="referee"), "external"
+    config.evaluate.external, config.studies.judge = WorldEngineConfig(name="referee"), "external"
     found = run(config, inputs, tmp_path / "out")["conflicts"]["external"]
     assert found["n"] + found["without"] == 4
 
@@ -183,17 +181,18 @@ def test_the_worlds_referee_judges_real_revisions(prepared: tuple[Config, dict[s
 @pytest.mark.parametrize(
     ("settings", "expected"),
     [
-        ({"judge": "nobody"}, r"studies\.judge='nobody' is none of"),
+        ({"judge": "nobody"}, r"studies\.judge='nobody': allowed are base"),
         ({"thresholds": [-1.0]}, r"studies\.thresholds=\[-1\.0\]"),
     ],
 )
 def test_wrong_settings_are_refused(settings: dict[str, Any], expected: str) -> None:
     config = Config(studies=StudiesConfig(**settings))
+    config.train.base = ModelConfig(path="world")
     with pytest.raises(ConfigError, match=expected):
-        check_stage(config, "studies")
+        check(config, "studies")
     config.selfeval.methods = ["sentprob"]
     with pytest.raises(ConfigError, match="probdiff"):
-        check_stage(config, "studies")
+        check(config, "studies")
 
 
 def test_what_is_no_finished_selfeval_with_probdiff_is_refused(tmp_path: Path) -> None:

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Hashable, Mapping, Sequence
 
-from judgetrain.judges.kinds.baselines import BASELINES
-from judgetrain.judges.method import BASELINE, Method
+from judgetrain.judges.method import Method
 
 MEASURED = ("evaluate.methods", "evaluate.branches", "evaluate.bootstrap", "evaluate.stored")
 """Settings that say what is measured and not what it is like."""
@@ -57,14 +56,14 @@ def method_names(method: str, settings: Mapping[int, Mapping[str, str]], results
 def uses(method: str, key: str) -> bool:
     """Whether a setting may change what a method gives."""
     parsed = Method.parse(method)
-    if method in BASELINES or parsed.kind == "stored":
-        return _within(key, _COMPARISONS)
     if parsed.kind == "scorer":
         return _within(key, (*_COMPARISONS, "scorer", "train.base"))
+    if not parsed.names_model:
+        return _within(key, _COMPARISONS)
     target = parsed.target
     unused = {"scorer", *(f"evaluate.{name}" for name in ("scenarios", "external", "one_step", "rating"))}
     unused -= {f"evaluate.{parsed.kind}", f"evaluate.{target}"}
-    if not (parsed.has_branches or parsed.kind == BASELINE):
+    if not parsed.has_branches:
         unused |= {"tree", "evaluate.aggregation", "evaluate.early_stop", "evaluate.top_up"}
     untrained = _ALL_LATER if target in ("base", "teacher", "external") else ()
     return not _within(key, (*unused, *_LATER.get(target, untrained)))

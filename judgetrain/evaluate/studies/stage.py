@@ -32,28 +32,28 @@ if TYPE_CHECKING:
 Lazy = Callable[[], "TokenScorer"]
 
 
-def run(config: StudiesSettings, inputs: Mapping[str, Path], out: StageRun) -> None:
+def run(settings: StudiesSettings, inputs: Mapping[str, Path], out: StageRun) -> None:
     """Write shards of ``answers``, ``spread`` and ``verdicts``, ``studies.json``, ``report.md`` and ``report.html``.
 
     The model of ``scorer`` answers again and is loaded only if a shard is missing; nothing of stage selfeval is
     repeated. A study whose number of prompts is 0 is left out.
     """
-    settings = config.studies
+    studied = settings.studies
     own = read_selfeval(inputs["selfeval"])
-    models = _models(own, settings.against)
+    models = _models(own, studied.against)
     asked = [Dialogue.from_row(row) for row in read_rows(inputs["dialogues"], "dialogues")]
     responses = list(read_rows(inputs["selfeval"], "responses"))
     dialogues = {d.id: d for d in answered_dialogues(asked, responses)}
-    with lazy_scorer(config.scorer, scored_model(config.scorer, config.base)) as scorer:
-        _answers(_sample(dialogues, settings.prompts, config, "answers"), scorer, config, out)
-        spread = _spread(_sample(dialogues, settings.spread_prompts, config, "spread"), scorer, config, out)
-    repetition = _repetition(config, out) if settings.prompts else []
+    with lazy_scorer(settings.scorer, scored_model(settings.scorer, settings.base)) as scorer:
+        _answers(_sample(dialogues, studied.prompts, settings, "answers"), scorer, settings, out)
+        spread = _spread(_sample(dialogues, studied.spread_prompts, settings, "spread"), scorer, settings, out)
+    repetition = _repetition(settings, out) if studied.prompts else []
     verdicts: dict[str, Verdicts] = {}
-    if settings.judge:
-        verdicts[settings.judge] = judged(own, dialogues, config, inputs, out)
-    if settings.verdicts:
-        verdicts["file"] = read_verdicts(settings.verdicts, "studies.verdicts", own.d)
-    found = Studies.of(models, repetition, spread, verdicts, settings.thresholds, config.delta, config.sweep)
+    if studied.judge:
+        verdicts[studied.judge] = judged(own, dialogues, settings, inputs, out)
+    if studied.verdicts:
+        verdicts["file"] = read_verdicts(studied.verdicts, "studies.verdicts", own.d)
+    found = Studies.of(models, repetition, spread, verdicts, studied.thresholds, settings.delta, settings.sweep)
     out.write_json("studies", found.to_json())
     write_text_atomic(out.path("report.md"), markdown(found))
     write_text_atomic(out.path("report.html"), html_page(found))
@@ -75,9 +75,9 @@ def _models(own: SelfEvaluated, directories: Sequence[str]) -> dict[str, SelfEva
     return {name: model.only(shared) for name, model in result.items()}
 
 
-def _sample(dialogues: Mapping[str, Dialogue], count: int, config: StudiesSettings, study: str) -> list[Dialogue]:
+def _sample(dialogues: Mapping[str, Dialogue], count: int, settings: StudiesSettings, study: str) -> list[Dialogue]:
     """A seeded sample, in the order of ``dialogues``."""
-    chosen = random.Random(derive_seed(config.seed, "studies", study)).sample(
+    chosen = random.Random(derive_seed(settings.seed, "studies", study)).sample(
         range(len(dialogues)), min(count, len(dialogues))
     )
     every = list(dialogues.values())
@@ -88,15 +88,15 @@ def _messages(dialogue: Dialogue) -> Messages:
     return tuple({"role": m.role, "content": m.content} for m in dialogue.messages)
 
 
-def _answers(dialogues: Sequence[Dialogue], scorer: Lazy, config: StudiesSettings, out: StageRun) -> None:
+def _answers(dialogues: Sequence[Dialogue], scorer: Lazy, settings: StudiesSettings, out: StageRun) -> None:
     """Every prompt's repeated answers, as ``answers`` shards."""
-    wording = load_scorer_prompts(config.scorer.prompts)
+    wording = load_scorer_prompts(settings.scorer.prompts)
 
     def process(index: int, items: Sequence[Dialogue]) -> ShardResult:
         ready, seed = scorer(), out.shard_seed(index)
         before, chats = ready.usage, [_messages(d) for d in items]
         done = studies.repeated_answers(
-            ready, chats, config.studies.times, Sampling.of(config.studies.sampling), wording=wording, seed=seed
+            ready, chats, settings.studies.times, Sampling.of(settings.studies.sampling), wording=wording, seed=seed
         )
         usage = ready.usage - before
         rows = [{"id": d.id, "answers": answers} for d, answers in zip(items, done, strict=True)]
@@ -104,28 +104,28 @@ def _answers(dialogues: Sequence[Dialogue], scorer: Lazy, config: StudiesSetting
         return ShardResult(rows, len(rows), missing, **tokens_of([usage]))
 
     if dialogues:
-        out.sharded("answers", dialogues, config.scorer.shard_size, process, "prompts")
+        out.sharded("answers", dialogues, settings.scorer.shard_size, process, "prompts")
 
 
-def _repetition(config: StudiesSettings, out: StageRun) -> list[Repetition]:
-    assert config.cluster is not None
-    encoder = load_encoder(config.cluster)
+def _repetition(settings: StudiesSettings, out: StageRun) -> list[Repetition]:
+    assert settings.cluster is not None
+    encoder = load_encoder(settings.cluster)
     answers = [row["answers"] for row in read_rows(out.directory, "answers")]
     return studies.repetition_report(answers, lambda texts: encoder.encode(texts, show_progress_bar=False))
 
 
-def _spread(dialogues: Sequence[Dialogue], scorer: Lazy, config: StudiesSettings, out: StageRun) -> list[Spread]:
+def _spread(dialogues: Sequence[Dialogue], scorer: Lazy, settings: StudiesSettings, out: StageRun) -> list[Spread]:
     """The log-probabilities of every prompt's sampled answers; a shard is one prompt."""
 
     def process(index: int, items: Sequence[Dialogue]) -> ShardResult:
         ready, before = scorer(), scorer().usage
         chats = [_messages(d) for d in items]
         done = studies.logprob_spread(
-            ready, chats, config.studies.samples, Sampling.of(config.studies.sampling), out.shard_seed(index)
+            ready, chats, settings.studies.samples, Sampling.of(settings.studies.sampling), out.shard_seed(index)
         )
         usage = ready.usage - before
         rows = [{"id": d.id, "logprobs": list(s.logprobs)} for d, s in zip(items, done, strict=True)]
-        missing = {"unscored_answer": config.studies.samples * len(items) - sum(len(s.logprobs) for s in done)}
+        missing = {"unscored_answer": settings.studies.samples * len(items) - sum(len(s.logprobs) for s in done)}
         return ShardResult(rows, len(rows), missing, **tokens_of([usage]))
 
     if not dialogues:

@@ -1,0 +1,89 @@
+"""Evaluations of a scripted judge: files of comparisons, judges' directories, predictions, manifests, and runs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from judgetrain.artifacts.console import Console
+from judgetrain.artifacts.stage_run import StageRun
+from judgetrain.data.benchmarks.benchmark import Benchmark
+from judgetrain.errors import ConfigError
+from judgetrain.judges.base import Prediction
+from judgetrain.judges.prompting.prompts import load_prompt_set
+from judgetrain.pipeline.config import Config
+from judgetrain.pipeline.graph import STAGES
+from judgetrain.schema import Comparison, Dialogue, Message
+
+LABELS = ("A", "B", "tie")
+
+
+def write_rows(path: Path, rows: Iterable[Mapping[str, Any]]) -> str:
+    """Write a JSONL file; its path as a configuration has it."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return str(path)
+
+
+def judge(directory: Path) -> Path:
+    """A judge's directory as a training stage leaves it, without weights; returns the stage's."""
+    (directory / "model").mkdir(parents=True)
+    load_prompt_set("compact").save(directory / "model")
+    return directory
+
+
+def check(config: Config, stage: str) -> None:
+    """Check what a stage is about to read, as the pipeline does.
+
+    Raises:
+        ConfigError: names the key, its value and the remedy.
+    """
+    STAGES[stage].check(config)
+
+
+def refused(config: Config, stage: str) -> str:
+    """The message with which a stage's check refuses a configuration; empty where it does not."""
+    try:
+        check(config, stage)
+    except ConfigError as error:
+        return str(error)
+    return ""
+
+
+def run(stage: str, config: Config, inputs: Mapping[str, Path], directory: Path, seed: int = 1) -> StageRun:
+    """Run a stage alone, on inputs that lie there, with the settings that it reads of a configuration."""
+    given = config.output_dir != Config().output_dir
+    home = Path(config.output_dir) if given else directory.parent
+    out = StageRun(directory, stage, seed, Console(), home=home, recipe=config.recipe_name)
+    STAGES[stage].run(STAGES[stage].settings.of(config), inputs, out)
+    return out
+
+
+def benchmark(n: int, queries: int | None = None) -> Benchmark:
+    """Comparisons with all three labels in turn, on so many queries."""
+    comparisons = []
+    for i in range(n):
+        dialogue = Dialogue(f"b:{i}", "b", (Message("user", f"query {i % (queries or n)}"),))
+        comparisons.append(Comparison(f"b:{i}", dialogue, "x", "yy", label=LABELS[i % 3], group=f"g{i % 2}"))  # type: ignore[arg-type]
+    return Benchmark(name="b", split="test", comparisons=comparisons)
+
+
+def answers(name: str, k: int, of: Benchmark, right: int) -> list[Prediction]:
+    """Predictions that give the label on the first ``right`` comparisons and nothing on the others."""
+    return [
+        Prediction(comparison_id=c.id, method=name, branches=k, verdict_ab=said, verdict_ba=said)
+        for i, c in enumerate(of.comparisons)
+        for said in [c.label if i < right else None]
+    ]
+
+
+def manifest(root: Path, name: str, mark: str, upstream: dict[str, str]) -> Path:
+    """A finished artifact's directory with nothing in it but its manifest."""
+    directory = root / name / mark
+    directory.mkdir(parents=True)
+    counts, tokens = {"in": 3, "out": 2, "dropped": {}}, {"prompt": 1, "generated": 7}
+    parts = {"stage": name, "fingerprint": mark, "recipe": "r", "seed": 1, "counts": counts, "tokens": tokens}
+    (directory / "manifest.json").write_text(json.dumps(parts | {"seconds": 1.0, "config": {}, "upstream": upstream}))
+    return directory
