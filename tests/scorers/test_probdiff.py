@@ -15,7 +15,7 @@ from judgetrain.scorers.config import ScorerConfig
 from judgetrain.scorers.encode import Sample, Tokens, Unscored
 from judgetrain.scorers.probdiff import Discrepancy, discrepancies
 from judgetrain.scorers.statistics import TokenScorer
-from tests.scorers import plain
+from tests.builders import scorers as plain
 
 CAT = ({"role": "user", "content": "the cat"},)
 DOG = ({"role": "user", "content": "list a dog"},)
