@@ -94,6 +94,9 @@ class NearIndex:
             self._index.remove(str(self._added - 1 - self._window))
         return True
 
+    def __len__(self) -> int:
+        return self._index.len()
+
 
 def signature(query: str) -> Any:
     """The query's MinHash signature (rensa's ``RMinHash``) over its shingles."""

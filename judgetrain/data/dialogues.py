@@ -103,7 +103,7 @@ class Sieve:
             return "duplicate", None
         if self.benchmarks and (match := self.benchmarks.find(dialogue)):
             return "contaminated", match
-        if self._near and not self._near.add(text):
+        if self._near is not None and not self._near.add(text):
             return "near_duplicate", None
         return ("kept" if self._ids.add_text(dialogue.id) else "repeated_id"), None
 

@@ -44,13 +44,8 @@ def auc(scores: ArrayLike, positive: ArrayLike) -> float | None:
 
     None without items of both kinds.
     """
-    from scipy import stats
-
-    values, sides = np.asarray(scores, dtype=float), np.asarray(positive, dtype=bool)
-    first, second = values[sides], values[~sides]
-    if not len(first) or not len(second):
-        return None
-    return float(stats.mannwhitneyu(first, second).statistic) / (len(first) * len(second))
+    values = np.asarray(scores, dtype=float)
+    return _auc_of(values, np.asarray(positive, dtype=float))(np.ones(len(values)))
 
 
 def associate(
@@ -73,9 +68,7 @@ def associate(
         )
     if not (np.isfinite(x).all() and np.isfinite(y).all()):
         raise ValueError("scores and outcomes must be finite: leave out missing ones")
-    known = sorted({str(c) for c in clusters})
-    place = {name: i for i, name in enumerate(known)}
-    index = np.array([place[str(c)] for c in clusters], dtype=np.intp)
+    known, index = np.unique([str(c) for c in clusters], return_inverse=True)
     ranks = (stats.rankdata(x), stats.rankdata(y)) if len(x) else (x, y)
     found: dict[str, Any] = {}
     measures = {"auc": _auc_of(x, y), "correlation": _pearson_of(x, y), "spearman": _pearson_of(*ranks)}
@@ -120,8 +113,7 @@ def _pearson_of(x: Floats, y: Floats) -> Measure:
     def correlation(weights: Floats) -> float | None:
         if len(x) < 2 or not weights.sum():
             return None
-        dx, dy = (v - np.average(v, weights=weights) for v in (x, y))
-        spread = np.sqrt((weights * dx * dx).sum() * (weights * dy * dy).sum())
-        return float((weights * dx * dy).sum() / spread) if spread > 0 else None
+        (xx, xy), (_, yy) = np.cov(x, y, aweights=weights, ddof=0)
+        return float(xy / np.sqrt(xx * yy)) if xx * yy > 0 else None
 
     return correlation

@@ -78,58 +78,51 @@ def encode_samples(
     response's; where a token would span the boundary, the response is tokenised alone, since a model that has
     read the prompt's tokens could not have written that token. No end token is added.
     """
-    prompts: dict[object, tuple[str, bool] | Unscored] = {}
-    rendered: list[tuple[str, bool] | Unscored] = []
-    for sample in samples:
-        key = _key(sample.prompt)
-        if key not in prompts:
-            prompts[key] = _prompt(sample.prompt, tokenizer)
-        rendered.append(prompts[key])
-    read = _Reader(tokenizer)
+    prompts: dict[str, _Prompt | Unscored] = {}
     result: list[Tokens | Unscored] = []
-    for sample, prompt in zip(samples, rendered, strict=True):
-        if isinstance(prompt, Unscored) or not sample.response.strip():
-            result.append(prompt if isinstance(prompt, Unscored) else Unscored("empty_response"))
-            continue
-        tokens = read(*prompt, neutralise(sample.response, tokenizer))
-        result.append(_checked(tokens, vocabulary, max_context))
+    for sample in samples:
+        key = repr(sample.prompt)
+        if key not in prompts:
+            prompts[key] = _Prompt.of(sample.prompt, tokenizer)
+        prompt = prompts[key]
+        if isinstance(prompt, Unscored):
+            result.append(prompt)
+        elif not sample.response.strip():
+            result.append(Unscored("empty_response"))
+        else:
+            tokens = prompt.before(neutralise(sample.response, tokenizer), tokenizer)
+            result.append(_checked(tokens, vocabulary, max_context))
     return result
 
 
-class _Reader:
-    """Tokenises prompt and response; equal prompts are tokenised once."""
+@dataclass(frozen=True)
+class _Prompt:
+    """A prompt's text and ids; ``special``: the tokenizer adds its special tokens (a chat template writes its own)."""
 
-    def __init__(self, tokenizer: PreTrainedTokenizerBase) -> None:
-        self._tokenizer = tokenizer
-        self._prompts: dict[tuple[str, bool], tuple[int, ...]] = {}
+    text: str
+    special: bool
+    ids: tuple[int, ...]
 
-    def __call__(self, prompt: str, special: bool, response: str) -> Tokens:
-        if (prompt, special) not in self._prompts:
-            self._prompts[prompt, special] = self._ids(prompt, special)
-        head = self._prompts[prompt, special]
-        whole = self._ids(prompt + response, special)
-        if whole[: len(head)] == head and len(whole) > len(head):
-            return Tokens(head, whole[len(head) :])
-        return Tokens(head, self._ids(response, False))
+    @classmethod
+    def of(cls, prompt: str | Messages, tokenizer: PreTrainedTokenizerBase) -> _Prompt | Unscored:
+        if not prompt and not isinstance(prompt, str):
+            return Unscored("empty_prompt")
+        special = isinstance(prompt, str)
+        try:
+            text = prompt if isinstance(prompt, str) else render(prompt, tokenizer)
+        except EngineError:
+            return Unscored("refused_prompt")
+        return cls(text, special, _ids(tokenizer, text, special))
 
-    def _ids(self, text: str, special: bool) -> tuple[int, ...]:
-        return tuple(self._tokenizer(text, add_special_tokens=special)["input_ids"])
+    def before(self, response: str, tokenizer: PreTrainedTokenizerBase) -> Tokens:
+        whole, length = _ids(tokenizer, self.text + response, self.special), len(self.ids)
+        if whole[:length] == self.ids and len(whole) > length:
+            return Tokens(self.ids, whole[length:])
+        return Tokens(self.ids, _ids(tokenizer, response, False))
 
 
-def _key(prompt: str | Messages) -> object:
-    return prompt if isinstance(prompt, str) else tuple((m["role"], m["content"]) for m in prompt)
-
-
-def _prompt(prompt: str | Messages, tokenizer: PreTrainedTokenizerBase) -> tuple[str, bool] | Unscored:
-    """The prompt's text, and whether the tokenizer adds its special tokens to it (a chat template writes its own)."""
-    if isinstance(prompt, str):
-        return prompt, True
-    if not prompt:
-        return Unscored("empty_prompt")
-    try:
-        return render(prompt, tokenizer), False
-    except EngineError:
-        return Unscored("refused_prompt")
+def _ids(tokenizer: PreTrainedTokenizerBase, text: str, special: bool) -> tuple[int, ...]:
+    return tuple(tokenizer(text, add_special_tokens=special)["input_ids"])
 
 
 def _checked(tokens: Tokens, vocabulary: int, max_context: int) -> Tokens | Unscored:

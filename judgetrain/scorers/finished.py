@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -29,9 +29,8 @@ class SelfEvaluated:
 
     def only(self, ids: Set[str]) -> SelfEvaluated:
         """The same of some prompts."""
-        parts: tuple[Mapping[str, Any], ...] = (self.d, self.length_ratios, self.answers, self.revisions)
-        d, ratios, answers, revisions = ({i: v for i, v in part.items() if i in ids} for part in parts)
-        return SelfEvaluated(self.model, d, ratios, answers, revisions)
+        parts: dict[str, Any] = {name: part for name, part in vars(self).items() if name != "model"}
+        return replace(self, **{name: {i: v for i, v in part.items() if i in ids} for name, part in parts.items()})
 
 
 def read_selfeval(directory: str | Path) -> SelfEvaluated:
@@ -55,14 +54,9 @@ def read_selfeval(directory: str | Path) -> SelfEvaluated:
     values = [row["scores"]["probdiff"] for row in scores]
     d = [None if isinstance(value, str) else float(value) for value in values]
     return SelfEvaluated(
-        _model(manifest["config"]),
+        manifest["config"]["scorer"]["model"]["path"] or manifest["config"]["train.base"]["path"],
         dict(zip(ids, d, strict=True)),
         {i: row["length_ratio"] for i, row in zip(ids, revised, strict=True)},
         {row["id"]: row["response"] for row in scores},
         {i: row["revisions"][0] for i, row in zip(ids, revised, strict=True) if "revisions" in row},
     )
-
-
-def _model(config: Mapping[str, Any]) -> str:
-    path: str = config["scorer"]["model"]["path"] or config["train.base"]["path"]
-    return path

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING
 
 from judgetrain.engines.config import ModelConfig
@@ -25,8 +25,6 @@ def load_scorer(config: ScorerConfig, model: ModelConfig) -> TokenScorer:
     return TokenScorer.from_pretrained(model, batch_size=config.batch_size, max_context=config.max_context)
 
 
-@contextmanager
-def lazy_scorer(config: ScorerConfig, model: ModelConfig) -> Iterator[Callable[[], TokenScorer]]:
+def lazy_scorer(config: ScorerConfig, model: ModelConfig) -> AbstractContextManager[Callable[[], TokenScorer]]:
     """A function that loads the scorer when it is first called; it is closed at the end."""
-    with loaded_once(lambda: load_scorer(config, model)) as scorer:
-        yield scorer
+    return loaded_once(lambda: load_scorer(config, model))

@@ -15,7 +15,6 @@ from judgetrain.scorers.estimator import Batch, Estimator, Scores, Value
 from judgetrain.scorers.features import SinglePass, combine, reference_sentprob
 from judgetrain.scorers.probdiff import ProbDiff
 from judgetrain.scorers.prompts import with_illustration
-from judgetrain.scorers.results import TokenStatistics
 from judgetrain.scorers.self_generation import SelfGeneration
 
 if TYPE_CHECKING:
@@ -120,11 +119,7 @@ def score_conversations(
     result = {}
     for name, scores in flat.items():
         rest = iter(scores.values)
-        values: list[Value] = []
-        for part in parts:
-            own = list(islice(rest, len(part)))
-            found = [v for v in own if not isinstance(v, Unscored)]
-            values.append(sum(found) / len(found) if found else own[-1] if own else Unscored("empty_response"))
+        values = [_mean(list(islice(rest, len(part)))) for part in parts]
         result[name] = Scores(name, values, scores.better)
     return result
 
@@ -138,10 +133,9 @@ def assemble(found: Mapping[str, Scores], name: str) -> Scores:
         return found[name]
     parts = [found[part] for part in COMBINED[name]]
     total = combine(*(part.oriented for part in parts))
-    values: list[Value] = []
-    for row, value in zip(zip(*(part.values for part in parts), strict=True), total, strict=True):
-        values.append(next((v for v in row if isinstance(v, Unscored)), cast(float, value)))
-    return Scores(name, values, 1)
+    rows = zip(*(part.values for part in parts), strict=True)
+    reasons = [next((v for v in row if isinstance(v, Unscored)), None) for row in rows]
+    return Scores(name, [reason or cast(float, value) for reason, value in zip(reasons, total, strict=True)], 1)
 
 
 def better(name: str, settings: ScorerConfig) -> int:
@@ -155,21 +149,21 @@ def better(name: str, settings: ScorerConfig) -> int:
 def _calibrated(found: Mapping[str, Scores], scorer: TokenScorer, samples: Sequence[Sample]) -> dict[str, Scores]:
     """Every score minus the model's uncertainty about the reference; these are better when lower."""
     references = scorer.statistics([Sample(s.prompt, s.reference or "") for s in samples])
-    bias: list[Value] = [
-        Unscored("no_reference")
-        if not s.reference
-        else reference_sentprob(r)
-        if isinstance(r, TokenStatistics)
-        else Unscored(f"reference_{r.reason}")
-        for s, r in zip(samples, references, strict=True)
-    ]
     result = {}
     for name, scores in found.items():
         values: list[Value] = []
-        for value, subtract in zip(scores.values, bias, strict=True):
-            if isinstance(value, Unscored) or isinstance(subtract, Unscored):
-                values.append(value if isinstance(value, Unscored) else subtract)
+        for value, sample, reference in zip(scores.values, samples, references, strict=True):
+            if isinstance(value, Unscored):
+                values.append(value)
+            elif isinstance(reference, Unscored):
+                values.append(Unscored(f"reference_{reference.reason}" if sample.reference else "no_reference"))
             else:
-                values.append(-scores.better * value - subtract)
+                values.append(-scores.better * value - reference_sentprob(reference))
         result[name] = Scores(name, values, -1)
     return result
+
+
+def _mean(values: Sequence[Value]) -> Value:
+    """The mean of the scores that there are; the last one's reason where there is none."""
+    found = [v for v in values if not isinstance(v, Unscored)]
+    return sum(found) / len(found) if found else values[-1] if values else Unscored("empty_response")

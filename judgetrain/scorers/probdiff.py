@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 import numpy as np
 
-from judgetrain.artifacts.stage_run import derive_seed, tokens_of
-from judgetrain.engines.base import Completion, Request, Sampling
+from judgetrain.artifacts.stage_run import derive_seed
+from judgetrain.engines.base import Request, Sampling
 from judgetrain.errors import ConfigError
 from judgetrain.scorers.config import ScorerConfig
 from judgetrain.scorers.encode import Sample, Unscored
@@ -36,8 +36,6 @@ class Discrepancy:
     revised_tokens: tuple[int, ...]
     texts: tuple[str, ...]
     cut: int = 0
-    prompt_tokens: int = 0
-    generated_tokens: int = 0
 
     @property
     def d(self) -> float:
@@ -48,6 +46,12 @@ class Discrepancy:
     def length_ratio(self) -> float:
         """Revised length / length in tokens, mean over chains."""
         return float(np.mean(self.revised_tokens)) / self.tokens
+
+    @property
+    def details(self) -> dict[str, Any]:
+        """What ``scores-probdiff`` shards hold beside the score."""
+        found = {"length_ratio": self.length_ratio, "cut": self.cut, "logprob": self.logprob}
+        return found | {"revised_logprobs": list(self.revised_logprobs), "revisions": list(self.texts)}
 
 
 class ProbDiff(Estimator):
@@ -60,19 +64,9 @@ class ProbDiff(Estimator):
     def compute(self, batch: Batch, names: Sequence[str]) -> dict[str, Scores]:
         done = discrepancies(batch.scorer, batch.samples, batch.settings, batch.seed)
         values: list[Value] = [r if isinstance(r, Unscored) else r.d for r in done]
-        return {self.group: Scores(self.group, values, 1, [_details(result) for result in done])}
-
-
-def _details(result: Discrepancy | Unscored) -> dict[str, Any]:
-    if isinstance(result, Unscored):
-        return {"length_ratio": None, "cut": 0}
-    return {
-        "length_ratio": result.length_ratio,
-        "cut": result.cut,
-        "logprob": result.logprob,
-        "revised_logprobs": list(result.revised_logprobs),
-        "revisions": list(result.texts),
-    }
+        none = {"length_ratio": None, "cut": 0}
+        details = [none if isinstance(r, Unscored) else r.details for r in done]
+        return {self.group: Scores(self.group, values, 1, details)}
 
 
 def discrepancies(
@@ -110,21 +104,10 @@ def discrepancies(
 
 @dataclass(frozen=True)
 class Revision:
-    """The last text of a chain (empty if a step gave none) and what the chain cost."""
+    """The last text of a chain (an error or an empty text ends it), and how many of its texts were cut."""
 
     text: str
     cut: int = 0
-    prompt_tokens: int = 0
-    generated_tokens: int = 0
-
-    def after(self, completion: Completion) -> Revision:
-        """The chain one step further; an error or an empty text ends it."""
-        return Revision(
-            completion.text.strip(),
-            self.cut + (completion.finish_reason == "length"),
-            self.prompt_tokens + completion.prompt_tokens,
-            self.generated_tokens + completion.generated_tokens,
-        )
 
 
 def revise(
@@ -140,7 +123,7 @@ def revise(
         ]
         done = scorer.generate(requests, derive_seed(seed, step))
         for i, completion in zip(going, done, strict=True):
-            chain[i] = chain[i].after(completion)
+            chain[i] = Revision(completion.text.strip(), chain[i].cut + (completion.finish_reason == "length"))
     return chain
 
 
@@ -161,5 +144,4 @@ def _discrepancy(
         revised_tokens=tuple(result.response_tokens for _, result in kept),
         texts=tuple(revision.text for revision, _ in kept),
         cut=sum(revision.cut for revision, _ in kept),
-        **tokens_of([revision for revision, _ in chains]),
     )

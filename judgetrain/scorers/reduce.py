@@ -5,14 +5,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 
 from judgetrain.scorers.results import COLUMNS
 
-BLOCK = 1 << 20
-"""Logits reduced at a time: few enough that the passes over them stay in a processor's cache."""
 TILE = {"cpu": (256, 1 << 17), "cuda": (4096, 1 << 27)}
-"""Most steps of a tile of :func:`reduce_linear`, and its logits: a CPU's second-level cache holds two such tiles."""
+"""Most steps of a tile, and its logits: a CPU's second-level cache holds two such tiles."""
 LARGE = 3e38
 """Almost the largest float32: times this, clamped to 0 and 1, a difference is whether it is positive."""
 
@@ -27,51 +27,11 @@ def reduce_logits(logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
     A step whose logits hold NaN or positive infinity gives NaN. Negative infinity (a token ruled out) gives an
     infinite ``logprob_variance``, and NaN where the mean over the vocabulary has no value.
     """
-    block = BLOCK if logits.device.type == "cpu" else BLOCK << 5
-    rows = max(1, block // logits.shape[1])
-    parts = [
-        _reduce(logits[start : start + rows].float(), targets[start : start + rows])
-        for start in range(0, len(logits), rows)
-    ]
-    return torch.cat(parts) if parts else torch.empty((0, len(COLUMNS)), device=logits.device)
 
+    def fill(rows: slice, part: slice, out: torch.Tensor) -> None:
+        out.copy_(logits[rows, part])
 
-def _reduce(logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-    """One block of logits, float32; passes are few and written into one buffer (topk and boolean sums are slow)."""
-    size = logits.shape[1]
-    chosen = logits.gather(1, targets[:, None])
-    best, mean = logits.amax(dim=-1, keepdim=True), logits.mean(dim=-1, keepdim=True)
-    buffer = torch.empty_like(logits)
-    rank = torch.gt(logits, chosen, out=buffer).sum(dim=-1) + 1
-    spread = torch.sub(logits, mean, out=buffer).square_().sum(dim=-1)
-    shifted = torch.sub(logits, best, out=buffer)
-    margin = _margin(shifted)
-    weights = shifted.exp()
-    total = weights.sum(dim=-1)
-    products = shifted.mul_(weights).sum(dim=-1)
-    if torch.isnan(products).any():  # 0 times minus infinity counts as 0
-        products = torch.where(weights > 0, shifted, 0.0).sum(dim=-1)
-    log_total = total.log()
-    log_partition = best[:, 0] + log_total
-    weights.sub_(total[:, None] / size)
-    columns = (
-        chosen[:, 0] - log_partition,
-        log_total - products / total,
-        weights.square_().sum(dim=-1) / total.square() / max(1, size - 1),
-        spread / max(1, size - 1),
-        margin,
-        torch.where(torch.isnan(total), torch.nan, rank),
-        # mean(logprob * logit) = mean(logit^2) - log_partition * mean(logit)
-        spread / size + mean[:, 0] * (mean[:, 0] - log_partition),
-    )
-    return torch.stack(columns, dim=1)
-
-
-def _margin(shifted: torch.Tensor) -> torch.Tensor:
-    """How far the second largest is below the largest ``[steps]``, from logits minus their largest."""
-    first = torch.eq(shifted, 0.0, out=torch.empty_like(shifted))
-    second = torch.add(shifted, first, alpha=torch.finfo(torch.float32).min).amax(dim=-1)
-    return torch.where(first.sum(dim=-1) > 1, 0.0, -second)
+    return _in_tiles(fill, lambda rows: logits[rows].gather(1, targets[rows, None]), targets, logits.shape[1])
 
 
 def reduce_linear(
@@ -79,55 +39,71 @@ def reduce_linear(
 ) -> torch.Tensor:
     """:func:`reduce_logits` of ``states @ weight.T + bias``, without ever holding them, float32 ``[steps, columns]``.
 
-    The vocabulary is read in slices, whose sums are kept relative to the largest logit so far (as online softmax
-    does); a slice's logits are read while they are in a processor's cache.
-
     Args:
         states: ``[steps, size]``, of the weight's type.
         weight: ``[vocabulary, size]``; its products are in its own type and reduced in float32.
         bias: ``[vocabulary]`` or None.
         targets: ``[steps]``, token ids.
     """
-    most, cells = TILE.get(states.device.type, TILE["cuda"])
-    parts = []
-    for start in range(0, len(states), most):
-        rows = states[start : start + most]
-        sums = _Sums(rows, weight, bias, targets[start : start + most])
-        width = max(1, cells // len(rows))
-        buffers = torch.empty((2, len(rows) * width), device=states.device)
-        for column in range(0, len(weight), width):
-            sums.add(column, min(width, len(weight) - column), buffers)
-        parts.append(sums.columns())
-    return torch.cat(parts) if parts else torch.empty((0, len(COLUMNS)), device=states.device)
+
+    def fill(rows: slice, part: slice, out: torch.Tensor) -> None:
+        if weight.dtype == torch.float32:
+            torch.mm(states[rows], weight[part].T, out=out)
+        else:
+            out.copy_(torch.mm(states[rows], weight[part].T))
+        if bias is not None:
+            out += bias[part]
+
+    def chosen(rows: slice) -> torch.Tensor:
+        # As one product of matrices, like the slices', so that a token's logit is the same number in both.
+        own = targets[rows]
+        return torch.nn.functional.linear(states[rows], weight[own], None if bias is None else bias[own]).diagonal()
+
+    return _in_tiles(fill, chosen, targets, len(weight))
+
+
+def _in_tiles(
+    fill: Callable[[slice, slice, torch.Tensor], None],
+    chosen: Callable[[slice], torch.Tensor],
+    targets: torch.Tensor,
+    vocabulary: int,
+) -> torch.Tensor:
+    """The statistics of logits that ``fill`` writes, for a slice of steps and one of the vocabulary, into a buffer.
+
+    The vocabulary is read in slices, whose sums are kept relative to the largest logit so far (as online softmax
+    does); a slice's logits are read while they are in a processor's cache. ``chosen`` gives the targets' logits.
+    """
+    most, cells = TILE.get(targets.device.type, TILE["cuda"])
+    parts = [torch.empty((0, len(COLUMNS)), device=targets.device)]
+    for start in range(0, len(targets), most):
+        rows = slice(start, start + most)
+        own = targets[rows]
+        sums = _Sums(chosen(rows).reshape(-1, 1).float(), own)
+        width = min(vocabulary, max(1, cells // len(own)))
+        buffers = torch.empty((2, len(own) * width), device=targets.device)
+        for column in range(0, vocabulary, width):
+            part = slice(column, min(column + width, vocabulary))
+            count = part.stop - column
+            logits, scratch = (buffer[: len(own) * count].view(-1, count) for buffer in buffers)
+            fill(rows, part, logits)
+            sums.add(logits, scratch, column)
+        parts.append(sums.columns(vocabulary))
+    return torch.cat(parts)
 
 
 class _Sums:
     """Running sums over the vocabulary of some steps, each ``[steps, 1]``."""
 
-    def __init__(
-        self, states: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None, targets: torch.Tensor
-    ) -> None:
-        self._states, self._weight, self._bias, self._targets = states, weight, bias, targets
-        # As one product of matrices, like the slices', so that a token's logit is the same number in both.
-        own = torch.nn.functional.linear(states, weight[targets], None if bias is None else bias[targets])
-        self._chosen = own.diagonal()[:, None].float()
-        zero = torch.zeros_like(self._chosen)
+    def __init__(self, chosen: torch.Tensor, targets: torch.Tensor) -> None:
+        self._chosen, self._targets = chosen, targets
+        zero = torch.zeros_like(chosen)
         self._best = torch.full_like(zero, torch.finfo(torch.float32).min)  # finite: a slice may hold nothing but -inf
         self._second = torch.full_like(zero, -torch.inf)
         self._total = self._products = self._squares = self._above = self._sum = self._spread = zero
         self._near: torch.Tensor | None = None
 
-    def add(self, start: int, width: int, buffers: torch.Tensor) -> None:
-        """Read the slice of the vocabulary that starts at a token id."""
-        cells = len(self._states) * width
-        logits, scratch = (buffer[:cells].view(-1, width) for buffer in buffers)
-        part = slice(start, start + width)
-        if self._weight.dtype == torch.float32:
-            torch.mm(self._states, self._weight[part].T, out=logits)
-        else:
-            logits.copy_(torch.mm(self._states, self._weight[part].T))
-        if self._bias is not None:
-            logits += self._bias[part]
+    def add(self, logits: torch.Tensor, scratch: torch.Tensor, start: int) -> None:
+        """Read the slice of the vocabulary that starts at token id ``start``; both buffers are overwritten."""
         if self._near is None:  # sums of squares lose nothing around a value near the mean
             self._near = logits.mean(dim=-1, keepdim=True)
         best = self._leaders(logits)
@@ -161,10 +137,9 @@ class _Sums:
         above[inside, self._targets[inside] - start] = 0.0
         self._above = self._above + above.sum(dim=-1, keepdim=True)
 
-    def columns(self) -> torch.Tensor:
-        """The statistics, as :func:`reduce_logits` has them."""
+    def columns(self, size: int) -> torch.Tensor:
+        """The statistics over a vocabulary of ``size`` tokens, as :func:`reduce_logits` has them."""
         assert self._near is not None
-        size = len(self._weight)
         log_total = self._total.log()
         log_partition, mean = self._best + log_total, self._near + self._sum / size
         spread = self._spread - self._sum.square() / size

@@ -20,7 +20,7 @@ Row = dict[str, Any]
 
 
 def respond(
-    dialogues: Sequence[Dialogue], scorer: Callable[[], TokenScorer], config: SelfEvalSettings, out: StageRun
+    dialogues: Sequence[Dialogue], scorer: Callable[[], TokenScorer], settings: SelfEvalSettings, out: StageRun
 ) -> None:
     """Write ``responses`` shards, one row an answer, sampled at the category's temperature where one is set.
 
@@ -37,7 +37,7 @@ def respond(
             going = [i for i, own in enumerate(asked) if turn < len(own) and all(row["text"] for row in rows[i])]
             chats = [_after(asked[i][: turn + 1], [row["text"] for row in rows[i]]) for i in going]
             requests = [
-                Request(messages=c, sampling=_sampling(items[i], config)) for i, c in zip(going, chats, strict=True)
+                Request(messages=c, sampling=_sampling(items[i], settings)) for i, c in zip(going, chats, strict=True)
             ]
             done = scorer().generate(requests, derive_seed(seed, turn) if turn else seed)
             named = [_named(items[i], chat, turn, len(asked[i])) for i, chat in zip(going, chats, strict=True)]
@@ -47,7 +47,7 @@ def respond(
         dropped: Counter[str] = sum((Counter(part.dropped) for part in parts), Counter())
         return ShardResult([row for own in rows for row in own], len(items), dropped, **tokens_of(parts))
 
-    out.sharded("responses", dialogues, config.scorer.shard_size, process, "prompts")
+    out.sharded("responses", dialogues, settings.scorer.shard_size, process, "prompts")
 
 
 def questions(dialogue: Dialogue) -> list[Messages]:
@@ -88,10 +88,10 @@ def _after(parts: Sequence[Messages], answers: Sequence[str]) -> Messages:
     return tuple(chat)
 
 
-def _sampling(dialogue: Dialogue, config: SelfEvalSettings) -> Sampling:
-    settings = config.selfeval
-    temperature = settings.temperatures.get(dialogue.category or "", settings.sampling.temperature)
-    return replace(Sampling.of(settings.sampling), temperature=temperature)
+def _sampling(dialogue: Dialogue, settings: SelfEvalSettings) -> Sampling:
+    config = settings.selfeval
+    temperature = config.temperatures.get(dialogue.category or "", config.sampling.temperature)
+    return replace(Sampling.of(config.sampling), temperature=temperature)
 
 
 def _named(dialogue: Dialogue, chat: Messages, turn: int, turns: int) -> Row:

@@ -27,32 +27,32 @@ Lazy = Callable[[], "TokenScorer"]
 Row = dict[str, Any]
 
 
-def run(config: SelfEvalSettings, inputs: Mapping[str, Path], out: StageRun) -> None:
+def run(settings: SelfEvalSettings, inputs: Mapping[str, Path], out: StageRun) -> None:
     """Write ``responses`` and ``scores-GROUP`` shards, ``scores.jsonl``, ``metrics.json`` and ``report.md``.
 
     One model answers, revises and scores; it is loaded only if a shard is missing.
     """
     dialogues = [Dialogue.from_row(row) for row in read_rows(inputs["dialogues"], "dialogues")]
-    limit = config.selfeval.limit
+    limit = settings.selfeval.limit
     if limit is not None and limit < len(dialogues):
-        dialogues = random.Random(derive_seed(config.seed, "selfeval")).sample(dialogues, limit)
-    with lazy_scorer(config.scorer, config.scored_model) as scorer:
-        respond(dialogues, scorer, config, out)
+        dialogues = random.Random(derive_seed(settings.seed, "selfeval")).sample(dialogues, limit)
+    with lazy_scorer(settings.scorer, settings.scored_model) as scorer:
+        respond(dialogues, scorer, settings, out)
         responses = list(read_rows(out.directory, "responses"))
         dialogues = answered_dialogues(dialogues, responses)
-        for group, members in groups(config.selfeval.methods).items():
-            _score(group, members, dialogues, responses, scorer, config, out)
-    answers = _answers(dialogues, responses, config, out)
+        for group, members in groups(settings.selfeval.methods).items():
+            _score(group, members, dialogues, responses, scorer, settings, out)
+    answers = _answers(dialogues, responses, settings, out)
     if all(isinstance(v, Unscored) for answer in answers for v in answer.values.values()):
         reasons = Counter(v.reason for a in answers for v in a.values.values() if isinstance(v, Unscored))
         raise DataError(f"no answer could be scored: {dict(reasons)}; {_remedy(reasons)}")
-    rows = table(answers, config.selfeval, config.scorer)
+    rows = table(answers, settings.selfeval, settings.scorer)
     out.write_rows("scores", (answer.to_row() for answer in answers))
     out.write_json("metrics", rows)
-    title = f"{config.scored_model.path}, {len(answers)} prompts"
-    write_text_atomic(out.path("report.md"), markdown(rows, config.selfeval, title))
+    title = f"{settings.scored_model.path}, {len(answers)} prompts"
+    write_text_atomic(out.path("report.md"), markdown(rows, settings.selfeval, title))
     out.track.log({f"{row['category']}/{row['method']}": row["mean"] for row in rows if row["mean"] is not None})
-    out.console.plain(console_table(rows, config.selfeval, title))
+    out.console.plain(console_table(rows, settings.selfeval, title))
     out.log(f"selfeval: report: {out.path('report.md')}")
 
 
@@ -77,7 +77,7 @@ def _score(
     dialogues: Sequence[Dialogue],
     responses: Sequence[Row],
     scorer: Lazy,
-    config: SelfEvalSettings,
+    settings: SelfEvalSettings,
     out: StageRun,
 ) -> None:
     """The scores of a group and what else it found (ProbDiff's revisions), by shards."""
@@ -85,7 +85,7 @@ def _score(
     def process(index: int, items: Sequence[tuple[Dialogue, Row]]) -> ShardResult:
         ready, seed = scorer(), derive_seed(out.shard_seed(index), group)
         samples, before = [sample_of(d, r["text"]) for d, r in items], ready.usage
-        found = score(ready, samples, members, config.scorer, seed)
+        found = score(ready, samples, members, settings.scorer, seed)
         rows: list[Row] = [{m: _plain(found[m].values[i]) for m in members} for i in range(len(items))]
         for scores in found.values():
             for row, details in zip(rows, scores.details, strict=bool(scores.details)):
@@ -94,7 +94,7 @@ def _score(
         return ShardResult(rows, len(rows), dropped, **tokens_of([ready.usage - before]))
 
     items = list(zip(dialogues, responses, strict=True))
-    out.sharded(f"scores-{group}", items, config.scorer.shard_size, process, "answers")
+    out.sharded(f"scores-{group}", items, settings.scorer.shard_size, process, "answers")
 
 
 def _plain(value: float | Unscored) -> float | str:
@@ -102,10 +102,10 @@ def _plain(value: float | Unscored) -> float | str:
 
 
 def _answers(
-    dialogues: Sequence[Dialogue], responses: Sequence[Row], config: SelfEvalSettings, out: StageRun
+    dialogues: Sequence[Dialogue], responses: Sequence[Row], settings: SelfEvalSettings, out: StageRun
 ) -> list[Answer]:
     answers = [Answer(id=d.id, category=d.category, text=r["text"]) for d, r in zip(dialogues, responses, strict=True)]
-    for group, members in groups(config.selfeval.methods).items():
+    for group, members in groups(settings.selfeval.methods).items():
         for answer, row in zip(answers, read_rows(out.directory, f"scores-{group}"), strict=True):
             answer.values.update({m: Unscored(v) if isinstance(v := row[m], str) else float(v) for m in members})
             answer.length_ratio = row.get("length_ratio", answer.length_ratio)

@@ -71,11 +71,11 @@ class TokenScorer:
         padding_side: Literal["left", "right"] = "right",
     ) -> None:
         self.model, self.tokenizer = model.train(False), tokenizer
-        self._head = Head(model)
-        kind = self._head.device.type
+        self.head = Head(model)
+        kind = self.head.device.type
         self._batch_tokens = batch_tokens or BATCH_TOKENS.get(kind, BATCH_TOKENS["cuda"])
         self._batch_size = batch_size
-        self._chunk = chunk or max(1, CHUNK_LOGITS.get(kind, CHUNK_LOGITS["cuda"]) // self._head.vocabulary)
+        self._chunk = chunk or max(1, CHUNK_LOGITS.get(kind, CHUNK_LOGITS["cuda"]) // self.head.vocabulary)
         self.max_context = context_length(model.config, max_context)
         self._left = padding_side == "left"
         self.usage = Usage()
@@ -107,14 +107,14 @@ class TokenScorer:
 
     def close(self) -> None:
         """Drop the model; the scorer cannot be used afterwards."""
-        for name in ("model", "engine", "_head"):
+        for name in ("model", "engine", "head"):
             vars(self).pop(name, None)
         if torch.cuda.is_available():
             torch.cuda.empty_cache()
 
     def encode(self, samples: Sequence[Sample]) -> list[Tokens | Unscored]:
         """Token ids of every sample, or why it cannot be scored."""
-        return encode_samples(samples, self.tokenizer, self._head.vocabulary, self.max_context)
+        return encode_samples(samples, self.tokenizer, self.head.vocabulary, self.max_context)
 
     def statistics(self, samples: Sequence[Sample], attention: bool = False) -> list[Result]:
         """Statistics of every sample, in order; an :class:`Unscored` with its reason where there are none.
@@ -147,16 +147,16 @@ class TokenScorer:
 
     def _shared(self, tokens: Mapping[int, Tokens], size: int) -> dict[int, Result]:
         """Results of responses to prompts that several have, each prompt read once; what memory allows of them."""
-        kind, groups = self._head.device.type, dict[tuple[int, ...], list[int]]()
+        kind, groups = self.head.device.type, dict[tuple[int, ...], list[int]]()
         for i, each in sorted(tokens.items(), key=lambda item: (-len(item[1]), item[0])):
             groups.setdefault(each.prompt, []).append(i)
         results: dict[int, Result] = {}
-        for prompt, members in groups.items() if self._head.shares else ():
+        for prompt, members in groups.items() if self.head.shares else ():
             if len(members) < SHARED.get(kind, SHARED["cuda"]) or len(prompt) < SHARED_TOKENS:
                 continue
             try:
                 self.usage += Usage(len(prompt) - 1)
-                cache = self._head.prefix(torch.tensor(prompt[:-1], device=self._head.device))
+                cache = self.head.prefix(torch.tensor(prompt[:-1], device=self.head.device))
                 while left := [i for i in members if i not in results]:
                     width = 1 + len(tokens[left[0]].response)
                     batch = left[: max(1, min(self._batch_tokens // width, size))]
@@ -181,7 +181,7 @@ class TokenScorer:
         self, batch: Sequence[Tokens], collect: AttentionEntropies | None, cache: Cache | None = None
     ) -> list[Result]:
         """One forward pass; after ``cache``, which holds their prompt but for its last token, or from the beginning."""
-        device, rows = self._head.device, batch
+        device, rows = self.head.device, batch
         if cache is not None:
             rows = [Tokens(each.prompt[-1:], each.response) for each in batch]
         width = max(map(len, rows))
@@ -197,7 +197,7 @@ class TokenScorer:
         if collect:
             collect.spans = spans
         ids, mask = ids.to(device), mask.to(device)
-        hidden = self._head.hidden(ids, mask) if cache is None else self._head.following(cache, ids, mask)
+        hidden = self.head.hidden(ids, mask) if cache is None else self.head.following(cache, ids, mask)
         attention = collect.take() if collect else [None] * len(batch)
         states = torch.cat([hidden[row, response - 1 : end] for row, (_, response, end) in enumerate(spans)])
         targets = torch.tensor([t for each in batch for t in (*each.response, each.prompt[0])], device=device)
@@ -208,12 +208,12 @@ class TokenScorer:
 
     def _reduced(self, states: torch.Tensor, targets: torch.Tensor) -> NDArray[np.float32]:
         """The statistics of all steps ``[steps, columns]``, their logits in tiles or in chunks of steps."""
-        if self._head.linear:
-            table = reduce_linear(states, *self._head.linear, targets)
+        if self.head.linear:
+            table = reduce_linear(states, *self.head.linear, targets)
         else:
             parts = []
             for start in range(0, len(states), self._chunk):
-                logits = self._head.logits(states[start : start + self._chunk])
+                logits = self.head.logits(states[start : start + self._chunk])
                 parts.append(reduce_logits(logits, targets[start : start + self._chunk]))
                 del logits
             table = torch.cat(parts)

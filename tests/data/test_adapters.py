@@ -16,8 +16,9 @@ from judgetrain.data.benchmarks.reading import source_of
 from judgetrain.data.config import BenchmarkConfig, SourceConfig
 from judgetrain.errors import ConfigError, DataError
 from judgetrain.evaluate.config import EvaluateConfig
-from judgetrain.pipeline.checks import check_stage
+from judgetrain.evaluate.stages import EVALUATE
 from judgetrain.pipeline.config import Config
+from tests.builders.data import write_lines
 
 CHAT_A = [
     {"content": "Name a tree.", "role": "user"},
@@ -129,13 +130,12 @@ ROWS: dict[str, list[dict[str, Any]]] = {
 
 
 def settings(tmp_path: Path, adapter: str, rows: list[dict[str, Any]], **changes: Any) -> BenchmarkConfig:
-    path = tmp_path / f"{adapter}.jsonl"
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    return BenchmarkConfig(name=adapter, adapter=adapter, source=SourceConfig(path=str(path)), **changes)
+    path = write_lines(tmp_path / f"{adapter}.jsonl", rows)
+    return BenchmarkConfig(name=adapter, adapter=adapter, source=SourceConfig(path=path), **changes)
 
 
 def load(tmp_path: Path, adapter: str, rows: list[dict[str, Any]] | None = None, **changes: Any) -> Benchmark:
-    return load_benchmark(Config(), settings(tmp_path, adapter, rows or ROWS[adapter], **changes), 0)
+    return load_benchmark(settings(tmp_path, adapter, rows or ROWS[adapter], **changes), 0, 17, None)
 
 
 def test_every_shipped_adapter_is_tested() -> None:
@@ -210,9 +210,8 @@ def test_votes_without_texts_take_them_from_a_file_of_answers(tmp_path: Path) ->
         }
         for m, texts in (("vicuna", ["Oak.", "Elm."]), ("alpaca", ["A pine.", "No."]))
     ]
-    path = tmp_path / "answers.jsonl"
-    path.write_text("".join(json.dumps(a) + "\n" for a in answers))
-    joined = load(tmp_path, "mt_bench_human", rows, answers=str(path))
+    path = write_lines(tmp_path / "answers.jsonl", answers)
+    joined = load(tmp_path, "mt_bench_human", rows, answers=path)
     whole = load(tmp_path, "mt_bench_human")
     assert [(c.response_a, c.response_b, c.label) for c in joined.comparisons] == [
         (c.response_a, c.response_b, c.label) for c in whole.comparisons
@@ -220,9 +219,9 @@ def test_votes_without_texts_take_them_from_a_file_of_answers(tmp_path: Path) ->
     assert {c.group for c in joined.comparisons} == {"trees"}
     with pytest.raises(DataError, match=r"mt_bench_human\.jsonl:1: expected the list conversation_a"):
         load(tmp_path, "mt_bench_human", rows)
-    path.write_text(json.dumps(answers[0]) + "\n")
+    write_lines(tmp_path / "answers.jsonl", answers[:1])
     with pytest.raises(DataError, match=r"jsonl:1: no answer of 'alpaca' to question 81"):
-        load(tmp_path, "mt_bench_human", rows, answers=str(path))
+        load(tmp_path, "mt_bench_human", rows, answers=path)
 
 
 def test_rewardbench_draws_the_side_and_the_label_follows_it(tmp_path: Path) -> None:
@@ -277,10 +276,10 @@ def test_benchmarks_published_as_one_json_list_are_read(tmp_path: Path) -> None:
     path = tmp_path / "testset-v1.json"
     path.write_text(json.dumps(ROWS["pandalm"], indent=1))
     entry = BenchmarkConfig(name="pandalm", adapter="pandalm", source=SourceConfig(path=str(path)))
-    assert load_benchmark(Config(), entry, 0).comparisons == load(tmp_path, "pandalm").comparisons
+    assert load_benchmark(entry, 0, 17, None).comparisons == load(tmp_path, "pandalm").comparisons
     path.write_text(json.dumps(ROWS["pandalm"])[:-5])
     with pytest.raises(DataError, match=r"testset-v1\.json"):
-        load_benchmark(Config(), entry, 0)
+        load_benchmark(entry, 0, 17, None)
 
 
 @pytest.mark.parametrize(
@@ -304,7 +303,7 @@ def test_a_users_own_adapter_and_the_errors_in_it(tmp_path: Path) -> None:
     rows = tmp_path / "rows.jsonl"
     rows.write_text(json.dumps({"q": "?", "l": "1", "r": "2", "w": "right"}))
     entry = BenchmarkConfig(name="mine", adapter=str(path), source=SourceConfig(path=str(rows)))
-    assert load_benchmark(Config(), entry, 0).comparisons[0].label == "B"
+    assert load_benchmark(entry, 0, 17, None).comparisons[0].label == "B"
     for change, message in [
         ({"kind": "pairs"}, r"mine\.yaml: kind='pairs': allowed are pair, votes"),
         ({"labels": {"left": "a"}}, r"mine\.yaml: labels must map every label to A, B or tie, not \['a'\]"),
@@ -319,7 +318,7 @@ def test_a_users_own_adapter_and_the_errors_in_it(tmp_path: Path) -> None:
 def test_a_missing_adapter_is_refused_before_anything_runs() -> None:
     entry = BenchmarkConfig(name="x", adapter="evalp", source=SourceConfig(path="x.jsonl"))
     with pytest.raises(ConfigError, match=r"adapter 'evalp' is neither a file nor one of eval_p, faireval"):
-        check_stage(Config(evaluate=EvaluateConfig(benchmarks=[entry], methods=["random"])), "evaluate")
+        EVALUATE.check(Config(evaluate=EvaluateConfig(benchmarks=[entry], methods=["random"])))
 
 
 def test_the_majority_is_of_one_verdict_alone() -> None:

@@ -16,14 +16,13 @@ from judgetrain.artifacts.shards import read_rows
 from judgetrain.artifacts.stage_run import StageRun
 from judgetrain.data.clustering import encode as encode_module
 from judgetrain.data.clustering import kmeans as kmeans_module
-from judgetrain.data.clustering import stage
 from judgetrain.data.clustering.coverage import quotas, sample_uniform
 from judgetrain.data.clustering.encode import Encoder, devices, dtype_of, encode, load_encoder
 from judgetrain.data.clustering.kmeans import kmeans
 from judgetrain.data.config import ClusterConfig, WorldConfig
 from judgetrain.data.world import train_dialogues
 from judgetrain.errors import ConfigError, EngineError
-from judgetrain.pipeline.config import Config
+from tests.builders.data import run_cluster
 
 STATIC = ClusterConfig(encoder="static:world", n_clusters=4, sample=20)
 
@@ -70,7 +69,7 @@ def test_many_rows_are_clustered_from_the_disk(tmp_path: Path, monkeypatch: pyte
     mapped = np.load(tmp_path / "embeddings.npy", mmap_mode="r")
     monkeypatch.setattr(kmeans_module, "MINI_BATCH_FROM", 100)
     monkeypatch.setattr(kmeans_module, "WIDEN", 7)
-    wide = kmeans_module._single(mapped)
+    wide = kmeans_module.single_precision(mapped)
     assert isinstance(wide, np.memmap)
     assert (wide == blobs.astype(np.float32)).all()
     found = kmeans(mapped, ClusterConfig(n_clusters=3), 1)
@@ -196,11 +195,7 @@ def test_unknown_encoders_name_the_key_and_the_remedy(encoder: str, tmp_path: Pa
 
 def test_the_stage_groups_queries_of_a_kind(tmp_path: Path) -> None:
     dialogues = train_dialogues(WorldConfig(train_dialogues=200), 0)
-    source = StageRun(tmp_path / "dialogues", "dialogues", 0, Console())
-    source.write_rows("dialogues", (d.to_row() for d in dialogues))
-    out = StageRun(tmp_path / "cluster", "cluster", 0, Console())
-    config = Config(cluster=ClusterConfig(encoder="static:world", n_clusters=24, sample=48))
-    stage.run(config, {"dialogues": source.directory}, out)
+    out = run_cluster(tmp_path, dialogues, replace(STATIC, n_clusters=24, sample=48))
     clusters = {r["id"]: r["cluster"] for r in read_rows(out.directory, "clusters")}
     assert set(clusters) == {d.id for d in dialogues}
     from sklearn.metrics import adjusted_mutual_info_score

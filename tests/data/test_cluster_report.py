@@ -12,13 +12,10 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 
-from judgetrain.artifacts.console import Console
 from judgetrain.artifacts.pages import render
 from judgetrain.artifacts.shards import read_rows
-from judgetrain.artifacts.stage_run import StageRun
 from judgetrain.data.clustering import coverage as coverage_module
 from judgetrain.data.clustering import kmeans as kmeans_module
-from judgetrain.data.clustering import stage
 from judgetrain.data.clustering.coverage import coverage, nearest, sample_uniform
 from judgetrain.data.clustering.kmeans import kmeans
 from judgetrain.data.clustering.map import corpus_map
@@ -26,8 +23,8 @@ from judgetrain.data.clustering.report import TEMPLATES
 from judgetrain.data.config import ClusterConfig, WorldConfig
 from judgetrain.data.world import train_dialogues
 from judgetrain.errors import ConfigError
-from judgetrain.pipeline.config import Config
 from judgetrain.schema import Dialogue, Message
+from tests.builders.data import run_cluster
 
 
 def unit(rows: np.ndarray) -> np.ndarray:
@@ -93,18 +90,10 @@ def test_the_map_draws_every_row_and_rings_the_sample(shape: tuple[int, int]) ->
         assert all(0 <= float(dot.attrib[name]) <= size for dot in dots)
 
 
-def run(tmp_path: Path, dialogues: list[Dialogue], settings: ClusterConfig) -> StageRun:
-    source = StageRun(tmp_path / "dialogues", "dialogues", 0, Console())
-    source.write_rows("dialogues", (d.to_row() for d in dialogues))
-    out = StageRun(tmp_path / "cluster", "cluster", 0, Console())
-    stage.run(Config(cluster=settings), {"dialogues": source.directory}, out)
-    return out
-
-
 def test_the_stage_writes_the_report(tmp_path: Path) -> None:
     dialogues = train_dialogues(WorldConfig(train_dialogues=120), 0)
     odd = Dialogue("odd", "x", (Message("user", "<b>what</b> & how ?"),), category="<i>")
-    out = run(tmp_path, [*dialogues, odd], ClusterConfig(encoder="static:world", n_clusters=8, sample=40))
+    out = run_cluster(tmp_path, [*dialogues, odd], ClusterConfig(encoder="static:world", n_clusters=8, sample=40))
     report = json.loads(out.path("report.json").read_text())
     assert report["coverage"] == out.notes["coverage"]
     labels = {r["id"]: r["cluster"] for r in read_rows(out.directory, "clusters")}
@@ -122,7 +111,7 @@ def test_the_stage_writes_the_report(tmp_path: Path) -> None:
     assert not re.search(r"""(?:src|href)=|url\(|<script""", page), "nothing is fetched"
     assert out.path("map.svg").read_text() in page
     before = out.path("report.json").read_bytes()
-    assert run(tmp_path, [*dialogues, odd], ClusterConfig(encoder="static:world", n_clusters=8, sample=40))
+    assert run_cluster(tmp_path, [*dialogues, odd], ClusterConfig(encoder="static:world", n_clusters=8, sample=40))
     assert out.path("report.json").read_bytes() == before
 
 
@@ -131,7 +120,7 @@ def test_queries_that_are_all_alike_leave_clusters_empty_and_are_sampled_all_the
     other = Dialogue("b", "x", (Message("user", "my son likes apple cake ."),))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # scikit-learn says that there are fewer distinct points than clusters
-        out = run(tmp_path, [*same, other], ClusterConfig(encoder="static:world", n_clusters=5, sample=4))
+        out = run_cluster(tmp_path, [*same, other], ClusterConfig(encoder="static:world", n_clusters=5, sample=4))
     facts = out.notes["clustering"]
     assert (facts["clusters"], facts["empty"], facts["singletons"]) == (2, 3, 1)
     sample = [r["id"] for r in read_rows(out.directory, "sample")]
@@ -140,10 +129,10 @@ def test_queries_that_are_all_alike_leave_clusters_empty_and_are_sampled_all_the
 
 def test_as_many_clusters_as_queries_and_one_more(tmp_path: Path) -> None:
     dialogues = train_dialogues(WorldConfig(train_dialogues=12), 0)
-    out = run(tmp_path, dialogues, ClusterConfig(encoder="static:world", n_clusters=12, sample=7))
+    out = run_cluster(tmp_path, dialogues, ClusterConfig(encoder="static:world", n_clusters=12, sample=7))
     assert len(list(read_rows(out.directory, "sample"))) == 7
     with pytest.raises(ConfigError, match=r"cluster\.n_clusters=13: there are only 12 dialogues"):
-        run(tmp_path, dialogues, ClusterConfig(encoder="static:world", n_clusters=13, sample=7))
+        run_cluster(tmp_path, dialogues, ClusterConfig(encoder="static:world", n_clusters=13, sample=7))
 
 
 def test_past_a_size_batches_are_used_with_a_like_inertia(monkeypatch: pytest.MonkeyPatch) -> None:

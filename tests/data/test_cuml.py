@@ -53,7 +53,7 @@ def stand_in(monkeypatch: pytest.MonkeyPatch) -> type[Any]:
     monkeypatch.setitem(sys.modules, "cuml", ModuleType("cuml"))
     monkeypatch.setitem(sys.modules, "cuml.cluster", cluster)
     monkeypatch.setitem(sys.modules, "cupy", np)  # the calls of it that are made mean the same in NumPy
-    monkeypatch.setattr(kmeans_module, "_free_memory", lambda: 10**6)
+    monkeypatch.setattr(kmeans_module, "free_memory", lambda: 10**6)
     monkeypatch.setattr(kmeans_module, "WIDEN", 7)
     return KMeans
 
@@ -70,14 +70,14 @@ def test_the_call_fits_the_released_signature(stand_in: type[Any]) -> None:
 
 
 def test_rows_beyond_the_gpu_are_streamed(stand_in: type[Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kmeans_module, "_free_memory", lambda: 800)
+    monkeypatch.setattr(kmeans_module, "free_memory", lambda: 800)
     kmeans(ROWS, asked(), 7)
     assert stand_in.given["device_buffer_samples"] == 12, "two buffers of 12 rows of 16 bytes are under half of 800"
     older = {n: v for n, v in RELEASED["keyword_only"].items() if n not in ("device_buffer_samples", "init_size")}
     monkeypatch.setattr(stand_in, "__signature__", signature(older))
     with pytest.raises(EngineError, match=r"exceed the GPU's memory.*cuml-cu13>=26\.10"):
         kmeans(ROWS, asked(), 7)
-    monkeypatch.setattr(kmeans_module, "_free_memory", lambda: 10**6)
+    monkeypatch.setattr(kmeans_module, "free_memory", lambda: 10**6)
     assert kmeans(ROWS, asked(), 7).backend == "cuml", "an older release takes what fits"
 
 
@@ -117,7 +117,7 @@ def test_the_installed_cuml_has_the_recorded_signature() -> None:
 def test_cuml_finds_what_scikit_learn_finds(streamed: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("cuml")
     if streamed:
-        monkeypatch.setattr(kmeans_module, "_free_memory", lambda: 200_000)
+        monkeypatch.setattr(kmeans_module, "free_memory", lambda: 200_000)
     rng = np.random.default_rng(1)
     rows = np.concatenate([c + rng.normal(size=(400, 16)) for c in 12 * rng.normal(size=(10, 16))]).astype(np.float16)
     ours, theirs = (kmeans(rows, ClusterConfig(n_clusters=10, backend=b), 0) for b in ("cuml", "sklearn"))

@@ -13,18 +13,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from judgetrain.artifacts.console import Console
 from judgetrain.artifacts.shards import read_rows
 from judgetrain.artifacts.stage_run import StageRun
-from judgetrain.data import dialogues as stage
 from judgetrain.data import readers
 from judgetrain.data.config import BenchmarkConfig, DialoguesConfig, SourceConfig
-from judgetrain.data.data_sets import catalogue, describe_sources, described
+from judgetrain.data.data_sets import catalogue, described
+from judgetrain.data.stages import DIALOGUES, RESPONSES
 from judgetrain.errors import ConfigError, DataError
 from judgetrain.evaluate.config import EvaluateConfig
-from judgetrain.pipeline.checks import check_stage
+from judgetrain.evaluate.stages import EVALUATE
 from judgetrain.pipeline.config import Config
 from judgetrain.schema import Dialogue
+from tests.builders.data import run_dialogues
+from tests.builders.recipes import composed
 
 Rows = list[dict[str, Any]]
 
@@ -210,8 +211,7 @@ OF_THE_HUB = [name for name in PUBLISHED if name not in (*IN_ONE_FILE, "convai2_
 
 
 def run(tmp_path: Path, source: SourceConfig, **options: Any) -> tuple[StageRun, list[Dialogue]]:
-    out = StageRun(tmp_path / "out", "dialogues", 0, Console())
-    stage.run(Config(dialogues=DialoguesConfig([described(source, "key")], **options)), {}, out)
+    out = run_dialogues(tmp_path, DialoguesConfig([described(source, "key")], **options))
     return out, [Dialogue.from_row(r) for r in read_rows(out.directory, "dialogues")]
 
 
@@ -302,7 +302,7 @@ def test_both_questions_of_mt_bench_stay_open_and_the_first_alone_can_be_taken(t
     ]
     config = Config(dialogues=DialoguesConfig([described(source, "key")]))
     with pytest.raises(ConfigError, match=r"dialogues\.sources\[0\]\.turns=last: .*set turns: first"):
-        check_stage(config, "responses")
+        RESPONSES.check(config)
 
 
 @pytest.mark.parametrize("row", [{"turns": []}, {"turns": "one"}, {"turns": [1]}, {"question": "one"}])
@@ -319,7 +319,7 @@ def test_the_other_direction_of_a_translation(tmp_path: Path) -> None:
     _, (dialogue,) = run(tmp_path, replace(source, template="Auf Deutsch: {query}"))
     assert (dialogue.query, dialogue.reference) == ("Auf Deutsch: There is no way back.", "Es gibt kein Zurück.")
     with pytest.raises(ConfigError, match=r"dialogues\.sources\[0\]\.template='Auf Deutsch'"):
-        check_stage(Config(dialogues=DialoguesConfig([replace(source, template="Auf Deutsch")])), "dialogues")
+        DIALOGUES.check(Config(dialogues=DialoguesConfig([replace(source, template="Auf Deutsch")])))
     with pytest.raises(DataError, match=r"expected the column 'translation\.fr'"):
         run(tmp_path / "no", replace(source, fields={"query": "translation.fr"}))
 
@@ -365,20 +365,14 @@ def test_an_unknown_data_set_and_the_users_own_settings() -> None:
 
 def test_a_benchmark_is_none_of_them() -> None:
     source = SourceConfig(name="b", dataset="alpaca")
-    config = Config(evaluate=EvaluateConfig(benchmarks=[BenchmarkConfig(name="b", source=source)]))
+    entry = BenchmarkConfig(name="b", source=replace(source, path="b.jsonl"))
+    config = Config(evaluate=EvaluateConfig(benchmarks=[entry], methods=["random"]))
     with pytest.raises(ConfigError, match=r"evaluate\.benchmarks\[0\]\.source\.dataset=alpaca"):
-        describe_sources(config)
+        EVALUATE.check(config)
 
 
 def test_the_papers_recipe_names_the_nine_data_sets() -> None:
-    from hydra import compose, initialize_config_dir
-    from hydra.core.config_store import ConfigStore
-
-    from judgetrain.pipeline.compose import CONF, register, typed
-
-    register(ConfigStore.instance())
-    with initialize_config_dir(str(CONF), version_base="1.3"):
-        config = typed(compose("config", overrides=["recipe=paper_dialogues", "data_dir=data"]))
+    config = composed("recipe=paper_dialogues", "data_dir=data")
     named = list(catalogue())
     table = [n for n in named[: named.index("mt_bench")] if n != "convai2_human_bot"]
     assert [s.dataset for s in config.dialogues.sources] == table

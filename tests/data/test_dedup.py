@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import random
 from dataclasses import replace
 from pathlib import Path
@@ -12,44 +11,36 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from judgetrain.artifacts.console import Console
-from judgetrain.artifacts.fingerprint import slice_of
 from judgetrain.artifacts.shards import read_rows
 from judgetrain.artifacts.stage_run import StageRun
-from judgetrain.data import dialogues as stage
 from judgetrain.data.config import BenchmarkConfig, DialoguesConfig, SourceConfig
 from judgetrain.data.dedup import PERMUTATIONS, RECALL, NearIndex, bands, jaccard, normalised
+from judgetrain.data.stages import DialoguesSettings
 from judgetrain.errors import ConfigError, DataError
 from judgetrain.evaluate.config import EvaluateConfig
 from judgetrain.pipeline.config import Config
-from judgetrain.pipeline.graph import STAGES
 from judgetrain.pipeline.run import Pipeline
+from tests.builders.data import run_dialogues, write_lines
 
 CAKE = "How do I cook an apple cake for my three sons on a rainy Sunday afternoon?"
 PIE = "How do I cook an apple pie for my two sons on a rainy Monday afternoon?"
 
 
-def write(path: Path, rows: list[dict[str, Any]]) -> str:
-    path.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), encoding="utf-8")
-    return str(path)
-
-
 def configured(
     tmp_path: Path, rows: list[dict[str, Any]], benchmark: list[str] | None = None, **options: Any
 ) -> Config:
-    source = SourceConfig(name="src", path=write(tmp_path / "in.jsonl", rows))
+    source = SourceConfig(name="src", path=write_lines(tmp_path / "in.jsonl", rows))
     evaluate = EvaluateConfig()
     if benchmark is not None:
         asked = [{"query": q, "response_a": "x", "response_b": "y", "label": "A"} for q in benchmark]
-        held_out = SourceConfig(name="bench", type="comparisons", path=write(tmp_path / "bench.jsonl", asked))
+        held_out = SourceConfig(name="bench", type="comparisons", path=write_lines(tmp_path / "bench.jsonl", asked))
         evaluate = EvaluateConfig(benchmarks=[BenchmarkConfig(name="held-out", source=held_out)])
     return Config(dialogues=DialoguesConfig([source], **options), evaluate=evaluate)
 
 
 def run(tmp_path: Path, config: Config) -> StageRun:
-    out = StageRun(tmp_path / "out", "dialogues", 0, Console())
-    stage.run(config, {}, out)
-    return out
+    settings = DialoguesSettings.of(config)
+    return run_dialogues(tmp_path, settings.dialogues, settings.benchmarks)
 
 
 def by_hand(a: str, b: str) -> float:
@@ -112,7 +103,7 @@ def test_the_window_bounds_what_is_remembered() -> None:
     texts = [f"{chr(97 + i) * 12} something entirely of its own {chr(97 + i) * 12}" for i in range(8)]
     index = NearIndex(0.9, window=3)
     assert all(index.add(t) for t in texts)
-    assert index._index.len() == 3
+    assert len(index) == 3
     assert not index.add(texts[-1]), "remembered"
     assert index.add(texts[0]), "forgotten"
 
@@ -171,15 +162,14 @@ def test_a_published_benchmark_is_read_through_its_adapter(tmp_path: Path) -> No
         {"question_id": 81, "model": m, "category": "writing", "questions": [CAKE, "Shorter."], "answers": [m, "z"]}
         for m in "xy"
     ]
-    source = SourceConfig(path=write(tmp_path / "votes.jsonl", votes))
-    config.evaluate.benchmarks = [
-        BenchmarkConfig("mt", source, adapter="mt_bench_human", answers=write(tmp_path / "answers.jsonl", answers))
-    ]
+    source = SourceConfig(path=write_lines(tmp_path / "votes.jsonl", votes))
+    texts = write_lines(tmp_path / "answers.jsonl", answers)
+    config.evaluate.benchmarks = [BenchmarkConfig("mt", source, adapter="mt_bench_human", answers=texts)]
     out = run(tmp_path, config)
     assert out.notes["benchmark_queries"] == {"mt": 1}
     assert [(r["benchmark"], r["query"]) for r in read_rows(out.directory, "contaminated")] == [("mt", CAKE)]
-    parts = Pipeline(replace(config, output_dir=str(tmp_path / "outputs"))).plan("dialogues").parts["content"]
-    assert {"evaluate.benchmarks[0].answers", "evaluate.benchmarks[0].adapter"} <= parts.keys()
+    content = Pipeline(replace(config, output_dir=str(tmp_path / "outputs"))).plan("dialogues").content
+    assert {"evaluate.benchmarks[0].answers", "evaluate.benchmarks[0].adapter"} <= content.keys()
 
 
 def test_a_conversation_of_a_benchmark_counts_by_its_user_turns_together(tmp_path: Path) -> None:
@@ -187,7 +177,7 @@ def test_a_conversation_of_a_benchmark_counts_by_its_user_turns_together(tmp_pat
     conversation = as_row({"messages": turns})
     config = configured(tmp_path, [conversation, {"query": "Shorter, please."}], [])
     asked = conversation | {"response_a": "x", "response_b": "y", "label": "A"}
-    write(tmp_path / "bench.jsonl", [asked])
+    write_lines(tmp_path / "bench.jsonl", [asked])
     out = run(tmp_path, config)
     kept = [r["messages"][-1]["content"] for r in read_rows(out.directory, "dialogues")]
     assert kept == ["Shorter, please."]
@@ -196,7 +186,7 @@ def test_a_conversation_of_a_benchmark_counts_by_its_user_turns_together(tmp_pat
 
 def test_a_malformed_benchmark_is_said_with_its_line(tmp_path: Path) -> None:
     config = configured(tmp_path, [{"query": "q"}], [])
-    write(tmp_path / "bench.jsonl", [{"query": CAKE, "response_a": False}, {"query": 3}])
+    write_lines(tmp_path / "bench.jsonl", [{"query": CAKE, "response_a": False}, {"query": 3}])
     with pytest.raises(DataError, match=r"bench\.jsonl:2: expected text in field query, found int"):
         run(tmp_path, config)
 
@@ -224,9 +214,12 @@ def test_the_fingerprint_holds_the_benchmarks_that_are_taken_out(tmp_path: Path)
     marks = mark(near), mark(off)
     near.evaluate.benchmarks[0].limit = 1
     assert mark(near) == marks[0], "how many comparisons are evaluated changes no training"
-    write(tmp_path / "bench.jsonl", [{"query": PIE, "response_a": "x", "response_b": "y"}])
+    write_lines(tmp_path / "bench.jsonl", [{"query": PIE, "response_a": "x", "response_b": "y"}])
     assert mark(near) != marks[0]
     assert mark(off) == marks[1]
     world = replace(near, evaluate=EvaluateConfig([BenchmarkConfig("world", SourceConfig("world", "world"))]))
-    assert slice_of(world, STAGES["dialogues"].reads(world))["evaluate.benchmarks[0].source.type"] == "world"
-    assert Pipeline(world).plan("dialogues").parts["content"].keys() == {"dialogues.sources[0].path"}
+    bare = BenchmarkConfig(source=SourceConfig(type="world"))
+    assert DialoguesSettings.of(world).benchmarks == [bare], "of the world nothing but that it is there"
+    content = Pipeline(world).plan("dialogues").content
+    assert content.pop("evaluate.benchmarks[0].source.type").keys() == {"vocabulary.yaml"}
+    assert content.keys() == {"dialogues.sources[0].path"}

@@ -16,8 +16,8 @@ import pytest
 from judgetrain.artifacts.console import Console
 from judgetrain.artifacts.stage_run import StageRun
 from judgetrain.evaluate import stage
-from judgetrain.pipeline.compose import typed
-from tests.pipeline.test_sweep import composed
+from judgetrain.evaluate.stages import EvaluateSettings
+from tests.builders.recipes import composed
 
 ROOT = Path(__file__).parents[2]
 DATA = Path(os.environ.get("JUDGETRAIN_DATA", ROOT.parent / "shared" / "data"))
@@ -35,9 +35,9 @@ def read(path: Path) -> list[Row]:
 @pytest.fixture(scope="module")
 def table(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Row]:
     output = tmp_path_factory.mktemp("published")
-    config = typed(composed("recipe=published", f"data_dir={DATA}", f"output_dir={output}", "evaluate.bootstrap=20"))
-    out = StageRun(output / "evaluate", "evaluate", 1, Console())
-    stage.run(config, {}, out)
+    config = composed("recipe=published", f"data_dir={DATA}", f"output_dir={output}", "evaluate.bootstrap=20")
+    out = StageRun(output / "evaluate", "evaluate", 1, Console(), home=output)
+    stage.run(EvaluateSettings.of(config), {}, out)
     rows = json.loads((out.directory / "metrics.json").read_text())
     return {row["method"]: row for row in rows if row["method"].startswith("stored:")}
 

@@ -7,23 +7,22 @@ from collections import Counter
 
 import pytest
 
-from judgetrain.data.config import WorldConfig
+from judgetrain.data.config import WorldConfig, WorldEngineConfig
 from judgetrain.data.world import eval_comparisons
 from judgetrain.data.world.annotator import Annotator
 from judgetrain.data.world.engine import WorldEngine
 from judgetrain.data.world.language import load_language
 from judgetrain.data.world.referee import Referee
 from judgetrain.engines.base import Request, Sampling, Step
-from judgetrain.engines.config import EngineConfig
 from judgetrain.judges.prompting.verdicts import read_preference, read_rating, read_verdict
-from tests.data.test_world import RAW, independent_grade
+from tests.builders.data import RAW, independent_grade
 
 ITEMS = eval_comparisons(WorldConfig(), 0)
 LANGUAGE = load_language()
 
 
 def completed(step: Step, slots: dict[str, str], **settings: float) -> str:
-    engine = WorldEngine(EngineConfig(type="world", **settings))  # type: ignore[arg-type]
+    engine = WorldEngine(WorldEngineConfig(**settings))  # type: ignore[arg-type]
     (done,) = engine.generate(
         [Request(messages=({"role": "user", "content": "?"},), sampling=Sampling(), step=step, slots=slots)], 0
     )
@@ -98,6 +97,6 @@ def test_a_correction_adds_what_the_judgment_misses_and_nothing_else() -> None:
 
 def test_a_criterion_that_the_world_does_not_know_is_an_error_completion() -> None:
     slots = dict.fromkeys(("response_a", "response_b", "judgment_x", "judgment_y"), "x") | {"criterion": "depth: x"}
-    engine = WorldEngine(EngineConfig(type="world"))
+    engine = WorldEngine(WorldEngineConfig())
     (done,) = engine.generate([Request(messages=(), sampling=Sampling(), step="preference", slots=slots)], 0)
     assert (done.finish_reason, done.error) == ("error", "the world does not know 'depth'")

@@ -12,14 +12,14 @@ from judgetrain.artifacts.console import Console
 from judgetrain.artifacts.shards import read_rows
 from judgetrain.artifacts.stage_run import StageRun
 from judgetrain.data import responses as respond
-from judgetrain.data.config import ResponseModelConfig, WorldConfig
+from judgetrain.data.config import ResponseModelConfig, ResponsesConfig, WorldConfig, WorldEngineConfig
 from judgetrain.data.responses import pair
 from judgetrain.data.world import train_dialogues
 from judgetrain.engines.base import Completion, Request
-from judgetrain.engines.config import ModelConfig, SamplingConfig
+from judgetrain.engines.config import OpenAIEngineConfig, SamplingConfig
 from judgetrain.errors import DataError
-from judgetrain.pipeline.config import Config
 from judgetrain.schema import Comparison, Dialogue, Message
+from tests.builders.data import run_responses
 from tests.faulty_server import serving
 
 DIALOGUES = [Dialogue(f"d{i}", "s", (Message("user", "q"),)) for i in range(200)]
@@ -57,10 +57,8 @@ def prepare(tmp_path: Path, comparisons: list[dict] | None = None) -> dict[str, 
 
 @pytest.mark.parametrize("skills", [[0.9], [0.9, 0.2], [0.9, 0.5, 0.2]])
 def test_the_stage_with_the_worlds_writers(skills: list[float], tmp_path: Path) -> None:
-    config = Config()
-    config.responses.models = [ResponseModelConfig(type="world", name=f"w{s}", skill=s) for s in skills]
-    out = StageRun(tmp_path / "responses", "responses", 3, Console())
-    respond.run(config, prepare(tmp_path), out)
+    models = [ResponseModelConfig(name=f"w{s}", engine=WorldEngineConfig(skill=s)) for s in skills]
+    out = run_responses(tmp_path / "responses", ResponsesConfig(models), prepare(tmp_path))
     rows = list(read_rows(out.directory, "comparisons"))
     assert 30 <= len(rows) <= 40
     assert all(r["label"] is None and r["model_a"] != r["model_b"] for r in rows)
@@ -69,15 +67,14 @@ def test_the_stage_with_the_worlds_writers(skills: list[float], tmp_path: Path) 
 
 def test_without_models_and_without_responses_the_reason_is_said(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="no_responses"):
-        respond.run(Config(), prepare(tmp_path), StageRun(tmp_path / "responses", "responses", 3, Console()))
+        run_responses(tmp_path / "responses", ResponsesConfig(), prepare(tmp_path))
 
 
 def test_sampled_dialogues_without_responses_are_counted_beside_those_that_have_them(tmp_path: Path) -> None:
     dialogues = train_dialogues(WorldConfig(train_dialogues=40), 0)
     pairs = [("good", "bad"), ("same", " same "), ("", "some")]
     rows = [Comparison(d.id, d, a, b).to_row() for d, (a, b) in zip(dialogues, pairs, strict=False)]
-    out = StageRun(tmp_path / "responses", "responses", 3, Console())
-    respond.run(Config(), prepare(tmp_path, rows), out)
+    out = run_responses(tmp_path / "responses", ResponsesConfig(), prepare(tmp_path, rows))
     assert out.notes["pairs"] == {
         "comparisons": 1,
         "identical_responses": 1,
@@ -116,19 +113,16 @@ def test_cut_responses_are_kept_and_counted_and_finished_models_are_not_loaded_a
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(respond, "make_engine", lambda config, name, **options: Cut(name))
-    config = Config()
-    config.responses.models = [ResponseModelConfig(name="x"), ResponseModelConfig(name="y")]
+    config = ResponsesConfig([ResponseModelConfig(name=name, engine=WorldEngineConfig()) for name in "xy"])
     inputs = prepare(tmp_path)
     Cut.made = 0
-    out = StageRun(tmp_path / "responses", "responses", 3, Console())
-    respond.run(config, inputs, out)
+    out = run_responses(tmp_path / "responses", config, inputs)
     rows = list(read_rows(out.directory, "comparisons"))
     assert len(rows) == 40, "cut responses stay"
     assert out.notes["cut_at_max_new_tokens"] == {"x": 14, "y": 14}
     assert Cut.made == 2
     (out.directory / "comparisons.jsonl").unlink()
-    again = StageRun(tmp_path / "responses", "responses", 3, Console())
-    respond.run(config, inputs, again)
+    again = run_responses(tmp_path / "responses", config, inputs)
     assert Cut.made == 2, "every shard is there"
     assert list(read_rows(out.directory, "comparisons")) == rows
     assert again.totals() == out.totals()
@@ -136,15 +130,11 @@ def test_cut_responses_are_kept_and_counted_and_finished_models_are_not_loaded_a
 
 def test_answers_of_an_external_model_are_paid_for_once(tmp_path: Path) -> None:
     with serving() as server:
-        config = Config(output_dir=str(tmp_path / "outputs"))
-        url = f"http://127.0.0.1:{server.server_port}/v1"
-        config.responses.models = [
-            ResponseModelConfig(type="openai", name="api", model=ModelConfig(path="m"), base_url=url)
-        ]
+        api = OpenAIEngineConfig(model="m", base_url=f"http://127.0.0.1:{server.server_port}/v1")
+        config = ResponsesConfig([ResponseModelConfig(name="api", engine=api)])
         server.reply = lambda text: f"{len(server.bodies)}"
         for attempt in ("first", "second"):
-            out = StageRun(tmp_path / attempt, "responses", 3, Console())
-            respond.run(config, prepare(tmp_path), out)
+            run_responses(tmp_path / attempt, config, prepare(tmp_path), tmp_path / "outputs")
             assert len(server.billed) == 80, "one model answers 40 dialogues twice"
             assert len({(b["messages"][-1]["content"], b["seed"]) for b in server.billed}) == 80
     texts = [list(read_rows(tmp_path / a, "responses-api-1")) for a in ("first", "second")]
@@ -168,11 +158,10 @@ def test_a_model_may_have_sampling_of_its_own(tmp_path: Path, monkeypatch: pytes
             pass
 
     monkeypatch.setattr(respond, "make_engine", lambda config, name, answers: Writer(name))
-    config = Config()
-    config.responses.sampling = SamplingConfig(0.7, 1.0, 99)
-    config.responses.models = [
-        ResponseModelConfig(name="plain"),
-        ResponseModelConfig(name="own", sampling=SamplingConfig(0.2, 1.0, 11)),
+    models = [
+        ResponseModelConfig(name="plain", engine=WorldEngineConfig()),
+        ResponseModelConfig(name="own", engine=WorldEngineConfig(), sampling=SamplingConfig(0.2, 1.0, 11)),
     ]
-    respond.run(config, prepare(tmp_path), StageRun(tmp_path / "responses", "responses", 3, Console()))
+    config = ResponsesConfig(models, SamplingConfig(0.7, 1.0, 99))
+    run_responses(tmp_path / "responses", config, prepare(tmp_path))
     assert asked == {"plain": {(0.7, 99)}, "own": {(0.2, 11)}}

@@ -15,7 +15,9 @@ from judgetrain.data.config import BenchmarkConfig, SourceConfig
 from judgetrain.errors import DataError
 from judgetrain.evaluate import stage
 from judgetrain.evaluate.config import EvaluateConfig
+from judgetrain.evaluate.stages import EvaluateSettings
 from judgetrain.pipeline.config import Config
+from tests.builders.data import write_lines
 
 WORDS = {"code": "python function loop bug".split(), "cooking": "soup oven salt recipe".split()}
 
@@ -27,8 +29,7 @@ def query(scenario: str, rng: random.Random) -> str:
 def labelled(path: Path, n: int = 30) -> SourceConfig:
     rng = random.Random(1)
     rows = [{"instruction": query(s, rng), "category": s} for s in WORDS for _ in range(n)]
-    path.write_text("".join(json.dumps(r) + "\n" for r in rows))
-    return SourceConfig(path=str(path))
+    return SourceConfig(path=write_lines(path, rows))
 
 
 def test_accuracy_is_that_of_unseen_queries() -> None:
@@ -48,12 +49,11 @@ def test_comparisons_without_a_group_get_one_and_the_report_says_whose(tmp_path:
         {"query": query(s, rng), "response_a": "x", "response_b": "y", "label": "A", "group": None if i % 4 else "mine"}
         for i, s in enumerate(["code", "cooking"] * 10)
     ]
-    path = tmp_path / "pairs.jsonl"
-    path.write_text("".join(json.dumps(r) + "\n" for r in rows))
-    entry = BenchmarkConfig("pairs", SourceConfig(name="pairs", path=str(path), format="comparison"))
+    path = write_lines(tmp_path / "pairs.jsonl", rows)
+    entry = BenchmarkConfig("pairs", SourceConfig(name="pairs", path=path, format="comparison"))
     evaluate = EvaluateConfig([entry], ["random"], bootstrap=20, scenarios=labelled(tmp_path / "queries.jsonl"))
     out = StageRun(tmp_path / "out", "evaluate", 1, Console())
-    stage.run(Config(evaluate=evaluate), {}, out)
+    stage.run(EvaluateSettings.of(Config(evaluate=evaluate)), {}, out)
     groups = json.loads((out.directory / "metrics.json").read_text())[0]["groups"]
     assert {name: found["n"] for name, found in groups.items()} == {"mine": 5, "code": 5, "cooking": 10}
     assert "Scenario classifier" in (out.directory / "report.md").read_text()

@@ -13,15 +13,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from judgetrain.artifacts.console import Console
 from judgetrain.artifacts.shards import read_rows
 from judgetrain.artifacts.stage_run import StageRun
-from judgetrain.data import dialogues as stage
 from judgetrain.data.config import DialoguesConfig, SourceConfig
 from judgetrain.data.dedup import Seen, normalised
 from judgetrain.data.sources import read_comparisons
 from judgetrain.errors import ConfigError, DataError, JudgetrainError
-from judgetrain.pipeline.config import Config
+from tests.builders.data import run_dialogues, write_lines
 
 
 def run(tmp_path: Path, content: str | list[dict[str, Any]], strict: bool = True, **source: Any) -> StageRun:
@@ -31,10 +29,7 @@ def run(tmp_path: Path, content: str | list[dict[str, Any]], strict: bool = True
         path.write_bytes(gzip.compress(text.encode()))
     else:
         path.write_text(text)
-    settings = DialoguesConfig([SourceConfig(name="src", path=str(path), **source)], strict=strict)
-    out = StageRun(tmp_path / "out", "dialogues", 0, Console())
-    stage.run(Config(dialogues=settings), {}, out)
-    return out
+    return run_dialogues(tmp_path, DialoguesConfig([SourceConfig(name="src", path=str(path), **source)], strict=strict))
 
 
 @pytest.mark.parametrize(
@@ -77,8 +72,7 @@ def test_parquet_and_renamed_columns(tmp_path: Path) -> None:
     source = SourceConfig(
         name="src", type="parquet", path=str(tmp_path / "in.parquet"), fields={"query": "frage", "id": "nr"}
     )
-    out = StageRun(tmp_path / "out", "dialogues", 0, Console())
-    stage.run(Config(dialogues=DialoguesConfig([source])), {}, out)
+    out = run_dialogues(tmp_path, DialoguesConfig([source]))
     assert [r["id"] for r in read_rows(out.directory, "dialogues")] == ["src:7", "src:8"]
 
 
@@ -140,23 +134,21 @@ def test_a_broken_gzip_and_a_missing_path(tmp_path: Path) -> None:
     ):
         settings = DialoguesConfig([SourceConfig(name="s", path=str(tmp_path / path))])
         with pytest.raises(error, match=message):
-            stage.run(Config(dialogues=settings), {}, StageRun(tmp_path / "out", "dialogues", 0, Console()))
+            run_dialogues(tmp_path, settings)
 
 
 def test_a_hub_id_without_network_says_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     settings = DialoguesConfig([SourceConfig(name="s", type="hub", path="no-such-owner/no-such-set")])
     with pytest.raises(DataError, match=r"dialogues\.sources\[0\]\.path=no-such-owner/no-such-set.*local file"):
-        stage.run(Config(dialogues=settings), {}, StageRun(tmp_path / "out", "dialogues", 0, Console()))
+        run_dialogues(tmp_path, settings)
 
 
 def test_length_limits_and_duplicates_are_counted(tmp_path: Path) -> None:
     rows = [{"query": q} for q in ("hello there", "HELLO   there", "\uff28ello there", "x", "y" * 9000)]
-    path = tmp_path / "in.jsonl"
-    path.write_text("".join(json.dumps(r) + "\n" for r in rows))
-    settings = DialoguesConfig([SourceConfig(name="s", path=str(path))], min_query_chars=2)
-    out = StageRun(tmp_path / "out", "dialogues", 0, Console())
-    stage.run(Config(dialogues=settings), {}, out)
+    path = write_lines(tmp_path / "in.jsonl", rows)
+    settings = DialoguesConfig([SourceConfig(name="s", path=path)], min_query_chars=2)
+    out = run_dialogues(tmp_path, settings)
     assert out.totals()["counts"] == {"in": 5, "out": 1, "dropped": {"duplicate": 2, "too_short": 1, "too_long": 1}}
     assert out.notes["sources"]["s"] == {
         "read": 5,
@@ -187,8 +179,7 @@ def test_what_cannot_be_read_is_counted_by_source_and_reason(tmp_path: Path) -> 
         path = tmp_path / f"{name}.jsonl"
         path.write_text("\n".join(lines))
         sources.append(SourceConfig(name=name, path=str(path)))
-    out = StageRun(tmp_path / "out", "dialogues", 0, Console())
-    stage.run(Config(dialogues=DialoguesConfig(sources, strict=False)), {}, out)
+    out = run_dialogues(tmp_path, DialoguesConfig(sources, strict=False))
     assert out.notes["sources"] == {
         "a": {"read": 3, "kept": 1, "rejected:not_json": 1, "rejected:wrong_type": 1},
         "b": {"read": 3, "kept": 1, "rejected:not_json": 2},
@@ -220,8 +211,7 @@ def test_rows_are_numbered_over_all_files_and_repeated_ids_are_counted(tmp_path:
     for name, query in (("a", "one"), ("b", "two")):
         (tmp_path / f"{name}.jsonl").write_text(json.dumps({"query": query}) + "\n")
     settings = DialoguesConfig([SourceConfig(name="s", path=str(tmp_path / "[ab].jsonl"))])
-    out = StageRun(tmp_path / "out", "dialogues", 0, Console())
-    stage.run(Config(dialogues=settings), {}, out)
+    out = run_dialogues(tmp_path, settings)
     assert [r["id"] for r in read_rows(out.directory, "dialogues")] == ["s:0000001", "s:0000002"]
     rows = [{"id": 1, "query": "x"}, {"id": 1, "query": "y"}]
     assert run(tmp_path, rows).totals()["counts"]["dropped"] == {"repeated_id": 1}

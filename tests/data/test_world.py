@@ -6,29 +6,17 @@ import random
 from itertools import pairwise
 
 import pytest
-import yaml
 
-from judgetrain.data.config import WorldConfig
+from judgetrain.data.config import WorldConfig, WorldEngineConfig
 from judgetrain.data.world import eval_comparisons, train_dialogues, true_verdict
-from judgetrain.data.world import language as language_module
 from judgetrain.data.world.annotator import SLOPPY_GUIDELINE, Annotator
 from judgetrain.data.world.engine import WorldEngine
 from judgetrain.data.world.language import load_language
 from judgetrain.data.world.splits import queries
 from judgetrain.data.world.writers import write_response
 from judgetrain.engines.base import Request, Sampling
-from judgetrain.engines.config import EngineConfig
 from judgetrain.errors import ConfigError
-
-RAW = yaml.safe_load((language_module.Path(language_module.__file__).with_name("vocabulary.yaml")).read_text())
-
-
-def independent_grade(response: str, name: str) -> int:
-    """The grade of a property, by brute force over the YAML."""
-    strong = [s.replace("{thing}", t) for s in RAW["properties"][name]["strong"] for t in RAW["things"]]
-    if any(s in response for s in strong):
-        return 2
-    return 1 if any(s in response for s in RAW["properties"][name]["weak"]) else 0
+from tests.builders.data import RAW, independent_grade
 
 
 def test_no_sentence_shows_two_properties() -> None:
@@ -109,7 +97,7 @@ def test_criteria_name_both_crucial_properties_among_distractors() -> None:
 
 
 def test_engine_is_deterministic_and_reports_unknown_queries() -> None:
-    engine = WorldEngine(EngineConfig(type="world", skill=0.5))
+    engine = WorldEngine(WorldEngineConfig(skill=0.5))
     query = queries(load_language(), "train")[0]
     request = Request(messages=({"role": "user", "content": query},), sampling=Sampling(), slots={"query": query})
     unknown = Request(messages=({"role": "user", "content": "?"},), sampling=Sampling(), slots={"query": "who are you"})

@@ -22,7 +22,7 @@ from judgetrain.scorers.prompts import fill, load_scorer_prompts, with_illustrat
 from judgetrain.scorers.results import COLUMNS, TokenStatistics
 from judgetrain.scorers.self_generation import rating
 from judgetrain.scorers.statistics import TokenScorer
-from tests.scorers import plain
+from tests.builders import scorers as plain
 
 Numbers = dict[str, float]
 

@@ -15,7 +15,7 @@ from judgetrain.scorers.config import ScorerConfig
 from judgetrain.scorers.encode import Sample, Tokens, Unscored
 from judgetrain.scorers.probdiff import Discrepancy, discrepancies
 from judgetrain.scorers.statistics import TokenScorer
-from tests.scorers import plain
+from tests.builders import scorers as plain
 
 CAT = ({"role": "user", "content": "the cat"},)
 DOG = ({"role": "user", "content": "list a dog"},)
@@ -88,7 +88,6 @@ def test_k_revisions_follow_each_other_and_chains_are_averaged(
     ends = [logprob(scorer, CAT, text) for text in found.texts]
     assert found.d == pytest.approx(np.mean(ends) - logprob(scorer, CAT, "the dog"), abs=1e-5)
     assert found.length_ratio == (3 + 1) / 2 / 2
-    assert (found.prompt_tokens, found.generated_tokens) == (4 * 7, 4 * 3)
     assert len(set(reviser.seeds)) == 4 and reviser.requests[0].messages[0]["content"].startswith("S|")
 
 

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from judgetrain.pipeline.checks import check_stage
 
 from judgetrain.artifacts.console import Console
 from judgetrain.artifacts.files import write_rows_atomic
@@ -26,7 +25,9 @@ from judgetrain.scorers.config import ScorerConfig, SelfEvalConfig
 from judgetrain.scorers.encode import Sample
 from judgetrain.scorers.finished import read_selfeval
 from judgetrain.scorers.methods import score
+from judgetrain.scorers.stages import SELFEVAL, SelfEvalSettings
 from judgetrain.scorers.statistics import TokenScorer
+from tests.builders.recipes import composed
 
 METHODS = ["sentprob", "softmax_combo", "decensem_exp", "probdiff"]
 
@@ -51,9 +52,9 @@ def test_the_table_by_category_equals_a_recount(
     prepared: tuple[Config, dict[str, Path], list[Dialogue]], tmp_path: Path
 ) -> None:
     config, inputs, dialogues = prepared
-    check_stage(config, "selfeval")
+    SELFEVAL.check(config)
     directory = tmp_path / "out"
-    stage.run(config, inputs, out(directory))
+    stage.run(SelfEvalSettings.of(config), inputs, out(directory))
     answers = list(read_rows(directory, "scores"))
     assert [a["id"] for a in answers] == [d.id for d in dialogues]
     samples = [
@@ -93,7 +94,7 @@ def test_an_interrupted_run_goes_on_to_the_same_numbers(
     prepared: tuple[Config, dict[str, Path], list[Dialogue]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config, inputs, _ = prepared
-    stage.run(config, inputs, out(tmp_path / "whole"))
+    stage.run(SelfEvalSettings.of(config), inputs, out(tmp_path / "whole"))
     real, calls = stage.score, 0
 
     def dying(*arguments: object) -> object:
@@ -105,8 +106,8 @@ def test_an_interrupted_run_goes_on_to_the_same_numbers(
 
     monkeypatch.setattr(stage, "score", dying)
     with pytest.raises(KeyboardInterrupt):
-        stage.run(config, inputs, out(tmp_path / "cut"))
-    stage.run(config, inputs, out(tmp_path / "cut"))
+        stage.run(SelfEvalSettings.of(config), inputs, out(tmp_path / "cut"))
+    stage.run(SelfEvalSettings.of(config), inputs, out(tmp_path / "cut"))
     for name in ("scores.jsonl", "metrics.json", "responses-00000-of-00003.jsonl"):
         assert (tmp_path / "cut" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
     assert calls == 1 + 1 + 2 + 3 + 3, "shards of 3 answers for three groups: one done, one lost, then what was missing"
@@ -129,7 +130,7 @@ def test_limit_temperatures_and_answers_without_a_score(
         ]
 
     monkeypatch.setattr(TokenScorer, "generate", generate)
-    stage.run(config, inputs, out(tmp_path / "out"))
+    stage.run(SelfEvalSettings.of(config), inputs, out(tmp_path / "out"))
     rows = {(r["category"], r["method"]): r for r in json.loads((tmp_path / "out" / "metrics.json").read_text())}
     assert rows["all", "sentprob"]["unscored"] == {"empty_response": 2}
     assert rows["all", "sentprob"]["n"] == 3
@@ -141,7 +142,7 @@ def test_limit_temperatures_and_answers_without_a_score(
         TokenScorer, "generate", lambda self, r, seed: [Completion(prompt_tokens=3, finish_reason="too_long")] * len(r)
     )
     with pytest.raises(DataError, match="no answer could be scored.*empty_response.*answers with nothing"):
-        stage.run(config, inputs, out(tmp_path / "none"))
+        stage.run(SelfEvalSettings.of(config), inputs, out(tmp_path / "none"))
 
 
 @pytest.mark.parametrize(
@@ -156,25 +157,19 @@ def test_wrong_settings_are_refused(settings: dict[str, object], expected: str) 
     config = Config(selfeval=SelfEvalConfig(**settings))  # type: ignore[arg-type]
     config.train.base = ModelConfig(path="world")
     with pytest.raises(ConfigError, match=expected):
-        check_stage(config, "selfeval")
+        SELFEVAL.check(config)
 
 
 def test_the_recipe_scores_a_file_of_prompts(tmp_path: Path) -> None:
-    from hydra import compose, initialize_config_dir
-    from hydra.core.config_store import ConfigStore
-
-    from judgetrain.pipeline.compose import CONF, register, typed
     from judgetrain.pipeline.run import Pipeline
 
     rows = [{"query": d.query, "category": "math"} for d in world.train_dialogues(WorldConfig(train_dialogues=8), 0)][
         :3
     ]
     write_rows_atomic(tmp_path / "prompts.jsonl", rows)
-    register(ConfigStore.instance())
     settings = [f"data_dir={tmp_path}", f"output_dir={tmp_path}", "scorer.model.path=world", "track.tracker=none"]
     limits = ["scorer.max_new_tokens=6", "selfeval.sampling.max_new_tokens=6"]
-    with initialize_config_dir(str(CONF), version_base="1.3"):
-        config = typed(compose("config", overrides=["recipe=selfeval", "stage=selfeval", *settings, *limits]))
+    config = composed("recipe=selfeval", "stage=selfeval", *settings, *limits)
     assert config.selfeval.temperatures["math"] == 0.0
     directory = Pipeline(config).run("selfeval")
     assert len(list(read_rows(directory, "scores"))) == 3
@@ -204,7 +199,7 @@ def test_questions_in_turn_are_answered_after_the_models_own_answers(
         return [Completion(text=text, prompt_tokens=3, generated_tokens=2, finish_reason="stop") for text in texts]
 
     monkeypatch.setattr(TokenScorer, "generate", generate)
-    stage.run(config, inputs, out(tmp_path / "out"))
+    stage.run(SelfEvalSettings.of(config), inputs, out(tmp_path / "out"))
     assert asked == [
         [("which colour ?",), ("say nothing",), (several[2].query,)],
         [("which colour ?", "good 1", "and which shape ?")],

@@ -17,8 +17,8 @@ from judgetrain.scorers.encode import Sample, Tokens, Unscored, turns
 from judgetrain.scorers.reduce import reduce_linear, reduce_logits
 from judgetrain.scorers.results import COLUMNS, TokenStatistics
 from judgetrain.scorers.statistics import TokenScorer
+from tests.builders import scorers as plain
 from tests.builders.engines import tiny_llama, word_tokenizer
-from tests.scorers import plain
 
 TOKENIZER = word_tokenizer()
 SIZE = len(TOKENIZER)
@@ -272,7 +272,7 @@ def test_logits_of_a_capped_head_are_never_held_for_more_steps_than_a_chunk() ->
     model = architectures()[0]
     model.lm_head.register_forward_hook(lambda module, arguments, output: sizes.append(output.shape[-2]))
     tested = scorer(model, chunk=7)
-    assert tested._head.linear is None
+    assert tested.head.linear is None
     sizes.clear()
     tested.of_tokens([Tokens((5,) * 30, (6,) * 20)] * 3)
     assert sizes == [7] * 9
@@ -302,7 +302,7 @@ def test_logits_of_a_linear_head_are_never_held_beyond_a_tile(monkeypatch: pytes
 
 @pytest.mark.parametrize("model", architectures(), ids=lambda model: type(model).__name__)
 def test_only_heads_that_are_a_matrix_are_read_in_tiles(model: Any) -> None:
-    linear = TokenScorer(model, TOKENIZER)._head.linear is not None
+    linear = TokenScorer(model, TOKENIZER).head.linear is not None
     assert linear == (type(model).__name__ not in ("Gemma2ForCausalLM", "CohereForCausalLM"))
 
 
@@ -359,7 +359,7 @@ def test_a_prompt_of_several_responses_is_read_once_and_changes_nothing(model: A
     answers = [(0, 7), (1, 3), (0, 1), (0, 12), (2, 4), (1, 9)]
     batch = [Tokens(prompts[p], tuple(rng.integers(3, SIZE, size=n).tolist())) for p, n in answers]
     tested = TokenScorer(model, TOKENIZER, padding_side="left", batch_tokens=20)
-    assert tested._head.shares
+    assert tested.head.shares
     for tokens, found in zip(batch, tested.of_tokens(batch), strict=True):
         check(found, plain.statistics(model, tokens), 2e-5)
         assert isinstance(found, TokenStatistics) and found.prompt_tokens == len(tokens.prompt)
@@ -376,7 +376,7 @@ def test_a_model_that_cannot_go_on_from_a_cache_reads_every_prompt(monkeypatch: 
     torch.manual_seed(1)
     mamba = MambaForCausalLM(MambaConfig(vocab_size=SIZE, hidden_size=16, state_size=4, num_hidden_layers=1))
     tested, batch = scorer(mamba, batch_size=1), [Tokens((5, 6) * 20, (8, 9)), Tokens((5, 6) * 20, (7,))]
-    assert not tested._head.shares
+    assert not tested.head.shares
     for tokens, found in zip(batch, tested.of_tokens(batch), strict=True):
         check(found, plain.statistics(mamba, tokens))
     assert tested.usage.prompt_tokens == 42 + 41
@@ -388,6 +388,6 @@ def test_memory_that_ends_with_a_shared_prompt_is_tried_the_ordinary_way(monkeyp
     def full(*arguments: Any) -> Any:
         raise torch.OutOfMemoryError
 
-    monkeypatch.setattr(tested._head, "following", full)
+    monkeypatch.setattr(tested.head, "following", full)
     for tokens, found in zip(batch, tested.of_tokens(batch), strict=True):
         check(found, plain.statistics(MODEL, tokens))

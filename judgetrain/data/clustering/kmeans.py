@@ -73,7 +73,7 @@ def _sklearn(embeddings: np.ndarray, config: ClusterConfig, seed: int) -> tuple[
     from sklearn.cluster import KMeans, MiniBatchKMeans
 
     options: dict[str, Any] = {"n_clusters": config.n_clusters, "max_iter": config.max_iter, "random_state": seed}
-    rows, many = _single(embeddings), len(embeddings) >= MINI_BATCH_FROM
+    rows, many = single_precision(embeddings), len(embeddings) >= MINI_BATCH_FROM
     if many:
         size = 3 * config.n_clusters
         batches = MiniBatchKMeans(batch_size=max(10_000, size), init_size=size, n_init=1, **options).fit(rows)
@@ -98,7 +98,7 @@ def _cuml(embeddings: np.ndarray, config: ClusterConfig, seed: int) -> tuple[np.
         "output_type": "numpy",
     }
     rows, dimension = embeddings.shape
-    buffered = device_buffer_samples(rows, dimension, _free_memory())
+    buffered = device_buffer_samples(rows, dimension, free_memory())
     if buffered:
         if "device_buffer_samples" not in inspect.signature(KMeans).parameters:
             raise EngineError(
@@ -108,7 +108,7 @@ def _cuml(embeddings: np.ndarray, config: ClusterConfig, seed: int) -> tuple[np.
             )
         options["device_buffer_samples"] = buffered
     model = KMeans(**options)
-    return model.fit_predict(_single(embeddings) if buffered else _on_device(embeddings)), model.inertia_
+    return model.fit_predict(single_precision(embeddings) if buffered else _on_device(embeddings)), model.inertia_
 
 
 def _on_device(embeddings: np.ndarray) -> Any:
@@ -135,13 +135,13 @@ def device_buffer_samples(rows: int, dimension: int, free: int) -> int:
     return max(1, min(rows, int(BUFFERS * free / (2 * row))))
 
 
-def _free_memory() -> int:
+def free_memory() -> int:
     import cupy
 
     return int(cupy.cuda.runtime.memGetInfo()[0])
 
 
-def _single(embeddings: np.ndarray) -> np.ndarray:
+def single_precision(embeddings: np.ndarray) -> np.ndarray:
     """Rows in single precision, which both libraries take as they are; memory-mapped when there are many.
 
     The file lies beside the embeddings and has no name: it goes with the process, whatever ends it.

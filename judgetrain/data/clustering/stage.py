@@ -19,19 +19,19 @@ from judgetrain.data.clustering.report import write_report
 from judgetrain.data.stages import ClusterSettings
 
 
-def run(given: ClusterSettings, inputs: Mapping[str, Path], out: StageRun) -> None:
+def run(settings: ClusterSettings, inputs: Mapping[str, Path], out: StageRun) -> None:
     """Write ``embeddings.npy``, ``clusters.jsonl``, ``sample.jsonl`` and the report (``report.html`` and more)."""
-    settings = given.cluster
+    config = settings.cluster
 
     def rows() -> Iterator[dict[str, Any]]:  # read again for each pass, never held: there may be millions
         return read_rows(inputs["dialogues"], "dialogues")
 
     count = count_rows(inputs["dialogues"], "dialogues")
-    embeddings = encode((row["messages"][-1]["content"] for row in rows()), count, settings, out)
+    embeddings = encode((row["messages"][-1]["content"] for row in rows()), count, config, out)
     out.log(f"cluster: {count:,} queries embedded in {embeddings.shape[1]} dimensions")
-    clustering = kmeans(embeddings, settings, out.seed)
-    out.log(f"cluster: {settings.n_clusters:,} clusters by {clustering.backend}, inertia {clustering.inertia:.1f}")
-    chosen = sample_uniform(clustering.labels, settings.sample, out.seed)
+    clustering = kmeans(embeddings, config, out.seed)
+    out.log(f"cluster: {config.n_clusters:,} clusters by {clustering.backend}, inertia {clustering.inertia:.1f}")
+    chosen = sample_uniform(clustering.labels, config.sample, out.seed)
     write_rows_atomic(
         out.path("clusters.jsonl"),
         ({"id": row["id"], "cluster": int(c)} for row, c in zip(rows(), clustering.labels, strict=True)),
@@ -39,10 +39,10 @@ def run(given: ClusterSettings, inputs: Mapping[str, Path], out: StageRun) -> No
     picked = np.zeros(count, dtype=bool)
     picked[chosen] = True
     out.write_rows("sample", compress(rows(), picked))
-    sizes = np.bincount(clustering.labels, minlength=settings.n_clusters)
+    sizes = np.bincount(clustering.labels, minlength=config.n_clusters)
     facts = {
         "backend": clustering.backend,
-        "encoder": settings.encoder,
+        "encoder": config.encoder,
         "inertia": round(clustering.inertia, 4),
         "clusters": int(np.count_nonzero(sizes)),
         "empty": int(np.count_nonzero(sizes == 0)),
