@@ -6,10 +6,11 @@ import functools
 import random
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import yaml
+
+from judgetrain.data.config import VOCABULARY
 
 GRADE_SCORES = (1, 3, 5)
 """The score that a faithful judgment gives to each grade (0 absent, 1 weak, 2 strong)."""
@@ -109,7 +110,7 @@ class Language:
 @functools.cache
 def load_language() -> Language:
     """The world's language from the packaged ``vocabulary.yaml``."""
-    raw = yaml.safe_load(Path(__file__).with_name("vocabulary.yaml").read_text(encoding="utf-8"))
+    raw = yaml.safe_load(VOCABULARY.read_text(encoding="utf-8"))
 
     def frozen(entries: Mapping[str, Any]) -> dict[str, Any]:
         return {name: tuple(value) if isinstance(value, list) else value for name, value in entries.items()}
