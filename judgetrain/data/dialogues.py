@@ -13,8 +13,7 @@ from typing import Any
 from judgetrain.artifacts.stage_run import StageRun
 from judgetrain.data import world
 from judgetrain.data.config import BenchmarkConfig, DialoguesConfig, SourceConfig
-from judgetrain.data.decontaminate import BenchmarkQueries, Match
-from judgetrain.data.dedup import NearIndex, Seen
+from judgetrain.data.dedup import BenchmarkQueries, Match, NearIndex, Seen
 from judgetrain.data.rows import RowReader
 from judgetrain.data.sources import Rejects, read
 from judgetrain.data.stages import DialoguesSettings

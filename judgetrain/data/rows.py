@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from itertools import cycle
 from typing import Any, cast
 
 from judgetrain.data.config import SourceConfig
@@ -11,16 +12,9 @@ from judgetrain.errors import ConfigError
 from judgetrain.schema import Comparison, Dialogue, Message, Verdict
 
 ROLES = {
-    "human": "user",
-    "Human": "user",
-    "Bot": "assistant",
-    "user": "user",
-    "gpt": "assistant",
-    "chatgpt": "assistant",
-    "assistant": "assistant",
-    "bot": "assistant",
-    "system": "system",
-    "developer": "system",
+    **dict.fromkeys(("user", "human", "Human"), "user"),
+    **dict.fromkeys(("assistant", "gpt", "chatgpt", "bot", "Bot"), "assistant"),
+    **dict.fromkeys(("system", "developer"), "system"),
 }
 TOOLS = ("tool", "function", "ipython")
 """Roles of what tools give back: rows that hold some are left out, for their judge would not see the tools."""
@@ -79,18 +73,13 @@ class RowReader:
             return _column(row, named, field)
         return next((row[name] for name in DEFAULT_FIELDS[field] if row.get(name) is not None), None)
 
-    def _text(self, row: Mapping[str, Any], field: str, required: bool = True) -> str | None:
+    def _text(self, row: Mapping[str, Any], field: str) -> str:
         value = self._get(row, field)
-        if value is None and not required:
-            return None
-        if isinstance(value, str) and not _encodable(value):
-            raise RowError("not_utf8", f"field {field} holds half of a surrogate pair, which is no character")
+        if value is None:
+            raise RowError("missing_field", f"expected text in field {field}, found nothing")
         if not isinstance(value, str):
-            kind = "nothing" if value is None else type(value).__name__
-            raise RowError(
-                "wrong_type" if value is not None else "missing_field", f"expected text in field {field}, found {kind}"
-            )
-        return value
+            raise RowError("wrong_type", f"expected text in field {field}, found {type(value).__name__}")
+        return _checked(value, f"field {field}")
 
     def dialogue(self, row: Any, number: int) -> Dialogue:
         """The dialogue of a row; ``number`` stands in where it has no id.
@@ -127,14 +116,10 @@ class RowReader:
             RowError: what is missing or wrong.
         """
         dialogue = self.dialogue(row, number)
-        a, b = self._text(row, "response_a"), self._text(row, "response_b")
-        assert a is not None and b is not None
-        group = self._get(row, "group")
-        models = [str(self._get(row, f"model_{side}") or "") for side in "ab"]
-        label = self._label(row) if labelled else None
-        return Comparison(
-            dialogue.id, dialogue, a, b, models[0], models[1], label, None if group is None else str(group)
-        )
+        a, b = (self._text(row, f"response_{side}") for side in "ab")
+        model_a, model_b = (str(self._get(row, f"model_{side}") or "") for side in "ab")
+        label, group = self._label(row) if labelled else None, self._get(row, "group")
+        return Comparison(dialogue.id, dialogue, a, b, model_a, model_b, label, None if group is None else str(group))
 
     def has_responses(self, row: Any) -> bool:
         """Whether the row carries two responses."""
@@ -164,26 +149,18 @@ class RowReader:
             said: tuple[Message, ...] = (Message("user", self._query(row)),)
         elif not isinstance(turns, list) or not turns:
             raise RowError("wrong_type", "expected a list of messages")
-        elif self._source.format == "turns":
-            said = _alternating(turns)
-        elif self._source.format == "questions":
-            said = _questions(turns)
         else:
-            said = tuple(_message(turn) for turn in turns)
+            said = _CONVERSATIONS[self._source.format](turns)
         system = _joined(self._get(row, "system"))
         return (Message("system", _checked(system)), *said) if system else said
 
     def _query(self, row: Mapping[str, Any]) -> str:
         query = self._text(row, "query")
-        assert query is not None
         if self._source.format == "multiple_choice":
             return f"{query.strip()}\n\n{_options(self._get(row, 'options'))}"
-        extra = self._text(row, "input", required=False)
-        query = f"{query}\n\n{extra}" if extra else query
+        if self._get(row, "input"):
+            query = f"{query}\n\n{self._text(row, 'input')}"
         return self._source.template.replace("{query}", query) if self._source.template else query
-
-
-_CONVERSATIONS = ("auto", "messages", "conversations", "turns", "questions", "comparison")
 
 
 def _column(row: Mapping[str, Any], name: str, field: str) -> Any:
@@ -197,13 +174,6 @@ def _column(row: Mapping[str, Any], name: str, field: str) -> Any:
             raise RowError("missing_field", f"expected the column {name!r} (field {field}), found {found}")
         value = value[part]
     return value
-
-
-def _questions(turns: Any) -> tuple[Message, ...]:
-    """The user's questions one after the other, whose answers are still to come."""
-    if not isinstance(turns, list) or not turns or not all(isinstance(text, str) for text in turns):
-        raise RowError("wrong_type", "expected a list of texts, the user's questions")
-    return tuple(Message("user", _checked(text)) for text in turns)
 
 
 def _message(turn: Any) -> Message:
@@ -235,15 +205,28 @@ def _spoken(content: Any) -> Any:
     return "\n".join(texts)
 
 
-def _alternating(turns: Sequence[Any]) -> tuple[Message, ...]:
-    """Texts of two speakers, the user's first; a speaker who is silent says nothing."""
-    if not all(isinstance(text, str) for text in turns):
-        raise RowError("wrong_type", "expected a list of texts, the user's first")
-    roles = ("user", "assistant")
-    said = tuple(Message(roles[i % 2], _checked(text)) for i, text in enumerate(turns) if text != SILENCE)
-    if not said:
-        raise RowError("wrong_type", "expected a list of texts, the user's first")
-    return said
+def _spoken_by(*roles: str) -> Callable[[Sequence[Any]], tuple[Message, ...]]:
+    """Reads texts of speakers who take turns; one who is silent says nothing."""
+
+    def read(turns: Sequence[Any]) -> tuple[Message, ...]:
+        said = [(role, text) for role, text in zip(cycle(roles), turns) if text != SILENCE]
+        if not said or not all(isinstance(text, str) for text in turns):
+            raise RowError("wrong_type", f"expected a list of texts, of {' and '.join(roles)} in turn")
+        return tuple(Message(role, _checked(text)) for role, text in said)
+
+    return read
+
+
+def _messages_of(turns: Sequence[Any]) -> tuple[Message, ...]:
+    return tuple(_message(turn) for turn in turns)
+
+
+_CONVERSATIONS: dict[str, Callable[[Sequence[Any]], tuple[Message, ...]]] = {
+    **dict.fromkeys(("auto", "messages", "conversations", "comparison"), _messages_of),
+    "turns": _spoken_by("user", "assistant"),
+    "questions": _spoken_by("user"),
+}
+"""How a list of turns is read, by the source's format; other formats have a query."""
 
 
 def _options(options: Any) -> str:
@@ -262,11 +245,7 @@ def _joined(value: Any) -> Any:
     return value
 
 
-def _checked(text: str) -> str:
-    if not _encodable(text):
-        raise RowError("not_utf8", "a message holds half of a surrogate pair, which is no character")
+def _checked(text: str, place: str = "a message") -> str:
+    if any("\ud800" <= c <= "\udfff" for c in text):
+        raise RowError("not_utf8", f"{place} holds half of a surrogate pair, which is no character")
     return text
-
-
-def _encodable(text: str) -> bool:
-    return not any("\ud800" <= c <= "\udfff" for c in text)

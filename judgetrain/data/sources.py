@@ -8,6 +8,7 @@ import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -108,11 +109,9 @@ def _jsonl(path: Path, rejects: Rejects) -> Iterator[_Row]:
                 except UnicodeDecodeError as error:
                     rejects.add(place, "not_utf8", f"expected UTF-8 text ({error.reason})", repr(line[:RAW_CHARS]))
                     continue
-                except RecursionError:
-                    rejects.add(place, "not_json", "expected a JSON object, found brackets nested too deep", raw)
-                    continue
-                except json.JSONDecodeError as error:
-                    rejects.add(place, "not_json", f"expected a JSON object a line ({error.msg})", raw)
+                except (RecursionError, json.JSONDecodeError) as error:
+                    found = error.msg if isinstance(error, json.JSONDecodeError) else "brackets nested too deep"
+                    rejects.add(place, "not_json", f"expected a JSON object a line ({found})", raw)
                     continue
                 yield place, row, raw
     except (gzip.BadGzipFile, EOFError) as error:
@@ -159,6 +158,4 @@ def read_comparisons(
     Raises:
         DataError: an unknown label or malformed row; names file, line and value.
     """
-    reader = RowReader(source, labels, key)
-    take = lambda row, number: reader.comparison(row, number, labelled)  # noqa: E731
-    yield from read(source, key, take, rejects)
+    yield from read(source, key, partial(RowReader(source, labels, key).comparison, labelled=labelled), rejects)

@@ -11,7 +11,7 @@ from typing import Any
 
 from judgetrain.artifacts.shards import read_rows
 from judgetrain.artifacts.stage_run import ShardResult, StageRun, derive_seed
-from judgetrain.data.decontaminate import BenchmarkQueries
+from judgetrain.data.dedup import BenchmarkQueries
 from judgetrain.engines.answers import answers_of, budget_of
 from judgetrain.engines.registry import make_engine
 from judgetrain.errors import DataError

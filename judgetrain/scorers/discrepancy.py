@@ -8,7 +8,7 @@ count d >= delta as confident, so a higher d is better; a weak model's revisions
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
@@ -85,13 +85,13 @@ def ranking(
     models: Mapping[str, Values], delta: float = DELTA, by: Literal["confidence", "mean"] = "confidence"
 ) -> list[Rank]:
     """Models from best to worst, by confidence at ``delta`` or by mean d; models without any d are left out."""
-    unplaced = []
+    found = {}
     for name, d in models.items():
         confident, average = confidence(d, delta), mean(d)
         if confident is not None and average is not None:
-            unplaced.append(Rank(name, 1, confident, average, sum(x is not None for x in d)))
-    value = {rank.model: rank.confidence if by == "confidence" else rank.mean for rank in unplaced}
-    placed = [replace(r, place=1 + sum(other > value[r.model] for other in value.values())) for r in unplaced]
+            found[name] = confident, average, sum(x is not None for x in d)
+    values = {name: row[0 if by == "confidence" else 1] for name, row in found.items()}
+    placed = [Rank(n, 1 + sum(v > values[n] for v in values.values()), *row) for n, row in found.items()]
     return sorted(placed, key=lambda rank: (rank.place, rank.model))
 
 

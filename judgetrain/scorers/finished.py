@@ -29,9 +29,10 @@ class SelfEvaluated:
 
     def only(self, ids: Set[str]) -> SelfEvaluated:
         """The same of some prompts."""
-        parts: dict[str, Any] = {name: part for name, part in vars(self).items() if name != "model"}
-        kept: dict[str, Any] = {name: {i: v for i, v in part.items() if i in ids} for name, part in parts.items()}
-        return replace(self, **kept)
+        chosen: dict[str, Any] = {
+            name: {i: v for i, v in part.items() if i in ids} for name, part in vars(self).items() if name != "model"
+        }
+        return replace(self, **chosen)
 
 
 def read_selfeval(directory: str | Path) -> SelfEvaluated:

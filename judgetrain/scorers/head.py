@@ -103,13 +103,16 @@ class Head:
             else:
                 decoder.forward = own
 
+    def _probe(self, tokens: int = PROBE) -> torch.Tensor:
+        return torch.arange(tokens, device=self.device)[None] % self.vocabulary
+
     @torch.inference_mode()
     def _check(self) -> None:
         name = type(self._model).__name__
         try:
             if self._decoder is self._model:
                 raise TypeError("it has no decoder of its own")
-            ids = torch.arange(PROBE, device=self.device)[None] % self.vocabulary
+            ids = self._probe()
             mask = torch.ones_like(ids)
             apart = self.logits(self.hidden(ids, mask)[0])
             whole = self._model(input_ids=ids, attention_mask=mask, use_cache=False).logits[0]
@@ -124,8 +127,7 @@ class Head:
         layer = self._model.get_output_embeddings()
         if type(layer) is not torch.nn.Linear or layer.weight.device != self.device or not layer.weight.numel():
             return None
-        ids = torch.arange(PROBE, device=self.device)[None] % self.vocabulary
-        states = self.hidden(ids, torch.ones_like(ids))[0]
+        states = self.hidden(self._probe(), torch.ones_like(self._probe()))[0]
         tolerance = 1e-5 if layer.weight.dtype == torch.float32 else 1e-2
         for scale in SCALES:
             own = self.logits(states * scale).float()
@@ -137,7 +139,7 @@ class Head:
     @torch.inference_mode()
     def _continues(self) -> bool:
         """Whether the model goes on from a cache as from the tokens themselves (found by trying)."""
-        ids = torch.arange(2 * PROBE, device=self.device)[None] % self.vocabulary
+        ids = self._probe(2 * PROBE)
         try:
             rest = ids[:, PROBE:].repeat(2, 1)
             apart = self.following(self.prefix(ids[0, :PROBE]), rest, torch.ones_like(rest)).float()

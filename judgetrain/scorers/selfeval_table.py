@@ -25,6 +25,11 @@ EXPLANATION = (
 )
 
 
+def plain(value: Value) -> float | str:
+    """A score as rows have it: the number, or the reason for which there is none."""
+    return value.reason if isinstance(value, Unscored) else value
+
+
 @dataclass(kw_only=True)
 class Answer:
     """An answer and its scores by name; ``values`` holds what the passes gave, parts of other scores included."""
@@ -38,7 +43,7 @@ class Answer:
 
     def to_row(self) -> dict[str, Any]:
         """A row of ``scores.jsonl``; a score that is missing is its reason."""
-        scores = {name: v.reason if isinstance(v, Unscored) else v for name, v in self.values.items()}
+        scores = {name: plain(value) for name, value in self.values.items()}
         return {"id": self.id, "category": self.category, "response": self.text, "scores": scores}
 
 
@@ -55,10 +60,10 @@ def table(answers: Sequence[Answer], config: SelfEvalConfig, settings: ScorerCon
         found[method] = assemble(found, method)
     for answer, value in zip(answers, zip(*(found[m].values for m in config.methods), strict=True), strict=True):
         answer.values.update(zip(config.methods, value, strict=True))
-    categories = sorted({answer.category or NONE for answer in answers})
+    of = [answer.category or NONE for answer in answers]
     places = {ALL: list(range(len(answers)))}
-    if len(categories) > 1:
-        places |= {c: [i for i, a in enumerate(answers) if (a.category or NONE) == c] for c in categories}
+    if len(set(of)) > 1:
+        places |= {category: [i for i, c in enumerate(of) if c == category] for category in sorted(set(of))}
     return [
         _row(category, found[method], [answers[i] for i in chosen], chosen, config)
         for category, chosen in places.items()

@@ -17,7 +17,7 @@ from judgetrain.scorers.encode import Unscored, sample_of
 from judgetrain.scorers.lazy import lazy_scorer
 from judgetrain.scorers.methods import groups, score
 from judgetrain.scorers.respond import answered_dialogues, respond
-from judgetrain.scorers.selfeval_table import Answer, console_table, markdown, table
+from judgetrain.scorers.selfeval_table import Answer, console_table, markdown, plain, table
 from judgetrain.scorers.stages import SelfEvalSettings
 
 if TYPE_CHECKING:
@@ -86,7 +86,7 @@ def _score(
         ready, seed = scorer(), derive_seed(out.shard_seed(index), group)
         samples, before = [sample_of(d, r["text"]) for d, r in items], ready.usage
         found = score(ready, samples, members, settings.scorer, seed)
-        rows: list[Row] = [{m: _plain(found[m].values[i]) for m in members} for i in range(len(items))]
+        rows: list[Row] = [{m: plain(found[m].values[i]) for m in members} for i in range(len(items))]
         for scores in found.values():
             for row, details in zip(rows, scores.details, strict=bool(scores.details)):
                 row |= details
@@ -95,10 +95,6 @@ def _score(
 
     items = list(zip(dialogues, responses, strict=True))
     out.sharded(f"scores-{group}", items, settings.scorer.shard_size, process, "answers")
-
-
-def _plain(value: float | Unscored) -> float | str:
-    return value.reason if isinstance(value, Unscored) else value
 
 
 def _answers(

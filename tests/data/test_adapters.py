@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
-from judgetrain.data.benchmarks.adapter import DIRECTORY, load_adapter, shipped
+from judgetrain.data.benchmarks.adapter import load_adapter, shipped
 from judgetrain.data.benchmarks.benchmark import Benchmark, load_benchmark, majority
 from judgetrain.data.benchmarks.reading import source_of
 from judgetrain.data.config import BenchmarkConfig, SourceConfig
@@ -329,6 +329,6 @@ def test_the_majority_is_of_one_verdict_alone() -> None:
 
 
 def test_no_shipped_adapter_gives_a_group_two_domains() -> None:
-    for path in DIRECTORY.glob("*.yaml"):
-        groups = [group for names in load_adapter(path.stem).domains.values() for group in names]
-        assert len(groups) == len(set(groups)), path.name
+    for adapter in shipped():
+        groups = [group for names in load_adapter(adapter).domains.values() for group in names]
+        assert len(groups) == len(set(groups)), adapter

@@ -85,11 +85,11 @@ def test_many_rows_are_clustered_from_the_disk(tmp_path: Path, monkeypatch: pyte
 def test_text_is_read_a_shard_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(encode_module, "SHARD", 5)
     taken, ahead = 0, []
-    real = encode_module.write_bytes_atomic
+    real = Encoder.__call__
 
-    def write(path: Path, data: bytes) -> None:
+    def encoding(self: Encoder, texts: list[str]) -> np.ndarray:
         ahead.append(taken)
-        real(path, data)
+        return real(self, texts)
 
     def queries() -> Any:
         nonlocal taken
@@ -97,7 +97,7 @@ def test_text_is_read_a_shard_at_a_time(tmp_path: Path, monkeypatch: pytest.Monk
             taken += 1
             yield d.query
 
-    monkeypatch.setattr(encode_module, "write_bytes_atomic", write)
+    monkeypatch.setattr(Encoder, "__call__", encoding)
     encode(queries(), 12, STATIC, StageRun(tmp_path, "cluster", 0, Console()))
     assert ahead == [5, 10, 12]
 
@@ -110,16 +110,16 @@ def test_embeddings_are_unit_length_shards_that_a_restart_skips(
     whole = np.array(encode(queries, len(queries), STATIC, StageRun(tmp_path / "a", "cluster", 0, Console())))
     assert whole.dtype == np.float16
     assert np.linalg.norm(whole.astype(float), axis=1) == pytest.approx(1.0, abs=2e-3)
-    real, calls = encode_module.write_bytes_atomic, 0
+    real, calls = Encoder.__call__, 0
 
-    def dying(path: Path, data: bytes) -> None:
+    def dying(self: Encoder, texts: list[str]) -> np.ndarray:
         nonlocal calls
         calls += 1
         if calls == 2:
             raise KeyboardInterrupt
-        real(path, data)
+        return real(self, texts)
 
-    monkeypatch.setattr(encode_module, "write_bytes_atomic", dying)
+    monkeypatch.setattr(Encoder, "__call__", dying)
     with pytest.raises(KeyboardInterrupt):
         encode(queries, len(queries), STATIC, StageRun(tmp_path / "b", "cluster", 0, Console()))
     resumed = encode(queries, len(queries), STATIC, StageRun(tmp_path / "b", "cluster", 0, Console()))

@@ -18,8 +18,7 @@ from judgetrain.data.clustering import coverage as coverage_module
 from judgetrain.data.clustering import kmeans as kmeans_module
 from judgetrain.data.clustering.coverage import coverage, nearest, sample_uniform
 from judgetrain.data.clustering.kmeans import kmeans
-from judgetrain.data.clustering.map import corpus_map
-from judgetrain.data.clustering.report import TEMPLATES
+from judgetrain.data.clustering.report import TEMPLATES, corpus_map
 from judgetrain.data.config import ClusterConfig, WorldConfig
 from judgetrain.data.world import train_dialogues
 from judgetrain.errors import ConfigError

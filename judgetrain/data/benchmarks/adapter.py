@@ -14,16 +14,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 from typing import Any, cast
 
 import yaml
 
+from judgetrain.data.config import ADAPTERS, adapter_file
 from judgetrain.data.rows import RowError, label_text
 from judgetrain.errors import ConfigError
 from judgetrain.schema import Verdict
 
-DIRECTORY = Path(__file__).parent / "adapters"
 KINDS = ("pair", "votes", "chosen_rejected")
 _VERDICTS = ("A", "B", "tie")
 
@@ -108,21 +109,14 @@ class Adapter:
 
     def domain(self, group: str) -> str | None:
         """The coarse group that a group belongs to, or None."""
-        for name, groups in self.domains.items():
-            if group in groups:
-                return name
-        return next((n for n, starts in self.domains_by_prefix.items() if group.startswith(tuple(starts))), None)
+        exact = (name for name, groups in self.domains.items() if group in groups)
+        prefix = (name for name, starts in self.domains_by_prefix.items() if group.startswith(tuple(starts)))
+        return next(chain(exact, prefix), None)
 
 
 def shipped() -> list[str]:
     """The names of the shipped adapters."""
-    return sorted(p.stem for p in DIRECTORY.glob("*.yaml"))
-
-
-def adapter_path(name: str) -> Path:
-    """The file of a shipped adapter, or the path of a user's own."""
-    packaged = DIRECTORY / f"{name}.yaml"
-    return packaged if packaged.is_file() else Path(name).expanduser()
+    return sorted(p.stem for p in ADAPTERS.glob("*.yaml"))
 
 
 def load_adapter(name: str) -> Adapter:
@@ -131,7 +125,7 @@ def load_adapter(name: str) -> Adapter:
     Raises:
         ConfigError: no such adapter (lists the shipped ones), or a file that is none; names file and key.
     """
-    path = adapter_path(name)
+    path = Path(adapter_file(name) or "").expanduser()
     if not path.is_file():
         raise ConfigError(
             f"evaluate.benchmarks: adapter {name!r} is neither a file nor one of {', '.join(shipped())}; "

