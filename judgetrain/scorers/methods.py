@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from itertools import islice
 from typing import TYPE_CHECKING, cast
 
 from judgetrain.errors import ConfigError
 from judgetrain.scorers.config import ScorerConfig
-from judgetrain.scorers.encode import Sample, Unscored
+from judgetrain.scorers.encode import Messages, Sample, Unscored, turns
 from judgetrain.scorers.ensembles import DecodingEnsemble, PromptEnsemble
 from judgetrain.scorers.estimator import Batch, Estimator, Scores, Value
 from judgetrain.scorers.features import SinglePass, combine, reference_sentprob
@@ -99,6 +100,30 @@ def score(
     return {name: assemble(found, name) for name in names}
 
 
+def score_conversations(
+    scorer: TokenScorer,
+    conversations: Sequence[Messages],
+    names: Sequence[str],
+    settings: ScorerConfig | None = None,
+    seed: int = 0,
+) -> dict[str, Scores]:
+    """Multi-turn scores: each conversation's mean over its assistant turns, each given all turns before it.
+
+    A turn without a score counts in no mean; a conversation without any has the reason of its last turn.
+
+    Raises:
+        ConfigError: an unknown scorer.
+    """
+    parts = [turns(conversation) for conversation in conversations]
+    flat = score(scorer, [sample for part in parts for sample in part], names, settings, seed)
+    result = {}
+    for name, scores in flat.items():
+        rest = iter(scores.values)
+        values = [_mean(list(islice(rest, len(part)))) for part in parts]
+        result[name] = Scores(name, values, scores.better)
+    return result
+
+
 def assemble(found: Mapping[str, Scores], name: str) -> Scores:
     """A score by name from scores of all its parts over the same items.
 
@@ -136,3 +161,9 @@ def _calibrated(found: Mapping[str, Scores], scorer: TokenScorer, samples: Seque
                 values.append(-scores.better * value - reference_sentprob(reference))
         result[name] = Scores(name, values, -1)
     return result
+
+
+def _mean(values: Sequence[Value]) -> Value:
+    """The mean of the scores that there are; the last one's reason where there is none."""
+    found = [v for v in values if not isinstance(v, Unscored)]
+    return sum(found) / len(found) if found else values[-1] if values else Unscored("empty_response")

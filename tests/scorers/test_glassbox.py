@@ -17,7 +17,7 @@ from judgetrain.scorers.config import ScorerConfig
 from judgetrain.scorers.encode import Sample, Tokens, Unscored
 from judgetrain.scorers.estimator import Scores
 from judgetrain.scorers.features import combine, read
-from judgetrain.scorers.methods import better
+from judgetrain.scorers.methods import better, score_conversations
 from judgetrain.scorers.prompts import fill, load_scorer_prompts, with_illustration, with_system
 from judgetrain.scorers.results import COLUMNS, TokenStatistics
 from judgetrain.scorers.self_generation import rating
@@ -300,3 +300,15 @@ def test_unknown_names_and_bad_prompt_sets_are_refused(scorer: TokenScorer, tmp_
             load_scorer_prompts(str(bad))
     with pytest.raises(ConfigError, match="cannot be read"):
         load_scorer_prompts(str(tmp_path / "none.yaml"))
+
+
+def test_a_conversation_is_the_mean_of_its_assistant_turns(scorer: TokenScorer) -> None:
+    whole = chat("the dog", "sat on mat", "and", " the cat ran")
+    half = chat("the cat", "", "list", " a dog")
+    found = score_conversations(scorer, [whole, half, chat("the cat")], ["sentprob", "softmax_ent"])
+    first, second = Sample(whole[:1], "sat on mat"), Sample(whole[:3], " the cat ran")
+    last = Sample(half[:3], " a dog")
+    for method, scores in found.items():
+        one, two, three = (by_equation(scorer, sample)["paper"][method] for sample in (first, second, last))
+        assert scores.values[:2] == pytest.approx([(one + two) / 2, three], rel=1e-5)
+        assert scores.values[2] == Unscored("empty_response")
