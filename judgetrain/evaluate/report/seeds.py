@@ -8,7 +8,6 @@ from typing import Any, Self
 
 from judgetrain.evaluate.metrics.rows import MetricRow
 from judgetrain.evaluate.metrics.statistics import over_seeds
-from judgetrain.evaluate.report.sections import Table, percent
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,20 +30,3 @@ class SeedMeans:
         for name in ("agreement", "consistency"):
             found[name], found[f"{name}_std"] = over_seeds([getattr(row, name) for row in rows])
         return cls(method=method, **found)
-
-
-def seed_table(rows: Sequence[SeedMeans]) -> Table:
-    """The means with their deviations."""
-    cells = [
-        (
-            r.method,
-            str(r.branches) if r.branches else "–",
-            str(r.seeds),
-            f"{percent(r.agreement)} ± {percent(r.agreement_std)}",
-            f"{percent(r.consistency)} ± {percent(r.consistency_std)}",
-        )
-        for r in rows
-    ]
-    headers = ("method", "branches", "seeds", "agreement %", "consistency %")
-    explanation = "Mean ± sample standard deviation over runs that differ only in the seed."
-    return Table("Over seeds", headers, cells, explanation)
