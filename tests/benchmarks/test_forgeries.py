@@ -13,8 +13,8 @@ from judgetrain.judges.kinds.branching import BranchingJudge
 from judgetrain.judges.prompting.prompts import load_prompt_set
 from tests.benchmarks import forgeries
 from tests.benchmarks.forgeries import Forgery, Outcome, asker, attack, load_forgeries, outcomes, second_wins, table
+from tests.builders.scripted import ScriptedEngine, comparison, criteria, judged
 from tests.engines.conftest import encoded, word_tokenizer
-from tests.scripted import ScriptedEngine, comparison, criteria, judged
 
 ALL = load_forgeries()
 

@@ -15,7 +15,7 @@ from judgetrain.data.world import train_dialogues, true_verdict
 from judgetrain.data.world.language import load_language
 from tests.benchmarks import reward_ablation
 from tests.benchmarks.reward_ablation import label_fates, share, tables, upstream
-from tests.label.test_pairs import tree_of
+from tests.builders.label import tree_of
 
 RICH, POOR = "a response", "no ."
 

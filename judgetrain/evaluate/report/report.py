@@ -10,7 +10,7 @@ from judgetrain.evaluate.metrics.choose import Choice
 from judgetrain.evaluate.metrics.paired import PairedComparison
 from judgetrain.evaluate.metrics.rows import COLUMNS, DEFINITIONS, MetricRow
 from judgetrain.evaluate.report import provenance, sections
-from judgetrain.evaluate.report.seeds import SeedMeans
+from judgetrain.evaluate.report.sections import SeedMeans
 from judgetrain.evaluate.report.table import Table
 
 Row = Mapping[str, Any]
@@ -69,7 +69,7 @@ class Report:
             sections.glance(verdicts),
             sections.results(verdicts),
             sections.ratings(rows),
-            sections.over_seeds([r for r in self.seeds if r.benchmark == benchmark]),
+            sections.seed_means([r for r in self.seeds if r.benchmark == benchmark]),
             sections.chosen(self.chosen.get(benchmark, ())),
             sections.declared(DEFINITIONS, verdicts),
             sections.votes(verdicts),

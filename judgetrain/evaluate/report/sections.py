@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from operator import attrgetter, itemgetter
-from typing import Any
+from typing import Any, Self
 
 from judgetrain.evaluate.metrics.choose import Choice
 from judgetrain.evaluate.metrics.groups import Group
 from judgetrain.evaluate.metrics.paired import PairedComparison
 from judgetrain.evaluate.metrics.rows import COLUMNS, MetricRow
-from judgetrain.evaluate.report.seeds import SeedMeans
+from judgetrain.evaluate.metrics.statistics import over_seeds
 from judgetrain.evaluate.report.table import Columns, Table, number, percent, share, signed, value
 
 Rows = Sequence[MetricRow]
@@ -155,7 +156,29 @@ def _agreement(groups: Mapping[str, Group] | None, name: str) -> str:
     return percent(found.agreement if found else None)
 
 
-def over_seeds(means: Sequence[SeedMeans]) -> Table:
+@dataclass(frozen=True, kw_only=True)
+class SeedMeans:
+    """A method's mean agreement and consistency over so many ``seeds``, and their sample standard deviations."""
+
+    benchmark: str
+    branches: int
+    seeds: int
+    method: str
+    agreement: float
+    agreement_std: float | None
+    consistency: float
+    consistency_std: float | None
+
+    @classmethod
+    def of(cls, rows: Sequence[MetricRow], method: str) -> Self:
+        """Of the rows of one method with one number of branches on one benchmark, a row a seed."""
+        found: dict[str, Any] = {"benchmark": rows[0].benchmark, "branches": rows[0].branches, "seeds": len(rows)}
+        for name in ("agreement", "consistency"):
+            found[name], found[f"{name}_std"] = over_seeds([getattr(row, name) for row in rows])
+        return cls(method=method, **found)
+
+
+def seed_means(means: Sequence[SeedMeans]) -> Table:
     """Means with their deviations over runs that differ in nothing but the seed."""
     columns: Columns = NAME | {
         "seeds": attrgetter("seeds"),
