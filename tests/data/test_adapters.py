@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import yaml
+from judgetrain.pipeline.checks import check_stage
 
 from judgetrain.data.benchmarks.adapter import DIRECTORY, load_adapter, shipped
 from judgetrain.data.benchmarks.benchmark import Benchmark, load_benchmark, majority
@@ -16,7 +17,6 @@ from judgetrain.data.benchmarks.reading import source_of
 from judgetrain.data.config import BenchmarkConfig, SourceConfig
 from judgetrain.errors import ConfigError, DataError
 from judgetrain.evaluate.config import EvaluateConfig
-from judgetrain.pipeline.checks import check_stage
 from judgetrain.pipeline.config import Config
 
 CHAT_A = [

@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from judgetrain.judges.names import method_name
+from judgetrain.pipeline.checks import check_stage, models
 
 from judgetrain.judges import methods
-from judgetrain.judges.names import method_name
 from judgetrain.judges.prompting.prompts import load_prompt_set
-from judgetrain.pipeline.checks import check_stage, models
 from judgetrain.pipeline.compose import typed
 from judgetrain.pipeline.config import Config
 from judgetrain.pipeline.run import Pipeline

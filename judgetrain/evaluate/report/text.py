@@ -15,29 +15,23 @@ def console_tables(report: Report) -> list[Any]:
     """Rich tables, one a benchmark, narrow enough for 80 columns, and what the columns mean."""
     from rich import box
     from rich.table import Table as RichTable
+    from rich.text import Text  # in which Rich sees no markup, as in a benchmark called [red]
 
     columns = NAME | {f"{name} %": _half(name) for name in ("agreement", "consistency")} | SPENT
     tables: list[Any] = []
     for benchmark, rows in report.benchmarks().items():
-        title = _plain(report.title(benchmark))
+        title = Text(report.title(benchmark))
         table = RichTable(title=title, title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
         table.add_column("method", overflow="fold")
         for header in [*columns][1:]:
             table.add_column(header.replace(" ", "\n"), justify="right", no_wrap=True)
         verdicts = [row for row in rows if row.agreement is not None]
         for row in verdicts:
-            table.add_row(*(_plain(cell(row)) for cell in columns.values()))
+            table.add_row(*(Text(cell(row)) for cell in columns.values()))
         if verdicts:
             tables.append(table)
     note = CHOSEN if any(row.chosen for row in report.rows) else ""
     return [*tables, f"{notes()['Results']} ±: half of the 95% bootstrap interval (prompts resampled whole).{note}"]
-
-
-def _plain(text: str) -> Any:
-    """Text in which Rich sees no markup, as in a benchmark called ``[red]``."""
-    from rich.text import Text
-
-    return Text(text)
 
 
 def markdown(report: Report) -> str:

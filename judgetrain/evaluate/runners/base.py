@@ -76,16 +76,9 @@ class Evaluation:
         """Fill shards with what a method makes of a benchmark's comparisons.
 
         Those that an earlier evaluation filled are taken over: new metrics, another method in the table, or a sweep
-        that leaves a judge as it is need no new inference.
-
-        Args:
-            shards: their name.
-            benchmark: whose comparisons.
-            depends: what the rows depend on besides the comparisons and the run's seed.
-            process: makes a shard of a seed and some comparisons.
-            load: loads the model, before the first shard that is missing.
-            who: what is told in the log, and ``told``, more of it.
-            size: comparisons a shard; :attr:`shard_size` if None.
+        that leaves a judge as it is need no new inference. ``depends`` is what the rows depend on besides comparisons
+        and seed; ``process`` makes a shard of a seed and ``size`` comparisons; ``load`` loads the model before the
+        first shard that is missing; ``who`` and ``told`` are for the log.
         """
         key = {"format": FORMAT, "seed": self.settings.seed, "comparisons": [asdict(c) for c in benchmark.comparisons]}
         key |= {name: self.hashes.identity(value) for name, value in depends.items()}
