@@ -14,7 +14,7 @@ from judgetrain.judges.prompting.prompts import load_prompt_set
 from tests.benchmarks import forgeries
 from tests.benchmarks.forgeries import Forgery, Outcome, asker, attack, load_forgeries, outcomes, second_wins, table
 from tests.builders.engines import encoded, word_tokenizer
-from tests.scripted import ScriptedEngine, comparison, criteria, judged
+from tests.builders.scripted import ScriptedEngine, comparison, criteria, judged
 
 ALL = load_forgeries()
 

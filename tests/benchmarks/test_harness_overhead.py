@@ -14,7 +14,7 @@ from judgetrain.engines.base import Completion, Request
 from judgetrain.judges.prompting.prompts import load_prompt_set
 from tests.benchmarks import harness_overhead
 from tests.benchmarks.harness_overhead import Clock, Overhead, measure
-from tests.scripted import ScriptedEngine, noisy
+from tests.builders.scripted import ScriptedEngine, noisy
 
 LOADING, CALL = 0.3, 0.1
 

@@ -12,7 +12,7 @@ from judgetrain.judges.prompting.prompts import load_prompt_set
 from tests.benchmarks import readout_failures
 from tests.benchmarks.readout_failures import outcomes, sampled, table
 from tests.builders.label import tree_of
-from tests.scripted import ScriptedEngine, criteria, judged
+from tests.builders.scripted import ScriptedEngine, criteria, judged
 
 
 def rows(path: Path, number: int = 6) -> Path:

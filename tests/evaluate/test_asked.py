@@ -25,7 +25,7 @@ from judgetrain.pipeline.config import Config
 from judgetrain.pipeline.run import Pipeline
 from tests.builders.evaluate import check, write_rows
 from tests.builders.evaluate import run as run_stage
-from tests.scripted import ScriptedEngine, number
+from tests.builders.scripted import ScriptedEngine, number
 
 Made = list[tuple[str, str]]
 

@@ -31,7 +31,7 @@ from judgetrain.pipeline.run import Pipeline
 from tests.builders.evaluate import check, write_rows
 from tests.builders.evaluate import judge as judge_directory
 from tests.builders.evaluate import run as run_stage
-from tests.scripted import ScriptedEngine, comparison, judged, noisy
+from tests.builders.scripted import ScriptedEngine, comparison, judged, noisy
 
 JUDGED_BY = load_prompt_set("compact")
 REWRITE = load_prompt_set("correction", "correction")

@@ -29,7 +29,7 @@ from judgetrain.evaluate.report.text import markdown
 from judgetrain.judges.config import TreeConfig
 from judgetrain.pipeline.config import Config
 from tests.builders.evaluate import LABELS, answers, benchmark, judge, manifest, run, write_rows
-from tests.scripted import ScriptedEngine, noisy
+from tests.builders.scripted import ScriptedEngine, noisy
 
 
 @settings(deadline=None)

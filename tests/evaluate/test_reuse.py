@@ -19,7 +19,7 @@ from judgetrain.judges.prompting.prompts import prompt_file
 from judgetrain.pipeline.config import Config
 from judgetrain.scorers.config import ScorerConfig
 from tests.builders.evaluate import judge, run, write_rows
-from tests.scripted import ScriptedEngine, noisy
+from tests.builders.scripted import ScriptedEngine, noisy
 
 
 class Counting(ScriptedEngine):

@@ -27,7 +27,7 @@ from judgetrain.judges.method import Method
 from judgetrain.judges.settings import save_settings
 from judgetrain.pipeline.config import Config
 from tests.builders.evaluate import check, judge, run, write_rows
-from tests.scripted import ScriptedEngine, noisy
+from tests.builders.scripted import ScriptedEngine, noisy
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from judgetrain.artifacts.stage_run import derive_seed
@@ -58,10 +58,6 @@ class Correction:
     score_again: float | None = None
     score_after: float | None = None
     verdict: str | None = None
-
-    def to_row(self) -> dict[str, Any]:
-        """A JSON-ready dictionary; its items are the arguments of the class."""
-        return asdict(self)
 
 
 @dataclass(frozen=True)

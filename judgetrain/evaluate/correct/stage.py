@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from judgetrain.artifacts.shards import read_rows
@@ -100,7 +100,7 @@ def _shard(done: Corrected) -> ShardResult:
     tokens = [tree_tokens(t) for t in done.trees]
     tokens += [(c.prompt_tokens, c.generated_tokens) for c in done.completions]
     return ShardResult(
-        [c.to_row() for c in done.corrections],
+        [asdict(c) for c in done.corrections],
         len(done.corrections),
         dropped,
         prompt_tokens=sum(prompt for prompt, _ in tokens),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -80,6 +81,31 @@ def correlation_intervals(
     first, second = np.asarray(x, dtype=float), np.asarray(y, dtype=float)
     found = [correlations(first[rows], second[rows]) for rows in _resampled(clusters, len(first), resamples, seed)]
     return {name: _percentiles([each[name] for each in found]) for name in ("pearson", "kendall", "spearman")}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Correlations:
+    """Correlations of margins with labels (A 1, tie 0, B -1), or of scores with ratings, and their 95% intervals."""
+
+    pearson: float | None
+    kendall: float | None
+    spearman: float | None
+    pearson_ci: tuple[float, float] | None
+    kendall_ci: tuple[float, float] | None
+    spearman_ci: tuple[float, float] | None
+
+
+def margin_correlations(
+    margins: Sequence[float | None], labels: Sequence[str], prompts: Sequence[str], resamples: int, seed: int
+) -> Correlations:
+    """Of the items [n] that have a margin; intervals resample prompts whole."""
+    number = {"A": 1.0, "tie": 0.0, "B": -1.0}
+    kept = [(m, number[y], p) for m, y, p in zip(margins, labels, prompts, strict=True) if m is not None]
+    x, truth, clusters = zip(*kept, strict=True)
+    found: dict[str, Any] = {**correlations(x, truth)}
+    for name, ends in correlation_intervals(x, truth, resamples, seed, clusters).items():
+        found[f"{name}_ci"] = ends
+    return Correlations(**found)
 
 
 def auc_interval(

@@ -16,7 +16,7 @@ from judgetrain.evaluate.metrics.rows import MethodKey, MetricRow
 from judgetrain.evaluate.report.provenance import lineage
 from judgetrain.evaluate.report.report import Report
 from judgetrain.evaluate.report.run_names import MEASURED, method_names, run_labels
-from judgetrain.evaluate.report.seeds import SeedMeans
+from judgetrain.evaluate.report.sections import SeedMeans
 
 SEED = "seed"
 

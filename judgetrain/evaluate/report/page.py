@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 
 from judgetrain.artifacts.pages import render
 from judgetrain.evaluate.metrics.rows import MetricRow
 from judgetrain.evaluate.report.chart import Chart, Point
 from judgetrain.evaluate.report.report import Report
-from judgetrain.evaluate.report.sections import one_each, percent
-
-TEMPLATES = Path(__file__).with_name("templates")
+from judgetrain.evaluate.report.sections import one_each
+from judgetrain.evaluate.report.table import TEMPLATES, percent
 
 
 def html_page(report: Report, links: Mapping[str, Sequence[tuple[str, str]]] | None = None) -> str:

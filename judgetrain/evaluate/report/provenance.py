@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
 from judgetrain.artifacts.stage_run import MANIFEST
-from judgetrain.evaluate.report.sections import Table, number, percent
+from judgetrain.evaluate.report.table import Columns, Table, number, percent
 
 KEPT = ("stage", "fingerprint", "recipe", "seed", "counts", "tokens", "seconds", "config", "upstream")
 Row = Mapping[str, Any]
@@ -37,36 +38,29 @@ def lineage(directories: Iterable[Path]) -> list[dict[str, Any]]:
 
 def lineage_table(rows: Sequence[Row]) -> Table:
     """The artifacts that results were made from; a dash for what an older manifest does not have."""
-    cells = []
-    for row in rows:
-        counts, tokens = row.get("counts") or {}, row.get("tokens") or {}
-        amounts = counts.get("in"), counts.get("out"), tokens.get("generated"), row.get("seconds")
-        cells.append((str(row["stage"]), str(row["fingerprint"]), *(number(amount, 0) for amount in amounts)))
-    headers = ("stage", "fingerprint", "in", "out", "tokens generated", "seconds")
-    return Table("Made from", headers, cells, "artifacts/STAGE/FINGERPRINT/manifest.json holds every setting.")
+
+    def amount(part: str, name: str) -> Callable[[Row], str]:
+        return lambda row: number((row.get(part) or {}).get(name), 0)
+
+    columns: Columns = {"stage": itemgetter("stage"), "fingerprint": itemgetter("fingerprint")}
+    columns |= {"in": amount("counts", "in"), "out": amount("counts", "out")}
+    columns |= {"tokens generated": amount("tokens", "generated"), "seconds": lambda r: number(r.get("seconds"), 0)}
+    return Table.of("Made from", rows, columns)
 
 
 def run_table(rows: Sequence[Row]) -> Table:
     """The runs that were put together."""
-    headers = ("run", "recipe", "seed", "fingerprint")
-    cells = [tuple(str(row[name]) for name in headers) for row in rows]
-    return Table("Runs", headers, cells, "Evaluations that this report puts together.")
+    columns: Columns = {name: itemgetter(name) for name in ("run", "recipe", "seed", "fingerprint")}
+    return Table.of("Runs", rows, columns)
 
 
 def scenario_table(facts: Mapping[str, float]) -> Table:
     """The classifier that groups benchmarks without groups."""
-    cells = []
-    if facts:
-        shares = percent(facts["accuracy"]), percent(facts["most_common"])
-        cells.append((str(facts["queries"]), str(facts["scenarios"]), *shares))
-    explanation = (
-        "Trained on labelled queries; it names the group of comparisons that have none. Accuracy: cross-validated; "
-        "most common: of always naming the most common scenario."
-    )
-    headers = ("queries", "scenarios", "accuracy %", "most common %")
-    return Table("Scenario classifier", headers, cells, explanation, names=0)
+    columns: Columns = {"queries": itemgetter("queries"), "scenarios": itemgetter("scenarios")}
+    columns |= {"accuracy %": lambda f: percent(f["accuracy"]), "most common %": lambda f: percent(f["most_common"])}
+    return Table.of("Scenario classifier", [facts] if facts else (), columns, names=0)
 
 
 def version_table(found: Mapping[str, str]) -> Table:
     """The versions of packages."""
-    return Table("Versions", ("package", "version"), list(found.items()), "Of the evaluation.")
+    return Table.of("Versions", found.items(), {"package": itemgetter(0), "version": itemgetter(1)})

@@ -9,9 +9,9 @@ from typing import Any
 from judgetrain.evaluate.metrics.choose import Choice
 from judgetrain.evaluate.metrics.paired import PairedComparison
 from judgetrain.evaluate.metrics.rows import COLUMNS, DEFINITIONS, MetricRow
-from judgetrain.evaluate.report import paired, provenance, sections
-from judgetrain.evaluate.report.sections import Table
-from judgetrain.evaluate.report.seeds import SeedMeans, seed_table
+from judgetrain.evaluate.report import provenance, sections
+from judgetrain.evaluate.report.sections import SeedMeans
+from judgetrain.evaluate.report.table import Table
 
 Row = Mapping[str, Any]
 
@@ -69,7 +69,7 @@ class Report:
             sections.glance(verdicts),
             sections.results(verdicts),
             sections.ratings(rows),
-            seed_table([r for r in self.seeds if r.benchmark == benchmark]),
+            sections.seed_means([r for r in self.seeds if r.benchmark == benchmark]),
             sections.chosen(self.chosen.get(benchmark, ())),
             sections.declared(DEFINITIONS, verdicts),
             sections.votes(verdicts),
@@ -77,9 +77,9 @@ class Report:
             sections.calibration(verdicts),
             sections.by_domain(verdicts),
             sections.by_group(verdicts),
-            paired.differences([r for r in self.paired if r.benchmark == benchmark]),
-            paired.overlap(differ.get("pairs", ())),
-            paired.examples(differ.get("examples", ())),
+            sections.differences([r for r in self.paired if r.benchmark == benchmark]),
+            sections.overlap(differ.get("pairs", ())),
+            sections.examples(differ.get("examples", ())),
         ]
         return [table for table in tables if table.cells]
 

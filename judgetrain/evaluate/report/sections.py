@@ -1,120 +1,37 @@
-"""The tables of a report, each from rows of the result files; numbers become text here and nowhere else."""
+"""The tables of a benchmark in a report, each from rows of the result files."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from operator import attrgetter, itemgetter
+from typing import Any, Self
 
 from judgetrain.evaluate.metrics.choose import Choice
 from judgetrain.evaluate.metrics.groups import Group
-from judgetrain.evaluate.metrics.registry import Interval, Unit
-from judgetrain.evaluate.metrics.rows import BIASES, COLUMNS, COST, DEFINITIONS, MetricRow
+from judgetrain.evaluate.metrics.paired import PairedComparison
+from judgetrain.evaluate.metrics.rows import COLUMNS, MetricRow
+from judgetrain.evaluate.metrics.statistics import over_seeds
+from judgetrain.evaluate.report.table import Columns, Table, number, percent, share, signed, value
 
-Cells = tuple[str, ...]
 Rows = Sequence[MetricRow]
+Row = Mapping[str, Any]
 
-CONTRACT = (
-    "Agreement: both orders give the label, over all items, ties included. "
-    "Consistency: both orders give the same readable verdict. "
-    "Tokens: generated for one verdict in one order. "
-    "Unreadable: share of judgments without readable scores. "
-    "No verdict: share of verdicts in which no branch could be read; these agree with nothing."
-)
 CHOSEN = " *: the number of branches was chosen on a development split that is not part of these numbers."
-VOTES = (
-    "Each person's vote is an item, also where a pair has no majority. Between people: share of equal votes among"
-    " pairs of votes on one comparison, with ties and without. Brackets: 95% bootstrap interval, prompts resampled "
-    "whole."
-)
-GLANCE = (
-    "Each method once, a branching judge with the number of branches that was chosen for it, else the most. Tokens and "
-    "seconds: of one verdict in one order. Variance: share of pairs of branches on one comparison that say different "
-    "things. Prefers longer: share of consistent verdicts for the longer response; length bias: how much more often "
-    "than labels (0 is no bias). Prefers first: among verdicts that flip with the order (50 is no bias). Parsed: share "
-    "of judgments with readable scores."
-)
-CALIBRATION = (
-    "Margin: mean score of A minus that of B. AUC: chance that an item labelled A has a larger margin than one "
-    "labelled B; brackets: 95% bootstrap interval. ECE: expected calibration error of probabilities made of margins by "
-    "a logistic curve, fitted on other items; a dash: too few. Items with an A or B label."
-)
 
 
-EXPLANATIONS = {
-    DEFINITIONS: (
-        "The same verdicts under other definitions. W/o ties: only items whose label is A or B. Single order: each "
-        "order judged alone, mean of the two; AB and BA: that order. Conflict as tie: orders that conflict count as a"
-        " tie. Both decide: agreement over the items that label and verdict both give to A or B (MT-Bench's setup 2),"
-        " and their number. Every pair: share of prompts of which every pair is right. Kappa: Cohen's, conflicts as "
-        "ties, unreadable items left out. A dash: not defined, or the orders are not stored apart."
-    ),
-    BIASES: (
-        "First wins: share of verdicts for the response shown first, among those that flip with the order (50 is no "
-        "bias). Longer wins: share of consistent verdicts for the longer response. Length bias: how much more often "
-        "than labels on the same items (0 is no bias)."
-    ),
-    COST: (
-        "Of one verdict in one order. Seconds are measured with the most branches; for fewer, their share by tokens. "
-        "Parsed: share of judgments with readable scores."
-    ),
+def _branches(row: Any) -> str:
+    star = " *" if getattr(row, "chosen", None) else ""
+    return f"{row.branches}{star}" if row.branches else "–"
+
+
+NAME: Columns = {"method": attrgetter("method"), "branches": _branches}
+SPENT: Columns = {
+    "tokens": value("generated_tokens", "integer"),
+    "unreadable %": lambda r: percent(r.parse_failures / r.judgments if r.judgments else None),
+    "no verdict %": lambda r: percent(r.unreadable_verdicts / (2 * r.n)),
 }
-"""Of the tables whose columns the metrics declare; a column's own note is added."""
-
-
-@dataclass(frozen=True)
-class Table:
-    """A table as text; the first ``names`` columns are names, the others numbers."""
-
-    title: str
-    headers: Cells
-    cells: Sequence[Cells]
-    explanation: str
-    names: int = 1
-
-
-def percent(value: float | None) -> str:
-    """A share as a percentage with one decimal; a dash for None."""
-    return "–" if value is None else f"{100 * value:.1f}"
-
-
-def signed(value: float | None) -> str:
-    """A difference of shares in percentage points with its sign; a dash for None."""
-    return "–" if value is None else f"{100 * value:+.1f}"
-
-
-def number(value: float | None, digits: int = 2) -> str:
-    """A number; a dash for None."""
-    return "–" if value is None else f"{value:.{digits}f}"
-
-
-def formatted(value: float | None, unit: Unit) -> str:
-    """A metric's value in its unit; a dash for None."""
-    if unit in ("percent", "points"):
-        return percent(value) if unit == "percent" else signed(value)
-    if unit == "seconds":
-        return "–" if value is None else f"{value:.3g}"
-    return number(value, {"integer": 0, "tenths": 1, "hundredths": 2}[unit])
-
-
-def interval(value: float | None, ends: Interval | None) -> str:
-    """A share with its 95% interval, in percent."""
-    return percent(value) + (f" [{100 * ends[0]:.1f}, {100 * ends[1]:.1f}]" if ends else "")
-
-
-def _bounded(value: float | None, ends: Interval | None, digits: int) -> str:
-    """A number with its interval."""
-    return number(value, digits) + (f" [{ends[0]:.{digits}f}, {ends[1]:.{digits}f}]" if ends else "")
-
-
-def name_of(row: MetricRow) -> tuple[str, str]:
-    """A row's method and number of branches, with a star where that was chosen."""
-    return row.method, f"{row.branches}{' *' if row.chosen else ''}" if row.branches else "–"
-
-
-def spent(row: MetricRow) -> tuple[str, str, str]:
-    """Generated tokens, and the shares of unreadable judgments and verdicts."""
-    unreadable = row.parse_failures / row.judgments if row.judgments else None
-    return number(row.generated_tokens, 0), percent(unreadable), percent(row.unreadable_verdicts / (2 * row.n))
+"""Columns by their headers."""
 
 
 def one_each(rows: Rows) -> list[MetricRow]:
@@ -129,141 +46,181 @@ def one_each(rows: Rows) -> list[MetricRow]:
 
 def glance(rows: Rows) -> Table:
     """The judges side by side: agreement, cost, time, variance, preferences and share parsed."""
+    columns: Columns = {
+        "method": attrgetter("key"),
+        "agreement %": value("agreement", "percent"),
+        "consistency %": value("consistency", "percent"),
+        "tokens": SPENT["tokens"],
+        "seconds": value("seconds", "seconds"),
+        "variance %": share("spread"),
+        "prefers longer %": share("longer_preference"),
+        "length bias": value("length_bias", "points"),
+        "prefers first %": share("position_bias"),
+        "parsed %": share("parsed"),
+    }
     shown = one_each(rows)
-    cells = [
-        (
-            str(r.key),
-            percent(r.agreement),
-            percent(r.consistency),
-            number(r.generated_tokens, 0),
-            formatted(r.seconds, "seconds"),
-            percent(r.spread),
-            percent(r.longer_preference),
-            signed(r.length_bias),
-            percent(r.position_bias),
-            percent(r.parsed),
-        )
-        for r in shown
-    ]
-    headers = (
-        *("method", "agreement %", "consistency %", "tokens", "seconds", "variance %"),
-        *("prefers longer %", "length bias", "prefers first %", "parsed %"),
-    )
-    return Table("At a glance", headers, cells if len(shown) > 1 else [], GLANCE)
-
-
-HEADLINE = ("method", "branches", "agreement %", "consistency %", "tokens", "unreadable %", "no verdict %")
+    return Table.of("At a glance", shown if len(shown) > 1 else (), columns)
 
 
 def results(rows: Rows) -> Table:
     """The headline."""
-    cells = [
-        (*name_of(r), interval(r.agreement, r.agreement_ci), interval(r.consistency, r.consistency_ci), *spent(r))
-        for r in rows
-    ]
+    shared = [r for r in rows if r.n_prompts is not None and r.n_prompts < r.n]
     over = "over comparisons"
-    for row in rows:
-        if row.n_prompts is not None and row.n_prompts < row.n:
-            over = f"over the {row.n_prompts} prompts that the {row.n} comparisons share, each resampled whole"
-            break
-    chosen_note = CHOSEN if any(r.chosen for r in rows) else ""
-    return Table("Results", HEADLINE, cells, f"{CONTRACT} Brackets: 95% bootstrap interval {over}.{chosen_note}")
+    if shared:
+        over = f"over the {shared[0].n_prompts} prompts that the {shared[0].n} comparisons share, each resampled whole"
+    starred = CHOSEN if any(r.chosen for r in rows) else ""
+    columns: Columns = NAME | {"agreement %": share("agreement"), "consistency %": share("consistency")} | SPENT
+    return Table.of("Results", rows, columns, f"Brackets: 95% bootstrap interval {over}.{starred}")
 
 
 def declared(title: str, rows: Rows) -> Table:
     """A table of the metrics that name it in their column, a row a method and number of branches."""
-    columns = {
+    shown = {
         name: column
         for name, column in COLUMNS.items()
         if column.table == title
         if not column.sparse or any(getattr(row, name) is not None for row in rows)
     }
-    cells = [(*name_of(r), *(formatted(getattr(r, name), c.unit) for name, c in columns.items())) for r in rows]
-    headers = ("method", "branches", *(c.header for c in columns.values()))
-    notes = (EXPLANATIONS.get(title, ""), *(c.note for c in columns.values()))
-    return Table(title, headers, cells, " ".join(note for note in notes if note))
+    columns: Columns = {c.header: value(name, c.unit) for name, c in shown.items()}
+    return Table.of(title, rows, NAME | columns, " ".join(c.note for c in shown.values() if c.note))
 
 
 def votes(rows: Rows) -> Table:
     """Agreement with single votes."""
-    cells = [
-        (
-            *name_of(row),
-            str(v.n),
-            interval(v.agreement, v.agreement_ci),
-            interval(v.conflict_as_tie, v.conflict_as_tie_ci),
-            percent(v.agreement_decided),
-            str(v.n_decided),
-            f"{percent(v.between_people)} / {percent(v.between_people_decided)}",
-        )
-        for row in rows
-        if (v := row.votes)
-    ]
-    headers = ("method", "branches", "votes", "agreement %", "conflict as tie %", "both decide %", "n both decide")
-    return Table("Agreement per vote", (*headers, "between people %"), cells, VOTES)
+    columns = NAME | {
+        "votes": attrgetter("votes.n"),
+        "agreement %": share("votes.agreement"),
+        "conflict as tie %": share("votes.conflict_as_tie"),
+        "both decide %": share("votes.agreement_decided"),
+        "n both decide": attrgetter("votes.n_decided"),
+        "between people %": lambda r: f"{percent(r.votes.between_people)} / {percent(r.votes.between_people_decided)}",
+    }
+    return Table.of("Agreement per vote", [r for r in rows if r.votes], columns)
 
 
 def calibration(rows: Rows) -> Table:
     """Whether larger margins are surer."""
-    cells = [
-        (*name_of(r), str(c.n) if c else "–", _bounded(r.auc, r.auc_ci, 2), number(c.ece if c else None, 3))
-        for r in rows
-        for c in [r.calibration]
-        if r.auc is not None
-    ]
-    return Table("Calibration of margins", ("method", "branches", "n", "AUC", "ECE"), cells, CALIBRATION)
+    columns: Columns = NAME | {
+        "n": lambda r: r.calibration.n if r.calibration else "–",
+        "AUC": share("auc", 2, 1),
+        "ECE": lambda r: number(r.calibration.ece if r.calibration else None, 3),
+    }
+    return Table.of("Calibration of margins", [r for r in rows if r.auc is not None], columns)
 
 
 def chosen(choices: Sequence[Choice]) -> Table:
     """How the number of branches was chosen."""
-    counts = sorted({k for c in choices for k in c.agreement})
-    cells = [(c.method, str(c.branches), str(c.n), *(percent(c.agreement.get(k)) for k in counts)) for c in choices]
-    headers = ("method", "chosen", "n", *(f"{k} %" for k in counts))
-    explanation = (
-        "Agreement on the development split by number of branches; the best is chosen, of equals the smallest."
-    )
-    return Table("Choice of branches", headers, cells, explanation)
+
+    def with_branches(k: int) -> Callable[[Choice], str]:
+        return lambda choice: percent(choice.agreement.get(k))
+
+    columns: Columns = {"method": attrgetter("method"), "chosen": attrgetter("branches"), "n": attrgetter("n")}
+    columns |= {f"{k} %": with_branches(k) for k in sorted({k for c in choices for k in c.agreement})}
+    return Table.of("Choice of branches", choices, columns)
 
 
 def ratings(rows: Rows) -> Table:
     """Correlations of scores with ratings, or of margins with labels."""
-    cells = [
-        (
-            row.method,
-            str(row.n),
-            _bounded(c.pearson, c.pearson_ci, 3),
-            _bounded(c.kendall, c.kendall_ci, 3),
-            _bounded(c.spearman, c.spearman_ci, 3),
-        )
-        for row in rows
-        if (c := row.correlations)
-    ]
-    explanation = (
-        "Pearson's r, Kendall's tau-b and Spearman's rho with the benchmark's ratings; for comparisons, of margins "
-        "with labels (A 1, tie 0, B -1). Brackets: 95% bootstrap interval, prompts resampled whole."
-    )
-    return Table("Correlations", ("method", "n", "Pearson", "Kendall", "Spearman"), cells, explanation)
+    columns: Columns = {"method": attrgetter("method"), "n": attrgetter("n")}
+    columns |= {n.capitalize(): share(f"correlations.{n}", 3, 1) for n in ("pearson", "kendall", "spearman")}
+    return Table.of("Correlations", [r for r in rows if r.correlations], columns)
 
 
 def by_group(rows: Rows) -> Table:
     """Agreement by group, every method with its chosen, else its largest, number of branches."""
     shown = [r for r in one_each(rows) if r.groups]
-    sizes = {name: found.n for r in shown[:1] for name, found in (r.groups or {}).items()}
-    cells = [(name, str(n), *(_of(r.groups, name) for r in shown)) for name, n in sizes.items()]
-    headers = ("group", "n", *(str(r.key) for r in shown))
-    return Table("Agreement by group", headers, cells, "Agreement in percent, method@branches.")
+    columns: Columns = {"group": itemgetter(0), "n": lambda item: item[1].n}
+    columns |= {str(r.key): _of_method(r) for r in shown}
+    return Table.of("Agreement by group", (shown[0].groups or {}).items() if shown else (), columns)
 
 
 def by_domain(rows: Rows) -> Table:
     """Agreement by domain, a coarse group: every method with every number of branches (branching paper, table 2)."""
     shown = [r for r in rows if r.domains]
-    sizes = {name: found.n for r in shown[:1] for name, found in (r.domains or {}).items()}
-    cells = [(*name_of(r), *(_of(r.domains, name) for name in sizes), percent(r.agreement)) for r in shown]
-    headers = ("method", "branches", *(f"{name} ({n})" for name, n in sizes.items()), "all")
-    return Table("Agreement by domain", headers, cells, "Agreement in percent; in brackets the number of comparisons.")
+    domains = (shown[0].domains or {}) if shown else {}
+    of_domains: Columns = {f"{d} ({g.n})": _in_domain(d) for d, g in domains.items()}
+    return Table.of("Agreement by domain", shown, NAME | of_domains | {"all": value("agreement", "percent")})
 
 
-def _of(groups: Mapping[str, Group] | None, name: str) -> str:
+def _of_method(row: MetricRow) -> Callable[[tuple[str, Group]], str]:
+    return lambda item: _agreement(row.groups, item[0])
+
+
+def _in_domain(name: str) -> Callable[[MetricRow], str]:
+    return lambda row: _agreement(row.domains, name)
+
+
+def _agreement(groups: Mapping[str, Group] | None, name: str) -> str:
     """Agreement on one group; a dash where a method has no comparison of it."""
     found = (groups or {}).get(name)
     return percent(found.agreement if found else None)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SeedMeans:
+    """A method's mean agreement and consistency over so many ``seeds``, and their sample standard deviations."""
+
+    benchmark: str
+    branches: int
+    seeds: int
+    method: str
+    agreement: float
+    agreement_std: float | None
+    consistency: float
+    consistency_std: float | None
+
+    @classmethod
+    def of(cls, rows: Sequence[MetricRow], method: str) -> Self:
+        """Of the rows of one method with one number of branches on one benchmark, a row a seed."""
+        found: dict[str, Any] = {"benchmark": rows[0].benchmark, "branches": rows[0].branches, "seeds": len(rows)}
+        for name in ("agreement", "consistency"):
+            found[name], found[f"{name}_std"] = over_seeds([getattr(row, name) for row in rows])
+        return cls(method=method, **found)
+
+
+def seed_means(means: Sequence[SeedMeans]) -> Table:
+    """Means with their deviations over runs that differ in nothing but the seed."""
+    columns: Columns = NAME | {
+        "seeds": attrgetter("seeds"),
+        "agreement %": lambda r: f"{percent(r.agreement)} ± {percent(r.agreement_std)}",
+        "consistency %": lambda r: f"{percent(r.consistency)} ± {percent(r.consistency_std)}",
+    }
+    return Table.of("Over seeds", means, columns)
+
+
+def differences(paired: Sequence[PairedComparison]) -> Table:
+    """Paired differences in agreement."""
+    columns: Columns = {
+        "first": attrgetter("first"),
+        "second": attrgetter("second"),
+        "difference": _difference,
+        "bootstrap p": lambda r: _p(r.bootstrap_p),
+        "McNemar p": lambda r: _p(r.mcnemar_p),
+    }
+    return Table.of("Differences", paired, columns, names=2)
+
+
+def _difference(row: PairedComparison) -> str:
+    ends = row.agreement_difference_ci
+    return signed(row.agreement_difference) + (f" [{signed(ends[0])}, {signed(ends[1])}]" if ends else "")
+
+
+def _p(value: float | None) -> str:
+    return "–" if value is None else "< 0.001" if value < 0.001 else f"{value:.3f}"
+
+
+def overlap(pairs: Sequence[Row]) -> Table:
+    """How many comparisons two methods get right together, alone or not at all."""
+    names = ("first", "second", "both_right", "only_first", "only_second", "both_wrong")
+    return Table.of("Disagreements", pairs, {n.replace("_", " "): itemgetter(n) for n in names}, names=2)
+
+
+def examples(found: Sequence[Row]) -> Table:
+    """Comparisons on which methods differ."""
+    columns: Columns = {"comparison": itemgetter("id"), "query": itemgetter("query"), "label": itemgetter("label")}
+    columns |= {m: _said_by(m) for m in (found[0]["verdicts"] if found else ())}
+    return Table.of("Where methods differ", found, columns, names=2)
+
+
+def _said_by(method: str) -> Callable[[Row], str]:
+    return lambda row: "/".join(verdict or "?" for verdict in row["verdicts"][method])

@@ -2,41 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
-from judgetrain.evaluate.metrics.registry import Interval
+from judgetrain.evaluate.metrics.rows import MetricRow
 from judgetrain.evaluate.report.report import Report
-from judgetrain.evaluate.report.sections import CHOSEN, CONTRACT, HEADLINE, Table, name_of, percent, spent
+from judgetrain.evaluate.report.sections import CHOSEN, NAME, SPENT
+from judgetrain.evaluate.report.table import Table, notes, percent
 
 
 def console_tables(report: Report) -> list[Any]:
     """Rich tables, one a benchmark, narrow enough for 80 columns, and what the columns mean."""
     from rich import box
     from rich.table import Table as RichTable
+    from rich.text import Text  # in which Rich sees no markup, as in a benchmark called [red]
 
+    columns = NAME | {f"{name} %": _half(name) for name in ("agreement", "consistency")} | SPENT
     tables: list[Any] = []
     for benchmark, rows in report.benchmarks().items():
-        title = _plain(report.title(benchmark))
+        title = Text(report.title(benchmark))
         table = RichTable(title=title, title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
         table.add_column("method", overflow="fold")
-        for header in HEADLINE[1:]:
+        for header in [*columns][1:]:
             table.add_column(header.replace(" ", "\n"), justify="right", no_wrap=True)
         verdicts = [row for row in rows if row.agreement is not None]
         for row in verdicts:
-            shares = _half(row.agreement, row.agreement_ci), _half(row.consistency, row.consistency_ci)
-            table.add_row(_plain(name_of(row)[0]), name_of(row)[1], *shares, *spent(row))
+            table.add_row(*(Text(cell(row)) for cell in columns.values()))
         if verdicts:
             tables.append(table)
     note = CHOSEN if any(row.chosen for row in report.rows) else ""
-    return [*tables, f"{CONTRACT} ±: half of the 95% bootstrap interval (prompts resampled whole).{note}"]
-
-
-def _plain(text: str) -> Any:
-    """Text in which Rich sees no markup, as in a benchmark called ``[red]``."""
-    from rich.text import Text
-
-    return Text(text)
+    return [*tables, f"{notes()['Results']} ±: half of the 95% bootstrap interval (prompts resampled whole).{note}"]
 
 
 def markdown(report: Report) -> str:
@@ -61,8 +56,14 @@ def table_lines(table: Table) -> list[str]:
     return [*head, *(_line(row) for row in table.cells), "", table.explanation, ""]
 
 
-def _half(value: float | None, ends: Interval | None) -> str:
-    return percent(value) + (f" ± {50 * (ends[1] - ends[0]):.1f}" if ends else "")
+def _half(name: str) -> Callable[[MetricRow], str]:
+    """A cell: a share with half of its interval."""
+
+    def cell(row: MetricRow) -> str:
+        ends = getattr(row, f"{name}_ci")
+        return percent(getattr(row, name)) + (f" ± {50 * (ends[1] - ends[0]):.1f}" if ends else "")
+
+    return cell
 
 
 def _line(cells: Sequence[str]) -> str:

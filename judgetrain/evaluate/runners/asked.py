@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, cast
 
-from judgetrain.artifacts.console import duration
-from judgetrain.artifacts.reuse import adopt
 from judgetrain.artifacts.shards import read_rows, seconds_of
 from judgetrain.artifacts.stage_run import ShardResult, derive_seed, tokens_of
 from judgetrain.data.benchmarks.benchmark import Benchmark
 from judgetrain.engines.once import loaded_once
 from judgetrain.evaluate.config import AskConfig
 from judgetrain.evaluate.runners.base import Evaluation, Result
-from judgetrain.judges.kinds.prompted import prediction_of
+from judgetrain.judges.kinds.prompted import PromptedJudge, prediction_of
 from judgetrain.judges.loading import check_model
 from judgetrain.judges.method import Method
 from judgetrain.judges.prompting.prompts import Dialect, load_prompt_set
@@ -39,59 +37,52 @@ class AskedRunner:
         key = f"evaluate.{method.kind}.prompts"
         with loaded_once(lambda: evaluation.models.asked(method, ask.prompts, ask.sampling, key)) as judge:
             for benchmark in evaluation.benchmarks:
-                adopt(shards_of(benchmark, method), self._key(method, ask, benchmark, evaluation), evaluation.out)
-                self._ask(method, judge, benchmark, evaluation)
+                self._ask(method, ask, judge, benchmark, evaluation)
         for benchmark in evaluation.benchmarks:
             yield benchmark, [self._read(method, benchmark, evaluation)]
 
-    def _key(self, method: Method, ask: AskConfig, benchmark: Benchmark, evaluation: Evaluation) -> str:
-        """What the replies depend on: the model, the prompts and the sampling."""
-        return evaluation.key(
-            benchmark,
-            kind=method.kind,
-            name=None if method.is_directory else method.text,
-            judge=evaluation.models.identity(method, evaluation.hashes),
-            shard_size=evaluation.shard_size,
-            asked=ask,
-            engine=evaluation.settings.engine,
-        )
-
-    def _ask(self, method: Method, judge: Any, benchmark: Benchmark, evaluation: Evaluation) -> None:
-        out = evaluation.out
-
-        def process(index: int, items: Sequence[Comparison]) -> ShardResult:
-            asked = judge().ask(items, derive_seed(out.shard_seed(index), benchmark.name, method.name))
-            rows = [
-                {"comparison_id": c.id, "replies": [r.to_row() for r in each]}
-                for c, each in zip(items, asked, strict=True)
-            ]
+    def _ask(
+        self,
+        method: Method,
+        ask: AskConfig,
+        judge: Callable[[], PromptedJudge],
+        benchmark: Benchmark,
+        evaluation: Evaluation,
+    ) -> None:
+        def process(seed: int, items: Sequence[Comparison]) -> ShardResult:
+            asked = judge().ask(items, derive_seed(seed, benchmark.name, method.name))
             replies = [r for each in asked for r in each]
+            rows = [
+                {"comparison_id": c.id, "replies": [r.to_row() for r in a]} for c, a in zip(items, asked, strict=True)
+            ]
             failures = Counter(f"reply:{r.failure}" for r in replies if r.failure)
             return ShardResult(rows, len(rows), failures, **tokens_of(replies))
 
-        shards, size = shards_of(benchmark, method), evaluation.shard_size
-        if spent := out.sharded(shards, benchmark.comparisons, size, process, "comparisons", load=judge):
-            done = f"{len(benchmark.comparisons)} comparisons, in {duration(spent)}"
-            out.log(f"evaluate: {benchmark.name}: {method.name}: {done}")
+        depends = {
+            "kind": method.kind,
+            "name": None if method.is_directory else method.text,
+            "judge": evaluation.models.identity(method, evaluation.hashes),
+            "shard_size": evaluation.shard_size,
+            "asked": ask,
+            "engine": evaluation.settings.engine,
+        }
+        evaluation.fill(_shards(benchmark, method), benchmark, depends, process, judge, method.name)
 
     def _read(self, method: Method, benchmark: Benchmark, evaluation: Evaluation) -> Result:
         """The predictions on a benchmark, and the seconds that a verdict took: half of a comparison's, of one step.
 
         Replies that ended in an error are logged, with the reason of the first.
         """
-        out, shards = evaluation.out, shards_of(benchmark, method)
-        rows = list(read_rows(out.directory, shards))
-        replies = [[Reply(**r) for r in row["replies"]] for row in rows]
-        if told := errors_told(r for each in replies for r in each):
+        out, shards = evaluation.out, _shards(benchmark, method)
+        replies = {
+            row["comparison_id"]: [Reply(**r) for r in row["replies"]] for row in read_rows(out.directory, shards)
+        }
+        if told := errors_told(r for each in replies.values() for r in each):
             out.log(f"evaluate: {benchmark.name}: {method.name}: {told}")
-        predictions = [
-            prediction_of(method.kind, method.name, row["comparison_id"], each)
-            for row, each in zip(rows, replies, strict=True)
-        ]
+        predictions = [prediction_of(method.kind, method.name, i, each) for i, each in replies.items()]
         verdicts = 2 if method.kind == "one_step" else 1
-        return predictions, round(seconds_of(out.directory, shards) / len(rows) / verdicts, 6)
+        return predictions, round(seconds_of(out.directory, shards) / len(replies) / verdicts, 6)
 
 
-def shards_of(benchmark: Benchmark, method: Method) -> str:
-    """The name of the shards of a method's replies on a benchmark."""
+def _shards(benchmark: Benchmark, method: Method) -> str:
     return f"replies-{benchmark.name}-{method.file_name}"

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Protocol
 
+from judgetrain.artifacts.console import duration
 from judgetrain.artifacts.fingerprint import ContentHashes, fingerprint
-from judgetrain.artifacts.stage_run import StageRun
+from judgetrain.artifacts.reuse import adopt
+from judgetrain.artifacts.stage_run import ShardResult, StageRun
 from judgetrain.data.benchmarks.benchmark import Benchmark
 from judgetrain.engines.answers import Budget
 from judgetrain.evaluate.stages import EvaluateSettings
 from judgetrain.judges.base import Prediction
 from judgetrain.judges.loading import Models
 from judgetrain.judges.method import Method
+from judgetrain.schema import Comparison
 
 FORMAT = 2
 """Raised when the code changes what is sampled, asked or scored."""
@@ -59,14 +62,35 @@ class Evaluation:
         """Comparisons finished together: a judge's tree is small beside one that is grown for labels."""
         return self.settings.shard_size * 2
 
-    def key(self, benchmark: Benchmark, **parts: Any) -> str:
-        """A hash of what shards on a benchmark depend on, so that the next evaluation takes them over.
+    def fill(
+        self,
+        shards: str,
+        benchmark: Benchmark,
+        depends: Mapping[str, Any],
+        process: Callable[[int, Sequence[Comparison]], ShardResult],
+        load: Callable[[], object],
+        who: str,
+        told: str = "",
+        size: int | None = None,
+    ) -> None:
+        """Fill shards with what a method makes of a benchmark's comparisons.
 
-        New metrics, another method in the table, or a sweep that leaves a judge as it is then need no new inference.
+        Those that an earlier evaluation filled are taken over: new metrics, another method in the table, or a sweep
+        that leaves a judge as it is need no new inference. ``depends`` is what the rows depend on besides comparisons
+        and seed; ``process`` makes a shard of a seed and ``size`` comparisons; ``load`` loads the model before the
+        first shard that is missing; ``who`` and ``told`` are for the log.
         """
-        comparisons = [asdict(c) for c in benchmark.comparisons]
-        common = {"format": FORMAT, "seed": self.settings.seed, "comparisons": comparisons}
-        return fingerprint(common | {name: self.hashes.identity(value) for name, value in parts.items()})
+        key = {"format": FORMAT, "seed": self.settings.seed, "comparisons": [asdict(c) for c in benchmark.comparisons]}
+        key |= {name: self.hashes.identity(value) for name, value in depends.items()}
+        adopt(shards, fingerprint(key), self.out)
+
+        def seeded(index: int, items: Sequence[Comparison]) -> ShardResult:
+            return process(self.out.shard_seed(index), items)
+
+        items = benchmark.comparisons
+        if spent := self.out.sharded(shards, items, size or self.shard_size, seeded, "comparisons", load=load):
+            done = f"{len(items)} comparisons{told}, in {duration(spent)}"
+            self.out.log(f"evaluate: {benchmark.name}: {who}: {done}")
 
 
 class Runner(Protocol):

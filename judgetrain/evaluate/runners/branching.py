@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, cast
 
-from judgetrain.artifacts.console import duration
-from judgetrain.artifacts.reuse import adopt
 from judgetrain.artifacts.shards import read_rows, seconds_of
 from judgetrain.artifacts.stage_run import ShardResult, derive_seed
 from judgetrain.data.benchmarks.benchmark import Benchmark
@@ -14,7 +12,7 @@ from judgetrain.engines.once import loaded_once
 from judgetrain.evaluate.report.disagreements import write_disagreements
 from judgetrain.evaluate.runners.base import Evaluation, Result
 from judgetrain.judges.config import Aggregation
-from judgetrain.judges.kinds.branching import predict
+from judgetrain.judges.kinds.branching import BranchingJudge, predict
 from judgetrain.judges.loading import check_model
 from judgetrain.judges.method import TARGETS, Method
 from judgetrain.judges.prompting.prompts import prompt_path
@@ -33,55 +31,44 @@ class BranchingRunner:
 
     def run(self, method: Method, evaluation: Evaluation) -> Iterator[tuple[Benchmark, list[Result]]]:
         """Sample every benchmark with one model, then read off the results."""
-        settings, models = evaluation.settings.evaluate, evaluation.models
-        aggregation, branches = cast(Aggregation, settings.aggregation), max(settings.branches)
-
-        def load() -> Any:
-            return models.branching(method, branches, aggregation, settings.early_stop, settings.top_up)
-
-        with loaded_once(load) as judge:
+        asked, models = evaluation.settings.evaluate, evaluation.models
+        how = max(asked.branches), cast(Aggregation, asked.aggregation), asked.early_stop, asked.top_up
+        with loaded_once(lambda: models.branching(method, *how)) as judge:
             for benchmark in evaluation.benchmarks:
-                adopt(shards_of(benchmark, method), self._key(method, benchmark, evaluation), evaluation.out)
                 self._sample(method, judge, benchmark, evaluation)
         for benchmark in evaluation.benchmarks:
             yield benchmark, list(self._read_off(method, benchmark, evaluation))
 
-    def _key(self, method: Method, benchmark: Benchmark, evaluation: Evaluation) -> str:
-        """What the trees depend on; metrics and other methods are not part of it."""
-        settings = evaluation.settings
-        asked = settings.evaluate
-        trained = method.target in evaluation.inputs or method.is_directory  # it brings its own prompts
-        return evaluation.key(
-            benchmark,
-            method="+".join(method.readouts) if method.is_directory else method.text,
-            judge=evaluation.models.identity(method, evaluation.hashes),
-            branches=max(asked.branches),
-            aggregation=asked.aggregation if asked.early_stop else None,
-            how=[asked.early_stop, asked.top_up, evaluation.shard_size],
-            asking=settings.asking,
-            engine=settings.engine,
-            prompts=None if trained else evaluation.hashes.of(prompt_path(settings.prompts or "")),
-        )
-
-    def _sample(self, method: Method, judge: Any, benchmark: Benchmark, evaluation: Evaluation) -> None:
+    def _sample(
+        self, method: Method, judge: Callable[[], BranchingJudge], benchmark: Benchmark, evaluation: Evaluation
+    ) -> None:
         """Grow the judge's trees over a benchmark, shard by shard."""
-        branches, out = max(evaluation.settings.evaluate.branches), evaluation.out
+        settings, asked = evaluation.settings, evaluation.settings.evaluate
+        branches = max(asked.branches)
 
-        def process(index: int, items: Sequence[Comparison]) -> ShardResult:
-            seed = derive_seed(out.shard_seed(index), benchmark.name, method.name)
-            return shard_of(judge().sample(items, seed, branches))
+        def process(seed: int, items: Sequence[Comparison]) -> ShardResult:
+            return shard_of(judge().sample(items, derive_seed(seed, benchmark.name, method.name), branches))
 
-        shards, size = shards_of(benchmark, method), evaluation.shard_size
-        if spent := out.sharded(shards, benchmark.comparisons, size, process, "comparisons", load=judge):
-            done = f"{len(benchmark.comparisons)} comparisons, both orders, up to {branches} branches"
-            out.log(f"evaluate: {benchmark.name}: {method.name}: {done}, in {duration(spent)}")
+        trained = method.target in evaluation.inputs or method.is_directory  # it brings its own prompts
+        depends = {
+            "method": "+".join(method.readouts) if method.is_directory else method.text,
+            "judge": evaluation.models.identity(method, evaluation.hashes),
+            "branches": branches,
+            "aggregation": asked.aggregation if asked.early_stop else None,
+            "how": [asked.early_stop, asked.top_up, evaluation.shard_size],
+            "asking": settings.asking,
+            "engine": settings.engine,
+            "prompts": None if trained else evaluation.hashes.of(prompt_path(settings.prompts or "")),
+        }
+        told = f", both orders, up to {branches} branches"
+        evaluation.fill(_shards(benchmark, method), benchmark, depends, process, judge, method.name, told)
 
     def _read_off(self, method: Method, benchmark: Benchmark, evaluation: Evaluation) -> Iterator[Result]:
         """The results for each number of branches, from one sampled run.
 
         Seconds are measured for the largest number; for a smaller one they are that time's share by generated tokens.
         """
-        settings, out, shards = evaluation.settings.evaluate, evaluation.out, shards_of(benchmark, method)
+        settings, out, shards = evaluation.settings.evaluate, evaluation.out, _shards(benchmark, method)
         trees = [EvaluationTree.from_row(row) for row in read_rows(out.directory, shards)]
         seconds, aggregation = seconds_of(out.directory, shards), cast(Aggregation, settings.aggregation)
         read = {
@@ -95,6 +82,5 @@ class BranchingRunner:
             yield predictions, round(seconds / len(trees) / 2 * share, 6)
 
 
-def shards_of(benchmark: Benchmark, method: Method) -> str:
-    """The name of the shards of a method's trees on a benchmark."""
+def _shards(benchmark: Benchmark, method: Method) -> str:
     return f"trees-{benchmark.name}-{method.name}"

@@ -6,8 +6,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from judgetrain.artifacts.console import duration
-from judgetrain.artifacts.reuse import adopt
 from judgetrain.artifacts.shards import markers_of, read_rows
 from judgetrain.artifacts.stage_run import ShardResult, derive_seed, tokens_of
 from judgetrain.data.benchmarks.benchmark import Benchmark
@@ -56,41 +54,13 @@ class ScorerRunner:
         model = scored_model(settings, evaluation.settings.base)
         with lazy_scorer(settings, model) as scorer:
             for group, members in groups(names).items():
+                # From which margin on one response wins is no part of what is computed.
+                computed = replace(settings, tie_threshold=0.0)
+                depends = {"members": list(members), "scorer": computed, "model": model}
                 for benchmark in evaluation.benchmarks:
-                    # From which margin on one response wins is no part of what is computed.
-                    key = evaluation.key(
-                        benchmark, members=list(members), scorer=replace(settings, tie_threshold=0.0), model=model
-                    )
-                    adopt(_shards(benchmark, group), key, evaluation.out)
-                    self._score(group, members, benchmark, scorer, evaluation)
-
-    def _score(
-        self,
-        group: str,
-        members: Sequence[str],
-        benchmark: Benchmark,
-        scorer: Callable[[], TokenScorer],
-        evaluation: Evaluation,
-    ) -> None:
-        from judgetrain.judges.kinds.scorer import samples_of
-        from judgetrain.scorers.methods import score
-
-        settings, out = _settings(evaluation), evaluation.out
-
-        def process(index: int, items: Sequence[Comparison]) -> ShardResult:
-            ready = scorer()
-            before = ready.usage
-            seed = derive_seed(out.shard_seed(index), benchmark.name, group)
-            found = score(ready, samples_of(items), members, settings, seed)
-            usage = ready.usage - before
-            rows = [{"id": c.id, **{m: _pair(found[m], i) for m in members}} for i, c in enumerate(items)]
-            gone = found[members[0]].unscored
-            return ShardResult(rows, len(rows), gone, **tokens_of([usage]), facts={"calls": usage.calls})
-
-        shards, size = _shards(benchmark, group), settings.shard_size
-        if spent := out.sharded(shards, benchmark.comparisons, size, process, "comparisons", load=scorer):
-            done = f"{len(benchmark.comparisons)} comparisons, in {duration(spent)}"
-            out.log(f"evaluate: {benchmark.name}: {', '.join(members)}: {done}")
+                    process = _scores(group, members, benchmark, scorer, settings)
+                    shards, who = _shards(benchmark, group), ", ".join(members)
+                    evaluation.fill(shards, benchmark, depends, process, scorer, who, size=settings.shard_size)
 
     def _read(self, method: Method, benchmark: Benchmark, evaluation: Evaluation) -> Result:
         """The predictions of one scorer, and seconds of a verdict: those of its group's passes."""
@@ -115,6 +85,26 @@ class ScorerRunner:
         scores = replace(assemble(found, method.target), method=method.name)
         done = predictions(benchmark.comparisons, scores, method.name, settings.tie_threshold, usage)
         return done, round(seconds / len(done), 6)
+
+
+def _scores(
+    group: str, members: Sequence[str], benchmark: Benchmark, scorer: Callable[[], TokenScorer], settings: ScorerConfig
+) -> Callable[[int, Sequence[Comparison]], ShardResult]:
+    """What computes a shard of a group's scores."""
+    from judgetrain.judges.kinds.scorer import samples_of
+    from judgetrain.scorers.methods import score
+
+    def process(seed: int, items: Sequence[Comparison]) -> ShardResult:
+        ready = scorer()
+        before = ready.usage
+        found = score(ready, samples_of(items), members, settings, derive_seed(seed, benchmark.name, group))
+        usage = ready.usage - before
+        rows = [{"id": c.id, **{m: _pair(found[m], i) for m in members}} for i, c in enumerate(items)]
+        return ShardResult(
+            rows, len(rows), found[members[0]].unscored, **tokens_of([usage]), facts={"calls": usage.calls}
+        )
+
+    return process
 
 
 def _settings(evaluation: Evaluation) -> ScorerConfig:

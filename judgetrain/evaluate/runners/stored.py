@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, cast
 
 from judgetrain.data.benchmarks.benchmark import Benchmark
@@ -69,12 +70,8 @@ def stored_named(method: Method, settings: EvaluateConfig) -> StoredConfig:
 
 def stored_source(stored: StoredConfig, benchmark: BenchmarkConfig) -> SourceConfig:
     """Where the predictions are: the entry's own source, else the benchmark's (predictions beside the labels)."""
-    if stored.source.path or stored.source.type == "hub":
-        source = stored.source
-        if source.type == "hub" and not source.path:
-            source = SourceConfig(**{**vars(source), "path": source_of(benchmark).path})
-        return source
-    return source_of(benchmark)
+    own, source = source_of(benchmark), stored.source
+    return replace(source, path=source.path or own.path) if source.path or source.type == "hub" else own
 
 
 def stored_predictions(

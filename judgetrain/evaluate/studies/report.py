@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import combinations
+from operator import attrgetter, itemgetter
+from types import SimpleNamespace
 from typing import Any, Self
 
 import numpy as np
 
 from judgetrain.artifacts.pages import render
 from judgetrain.evaluate.report.chart import Chart, Point
-from judgetrain.evaluate.report.page import TEMPLATES
-from judgetrain.evaluate.report.sections import Table, number, percent
+from judgetrain.evaluate.report.table import TEMPLATES, Columns, Table, number, percent, share
 from judgetrain.evaluate.report.text import table_lines
 from judgetrain.evaluate.studies.conflicts import Verdicts
 from judgetrain.scorers import discrepancy
@@ -20,28 +21,8 @@ from judgetrain.scorers.discrepancy import LengthReport, Rank
 from judgetrain.scorers.finished import SelfEvaluated
 from judgetrain.scorers.studies import Repetition, Spread
 
-REPETITION = (
-    "The first answer against those after being asked for the same once more (paper: table 1). Similarity: mean cosine "
-    "of sentence embeddings. A model that knows the answer repeats it."
-)
-SPREAD = (
-    "Answers sampled to each prompt, their mean log-probability per token; deviation: its standard deviation over "
-    "the answers to a prompt, mean over prompts (paper: figure 2, less is expected of a better model)."
-)
-RANKING = "d: log p(revised) - log p(answer) per token. Confidence: share of prompts with d at least the threshold."
-OUTCOMES = "Prompt by prompt the model with the higher d wins; a tie where they differ by at most the threshold."
-CONFLICTS = (
-    "Share of prompts on which the sign of d and the verdict contradict each other (paper: table 6). Verdicts of a "
-    "judge count where both orders say the same; a revision without a change counts as unchanged."
-)
-LENGTHS = (
-    "Changed: share of revisions whose length in tokens changes by more than 20%. Slope: d per unit of log length "
-    "ratio. Kept: prompts with less change alone. Controlled: what length explains is taken out of d (what it would be "
-    "at equal length)."
-)
 CURVE = 40
 """Points of a confidence curve."""
-WIN_TIE_LOSE = ("win", "tie", "lose")
 MOST = 0.95
 """Share of falls that the curve's axis holds: the few largest would flatten it."""
 
@@ -132,55 +113,69 @@ class Studies:
             "lengths": lengths,
         }
 
-    def tables(self) -> Iterator[Table]:
+    def tables(self) -> list[Table]:
         """The tables, those without rows left out."""
-        for table in (self._ranked(), self._outcomes(), self._conflicts(), self._lengths(), *self._hypotheses()):
-            if table.cells:
-                yield table
+        compared = self._ranked(), self._outcomes(), self._conflicts(), self._lengths()
+        return [table for table in (*compared, self._repeated(), self._deviations()) if table.cells]
 
     def _ranked(self) -> Table:
-        deltas = list(self.sweep[self.model])
-        cells = [
-            (r.model, str(r.place), str(r.n), number(r.mean, 4), *(percent(self.sweep[r.model][x]) for x in deltas))
-            for r in self.ranking
-        ]
-        headers = ("model", "place", "n", "d", *(f"confidence {x:g} %" for x in deltas))
-        return Table("Models by confidence", headers, cells, f"{RANKING} Places: at {self.delta:g}.")
+        columns: Columns = {name: attrgetter(name) for name in ("model", "place", "n")}
+        columns |= {"d": lambda r: number(r.mean, 4)}
+        columns |= {f"confidence {delta:g} %": self._confident(delta) for delta in self.sweep[self.model]}
+        return Table.of("Models by confidence", self.ranking, columns, f"Places: at {self.delta:g}.")
+
+    def _confident(self, delta: float) -> Callable[[Rank], str]:
+        return lambda rank: percent(self.sweep[rank.model][delta])
 
     def _outcomes(self) -> Table:
-        cells = [
-            (o["first"], o["second"], f"{o['threshold']:g}", str(o["n"]), *(percent(o[k]) for k in WIN_TIE_LOSE))
-            for o in self.outcomes
-        ]
-        headers = ("first", "second", "threshold", "n", *(f"{k} %" for k in WIN_TIE_LOSE))
-        return Table("Win, tie, lose", headers, cells, OUTCOMES, names=2)
+        columns: Columns = {name: itemgetter(name) for name in ("first", "second")}
+        columns |= {"threshold": lambda o: f"{o['threshold']:g}", "n": itemgetter("n")}
+        columns |= {"win %": lambda o: percent(o["win"]), "tie %": lambda o: percent(o["tie"])}
+        columns |= {"lose %": lambda o: percent(o["lose"])}
+        return Table.of("Win, tie, lose", self.outcomes, columns, names=2)
 
     def _conflicts(self) -> Table:
-        cells = [(name, percent(c.degree), str(c.n), str(c.without)) for name, c in self.conflicts.items()]
-        return Table("Conflicts with verdicts", ("verdicts of", "conflict %", "n", "no verdict"), cells, CONFLICTS)
+        columns: Columns = {
+            "verdicts of": itemgetter(0),
+            "conflict %": lambda item: percent(item[1].degree),
+            "n": lambda item: item[1].n,
+            "no verdict": lambda item: item[1].without,
+        }
+        return Table.of("Conflicts with verdicts", self.conflicts.items(), columns)
 
     def _lengths(self) -> Table:
-        headers = ("model", "n", "changed %", "mean change %", "slope", "kept d", "kept confidence %")
-        cells = [
-            (
-                *(name, str(r.n), percent(r.changed), percent(r.mean_change), number(r.slope, 3)),
-                *(number(r.kept_mean, 4), percent(r.kept_confidence)),
-                *(number(r.controlled_mean, 4), percent(r.controlled_confidence)),
-            )
-            for name, r in self.lengths.items()
-            if r is not None
-        ]
-        return Table("Length", (*headers, "controlled d", "controlled confidence %"), cells, LENGTHS)
+        columns: Columns = {
+            "model": attrgetter("model"),
+            "n": attrgetter("report.n"),
+            "changed %": share("report.changed"),
+            "mean change %": share("report.mean_change"),
+            "slope": share("report.slope", 3, 1),
+            "kept d": share("report.kept_mean", 4, 1),
+            "kept confidence %": share("report.kept_confidence"),
+            "controlled d": share("report.controlled_mean", 4, 1),
+            "controlled confidence %": share("report.controlled_confidence"),
+        }
+        rows = [SimpleNamespace(model=name, report=found) for name, found in self.lengths.items() if found]
+        return Table.of("Length", rows, columns)
 
-    def _hypotheses(self) -> Iterator[Table]:
-        again = [
-            (f"x - x{r.repetition}", str(r.n), percent(r.similarity), percent(r.exact_match)) for r in self.repetition
-        ]
-        yield Table("Repeated answers", ("answers", "n", "similarity %", "exact match %"), again, REPETITION)
+    def _repeated(self) -> Table:
+        columns: Columns = {
+            "answers": lambda r: f"x - x{r.repetition}",
+            "n": attrgetter("n"),
+            "similarity %": share("similarity"),
+            "exact match %": share("exact_match"),
+        }
+        return Table.of("Repeated answers", self.repetition, columns)
+
+    def _deviations(self) -> Table:
         answers = sum(len(s.logprobs) for s in self.spread)
-        row = (self.model, str(len(self.spread)), str(answers), number(self.deviation, 4))
-        headers = ("model", "prompts", "answers", "deviation")
-        yield Table("Spread of log-probability", headers, [row] if answers else [], SPREAD)
+        columns: Columns = {
+            "model": attrgetter("model"),
+            "prompts": lambda found: len(found.spread),
+            "answers": lambda found: answers,
+            "deviation": lambda found: number(found.deviation, 4),
+        }
+        return Table.of("Spread of log-probability", [self] if answers else (), columns)
 
 
 def _conflict(d: Sequence[float | None], verdicts: Sequence[int | None]) -> Conflict:
