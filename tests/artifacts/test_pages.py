@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 import judgetrain
 from judgetrain.artifacts.pages import render
-from tests.pages import parse
+from tests.builders.pages import parse
 
 TEMPLATES = sorted(Path(judgetrain.__file__).parent.rglob("templates/*"))
 

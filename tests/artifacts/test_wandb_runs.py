@@ -20,7 +20,7 @@ from judgetrain.data.config import ClusterConfig, DialoguesConfig, SourceConfig
 from judgetrain.pipeline import cli as entry
 from judgetrain.pipeline.config import Config
 from judgetrain.pipeline.run import Pipeline
-from tests.wandb_files import read_runs
+from tests.builders.wandb_files import read_runs
 
 
 class FakeRun:

@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 import yaml
-from judgetrain.pipeline.checks import check_stage
 
 from judgetrain.data.benchmarks.adapter import load_adapter, shipped
 from judgetrain.data.benchmarks.benchmark import Benchmark, load_benchmark, majority

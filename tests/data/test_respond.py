@@ -20,7 +20,7 @@ from judgetrain.engines.config import OpenAIEngineConfig, SamplingConfig
 from judgetrain.errors import DataError
 from judgetrain.schema import Comparison, Dialogue, Message
 from tests.builders.data import run_responses
-from tests.faulty_server import serving
+from tests.builders.faulty_server import serving
 
 DIALOGUES = [Dialogue(f"d{i}", "s", (Message("user", "q"),)) for i in range(200)]
 

@@ -13,7 +13,7 @@ from judgetrain.errors import EngineError
 from judgetrain.judges.prompting.prompts import load_prompt_set
 from judgetrain.judges.prompting.readout import Readout
 from judgetrain.judges.trees.grow import judgment_slots
-from tests.scripted import comparison
+from tests.builders.scripted import comparison
 
 FRAME = r"score: [1-5]\n(the|a) (cat|dog)( sat| ran){1,3}\.?"
 

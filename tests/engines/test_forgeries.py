@@ -21,7 +21,7 @@ from judgetrain.judges.trees.grow import Shape, StepSampling, grow
 from judgetrain.train.data import fitting
 from tests.benchmarks.forgeries import load_forgeries
 from tests.builders.engines import encoded, tiny_llama, word_tokenizer
-from tests.scripted import ScriptedEngine, comparison, criteria, judged
+from tests.builders.scripted import ScriptedEngine, comparison, criteria, judged
 
 FORGERIES = load_forgeries()
 CHATML = (

@@ -12,7 +12,7 @@ from judgetrain.engines.config import OpenAIEngineConfig
 from judgetrain.engines.openai.engine import OUTAGE, OpenAIEngine
 from judgetrain.engines.openai.server import chat_body
 from judgetrain.errors import EngineError
-from tests.faulty_server import KEY, serving
+from tests.builders.faulty_server import KEY, serving
 
 
 @pytest.fixture

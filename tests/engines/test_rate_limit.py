@@ -22,7 +22,7 @@ from judgetrain.engines.config import OpenAIEngineConfig
 from judgetrain.engines.openai.engine import OUTAGE, OpenAIEngine
 from judgetrain.engines.openai.rate_limit import OWN, Clock, Gate, retry_after
 from judgetrain.errors import EngineError, UnansweredError
-from tests.faulty_server import FaultyServer, FixedWindow, serving
+from tests.builders.faulty_server import FaultyServer, FixedWindow, serving
 
 SPEED = 60.0
 

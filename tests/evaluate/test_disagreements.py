@@ -23,8 +23,8 @@ from judgetrain.judges.kinds.branching import predict
 from judgetrain.judges.trees.schema import EvaluationTree
 from judgetrain.pipeline.config import Config
 from tests.builders.evaluate import judge, run, write_rows
+from tests.builders.pages import parse
 from tests.builders.scripted import ScriptedEngine, noisy
-from tests.pages import parse
 
 
 @pytest.fixture

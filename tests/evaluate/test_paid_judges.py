@@ -17,8 +17,8 @@ from judgetrain.evaluate.config import CorrectConfig, EvaluateConfig
 from judgetrain.judges.config import TreeConfig
 from judgetrain.pipeline.config import Config
 from tests.builders.evaluate import run, write_rows
+from tests.builders.faulty_server import FaultyServer, serving
 from tests.builders.scripted import criteria, judged
-from tests.faulty_server import FaultyServer, serving
 
 CALLS = 4 * 2 + 4 * (1 + 2 + 2 * 2)
 """A verdict in each order, and a list, two guidelines and two judgments of each, of four comparisons."""

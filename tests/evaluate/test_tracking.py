@@ -15,7 +15,7 @@ from judgetrain.evaluate.report.report import Report
 from judgetrain.evaluate.report.tracking import track_report
 from judgetrain.judges.base import Prediction
 from judgetrain.schema import Comparison, Dialogue, Message
-from tests.wandb_files import read_runs
+from tests.builders.wandb_files import read_runs
 
 
 @pytest.fixture

@@ -30,8 +30,8 @@ from judgetrain.label.stages import LabelSettings
 from judgetrain.pipeline.config import Config
 from judgetrain.schema import Dialogue, Message
 from tests.builders.judges import SAMPLING
+from tests.builders.pages import Element, parse
 from tests.builders.scripted import ScriptedEngine, comparison, noisy
-from tests.pages import Element, parse
 
 PROMPTS = load_prompt_set("compact")
 TREES = grow(

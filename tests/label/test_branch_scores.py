@@ -28,7 +28,7 @@ from judgetrain.scorers.encode import Sample
 from judgetrain.scorers.results import TokenStatistics
 from judgetrain.scorers.statistics import TokenScorer
 from tests.builders.label import tree_of
-from tests.untimed import contents
+from tests.builders.untimed import contents
 
 BASE = Path(world_engine.__file__).parent / "base"
 PROMPTER = Prompter(load_prompt_set("compact"), 2)

@@ -31,8 +31,8 @@ from judgetrain.label.config import TeacherConfig
 from judgetrain.label.estimate import described, estimate
 from judgetrain.label.stages import TeacherSettings
 from judgetrain.pipeline.config import Config
+from tests.builders.faulty_server import KEY, FaultyServer, serving
 from tests.builders.scripted import criteria, judged
-from tests.faulty_server import KEY, FaultyServer, serving
 
 COMPARISONS = eval_comparisons(WorldConfig(eval_comparisons=10), seed=5)
 FAULTS: list[Any] = [

@@ -21,7 +21,7 @@ from judgetrain.label.examples import Prompter
 from tests.builders.judges import SAMPLING
 from tests.builders.label import TAUGHT, run_teacher, teacher_config
 from tests.builders.scripted import Ending, ScriptedEngine, comparison, criteria, judged, noisy
-from tests.untimed import contents
+from tests.builders.untimed import contents
 
 PROMPTS = load_prompt_set("compact")
 

@@ -19,7 +19,7 @@ from judgetrain.errors import ConfigError, EngineError
 from judgetrain.pipeline.config import Config, HubConfig
 from judgetrain.pipeline.publish import after, check_hub, push
 from judgetrain.train.card import add_results, licence_of, write_card
-from tests.fake_hub import TOKEN, FakeHub
+from tests.builders.fake_hub import TOKEN, FakeHub
 
 
 @pytest.fixture

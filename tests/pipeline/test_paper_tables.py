@@ -7,8 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from judgetrain.judges.names import method_name
-from judgetrain.pipeline.checks import check_stage, models
 
 from judgetrain.engines import config as config_of_engines
 from judgetrain.engines import registry

@@ -18,8 +18,8 @@ from judgetrain.judges import BranchingJudge
 from judgetrain.train.checkpoints import COMPLETE, CheckpointMarks, last_complete
 from judgetrain.train.config import AdapterConfig, TrainConfig
 from judgetrain.train.data import fitting, order
+from tests.builders.scripted import comparison
 from tests.builders.train import config, logged, run_dpo, run_initial, run_sft, same, sft_rows, weights
-from tests.scripted import comparison
 
 
 def test_a_template_without_system_role_trains_on_the_prompt_that_the_engines_send(tmp_path: Path) -> None:

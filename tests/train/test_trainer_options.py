@@ -23,8 +23,8 @@ from judgetrain.train.checkpoints import CheckpointMarks
 from judgetrain.train.config import AdapterConfig, TrainConfig
 from judgetrain.train.run import trainable
 from judgetrain.train.stages import InitialSettings
+from tests.builders.scripted import comparison
 from tests.builders.train import config, rows, run_dpo, run_initial, same, sft_rows, weights
-from tests.scripted import comparison
 
 
 def first_loss(out: StageRun) -> float:
