@@ -18,7 +18,7 @@ from judgetrain.errors import DataError
 from judgetrain.judges.prompting.parsing import parse_criteria, render_criteria
 from judgetrain.judges.prompting.prompts import load_prompt_set
 from judgetrain.judges.trees.grow import Shape, StepSampling, grow
-from judgetrain.judges.trees.growing import material_of, sample_criteria, whole_criteria
+from judgetrain.judges.trees.listing import material_of, sample_criteria, whole_criteria
 from judgetrain.judges.trees.schema import EvaluationTree, shard_of
 from judgetrain.label.config import TeacherConfig
 from judgetrain.label.evaluations import read_evaluations, text_of
