@@ -8,13 +8,12 @@ from itertools import islice
 
 from judgetrain.artifacts.stage_run import derive_seed
 from judgetrain.engines.base import UNANSWERED, Completion, Engine, Request, Sampling, Step
-from judgetrain.engines.config import SamplingConfig
 from judgetrain.engines.thinking import answer_of
 from judgetrain.judges.config import AskingConfig
 from judgetrain.judges.prompting.headings import OUTSIDE
 from judgetrain.judges.prompting.parsing import ParsedJudgment
 from judgetrain.judges.prompting.prompts import PromptSet, judgment_slots, slots_of
-from judgetrain.judges.prompting.readout import Readout
+from judgetrain.judges.prompting.readout import judgment_sampling, read_judgment
 from judgetrain.judges.trees.listing import Choose, PartialTree, material_of
 from judgetrain.judges.trees.sampled import Sampled, retry, sample
 from judgetrain.judges.trees.schema import CriterionNode, EvaluationTree, GuidelineNode, JudgmentNode
@@ -42,28 +41,12 @@ class Shape:
     """How often a judgment that cannot be read is sampled again, at a temperature above 0."""
 
 
-@dataclass(frozen=True)
-class StepSampling:
-    """Sampling settings by level, and how judgments are read."""
-
-    criteria: SamplingConfig
-    guideline: SamplingConfig
-    judgment: SamplingConfig
-    readout: Readout = Readout()
-
-    @classmethod
-    def of(cls, settings: AskingConfig) -> StepSampling:
-        """The sampling and readout of a judge."""
-        levels = settings.criteria_sampling, settings.guideline_sampling, settings.judgment_sampling
-        return cls(*levels, Readout.of(settings))
-
-
 def grow(
     comparisons: Sequence[Comparison],
     engine: Engine,
     prompts: PromptSet,
     shape: Shape,
-    sampling: StepSampling,
+    asking: AskingConfig,
     seed: int,
     choose: Choose | None = None,
     steer: Steer | None = None,
@@ -71,11 +54,12 @@ def grow(
     """One evaluation tree per comparison; every level is one batch over all comparisons.
 
     A complete tree has ``criteria × guidelines × judgments × orders`` branches. Whatever cannot be read is
-    counted in the tree's ``failures`` by reason; nothing is guessed. With ``steer`` the branches grow in waves, two
+    counted in the tree's ``failures`` by reason; nothing is guessed. ``asking``: the sampling at each level, and how
+    judgments are read; how many criteria are asked for is the shape's. With ``steer`` the branches grow in waves, two
     batches each, until it wants no more; those that do grow are the ones of the complete tree.
     """
     trees = [PartialTree(comparison=c) for c in comparisons]
-    grower = _Grower(engine, prompts, shape, sampling, seed)
+    grower = _Grower(engine, prompts, shape, asking, seed)
     grower.list_criteria(trees)
     if choose:
         for tree in trees:
@@ -121,14 +105,14 @@ class _Grower:
     engine: Engine
     prompts: PromptSet
     shape: Shape
-    sampling: StepSampling
+    asking: AskingConfig
     seed: int
 
     def list_criteria(self, trees: Sequence[PartialTree]) -> None:
         """List criteria; where ``shape.top_up``, ask once more for trees that came back short."""
         shape, waiting = self.shape, trees
         stop = (f"\n{shape.criteria + 1}.",) if shape.criteria < shape.count else ()
-        limits = replace(Sampling.of(self.sampling.criteria), stop=stop)
+        limits = replace(Sampling.of(self.asking.criteria_sampling), stop=stop)
         for attempt in range(2 if shape.top_up else 1):
             requests: list[Request] = []
             for tree in waiting:
@@ -151,7 +135,7 @@ class _Grower:
 
     def write_guidelines(self, due: Sequence[_Due]) -> list[list[GuidelineNode]]:
         """Sample the guidelines of each criterion, without the reasoning before them."""
-        number, limits = self.shape.guidelines, Sampling.of(self.sampling.guideline)
+        number, limits = self.shape.guidelines, Sampling.of(self.asking.guideline_sampling)
         requests: list[Request] = []
         for each in due:
             slots = slots_of(each.tree.comparison) | {"criterion": each.criterion.text}
@@ -170,8 +154,7 @@ class _Grower:
 
     def judge(self, due: Sequence[_Due], written: Sequence[Sequence[GuidelineNode]]) -> list[list[GuidelineNode]]:
         """Sample the judgments by each usable guideline, in the orders due; the guidelines with their judgments."""
-        shape, readout = self.shape, self.sampling.readout
-        limits = readout.sampling(self.sampling.judgment, self.prompts)
+        shape, limits = self.shape, judgment_sampling(self.asking, self.prompts)
         requests: list[Request] = []
         for each, guidelines in zip(due, written, strict=True):
             for i, guideline in enumerate(guidelines):
@@ -217,7 +200,7 @@ class _Grower:
             score_a=score_a,
             score_b=score_b,
             failure=parsed.failure,
-            tie=self.sampling.readout.tie,
+            tie=self.asking.tie,
             retried=sampled.retried,
             **sampled.record,
         )
@@ -225,7 +208,7 @@ class _Grower:
     def _read(self, request: Request, completion: Completion) -> ParsedJudgment:
         if completion.finish_reason in UNANSWERED:
             return ParsedJudgment(None, None, completion.finish_reason)
-        return self.sampling.readout.read(completion, [t for slot, t in request.slots.items() if slot in OUTSIDE])
+        return read_judgment(completion, self.asking, [t for slot, t in request.slots.items() if slot in OUTSIDE])
 
     def _unreadable(self, request: Request, completion: Completion) -> str | None:
         """Why a judgment cannot be read though there is one, or None."""
