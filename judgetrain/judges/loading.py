@@ -14,7 +14,6 @@ from judgetrain.judges.config import Aggregation, AskingConfig
 from judgetrain.judges.method import BRANCHING, JUDGE_STAGES, TARGETS, Method
 from judgetrain.judges.prompting.prompts import FILE as PROMPTS
 from judgetrain.judges.prompting.prompts import load_prompt_set, prompt_path
-from judgetrain.judges.settings import load_settings
 
 if TYPE_CHECKING:
     from judgetrain.artifacts.fingerprint import ContentHashes
@@ -126,7 +125,7 @@ class Models:
             if not (directory / PROMPTS).is_file():
                 raise ConfigError(f"{method.text}: {directory} holds no {PROMPTS}: it is no trained judge")
             prompts = load_prompt_set(directory / PROMPTS)
-            asking = replace(asking, criteria=load_settings(directory, asking).criteria)
+            asking = replace(asking, criteria=AskingConfig.load(directory, asking).criteria)
         asking = replace(asking, **method.asking)
         engine = self.engine(method)
         return BranchingJudge(engine, prompts, branches, asking, aggregation, method.name, early_stop, top_up)

@@ -23,7 +23,6 @@ from judgetrain.judges import methods
 from judgetrain.judges.config import TreeConfig
 from judgetrain.judges.kinds.baselines import FirstJudge
 from judgetrain.judges.prompting.prompts import load_prompt_set
-from judgetrain.judges.settings import save_settings
 from judgetrain.pipeline.config import Config
 from tests.scripted import ScriptedEngine, noisy
 
@@ -268,7 +267,7 @@ def test_two_judges_where_the_pipeline_puts_them_can_be_compared(
 def test_a_judge_from_a_directory_is_asked_as_it_was_trained(setup: tuple[Config, dict[str, Path]]) -> None:
     config, inputs = setup
     assert methods.load_judge("sft", config, inputs).settings == config.tree
-    save_settings(TreeConfig(criteria=7), inputs["sft"] / "model")
+    TreeConfig(criteria=7).asking.save(inputs["sft"] / "model")
     assert methods.load_judge("sft", config, inputs).settings.criteria == 7
 
 

@@ -71,7 +71,6 @@ class BranchingJudge(Judge):
             EngineError: the directory has no ``prompts.yaml``: it is no judge.
         """
         from judgetrain.engines.registry import make_engine
-        from judgetrain.judges.settings import load_settings
 
         directory = Path(path)
         if not (directory / FILE).is_file():
@@ -81,7 +80,7 @@ class BranchingJudge(Judge):
             make_engine(config, model_path=str(directory), name=directory.name),
             load_prompt_set(directory / FILE),
             branches,
-            settings or load_settings(directory),
+            settings or AskingConfig.load(directory),
             aggregation,
             directory.name,
             early_stop,

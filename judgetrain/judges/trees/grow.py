@@ -15,7 +15,7 @@ from judgetrain.judges.prompting.parsing import ParsedJudgment
 from judgetrain.judges.prompting.prompts import PromptSet, judgment_slots, slots_of
 from judgetrain.judges.prompting.readout import judgment_sampling, read_judgment
 from judgetrain.judges.trees.listing import Choose, PartialTree, material_of
-from judgetrain.judges.trees.sampled import Sampled, retry, sample
+from judgetrain.judges.trees.sampled import Sampled, sample
 from judgetrain.judges.trees.schema import CriterionNode, EvaluationTree, GuidelineNode, JudgmentNode
 from judgetrain.schema import Comparison, Order
 
@@ -163,8 +163,7 @@ class _Grower:
                     group = (each.position * shape.guidelines + i) * len(shape.orders) + shape.orders.index(order)
                     requests += self._requests("judgment", judgment_slots(*shown), limits, group, shape.judgments)
         seed, attempts = derive_seed(self.seed, "judgment"), shape.retries if limits.temperature > 0 else 0
-        sampled = sample(requests, self.engine, seed)
-        found = zip(requests, retry(sampled, requests, self.engine, seed, attempts, self._unreadable), strict=True)
+        found = zip(requests, sample(requests, self.engine, seed, attempts, self._unreadable), strict=True)
 
         def judged(each: _Due, guideline: GuidelineNode) -> GuidelineNode:
             nodes = [
