@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from judgetrain.artifacts.stages import StageSettings, at
+from judgetrain.artifacts.stages import StageSettings, at, value_at
 from judgetrain.engines.config import EngineConfig, LocalEngineConfig, ModelConfig, SamplingConfig
 from judgetrain.errors import ConfigError
 from judgetrain.judges.config import Aggregation, AskingConfig
@@ -74,7 +74,7 @@ class Models:
 
     def external(self, target: str) -> EngineConfig | None:
         """The engine of a target that is no model of this run, which may be one that is paid for; else None."""
-        return {"teacher": self.settings.teacher, "external": self.settings.external}.get(target)
+        return getattr(self.settings, target) if target in EXTERNAL else None
 
     def engine(self, method: Method) -> Engine:
         """The engine of the model that a method names.
@@ -201,7 +201,4 @@ def check_model(config: Any, method: Method, key: str, step: str | None = None) 
 def engine_of(config: Any, target: str) -> tuple[str, EngineConfig]:
     """The key and the engine of the model that a method names, out of the whole configuration."""
     key = EXTERNAL.get(target, "engine")
-    engine: EngineConfig = {"teacher": config.teacher.engine, "external": config.evaluate.external}.get(
-        target, config.engine
-    )
-    return key, engine
+    return key, value_at(config, key)
