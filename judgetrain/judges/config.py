@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Literal
+import json
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
 
+from judgetrain.artifacts.files import write_json_atomic
 from judgetrain.engines.config import EngineConfig, SamplingConfig, engine_type
 from judgetrain.keys import key
 
@@ -12,6 +15,9 @@ if TYPE_CHECKING:
     from judgetrain.engines.answers import AnswerStore, Budget
     from judgetrain.engines.base import Engine
 
+
+SETTINGS = "judge.json"
+"""Carried in a trained judge's directory: how it is asked unless one says otherwise."""
 
 Aggregation = Literal["vote", "margin"]
 """How branches become a verdict: the side that more of them prefer, or that with the larger sum of scores."""
@@ -50,6 +56,20 @@ class AskingConfig:
     )
     constrained: bool = key(False, "enforce the judgment's form while decoding (needs the extra 'constrained')")
     tie: float = key(0.0, "scores at most so far apart are a tie", low=0.0, high=4.0, unit="points")
+
+    def save(self, directory: Path) -> None:
+        """Write it as ``judge.json`` into a trained judge's directory, for ``from_pretrained``."""
+        write_json_atomic(directory / SETTINGS, asdict(self))
+
+    @classmethod
+    def load(cls, directory: Path, otherwise: AskingConfig | None = None) -> AskingConfig:
+        """Read ``judge.json``; ``otherwise``, or the defaults, when there is none."""
+        path = directory / SETTINGS
+        if not path.is_file():
+            return otherwise or cls()
+        raw: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        values: dict[str, Any] = {k: SamplingConfig(**v) if k.endswith("_sampling") else v for k, v in raw.items()}
+        return cls(**values)
 
 
 @dataclass

@@ -7,14 +7,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from judgetrain.artifacts.stages import StageSettings, at
+from judgetrain.artifacts.stages import StageSettings, at, value_at
 from judgetrain.engines.config import EngineConfig, LocalEngineConfig, ModelConfig, SamplingConfig
 from judgetrain.errors import ConfigError
 from judgetrain.judges.config import Aggregation, AskingConfig
 from judgetrain.judges.method import BRANCHING, JUDGE_STAGES, TARGETS, Method
 from judgetrain.judges.prompting.prompts import FILE as PROMPTS
 from judgetrain.judges.prompting.prompts import load_prompt_set, prompt_path
-from judgetrain.judges.settings import load_settings
 
 if TYPE_CHECKING:
     from judgetrain.artifacts.fingerprint import ContentHashes
@@ -75,7 +74,7 @@ class Models:
 
     def external(self, target: str) -> EngineConfig | None:
         """The engine of a target that is no model of this run, which may be one that is paid for; else None."""
-        return {"teacher": self.settings.teacher, "external": self.settings.external}.get(target)
+        return getattr(self.settings, target) if target in EXTERNAL else None
 
     def engine(self, method: Method) -> Engine:
         """The engine of the model that a method names.
@@ -126,7 +125,7 @@ class Models:
             if not (directory / PROMPTS).is_file():
                 raise ConfigError(f"{method.text}: {directory} holds no {PROMPTS}: it is no trained judge")
             prompts = load_prompt_set(directory / PROMPTS)
-            asking = replace(asking, criteria=load_settings(directory, asking).criteria)
+            asking = replace(asking, criteria=AskingConfig.load(directory, asking).criteria)
         asking = replace(asking, **method.asking)
         engine = self.engine(method)
         return BranchingJudge(engine, prompts, branches, asking, aggregation, method.name, early_stop, top_up)
@@ -202,7 +201,4 @@ def check_model(config: Any, method: Method, key: str, step: str | None = None) 
 def engine_of(config: Any, target: str) -> tuple[str, EngineConfig]:
     """The key and the engine of the model that a method names, out of the whole configuration."""
     key = EXTERNAL.get(target, "engine")
-    engine: EngineConfig = {"teacher": config.teacher.engine, "external": config.evaluate.external}.get(
-        target, config.engine
-    )
-    return key, engine
+    return key, value_at(config, key)

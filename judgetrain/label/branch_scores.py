@@ -16,8 +16,8 @@ from judgetrain.artifacts.stage_run import ShardResult, StageRun, derive_seed, t
 from judgetrain.engines.config import ModelConfig
 from judgetrain.engines.once import loaded_once
 from judgetrain.judges.trees.schema import EvaluationTree
-from judgetrain.label.config import SIGNALS, RewardConfig
-from judgetrain.label.examples import Messages, Prompter
+from judgetrain.label.config import SIGNALS
+from judgetrain.label.examples import Prompter
 from judgetrain.label.rewards import Rewards, percentiles
 from judgetrain.label.stages import LabelSettings
 from judgetrain.scorers.config import ScorerConfig
@@ -49,20 +49,11 @@ def nodes_of(tree: EvaluationTree, prompter: Prompter) -> Iterator[Node]:
     """The guidelines of a tree, and its readable judgments."""
     for criterion, guideline in tree.guidelines():
         prompt = prompter.guideline(tree.comparison, criterion.text)
-        yield Node(guideline.id, "guideline", _sample(prompt, guideline.text))
+        yield Node(guideline.id, "guideline", Sample(tuple(prompt), guideline.text.strip()))
         for judgment in guideline.judgments:
             if judgment.verdict is not None:
                 shown = prompter.judgment(tree.comparison, criterion.text, guideline.text, judgment)
-                yield Node(judgment.id, "judgment", _sample(shown, judgment.text))
-
-
-def _sample(prompt: Messages, text: str) -> Sample:
-    return Sample(tuple(prompt), text.strip())
-
-
-def method_of(signal: str, config: RewardConfig) -> str:
-    """The scorer behind a signal."""
-    return "probdiff" if signal == "probdiff" else config.glassbox
+                yield Node(judgment.id, "judgment", Sample(tuple(shown), judgment.text.strip()))
 
 
 def branch_rewards(stage: LabelSettings, inputs: Mapping[str, Path], prompter: Prompter, out: StageRun) -> Rewards:
@@ -81,7 +72,7 @@ def branch_rewards(stage: LabelSettings, inputs: Mapping[str, Path], prompter: P
         attn_implementation=base.attn_implementation,
         trust_remote_code=base.trust_remote_code,
     )
-    methods = {signal: method_of(signal, config) for signal in config.signals}
+    methods = {signal: "probdiff" if signal == "probdiff" else config.glassbox for signal in config.signals}
     with loaded_once(lambda: load_scorer(settings, judge)) as scorer:
         for signal, method in methods.items():
             name = f"{ROWS}-{signal}"

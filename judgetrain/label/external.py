@@ -17,6 +17,7 @@ from typing import Any
 from judgetrain.artifacts.shards import read_rows
 from judgetrain.artifacts.stage_run import ShardResult, StageRun, derive_seed, tokens_of
 from judgetrain.engines.answers import answers_of, budget_of
+from judgetrain.engines.base import Step
 from judgetrain.engines.once import loaded_once
 from judgetrain.engines.registry import make_engine
 from judgetrain.engines.thinking import answer_of
@@ -48,9 +49,10 @@ class Conflict:
     verdicts: tuple[Verdict, Verdict]
     slots: dict[str, str]
 
-    def exchanged(self) -> dict[str, str]:
-        """The slots with the two critiques exchanged."""
-        return self.slots | {"judgment_x": self.slots["judgment_y"], "judgment_y": self.slots["judgment_x"]}
+    def questions(self) -> list[Question]:
+        """Which critique is better, in both orders; answers are X or Y as the conflict names them."""
+        exchanged = self.slots | {"judgment_x": self.slots["judgment_y"], "judgment_y": self.slots["judgment_x"]}
+        return [Question("XY", self.slots), Question("YX", exchanged, {"X": "Y", "Y": "X"}.__getitem__)]
 
 
 @dataclass(frozen=True)
@@ -92,9 +94,7 @@ def external_labels(config: LabelConfig, trees: Path, seed: int, out: StageRun) 
         def process(index: int, items: Sequence[Case]) -> ShardResult:
             seed = derive_seed(out.shard_seed(index), "external")
             asker = Asker(engine(), prompts, settings.sampling, settings.attempts)
-            if dialect == "one_step":
-                return _shard(items, _ask_verdicts(items, asker, settings.samples, seed))
-            return _shard(items, _ask_preferences(items, asker, seed))
+            return _shard(items, _ask(items, asker, dialect, settings.samples, seed))
 
         try:
             out.sharded("external", cases, settings.shard_size, process, "comparisons")
@@ -147,20 +147,16 @@ def conflicting(tree: EvaluationTree) -> Iterator[Conflict]:
             yield Conflict((x.id, y.id), (x.verdict, y.verdict), slots)
 
 
-def _ask_verdicts(cases: Sequence[Case], asker: Asker, samples: int, seed: int) -> list[list[list[Reply]]]:
-    """One list of replies a comparison."""
-    groups = [[q for q in pairwise_questions(case.comparison) for _ in range(samples)] for case in cases]
-    return [[replies] for replies in asker.ask(groups, "one_step", read_verdict, seed)]
-
-
-def _ask_preferences(cases: Sequence[Case], asker: Asker, seed: int) -> list[list[list[Reply]]]:
-    """A list of replies for each conflict of a comparison; answers are X or Y as the conflict names them."""
-    flipped = {"X": "Y", "Y": "X"}.__getitem__
-    groups = [
-        [Question("XY", c.slots), Question("YX", c.exchanged(), flipped)] for case in cases for c in case.conflicts
-    ]
-    replies = iter(asker.ask(groups, "preference", read_preference, seed))
-    return [[next(replies) for _ in case.conflicts] for case in cases]
+def _ask(cases: Sequence[Case], asker: Asker, dialect: Dialect, samples: int, seed: int) -> list[list[list[Reply]]]:
+    """By comparison, the replies to each of its questions: one on its responses, or one for each conflict."""
+    step: Step = "one_step" if dialect == "one_step" else "preference"
+    if step == "one_step":
+        asked = [[[q for q in pairwise_questions(case.comparison) for _ in range(samples)]] for case in cases]
+    else:
+        asked = [[conflict.questions() for conflict in case.conflicts] for case in cases]
+    read = read_verdict if step == "one_step" else read_preference
+    replies = iter(asker.ask([questions for each in asked for questions in each], step, read, seed))
+    return [[next(replies) for _ in each] for each in asked]
 
 
 def _shard(cases: Sequence[Case], asked: Sequence[Sequence[Sequence[Reply]]]) -> ShardResult:

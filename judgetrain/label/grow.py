@@ -9,7 +9,7 @@ from judgetrain.artifacts.shards import read_rows
 from judgetrain.artifacts.stage_run import ShardResult, StageRun
 from judgetrain.engines.registry import make_engine
 from judgetrain.judges.prompting.prompts import load_prompt_set
-from judgetrain.judges.trees.grow import Shape, StepSampling, grow
+from judgetrain.judges.trees.grow import Shape, grow
 from judgetrain.judges.trees.schema import shard_of
 from judgetrain.label.stages import TreeSettings
 from judgetrain.schema import Comparison
@@ -28,13 +28,12 @@ def run(settings: TreeSettings, inputs: Mapping[str, Path], out: StageRun) -> No
         top_up=True,
         retries=config.retries,
     )
-    sampling = StepSampling.of(config)
     model = inputs["initial"] / "model"
     prompts = load_prompt_set(model / "prompts.yaml")
     engine = make_engine(settings.engine, model_path=str(model), name="initial")
 
     def process(index: int, items: Sequence[Comparison]) -> ShardResult:
-        return shard_of(grow(items, engine, prompts, shape, sampling, out.shard_seed(index)))
+        return shard_of(grow(items, engine, prompts, shape, config, out.shard_seed(index)))
 
     try:
         out.sharded("trees", comparisons, config.shard_size, process, "comparisons")

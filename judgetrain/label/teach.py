@@ -15,10 +15,11 @@ from judgetrain.data.dedup import BenchmarkQueries
 from judgetrain.engines.answers import answers_of, budget_of
 from judgetrain.engines.registry import make_engine
 from judgetrain.errors import DataError
+from judgetrain.judges.config import AskingConfig
 from judgetrain.judges.prompting.parsing import parse_criteria, render_criteria
 from judgetrain.judges.prompting.prompts import load_prompt_set
-from judgetrain.judges.trees.grow import Shape, StepSampling, grow
-from judgetrain.judges.trees.growing import material_of, sample_criteria, whole_criteria
+from judgetrain.judges.trees.grow import Shape, grow
+from judgetrain.judges.trees.listing import material_of, sample_criteria, whole_criteria
 from judgetrain.judges.trees.schema import EvaluationTree, shard_of
 from judgetrain.label.config import TeacherConfig
 from judgetrain.label.evaluations import read_evaluations, text_of
@@ -27,7 +28,7 @@ from judgetrain.label.stages import TeacherSettings
 from judgetrain.schema import Comparison, Order
 
 
-def run(config: TeacherSettings, inputs: Mapping[str, Path], out: StageRun) -> None:
+def run(settings: TeacherSettings, inputs: Mapping[str, Path], out: StageRun) -> None:
     """Write ``evaluations`` shards (trees by the teacher), ``remaining.jsonl`` and ``examples.jsonl``.
 
     The teacher gets the first ``teacher.comparisons`` of a seeded shuffle; the others remain for the Initial
@@ -37,10 +38,10 @@ def run(config: TeacherSettings, inputs: Mapping[str, Path], out: StageRun) -> N
     comparisons = [Comparison.from_row(row) for row in read_rows(inputs["responses"], "comparisons")]
     if not comparisons:
         raise DataError("there are no comparisons for the teacher: look at the counts of stage responses")
-    if config.teacher.evaluations:
-        taught, remaining = _read_written(config, comparisons, out)
+    if settings.teacher.evaluations:
+        taught, remaining = _read_written(settings, comparisons, out)
     else:
-        taught, remaining = divided(comparisons, config.teacher.comparisons, out.seed)
+        taught, remaining = divided(comparisons, settings.teacher.comparisons, out.seed)
     out.note("comparisons", {"teacher": len(taught), "remaining": len(remaining)})
     if not remaining:
         out.log(
@@ -48,10 +49,10 @@ def run(config: TeacherSettings, inputs: Mapping[str, Path], out: StageRun) -> N
             "a smaller teacher.comparisons leaves some"
         )
     out.write_rows("remaining", (c.to_row() for c in remaining or comparisons))
-    if not config.teacher.evaluations:
-        _annotate(config, taught, out)
+    if not settings.teacher.evaluations:
+        _annotate(settings, taught, out)
     trees = [EvaluationTree.from_row(row) for row in read_rows(out.directory, "evaluations")]
-    prompter = Prompter(load_prompt_set(config.prompts), config.criteria)
+    prompter = Prompter(load_prompt_set(settings.prompts), settings.criteria)
     examples = [row for tree in trees for row in teaching_examples(tree, prompter)]
     if not examples:
         reasons = sum((Counter(t.failures) for t in trees), Counter())
@@ -61,23 +62,23 @@ def run(config: TeacherSettings, inputs: Mapping[str, Path], out: StageRun) -> N
 
 
 def _read_written(
-    config: TeacherSettings, comparisons: Sequence[Comparison], out: StageRun
+    settings: TeacherSettings, comparisons: Sequence[Comparison], out: StageRun
 ) -> tuple[list[Comparison], list[Comparison]]:
     """Take over written evaluations; the comparisons that they are about, and those of the run that they are not.
 
     Those of dialogues that hold a benchmark's query are left out and counted, as in stage ``dialogues``.
     """
-    written = list(read_evaluations(config.teacher.evaluations))
+    written = list(read_evaluations(settings.teacher.evaluations))
     queries = None
-    if config.benchmarks is not None:
-        queries = BenchmarkQueries(config.benchmarks, config.decontaminate or "off", config.similarity or 1.0)
+    if settings.benchmarks is not None:
+        queries = BenchmarkQueries(settings.benchmarks, settings.decontaminate or "off", settings.similarity or 1.0)
     trees = [tree for tree in written if queries is None or queries.find(tree.comparison.dialogue) is None]
     out.write_rows("evaluations", (tree.to_row() for tree in trees))
     failures = sum((Counter(t.failures) for t in trees), Counter[str]())
     out.count(in_=len(written), out=len(trees), dropped={**failures, "contaminated": len(written) - len(trees)})
     if not trees:
         raise DataError(
-            f"teacher.evaluations={config.teacher.evaluations}: every one of the {len(written)} evaluations is of a "
+            f"teacher.evaluations={settings.teacher.evaluations}: every one of the {len(written)} evaluations is of a "
             "dialogue that holds a benchmark's query; give others, or set dialogues.decontaminate=off"
         )
     known = {text_of(tree.comparison) for tree in trees}
@@ -97,22 +98,24 @@ def shape_of(teacher: TeacherConfig) -> Shape:
     return Shape(count=teacher.criteria, criteria=teacher.criteria, orders=orders)
 
 
-def _annotate(config: TeacherSettings, comparisons: Sequence[Comparison], out: StageRun) -> None:
-    teacher = config.teacher
-    prompts = load_prompt_set(config.prompts)
+def _annotate(settings: TeacherSettings, comparisons: Sequence[Comparison], out: StageRun) -> None:
+    teacher = settings.teacher
+    prompts = load_prompt_set(settings.prompts)
     shape = shape_of(teacher)
-    sampling = StepSampling(teacher.sampling, teacher.sampling, teacher.sampling)
+    asking = AskingConfig(
+        criteria_sampling=teacher.sampling, guideline_sampling=teacher.sampling, judgment_sampling=teacher.sampling
+    )
     choose = sample_criteria(derive_seed(out.seed, "criteria"), teacher.branches)
-    answers = answers_of(teacher.engine, out.home, config.seed)
+    answers = answers_of(teacher.engine, out.home, settings.seed)
     budget = budget_of([teacher.engine], teacher, "teacher", out.path(".spent.jsonl"))
     engine = make_engine(teacher.engine, answers=answers, budget=budget)
 
     def process(index: int, items: Sequence[Comparison]) -> ShardResult:
-        trees = grow(items, engine, prompts, shape, sampling, out.shard_seed(index), choose)
+        trees = grow(items, engine, prompts, shape, asking, out.shard_seed(index), choose)
         return shard_of(trees)
 
     try:
-        out.sharded("evaluations", comparisons, config.shard_size, process, "comparisons")
+        out.sharded("evaluations", comparisons, settings.shard_size, process, "comparisons")
     finally:
         engine.close()
         if budget:

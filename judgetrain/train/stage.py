@@ -12,10 +12,9 @@ from judgetrain.artifacts.files import write_json_atomic
 from judgetrain.artifacts.shards import read_rows
 from judgetrain.artifacts.stage_run import MANIFEST, StageRun
 from judgetrain.engines.config import ModelConfig
+from judgetrain.judges.config import SETTINGS
 from judgetrain.judges.prompting.prompts import FILE as PROMPTS
 from judgetrain.judges.prompting.prompts import load_prompt_set
-from judgetrain.judges.settings import FILE as SETTINGS
-from judgetrain.judges.settings import save_settings
 from judgetrain.train.card import write_card
 from judgetrain.train.preflight import memory_explained
 from judgetrain.train.run import Job, train, trainable
@@ -28,7 +27,7 @@ def run_initial(settings: InitialSettings, inputs: Mapping[str, Path], out: Stag
 
     def finish(model: Path) -> None:
         load_prompt_set(settings.prompts).save(model)
-        save_settings(settings.asking, model)
+        settings.asking.save(model)
         _describe(model, settings, inputs, out)
 
     job = Job(start=settings.base, config=settings.train, train=rows, heldout=[], what="supervised examples")

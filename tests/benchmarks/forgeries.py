@@ -31,7 +31,7 @@ from judgetrain.data.sources import read_comparisons
 from judgetrain.engines import prompting
 from judgetrain.judges.kinds.branching import BranchingJudge, aggregate
 from judgetrain.judges.prompting import headings
-from judgetrain.judges.trees.grow import Shape, StepSampling, grow
+from judgetrain.judges.trees.grow import Shape, grow
 from judgetrain.schema import Comparison
 
 DATA = Path(__file__).with_name("forgeries.yaml")
@@ -101,9 +101,11 @@ Verdicts = Callable[[Sequence[Comparison]], list[str | None]]
 
 def asker(judge: BranchingJudge, branches: int, sampled: bool) -> Verdicts:
     """A function that gives the judge's verdicts on comparisons as they are shown."""
-    sampling = StepSampling.of(judge.settings)
+    sampling = judge.settings
     if not sampled:
-        levels = {name: getattr(sampling, name) for name in ("criteria", "guideline", "judgment")}
+        levels = {
+            name: getattr(sampling, name) for name in ("criteria_sampling", "guideline_sampling", "judgment_sampling")
+        }
         sampling = replace(sampling, **{name: replace(level, temperature=0.0) for name, level in levels.items()})
     shape = Shape(count=judge.settings.criteria, criteria=branches, orders=("AB",))
 

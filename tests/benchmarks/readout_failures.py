@@ -33,10 +33,11 @@ from judgetrain.engines.base import UNANSWERED, Completion, Engine, Request
 from judgetrain.engines.config import ModelConfig, SamplingConfig, TransformersEngineConfig
 from judgetrain.engines.once import loaded_once
 from judgetrain.engines.registry import make_engine
+from judgetrain.judges.config import AskingConfig
 from judgetrain.judges.prompting.parsing import parse_judgment
 from judgetrain.judges.prompting.prompts import FILE, PromptSet, judgment_slots, load_prompt_set
-from judgetrain.judges.prompting.readout import Readout
-from judgetrain.judges.trees.grow import Shape, StepSampling, grow
+from judgetrain.judges.prompting.readout import judgment_sampling, read_judgment
+from judgetrain.judges.trees.grow import Shape, grow
 from judgetrain.judges.trees.schema import EvaluationTree, JudgmentNode
 from judgetrain.schema import Comparison
 
@@ -44,8 +45,8 @@ FIELDS = {"query": "prompt", "response_a": "response_1", "response_b": "response
 LABELS = {"0": "A", "1": "B", "2": "tie"}
 READ = "read"
 """The outcome of a judgment that could be read."""
-ENFORCED = Readout(constrained=True)
-"""The readout of judgments whose form is enforced."""
+ENFORCED = AskingConfig(constrained=True)
+"""How judgments are read whose form is enforced."""
 
 SHARD = 4
 """Comparisons whose trees are finished together."""
@@ -76,10 +77,10 @@ def load(model: str, prompts: str, batch_size: int) -> tuple[Engine, PromptSet]:
 
 
 def judge_again(
-    trees: Sequence[EvaluationTree], engine: Engine, prompts: PromptSet, sampling: StepSampling, seed: int
+    trees: Sequence[EvaluationTree], engine: Engine, prompts: PromptSet, asking: AskingConfig, seed: int
 ) -> list[Completion]:
-    """One completion for each judgment of the trees, in their order, as ``sampling`` reads judgments."""
-    limits = sampling.readout.sampling(sampling.judgment, prompts)
+    """One completion for each judgment of the trees, in their order, as ``asking`` reads judgments."""
+    limits = judgment_sampling(asking, prompts)
     requests = []
     for tree in trees:
         for criterion, guideline, judgment in tree.judgments():
@@ -99,7 +100,7 @@ def outcomes(nodes: Iterable[JudgmentNode], again: Iterable[Completion]) -> Outc
         found["expected"][node.failure or READ] += 1
     for completion in again:
         final = completion.finish_reason if completion.finish_reason in UNANSWERED else None
-        found["constrained"][final or ENFORCED.read(completion).failure or READ] += 1
+        found["constrained"][final or read_judgment(completion, ENFORCED).failure or READ] += 1
     return found
 
 
@@ -135,8 +136,10 @@ def grown(
 ) -> list[dict[str, Any]]:
     """One row a comparison, as many as the time suffices for: its tree, and the constrained completions."""
     short, long = SamplingConfig(0.8, 0.95, 48), SamplingConfig(0.8, 0.95, options.tokens)
-    sampling = StepSampling(short, short, long, Readout("expected"))
-    enforced = replace(sampling, readout=ENFORCED)
+    sampling = AskingConfig(
+        criteria_sampling=short, guideline_sampling=short, judgment_sampling=long, readout="expected"
+    )
+    enforced = replace(sampling, readout="parsed", constrained=True)
     shape = Shape(count=options.criteria, criteria=options.criteria, guidelines=2, judgments=2)
     started = time.monotonic()
     with loaded_once(lambda: Loaded(*load(model, prompts, options.batch_size))) as loaded:

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from judgetrain.engines.base import Request
-from judgetrain.engines.config import SamplingConfig
-from judgetrain.judges.trees.grow import StepSampling
+from judgetrain.judges.config import AskingConfig
 from tests.builders.scripted import noisy, number
 
-SAMPLING = StepSampling(SamplingConfig(), SamplingConfig(), SamplingConfig())
+SAMPLING = AskingConfig()
 
 
 def failing(request: Request, occurrence: int) -> str:

@@ -20,7 +20,6 @@ from judgetrain.artifacts.stage_run import StageRun
 from judgetrain.data import world
 from judgetrain.errors import JudgetrainError
 from judgetrain.judges.prompting.prompts import load_prompt_set
-from judgetrain.judges.settings import save_settings
 from judgetrain.pipeline.compose import CONF, register, typed
 from judgetrain.pipeline.config import Config
 from judgetrain.pipeline.run import Pipeline
@@ -78,7 +77,7 @@ def plant(config: Config, judge: str | None = None, heldout: int = HELDOUT, unle
         elif not (directory / "model").exists():
             shutil.copytree(Path(world.__file__).parent / "base", directory / "model")
             load_prompt_set(config.prompts).save(directory / "model")
-            save_settings(config.tree.asking, directory / "model")
+            config.tree.asking.save(directory / "model")
         counts = {"in": 0, "out": 0, "dropped": {}}
         write_json_atomic(directory / "manifest.json", {"stage": name, "upstream": {}, "counts": counts})
     return pipeline

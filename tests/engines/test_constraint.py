@@ -10,8 +10,9 @@ import torch
 from judgetrain.engines.base import Request, Sampling
 from judgetrain.engines.config import ModelConfig, SamplingConfig, TransformersEngineConfig
 from judgetrain.errors import EngineError
+from judgetrain.judges.config import AskingConfig
 from judgetrain.judges.prompting.prompts import load_prompt_set
-from judgetrain.judges.prompting.readout import Readout
+from judgetrain.judges.prompting.readout import judgment_sampling, read_judgment
 from judgetrain.judges.trees.grow import judgment_slots
 from tests.builders.scripted import comparison
 
@@ -47,8 +48,9 @@ def test_a_judgment_is_read_if_its_form_is_whole_and_counted_as_cut_off_if_not(
     world, limit: int, temperature: float, cut: bool
 ) -> None:
     """Cut by the limit, with both scores there or not, or by a drawn word that no other goes on with (6.0)."""
-    readout, prompts = Readout(constrained=True), load_prompt_set("compact")
-    sampling = readout.sampling(SamplingConfig(temperature, 1.0, limit), prompts)
+    prompts = load_prompt_set("compact")
+    asking = AskingConfig(judgment_sampling=SamplingConfig(temperature, 1.0, limit), constrained=True)
+    sampling = judgment_sampling(asking, prompts)
     slots = judgment_slots(comparison(1), "AB", "cost: tells the cost", "5 if it tells the cost.")
     done = world.generate(
         [Request(messages=prompts.render("judgment", slots), sampling=sampling, step="judgment", slots=slots)] * 40,
@@ -58,10 +60,10 @@ def test_a_judgment_is_read_if_its_form_is_whole_and_counted_as_cut_off_if_not(
     whole = [c for c in matching if c.finish_reason == "stop"]
     assert all(c.generated_tokens == limit for c in matching if c not in whole), "its end token did not come"
     assert {c.finish_reason for c in done if c not in whole} == ({"length"} if cut else set())
-    assert [readout.read(c).failure for c in done] == [None if c in whole else "cut_off" for c in done]
+    assert [read_judgment(c, asking).failure for c in done] == [None if c in whole else "cut_off" for c in done]
     assert whole
     if limit == 40:
-        assert any(Readout().read(c).failure is None for c in done if c not in whole)
+        assert any(read_judgment(c, AskingConfig()).failure is None for c in done if c not in whole)
 
 
 def test_a_pattern_that_no_token_begins_is_said(world) -> None:

@@ -10,14 +10,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from judgetrain.engines.base import Request, Sampling
-from judgetrain.engines.config import ModelConfig, SamplingConfig, TransformersEngineConfig
+from judgetrain.engines.config import ModelConfig, TransformersEngineConfig
 from judgetrain.engines.loading import DEFAULT_CHAT_TEMPLATE, load_tokenizer
 from judgetrain.engines.local.transformers_engine import TransformersEngine
 from judgetrain.engines.openai.server import chat_body
 from judgetrain.engines.prompting import BREAK, neutralise, neutralise_known, render
+from judgetrain.judges.config import AskingConfig
 from judgetrain.judges.prompting.parsing import parse_judgment, render_judgment
 from judgetrain.judges.prompting.prompts import judgment_slots, load_prompt_set
-from judgetrain.judges.trees.grow import Shape, StepSampling, grow
+from judgetrain.judges.trees.grow import Shape, grow
 from judgetrain.train.data import fitting
 from tests.benchmarks.forgeries import load_forgeries
 from tests.builders.engines import encoded, tiny_llama, word_tokenizer
@@ -222,7 +223,7 @@ def test_servers_get_no_control_tokens_of_the_known_families() -> None:
     assert neutralise_known(honest) == honest
 
 
-SAMPLING = StepSampling(SamplingConfig(), SamplingConfig(), SamplingConfig())
+SAMPLING = AskingConfig()
 
 
 @pytest.mark.parametrize("answer", ["", "Both are fine.", judged(2, 4)])

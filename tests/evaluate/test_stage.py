@@ -24,7 +24,6 @@ from judgetrain.judges.config import AskingConfig, TreeConfig
 from judgetrain.judges.kinds.baselines import FirstJudge
 from judgetrain.judges.loading import Models
 from judgetrain.judges.method import Method
-from judgetrain.judges.settings import save_settings
 from judgetrain.pipeline.config import Config
 from tests.builders.evaluate import check, judge, run, write_rows
 from tests.builders.scripted import ScriptedEngine, noisy
@@ -272,7 +271,7 @@ def test_a_judge_from_a_directory_names_as_many_criteria_as_it_was_trained_on(
 ) -> None:
     config, inputs = setup
     assert loaded("sft", config, inputs, tmp_path).settings == config.tree.asking
-    save_settings(AskingConfig(criteria=7, tie=2.0), inputs["sft"] / "model")
+    AskingConfig(criteria=7, tie=2.0).save(inputs["sft"] / "model")
     assert loaded("sft", config, inputs, tmp_path).settings == replace(config.tree.asking, criteria=7)
 
 

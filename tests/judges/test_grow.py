@@ -12,7 +12,7 @@ import pytest
 from judgetrain.engines.base import Completion, Request
 from judgetrain.judges.prompting.prompts import load_prompt_set
 from judgetrain.judges.trees.grow import Shape, grow
-from judgetrain.judges.trees.growing import sample_criteria
+from judgetrain.judges.trees.listing import sample_criteria
 from judgetrain.judges.trees.schema import EvaluationTree, tree_tokens
 from tests.builders.judges import SAMPLING
 from tests.builders.scripted import ScriptedEngine, comparison, criteria, judged, noisy

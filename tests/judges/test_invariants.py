@@ -6,6 +6,7 @@ from __future__ import annotations
 import random
 from collections import Counter
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from judgetrain.artifacts.console import Console
 from judgetrain.artifacts.shards import read_rows
 from judgetrain.artifacts.stage_run import StageRun
 from judgetrain.engines.base import Choice, Completion
+from judgetrain.judges.config import AskingConfig
 from judgetrain.judges.prompting.parsing import parse_judgment, render_judgment
 from judgetrain.judges.prompting.prompts import (
     DIALECTS,
@@ -26,7 +28,7 @@ from judgetrain.judges.prompting.prompts import (
     packaged_sets,
     slots_of,
 )
-from judgetrain.judges.prompting.readout import Readout
+from judgetrain.judges.prompting.readout import read_judgment
 from judgetrain.judges.prompting.verdicts import read_preference, read_rating, read_verdict
 from judgetrain.judges.trees.prune import prune
 from judgetrain.judges.trees.schema import EvaluationTree, GuidelineNode, JudgmentNode
@@ -140,8 +142,8 @@ def test_a_rendered_judgment_is_read_back_by_every_readout(a: int, b: int, why: 
         for place, score in zip(parsed.places, (a, b), strict=True)
     )
     completion = Completion(text=text, prompt_tokens=1, generated_tokens=1, finish_reason="stop", choices=sure)
-    for readout in (Readout(), Readout(constrained=True), Readout("expected"), Readout("expected", constrained=True)):
-        read = readout.read(completion)
+    for readout, constrained in product(("parsed", "expected"), (False, True)):
+        read = read_judgment(completion, AskingConfig(readout=readout, constrained=constrained))
         assert (read.first, read.second, read.failure) == (a, b, None)
 
 

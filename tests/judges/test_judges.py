@@ -12,7 +12,6 @@ from judgetrain.errors import EngineError
 from judgetrain.judges import BASELINES, BranchingJudge
 from judgetrain.judges.config import Aggregation, AskingConfig
 from judgetrain.judges.prompting.prompts import load_prompt_set
-from judgetrain.judges.settings import load_settings, save_settings
 from judgetrain.schema import mirror
 from tests.builders.scripted import ScriptedEngine, by_length, comparison, noisy
 
@@ -100,9 +99,9 @@ def test_a_directory_without_prompts_is_no_judge(tmp_path: Path) -> None:
 
 def test_settings_round_trip(tmp_path: Path) -> None:
     settings = AskingConfig(criteria=6, tie=0.5, readout="expected", guideline_sampling=SamplingConfig(0.3))
-    save_settings(settings, tmp_path)
-    assert load_settings(tmp_path) == settings
-    assert load_settings(tmp_path / "none", SETTINGS) == SETTINGS
+    settings.save(tmp_path)
+    assert AskingConfig.load(tmp_path) == settings
+    assert AskingConfig.load(tmp_path / "none", SETTINGS) == SETTINGS
 
 
 def test_baselines() -> None:

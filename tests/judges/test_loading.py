@@ -27,7 +27,6 @@ from judgetrain.judges.config import AskingConfig, HeuristicEngineConfig, TreeCo
 from judgetrain.judges.loading import Models, ModelSettings, check_model, judges_of
 from judgetrain.judges.method import Method
 from judgetrain.judges.prompting.prompts import load_prompt_set
-from judgetrain.judges.settings import save_settings
 from judgetrain.label.config import TeacherConfig
 from judgetrain.pipeline.config import Config
 from tests.builders.scripted import ScriptedEngine, noisy
@@ -82,7 +81,7 @@ def trained(directory: Path, criteria: int = 3) -> Path:
     """A trained judge's directory, but for its weights."""
     directory.mkdir(parents=True)
     load_prompt_set("multi_step").save(directory)
-    save_settings(AskingConfig(criteria=criteria, tie=2.0, judgment_sampling=SamplingConfig(0.9)), directory)
+    AskingConfig(criteria=criteria, tie=2.0, judgment_sampling=SamplingConfig(0.9)).save(directory)
     return directory
 
 

@@ -9,10 +9,10 @@ import pytest
 from judgetrain.engines.base import Choice, Completion
 from judgetrain.engines.config import SamplingConfig
 from judgetrain.errors import ConfigError
-from judgetrain.judges.config import TreeConfig
+from judgetrain.judges.config import AskingConfig
 from judgetrain.judges.prompting.parsing import ParsedJudgment, render_judgment
 from judgetrain.judges.prompting.prompts import load_prompt_set
-from judgetrain.judges.prompting.readout import Readout
+from judgetrain.judges.prompting.readout import judgment_sampling, read_judgment
 from judgetrain.judges.trees.schema import JudgmentNode
 
 TEXT = "Response A Score: **4**\nAnalysis of Response A: x 5\nResponse B Score: 2/5\nAnalysis of Response B: y"
@@ -23,8 +23,12 @@ def completion(*choices: Choice, text: str = TEXT) -> Completion:
     return Completion(text=text, prompt_tokens=1, generated_tokens=1, finish_reason="stop", choices=choices)
 
 
+def read_expected(completion: Completion) -> ParsedJudgment:
+    return read_judgment(completion, AskingConfig(readout="expected"))
+
+
 def test_expected_scores_are_means_over_the_probabilities_at_the_score_positions() -> None:
-    read = Readout("expected").read(
+    read = read_expected(
         completion(
             Choice(AT_A, (0.1, 0.0, 0.0, 0.6, 0.3)),
             Choice(ELSEWHERE, (0.0, 0.0, 0.0, 0.0, 1.0)),
@@ -33,14 +37,14 @@ def test_expected_scores_are_means_over_the_probabilities_at_the_score_positions
     )
     assert read.first == pytest.approx(0.1 * 1 + 0.6 * 4 + 0.3 * 5)
     assert read.second == pytest.approx(0.2 * 1 + 0.5 * 2 + 0.2 * 3 + 0.1 * 4)
-    assert Readout().read(completion()) == ParsedJudgment(4, 2)
+    assert read_judgment(completion(), AskingConfig()) == ParsedJudgment(4, 2)
 
 
 def test_reasoning_before_a_judgment_moves_no_score() -> None:
     thought = "<think>Response A Score: 1\nResponse B Score: 5</think>\n"
     chances = Choice(len(thought) + AT_A, (0, 0, 0, 1.0, 0)), Choice(len(thought) + AT_B, (0, 1.0, 0, 0, 0))
     wrong = tuple(Choice(thought.index(digit), (0, 0, 1.0, 0, 0)) for digit in "15")
-    read = Readout("expected").read(completion(*wrong, *chances, text=thought + TEXT))
+    read = read_expected(completion(*wrong, *chances, text=thought + TEXT))
     assert (read.first, read.second) == (4, 2)
 
 
@@ -55,7 +59,7 @@ def test_reasoning_before_a_judgment_moves_no_score() -> None:
     ],
 )
 def test_what_cannot_be_read_has_a_reason(text: str, choices: tuple[Choice, ...], reason: str) -> None:
-    read = Readout("expected").read(completion(*choices, text=text))
+    read = read_expected(completion(*choices, text=text))
     assert (read.first, read.second) == (None, None)
     assert (read.failure or "").startswith(reason)
 
@@ -64,8 +68,8 @@ def test_what_cannot_be_read_has_a_reason(text: str, choices: tuple[Choice, ...]
 def test_an_enforced_form_that_was_cut_is_no_judgment_whatever_it_holds(scores) -> None:
     sure = Choice(AT_A, (0, 0, 0, 1.0, 0)), Choice(AT_B, (0, 1.0, 0, 0, 0))
     cut = Completion(text=TEXT, prompt_tokens=1, generated_tokens=1, finish_reason="length", choices=sure)
-    assert Readout(scores, constrained=True).read(cut) == ParsedJudgment(None, None, "cut_off")
-    assert Readout(scores).read(cut) == ParsedJudgment(4, 2), "free judgments end where they end"
+    assert read_judgment(cut, AskingConfig(readout=scores, constrained=True)) == ParsedJudgment(None, None, "cut_off")
+    assert read_judgment(cut, AskingConfig(readout=scores)) == ParsedJudgment(4, 2), "free judgments end where they end"
 
 
 def test_a_tie_is_as_wide_as_asked_for() -> None:
@@ -105,10 +109,9 @@ def test_a_set_may_bring_its_own_frame(tmp_path) -> None:
 
 def test_sampling_asks_the_engine_for_what_the_readout_needs() -> None:
     prompts, limits = load_prompt_set("compact"), SamplingConfig(0.7, 0.9, 50)
-    settings = TreeConfig(readout="expected", constrained=True, tie=0.5)
-    asked = Readout.of(settings).sampling(limits, prompts)
+    asked = judgment_sampling(AskingConfig(judgment_sampling=limits, readout="expected", constrained=True), prompts)
     assert asked.candidates == ("1", "2", "3", "4", "5")
     assert asked.pattern == prompts.judgment_frame(50)
     assert (asked.temperature, asked.top_p, asked.max_new_tokens) == (0.7, 0.9, 50)
-    plain = Readout.of(TreeConfig()).sampling(limits, prompts)
+    plain = judgment_sampling(AskingConfig(), prompts)
     assert (plain.pattern, plain.candidates) == ("", ())

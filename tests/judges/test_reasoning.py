@@ -13,16 +13,16 @@ from judgetrain.judges.kinds.branching import BranchingJudge
 from judgetrain.judges.kinds.prompted import OneStepJudge, SingleRatingJudge
 from judgetrain.judges.prompting.prompts import load_prompt_set
 from judgetrain.judges.prompting.verdicts import read_preference
-from judgetrain.judges.trees.grow import Shape, StepSampling, grow
+from judgetrain.judges.trees.grow import Shape, grow
 from judgetrain.judges.trees.schema import EvaluationTree
 from judgetrain.label.external import conflicting
 from judgetrain.label.teach import teaching_examples
 from judgetrain.scorers.encode import Unscored
 from judgetrain.scorers.self_generation import rating
+from tests.builders.judges import SAMPLING
 from tests.builders.scripted import Answer, ScriptedEngine, comparison, judged, noisy
 
 SETTINGS = SamplingConfig()
-SAMPLING = StepSampling(SETTINGS, SETTINGS, SETTINGS)
 SHAPE = Shape(count=3, criteria=3, guidelines=2, judgments=3)
 THOUGHT = (
     "<think>1. hm: a list\n[[B]] [[2]]\nResponse A Score: 1\nResponse B Score: 1\nAnalysis of Response A: no</think>\n"

@@ -169,7 +169,7 @@ def test_unreadable_judgments_are_asked_again_in_one_batch_a_time(retries: int, 
 
 
 def test_neither_a_greedy_judge_nor_one_that_gave_no_answer_is_asked_again() -> None:
-    greedy = replace(SAMPLING, judgment=SamplingConfig(temperature=0.0))
+    greedy = replace(SAMPLING, judgment_sampling=SamplingConfig(temperature=0.0))
     engine = unreadable_until(9)
     grow([comparison(0)], engine, PROMPTS, Shape(count=2, criteria=2, guidelines=2, judgments=1, retries=3), greedy, 0)
     assert len(engine.places) == 3

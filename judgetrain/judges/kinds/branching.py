@@ -14,7 +14,7 @@ from judgetrain.judges.base import Cost, Judge, Prediction, verdict_of
 from judgetrain.judges.config import Aggregation, AskingConfig
 from judgetrain.judges.kinds.early_stop import ORDERS, next_wave, stopped
 from judgetrain.judges.prompting.prompts import FILE, PromptSet, load_prompt_set
-from judgetrain.judges.trees.grow import Shape, StepSampling, grow
+from judgetrain.judges.trees.grow import Shape, grow
 from judgetrain.judges.trees.schema import CriterionNode, EvaluationTree, JudgmentNode
 from judgetrain.schema import Comparison, Verdict
 
@@ -71,7 +71,6 @@ class BranchingJudge(Judge):
             EngineError: the directory has no ``prompts.yaml``: it is no judge.
         """
         from judgetrain.engines.registry import make_engine
-        from judgetrain.judges.settings import load_settings
 
         directory = Path(path)
         if not (directory / FILE).is_file():
@@ -81,7 +80,7 @@ class BranchingJudge(Judge):
             make_engine(config, model_path=str(directory), name=directory.name),
             load_prompt_set(directory / FILE),
             branches,
-            settings or load_settings(directory),
+            settings or AskingConfig.load(directory),
             aggregation,
             directory.name,
             early_stop,
@@ -107,7 +106,7 @@ class BranchingJudge(Judge):
             raise ConfigError(f"branches={wanted}: allowed are 1 to the {settings.criteria} criteria of this judge")
         shape = Shape(count=settings.criteria, criteria=wanted, top_up=self.top_up)
         steer = (lambda tree: next_wave(tree, wanted, self.aggregation)) if self.early_stop else None
-        return grow(comparisons, self.engine, self.prompts, shape, StepSampling.of(settings), seed, steer=steer)
+        return grow(comparisons, self.engine, self.prompts, shape, settings, seed, steer=steer)
 
     def predictions(self, trees: Sequence[EvaluationTree], branches: int) -> list[Prediction]:
         """The predictions that the first ``branches`` criteria of sampled trees give."""

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
-from typing import Literal
+from dataclasses import replace
 
 from judgetrain.engines.base import Completion, Sampling
-from judgetrain.engines.config import SamplingConfig
 from judgetrain.judges.config import AskingConfig
 from judgetrain.judges.prompting.parsing import ParsedJudgment, parse_judgment
 from judgetrain.judges.prompting.prompts import PromptSet
@@ -19,50 +17,36 @@ SCORES = tuple(str(score) for score in range(int(LOWEST), int(HIGHEST) + 1))
 _WHOLE = {float(score) for score in SCORES}
 
 
-@dataclass(frozen=True)
-class Readout:
-    """How judgments are sampled and read.
+def judgment_sampling(asking: AskingConfig, prompts: PromptSet) -> Sampling:
+    """How to sample a judgment so that it can be read as ``asking`` says."""
+    limits = asking.judgment_sampling
+    return replace(
+        Sampling.of(limits),
+        pattern=prompts.judgment_frame(limits.max_new_tokens) if asking.constrained else "",
+        candidates=SCORES if asking.readout == "expected" else (),
+    )
 
-    ``scores``: ``parsed``, the scores as written; ``expected``, at each score position the mean of 1 to 5 weighted by
-    the probabilities of their tokens, a real number, so that fewer judgments are ties. ``constrained``: the frame of
-    the answer is enforced while decoding. ``tie``: scores at most so far apart are a tie.
+
+def read_judgment(completion: Completion, asking: AskingConfig, material: Iterable[str] = ()) -> ParsedJudgment:
+    """The scores in the order shown, or why there are none.
+
+    With ``readout=expected`` a score is the mean of 1 to 5 weighted by the probabilities of their tokens at its
+    position, a real number, so that fewer judgments are ties. Reasons are those of :func:`parse_judgment`; ``cut_off``,
+    an enforced form that did not reach its end; and ``no_probabilities``, an engine that reported none for a score.
+
+    ``material``: the texts that are judged, whose own score lines are no scores.
     """
-
-    scores: Literal["parsed", "expected"] = "parsed"
-    constrained: bool = False
-    tie: float = 0.0
-
-    @classmethod
-    def of(cls, settings: AskingConfig) -> Readout:
-        """The readout that a configuration names."""
-        return cls("expected" if settings.readout == "expected" else "parsed", settings.constrained, settings.tie)
-
-    def sampling(self, limits: SamplingConfig, prompts: PromptSet) -> Sampling:
-        """How to sample a judgment so that it can be read this way."""
-        return replace(
-            Sampling.of(limits),
-            pattern=prompts.judgment_frame(limits.max_new_tokens) if self.constrained else "",
-            candidates=SCORES if self.scores == "expected" else (),
-        )
-
-    def read(self, completion: Completion, material: Iterable[str] = ()) -> ParsedJudgment:
-        """The scores in the order shown, or a reason: those of :func:`parse_judgment`; ``cut_off``, an enforced form
-        that did not reach its end; and ``no_probabilities`` where expected scores are wanted and the engine reported
-        none for a score's position.
-
-        ``material``: the texts that are judged, whose own score lines are no scores.
-        """
-        if self.constrained and completion.finish_reason == "length":
-            return ParsedJudgment(None, None, "cut_off")
-        parsed = parse_judgment(completion.text, material, completion.finish_reason == "length")
-        if parsed.places is None or self.scores == "parsed":
-            return parsed
-        chances = {choice.at: choice.probabilities for choice in completion.choices}
-        first, second = (chances.get(place) for place in parsed.places)
-        whole = parsed.first in _WHOLE and parsed.second in _WHOLE  # a digit of 3.5 says nothing of the rest
-        if first is None or second is None or not whole:
-            return ParsedJudgment(None, None, "no_probabilities")
-        return ParsedJudgment(_mean(first), _mean(second), places=parsed.places)
+    if asking.constrained and completion.finish_reason == "length":
+        return ParsedJudgment(None, None, "cut_off")
+    parsed = parse_judgment(completion.text, material, completion.finish_reason == "length")
+    if parsed.places is None or asking.readout == "parsed":
+        return parsed
+    chances = {choice.at: choice.probabilities for choice in completion.choices}
+    first, second = (chances.get(place) for place in parsed.places)
+    whole = parsed.first in _WHOLE and parsed.second in _WHOLE  # a digit of 3.5 says nothing of the rest
+    if first is None or second is None or not whole:
+        return ParsedJudgment(None, None, "no_probabilities")
+    return ParsedJudgment(_mean(first), _mean(second), places=parsed.places)
 
 
 def _mean(chances: tuple[float, ...]) -> float:

@@ -8,16 +8,15 @@ from itertools import islice
 
 from judgetrain.artifacts.stage_run import derive_seed
 from judgetrain.engines.base import UNANSWERED, Completion, Engine, Request, Sampling, Step
-from judgetrain.engines.config import SamplingConfig
 from judgetrain.engines.thinking import answer_of
 from judgetrain.judges.config import AskingConfig
 from judgetrain.judges.prompting.headings import OUTSIDE
 from judgetrain.judges.prompting.parsing import ParsedJudgment
 from judgetrain.judges.prompting.prompts import PromptSet, judgment_slots, slots_of
-from judgetrain.judges.prompting.readout import Readout
-from judgetrain.judges.trees.growing import Choose, GrowingCriterion, GrowingGuideline, GrowingTree, material_of
-from judgetrain.judges.trees.sampled import Sampled, retry, sample
-from judgetrain.judges.trees.schema import EvaluationTree, GuidelineNode, JudgmentNode
+from judgetrain.judges.prompting.readout import judgment_sampling, read_judgment
+from judgetrain.judges.trees.listing import Choose, PartialTree, material_of
+from judgetrain.judges.trees.sampled import Sampled, sample
+from judgetrain.judges.trees.schema import CriterionNode, EvaluationTree, GuidelineNode, JudgmentNode
 from judgetrain.schema import Comparison, Order
 
 Wave = Mapping[int, Sequence[Order]]
@@ -42,28 +41,12 @@ class Shape:
     """How often a judgment that cannot be read is sampled again, at a temperature above 0."""
 
 
-@dataclass(frozen=True)
-class StepSampling:
-    """Sampling settings by level, and how judgments are read."""
-
-    criteria: SamplingConfig
-    guideline: SamplingConfig
-    judgment: SamplingConfig
-    readout: Readout = Readout()
-
-    @classmethod
-    def of(cls, settings: AskingConfig) -> StepSampling:
-        """The sampling and readout of a judge."""
-        levels = settings.criteria_sampling, settings.guideline_sampling, settings.judgment_sampling
-        return cls(*levels, Readout.of(settings))
-
-
 def grow(
     comparisons: Sequence[Comparison],
     engine: Engine,
     prompts: PromptSet,
     shape: Shape,
-    sampling: StepSampling,
+    asking: AskingConfig,
     seed: int,
     choose: Choose | None = None,
     steer: Steer | None = None,
@@ -71,45 +54,48 @@ def grow(
     """One evaluation tree per comparison; every level is one batch over all comparisons.
 
     A complete tree has ``criteria × guidelines × judgments × orders`` branches. Whatever cannot be read is
-    counted in the tree's ``failures`` by reason; nothing is guessed. With ``steer`` the branches grow in waves, two
+    counted in the tree's ``failures`` by reason; nothing is guessed. ``asking``: the sampling at each level, and how
+    judgments are read; how many criteria are asked for is the shape's. With ``steer`` the branches grow in waves, two
     batches each, until it wants no more; those that do grow are the ones of the complete tree.
     """
-    trees = [GrowingTree(comparison=c) for c in comparisons]
-    grower = _Grower(engine, prompts, shape, sampling, seed)
+    trees = [PartialTree(comparison=c) for c in comparisons]
+    grower = _Grower(engine, prompts, shape, asking, seed)
     grower.list_criteria(trees)
     if choose:
         for tree in trees:
             kept = set(choose(tree.comparison, [c.text for c in tree.criteria]))
             tree.criteria = [c for i, c in enumerate(tree.criteria) if i in kept]
-    for position, criterion in enumerate(c for tree in trees for c in tree.criteria):
-        criterion.position = position
+    places = [(number, index) for number, tree in enumerate(trees) for index in range(len(tree.criteria))]
     steer = steer or (lambda tree: {c.rank: shape.orders for c in tree.criteria if not c.guidelines})
     while True:
         grown = [tree.finished(seed) for tree in trees]
-        waves = list(zip(trees, map(steer, grown), strict=True))
-        due = [_Due(tree, c, wave[c.rank]) for tree, wave in waves for c in tree.criteria if c.rank in wave]
+        waves = [steer(tree) for tree in grown]
+        due = [
+            _Due(trees[number], index, position, waves[number][rank])
+            for position, (number, index) in enumerate(places)
+            if (rank := trees[number].criteria[index].rank) in waves[number]
+        ]
         if not due:
             return grown
-        grower.write_guidelines(due)
-        grower.judge(due)
+        for each, guidelines in zip(due, grower.judge(due, grower.write_guidelines(due)), strict=True):
+            each.tree.criteria[each.index] = replace(each.criterion, guidelines=tuple(guidelines))
 
 
 @dataclass(frozen=True)
 class _Due:
-    """A criterion whose branches grow next, and the orders in which they are judged."""
+    """A criterion whose branches grow next: the ``index``-th of its tree, and the orders in which they are judged.
 
-    tree: GrowingTree
-    criterion: GrowingCriterion
+    ``position`` is its place among the criteria of all trees, which decides its random numbers.
+    """
+
+    tree: PartialTree
+    index: int
+    position: int
     orders: Sequence[Order]
 
-
-@dataclass(frozen=True)
-class _Question:
-    """A judgment prompt: by one guideline, in one order."""
-
-    tree: GrowingTree
-    guideline: GrowingGuideline
-    order: Order
+    @property
+    def criterion(self) -> CriterionNode:
+        return self.tree.criteria[self.index]
 
 
 @dataclass(frozen=True)
@@ -119,96 +105,101 @@ class _Grower:
     engine: Engine
     prompts: PromptSet
     shape: Shape
-    sampling: StepSampling
+    asking: AskingConfig
     seed: int
 
-    def list_criteria(self, trees: Sequence[GrowingTree]) -> None:
+    def list_criteria(self, trees: Sequence[PartialTree]) -> None:
         """List criteria; where ``shape.top_up``, ask once more for trees that came back short."""
         shape, waiting = self.shape, trees
         stop = (f"\n{shape.criteria + 1}.",) if shape.criteria < shape.count else ()
-        limits = replace(Sampling.of(self.sampling.criteria), stop=stop)
+        limits = replace(Sampling.of(self.asking.criteria_sampling), stop=stop)
         for attempt in range(2 if shape.top_up else 1):
-            slots = [slots_of(t.comparison) | {"count": str(shape.count)} for t in waiting]
-            requests = [
-                Request(
-                    messages=self.prompts.render("criteria", s),
-                    sampling=limits,
-                    step="criteria",
-                    slots=s,
-                    attempt=attempt,
+            requests: list[Request] = []
+            for tree in waiting:
+                slots = slots_of(tree.comparison) | {"count": str(shape.count)}
+                messages = self.prompts.render("criteria", slots)
+                requests.append(
+                    Request(messages=messages, sampling=limits, step="criteria", slots=slots, attempt=attempt)
                 )
-                for s in slots
-            ]
             sampled = sample(requests, self.engine, derive_seed(self.seed, "criteria", attempt))
             for tree, each in zip(waiting, sampled, strict=True):
                 tree.take_criteria(each, shape.count, shape.criteria)
-            waiting = [t for t in waiting if len(t.criteria) < shape.criteria and not t.beyond_context]
+            # A prompt that is too long stays so.
+            short = [t for t in waiting if len(t.criteria) < shape.criteria]
+            waiting = [t for t in short if t.lists[-1].finish_reason != "too_long"]
         for tree in waiting:
             if tree.criteria:
                 tree.failures["criteria:short"] += 1
             elif tree.criteria_text or not tree.failures:  # what never came is counted by its own reason
                 tree.failures["criteria:none"] += 1
 
-    def write_guidelines(self, due: Sequence[_Due]) -> None:
+    def write_guidelines(self, due: Sequence[_Due]) -> list[list[GuidelineNode]]:
         """Sample the guidelines of each criterion, without the reasoning before them."""
-        number, limits = self.shape.guidelines, Sampling.of(self.sampling.guideline)
+        number, limits = self.shape.guidelines, Sampling.of(self.asking.guideline_sampling)
         requests: list[Request] = []
         for each in due:
             slots = slots_of(each.tree.comparison) | {"criterion": each.criterion.text}
-            requests += self._requests("guideline", slots, limits, each.criterion.position, number)
+            requests += self._requests("guideline", slots, limits, each.position, number)
         sampled = iter(sample(requests, self.engine, derive_seed(self.seed, "guideline")))
-        for each in due:
-            for i, found in enumerate(islice(sampled, number)):
-                answer = answer_of(found.completion.text, material_of(each.tree.comparison))
-                text = (answer or "").strip()  # empty: the reasoning never ended
-                name = f"{each.tree.comparison.id}/c{each.criterion.rank}/g{i}"
-                guideline = GuidelineNode(id=name, text=text, **found.record)
-                each.criterion.guidelines.append(GrowingGuideline(guideline))
-                if reason := guideline.failure:
-                    each.tree.failures[f"guideline:{reason}"] += 1
-                elif guideline.finish_reason == "length":  # judged by, but not taught
-                    each.tree.failures["guideline:cut_off"] += 1
+        return [[self._guideline(each, i, found) for i, found in enumerate(islice(sampled, number))] for each in due]
 
-    def judge(self, due: Sequence[_Due]) -> None:
-        """Sample the judgments by each usable guideline, in the orders due."""
-        shape, readout = self.shape, self.sampling.readout
-        limits = readout.sampling(self.sampling.judgment, self.prompts)
-        questions: list[_Question] = []
+    def _guideline(self, due: _Due, number: int, sampled: Sampled) -> GuidelineNode:
+        answer = answer_of(sampled.completion.text, material_of(due.tree.comparison))
+        text = (answer or "").strip()  # empty: the reasoning never ended
+        node = GuidelineNode(id=f"{due.criterion.id}/g{number}", text=text, **sampled.record)
+        # One that was cut off is judged by, but not taught.
+        if reason := node.failure or ("cut_off" if node.finish_reason == "length" else None):
+            due.tree.failures[f"guideline:{reason}"] += 1
+        return node
+
+    def judge(self, due: Sequence[_Due], written: Sequence[Sequence[GuidelineNode]]) -> list[list[GuidelineNode]]:
+        """Sample the judgments by each usable guideline, in the orders due; the guidelines with their judgments."""
+        shape, limits = self.shape, judgment_sampling(self.asking, self.prompts)
         requests: list[Request] = []
-        for each in due:
-            for i, guideline in enumerate(each.criterion.guidelines):
-                first = (each.criterion.position * shape.guidelines + i) * len(shape.orders)
-                for group, order in enumerate(shape.orders, start=first):
-                    if guideline.node.failure is None and order in each.orders:
-                        shown = each.tree.comparison, order, each.criterion.text, guideline.node.text
-                        questions.append(_Question(each.tree, guideline, order))
-                        requests += self._requests("judgment", judgment_slots(*shown), limits, group, shape.judgments)
+        for each, guidelines in zip(due, written, strict=True):
+            for i, guideline in enumerate(guidelines):
+                for order in self._orders(each, guideline):
+                    shown = each.tree.comparison, order, each.criterion.text, guideline.text
+                    group = (each.position * shape.guidelines + i) * len(shape.orders) + shape.orders.index(order)
+                    requests += self._requests("judgment", judgment_slots(*shown), limits, group, shape.judgments)
         seed, attempts = derive_seed(self.seed, "judgment"), shape.retries if limits.temperature > 0 else 0
-        sampled = sample(requests, self.engine, seed)
-        found = zip(requests, retry(sampled, requests, self.engine, seed, attempts, self._unreadable), strict=True)
-        for question in questions:
-            for i, (request, judgment) in enumerate(islice(found, shape.judgments)):
-                parsed = self._read(request, judgment.completion)
-                question.guideline.judgments.append(self._judgment(question, i, judgment, parsed))
-                if parsed.failure:
-                    question.tree.failures[f"judgment:{parsed.failure}"] += 1
+        found = zip(requests, sample(requests, self.engine, seed, attempts, self._unreadable), strict=True)
+
+        def judged(each: _Due, guideline: GuidelineNode) -> GuidelineNode:
+            nodes = [
+                self._judgment(each.tree, f"{guideline.id}/{order}{i}", order, *answer)
+                for order in self._orders(each, guideline)
+                for i, answer in enumerate(islice(found, shape.judgments))
+            ]
+            return replace(guideline, judgments=tuple(nodes))
+
+        return [
+            [judged(each, guideline) for guideline in guidelines] for each, guidelines in zip(due, written, strict=True)
+        ]
+
+    def _orders(self, due: _Due, guideline: GuidelineNode) -> list[Order]:
+        """In which orders to judge by a guideline: none where it failed."""
+        return [order for order in self.shape.orders if guideline.failure is None and order in due.orders]
 
     def _requests(self, step: Step, slots: dict[str, str], limits: Sampling, group: int, number: int) -> list[Request]:
         """The same prompt ``number`` times; ``group`` numbers the prompts and decides their random numbers."""
         messages, places = self.prompts.render(step, slots), range(group * number, (group + 1) * number)
         return [Request(messages=messages, sampling=limits, step=step, slots=slots, place=place) for place in places]
 
-    def _judgment(self, question: _Question, number: int, sampled: Sampled, parsed: ParsedJudgment) -> JudgmentNode:
+    def _judgment(self, tree: PartialTree, id_: str, order: Order, request: Request, sampled: Sampled) -> JudgmentNode:
+        parsed = self._read(request, sampled.completion)
+        if parsed.failure:
+            tree.failures[f"judgment:{parsed.failure}"] += 1
         shown = parsed.first, parsed.second
-        score_a, score_b = shown if question.order == "AB" else shown[::-1]
+        score_a, score_b = shown if order == "AB" else shown[::-1]
         return JudgmentNode(
-            id=f"{question.guideline.node.id}/{question.order}{number}",
-            order=question.order,
+            id=id_,
+            order=order,
             text=sampled.completion.text,
             score_a=score_a,
             score_b=score_b,
             failure=parsed.failure,
-            tie=self.sampling.readout.tie,
+            tie=self.asking.tie,
             retried=sampled.retried,
             **sampled.record,
         )
@@ -216,7 +207,7 @@ class _Grower:
     def _read(self, request: Request, completion: Completion) -> ParsedJudgment:
         if completion.finish_reason in UNANSWERED:
             return ParsedJudgment(None, None, completion.finish_reason)
-        return self.sampling.readout.read(completion, [t for slot, t in request.slots.items() if slot in OUTSIDE])
+        return read_judgment(completion, self.asking, [t for slot, t in request.slots.items() if slot in OUTSIDE])
 
     def _unreadable(self, request: Request, completion: Completion) -> str | None:
         """Why a judgment cannot be read though there is one, or None."""

@@ -34,41 +34,36 @@ class Sampled:
             "place": self.place,
         }
 
-    def again(self, completion: Completion, seed: int, reason: str) -> Sampled:
+    def again(self, other: Sampled, reason: str) -> Sampled:
         """The same request's further answer in place of this one, which is of no use for ``reason``."""
         both = replace(
-            completion,
-            prompt_tokens=self.completion.prompt_tokens + completion.prompt_tokens,
-            generated_tokens=self.completion.generated_tokens + completion.generated_tokens,
+            other.completion,
+            prompt_tokens=self.completion.prompt_tokens + other.completion.prompt_tokens,
+            generated_tokens=self.completion.generated_tokens + other.completion.generated_tokens,
         )
-        return Sampled(both, seed, self.place, (*self.retried, reason))
+        return Sampled(both, other.seed, self.place, (*self.retried, reason))
 
 
-def sample(requests: Sequence[Request], engine: Engine, seed: int) -> list[Sampled]:
-    """Every request's completion, in their order; an engine that has nothing to do is not called."""
-    if not requests:
-        return []
-    done = zip(engine.generate(requests, seed), places(requests), strict=True)
-    return [Sampled(completion, seed, place) for completion, place in done]
-
-
-def retry(
-    sampled: Sequence[Sampled],
+def sample(
     requests: Sequence[Request],
     engine: Engine,
     seed: int,
-    attempts: int,
-    failure: Callable[[Request, Completion], str | None],
+    attempts: int = 0,
+    failure: Callable[[Request, Completion], str | None] | None = None,
 ) -> list[Sampled]:
-    """Ask again, up to ``attempts`` times, whatever ``failure`` gives a reason for: all such requests as one batch.
+    """Every request's completion, in their order; an engine that has nothing to do is not called.
 
-    ``seed`` is that of the first answers; each further attempt has its own, which follows from it.
+    Whatever ``failure`` gives a reason for is asked again, up to ``attempts`` times: all such requests as one batch,
+    each attempt with its own seed, which follows from that of the first answers.
     """
-    result = list(sampled)
-    for attempt in range(1, attempts + 1):
-        useless = [(i, reason) for i, s in enumerate(result) if (reason := failure(requests[i], s.completion))]
-        fresh_seed = derive_seed(seed, "retry", attempt)
+    if not requests:
+        return []
+    done = zip(engine.generate(requests, seed), places(requests), strict=True)
+    result = [Sampled(completion, seed, place) for completion, place in done]
+    for attempt in range(1, attempts + 1 if failure else 1):
+        useless = [(i, r) for i, s in enumerate(result) if failure and (r := failure(requests[i], s.completion))]
         asked = [replace(requests[i], place=result[i].place, attempt=attempt) for i, _ in useless]
-        for (i, reason), fresh in zip(useless, sample(asked, engine, fresh_seed), strict=True):
-            result[i] = result[i].again(fresh.completion, fresh_seed, reason)
+        fresh = sample(asked, engine, derive_seed(seed, "retry", attempt))
+        for (i, reason), again in zip(useless, fresh, strict=True):
+            result[i] = result[i].again(again, reason)
     return result

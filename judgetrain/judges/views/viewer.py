@@ -11,10 +11,9 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Iterator, Mapping, Sequence
-from itertools import islice
+from collections.abc import Sequence
+from itertools import chain, islice
 from pathlib import Path
-from typing import Any
 
 from judgetrain.artifacts.shards import names_of, read_rows
 from judgetrain.artifacts.stage_run import MANIFEST
@@ -34,23 +33,22 @@ def read_views(directory: Path, name: str, ids: Sequence[str], limit: int) -> li
     manifest = json.loads((directory / MANIFEST).read_text(encoding="utf-8"))
     labelled = manifest["stage"] == "label"
     source = directory.resolve().parents[1] / "tree" / manifest["upstream"]["tree"] if labelled else directory
-    _check_trees(source, name)
+    there = names_of(source, "trees")
+    if not there:
+        raise DataError(f"{source} holds no trees: baselines, scorers and judges that are asked once grow none")
+    if name not in there:
+        raise DataError(f"{source} has no rows called {name!r}: give --trees with one of {', '.join(there)}")
     trees = (EvaluationTree.from_row(row) for row in read_rows(source, name))
     found = list(islice((t for t in trees if not ids or t.comparison.id in ids), None if ids else limit))
     if missing := set(ids) - {t.comparison.id for t in found}:
         raise DataError(f"{source}: {name} hold no comparison {sorted(missing)[0]!r}; its id stands in their rows")
     if not labelled:
         return views(found)
-    sft, pairs = (_both_splits(directory, kind) for kind in ("sft", "pairs"))
+    sft, pairs = (
+        chain(read_rows(directory, f"{kind}-train"), read_rows(directory, f"{kind}-heldout"))
+        for kind in ("sft", "pairs")
+    )
     return views(found, read_rows(directory, "labels"), sft, pairs)
-
-
-def _check_trees(directory: Path, name: str) -> None:
-    there = names_of(directory, "trees")
-    if not there:
-        raise DataError(f"{directory} holds no trees: baselines, scorers and judges that are asked once grow none")
-    if name not in there:
-        raise DataError(f"{directory} has no rows called {name!r}: give --trees with one of {', '.join(there)}")
 
 
 def _output(artifact: Path) -> Path:
@@ -59,11 +57,6 @@ def _output(artifact: Path) -> Path:
     output = place[2] if len(place) > 2 and place[1].name == "artifacts" else Path("outputs").absolute()
     here = Path.cwd()
     return (output.relative_to(here) if output.is_relative_to(here) else output) / DIRECTORY
-
-
-def _both_splits(directory: Path, kind: str) -> Iterator[Mapping[str, Any]]:
-    for split in ("train", "heldout"):
-        yield from read_rows(directory, f"{kind}-{split}")
 
 
 def main(argv: Sequence[str] | None = None) -> None:

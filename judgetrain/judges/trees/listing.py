@@ -1,69 +1,41 @@
-"""Evaluation trees while they grow: which criteria of a list are new, what each of them cost, what is under them."""
+"""A tree's criteria: which of a sampled list are new, what each of them cost, what could not be had."""
 
 from __future__ import annotations
 
 import random
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import pairwise
 
 from judgetrain.artifacts.stage_run import derive_seed
 from judgetrain.engines.base import UNANSWERED, Completion
 from judgetrain.judges.prompting.parsing import listed_criteria, listed_items, normalise
 from judgetrain.judges.trees.sampled import Sampled
-from judgetrain.judges.trees.schema import CriteriaList, CriterionNode, EvaluationTree, GuidelineNode, JudgmentNode
+from judgetrain.judges.trees.schema import CriteriaList, CriterionNode, EvaluationTree
 from judgetrain.schema import Comparison
 
 Choose = Callable[[Comparison, list[str]], list[int]]
 """Which criteria of a list to expand, by index; the others stay in ``criteria_text`` only."""
 
 
-@dataclass
-class GrowingGuideline:
-    """A guideline, and the judgments by it so far."""
-
-    node: GuidelineNode
-    judgments: list[JudgmentNode] = field(default_factory=list)
-
-
 @dataclass(kw_only=True)
-class GrowingCriterion:
-    """A criterion taken from a list; ``tokens`` is its part of the list's, ``listed_in`` the list's number."""
-
-    rank: int
-    text: str
-    tokens: int
-    listed_in: int
-    position: int = 0
-    """Where it stands among the criteria of all trees, which decides its random numbers."""
-    guidelines: list[GrowingGuideline] = field(default_factory=list)
-
-
-@dataclass(kw_only=True)
-class GrowingTree:
+class PartialTree:
     """The tree of one comparison as far as it has grown."""
 
     comparison: Comparison
     criteria_text: str = ""
-    prompt_tokens: int = 0
-    generated_tokens: int = 0
-    criteria: list[GrowingCriterion] = field(default_factory=list)
+    criteria: list[CriterionNode] = field(default_factory=list)
     lists: list[CriteriaList] = field(default_factory=list)
     failures: Counter[str] = field(default_factory=Counter)
-    beyond_context: bool = False
-    """The criteria prompt does not fit: asking again gives the same."""
 
     def take_criteria(self, sampled: Sampled, listed_at_most: int, wanted: int) -> None:
         """Add the new criteria of a list, until there are ``wanted``; counts what could not be had."""
         completion = sampled.completion
-        self.prompt_tokens += completion.prompt_tokens
-        self.generated_tokens += completion.generated_tokens
         reason = completion.finish_reason
         self.lists.append(CriteriaList(text=completion.text, **sampled.record))
         if reason in UNANSWERED:
             self.failures[f"criteria:{reason}"] += 1
-            self.beyond_context = reason == "too_long"
             return
         self.criteria_text = f"{self.criteria_text}\n{completion.text}".strip("\n")
         known = {normalise(c.text) for c in self.criteria}
@@ -76,12 +48,18 @@ class GrowingTree:
         if repeats := len(names) - len(set(names) - known):
             self.failures["criteria:repeated"] += repeats
         fresh = [(criterion, end) for criterion, end in listed if normalise(criterion) not in known]
-        costs = _spread(completion, [end for _, end in fresh])
-        room = wanted - len(self.criteria)
-        found = enumerate(list(zip(fresh, costs, strict=True))[:room], start=len(self.criteria))
+        costs = _costs(completion, [end for _, end in fresh])
+        found = list(zip(fresh, costs, strict=True))[: wanted - len(self.criteria)]
         self.criteria += [
-            GrowingCriterion(rank=rank, text=text, tokens=cost, listed_in=len(self.lists) - 1)
-            for rank, ((text, _), cost) in found
+            CriterionNode(
+                id=f"{self.comparison.id}/c{rank}",
+                text=text,
+                rank=rank,
+                generated_tokens=cost,
+                guidelines=(),
+                listed_in=len(self.lists) - 1,
+            )
+            for rank, ((text, _), cost) in enumerate(found, start=len(self.criteria))
         ]
 
     def finished(self, seed: int) -> EvaluationTree:
@@ -89,22 +67,12 @@ class GrowingTree:
         return EvaluationTree(
             comparison=self.comparison,
             criteria_text=self.criteria_text,
-            criteria_prompt_tokens=self.prompt_tokens,
-            criteria_generated_tokens=self.generated_tokens,
-            criteria=tuple(self._criterion(c) for c in self.criteria),
+            criteria_prompt_tokens=sum(each.prompt_tokens for each in self.lists),
+            criteria_generated_tokens=sum(each.generated_tokens for each in self.lists),
+            criteria=tuple(self.criteria),
             seed=seed,
             failures=dict(sorted(self.failures.items())),
             lists=tuple(self.lists),
-        )
-
-    def _criterion(self, criterion: GrowingCriterion) -> CriterionNode:
-        return CriterionNode(
-            id=f"{self.comparison.id}/c{criterion.rank}",
-            text=criterion.text,
-            rank=criterion.rank,
-            generated_tokens=criterion.tokens,
-            guidelines=tuple(replace(g.node, judgments=tuple(g.judgments)) for g in criterion.guidelines),
-            listed_in=criterion.listed_in,
         )
 
 
@@ -124,12 +92,11 @@ def _whole(text: str, finish_reason: str) -> str:
     return "".join(text.splitlines(keepends=True)[:-1]) if cut else text
 
 
-def _spread(completion: Completion, ends: list[int]) -> list[int]:
+def _costs(completion: Completion, ends: list[int]) -> list[int]:
     """The completion's tokens shared out over criteria whose lines end at ``ends``, in characters; sums to the total.
 
-    Engines do not report where a line ends in tokens, and the cost of the first k criteria is wanted: what stands up
-    to the end of the k-th line, by its share of the characters. Words before the list count for the first criterion,
-    those after it for the last; repeats count for the next.
+    Engines do not report where a line ends in tokens, so each line gets its share of the characters. Words before the
+    list count for the first criterion, those after it for the last; repeats count for the next.
     """
     total = len(completion.text) or 1
     upto = [round(completion.generated_tokens * end / total) for end in ends[:-1]]
