@@ -10,6 +10,7 @@ from typing import Any
 from judgetrain import __version__
 from judgetrain.artifacts.files import write_text_atomic
 from judgetrain.engines.config import ModelConfig, looks_local
+from judgetrain.keys import PACKAGE
 
 CARD = "README.md"
 _TITLES = {"initial": "Initial judge", "sft": "SFT judge", "dpo": "DPO judge"}
@@ -23,7 +24,7 @@ def write_card(
     """Write ``README.md``: what the model is, how to use it, and the fingerprints of what it was made from."""
     from huggingface_hub import ModelCard, ModelCardData
 
-    local = base.path == "world" or base.path.startswith("package:") or looks_local(base.path)
+    local = base.path == "world" or base.path.startswith(PACKAGE) or looks_local(base.path)
     data = ModelCardData(
         library_name="transformers",
         pipeline_tag="text-generation",
@@ -50,7 +51,7 @@ def licence_of(base: ModelConfig) -> dict[str, str]:
 
     if base.path == "world":
         return {"license": "apache-2.0"}
-    if base.path.startswith("package:"):
+    if base.path.startswith(PACKAGE):
         return {}
     place = Path(base.path).expanduser() / CARD
     if looks_local(base.path) and not place.is_file():
