@@ -66,6 +66,10 @@ class ModelConfig:
         file=lambda path, owner: path,
     )
 
+    def at(self, path: str | Path) -> Self:
+        """Another model, loaded like this one: its directory has its own weights and template."""
+        return replace(self, path=str(path), gguf_file=None, revision=None, chat_template=None)
+
     def check(self, key: str) -> None:
         """Check the directory or package, where the path names one; ``key`` is where this stands.
 
@@ -183,8 +187,8 @@ class LocalEngineConfig(EngineConfig):
         return self.name or self.model.path or self.type
 
     def with_model(self, path: str) -> Self:
-        """Its directory has its own weights and template, so that keys about other files do not apply."""
-        return replace(self, model=replace(self.model, path=path, gguf_file=None, revision=None, chat_template=None))
+        """The same engine over the model of this path."""
+        return replace(self, model=self.model.at(path))
 
     def check(self, key: str) -> None:
         """Check the model."""

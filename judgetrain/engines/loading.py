@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from judgetrain.engines.config import WORLD_BASE, ModelConfig, looks_local
 from judgetrain.errors import EngineError
+from judgetrain.keys import PACKAGE
 
 if TYPE_CHECKING:
     import torch
@@ -46,8 +47,8 @@ def resolve_path(config: ModelConfig) -> tuple[str, str | None]:
         raise EngineError("model.path is empty: give a directory, a Hub id, 'world' or 'package:NAME'")
     if path == "world":
         return _local(WORLD_BASE, config, "the shipped base model")
-    if path.startswith("package:"):
-        file = _assemble(path.removeprefix("package:"))
+    if path.startswith(PACKAGE):
+        file = _assemble(path.removeprefix(PACKAGE))
         return str(file.parent), file.name
     local = Path(path).expanduser()
     if local.is_file() and local.suffix == ".gguf":

@@ -16,8 +16,8 @@ from judgetrain.errors import EngineError
 class VllmEngine:
     """Generates with ``vllm.LLM``; prompts are rendered and encoded as for every local engine.
 
-    vLLM batches by itself (``engine.batch_size`` does not apply), shares common prefixes, and uses one GPU; for
-    several, start one process per GPU or serve the model and use engine.type=openai.
+    vLLM batches by itself, shares common prefixes, and uses one GPU; for several, start one process per GPU or serve
+    the model and use type openai.
 
     Raises:
         EngineError: vLLM is not installed, or it cannot load the model.
@@ -27,7 +27,7 @@ class VllmEngine:
         try:
             from vllm import LLM
         except ImportError as error:
-            raise EngineError("engine.type=vllm needs vLLM: pip install 'judgetrain[vllm]'") from error
+            raise EngineError("type vllm needs vLLM: pip install 'judgetrain[vllm]'") from error
         path, gguf_file = resolve_path(config.model)
         if (Path(path) / ADAPTERS).is_file():
             raise EngineError(f"{config.model.path} holds adapters, not a model: train with lora.merge=true for vLLM")

@@ -10,67 +10,39 @@ from typing import Any
 from judgetrain import __version__
 from judgetrain.artifacts.files import write_text_atomic
 from judgetrain.engines.config import ModelConfig, looks_local
+from judgetrain.keys import PACKAGE
 
 CARD = "README.md"
 _TITLES = {"initial": "Initial judge", "sft": "SFT judge", "dpo": "DPO judge"}
 _COLUMNS = ("| benchmark | branches | n | agreement | consistency |", "| --- | --- | --- | --- | --- |")
 _START, _END = "<!-- measured -->", "<!-- end of measured -->"
-_BODY = """# {title}
-
-A branching preference judge trained by judgetrain {version}, recipe `{recipe}`, from the base model `{base}`, whose
-licence applies{licence}. It names criteria for a query, writes a scoring guideline for each, and scores two responses
-by it.
-
-```python
-from judgetrain.judges import BranchingJudge
-
-judge = BranchingJudge.from_pretrained("path/to/this/directory", branches=1)
-print(judge.compare(comparison))
-```
-
-`prompts.yaml` holds the prompts it was trained with, `judge.json` how it is sampled, `training_args.json` the settings.
-
-## Made from
-
-The fingerprints of the artifacts that it was made from; their manifests name the data and the settings.
-
-{lineage}
-
-## Measured
-
-{start}
-Not yet: `python -m judgetrain stage=evaluate` measures it and writes the figures here.
-{end}
-"""
 
 
 def write_card(
     directory: Path, *, stage: str, base: ModelConfig, recipe: str, fingerprint: str, lineage: Mapping[str, str]
 ) -> None:
     """Write ``README.md``: what the model is, how to use it, and the fingerprints of what it was made from."""
-    from huggingface_hub import ModelCardData
+    from huggingface_hub import ModelCard, ModelCardData
 
-    local = base.path == "world" or base.path.startswith("package:") or looks_local(base.path)
-    licence: dict[str, Any] = licence_of(base)
+    local = base.path == "world" or base.path.startswith(PACKAGE) or looks_local(base.path)
     data = ModelCardData(
         library_name="transformers",
         pipeline_tag="text-generation",
         tags=["judgetrain", "llm-judge", stage],
         base_model=None if local else base.path,
         model_name=f"{_TITLES[stage]} {fingerprint}",
-        **licence,
+        **dict[str, Any](licence_of(base)),
     )
-    body = _BODY.format(
+    card = ModelCard.from_template(
+        data,
+        str(Path(__file__).with_name("card.md.jinja")),
         title=_TITLES[stage],
         version=__version__,
         recipe=recipe,
         base=Path(base.path).name if looks_local(base.path) else base.path,
-        licence=f" (`{licence.get('license_name') or licence['license']}`)" if licence else "",
-        lineage="\n".join(f"- `{name}`: `{mark}`" for name, mark in lineage.items()),
-        start=_START,
-        end=_END,
+        lineage=lineage,
     )
-    _save(directory, data, body)
+    _save(directory, data, card.text)
 
 
 def licence_of(base: ModelConfig) -> dict[str, str]:
@@ -79,7 +51,7 @@ def licence_of(base: ModelConfig) -> dict[str, str]:
 
     if base.path == "world":
         return {"license": "apache-2.0"}
-    if base.path.startswith("package:"):
+    if base.path.startswith(PACKAGE):
         return {}
     place = Path(base.path).expanduser() / CARD
     if looks_local(base.path) and not place.is_file():

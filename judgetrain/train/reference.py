@@ -26,7 +26,7 @@ from judgetrain.engines.loading import load_model, load_tokenizer
 from judgetrain.errors import TrainingError
 from judgetrain.train.adapters import peft_config, quantization
 from judgetrain.train.arguments import device_arguments
-from judgetrain.train.config import AdapterConfig
+from judgetrain.train.config import DpoConfig
 from judgetrain.train.data import REFERENCE_COLUMNS, Examples, Row, dataset, digest, fitting
 from judgetrain.train.distributed import current, forget_deepspeed
 from judgetrain.train.preflight import check_same_vocabulary
@@ -39,17 +39,12 @@ SHARD = 512
 
 @dataclass(frozen=True, kw_only=True)
 class Reference:
-    """The reference model and what its log-probabilities depend on."""
+    """The reference model and how its log-probabilities are computed."""
 
     model: ModelConfig
     policy: ModelConfig
     """Whose tokenizer and chat template the pairs are rendered with."""
-    lora: AdapterConfig
-    max_length: int
-    bf16: bool | None
-    tf32: bool | None
-    ld_alpha: float | None
-    batch_size: int
+    config: DpoConfig
 
 
 class _Untrained(DPOTrainer):  # type: ignore[misc]
@@ -70,9 +65,9 @@ def reference_logps(reference: Reference, pairs: Mapping[str, Sequence[Row]], ou
     tokenizer = load_tokenizer(reference.policy)
     check_same_vocabulary(tokenizer, reference.model, reference.policy)
     tokenizer.padding_side = "right"
-    splits = {"train": fitting(pairs["train"], tokenizer, reference.max_length, "preference pairs")}
+    splits = {"train": fitting(pairs["train"], tokenizer, reference.config.max_length, "preference pairs")}
     with contextlib.suppress(TrainingError):  # training says what it means that no held-out pair fits
-        splits["heldout"] = fitting(pairs.get("heldout", []), tokenizer, reference.max_length, "held-out pairs")
+        splits["heldout"] = fitting(pairs.get("heldout", []), tokenizer, reference.config.max_length, "held-out pairs")
     forward = _Forward(reference, splits, tokenizer, out)
     if group.leads:
         for split, examples in splits.items():
@@ -120,7 +115,7 @@ class _Forward:
         trainer = self._trainer
         loader = DataLoader(
             (trainer.train_dataset if split == "train" else trainer.eval_dataset[split]).select(indices),
-            batch_size=self._reference.batch_size,
+            batch_size=self._reference.config.precompute_ref_batch_size,
             collate_fn=trainer.data_collator,
         )
         parts = []
@@ -131,18 +126,18 @@ class _Forward:
 
     @cached_property
     def _trainer(self) -> Any:
-        settings = self._reference
+        settings = self._reference.config
         args = DPOConfig(
             output_dir=str(self._out.path(TRAINER)),
             precompute_ref_log_probs=True,
-            per_device_train_batch_size=settings.batch_size,
+            per_device_train_batch_size=settings.precompute_ref_batch_size,
             max_length=None,
             ld_alpha=settings.ld_alpha,
             **device_arguments(settings.bf16, settings.tf32),
         )
         data = {split: dataset(examples, range(len(examples.rows))) for split, examples in self._splits.items()}
         self._out.log(f"{self._out.stage}: {', '.join(f'{len(d)} {split}' for split, d in data.items())} pairs")
-        model = load_model(settings.model, quantization=quantization(settings.lora))
+        model = load_model(self._reference.model, quantization=quantization(settings.lora))
         # A trainer takes a quantised model with adapters only; log-probabilities are computed with them switched off.
         adapters = peft_config(settings.lora, model, "dpo") if settings.lora.quantize else None
         return _Untrained(

@@ -11,7 +11,6 @@ from pathlib import Path
 from judgetrain.artifacts.files import write_json_atomic
 from judgetrain.artifacts.shards import read_rows
 from judgetrain.artifacts.stage_run import MANIFEST, StageRun
-from judgetrain.engines.config import ModelConfig
 from judgetrain.judges.config import SETTINGS
 from judgetrain.judges.prompting.prompts import FILE as PROMPTS
 from judgetrain.judges.prompting.prompts import load_prompt_set
@@ -44,20 +43,11 @@ def run_reference(settings: ReferenceSettings, inputs: Mapping[str, Path], out: 
     from judgetrain.train.reference import Reference, reference_logps
 
     config = settings.train
-    policy = _trained(inputs["sft"] / "model", settings.base)
-    reference = Reference(
-        model=trainable(config.reference if config.reference.path else policy, config),
-        policy=policy,
-        lora=config.lora,
-        max_length=config.max_length,
-        bf16=config.bf16,
-        tf32=config.tf32,
-        ld_alpha=config.ld_alpha,
-        batch_size=config.precompute_ref_batch_size,
-    )
+    policy = settings.base.at(inputs["sft"] / "model")
+    model = trainable(config.reference if config.reference.path else policy, config)
     pairs = {split: list(read_rows(inputs["label"], f"pairs-{split}")) for split in ("train", "heldout")}
     with memory_explained(out.stage):
-        reference_logps(reference, pairs, out)
+        reference_logps(Reference(model=model, policy=policy, config=config), pairs, out)
 
 
 def run_dpo(settings: DpoSettings, inputs: Mapping[str, Path], out: StageRun) -> None:
@@ -75,7 +65,7 @@ def _continue(
     what: str,
 ) -> None:
     source = inputs[start] / "model"
-    model = _trained(source, settings.base)
+    model = settings.base.at(source)
 
     def finish(directory: Path) -> None:
         for name in (PROMPTS, SETTINGS):
@@ -86,11 +76,6 @@ def _continue(
     reference = inputs.get("reference")
     job = Job(start=model, config=settings.train, train=rows, heldout=heldout, what=what, reference=reference)
     train(job, out, finish)
-
-
-def _trained(directory: Path, base: ModelConfig) -> ModelConfig:
-    """How to load the model of an earlier stage."""
-    return dataclasses.replace(base, path=str(directory), gguf_file=None, revision=None, chat_template=None)
 
 
 def _describe(

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any, Self
 
-from judgetrain.artifacts.stages import Stage, StageSettings, at, needs
+from judgetrain.artifacts.stages import Stage, StageSettings, at, needs, value_at
 from judgetrain.engines.config import ModelConfig
 from judgetrain.errors import ConfigError
 from judgetrain.judges.config import AskingConfig
@@ -30,11 +30,6 @@ class TrainingSettings(StageSettings):
     processes: int | None = at("train.processes")
 
     @classmethod
-    def stage(cls, config: Any) -> TrainConfig:
-        """The stage's own part of the configuration."""
-        raise TypeError("a stage that trains says which settings are its own")
-
-    @classmethod
     def unused(cls, config: Any) -> Collection[str]:
         """What of the processes decides no result: in float32 nothing does, when whole micro-batches are shared out.
 
@@ -42,7 +37,8 @@ class TrainingSettings(StageSettings):
         processes. Packed sequences are made while training, and those left over at the end of an epoch go round the
         processes; so do held-out pairs, which a stop-loss watches; and every process draws its own dropout of adapters.
         """
-        settings, mode = cls.stage(config), config.train.distributed
+        own = next(field for field in fields(cls) if field.name == "train")
+        settings, mode = value_at(config, own.metadata["key"]), config.train.distributed
         watched = isinstance(settings, DpoConfig) and settings.stop.watched
         dropped = settings.lora.enabled and settings.lora.lora_dropout > 0
         half = mode.startswith("zero") and settings.bf16 is not False
@@ -60,11 +56,6 @@ class InitialSettings(TrainingSettings):
     asking: AskingConfig = at("tree.asking", neutral=True)
     """Written beside the weights, for those who ask the judge without saying how; it decides nothing of them."""
 
-    @classmethod
-    def stage(cls, config: Any) -> TrainConfig:
-        """``train.initial``."""
-        return config.train.initial
-
 
 @dataclass(frozen=True, kw_only=True)
 class SftSettings(TrainingSettings):
@@ -73,11 +64,6 @@ class SftSettings(TrainingSettings):
     base: ModelConfig = at("train.base", neutral=True)
     """How the model of the stage before is loaded: its precision and attention are part of that stage."""
     train: TrainConfig = at("train.sft")
-
-    @classmethod
-    def stage(cls, config: Any) -> TrainConfig:
-        """``train.sft``."""
-        return config.train.sft
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,11 +86,6 @@ class ReferenceSettings(TrainingSettings):
         lora = AdapterConfig(enabled=dpo.lora.enabled, quantize=dpo.lora.quantize)
         return replace(settings, base=loaded, train=DpoConfig(lora=lora, **{name: getattr(dpo, name) for name in kept}))
 
-    @classmethod
-    def stage(cls, config: Any) -> TrainConfig:
-        """``train.dpo``."""
-        return config.train.dpo
-
 
 @dataclass(frozen=True, kw_only=True)
 class DpoSettings(TrainingSettings):
@@ -112,11 +93,6 @@ class DpoSettings(TrainingSettings):
 
     base: ModelConfig = at("train.base", neutral=True)
     train: DpoConfig = at("train.dpo")
-
-    @classmethod
-    def stage(cls, config: Any) -> TrainConfig:
-        """``train.dpo``."""
-        return config.train.dpo
 
 
 def _check_initial(config: Any) -> None:
@@ -126,14 +102,12 @@ def _check_initial(config: Any) -> None:
 
 
 def _check_sft(config: Any) -> None:
-    _check_training(config, "sft")
-    _check_adapters(config, "sft", after="initial")
+    _check_training(config, "sft", after="initial")
 
 
 def _check_dpo(config: Any) -> None:
     settings = config.train.dpo
-    _check_training(config, "dpo")
-    _check_adapters(config, "dpo", after="sft")
+    _check_training(config, "dpo", after="sft")
     if settings.reference.path:
         settings.reference.check("train.dpo.reference")
     if not config.label.max_pairs_per_level:
@@ -142,14 +116,11 @@ def _check_dpo(config: Any) -> None:
         raise ConfigError("train.dpo.stop watches held-out pairs, and label.holdout=0 keeps none: raise it")
 
 
-def _check_training(config: Any, stage: str) -> None:
+def _check_training(config: Any, stage: str, after: str | None = None) -> None:
+    """Check a stage's settings, the processes, and that its base is not what adapters of the stage before are on."""
     check_training(stage, getattr(config.train, stage))
     check_distributed(config.train, stage)
-
-
-def _check_adapters(config: Any, stage: str, after: str) -> None:
-    settings = (getattr(config.train, name) for name in (stage, after))
-    if all(s.lora.enabled and not s.lora.merge for s in settings):
+    if after and all(s.lora.enabled and not s.lora.merge for s in (getattr(config.train, n) for n in (stage, after))):
         raise ConfigError(
             f"train.{stage}.lora.merge=false: its base would be the adapters of {after}; "
             f"set train.{after}.lora.merge=true"
@@ -160,49 +131,34 @@ def _dpo_inputs(config: Any) -> Sequence[str]:
     return ("sft", "label", *(("reference",) if config.train.dpo.precompute_ref_log_probs else ()))
 
 
-INITIAL = Stage(
-    name="initial",
-    makes="the Initial judge, trained on the teacher's evaluations",
+def _stage(name: str, makes: str, artifact: str = "model", **own: Any) -> Stage[Any]:
+    """A stage that trains, or computes with several processes as those do."""
+    code = f"judgetrain.train.stage:run_{name}"
+    return Stage(
+        name=name,
+        makes=makes,
+        code=code,
+        artifact=artifact,
+        check_here=lambda config: check_machine(config.train, name),
+        trains=True,
+        **own,
+    )
+
+
+INITIAL = _stage(
+    "initial",
+    "the Initial judge, trained on the teacher's evaluations",
     settings=InitialSettings,
-    code="judgetrain.train.stage:run_initial",
-    check_here=lambda config: check_machine(config.train, "initial"),
-    artifact="model",
     inputs=needs("teacher"),
     check=_check_initial,
-    trains=True,
 )
-
-SFT = Stage(
-    name="sft",
-    makes="the SFT judge",
-    settings=SftSettings,
-    code="judgetrain.train.stage:run_sft",
-    check_here=lambda config: check_machine(config.train, "sft"),
-    artifact="model",
-    inputs=needs("initial", "label"),
-    check=_check_sft,
-    trains=True,
-)
-
-REFERENCE = Stage(
-    name="reference",
-    makes="the reference model's log-probabilities, once for all DPO runs on the same pairs",
+SFT = _stage("sft", "the SFT judge", settings=SftSettings, inputs=needs("initial", "label"), check=_check_sft)
+REFERENCE = _stage(
+    "reference",
+    "the reference model's log-probabilities, once for all DPO runs on the same pairs",
+    artifact="dataset",
     settings=ReferenceSettings,
-    code="judgetrain.train.stage:run_reference",
-    check_here=lambda config: check_machine(config.train, "reference"),
     inputs=needs("sft", "label"),
     check=_check_dpo,
-    trains=True,
 )
-
-DPO = Stage(
-    name="dpo",
-    makes="the DPO judge",
-    settings=DpoSettings,
-    code="judgetrain.train.stage:run_dpo",
-    check_here=lambda config: check_machine(config.train, "dpo"),
-    artifact="model",
-    inputs=_dpo_inputs,
-    check=_check_dpo,
-    trains=True,
-)
+DPO = _stage("dpo", "the DPO judge", settings=DpoSettings, inputs=_dpo_inputs, check=_check_dpo)

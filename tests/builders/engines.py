@@ -1,8 +1,11 @@
-"""A tiny random Llama and its word-level tokenizer."""
+"""A tiny random Llama and its word-level tokenizer; a clock that only pauses move."""
 
 from __future__ import annotations
 
+import asyncio
+
 from judgetrain.engines.base import Request, Sampling
+from judgetrain.engines.openai.rate_limit import Clock
 from judgetrain.engines.prompting import encode
 
 WORDS = [
@@ -62,3 +65,25 @@ def tiny_llama(vocabulary: int, **overrides):
         bos_token_id=None,
     )
     return LlamaForCausalLM(LlamaConfig(**settings | overrides)).eval()
+
+
+class PausesOnly(Clock):
+    """Time that passes by pauses alone, and at once, so that no test depends on how fast the machine is."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.time = 0.0
+        self.pauses: list[float] = []
+
+    def now(self) -> float:
+        """A little later each time, since no two things happen at once."""
+        self.time += 1e-6
+        return self.time
+
+    async def wait(self, ended: asyncio.Event, seconds: float) -> None:
+        """Let others begin their pauses too, which then end together."""
+        self.pauses.append(max(0.0, seconds))
+        until = self.time + seconds
+        await asyncio.sleep(0)
+        if not ended.is_set():
+            self.time = max(self.time, until)

@@ -46,15 +46,15 @@ def serving():
 class FixedWindow(dict):
     """Faults of a server that takes ``limit`` requests a window of ``seconds`` and refuses the others (429).
 
-    ``speed`` makes its windows pass faster; ``headers`` go with every refusal.
+    ``now`` tells the time; ``headers`` go with every refusal.
     """
 
-    def __init__(self, limit, seconds=60.0, speed=1.0, headers=None):
-        self.limit, self.seconds, self.headers = limit, seconds / speed, headers or {}
+    def __init__(self, limit, now, seconds=60.0, headers=None):
+        self.limit, self.now, self.seconds, self.headers = limit, now, seconds, headers or {}
         self.start, self.taken, self.refused = None, 0, 0
 
     def get(self, text, default=None):
-        now = time.monotonic()
+        now = self.now()
         if self.start is None or now - self.start >= self.seconds:
             self.start, self.taken = now, 0
         if self.taken >= self.limit:

@@ -12,6 +12,7 @@ from judgetrain.engines.config import OpenAIEngineConfig
 from judgetrain.engines.openai.engine import OUTAGE, OpenAIEngine
 from judgetrain.engines.openai.server import chat_body
 from judgetrain.errors import EngineError
+from tests.builders.engines import PausesOnly
 from tests.builders.faulty_server import KEY, serving
 
 
@@ -22,15 +23,17 @@ def server():
 
 
 @pytest.fixture
-def engine(server, monkeypatch):
+def config(server, monkeypatch):
     monkeypatch.setenv("TEST_KEY", KEY)
-    config = OpenAIEngineConfig(
-        model="judge-model", base_url=f"http://127.0.0.1:{server.server_port}/v1",
-        api_key_env="TEST_KEY", concurrency=4, max_retries=3, timeout=1.0,
-    )  # fmt: skip
-    engine = OpenAIEngine(config)
-    engine._first_wait = 0.01
-    return engine
+    address = f"http://127.0.0.1:{server.server_port}/v1"
+    return OpenAIEngineConfig(
+        model="judge-model", base_url=address, api_key_env="TEST_KEY", concurrency=4, max_retries=3, timeout=1.0
+    )
+
+
+@pytest.fixture
+def engine(config):
+    return OpenAIEngine(config, clock=PausesOnly())
 
 
 def ask(text, **sampling):
@@ -109,23 +112,23 @@ def test_refused_key_or_model_ends_the_run(server, engine, status):
     assert KEY not in str(caught.value)
 
 
-def test_server_that_never_answered_is_said_at_once(engine):
-    engine._config.base_url = "http://127.0.0.1:9/v1"
-    engine._config.max_retries = 1
+def test_server_that_never_answered_is_said_at_once(engine, config):
+    config.base_url = "http://127.0.0.1:9/v1"
+    config.max_retries = 1
     with pytest.raises(EngineError, match="cannot reach http://127.0.0.1:9/v1.*engine.base_url"):
         engine.generate([ask("q")], seed=1)
 
 
-def test_server_that_went_away_ends_the_run_so_that_no_unfinished_shard_is_written(server, engine):
+def test_server_that_went_away_ends_the_run_so_that_no_unfinished_shard_is_written(server, engine, config):
     engine.generate([ask("q")], seed=1)
-    engine._config.base_url = "http://127.0.0.1:9/v1"
-    engine._config.max_retries = 1
+    config.base_url = "http://127.0.0.1:9/v1"
+    config.max_retries = 1
     with pytest.raises(EngineError, match="cannot reach.*2 times.*run the same command again"):
         engine.generate([ask("q")], seed=1)
 
 
-def test_server_that_only_fails_ends_the_run(server, engine):
-    engine._config.max_retries = 1
+def test_server_that_only_fails_ends_the_run(server, engine, config):
+    config.max_retries = 1
     asked = [f"q{i}" for i in range(OUTAGE)]
     for text in asked:
         server.faults[text] = [(503, {})] * 2
@@ -133,8 +136,8 @@ def test_server_that_only_fails_ends_the_run(server, engine):
         engine.generate([ask(text) for text in asked], seed=1)
 
 
-def test_a_few_requests_that_always_fail_are_errors_of_their_own(server, engine):
-    engine._config.max_retries = 1
+def test_a_few_requests_that_always_fail_are_errors_of_their_own(server, engine, config):
+    config.max_retries = 1
     asked = [f"q{i}" for i in range(OUTAGE - 1)]
     for text in asked:
         server.faults[text] = [(500, {})] * 4
@@ -194,15 +197,16 @@ def test_half_of_a_surrogate_pair_in_an_answer_becomes_a_question_mark(server, e
     assert engine.generate([ask("q")], seed=1)[0].text == "a? \U0001f600 cut ?"
 
 
-def test_an_unforeseen_error_waits_for_answers_under_way_and_keeps_them(server, engine, tmp_path):
-    engine._answers = AnswerStore(tmp_path, 0)
+def test_an_unforeseen_error_waits_for_answers_under_way_and_keeps_them(server, config, tmp_path):
+    answers = AnswerStore(tmp_path, 0)
+    engine = OpenAIEngine(config, answers, clock=PausesOnly())
     for text in ("q1", "q2", "q3"):
         server.faults[text] = ["slow"]
     server.slow = 0.4
     asked = [ask("q0"), ask("q1"), ask("q2"), ask("q3"), ask("no UTF-8: \ud83d"), ask("never sent")]
     with pytest.raises(UnicodeEncodeError):
         engine.generate(asked, seed=1)
-    kept = [engine._answers.get(content) for content in engine._answers.contents("judge-model", asked)]
+    kept = [answers.get(content) for content in answers.contents("judge-model", asked)]
     assert [c.text if c else None for c in kept] == [*(f"you said q{i}" for i in range(4)), None, None]
     assert sum(server.tries.values()) == 4
 

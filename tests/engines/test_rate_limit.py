@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
-import time
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
@@ -22,9 +20,8 @@ from judgetrain.engines.config import OpenAIEngineConfig
 from judgetrain.engines.openai.engine import OUTAGE, OpenAIEngine
 from judgetrain.engines.openai.rate_limit import OWN, Clock, Gate, retry_after
 from judgetrain.errors import EngineError, UnansweredError
+from tests.builders.engines import PausesOnly
 from tests.builders.faulty_server import FaultyServer, FixedWindow, serving
-
-SPEED = 60.0
 
 
 @pytest.fixture
@@ -33,11 +30,13 @@ def server() -> Iterator[FaultyServer]:
         yield server
 
 
-def shipped(server: FaultyServer, answers: AnswerStore | None = None, speed: float = SPEED, **options: Any) -> Any:
-    """An engine with the settings as shipped; only time passes faster."""
+def shipped(
+    server: FaultyServer, answers: AnswerStore | None = None, clock: Clock | None = None, **options: Any
+) -> Any:
+    """An engine with the settings as shipped; only time passes by its pauses alone."""
     address = f"http://127.0.0.1:{server.server_port}/v1"
     config = OpenAIEngineConfig(model="m", base_url=address, **options)
-    return OpenAIEngine(config, answers, clock=Clock(speed))
+    return OpenAIEngine(config, answers, clock=clock or PausesOnly())
 
 
 def asked(number: int) -> list[Request]:
@@ -48,20 +47,22 @@ def asked(number: int) -> list[Request]:
 def test_a_fixed_window_loses_nothing_and_is_asked_little_more_often_than_it_answers(
     headers: dict[str, str], server: FaultyServer, tmp_path: Path
 ) -> None:
-    limit = server.faults = FixedWindow(20, speed=SPEED, headers=headers)
-    done = shipped(server, AnswerStore(tmp_path, 0)).generate(asked(70), 1)
-    assert [c.text for c in done] == [f"you said q{i}" for i in range(70)]
-    assert len(server.billed) == 70
+    clock = PausesOnly()
+    limit = server.faults = FixedWindow(60, clock.now, headers=headers)
+    done = shipped(server, AnswerStore(tmp_path, 0), clock).generate(asked(200), 1)
+    assert [c.text for c in done] == [f"you said q{i}" for i in range(200)]
+    assert len(server.billed) == 200
     assert 0 < limit.refused <= 3 * (8 + 8), "in each of three windows those in flight, then one at a time"
 
 
 def test_all_wait_for_as_long_as_the_server_says(server: FaultyServer) -> None:
     server.faults["q0"] = [(429, {"Retry-After": "0.6"})]
-    engine = shipped(server, speed=1.0, concurrency=1)
-    started, times = time.monotonic(), []
+    clock = PausesOnly()
+    engine = shipped(server, clock=clock, concurrency=1)
+    times = []
 
     def reply(text: str) -> str:
-        times.append(time.monotonic() - started)
+        times.append(clock.time)
         return text
 
     server.reply = reply
@@ -74,7 +75,7 @@ def test_all_wait_for_as_long_as_the_server_says(server: FaultyServer) -> None:
 
 def test_a_rate_limit_takes_no_try(server: FaultyServer) -> None:
     server.faults["q0"] = [(429, {}), 500, (429, {}), (429, {}), (429, {})]
-    assert shipped(server, speed=1000.0, max_retries=1).generate(asked(1), 1)[0].text == "you said q0"
+    assert shipped(server, max_retries=1).generate(asked(1), 1)[0].text == "you said q0"
     assert server.tries["q0"] == 6
 
 
@@ -90,7 +91,7 @@ def test_a_limit_that_outlasts_max_wait_ends_the_run(
 ) -> None:
     server.faults["q1"] = [(429, headers, "no more")] * 10_000
     with pytest.raises(EngineError, match=message):
-        shipped(server, speed=20_000.0).generate(asked(2), 1)
+        shipped(server).generate(asked(2), 1)
     assert server.tries["q1"] < 200, "half an hour, with at most half a minute between tries"
 
 
@@ -98,7 +99,7 @@ def test_an_account_that_is_empty_is_not_waited_for(server: FaultyServer) -> Non
     refusal = json.dumps({"error": {"code": "insufficient_quota", "message": "check your plan"}})
     server.faults["q0"] = [(429, {}, refusal)] * 2
     with pytest.raises(EngineError, match="answered 429: .*check your plan.*every answer is kept"):
-        shipped(server, speed=1.0).generate(asked(1), 1)
+        shipped(server).generate(asked(1), 1)
     assert server.tries["q0"] == 1
 
 
@@ -108,8 +109,8 @@ TOO_LARGE = "Request too large for m on tokens per min (TPM): Limit 10000, Reque
 def test_a_request_that_is_too_large_for_the_limit_fails_alone(server: FaultyServer, tmp_path: Path) -> None:
     server.faults["q3"] = [(429, {}, TOO_LARGE)] * 10_000
     with pytest.raises(UnansweredError, match="1 requests were given up, the last for: HTTP 429: Request too large"):
-        shipped(server, AnswerStore(tmp_path, 0), 5000.0, max_wait=600.0).generate(asked(40), 1)
-    done = shipped(server, AnswerStore(tmp_path, 0), 5000.0, keep_errors=True, max_wait=600.0).generate(asked(40), 1)
+        shipped(server, AnswerStore(tmp_path, 0), max_wait=600.0).generate(asked(40), 1)
+    done = shipped(server, AnswerStore(tmp_path, 0), keep_errors=True, max_wait=600.0).generate(asked(40), 1)
     assert [i for i, c in enumerate(done) if c.finish_reason == "error"] == [3]
     assert server.tries["q3"] == 2 * 2 * 7, "two runs of two passes of seven tries, as shipped"
     assert len(server.billed) == 39
@@ -117,7 +118,7 @@ def test_a_request_that_is_too_large_for_the_limit_fails_alone(server: FaultySer
 
 def test_a_request_that_alone_is_never_let_through_fails_alone(server: FaultyServer) -> None:
     server.faults["q3"] = [(429, {}, "slow down")] * 10_000
-    engine = shipped(server, speed=5000.0, max_wait=600.0, concurrency=4)
+    engine = shipped(server, max_wait=600.0, concurrency=4)
     done = engine.generate(asked(40), 1)
     assert [(i, c.error) for i, c in enumerate(done) if c.error] == [(3, "HTTP 429: slow down")]
     assert server.tries["q3"] <= OWN - 1 + 2 * 7
@@ -126,43 +127,34 @@ def test_a_request_that_alone_is_never_let_through_fails_alone(server: FaultySer
 @pytest.mark.parametrize("headers", [{"Retry-After": "0"}, {"x-ratelimit-reset-requests": "6ms"}])
 def test_a_tiny_wait_does_not_switch_the_backoff_off(headers: dict[str, str], server: FaultyServer) -> None:
     server.faults["q0"] = [(429, headers)] * 7
-    waited: list[float] = []
-
-    class Patient(Clock):
-        async def wait(self, ended: asyncio.Event, seconds: float) -> None:
-            waited.append(seconds)
-            await super().wait(ended, seconds)
-
-    engine = shipped(server, speed=100.0)
-    engine._clock = engine._gate.clock = Patient(100.0)
-    assert engine.generate(asked(1), 1)[0].text == "you said q0"
-    assert sum(waited) > 0.5 * sum(min(2.0**i, 30.0) for i in range(7))
+    clock = PausesOnly()
+    assert shipped(server, clock=clock).generate(asked(1), 1)[0].text == "you said q0"
+    assert sum(clock.pauses) > 0.5 * sum(min(2.0**i, 30.0) for i in range(7))
 
 
 @pytest.mark.parametrize("status", [400, 500, None])
 def test_a_limit_of_long_ago_does_not_count_as_waited_for(status: int | None) -> None:
-    now = [0.0]
-    clock = Clock()
-    clock.now = lambda: now[0]  # type: ignore[method-assign]
+    clock = PausesOnly()
     gate = Gate(60.0, clock, "http://server")
     gate.refused(0.0, None, "")
     if status is None:
         gate.begin()
     else:
         gate.heard(0.5, taken=status < 500)
-    now[0] = 1000.0
-    gate.refused(1000.0, None, "")
-    now[0] = 1061.0
+    clock.time = 1000.0
+    gate.refused(clock.now(), None, "")
+    clock.time = 1061.0
     with pytest.raises(EngineError, match="lets no request through"):
-        gate.refused(1061.0, 0.0, "")
+        gate.refused(clock.now(), 0.0, "")
 
 
 @pytest.mark.parametrize(("fault", "passes"), [(400, 1), (500, 2)])
 def test_another_call_has_the_whole_wait(fault: int, passes: int, server: FaultyServer) -> None:
-    engine = shipped(server, speed=1000.0, max_wait=60.0)
+    clock = PausesOnly()
+    engine = shipped(server, clock=clock, max_wait=60.0)
     server.faults["q0"] = [(429, {}), *[fault] * 7 * passes]
     assert engine.generate(asked(1), 1)[0].finish_reason == "error"
-    time.sleep(0.1)  # 100 s of the engine's
+    clock.time += 100
     server.faults["q0"] = [(429, {})]
     assert engine.generate(asked(1), 1)[0].finish_reason == "stop"
 
@@ -232,7 +224,7 @@ def test_requests_that_were_given_up_are_asked_again_alone(server: FaultyServer,
     server.faults["q9"] = ["{}"] * 14
     answers = AnswerStore(tmp_path / "answers", 0)
     with pytest.raises(UnansweredError, match=r"2 requests were given up.*not a chat completion.*same command again"):
-        processed(shipped(server, answers, 5000.0), stage(tmp_path))
+        processed(shipped(server, answers), stage(tmp_path))
     assert len(server.billed) == 10, "what could be done is done, the shards after the failure too"
     assert len(list((tmp_path / "stage").glob("rows-*.jsonl"))) == 1, "and no shard with a failure is finished"
     processed(shipped(server, answers), stage(tmp_path))
@@ -242,7 +234,7 @@ def test_requests_that_were_given_up_are_asked_again_alone(server: FaultyServer,
 
 def test_what_fails_for_ever_can_be_taken_as_unanswered(server: FaultyServer, tmp_path: Path) -> None:
     server.faults["q1"] = [500] * 99
-    processed(shipped(server, AnswerStore(tmp_path / "answers", 0), 5000.0, keep_errors=True), stage(tmp_path), 4)
+    processed(shipped(server, AnswerStore(tmp_path / "answers", 0), keep_errors=True), stage(tmp_path), 4)
     assert [row["why"] for row in read_rows(tmp_path / "stage", "rows")] == ["stop", "error", "stop", "stop"]
 
 
@@ -253,7 +245,7 @@ def test_many_that_always_fail_are_no_outage_where_others_are_answered(
     failing = range(OUTAGE + 2)
     server.faults |= {f"q{i}": [500] * 999 for i in failing}
     for _ in ("the first run", "a run that finds all other answers kept"):
-        engine = shipped(server, AnswerStore(tmp_path, 0), 5000.0, keep_errors=keep_errors, max_retries=1)
+        engine = shipped(server, AnswerStore(tmp_path, 0), keep_errors=keep_errors, max_retries=1)
         if keep_errors:
             done = engine.generate(asked(20), 1)
             assert [i for i, c in enumerate(done) if c.finish_reason == "error"] == list(failing)
@@ -264,7 +256,7 @@ def test_many_that_always_fail_are_no_outage_where_others_are_answered(
 
 
 def test_an_outage_is_still_one_where_another_call_was_answered(server: FaultyServer) -> None:
-    engine = shipped(server, speed=5000.0, keep_errors=True, max_retries=2)
+    engine = shipped(server, keep_errors=True, max_retries=2)
     engine.generate(asked(2), 1)
     server.faults |= {f"q{i}": [503] * 999 for i in range(2 * OUTAGE)}
     with pytest.raises(EngineError, match="HTTP 503, 3 times; check that the server runs"):

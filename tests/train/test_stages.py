@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import dataclasses
+import functools
 from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
-from judgetrain.artifacts.fingerprint import by_key, plain
+from judgetrain.artifacts.fingerprint import ContentHashes, by_key, plain
+from judgetrain.pipeline.config import Config
 from judgetrain.pipeline.run import Pipeline
 from judgetrain.train.stages import DpoSettings, InitialSettings, ReferenceSettings, SftSettings, TrainingSettings
 from tests.builders.pairs_pipeline import composed
@@ -19,16 +23,32 @@ SETTINGS: dict[str, type[TrainingSettings]] = {
     "reference": ReferenceSettings,
     "dpo": DpoSettings,
 }
-IN_FLOAT32 = tuple(f"train.{stage}.bf16=false" for stage in ("initial", "sft", "dpo"))
 
 
-def of(stage: str, *overrides: str) -> Any:
-    """The settings of a stage as plain data, all stages in float32."""
-    return plain(SETTINGS[stage].of(composed(Path("out"), *IN_FLOAT32, *overrides)))
+def config_with(*changes: str) -> Config:
+    """The defaults, in float32, with changes in Hydra's notation."""
+    config = Config()
+    for stage in ("initial", "sft", "dpo"):
+        getattr(config.train, stage).bf16 = False
+    for change in changes:
+        key, _, text = change.partition("=")
+        *parents, name = key.split(".")
+        owner = functools.reduce(getattr, parents, config)
+        value = yaml.safe_load(text)
+        if isinstance(value, dict):
+            value = dataclasses.replace(getattr(owner, name), **value)
+        setattr(owner, name, value)
+    return config
 
 
-def held(stage: str, *overrides: str) -> set[str]:
-    return set(by_key(SETTINGS[stage].of(composed(Path("out"), *IN_FLOAT32, *overrides))))
+def of(stage: str, *changes: str) -> Any:
+    """The settings of a stage as plain data."""
+    return plain(SETTINGS[stage].of(config_with(*changes)))
+
+
+def held(stage: str, *changes: str) -> set[str]:
+    """The keys that a stage's settings hold."""
+    return set(by_key(SETTINGS[stage].of(config_with(*changes))))
 
 
 @pytest.mark.parametrize("stage", SETTINGS)
@@ -70,8 +90,8 @@ def test_the_mode_counts_where_deepspeed_keeps_weights_in_bfloat16(stage: str) -
 def test_how_a_judge_is_asked_trains_no_judge_again(change: str) -> None:
     for stage in SETTINGS:
         assert of(stage, change) == of(stage)
-    asking = InitialSettings.of(composed(Path("out"), change)).asking
-    assert asking != InitialSettings.of(composed(Path("out"))).asking, "it is written beside the weights"
+    asking = InitialSettings.of(config_with(change)).asking
+    assert asking != InitialSettings.of(config_with()).asking, "it is written beside the weights"
 
 
 REFERENCE_READS = [
@@ -150,10 +170,12 @@ def test_a_stage_is_made_again_for_what_its_settings_hold(tmp_path: Path) -> Non
     assert mark(packed) != mark(packed, "train.distributed=ddp")
 
 
-def test_a_deepspeed_file_counts_by_its_content(tmp_path: Path) -> None:
-    def mark(name: str, text: str, *overrides: str) -> str:
-        (tmp_path / name).write_text(text)
-        overrides = ("train.distributed=zero3", f"train.deepspeed={tmp_path / name}", *overrides)
-        return Pipeline(composed(tmp_path, *overrides)).plan("dpo").fingerprint
+def test_a_deepspeed_file_counts_by_its_content_and_not_by_where_it_lies(tmp_path: Path) -> None:
+    def identity(directory: str, text: str) -> Any:
+        path = tmp_path / directory / "mine.json"
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(text)
+        settings = DpoSettings.of(config_with("train.distributed=zero3", f"train.deepspeed={path}"))
+        return ContentHashes(tmp_path / "hashes.json").identity(settings)
 
-    assert mark("a.json", "{}") == mark("b.json", "{}") != mark("a.json", '{"zero_optimization": {}}')
+    assert identity("a", "{}") == identity("b", "{}") != identity("a", '{"zero_optimization": {}}')

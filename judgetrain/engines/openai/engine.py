@@ -18,8 +18,8 @@ from judgetrain.errors import EngineError, UnansweredError
 if TYPE_CHECKING:
     from openai import AsyncOpenAI
 
-LONGEST_WAIT = 60.0
-"""Upper bound of one pause between tries, seconds (``Retry-After`` may ask for up to twice it)."""
+FIRST_WAIT, LONGEST_WAIT = 0.5, 60.0
+"""The first pause between tries and the longest, seconds (``Retry-After`` may ask for up to twice it)."""
 OUTAGE = 8
 """Requests given up in a row, with no answer between them, that are taken for an outage of the server, unless it has
 answered others of the same call: in the first pass, or in an earlier run."""
@@ -82,7 +82,6 @@ class OpenAIEngine:
         self._answers, self._budget = answers, budget
         self._clock = clock or Clock()
         self._gate = Gate(config.max_wait, self._clock, config.base_url)
-        self._first_wait = 0.5
         self._answered = 0
         self._known = False
         self._given_up = self._refused = 0
@@ -196,7 +195,7 @@ class OpenAIEngine:
 
     def _pause(self, attempt: int, after: float | None, jitter: random.Random) -> float:
         """Seconds before the next try: exponential with full jitter above half, never less than Retry-After."""
-        backoff: float = min(self._first_wait * 2**attempt, LONGEST_WAIT) * jitter.uniform(0.5, 1.0)
+        backoff: float = min(FIRST_WAIT * 2**attempt, LONGEST_WAIT) * jitter.uniform(0.5, 1.0)
         return max(backoff, min(after or 0.0, 2 * LONGEST_WAIT))
 
     async def _try(self, client: AsyncOpenAI, request: Request, seed: int) -> Completion | Failure:
