@@ -31,7 +31,7 @@ EXTERNAL = {"teacher": "teacher.engine", "external": "evaluate.external"}
 class ModelSettings(StageSettings):
     """What a stage reads whose methods name models; a model that none of them names is no part of it."""
 
-    asking: AskingConfig = at("tree.asking")
+    asking: AskingConfig | None = at("tree.asking")
     engine: EngineConfig | None = at("engine")
     prompts: str | None = at("prompts", file=prompt_path)
     base: ModelConfig | None = at("train.base")
@@ -45,12 +45,14 @@ class ModelSettings(StageSettings):
 
     @classmethod
     def unused(cls, config: Any) -> Collection[str]:
-        """The models that no method names; prompts where every branching judge brings its own."""
+        """What no method uses: models, how branches are grown, and prompts where every branching judge has its own."""
         methods = [m for m in cls.methods_of(config) if m.names_model]
         targets = {m.target for m in methods}
         unused = {name for name in ("base", *EXTERNAL) if name not in targets}
         if targets <= set(EXTERNAL):
             unused.add("engine")
+        if not any(m.kind == BRANCHING for m in methods):
+            unused.add("asking")
         if not any(m.kind == BRANCHING and m.target in ("base", *EXTERNAL) for m in methods):
             unused.add("prompts")
         return unused
@@ -115,6 +117,7 @@ class Models:
         from judgetrain.judges.kinds.branching import BranchingJudge
 
         asking = self.settings.asking
+        assert asking is not None
         if method.target in ("base", *EXTERNAL):
             prompts = load_prompt_set(self.settings.prompts or "")
             external = self.external(method.target)

@@ -24,7 +24,8 @@ from judgetrain.judges.config import HeuristicEngineConfig
 from judgetrain.judges.prompting.prompts import prompt_file
 from judgetrain.label.config import TeacherConfig
 from judgetrain.pipeline.config import Config
-from judgetrain.pipeline.run import STAGES, Pipeline
+from judgetrain.pipeline.graph import STAGES
+from judgetrain.pipeline.run import Pipeline
 from judgetrain.pipeline.status import rows
 from judgetrain.train.config import TrainStages
 

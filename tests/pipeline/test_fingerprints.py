@@ -1,0 +1,191 @@
+"""A stage reads what its settings object holds and nothing else, and its fingerprint follows that object."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import types
+import typing
+from collections.abc import Mapping
+from functools import cache
+from importlib import import_module
+from pathlib import Path
+from typing import Any, Literal
+
+import pytest
+
+from judgetrain.artifacts.stages import Stage, value_at
+from judgetrain.data.config import VOCABULARY
+from judgetrain.engines.config import WORLD_BASE
+from judgetrain.judges.prompting.prompts import prompt_file
+from judgetrain.pipeline.config import Config
+from judgetrain.pipeline.graph import STAGES
+from judgetrain.scorers import prompts as scorer_prompts
+from tests.builders.pipeline import configured, marks
+
+composed = cache(configured)
+
+
+@cache
+def marked(*overrides: str) -> dict[str, str]:
+    """The fingerprint of every stage under a command line."""
+    return marks(composed(*overrides))
+
+
+@pytest.mark.parametrize("stage", STAGES.values(), ids=lambda stage: stage.name)
+def test_a_stage_is_given_its_settings_its_inputs_and_a_place_to_write(stage: Stage[Any]) -> None:
+    module, name = stage.code.split(":")
+    run = getattr(import_module(module), name)
+    settings, *others = inspect.signature(run).parameters
+    assert others == ["inputs", "out"]
+    assert typing.get_type_hints(run)[settings] is stage.settings
+    assert all(upstream in STAGES for upstream in stage.inputs(Config()))
+
+
+def fits(value: Any, hint: Any) -> bool:
+    """Whether a value is of an annotated type, as far as settings have types."""
+    origin, parts = typing.get_origin(hint), typing.get_args(hint)
+    if origin in (typing.Union, types.UnionType):
+        return any(fits(value, part) for part in parts)
+    if origin is Literal:
+        return value in parts
+    if origin is list:
+        return isinstance(value, list) and all(fits(entry, parts[0]) for entry in value)
+    return isinstance(value, hint)
+
+
+@pytest.mark.parametrize("recipe", ["debug", "selfeval", "paper_ood"])
+@pytest.mark.parametrize("stage", STAGES.values(), ids=lambda stage: stage.name)
+def test_every_setting_is_a_key_that_exists_and_has_its_type(stage: Stage[Any], recipe: str) -> None:
+    config = composed(f"recipe={recipe}")
+    hints, made = typing.get_type_hints(stage.settings), stage.settings.of(config)
+    for field in dataclasses.fields(stage.settings):
+        assert fits(value_at(config, field.metadata["key"]), hints[field.name]), field.metadata["key"]
+        assert fits(getattr(made, field.name), hints[field.name]), field.name
+
+
+def downstream(config: Config, stages: set[str]) -> set[str]:
+    """Stages with all that are made from them."""
+    for name, stage in STAGES.items():  # inputs come first
+        if stages & {*stage.inputs(config)}:
+            stages = stages | {name}
+    return stages
+
+
+LISTED = "evaluate.methods=[sft,'one_step:external','rating:external',external]"
+OPENAI = "teacher=openai"
+LORA = "train=lora"
+SIGNALS = "label.reward.signals=[probdiff]"
+CASES: list[tuple[list[str], str, set[str]]] = [
+    # What is asked for, not what it is called or how fast it answers.
+    ([], "engine.name=mine", set()),
+    ([], "teacher.engine.name=mine", set()),
+    ([], "engine.batch_size=3", set()),
+    ([], "teacher.engine.error_rate=0.3", {"teacher"}),
+    ([OPENAI], "teacher.engine.timeout=5", set()),
+    ([OPENAI], "teacher.engine.base_url=http://there/v1", set()),
+    ([OPENAI], "teacher.engine.keep_errors=true", {"teacher"}),
+    ([OPENAI], "teacher.engine.model=other", {"teacher"}),
+    (["engine={type: openai, model: m}"], "engine.keep_errors=true", {"tree", "evaluate", "correct"}),
+    # How a judge is asked is no part of its weights.
+    ([], "tree.judgments=3", {"tree"}),
+    ([], "tree.guidelines=3", {"tree"}),
+    ([], "tree.retries=2", {"tree"}),
+    ([], "tree.tie=1", {"tree", "evaluate", "correct"}),
+    ([], "tree.readout=expected", {"tree", "evaluate", "correct"}),
+    ([], "tree.constrained=true", {"tree", "evaluate", "correct"}),
+    ([], "tree.criteria_sampling.temperature=0.5", {"tree", "evaluate", "correct"}),
+    ([], "tree.guideline_sampling.top_p=0.5", {"tree", "evaluate", "correct"}),
+    ([], "tree.judgment_sampling.max_new_tokens=50", {"tree", "evaluate", "correct"}),
+    # What has no use beside the other settings.
+    ([], "train.initial.eval_steps=7", set()),
+    ([], "train.sft.eval_steps=7", set()),
+    ([], "train.dpo.eval_steps=7", set()),
+    (["train.dpo.stop.patience=2"], "train.dpo.eval_steps=7", {"dpo"}),
+    *(
+        ([], f"train.{stage}.lora.{key}", set())
+        for stage in ("initial", "sft", "dpo")
+        for key in ("r=4", "merge=false")
+    ),
+    ([LORA], "train.initial.lora.r=4", {"initial"}),
+    ([LORA], "train.sft.lora.lora_alpha=4", {"sft"}),
+    ([LORA], "train.dpo.lora.r=4", {"dpo"}),
+    ([], "evaluate.external.error_rate=0.3", set()),
+    ([], "evaluate.one_step.sampling.temperature=0.3", set()),
+    ([], "evaluate.rating.sampling.temperature=0.3", set()),
+    ([], "evaluate.scenarios.split=test", set()),
+    ([LISTED], "evaluate.external.error_rate=0.3", {"evaluate"}),
+    ([LISTED], "evaluate.one_step.sampling.temperature=0.3", {"evaluate"}),
+    ([LISTED], "evaluate.rating.sampling.temperature=0.3", {"evaluate"}),
+    ([f"evaluate.scenarios.path={VOCABULARY}"], "evaluate.scenarios.format=turns", {"evaluate"}),
+    ([], "label.external.samples=3", set()),
+    (["label.source=external"], "label.external.samples=3", {"label"}),
+    ([], "label.reward.probdiff_weight=2", set()),
+    ([SIGNALS], "label.reward.probdiff_weight=2", {"label"}),
+    ([SIGNALS], "label.reward.glassbox_weight=2", set()),
+    ([], "train.dpo.f_alpha_divergence_coef=0.3", set()),
+    ([], "train.distributed=ddp", set()),
+    # What is read.
+    ([], "seed=3", set(STAGES)),
+    ([], "train.dpo.beta=0.2", {"dpo"}),
+    ([], "train.initial.learning_rate=0.5", {"initial"}),
+    ([], "train.base.dtype=bfloat16", {"initial", "reference", "selfeval", "studies"}),
+    ([], "cluster.n_clusters=3", {"cluster"}),
+    ([], "dialogues.world.eval_comparisons=30", {"evaluate", "correct"}),
+    ([], "evaluate.bootstrap=30", {"evaluate"}),
+    ([], "correct.threshold=2", {"correct"}),
+    ([], "selfeval.limit=3", {"selfeval"}),
+    # What is said, kept and shown.
+    *(([], key, set()) for key in ("recipe_name=x", "track.tracker=none", "hub.private=false")),
+    *(([], key, set()) for key in ("label.view=3", "evaluate.view=3", "objective=world/dpo@1/agreement")),
+]
+
+
+def named(value: object) -> str:
+    """The name of a case: its change or key."""
+    return value if isinstance(value, str) else ""
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """An ``output_dir`` that all cases share."""
+    return f"output_dir={tmp_path_factory.mktemp('home')}"
+
+
+@pytest.mark.parametrize(("given", "change", "readers"), CASES, ids=named)
+def test_a_key_touches_the_stages_that_read_it(given: list[str], change: str, readers: set[str], home: str) -> None:
+    where = ("recipe=debug", home, *given)
+    before, after = marked(*where), marked(*where, change)
+    changed = {name for name in STAGES if before[name] != after[name]}
+    assert changed == downstream(composed(*where, change), readers)
+
+
+SCORER_PROMPTS = Path(scorer_prompts.__file__).parent / "prompt_sets" / "default.yaml"
+FILES: list[tuple[str, Path, list[str], set[str]]] = [
+    ("prompts", prompt_file("compact"), [], {"teacher", "initial", "tree", "label"}),
+    ("scorer.prompts", SCORER_PROMPTS, [], {"selfeval", "studies"}),
+    ("scorer.prompts", SCORER_PROMPTS, [SIGNALS], {"label", "selfeval", "studies"}),
+    ("train.base.chat_template", SCORER_PROMPTS, [], {"initial", "selfeval", "studies"}),
+    ("evaluate.one_step.prompts", prompt_file("one_step"), [], set()),
+    ("evaluate.one_step.prompts", prompt_file("one_step"), [LISTED], {"evaluate"}),
+    ("correct.prompts", prompt_file("correction"), [], {"correct"}),
+    ("teacher.evaluations", VOCABULARY, [], {"teacher"}),
+    ("train.base.path", WORLD_BASE / "config.json", [], {"initial", "selfeval", "studies"}),
+]
+
+
+@pytest.mark.parametrize(("key", "source", "given", "readers"), FILES, ids=named)
+def test_where_a_file_lies_changes_nothing_and_what_it_holds_does(
+    key: str, source: Path, given: list[str], readers: set[str], tmp_path: Path, home: str
+) -> None:
+    def of(place: str, more: bytes = b"") -> Mapping[str, str]:
+        file = tmp_path / place / source.name
+        file.parent.mkdir(exist_ok=True)
+        file.write_bytes(source.read_bytes() + more)
+        path = file.parent if key == "train.base.path" else file
+        return marks(configured("recipe=debug", home, *given, f"{key}={path}"))
+
+    here, there, other = of("here"), of("there"), of("there", b"\n# another\n")
+    assert here == there
+    changed = {name for name in STAGES if here[name] != other[name]}
+    assert changed == downstream(composed("recipe=debug", home, *given), readers)
