@@ -178,7 +178,7 @@ class ResponseModelConfig:
     """A response model."""
 
     name: str = key("", "name of the model in comparisons, unique; part of the seed of its answers")
-    engine: AnyEngine = engine_key(None, "the model")
+    engine: AnyEngine = engine_key(None, "the model", was=("type", "model"))
     sampling: SamplingConfig | None = key(None, "of this model; None takes responses.sampling")
 
 

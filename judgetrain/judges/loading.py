@@ -8,7 +8,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from judgetrain.artifacts.stages import StageSettings, at, value_at
-from judgetrain.engines.config import EngineConfig, LocalEngineConfig, ModelConfig, SamplingConfig
+from judgetrain.engines.config import (
+    EngineConfig,
+    LocalEngineConfig,
+    ModelConfig,
+    SamplingConfig,
+    TransformersEngineConfig,
+    check_package,
+)
 from judgetrain.errors import ConfigError
 from judgetrain.judges.config import Aggregation, AskingConfig
 from judgetrain.judges.method import BRANCHING, JUDGE_STAGES, TARGETS, Method
@@ -192,6 +199,8 @@ def check_model(config: Any, method: Method, key: str, step: str | None = None) 
     where, engine = engine_of(config, method.target)
     if method.target in EXTERNAL:
         engine.check(where)
+    else:
+        check_asking(config, "constrained" in method.readouts)
     if engine.computes and "expected" in method.readouts:
         raise ConfigError(
             f"{where}.type={engine.type}: gives no probabilities of tokens, which {method.text!r} reads; "
@@ -199,6 +208,17 @@ def check_model(config: Any, method: Method, key: str, step: str | None = None) 
         )
     if step is not None:
         engine.check_step(where, step)
+
+
+def check_asking(config: Any, constrained: bool = False) -> None:
+    """Check the engine that this run's judges generate with, and the package that an enforced form needs.
+
+    Raises:
+        ConfigError: names the key and the remedy.
+    """
+    config.engine.with_model("world").check("engine")
+    if (constrained or config.tree.constrained) and isinstance(config.engine, TransformersEngineConfig):
+        check_package("xgrammar", "an enforced form (tree.constrained=true, +constrained)")
 
 
 def engine_of(config: Any, target: str) -> tuple[str, EngineConfig]:

@@ -9,9 +9,10 @@ from typing import Any, Self
 from judgetrain.artifacts.stages import Stage, StageSettings, at, needs
 from judgetrain.data.config import BenchmarkConfig
 from judgetrain.data.stages import queries_alone
-from judgetrain.engines.config import EngineConfig, LocalEngineConfig, ModelConfig, check_package
+from judgetrain.engines.config import EngineConfig, ModelConfig
 from judgetrain.errors import ConfigError
 from judgetrain.judges.config import TreeConfig
+from judgetrain.judges.loading import check_asking
 from judgetrain.judges.prompting.prompts import DIALECTS, load_prompt_set, prompt_path
 from judgetrain.label.config import LabelConfig, TeacherConfig
 from judgetrain.scorers.config import ScorerConfig
@@ -93,15 +94,13 @@ def check_teacher(config: Any) -> None:
 
 
 def check_tree(config: Any) -> None:
-    """Check whoever samples trees, and the package that an enforced form needs.
+    """Check the prompts and whoever samples trees.
 
     Raises:
         ConfigError: names the key and the remedy.
     """
     load_prompt_set(config.prompts)
-    config.engine.with_model("world").check("engine")
-    if config.tree.constrained and isinstance(config.engine, LocalEngineConfig) and config.engine.type != "vllm":
-        check_package("xgrammar", "tree.constrained=true")
+    check_asking(config)
 
 
 def _check_label(config: Any) -> None:
