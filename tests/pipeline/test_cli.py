@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import subprocess
 import sys
@@ -14,20 +13,21 @@ import pytest
 
 from judgetrain.keys import key
 from judgetrain.pipeline.keys_page import keys_of
+from tests.builders.pipeline import judgetrain, modules_after
 
-HEAVY = ("torch", "transformers", "trl", "datasets", "sentence_transformers", "sklearn", "wandb", "vllm", "cuml")
-
-
-def judgetrain(*arguments: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "judgetrain", *arguments],
-        capture_output=True,
-        text=True,
-        cwd=cwd,
-        timeout=120,
-        check=False,
-        env={**os.environ, "HYDRA_FULL_ERROR": ""},
-    )
+HEAVY = {"torch", "transformers", "trl", "datasets", "sentence_transformers", "sklearn", "wandb", "vllm", "cuml"}
+LIBRARIES = HEAVY | {
+    "numpy",
+    "scipy",
+    "pandas",
+    "pyarrow",
+    "accelerate",
+    "peft",
+    "tokenizers",
+    "openai",
+    "jinja2",
+    "httpx",
+}
 
 
 @pytest.mark.parametrize(
@@ -96,18 +96,26 @@ def test_several_processes_have_to_be_asked_for(tmp_path: Path, monkeypatch: pyt
 
 
 @pytest.mark.parametrize(
-    "arguments", [["--help"], ["--cfg", "job", "--resolve"], ["stage=status"], ["stage=dop"], ["keys"]]
+    ("arguments", "said"),
+    [
+        (["--help"], "stage=STAGE"),
+        (["--cfg", "job", "--resolve"], "recipe_name: quickstart"),
+        (["stage=dop"], "stage='dop'"),
+        (["keys"], "train.dpo.beta"),
+        (["train.dpo.beta=-1"], "must be at least 0"),
+        (["train.dpo.bta=1"], "did you mean train.dpo.beta?"),
+    ],
 )
-def test_light_commands_import_nothing_heavy(arguments: list[str], tmp_path: Path) -> None:
-    where = [] if "keys" in arguments else [f"output_dir={tmp_path}"]
-    code = (
-        "import sys, judgetrain.__main__ as m\n"
-        f"sys.argv = ['judgetrain', *{[*arguments, *where]!r}]\n"
-        "try:\n    m.main()\nexcept SystemExit:\n    pass\n"
-        f"print('HEAVY', [name for name in {HEAVY!r} if name in sys.modules])\n"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=False)
-    assert done.stdout.rstrip().endswith("HEAVY []"), done.stdout + done.stderr
+def test_help_and_errors_of_the_configuration_import_no_library(arguments: list[str], said: str) -> None:
+    modules, printed = modules_after(*arguments)
+    assert said in printed
+    assert not LIBRARIES & modules
+
+
+def test_status_imports_nothing_heavy(tmp_path: Path) -> None:
+    modules, printed = modules_after("stage=status", f"output_dir={tmp_path}")
+    assert "missing" in printed
+    assert not HEAVY & modules
 
 
 def test_help_names_stages_recipes_and_examples() -> None:
@@ -227,14 +235,9 @@ def test_a_sweep_goes_on_past_a_job_that_is_wrong(tmp_path: Path) -> None:
 def test_a_second_run_imports_nothing_heavy(tmp_path: Path) -> None:
     arguments = ["recipe=debug", "stage=dialogues", f"output_dir={tmp_path}", "track.tracker=none"]
     assert judgetrain(*arguments).returncode == 0
-    code = (
-        "import sys, judgetrain.__main__ as m\n"
-        f"sys.argv = ['judgetrain', *{arguments!r}]\n"
-        f"m.main()\nprint('HEAVY', [name for name in {HEAVY!r} if name in sys.modules])\n"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=False)
-    assert "nothing to do" in done.stdout
-    assert done.stdout.rstrip().endswith("HEAVY []"), done.stdout + done.stderr
+    modules, printed = modules_after(*arguments)
+    assert "nothing to do" in printed
+    assert not HEAVY & modules
 
 
 def test_a_full_disk_anywhere_is_said_in_one_line(

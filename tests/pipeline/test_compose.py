@@ -1,0 +1,75 @@
+"""An engine's keys are those of its type; what stands elsewhere is refused by its name, or dropped with its type."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from judgetrain.data.config import WorldEngineConfig
+from judgetrain.engines.config import OpenAIEngineConfig, TransformersEngineConfig
+from judgetrain.errors import ConfigError
+from judgetrain.judges.config import HeuristicEngineConfig
+from judgetrain.pipeline.compose import recipe_overrides
+from tests.builders.pipeline import configured
+
+MODELS = "responses.models=[{name: a, engine: {%s}}]"
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("engine.error_rate=0.1", r"engine\.error_rate: type transformers has no such key; it has type, name, model"),
+        ("teacher.engine.batch_size=3", r"teacher\.engine\.batch_size: type world has no such key"),
+        ("evaluate.external.base_url=x", r"evaluate\.external\.base_url: type world has no such key"),
+        ("label.external.engine.timeout=3", r"label\.external\.engine\.timeout: type world has no such key"),
+        ("engine.model.pth=x", r"engine\.model\.pth: there is no such key"),
+        ("engine.batch_size=many", r"engine\.batch_size: Value 'many' .* could not be converted to Integer"),
+        ("engine.batch_size=0", r"engine\.batch_size=0: must be at least 1"),
+        ("engine.type=gpt", r"engine\.type='gpt': allowed are transformers, vllm, openai"),
+        (MODELS % "type: world, batch_size: 3", r"responses\.models\[0\]\.engine\.batch_size: type world has no such"),
+        (MODELS % "type: world, skill: 2", r"responses\.models\[0\]\.engine\.skill=2\.0: must be .*at most 1"),
+        (MODELS % "type: nobody", r"responses\.models\[0\]\.engine\.type='nobody': allowed are"),
+    ],
+)
+def test_a_key_that_the_type_does_not_have_and_a_wrong_value_are_refused(override: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        configured("recipe=quickstart", override)
+
+
+def test_a_recipes_key_of_another_type_is_refused_where_the_recipe_chooses_the_type(tmp_path: Path) -> None:
+    path = tmp_path / "mine.yaml"
+    path.write_text("defaults: [quickstart]\nteacher: {engine: {type: openai, model: m}}\n")
+    with pytest.raises(ConfigError, match=r"teacher\.engine\.error_rate: type openai has no such key"):
+        configured(*recipe_overrides([f"recipe={path}"]))
+    path.write_text("defaults: [quickstart]\nteacher: {engine: {type: openai, model: m, error_rate: null}}\n")
+    assert configured(*recipe_overrides([f"recipe={path}"])).teacher.engine == OpenAIEngineConfig(
+        name="annotator", model="m"
+    )
+
+
+def test_a_recipes_keys_of_another_type_are_dropped_where_the_command_line_chooses_the_type() -> None:
+    assert configured("recipe=quickstart").teacher.engine == WorldEngineConfig(name="annotator", error_rate=0.15)
+    teacher = configured("recipe=quickstart", "teacher=openai").teacher.engine
+    assert isinstance(teacher, OpenAIEngineConfig) and teacher.model == "gpt-4o"
+    chosen = configured("recipe=quickstart", "teacher.engine.type=openai", "teacher.engine.model=m")
+    assert chosen.teacher.engine == OpenAIEngineConfig(name="annotator", model="m")
+    assert isinstance(configured("recipe=quickstart", "teacher=heuristic").teacher.engine, HeuristicEngineConfig)
+    with pytest.raises(ConfigError, match=r"teacher\.engine\.error_rate: type openai has no such key"):
+        configured("recipe=quickstart", "teacher=openai", "teacher.engine.error_rate=0.2")
+    with pytest.raises(ConfigError, match=r"teacher\.engine\.pth: type openai has no such key"):
+        configured("recipe=quickstart", "teacher=openai", "+teacher.engine.pth=x")
+
+
+def test_null_is_no_key_of_an_engine() -> None:
+    plain = configured("recipe=quickstart", "teacher.engine.batch_size=null").teacher.engine
+    assert plain == WorldEngineConfig(name="annotator", error_rate=0.15)
+
+
+def test_models_of_responses_have_engines_of_their_own() -> None:
+    models = configured(
+        "recipe=quickstart", MODELS % "type: transformers, model: {path: x}, batch_size: 3"
+    ).responses.models
+    assert [m.name for m in models] == ["a"]
+    engine = models[0].engine
+    assert isinstance(engine, TransformersEngineConfig) and (engine.model.path, engine.batch_size) == ("x", 3)
