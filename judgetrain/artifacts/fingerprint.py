@@ -6,7 +6,7 @@ import dataclasses
 import glob
 import hashlib
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
@@ -52,6 +52,8 @@ def _field(field: dataclasses.Field[Any], value: Any, owner: Any, content: Conte
     if value is None:
         return None
     file, also = field.metadata.get("file"), field.metadata.get("content")
+    if only := field.metadata.get("only"):
+        return _listed(plain(value, content, key), only)
     if content and also and isinstance(value, list):
         return [[v, content(f"{key}[{i}]", path) if (path := also(v, owner)) else None] for i, v in enumerate(value)]
     if content and file and (path := file(value, owner)):
@@ -61,9 +63,20 @@ def _field(field: dataclasses.Field[Any], value: Any, owner: Any, content: Conte
     return plain(value, content, key)
 
 
+def _listed(found: Any, only: Sequence[str]) -> Any:
+    """Of plain data of an object, or of a list of them, the keys that a stage reads."""
+    if isinstance(found, list):
+        return [_listed(entry, only) for entry in found]
+    return {name: value for name, value in found.items() if name in only}
+
+
 def by_key(settings: Any) -> dict[str, Any]:
     """A stage's settings as plain data by the configuration keys that they are taken from, without what is not used."""
-    return {field.metadata["key"]: plain(value) for field, value in counted(settings) if value is not None}
+    found: dict[str, Any] = {}
+    for field, value in counted(settings):
+        if value is not None:
+            found[field.metadata["shown"]] = _field(field, value, settings, None, "")
+    return found
 
 
 def fingerprint(parts: Mapping[str, Any]) -> str:

@@ -17,13 +17,20 @@ File = Callable[[Any, Any], str | None]
 counts, or None where the value names nothing on this machine."""
 
 
-def at(key: str, *, neutral: bool = False, file: File | None = None) -> Any:
+def at(
+    key: str, *, neutral: bool = False, file: File | None = None, only: Sequence[str] = (), shown: str | None = None
+) -> Any:
     """A field of :class:`StageSettings`: the dotted configuration key that it is taken from.
 
-    ``neutral`` fields change how fast or where something is computed, not what; fingerprints leave them out. ``file``
-    marks a value that names a file; keys inside configuration objects are marked where they are defined.
+    Args:
+        key: of a value, or of a configuration object (or a list of them).
+        neutral: it changes how fast or where something is computed, not what; fingerprints leave it out.
+        file: marks a value that names a file; keys inside configuration objects are marked where they are defined.
+        only: the keys of the object that the stage reads; the others have their defaults in the settings.
+        shown: the key that manifests show in place of ``key``.
     """
-    return dataclasses.field(metadata={"key": key, "neutral": neutral, "file": file})
+    marks = {"key": key, "neutral": neutral, "file": file, "only": tuple(only), "shown": shown or key}
+    return dataclasses.field(metadata=marks)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,7 +49,7 @@ class StageSettings:
         """The settings that a stage reads of the whole configuration, each field from its own key."""
         unused = cls.unused(config)
         values: dict[str, Any] = {
-            field.name: None if field.name in unused else value_at(config, field.metadata["key"])
+            field.name: None if field.name in unused else _read(config, field.metadata)
             for field in dataclasses.fields(cls)
         }
         return cls(**values)
@@ -53,6 +60,18 @@ def value_at(config: Any, key: str) -> Any:
     for part in key.split("."):
         config = getattr(config, part)
     return config
+
+
+def _read(config: Any, marks: Mapping[str, Any]) -> Any:
+    value = value_at(config, marks["key"])
+    return _part(value, marks["only"]) if marks["only"] else value
+
+
+def _part(value: Any, only: Sequence[str]) -> Any:
+    """A configuration object, or each of a list, with the defaults in place of all other keys."""
+    if isinstance(value, list):
+        return [_part(entry, only) for entry in value]
+    return type(value)(**{name: getattr(value, name) for name in only})
 
 
 S = TypeVar("S", bound=StageSettings)

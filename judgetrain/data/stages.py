@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, Self
+from dataclasses import dataclass
+from typing import Any
 
 from judgetrain.artifacts.stages import Stage, StageSettings, at, needs
-from judgetrain.data.config import BenchmarkConfig, ClusterConfig, DialoguesConfig, ResponsesConfig, SourceConfig
+from judgetrain.data.config import BenchmarkConfig, ClusterConfig, DialoguesConfig, ResponsesConfig
 from judgetrain.errors import ConfigError
+
+OF_QUERIES = ("name", "source", "adapter", "answers", "where", "labels")
+"""What of a benchmark decides which queries it holds."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -17,29 +20,12 @@ class DialoguesSettings(StageSettings):
     """Stage dialogues: the sources, and the benchmarks whose queries are taken out of them."""
 
     dialogues: DialoguesConfig = at("dialogues")
-    benchmarks: list[BenchmarkConfig] | None = at("evaluate.benchmarks")
+    benchmarks: list[BenchmarkConfig] | None = at("evaluate.benchmarks", only=OF_QUERIES)
 
     @classmethod
     def unused(cls, config: Any) -> Collection[str]:
         """Benchmarks, where their queries are left in."""
         return ("benchmarks",) if config.dialogues.decontaminate == "off" else ()
-
-    @classmethod
-    def of(cls, config: Any) -> Self:
-        """Of the benchmarks only what decides their queries counts."""
-        settings = super().of(config)
-        return replace(settings, benchmarks=queries_alone(settings.benchmarks))
-
-
-def queries_alone(benchmarks: Sequence[BenchmarkConfig] | None) -> list[BenchmarkConfig] | None:
-    """Benchmarks without the settings that do not decide which queries they hold.
-
-    Of the generated world nothing is left: its held-out split shares no query with training by construction.
-    """
-    if benchmarks is None:
-        return None
-    world = BenchmarkConfig(source=SourceConfig(type="world"))
-    return [world if b.source.type == "world" else replace(b, limit=None, max_chars=None) for b in benchmarks]
 
 
 @dataclass(frozen=True, kw_only=True)

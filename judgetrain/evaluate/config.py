@@ -74,7 +74,7 @@ class EvaluateConfig(LimitsConfig):
     external: AnyEngine = engine_key(
         TransformersEngineConfig(),
         "the model of methods external, one_step:external, rating:external",
-        when=lambda c: any(m.target == "external" for m in map(Method.parse, c.methods)),
+        when=lambda c: any(m.names_model and m.target == "external" for m in map(Method.parse, c.methods)),
     )
     one_step: AskConfig = key(
         AskConfig, "methods one_step:MODEL: [[A]], [[B]] or [[C]], in both orders", when=_has_kind("one_step")

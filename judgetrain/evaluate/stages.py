@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Self, cast
+from typing import Any, cast
 
 from judgetrain.artifacts.stages import Stage, at
 from judgetrain.data.config import BenchmarkConfig, ClusterConfig, WorldConfig
@@ -14,7 +14,7 @@ from judgetrain.errors import ConfigError
 from judgetrain.evaluate.config import AskConfig, CorrectConfig, EvaluateConfig, StudiesConfig
 from judgetrain.judges.config import Aggregation
 from judgetrain.judges.loading import ModelSettings, check_model, engine_of, judges_of
-from judgetrain.judges.method import BRANCHING, Method
+from judgetrain.judges.method import BRANCHING, JUDGE_STAGES, TARGETS, Method
 from judgetrain.judges.prompting.prompts import Dialect, load_prompt_set
 from judgetrain.scorers.config import ScorerConfig
 from judgetrain.scorers.stages import check_scorer
@@ -93,7 +93,7 @@ class StudiesSettings(ModelSettings):
     delta: float = at("selfeval.delta")
     sweep: list[float] = at("selfeval.sweep")
     scorer: ScorerConfig = at("scorer")
-    cluster: ClusterConfig | None = at("cluster")
+    cluster: ClusterConfig | None = at("cluster", only=("encoder", "device", "dtype"))
     branches: list[int] | None = at("evaluate.branches")
     aggregation: Aggregation | None = at("evaluate.aggregation")
     early_stop: bool | None = at("evaluate.early_stop")
@@ -117,15 +117,6 @@ class StudiesSettings(ModelSettings):
             unused.add("cluster")
         return unused - ({"base"} if not config.scorer.model.path else set())
 
-    @classmethod
-    def of(cls, config: Any) -> Self:
-        """Of clustering only the encoder is used, to compare answers."""
-        settings = super().of(config)
-        if (cluster := settings.cluster) is None:
-            return settings
-        encoder = ClusterConfig(encoder=cluster.encoder, device=cluster.device, dtype=cluster.dtype)
-        return replace(settings, cluster=encoder)
-
 
 def _check_evaluate(config: Any) -> None:
     from judgetrain.evaluate.runners import known_methods, runner_of
@@ -133,24 +124,35 @@ def _check_evaluate(config: Any) -> None:
     settings = config.evaluate
     check_names("evaluate.benchmarks", [b.name for b in settings.benchmarks])
     check_names("evaluate.stored", [s.name for s in settings.stored])
-    branches, criteria = settings.branches, config.tree.criteria
-    if not branches or min(branches) < 1 or max(branches) > criteria:
-        raise ConfigError(
-            f"evaluate.branches={branches}: allowed are 1 to tree.criteria={criteria}, "
-            "since a branch follows one criterion"
-        )
+    _check_branches(config)
     if not settings.benchmarks:
         raise ConfigError("evaluate.benchmarks is empty: name labelled comparisons to evaluate on")
     if not settings.methods:
         raise ConfigError(f"evaluate.methods is empty: allowed are {known_methods()}")
     for i, benchmark in enumerate(settings.benchmarks):
         _check_benchmark(f"evaluate.benchmarks[{i}]", benchmark)
+    benchmarks = [b.name for b in settings.benchmarks]
+    for i, stored in enumerate(settings.stored):
+        if stored.benchmark not in benchmarks:
+            listed = ", ".join(benchmarks)
+            raise ConfigError(
+                f"evaluate.stored[{i}].benchmark={stored.benchmark!r}: no such benchmark; there are {listed}"
+            )
     methods = [Method.parse(text) for text in settings.methods]
     names = [method.name for method in methods]
     for method in methods:
         runner_of(method).check(method, config)
         if names.count(method.name) > 1:
             raise ConfigError(f"evaluate.methods: the name {method.name!r} is used twice; names must differ")
+
+
+def _check_branches(config: Any) -> None:
+    branches, criteria = config.evaluate.branches, config.tree.criteria
+    if not branches or min(branches) < 1 or max(branches) > criteria:
+        raise ConfigError(
+            f"evaluate.branches={branches}: allowed are 1 to tree.criteria={criteria}, "
+            "since a branch follows one criterion"
+        )
 
 
 def _check_benchmark(key: str, benchmark: BenchmarkConfig) -> None:
@@ -176,6 +178,11 @@ def _check_correct(config: Any) -> None:
     if settings.source.type != "world" and not settings.source.path:
         raise ConfigError("correct.source.path is empty: give comparisons whose responses are to be corrected")
     settings.source.check("correct.source")
+    if method.kind != BRANCHING:
+        raise ConfigError(
+            f"correct.judge={settings.judge!r}: a judge that grows branches is needed; allowed are "
+            f"{', '.join(TARGETS)} or a judge's directory (./NAME)"
+        )
     check_model(config, method, "correct.judge")
     if settings.branches > config.tree.criteria:
         raise ConfigError(f"correct.branches={settings.branches}: at most tree.criteria={config.tree.criteria}")
@@ -196,11 +203,13 @@ def _check_studies(config: Any) -> None:
         raise ConfigError(f"studies.thresholds={list(settings.thresholds)}: must be at least 0")
     check_scorer(config)
     for method in StudiesSettings.methods_of(config):
-        if method.target in ("initial", "sft", "dpo"):
+        if method.target in JUDGE_STAGES or method.kind not in (BRANCHING, "one_step", "rating"):
             raise ConfigError(
                 f"studies.judge={settings.judge!r}: allowed are base, teacher, external or a judge's directory (./NAME)"
             )
         way = None if method.kind == BRANCHING else method.kind
+        if way is None:
+            _check_branches(config)
         check_model(config, method, "studies.judge", way)
         if way:
             load_prompt_set(getattr(config.evaluate, way).prompts, cast(Dialect, way), f"evaluate.{way}.prompts")

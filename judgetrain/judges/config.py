@@ -63,12 +63,15 @@ class AskingConfig:
 
     @classmethod
     def load(cls, directory: Path, otherwise: AskingConfig | None = None) -> AskingConfig:
-        """Read ``judge.json``; ``otherwise``, or the defaults, when there is none."""
+        """Read ``judge.json``; ``otherwise``, or the defaults, when there is none. What else it says is not for asking."""
         path = directory / SETTINGS
         if not path.is_file():
             return otherwise or cls()
         raw: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-        values: dict[str, Any] = {k: SamplingConfig(**v) if k.endswith("_sampling") else v for k, v in raw.items()}
+        known = {field.name for field in fields(cls)}
+        values: dict[str, Any] = {
+            k: SamplingConfig(**v) if k.endswith("_sampling") else v for k, v in raw.items() if k in known
+        }
         return cls(**values)
 
 

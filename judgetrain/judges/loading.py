@@ -38,7 +38,7 @@ EXTERNAL = {"teacher": "teacher.engine", "external": "evaluate.external"}
 class ModelSettings(StageSettings):
     """What a stage reads whose methods name models; a model that none of them names is no part of it."""
 
-    asking: AskingConfig | None = at("tree.asking")
+    asking: AskingConfig | None = at("tree.asking", shown="tree")
     engine: EngineConfig | None = at("engine")
     prompts: str | None = at("prompts", file=prompt_path)
     base: ModelConfig | None = at("train.base")
@@ -84,6 +84,10 @@ class Models:
     def external(self, target: str) -> EngineConfig | None:
         """The engine of a target that is no model of this run, which may be one that is paid for; else None."""
         return getattr(self.settings, target) if target in EXTERNAL else None
+
+    def own_engine(self, method: Method) -> EngineConfig | None:
+        """The run's engine, if it is what generates for a method."""
+        return None if method.target in EXTERNAL else self.settings.engine
 
     def engine(self, method: Method) -> Engine:
         """The engine of the model that a method names.
@@ -173,7 +177,7 @@ def _of_base(settings: ModelSettings) -> EngineConfig:
 
 def judges_of(methods: Iterable[Method]) -> list[str]:
     """The stages whose judges are among the methods, in the order of the pipeline."""
-    targets = {m.target for m in methods}
+    targets = {m.target for m in methods if m.names_model}
     return [name for name in JUDGE_STAGES if name in targets]
 
 

@@ -17,6 +17,8 @@ BRANCHING, BASELINE = "branching", "baseline"
 """The kinds of methods that have no prefix; the kind of every other is the prefix of its name."""
 
 _READOUT = re.compile(r"(?:\+(?:parsed|expected|constrained))+$")
+_ASKED = ("one_step", "rating", "scorer", "stored")
+"""Prefixes that stand before any target; a word before the colon of a path is part of the path otherwise."""
 _PREFIX = re.compile(r"([a-z_]+):(.*)", re.DOTALL)
 
 
@@ -42,7 +44,7 @@ class Method:
 
         Nothing is refused here: whether there is such a kind, and such a target of it, the kind's runner says.
         """
-        if found := _PREFIX.fullmatch(text):
+        if (found := _PREFIX.fullmatch(text)) and (found[1] in _ASKED or not _is_path(text)):
             return cls(found[1], found[2], (), text)
         ending = _READOUT.search(text)
         target = text[: ending.start()] if ending else text

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, Self
+from dataclasses import dataclass
+from typing import Any
 
 from judgetrain.artifacts.stages import Stage, StageSettings, at, needs
 from judgetrain.data.config import BenchmarkConfig
-from judgetrain.data.stages import queries_alone
+from judgetrain.data.stages import OF_QUERIES
 from judgetrain.engines.config import EngineConfig, ModelConfig
 from judgetrain.errors import ConfigError
 from judgetrain.judges.config import TreeConfig
 from judgetrain.judges.loading import check_asking
 from judgetrain.judges.prompting.prompts import DIALECTS, load_prompt_set, prompt_path
 from judgetrain.label.config import LabelConfig, TeacherConfig
-from judgetrain.scorers.config import ScorerConfig
+from judgetrain.scorers.config import OF_BRANCHES, ScorerConfig
 from judgetrain.scorers.stages import check_revision_prompt
 
 
@@ -29,7 +29,7 @@ class TeacherSettings(StageSettings):
     prompts: str = at("prompts", file=prompt_path)
     decontaminate: str | None = at("dialogues.decontaminate")
     similarity: float | None = at("dialogues.near_similarity")
-    benchmarks: list[BenchmarkConfig] | None = at("evaluate.benchmarks")
+    benchmarks: list[BenchmarkConfig] | None = at("evaluate.benchmarks", only=OF_QUERIES)
 
     @classmethod
     def unused(cls, config: Any) -> Collection[str]:
@@ -37,12 +37,6 @@ class TeacherSettings(StageSettings):
         if config.teacher.evaluations and config.dialogues.decontaminate != "off":
             return ()
         return "decontaminate", "similarity", "benchmarks"
-
-    @classmethod
-    def of(cls, config: Any) -> Self:
-        """Of the benchmarks only what decides their queries counts."""
-        settings = super().of(config)
-        return replace(settings, benchmarks=queries_alone(settings.benchmarks))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,7 +54,7 @@ class LabelSettings(StageSettings):
     label: LabelConfig = at("label")
     criteria: int = at("tree.criteria")
     prompts: str = at("prompts", file=prompt_path)
-    scorer: ScorerConfig | None = at("scorer")
+    scorer: ScorerConfig | None = at("scorer", only=OF_BRANCHES)
     base: ModelConfig | None = at("train.base", neutral=True)
     """How the judge that grew the trees is loaded, where its own branches are scored."""
 
@@ -68,15 +62,6 @@ class LabelSettings(StageSettings):
     def unused(cls, config: Any) -> Collection[str]:
         """How branches are scored, where none are."""
         return () if config.label.reward.signals else ("scorer", "base")
-
-    @classmethod
-    def of(cls, config: Any) -> Self:
-        """Branches are scored under the judge itself, and have no references: other models play no part."""
-        settings, own = super().of(config), ScorerConfig()
-        if settings.scorer is None:
-            return settings
-        elsewhere = ("model", "tie_threshold", "illustration", "calibration")
-        return replace(settings, scorer=replace(settings.scorer, **{name: getattr(own, name) for name in elsewhere}))
 
 
 def check_teacher(config: Any) -> None:

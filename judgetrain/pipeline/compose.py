@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
@@ -15,14 +15,19 @@ from omegaconf.errors import ConfigKeyError, OmegaConfBaseException
 
 from judgetrain.artifacts.installed import shipped
 from judgetrain.data.data_sets import describe_sources
+from judgetrain.engines.config import ENGINES
 from judgetrain.errors import ConfigError
 from judgetrain.keys import validate
 from judgetrain.pipeline.config import Config
+from judgetrain.pipeline.keys_page import nearest_key
 
 CONF = shipped("conf")
 RECIPES = shipped("recipes")
-GROUPS = {"teacher.engine": "teacher", "engine": "engine", "label.external.engine": "external"} | {
-    "evaluate.external": "external"
+GROUPS = {
+    "teacher.engine": "teacher",
+    "engine": "engine",
+    "label.external.engine": "external",
+    "evaluate.external": "external",
 }
 """The groups in conf/ that choose an engine's type, by its key."""
 
@@ -49,6 +54,10 @@ class Stored(ConfigNode):
     def node(self, used: DictConfig) -> None:
         self._used = used
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Launchers of sweeps send the store to the processes of their jobs, with every configuration made."""
+        return ConfigNode, (self.name, self.node, self.group, self.package, self.provider)
+
     def __deepcopy__(self, memo: object) -> Stored:
         """Hydra copies its whole store for every configuration that it composes, and copies a node when it uses it."""
         return self
@@ -65,9 +74,15 @@ def _schema() -> DictConfig:
     """The configuration's schema, with an open mapping for every field that may hold one of several classes."""
     schema = OmegaConf.structured(Config)
     for key, _, default in _variants(Config()):
-        given = {"type": default.type} if default is not None else {}
-        OmegaConf.update(schema, key, OmegaConf.create(given, flags={"struct": False}), merge=False)
+        # A key that is null here has its type's own default; it stands here to be completed and shown.
+        every: dict[str, Any] = dict.fromkeys(name for kind in ENGINES.values() for name in _names(kind))
+        every["type"] = default.type if default is not None else None
+        OmegaConf.update(schema, key, OmegaConf.create(every, flags={"struct": False}), merge=False)
     return schema
+
+
+def _names(kind: type) -> list[str]:
+    return [field.name for field in dataclasses.fields(kind)]
 
 
 def _variants(node: Any, prefix: str = "") -> list[tuple[str, dataclasses.Field[Any], Any]]:
@@ -104,6 +119,16 @@ def _load_recipe(path: Path) -> DictConfig:
     return content
 
 
+_own: dict[str, list[str]] = {}
+"""The keys that a user's recipe sets itself, by the name that it is registered under."""
+
+
+def _leaves(node: Any, prefix: str = "") -> Iterator[str]:
+    for name, value in node.items_ex(resolve=False) if isinstance(node, DictConfig) else ():
+        yield (key := prefix + str(name))
+        yield from _leaves(value, f"{key}.")
+
+
 def recipe_overrides(arguments: list[str]) -> list[str]:
     """The command line with ``recipe=PATH.yaml`` replaced by a registered name.
 
@@ -121,6 +146,7 @@ def recipe_overrides(arguments: list[str]) -> list[str]:
             # A user's recipe may have a shipped one's name and build on it.
             name = f"my_{path.stem}" if path.stem in known else path.stem
             _store_recipe(ConfigStore.instance(), name, path)
+            _own[name] = list(_leaves(_load_recipe(path)))
             argument = f"{key}={name}"
         elif key == "recipe" and value and "," not in value and value not in known:
             raise ConfigError(f"recipe={value}: no such recipe; there are {', '.join(known)}, or give a YAML file")
@@ -141,9 +167,13 @@ def typed(composed: DictConfig, overrides: Collection[str] = ()) -> Config:
     config = OmegaConf.to_object(composed)
     if not isinstance(config, Config):
         raise ConfigError("conf/config.yaml must start from the schema (defaults: [schema, ...])")
-    given = {name.lstrip("+~") for name in (text.partition("=")[0] for text in overrides)}
+    line = [text.lstrip("+~").partition("=") for text in overrides]
+    layers = [{key for key, _, _ in line}]
+    recipe = next((value for key, _, value in line if key == "recipe"), None)
+    if recipe in _own:
+        layers.append(set(_own[recipe]))
     for key, field, value in _variants(config):
-        _put(config, key, _chosen(key, field, value, given))
+        _put(config, key, _chosen(key, field, value, layers))
     validate(config)
     describe_sources(config.dialogues.sources)
     return config
@@ -156,31 +186,51 @@ def _put(config: Any, key: str, value: Any) -> None:
     setattr(config, last, value)
 
 
-def _chosen(key: str, field: dataclasses.Field[Any], value: Any, given: Collection[str]) -> Any:
+def _chosen(key: str, field: dataclasses.Field[Any], value: Any, layers: Sequence[Collection[str]]) -> Any:
     """The object of the class that ``type`` chooses, from the mapping that stands in its place; None if that is empty.
 
-    Where the command line chooses the type, keys that a recipe sets for another type have no use and are left out.
+    Where the command line, or else the user's own recipe, chooses the type, what a recipe below it sets for another
+    type has no use and is left out. ``layers`` are the keys that each of the two sets.
 
     Raises:
-        ConfigError: an unknown type, or a key that the type does not have.
+        ConfigError: an unknown type, a key that the type does not have, or a value of the wrong kind.
     """
-    if not isinstance(value, Mapping) or not value:
-        return None if isinstance(value, Mapping) else value
-    variants: Mapping[str, Callable[[], Any]] = field.metadata["variants"]
-    name = value.get("type", "transformers")
-    if name not in variants:
+    if dataclasses.is_dataclass(value):
+        return value
+    if not isinstance(value, (Mapping, type(None))):
+        raise ConfigError(f"{key}={value!r}: expected keys and values, as in {{type: transformers, ...}}")
+    given = {k: v for k, v in (value or {}).items() if v is not None}
+    if not given:
+        if field.default is None:
+            return None
+        raise ConfigError(f"{key} is empty: expected keys and values, as in {{type: transformers, ...}}")
+    variants: Mapping[str, type] = field.metadata["variants"]
+    name = given.get("type", "transformers")
+    if not isinstance(name, str) or name not in variants:
         raise ConfigError(f"{key}.type={name!r}: allowed are {', '.join(variants)}")
-    known = [f.name for f in dataclasses.fields(variants[name])]  # type: ignore[arg-type]
-    foreign = {k for k, v in value.items() if k not in known and v is not None}
-    if f"{key}.type" in given or GROUPS.get(key) in given:
-        elsewhere = {f.name for other in variants.values() for f in dataclasses.fields(other)}  # type: ignore[arg-type]
-        foreign -= {k for k in elsewhere if not any(g == f"{key}.{k}" or g.startswith(f"{key}.{k}.") for g in given)}
-    if foreign:
-        raise ConfigError(f"{key}.{min(foreign)}: type {name} has no such key; it has {', '.join(known)}")
-    own = {k: v for k, v in value.items() if k in known}
+    known, own = _names(variants[name]), OmegaConf.structured(variants[name])
+    group = GROUPS.get(key)
+    for layer in layers:
+        if f"{key}.type" in layer or key in layer or group in layer:
+            elsewhere = {n for other in variants.values() for n in _names(other)}
+            for k in elsewhere - {k for k in given if any(f"{g}.".startswith(f"{key}.{k}.") for g in layer)}:
+                if k in given and (k not in known or isinstance(given[k], Mapping) != OmegaConf.is_config(own[k])):
+                    del given[k]
+            break
+    if foreign := sorted(set(given) - set(known)):
+        near = nearest_key(f"{key}.{foreign[0]}")
+        hint = f"; did you mean {near}?" if near and near.rpartition(".")[2] in known else ""
+        raise ConfigError(f"{key}.{foreign[0]}: type {name} has no such key; it has {', '.join(known)}{hint}")
+    for k, v in given.items():
+        if isinstance(v, Mapping) != OmegaConf.is_config(own[k]):
+            say = f"{key}.{k}.path=PATH" if OmegaConf.is_config(own[k]) else f"{key}.{k}=VALUE"
+            raise ConfigError(f"{key}.{k}={v!r}: does not fit type {name}; say {say}")
     try:
-        return OmegaConf.to_object(OmegaConf.merge(OmegaConf.structured(variants[name]), own))
+        return OmegaConf.to_object(OmegaConf.merge(own, given))
     except ConfigKeyError as error:
-        raise ConfigError(f"{key}.{error.full_key}: there is no such key") from error
+        near = nearest_key(f"{key}.{error.full_key}")
+        raise ConfigError(
+            f"{key}.{error.full_key}: there is no such key" + (f"; did you mean {near}?" if near else "")
+        ) from error
     except OmegaConfBaseException as error:
         raise ConfigError(f"{key}.{error.full_key}: {str(error).splitlines()[0]}") from error

@@ -111,10 +111,14 @@ def nearest_key(wrong: str) -> str | None:
     for key in keys_of(Config()):
         names |= dict.fromkeys((key.name, *key.was), key.name)
     wrong = re.sub(r"\[\d+\]", "[]", wrong)
+    if wrong in GONE:
+        return None
     found = [wrong] if wrong in names else get_close_matches(wrong, names, n=1, cutoff=SIMILAR)
     return names[found[0]] if found else None
 
 
+GONE = frozenset({"train.dpo.margin_weight"})
+"""Keys that are no more, for which nothing else stands in."""
 SIMILAR = 0.75
 """How alike two keys must be to be taken for one another (difflib's ratio)."""
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import dataclasses
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 from judgetrain.engines.config import ModelConfig, SamplingConfig
 from judgetrain.keys import key
@@ -39,12 +38,12 @@ class ScorerConfig:
     shard_size: int = key(64, "items finished together; the unit of resume", low=1)
 
 
-SCORE_KEYS = tuple(
-    f"scorer.{f.name}"
-    for f in dataclasses.fields(ScorerConfig)
-    if f.name not in ("model", "tie_threshold") and not f.metadata["neutral"]
+OF_BRANCHES = tuple(
+    field.name
+    for field in fields(ScorerConfig)
+    if field.name not in ("model", "tie_threshold", "illustration", "calibration")
 )
-"""How scores are computed, whichever model is read."""
+"""How branches are scored: under the judge itself, and without references."""
 
 
 @dataclass

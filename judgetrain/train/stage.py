@@ -6,6 +6,7 @@ import dataclasses
 import json
 import shutil
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from judgetrain.artifacts.files import write_json_atomic
@@ -15,6 +16,7 @@ from judgetrain.judges.config import SETTINGS
 from judgetrain.judges.prompting.prompts import FILE as PROMPTS
 from judgetrain.judges.prompting.prompts import load_prompt_set
 from judgetrain.train.card import write_card
+from judgetrain.train.config import AdapterConfig
 from judgetrain.train.preflight import memory_explained
 from judgetrain.train.run import Job, train, trainable
 from judgetrain.train.stages import DpoSettings, InitialSettings, ReferenceSettings, SftSettings
@@ -42,7 +44,8 @@ def run_reference(settings: ReferenceSettings, inputs: Mapping[str, Path], out: 
     """Log-probabilities of the preference pairs under the reference of equation 2: the SFT judge, or another model."""
     from judgetrain.train.reference import Reference, reference_logps
 
-    config = settings.train
+    adapters = AdapterConfig(enabled=settings.adapters, quantize=settings.quantize)
+    config = replace(settings.train, lora=adapters)
     policy = settings.base.at(inputs["sft"] / "model")
     model = trainable(config.reference if config.reference.path else policy, config)
     pairs = {split: list(read_rows(inputs["label"], f"pairs-{split}")) for split in ("train", "heldout")}

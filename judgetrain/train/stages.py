@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, fields, replace
-from typing import Any, Self
+from dataclasses import dataclass, fields
+from typing import Any
 
 from judgetrain.artifacts.stages import Stage, StageSettings, at, needs, value_at
 from judgetrain.engines.config import ModelConfig
@@ -12,7 +12,7 @@ from judgetrain.errors import ConfigError
 from judgetrain.judges.config import AskingConfig
 from judgetrain.judges.prompting.prompts import load_prompt_set, prompt_path
 from judgetrain.train.checks import check_machine, check_training
-from judgetrain.train.config import AdapterConfig, DpoConfig, TrainConfig
+from judgetrain.train.config import DpoConfig, TrainConfig
 from judgetrain.train.distributed import check_distributed
 
 
@@ -53,7 +53,7 @@ class InitialSettings(TrainingSettings):
     base: ModelConfig = at("train.base")
     train: TrainConfig = at("train.initial")
     prompts: str = at("prompts", file=prompt_path)
-    asking: AskingConfig = at("tree.asking", neutral=True)
+    asking: AskingConfig = at("tree.asking", neutral=True, shown="tree")
     """Written beside the weights, for those who ask the judge without saying how; it decides nothing of them."""
 
 
@@ -66,25 +66,17 @@ class SftSettings(TrainingSettings):
     train: TrainConfig = at("train.sft")
 
 
+_BATCH = "precompute_ref_batch_size"
+
+
 @dataclass(frozen=True, kw_only=True)
 class ReferenceSettings(TrainingSettings):
     """Stage reference: what decides the reference model's log-probabilities besides the model and the pairs."""
 
-    base: ModelConfig = at("train.base")
-    train: DpoConfig = at("train.dpo")
-
-    @classmethod
-    def of(cls, config: Any) -> Self:
-        """Of the two only what is read: how models are loaded, the reference, lengths, precision, and whether there are
-        adapters on a quantised base."""
-        settings = super().of(config)
-        base, dpo = settings.base, settings.train
-        loaded = ModelConfig(
-            dtype=base.dtype, attn_implementation=base.attn_implementation, trust_remote_code=base.trust_remote_code
-        )
-        kept = ("reference", "max_length", "bf16", "tf32", "ld_alpha", "precompute_ref_batch_size")
-        lora = AdapterConfig(enabled=dpo.lora.enabled, quantize=dpo.lora.quantize)
-        return replace(settings, base=loaded, train=DpoConfig(lora=lora, **{name: getattr(dpo, name) for name in kept}))
+    base: ModelConfig = at("train.base", only=("dtype", "attn_implementation", "trust_remote_code"))
+    train: DpoConfig = at("train.dpo", only=("reference", "max_length", "bf16", "tf32", "ld_alpha", _BATCH))
+    adapters: bool = at("train.dpo.lora.enabled")
+    quantize: str | None = at("train.dpo.lora.quantize")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -64,7 +64,7 @@ class AskedRunner:
             "judge": evaluation.models.identity(method, evaluation.hashes),
             "shard_size": evaluation.shard_size,
             "asked": ask,
-            "engine": evaluation.settings.engine,
+            "engine": evaluation.models.own_engine(method),
         }
         evaluation.fill(_shards(benchmark, method), benchmark, depends, process, judge, method.name)
 

@@ -57,7 +57,7 @@ class BranchingRunner:
             "aggregation": asked.aggregation if asked.early_stop else None,
             "how": [asked.early_stop, asked.top_up, evaluation.shard_size],
             "asking": settings.asking,
-            "engine": settings.engine,
+            "engine": evaluation.models.own_engine(method),
             "prompts": None if trained else evaluation.hashes.of(prompt_path(settings.prompts or "")),
         }
         told = f", both orders, up to {branches} branches"
