@@ -63,7 +63,7 @@ class AskingConfig:
 
     @classmethod
     def load(cls, directory: Path, otherwise: AskingConfig | None = None) -> AskingConfig:
-        """Read ``judge.json``; ``otherwise``, or the defaults, when there is none. What else it says is not for asking."""
+        """Read ``judge.json``, of which only what concerns asking counts; ``otherwise``, or the defaults, without one."""
         path = directory / SETTINGS
         if not path.is_file():
             return otherwise or cls()
