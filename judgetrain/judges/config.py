@@ -63,7 +63,7 @@ class AskingConfig:
 
     @classmethod
     def load(cls, directory: Path, otherwise: AskingConfig | None = None) -> AskingConfig:
-        """Read ``judge.json``, of which only what concerns asking counts; ``otherwise``, or the defaults, without one."""
+        """What ``judge.json`` says of asking; ``otherwise``, or the defaults, where there is none."""
         path = directory / SETTINGS
         if not path.is_file():
             return otherwise or cls()

@@ -38,7 +38,7 @@ from judgetrain.artifacts.shards import read_rows
 from judgetrain.artifacts.stage_run import StageRun
 from judgetrain.engines.config import ModelConfig
 from judgetrain.engines.loading import load_model, load_tokenizer
-from judgetrain.train.config import AdapterConfig, DpoConfig, TrainConfig
+from judgetrain.train.config import DpoConfig, TrainConfig
 from judgetrain.train.reference import Reference, reference_logps
 from judgetrain.train.run import Job, train
 from tests.benchmarks.train_speed_table import Measured, operations, table
@@ -189,16 +189,8 @@ def _ours(name: str, work: Path, rows: list[dict[str, Any]]) -> Path | None:
         common["bf16"] = True
     if name == "reference":
         float32 = ModelConfig(path=start.path, dtype="float32")
-        reference = Reference(
-            model=float32,
-            policy=start,
-            lora=AdapterConfig(),
-            max_length=1 << 20,
-            bf16=None,
-            tf32=None,
-            ld_alpha=None,
-            batch_size=BATCH,
-        )
+        config = DpoConfig(max_length=1 << 20, precompute_ref_batch_size=BATCH)
+        reference = Reference(model=float32, policy=start, config=config)
         reference_logps(reference, {"train": rows}, out)
         return None
     if name.startswith("sft"):

@@ -88,12 +88,12 @@ def trained(directory: Path, criteria: int = 3) -> Path:
 @pytest.mark.parametrize(
     ("methods", "unused"),
     [
-        (["random", "scorer:sentprob", "stored:x"], {"base", "teacher", "external", "engine", "prompts"}),
+        (["random", "scorer:sentprob", "stored:x"], {"base", "teacher", "external", "engine", "prompts", "asking"}),
         (["initial", "sft", "dpo+expected", "./mine"], {"base", "teacher", "external", "prompts"}),
         (["base"], {"teacher", "external"}),
-        (["one_step:base"], {"teacher", "external", "prompts"}),
+        (["one_step:base"], {"teacher", "external", "prompts", "asking"}),
         (["teacher"], {"base", "external", "engine"}),
-        (["one_step:external", "rating:teacher"], {"base", "engine", "prompts"}),
+        (["one_step:external", "rating:teacher"], {"base", "engine", "prompts", "asking"}),
         (["external", "dpo"], {"base", "teacher"}),
         (["base", "teacher", "external"], set()),
     ],
@@ -103,9 +103,11 @@ def test_a_model_that_no_method_names_is_no_part_of_the_settings(methods: list[s
     assert set(Settings.unused(config)) == unused
     settings = Settings.of(config)
     assert {
-        name for name in ("base", "teacher", "external", "engine", "prompts") if getattr(settings, name) is None
+        name
+        for name in ("base", "teacher", "external", "engine", "prompts", "asking")
+        if getattr(settings, name) is None
     } == unused
-    assert settings.asking == config.tree.asking, "how judges are asked always counts"
+    assert settings.asking == (None if "asking" in unused else config.tree.asking)
 
 
 def test_another_model_that_is_not_named_changes_nothing_that_counts() -> None:
@@ -167,7 +169,7 @@ def test_engines_that_compute_scores_are_asked_for_parsed_ones(
 def test_any_directory_may_be_asked_once_and_only_a_judges_grows_branches(made: Made, tmp_path: Path) -> None:
     (tmp_path / "plain").mkdir()
     method = Method.parse(f"rating:{tmp_path}/plain")
-    found = models(config_of(method.text), tmp_path)
+    found = models(config_of(method.text, f"{tmp_path}/plain"), tmp_path)
     judge = found.asked(method, "rating", SamplingConfig(0.0), "evaluate.rating.prompts")
     assert (judge.name, judge.dialect) == ("rating:plain", "rating")
     with pytest.raises(ConfigError, match=r"plain holds no prompts\.yaml: it is no trained judge"):

@@ -28,6 +28,8 @@ ARTIFACT = "outputs/artifacts/dpo/0123456789abcdef/model"
         ("one_step:base+expected", "one_step", "base+expected", (), "one_step:base+expected"),
         ("scorer:sentprob", "scorer", "sentprob", (), "scorer:sentprob"),
         ("stored:a/b", "stored", "a/b", (), "stored:a/b"),
+        ("runs:1/model", BRANCHING, "runs:1/model", (), "model"),
+        ("words:20", "words", "20", (), "words:20"),
         ("random", BASELINE, "random", (), "random"),
         ("dpo+sampled", BASELINE, "dpo+sampled", (), "dpo+sampled"),
     ],
@@ -38,7 +40,7 @@ def test_every_form_of_a_name(text: str, kind: str, target: str, readouts: tuple
     assert method.name == name
     assert method.file_name == name.replace(":", ".")
     assert method.has_branches == (kind == BRANCHING)
-    assert method.names_model == (kind in (BRANCHING, "one_step", "rating"))
+    assert method.names_model == (kind in (BRANCHING, "one_step", "rating") and (target in TARGETS or "/" in target))
     assert method.is_directory == (method.names_model and "/" in target)
 
 

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import cloudpickle
 import pytest
+from hydra.core.config_store import ConfigStore
 
 from judgetrain.data.config import WorldEngineConfig
 from judgetrain.engines.config import OpenAIEngineConfig, TransformersEngineConfig
 from judgetrain.errors import ConfigError
 from judgetrain.judges.config import HeuristicEngineConfig
-from judgetrain.pipeline.compose import recipe_overrides
+from judgetrain.pipeline.compose import recipe_overrides, register
 from tests.builders.pipeline import configured
 
 MODELS = "responses.models=[{name: a, engine: {%s}}]"
@@ -37,14 +39,56 @@ def test_a_key_that_the_type_does_not_have_and_a_wrong_value_are_refused(overrid
         configured("recipe=quickstart", override)
 
 
-def test_a_recipes_key_of_another_type_is_refused_where_the_recipe_chooses_the_type(tmp_path: Path) -> None:
+def test_a_recipe_that_chooses_the_type_is_told_its_own_wrong_keys_and_not_those_it_builds_on(tmp_path: Path) -> None:
     path = tmp_path / "mine.yaml"
-    path.write_text("defaults: [quickstart]\nteacher: {engine: {type: openai, model: m}}\n")
-    with pytest.raises(ConfigError, match=r"teacher\.engine\.error_rate: type openai has no such key"):
+    path.write_text("defaults: [quickstart]\nteacher: {engine: {type: openai, model: m, skill: 0.5}}\n")
+    with pytest.raises(ConfigError, match=r"teacher\.engine\.skill: type openai has no such key"):
         configured(*recipe_overrides([f"recipe={path}"]))
-    path.write_text("defaults: [quickstart]\nteacher: {engine: {type: openai, model: m, error_rate: null}}\n")
+    path.write_text("defaults: [quickstart]\nteacher: {engine: {type: openai, model: m}}\n")
     assert configured(*recipe_overrides([f"recipe={path}"])).teacher.engine == OpenAIEngineConfig(
         name="annotator", model="m"
+    )
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        (
+            ["teacher.engine.type=openai", "teacher.engine.model.path=m"],
+            r"teacher\.engine\.model=.*say teacher\.engine\.model=",
+        ),
+        (["teacher.engine=null"], r"teacher\.engine is empty: expected keys and values"),
+        (["responses.models=[{name: a, engine: world}]"], r"responses\.models\[0\]\.engine='world': expected keys"),
+        (["engine.type=[a]"], r"engine\.type=\['a'\]: allowed are transformers"),
+        (["engine.modle.path=x"], r"engine\.modle: type transformers has no such key.*did you mean engine\.model\?"),
+        (["engine.model.pth=x"], r"engine\.model\.pth: there is no such key; did you mean engine\.model\.path\?"),
+    ],
+)
+def test_a_malformed_engine_is_told_by_its_key(overrides: list[str], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        configured("recipe=quickstart", *overrides)
+
+
+def test_a_type_that_the_command_line_chooses_drops_what_does_not_fit_it() -> None:
+    engine = configured(
+        "recipe=tables/table1", "external=openai", "evaluate.external.type=transformers"
+    ).evaluate.external
+    assert isinstance(engine, TransformersEngineConfig) and engine.model.path == ""
+
+
+def test_the_store_can_be_sent_to_the_processes_of_a_sweep() -> None:
+    store = ConfigStore()
+    register(store)
+    sent = cloudpickle.loads(cloudpickle.dumps(store.repo))
+    assert sent["schema.yaml"].node.engine.type == "transformers"
+    assert sent["recipe"]["quickstart.yaml"].node.recipe_name == "quickstart"
+
+
+def test_engine_keys_of_every_type_are_there_to_be_completed() -> None:
+    store = ConfigStore()
+    register(store)
+    assert {"base_url", "model", "batch_size", "error_rate", "max_context"} <= set(
+        store.repo["schema.yaml"].node.engine
     )
 
 

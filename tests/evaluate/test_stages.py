@@ -1,0 +1,62 @@
+"""What the stages of this room take as inputs, refuse before anything runs, and say of themselves in manifests."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from judgetrain.artifacts.fingerprint import by_key
+from judgetrain.errors import ConfigError
+from judgetrain.evaluate.stages import CORRECT, EVALUATE, STUDIES, EvaluateSettings
+from judgetrain.judges.config import AskingConfig
+from judgetrain.train.stages import ReferenceSettings
+from tests.builders.pipeline import configured
+
+
+def test_stored_verdicts_of_a_judges_name_need_no_judge(tmp_path: Path) -> None:
+    stored = f"evaluate.stored=[{{name: dpo, benchmark: world, source: {{path: '{tmp_path}/v.jsonl'}}}}]"
+    config = configured("recipe=quickstart", "evaluate.methods=[stored:dpo,random]", stored)
+    assert list(EVALUATE.inputs(config)) == []
+    assert EvaluateSettings.of(config).engine is None
+
+
+def test_every_stored_entry_is_about_a_benchmark(tmp_path: Path) -> None:
+    stored = f"evaluate.stored=[{{name: x, benchmark: nowhere, source: {{path: '{tmp_path}/v.jsonl'}}}}]"
+    with pytest.raises(
+        ConfigError, match=r"evaluate\.stored\[0\]\.benchmark='nowhere': no such benchmark; there are world"
+    ):
+        EVALUATE.check(configured("recipe=quickstart", "evaluate.methods=[random]", stored))
+
+
+@pytest.mark.parametrize("judge", ["one_step:base", "scorer:base", "stored:dpo", "foo:dpo", "random"])
+def test_responses_are_corrected_by_judges_that_grow_branches_alone(judge: str) -> None:
+    with pytest.raises(ConfigError, match=r"correct\.judge=.*a judge that grows branches is needed"):
+        CORRECT.check(configured("recipe=quickstart", f"correct.judge={judge}"))
+
+
+@pytest.mark.parametrize("judge", ["stored:base", "scorer:base", "foo:base", "dpo", "random"])
+def test_revisions_are_judged_by_models_that_are_there(judge: str) -> None:
+    with pytest.raises(ConfigError, match=r"studies\.judge="):
+        STUDIES.check(configured("recipe=quickstart", f"studies.judge={judge}"))
+
+
+def test_a_branching_judge_of_revisions_has_branches() -> None:
+    with pytest.raises(ConfigError, match=r"evaluate\.branches=\[50\]: allowed are 1 to tree\.criteria=10"):
+        STUDIES.check(configured("recipe=quickstart", "studies.judge=base", "evaluate.branches=[50]"))
+
+
+def test_manifests_say_what_is_set_and_nothing_that_is_not_read() -> None:
+    config = configured("recipe=quickstart", "train.base.path=gpt2", "train.dpo.beta=0.7", "train.dpo.max_length=99")
+    said = by_key(ReferenceSettings.of(config))
+    assert said["train.base"] == {"dtype": "auto", "attn_implementation": None, "trust_remote_code": False}
+    assert said["train.dpo"]["max_length"] == 99 and "beta" not in said["train.dpo"]
+    assert said["train.dpo.lora.enabled"] is False
+    shown = by_key(EvaluateSettings.of(config))
+    assert "tree.asking" not in shown and shown["tree"]["tie"] == 0.0
+
+
+def test_a_judge_of_an_earlier_version_can_be_read(tmp_path: Path) -> None:
+    (tmp_path / "judge.json").write_text(json.dumps({"criteria": 7, "guidelines": 2, "judgments": 2, "tie": 0.5}))
+    assert AskingConfig.load(tmp_path) == AskingConfig(criteria=7, tie=0.5)
