@@ -46,7 +46,7 @@ class AskingConfig:
     """How a branching judge is asked; nothing of it but the number of criteria concerns how a judge is trained."""
 
     criteria: int = key(10, "k, criteria named per dialogue", low=1, high=100)
-    criteria_sampling: SamplingConfig = key(SamplingConfig, "brainstorming")
+    criteria_sampling: SamplingConfig = key(SamplingConfig, "listing criteria")
     guideline_sampling: SamplingConfig = key(SamplingConfig, "guidelines")
     judgment_sampling: SamplingConfig = key(SamplingConfig, "judgments")
     readout: str = key(

@@ -10,7 +10,7 @@ import math
 import shutil
 import time
 from collections.abc import Mapping
-from numbers import Real
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -79,8 +79,12 @@ class Progress(TrainerCallback):  # type: ignore[misc]
 
 
 def _numbers(event: Mapping[str, Any]) -> dict[str, float]:
-    """What the trainer logs, as far as it is numbers."""
-    return {k: float(v) for k, v in event["logs"].items() if isinstance(v, Real)}
+    """What the trainer logs, as far as it is numbers; also tensors and NumPy's scalars."""
+    found: dict[str, float] = {}
+    for name, value in event["logs"].items():
+        with suppress(TypeError, ValueError):
+            found[name] = float(value)
+    return found
 
 
 class PackingProbe(TrainerCallback):  # type: ignore[misc]

@@ -114,7 +114,8 @@ class _Handler(BaseHTTPRequestHandler):
         self.send_response(status)
         for name, value in headers.items():
             self.send_header(name, value)
-        self.send_header("Content-Length", str(len(payload)))
+        content = payload if isinstance(payload, bytes) else payload.encode()
+        self.send_header("Content-Length", str(len(content)))
         self.end_headers()
         with suppress(BrokenPipeError, ConnectionResetError):
-            self.wfile.write(payload.encode())
+            self.wfile.write(content)

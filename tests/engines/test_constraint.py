@@ -43,11 +43,11 @@ def world():
     return TransformersEngineConfig(model=ModelConfig(path="world")).make()
 
 
-@pytest.mark.parametrize(("limit", "temperature", "cut"), [(40, 2.0, True), (128, 1.0, False), (128, 6.0, True)])
+@pytest.mark.parametrize(("limit", "temperature", "cut"), [(40, 2.0, True), (128, 1.0, False), (128, 6.0, False)])
 def test_a_judgment_is_read_if_its_form_is_whole_and_counted_as_cut_off_if_not(
     world, limit: int, temperature: float, cut: bool
 ) -> None:
-    """Cut by the limit, with both scores there or not, or by a drawn word that no other goes on with (6.0)."""
+    """Cut by the limit alone, with both scores there or not."""
     prompts = load_prompt_set("compact")
     asking = AskingConfig(judgment_sampling=SamplingConfig(temperature, 1.0, limit), constrained=True)
     sampling = judgment_sampling(asking, prompts)
@@ -64,6 +64,24 @@ def test_a_judgment_is_read_if_its_form_is_whole_and_counted_as_cut_off_if_not(
     assert whole
     if limit == 40:
         assert any(read_judgment(c, AskingConfig()).failure is None for c in done if c not in whole)
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+def test_no_word_is_drawn_that_no_other_goes_on_with(world, temperature: float) -> None:
+    """The vocabulary has ``A`` and ``Analysis``, and nothing that follows ``A`` in ``Analysis of Response A``."""
+    prompts = load_prompt_set("multi_step")
+    asking = AskingConfig(judgment_sampling=SamplingConfig(temperature, 1.0, 200), constrained=True)
+    sampling = judgment_sampling(asking, prompts)
+    each = [judgment_slots(comparison(n), "AB", "clarity", "Score by clarity.") for n in range(8)]
+    asked = [
+        Request(messages=prompts.render("judgment", slots), sampling=sampling, step="judgment", slots=slots)
+        for slots in each
+        for _ in range(4)
+    ]
+    done = world.generate(asked, seed=3)
+    assert {c.finish_reason for c in done} == {"stop"}
+    assert {read_judgment(c, asking).failure for c in done} == {None}
+    assert all(re.fullmatch(sampling.pattern, c.text) for c in done)
 
 
 def test_a_pattern_that_no_token_begins_is_said(world) -> None:

@@ -197,6 +197,31 @@ def test_half_of_a_surrogate_pair_in_an_answer_becomes_a_question_mark(server, e
     assert engine.generate([ask("q")], seed=1)[0].text == "a? \U0001f600 cut ?"
 
 
+CAFE = json.dumps({"choices": [{"message": {"content": "caf\u00e9"}}]}, ensure_ascii=False).encode()
+
+
+@pytest.mark.parametrize("charset", ["", "; charset=iso-8859-1", "; charset=utf-16"])
+@pytest.mark.parametrize("mark", [b"", b"\xef\xbb\xbf"])
+def test_an_answer_is_utf_8_whatever_its_header_says(server, engine, charset, mark):
+    server.faults["q"] = [(200, {"Content-Type": f"application/json{charset}"}, mark + CAFE)]
+    assert engine.generate([ask("q")], seed=1)[0].text == "caf\u00e9"
+    assert server.tries["q"] == 1
+
+
+def test_an_answer_that_is_not_utf_8_is_a_failed_try(server, engine):
+    server.faults["q"] = [(200, {"Content-Type": "application/json"}, CAFE.replace(b"\xc3\xa9", b"\xff"))] * 2
+    assert engine.generate([ask("q")], seed=1)[0].text == "you said q"
+    assert server.tries["q"] == 3
+
+
+@pytest.mark.parametrize("status", [201, 202, 206])
+def test_an_answer_with_another_status_than_200_is_none(server, engine, status):
+    server.faults["q"] = [(status, {}, CAFE)]
+    done = engine.generate([ask("q")], seed=1)[0]
+    assert (done.text, done.finish_reason) == ("", "error") and done.error.startswith(f"HTTP {status}")
+    assert server.tries["q"] == 1
+
+
 def test_an_unforeseen_error_waits_for_answers_under_way_and_keeps_them(server, config, tmp_path):
     answers = AnswerStore(tmp_path, 0)
     engine = OpenAIEngine(config, answers, clock=PausesOnly())

@@ -59,7 +59,7 @@ def test_without_a_share_nothing_is_set_aside_and_too_few_queries_are_an_error()
 def test_the_best_number_of_branches_is_chosen_and_of_equals_the_smallest() -> None:
     dev = benchmark(10)
     results = [answers("a", k, dev, right) for k, right in ((1, 4), (3, 7), (5, 7), (10, 6))]
-    found = choose(dev, [*results, answers("floor", 0, dev, 9)])
+    found = choose(dev, [*results, answers("baseline", 0, dev, 9)])
     assert [(c.method, c.branches, c.n) for c in found] == [("a", 3, 10)]
     assert found[0].agreement == {1: 0.4, 3: 0.7, 5: 0.7, 10: 0.6}
 

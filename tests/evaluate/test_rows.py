@@ -18,8 +18,10 @@ from judgetrain.evaluate.metrics.registry import Column, metric
 from judgetrain.evaluate.metrics.rows import METRICS, MetricRow, metric_row
 from judgetrain.evaluate.metrics.sample import Sample
 from judgetrain.evaluate.report import sections
+from judgetrain.evaluate.report.page import figure_pages, figures, html_page
 from judgetrain.evaluate.report.report import Report
-from judgetrain.evaluate.report.text import markdown
+from judgetrain.evaluate.report.sections import SeedMeans
+from judgetrain.evaluate.report.text import console_tables, markdown
 from judgetrain.judges.base import Cost, Prediction
 from judgetrain.schema import Comparison, Dialogue, Message
 
@@ -96,6 +98,27 @@ def test_a_row_of_an_older_version_has_no_value_for_what_it_did_not_know() -> No
     assert found.votes and found.votes.between_people_decided is None
     text = markdown(Report(recipe="r", seed=1, rows=[found]))
     assert "| scorer:x | – | 3 | 2 | – |" in text, "calls: a dash"
+
+
+UNKNOWN = ("parse_failures", "unreadable_verdicts", "consistency", "consistency_ci", "judgments", "generated_tokens")
+
+
+@pytest.mark.parametrize("gone", [*((name,) for name in UNKNOWN), UNKNOWN])
+def test_a_report_shows_rows_of_an_older_version_with_dashes(gone: tuple[str, ...]) -> None:
+    whole = metric_row(voted(), [replace(p, branches=3) for p in scored(voted())], 0.5, 50, 1)
+    old = MetricRow.from_row({k: v for k, v in whole.to_row().items() if k not in gone} | {"method": "old"})
+    rows = [whole, old, replace(old, branches=5)]
+    report = Report(recipe="r", seed=1, rows=rows, seeds=[SeedMeans.of([whole, old], "x")])
+    assert markdown(report) and html_page(report) and figure_pages(rows)
+    text = [cell for table in console_tables(report)[:-1] for column in table.columns for cell in column.cells]
+    assert text and "nan" not in f"{text} {markdown(report)}"
+    drawn = {chart.title: chart for chart in figures(rows)}
+    assert [len(s) for s in drawn["Agreement by branches"].series.values()] == [1, 2]
+    shown = 0 if "consistency" in gone else 2
+    assert [len(s) for s in drawn["Consistency by branches"].series.values()] == [1, shown]
+    assert ("Consistency by branches" in {c.title for c in figures(rows[1:])}) == bool(shown)
+    assert (old.unreadable is None) == (old.parsed is None) == bool({"parse_failures", "judgments"} & {*gone})
+    assert (old.no_verdict is None) == ("unreadable_verdicts" in gone)
 
 
 def test_what_the_data_does_not_have_leaves_its_metrics_undefined() -> None:

@@ -43,7 +43,7 @@ def two_orders(tmp_path: Path, **changes: Any) -> Config:
 
 
 def test_two_orders_equal_an_independent_count(tmp_path: Path) -> None:
-    row, floor = run(two_orders(tmp_path), tmp_path)
+    row, baseline = run(two_orders(tmp_path), tmp_path)
     rows = [json.loads(line) for line in (tmp_path / "rows.jsonl").read_text().splitlines()]
     swap = {0: 1, 1: 0, 2: 2}
     items = [(r["out"], swap[r["swapped"]], r["label"]) for r in rows]
@@ -53,7 +53,7 @@ def test_two_orders_equal_an_independent_count(tmp_path: Path) -> None:
     assert row["accuracy_ba"] == pytest.approx(sum(b == y for _, b, y in items) / 45, abs=1e-6)
     assert row["conflict_as_tie"] == pytest.approx(sum((a if a == b else 2) == y for a, b, y in read) / 45, abs=1e-6)
     assert (row["unreadable_verdicts"], row["parse_failures"], row["judgments"]) == (9, 9, 90)
-    assert (row["method"], floor["method"]) == ("stored:auto-j", "first")
+    assert (row["method"], baseline["method"]) == ("stored:auto-j", "first")
     mirrored = run(two_orders(tmp_path, ba_mirrored=True), tmp_path / "second")
     assert mirrored[0]["accuracy_ba"] == pytest.approx(sum(r["swapped"] == r["label"] for r in rows) / 45, abs=1e-6)
 

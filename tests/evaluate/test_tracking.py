@@ -20,7 +20,7 @@ from tests.builders.wandb_files import read_runs
 
 @pytest.fixture
 def report() -> Report:
-    """Two branching judges with 1 and 3 branches and a floor, on 60 comparisons."""
+    """Two branching judges with 1 and 3 branches and a baseline, on 60 comparisons."""
     labels = ["AB"[i % 3 == 0] for i in range(60)]
     comparisons = [
         Comparison(f"b:{i}", Dialogue(f"b:{i}", "b", (Message("user", f"query {i}"),)), "x", "yy", label=y)  # type: ignore[arg-type]

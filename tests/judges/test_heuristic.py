@@ -13,6 +13,7 @@ from judgetrain.judges.config import HeuristicEngineConfig
 from judgetrain.judges.heuristic import labelling
 from judgetrain.judges.heuristic.engine import HeuristicEngine
 from judgetrain.judges.prompting.parsing import parse_criteria, parse_judgment
+from tests.builders.timing import growth
 
 
 def ask(step: Step, **slots: str) -> Request:
@@ -150,14 +151,16 @@ def test_criteria_that_suit_the_query_are_named_more_often() -> None:
     "unit", ["\n", "\n ", "a", "a ", "1", "- ", "- \n", "{ ; ", "\r\n", "\u4f60\u3002", ",A", "\U0001f600"]
 )
 @pytest.mark.parametrize("query", ["write a python function", "list ideas", "a brief summary"])
-def test_a_long_response_is_judged(unit: str, query: str) -> None:
-    """A pattern that takes quadratic time needs minutes for these: 18 s a judgment on 20,000 line breaks."""
+def test_a_long_response_is_judged_in_linear_time(unit: str, query: str) -> None:
     engine = HeuristicEngine(HeuristicEngineConfig(error_rate=0.0))
-    long = (unit * 40_000)[:40_000]
     names = [criterion.line for criterion in labelling.CRITERIA]
-    requests = [ask("judgment", query=query, criterion=n, guideline="g", response_a=long, response_b="") for n in names]
-    done = engine.generate(requests, 0)
-    assert all(parse_judgment(completion.text).failure is None for completion in done)
+
+    def judge(long: str) -> None:
+        slots = {"query": query, "guideline": "g", "response_a": long, "response_b": ""}
+        done = engine.generate([ask("judgment", criterion=name, **slots) for name in names], 0)
+        assert all(parse_judgment(completion.text).failure is None for completion in done)
+
+    assert growth(judge, unit, 10_000) < 10
 
 
 def test_labelling_functions_see_no_blank_lines(monkeypatch: pytest.MonkeyPatch) -> None:

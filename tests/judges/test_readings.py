@@ -11,6 +11,7 @@ from judgetrain.judges.prompting.prompts import load_prompt_set
 from judgetrain.judges.trees.grow import Shape, grow
 from tests.builders.judges import SAMPLING
 from tests.builders.scripted import ScriptedEngine, comparison, noisy
+from tests.builders.timing import growth
 
 PROMPTS = load_prompt_set("compact")
 
@@ -84,23 +85,22 @@ def test_a_score_is_read_only_within_its_scale(side: str, score: float, tail: st
         assert (parsed.first if side == "a" else parsed.second) == score
 
 
-LONG = "Response A Score: 4, " + "no wait, 3 out of 4 now " * 2_000 + "\nResponse B Score: 2"
-
-
 @pytest.mark.parametrize(
-    ("text", "failure"),
+    ("before", "unit", "after", "failure"),
     [
-        ("\n" * 50_000, "no_scores"),
-        ("* " * 50_000, "no_scores"),
-        ("Response A Score:\n" * 5_000, "no_scores"),
-        ("1. \n" * 20_000, "no_scores"),
-        (LONG, "ambiguous"),
+        ("", "\n", "", "no_scores"),
+        ("", "* ", "", "no_scores"),
+        ("", "Response A Score:\n", "", "no_scores"),
+        ("", "1. \n", "", "no_scores"),
+        ("Response A Score: 4, ", "no wait, 3 out of 4 now ", "\nResponse B Score: 2", "ambiguous"),
     ],
 )
-def test_long_degenerate_text_is_read(text: str, failure: str) -> None:
-    """A pattern that takes quadratic time needs minutes for these."""
-    assert parse_judgment(text).failure == failure
-    assert parse_criteria(text, 10) == []
+def test_long_degenerate_text_is_read_in_linear_time(before: str, unit: str, after: str, failure: str) -> None:
+    def read(text: str) -> None:
+        assert parse_judgment(before + text + after).failure == failure
+        assert parse_criteria(before + text + after, 10) == []
+
+    assert growth(read, unit, 25_000) < 10
 
 
 @pytest.mark.parametrize(

@@ -240,7 +240,7 @@ def test_joblib_runs_jobs_in_processes_of_their_own(tmp_path: Path) -> None:
 
 
 def test_optunas_failed_job_is_a_failed_trial(tmp_path: Path) -> None:
-    """``evaluate.dev_share`` is at most 0.9; floors need no model."""
+    """``evaluate.dev_share`` is at most 0.9; baselines need no model."""
     pytest.importorskip("hydra_plugins.hydra_optuna_sweeper")
     rows = [{"query": f"q{i}", "response_a": "x", "response_b": "yy", "label": "AABB"[i % 4]} for i in range(8)]
     (tmp_path / "pairs.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))

@@ -136,6 +136,7 @@ def device_buffer_samples(rows: int, dimension: int, free: int) -> int:
 
 
 def free_memory() -> int:
+    """Memory of the current GPU that is free, bytes."""
     import cupy
 
     return int(cupy.cuda.runtime.memGetInfo()[0])

@@ -99,8 +99,10 @@ class Server:
             )
         except openai.APIStatusError as error:
             return self._refusal(error.status_code, error.response.text, error.response.headers)
-        try:
-            return read_completion(json.loads(answer.text), request.sampling)
+        if answer.status_code != 200:
+            return self._refusal(answer.status_code, answer.text, answer.headers)
+        try:  # JSON is UTF-8 whatever charset the header names
+            return read_completion(json.loads(answer.content), request.sampling)
         except (ValueError, KeyError, IndexError, TypeError, AttributeError):
             return Failure(reason="the answer is not a chat completion", status=answer.status_code)
 

@@ -108,11 +108,11 @@ class MetricRow:
     auc: float | None = metric(verdicts.auc, "margins labels")
     auc_ci: Interval | None = metric(auc_interval, "margins labels resamples seed prompts")
     correlations: Correlations | None = metric(margin_correlations, "single_margins labels prompts resamples seed")
-    judgments: int = metric(lambda found: sum(p.judgments for p in found), "labelled")
-    parse_failures: int = metric(_parse_failures, "failures")
+    judgments: int | None = metric(lambda found: sum(p.judgments for p in found), "labelled")
+    parse_failures: int | None = metric(_parse_failures, "failures")
     failures: Mapping[str, int] | None = metric(dict, "failures")
     spread: float | None = metric(_mean_of("spread"), "labelled")
-    unreadable_verdicts: int = metric(_unreadable_verdicts, "ab ba")
+    unreadable_verdicts: int | None = metric(_unreadable_verdicts, "ab ba")
     prompt_tokens: float | None = metric(
         _mean_of("cost.prompt_tokens"), "labelled", Column(COST, "prompt tokens", "integer")
     )
@@ -138,9 +138,19 @@ class MetricRow:
         return MethodKey(self.method, self.branches)
 
     @property
+    def unreadable(self) -> float | None:
+        """The share of judgments without readable scores; None where there are no judgments, or it is not known."""
+        return self.parse_failures / self.judgments if self.judgments and self.parse_failures is not None else None
+
+    @property
     def parsed(self) -> float | None:
-        """The share of judgments with readable scores; None for methods without judgments."""
-        return 1 - self.parse_failures / self.judgments if self.judgments else None
+        """The share of judgments with readable scores; None as for :attr:`unreadable`."""
+        return None if self.unreadable is None else 1 - self.unreadable
+
+    @property
+    def no_verdict(self) -> float | None:
+        """The share of verdicts in which no branch could be read; None where it is not known."""
+        return None if self.unreadable_verdicts is None else self.unreadable_verdicts / (2 * self.n)
 
     def to_row(self) -> dict[str, Any]:
         """The JSON-ready row; correlations stand beside the other metrics, and only where there are any."""

@@ -33,6 +33,7 @@ def figure_pages(rows: Sequence[MetricRow]) -> dict[str, str]:
 def figures(rows: Sequence[MetricRow]) -> list[Chart]:
     """The charts of the branching judges among a benchmark's metric rows, a line for each judge; without any, none.
 
+    Rows without the metric that a chart shows have no point in it, and a chart without points is left out.
     The last one, how sure margins are and how often they are right, is there if margins are calibrated.
     """
     shown = [row for row in rows if row.branches and row.agreement is not None]
@@ -46,7 +47,10 @@ def figures(rows: Sequence[MetricRow]) -> list[Chart]:
         Chart(
             title=title,
             x_label="tokens a verdict" if by_cost else "branches",
-            series={name: [_point(row, metric, by_cost) for row in part] for name, part in judges.items()},
+            series={
+                name: [_point(row, metric, by_cost) for row in part if getattr(row, metric) is not None]
+                for name, part in judges.items()
+            },
             ticks=None if by_cost else counts,
         )
         for title, metric, by_cost in (
@@ -54,6 +58,7 @@ def figures(rows: Sequence[MetricRow]) -> list[Chart]:
             ("Agreement by cost", "agreement", True),
             ("Consistency by branches", "consistency", False),
         )
+        if any(getattr(row, metric) is not None for row in shown)
     ]
     return [*charts, *_reliability(one_each(shown), list(judges))]
 

@@ -28,8 +28,8 @@ def _branches(row: Any) -> str:
 NAME: Columns = {"method": attrgetter("method"), "branches": _branches}
 SPENT: Columns = {
     "tokens": value("generated_tokens", "integer"),
-    "unreadable %": lambda r: percent(r.parse_failures / r.judgments if r.judgments else None),
-    "no verdict %": lambda r: percent(r.unreadable_verdicts / (2 * r.n)),
+    "unreadable %": value("unreadable", "percent"),
+    "no verdict %": value("no_verdict", "percent"),
 }
 """Columns by their headers."""
 
@@ -166,7 +166,7 @@ class SeedMeans:
     method: str
     agreement: float
     agreement_std: float | None
-    consistency: float
+    consistency: float | None
     consistency_std: float | None
 
     @classmethod
@@ -174,7 +174,8 @@ class SeedMeans:
         """Of the rows of one method with one number of branches on one benchmark, a row a seed."""
         found: dict[str, Any] = {"benchmark": rows[0].benchmark, "branches": rows[0].branches, "seeds": len(rows)}
         for name in ("agreement", "consistency"):
-            found[name], found[f"{name}_std"] = over_seeds([getattr(row, name) for row in rows])
+            values = [getattr(row, name) for row in rows]
+            found[name], found[f"{name}_std"] = (None, None) if None in values else over_seeds(values)
         return cls(method=method, **found)
 
 
