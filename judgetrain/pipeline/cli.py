@@ -148,6 +148,8 @@ def main() -> int:
     # Hydra prints a traceback for every error of a job unless it is told to let it through.
     before = os.environ.get("HYDRA_FULL_ERROR", "")
     os.environ["HYDRA_FULL_ERROR"] = "1"
+    # A parent's W&B process would keep the run of a killed stage open, and refuse to resume it.
+    os.environ.pop("WANDB_SERVICE", None)
     _complaints.clear()
     try:
         if sys.argv[1:2] == ["keys"]:

@@ -217,9 +217,9 @@ def test_the_fingerprint_holds_the_benchmarks_that_are_taken_out(tmp_path: Path)
     write_lines(tmp_path / "bench.jsonl", [{"query": PIE, "response_a": "x", "response_b": "y"}])
     assert mark(near) != marks[0]
     assert mark(off) == marks[1]
-    world = replace(near, evaluate=EvaluateConfig([BenchmarkConfig("world", SourceConfig("world", "world"))]))
-    bare = BenchmarkConfig(source=SourceConfig(type="world"))
-    assert DialoguesSettings.of(world).benchmarks == [bare], "of the world nothing but that it is there"
+    bare = BenchmarkConfig("world", SourceConfig("world", "world"))
+    world = replace(near, evaluate=EvaluateConfig([replace(bare, limit=3, max_chars=99)]))
+    assert DialoguesSettings.of(world).benchmarks == [bare]
     content = Pipeline(world).plan("dialogues").content
     assert content.pop("evaluate.benchmarks[0].source.type").keys() == {"vocabulary.yaml"}
     assert content.keys() == {"dialogues.sources[0].path"}

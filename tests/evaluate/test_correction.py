@@ -269,7 +269,7 @@ def test_what_cannot_be_corrected_is_refused(config: Config, tmp_path: Path) -> 
     check(config, "correct")
     for change, message in (
         ({"source": SourceConfig()}, r"correct\.source\.path is empty"),
-        ({"judge": "random"}, r"correct\.judge='random': allowed are base"),
+        ({"judge": "random"}, r"correct\.judge='random': a judge that grows branches is needed; allowed are base"),
         ({"branches": 5}, r"correct\.branches=5: at most tree\.criteria=4"),
         ({"prompts": "compact"}, r"step 'correction' needs a 'user' template"),
         ({"engine": OpenAIEngineConfig()}, r"correct\.engine\.model is empty"),

@@ -190,6 +190,14 @@ def test_status_lists_every_stage(tmp_path: Path) -> None:
     assert all(name in done.stdout for name in ("dialogues", "tree", "label", "dpo", "missing"))
 
 
+def test_wandb_of_a_parent_process_is_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WANDB_SERVICE", f"3-1-unix-{tmp_path}/of-the-parent")
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    done = judgetrain("recipe=debug", "stage=dialogues", f"output_dir={tmp_path}", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "48 in, 48 out" in done.stdout + done.stderr
+
+
 def test_a_recipe_of_the_users_own(tmp_path: Path) -> None:
     (tmp_path / "mine.yaml").write_text("defaults: [quickstart]\nrecipe_name: mine\nseed: 5\n")
     done = judgetrain(f"recipe={tmp_path / 'mine.yaml'}", "--cfg", "job")
