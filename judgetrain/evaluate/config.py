@@ -56,8 +56,8 @@ class EvaluateConfig(LimitsConfig):
     benchmarks: list[BenchmarkConfig] = key([], "held-out comparisons")
     methods: list[str] = key(
         ["initial", "sft", "dpo"],
-        "judges (base, initial, sft, dpo, teacher, external or a judge's directory), the same or any model directory "
-        "asked once (one_step:base, rating:teacher, one_step:DIR), scorers (scorer:sentprob and the like: "
+        "judges (base, initial, sft, dpo, rl, teacher, external or a judge's directory), the same or any model "
+        "directory asked once (one_step:base, rating:teacher, one_step:DIR), scorers (scorer:sentprob and the like: "
         "judgetrain/scorers/methods.py), baselines (random, first, longer), and stored:NAME",
         content=method_directory,
     )
@@ -103,7 +103,7 @@ class CorrectConfig(LimitsConfig):
     source: SourceConfig = key(SourceConfig, "comparisons whose responses are corrected; labels are not needed")
     judge: str = key(
         "dpo",
-        "who judges: base, initial, sft, dpo, teacher, external or a judge's directory",
+        "who judges: base, initial, sft, dpo, rl, teacher, external or a judge's directory",
         content=method_directory,
     )
     branches: int = key(3, "criteria that a response is judged by", low=1)

@@ -9,9 +9,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-TARGETS = ("base", "teacher", "external", "initial", "sft", "dpo")
+TARGETS = ("base", "teacher", "external", "initial", "sft", "dpo", "rl")
 """Models that a method may name; a directory is another."""
-JUDGE_STAGES = ("initial", "sft", "dpo")
+JUDGE_STAGES = ("initial", "sft", "dpo", "rl")
 """The targets that are judges of this run, by the stages that make them."""
 BRANCHING, BASELINE = "branching", "baseline"
 """The kinds of methods that have no prefix; the kind of every other is the prefix of its name."""

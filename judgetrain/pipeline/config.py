@@ -22,7 +22,9 @@ class HubConfig:
     """The Hugging Face Hub; the token is HF_TOKEN or that of ``hf auth login``."""
 
     push: bool = key(
-        False, "upload the judge: with stage=initial, sft or dpo when made, with stage=evaluate measured", neutral=True
+        False,
+        "upload the judge: with a stage that trains when made, with stage=evaluate measured",
+        neutral=True,
     )
     repo_id: str | None = key(None, "OWNER/NAME", neutral=True)
     private: bool = key(True, "a repository that is created is private", neutral=True)
@@ -71,7 +73,7 @@ class Config:
     )
     tree: TreeConfig = key(TreeConfig, "evaluation trees")
     label: LabelConfig = key(LabelConfig, "stage label")
-    train: TrainStages = key(TrainStages, "stages initial, sft, dpo")
+    train: TrainStages = key(TrainStages, "stages initial, sft, dpo, rl")
     evaluate: EvaluateConfig = key(EvaluateConfig, "stage evaluate")
     correct: CorrectConfig = key(CorrectConfig, "stage correct")
     scorer: ScorerConfig = key(ScorerConfig, "scorers in stages evaluate and selfeval")

@@ -9,12 +9,12 @@ from judgetrain.data.stages import CLUSTER, DIALOGUES, RESPONSES
 from judgetrain.evaluate.stages import CORRECT, EVALUATE, STUDIES
 from judgetrain.label.stages import LABEL, TEACHER, TREE
 from judgetrain.scorers.stages import SELFEVAL
-from judgetrain.train.stages import DPO, INITIAL, REFERENCE, SFT
+from judgetrain.train.stages import DPO, INITIAL, REFERENCE, RL, SFT
 
 STAGES: dict[str, Stage[Any]] = {
     stage.name: stage
     for stage in (
-        *(DIALOGUES, CLUSTER, RESPONSES, TEACHER, INITIAL, TREE, LABEL, SFT, REFERENCE, DPO),
+        *(DIALOGUES, CLUSTER, RESPONSES, TEACHER, INITIAL, TREE, LABEL, SFT, REFERENCE, DPO, RL),
         *(EVALUATE, CORRECT, SELFEVAL, STUDIES),
     )
 }

@@ -29,7 +29,7 @@ def check_hub(config: Config) -> None:
     if not config.hub.repo_id or config.hub.repo_id.count("/") != 1:
         raise ConfigError(f"hub.repo_id={config.hub.repo_id!r}: hub.push=true needs OWNER/NAME")
     if config.stage == "evaluate" and not any(name in config.evaluate.methods for name in JUDGE_STAGES):
-        raise ConfigError("hub.push=true: evaluate.methods lists none of this run's judges (initial, sft, dpo)")
+        raise ConfigError("hub.push=true: evaluate.methods lists none of this run's judges (initial, sft, dpo, rl)")
     from huggingface_hub import constants, get_token
 
     if constants.is_offline_mode():

@@ -7,22 +7,28 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from judgetrain.train.checks import has_tf32
-from judgetrain.train.config import DpoConfig, TrainConfig
+from judgetrain.train.config import DpoConfig, RlConfig, TrainConfig
 from judgetrain.train.distributed import STEP_TIMEOUT, current
 
 if TYPE_CHECKING:
-    from trl import DPOConfig, SFTConfig
+    from trl import DPOConfig, GRPOConfig, SFTConfig
 
 
-def training_arguments(config: TrainConfig, directory: Path, seed: int, evaluate: bool) -> SFTConfig | DPOConfig:
+def training_arguments(
+    config: TrainConfig, directory: Path, seed: int, evaluate: bool
+) -> SFTConfig | DPOConfig | GRPOConfig:
     """TRL's arguments: what has the same name is handed on, but for what is said here; None takes TRL's default.
 
     The data set holds all epochs in training order, so the trainer passes over it once, in sequence: the order is
     then a function of the seed alone, also after a resume.
     """
-    from trl import DPOConfig, SFTConfig
+    from trl import DPOConfig, GRPOConfig, SFTConfig
 
-    kind, own = (DPOConfig, _dpo(config)) if isinstance(config, DpoConfig) else (SFTConfig, _sft(config))
+    own: dict[str, Any]
+    if isinstance(config, RlConfig):
+        kind, own = GRPOConfig, _rl(config, evaluate)
+    else:
+        kind, own = (DPOConfig, _dpo(config)) if isinstance(config, DpoConfig) else (SFTConfig, _sft(config))
     names = [field.name for field in fields(kind)]
     same = {name: value for name in names if (value := getattr(config, name, None)) is not None}
     shared = {
@@ -39,7 +45,8 @@ def training_arguments(config: TrainConfig, directory: Path, seed: int, evaluate
         "seed": seed,
         "data_seed": seed,
     }
-    return kind(**same | shared | device_arguments(config.bf16, config.tf32) | own)
+    given = same | shared | device_arguments(config.bf16, config.tf32) | own
+    return kind(**{name: value for name, value in given.items() if name in names})
 
 
 def mixed_precision(bf16: bool | None) -> bool:
@@ -88,3 +95,23 @@ def _dpo(config: DpoConfig) -> dict[str, Any]:
         return losses
     best = {"load_best_model_at_end": True, "metric_for_best_model": BEST, "greater_is_better": True}
     return {**losses, "save_steps": config.eval_steps, **best}
+
+
+def _rl(config: RlConfig, evaluate: bool) -> dict[str, Any]:
+    """All branches of an optimizer step are sampled at once, and every checkpoint stands between two such batches."""
+    from judgetrain.train.rl.trainer import AGREEMENT
+
+    own: dict[str, Any] = {
+        "gradient_accumulation_steps": config.rows_per_step // config.per_device_train_batch_size // current().size,
+        "shuffle_dataset": False,
+        "remove_unused_columns": False,
+        "num_generations_eval": 1,
+        "gradient_checkpointing": config.gradient_checkpointing,
+        "save_steps": -(-config.save_steps // config.num_iterations) * config.num_iterations,
+        "eval_strategy": "no",
+    }
+    if not evaluate:
+        return own
+    best = {"load_best_model_at_end": True, "metric_for_best_model": AGREEMENT, "greater_is_better": True}
+    steps = {"eval_steps": config.eval_steps, "save_steps": config.eval_steps}
+    return {**own, "eval_strategy": "steps", "eval_on_start": True, **steps, **best}

@@ -13,7 +13,7 @@ from judgetrain.engines.config import ModelConfig, looks_local
 from judgetrain.keys import PACKAGE
 
 CARD = "README.md"
-_TITLES = {"initial": "Initial judge", "sft": "SFT judge", "dpo": "DPO judge"}
+_TITLES = {"initial": "Initial judge", "sft": "SFT judge", "dpo": "DPO judge", "rl": "RL judge"}
 _COLUMNS = ("| benchmark | branches | n | agreement | consistency |", "| --- | --- | --- | --- | --- |")
 _START, _END = "<!-- measured -->", "<!-- end of measured -->"
 

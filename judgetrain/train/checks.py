@@ -7,7 +7,7 @@ import re
 from importlib.metadata import version
 
 from judgetrain.errors import ConfigError, TrainingError
-from judgetrain.train.config import DpoConfig, TrainConfig, TrainStages
+from judgetrain.train.config import DpoConfig, RlConfig, TrainConfig, TrainStages
 
 TRL = ">=1.16,<2"
 """The range of TRL that training is written for; pyproject.toml says the same."""
@@ -38,6 +38,8 @@ def check_training(stage: str, config: TrainConfig) -> None:
         raise ConfigError(f"{key}.packing and {key}.padding_free: packed sequences have no padding; set one of them")
     if isinstance(config, DpoConfig):
         _check_dpo(key, config)
+    if isinstance(config, RlConfig):
+        _check_rl(key, config)
 
 
 def check_trl(installed: str = "") -> None:
@@ -118,3 +120,22 @@ def _check_dpo(key: str, config: DpoConfig) -> None:
         )
     if config.stop.chosen_drop is not None and not config.beta:
         raise ConfigError(f"{key}.stop.chosen_drop reads the log-probabilities off rewards, and {key}.beta=0 has none")
+
+
+def _check_rl(key: str, config: RlConfig) -> None:
+    for name in ("packing", "padding_free"):
+        if getattr(config, name):
+            raise ConfigError(f"{key}.{name}=true: branches are padded to batches of like length; leave it false")
+    if config.global_accumulation_steps != 1:
+        raise ConfigError(
+            f"{key}.global_accumulation_steps={config.global_accumulation_steps}: a step holds comparisons_per_step x "
+            "num_generations branches however they are split; leave it out and set per_device_train_batch_size"
+        )
+    if config.pass_rate:
+        lowest_first = len(config.pass_rate) == 2 and 0 <= config.pass_rate[0] < config.pass_rate[1] <= 1
+        if not lowest_first:
+            raise ConfigError(f"{key}.pass_rate={config.pass_rate}: two shares, the lower first, as [0.2, 0.8]; or []")
+    if config.patience and not config.keep_best:
+        raise ConfigError(f"{key}.patience={config.patience} needs {key}.keep_best=true")
+    if not any(vars(config.rewards).values()):
+        raise ConfigError(f"{key}.rewards: every weight is 0; give both_orders or another reward a weight")

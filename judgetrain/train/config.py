@@ -1,4 +1,4 @@
-"""Training: stages initial, sft, reference and dpo."""
+"""Training: stages initial, sft, reference, dpo and rl."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ OPTIMIZERS = (
 
 @dataclass
 class TrainConfig:
-    """One training stage (initial, sft or dpo).
+    """One training stage (initial, sft, dpo or rl).
 
     Keys have the names of Transformers' TrainingArguments and TRL's SFTConfig and DPOConfig where they mean the same.
     """
@@ -179,17 +179,96 @@ class DpoConfig(TrainConfig):
     stop: StopConfig = key(StopConfig, "stop-loss")
 
 
+RL_LOSSES = ("grpo", "dr_grpo", "dapo", "bnpo", "cispo", "sapo")
+
+
+@dataclass
+class RewardWeights:
+    """Weights of the rewards that a branch gets in stage rl (judgetrain/train/rl/rewards.py); 0 leaves one out."""
+
+    both_orders: float = key(1.0, "1 where the branch gives the label in both orders, else 0", low=0.0)
+    one_order: float = key(0.0, "the share of the two orders in which it gives the label", low=0.0)
+    unreadable: float = key(1.0, "-1 where neither order can be read, -0.5 where one cannot", low=0.0)
+    consistent: float = key(0.0, "1 where both orders say the same, whatever they say", low=0.0)
+    strength: float = key(
+        0.0, "how far the scores lie apart in the label's favour, from -1 to 1; under a label tie, how close", low=0.0
+    )
+
+
+@dataclass
+class RlConfig(TrainConfig):
+    """Stage rl: on-policy training on whole branches with TRL's GRPOTrainer."""
+
+    learning_rate: float = key(1e-6, "peak", low=0.0)
+    lr_scheduler_type: str = key(
+        "constant_with_warmup",
+        "how the learning rate falls",
+        choices=("linear", "cosine", "constant", "constant_with_warmup", "polynomial", "inverse_sqrt"),
+        was=("lr_scheduler",),
+    )
+    start: str = key("dpo", "the judge that training goes on from", choices=("dpo", "sft", "initial"))
+    comparisons_per_step: int = key(8, "comparisons judged for one optimizer step, over all processes", low=1)
+    num_generations: int = key(
+        8, "branches of a comparison that are compared with one another", low=2, was=("group_size",)
+    )
+    branches: int = key(1, "criteria of each list that are judged", low=1)
+    position_discount: float = key(
+        0.5, "a list's reward weighs its i-th criterion's branch with this to the power of i", low=0.0, high=1.0
+    )
+    credit: str = key(
+        "branch",
+        "what a branch's parts are rewarded for: branch, all for the branch's reward; level, judgments only for what "
+        "they can decide, being readable and the same in both orders",
+        choices=("branch", "level"),
+    )
+    rewards: RewardWeights = key(RewardWeights, "what is rewarded")
+    temperature: float = key(1.0, "of sampling branches", low=0.01, high=10.0)
+    beta: float = key(0.0, "strength of the KL constraint to the start; above 0 the start stays in memory", low=0.0)
+    loss_type: str = key("dr_grpo", "TRL's GRPO loss_type", choices=RL_LOSSES)
+    scale_rewards: str = key(
+        "group", "by what standard deviation advantages are divided", choices=("group", "batch", "none")
+    )
+    num_iterations: int = key(1, "optimizer steps on the same branches", low=1)
+    epsilon: float = key(0.2, "clipping of probability ratios, where num_iterations is above 1", low=0.0)
+    epsilon_high: float | None = key(None, "clipping upwards; None: as epsilon", low=0.0)
+    min_label_share: float = key(
+        0.0, "leave out comparisons whose label won a smaller share of the deciding votes", low=0.0, high=1.0
+    )
+    pass_rate: list[float] = key(
+        [],
+        "lowest and highest share of the start's sampled branches that are right in both orders, as [0.2, 0.8]: "
+        "comparisons outside teach little and are left out; empty: all are kept, and none is tried first",
+    )
+    keep_best: bool = key(
+        True, "keep the checkpoint that agrees most with held-out labels, asked greedily; needs label.holdout"
+    )
+    patience: int | None = key(None, "stop after so many evaluations in a row without a better agreement", low=1)
+    eval_steps: int = key(10, "held-out agreement every so many optimizer steps", low=1, when=lambda c: c.keep_best)
+    save_steps: int = key(10, "checkpoint every so many optimizer steps", low=1, neutral=True)
+
+    @property
+    def parts(self) -> int:
+        """Texts that a list of criteria makes: itself, and a guideline and two judgments for each that is judged."""
+        return 1 + 3 * self.branches
+
+    @property
+    def rows_per_step(self) -> int:
+        """Texts that an optimizer step learns from, over all processes."""
+        return self.comparisons_per_step * self.num_generations * self.parts
+
+
 DISTRIBUTED = ("none", "ddp", "zero2", "zero3", "zero3_offload")
 
 
 @dataclass
 class TrainStages:
-    """The three training stages of the paper."""
+    """The three training stages of the paper, and the on-policy one after them."""
 
     base: ModelConfig = key(ModelConfig, "the pretrained model that the Initial judge starts from")
     initial: TrainConfig = key(TrainConfig, "stage initial")
     sft: TrainConfig = key(TrainConfig, "stage sft")
     dpo: DpoConfig = key(DpoConfig, "stage dpo")
+    rl: RlConfig = key(RlConfig, "stage rl")
     # In float32 these two change where is computed, not what; under ZeRO and bfloat16 the stages list the first.
     distributed: str = key(
         "none",

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from judgetrain.artifacts.installed import shipped
 from judgetrain.errors import ConfigError
-from judgetrain.train.config import TrainConfig, TrainStages
+from judgetrain.train.config import RlConfig, TrainConfig, TrainStages
 
 if TYPE_CHECKING:
     import torch
@@ -126,7 +126,10 @@ def check_distributed(settings: TrainStages, stage: str) -> None:
         ConfigError: names the key, its value and the remedy.
     """
     mode = settings.distributed
+    config: TrainConfig = getattr(settings, stage)
     if mode == "none":
+        if isinstance(config, RlConfig):
+            _check_shared(config, stage, 1)
         for name in ("processes", "deepspeed"):
             if getattr(settings, name) not in (None, 1):
                 raise ConfigError(
@@ -141,19 +144,38 @@ def check_distributed(settings: TrainStages, stage: str) -> None:
             )
     elif importlib.util.find_spec("deepspeed") is None:
         raise ConfigError(f"train.distributed={mode} needs the package deepspeed: pip install 'judgetrain[deepspeed]'")
-    config: TrainConfig = getattr(settings, stage)
     if config.lora.quantize and mode.startswith("zero3"):
         raise ConfigError(
             f"train.{stage}.lora.quantize={config.lora.quantize} and train.distributed={mode}: a quantised "
             "base cannot be partitioned; take zero2"
         )
     size = processes(settings)
+    if isinstance(config, RlConfig):
+        _check_shared(config, stage, size)
+        return
     steps, batch = config.global_accumulation_steps, config.per_device_train_batch_size
     if steps % size:
         raise ConfigError(
             f"train.{stage}.global_accumulation_steps={steps} cannot be shared out evenly over {size} processes (the "
             f"global batch is per_device_train_batch_size x global_accumulation_steps, here {batch * steps}): make it "
             f"a multiple of {size} and lower train.{stage}.per_device_train_batch_size as much"
+        )
+
+
+def _check_shared(config: RlConfig, stage: str, size: int) -> None:
+    """Check that whole comparisons, in whole micro-batches, are shared out over the processes."""
+    key = f"train.{stage}"
+    if config.comparisons_per_step % size:
+        raise ConfigError(
+            f"{key}.comparisons_per_step={config.comparisons_per_step} cannot be shared out evenly over {size} "
+            f"processes: make it a multiple of {size}"
+        )
+    rows = config.rows_per_step // size
+    if rows % config.per_device_train_batch_size:
+        raise ConfigError(
+            f"{key}.per_device_train_batch_size={config.per_device_train_batch_size} does not divide the {rows} texts "
+            f"that a process learns from in a step (comparisons_per_step / processes x num_generations x "
+            f"{config.parts} texts of a branch): take one that does"
         )
 
 

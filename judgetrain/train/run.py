@@ -48,26 +48,42 @@ def train(job: Job, out: StageRun, finish: Callable[[Path], None]) -> None:
     Raises:
         TrainingError: nothing to train on, NaN or inf in losses or weights, or too little memory; says what to change.
     """
-    from judgetrain.train.checkpoints import finite, forget_logs_after, last_complete, no_number
-
-    checkpoints = out.path("checkpoints")
     tokenizer = load_tokenizer(job.start)
     tokenizer.padding_side = "right"
     examples = fitting(job.train, tokenizer, job.config.max_length, job.what)
     if job.reference:
         examples = with_reference(examples, job.reference, "train")
     out.count(in_=len(job.train), out=len(examples.rows), dropped=examples.dropped)
+    complete(lambda checkpoints: _trainer(job, examples, tokenizer, checkpoints, out), job, tokenizer, out, finish)
+
+
+def complete(
+    build: Callable[[Path], Trainer],
+    job: Job,
+    tokenizer: PreTrainedTokenizerBase,
+    out: StageRun,
+    finish: Callable[[Path], None],
+) -> None:
+    """Train what ``build`` gives for a directory of checkpoints, from the last complete one, and write ``model/``.
+
+    Raises:
+        TrainingError: as :func:`train`.
+    """
+    from judgetrain.train.checkpoints import finite, forget_logs_after, last_complete, no_number
+
+    checkpoints = out.path("checkpoints")
     group = current()
     if group.decide(out.path("model").exists):  # killed between the last step and the manifest
         return
     with memory_explained(out.stage):
-        trainer = _trainer(job, examples, tokenizer, checkpoints, out)
+        trainer = build(checkpoints)
         resume = group.decide(lambda: last_complete(checkpoints))
         step = int(resume.rsplit("-", 1)[1]) if resume else 0
         if group.leads:
             forget_logs_after(out.path("train_log.jsonl"), step)
         if resume:
             out.log(f"{out.stage}: resuming at step {step}")
+            trainer.args.eval_on_start = False
         trainer.train(resume_from_checkpoint=resume)
         if not finite(trainer.model):
             raise no_number("weights hold nan or inf", trainer.args, trainer.state.global_step)

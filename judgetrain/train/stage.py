@@ -1,11 +1,11 @@
-"""Stages ``initial``, ``sft`` and ``dpo`` (branching paper, sections 4.2 and 4.5)."""
+"""Stages ``initial``, ``sft``, ``dpo`` (branching paper, sections 4.2 and 4.5) and ``rl``."""
 
 from __future__ import annotations
 
 import dataclasses
 import json
 import shutil
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,7 +19,9 @@ from judgetrain.train.card import write_card
 from judgetrain.train.config import AdapterConfig
 from judgetrain.train.preflight import memory_explained
 from judgetrain.train.run import Job, train, trainable
-from judgetrain.train.stages import DpoSettings, InitialSettings, ReferenceSettings, SftSettings
+from judgetrain.train.stages import DpoSettings, InitialSettings, ReferenceSettings, RlSettings, SftSettings
+
+Trained = InitialSettings | SftSettings | DpoSettings | RlSettings
 
 
 def run_initial(settings: InitialSettings, inputs: Mapping[str, Path], out: StageRun) -> None:
@@ -69,21 +71,32 @@ def _continue(
 ) -> None:
     source = inputs[start] / "model"
     model = settings.base.at(source)
+    rows, heldout = (list(read_rows(inputs["label"], f"{data}-{split}")) for split in ("train", "heldout"))
+    reference = inputs.get("reference")
+    job = Job(start=model, config=settings.train, train=rows, heldout=heldout, what=what, reference=reference)
+    train(job, out, _goes_on(source, settings, inputs, out))
+
+
+def run_rl(settings: RlSettings, inputs: Mapping[str, Path], out: StageRun) -> None:
+    """Train a judge on branches that it samples itself, rewarded by the labels of stage label."""
+    from judgetrain.train.rl.run import train_policy
+
+    source = inputs[settings.train.start] / "model"
+    train_policy(settings, inputs, out, _goes_on(source, settings, inputs, out))
+
+
+def _goes_on(source: Path, settings: Trained, inputs: Mapping[str, Path], out: StageRun) -> Callable[[Path], None]:
+    """What a judge's directory gets besides its weights: how it is asked, as the judge before it, and its card."""
 
     def finish(directory: Path) -> None:
         for name in (PROMPTS, SETTINGS):
             shutil.copyfile(source / name, directory / name)
         _describe(directory, settings, inputs, out)
 
-    rows, heldout = (list(read_rows(inputs["label"], f"{data}-{split}")) for split in ("train", "heldout"))
-    reference = inputs.get("reference")
-    job = Job(start=model, config=settings.train, train=rows, heldout=heldout, what=what, reference=reference)
-    train(job, out, finish)
+    return finish
 
 
-def _describe(
-    directory: Path, settings: InitialSettings | SftSettings | DpoSettings, inputs: Mapping[str, Path], out: StageRun
-) -> None:
+def _describe(directory: Path, settings: Trained, inputs: Mapping[str, Path], out: StageRun) -> None:
     arguments = dataclasses.asdict(settings.train) | {"seed": settings.seed}
     reference = arguments.get("reference", {})
     for name in ("path", "chat_template"):  # a model that is pushed tells nothing of the machine

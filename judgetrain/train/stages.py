@@ -12,7 +12,7 @@ from judgetrain.errors import ConfigError
 from judgetrain.judges.config import AskingConfig
 from judgetrain.judges.prompting.prompts import load_prompt_set, prompt_path
 from judgetrain.train.checks import check_machine, check_training
-from judgetrain.train.config import DpoConfig, TrainConfig
+from judgetrain.train.config import DpoConfig, RlConfig, TrainConfig
 from judgetrain.train.distributed import check_distributed
 
 
@@ -87,6 +87,22 @@ class DpoSettings(TrainingSettings):
     train: DpoConfig = at("train.dpo")
 
 
+@dataclass(frozen=True, kw_only=True)
+class RlSettings(TrainingSettings):
+    """Stage rl."""
+
+    base: ModelConfig = at("train.base", neutral=True)
+    train: RlConfig = at("train.rl")
+    asking: AskingConfig = at("tree.asking", shown="tree")
+    """How many criteria are listed, and how long each text may be."""
+    holdout: float | None = at("label.holdout")
+
+    @classmethod
+    def unused(cls, config: Any) -> Collection[str]:
+        """The held-out share, where nothing is held out."""
+        return {*super().unused(config), *(() if config.train.rl.keep_best else ("holdout",))}
+
+
 def _check_initial(config: Any) -> None:
     load_prompt_set(config.prompts)
     config.train.base.check("train.base")
@@ -106,6 +122,15 @@ def _check_dpo(config: Any) -> None:
         raise ConfigError("label.max_pairs_per_level=0 keeps no preference pairs for stage dpo: raise it")
     if settings.stop.watched and not config.label.holdout:
         raise ConfigError("train.dpo.stop watches held-out pairs, and label.holdout=0 keeps none: raise it")
+
+
+def _check_rl(config: Any) -> None:
+    settings: RlConfig = config.train.rl
+    _check_training(config, "rl", after=settings.start)
+    if settings.branches > config.tree.criteria:
+        raise ConfigError(f"train.rl.branches={settings.branches}: at most tree.criteria={config.tree.criteria}")
+    if settings.keep_best and not config.label.holdout:
+        raise ConfigError("train.rl.keep_best=true: label.holdout=0 holds no comparisons out to choose by; raise it")
 
 
 def _check_training(config: Any, stage: str, after: str | None = None) -> None:
@@ -154,3 +179,10 @@ REFERENCE = _stage(
     check=_check_dpo,
 )
 DPO = _stage("dpo", "the DPO judge", settings=DpoSettings, inputs=_dpo_inputs, check=_check_dpo)
+RL = _stage(
+    "rl",
+    "the judge after on-policy training on whole branches, rewarded for being right in both orders",
+    settings=RlSettings,
+    inputs=lambda config: (config.train.rl.start, "label", "tree"),
+    check=_check_rl,
+)

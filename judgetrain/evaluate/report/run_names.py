@@ -16,7 +16,12 @@ Results = Mapping[Hashable, Hashable]
 """A method's figures in one run, by the place of their row in the report."""
 
 _COMPARISONS = ("seed", "recipe", "dialogues.world", "evaluate.dev_share")
-_LATER = {"initial": ("label", "train.sft", "train.dpo"), "sft": ("train.dpo",), "dpo": ()}
+_LATER = {
+    "initial": ("label", "train.sft", "train.dpo", "train.rl"),
+    "sft": ("train.dpo", "train.rl"),
+    "dpo": ("train.rl",),
+    "rl": (),
+}
 _ALL_LATER = ("train.initial", *_LATER["initial"])
 
 

@@ -50,6 +50,7 @@ def grow(
     seed: int,
     choose: Choose | None = None,
     steer: Steer | None = None,
+    first: int = 0,
 ) -> list[EvaluationTree]:
     """One evaluation tree per comparison; every level is one batch over all comparisons.
 
@@ -57,23 +58,26 @@ def grow(
     counted in the tree's ``failures`` by reason; nothing is guessed. ``asking``: the sampling at each level, and how
     judgments are read; how many criteria are asked for is the shape's. With ``steer`` the branches grow in waves, two
     batches each, until it wants no more; those that do grow are the ones of the complete tree.
+
+    A tree's random numbers follow from the seed and its number alone, whatever the others hold: ``first`` is that of
+    the first tree, so that a batch grows the same trees in one call as in several.
     """
     trees = [PartialTree(comparison=c) for c in comparisons]
-    grower = _Grower(engine, prompts, shape, asking, seed)
+    grower = _Grower(engine, prompts, shape, asking, seed, first)
     grower.list_criteria(trees)
     if choose:
         for tree in trees:
             kept = set(choose(tree.comparison, [c.text for c in tree.criteria]))
             tree.criteria = [c for i, c in enumerate(tree.criteria) if i in kept]
-    places = [(number, index) for number, tree in enumerate(trees) for index in range(len(tree.criteria))]
     steer = steer or (lambda tree: {c.rank: shape.orders for c in tree.criteria if not c.guidelines})
     while True:
         grown = [tree.finished(seed) for tree in trees]
         waves = [steer(tree) for tree in grown]
         due = [
-            _Due(trees[number], index, position, waves[number][rank])
-            for position, (number, index) in enumerate(places)
-            if (rank := trees[number].criteria[index].rank) in waves[number]
+            _Due(tree, index, number * shape.criteria + index, wave[criterion.rank])
+            for number, (tree, wave) in enumerate(zip(trees, waves, strict=True), first)
+            for index, criterion in enumerate(tree.criteria)
+            if criterion.rank in wave
         ]
         if not due:
             return grown
@@ -85,7 +89,7 @@ def grow(
 class _Due:
     """A criterion whose branches grow next: the ``index``-th of its tree, and the orders in which they are judged.
 
-    ``position`` is its place among the criteria of all trees, which decides its random numbers.
+    ``position`` is its place among the criteria that all trees may have, which decides its random numbers.
     """
 
     tree: PartialTree
@@ -107,27 +111,27 @@ class _Grower:
     shape: Shape
     asking: AskingConfig
     seed: int
+    first: int = 0
 
     def list_criteria(self, trees: Sequence[PartialTree]) -> None:
         """List criteria; where ``shape.top_up``, ask once more for trees that came back short."""
-        shape, waiting = self.shape, trees
+        shape, waiting = self.shape, list(enumerate(trees, self.first))
         stop = (f"\n{shape.criteria + 1}.",) if shape.criteria < shape.count else ()
         limits = replace(Sampling.of(self.asking.criteria_sampling), stop=stop)
         for attempt in range(2 if shape.top_up else 1):
             requests: list[Request] = []
-            for tree in waiting:
+            for number, tree in waiting:
                 slots = slots_of(tree.comparison) | {"count": str(shape.count)}
                 messages = self.prompts.render("criteria", slots)
-                requests.append(
-                    Request(messages=messages, sampling=limits, step="criteria", slots=slots, attempt=attempt)
-                )
+                asked = Request(messages=messages, sampling=limits, step="criteria", slots=slots, place=number)
+                requests.append(replace(asked, attempt=attempt))
             sampled = sample(requests, self.engine, derive_seed(self.seed, "criteria", attempt))
-            for tree, each in zip(waiting, sampled, strict=True):
+            for (_, tree), each in zip(waiting, sampled, strict=True):
                 tree.take_criteria(each, shape.count, shape.criteria)
             # A prompt that is too long stays so.
-            short = [t for t in waiting if len(t.criteria) < shape.criteria]
-            waiting = [t for t in short if t.lists[-1].finish_reason != "too_long"]
-        for tree in waiting:
+            short = [(n, t) for n, t in waiting if len(t.criteria) < shape.criteria]
+            waiting = [(n, t) for n, t in short if t.lists[-1].finish_reason != "too_long"]
+        for _, tree in waiting:
             if tree.criteria:
                 tree.failures["criteria:short"] += 1
             elif tree.criteria_text or not tree.failures:  # what never came is counted by its own reason

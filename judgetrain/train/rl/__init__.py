@@ -1,0 +1,1 @@
+"""On-policy training of a judge on whole branches: stage rl."""

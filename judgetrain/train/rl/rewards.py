@@ -1,0 +1,101 @@
+"""What a branch is rewarded for: small named functions of what it said in both orders and of the label.
+
+Rewards are sums of these by weight (``train.rl.rewards``). None of them looks at length. A branch that cannot be read
+gets a number, never None: what TRL leaves out of a group cannot be unlearned.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from statistics import fmean
+
+from judgetrain.judges.base import verdict_of
+from judgetrain.schema import Verdict
+from judgetrain.train.config import RewardWeights
+
+LARGEST_MARGIN = 4.0
+"""Scores go from 1 to 5."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What one branch said, in the comparison's own order: the margins (score of A minus that of B) of both orders.
+
+    None is an order that cannot be read, also because the criterion or the guideline before it could not be had.
+    ``tie``: margins at most so large are ties.
+    """
+
+    label: Verdict
+    margin_ab: float | None
+    margin_ba: float | None
+    tie: float = 0.0
+
+    @property
+    def margins(self) -> tuple[float | None, float | None]:
+        """Both margins."""
+        return self.margin_ab, self.margin_ba
+
+    @property
+    def verdicts(self) -> tuple[Verdict | None, Verdict | None]:
+        """Both verdicts."""
+        return verdict_of(self.margin_ab, self.tie), verdict_of(self.margin_ba, self.tie)
+
+
+def both_orders(outcome: Outcome) -> float:
+    """1 where both orders give the label, else 0 (J1, arXiv 2505.10320). Who always prefers what is shown first gets 0.
+
+    A label that is a tie is given by two ties.
+    """
+    return float(all(verdict == outcome.label for verdict in outcome.verdicts))
+
+
+def one_order(outcome: Outcome) -> float:
+    """The share of the two orders in which the label is given: 0, 0.5 or 1."""
+    return fmean(verdict == outcome.label for verdict in outcome.verdicts)
+
+
+def unreadable(outcome: Outcome) -> float:
+    """Minus the share of the orders that cannot be read: 0, -0.5 or -1."""
+    return -fmean(verdict is None for verdict in outcome.verdicts)
+
+
+def consistent(outcome: Outcome) -> float:
+    """1 where both orders can be read and say the same, else 0."""
+    first, second = outcome.verdicts
+    return float(first is not None and first == second)
+
+
+def strength(outcome: Outcome) -> float:
+    """How strongly the scores are for the label, mean of both orders, from -1 to 1 (the idea of Think-J).
+
+    The margin as a share of the largest that there is, against the sign of the label; where the label is a tie, minus
+    its size. An order that cannot be read counts as 0.
+    """
+    sign = {"A": 1.0, "B": -1.0, "tie": 0.0}[outcome.label]
+    shares = [0.0 if margin is None else margin / LARGEST_MARGIN for margin in outcome.margins]
+    return fmean(sign * share if sign else -abs(share) for share in shares)
+
+
+Reward = Callable[[Outcome], float]
+
+REWARDS: Mapping[str, Reward] = {f.__name__: f for f in (both_orders, one_order, unreadable, consistent, strength)}
+"""Every reward by its name, which is the key of its weight."""
+
+OF_READING = frozenset({"unreadable", "consistent"})
+"""What a judgment can be held to by itself: whether its criterion tells the responses apart is not in its hands."""
+
+
+def weights_of(settings: RewardWeights) -> dict[str, float]:
+    """The weights of the rewards that are on."""
+    return {name: weight for name, weight in asdict(settings).items() if weight}
+
+
+def of_list(rewards: Sequence[float], discount: float) -> float:
+    """The reward of a list of criteria: the mean of its branches', the i-th weighed with ``discount`` to the power i.
+
+    An inner node is worth what grows below it (TreeRPO, arXiv 2506.05183); the criteria in front, which a judge with
+    few branches follows, count most.
+    """
+    weights = [discount**i for i in range(len(rewards))]
+    return sum(w * r for w, r in zip(weights, rewards, strict=True)) / sum(weights)
