@@ -106,7 +106,6 @@ def _rl(config: RlConfig, evaluate: bool) -> dict[str, Any]:
         "shuffle_dataset": False,
         "remove_unused_columns": False,
         "num_generations_eval": 1,
-        "gradient_checkpointing": config.gradient_checkpointing,
         "save_steps": -(-config.save_steps // config.num_iterations) * config.num_iterations,
         "eval_strategy": "no",
     }

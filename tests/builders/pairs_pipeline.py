@@ -18,16 +18,21 @@ from judgetrain.artifacts.console import Console
 from judgetrain.artifacts.files import write_json_atomic
 from judgetrain.artifacts.stage_run import StageRun
 from judgetrain.data import world
+from judgetrain.data.config import WorldConfig
+from judgetrain.data.world.splits import eval_comparisons
 from judgetrain.errors import JudgetrainError
 from judgetrain.judges.prompting.prompts import load_prompt_set
 from judgetrain.pipeline.compose import CONF, register, typed
 from judgetrain.pipeline.config import Config
 from judgetrain.pipeline.run import Pipeline
+from judgetrain.schema import Comparison
 from tests.builders.train import WORDS
 
 PAIRS = 46
 """Pairs: five whole optimizer steps an epoch and a rest."""
 HELDOUT = 5
+COMPARISONS = 20
+"""Labelled comparisons of stage rl, those held out included."""
 OVERRIDES = [
     "stage=dpo",
     "recipe=debug",
@@ -38,6 +43,16 @@ OVERRIDES = [
     "train.initial={bf16: false, global_accumulation_steps: 2}",
     "train.sft={bf16: false, global_accumulation_steps: 2}",
 ]
+RL = [
+    "stage=rl",
+    "tree.criteria=4",
+    "tree.criteria_sampling.max_new_tokens=40",
+    "tree.judgment_sampling.max_new_tokens=50",
+    "label.holdout=0.25",
+    "train.rl={start: sft, bf16: false, num_train_epochs: 2, comparisons_per_step: 4, num_generations: 2, "
+    "learning_rate: 1e-4, per_device_train_batch_size: 4, eval_steps: 2, beta: 0.05}",
+]
+"""Eight steps of stage rl or so, and four evaluations."""
 UNMASKED = "TEST_UNMASKED_ATTENTION"
 """The environment variable under which attention mixes the examples of a row."""
 ROOT = Path(__file__).parents[2]
@@ -62,7 +77,8 @@ def plant(config: Config, judge: str | None = None, heldout: int = HELDOUT, unle
     training makes these ever worse and the best checkpoint is the first.
     """
     pipeline = Pipeline(config)
-    for name in (judge or {"sft": "initial", "dpo": "sft"}[config.stage], "label"):
+    before = {"sft": "initial", "dpo": "sft", "rl": config.train.rl.start}
+    for name in (judge or before[config.stage], "label", *(("tree",) if config.stage == "rl" else ())):
         directory = pipeline.plan(name).directory
         out = StageRun(directory, name, config.seed, Console())
         if name == "label":
@@ -74,6 +90,9 @@ def plant(config: Config, judge: str | None = None, heldout: int = HELDOUT, unle
             out.write_rows("pairs-heldout", held if unlearn else rows[PAIRS:])
             out.write_rows("sft-train", examples[:PAIRS])
             out.write_rows("sft-heldout", examples[PAIRS:])
+            out.write_rows("labels", [_label(each) for each in _comparisons()])
+        elif name == "tree":
+            out.write_rows("trees", [{"comparison": each.to_row()} for each in _comparisons()])
         elif not (directory / "model").exists():
             shutil.copytree(Path(world.__file__).parent / "base", directory / "model")
             load_prompt_set(config.prompts).save(directory / "model")
@@ -81,6 +100,15 @@ def plant(config: Config, judge: str | None = None, heldout: int = HELDOUT, unle
         counts = {"in": 0, "out": 0, "dropped": {}}
         write_json_atomic(directory / "manifest.json", {"stage": name, "upstream": {}, "counts": counts})
     return pipeline
+
+
+def _comparisons() -> list[Comparison]:
+    """Comparisons of the world with their true labels, for stage rl."""
+    return eval_comparisons(WorldConfig(eval_comparisons=COMPARISONS), 3)
+
+
+def _label(comparison: Comparison) -> dict[str, object]:
+    return {"comparison_id": comparison.id, "verdict": comparison.label, "share": 1.0}
 
 
 def _pair(rng: random.Random, mark: str) -> dict[str, object]:

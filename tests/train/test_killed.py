@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from judgetrain.train.checkpoints import COMPLETE, CheckpointMarks, complete
-from tests.builders.pairs_pipeline import composed, plant, start
+from tests.builders.pairs_pipeline import RL, composed, plant, start
 from tests.builders.train import same, weights
 
-STEPS = 24
+STEPS = {"sft": 24, "dpo": 24, "rl": 8}
 CASES = {
     "sft": [
         "stage=sft",
@@ -26,8 +26,9 @@ CASES = {
         "train.dpo={num_train_epochs: 4, eval_steps: 2, save_total_limit: 2, precompute_ref_log_probs: false}",
         "train.dpo.stop.keep_best=true",
     ],
+    "rl": RL,
 }
-KEPT = {"sft": 3, "dpo": 2}
+KEPT = {"sft": 3, "dpo": 2, "rl": 2}
 """``save_total_limit``."""
 
 
@@ -35,7 +36,7 @@ def artifact(output: Path, stage: str) -> Path:
     return next((output / "artifacts" / stage).iterdir())
 
 
-@pytest.mark.parametrize("stage", ["sft", "dpo"])
+@pytest.mark.parametrize("stage", ["sft", "dpo", "rl"])
 def test_a_killed_process_goes_on_at_its_checkpoint_and_keeps_no_more_than_it_may(
     stage: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -64,7 +65,7 @@ def test_a_killed_process_goes_on_at_its_checkpoint_and_keeps_no_more_than_it_ma
     capsys.readouterr()
     plant(composed(cut, *CASES[stage])).run(stage)
     assert f"{stage}: resuming at step {marked[-1][0]}\n" in capsys.readouterr().out
-    assert 0 < marked[-1][0] < STEPS
+    assert 0 < marked[-1][0] < STEPS[stage]
     assert same(weights(artifact(whole, stage)), weights(artifact(cut, stage)))
     # Beside the complete ones there is never more than the one that is being written.
     assert max(whole for whole, _ in counts) == KEPT[stage] and max(there for _, there in counts) == KEPT[stage] + 1

@@ -1,0 +1,311 @@
+"""Stage rl: rewards of scripted branches, the rows that TRL learns from, and one process against two."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from judgetrain.data.config import WorldConfig
+from judgetrain.data.world.splits import eval_comparisons
+from judgetrain.engines.config import ModelConfig, SamplingConfig
+from judgetrain.engines.loading import load_model, load_tokenizer
+from judgetrain.errors import ConfigError, TrainingError
+from judgetrain.judges.config import AskingConfig
+from judgetrain.judges.prompting.prompts import load_prompt_set
+from judgetrain.schema import Verdict, mirror
+from judgetrain.train.config import RewardWeights, RlConfig
+from judgetrain.train.rl.rewards import REWARDS, Outcome, of_list
+from judgetrain.train.rl.rollouts import Labelled, RecordingEngine, Rollouts, outcome_of, reward_functions
+from judgetrain.train.rl.run import in_order
+from tests.builders.pairs_pipeline import LOSS, RL, WEIGHT, composed, finish, plant, start
+from tests.builders.train import same, weights
+
+LABELS: tuple[Verdict, ...] = ("A", "B", "tie")
+MARGINS = (None, -4.0, -2.0, 0.0, 1.0, 4.0)
+
+
+def rewarded(label: Verdict, ab: float | None, ba: float | None) -> dict[str, float]:
+    return {name: function(Outcome(label, ab, ba)) for name, function in REWARDS.items()}
+
+
+@pytest.mark.parametrize(
+    ("label", "ab", "ba", "expected"),
+    [
+        ("A", 2.0, 1.0, {"both_orders": 1, "one_order": 1, "unreadable": 0, "consistent": 1, "strength": 0.375}),
+        ("A", 2.0, -2.0, {"both_orders": 0, "one_order": 0.5, "unreadable": 0, "consistent": 0, "strength": 0}),
+        ("B", 2.0, 2.0, {"both_orders": 0, "one_order": 0, "unreadable": 0, "consistent": 1, "strength": -0.5}),
+        ("tie", 0.0, 0.0, {"both_orders": 1, "one_order": 1, "unreadable": 0, "consistent": 1, "strength": 0}),
+        ("tie", 4.0, 0.0, {"both_orders": 0, "one_order": 0.5, "unreadable": 0, "consistent": 0, "strength": -0.5}),
+        ("A", 0.0, 0.0, {"both_orders": 0, "one_order": 0, "unreadable": 0, "consistent": 1, "strength": 0}),
+        ("A", None, 4.0, {"both_orders": 0, "one_order": 0.5, "unreadable": -0.5, "consistent": 0, "strength": 0.5}),
+        ("tie", None, None, {"both_orders": 0, "one_order": 0, "unreadable": -1, "consistent": 0, "strength": 0}),
+    ],
+)
+def test_rewards_of_scripted_branches(
+    label: Verdict, ab: float | None, ba: float | None, expected: dict[str, float]
+) -> None:
+    assert rewarded(label, ab, ba) == pytest.approx(expected)
+
+
+def test_who_always_prefers_what_is_shown_first_earns_nothing_for_both_orders() -> None:
+    # Shown first is A in order AB and B in order BA: the margins have opposite signs.
+    for label in LABELS:
+        for size in (1.0, 4.0):
+            assert rewarded(label, size, -size)["both_orders"] == 0
+            assert rewarded(label, -size, size)["both_orders"] == 0
+
+
+def test_exchanging_the_responses_mirrors_the_rewards() -> None:
+    for label in LABELS:
+        for ab in MARGINS:
+            for ba in MARGINS:
+                # What was response A is now B: margins change sign, and what was shown in order AB is now order BA.
+                swapped = (None if m is None else -m for m in (ba, ab))
+                assert rewarded(label, ab, ba) == pytest.approx(rewarded(mirror(label), *swapped))
+
+
+def test_no_reward_is_ever_missing_and_the_unreadable_is_the_worst() -> None:
+    weights_ = RewardWeights(both_orders=1.0, unreadable=1.0)
+    totals = {}
+    for ab in MARGINS:
+        for ba in MARGINS:
+            found = rewarded("A", ab, ba)
+            assert all(isinstance(value, float) for value in found.values())
+            totals[ab, ba] = found["both_orders"] * weights_.both_orders + found["unreadable"] * weights_.unreadable
+    assert min(totals.values()) == totals[None, None] == -1.0
+    assert max(totals.values()) == totals[4.0, 4.0] == 1.0
+
+
+def test_a_list_is_worth_its_first_criteria_most() -> None:
+    assert of_list([1.0, 0.0, 0.0], 0.5) == pytest.approx(1 / 1.75)
+    assert of_list([0.0, 0.0, 1.0], 0.5) == pytest.approx(0.25 / 1.75)
+    assert of_list([1.0, 0.0], 1.0) == 0.5
+    assert of_list([0.25, 1.0], 0.0) == 0.25
+
+
+COMPARISONS = eval_comparisons(WorldConfig(eval_comparisons=4), 5)
+ASKING = AskingConfig(
+    criteria=4,
+    criteria_sampling=SamplingConfig(1.0, 1.0, 40),
+    guideline_sampling=SamplingConfig(1.0, 1.0, 30),
+    judgment_sampling=SamplingConfig(1.0, 1.0, 50),
+)
+
+
+@pytest.fixture(scope="module")
+def world() -> tuple[Any, Any]:
+    config = ModelConfig(path="world")
+    return load_model(config), load_tokenizer(config)
+
+
+def rollouts(model: Any, **changes: Any) -> Rollouts:
+    @contextmanager
+    def lend(trainer: Any) -> Iterator[Any]:
+        yield model
+
+    labelled = {c.id: Labelled(c, c.label or "tie") for c in COMPARISONS}
+    config = RlConfig(**{"num_generations": 3, "branches": 2, **changes})
+    return Rollouts(labelled, load_prompt_set("compact"), ASKING, config, 11, lend)
+
+
+def batch(
+    model: Any, tokenizer: Any, ids: list[str], process: int = 0, step: int = 0, **changes: Any
+) -> dict[str, Any]:
+    made = rollouts(model, **changes)
+    prompts = [
+        [{"role": "user", "content": i}] for i in ids for _ in range(made.config.parts * made.config.num_generations)
+    ]
+    trainer = SimpleNamespace(
+        accelerator=SimpleNamespace(process_index=process),
+        processing_class=tokenizer,
+        state=SimpleNamespace(global_step=step),
+    )
+    return made(prompts, trainer)
+
+
+def test_the_rows_are_the_parts_of_branches_group_by_group(world: tuple[Any, Any]) -> None:
+    model, tokenizer = world
+    made = rollouts(model)
+    ids = [c.id for c in COMPARISONS[:2]]
+    found = batch(model, tokenizer, ids)
+    generations, parts = 3, 1 + 2 * 3
+    assert {len(column) for name, column in found.items() if name != "logprobs"} == {2 * generations * parts}
+    # The same trees, grown by themselves, say which text each row must hold.
+    from judgetrain.artifacts.stage_run import derive_seed
+
+    engine = RecordingEngine(model, tokenizer)
+    copies = [c for c in COMPARISONS[:2] for _ in range(generations)]
+    trees = made.grow(copies, engine, derive_seed(11, "rollout", 0))
+    for number, tree in enumerate(trees):
+        comparison, generation = divmod(number, generations)
+        first = comparison * generations * parts + generation
+        texts = [tree.lists[0].text]
+        for criterion in tree.criteria:
+            texts += [criterion.guidelines[0].text, *(j.text for j in criterion.judgments)]
+        assert len(texts) == parts, "the base lists two criteria here, and writes a guideline for each"
+        for part, text in enumerate(texts):
+            row = first + part * generations
+            said = tokenizer.decode(found["completion_ids"][row], skip_special_tokens=True)
+            # The list was stopped where its third criterion would begin, whose number has been generated.
+            assert said.startswith(text) and (part == 0 or said.strip() == text.strip())
+            assert set(found["env_mask"][row]) == {1}
+        outcomes = [outcome_of(criterion, COMPARISONS[comparison].label or "tie", 0.0) for criterion in tree.criteria]
+        both = [REWARDS["both_orders"](outcome) for outcome in outcomes]
+        assert found["rewards"][first]["both_orders"] == pytest.approx((both[0] + both[1] / 2) / 1.5)
+        for index, value in enumerate(both):
+            for part in range(3):
+                row = first + (1 + index * 3 + part) * generations
+                assert found["rewards"][row]["both_orders"] == value
+    rewards = [row["both_orders"] for row in found["rewards"]]
+    assert 0 < sum(rewards) < len(rewards), "some branches are right, and some are not"
+
+
+def test_prompts_hold_what_was_said_before(world: tuple[Any, Any]) -> None:
+    model, tokenizer = world
+    found = batch(model, tokenizer, [COMPARISONS[0].id], branches=1)
+    read = [tokenizer.decode(ids, skip_special_tokens=True) for ids in found["prompt_ids"]]
+    said = [tokenizer.decode(ids, skip_special_tokens=True).strip() for ids in found["completion_ids"]]
+    for generation in range(3):
+        criterion = said[generation].splitlines()[0].removeprefix("1. ")
+        assert f"Criterion: {criterion}" in read[3 + generation]
+        for part in (2, 3):
+            judgment = read[3 * part + generation]
+            assert f"Criterion: {criterion}" in judgment and f"Guideline: {said[3 + generation]}" in judgment
+    a, b = COMPARISONS[0].response_a, COMPARISONS[0].response_b
+    assert all(text.index(a) < text.index(b) for text in read[6:9])
+    assert all(text.index(b) < text.index(a) for text in read[9:12])
+
+
+def test_branches_do_not_depend_on_how_many_processes_share_them(world: tuple[Any, Any]) -> None:
+    ids = [c.id for c in COMPARISONS]
+    whole = batch(*world, ids)
+    halves = [batch(*world, ids[2 * p : 2 * p + 2], process=p) for p in (0, 1)]
+    assert whole["completion_ids"] == halves[0]["completion_ids"] + halves[1]["completion_ids"]
+    assert whole["rewards"] == halves[0]["rewards"] + halves[1]["rewards"]
+    assert batch(*world, ids, step=1)["completion_ids"] != whole["completion_ids"]
+
+
+def test_what_never_came_about_is_not_learned_and_counts_as_unreadable(world: tuple[Any, Any]) -> None:
+    model, tokenizer = world
+    made = rollouts(model)
+    short = Rollouts(
+        made.labelled,
+        made.prompts,
+        AskingConfig(criteria=4, criteria_sampling=SamplingConfig(1.0, 1.0, 1)),  # one token: no list comes about
+        made.config,
+        11,
+        made.lend,
+    )
+    prompts = [[{"role": "user", "content": COMPARISONS[0].id}]] * 21
+    trainer = SimpleNamespace(
+        accelerator=SimpleNamespace(process_index=0),
+        processing_class=tokenizer,
+        state=SimpleNamespace(global_step=0),
+    )
+    found = short(prompts, trainer)
+    assert all(row["unreadable"] == -1 and row["both_orders"] == 0 for row in found["rewards"])
+    assert [set(mask) for mask in found["env_mask"]] == [{1}] * 3 + [{0}] * 18
+
+
+def test_credit_by_level_holds_judgments_to_their_reading_alone(world: tuple[Any, Any]) -> None:
+    weights_ = RewardWeights(both_orders=1.0, unreadable=1.0, consistent=0.5)
+    found = batch(*world, [COMPARISONS[0].id], branches=1, credit="level", rewards=weights_)
+    functions, values = reward_functions(RlConfig(rewards=weights_))
+    named = {f.__name__: f(rewards=found["rewards"]) for f in functions}
+    assert dict(zip(named, values, strict=True)) == {"both_orders": 1.0, "unreadable": 1.0, "consistent": 0.5}
+    assert None not in named["both_orders"][:6] and named["both_orders"][6:] == [None] * 6
+    assert None not in named["unreadable"] and None not in named["consistent"]
+
+
+def test_every_epoch_is_shuffled_anew_and_filled_up_to_whole_steps() -> None:
+    order = in_order(10, RlConfig(num_train_epochs=2.5, comparisons_per_step=4), 1)
+    assert len(order) == 28  # 10 + 10 + 5, and three to fill the last step
+    assert sorted(order[:10]) == sorted(order[10:20]) == list(range(10)) and order[:10] != order[10:20]
+    assert order[25:] == order[:3] and order == in_order(10, RlConfig(num_train_epochs=2.5, comparisons_per_step=4), 1)
+
+
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    output = tmp_path_factory.mktemp("alone")
+    plant(composed(output, *RL)).run("rl")
+    return output
+
+
+def artifact(output: Path) -> Path:
+    return next(output.glob("artifacts/rl/*/manifest.json")).parent
+
+
+def test_what_a_run_leaves(alone: Path) -> None:
+    directory = artifact(alone)
+    manifest = json.loads((directory / "manifest.json").read_text())
+    counts, notes = manifest["counts"], manifest["notes"]
+    assert counts["in"] == 20 and counts["out"] + notes["heldout"]["comparisons"] == 20
+    assert notes["kept"]["of"] == notes["training"]["steps"] > 4
+    rows = [json.loads(line) for line in (directory / "train_log.jsonl").read_text().splitlines()]
+    evaluated = {row["step"]: row["eval_agreement"] for row in rows if "eval_agreement" in row}
+    assert evaluated[0] == notes["kept"]["start"] and max(list(evaluated.values())[1:]) == notes["kept"]["agreement"]
+    assert all({"rewards/both_orders/mean", "kl", "grad_norm", "entropy"} <= set(row) for row in rows if "loss" in row)
+    assert any(row["grad_norm"] > 0 for row in rows if "loss" in row)
+    assert {"prompts.yaml", "judge.json", "README.md", "model.safetensors"} <= {
+        path.name for path in (directory / "model").iterdir()
+    }
+    assert not (directory / "checkpoints").exists()
+
+
+def test_two_processes_make_what_one_makes(alone: Path, tmp_path: Path) -> None:
+    plant(composed(tmp_path, *RL))
+    torchrun = (sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2")
+    from tests.builders.pairs_pipeline import OVERRIDES
+
+    finish(start(tmp_path, *OVERRIDES, *RL, "train.distributed=ddp", launcher=torchrun))
+    logs = [
+        [json.loads(line) for line in (artifact(output) / "train_log.jsonl").open()] for output in (alone, tmp_path)
+    ]
+    for key in ("loss", "rewards/both_orders/mean", "eval_agreement"):
+        one, two = ([row[key] for row in log if key in row] for log in logs)
+        assert one == pytest.approx(two, abs=LOSS) and one
+    models = [weights(artifact(output)) for output in (alone, tmp_path)]
+    assert max(float((models[0][k] - models[1][k]).abs().max()) for k in models[0]) < WEIGHT
+    assert not same(models[0], weights(next(alone.glob("artifacts/sft/*")))), "something was learned"
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("train.rl.per_device_train_batch_size=5", r"does not divide the 32 texts"),
+        ("train.rl.pass_rate=[0.8,0.2]", r"train\.rl\.pass_rate=\[0\.8, 0\.2\]: two shares, the lower first"),
+        ("train.rl.rewards={both_orders: 0, unreadable: 0}", r"train\.rl\.rewards: every weight is 0"),
+        ("label.holdout=0", r"train\.rl\.keep_best=true: label\.holdout=0 holds no comparisons out"),
+        ("train.rl.packing=true", r"train\.rl\.packing=true: branches are padded"),
+        ("train.rl.branches=5", r"train\.rl\.branches=5: at most tree\.criteria=4"),
+        ("train.rl.global_accumulation_steps=2", r"train\.rl\.global_accumulation_steps=2"),
+    ],
+)
+def test_settings_that_cannot_work_are_refused_before_anything_runs(
+    override: str, message: str, tmp_path: Path
+) -> None:
+    from judgetrain.pipeline.run import Pipeline
+
+    with pytest.raises(ConfigError, match=message):
+        Pipeline(composed(tmp_path, *RL, override)).check("rl")
+
+
+def test_comparisons_that_teach_nothing_are_left_out_and_counted(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    settings = [*RL, "train.rl.pass_rate=[0.01,0.99]", "train.rl.max_steps=1", "train.rl.keep_best=false"]
+    plant(composed(tmp_path, *settings)).run("rl")
+    counts = json.loads((artifact(tmp_path) / "manifest.json").read_text())["counts"]
+    rates = [json.loads(line) for path in artifact(tmp_path).glob("pass-rates-*.jsonl") for line in path.open()]
+    assert {row["pass_rate"] for row in rates} <= {0.0, 0.5, 1.0} and len(rates) >= 15
+    assert counts["dropped"]["too_hard"] == sum(row["pass_rate"] == 0 for row in rates) > 0
+    assert counts["dropped"].get("too_easy", 0) == sum(row["pass_rate"] == 1 for row in rates)
+    with pytest.raises(TrainingError, match="no labelled comparisons to train on"):
+        plant(composed(tmp_path / "none", *RL, "train.rl.pass_rate=[0.3,0.4]")).run("rl")
