@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import random
+import warnings
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -195,18 +196,20 @@ def _trainer(
     tokenizer = load_tokenizer(job.start)
     model = load_model(trainable(job.start, config), quantization=quantization(config.lora))
     model.train()
-    trainer = BranchTrainer(
-        model=model,
-        reward_funcs=functions,
-        args=args,
-        train_dataset=Dataset.from_list(rows),
-        eval_dataset=Dataset.from_list([_row(each) for each in held_out]) if watched else None,
-        processing_class=tokenizer,
-        peft_config=peft_config(config.lora, model, out.stage),
-        callbacks=callbacks,
-        rollout_func=rollouts,
-        held_out=HeldOut(held_out, rollouts) if watched else None,
-    )
+    with warnings.catch_warnings():  # pyproject.toml names the versions of TRL whose rollout_func this is
+        warnings.filterwarnings("ignore", message="You are using 'rollout_func'")
+        trainer = BranchTrainer(
+            model=model,
+            reward_funcs=functions,
+            args=args,
+            train_dataset=Dataset.from_list(rows),
+            eval_dataset=Dataset.from_list([_row(each) for each in held_out]) if watched else None,
+            processing_class=tokenizer,
+            peft_config=peft_config(config.lora, model, out.stage),
+            callbacks=callbacks,
+            rollout_func=rollouts,
+            held_out=HeldOut(held_out, rollouts) if watched else None,
+        )
     trainer.remove_callback(PrinterCallback)
     steps = config.max_steps
     if steps < 0:
