@@ -16,7 +16,16 @@ JUDGE_STAGES = ("initial", "sft", "dpo")
 BRANCHING, BASELINE = "branching", "baseline"
 """The kinds of methods that have no prefix; the kind of every other is the prefix of its name."""
 
-_READOUT = re.compile(r"(?:\+(?:parsed|expected|constrained))+$")
+OPTIONS: dict[str, dict[str, Any]] = {
+    "greedy": {"temperature": 0.0},
+    "sampled": {"temperature": 1.0, "top_p": 1.0},
+    "parsed": {"readout": "parsed"},
+    "expected": {"readout": "expected"},
+    "constrained": {"constrained": True},
+}
+"""What may follow a branching judge's name after ``+``, and what it changes in how the judge is asked."""
+
+_OPTIONS = re.compile(rf"(?:\+(?:{'|'.join(OPTIONS)}))+$")
 _ASKED = ("one_step", "rating", "scorer", "stored")
 """Prefixes that stand before any target; a word before the colon of a path is part of the path otherwise."""
 _PREFIX = re.compile(r"([a-z_]+):(.*)", re.DOTALL)
@@ -29,24 +38,24 @@ class Method:
     Args:
         kind: ``branching``, ``one_step``, ``rating``, ``scorer``, ``stored`` or ``baseline``.
         target: the model (one of :data:`TARGETS` or a directory), or the scorer, stored entry or baseline by name.
-        readouts: those that follow a branching judge's name, as ``("expected", "constrained")``.
+        options: those that follow a branching judge's name, as ``("sampled", "expected")``: see :data:`OPTIONS`.
         text: as the configuration has it.
     """
 
     kind: str
     target: str
-    readouts: tuple[str, ...] = ()
+    options: tuple[str, ...] = ()
     text: str = ""
 
     @classmethod
     def parse(cls, text: str) -> Method:
-        """The method that a string names: ``dpo``, ``dpo+expected``, ``one_step:base``, ``scorer:sentprob``, ``./DIR``.
+        """The method that a string names: ``dpo``, ``dpo+sampled``, ``one_step:base``, ``scorer:sentprob``, ``./DIR``.
 
         Nothing is refused here: whether there is such a kind, and such a target of it, the kind's runner says.
         """
         if (found := _PREFIX.fullmatch(text)) and (found[1] in _ASKED or not _is_path(text)):
             return cls(found[1], found[2], (), text)
-        ending = _READOUT.search(text)
+        ending = _OPTIONS.search(text)
         target = text[: ending.start()] if ending else text
         if target in TARGETS or _is_path(target):
             return cls(BRANCHING, target, tuple(ending[0].split("+")[1:]) if ending else (), text)
@@ -74,7 +83,7 @@ class Method:
         """The name in tables.
 
         A directory is named by its last part; ``.../dpo/0123456789abcdef/model``, where the pipeline puts judges,
-        becomes ``dpo-012345``, since all of those end in ``model``. The kind stays in front, readouts behind.
+        becomes ``dpo-012345``, since all of those end in ``model``. The kind stays in front, options behind.
         """
         if not self.is_directory:
             return self.text
@@ -82,7 +91,7 @@ class Method:
         name = path.resolve().name
         if path.name == "model" and len(path.parts) > 2:
             name = f"{path.parts[-3]}-{path.parts[-2][:6]}"
-        return "+".join((name, *self.readouts)) if self.kind == BRANCHING else f"{self.kind}:{name}"
+        return "+".join((name, *self.options)) if self.kind == BRANCHING else f"{self.kind}:{name}"
 
     @property
     def file_name(self) -> str:
@@ -91,13 +100,13 @@ class Method:
 
     @property
     def asking(self) -> dict[str, Any]:
-        """What the readouts change in how a branching judge is asked.
+        """What the options change in how a branching judge is asked (:class:`~judgetrain.judges.config.JudgeConfig`).
 
-        So one judge can be evaluated under several readouts side by side.
+        So one judge can be evaluated in several ways side by side.
         """
         changes: dict[str, Any] = {}
-        for readout in self.readouts:
-            changes |= {"constrained": True} if readout == "constrained" else {"readout": readout}
+        for option in self.options:
+            changes |= OPTIONS[option]
         return changes
 
 

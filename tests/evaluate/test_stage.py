@@ -20,7 +20,7 @@ from judgetrain.evaluate.config import EvaluateConfig
 from judgetrain.evaluate.metrics.rows import MetricRow, metric_row
 from judgetrain.evaluate.stages import EvaluateSettings
 from judgetrain.judges import BranchingJudge
-from judgetrain.judges.config import AskingConfig, TreeConfig
+from judgetrain.judges.config import JudgeConfig, TreeConfig
 from judgetrain.judges.kinds.baselines import FirstJudge
 from judgetrain.judges.loading import Models
 from judgetrain.judges.method import Method
@@ -270,9 +270,9 @@ def test_a_judge_from_a_directory_names_as_many_criteria_as_it_was_trained_on(
     setup: tuple[Config, dict[str, Path]], tmp_path: Path
 ) -> None:
     config, inputs = setup
-    assert loaded("sft", config, inputs, tmp_path).settings == config.tree.asking
-    AskingConfig(criteria=7, tie=2.0).save(inputs["sft"] / "model")
-    assert loaded("sft", config, inputs, tmp_path).settings == replace(config.tree.asking, criteria=7)
+    assert loaded("sft", config, inputs, tmp_path).settings == config.judge.asking(config.tree.criteria)
+    JudgeConfig(tie=2.0).save(inputs["sft"] / "model", 7)
+    assert loaded("sft", config, inputs, tmp_path).settings == config.judge.asking(7)
 
 
 def test_one_judge_under_several_readouts(setup: tuple[Config, dict[str, Path]], tmp_path: Path) -> None:

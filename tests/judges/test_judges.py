@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from judgetrain.engines.config import SamplingConfig
-from judgetrain.errors import EngineError
+from judgetrain.engines import registry
+from judgetrain.errors import ConfigError, EngineError
 from judgetrain.judges import BASELINES, BranchingJudge
-from judgetrain.judges.config import Aggregation, AskingConfig
+from judgetrain.judges.config import Aggregation, AskingConfig, JudgeConfig, criteria_of
 from judgetrain.judges.prompting.prompts import load_prompt_set
 from judgetrain.schema import mirror
 from tests.builders.scripted import ScriptedEngine, by_length, comparison, noisy
@@ -98,10 +98,59 @@ def test_a_directory_without_prompts_is_no_judge(tmp_path: Path) -> None:
 
 
 def test_settings_round_trip(tmp_path: Path) -> None:
-    settings = AskingConfig(criteria=6, tie=0.5, readout="expected", guideline_sampling=SamplingConfig(0.3))
-    settings.save(tmp_path)
-    assert AskingConfig.load(tmp_path) == settings
-    assert AskingConfig.load(tmp_path / "none", SETTINGS) == SETTINGS
+    settings = JudgeConfig(tie=0.5, readout="expected", temperature=0.3)
+    settings.save(tmp_path, 6)
+    assert (JudgeConfig.load(tmp_path), criteria_of(tmp_path)) == (settings, 6)
+    assert (JudgeConfig.load(tmp_path / "none"), criteria_of(tmp_path / "none", 4)) == (JudgeConfig(), 4)
+
+
+def from_directory(directory: Path, monkeypatch: pytest.MonkeyPatch, **asked: object) -> BranchingJudge:
+    monkeypatch.setattr(registry, "make_engine", lambda *a, **k: ScriptedEngine(noisy))
+    PROMPTS.save(directory)
+    return BranchingJudge.from_pretrained(directory, branches=2, **asked)  # type: ignore[arg-type]
+
+
+def test_a_judge_is_asked_greedily_at_every_step_unless_one_says_otherwise(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def temperatures(**asked: object) -> set[float]:
+        tested = from_directory(tmp_path, monkeypatch, **asked)
+        tested.compare_all(COMPARISONS[:3], 0)
+        assert isinstance(tested.engine, ScriptedEngine)
+        assert {r.step for r in tested.engine.requests} == {"criteria", "guideline", "judgment"}
+        return {r.sampling.temperature for r in tested.engine.requests}
+
+    assert temperatures() == {0.0}
+    assert temperatures(temperature=1.0) == {1.0}
+    JudgeConfig(temperature=0.4).save(tmp_path, 6)
+    assert temperatures() == {0.4}, "judge.json holds the default way to ask"
+    assert temperatures(temperature=0.0, tie=1.0) == {0.0}
+    plain = BranchingJudge(ScriptedEngine(noisy), PROMPTS)
+    assert plain.settings == JudgeConfig().asking(10)
+
+
+@pytest.mark.parametrize(
+    ("asked", "message"),
+    [({"temprature": 1.0}, "temprature: a judge has no such setting; there are temperature"), ({"top_p": 2}, "top_p")],
+)
+def test_a_way_to_ask_that_cannot_be_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, asked: dict[str, object], message: str
+) -> None:
+    with pytest.raises(ConfigError, match=message):
+        from_directory(tmp_path, monkeypatch, **asked)
+
+
+@pytest.mark.parametrize(
+    ("settings", "shown"),
+    [
+        (JudgeConfig(), "greedy"),
+        (JudgeConfig(temperature=1.0), "T=1"),
+        (JudgeConfig(temperature=0.7, top_p=0.95), "T=0.7 p=0.95"),
+        (JudgeConfig(readout="expected", constrained=True), "greedy, expected, constrained"),
+    ],
+)
+def test_how_a_judge_is_asked_in_a_word(settings: JudgeConfig, shown: str) -> None:
+    assert settings.shown == shown
 
 
 def test_baselines() -> None:

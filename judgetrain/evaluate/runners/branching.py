@@ -51,12 +51,13 @@ class BranchingRunner:
 
         trained = method.target in evaluation.inputs or method.is_directory  # it brings its own prompts
         depends = {
-            "method": "+".join(method.readouts) if method.is_directory else method.text,
+            "method": "+".join(method.options) if method.is_directory else method.text,
             "judge": evaluation.models.identity(method, evaluation.hashes),
             "branches": branches,
             "aggregation": asked.aggregation if asked.early_stop else None,
             "how": [asked.early_stop, asked.top_up, evaluation.shard_size],
-            "asking": settings.asking,
+            "asking": settings.judge,
+            "criteria": settings.criteria,
             "engine": evaluation.models.own_engine(method),
             "prompts": None if trained else evaluation.hashes.of(prompt_path(settings.prompts or "")),
         }

@@ -6,12 +6,13 @@ import math
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from judgetrain.engines.base import Engine
 from judgetrain.engines.config import EngineConfig, ModelConfig, TransformersEngineConfig
 from judgetrain.errors import ConfigError, EngineError
 from judgetrain.judges.base import Cost, Judge, Prediction, verdict_of
-from judgetrain.judges.config import Aggregation, AskingConfig
+from judgetrain.judges.config import Aggregation, AskingConfig, JudgeConfig, criteria_of
 from judgetrain.judges.kinds.early_stop import ORDERS, next_wave, stopped
 from judgetrain.judges.prompting.prompts import FILE, PromptSet, load_prompt_set
 from judgetrain.judges.trees.grow import Shape, grow
@@ -29,7 +30,7 @@ class BranchingJudge(Judge):
         engine: generates the text.
         prompts: the prompt set the model was trained with.
         branches: k, at most ``settings.criteria``.
-        settings: how many criteria are asked for, and the sampling at each level.
+        settings: how many criteria are asked for, and the sampling at each level; greedy by default.
         aggregation: how branches become a verdict.
         name: the method's name in predictions.
         early_stop: judge the branches in waves, and in each order only until its verdict can no longer change: the
@@ -50,7 +51,7 @@ class BranchingJudge(Judge):
         top_up: bool = False,
     ) -> None:
         self.engine, self.prompts, self.branches = engine, prompts, branches
-        self.settings = settings or AskingConfig()
+        self.settings = settings or JudgeConfig().asking(AskingConfig.criteria)
         self.aggregation, self.name, self.early_stop, self.top_up = aggregation, name, early_stop, top_up
 
     @classmethod
@@ -60,27 +61,32 @@ class BranchingJudge(Judge):
         branches: int = 1,
         *,
         engine: EngineConfig | None = None,
-        settings: AskingConfig | None = None,
         aggregation: Aggregation = "vote",
         early_stop: bool = False,
         top_up: bool = False,
+        **asked: Any,
     ) -> BranchingJudge:
-        """A judge from a directory that training wrote; it carries its prompt set and how it was sampled.
+        """A judge from a directory that training wrote; it carries its prompt set and how it is asked.
+
+        ``asked``: keys of :class:`~judgetrain.judges.config.JudgeConfig` that are to be otherwise, as in
+        ``temperature=1.0``. A judge is asked greedily unless it or they say otherwise.
 
         Raises:
             EngineError: the directory has no ``prompts.yaml``: it is no judge.
+            ConfigError: no such key, or a value out of range.
         """
         from judgetrain.engines.registry import make_engine
 
         directory = Path(path)
         if not (directory / FILE).is_file():
             raise EngineError(f"{directory} holds no {FILE}: give the model directory of a trained judge")
+        settings = JudgeConfig.load(directory).changed(**asked).asking(criteria_of(directory))
         config = engine or TransformersEngineConfig(model=ModelConfig(path=str(directory)))
         return cls(
             make_engine(config, model_path=str(directory), name=directory.name),
             load_prompt_set(directory / FILE),
             branches,
-            settings or AskingConfig.load(directory),
+            settings,
             aggregation,
             directory.name,
             early_stop,
