@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 SETTINGS = "judge.json"
 """Carried in a trained judge's directory: how it is asked unless one says otherwise."""
 
-READOUTS = ("parsed", "expected")
+READOUTS, PLANS = ("parsed", "expected"), ("shared", "independent")
 _READOUT = (
     "scores of a judgment: parsed, as written; expected, the mean of 1 to 5 weighted by the tokens' probabilities"
 )
@@ -61,6 +61,14 @@ class AskingConfig:
     constrained: bool = key(False, _CONSTRAINED)
     tie: float = key(0.0, _TIE, low=0.0, high=4.0, unit="points")
 
+    @property
+    def shown(self) -> str:
+        """In a word: ``greedy`` or the temperature, by step where they differ; and a readout that is special."""
+        steps = [s.shown for s in (self.criteria_sampling, self.guideline_sampling, self.judgment_sampling)]
+        parts = [steps[0] if len(set(steps)) == 1 else " / ".join(steps)]
+        parts += [self.readout] if self.readout != "parsed" else []
+        return ", ".join([*parts, "constrained"] if self.constrained else parts)
+
 
 @dataclass
 class JudgeConfig:
@@ -74,6 +82,12 @@ class JudgeConfig:
     readout: str = key("parsed", _READOUT, choices=READOUTS)
     constrained: bool = key(False, _CONSTRAINED)
     tie: float = key(0.0, _TIE, low=0.0, high=4.0, unit="points")
+    plan: str = key(
+        "shared",
+        "stage evaluate: both orders are judged by one list of criteria and one guideline each (shared), or each order "
+        "by its own (independent), as when two strangers ask",
+        choices=PLANS,
+    )
 
     def asking(self, criteria: int) -> AskingConfig:
         """What its trees are grown with, where it is asked for so many criteria."""
@@ -98,13 +112,6 @@ class JudgeConfig:
         found = replace(self, **changes)
         validate(found, "judge.")
         return found
-
-    @property
-    def shown(self) -> str:
-        """How it is asked, in a word or two: ``greedy``, or at which temperature; and the readout, if it is special."""
-        parts = [SamplingConfig(self.temperature, self.top_p).shown]
-        parts += [self.readout] if self.readout != "parsed" else []
-        return ", ".join([*parts, "constrained"] if self.constrained else parts)
 
     def save(self, directory: Path, criteria: int) -> None:
         """Write it as ``judge.json`` into a trained judge's directory, with the number of criteria it names."""

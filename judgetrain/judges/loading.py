@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from judgetrain.artifacts.stages import StageSettings, at, value_at
 from judgetrain.engines.config import (
@@ -17,6 +17,7 @@ from judgetrain.engines.config import (
     check_package,
 )
 from judgetrain.errors import ConfigError
+from judgetrain.judges.base import Plan
 from judgetrain.judges.config import Aggregation, JudgeConfig, criteria_of
 from judgetrain.judges.method import BRANCHING, JUDGE_STAGES, TARGETS, Method
 from judgetrain.judges.prompting.prompts import FILE as PROMPTS
@@ -141,9 +142,10 @@ class Models:
                 raise ConfigError(f"{method.text}: {directory} holds no {PROMPTS}: it is no trained judge")
             prompts = load_prompt_set(directory / PROMPTS)
             criteria = criteria_of(directory, criteria)
-        asking = judge.changed(**method.asking).asking(criteria)
+        judge = judge.changed(**method.asking)
+        asking, plan = judge.asking(criteria), cast(Plan, judge.plan)
         engine = self.engine(method)
-        return BranchingJudge(engine, prompts, branches, asking, aggregation, method.name, early_stop, top_up)
+        return BranchingJudge(engine, prompts, branches, asking, aggregation, method.name, early_stop, top_up, plan)
 
     def asked(self, method: Method, prompts: str, sampling: SamplingConfig, key: str) -> PromptedJudge:
         """The judge of a method such as ``one_step:base`` or ``rating:DIRECTORY``, which may hold any model.

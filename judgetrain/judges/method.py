@@ -22,6 +22,8 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "parsed": {"readout": "parsed"},
     "expected": {"readout": "expected"},
     "constrained": {"constrained": True},
+    "shared": {"plan": "shared"},
+    "independent": {"plan": "independent"},
 }
 """What may follow a branching judge's name after ``+``, and what it changes in how the judge is asked."""
 
