@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -27,7 +28,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
 }
 """What may follow a branching judge's name after ``+``, and what it changes in how the judge is asked."""
 
-_OPTIONS = re.compile(rf"(?:\+(?:{'|'.join(OPTIONS)}))+$")
+_OPTIONS = re.compile(rf"((?:\+(?:{'|'.join(OPTIONS)}))*)(?:@(\d+))?$")
 _ASKED = ("one_step", "rating", "scorer", "stored")
 """Prefixes that stand before any target; a word before the colon of a path is part of the path otherwise."""
 _PREFIX = re.compile(r"([a-z_]+):(.*)", re.DOTALL)
@@ -42,12 +43,15 @@ class Method:
         target: the model (one of :data:`TARGETS` or a directory), or the scorer, stored entry or baseline by name.
         options: those that follow a branching judge's name, as ``("sampled", "expected")``: see :data:`OPTIONS`.
         text: as the configuration has it.
+        most: a branching judge's largest number of branches, after ``@`` as in ``dpo+sampled@3``; None: the
+            configuration's.
     """
 
     kind: str
     target: str
     options: tuple[str, ...] = ()
     text: str = ""
+    most: int | None = None
 
     @classmethod
     def parse(cls, text: str) -> Method:
@@ -58,9 +62,10 @@ class Method:
         if (found := _PREFIX.fullmatch(text)) and (found[1] in _ASKED or not _is_path(text)):
             return cls(found[1], found[2], (), text)
         ending = _OPTIONS.search(text)
-        target = text[: ending.start()] if ending else text
+        assert ending is not None  # it may be empty
+        target, (options, most) = text[: ending.start()], ending.groups()
         if target in TARGETS or _is_path(target):
-            return cls(BRANCHING, target, tuple(ending[0].split("+")[1:]) if ending else (), text)
+            return cls(BRANCHING, target, tuple(options.split("+")[1:]), text, int(most) if most else None)
         return cls(BASELINE, text, (), text)
 
     @property
@@ -85,8 +90,11 @@ class Method:
         """The name in tables.
 
         A directory is named by its last part; ``.../dpo/0123456789abcdef/model``, where the pipeline puts judges,
-        becomes ``dpo-012345``, since all of those end in ``model``. The kind stays in front, options behind.
+        becomes ``dpo-012345``, since all of those end in ``model``. The kind stays in front, options behind; the most
+        branches are no part of it.
         """
+        if self.kind == BRANCHING and not self.is_directory:
+            return "+".join((self.target, *self.options))
         if not self.is_directory:
             return self.text
         path = Path(self.target)
@@ -99,6 +107,10 @@ class Method:
     def file_name(self) -> str:
         """The name in file names."""
         return self.name.replace(":", ".")
+
+    def branches(self, numbers: Sequence[int]) -> list[int]:
+        """Of the configuration's numbers of branches those that it is asked with."""
+        return [k for k in numbers if self.most is None or k <= self.most]
 
     @property
     def asking(self) -> dict[str, Any]:

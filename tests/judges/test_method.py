@@ -47,6 +47,21 @@ def test_every_form_of_a_name(text: str, kind: str, target: str, options: tuple[
 
 
 @pytest.mark.parametrize(
+    ("text", "target", "name", "numbers"),
+    [
+        ("dpo", "dpo", "dpo", [1, 3, 10]),
+        ("dpo@3", "dpo", "dpo", [1, 3]),
+        ("dpo+sampled+independent@1", "dpo", "dpo+sampled+independent", [1]),
+        ("./a@b", "./a@b", "a@b", [1, 3, 10]),
+        ("./mine+sampled@5", "./mine", "mine+sampled", [1, 3]),
+    ],
+)
+def test_a_method_may_be_asked_with_fewer_branches(text: str, target: str, name: str, numbers: list[int]) -> None:
+    method = Method.parse(text)
+    assert (method.kind, method.target, method.name, method.branches([1, 3, 10])) == (BRANCHING, target, name, numbers)
+
+
+@pytest.mark.parametrize(
     ("options", "changes"),
     [
         ("", {}),
@@ -57,6 +72,8 @@ def test_every_form_of_a_name(text: str, kind: str, target: str, options: tuple[
         ("+expected+parsed", {"readout": "parsed"}),
         ("+greedy", {"temperature": 0.0}),
         ("+sampled", {"temperature": 1.0, "top_p": 1.0}),
+        ("+independent", {"plan": "independent"}),
+        ("+sampled+shared", {"temperature": 1.0, "top_p": 1.0, "plan": "shared"}),
         ("+sampled+expected", {"temperature": 1.0, "top_p": 1.0, "readout": "expected"}),
     ],
 )

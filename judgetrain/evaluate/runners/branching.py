@@ -10,6 +10,7 @@ from judgetrain.artifacts.shards import read_rows, seconds_of
 from judgetrain.artifacts.stage_run import ShardResult, derive_seed
 from judgetrain.data.benchmarks.benchmark import Benchmark
 from judgetrain.engines.once import loaded_once
+from judgetrain.errors import ConfigError
 from judgetrain.evaluate.report.disagreements import write_disagreements
 from judgetrain.evaluate.runners.base import Evaluation, Result
 from judgetrain.evaluate.stages import EvaluateSettings
@@ -28,13 +29,16 @@ class BranchingRunner:
     forms = f"{', '.join(TARGETS)}, a judge's directory (./NAME)"
 
     def check(self, method: Method, config: Any) -> None:
-        """The model that it names, and that it gives the probabilities which a readout needs."""
+        """The model that it names, that it gives the probabilities which a readout needs, and the branches."""
         check_model(config, method, "evaluate.methods")
+        if not method.branches(config.evaluate.branches):
+            numbers = list(config.evaluate.branches)
+            raise ConfigError(f"evaluate.methods: {method.text!r}: evaluate.branches={numbers} has none so small")
 
     def run(self, method: Method, evaluation: Evaluation) -> Iterator[tuple[Benchmark, list[Result]]]:
         """Sample every benchmark with one model, then read off the results."""
         asked, models = evaluation.settings.evaluate, evaluation.models
-        how = max(asked.branches), cast(Aggregation, asked.aggregation), asked.early_stop, asked.top_up
+        how = max(method.branches(asked.branches)), cast(Aggregation, asked.aggregation), asked.early_stop, asked.top_up
         with loaded_once(lambda: models.branching(method, *how)) as judge:
             for benchmark in evaluation.benchmarks:
                 self._sample(method, judge, benchmark, evaluation)
@@ -46,7 +50,7 @@ class BranchingRunner:
     ) -> None:
         """Grow the judge's trees over a benchmark, shard by shard; a row is a comparison."""
         settings, asked = evaluation.settings, evaluation.settings.evaluate
-        branches = max(asked.branches)
+        branches = max(method.branches(asked.branches))
 
         def process(seed: int, items: Sequence[Comparison]) -> ShardResult:
             trees, others = judge().ask(items, derive_seed(seed, benchmark.name, method.name), branches)
@@ -57,7 +61,7 @@ class BranchingRunner:
 
         trained = method.target in evaluation.inputs or method.is_directory  # it brings its own prompts
         depends = {
-            "method": "+".join(method.options) if method.is_directory else method.text,
+            "method": "+".join(method.options) if method.is_directory else method.name,
             "judge": evaluation.models.identity(method, evaluation.hashes),
             "branches": branches,
             "aggregation": asked.aggregation if asked.early_stop else None,
@@ -80,7 +84,7 @@ class BranchingRunner:
         seconds, aggregation = seconds_of(out.directory, shards), cast(Aggregation, settings.aggregation)
         shown = _asked(method, evaluation.settings).asking(1).shown
         how = aggregation, method.name, settings.early_stop, shown
-        read = {k: [predict(tree, k, *how, other) for tree, other in trees] for k in settings.branches}
+        read = {k: [predict(tree, k, *how, other) for tree, other in trees] for k in method.branches(settings.branches)}
         write_disagreements(method.name, benchmark, trees, read[max(read)], settings.view, out)
         tokens = {k: sum(p.cost.generated_tokens for p in predictions) for k, predictions in read.items()}
         full = tokens[max(tokens)]
