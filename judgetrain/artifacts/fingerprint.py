@@ -75,7 +75,7 @@ def by_key(settings: Any) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for field, value in counted(settings):
         if value is not None:
-            found[field.metadata["shown"]] = _field(field, value, settings, None, "")
+            found[field.metadata["key"]] = _field(field, value, settings, None, "")
     return found
 
 

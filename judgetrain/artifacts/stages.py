@@ -17,9 +17,7 @@ File = Callable[[Any, Any], str | None]
 counts, or None where the value names nothing on this machine."""
 
 
-def at(
-    key: str, *, neutral: bool = False, file: File | None = None, only: Sequence[str] = (), shown: str | None = None
-) -> Any:
+def at(key: str, *, neutral: bool = False, file: File | None = None, only: Sequence[str] = ()) -> Any:
     """A field of :class:`StageSettings`: the dotted configuration key that it is taken from.
 
     Args:
@@ -27,9 +25,8 @@ def at(
         neutral: it changes how fast or where something is computed, not what; fingerprints leave it out.
         file: marks a value that names a file; keys inside configuration objects are marked where they are defined.
         only: the keys of the object that the stage reads; the others have their defaults in the settings.
-        shown: the key that manifests show in place of ``key``.
     """
-    marks = {"key": key, "neutral": neutral, "file": file, "only": tuple(only), "shown": shown or key}
+    marks = {"key": key, "neutral": neutral, "file": file, "only": tuple(only)}
     return dataclasses.field(metadata=marks)
 
 

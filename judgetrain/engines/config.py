@@ -287,6 +287,12 @@ class SamplingConfig:
     top_p: float = key(1.0, "nucleus mass", low=0.0, high=1.0)
     max_new_tokens: int = key(256, "longest completion", low=1, unit="tokens")
 
+    @property
+    def shown(self) -> str:
+        """The temperature in tables: ``greedy``, ``T=1``, ``T=0.7 p=0.95``."""
+        nucleus = f" p={self.top_p:g}" if self.top_p < 1 else ""
+        return f"T={self.temperature:g}{nucleus}" if self.temperature else "greedy"
+
 
 @dataclass(kw_only=True)
 class LimitsConfig:

@@ -56,9 +56,9 @@ def check_objective(objective: str, settings: EvaluateConfig, stage: str = "eval
             raise ConfigError(f"objective={objective!r}: {method} is about {about}, not about {benchmark}")
     if not named.has_branches and branches:
         raise ConfigError(f"objective={objective!r}: {method} has no branches; leave out @{branches}")
-    if named.has_branches and branches is not None and branches not in settings.branches:
-        there = ", ".join(map(str, settings.branches))
-        raise ConfigError(f"objective={objective!r}: evaluate.branches has no {branches}; it has {there}")
+    if named.has_branches and branches is not None and branches not in named.branches(settings.branches):
+        there = ", ".join(map(str, named.branches(settings.branches)))
+        raise ConfigError(f"objective={objective!r}: {method} is not asked with {branches} branches, but with {there}")
 
 
 def objective_value(directory: Path, objective: str) -> float:

@@ -5,18 +5,43 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Literal, Protocol
 
-from judgetrain.schema import Comparison, Verdict
+from judgetrain.schema import Comparison, Order, Verdict
 
 
 @dataclass(frozen=True)
 class Cost:
-    """What one verdict cost, mean over the two orders it was asked in; NaN where it is not known."""
+    """What one verdict cost: half of all that was spent on the two orders; NaN where it is not known."""
 
     prompt_tokens: float = 0.0
     generated_tokens: float = 0.0
     calls: float = 0.0
+
+
+Plan = Literal["shared", "independent"]
+"""Whether both orders are judged by one list of criteria and its guidelines, or each order by a plan of its own."""
+
+BothOrders = Literal["A", "B", "tie", "inconsistent", "unreadable"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reason:
+    """One branch of a verdict: the judgment in one order, the criterion and the guideline it was made by.
+
+    ``text`` is as the judge wrote it, and speaks of the responses as they were shown: in order BA its "Response A" is
+    the comparison's B. ``score_a``, ``score_b`` (1 to 5) and ``verdict`` are in the comparison's own order, and None
+    where the text could not be read, for the reason ``failure``.
+    """
+
+    order: Order
+    criterion: str
+    guideline: str
+    text: str
+    score_a: float | None
+    score_b: float | None
+    verdict: Verdict | None
+    failure: str | None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,7 +54,9 @@ class Prediction:
     readable branches of both orders. ``failures`` counts unreadable judgments by reason; ``judgments`` is how
     many were sampled. ``merged``: the two orders are known only as one verdict or as a conflict (A, B), so that
     nothing can be said of a single order. ``spread`` is the chance that two of the branches that were read in one
-    order say different things; None with fewer than two.
+    order say different things; None with fewer than two. ``reasons``: the branches of a branching judge, order AB
+    first; predictions are compared without them. ``asked``: how the judge was asked, as ``greedy`` or ``T=1``;
+    ``plan``: whether both orders shared a plan; both are None where there is nothing to say.
     """
 
     comparison_id: str
@@ -43,6 +70,20 @@ class Prediction:
     failures: dict[str, int] = field(default_factory=dict)
     merged: bool = False
     spread: float | None = None
+    reasons: tuple[Reason, ...] = field(default=(), compare=False, repr=False)
+    asked: str | None = None
+    plan: Plan | None = None
+
+    @property
+    def verdict(self) -> BothOrders:
+        """The verdict over both orders, by the strict rule: what both of them say.
+
+        ``inconsistent``: they say different things, so that nothing can be said of the responses; ``unreadable``: in
+        one of them no branch could be read.
+        """
+        if self.verdict_ab is None or self.verdict_ba is None:
+            return "unreadable"
+        return self.verdict_ab if self.verdict_ab == self.verdict_ba else "inconsistent"
 
 
 class Judge(Protocol):

@@ -1,15 +1,16 @@
-"""Judges: how many branches they grow, and how they are asked."""
+"""How a judge is asked, and how trees are sampled."""
 
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 from judgetrain.artifacts.files import write_json_atomic
 from judgetrain.engines.config import EngineConfig, SamplingConfig, engine_type
-from judgetrain.keys import key
+from judgetrain.errors import ConfigError
+from judgetrain.keys import key, validate
 
 if TYPE_CHECKING:
     from judgetrain.engines.answers import AnswerStore, Budget
@@ -18,6 +19,13 @@ if TYPE_CHECKING:
 
 SETTINGS = "judge.json"
 """Carried in a trained judge's directory: how it is asked unless one says otherwise."""
+
+READOUTS, PLANS = ("parsed", "expected"), ("shared", "independent")
+_READOUT = (
+    "scores of a judgment: parsed, as written; expected, the mean of 1 to 5 weighted by the tokens' probabilities"
+)
+_CONSTRAINED = "enforce the judgment's form while decoding (needs the extra 'constrained')"
+_TIE = "scores at most so far apart are a tie"
 
 Aggregation = Literal["vote", "margin"]
 """How branches become a verdict: the side that more of them prefer, or that with the larger sum of scores."""
@@ -43,41 +51,103 @@ class HeuristicEngineConfig(EngineConfig):
 
 @dataclass
 class AskingConfig:
-    """How a branching judge is asked; nothing of it but the number of criteria concerns how a judge is trained."""
+    """What a tree is grown with: how many criteria the model is asked for, and the sampling of each step."""
 
     criteria: int = key(10, "k, criteria named per dialogue", low=1, high=100)
     criteria_sampling: SamplingConfig = key(SamplingConfig, "listing criteria")
     guideline_sampling: SamplingConfig = key(SamplingConfig, "guidelines")
     judgment_sampling: SamplingConfig = key(SamplingConfig, "judgments")
-    readout: str = key(
-        "parsed",
-        "scores of a judgment: parsed, as written; expected, the mean of 1 to 5 weighted by the tokens' probabilities",
-        choices=("parsed", "expected"),
-    )
-    constrained: bool = key(False, "enforce the judgment's form while decoding (needs the extra 'constrained')")
-    tie: float = key(0.0, "scores at most so far apart are a tie", low=0.0, high=4.0, unit="points")
+    readout: str = key("parsed", _READOUT, choices=READOUTS)
+    constrained: bool = key(False, _CONSTRAINED)
+    tie: float = key(0.0, _TIE, low=0.0, high=4.0, unit="points")
 
-    def save(self, directory: Path) -> None:
-        """Write it as ``judge.json`` into a trained judge's directory, for ``from_pretrained``."""
-        write_json_atomic(directory / SETTINGS, asdict(self))
+    @property
+    def shown(self) -> str:
+        """In a word: ``greedy`` or the temperature, by step where they differ; and a readout that is special."""
+        steps = [s.shown for s in (self.criteria_sampling, self.guideline_sampling, self.judgment_sampling)]
+        parts = [steps[0] if len(set(steps)) == 1 else " / ".join(steps)]
+        parts += [self.readout] if self.readout != "parsed" else []
+        return ", ".join([*parts, "constrained"] if self.constrained else parts)
+
+
+@dataclass
+class JudgeConfig:
+    """How a branching judge is asked (stages evaluate, correct and studies, and in Python); it concerns no training."""
+
+    temperature: float = key(0.0, "of every step: criteria, guidelines, judgments; 0 is greedy", low=0.0, high=10.0)
+    top_p: float = key(1.0, "nucleus mass", low=0.0, high=1.0)
+    criteria_tokens: int = key(512, "longest list of criteria", low=1, unit="tokens")
+    guideline_tokens: int = key(512, "longest guideline", low=1, unit="tokens")
+    judgment_tokens: int = key(512, "longest judgment", low=1, unit="tokens")
+    readout: str = key("parsed", _READOUT, choices=READOUTS)
+    constrained: bool = key(False, _CONSTRAINED)
+    tie: float = key(0.0, _TIE, low=0.0, high=4.0, unit="points")
+    plan: str = key(
+        "shared",
+        "stage evaluate: both orders are judged by one list of criteria and one guideline each (shared), or each order "
+        "by its own (independent), as when two strangers ask",
+        choices=PLANS,
+    )
+
+    def asking(self, criteria: int) -> AskingConfig:
+        """What its trees are grown with, where it is asked for so many criteria."""
+        steps = {
+            f"{step}_sampling": SamplingConfig(self.temperature, self.top_p, getattr(self, f"{step}_tokens"))
+            for step in _STEPS
+        }
+        return AskingConfig(
+            criteria=criteria, readout=self.readout, constrained=self.constrained, tie=self.tie, **steps
+        )
+
+    def changed(self, **changes: Any) -> Self:
+        """The same but for some keys.
+
+        Raises:
+            ConfigError: no such key, or a value out of range.
+        """
+        known = [field.name for field in fields(self)]
+        for name in changes:
+            if name not in known:
+                raise ConfigError(f"{name}: a judge has no such setting; there are {', '.join(known)}")
+        found = replace(self, **changes)
+        validate(found, "judge.")
+        return found
+
+    def save(self, directory: Path, criteria: int) -> None:
+        """Write it as ``judge.json`` into a trained judge's directory, with the number of criteria it names."""
+        write_json_atomic(directory / SETTINGS, {"criteria": criteria, **asdict(self)})
 
     @classmethod
-    def load(cls, directory: Path, otherwise: AskingConfig | None = None) -> AskingConfig:
-        """What ``judge.json`` says of asking; ``otherwise``, or the defaults, where there is none."""
-        path = directory / SETTINGS
-        if not path.is_file():
-            return otherwise or cls()
-        raw: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-        known = {field.name for field in fields(cls)}
-        values: dict[str, Any] = {
-            k: SamplingConfig(**v) if k.endswith("_sampling") else v for k, v in raw.items() if k in known
-        }
-        return cls(**values)
+    def load(cls, directory: Path) -> Self:
+        """What ``judge.json`` says of asking; the defaults where there is none.
+
+        Versions that knew no greedy asking left there how trees were sampled, of which the token limits are taken.
+        """
+        raw = _saved(directory)
+        values = {field.name: raw[field.name] for field in fields(cls) if field.name in raw}
+        older = {f"{step}_tokens": raw[f"{step}_sampling"] for step in _STEPS if f"{step}_sampling" in raw}
+        return cls(**values, **{name: sampling["max_new_tokens"] for name, sampling in older.items()})
+
+
+_STEPS = ("criteria", "guideline", "judgment")
+
+
+def criteria_of(directory: Path, otherwise: int = AskingConfig.criteria) -> int:
+    """How many criteria the judge of a directory was trained to name; ``otherwise`` where it does not say."""
+    return int(_saved(directory).get("criteria", otherwise))
+
+
+def _saved(directory: Path) -> dict[str, Any]:
+    path = directory / SETTINGS
+    if not path.is_file():
+        return {}
+    found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    return found
 
 
 @dataclass
 class TreeConfig(AskingConfig):
-    """Stages teacher and tree, and every branching judge: what is sampled at each level."""
+    """Stage tree: what is sampled at each level."""
 
     guidelines: int = key(2, "guidelines per criterion", low=1)
     judgments: int = key(2, "judgments per guideline and order", low=1)
@@ -86,8 +156,3 @@ class TreeConfig(AskingConfig):
     )
     max_comparisons: int | None = key(None, "grow at most this many trees", low=1)
     shard_size: int = key(32, "comparisons finished together; the unit of resume", low=1)
-
-    @property
-    def asking(self) -> AskingConfig:
-        """What of these settings a judge at inference has a use for."""
-        return AskingConfig(**{field.name: getattr(self, field.name) for field in fields(AskingConfig)})

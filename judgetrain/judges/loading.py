@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from judgetrain.artifacts.stages import StageSettings, at, value_at
 from judgetrain.engines.config import (
@@ -17,7 +17,8 @@ from judgetrain.engines.config import (
     check_package,
 )
 from judgetrain.errors import ConfigError
-from judgetrain.judges.config import Aggregation, AskingConfig
+from judgetrain.judges.base import Plan
+from judgetrain.judges.config import Aggregation, JudgeConfig, criteria_of
 from judgetrain.judges.method import BRANCHING, JUDGE_STAGES, TARGETS, Method
 from judgetrain.judges.prompting.prompts import FILE as PROMPTS
 from judgetrain.judges.prompting.prompts import load_prompt_set, prompt_path
@@ -38,7 +39,8 @@ EXTERNAL = {"teacher": "teacher.engine", "external": "evaluate.external"}
 class ModelSettings(StageSettings):
     """What a stage reads whose methods name models; a model that none of them names is no part of it."""
 
-    asking: AskingConfig | None = at("tree.asking", shown="tree")
+    judge: JudgeConfig | None = at("judge")
+    criteria: int | None = at("tree.criteria")
     engine: EngineConfig | None = at("engine")
     prompts: str | None = at("prompts", file=prompt_path)
     base: ModelConfig | None = at("train.base")
@@ -52,14 +54,14 @@ class ModelSettings(StageSettings):
 
     @classmethod
     def unused(cls, config: Any) -> Collection[str]:
-        """What no method uses: models, how branches are grown, and prompts where every branching judge has its own."""
+        """What no method uses: models, how judges are asked, and prompts where every branching judge has its own."""
         methods = [m for m in cls.methods_of(config) if m.names_model]
         targets = {m.target for m in methods}
         unused = {name for name in ("base", *EXTERNAL) if name not in targets}
         if targets <= set(EXTERNAL):
             unused.add("engine")
         if not any(m.kind == BRANCHING for m in methods):
-            unused.add("asking")
+            unused |= {"judge", "criteria"}
         if not any(m.kind == BRANCHING and m.target in ("base", *EXTERNAL) for m in methods):
             unused.add("prompts")
         return unused
@@ -117,7 +119,7 @@ class Models:
         early_stop: bool = False,
         top_up: bool = False,
     ) -> BranchingJudge:
-        """The branching judge of a method, asked as the run's settings and the method's readouts say.
+        """The branching judge of a method, asked as the run's ``judge.*`` and the method's options say.
 
         Models that are no trained judge (``base``: the untrained model of ``train.base``) are asked with the run's
         prompts, a trained judge with those that its directory carries, and for as many criteria as it was trained on.
@@ -127,22 +129,23 @@ class Models:
         """
         from judgetrain.judges.kinds.branching import BranchingJudge
 
-        asking = self.settings.asking
-        assert asking is not None
+        criteria, judge = self.settings.criteria, self.settings.judge
+        assert criteria is not None and judge is not None
         if method.target in ("base", *EXTERNAL):
             prompts = load_prompt_set(self.settings.prompts or "")
             external = self.external(method.target)
             if external and external.computes:
-                asking = replace(asking, readout="parsed", constrained=False)
+                judge = replace(judge, readout="parsed", constrained=False)
         else:
             directory = self._directory(method)
             if not (directory / PROMPTS).is_file():
                 raise ConfigError(f"{method.text}: {directory} holds no {PROMPTS}: it is no trained judge")
             prompts = load_prompt_set(directory / PROMPTS)
-            asking = replace(asking, criteria=AskingConfig.load(directory, asking).criteria)
-        asking = replace(asking, **method.asking)
+            criteria = criteria_of(directory, criteria)
+        judge = judge.changed(**method.asking)
+        asking, plan = judge.asking(criteria), cast(Plan, judge.plan)
         engine = self.engine(method)
-        return BranchingJudge(engine, prompts, branches, asking, aggregation, method.name, early_stop, top_up)
+        return BranchingJudge(engine, prompts, branches, asking, aggregation, method.name, early_stop, top_up, plan)
 
     def asked(self, method: Method, prompts: str, sampling: SamplingConfig, key: str) -> PromptedJudge:
         """The judge of a method such as ``one_step:base`` or ``rating:DIRECTORY``, which may hold any model.
@@ -204,8 +207,9 @@ def check_model(config: Any, method: Method, key: str, step: str | None = None) 
     if method.target in EXTERNAL:
         engine.check(where)
     else:
-        check_asking(config, "constrained" in method.readouts)
-    if engine.computes and "expected" in method.readouts:
+        asked = config.judge.changed(**method.asking)
+        check_asking(config, "judge.constrained=true, +constrained" if asked.constrained else "")
+    if engine.computes and "expected" in method.options:
         raise ConfigError(
             f"{where}.type={engine.type}: gives no probabilities of tokens, which {method.text!r} reads; "
             "leave out +expected or choose transformers, vllm or openai"
@@ -214,15 +218,17 @@ def check_model(config: Any, method: Method, key: str, step: str | None = None) 
         engine.check_step(where, step)
 
 
-def check_asking(config: Any, constrained: bool = False) -> None:
+def check_asking(config: Any, constrained: str = "") -> None:
     """Check the engine that this run's judges generate with, and the package that an enforced form needs.
+
+    ``constrained``: what asks for such a form, for the message; empty where nothing does.
 
     Raises:
         ConfigError: names the key and the remedy.
     """
     config.engine.with_model("world").check("engine")
-    if (constrained or config.tree.constrained) and isinstance(config.engine, TransformersEngineConfig):
-        check_package("xgrammar", "an enforced form (tree.constrained=true, +constrained)")
+    if constrained and isinstance(config.engine, TransformersEngineConfig):
+        check_package("xgrammar", f"an enforced form ({constrained})")
 
 
 def engine_of(config: Any, target: str) -> tuple[str, EngineConfig]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -16,7 +17,18 @@ JUDGE_STAGES = ("initial", "sft", "dpo", "rl")
 BRANCHING, BASELINE = "branching", "baseline"
 """The kinds of methods that have no prefix; the kind of every other is the prefix of its name."""
 
-_READOUT = re.compile(r"(?:\+(?:parsed|expected|constrained))+$")
+OPTIONS: dict[str, dict[str, Any]] = {
+    "greedy": {"temperature": 0.0},
+    "sampled": {"temperature": 1.0, "top_p": 1.0},
+    "parsed": {"readout": "parsed"},
+    "expected": {"readout": "expected"},
+    "constrained": {"constrained": True},
+    "shared": {"plan": "shared"},
+    "independent": {"plan": "independent"},
+}
+"""What may follow a branching judge's name after ``+``, and what it changes in how the judge is asked."""
+
+_OPTIONS = re.compile(rf"((?:\+(?:{'|'.join(OPTIONS)}))*)(?:@(\d+))?$")
 _ASKED = ("one_step", "rating", "scorer", "stored")
 """Prefixes that stand before any target; a word before the colon of a path is part of the path otherwise."""
 _PREFIX = re.compile(r"([a-z_]+):(.*)", re.DOTALL)
@@ -29,27 +41,31 @@ class Method:
     Args:
         kind: ``branching``, ``one_step``, ``rating``, ``scorer``, ``stored`` or ``baseline``.
         target: the model (one of :data:`TARGETS` or a directory), or the scorer, stored entry or baseline by name.
-        readouts: those that follow a branching judge's name, as ``("expected", "constrained")``.
+        options: those that follow a branching judge's name, as ``("sampled", "expected")``: see :data:`OPTIONS`.
         text: as the configuration has it.
+        most: a branching judge's largest number of branches, after ``@`` as in ``dpo+sampled@3``; None: the
+            configuration's.
     """
 
     kind: str
     target: str
-    readouts: tuple[str, ...] = ()
+    options: tuple[str, ...] = ()
     text: str = ""
+    most: int | None = None
 
     @classmethod
     def parse(cls, text: str) -> Method:
-        """The method that a string names: ``dpo``, ``dpo+expected``, ``one_step:base``, ``scorer:sentprob``, ``./DIR``.
+        """The method that a string names: ``dpo``, ``dpo+sampled``, ``one_step:base``, ``scorer:sentprob``, ``./DIR``.
 
         Nothing is refused here: whether there is such a kind, and such a target of it, the kind's runner says.
         """
         if (found := _PREFIX.fullmatch(text)) and (found[1] in _ASKED or not _is_path(text)):
             return cls(found[1], found[2], (), text)
-        ending = _READOUT.search(text)
-        target = text[: ending.start()] if ending else text
+        ending = _OPTIONS.search(text)
+        assert ending is not None  # it may be empty
+        target, (options, most) = text[: ending.start()], ending.groups()
         if target in TARGETS or _is_path(target):
-            return cls(BRANCHING, target, tuple(ending[0].split("+")[1:]) if ending else (), text)
+            return cls(BRANCHING, target, tuple(options.split("+")[1:]), text, int(most) if most else None)
         return cls(BASELINE, text, (), text)
 
     @property
@@ -74,30 +90,37 @@ class Method:
         """The name in tables.
 
         A directory is named by its last part; ``.../dpo/0123456789abcdef/model``, where the pipeline puts judges,
-        becomes ``dpo-012345``, since all of those end in ``model``. The kind stays in front, readouts behind.
+        becomes ``dpo-012345``, since all of those end in ``model``. The kind stays in front, options behind; the most
+        branches are no part of it.
         """
+        if self.kind == BRANCHING and not self.is_directory:
+            return "+".join((self.target, *self.options))
         if not self.is_directory:
             return self.text
         path = Path(self.target)
         name = path.resolve().name
         if path.name == "model" and len(path.parts) > 2:
             name = f"{path.parts[-3]}-{path.parts[-2][:6]}"
-        return "+".join((name, *self.readouts)) if self.kind == BRANCHING else f"{self.kind}:{name}"
+        return "+".join((name, *self.options)) if self.kind == BRANCHING else f"{self.kind}:{name}"
 
     @property
     def file_name(self) -> str:
         """The name in file names."""
         return self.name.replace(":", ".")
 
+    def branches(self, numbers: Sequence[int]) -> list[int]:
+        """Of the configuration's numbers of branches those that it is asked with."""
+        return [k for k in numbers if self.most is None or k <= self.most]
+
     @property
     def asking(self) -> dict[str, Any]:
-        """What the readouts change in how a branching judge is asked.
+        """What the options change in how a branching judge is asked (:class:`~judgetrain.judges.config.JudgeConfig`).
 
-        So one judge can be evaluated under several readouts side by side.
+        So one judge can be evaluated in several ways side by side.
         """
         changes: dict[str, Any] = {}
-        for readout in self.readouts:
-            changes |= {"constrained": True} if readout == "constrained" else {"readout": readout}
+        for option in self.options:
+            changes |= OPTIONS[option]
         return changes
 
 

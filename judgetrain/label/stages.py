@@ -85,7 +85,7 @@ def check_tree(config: Any) -> None:
         ConfigError: names the key and the remedy.
     """
     load_prompt_set(config.prompts)
-    check_asking(config)
+    check_asking(config, "tree.constrained=true" if config.tree.constrained else "")
 
 
 def _check_label(config: Any) -> None:

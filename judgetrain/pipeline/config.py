@@ -8,7 +8,7 @@ from judgetrain.artifacts.config import TrackConfig
 from judgetrain.data.config import ClusterConfig, DialoguesConfig, ResponsesConfig
 from judgetrain.engines.config import AnyEngine, TransformersEngineConfig, engine_key
 from judgetrain.evaluate.config import CorrectConfig, EvaluateConfig, StudiesConfig
-from judgetrain.judges.config import TreeConfig
+from judgetrain.judges.config import JudgeConfig, TreeConfig
 from judgetrain.judges.prompting.prompts import prompt_path
 from judgetrain.keys import key
 from judgetrain.label.config import LabelConfig, TeacherConfig
@@ -71,7 +71,8 @@ class Config:
     engine: AnyEngine = engine_key(
         TransformersEngineConfig(), "how trained judges generate; engine.model.path is set per stage"
     )
-    tree: TreeConfig = key(TreeConfig, "evaluation trees")
+    tree: TreeConfig = key(TreeConfig, "evaluation trees, as judges are trained on them")
+    judge: JudgeConfig = key(JudgeConfig, "how branching judges are asked, whatever they were trained on")
     label: LabelConfig = key(LabelConfig, "stage label")
     train: TrainStages = key(TrainStages, "stages initial, sft, dpo, rl")
     evaluate: EvaluateConfig = key(EvaluateConfig, "stage evaluate")

@@ -90,7 +90,8 @@ def add_results(directory: Path, method: str, rows: Sequence[Mapping[str, Any]],
         )
         for row in own
     ]
-    head = f"By evaluation `{evaluation}`; 95% intervals in brackets.\n"
+    asked = f"asked {own[0]['asked']}, {own[0]['plan']} plan; " if own[0].get("asked") else ""
+    head = f"By evaluation `{evaluation}`; {asked}95% intervals in brackets.\n"
     measured = "\n".join([_START, head, *_COLUMNS, *map(_line, own), _END])
     text = re.sub(f"{_START}.*{_END}", lambda _: measured, card.text, flags=re.DOTALL)
     _save(directory, card.data, text)

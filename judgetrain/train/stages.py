@@ -9,7 +9,7 @@ from typing import Any
 from judgetrain.artifacts.stages import Stage, StageSettings, at, needs, value_at
 from judgetrain.engines.config import ModelConfig
 from judgetrain.errors import ConfigError
-from judgetrain.judges.config import AskingConfig
+from judgetrain.judges.config import JudgeConfig
 from judgetrain.judges.prompting.prompts import load_prompt_set, prompt_path
 from judgetrain.train.checks import check_machine, check_training
 from judgetrain.train.config import DpoConfig, RlConfig, TrainConfig
@@ -53,8 +53,10 @@ class InitialSettings(TrainingSettings):
     base: ModelConfig = at("train.base")
     train: TrainConfig = at("train.initial")
     prompts: str = at("prompts", file=prompt_path)
-    asking: AskingConfig = at("tree.asking", neutral=True, shown="tree")
-    """Written beside the weights, for those who ask the judge without saying how; it decides nothing of them."""
+    judge: JudgeConfig = at("judge", neutral=True)
+    criteria: int = at("tree.criteria", neutral=True)
+    """Both are written beside the weights, for those who ask the judge without saying how; they decide nothing of
+    them."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -96,7 +96,7 @@ def plant(config: Config, judge: str | None = None, heldout: int = HELDOUT, unle
         elif not (directory / "model").exists():
             shutil.copytree(Path(world.__file__).parent / "base", directory / "model")
             load_prompt_set(config.prompts).save(directory / "model")
-            config.tree.asking.save(directory / "model")
+            config.judge.save(directory / "model", config.tree.criteria)
         counts = {"in": 0, "out": 0, "dropped": {}}
         write_json_atomic(directory / "manifest.json", {"stage": name, "upstream": {}, "counts": counts})
     return pipeline

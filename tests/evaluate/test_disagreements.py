@@ -102,7 +102,7 @@ def test_what_could_not_be_read_comes_last(evaluated: Path, tmp_path: Path) -> N
     predictions[1:] = [replace(p, verdict_ab="A", verdict_ba="B", margin=0.0) for p in predictions[1:]]
     out = StageRun(tmp_path / "out", "evaluate", 1, Console())
     benchmark = Benchmark(name="b", split="test", comparisons=[t.comparison for t in trees])
-    write_disagreements("sft", benchmark, [silent, *trees[1:]], predictions, 5, out)
+    write_disagreements("sft", benchmark, [(tree, None) for tree in (silent, *trees[1:])], predictions, 5, out)
     last = (out.directory / "view" / "b-sft" / "00003.html").read_text(encoding="utf-8")
     assert trees[0].comparison.id in last
     assert "none could be read" in last

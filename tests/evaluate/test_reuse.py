@@ -103,6 +103,7 @@ def test_shards_that_lie_there_under_another_key_are_of_other_trees(world: tuple
 
 CHANGES: dict[str, Callable[[Config], Config]] = {
     "seed": lambda c: replace(c, seed=5),
+    "judge": lambda c: replace(c, judge=replace(c.judge, tie=0.5)),
     "tree": lambda c: replace(c, tree=replace(c.tree, criteria=5)),
     "engine": lambda c: replace(c, engine=replace(c.engine, max_context=999)),
     "branches": lambda c: replace(c, evaluate=replace(c.evaluate, branches=[1, 2])),

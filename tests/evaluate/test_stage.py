@@ -20,7 +20,7 @@ from judgetrain.evaluate.config import EvaluateConfig
 from judgetrain.evaluate.metrics.rows import MetricRow, metric_row
 from judgetrain.evaluate.stages import EvaluateSettings
 from judgetrain.judges import BranchingJudge
-from judgetrain.judges.config import AskingConfig, TreeConfig
+from judgetrain.judges.config import JudgeConfig, TreeConfig
 from judgetrain.judges.kinds.baselines import FirstJudge
 from judgetrain.judges.loading import Models
 from judgetrain.judges.method import Method
@@ -234,6 +234,7 @@ def test_the_console_table_fits_80_columns_and_shows_names_as_they_are(
     printed = capsys.readouterr().out
     assert "[red]x (test, n = 30, 3 left out: too_long)" in printed
     assert "…" not in printed
+    assert "greedy" in printed and "shared" in printed
     row = next(r for r in rows if (r["method"], r["branches"]) == ("sft", 3))
     half = 50 * (row["agreement_ci"][1] - row["agreement_ci"][0])
     assert f"{100 * row['agreement']:.1f} ± {half:.1f}" in printed
@@ -270,9 +271,9 @@ def test_a_judge_from_a_directory_names_as_many_criteria_as_it_was_trained_on(
     setup: tuple[Config, dict[str, Path]], tmp_path: Path
 ) -> None:
     config, inputs = setup
-    assert loaded("sft", config, inputs, tmp_path).settings == config.tree.asking
-    AskingConfig(criteria=7, tie=2.0).save(inputs["sft"] / "model")
-    assert loaded("sft", config, inputs, tmp_path).settings == replace(config.tree.asking, criteria=7)
+    assert loaded("sft", config, inputs, tmp_path).settings == config.judge.asking(config.tree.criteria)
+    JudgeConfig(tie=2.0).save(inputs["sft"] / "model", 7)
+    assert loaded("sft", config, inputs, tmp_path).settings == config.judge.asking(7)
 
 
 def test_one_judge_under_several_readouts(setup: tuple[Config, dict[str, Path]], tmp_path: Path) -> None:
@@ -292,6 +293,70 @@ def test_one_judge_under_several_readouts(setup: tuple[Config, dict[str, Path]],
         config.evaluate.methods = [wrong]
         with pytest.raises(ConfigError, match=r"evaluate\.methods"):
             check(config, "evaluate")
+
+
+def test_rows_say_how_each_judge_was_asked_and_charge_each_plan_what_it_costs(
+    setup: tuple[Config, dict[str, Path]], tmp_path: Path
+) -> None:
+    config, inputs = setup
+    ways = {
+        "sft": ("greedy", "shared"),
+        "sft+sampled": ("T=1", "shared"),
+        "sft+independent": ("greedy", "independent"),
+        "sft+sampled+independent": ("T=1", "independent"),
+        "first": (None, None),
+    }
+    config.evaluate.methods = ["sft", "sft+sampled", "sft+independent", "sft+sampled+independent@1", "first"]
+    check(config, "evaluate")
+    out = evaluate(config, inputs, tmp_path / "out")
+    rows = {(r["method"], r["branches"]): r for r in json.loads((out / "metrics.json").read_text())}
+    assert {(m, r.get("asked"), r.get("plan")) for (m, _), r in rows.items()} == {(m, *how) for m, how in ways.items()}
+    assert [k for m, k in rows if m == "sft+sampled+independent"] == [1], "asked with one branch alone"
+    for k in (1, 3):
+        shared, independent = rows["sft", k], rows["sft+independent", k]
+        assert (shared["calls"], independent["calls"]) == ((1 + 3 * k) / 2, 1 + 2 * k)
+        assert shared["judgments"] == independent["judgments"] == 30 * k * 2
+    trees = list(read_rows(out, "trees-pairs-sft+independent"))
+    for tree in trees:
+        orders = [
+            {j["order"] for c in part["criteria"] for g in c["guidelines"] for j in g["judgments"]}
+            for part in (tree, tree["other"])
+        ]
+        assert orders == [{"AB"}, {"BA"}]
+    verdicts = [(verdict(t, "AB", 3), verdict(t["other"], "BA", 3), t["comparison"]["label"]) for t in trees]
+    agreed = sum(a == b == label for a, b, label in verdicts) / 30
+    assert rows["sft+independent", 3]["agreement"] == pytest.approx(agreed, abs=1e-6)
+    table = pyarrow.parquet.read_table(out / "predictions.parquet").to_pylist()
+    assert {(r["method"], r["asked"], r["plan"]) for r in table} == {(m, *how) for m, how in ways.items()}
+    for name in ("report.md", "report.html"):
+        text = (out / name).read_text()
+        assert "independent" in text and "T=1" in text and "greedy" in text
+    spent = json.loads((out / "trees-pairs-sft+independent-00000-of-00004.jsonl").read_text().splitlines()[0])
+    assert set(spent) == set(trees[0])
+
+
+def test_ways_to_ask_are_set_against_the_first_way_and_judges_within_one_way(
+    setup: tuple[Config, dict[str, Path]], tmp_path: Path
+) -> None:
+    config, inputs = setup
+    config.evaluate.methods = ["initial", "sft", "initial+sampled", "sft+sampled@1", "first"]
+    out = evaluate(config, inputs | {"initial": inputs["sft"]}, tmp_path / "out")
+    found = [
+        tuple(f"{row[side]['method']}@{row[side]['branches']}" for side in ("first", "second"))
+        for row in json.loads((out / "paired.json").read_text())
+    ]
+    greedy = [("sft@1", "initial@1"), ("sft@3", "initial@3"), ("initial@3", "initial@1"), ("sft@3", "sft@1")]
+    sampled = [("sft+sampled@1", "initial+sampled@1"), ("initial+sampled@3", "initial+sampled@1")]
+    ways = [("initial+sampled@1", "initial@1"), ("initial+sampled@3", "initial@3"), ("sft+sampled@1", "sft@1")]
+    others = [("sft@1", "initial@3"), ("sft+sampled@1", "initial+sampled@3"), ("sft@3", "first@0")]
+    assert sorted(found) == sorted([*greedy, *sampled, *ways, *others])
+
+
+def test_too_few_branches_for_a_method_are_refused(setup: tuple[Config, dict[str, Path]]) -> None:
+    config, _ = setup
+    config.evaluate.methods, config.evaluate.branches = ["sft@2"], [3, 4]
+    with pytest.raises(ConfigError, match=r"'sft@2': evaluate\.branches=\[3, 4\] has none so small"):
+        check(config, "evaluate")
 
 
 def test_results_never_share_a_file(setup: tuple[Config, dict[str, Path]], tmp_path: Path) -> None:

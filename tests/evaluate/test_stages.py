@@ -10,7 +10,7 @@ import pytest
 from judgetrain.artifacts.fingerprint import by_key
 from judgetrain.errors import ConfigError
 from judgetrain.evaluate.stages import CORRECT, EVALUATE, STUDIES, EvaluateSettings
-from judgetrain.judges.config import AskingConfig
+from judgetrain.judges.config import JudgeConfig, criteria_of
 from judgetrain.train.stages import ReferenceSettings
 from tests.builders.pipeline import configured
 
@@ -54,9 +54,12 @@ def test_manifests_say_what_is_set_and_nothing_that_is_not_read() -> None:
     assert said["train.dpo"]["max_length"] == 99 and "beta" not in said["train.dpo"]
     assert said["train.dpo.lora.enabled"] is False
     shown = by_key(EvaluateSettings.of(config))
-    assert "tree.asking" not in shown and shown["tree"]["tie"] == 0.0
+    assert shown["judge"]["tie"] == 0.0 and shown["tree.criteria"] == 10
 
 
 def test_a_judge_of_an_earlier_version_can_be_read(tmp_path: Path) -> None:
-    (tmp_path / "judge.json").write_text(json.dumps({"criteria": 7, "guidelines": 2, "judgments": 2, "tie": 0.5}))
-    assert AskingConfig.load(tmp_path) == AskingConfig(criteria=7, tie=0.5)
+    sampled = {"temperature": 1.0, "top_p": 0.9, "max_new_tokens": 77}
+    older = {"criteria": 7, "guidelines": 2, "judgments": 2, "tie": 0.5, "judgment_sampling": sampled}
+    (tmp_path / "judge.json").write_text(json.dumps(older))
+    assert JudgeConfig.load(tmp_path) == JudgeConfig(tie=0.5, judgment_tokens=77), "how trees were sampled says nothing"
+    assert criteria_of(tmp_path) == 7

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from itertools import combinations
 from pathlib import Path
 
 import pytest
 
+from judgetrain.engines import registry
+from judgetrain.engines.base import Request
 from judgetrain.engines.config import SamplingConfig
-from judgetrain.errors import EngineError
+from judgetrain.errors import ConfigError, EngineError
 from judgetrain.judges import BASELINES, BranchingJudge
-from judgetrain.judges.config import Aggregation, AskingConfig
-from judgetrain.judges.prompting.prompts import load_prompt_set
-from judgetrain.schema import mirror
-from tests.builders.scripted import ScriptedEngine, by_length, comparison, noisy
+from judgetrain.judges.base import Plan, Prediction
+from judgetrain.judges.config import Aggregation, AskingConfig, JudgeConfig, criteria_of
+from judgetrain.judges.prompting.prompts import load_prompt_set, slots_of
+from judgetrain.schema import Verdict, mirror
+from tests.builders.scripted import Answer, ScriptedEngine, by_length, comparison, judged, noisy
 
 PROMPTS = load_prompt_set("compact")
 SETTINGS = AskingConfig(criteria=6)
@@ -32,7 +36,7 @@ def test_k_branches_read_off_a_larger_run_equal_a_run_of_k(k: int) -> None:
     assert [(p.verdict_ab, p.verdict_ba, p.margin, p.failures) for p in from_large] == [
         (p.verdict_ab, p.verdict_ba, p.margin, p.failures) for p in from_k
     ]
-    assert [p.cost.calls for p in from_large] == [p.cost.calls for p in from_k] == [1 + 2 * k] * 40
+    assert [p.cost.calls for p in from_large] == [p.cost.calls for p in from_k] == [(1 + 3 * k) / 2] * 40
 
 
 @pytest.mark.parametrize("aggregation", ["vote", "margin"])
@@ -73,14 +77,108 @@ def test_a_judge_that_reads_content_mirrors_when_responses_are_exchanged() -> No
         assert other.verdict_ab == mirror(one.verdict_ab)
 
 
-def test_cost_of_one_order_by_hand() -> None:
+def test_cost_by_hand() -> None:
     tested = judge(branches=2)
     tree = tested.sample(COMPARISONS[:1], 0)[0]
     cost = tested.predictions([tree], 2)[0].cost
     guidelines = [c.guidelines[0] for c in tree.criteria]
     expected = tree.criteria_generated_tokens + sum(g.generated_tokens for g in guidelines)
-    expected += sum(j.generated_tokens for g in guidelines for j in g.judgments) / 2
-    assert cost.generated_tokens == expected
+    expected += sum(j.generated_tokens for g in guidelines for j in g.judgments)
+    assert cost.generated_tokens == expected / 2
+
+
+def by_plan(plan: Plan, answer: Answer, **more: bool) -> tuple[BranchingJudge, ScriptedEngine]:
+    engine = ScriptedEngine(answer)
+    return BranchingJudge(engine, PROMPTS, 3, SETTINGS, name="test", plan=plan, **more), engine
+
+
+@pytest.mark.parametrize("early_stop", [False, True])
+def test_a_plan_is_asked_once_and_charged_half_to_each_order_or_once_for_each(early_stop: bool) -> None:
+    for plan, lists in (("shared", 1), ("independent", 2)):
+        tested, engine = by_plan(plan, noisy, early_stop=early_stop)  # type: ignore[arg-type]
+        [prediction] = tested.compare_all(COMPARISONS[:1], 0)
+        steps = Counter(r.step for r in engine.requests)
+        assert steps["criteria"] == lists
+        assert prediction.cost.calls == steps.total() / 2, "each is charged what it costs"
+        assert (prediction.plan, prediction.asked) == (plan, "T=1")
+        if not early_stop:
+            assert steps == {"criteria": lists, "guideline": 3 * lists, "judgment": 6}
+            assert prediction.cost.calls == {"shared": 5, "independent": 7}[plan]
+
+
+def test_orders_with_plans_of_their_own_are_judged_by_different_criteria() -> None:
+    lists = iter(range(100))
+
+    def answer(request: Request, occurrence: int) -> str:
+        if request.step == "criteria":
+            return "\n".join(f"{i}. list {next(lists)}: x" for i in (1, 2, 3))
+        return judged(4, 2) if request.step == "judgment" and "list 0" in request.slots["criterion"] else judged(2, 4)
+
+    tested, _ = by_plan("independent", lambda r, i: answer(r, i) if r.step != "guideline" else "by it")
+    prediction = tested.compare(COMPARISONS[0])
+    assert {r.order: {s.criterion for s in prediction.reasons if s.order == r.order} for r in prediction.reasons} == {
+        "AB": {"list 0: x", "list 1: x", "list 2: x"},
+        "BA": {"list 3: x", "list 4: x", "list 5: x"},
+    }
+    trees, others = tested.ask(COMPARISONS[:1], 0)
+    [one] = tested.predictions(trees, 1, others)
+    assert one.judgments == 2, "one branch in each order, each by the first criterion of its own list"
+
+
+def test_greedy_plans_are_the_same_whether_they_are_shared_or_not() -> None:
+    """What is generated depends on the prompt alone, and the prompts of plans do not show the responses."""
+    by_prompt = lambda request, occurrence: noisy(request, 0)  # noqa: E731
+    (shared, _), (independent, _) = (by_plan(plan, by_prompt) for plan in ("shared", "independent"))
+    for one, other in zip(shared.compare_all(COMPARISONS, 0), independent.compare_all(COMPARISONS, 1), strict=True):
+        assert (one.verdict_ab, one.verdict_ba, one.margin) == (other.verdict_ab, other.verdict_ba, other.margin)
+        assert one.reasons == other.reasons
+        assert one.cost.generated_tokens < other.cost.generated_tokens
+
+
+@pytest.mark.parametrize("name", ["compact", "multi_step"])
+@pytest.mark.parametrize("step", ["criteria", "guideline"])
+def test_the_prompts_of_a_plan_do_not_show_the_responses(name: str, step: str) -> None:
+    slots = slots_of(COMPARISONS[0]) | {"count": "3", "criterion": "c: x"}
+    prompts = load_prompt_set(name)
+    shown = prompts.render(step, slots)  # type: ignore[arg-type]
+    swapped = COMPARISONS[0].swapped()
+    assert shown == prompts.render(step, slots_of(swapped) | {"count": "3", "criterion": "c: x"})  # type: ignore[arg-type]
+    assert all(swapped.response_a not in m["content"] and swapped.response_b not in m["content"] for m in shown)
+
+
+@pytest.mark.parametrize(
+    ("ab", "ba", "verdict"),
+    [
+        ("A", "A", "A"),
+        ("B", "B", "B"),
+        ("tie", "tie", "tie"),
+        ("A", "B", "inconsistent"),
+        ("A", "tie", "inconsistent"),
+        (None, "A", "unreadable"),
+        (None, None, "unreadable"),
+    ],
+)
+def test_the_verdict_over_both_orders_is_what_both_say(ab: Verdict | None, ba: Verdict | None, verdict: str) -> None:
+    assert Prediction(comparison_id="x", method="m", verdict_ab=ab, verdict_ba=ba).verdict == verdict
+
+
+def test_a_prediction_gives_its_reasons_in_the_comparisons_own_order(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(registry, "make_engine", lambda *a, **k: ScriptedEngine(by_length))
+    PROMPTS.save(tmp_path)
+    prediction = BranchingJudge.from_pretrained(tmp_path, branches=2).compare(comparison(0, "x", "much longer"))
+    assert prediction.verdict == "B"
+    assert [(r.order, r.criterion) for r in prediction.reasons] == [
+        (order, f"c{i}: looks at {i}") for order in ("AB", "BA") for i in (1, 2)
+    ]
+    for reason in prediction.reasons:
+        assert reason.guideline.startswith("guideline") and "Response A Score" in reason.text
+        assert reason.score_a is not None and reason.score_b is not None and reason.score_a < reason.score_b
+        assert (reason.verdict, reason.failure) == ("B", None)
+    silent = judge(lambda r, i: "?" if r.step == "judgment" else noisy(r, i)).compare(COMPARISONS[0])
+    assert silent.verdict == "unreadable"
+    assert [(r.text, r.score_a, r.failure) for r in silent.reasons] == [("?", None, "no_scores")] * 2
 
 
 def test_unreadable_orders_have_no_verdict() -> None:
@@ -98,10 +196,61 @@ def test_a_directory_without_prompts_is_no_judge(tmp_path: Path) -> None:
 
 
 def test_settings_round_trip(tmp_path: Path) -> None:
-    settings = AskingConfig(criteria=6, tie=0.5, readout="expected", guideline_sampling=SamplingConfig(0.3))
-    settings.save(tmp_path)
-    assert AskingConfig.load(tmp_path) == settings
-    assert AskingConfig.load(tmp_path / "none", SETTINGS) == SETTINGS
+    settings = JudgeConfig(tie=0.5, readout="expected", temperature=0.3)
+    settings.save(tmp_path, 6)
+    assert (JudgeConfig.load(tmp_path), criteria_of(tmp_path)) == (settings, 6)
+    assert (JudgeConfig.load(tmp_path / "none"), criteria_of(tmp_path / "none", 4)) == (JudgeConfig(), 4)
+
+
+def from_directory(directory: Path, monkeypatch: pytest.MonkeyPatch, **asked: object) -> BranchingJudge:
+    monkeypatch.setattr(registry, "make_engine", lambda *a, **k: ScriptedEngine(noisy))
+    PROMPTS.save(directory)
+    return BranchingJudge.from_pretrained(directory, branches=2, **asked)  # type: ignore[arg-type]
+
+
+def test_a_judge_is_asked_greedily_at_every_step_unless_one_says_otherwise(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def temperatures(**asked: object) -> set[float]:
+        tested = from_directory(tmp_path, monkeypatch, **asked)
+        tested.compare_all(COMPARISONS[:3], 0)
+        assert isinstance(tested.engine, ScriptedEngine)
+        assert {r.step for r in tested.engine.requests} == {"criteria", "guideline", "judgment"}
+        return {r.sampling.temperature for r in tested.engine.requests}
+
+    assert temperatures() == {0.0}
+    assert temperatures(temperature=1.0) == {1.0}
+    JudgeConfig(temperature=0.4).save(tmp_path, 6)
+    assert temperatures() == {0.4}, "judge.json holds the default way to ask"
+    assert temperatures(temperature=0.0, tie=1.0) == {0.0}
+    plain = BranchingJudge(ScriptedEngine(noisy), PROMPTS)
+    assert plain.settings == JudgeConfig().asking(10)
+
+
+@pytest.mark.parametrize(
+    ("asked", "message"),
+    [({"temprature": 1.0}, "temprature: a judge has no such setting; there are temperature"), ({"top_p": 2}, "top_p")],
+)
+def test_a_way_to_ask_that_cannot_be_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, asked: dict[str, object], message: str
+) -> None:
+    with pytest.raises(ConfigError, match=message):
+        from_directory(tmp_path, monkeypatch, **asked)
+
+
+@pytest.mark.parametrize(
+    ("settings", "shown"),
+    [
+        (JudgeConfig(), "greedy"),
+        (JudgeConfig(temperature=1.0), "T=1"),
+        (JudgeConfig(temperature=0.7, top_p=0.95), "T=0.7 p=0.95"),
+        (JudgeConfig(readout="expected", constrained=True), "greedy, expected, constrained"),
+    ],
+)
+def test_how_a_judge_is_asked_in_a_word(settings: JudgeConfig, shown: str) -> None:
+    assert settings.asking(3).shown == shown
+    mixed = AskingConfig(judgment_sampling=SamplingConfig(0.0))
+    assert mixed.shown == "T=1 / T=1 / greedy"
 
 
 def test_baselines() -> None:

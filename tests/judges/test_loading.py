@@ -23,7 +23,7 @@ from judgetrain.engines.config import (
 )
 from judgetrain.errors import ConfigError
 from judgetrain.evaluate.config import EvaluateConfig
-from judgetrain.judges.config import AskingConfig, HeuristicEngineConfig, TreeConfig
+from judgetrain.judges.config import HeuristicEngineConfig, JudgeConfig, TreeConfig
 from judgetrain.judges.loading import Models, ModelSettings, check_model, judges_of
 from judgetrain.judges.method import Method
 from judgetrain.judges.prompting.prompts import load_prompt_set
@@ -31,14 +31,8 @@ from judgetrain.label.config import TeacherConfig
 from judgetrain.pipeline.config import Config
 from tests.builders.scripted import ScriptedEngine, noisy
 
-TREE = TreeConfig(
-    criteria=7,
-    guidelines=5,
-    readout="expected",
-    constrained=True,
-    tie=0.5,
-    judgment_sampling=SamplingConfig(0.2),
-)
+TREE = TreeConfig(criteria=7, guidelines=5, tie=3.0, judgment_sampling=SamplingConfig(0.9))
+JUDGE = JudgeConfig(readout="expected", constrained=True, tie=0.5, temperature=0.2, judgment_tokens=99)
 ASKED: dict[str, Any] = {"readout": "expected", "constrained": True, "tie": 0.5}
 Made = list[tuple[EngineConfig, str | None, str]]
 
@@ -53,7 +47,7 @@ class Settings(ModelSettings):
 
 
 def config_of(*methods: str) -> Config:
-    config = Config(prompts="compact", tree=TREE, evaluate=EvaluateConfig(methods=[*methods]))
+    config = Config(prompts="compact", tree=TREE, judge=JUDGE, evaluate=EvaluateConfig(methods=[*methods]))
     config.train.base = ModelConfig(path="the-base")
     config.teacher = TeacherConfig(engine=HeuristicEngineConfig())
     config.evaluate.external = OpenAIEngineConfig(model="the-external")
@@ -81,19 +75,22 @@ def trained(directory: Path, criteria: int = 3) -> Path:
     """A trained judge's directory, but for its weights."""
     directory.mkdir(parents=True)
     load_prompt_set("multi_step").save(directory)
-    AskingConfig(criteria=criteria, tie=2.0, judgment_sampling=SamplingConfig(0.9)).save(directory)
+    JudgeConfig(tie=2.0, temperature=0.9).save(directory, criteria)
     return directory
 
 
 @pytest.mark.parametrize(
     ("methods", "unused"),
     [
-        (["random", "scorer:sentprob", "stored:x"], {"base", "teacher", "external", "engine", "prompts", "asking"}),
+        (
+            ["random", "scorer:sentprob", "stored:x"],
+            {"base", "teacher", "external", "engine", "prompts", "judge", "criteria"},
+        ),
         (["initial", "sft", "dpo+expected", "./mine"], {"base", "teacher", "external", "prompts"}),
         (["base"], {"teacher", "external"}),
-        (["one_step:base"], {"teacher", "external", "prompts", "asking"}),
+        (["one_step:base"], {"teacher", "external", "prompts", "judge", "criteria"}),
         (["teacher"], {"base", "external", "engine"}),
-        (["one_step:external", "rating:teacher"], {"base", "engine", "prompts", "asking"}),
+        (["one_step:external", "rating:teacher"], {"base", "engine", "prompts", "judge", "criteria"}),
         (["external", "dpo"], {"base", "teacher"}),
         (["base", "teacher", "external"], set()),
     ],
@@ -104,10 +101,10 @@ def test_a_model_that_no_method_names_is_no_part_of_the_settings(methods: list[s
     settings = Settings.of(config)
     assert {
         name
-        for name in ("base", "teacher", "external", "engine", "prompts", "asking")
+        for name in ("base", "teacher", "external", "engine", "prompts", "judge", "criteria")
         if getattr(settings, name) is None
     } == unused
-    assert settings.asking == (None if "asking" in unused else config.tree.asking)
+    assert settings.judge == (None if "judge" in unused else config.judge)
 
 
 def test_another_model_that_is_not_named_changes_nothing_that_counts() -> None:
@@ -126,12 +123,15 @@ def test_a_trained_judge_is_asked_as_the_run_says_for_its_own_number_of_criteria
     judge = found.branching(Method.parse("dpo"), 2, "margin", early_stop=True, top_up=True)
     asked = judge.settings
     assert {name: getattr(asked, name) for name in ASKED} == ASKED
-    assert (asked.criteria, asked.judgment_sampling) == (3, SamplingConfig(0.2))
+    assert (asked.criteria, asked.judgment_sampling) == (3, SamplingConfig(0.2, 1.0, 99))
     assert judge.prompts.source == load_prompt_set("multi_step").source, "its own, not the run's"
     assert (judge.name, judge.branches, judge.aggregation, judge.early_stop, judge.top_up) == (
         ("dpo", 2, "margin", True, True)
     )
     assert made == [(config.engine, str(directory), "dpo")]
+    sampled = found.branching(Method.parse("dpo+sampled"), 1).settings
+    assert (sampled.criteria_sampling.temperature, sampled.guideline_sampling.temperature) == (1.0, 1.0)
+    assert sampled.judgment_sampling == SamplingConfig(1.0, 1.0, 99)
     parsed = found.branching(Method.parse("dpo+parsed"), 1)
     assert (parsed.settings.readout, parsed.settings.constrained, parsed.name) == ("parsed", True, "dpo+parsed")
 

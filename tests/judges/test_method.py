@@ -12,13 +12,15 @@ ARTIFACT = "outputs/artifacts/dpo/0123456789abcdef/model"
 
 
 @pytest.mark.parametrize(
-    ("text", "kind", "target", "readouts", "name"),
+    ("text", "kind", "target", "options", "name"),
     [
         *[(target, BRANCHING, target, (), target) for target in TARGETS],
         ("dpo+expected", BRANCHING, "dpo", ("expected",), "dpo+expected"),
         ("dpo+expected+constrained", BRANCHING, "dpo", ("expected", "constrained"), "dpo+expected+constrained"),
         ("./mine", BRANCHING, "./mine", (), "mine"),
         ("./a+b", BRANCHING, "./a+b", (), "a+b"),
+        ("dpo+sampled", BRANCHING, "dpo", ("sampled",), "dpo+sampled"),
+        ("dpo+greedy+expected", BRANCHING, "dpo", ("greedy", "expected"), "dpo+greedy+expected"),
         ("./mine+parsed", BRANCHING, "./mine", ("parsed",), "mine+parsed"),
         (ARTIFACT, BRANCHING, ARTIFACT, (), "dpo-012345"),
         (f"{ARTIFACT}+constrained", BRANCHING, ARTIFACT, ("constrained",), "dpo-012345+constrained"),
@@ -31,12 +33,12 @@ ARTIFACT = "outputs/artifacts/dpo/0123456789abcdef/model"
         ("runs:1/model", BRANCHING, "runs:1/model", (), "model"),
         ("words:20", "words", "20", (), "words:20"),
         ("random", BASELINE, "random", (), "random"),
-        ("dpo+sampled", BASELINE, "dpo+sampled", (), "dpo+sampled"),
+        ("dpo+hot", BASELINE, "dpo+hot", (), "dpo+hot"),
     ],
 )
-def test_every_form_of_a_name(text: str, kind: str, target: str, readouts: tuple[str, ...], name: str) -> None:
+def test_every_form_of_a_name(text: str, kind: str, target: str, options: tuple[str, ...], name: str) -> None:
     method = Method.parse(text)
-    assert (method.kind, method.target, method.readouts, method.text) == (kind, target, readouts, text)
+    assert (method.kind, method.target, method.options, method.text) == (kind, target, options, text)
     assert method.name == name
     assert method.file_name == name.replace(":", ".")
     assert method.has_branches == (kind == BRANCHING)
@@ -45,7 +47,22 @@ def test_every_form_of_a_name(text: str, kind: str, target: str, readouts: tuple
 
 
 @pytest.mark.parametrize(
-    ("readouts", "changes"),
+    ("text", "target", "name", "numbers"),
+    [
+        ("dpo", "dpo", "dpo", [1, 3, 10]),
+        ("dpo@3", "dpo", "dpo", [1, 3]),
+        ("dpo+sampled+independent@1", "dpo", "dpo+sampled+independent", [1]),
+        ("./a@b", "./a@b", "a@b", [1, 3, 10]),
+        ("./mine+sampled@5", "./mine", "mine+sampled", [1, 3]),
+    ],
+)
+def test_a_method_may_be_asked_with_fewer_branches(text: str, target: str, name: str, numbers: list[int]) -> None:
+    method = Method.parse(text)
+    assert (method.kind, method.target, method.name, method.branches([1, 3, 10])) == (BRANCHING, target, name, numbers)
+
+
+@pytest.mark.parametrize(
+    ("options", "changes"),
     [
         ("", {}),
         ("+parsed", {"readout": "parsed"}),
@@ -53,10 +70,15 @@ def test_every_form_of_a_name(text: str, kind: str, target: str, readouts: tuple
         ("+constrained", {"constrained": True}),
         ("+expected+constrained", {"readout": "expected", "constrained": True}),
         ("+expected+parsed", {"readout": "parsed"}),
+        ("+greedy", {"temperature": 0.0}),
+        ("+sampled", {"temperature": 1.0, "top_p": 1.0}),
+        ("+independent", {"plan": "independent"}),
+        ("+sampled+shared", {"temperature": 1.0, "top_p": 1.0, "plan": "shared"}),
+        ("+sampled+expected", {"temperature": 1.0, "top_p": 1.0, "readout": "expected"}),
     ],
 )
-def test_readouts_change_how_a_judge_is_asked(readouts: str, changes: dict[str, object]) -> None:
-    assert Method.parse(f"dpo{readouts}").asking == changes
+def test_options_change_how_a_judge_is_asked(options: str, changes: dict[str, object]) -> None:
+    assert Method.parse(f"dpo{options}").asking == changes
 
 
 def test_a_link_is_named_by_what_it_leads_to(tmp_path: Path) -> None:

@@ -76,6 +76,7 @@ LISTED = "evaluate.methods=[sft,'one_step:external','rating:external',external]"
 OPENAI = "teacher=openai"
 LORA = "train=lora"
 SIGNALS = "label.reward.signals=[probdiff]"
+JUDGE = ("temperature=0.5", "top_p=0.5", "judgment_tokens=50", "readout=expected", "constrained=true", "tie=1")
 CASES: list[tuple[list[str], str, set[str]]] = [
     # What is asked for, not what it is called or how fast it answers.
     ([], "engine.name=mine", set()),
@@ -91,12 +92,16 @@ CASES: list[tuple[list[str], str, set[str]]] = [
     ([], "tree.judgments=3", {"tree"}),
     ([], "tree.guidelines=3", {"tree"}),
     ([], "tree.retries=2", {"tree"}),
-    ([], "tree.tie=1", {"tree", "evaluate", "correct"}),
-    ([], "tree.readout=expected", {"tree", "evaluate", "correct"}),
-    ([], "tree.constrained=true", {"tree", "evaluate", "correct"}),
-    ([], "tree.criteria_sampling.temperature=0.5", {"tree", "evaluate", "correct"}),
-    ([], "tree.guideline_sampling.top_p=0.5", {"tree", "evaluate", "correct"}),
-    ([], "tree.judgment_sampling.max_new_tokens=50", {"tree", "evaluate", "correct"}),
+    *(([], f"judge.{key}", {"evaluate", "correct"}) for key in JUDGE),
+    (["studies.judge=base"], "judge.temperature=0.5", {"evaluate", "correct", "studies"}),
+    (["evaluate.methods=[random]"], "judge.temperature=0.5", {"correct"}),
+    # How trees are sampled is no part of how a judge is asked.
+    ([], "tree.tie=1", {"tree"}),
+    ([], "tree.readout=expected", {"tree"}),
+    ([], "tree.constrained=true", {"tree"}),
+    ([], "tree.criteria_sampling.temperature=0.5", {"tree"}),
+    ([], "tree.guideline_sampling.top_p=0.5", {"tree"}),
+    ([], "tree.judgment_sampling.max_new_tokens=50", {"tree"}),
     # What has no use beside the other settings.
     ([], "train.initial.eval_steps=7", set()),
     ([], "train.sft.eval_steps=7", set()),

@@ -85,13 +85,18 @@ def test_the_mode_counts_where_deepspeed_keeps_weights_in_bfloat16(stage: str) -
 
 
 @pytest.mark.parametrize(
-    "change", ["tree.readout=expected", "tree.criteria=3", "tree.judgment_sampling.temperature=0.5", "tree.tie=1"]
+    "change", ["judge.readout=expected", "tree.criteria=3", "judge.temperature=0.5", "judge.tie=1"]
 )
 def test_how_a_judge_is_asked_trains_no_judge_again(change: str) -> None:
     for stage in SETTINGS:
         assert of(stage, change) == of(stage)
-    asking = InitialSettings.of(config_with(change)).asking
-    assert asking != InitialSettings.of(config_with()).asking, "it is written beside the weights"
+    asked, before = (InitialSettings.of(config_with(*given)) for given in ([change], []))
+    assert (asked.judge, asked.criteria) != (before.judge, before.criteria), "it is written beside the weights"
+
+
+def test_how_trees_are_sampled_is_not_written_beside_the_weights() -> None:
+    for change in ("tree.readout=expected", "tree.judgment_sampling.temperature=0.5", "tree.tie=1"):
+        assert InitialSettings.of(config_with(change)) == InitialSettings.of(config_with())
 
 
 REFERENCE_READS = [

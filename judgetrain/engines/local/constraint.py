@@ -36,7 +36,7 @@ class Constraints:
         except ImportError as error:
             raise EngineError(
                 "constrained decoding needs XGrammar: pip install 'judgetrain[constrained]', or leave out "
-                "tree.constrained"
+                "judge.constrained and tree.constrained"
             ) from error
         try:
             info = xgrammar.TokenizerInfo.from_huggingface(
@@ -111,7 +111,7 @@ class Matcher:
         elif admitted == [] and not self._begun:
             raise EngineError(
                 f"no token of this tokenizer begins the pattern {self._pattern!r}: change the words of 'frame' in "
-                "the prompt set's step 'judgment', or leave out tree.constrained"
+                "the prompt set's step 'judgment', or leave out judge.constrained and tree.constrained"
             )
         elif admitted == []:
             logits[self._ends.to(logits.device)] = 0.0

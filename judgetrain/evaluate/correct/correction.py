@@ -163,10 +163,7 @@ def _duel(correction: Correction, comparison: Comparison) -> Comparison:
 
 
 def _verdict(prediction: Prediction) -> str:
-    verdicts = {prediction.verdict_ab, prediction.verdict_ba}
-    if None in verdicts:
-        return "unreadable"
-    return {"A": "worse", "B": "better", "tie": "tie"}[str(verdicts.pop())] if len(verdicts) == 1 else "inconsistent"
+    return {"A": "worse", "B": "better"}.get(prediction.verdict, prediction.verdict)
 
 
 def refinement(corrections: Iterable[Correction]) -> dict[str, Any]:

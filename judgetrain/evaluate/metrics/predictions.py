@@ -20,6 +20,7 @@ COLUMNS = {
     **dict.fromkeys(("prompt_tokens", "generated_tokens", "calls"), "double"),
     "merged": "bool",
     "spread": "double",
+    **dict.fromkeys(("asked", "plan"), "string"),
 }
 """Arrow's types of the columns, the same whatever the rows hold, so that files add up."""
 

@@ -67,7 +67,9 @@ class MetricRow:
     readable scores; ``failures`` has the reasons, and beside them what ended a branch before its judgment
     (``guideline:...``, ``criteria:...``); ``spread`` is the share of pairs of a comparison's branches that say
     different things, mean over comparisons; ``unreadable_verdicts`` counts verdicts (of 2n) in which no branch could be
-    read. ``chosen``: this number of branches was chosen on a development split; ``run``: in a merged report, its run.
+    read. ``asked``: how the judge was asked (``greedy``, ``T=1``); ``plan``: ``shared``, both orders were judged by one
+    list of criteria and its guidelines, or ``independent``. ``chosen``: this number of branches was chosen on a
+    development split; ``run``: in a merged report, its run.
     A metric is None where it is not defined, and in rows of versions that did not have it.
     """
 
@@ -129,6 +131,8 @@ class MetricRow:
     )
     votes: VoteMetrics | None = metric(vote_metrics, "votes resamples seed")
     calibration: Calibration | None = metric(calibration, "margins labels seed")
+    asked: str | None = None
+    plan: str | None = None
     chosen: bool | None = None
     run: str | None = None
 
@@ -158,7 +162,7 @@ class MetricRow:
         for name, value in asdict(self).items():
             if name == "correlations":
                 row |= value or {}
-            elif value is not None or name not in ("chosen", "run"):
+            elif value is not None or name not in ("asked", "plan", "chosen", "run"):
                 row[name] = value
         return row
 
@@ -213,5 +217,7 @@ def metric_row(
         split=benchmark.split,
         branches=predictions[0].branches,
         n=len(sample.labels),
+        asked=predictions[0].asked,
+        plan=predictions[0].plan,
         **{name: found.of(sample) for name, found in METRICS.items()},
     )

@@ -20,23 +20,25 @@ Link = tuple[str, str]
 def write_disagreements(
     name: str,
     benchmark: Benchmark,
-    trees: Sequence[EvaluationTree],
+    trees: Sequence[tuple[EvaluationTree, EvaluationTree | None]],
     predictions: Sequence[Prediction],
     limit: int,
     out: StageRun,
 ) -> None:
     """Write pages of up to ``limit`` comparisons on which the judge does not give the label in both orders.
 
-    Those with the largest margin for the wrong side come first. ``predictions`` are with the most branches.
+    Those with the largest margin for the wrong side come first. ``trees``: of each comparison the tree and None, or
+    with independent plans those of both orders, a page each. ``predictions`` are with the most branches.
     """
     wrong = [
-        (p, tree)
-        for p, tree in zip(predictions, trees, strict=True)
-        if tree.comparison.label is not None and not p.verdict_ab == p.verdict_ba == tree.comparison.label
+        (p, both)
+        for p, both in zip(predictions, trees, strict=True)
+        if both[0].comparison.label is not None and not p.verdict_ab == p.verdict_ba == both[0].comparison.label
     ]
-    wrong.sort(key=lambda pair: -_wrongness(pair[0], pair[1].comparison.label))
-    views = [View(tree, facts=_facts(p)) for p, tree in wrong[:limit]]
-    title = f"{benchmark.name}, {name}: {len(views)} of {len(wrong)} comparisons without the right verdict"
+    wrong.sort(key=lambda pair: -_wrongness(pair[0], pair[1][0].comparison.label))
+    views = [View(tree, facts=_facts(p)) for p, both in wrong[:limit] for tree in both if tree is not None]
+    shown = min(limit, len(wrong))
+    title = f"{benchmark.name}, {name}: {shown} of {len(wrong)} comparisons without the right verdict"
     write_views(views, out.path(DIRECTORY) / f"{benchmark.name}-{name}", title)
 
 

@@ -69,7 +69,7 @@ def uses(method: str, key: str) -> bool:
     unused = {"scorer", *(f"evaluate.{name}" for name in ("scenarios", "external", "one_step", "rating"))}
     unused -= {f"evaluate.{parsed.kind}", f"evaluate.{target}"}
     if not parsed.has_branches:
-        unused |= {"tree", "evaluate.aggregation", "evaluate.early_stop", "evaluate.top_up"}
+        unused |= {"tree", "judge", "evaluate.aggregation", "evaluate.early_stop", "evaluate.top_up"}
     untrained = _ALL_LATER if target in ("base", "teacher", "external") else ()
     return not _within(key, (*unused, *_LATER.get(target, untrained)))
 

@@ -26,12 +26,18 @@ def _branches(row: Any) -> str:
 
 
 NAME: Columns = {"method": attrgetter("method"), "branches": _branches}
+ASKED: Columns = {"asked": lambda row: row.asked or "–", "plan": lambda row: row.plan or "–"}
 SPENT: Columns = {
     "tokens": value("generated_tokens", "integer"),
     "unreadable %": value("unreadable", "percent"),
     "no verdict %": value("no_verdict", "percent"),
 }
 """Columns by their headers."""
+
+
+def asked(rows: Rows) -> Columns:
+    """The columns that say how judges were asked; none where no row has anything to say."""
+    return ASKED if any(row.asked or row.plan for row in rows) else {}
 
 
 def one_each(rows: Rows) -> list[MetricRow]:
@@ -48,6 +54,7 @@ def glance(rows: Rows) -> Table:
     """The judges side by side: agreement, cost, time, variance, preferences and share parsed."""
     columns: Columns = {
         "method": attrgetter("key"),
+        **asked(rows),
         "agreement %": value("agreement", "percent"),
         "consistency %": value("consistency", "percent"),
         "tokens": SPENT["tokens"],
@@ -69,7 +76,8 @@ def results(rows: Rows) -> Table:
     if shared:
         over = f"over the {shared[0].n_prompts} prompts that the {shared[0].n} comparisons share, each resampled whole"
     starred = CHOSEN if any(r.chosen for r in rows) else ""
-    columns: Columns = NAME | {"agreement %": share("agreement"), "consistency %": share("consistency")} | SPENT
+    columns: Columns = NAME | asked(rows)
+    columns |= {"agreement %": share("agreement"), "consistency %": share("consistency")} | SPENT
     return Table.of("Results", rows, columns, f"Brackets: 95% bootstrap interval {over}.{starred}")
 
 

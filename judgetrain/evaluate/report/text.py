@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from judgetrain.evaluate.metrics.rows import MetricRow
 from judgetrain.evaluate.report.report import Report
-from judgetrain.evaluate.report.sections import CHOSEN, NAME, SPENT
-from judgetrain.evaluate.report.table import Table, notes, percent
+from judgetrain.evaluate.report.sections import CHOSEN, NAME, SPENT, asked
+from judgetrain.evaluate.report.table import Columns, Table, notes, percent
+from judgetrain.judges.method import OPTIONS
 
 
 def console_tables(report: Report) -> list[Any]:
@@ -17,15 +19,21 @@ def console_tables(report: Report) -> list[Any]:
     from rich.table import Table as RichTable
     from rich.text import Text  # in which Rich sees no markup, as in a benchmark called [red]
 
-    columns = NAME | {f"{name} %": _half(name) for name in ("agreement", "consistency")} | SPENT
     tables: list[Any] = []
     for benchmark, rows in report.benchmarks().items():
+        verdicts = [row for row in rows if row.agreement is not None]
+        columns: Columns = {"method": _plain_name, "k": NAME["branches"]} | asked(verdicts)
+        if "plan" in columns:
+            columns["plan"] = lambda row: {"independent": "indep."}.get(row.plan, row.plan or "–")
+        columns |= {f"{name} %": _half(name) for name in ("agreement", "consistency")} | SPENT
         title = Text(report.title(benchmark))
         table = RichTable(title=title, title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
         table.add_column("method", overflow="fold")
         for header in [*columns][1:]:
-            table.add_column(header.replace(" ", "\n"), justify="right", no_wrap=True)
-        verdicts = [row for row in rows if row.agreement is not None]
+            if header == "asked":
+                table.add_column(header, overflow="fold", min_width=len("greedy"))
+            else:
+                table.add_column(header.replace(" ", "\n"), justify="right", no_wrap=True)
         for row in verdicts:
             table.add_row(*(Text(cell(row)) for cell in columns.values()))
         if verdicts:
@@ -54,6 +62,11 @@ def table_lines(table: Table) -> list[str]:
     """The lines of a Markdown table with its title and explanation."""
     head = [f"### {table.title}", "", _line(table.headers), _line(["---"] * len(table.headers))]
     return [*head, *(_line(row) for row in table.cells), "", table.explanation, ""]
+
+
+def _plain_name(row: MetricRow) -> str:
+    """A method's name without what the columns beside it say, which is too much for 80 columns."""
+    return re.sub(rf"\+(?:{'|'.join(OPTIONS)})\b", "", row.method) if row.asked else row.method
 
 
 def _half(name: str) -> Callable[[MetricRow], str]:

@@ -79,7 +79,8 @@ class AskedRunner:
         }
         if told := errors_told(r for each in replies.values() for r in each):
             out.log(f"evaluate: {benchmark.name}: {method.name}: {told}")
-        predictions = [prediction_of(method.kind, method.name, i, each) for i, each in replies.items()]
+        sampling = getattr(evaluation.settings.evaluate, method.kind).sampling
+        predictions = [prediction_of(method.kind, method.name, i, each, sampling) for i, each in replies.items()]
         verdicts = 2 if method.kind == "one_step" else 1
         return predictions, round(seconds_of(out.directory, shards) / len(replies) / verdicts, 6)
 

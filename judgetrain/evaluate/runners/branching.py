@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, cast
 
 from judgetrain.artifacts.shards import read_rows, seconds_of
 from judgetrain.artifacts.stage_run import ShardResult, derive_seed
 from judgetrain.data.benchmarks.benchmark import Benchmark
 from judgetrain.engines.once import loaded_once
+from judgetrain.errors import ConfigError
 from judgetrain.evaluate.report.disagreements import write_disagreements
 from judgetrain.evaluate.runners.base import Evaluation, Result
-from judgetrain.judges.config import Aggregation
+from judgetrain.evaluate.stages import EvaluateSettings
+from judgetrain.judges.config import Aggregation, JudgeConfig
 from judgetrain.judges.kinds.branching import BranchingJudge, predict
 from judgetrain.judges.loading import check_model
 from judgetrain.judges.method import TARGETS, Method
@@ -26,13 +29,16 @@ class BranchingRunner:
     forms = f"{', '.join(TARGETS)}, a judge's directory (./NAME)"
 
     def check(self, method: Method, config: Any) -> None:
-        """The model that it names, and that it gives the probabilities which a readout needs."""
+        """The model that it names, that it gives the probabilities which a readout needs, and the branches."""
         check_model(config, method, "evaluate.methods")
+        if not method.branches(config.evaluate.branches):
+            numbers = list(config.evaluate.branches)
+            raise ConfigError(f"evaluate.methods: {method.text!r}: evaluate.branches={numbers} has none so small")
 
     def run(self, method: Method, evaluation: Evaluation) -> Iterator[tuple[Benchmark, list[Result]]]:
         """Sample every benchmark with one model, then read off the results."""
         asked, models = evaluation.settings.evaluate, evaluation.models
-        how = max(asked.branches), cast(Aggregation, asked.aggregation), asked.early_stop, asked.top_up
+        how = max(method.branches(asked.branches)), cast(Aggregation, asked.aggregation), asked.early_stop, asked.top_up
         with loaded_once(lambda: models.branching(method, *how)) as judge:
             for benchmark in evaluation.benchmarks:
                 self._sample(method, judge, benchmark, evaluation)
@@ -42,21 +48,26 @@ class BranchingRunner:
     def _sample(
         self, method: Method, judge: Callable[[], BranchingJudge], benchmark: Benchmark, evaluation: Evaluation
     ) -> None:
-        """Grow the judge's trees over a benchmark, shard by shard."""
+        """Grow the judge's trees over a benchmark, shard by shard; a row is a comparison."""
         settings, asked = evaluation.settings, evaluation.settings.evaluate
-        branches = max(asked.branches)
+        branches = max(method.branches(asked.branches))
 
         def process(seed: int, items: Sequence[Comparison]) -> ShardResult:
-            return shard_of(judge().sample(items, derive_seed(seed, benchmark.name, method.name), branches))
+            trees, others = judge().ask(items, derive_seed(seed, benchmark.name, method.name), branches)
+            rows = [tree.to_row() for tree in trees]
+            for row, other in zip(rows, others, strict=bool(others)):
+                row[OTHER] = other.to_row()
+            return replace(shard_of([*trees, *others]), rows=rows, counts_in=len(rows))
 
         trained = method.target in evaluation.inputs or method.is_directory  # it brings its own prompts
         depends = {
-            "method": "+".join(method.readouts) if method.is_directory else method.text,
+            "method": "+".join(method.options) if method.is_directory else method.name,
             "judge": evaluation.models.identity(method, evaluation.hashes),
             "branches": branches,
             "aggregation": asked.aggregation if asked.early_stop else None,
             "how": [asked.early_stop, asked.top_up, evaluation.shard_size],
-            "asking": settings.asking,
+            "asking": _asked(method, settings),
+            "criteria": settings.criteria,
             "engine": evaluation.models.own_engine(method),
             "prompts": None if trained else evaluation.hashes.of(prompt_path(settings.prompts or "")),
         }
@@ -69,17 +80,33 @@ class BranchingRunner:
         Seconds are measured for the largest number; for a smaller one they are that time's share by generated tokens.
         """
         settings, out, shards = evaluation.settings.evaluate, evaluation.out, _shards(benchmark, method)
-        trees = [EvaluationTree.from_row(row) for row in read_rows(out.directory, shards)]
+        trees = [_trees(row) for row in read_rows(out.directory, shards)]
         seconds, aggregation = seconds_of(out.directory, shards), cast(Aggregation, settings.aggregation)
-        read = {
-            k: [predict(t, k, aggregation, method.name, settings.early_stop) for t in trees] for k in settings.branches
-        }
+        shown = _asked(method, evaluation.settings).asking(1).shown
+        how = aggregation, method.name, settings.early_stop, shown
+        read = {k: [predict(tree, k, *how, other) for tree, other in trees] for k in method.branches(settings.branches)}
         write_disagreements(method.name, benchmark, trees, read[max(read)], settings.view, out)
         tokens = {k: sum(p.cost.generated_tokens for p in predictions) for k, predictions in read.items()}
         full = tokens[max(tokens)]
         for branches, predictions in read.items():
             share = tokens[branches] / full if full else 1.0
             yield predictions, round(seconds / len(trees) / 2 * share, 6)
+
+
+OTHER = "other"
+"""Where plans are independent, a row is the tree of order AB, and the tree of order BA stands under this name."""
+
+
+def _trees(row: Mapping[str, Any]) -> tuple[EvaluationTree, EvaluationTree | None]:
+    """The tree of both orders and None, or that of order AB and that of order BA."""
+    first, other = EvaluationTree.from_row({k: v for k, v in row.items() if k != OTHER}), row.get(OTHER)
+    return first, None if other is None else EvaluationTree.from_row(other)
+
+
+def _asked(method: Method, settings: EvaluateSettings) -> JudgeConfig:
+    """How the judge of a method is asked."""
+    assert settings.judge is not None
+    return settings.judge.changed(**method.asking)
 
 
 def _shards(benchmark: Benchmark, method: Method) -> str:

@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from itertools import repeat
 from pathlib import Path
+from typing import Any, cast
 
+from judgetrain.artifacts.stage_run import derive_seed
 from judgetrain.engines.base import Engine
 from judgetrain.engines.config import EngineConfig, ModelConfig, TransformersEngineConfig
 from judgetrain.errors import ConfigError, EngineError
-from judgetrain.judges.base import Cost, Judge, Prediction, verdict_of
-from judgetrain.judges.config import Aggregation, AskingConfig
+from judgetrain.judges.base import Cost, Judge, Plan, Prediction, Reason, verdict_of
+from judgetrain.judges.config import Aggregation, AskingConfig, JudgeConfig, criteria_of
 from judgetrain.judges.kinds.early_stop import ORDERS, next_wave, stopped
 from judgetrain.judges.prompting.prompts import FILE, PromptSet, load_prompt_set
 from judgetrain.judges.trees.grow import Shape, grow
-from judgetrain.judges.trees.schema import CriterionNode, EvaluationTree, JudgmentNode
-from judgetrain.schema import Comparison, Verdict
+from judgetrain.judges.trees.schema import CriterionNode, EvaluationTree, GuidelineNode, JudgmentNode
+from judgetrain.schema import Comparison, Order, Verdict
 
 
 class BranchingJudge(Judge):
@@ -25,17 +28,23 @@ class BranchingJudge(Judge):
     Each criterion gets one guideline and, in each order, one judgment. ``aggregation`` ``vote``: the side that more
     branches prefer, a tie when equally many do. ``margin``: the side with the larger sum of scores.
 
+    Asked greedily, branch i follows the i-th criterion of the most likely list, with the most likely guideline and
+    judgment: branches differ by their criteria alone.
+
     Args:
         engine: generates the text.
         prompts: the prompt set the model was trained with.
         branches: k, at most ``settings.criteria``.
-        settings: how many criteria are asked for, and the sampling at each level.
+        settings: how many criteria are asked for, and the sampling at each level; greedy by default.
         aggregation: how branches become a verdict.
         name: the method's name in predictions.
         early_stop: judge the branches in waves, and in each order only until its verdict can no longer change: the
             same verdicts for fewer tokens, but in more steps, and with a margin over fewer branches.
         top_up: ask once more where fewer criteria came back than there are branches. The further list's prompt counts
             in every verdict's cost, also in those read off fewer branches.
+        plan: whether both orders are judged by one list of criteria and its guidelines (``shared``), or each by its own
+            (``independent``). Where these steps are greedy and their prompts do not show the responses, as in all
+            shipped sets, the two plans are the same texts, and only the cost differs.
     """
 
     def __init__(
@@ -48,10 +57,12 @@ class BranchingJudge(Judge):
         name: str = "judge",
         early_stop: bool = False,
         top_up: bool = False,
+        plan: Plan = "shared",
     ) -> None:
         self.engine, self.prompts, self.branches = engine, prompts, branches
-        self.settings = settings or AskingConfig()
+        self.settings = settings or JudgeConfig().asking(AskingConfig.criteria)
         self.aggregation, self.name, self.early_stop, self.top_up = aggregation, name, early_stop, top_up
+        self.plan = plan
 
     @classmethod
     def from_pretrained(
@@ -60,38 +71,66 @@ class BranchingJudge(Judge):
         branches: int = 1,
         *,
         engine: EngineConfig | None = None,
-        settings: AskingConfig | None = None,
         aggregation: Aggregation = "vote",
         early_stop: bool = False,
         top_up: bool = False,
+        **asked: Any,
     ) -> BranchingJudge:
-        """A judge from a directory that training wrote; it carries its prompt set and how it was sampled.
+        """A judge from a directory that training wrote; it carries its prompt set and how it is asked.
+
+        ``asked``: keys of :class:`~judgetrain.judges.config.JudgeConfig` that are to be otherwise, as in
+        ``temperature=1.0``. A judge is asked greedily unless it or they say otherwise.
 
         Raises:
             EngineError: the directory has no ``prompts.yaml``: it is no judge.
+            ConfigError: no such key, or a value out of range.
         """
         from judgetrain.engines.registry import make_engine
 
         directory = Path(path)
         if not (directory / FILE).is_file():
             raise EngineError(f"{directory} holds no {FILE}: give the model directory of a trained judge")
+        settings = JudgeConfig.load(directory).changed(**asked)
         config = engine or TransformersEngineConfig(model=ModelConfig(path=str(directory)))
         return cls(
             make_engine(config, model_path=str(directory), name=directory.name),
             load_prompt_set(directory / FILE),
             branches,
-            settings or AskingConfig.load(directory),
+            settings.asking(criteria_of(directory)),
             aggregation,
             directory.name,
             early_stop,
             top_up,
+            cast(Plan, settings.plan),
         )
 
     def compare_all(self, comparisons: Sequence[Comparison], seed: int) -> list[Prediction]:
-        """The verdicts on many comparisons."""
-        return self.predictions(self.sample(comparisons, seed), self.branches)
+        """The verdicts on many comparisons, with their reasons."""
+        trees, others = self.ask(comparisons, seed)
+        return self.predictions(trees, self.branches, others)
 
-    def sample(self, comparisons: Sequence[Comparison], seed: int, branches: int | None = None) -> list[EvaluationTree]:
+    def ask(
+        self, comparisons: Sequence[Comparison], seed: int, branches: int | None = None
+    ) -> tuple[list[EvaluationTree], list[EvaluationTree]]:
+        """The trees of both orders and none, or where plans are independent those of order AB and those of order BA.
+
+        Raises:
+            ConfigError: as of :meth:`sample`.
+        """
+        if self.plan == "shared":
+            return self.sample(comparisons, seed, branches), []
+        first, second = (
+            self.sample(comparisons, derive_seed(seed, order), branches, orders=(order,)) for order in ORDERS
+        )
+        return first, second
+
+    def sample(
+        self,
+        comparisons: Sequence[Comparison],
+        seed: int,
+        branches: int | None = None,
+        orders: tuple[Order, ...] = ORDERS,
+    ) -> list[EvaluationTree]:
         """Grow one branch for each of the first ``branches`` criteria, in both orders.
 
         The list is written only as far as it is used, so that what the first k < ``branches`` branches say and
@@ -104,13 +143,17 @@ class BranchingJudge(Judge):
         settings, wanted = self.settings, self.branches if branches is None else branches
         if not 1 <= wanted <= settings.criteria:
             raise ConfigError(f"branches={wanted}: allowed are 1 to the {settings.criteria} criteria of this judge")
-        shape = Shape(count=settings.criteria, criteria=wanted, top_up=self.top_up)
-        steer = (lambda tree: next_wave(tree, wanted, self.aggregation)) if self.early_stop else None
+        shape = Shape(count=settings.criteria, criteria=wanted, orders=orders, top_up=self.top_up)
+        steer = (lambda tree: next_wave(tree, wanted, self.aggregation, orders)) if self.early_stop else None
         return grow(comparisons, self.engine, self.prompts, shape, settings, seed, steer=steer)
 
-    def predictions(self, trees: Sequence[EvaluationTree], branches: int) -> list[Prediction]:
-        """The predictions that the first ``branches`` criteria of sampled trees give."""
-        return [predict(tree, branches, self.aggregation, self.name, self.early_stop) for tree in trees]
+    def predictions(
+        self, trees: Sequence[EvaluationTree], branches: int, others: Sequence[EvaluationTree] = ()
+    ) -> list[Prediction]:
+        """What the first ``branches`` criteria say of the trees, and the ``others``, that :meth:`ask` gave."""
+        how = branches, self.aggregation, self.name, self.early_stop, self.settings.shown
+        second = others or repeat(None, len(trees))
+        return [predict(tree, *how, other) for tree, other in zip(trees, second, strict=True)]
 
     def close(self) -> None:
         """Free the model."""
@@ -118,18 +161,31 @@ class BranchingJudge(Judge):
 
 
 def predict(
-    tree: EvaluationTree, branches: int, aggregation: Aggregation, method: str, early_stop: bool = False
+    tree: EvaluationTree,
+    branches: int,
+    aggregation: Aggregation,
+    method: str,
+    early_stop: bool = False,
+    asked: str | None = None,
+    other: EvaluationTree | None = None,
 ) -> Prediction:
-    """One prediction from the first ``branches`` criteria of a tree, or from as many of them as settle it."""
-    if early_stop:
-        tree = stopped(tree, branches, aggregation)
-    criteria = tree.criteria[:branches]
+    """One prediction from the first ``branches`` criteria of a tree, or from as many of them as settle it.
+
+    ``asked``: how the judge was asked, for tables. ``other``: the tree of order BA where each order has its own plan;
+    ``tree`` is then that of order AB.
+    """
+    parts: list[tuple[EvaluationTree, Sequence[Order]]] = [(tree, ORDERS)]
+    if other is not None:
+        parts = [(tree, ORDERS[:1]), (other, ORDERS[1:])]
+    trees = [stopped(t, branches, aggregation, orders) if early_stop else t for t, orders in parts]
+    found = [tree.criteria[:branches] for tree in trees]
+    criteria = [c for each in found for c in each]
     nodes = [j for c in criteria for j in c.judgments]
     margins = [j.margin for j in nodes if j.margin is not None]
     failures = Counter(j.failure for j in nodes if j.failure)
     failures.update(f"guideline:{r}" for c in criteria for g in c.guidelines if (r := g.failure))
-    if not criteria:
-        failures["criteria:none"] += 1
+    if nothing := sum(not each for each in found):
+        failures["criteria:none"] += nothing
     return Prediction(
         comparison_id=tree.comparison.id,
         method=method,
@@ -137,11 +193,32 @@ def predict(
         verdict_ab=aggregate([j for j in nodes if j.order == "AB"], aggregation),
         verdict_ba=aggregate([j for j in nodes if j.order == "BA"], aggregation),
         margin=sum(margins) / len(margins) if margins else None,
-        cost=_cost(tree, criteria),
+        cost=_cost(trees, found),
         judgments=len(nodes),
         failures=dict(failures),
         spread=_spread(nodes),
+        reasons=tuple(_reasons(criteria)),
+        asked=asked,
+        plan="shared" if other is None else "independent",
     )
+
+
+def _reasons(criteria: Sequence[CriterionNode]) -> Iterator[Reason]:
+    """The branches by order and then by rank."""
+    for order in ORDERS:
+        for criterion in criteria:
+            for guideline in criterion.guidelines:
+                for node in (j for j in guideline.judgments if j.order == order):
+                    yield Reason(
+                        order=order,
+                        criterion=criterion.text,
+                        guideline=guideline.text,
+                        text=node.text,
+                        score_a=node.score_a,
+                        score_b=node.score_b,
+                        verdict=node.verdict,
+                        failure=node.failure,
+                    )
 
 
 def _spread(judgments: Sequence[JudgmentNode]) -> float | None:
@@ -164,23 +241,17 @@ def aggregate(judgments: Sequence[JudgmentNode], aggregation: Aggregation) -> Ve
     return verdict_of(votes if aggregation == "vote" else math.fsum(j.margin or 0.0 for j in judgments))
 
 
-def _cost(tree: EvaluationTree, criteria: Sequence[CriterionNode]) -> Cost:
-    """What a verdict in one order costs, mean of the orders asked.
+def _cost(trees: Sequence[EvaluationTree], criteria: Sequence[Sequence[CriterionNode]]) -> Cost:
+    """Half of what both orders cost: of each tree the list as far as it is used, and the branches of its criteria.
 
-    The list counts fully for each, and so does a guideline in each order that was judged by it; one that nothing could
-    be judged by counts for all.
+    So a plan that both orders share is paid once, half by each of them.
     """
-    guidelines = [g for c in criteria for g in c.guidelines]
-    asked = {j.order for g in guidelines for j in g.judgments}
-    orders = [order for order in ORDERS if order in asked] or [*ORDERS]
-    prompt: float = tree.criteria_prompt_tokens
-    generated: float = sum(c.generated_tokens for c in criteria) if criteria else tree.criteria_generated_tokens
-    calls = 1.0
-    for order in orders:
-        for guideline in guidelines:
-            nodes = [j for j in guideline.judgments if j.order == order]
-            if nodes or not guideline.judgments:
-                prompt += (guideline.prompt_tokens + sum(j.prompt_tokens for j in nodes)) / len(orders)
-                generated += (guideline.generated_tokens + sum(j.generated_tokens for j in nodes)) / len(orders)
-                calls += (1 + len(nodes)) / len(orders)
-    return Cost(prompt, generated, calls)
+    prompt = generated = calls = 0
+    for tree, used in zip(trees, criteria, strict=True):
+        guidelines = [g for c in used for g in c.guidelines]
+        nodes: list[GuidelineNode | JudgmentNode] = [*guidelines, *(j for g in guidelines for j in g.judgments)]
+        prompt += tree.criteria_prompt_tokens + sum(n.prompt_tokens for n in nodes)
+        generated += sum(c.generated_tokens for c in used) if used else tree.criteria_generated_tokens
+        generated += sum(n.generated_tokens for n in nodes)
+        calls += 1 + len(nodes)
+    return Cost(prompt / len(ORDERS), generated / len(ORDERS), calls / len(ORDERS))

@@ -32,12 +32,12 @@ def needed(steps: Sequence[float], branches: int, most: float) -> int:
     return min(left, math.floor((most * left - lead) / (2 * most)) + 1)
 
 
-def next_wave(tree: EvaluationTree, branches: int, aggregation: Aggregation) -> Wave:
-    """What a judge with ``branches`` branches must judge next; empty when the verdicts of both orders are settled."""
+def next_wave(tree: EvaluationTree, branches: int, aggregation: Aggregation, orders: Sequence[Order] = ORDERS) -> Wave:
+    """What a judge with ``branches`` branches must judge next; empty when the verdicts of ``orders`` are settled."""
     criteria = tree.criteria[:branches]
     most = 1.0 if aggregation == "vote" else HIGHEST - LOWEST
-    steps = {order: _steps(criteria, order, aggregation) for order in ORDERS}
-    waiting = {order: number for order in ORDERS if (number := needed(steps[order], len(criteria), most))}
+    steps = {order: _steps(criteria, order, aggregation) for order in orders}
+    waiting = {order: number for order in orders if (number := needed(steps[order], len(criteria), most))}
     if not waiting:
         return {}
     done = sum(bool(c.guidelines) for c in criteria)
@@ -54,13 +54,15 @@ def _steps(criteria: Sequence[CriterionNode], order: Order, aggregation: Aggrega
     return [s for g in guidelines for s in ([0.0] if g.failure else [step(j) for j in g.judgments if j.order == order])]
 
 
-def stopped(tree: EvaluationTree, branches: int, aggregation: Aggregation) -> EvaluationTree:
+def stopped(
+    tree: EvaluationTree, branches: int, aggregation: Aggregation, orders: Sequence[Order] = ORDERS
+) -> EvaluationTree:
     """The part of a tree that a judge with ``branches`` branches that stops early would have grown.
 
     The tree may itself have been stopped, with at least as many branches. ``failures`` stay those of the whole tree.
     """
     grown = [replace(c, guidelines=()) for c in tree.criteria]
-    while wave := next_wave(replace(tree, criteria=tuple(grown)), branches, aggregation):
+    while wave := next_wave(replace(tree, criteria=tuple(grown)), branches, aggregation, orders):
         pairs = zip(tree.criteria, grown, strict=True)
         grown = [_shown(whole, wave[whole.rank]) if whole.rank in wave else part for whole, part in pairs]
     return replace(tree, criteria=tuple(grown))

@@ -69,7 +69,8 @@ class PromptedJudge(Judge):
     def compare_all(self, comparisons: Sequence[Comparison], seed: int) -> list[Prediction]:
         """The verdicts on many comparisons, all of them one batch."""
         asked = self.ask(comparisons, seed)
-        return [prediction_of(self.dialect, self.name, c.id, each) for c, each in zip(comparisons, asked, strict=True)]
+        how = self.dialect, self.name
+        return [prediction_of(*how, c.id, each, self.sampling) for c, each in zip(comparisons, asked, strict=True)]
 
     @property
     def _asker(self) -> Asker:
@@ -138,8 +139,10 @@ def verdicts_in(replies: Sequence[Reply], order: str) -> list[Verdict]:
     return [cast(Verdict, r.answer) for r in replies if r.shown == order and r.answer is not None]
 
 
-def prediction_of(dialect: str, method: str, comparison_id: str, replies: Sequence[Reply]) -> Prediction:
-    """The prediction of a ``one_step`` or ``rating`` judge from its replies on one comparison.
+def prediction_of(
+    dialect: str, method: str, comparison_id: str, replies: Sequence[Reply], sampling: SamplingConfig
+) -> Prediction:
+    """The prediction of a ``one_step`` or ``rating`` judge from its replies on one comparison, so sampled.
 
     ``branches`` is 0, as for every method without. The margin of ratings is on the set's scale; one step gives none.
     """
@@ -165,4 +168,6 @@ def prediction_of(dialect: str, method: str, comparison_id: str, replies: Sequen
         cost=Cost(share * prompt, share * generated, share * len(replies)),
         judgments=len(replies),
         failures=dict(failures_of(replies)),
+        asked=sampling.shown,
+        plan="independent" if dialect == "one_step" else None,
     )
