@@ -7,7 +7,6 @@ An artifact is a directory ``<output_dir>/artifacts/<stage>/<fingerprint>``. It 
 from __future__ import annotations
 
 import hashlib
-import json
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress

@@ -44,33 +44,19 @@ def clean(pipeline: Pipeline) -> None:
     """
     settings, console = pipeline.config.clean, pipeline.console
     what = "damaged artifacts and answers" if settings.damaged else "artifacts"
-    if not settings.yes:
-        if found := _found(pipeline):
-            console.plain([_table(found, settings.damaged)])
+    with cleaning(Path(pipeline.config.output_dir)):  # no process begins to need what is looked at
+        found = broken(pipeline) if settings.damaged else leftovers(pipeline, settings.evaluations)
+        if not found:
+            used = f"nothing in {pipeline.config.output_dir} is damaged"
+            used = used if settings.damaged else f"every artifact in {pipeline.root} is used"
+            console.line(f"clean: nothing to remove: {used}")
+            return
+        console.plain([_table(found, settings.damaged)])
+        if not settings.yes:
             console.line(f"clean: {len(found)} {what} would be removed; add clean.yes=true to remove them")
-        else:
-            console.line(_nothing(pipeline))
-        return
-    # From here on no process begins to need what is looked at.
-    with cleaning(Path(pipeline.config.output_dir)):
-        found = _found(pipeline)
+            return
         removed = [entry for entry in found if _remove(entry.directory)]
-    if not found:
-        console.line(_nothing(pipeline))
-        return
-    console.plain([_table(found, settings.damaged)])
-    console.line(f"clean: {len(removed)} of {len(found)} {what} removed")
-
-
-def _nothing(pipeline: Pipeline) -> str:
-    if pipeline.config.clean.damaged:
-        return f"clean: nothing to remove: nothing in {pipeline.config.output_dir} is damaged"
-    return f"clean: nothing to remove: every artifact in {pipeline.root} is used"
-
-
-def _found(pipeline: Pipeline) -> list[Leftover]:
-    settings = pipeline.config.clean
-    return broken(pipeline) if settings.damaged else leftovers(pipeline, settings.evaluations)
+        console.line(f"clean: {len(removed)} of {len(found)} {what} removed")
 
 
 def leftovers(pipeline: Pipeline, evaluations: bool = False) -> list[Leftover]:
@@ -156,7 +142,9 @@ def _table(found: list[Leftover], damaged: bool) -> object:
     from rich import box
     from rich.table import Table
 
-    table = Table(title="damaged" if damaged else "nothing refers to", title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
+    table = Table(
+        title="damaged" if damaged else "nothing refers to", title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False
+    )
     for column in ("directory", "state", "size", "last change"):
         table.add_column(column, overflow="fold")
     for entry in found:

@@ -58,9 +58,14 @@ class Pipeline:
     Args:
         config: the whole, validated configuration.
         console: where lines go.
+
+    Raises:
+        ConfigError: ``output_dir`` is a file.
     """
 
     def __init__(self, config: Config, console: Console | None = None) -> None:
+        if Path(config.output_dir).exists() and not Path(config.output_dir).is_dir():
+            raise ConfigError(f"output_dir={config.output_dir!r} is a file; give a directory, or the name of a new one")
         self.config = config
         self.console = console or Console()
         self.root = Path(config.output_dir) / "artifacts"
