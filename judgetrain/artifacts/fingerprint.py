@@ -128,7 +128,7 @@ class ContentHashes:
         return plain(value, lambda key, path: self.of(path))
 
     def file(self, path: Path, again: bool = False) -> str:
-        """SHA-256 of one file; ``again``: read it whatever is remembered. :meth:`keep` is to be called when all is read.
+        """SHA-256 of one file; ``again``: read it whatever is remembered. Call :meth:`keep` when all is read.
 
         Raises:
             OSError: it cannot be read.

@@ -1,4 +1,4 @@
-"""``stage=clean``: artifacts that nothing refers to, or that are damaged; listed, and with ``clean.yes=true`` removed."""
+"""``stage=clean``: artifacts that nothing refers to, or that are damaged, are listed, and on request removed."""
 
 from __future__ import annotations
 

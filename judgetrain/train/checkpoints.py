@@ -159,7 +159,7 @@ def _sizes(checkpoint: Path) -> dict[str, int]:
 
 
 def _mark(checkpoint: Path) -> dict[str, Any] | None:
-    """What the mark of a checkpoint says, unless a file has another size since; earlier versions' say only ``layout``."""
+    """What the mark of a checkpoint says, unless a file's size is another since; older ones say only ``layout``."""
     found = read_json(checkpoint / COMPLETE)
     if not isinstance(found, dict):
         return {"layout": (checkpoint / COMPLETE).read_text(encoding="utf-8", errors="replace")}

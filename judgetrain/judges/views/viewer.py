@@ -79,9 +79,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--comparison", nargs="+", default=[], metavar="ID", help="which trees; else the first ones")
     parser.add_argument("--limit", type=int, default=20, help="how many, where none is named (default: 20)")
     parser.add_argument("--trees", default=TREES, metavar="NAME", help="of stage evaluate: trees-BENCHMARK-METHOD")
-    parser.add_argument(
-        "--output", type=Path, help="where the pages go (default: a folder of its own in output_dir/view)"
-    )
+    parser.add_argument("--output", type=Path, help="where the pages go (default: a folder in output_dir/view)")
     options = parser.parse_args(argv)
     output = options.output or _output(options.artifact, options.trees, options.comparison, options.limit)
     try:
