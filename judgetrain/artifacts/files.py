@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import errno
+import hashlib
 import json
 import os
+import re
 import threading
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -12,6 +14,9 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from judgetrain.errors import JudgetrainError
+
+FULL = re.compile(r"No space left on device|Disk quota exceeded|PytorchStreamWriter failed writing|file write failed")
+"""How libraries that do not pass on the system's error say that the disk is full (PyTorch: whatever stops a write)."""
 
 
 @contextmanager
@@ -63,13 +68,66 @@ def write_rows_atomic(path: Path, rows: Iterable[Mapping[str, Any]]) -> None:
             write_row(file, row)
 
 
+def read_json(path: Path) -> Any:
+    """What a file of JSON holds; None where there is none, or none that can be read as such."""
+    try:
+        return json.loads(path.read_bytes())
+    except (FileNotFoundError, NotADirectoryError, ValueError, RecursionError):
+        return None
+
+
+def sha256_of(path: Path) -> str:
+    """SHA-256 of a file's content, in hex."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def settle(directory: Path) -> None:
+    """Have the files that a library wrote on the disk, with the permissions that the umask gives to a new file."""
+    probe = directory / f".mode.{os.getpid()}.tmp"
+    probe.touch()
+    mode = probe.stat().st_mode & 0o777
+    probe.unlink()
+    for path in directory.rglob("*"):
+        if path.is_file() and not path.is_symlink():
+            path.chmod(mode)
+            with path.open("rb") as file:
+                os.fsync(file.fileno())
+
+
 def write_row(file: BinaryIO, row: Mapping[str, Any]) -> None:
     """Add one line of JSON to an open file."""
     file.write((json.dumps(row, ensure_ascii=False) + "\n").encode("utf-8"))
 
 
-def _explain_full_disk(error: OSError, path: Path) -> None:
-    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+@contextmanager
+def full_disk_explained(place: Path) -> Iterator[None]:
+    """Turn what any library raises where the disk is full into a sentence.
+
+    Raises:
+        JudgetrainError: the disk is full.
+    """
+    try:
+        yield
+    except JudgetrainError:
+        raise
+    except Exception as error:
+        _explain_full_disk(error, place)
+        raise
+
+
+def refused(error: OSError) -> str | None:
+    """A sentence for what the file system does not allow; None for other errors."""
+    if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EEXIST, errno.EISDIR):
+        return (
+            f"{error.filename or 'output_dir'} cannot be used ({error.strerror}): output_dir must be a directory, or "
+            "the name of a new one, in which this process may write"
+        )
+    return None
+
+
+def _explain_full_disk(error: BaseException, path: Path) -> None:
+    if (isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)) or FULL.search(str(error)):
         raise JudgetrainError(
             f"the disk is full while writing {path}: free some space and run the same command again; "
             "everything finished is kept"

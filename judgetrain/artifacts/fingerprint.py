@@ -7,11 +7,14 @@ import glob
 import hashlib
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from os.path import exists
 from pathlib import Path
 from typing import Any, Self
 
-from judgetrain.artifacts.files import write_json_atomic
+from judgetrain.artifacts.files import read_json, sha256_of, write_json_atomic
 from judgetrain.artifacts.installed import version_of
+from judgetrain.errors import JudgetrainError
 from judgetrain.keys import PACKAGE
 
 Content = Callable[[str, str], Any]
@@ -81,20 +84,24 @@ def by_key(settings: Any) -> dict[str, Any]:
 
 def fingerprint(parts: Mapping[str, Any]) -> str:
     """16 hex digits of the SHA-256 over canonical JSON."""
-    return hashlib.sha256(json.dumps(parts, sort_keys=True, ensure_ascii=False).encode()).hexdigest()[:16]
+    text = json.dumps(parts, sort_keys=True, ensure_ascii=False)
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
 
 class ContentHashes:
-    """SHA-256 of files, remembered by path, size and modification time so that big files are read once."""
+    """SHA-256 of files, remembered by path, size, modification time and inode so that big files are read once.
 
-    def __init__(self, cache: Path) -> None:
+    What is remembered is a convenience: where it cannot be read, or not be written, files are read again.
+    """
+
+    def __init__(self, cache: Path | None) -> None:
         self._cache = cache
-        self._known: dict[str, str] = json.loads(cache.read_text()) if cache.exists() else {}
+        self._known, self._new = _remembered(cache) if cache else {}, False
 
     @classmethod
-    def of_run(cls, home: Path) -> Self:
-        """The hashes that all runs of an ``output_dir`` share."""
-        return cls(home / ".content-hashes.json")
+    def of_run(cls, home: Path | None) -> Self:
+        """The hashes that all runs of an ``output_dir`` share; None: nothing is remembered."""
+        return cls(home / ".content-hashes.json" if home else None)
 
     def of(self, pattern: str) -> dict[str, str]:
         """What counts of a path: hashes by file name of all files that a path or glob names; of a package its version.
@@ -109,21 +116,46 @@ class ContentHashes:
         root = Path(pattern).expanduser()
         if root.is_dir():
             files = [p for p in sorted(root.rglob("*")) if p.is_file() and p != root / "README.md"]
-            return {str(p.relative_to(root)): self._hash(p) for p in files}
+            return self._kept({str(p.relative_to(root)): self.file(p) for p in files})
         files = [Path(p) for p in sorted(glob.glob(str(root)))]
         names = [p.name for p in files]
         # Files of one name in several directories are told apart by their place in the order.
-        return {n if names.count(n) == 1 else f"{i}/{n}": self._hash(files[i]) for i, n in enumerate(names)}
+        found = {n if names.count(n) == 1 else f"{i}/{n}": self.file(files[i]) for i, n in enumerate(names)}
+        return self._kept(found)
 
     def identity(self, value: Any) -> Any:
         """Settings as plain data with the content of their files in place of where they lie."""
         return plain(value, lambda key, path: self.of(path))
 
-    def _hash(self, path: Path) -> str:
-        stat = path.stat()
-        key = f"{path.resolve()}:{stat.st_size}:{stat.st_mtime_ns}"
-        if key not in self._known:
-            with path.open("rb") as file:
-                self._known[key] = hashlib.file_digest(file, "sha256").hexdigest()
-            write_json_atomic(self._cache, self._known)
-        return self._known[key]
+    def file(self, path: Path, again: bool = False) -> str:
+        """SHA-256 of one file; ``again``: read it whatever is remembered. Call :meth:`keep` when all is read.
+
+        Raises:
+            OSError: it cannot be read.
+        """
+        stat, place = path.stat(), str(path.resolve())
+        seen = [stat.st_size, stat.st_mtime_ns, stat.st_ino]
+        if again or self._known.get(place, [])[:-1] != seen:
+            self._known[place], self._new = [*seen, sha256_of(path)], True
+        return str(self._known[place][-1])
+
+    def keep(self) -> None:
+        """Remember what was read, beside what other processes have meanwhile; files that are gone are forgotten."""
+        if self._new and self._cache:
+            known = {place: seen for place, seen in (_remembered(self._cache) | self._known).items() if exists(place)}
+            # A disk that is full or may not be written to costs only the time to read again.
+            with suppress(OSError, JudgetrainError):
+                write_json_atomic(self._cache, {"checksum": fingerprint(known), "hashes": known})
+                self._new = False
+
+    def _kept(self, found: dict[str, str]) -> dict[str, str]:
+        self.keep()
+        return found
+
+
+def _remembered(cache: Path) -> dict[str, list[Any]]:
+    """What the file of hashes holds, by path; nothing where it is not what was written."""
+    found = read_json(cache)
+    if isinstance(found, dict) and found.get("checksum") == fingerprint(known := found.get("hashes", {})):
+        return dict(known)
+    return {}

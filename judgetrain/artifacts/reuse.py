@@ -5,12 +5,12 @@ So a change that leaves some of a stage's work as it is (another metric, another
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 from pathlib import Path
 
-from judgetrain.artifacts.files import write_text_atomic
+from judgetrain.artifacts.files import read_json, write_text_atomic
+from judgetrain.artifacts.integrity import whole_shard
 from judgetrain.artifacts.shards import shards_of
 from judgetrain.artifacts.stage_run import StageRun
 
@@ -39,7 +39,7 @@ def adopt(shards: str, key: str, out: StageRun) -> None:
                 continue
             stem = marker.name.removeprefix(".").removesuffix(".json")
             files = [f"{stem}.jsonl", marker.name]  # the marker last: it says that the shard is there
-            if all((other / name).is_file() for name in files) and not out.path(marker.name).exists():
+            if whole_shard(other / files[0], marker) and not out.path(marker.name).exists():
                 for name in files:
                     _link(other / name, out.path(name))
                 taken += 1
@@ -49,7 +49,8 @@ def adopt(shards: str, key: str, out: StageRun) -> None:
 
 def _failed(marker: Path) -> bool:
     """Whether a shard holds what an engine failed to answer, which is asked again rather than taken over."""
-    dropped = json.loads(marker.read_text(encoding="utf-8"))["counts"]["dropped"]
+    found = read_json(marker)
+    dropped = found["counts"]["dropped"] if isinstance(found, dict) and "counts" in found else ("error",)
     return any(reason == "error" or reason.endswith(":error") for reason in dropped)
 
 

@@ -11,6 +11,7 @@ from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path
 from typing import Any, TypedDict
 
+from judgetrain.artifacts.files import read_json
 from judgetrain.errors import DataError
 
 SECONDS = ".seconds.json"
@@ -109,8 +110,8 @@ def seconds_of(directory: Path, name: str) -> float:
 
 def seconds_so_far(directory: Path) -> float | None:
     """Seconds spent on an artifact up to what was finished last; None where nothing is known."""
-    path = directory / SECONDS
-    return float(json.loads(path.read_text(encoding="utf-8"))) if path.exists() else None
+    found = read_json(directory / SECONDS)
+    return float(found) if isinstance(found, (int, float)) else None
 
 
 def names_of(directory: Path, start: str) -> list[str]:
@@ -126,10 +127,12 @@ def read_rows(directory: Path, name: str) -> Iterator[dict[str, Any]]:
         DataError: no such file, a missing shard, or a malformed line (named with its number).
     """
     for path in _files(directory, name):
-        with path.open(encoding="utf-8") as lines:
+        with path.open("rb") as lines:
             for number, line in enumerate(lines, start=1):
                 try:
-                    yield json.loads(line)
+                    yield json.loads(line.decode("utf-8"))
+                except UnicodeDecodeError as error:
+                    raise DataError(f"{path}:{number}: not UTF-8 text ({error.reason})") from error
                 except json.JSONDecodeError as error:
                     raise DataError(f"{path}:{number}: not a JSON object ({error.msg})") from error
 
@@ -162,6 +165,7 @@ def shard_progress(directory: Path) -> tuple[int, int] | None:
     done = total = 0
     for plan in directory.glob(".*.plan.json"):
         name = plan.name[1 : -len(".plan.json")]
-        total += json.loads(plan.read_text())["shards"]
+        planned = read_json(plan)
+        total += planned.get("shards", 0) if isinstance(planned, dict) else 0
         done += len(shards_of(directory, name, markers=True))
     return (done, total) if total else None

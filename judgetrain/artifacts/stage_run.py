@@ -7,7 +7,6 @@ An artifact is a directory ``<output_dir>/artifacts/<stage>/<fingerprint>``. It 
 from __future__ import annotations
 
 import hashlib
-import json
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -15,16 +14,16 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from judgetrain.artifacts.console import Console
-from judgetrain.artifacts.files import atomic, write_json_atomic, write_row, write_rows_atomic
+from judgetrain.artifacts.files import atomic, read_json, write_json_atomic, write_row, write_rows_atomic
+from judgetrain.artifacts.integrity import MANIFEST as MANIFEST
+from judgetrain.artifacts.integrity import described, whole_shard
 from judgetrain.artifacts.shards import SECONDS, counted, counts_of, markers_of, seconds_so_far, shards_of
 from judgetrain.artifacts.shards import ShardResult as ShardResult
 from judgetrain.artifacts.shards import tokens_of as tokens_of
 from judgetrain.artifacts.tracker import Run
-from judgetrain.errors import JudgetrainError, UnansweredError
+from judgetrain.errors import DataError, JudgetrainError, UnansweredError
 
 T = TypeVar("T")
-
-MANIFEST = "manifest.json"
 
 
 def derive_seed(*parts: object) -> int:
@@ -72,9 +71,18 @@ class StageRun:
                 stale.unlink()
         self._direct: list[dict[str, Any]] = []
         self._notes_path = directory / ".notes.json"
-        self._notes: dict[str, Any] = json.loads(self._notes_path.read_text()) if self._notes_path.exists() else {}
+        self._notes: dict[str, Any] = self._kept_notes()
         self._sharded: list[str] = []
         self._clock, self._started, self._earlier = clock, clock(), seconds_so_far(directory) or 0.0
+
+    def _kept_notes(self) -> dict[str, Any]:
+        found = read_json(self._notes_path) if self._notes_path.exists() else {}
+        if isinstance(found, dict):
+            return found
+        raise DataError(
+            f"{self._notes_path} is damaged: remove {self.directory}, which is not finished, and run the same command "
+            f"again: stage {self.stage} is made from its beginning"
+        )
 
     @property
     def seconds(self) -> float:
@@ -176,7 +184,7 @@ class StageRun:
         self._sharded.append(name)
         self._forget_other_shards(name, total)
         chunks = {f"{name}-{i:05d}-of-{total:05d}": items[i * size : (i + 1) * size] for i in range(total)}
-        finished = {s for s in chunks if self._marker(s).exists() and self.path(f"{s}.jsonl").exists()}
+        finished = {s for s in chunks if self._marker(s).exists() and self._whole(s)}
         before = sum(len(chunks[stem]) for stem in finished)
         unanswered: list[UnansweredError] = []
         spent = 0.0
@@ -199,9 +207,17 @@ class StageRun:
         return spent
 
     def _finish(self, stem: str, result: ShardResult, seconds: float) -> None:
-        write_rows_atomic(self.path(f"{stem}.jsonl"), result.rows)
-        write_json_atomic(self._marker(stem), result.counted() | {"seconds": seconds, "facts": result.facts})
+        path = self.path(f"{stem}.jsonl")
+        write_rows_atomic(path, result.rows)
+        said = result.counted() | {"seconds": seconds, "facts": result.facts, "file": described(path)}
+        write_json_atomic(self._marker(stem), said)
         self.keep_seconds()
+
+    def _whole(self, stem: str) -> bool:
+        whole = whole_shard(self.path(f"{stem}.jsonl"), self._marker(stem))
+        if not whole:
+            self.log(f"{self.stage}: {stem} is not what was written: it is made again")
+        return whole
 
     def _forget_other_shards(self, name: str, total: int) -> None:
         """Remove what a run that split the items otherwise has left: its shards hold other items."""

@@ -102,11 +102,11 @@ class RowReader:
         local = f"{number:07d}" if identifier is None else str(identifier)
         category = self._get(row, "category")
         return Dialogue(
-            f"{self._source.name}:{local}",
+            _checked(f"{self._source.name}:{local}", "field id"),
             self._source.name,
             messages,
             self._reference(row) or answer,
-            None if category is None else str(category),
+            None if category is None else _checked(str(category), "field category"),
         )
 
     def comparison(self, row: Any, number: int, labelled: bool) -> Comparison:
@@ -117,9 +117,10 @@ class RowReader:
         """
         dialogue = self.dialogue(row, number)
         a, b = (self._text(row, f"response_{side}") for side in "ab")
-        model_a, model_b = (str(self._get(row, f"model_{side}") or "") for side in "ab")
+        model_a, model_b = (_checked(str(self._get(row, f"model_{s}") or ""), f"field model_{s}") for s in "ab")
         label, group = self._label(row) if labelled else None, self._get(row, "group")
-        return Comparison(dialogue.id, dialogue, a, b, model_a, model_b, label, None if group is None else str(group))
+        group = None if group is None else _checked(str(group), "field group")
+        return Comparison(dialogue.id, dialogue, a, b, model_a, model_b, label, group)
 
     def has_responses(self, row: Any) -> bool:
         """Whether the row carries two responses."""
@@ -141,7 +142,7 @@ class RowReader:
         value = _joined(value)
         if self._source.format == "multiple_choice":
             value = "\n".join(str(part).strip() for part in (value, self._get(row, "answer")) if part)
-        return value if isinstance(value, str) and value else None
+        return _checked(value, "field reference") if isinstance(value, str) and value else None
 
     def _messages(self, row: Mapping[str, Any]) -> tuple[Message, ...]:
         turns = self._get(row, "messages") if self._source.format in _CONVERSATIONS else None
@@ -151,8 +152,10 @@ class RowReader:
             raise RowError("wrong_type", "expected a list of messages")
         else:
             said = _CONVERSATIONS[self._source.format](turns)
-        system = _joined(self._get(row, "system"))
-        return (Message("system", _checked(system)), *said) if system else said
+        system = _spoken(_joined(self._get(row, "system")))
+        if system and not isinstance(system, str):
+            raise RowError("wrong_type", f"expected text in field system, found {type(system).__name__}")
+        return (Message("system", _checked(system, "field system")), *said) if system else said
 
     def _query(self, row: Mapping[str, Any]) -> str:
         query = self._text(row, "query")

@@ -5,13 +5,15 @@ from __future__ import annotations
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from judgetrain.artifacts.files import write_text_atomic
+from judgetrain.artifacts.files import read_json, write_text_atomic
+from judgetrain.artifacts.fingerprint import fingerprint
+from judgetrain.artifacts.integrity import clean_command
 from judgetrain.artifacts.stage_run import derive_seed
 from judgetrain.engines.base import Choice, Completion, Request
 from judgetrain.engines.config import EngineConfig, LimitsConfig
@@ -84,12 +86,19 @@ class AnswerStore:
         return found
 
     def get(self, content: Mapping[str, Any]) -> Completion | None:
-        """The answer to a request of this content, if there is one."""
-        try:
-            stored = json.loads(self._path(content).read_text(encoding="utf-8"))
-        except FileNotFoundError:
+        """The answer to a request of this content, if there is one.
+
+        Raises:
+            EngineError: it is there, and is not what was kept.
+        """
+        path = self._path(content)
+        if not path.is_file():
             return None
-        found = stored["completion"]
+        if (found := _kept(path)) is None:
+            raise EngineError(
+                f"{path} holds an answer that is damaged: `{clean_command(self._directory.parent)}` removes all such "
+                "answers, and the same command as now asks (and pays) for them again"
+            )
         choices = tuple(Choice(c["at"], tuple(c["probabilities"])) for c in found.pop("choices", ()))
         found["text"] = writable(found["text"])  # it may have been kept as it came
         return Completion(**found, choices=choices)
@@ -101,12 +110,27 @@ class AnswerStore:
             JudgetrainError: the disk is full.
         """
         # ASCII: a prompt may hold half of a surrogate pair, which is no UTF-8.
-        stored = json.dumps({"request": content, "completion": asdict(completion)}, indent=1)
-        write_text_atomic(self._path(content), stored)
+        stored = {"request": content, "completion": asdict(completion)}
+        write_text_atomic(self._path(content), json.dumps(stored | {"checksum": fingerprint(stored)}, indent=1))
 
     def _path(self, content: Mapping[str, Any]) -> Path:
         name = _digest(content)
         return self._directory / name[:2] / f"{name}.json"
+
+
+def broken_answers(directory: Path) -> Iterator[Path]:
+    """The files of kept answers under a directory that are not what was kept."""
+    return (path for path in sorted(directory.glob("??/*.json")) if _kept(path) is None)
+
+
+def _kept(path: Path) -> dict[str, Any] | None:
+    """The completion in a file, or None where the file is not what was kept (earlier versions kept no checksum)."""
+    stored = read_json(path)
+    if not isinstance(stored, dict) or not isinstance(stored.get("completion"), dict):
+        return None
+    found = stored["completion"]
+    checksum = stored.pop("checksum", None)
+    return found if checksum in (None, fingerprint(stored)) and {*found} >= {"text", "finish_reason"} else None
 
 
 def _digest(content: Mapping[str, Any]) -> str:

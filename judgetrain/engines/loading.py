@@ -9,7 +9,8 @@ import importlib
 import importlib.util
 import json
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -126,7 +127,8 @@ def load_model(
     if adapters is not None:
         from peft import PeftModel
 
-        model = PeftModel.from_pretrained(model, adapters).merge_and_unload().requires_grad_(True)
+        with _explained(config, adapters):
+            model = PeftModel.from_pretrained(model, adapters).merge_and_unload().requires_grad_(True)
     model = model.train(False)
     return model if device is None else model.to(device)  # type: ignore[arg-type]
 
@@ -163,10 +165,32 @@ def _from_pretrained(
         options["gguf_file"] = gguf_file
         if importlib.util.find_spec("gguf") is None:
             raise EngineError(f"{config.path} has GGUF weights, which need the package gguf: pip install gguf")
-    try:
+    with _explained(config, path):
         return load(path, revision=config.revision or "main", trust_remote_code=config.trust_remote_code, **options)
+
+
+@contextmanager
+def _explained(config: ModelConfig, path: str) -> Iterator[None]:
+    try:
+        yield
     except (OSError, ValueError, ImportError, KeyError) as error:
         raise EngineError(_explain(error, config, path)) from error
+    except Exception as error:
+        if not _of_a_file(error):
+            raise
+        raise EngineError(
+            f"a file of {path} is cut or damaged ({' '.join(str(error).split())[:200]}): copy or download it again"
+        ) from error
+
+
+def _of_a_file(error: Exception) -> bool:
+    """Whether an error is how safetensors, tokenizers (which raise plain ones) and PyTorch say so of a broken file."""
+    import pickle
+
+    from safetensors import SafetensorError
+
+    broken = "PytorchStreamReader" in str(error) or "size mismatch" in str(error)
+    return isinstance(error, (SafetensorError, pickle.UnpicklingError, EOFError)) or type(error) is Exception or broken
 
 
 def _explain(error: Exception, config: ModelConfig, path: str) -> str:

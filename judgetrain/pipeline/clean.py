@@ -1,4 +1,4 @@
-"""``stage=clean``: artifacts that nothing refers to, listed, and with ``clean.yes=true`` removed."""
+"""``stage=clean``: artifacts that nothing refers to, or that are damaged, are listed, and on request removed."""
 
 from __future__ import annotations
 
@@ -6,11 +6,15 @@ import json
 import shutil
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from judgetrain.artifacts.locks import held_if_free
-from judgetrain.artifacts.stage_run import MANIFEST
+from judgetrain.artifacts.fingerprint import ContentHashes
+from judgetrain.artifacts.integrity import MANIFEST, damage, read_manifest
+from judgetrain.artifacts.locks import cleaning, held_if_free, in_use, needed_by_others
+from judgetrain.engines.answers import ANSWERS, broken_answers
+from judgetrain.errors import DataError
 from judgetrain.pipeline.graph import STAGES
 from judgetrain.pipeline.run import Pipeline
 from judgetrain.pipeline.status import size_of
@@ -19,41 +23,74 @@ from judgetrain.pipeline.sweeps import JOB
 
 @dataclass(frozen=True)
 class Leftover:
-    """An artifact's directory that nothing refers to, and why it is there."""
+    """An artifact's directory (or a kept answer's file) that can go, and why it is there."""
 
     directory: Path
     finished: bool
+    damage: str | None = None
+
+    @property
+    def state(self) -> str:
+        """What it is, in words."""
+        return self.damage or ("finished" if self.finished else "unfinished")
 
 
 def clean(pipeline: Pipeline) -> None:
-    """Print what nothing refers to; with ``clean.yes`` remove it.
+    """Print what nothing refers to, or with ``clean.damaged`` what is damaged; with ``clean.yes`` remove it.
 
     Kept is: whatever the present settings would use or resume, the evaluations (with ``clean.evaluations`` only those
-    of the present settings, of sweeps and of merged reports), what the jobs of sweeps came to, and everything that
-    these were made from. What another process is making at the moment is left alone.
+    of the present settings, of sweeps and of merged reports), what the jobs of sweeps came to, what other processes
+    make or need at the moment, and everything that these were made from. Links to elsewhere are left alone.
     """
     settings, console = pipeline.config.clean, pipeline.console
-    found = leftovers(pipeline, settings.evaluations)
-    if not found:
-        console.line(f"clean: nothing to remove: every artifact in {pipeline.root} is used")
-        return
-    console.plain([_table(found)])
-    if not settings.yes:
-        console.line(f"clean: {len(found)} artifacts would be removed; add clean.yes=true to remove them")
-        return
-    removed = [entry for entry in found if _remove(entry.directory)]
-    console.line(f"clean: {len(removed)} of {len(found)} artifacts removed")
+    what = "damaged artifacts and answers" if settings.damaged else "artifacts"
+    with cleaning(Path(pipeline.config.output_dir)):  # no process begins to need what is looked at
+        found = broken(pipeline) if settings.damaged else leftovers(pipeline, settings.evaluations)
+        if not found:
+            used = f"nothing in {pipeline.config.output_dir} is damaged"
+            used = used if settings.damaged else f"every artifact in {pipeline.root} is used"
+            console.line(f"clean: nothing to remove: {used}")
+            return
+        console.plain([_table(found, settings.damaged)])
+        if not settings.yes:
+            console.line(f"clean: {len(found)} {what} would be removed; add clean.yes=true to remove them")
+            return
+        removed = [entry for entry in found if _remove(entry.directory)]
+        console.line(f"clean: {len(removed)} of {len(found)} {what} removed")
 
 
 def leftovers(pipeline: Pipeline, evaluations: bool = False) -> list[Leftover]:
     """What nothing refers to; ``evaluations``: evaluations of other settings are no reason to keep anything."""
     kept = set(_used(pipeline, evaluations))
-    found = []
+    return [
+        Leftover(directory, (directory / MANIFEST).is_file())
+        for directory in _artifacts(pipeline)
+        if directory.resolve() not in kept
+    ]
+
+
+def broken(pipeline: Pipeline) -> list[Leftover]:
+    """Finished artifacts, and kept answers of paid models, that are not what was written; every file is read."""
+    home = Path(pipeline.config.output_dir)
+    hashes, found = ContentHashes.of_run(home), []
+    kept = set(_made_from(_in_use(pipeline)))
+    for directory in _artifacts(pipeline):
+        try:
+            what = damage(directory, hashes, large=True)
+        except DataError:
+            what = f"{MANIFEST} is damaged"
+        if what and directory.resolve() not in kept:
+            found.append(Leftover(directory, True, what))
+    answers = [Leftover(path, True, "broken answer") for path in broken_answers(home / ANSWERS)]
+    return [*found, *answers]
+
+
+def _artifacts(pipeline: Pipeline) -> Iterator[Path]:
+    """The directories of artifacts that lie in ``output_dir`` themselves, and are no links to elsewhere."""
     for stage in STAGES:
         for directory in sorted((pipeline.root / stage).glob("*/")):
-            if directory.resolve() not in kept:
-                found.append(Leftover(directory, (directory / MANIFEST).is_file()))
-    return found
+            if directory.resolve() == pipeline.root.resolve() / stage / directory.name:
+                yield directory
 
 
 def _used(pipeline: Pipeline, evaluations: bool) -> Iterator[Path]:
@@ -66,36 +103,51 @@ def _used(pipeline: Pipeline, evaluations: bool) -> Iterator[Path]:
     for summary in output.glob("reports/*/summary.json"):
         marks = [run["fingerprint"] for run in json.loads(summary.read_text(encoding="utf-8"))["runs"]]
         roots += [pipeline.root / "evaluate" / mark for mark in marks]
-    seen: set[Path] = set()
-    while roots:
-        directory = roots.pop().resolve()
+    return _made_from([*roots, *_in_use(pipeline)])
+
+
+def _in_use(pipeline: Pipeline) -> list[Path]:
+    """What other processes make, and what they have said that they need."""
+    made = [directory for directory in _artifacts(pipeline) if in_use(directory)]
+    return [*made, *needed_by_others(Path(pipeline.config.output_dir))]
+
+
+def _made_from(roots: list[Path]) -> Iterator[Path]:
+    """These artifacts and all that they were made from, as far as their manifests tell."""
+    seen, waiting = set[Path](), list(roots)
+    while waiting:
+        directory = waiting.pop().resolve()
         if directory in seen:
             continue
         seen.add(directory)
         yield directory
-        if (directory / MANIFEST).is_file():
-            upstream = json.loads((directory / MANIFEST).read_text(encoding="utf-8"))["upstream"]
-            roots += [directory.parent.parent / stage / mark for stage, mark in upstream.items()]
+        with suppress(DataError):
+            upstream = (read_manifest(directory) or {}).get("upstream", {})
+            waiting += [directory.parent.parent / stage / mark for stage, mark in upstream.items()]
 
 
-def _remove(directory: Path) -> bool:
+def _remove(place: Path) -> bool:
     """Remove an artifact unless another process holds it; the manifest goes first, so that no half looks whole."""
-    with held_if_free(directory) as free:
+    if place.is_file():
+        place.unlink()
+        return True
+    with held_if_free(place) as free:
         if free:
-            (directory / MANIFEST).unlink(missing_ok=True)
-            shutil.rmtree(directory)
+            (place / MANIFEST).unlink(missing_ok=True)
+            shutil.rmtree(place)
     return free
 
 
-def _table(found: list[Leftover]) -> object:
+def _table(found: list[Leftover], damaged: bool) -> object:
     from rich import box
     from rich.table import Table
 
-    table = Table(title="nothing refers to", title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
+    table = Table(
+        title="damaged" if damaged else "nothing refers to", title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False
+    )
     for column in ("directory", "state", "size", "last change"):
         table.add_column(column, overflow="fold")
     for entry in found:
         changed = time.strftime("%Y-%m-%d %H:%M", time.localtime(entry.directory.stat().st_mtime))
-        state = "finished" if entry.finished else "unfinished"
-        table.add_row(str(entry.directory), state, size_of(entry.directory), changed)
+        table.add_row(str(entry.directory), entry.state, size_of(entry.directory), changed)
     return table

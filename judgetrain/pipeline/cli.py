@@ -21,6 +21,7 @@ from omegaconf import DictConfig
 from omegaconf.errors import ConfigAttributeError, ConfigKeyError, OmegaConfBaseException
 
 from judgetrain.artifacts.console import Console
+from judgetrain.artifacts.files import FULL, refused
 from judgetrain.errors import ConfigError, JudgetrainError
 from judgetrain.pipeline import keys_page
 from judgetrain.pipeline.compose import CONF, recipe_overrides, register, typed
@@ -171,11 +172,12 @@ def main() -> int:
         if not _show_traceback and all_failed():  # a sweeper, as Optuna's, that has nothing to choose from
             print(f"judgetrain: no job of the sweep is done ({error})", file=sys.stderr)
             return EXIT_ERROR
-        if _show_traceback or "No space left on device" not in str(error):
+        said = refused(error) if isinstance(error, OSError) else None
+        if FULL.search(str(error)):
+            said = "the disk is full; everything finished is kept. Free some space and run again."
+        if _show_traceback or not said:
             raise
-        print(
-            "judgetrain: the disk is full; everything finished is kept. Free some space and run again.", file=sys.stderr
-        )
+        print(f"judgetrain: {said}", file=sys.stderr)
         return EXIT_ERROR
     except KeyboardInterrupt:
         print(
@@ -190,8 +192,8 @@ def main() -> int:
 
 
 def _helper_overrides() -> list[str]:
-    """Under torchrun the processes but the first leave Hydra's directories to it."""
-    if os.environ.get("RANK", "0") == "0":
+    """Hydra's own files are none of a status, and under torchrun the processes but the first leave them to it."""
+    if os.environ.get("RANK", "0") == "0" and "stage=status" not in sys.argv[1:]:
         return []
     return [f"hydra.run.dir={tempfile.gettempdir()}", "hydra.output_subdir=null"]
 

@@ -32,9 +32,14 @@ class HubConfig:
 
 @dataclass
 class CleanConfig:
-    """stage=clean: artifacts that nothing refers to."""
+    """stage=clean: artifacts that nothing refers to, or that are damaged."""
 
     yes: bool = key(False, "remove what is listed; without it nothing is removed", neutral=True)
+    damaged: bool = key(
+        False,
+        "list what is damaged in place of what nothing refers to: artifacts, and kept answers of paid models",
+        neutral=True,
+    )
     evaluations: bool = key(
         False, "list evaluations of other settings too, with what only they are made from", neutral=True
     )

@@ -23,6 +23,11 @@ def merge(pipeline: Pipeline) -> None:
         ConfigError: a run that is not there or not finished, or no evaluation at all.
     """
     config, console = pipeline.config, pipeline.console
+    if not config.report.name.strip(".") or Path(config.report.name).name != config.report.name:
+        raise ConfigError(
+            f"report.name={config.report.name!r}: must be the name of one folder, which is made in "
+            f"{config.output_dir}/reports"
+        )
     made = pipeline.root / "evaluate"
     if not config.report.runs and not any(made.glob(f"*/{MANIFEST}")):
         raise ConfigError(

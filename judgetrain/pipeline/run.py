@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Iterator
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from judgetrain.artifacts.console import Console, duration, quiet_libraries
-from judgetrain.artifacts.files import write_json_atomic
+from judgetrain.artifacts.files import full_disk_explained, write_json_atomic
 from judgetrain.artifacts.fingerprint import ContentHashes, by_key, fingerprint, plain
 from judgetrain.artifacts.installed import versions
-from judgetrain.artifacts.locks import locked
+from judgetrain.artifacts.integrity import MANIFEST, damage, damaged, read_manifest, sealed
+from judgetrain.artifacts.locks import locked, using
 from judgetrain.artifacts.shards import SECONDS
-from judgetrain.artifacts.stage_run import MANIFEST, StageRun
+from judgetrain.artifacts.stage_run import StageRun
 from judgetrain.artifacts.stages import Stage, StageSettings
 from judgetrain.artifacts.tracker import tracked
-from judgetrain.errors import ConfigError
+from judgetrain.errors import ConfigError, DataError
 from judgetrain.pipeline.config import Config
 from judgetrain.pipeline.graph import STAGES
 from judgetrain.pipeline.processes import Task, call, launch, run_stage, stage_run
@@ -38,9 +39,17 @@ class Plan:
 
     @property
     def manifest(self) -> dict[str, Any] | None:
-        """The manifest of the finished artifact, or None."""
-        path = self.directory / MANIFEST
-        return json.loads(path.read_text(encoding="utf-8")) if path.exists() else None
+        """The manifest of the finished artifact, or None.
+
+        Raises:
+            DataError: it is damaged.
+        """
+        return read_manifest(self.directory)
+
+    @property
+    def finished(self) -> bool:
+        """Whether there is a manifest, whole or not."""
+        return (self.directory / MANIFEST).is_file()
 
 
 class Pipeline:
@@ -49,9 +58,14 @@ class Pipeline:
     Args:
         config: the whole, validated configuration.
         console: where lines go.
+
+    Raises:
+        ConfigError: ``output_dir`` is a file.
     """
 
     def __init__(self, config: Config, console: Console | None = None) -> None:
+        if Path(config.output_dir).exists() and not Path(config.output_dir).is_dir():
+            raise ConfigError(f"output_dir={config.output_dir!r} is a file; give a directory, or the name of a new one")
         self.config = config
         self.console = console or Console()
         self.root = Path(config.output_dir) / "artifacts"
@@ -103,7 +117,7 @@ class Pipeline:
         seen: dict[str, None] = {}
 
         def visit(stage: str) -> None:
-            if stage in seen or (missing_only and self.plan(stage).manifest):
+            if stage in seen or (missing_only and self.plan(stage).finished):
                 return
             for upstream in STAGES[stage].inputs(self.config):
                 visit(upstream)
@@ -119,9 +133,12 @@ class Pipeline:
         self.plan(name)
         for stage in self.missing(name):
             STAGES[stage].check_here(self.config)
-        started, made = time.time(), 0
-        for stage in self.missing(name):
-            made += self._make(self.plan(stage))
+        started, made, home = time.time(), 0, Path(self.config.output_dir)
+        directories = [self.plan(stage).directory for stage in self.needed(name)]
+        with nullcontext() if self.plan(name).finished else using(home, directories):
+            self.verify(name)
+            for stage in self.missing(name):
+                made += self._make(self.plan(stage))
         directory = self.plan(name).directory
         if made:
             self.console.line(f"{name}: done in {duration(time.time() - started)}: {directory}")
@@ -138,11 +155,38 @@ class Pipeline:
         for stage in self.needed(name):
             STAGES[stage].check(self.config)
 
+    def verify(self, name: str) -> None:
+        """Look whether the artifacts that a run of the stage reads are what was written.
+
+        Of finished artifacts that it needs, but does not read now, damage is only said.
+
+        Raises:
+            DataError: one that is read is damaged; names the file, and how its stage is made again.
+        """
+        missing = set(self.missing(name))
+        read = {i for stage in missing for i in STAGES[stage].inputs(self.config)} or {name}
+        for stage in self.needed(name):
+            directory = self.plan(stage).directory
+            if stage in missing or not self.plan(stage).finished:
+                continue
+            if stage in read:
+                if what := damage(directory, self._hashes, large=True):
+                    raise damaged(directory, what)
+            elif what := self.damage(stage):
+                self.console.line(f"{stage}: {what}; no stage reads it now")
+
+    def damage(self, name: str) -> str | None:
+        """What is wrong with a finished stage's artifact, as far as sizes and small files tell; None: nothing."""
+        try:
+            return damage(self.plan(name).directory, self._hashes, large=False)
+        except DataError as error:
+            return str(error)
+
     def _make(self, plan: Plan) -> bool:
-        if plan.manifest:
+        if plan.finished:
             return False
         with locked(plan.directory, self.console):
-            if plan.manifest:
+            if plan.finished:
                 return False
             alone = distributed.current().group is None
             if plan.stage.trains and alone and self.config.train.distributed != "none":
@@ -175,8 +219,9 @@ class Pipeline:
             out.track = track
             for i, directory in task.inputs.items():
                 track.uses(directory, self.plan(i).manifest or {})
-            run_stage(self.config, task, out)
-            manifest = self._manifest(plan, out)
+            with full_disk_explained(plan.directory):
+                run_stage(self.config, task, out)
+            manifest = sealed(plan.directory, self._manifest(plan, out), self._hashes)
             write_json_atomic(plan.directory / MANIFEST, manifest)
             track.summary({"seconds": manifest["seconds"], **_numbers(manifest)})
             track.makes(plan.directory, manifest)

@@ -22,11 +22,11 @@ TARGETS = ("dpo", "evaluate")
 def rows(pipeline: Pipeline) -> list[dict[str, str]]:
     """One row a stage: its state, how far it is, and what a run of each of :data:`TARGETS` would do with it."""
     wanted = {target: {*pipeline.missing(target), *_finished(pipeline, target)} for target in TARGETS}
-    return [_row(pipeline.plan(name), wanted) for name in STAGES]
+    return [_row(pipeline.plan(name), wanted, pipeline.damage(name)) for name in STAGES]
 
 
 def _finished(pipeline: Pipeline, target: str) -> Iterator[str]:
-    return (name for name in pipeline.needed(target) if pipeline.plan(name).manifest)
+    return (name for name in pipeline.needed(target) if pipeline.plan(name).finished)
 
 
 def show(pipeline: Pipeline) -> None:
@@ -43,13 +43,14 @@ def show(pipeline: Pipeline) -> None:
     (console if console.is_terminal else Console(width=160)).print(table)
 
 
-def _row(plan: Plan, wanted: dict[str, set[str]]) -> dict[str, str]:
-    manifest, name = plan.manifest, plan.stage.name
-    state = "done" if manifest else "missing"
-    if not manifest and plan.directory.exists():
+def _row(plan: Plan, wanted: dict[str, set[str]], damage: str | None) -> dict[str, str]:
+    name = plan.stage.name
+    state = "damaged" if damage else "done" if plan.finished else "missing"
+    if state == "missing" and plan.directory.exists():
         state = "running" if in_use(plan.directory) else "partial"
-    action = {"done": "reuse", "running": "wait", "partial": "resume", "missing": "make"}[state]
-    detail = _done(plan) if manifest else _partial(plan.directory) if state != "missing" else ""
+    action = {"done": "reuse", "running": "wait", "partial": "resume", "missing": "make", "damaged": "stop"}[state]
+    details = {"done": _done, "partial": _partial, "running": _partial}
+    detail = damage or (details[state](plan) if state in details else "")
     row = {"stage": name, "fingerprint": plan.fingerprint, "state": state, "detail": detail}
     return row | {f"stage={target}": action if name in stages else "-" for target, stages in wanted.items()}
 
@@ -64,8 +65,8 @@ def _done(plan: Plan) -> str:
     return ", ".join([*parts, duration(manifest["seconds"]), size_of(plan.directory), when])
 
 
-def _partial(directory: Path) -> str:
-    parts = []
+def _partial(plan: Plan) -> str:
+    directory, parts = plan.directory, []
     shards = shard_progress(directory)
     if shards:
         parts.append(f"{shards[0]} of {shards[1]} shards")
@@ -78,8 +79,8 @@ def _partial(directory: Path) -> str:
 
 
 def size_of(directory: Path) -> str:
-    """What a directory takes on the disk, as a reader wants it."""
-    size = float(sum(p.stat().st_size for p in directory.rglob("*") if p.is_file()))
+    """What a directory (or a file) takes on the disk, as a reader wants it."""
+    size = float(sum(p.stat().st_size for p in [directory, *directory.rglob("*")] if p.is_file()))
     for unit in ("B", "kB", "MB"):
         if size < 1000:
             return f"{size:.0f} {unit}"

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Set
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from judgetrain.artifacts.integrity import MANIFEST, checked
 from judgetrain.artifacts.shards import read_rows
-from judgetrain.artifacts.stage_run import MANIFEST
 from judgetrain.errors import DataError
 
 
@@ -42,13 +41,10 @@ def read_selfeval(directory: str | Path) -> SelfEvaluated:
         DataError: the directory holds no finished selfeval, or none with ProbDiff.
     """
     directory = Path(directory).expanduser()
-    try:
-        manifest = json.loads((directory / MANIFEST).read_text(encoding="utf-8"))
-        scores = list(read_rows(directory, "scores"))
-    except OSError as error:
-        raise DataError(
-            f"{directory}: holds no finished stage selfeval ({error.strerror}); run stage=selfeval"
-        ) from error
+    manifest = checked(directory)
+    if manifest is None:
+        raise DataError(f"{directory}: holds no finished stage selfeval (no {MANIFEST}); run stage=selfeval")
+    scores = list(read_rows(directory, "scores"))
     if not all("probdiff" in row["scores"] for row in scores):
         raise DataError(f"{directory} holds no ProbDiff scores: put probdiff into selfeval.methods")
     ids = [row["id"] for row in scores]

@@ -10,6 +10,7 @@ from typing import Any
 from judgetrain import __version__
 from judgetrain.artifacts.files import write_text_atomic
 from judgetrain.engines.config import ModelConfig, looks_local
+from judgetrain.errors import DataError
 from judgetrain.keys import PACKAGE
 
 CARD = "README.md"
@@ -71,13 +72,24 @@ def add_results(directory: Path, method: str, rows: Sequence[Mapping[str, Any]],
         method: the judge's name in the rows.
         rows: those of ``metrics.json``.
         evaluation: fingerprint of the evaluation.
+
+    Raises:
+        DataError: the card is damaged.
     """
     from huggingface_hub import EvalResult, ModelCard
+    from yaml import YAMLError
 
     own = [row for row in rows if row["method"] == method and row.get("agreement") is not None]
     if not own or not (directory / CARD).is_file():
         return
-    card = ModelCard.load(directory / CARD)
+    try:
+        card = ModelCard.load(directory / CARD)
+    except (ValueError, YAMLError) as error:
+        why = " ".join(str(error).split())[:200]
+        raise DataError(
+            f"{directory / CARD} is no model card ({why}): the evaluation is finished, and not written into it; mend "
+            "or remove the file"
+        ) from error
     card.data.eval_results = [
         EvalResult(
             task_type="text-generation",

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from transformers import Trainer, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
 from judgetrain.artifacts.console import EVERY, duration
-from judgetrain.artifacts.files import write_text_atomic
+from judgetrain.artifacts.files import read_json, write_json_atomic, write_text_atomic
 from judgetrain.artifacts.stage_run import StageRun
 from judgetrain.errors import TrainingError
 from judgetrain.train.distributed import current, own_part
@@ -135,7 +135,7 @@ class CheckpointMarks(TrainerCallback):  # type: ignore[misc]
                 shutil.rmtree(written, ignore_errors=True)
             raise no_number("weights hold nan or inf", args, state.global_step)
         if group.leads:
-            write_text_atomic(written / COMPLETE, group.layout)
+            write_json_atomic(written / COMPLETE, {"layout": group.layout, "bytes": _sizes(written)})
             self._out.keep_seconds()
             self._remove_old(Path(args.output_dir), state.best_model_checkpoint)
 
@@ -153,19 +153,32 @@ def complete(directory: Path) -> list[tuple[int, Path]]:
     return sorted((int(path.parent.name.rsplit("-", 1)[1]), path.parent) for path in directory.glob(f"*-*/{COMPLETE}"))
 
 
+def _sizes(checkpoint: Path) -> dict[str, int]:
+    files = (path for path in sorted(checkpoint.rglob("*")) if path.is_file() and path.name != COMPLETE)
+    return {str(path.relative_to(checkpoint)): path.stat().st_size for path in files}
+
+
+def _mark(checkpoint: Path) -> dict[str, Any] | None:
+    """What the mark of a checkpoint says, unless a file's size is another since; older ones say only ``layout``."""
+    found = read_json(checkpoint / COMPLETE)
+    if not isinstance(found, dict):
+        return {"layout": (checkpoint / COMPLETE).read_text(encoding="utf-8", errors="replace")}
+    return found if "layout" in found and found.get("bytes") == _sizes(checkpoint) else None
+
+
 def last_complete(directory: Path) -> str | None:
-    """The newest complete checkpoint, if any; partly written ones are removed.
+    """The newest complete checkpoint, if any; those that are written in part, or are cut since, are removed.
 
     Raises:
         TrainingError: its files are of another number of processes than this run can read.
     """
-    marked = complete(directory)
-    for path in {*directory.glob("checkpoint-*")} - {path for _, path in marked}:
+    marked = {path: mark for _, path in complete(directory) if (mark := _mark(path))}
+    for path in {*directory.glob("checkpoint-*")} - {*marked}:
         shutil.rmtree(path, ignore_errors=True)
     if not marked:
         return None
-    newest, layout = marked[-1][1], current().layout
-    written = (newest / COMPLETE).read_text(encoding="utf-8")
+    newest, layout = [*marked][-1], current().layout
+    written = marked[newest]["layout"]
     if written != layout:
         raise TrainingError(
             f"{newest} was written under {written}, and this run is under {layout}: go on with the train.distributed "

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from judgetrain.artifacts.files import settle
 from judgetrain.artifacts.stage_run import StageRun
 from judgetrain.engines.config import ModelConfig
 from judgetrain.engines.loading import load_model, load_tokenizer
@@ -74,6 +75,8 @@ def complete(
     checkpoints = out.path("checkpoints")
     group = current()
     if group.decide(out.path("model").exists):  # killed between the last step and the manifest
+        if group.leads:
+            shutil.rmtree(checkpoints, ignore_errors=True)
         return
     with memory_explained(out.stage):
         trainer = build(checkpoints)
@@ -210,6 +213,7 @@ def _save(
     tokenizer.padding_side = "left"
     tokenizer.save_pretrained(temporary)
     finish(temporary)
+    settle(temporary)
     temporary.replace(final)
     shutil.rmtree(out.path("checkpoints"), ignore_errors=True)
 

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
 from judgetrain.artifacts.files import write_json_atomic
+from judgetrain.artifacts.integrity import read_manifest
 from judgetrain.artifacts.shards import read_rows
-from judgetrain.artifacts.stage_run import MANIFEST, StageRun
+from judgetrain.artifacts.stage_run import StageRun
 from judgetrain.judges.config import SETTINGS
 from judgetrain.judges.prompting.prompts import FILE as PROMPTS
 from judgetrain.judges.prompting.prompts import load_prompt_set
@@ -122,7 +122,6 @@ def _lineage(inputs: Mapping[str, Path]) -> dict[str, str]:
         if name in marks:
             continue
         marks[name] = directory.name
-        manifest = directory / MANIFEST
-        upstream = json.loads(manifest.read_text(encoding="utf-8"))["upstream"] if manifest.is_file() else {}
+        upstream = (read_manifest(directory) or {}).get("upstream", {})
         waiting += [(stage, directory.parent.parent / stage / mark) for stage, mark in upstream.items()]
     return marks

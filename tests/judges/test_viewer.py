@@ -284,8 +284,15 @@ def test_an_evaluation_says_which_trees_it_has_and_its_pages_lie_in_its_output_d
     with pytest.raises(SystemExit, match="has no rows called 'trees': .* one of trees-world-dpo, trees-world-sft$"):
         viewer.main([str(out.directory)])
     viewer.main([str(out.directory), "--trees", "trees-world-dpo"])
-    assert capsys.readouterr().out.strip() == "mine/view/index.html"
-    assert len(list((tmp_path / "mine" / "view").glob("0*.html"))) == 2
+    pages = tmp_path / "mine" / "view" / "evaluate-e1-trees-world-dpo-first-20"
+    assert capsys.readouterr().out.strip() == f"{pages.relative_to(tmp_path)}/index.html"
+    assert len(list(pages.glob("0*.html"))) == 2
+    kept = {path: path.read_bytes() for path in pages.iterdir()}
+    others = (["--trees", "trees-world-sft"], ["--trees", "trees-world-dpo", "--comparison", "d0"])
+    for other in others:  # somebody else looks at something else
+        viewer.main([str(out.directory), *other])
+        assert {path: path.read_bytes() for path in pages.iterdir()} == kept
+    assert len(list((tmp_path / "mine" / "view").iterdir())) == 1 + len(others)
 
 
 def test_shuffled_rows_find_their_trees(label: Path) -> None:

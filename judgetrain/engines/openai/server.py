@@ -152,7 +152,7 @@ def chat_body(model: str, request: Request, seed: int, limit_key: str) -> dict[s
     sampling = request.sampling
     body: dict[str, Any] = {
         "model": model,
-        "messages": [{**m, "content": neutralise_known(m["content"])} for m in request.messages],
+        "messages": [{**m, "content": writable(neutralise_known(m["content"]))} for m in request.messages],
         "temperature": sampling.temperature,
         "top_p": sampling.top_p,
         limit_key: sampling.max_new_tokens,

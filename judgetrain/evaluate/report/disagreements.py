@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from judgetrain.artifacts.stage_run import MANIFEST, StageRun
+from judgetrain.artifacts.integrity import read_manifest
+from judgetrain.artifacts.stage_run import StageRun
 from judgetrain.data.benchmarks.benchmark import Benchmark
 from judgetrain.judges.base import Prediction
 from judgetrain.judges.trees.schema import EvaluationTree
@@ -69,8 +69,7 @@ def training_links(judges: Iterable[Path], out: StageRun) -> list[Link]:
     """Links to the pages of the trees that the judges were trained on, where their stages lie beside this one."""
     found: dict[str, None] = {}
     for judge in judges:
-        manifest = judge / MANIFEST
-        if manifest.is_file() and (mark := json.loads(manifest.read_text(encoding="utf-8"))["upstream"].get("label")):
+        if mark := (read_manifest(judge) or {}).get("upstream", {}).get("label"):
             index = judge.parent.parent / "label" / mark / DIRECTORY / INDEX
             if index.is_file():
                 found[Path(os.path.relpath(index, out.directory)).as_posix()] = None

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from judgetrain.artifacts.stage_run import MANIFEST
+from judgetrain.artifacts.integrity import MANIFEST, checked
 from judgetrain.errors import ConfigError
 from judgetrain.evaluate.metrics.choose import Choice
 from judgetrain.evaluate.metrics.paired import PairedComparison
@@ -39,9 +39,11 @@ class Run:
 
         Raises:
             ConfigError: it is none.
+            DataError: it is damaged.
         """
         if not (directory / MANIFEST).is_file() or not (directory / "metrics.json").is_file():
             raise ConfigError(f"report.runs: {str(directory)!r} is no finished evaluation; run stage=evaluate first")
+        checked(directory)
         files = {name: directory / f"{name}.json" for name in ("manifest", "metrics", "paired", "summary")}
         read = {n: json.loads(p.read_text(encoding="utf-8")) if p.is_file() else {} for n, p in files.items()}
         manifest, summary = read["manifest"], read["summary"]

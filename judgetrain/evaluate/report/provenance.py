@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
-from judgetrain.artifacts.stage_run import MANIFEST
+from judgetrain.artifacts.integrity import read_manifest
 from judgetrain.evaluate.report.table import Columns, Table, number, percent
 
 KEPT = ("stage", "fingerprint", "recipe", "seed", "counts", "tokens", "seconds", "config", "upstream")
@@ -23,10 +22,8 @@ def lineage(directories: Iterable[Path]) -> list[dict[str, Any]]:
     found: dict[Path, dict[str, Any]] = {}
 
     def visit(directory: Path) -> None:
-        path = directory / MANIFEST
-        if directory in found or not path.is_file():
+        if directory in found or not (manifest := read_manifest(directory)):
             return
-        manifest = json.loads(path.read_text(encoding="utf-8"))
         for stage, mark in manifest["upstream"].items():
             visit(directory.parent.parent / stage / mark)
         found[directory] = {name: manifest.get(name) for name in KEPT}

@@ -51,7 +51,7 @@ def views(trees: Iterable[EvaluationTree], labels: Rows = (), sft: Rows = (), pa
 def write_views(found: Sequence[View], directory: Path, title: str) -> Path:
     """Write a page per tree (``00001.html``, ...) and ``index.html``, whose path is given; older pages are removed."""
     for stale in directory.glob("[0-9]" * 5 + ".html"):
-        stale.unlink()
+        stale.unlink(missing_ok=True)
     names = [f"{number:05d}.html" for number in range(1, len(found) + 1)]
     for name, view in zip(names, found, strict=True):
         write_text_atomic(directory / name, tree_page(view, INDEX))

@@ -9,17 +9,20 @@ Stages ``label`` and ``evaluate`` write some pages by themselves (``label.view``
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from collections.abc import Sequence
 from itertools import chain, islice
 from pathlib import Path
 
+from judgetrain.artifacts.fingerprint import fingerprint
+from judgetrain.artifacts.integrity import MANIFEST, checked
 from judgetrain.artifacts.shards import names_of, read_rows
-from judgetrain.artifacts.stage_run import MANIFEST
 from judgetrain.errors import DataError, JudgetrainError
 from judgetrain.judges.trees.schema import EvaluationTree
 from judgetrain.judges.views.tree_page import DIRECTORY, View, views, write_views
+
+TREES = "trees"
+"""The name of the trees of stages teacher and tree."""
 
 
 def read_views(directory: Path, name: str, ids: Sequence[str], limit: int) -> list[View]:
@@ -28,11 +31,12 @@ def read_views(directory: Path, name: str, ids: Sequence[str], limit: int) -> li
     Raises:
         DataError: the directory is no finished artifact, holds no such trees, or lacks one of ``ids``.
     """
-    if not (directory / MANIFEST).is_file():
+    if (manifest := checked(directory)) is None:
         raise DataError(f"{directory} holds no {MANIFEST}: give the directory of a finished stage, label or evaluate")
-    manifest = json.loads((directory / MANIFEST).read_text(encoding="utf-8"))
     labelled = manifest["stage"] == "label"
     source = directory.resolve().parents[1] / "tree" / manifest["upstream"]["tree"] if labelled else directory
+    if labelled:
+        checked(source)
     there = names_of(source, "trees")
     if not there:
         raise DataError(f"{source} holds no trees: baselines, scorers and judges that are asked once grow none")
@@ -51,12 +55,17 @@ def read_views(directory: Path, name: str, ids: Sequence[str], limit: int) -> li
     return views(found, read_rows(directory, "labels"), sft, pairs)
 
 
-def _output(artifact: Path) -> Path:
-    """Where pages go by default: ``view`` in the output directory that the artifact lies in, as seen from here."""
+def _output(artifact: Path, trees: str, ids: Sequence[str], limit: int) -> Path:
+    """Where pages go by default, as seen from here: a folder of ``view`` for each artifact and choice of its trees.
+
+    ``view`` is in the output directory that the artifact lies in. What others look at is left as it is.
+    """
     place = artifact.absolute().parents
     output = place[2] if len(place) > 2 and place[1].name == "artifacts" else Path("outputs").absolute()
     here = Path.cwd()
-    return (output.relative_to(here) if output.is_relative_to(here) else output) / DIRECTORY
+    chosen = fingerprint({"ids": sorted(ids)})[:8] if ids else f"first-{limit}"
+    name = "-".join((artifact.resolve().parent.name, artifact.resolve().name, *([trees] * (trees != TREES)), chosen))
+    return (output.relative_to(here) if output.is_relative_to(here) else output) / DIRECTORY / name
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -69,10 +78,10 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("artifact", type=Path, help="directory of a finished stage: label, tree, teacher or evaluate")
     parser.add_argument("--comparison", nargs="+", default=[], metavar="ID", help="which trees; else the first ones")
     parser.add_argument("--limit", type=int, default=20, help="how many, where none is named (default: 20)")
-    parser.add_argument("--trees", default="trees", metavar="NAME", help="of stage evaluate: trees-BENCHMARK-METHOD")
-    parser.add_argument("--output", type=Path, help="where the pages go (default: view in the artifact's output_dir)")
+    parser.add_argument("--trees", default=TREES, metavar="NAME", help="of stage evaluate: trees-BENCHMARK-METHOD")
+    parser.add_argument("--output", type=Path, help="where the pages go (default: a folder in output_dir/view)")
     options = parser.parse_args(argv)
-    output = options.output or _output(options.artifact)
+    output = options.output or _output(options.artifact, options.trees, options.comparison, options.limit)
     try:
         found = read_views(options.artifact, options.trees, options.comparison, options.limit)
         print(write_views(found, output, f"Evaluation trees of {options.artifact.resolve().parent.name}"))

@@ -1,0 +1,162 @@
+"""Whether an artifact is what its stage left: every file's size, rows and SHA-256, kept in its manifest.
+
+Sizes are looked at whenever an artifact is named, the content of small files too (each is read once and remembered by
+its size, time and inode), and the content of large ones when a stage reads the artifact.
+"""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from judgetrain.artifacts.files import read_json, sha256_of
+from judgetrain.artifacts.fingerprint import ContentHashes, fingerprint
+from judgetrain.artifacts.shards import SECONDS
+from judgetrain.errors import DataError
+
+MANIFEST = "manifest.json"
+FILES, CHECKSUM = "files", "checksum"
+SMALL = 64 * 2**20
+"""Bytes of the largest file whose content is looked at whenever its artifact is named."""
+UNLISTED = (MANIFEST, ".lock", SECONDS, "model/README.md")
+"""Files of an artifact that are no part of its result: a judge's card changes with what is measured of it."""
+
+
+def read_manifest(directory: Path) -> dict[str, Any] | None:
+    """The manifest of a finished artifact, None where there is none.
+
+    Raises:
+        DataError: it is not what was written; says how to make the stage again.
+    """
+    path = directory / MANIFEST
+    if not path.is_file():
+        return None
+    manifest = read_json(path)
+    if not isinstance(manifest, dict) or not manifest:
+        raise damaged(directory, f"{MANIFEST} is no manifest")
+    if (FILES in manifest) != (CHECKSUM in manifest) or manifest.get(CHECKSUM) not in (None, _checksum(manifest)):
+        raise damaged(directory, f"{MANIFEST} holds other text than was written")
+    return manifest
+
+
+def sealed(directory: Path, manifest: Mapping[str, Any], hashes: ContentHashes) -> dict[str, Any]:
+    """A manifest with the sizes, rows and hashes of the artifact's files, and a checksum of itself."""
+    files = {str(p.relative_to(directory)): described(p, hashes.file(p)) for p in _listed(directory)}
+    hashes.keep()
+    whole = {**manifest, FILES: files}
+    return {**whole, CHECKSUM: _checksum(whole)}
+
+
+def damage(directory: Path, hashes: ContentHashes, *, large: bool) -> str | None:
+    """What is wrong with a finished artifact, if anything: its file, and how it differs from what was written.
+
+    An artifact of an earlier version, whose manifest lists no files, is not looked at.
+
+    Args:
+        directory: of the artifact.
+        hashes: of files that were read before.
+        large: whether the content of files above :data:`SMALL` is read too.
+
+    Raises:
+        DataError: the manifest is damaged.
+    """
+    listed = (read_manifest(directory) or {}).get(FILES, {})
+    found = [what for name, file in listed.items() if (what := _difference(directory / name, file, hashes, large))]
+    hashes.keep()
+    return f"{found[0]}{f' (and {len(found) - 1} other files)' if found[1:] else ''}" if found else None
+
+
+def checked(directory: Path) -> dict[str, Any] | None:
+    """The manifest of a finished artifact that is read without a pipeline, all files looked at; None: not finished.
+
+    Raises:
+        DataError: it is damaged; names the file, and how its stage is made again.
+    """
+    manifest = read_manifest(directory)
+    if manifest and (what := damage(directory, ContentHashes.of_run(_output_dir(directory)), large=True)):
+        raise damaged(directory, what)
+    return manifest
+
+
+def _output_dir(directory: Path) -> Path | None:
+    """The ``output_dir`` of an artifact; None where it does not lie in one, as a copy elsewhere."""
+    places = directory.absolute().parents
+    return places[2] if len(places) > 2 and places[1].name == "artifacts" else None
+
+
+def damaged(directory: Path, what: str) -> DataError:
+    """The error of a damaged artifact: what is wrong, which stage is to be made again, and how."""
+    output = _output_dir(directory)
+    if output is None:
+        return DataError(f"{directory} is damaged: {what}; copy it again from where it was made")
+    place = output.relative_to(Path.cwd()) if output.is_relative_to(Path.cwd()) else output
+    return DataError(
+        f"{directory} is damaged: {what}; stage {directory.parent.name} has to be made again: "
+        f"`{clean_command(place)}` removes what is damaged, and the same command as now makes it"
+    )
+
+
+def clean_command(output_dir: Path) -> str:
+    """The command that removes what is damaged."""
+    place = shlex.quote(str(output_dir))
+    return f"python -m judgetrain stage=clean clean.damaged=true clean.yes=true output_dir={place}"
+
+
+def described(path: Path, sha256: str | None = None) -> dict[str, Any]:
+    """A file's size and SHA-256, and of JSON lines and Parquet the number of rows."""
+    rows = rows_of(path)
+    known = {"bytes": path.stat().st_size, "sha256": sha256 or sha256_of(path)}
+    return known if rows is None else known | {"rows": rows}
+
+
+def rows_of(path: Path) -> int | None:
+    """The rows of a file of JSON lines (those that end) or of Parquet (as its footer says); None for other files."""
+    if path.suffix == ".jsonl":
+        with path.open("rb") as file:
+            return sum(chunk.count(b"\n") for chunk in iter(lambda: file.read(2**20), b""))
+    if path.suffix == ".parquet":
+        from pyarrow import ArrowInvalid
+        from pyarrow.parquet import read_metadata
+
+        try:
+            return int(read_metadata(path).num_rows)
+        except (ArrowInvalid, OSError):
+            return 0
+    return None
+
+
+def _listed(directory: Path) -> Iterator[Path]:
+    for path in sorted(directory.rglob("*")):
+        if path.is_file() and str(path.relative_to(directory)) not in UNLISTED and path.suffix != ".tmp":
+            yield path
+
+
+def _checksum(manifest: Mapping[str, Any]) -> str:
+    return fingerprint({name: value for name, value in manifest.items() if name != CHECKSUM})
+
+
+def _difference(path: Path, file: Mapping[str, Any], hashes: ContentHashes, large: bool) -> str | None:
+    try:
+        size = path.stat().st_size
+        if size != file["bytes"]:
+            rows = f", {rows_of(path)} of {file['rows']} rows" if "rows" in file else ""
+            return f"{path.name} holds {size} of {file['bytes']} bytes{rows}"
+        if not large and size > SMALL:
+            return None
+        # What was remembered may be wrong: the file itself is read again before it is called damaged.
+        if file["sha256"] != hashes.file(path) and file["sha256"] != hashes.file(path, again=True):
+            return f"{path.name} holds other bytes than were written"
+    except FileNotFoundError:
+        return f"{path.name} is missing"
+    return None
+
+
+def whole_shard(path: Path, marker: Path) -> bool:
+    """Whether a shard is there as its marker says; of an earlier version's marker only that both are there."""
+    said = read_json(marker)
+    if not isinstance(said, dict) or "counts" not in said or not path.is_file():
+        return False
+    return "file" not in said or json.dumps(described(path)) == json.dumps(said["file"])

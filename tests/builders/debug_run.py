@@ -1,0 +1,63 @@
+"""The debug recipe by the real command, and what of its artifacts must not depend on how often it was stopped."""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from judgetrain.artifacts.integrity import CHECKSUM, FILES, UNLISTED
+from judgetrain.artifacts.stage_run import MANIFEST
+
+COMMAND = [sys.executable, "-m", "judgetrain", "recipe=debug", "stage=evaluate"]
+RENDERED = ("report.html", "report.md")
+"""Pages made of metrics.json and the manifests, with the seconds of both."""
+_TIME = re.compile(r"seconds|runtime|_per_second|^train_loss$|^total_flos$")
+"""Keys that tell of the process: the time it took, and what Transformers sums up over its own steps alone."""
+
+
+def start(output: Path, log: Path, *overrides: str) -> subprocess.Popen[bytes]:
+    """The command in a process of its own, whose lines go to ``log``."""
+    with log.open("ab") as file:
+        return subprocess.Popen(
+            [*COMMAND, f"output_dir={output}", *overrides],
+            stdout=file,
+            stderr=file,
+            cwd=output.parent,
+            # A shell that runs the tests in the background has its children ignore Ctrl-C.
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+        )
+
+
+def finish(output: Path, log: Path, *overrides: str) -> str:
+    """The command to its end, which is a good one; gives its lines."""
+    assert start(output, log, *overrides).wait(timeout=3000) == 0, log.read_text()
+    return log.read_text()
+
+
+def lasting(output: Path) -> dict[str, bytes]:
+    """Every file of every artifact by its place, byte by byte; of JSON without what it says of time."""
+    root = output / "artifacts"
+    found = {}
+    for path in sorted(p for p in root.glob("*/*/**/*") if p.is_file()):
+        name = "/".join(path.relative_to(root).parts[2:])
+        if name != MANIFEST and (name in UNLISTED or path.name in RENDERED):
+            continue
+        content = path.read_bytes()
+        if path.suffix == ".json":
+            content = json.dumps(_timeless(json.loads(content)), sort_keys=True).encode()
+        elif path.name == "train_log.jsonl":
+            content = json.dumps([_timeless(json.loads(line)) for line in content.splitlines()]).encode()
+        found[str(path.relative_to(root))] = content
+    return found
+
+
+def _timeless(value: Any) -> Any:
+    """JSON without times, and without the hashes of files that tell them."""
+    if isinstance(value, dict):
+        return {k: _timeless(v) for k, v in value.items() if k not in (FILES, CHECKSUM) and not _TIME.search(k)}
+    return [_timeless(part) for part in value] if isinstance(value, list) else value

@@ -1,0 +1,20 @@
+"""A run of the debug recipe that was left alone, shared by what attacks its like."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from tests.builders.debug_run import finish
+
+
+@pytest.fixture(scope="session")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Its ``output_dir``; ``JUDGETRAIN_FUZZ_RUN`` names one that is there, made by the same code and settings."""
+    if known := os.environ.get("JUDGETRAIN_FUZZ_RUN"):
+        return Path(known)
+    root = tmp_path_factory.mktemp("finished")
+    finish(root / "outputs", root / "log")
+    return root / "outputs"

@@ -1,0 +1,135 @@
+"""Random damage to the files of a finished debug run: cut, emptied, a bit turned over. None is taken for whole."""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+import time
+from collections import Counter
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from judgetrain.artifacts.integrity import UNLISTED
+from judgetrain.artifacts.stage_run import MANIFEST
+from judgetrain.errors import DataError
+from judgetrain.pipeline.clean import broken
+from judgetrain.pipeline.config import Config
+from judgetrain.pipeline.graph import STAGES
+from judgetrain.pipeline.run import Pipeline
+from judgetrain.pipeline.status import rows
+from tests.builders.debug_run import finish, lasting
+from tests.builders.pipeline import configured
+from tests.fuzz.effort import effort
+
+READERS = {
+    "dialogues": "cluster",
+    "cluster": "responses",
+    "responses": "teacher",
+    "teacher": "initial",
+    "initial": "tree",
+    "tree": "label",
+    "label": "sft",
+    "sft": "reference",
+    "reference": "dpo",
+    "dpo": "evaluate",
+}
+"""Of every stage one that reads its artifact; the evaluation is read by the command itself."""
+
+
+@pytest.fixture
+def copy(finished: Path, tmp_path: Path) -> Path:
+    """The artifacts of the run under other names, whose files are the same until they are written anew."""
+    shutil.copytree(finished / "artifacts", tmp_path / "outputs" / "artifacts", copy_function=os.link)
+    return tmp_path / "outputs"
+
+
+@cache
+def config(output: Path) -> Config:
+    return configured("recipe=debug", "stage=evaluate", f"output_dir={output}", "track.tracker=none")
+
+
+def results(output: Path) -> dict[str, list[Path]]:
+    """Every file that is part of a stage's result."""
+    files = (p for p in sorted(output.glob("artifacts/*/*/**/*")) if p.is_file())
+    found: dict[str, list[Path]] = {}
+    for path in files:
+        if path.name == MANIFEST or "/".join(path.relative_to(output).parts[3:]) not in UNLISTED:
+            found.setdefault(path.relative_to(output).parts[1], []).append(path)
+    return found
+
+
+def damage(path: Path, chance: random.Random) -> str:
+    """Damage a file in one of three ways, without touching other names of it; says which."""
+    content, way = bytearray(path.read_bytes()), chance.choice(("cut", "emptied", "bit"))
+    if way == "cut":
+        content = content[: chance.randrange(len(content))]
+    elif way == "emptied":
+        content = bytearray()
+    else:
+        content[chance.randrange(len(content))] ^= 1 << chance.randrange(8)
+    path.unlink()
+    path.write_bytes(content)
+    return way
+
+
+def test_no_damage_is_taken_for_whole(copy: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    tries, seed = effort(30, 300), int(os.environ.get("JUDGETRAIN_FUZZ_SEED", time.time_ns() % 2**32))
+    chance, files, counts = random.Random(seed), results(copy), Counter[str]()
+    made = {name: Pipeline(config(copy)).plan(name).directory for name in STAGES}
+    for _ in range(tries):
+        stage = chance.choice([*files])
+        path = chance.choice(files[stage])
+        before = path.read_bytes()
+        way = damage(path, chance)
+        if path.read_bytes() == before:  # it was empty
+            continue
+        where = f"{stage}/{path.name}, {way}, seed {seed}"
+        states = {row["stage"]: row["state"] for row in rows(Pipeline(config(copy)))}
+        assert states[stage] == "damaged", where
+        assert [s for s, state in states.items() if state == "damaged"] == [stage], where
+        assert [entry.directory for entry in broken(Pipeline(config(copy)))] == [made[stage]], where
+        refused(stage, path.name, copy, made, where)
+        if stage in READERS:  # who does not read it now says it all the same
+            capsys.readouterr()
+            Pipeline(config(copy)).run("evaluate")
+            told = capsys.readouterr().out
+            assert path.name in told and ("nothing to do" in told), where
+        counts[f"{way}, {'manifest' if path.name == MANIFEST else path.suffix or path.name}"] += 1
+        path.write_bytes(before)
+    assert broken(Pipeline(config(copy))) == []
+    with capsys.disabled():
+        told = ", ".join(f"{number} {what}" for what, number in sorted(counts.items()))
+        print(f"\n{counts.total()} of {tries} damages refused and none accepted (seed {seed}): {told}")
+
+
+def refused(stage: str, name: str, copy: Path, made: dict[str, Path], where: str) -> None:
+    """The stage that reads the artifact, if it is to be made, says in one sentence what is wrong, and makes nothing."""
+    reader = READERS.get(stage, stage)
+    aside = made[reader].with_name("aside")
+    if reader != stage:
+        made[reader].rename(aside)
+    try:
+        with pytest.raises(DataError) as error:
+            Pipeline(config(copy)).run(reader)
+    finally:
+        if reader != stage:
+            assert not made[reader].exists(), where
+            aside.rename(made[reader])
+    said = str(error.value)
+    assert name in said and f"stage {stage} has to be made again" in said and "clean.damaged=true" in said, where
+    assert "\n" not in said, where
+
+
+def test_what_was_damaged_is_made_again_as_it_was(copy: Path, finished: Path, tmp_path: Path) -> None:
+    """By the commands that the messages name; a few stages, since each is made in earnest."""
+    chance = random.Random(5)
+    for stage in ["label", "responses", "reference", "tree"][: effort(1, 4)]:
+        path = chance.choice(results(copy)[stage])
+        damage(path, chance)
+        finish(copy, tmp_path / "log", "stage=clean", "clean.damaged=true", "clean.yes=true")
+        assert not path.exists()
+        finish(copy, tmp_path / "log", f"stage={stage}")
+    assert lasting(copy) == lasting(finished)
