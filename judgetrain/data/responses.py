@@ -64,6 +64,7 @@ def _answer(
             messages=(*system, *({"role": m.role, "content": m.content} for m in d.messages)),
             sampling=limits,
             slots={"query": d.query, "context": d.context},
+            readable=lambda completion: bool(completion.text.strip()),
         )
         for d in dialogues
     ]
