@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 _SECRET_NAME = re.compile(r"KEY|TOKEN|SECRET|PASSW|CREDENTIAL")
@@ -24,12 +24,23 @@ def without_secrets(value: Any) -> Any:
     Passwords in addresses and the values of environment variables that are named like secrets (``..._KEY``,
     ``..._TOKEN``) become ``***``.
     """
+    return _each(value, _without_values)
+
+
+def without_passwords_in(value: Any) -> Any:
+    """A copy of JSON-like ``value`` without the passwords of :func:`without_passwords`."""
+    return _each(value, without_passwords)
+
+
+def _each(value: Any, change: Callable[[str], str]) -> Any:
     if isinstance(value, Mapping):
-        return {key: without_secrets(part) for key, part in value.items()}
+        return {key: _each(part, change) for key, part in value.items()}
     if isinstance(value, (list, tuple)):
-        return [without_secrets(part) for part in value]
-    if not isinstance(value, str):
-        return value
+        return [_each(part, change) for part in value]
+    return change(value) if isinstance(value, str) else value
+
+
+def _without_values(value: str) -> str:
     for name, secret in os.environ.items():
         if len(secret) >= 8 and _SECRET_NAME.search(name.upper()):
             value = value.replace(secret, "***")

@@ -23,12 +23,13 @@ from judgetrain.engines import answers
 from judgetrain.engines.config import OpenAIEngineConfig, SamplingConfig
 from judgetrain.engines.openai import engine as openai_engine
 from judgetrain.engines.openai.rate_limit import Clock
+from judgetrain.engines.rehearsal import described
 from judgetrain.errors import EngineError
 from judgetrain.judges.config import TreeConfig
 from judgetrain.judges.trees.schema import EvaluationTree
 from judgetrain.label import teach
 from judgetrain.label.config import TeacherConfig
-from judgetrain.label.estimate import described, estimate
+from judgetrain.label.estimate import estimate
 from judgetrain.label.stages import TeacherSettings
 from judgetrain.pipeline.config import Config
 from tests.builders.faulty_server import KEY, FaultyServer, serving
