@@ -92,9 +92,7 @@ def described(costs: Mapping[Step, Cost], limits: LimitsConfig, key: str) -> Ite
     expected = sum(c.prompt + c.generated for c in costs.values())
     most = sum(c.prompt_at_most + c.at_most for c in costs.values())
     yield f"  all: {calls:,} calls, about {expected:,} tokens, at most {most:,}; tries that fail come on top"
-    for name, limit, needed in (
-        ("max_requests", limits.max_requests, calls),
-        ("max_tokens", limits.max_tokens, expected),
-    ):
-        if limit is not None and limit < needed:
+    needed = ("max_requests", limits.max_requests, calls), ("max_tokens", limits.max_tokens, expected)
+    for name, limit, number in needed:
+        if limit is not None and limit < number:
             yield f"  {key}.{name}={limit:,} does not suffice"

@@ -6,6 +6,7 @@ import tempfile
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from judgetrain.artifacts.console import Console
 from judgetrain.artifacts.stage_run import StageRun
@@ -31,8 +32,8 @@ class _Silent(Console):
 def rehearsed(settings: EvaluateSettings) -> Iterator[tuple[str, Costs]]:
     """The methods that ask a model that is paid for, each with its costs by step.
 
-    Their runners go through all benchmarks with a :class:`~judgetrain.engines.rehearsal.Rehearsal` in the model's place,
-    in a directory of which nothing stays. Answers that are kept already, and cost nothing, are counted with the others.
+    Their runners go through all benchmarks with a :class:`~judgetrain.engines.rehearsal.Rehearsal` in the model's
+    place, in a directory of which nothing stays. Answers that are kept already, and cost nothing, count like others.
     """
     config = settings.evaluate
     benchmarks = [load_benchmark(b, i, settings.seed, settings.world) for i, b in enumerate(config.benchmarks)]
@@ -42,7 +43,8 @@ def rehearsed(settings: EvaluateSettings) -> Iterator[tuple[str, Costs]]:
         if engine is None or not engine.paid:
             continue
         rehearsal = Rehearsal(name=engine.model_name)
-        acted = replace(settings, **{method.target: rehearsal}, evaluate=replace(config, view=0))
+        changes: dict[str, Any] = {method.target: rehearsal, "evaluate": replace(config, view=0)}
+        acted = replace(settings, **changes)
         with tempfile.TemporaryDirectory(prefix="judgetrain-rehearsal-") as folder:
             out = StageRun(Path(folder) / "a" / "b" / "c", "evaluate", settings.seed, _Silent())
             evaluation = Evaluation(settings=acted, benchmarks=benchmarks, methods=[method], inputs={}, out=out)

@@ -1,4 +1,4 @@
-"""``teacher.dry_run=true``, ``label.external.dry_run=true``, ``evaluate.dry_run=true``: what a paid model is expected to cost.
+"""``dry_run=true`` of ``teacher``, ``label.external`` and ``evaluate``: what a paid model is expected to cost.
 
 What comes before the model's stage is made, and the model itself is asked nothing.
 """

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Self
-from urllib.parse import parse_qsl, unquote, urlsplit
+from urllib.parse import parse_qsl, quote, quote_plus, unquote, urlsplit
 
 from judgetrain.errors import EngineError
 
@@ -26,7 +26,7 @@ class Address:
     password: str = field(default="", repr=False)
     query: tuple[tuple[str, str], ...] = field(default=(), repr=False)
     secrets: tuple[str, ...] = field(default=(), repr=False)
-    """What must not be shown, as it is written in the address and as it is meant."""
+    """What must not be shown: as it is written in the address, as it is meant, and as it is sent."""
 
     @classmethod
     def parse(cls, text: str) -> Self:
@@ -47,13 +47,14 @@ class Address:
         query = tuple(parse_qsl(parts.query, keep_blank_values=True))
         written = [parts.username or "" if parts.password is None else "", parts.password or ""]
         written += [part.partition("=")[2] for part in parts.query.split("&")]
-        hidden = {form for text in written for form in (text, unquote(text)) if len(text) > 2}
+        written += [form(value) for _, value in query for form in (str, quote, quote_plus)]
+        secrets = {form for text in written for form in (text, unquote(text)) if len(text) > 2}
         return cls(
             shown=f"{parts.scheme}://{place}{parts.path.rstrip('/')}",
             user=unquote(parts.username or ""),
             password=unquote(parts.password or ""),
             query=query,
-            secrets=tuple(sorted({*hidden, *(value for _, value in query if len(value) > 2)}, key=len, reverse=True)),
+            secrets=tuple(sorted(secrets, key=len, reverse=True)),
         )
 
 

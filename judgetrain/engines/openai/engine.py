@@ -17,7 +17,8 @@ from judgetrain.engines.answers import AnswerStore, Budget, asked_again
 from judgetrain.engines.base import UNANSWERED, Completion, Request, places
 from judgetrain.engines.config import OpenAIEngineConfig
 from judgetrain.engines.openai.rate_limit import Clock, Gate, Refusals
-from judgetrain.engines.openai.server import Failure, Server
+from judgetrain.engines.openai.refusals import Failure
+from judgetrain.engines.openai.server import Server
 from judgetrain.errors import EngineError, UnansweredError
 
 if TYPE_CHECKING:
