@@ -16,7 +16,7 @@ WORDS = [
     "no",
     "max_tokens too large",
     f"bad key {KEY} of {PASSWORD}",
-    "<html><h1>502</h1></html>",
+    "<h1>502</h1>",
     "caf\u00e9 \ud83d",
 ]
 ABSURD: list[Any] = [None, -1, 0, 10**12, 1e12, "7", True, [], {}, float("nan"), float("inf"), 0.5]
@@ -49,7 +49,7 @@ def _limited(rng: random.Random, prompt: str) -> Fault:
             {"Retry-After": "1"},
             {"Retry-After": "soon"},
             {"retry-after-ms": "30"},
-            {"x-ratelimit-reset-requests": "2s"},
+            {"x-ratelimit-reset-x": "2s"},
         ]
     )
     return Fault("HTTP 429", 429, _words(rng), headers)
@@ -65,9 +65,8 @@ def _fatal(rng: random.Random, prompt: str) -> Fault:
 
 def _words(rng: random.Random) -> bytes:
     word = rng.choice(WORDS)
-    form: Any = rng.choice(
-        [word, {"error": {"message": word}}, {"error": word}, {"detail": word}, [word], {"error": None}]
-    )
+    forms: list[Any] = [word, {"error": {"message": word}}, {"error": word}, {"detail": word}, [word], {"error": None}]
+    form = rng.choice(forms)
     return (word if rng.random() < 0.3 else json.dumps(form)).encode("utf-8", "surrogatepass")
 
 
