@@ -12,6 +12,7 @@ from typing import Any
 
 from judgetrain.artifacts.config import TrackConfig
 from judgetrain.artifacts.console import Console
+from judgetrain.artifacts.secrets import without_secrets
 
 WANDB_HOSTS = ("api.wandb.ai", "api.forge.coreweave.com")
 INIT_TIMEOUT = 30.0
@@ -21,27 +22,6 @@ ATTACHED = ("manifest.json", "metrics.json", "paired.json", "yield.json")
 """Files that are sent with an artifact; they hold settings and counts, no text of the data."""
 UNLISTED = ("checkpoints", "view")
 """Directories inside an artifact that W&B is not told of."""
-
-_SECRET_NAME = re.compile(r"KEY|TOKEN|SECRET|PASSW|CREDENTIAL")
-_IN_ADDRESS = re.compile(r"(\w+://)[^/\s@]+@|([?&](?:api_?key|key|token|secret|password|sig)=)[^&\s]+", re.IGNORECASE)
-
-
-def without_secrets(value: Any) -> Any:
-    """A copy of JSON-like ``value`` that can be sent.
-
-    Passwords in addresses and the values of environment variables that are named like secrets (``..._KEY``,
-    ``..._TOKEN``) become ``***``.
-    """
-    if isinstance(value, Mapping):
-        return {key: without_secrets(part) for key, part in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [without_secrets(part) for part in value]
-    if not isinstance(value, str):
-        return value
-    for name, secret in os.environ.items():
-        if len(secret) >= 8 and _SECRET_NAME.search(name.upper()):
-            value = value.replace(secret, "***")
-    return _IN_ADDRESS.sub(lambda m: f"{m[1]}***@" if m[1] else f"{m[2]}***", value)
 
 
 class Run:

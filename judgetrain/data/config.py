@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from judgetrain.engines.config import (
     AnyEngine,
     EngineConfig,
+    LimitsConfig,
     SamplingConfig,
     engine_key,
     engine_type,
@@ -183,7 +184,7 @@ class ResponseModelConfig:
 
 
 @dataclass
-class ResponsesConfig:
+class ResponsesConfig(LimitsConfig):
     """Stage responses."""
 
     models: list[ResponseModelConfig] = key([], "response models; empty uses the responses the sources already have")

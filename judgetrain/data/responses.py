@@ -11,7 +11,7 @@ from judgetrain.artifacts.shards import read_rows
 from judgetrain.artifacts.stage_run import ShardResult, StageRun, derive_seed
 from judgetrain.data.config import ResponseModelConfig
 from judgetrain.data.stages import ResponsesSettings
-from judgetrain.engines.answers import answers_of
+from judgetrain.engines.answers import Budget, answers_of, budget_of
 from judgetrain.engines.base import Request, Sampling, shard_of
 from judgetrain.engines.once import loaded_once
 from judgetrain.engines.registry import make_engine
@@ -28,8 +28,9 @@ def run(settings: ResponsesSettings, inputs: Mapping[str, Path], out: StageRun) 
     models = settings.responses.models
     if models:
         responses, cut = {}, {}
+        budget = budget_of([m.engine for m in models], settings.responses, "responses", out.path(".spent.jsonl"))
         for name, model in _writers(models):
-            _answer(name, model, sample, settings, out)
+            _answer(name, model, sample, settings, out, budget)
             rows = list(read_rows(out.directory, f"responses-{name}"))
             responses[name] = {row["dialogue_id"]: row["text"] for row in rows}
             cut[name] = sum(row["finish_reason"] == "length" for row in rows)
@@ -54,7 +55,12 @@ def _writers(models: Sequence[ResponseModelConfig]) -> list[tuple[str, ResponseM
 
 
 def _answer(
-    name: str, model: ResponseModelConfig, dialogues: Sequence[Dialogue], settings: ResponsesSettings, out: StageRun
+    name: str,
+    model: ResponseModelConfig,
+    dialogues: Sequence[Dialogue],
+    settings: ResponsesSettings,
+    out: StageRun,
+    budget: Budget | None,
 ) -> None:
     config = settings.responses
     limits = Sampling.of(model.sampling or config.sampling)
@@ -64,18 +70,23 @@ def _answer(
             messages=(*system, *({"role": m.role, "content": m.content} for m in d.messages)),
             sampling=limits,
             slots={"query": d.query, "context": d.context},
+            readable=lambda completion: bool(completion.text.strip()),
         )
         for d in dialogues
     ]
     # The name is part of the seed: two that ask one model alike are to answer differently.
     answers = answers_of(model.engine, out.home, derive_seed(settings.seed, name))
-    with loaded_once(lambda: make_engine(model.engine, name=name, answers=answers)) as engine:
+    with loaded_once(lambda: make_engine(model.engine, name=name, answers=answers, budget=budget)) as engine:
 
         def process(index: int, items: Sequence[tuple[Dialogue, Request]]) -> ShardResult:
             done = engine().generate([r for _, r in items], derive_seed(out.shard_seed(index), name))
             return shard_of([{"dialogue_id": d.id, "model": name} for d, _ in items], done)
 
-        out.sharded(f"responses-{name}", list(zip(dialogues, requests, strict=True)), SHARD, process, "responses")
+        try:
+            out.sharded(f"responses-{name}", list(zip(dialogues, requests, strict=True)), SHARD, process, "responses")
+        finally:
+            if budget:
+                out.note("spent", budget.spent)
 
 
 def pair(

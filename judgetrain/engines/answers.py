@@ -6,7 +6,7 @@ import hashlib
 import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,7 @@ from typing import Any
 from judgetrain.artifacts.files import read_json, write_text_atomic
 from judgetrain.artifacts.fingerprint import fingerprint
 from judgetrain.artifacts.integrity import clean_command
+from judgetrain.artifacts.locks import held_if_free
 from judgetrain.artifacts.stage_run import derive_seed
 from judgetrain.engines.base import Choice, Completion, Request
 from judgetrain.engines.config import EngineConfig, LimitsConfig
@@ -21,6 +22,8 @@ from judgetrain.errors import EngineError
 
 ANSWERS = "answers"
 """The folder of ``output_dir`` that holds every answer of a paid model."""
+CLAIMS = ".claims"
+"""The folder in it that says which answers are being asked for right now."""
 
 
 def estimated_tokens(text: str) -> int:
@@ -30,8 +33,13 @@ def estimated_tokens(text: str) -> int:
 
 
 def prompt_tokens(request: Request) -> int:
-    """About how many tokens a request's messages have, with four for the frame of each."""
-    return sum(estimated_tokens(m["content"]) + 4 for m in request.messages)
+    """No fewer tokens, as a rule, than a request's messages have, with four for the frame of each."""
+    return sum(counted_tokens(m["content"]) + 4 for m in request.messages)
+
+
+def counted_tokens(text: str) -> int:
+    """Tokens of a text where nobody reports them: half as many again as estimated, to be on the safe side."""
+    return -(-3 * estimated_tokens(text) // 2)
 
 
 def writable(text: str) -> str:
@@ -57,9 +65,11 @@ def budget_of(engines: Iterable[EngineConfig | None], limits: LimitsConfig, key:
 class AnswerStore:
     """Answers by the content of their requests: one file each, whole or not at all, shared by all runs.
 
-    A request's content is the model, the messages, the sampling and a seed, which is derived from these and the run's
-    seed. The same several times in one call, or at another attempt, gives as many different seeds, and so different
-    samples. Neither a server's address nor a key is part of it.
+    A request's content is the server, the model, the messages, the sampling and a seed, which is derived from these and
+    the run's seed. The same several times in one call, or at another attempt, gives as many different seeds, and so
+    different samples. Neither a key nor what else is secret in an address is part of it.
+
+    Several processes may share the folder: whoever asks for an answer claims it meanwhile (:meth:`claimed`).
 
     Args:
         directory: where the files lie, in folders by the first two digits of their name.
@@ -69,12 +79,13 @@ class AnswerStore:
     def __init__(self, directory: Path, seed: int) -> None:
         self._directory, self._seed = directory, seed
 
-    def contents(self, model: str, requests: Sequence[Request]) -> list[dict[str, Any]]:
-        """The content of each request of one call, its ``seed`` included."""
+    def contents(self, model: str, requests: Sequence[Request], server: str = "") -> list[dict[str, Any]]:
+        """The content of each request of one call, its ``seed`` included; ``server``: the address without secrets."""
         seen: Counter[str] = Counter()
         found = []
         for request in requests:
             content = {
+                "server": server,
                 "model": model,
                 "messages": [dict(message) for message in request.messages],
                 "sampling": asdict(request.sampling),
@@ -113,6 +124,18 @@ class AnswerStore:
         stored = {"request": content, "completion": asdict(completion)}
         write_text_atomic(self._path(content), json.dumps(stored | {"checksum": fingerprint(stored)}, indent=1))
 
+    @contextmanager
+    def claimed(self, content: Mapping[str, Any]) -> Iterator[bool]:
+        """Claim an answer that is about to be asked for; gives whether no other process has done so.
+
+        The operating system ends the claim of a process that dies. Claims are few files that stay, each for many
+        answers: now and then one waits for another without need.
+        """
+        place = self._directory / CLAIMS / _digest(content)[:3]
+        place.mkdir(parents=True, exist_ok=True)
+        with held_if_free(place) as free:
+            yield free
+
     def _path(self, content: Mapping[str, Any]) -> Path:
         name = _digest(content)
         return self._directory / name[:2] / f"{name}.json"
@@ -133,6 +156,11 @@ def _kept(path: Path) -> dict[str, Any] | None:
     return found if checksum in (None, fingerprint(stored)) and {*found} >= {"text", "finish_reason"} else None
 
 
+def asked_again(content: Mapping[str, Any], times: int) -> Mapping[str, Any]:
+    """The content of a request when it is asked for the so manieth time over, with a seed of its own."""
+    return {**content, "again": times, "seed": derive_seed(content["seed"], "again", times)} if times else content
+
+
 def _digest(content: Mapping[str, Any]) -> str:
     text = json.dumps(content, sort_keys=True, ensure_ascii=False)
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
@@ -141,8 +169,9 @@ def _digest(content: Mapping[str, Any]) -> str:
 class Budget:
     """What may be sent, and what was: a file of lines that survives a kill, so that the limits hold over restarts.
 
-    A request counts when it is sent, whatever comes of it. Tokens count as the server reports them; until it does, a
-    request holds its estimated prompt and its whole ``max_new_tokens``.
+    A request counts when it is sent, whatever comes of it. From then on it holds its estimated prompt and its whole
+    ``max_new_tokens``, until its answer says how many tokens it took. What a try held is spent where the server may
+    have charged for it though no answer came: a time-out, a broken answer, a kill.
 
     Args:
         path: the file of what was spent.
@@ -155,11 +184,22 @@ class Budget:
         self, path: Path, max_requests: int | None = None, max_tokens: int | None = None, key: str = "teacher"
     ) -> None:
         self._path, self._max_requests, self._max_tokens, self._key = path, max_requests, max_tokens, key
-        self._held = 0
-        self.spent: Counter[str] = Counter(requests=0, prompt_tokens=0, generated_tokens=0)
+        self._counts: Counter[str] = Counter(requests=0, prompt_tokens=0, generated_tokens=0)
         for line in path.read_text(encoding="utf-8").splitlines() if path.exists() else ():
             with suppress(ValueError):  # the line that a kill cut
-                self.spent.update(json.loads(line))
+                self._counts.update(json.loads(line))
+        if lost := self._counts["held"]:  # by requests that a kill left under way
+            self._add(held=-lost, unknown_tokens=lost)
+
+    @property
+    def spent(self) -> dict[str, int]:
+        """Requests, tokens by kind, and where there are any: ``unknown_tokens``, which may have been charged, and
+        ``estimated_tokens``, that part of all which no server reported."""
+        return {name: n for name, n in self._counts.items() if name != "held" and (n or name in _ALWAYS)}
+
+    @property
+    def _tokens(self) -> int:
+        return sum(self._counts[name] for name in ("prompt_tokens", "generated_tokens", "unknown_tokens"))
 
     def send(self, request: Request) -> int:
         """Count a request that is about to be sent; gives the tokens that it holds until :meth:`settle`.
@@ -168,28 +208,36 @@ class Budget:
             EngineError: it would go beyond a limit; nothing is counted.
         """
         held = prompt_tokens(request) + request.sampling.max_new_tokens
-        if self._max_requests is not None and self.spent["requests"] >= self._max_requests:
+        if self._max_requests is not None and self._counts["requests"] >= self._max_requests:
             raise EngineError(
                 f"{self._key}.max_requests={self._max_requests} requests are sent; every answer is kept: raise it and "
                 "run the same command again, and it goes on where it stopped"
             )
-        tokens = self.spent["prompt_tokens"] + self.spent["generated_tokens"]
-        if self._max_tokens is not None and tokens + self._held + held > self._max_tokens:
+        if self._max_tokens is not None and self._tokens + self._counts["held"] + held > self._max_tokens:
+            guessed = self._counts["estimated_tokens"] + self._counts["unknown_tokens"]
+            told = f" ({guessed} of them by estimate, since the server reported none)" if guessed else ""
             raise EngineError(
-                f"{self._key}.max_tokens={self._max_tokens}: {tokens} are spent, and the next request may take {held}; "
-                "every answer is kept: raise it and run the same command again, and it goes on where it stopped"
+                f"{self._key}.max_tokens={self._max_tokens}: {self._tokens} are spent{told}, and the next request may "
+                f"take {held}; every answer is kept: raise it and run the same command again, and it goes on where it "
+                "stopped"
             )
-        self._held += held
-        self._add(requests=1)
+        self._add(requests=1, held=held)
         return held
 
-    def settle(self, held: int, completion: Completion | None) -> None:
-        """Free what a request held and count the tokens of its answer, if there was one."""
-        self._held -= held
-        if completion is not None:
-            self._add(prompt_tokens=completion.prompt_tokens, generated_tokens=completion.generated_tokens)
+    def settle(self, held: int, completion: Completion | None, charged: bool = False) -> None:
+        """Free what a request held and count the tokens of its answer; ``charged``: none came, and it may be paid."""
+        if completion is None:
+            self._add(held=-held, **({"unknown_tokens": held} if charged else {}))
+            return
+        tokens = {"prompt_tokens": completion.prompt_tokens, "generated_tokens": completion.generated_tokens}
+        guessed = {"estimated_tokens": sum(tokens.values())} if completion.estimated else {}
+        self._add(held=-held, **tokens, **guessed)
 
     def _add(self, **amounts: int) -> None:
-        self.spent.update(amounts)
+        self._counts.update(amounts)
         with self._path.open("a", encoding="utf-8") as file:
             file.write(f"\n{json.dumps(amounts)}")
+
+
+_ALWAYS = ("requests", "prompt_tokens", "generated_tokens")
+"""What is told of a budget also where it is 0."""

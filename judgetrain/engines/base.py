@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
@@ -12,11 +12,11 @@ from judgetrain.artifacts.stage_run import ShardResult, tokens_of
 from judgetrain.engines.config import SamplingConfig
 
 Step = Literal["criteria", "guideline", "judgment", "response", "correction", "one_step", "rating", "preference"]
-FinishReason = Literal["stop", "length", "too_long", "error"]
+FinishReason = Literal["stop", "length", "no_content", "too_long", "error"]
 LOGPROBS = 20
 """Likeliest tokens asked for at each position where candidates' probabilities are wanted: what servers commonly allow
 at most."""
-UNANSWERED = frozenset({"too_long", "error"})
+UNANSWERED = frozenset({"no_content", "too_long", "error"})
 """Finish reasons without a text, which asking again does not help: the engine has retried what can be."""
 
 
@@ -60,6 +60,8 @@ class Request:
     are sampled alike whatever else is asked in the same call."""
     attempt: int = 0
     """How often the same was asked before without use: kept answers to those are not what is wanted."""
+    readable: Callable[[Completion], bool] | None = field(default=None, compare=False, repr=False)
+    """Whether who asks can read an answer; None: any text. Decides what ``engine.ask_again`` asks for again."""
 
 
 @dataclass(frozen=True)
@@ -81,8 +83,9 @@ class Completion:
     ``prompt_tokens`` and ``generated_tokens`` count what the model read and wrote (the end token included).
     ``finish_reason``: ``stop`` (end token or stop string), ``length`` (hit ``max_new_tokens``), ``too_long``
     (the prompt and ``max_new_tokens`` exceed the context: nothing was generated, nothing was cut),
-    ``error`` (the engine gave up on this request; ``error`` says why). ``choices``: see ``Sampling.candidates``;
-    empty from an engine that reports no probabilities.
+    ``no_content`` (there was an answer, paid for where answers are, that holds nothing: a refusal, reasoning alone),
+    ``error`` (the engine gave up on this request). ``error`` says why there is no text. ``choices``: see
+    ``Sampling.candidates``; empty from an engine that reports no probabilities.
     """
 
     text: str = ""
@@ -91,6 +94,8 @@ class Completion:
     finish_reason: FinishReason
     error: str | None = None
     choices: tuple[Choice, ...] = ()
+    estimated: bool = False
+    """Whether token counts are estimates, since the server reported none that can be."""
 
 
 def shard_of(rows: Sequence[Mapping[str, Any]], completions: Sequence[Completion]) -> ShardResult:

@@ -254,7 +254,16 @@ class OpenAIEngineConfig(EngineConfig):
         "take requests that fail whatever is tried as unanswered and finish without them; else the stage does what it "
         "can, stops, and asks for them again when it is run again",
     )
-    timeout: float = key(120.0, "per request", low=0.1, unit="s", neutral=True)
+    ask_again: int = key(
+        0,
+        "times that an answer which cannot be read, or holds nothing, is asked for again, also one that was kept; what "
+        "is kept and can be read is taken as it is",
+        low=0,
+        when=lambda c: c.ask_again > 0,
+    )
+    timeout: float = key(
+        120.0, "a request's, from sending it to the last byte of its answer", low=0.1, unit="s", neutral=True
+    )
 
     paid = True
 

@@ -6,7 +6,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from judgetrain.data.config import BenchmarkConfig, SourceConfig
-from judgetrain.engines.config import AnyEngine, LimitsConfig, SamplingConfig, TransformersEngineConfig, engine_key
+from judgetrain.engines.config import (
+    AnyEngine,
+    LimitsConfig,
+    PaidConfig,
+    SamplingConfig,
+    TransformersEngineConfig,
+    engine_key,
+)
 from judgetrain.judges.method import Method
 from judgetrain.judges.prompting.prompts import prompt_path
 from judgetrain.keys import key
@@ -50,7 +57,7 @@ def method_directory(text: str, owner: object = None) -> str | None:
 
 
 @dataclass
-class EvaluateConfig(LimitsConfig):
+class EvaluateConfig(PaidConfig):
     """Stage evaluate."""
 
     benchmarks: list[BenchmarkConfig] = key([], "held-out comparisons")
@@ -118,7 +125,7 @@ class CorrectConfig(LimitsConfig):
 
 
 @dataclass
-class StudiesConfig:
+class StudiesConfig(LimitsConfig):
     """Stage studies: the ProbDiff paper's studies of the model that stage selfeval looked at, and of others."""
 
     prompts: int = key(80, "prompts answered repeatedly; 0 leaves the study out", low=0)

@@ -62,7 +62,7 @@ def run(settings: EvaluateSettings, inputs: Mapping[str, Path], out: StageRun) -
                 by_benchmark[benchmark.name] += results
     finally:
         if budget:
-            out.note("spent", dict(budget.spent))
+            out.note("spent", budget.spent)
     links = {b.name: disagreement_links(b.name, [m.name for m in methods], out) for b in benchmarks}
     _write(evaluation, by_benchmark, {"": training_links(inputs.values(), out), **links})
 

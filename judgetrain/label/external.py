@@ -100,7 +100,7 @@ def external_labels(config: LabelConfig, trees: Path, seed: int, out: StageRun) 
             out.sharded("external", cases, settings.shard_size, process, "comparisons")
         finally:
             if budget:
-                out.note("spent", dict(budget.spent))
+                out.note("spent", budget.spent)
     replies = [[[Reply(**r) for r in q] for q in row["replies"]] for row in read_rows(out.directory, "external")]
     if told := errors_told(r for each in replies for question in each for r in question):
         out.log(f"label: external judge: {told}")

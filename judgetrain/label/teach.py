@@ -119,7 +119,7 @@ def _annotate(settings: TeacherSettings, comparisons: Sequence[Comparison], out:
     finally:
         engine.close()
         if budget:
-            out.note("spent", dict(budget.spent))
+            out.note("spent", budget.spent)
 
 
 def teaching_examples(tree: EvaluationTree, prompter: Prompter) -> Iterator[dict[str, Any]]:

@@ -22,6 +22,7 @@ from omegaconf.errors import ConfigAttributeError, ConfigKeyError, OmegaConfBase
 
 from judgetrain.artifacts.console import Console
 from judgetrain.artifacts.files import FULL, refused
+from judgetrain.artifacts.secrets import without_passwords
 from judgetrain.errors import ConfigError, JudgetrainError
 from judgetrain.pipeline import keys_page
 from judgetrain.pipeline.compose import CONF, recipe_overrides, register, typed
@@ -77,7 +78,7 @@ def _run(config: Config) -> Outcome | None:
 
         check_objective(config.objective, config.evaluate, config.stage)
     pipeline = Pipeline(config)
-    if config.teacher.dry_run or config.label.external.dry_run:
+    if config.teacher.dry_run or config.label.external.dry_run or config.evaluate.dry_run:
         from judgetrain.pipeline.dry_run import show as show_cost
 
         show_cost(pipeline)
@@ -200,7 +201,7 @@ def _helper_overrides() -> list[str]:
 
 def _complain(error: BaseException) -> None:
     _complaints.append(error)
-    print(f"judgetrain: {_message(error)}", file=sys.stderr)
+    print(f"judgetrain: {without_passwords(_message(error))}", file=sys.stderr)
 
 
 def _message(error: BaseException) -> str:

@@ -1,4 +1,4 @@
-"""``teacher.dry_run=true``, ``label.external.dry_run=true``: what a paid model is expected to cost.
+"""``dry_run=true`` of ``teacher``, ``label.external`` and ``evaluate``: what a paid model is expected to cost.
 
 What comes before the model's stage is made, and the model itself is asked nothing.
 """
@@ -10,8 +10,11 @@ from collections.abc import Sequence
 from judgetrain.artifacts.shards import read_rows
 from judgetrain.artifacts.stage_run import derive_seed
 from judgetrain.engines.config import EngineConfig
+from judgetrain.engines.rehearsal import Costs, described
 from judgetrain.errors import ConfigError
-from judgetrain.label.estimate import described, estimate, estimate_external
+from judgetrain.evaluate.estimate import rehearsed
+from judgetrain.evaluate.stages import EvaluateSettings
+from judgetrain.label.estimate import estimate, estimate_external
 from judgetrain.label.external import cases_of, load_external_prompts
 from judgetrain.label.teach import divided
 from judgetrain.pipeline.run import Pipeline
@@ -19,7 +22,7 @@ from judgetrain.schema import Comparison
 
 
 def show(pipeline: Pipeline) -> None:
-    """Print the estimate for the pipeline's configuration: of the teacher, or else of the external judge.
+    """Print the estimate for the pipeline's configuration: of the teacher, the external judge, or the judges evaluated.
 
     Raises:
         ConfigError: other external models are asked before and have not answered yet, which would cost; or no
@@ -27,8 +30,10 @@ def show(pipeline: Pipeline) -> None:
     """
     if pipeline.config.teacher.dry_run:
         _teacher(pipeline)
-    else:
+    elif pipeline.config.label.external.dry_run:
         _external(pipeline)
+    else:
+        _evaluate(pipeline)
 
 
 def _teacher(pipeline: Pipeline) -> None:
@@ -62,6 +67,22 @@ def _external(pipeline: Pipeline) -> None:
     cases = list(cases_of(config.label, directory, dialect, derive_seed(config.seed, "label")))
     pipeline.console.line(f"label: dry run for {settings.engine.model_name}: {len(cases)} comparisons, expected")
     for line in described(estimate_external(settings, cases), settings, "label.external"):
+        pipeline.console.line(line)
+
+
+def _evaluate(pipeline: Pipeline) -> None:
+    config = pipeline.config
+    pipeline.check("evaluate")
+    found = dict(rehearsed(EvaluateSettings.of(config)))
+    if not found:
+        pipeline.console.line("evaluate: dry run: 0 calls, since no method asks a model that is paid for")
+        return
+    pipeline.console.line(f"evaluate: dry run for {', '.join(found)}, expected")
+    total = Costs()
+    for costs in found.values():
+        for step, cost in costs.items():
+            total[step] += cost
+    for line in described(total, config.evaluate, "evaluate"):
         pipeline.console.line(line)
 
 

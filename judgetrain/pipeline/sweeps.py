@@ -16,6 +16,7 @@ from omegaconf import DictConfig
 
 from judgetrain.artifacts.console import Console, duration
 from judgetrain.artifacts.files import write_json_atomic
+from judgetrain.artifacts.secrets import without_passwords_in
 
 JOB, SUMMARY = "job.json", "sweep.json"
 _started: list[Path] = []
@@ -33,7 +34,8 @@ class SweepStart(Callback):
 def write_job(directory: Path, overrides: Sequence[str], result: Mapping[str, Any]) -> None:
     """Write ``job.json``: the job's overrides, ``state`` (done or failed) and what else ``result`` says of it."""
     directory.mkdir(parents=True, exist_ok=True)
-    write_json_atomic(directory / JOB, {"job": directory.name, "overrides": list(overrides), **result})
+    written = {"job": directory.name, "overrides": list(overrides), **result}
+    write_json_atomic(directory / JOB, without_passwords_in(written))
 
 
 def read_jobs(directory: Path) -> list[dict[str, Any]]:

@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 
 from judgetrain.artifacts.config import TrackConfig
 from judgetrain.artifacts.console import Console, duration
-from judgetrain.artifacts.tracker import Run, mode_of, tracked, without_secrets
+from judgetrain.artifacts.secrets import without_secrets
+from judgetrain.artifacts.tracker import Run, mode_of, tracked
 from judgetrain.data.config import ClusterConfig, DialoguesConfig, SourceConfig
 from judgetrain.pipeline import cli as entry
 from judgetrain.pipeline.config import Config

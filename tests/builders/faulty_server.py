@@ -7,9 +7,28 @@ import threading
 import time
 from collections import Counter
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 KEY = "sk-very-secret"
+
+
+@dataclass(frozen=True)
+class Fault:
+    """An answer to order: its bytes, sent after ``pause`` seconds, one each ``drip`` seconds, and only the first
+    ``cut`` of them; None in ``cut`` sends all, and 0 closes the connection at once.
+
+    ``charged``: whether the server generated something, and charges for it.
+    """
+
+    name: str
+    status: int = 200
+    body: bytes = b""
+    headers: dict[str, str] = field(default_factory=dict)
+    pause: float = 0.0
+    drip: float = 0.0
+    cut: int | None = None
+    charged: bool = False
 
 
 class FaultyServer(ThreadingHTTPServer):
@@ -25,6 +44,7 @@ class FaultyServer(ThreadingHTTPServer):
         self.tries: Counter = Counter()
         self.bodies: list[dict] = []
         self.headers: list[str | None] = []
+        self.paths: list[str] = []
         self.header_names: set[str] = set()
         self.running = self.most = 0
         self.slow = 1.5
@@ -80,10 +100,11 @@ class _Handler(BaseHTTPRequestHandler):
             server.tries[text] += 1
             server.bodies.append(body)
             server.headers.append(self.headers.get("Authorization"))
+            server.paths.append(self.path)
             server.header_names |= {name.lower() for name in self.headers}
             left = server.faults.get(text, [])
             fault = left.pop(0) if left else None
-            if fault is None:
+            if fault is None or (isinstance(fault, Fault) and fault.charged):
                 server.billed.append(body)
         try:
             self.answer(fault, text)
@@ -91,7 +112,30 @@ class _Handler(BaseHTTPRequestHandler):
             with server.lock:
                 server.running -= 1
 
+    def send(self, fault):
+        """The answer to order."""
+        time.sleep(fault.pause)
+        if fault.cut == 0:
+            self.connection.close()
+            return
+        self.send_response(fault.status)
+        for name, value in fault.headers.items():
+            self.send_header(name, value)
+        self.send_header("Content-Length", str(len(fault.body)))
+        self.end_headers()
+        sent = fault.body[: fault.cut]
+        pieces = [sent[i : i + 1] for i in range(len(sent))] if fault.drip else [sent]
+        with suppress(OSError):
+            for piece in pieces:
+                self.wfile.write(piece)
+                time.sleep(fault.drip)
+        if fault.cut is not None:
+            self.close_connection = True
+
     def answer(self, fault, text):
+        if isinstance(fault, Fault):
+            self.send(fault)
+            return
         good = {
             "choices": [
                 {"message": {"role": "assistant", "content": self.server.reply(text)}, "finish_reason": "stop"}

@@ -17,7 +17,7 @@ from judgetrain.data.responses import pair
 from judgetrain.data.world import train_dialogues
 from judgetrain.engines.base import Completion, Request
 from judgetrain.engines.config import OpenAIEngineConfig, SamplingConfig
-from judgetrain.errors import DataError
+from judgetrain.errors import DataError, EngineError
 from judgetrain.schema import Comparison, Dialogue, Message
 from tests.builders.data import run_responses
 from tests.builders.faulty_server import serving
@@ -165,3 +165,16 @@ def test_a_model_may_have_sampling_of_its_own(tmp_path: Path, monkeypatch: pytes
     config = ResponsesConfig(models, SamplingConfig(0.7, 1.0, 99))
     run_responses(tmp_path / "responses", config, prepare(tmp_path))
     assert asked == {"plain": {(0.7, 99)}, "own": {(0.2, 11)}}
+
+
+def test_external_models_keep_to_a_budget(tmp_path: Path) -> None:
+    with serving() as server:
+        api = OpenAIEngineConfig(model="m", base_url=f"http://127.0.0.1:{server.server_port}/v1")
+        config = ResponsesConfig([ResponseModelConfig(name="api", engine=api)], max_requests=50)
+        server.reply = lambda text: f"{len(server.bodies)}"
+        with pytest.raises(EngineError, match=r"responses\.max_requests=50 requests are sent"):
+            run_responses(tmp_path / "a", config, prepare(tmp_path), tmp_path / "outputs")
+        config.max_requests = 80
+        out = run_responses(tmp_path / "a", config, prepare(tmp_path), tmp_path / "outputs")
+        assert len(server.billed) == 80
+        assert out.notes["spent"]["requests"] == 80

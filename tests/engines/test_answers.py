@@ -72,11 +72,11 @@ def test_a_budget_of_requests_holds_over_restarts_and_torn_lines(tmp_path: Path)
 
 def test_a_budget_of_tokens_counts_what_is_under_way(tmp_path: Path) -> None:
     request = ask("x" * 40, max_new_tokens=20)
-    assert prompt_tokens(request) == 14
-    budget = Budget(tmp_path / "spent.jsonl", max_tokens=70)
+    assert prompt_tokens(request) == 19
+    budget = Budget(tmp_path / "spent.jsonl", max_tokens=80)
     first, second = budget.send(request), budget.send(request)
-    assert first == second == 34
-    with pytest.raises(EngineError, match=r"teacher\.max_tokens=70: 0 are spent, and the next request may take 34"):
+    assert first == second == 39
+    with pytest.raises(EngineError, match=r"teacher\.max_tokens=80: 0 are spent, and the next request may take 39"):
         budget.send(request)
     budget.settle(first, Completion(text="a", prompt_tokens=10, generated_tokens=5, finish_reason="stop"))
     with pytest.raises(EngineError, match="15 are spent"):

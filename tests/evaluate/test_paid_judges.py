@@ -14,7 +14,10 @@ from judgetrain.data.config import BenchmarkConfig, SourceConfig
 from judgetrain.engines.config import OpenAIEngineConfig
 from judgetrain.errors import EngineError
 from judgetrain.evaluate.config import CorrectConfig, EvaluateConfig
+from judgetrain.evaluate.estimate import rehearsed
+from judgetrain.evaluate.stages import EvaluateSettings
 from judgetrain.judges.config import TreeConfig
+from judgetrain.pipeline import cli
 from judgetrain.pipeline.config import Config
 from tests.builders.evaluate import run, write_rows
 from tests.builders.faulty_server import FaultyServer, serving
@@ -128,3 +131,31 @@ def test_corrections_are_paid_for_once_and_within_limits(server: FaultyServer, c
     corrected(config, "b")
     bodies = [json.dumps(body, sort_keys=True) for body in server.billed]
     assert len(bodies) == len(set(bodies)) == calls
+
+
+def test_the_dry_run_expects_the_calls_that_are_made_and_makes_none(server: FaultyServer, config: Config) -> None:
+    config.tree.guideline_sampling.max_new_tokens = 14  # half of it is what the server's guidelines have
+    found = dict(rehearsed(EvaluateSettings.of(config)))
+    assert server.bodies == []
+    assert list(found) == ["one_step:external (m)", "external (m)"]
+    made = {step: cost.calls for costs in found.values() for step, cost in costs.items()}
+    assert made == {"one_step": 8, "criteria": 4, "guideline": 8, "judgment": 16}
+    evaluated(config, "a")
+    assert sum(made.values()) == CALLS == len(server.billed)
+    characters = sum(len(m["content"]) for b in server.billed for m in b["messages"])
+    assert sum(c.prompt for costs in found.values() for c in costs.values()) == pytest.approx(characters / 4, rel=0.2)
+    assert not list(Path(config.output_dir).rglob("*rehearsal*"))
+
+
+def test_a_dry_run_of_evaluate_is_printed_with_the_limits_that_do_not_suffice(
+    server: FaultyServer, config: Config, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config.stage, config.evaluate.dry_run, config.evaluate.max_requests = "evaluate", True, CALLS - 1
+    assert cli.run(config) is None
+    printed = capsys.readouterr().out
+    assert f"all: {CALLS} calls" in printed
+    assert f"evaluate.max_requests={CALLS - 1} does not suffice" in printed
+    assert server.bodies == [] and not (Path(config.output_dir) / "artifacts").exists()
+    config.evaluate.methods = ["first"]
+    assert cli.run(config) is None
+    assert "0 calls, since no method asks a model that is paid for" in capsys.readouterr().out

@@ -14,8 +14,8 @@ from judgetrain.artifacts.files import write_json_atomic, write_rows_atomic
 from judgetrain.artifacts.shards import read_rows
 from judgetrain.data import world
 from judgetrain.data.config import WorldConfig, WorldEngineConfig
-from judgetrain.engines.config import ModelConfig, SamplingConfig
-from judgetrain.errors import ConfigError, DataError
+from judgetrain.engines.config import ModelConfig, OpenAIEngineConfig, SamplingConfig
+from judgetrain.errors import ConfigError, DataError, EngineError
 from judgetrain.evaluate.config import StudiesConfig
 from judgetrain.judges.base import Prediction
 from judgetrain.judges.loading import Models
@@ -24,6 +24,7 @@ from judgetrain.scorers.finished import read_selfeval
 from judgetrain.scorers.statistics import TokenScorer
 from tests.builders.evaluate import check
 from tests.builders.evaluate import run as run_stage
+from tests.builders.faulty_server import serving
 
 D = {"world:0": 0.2, "world:1": -0.3, "world:2": None, "world:3": -0.04, "world:4": 0.0}
 RATIOS = [1.0, 1.5, None, 0.9, 1.0]
@@ -176,6 +177,27 @@ def test_the_worlds_referee_judges_real_revisions(prepared: tuple[Config, dict[s
     config.evaluate.external, config.studies.judge = WorldEngineConfig(name="referee"), "external"
     found = run(config, inputs, tmp_path / "out")["conflicts"]["external"]
     assert found["n"] + found["without"] == 4
+
+
+def test_a_judge_that_is_paid_for_keeps_to_a_budget(prepared: tuple[Config, dict[str, Path]], tmp_path: Path) -> None:
+    config, inputs = prepared
+    config.studies.prompts = config.studies.spread_prompts = 0
+    config.studies.judge, config.output_dir = "one_step:external", str(tmp_path)
+    with serving() as server:
+        server.reply = lambda text: "[[B]]"
+        config.evaluate.external = OpenAIEngineConfig(
+            model="m", base_url=f"http://127.0.0.1:{server.server_port}/v1", concurrency=1
+        )
+        config.studies.max_requests = 2
+        with pytest.raises(EngineError, match=r"studies\.max_requests=2 requests are sent"):
+            run(config, inputs, tmp_path / "out")
+        config.studies.max_requests, config.studies.max_tokens = None, 5
+        with pytest.raises(EngineError, match=r"studies\.max_tokens=5: 20 are spent"):
+            run(config, inputs, tmp_path / "out")
+        config.studies.max_tokens = None
+        run(config, inputs, tmp_path / "out")
+        assert len(server.billed) == 2 * 3, "both orders of three revisions that change something"
+    assert json.loads((tmp_path / "out" / ".notes.json").read_text())["spent"]["requests"] == 6
 
 
 @pytest.mark.parametrize(

@@ -23,12 +23,13 @@ from judgetrain.engines import answers
 from judgetrain.engines.config import OpenAIEngineConfig, SamplingConfig
 from judgetrain.engines.openai import engine as openai_engine
 from judgetrain.engines.openai.rate_limit import Clock
+from judgetrain.engines.rehearsal import described
 from judgetrain.errors import EngineError
 from judgetrain.judges.config import TreeConfig
 from judgetrain.judges.trees.schema import EvaluationTree
 from judgetrain.label import teach
 from judgetrain.label.config import TeacherConfig
-from judgetrain.label.estimate import described, estimate
+from judgetrain.label.estimate import estimate
 from judgetrain.label.stages import TeacherSettings
 from judgetrain.pipeline.config import Config
 from tests.builders.faulty_server import KEY, FaultyServer, serving
@@ -37,7 +38,7 @@ from tests.builders.scripted import criteria, judged
 COMPARISONS = eval_comparisons(WorldConfig(eval_comparisons=10), seed=5)
 FAULTS: list[Any] = [
     429, (429, {"Retry-After": "0.02"}), 500, 503, "drop", "slow", '{"choices": [{"mess', '{"choices": []}',
-    '{"choices": [{"message": {"content": null}}]}', '{"object": "list"}',
+    '{"object": "list"}',
 ]  # fmt: skip
 
 
@@ -122,6 +123,7 @@ def test_at_three_faults_in_ten_every_item_completes_and_is_paid_for_once(
     assert all(len(list(tree.judgments())) == 4 for tree in trees)
     assert len(server.billed) == calls
     assert set(paid(server).values()) == {1}
+    assert out.notes["spent"].pop("unknown_tokens") > 0, "of tries that may be charged though no answer came"
     assert out.notes["spent"] == {
         "requests": len(server.bodies), "prompt_tokens": 7 * calls, "generated_tokens": 3 * calls,
     }  # fmt: skip
@@ -165,7 +167,7 @@ def test_another_run_of_the_same_requests_pays_nothing(server: FaultyServer, tmp
     first = run(config, tmp_path / "teacher")
     server.billed.clear()
     config.tree.shard_size = 5  # which shard an item is in is no part of a request
-    config.teacher.engine.base_url = f"http://localhost:{server.server_port}/v1"
+    config.teacher.engine.base_url += "/"
     again = run(config, tmp_path / "again")
     assert server.billed == []
     assert again.notes["spent"] == {"requests": 0, "prompt_tokens": 0, "generated_tokens": 0}

@@ -137,7 +137,13 @@ def _judged(tree: EvaluationTree, side: Side) -> Correction:
 def _request(correction: Correction, comparison: Comparison, writer: Writer) -> Request:
     slots = slots_of(comparison) | {"response": correction.response, "judgment": correction.evaluation}
     limits = Sampling.of(writer.sampling)
-    return Request(messages=writer.prompts.render("correction", slots), sampling=limits, step="correction", slots=slots)
+    return Request(
+        messages=writer.prompts.render("correction", slots),
+        sampling=limits,
+        step="correction",
+        slots=slots,
+        readable=lambda completion: _taken(correction, completion).failure not in (NO_ANSWER, "empty"),
+    )
 
 
 def _taken(correction: Correction, completion: Completion) -> Correction:

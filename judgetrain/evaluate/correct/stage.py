@@ -71,7 +71,7 @@ def run(settings: CorrectSettings, inputs: Mapping[str, Path], out: StageRun) ->
             out.sharded("corrections", comparisons, config.shard_size, process, "comparisons")
         finally:
             if budget:
-                out.note("spent", dict(budget.spent))
+                out.note("spent", budget.spent)
     table = refinement(Correction(**row) for row in read_rows(out.directory, "corrections"))
     out.write_json("refinement", table)
     out.note("refinement", table)

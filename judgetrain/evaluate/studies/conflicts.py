@@ -12,6 +12,7 @@ from judgetrain.artifacts.stage_run import ShardResult, StageRun, derive_seed
 from judgetrain.data.config import SourceConfig
 from judgetrain.data.rows import RowError
 from judgetrain.data.sources import read
+from judgetrain.engines.answers import budget_of
 from judgetrain.engines.once import loaded_once
 from judgetrain.errors import DataError
 from judgetrain.evaluate.stages import StudiesSettings
@@ -38,7 +39,8 @@ def judged(
 ) -> dict[str, int | None]:
     """The verdicts of ``studies.judge`` on answer (A) and revision (B), as ``verdicts`` shards.
 
-    A revision that equals its answer is unchanged and not asked about.
+    A revision that equals its answer is unchanged and not asked about. A judge that is paid for is asked within
+    ``studies.max_requests`` and ``studies.max_tokens``.
     """
     method = Method.parse(settings.studies.judge)
     changed = [i for i, revision in own.revisions.items() if revision.strip() != own.answers[i].strip()]
@@ -46,7 +48,8 @@ def judged(
         Comparison(i, dialogues[i], own.answers[i].strip(), own.revisions[i], "answer", "revision") for i in changed
     ]
     name = f"verdicts-{method.file_name}"
-    with loaded_once(lambda: _load(method, settings, Models(settings, inputs, out))) as judge:
+    budget = budget_of((settings.teacher, settings.external), settings.studies, "studies", out.path(".spent.jsonl"))
+    with loaded_once(lambda: _load(method, settings, Models(settings, inputs, out, budget))) as judge:
 
         def process(index: int, items: Sequence[Comparison]) -> ShardResult:
             done = judge().compare_all(items, derive_seed(out.shard_seed(index), "verdicts"))
@@ -56,7 +59,11 @@ def judged(
             both_orders = {kind: round(2 * sum(getattr(p.cost, kind) for p in done)) for kind in kinds}
             return ShardResult(rows, len(rows), missing, **both_orders)
 
-        out.sharded(name, comparisons, settings.scorer.shard_size, process, "revisions")
+        try:
+            out.sharded(name, comparisons, settings.scorer.shard_size, process, "revisions")
+        finally:
+            if budget:
+                out.note("spent", budget.spent)
     found = {row["id"]: row["verdict"] for row in read_rows(out.directory, name)}
     return {i: found.get(i, 0) for i in own.revisions}
 

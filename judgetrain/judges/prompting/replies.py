@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import Any
 
 from judgetrain.artifacts.stage_run import derive_seed
@@ -80,6 +81,7 @@ class Asker:
                     step=step,
                     slots=q.slots,
                     attempt=attempt,
+                    readable=partial(_can_be_read, q, read),
                 )
                 for q in asked
             ]
@@ -89,6 +91,10 @@ class Asker:
             waiting = [i for i in waiting if replies[i][-1].failure and replies[i][-1].finish_reason not in UNANSWERED]
         each = iter(replies)
         return [[reply for _ in group for reply in next(each)] for group in groups]
+
+
+def _can_be_read(question: Question, read: Read, completion: Completion) -> bool:
+    return _reply(question, completion, read).failure is None
 
 
 def _reply(question: Question, completion: Completion, read: Read) -> Reply:
@@ -114,7 +120,7 @@ def _reply(question: Question, completion: Completion, read: Read) -> Reply:
 
 def errors_told(replies: Iterable[Reply]) -> str:
     """How many replies an engine gave up on, and what it said of the first; empty where there are none."""
-    errors = [r.error or "no reason was given" for r in replies if r.finish_reason == "error"]
+    errors = [r.error or "no reason was given" for r in replies if r.error or r.finish_reason == "error"]
     return f"{len(errors)} replies failed with an error; the first: {errors[0]}" if errors else ""
 
 

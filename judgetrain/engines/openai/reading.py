@@ -1,0 +1,88 @@
+"""What a chat completion says, whatever a server makes of its parts: once there is one, it is paid for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from judgetrain.engines.answers import counted_tokens, prompt_tokens, writable
+from judgetrain.engines.base import Choice, Completion, FinishReason, Request, Sampling, choices_of, cut_at_stop
+
+FRAME = 100_000
+"""Tokens that a server may add to a prompt (its own instructions) or think before an answer; more are not believed."""
+
+
+def read_completion(answer: Mapping[str, Any], request: Request) -> Completion:
+    """The completion of a parsed answer to a request.
+
+    An answer without content (a refusal, or reasoning alone) is one, too: ``no_content``, and ``error`` says why. Where
+    the server reports no token counts that can be, they are estimates on the safe side.
+
+    Raises:
+        ValueError, KeyError, IndexError, TypeError, AttributeError: it is no chat completion.
+    """
+    choice = answer["choices"][0]
+    message, sampling = choice["message"], request.sampling
+    content = _text(message.get("content"))
+    finish = choice.get("finish_reason")
+    unseen = " ".join(str(message.get(name) or "") for name in ("refusal", "reasoning_content", "reasoning"))
+    prompt, generated, estimated = _tokens(answer.get("usage"), request, f"{content or ''}{unseen}", finish == "length")
+    counts: dict[str, Any] = {"prompt_tokens": prompt, "generated_tokens": generated, "estimated": estimated}
+    if content is None:
+        return Completion(finish_reason="no_content", error=_why(message, finish), **counts)
+    text = writable(content)
+    reason: FinishReason = "length" if finish == "length" else "stop"
+    if (cut := cut_at_stop(text, sampling.stop)) is not None:  # a server that returns the string, or ignores it
+        text, reason = cut, "stop"
+    return Completion(text=text, finish_reason=reason, choices=_choices(choice, sampling, text), **counts)
+
+
+def _text(content: Any) -> str | None:
+    """The text of a message, also where it comes in parts; None where it has none."""
+    if isinstance(content, str):
+        return content
+    parts = [part.get("text") for part in content if isinstance(part, Mapping)] if isinstance(content, list) else []
+    texts = [part for part in parts if isinstance(part, str)]
+    return "".join(texts) if texts else None
+
+
+def _why(message: Mapping[str, Any], finish: Any) -> str:
+    """Why an answer has no content, for people."""
+    refusal = message.get("refusal")
+    if isinstance(refusal, str) and refusal.strip():
+        return writable(f"the model refused: {' '.join(refusal.split())[:200]}")
+    if finish == "length":
+        return "the answer has no content: it ran out of tokens while it was thinking (raise max_new_tokens)"
+    return writable(f"the answer has no content (finish_reason {str(finish)[:40]})")
+
+
+def _tokens(usage: Any, request: Request, text: str, cut: bool) -> tuple[int, int, bool]:
+    """Prompt and generated tokens, and whether one of them is an estimate."""
+    reported = usage if isinstance(usage, Mapping) else {}
+    written = sum(len(m["content"]) for m in request.messages)
+    prompt = _count(reported.get("prompt_tokens"), 1, 4 * written + FRAME)
+    longest = 4 * max(len(text), request.sampling.max_new_tokens) + FRAME
+    generated = _count(reported.get("completion_tokens"), 1 if text.strip() else 0, longest)
+    estimated = prompt is None or generated is None
+    if prompt is None:
+        prompt = prompt_tokens(request)
+    if generated is None:
+        generated = max(counted_tokens(text), request.sampling.max_new_tokens if cut else 1)
+    return prompt, generated, estimated
+
+
+def _count(value: Any, low: int, high: int) -> int | None:
+    """A reported number of tokens, if it is one and can be."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not low <= value <= high:
+        return None
+    return int(value)
+
+
+def _choices(choice: Mapping[str, Any], sampling: Sampling, text: str) -> tuple[Choice, ...]:
+    """The probabilities of candidates; none where what the server reports cannot be read."""
+    try:
+        reported = (choice.get("logprobs") or {}).get("content") or []
+        ranked = [(t["token"], [(o["token"], o["logprob"]) for o in t.get("top_logprobs") or []]) for t in reported]
+        return choices_of(ranked, sampling.candidates, text)
+    except (KeyError, TypeError, AttributeError, ValueError, OverflowError):
+        return ()

@@ -1,0 +1,106 @@
+"""What a server means that does not answer: an account that is empty, a wrong request, or a moment's trouble."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+RETRIED = frozenset({408, 409, 425})
+"""Statuses below 500 that asking again may help."""
+FATAL = {401: "the key is wrong or missing", 403: "the key may not use it", 404: "no such model or endpoint"}
+SAID = 300
+"""Characters of a refusing server's message that are repeated."""
+
+PAYMENT_REQUIRED = 402
+_EMPTY = re.compile(
+    r"insufficient[ _-]?(?:quota|balance|credits?|funds)|(?:credit|account) balance|out of credits?"
+    r"|no credits? (?:left|remain)|billing[ _](?:hard[ _]limit|not[ _]active)|billing (?:is|has been) (?:disabled|not)"
+    r"|payment[ _]required|arrearage|overdue[ _-]?payment|in good standing|recharge|top[ -]?up your"
+    r"|(?:credits?|balance|funds) (?:is|are|has|have)? ?(?:been )?(?:exhausted|depleted|insufficient|used up)",
+    re.IGNORECASE,
+)
+"""How services say that an account has nothing left; a quota by itself may be one of a minute."""
+_USED = r"(?:exceeded|exhausted|used up)"
+_QUOTA = re.compile(rf"quota[^.]{{0,40}}{_USED}|{_USED}[^.]{{0,40}}quota", re.IGNORECASE)
+_A_MOMENT = re.compile(
+    r"retry in|try again in|per[ _-]?(?:second|minute|hour)|RetryInfo|retryDelay|rate[ _]limit", re.IGNORECASE
+)
+_TAG = re.compile(r"<(style|script|head)\b.*?</\1>|<[^<>]+>", re.DOTALL | re.IGNORECASE)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Failure:
+    """Why a try gave nothing.
+
+    ``after``: the server's Retry-After, seconds; ``again``: whether to try again; ``unreachable``: there was no
+    connection, which no single request can be the cause of; ``limited``: too many requests for the server (429), which
+    no request is the cause of either, and ``said``: what it says; ``status``: of HTTP, None where nothing came back.
+    """
+
+    reason: str
+    after: float | None = None
+    again: bool = True
+    unreachable: bool = False
+    limited: bool = False
+    said: str = ""
+    status: int | None = None
+
+    @property
+    def charged(self) -> bool:
+        """Whether the server may have generated something that is paid for: it took the request, or may have."""
+        return self.broken or (self.status is None and not self.unreachable)
+
+    @property
+    def broken(self) -> bool:
+        """Whether it gave an answer that is none."""
+        return self.status == 200
+
+
+def error_of(answer: Any) -> tuple[int, str] | None:
+    """The status and the text of an error that came as an answer (200), as some services send them; else None."""
+    if not isinstance(answer, Mapping) or answer.get("choices") or not (error := answer.get("error")):
+        return None
+    status = error.get("code") if isinstance(error, Mapping) else None
+    if isinstance(status, str) and status.isdigit():
+        status = int(status)
+    return (status if isinstance(status, int) and 400 <= status < 600 else 500), json.dumps(answer)
+
+
+def words_of(text: str) -> str:
+    """What the body of a refusal says in words, without the JSON around them; on one line, and not for ever."""
+    try:
+        body = json.loads(text)
+    except ValueError:
+        body, text = None, _TAG.sub(" ", text)  # a page, as proxies have them
+    if isinstance(body, Mapping) and "choices" in body:
+        return ""
+    line = " ".join((_message(body) or text).split())
+    return line if len(line) <= SAID else f"{line[:SAID]}…"
+
+
+def _message(body: Any) -> str:
+    if isinstance(body, list) and body:
+        return _message(body[0])
+    if not isinstance(body, Mapping):
+        return ""
+    error = body.get("error")
+    if isinstance(error, Mapping):
+        return _message(error)
+    parts = (body.get(name) for name in ("message", "detail", "msg", "code"))
+    return next((part for part in (error, *parts) if isinstance(part, str) and part.strip()), "")
+
+
+def is_empty_account(status: int, text: str, prompt: str) -> bool:
+    """Whether a refusal says that the account has nothing left, which no request is the cause of.
+
+    A server that repeats the ``prompt``, which may speak of balances, says nothing by that.
+    """
+    if status == PAYMENT_REQUIRED:
+        return True
+    found = _EMPTY.search(text)
+    if not found and status in (400, 403) and not _A_MOMENT.search(text):
+        found = _QUOTA.search(text)
+    return status in (400, 403, 429) and found is not None and found[0].lower() not in prompt.lower()

@@ -1,0 +1,52 @@
+"""What the judges of stage ``evaluate`` that are paid for are expected to cost, before they are asked anything."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from judgetrain.artifacts.console import Console
+from judgetrain.artifacts.stage_run import StageRun
+from judgetrain.data.benchmarks.benchmark import load_benchmark
+from judgetrain.engines.rehearsal import Costs, Rehearsal
+from judgetrain.evaluate.runners import runner_of
+from judgetrain.evaluate.runners.base import Evaluation
+from judgetrain.evaluate.stages import EvaluateSettings
+from judgetrain.judges.loading import EXTERNAL
+from judgetrain.judges.method import Method
+
+
+class _Silent(Console):
+    """Says nothing: whatever a rehearsal comes to is no result."""
+
+    def __init__(self) -> None:
+        self.terminal = False
+
+    def line(self, message: str) -> None:
+        """Nothing."""
+
+
+def rehearsed(settings: EvaluateSettings) -> Iterator[tuple[str, Costs]]:
+    """The methods that ask a model that is paid for, each with its costs by step.
+
+    Their runners go through all benchmarks with a :class:`~judgetrain.engines.rehearsal.Rehearsal` in the model's
+    place, in a directory of which nothing stays. Answers that are kept already, and cost nothing, count like others.
+    """
+    config = settings.evaluate
+    benchmarks = [load_benchmark(b, i, settings.seed, settings.world) for i, b in enumerate(config.benchmarks)]
+    for text in config.methods:
+        method = Method.parse(text)
+        engine = getattr(settings, method.target) if method.names_model and method.target in EXTERNAL else None
+        if engine is None or not engine.paid:
+            continue
+        rehearsal = Rehearsal(name=engine.model_name)
+        changes: dict[str, Any] = {method.target: rehearsal, "evaluate": replace(config, view=0)}
+        acted = replace(settings, **changes)
+        with tempfile.TemporaryDirectory(prefix="judgetrain-rehearsal-") as folder:
+            out = StageRun(Path(folder) / "a" / "b" / "c", "evaluate", settings.seed, _Silent())
+            evaluation = Evaluation(settings=acted, benchmarks=benchmarks, methods=[method], inputs={}, out=out)
+            list(runner_of(method).run(method, evaluation))
+        yield f"{method.text} ({engine.model_name})", rehearsal.costs

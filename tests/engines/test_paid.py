@@ -1,0 +1,380 @@
+"""What is paid for is kept, and no more is paid: accounts, answers that hold nothing, clocks, keys, two processes."""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from judgetrain.artifacts.shards import markers_of, read_rows
+from judgetrain.engines.answers import AnswerStore, Budget
+from judgetrain.engines.base import Completion, Request, Sampling
+from judgetrain.engines.config import OpenAIEngineConfig
+from judgetrain.engines.openai.address import Address
+from judgetrain.engines.openai.engine import BROKEN, OpenAIEngine
+from judgetrain.engines.openai.refusals import is_empty_account, words_of
+from judgetrain.errors import EngineError, UnansweredError
+from tests.builders.engines import PausesOnly
+from tests.builders.faulty_server import KEY, Fault, FaultyServer, serving
+from tests.builders.paid import stage, started
+
+SECRETS = {"TEST_KEY": KEY}
+
+
+@pytest.fixture
+def server(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("TEST_KEY", KEY)
+    with serving() as server:
+        yield server
+
+
+def address(server: FaultyServer, user: str = "", query: str = "") -> str:
+    return f"http://{user}127.0.0.1:{server.server_port}/v1{query}"
+
+
+def paid(server: FaultyServer, home: Path, name: str = "a", number: int = 16, **options: Any) -> Any:
+    defaults = {"base_url": address(server), "concurrency": 2, "max_retries": 1, "speed": 500.0}
+    return stage(home, name, number, **(defaults | options))
+
+
+def engine_of(server: FaultyServer, answers: AnswerStore | None = None, budget: Budget | None = None, **options: Any):
+    defaults = {
+        "model": "m",
+        "base_url": address(server),
+        "api_key_env": "TEST_KEY",
+        "concurrency": 2,
+        "max_retries": 1,
+    }
+    return OpenAIEngine(OpenAIEngineConfig(**(defaults | options)), answers, budget, PausesOnly())
+
+
+def ask(text: str, **options: Any) -> Request:
+    return Request(messages=({"role": "user", "content": text},), sampling=Sampling(max_new_tokens=40), **options)
+
+
+def reply(**message: Any) -> str:
+    finish = message.pop("finish_reason", "stop")
+    usage = message.pop("usage", {"prompt_tokens": 7, "completion_tokens": 3})
+    return json.dumps({"choices": [{"message": message, "finish_reason": finish}], "usage": usage})
+
+
+EMPTY = {
+    "402": (402, {"error": {"message": "Payment Required"}}),
+    "402 without a word": (402, {}),
+    "Anthropic": (400, {"error": {"message": "Your credit balance is too low to access the API."}}),
+    "OpenAI": (429, {"error": {"code": "insufficient_quota", "message": "You exceeded your current quota"}}),
+    "DeepSeek": (400, {"error": {"message": "Insufficient Balance"}}),
+    "a quota": (403, {"error": {"message": "You have exceeded your monthly quota."}}),
+    "billing": (400, {"error": {"code": "billing_hard_limit_reached", "message": "Billing hard limit reached"}}),
+    "in an answer": (200, {"error": {"code": 402, "message": "Insufficient credits"}}),
+}
+
+
+@pytest.mark.parametrize("what", EMPTY)
+def test_an_empty_account_stops_the_stage_in_mid_run_and_a_filled_one_goes_on(
+    what: str, server: FaultyServer, tmp_path: Path
+) -> None:
+    status, body = EMPTY[what]
+    server.faults |= {f"question {i}": [(status, {}, json.dumps(body))] * 99 for i in range(10, 16)}
+    code = 402 if status == 200 else status
+    with pytest.raises(EngineError, match=f"answered {code}.*the account has nothing left") as caught:
+        paid(server, tmp_path)
+    assert "\n" not in str(caught.value) and "same command goes on where it stopped" in str(caught.value)
+    kept = len(server.billed)
+    assert 8 <= kept <= 11, "what was answered before"
+    assert len(list((tmp_path / "answers").rglob("*.json"))) == kept
+    server.faults = {}
+    out = paid(server, tmp_path)
+    assert len(server.billed) == 16
+    assert {row["finish_reason"] for row in read_rows(out.directory, "rows")} == {"stop"}
+
+
+@pytest.mark.parametrize(
+    ("status", "text", "prompt", "empty"),
+    [
+        (429, "You exceeded your current quota, please retry in 32 s", "", False),
+        (429, "Rate limit reached: requests per minute", "", False),
+        (403, "Quota exceeded for requests per minute", "", False),
+        (400, "bad request: 'my credit balance is too low'", "why is my credit balance is too low?", False),
+        (400, "max_tokens too large", "", False),
+        (500, "insufficient_quota", "", False),
+        (429, '{"error": {"type": "insufficient_quota"}}', "", True),
+        (403, "Your account balance is insufficient, please recharge", "", True),
+        (400, '{"code": "Arrearage"}', "", True),
+    ],
+)
+def test_which_refusals_say_that_an_account_is_empty(status: int, text: str, prompt: str, empty: bool) -> None:
+    assert is_empty_account(status, text, prompt) is empty
+
+
+NOTHING = {
+    "null": ({"content": None}, "no content"),
+    "reasoning": ({"content": None, "reasoning_content": "hm " * 9, "finish_reason": "length"}, "raise max_new_tokens"),
+    "refusal": ({"content": None, "refusal": "I can't help."}, "the model refused: I can't help."),
+    "tools": ({"tool_calls": []}, "no content"),
+    "parts": ({"content": [{"type": "image"}]}, "no content"),
+}
+
+
+@pytest.mark.parametrize("what", NOTHING)
+def test_an_answer_without_content_is_paid_once_kept_counted_and_finishes(
+    what: str, server: FaultyServer, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    message, why = NOTHING[what]
+    server.faults["question 3"] = [reply(**message)] * 99
+    out = paid(server, tmp_path, number=8)
+    rows = list(read_rows(out.directory, "rows"))
+    assert [row["finish_reason"] for row in rows] == ["stop"] * 3 + ["no_content"] + ["stop"] * 4
+    assert why in rows[3]["error"]
+    assert f"1 of 8 requests have no answer: {rows[3]['error']}" in caplog.text
+    assert server.tries["question 3"] == 1
+    assert markers_of(out.directory, "rows")[0]["counts"]["dropped"] == {"no_content": 1}
+    assert out.notes["spent"]["generated_tokens"] == 3 * 8
+    paid(server, tmp_path, "b", 8)
+    assert server.tries["question 3"] == 1, "it is kept"
+
+
+USAGE = [
+    None, {}, [], "many", {"prompt_tokens": -5, "completion_tokens": -5}, {"prompt_tokens": 0, "completion_tokens": 0},
+    {"prompt_tokens": "9", "completion_tokens": "3"}, {"prompt_tokens": 1e12, "completion_tokens": 10**12},
+    {"prompt_tokens": True, "completion_tokens": float("nan")},
+    {"prompt_tokens": None, "completion_tokens": float("inf")},
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("usage", USAGE)
+def test_tokens_that_nobody_reports_are_estimated_so_that_the_budget_holds(
+    usage: Any, server: FaultyServer, tmp_path: Path
+) -> None:
+    text = "word " * 30
+    server.faults |= {f"question {i}": [reply(content=text, usage=usage)] * 9 for i in range(64)}
+    with pytest.raises(EngineError, match=r"stage\.max_tokens=500: \d+ are spent \(\d+ of them by estimate"):
+        paid(server, tmp_path, number=64, max_tokens=500)
+    assert 3 <= sum(server.tries.values()) <= 500 // (30 + 3), "thirty words and a few of the prompt each, at least"
+    kept = [json.loads(p.read_text())["completion"] for p in (tmp_path / "answers").rglob("*.json")]
+    assert {c["estimated"] for c in kept} == {True}
+    assert all(30 <= c["generated_tokens"] <= 90 and 3 <= c["prompt_tokens"] <= 20 for c in kept)
+
+
+def test_tokens_of_tries_that_may_be_charged_count(server: FaultyServer, tmp_path: Path) -> None:
+    budget = Budget(tmp_path / "spent", max_tokens=10_000)
+    server.faults |= {"broken": ["{}"] * 9, "gone": ["drop"] * 9, "refused": [503] * 9}
+    engine_of(server, budget=budget, max_retries=0).generate([ask(t) for t in ("broken", "gone", "refused")], 1)
+    held = 2 + 3 + 4 + 40
+    assert budget.spent["unknown_tokens"] == pytest.approx(2 * 2 * held, abs=20), "both passes of the first two"
+    assert budget.spent["requests"] == 6
+
+
+def test_a_killed_runs_requests_under_way_count(tmp_path: Path) -> None:
+    budget = Budget(tmp_path / "spent", max_tokens=100)
+    held = budget.send(ask("x"))
+    again = Budget(tmp_path / "spent", max_tokens=100)
+    assert again.spent == {"requests": 1, "prompt_tokens": 0, "generated_tokens": 0, "unknown_tokens": held}
+    again.send(ask("x"))
+    with pytest.raises(EngineError, match=rf"{held} are spent \({held} of them by estimate"):
+        again.send(ask("x"))
+
+
+@pytest.mark.parametrize("fault", ["not json", "{}", '{"choices": []}', '{"choices": [{"mess'])
+def test_broken_answers_are_paid_a_stated_number_of_times(fault: str, server: FaultyServer, tmp_path: Path) -> None:
+    server.faults["question 1"] = [fault] * 99
+    with pytest.raises(UnansweredError, match="1 requests were given up"):
+        paid(server, tmp_path, number=8, max_retries=6)
+    assert server.tries["question 1"] == BROKEN == 3
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        reply(content=[{"type": "text", "text": "you "}, {"type": "text", "text": "said q"}]),
+        reply(content="you said q", usage="none"),
+        json.dumps({"choices": [{"message": {"content": "you said q"}, "logprobs": {"content": [{"token": 1}]}}] * 3}),
+        json.dumps({"choices": [{"message": {"content": "you said q"}, "finish_reason": ["odd"]}], "error": None}),
+    ],
+)
+def test_an_answer_with_odd_parts_is_taken_at_the_first_try(answer: str, server: FaultyServer) -> None:
+    server.faults["q"] = [answer]
+    assert engine_of(server).generate([ask("q")], 1)[0].text == "you said q"
+    assert server.tries["q"] == 1
+
+
+def test_a_server_that_drips_does_not_hold_the_run(server: FaultyServer) -> None:
+    dripping = Fault("drip", body=reply(content="x" * 400).encode(), drip=0.05, charged=True)  # 20 s, never idle
+    server.faults["q"] = [dripping] * 9
+    started_at = time.monotonic()
+    done = engine_of(server, timeout=0.5, max_retries=0).generate([ask("q")], 1)[0]
+    assert time.monotonic() - started_at < 10
+    assert (done.finish_reason, done.error) == ("error", "no answer within 0.5 s")
+    assert server.tries["q"] == 2
+
+
+@pytest.mark.parametrize("broken", [True, False])
+def test_garbage_that_was_kept_is_asked_again_under_the_key_and_what_can_be_read_costs_nothing(
+    broken: bool, server: FaultyServer, tmp_path: Path
+) -> None:
+    server.faults |= {"question 1": [reply(content="@@##")], "question 2": [reply(content=None)]}
+    rows = lambda out: [row["text"] for row in read_rows(out.directory, "rows")]  # noqa: E731
+    first = paid(server, tmp_path, "a", 8)
+    assert rows(first)[:4] == ["you said question 0", "@@##", "", "you said question 3"]
+    if broken:
+        server.faults |= {"question 1": [reply(content="&&")] * 2}
+    second = paid(server, tmp_path, "b", 8, ask_again=1)
+    assert server.tries == {f"question {i}": 2 if i in (1, 2) else 1 for i in range(8)}
+    assert rows(second)[1:3] == ["&&" if broken else "you said question 1", "you said question 2"]
+    assert first.notes["spent"]["requests"] == 8 and second.notes["spent"]["requests"] == 2
+    paid(server, tmp_path, "c", 8, ask_again=1)
+    assert sum(server.tries.values()) == 10, "once under one number, whatever came"
+    third = paid(server, tmp_path, "d", 8, ask_again=2)
+    assert sum(server.tries.values()) == 10 + broken, "a higher number asks once more for what still cannot be read"
+    assert rows(third)[1] == ("&&" if broken else "you said question 1")
+    assert len(list((tmp_path / "answers").rglob("*.json"))) == sum(server.tries.values()), "all are kept"
+
+
+def test_tokens_of_an_answer_asked_again_are_those_of_all(server: FaultyServer) -> None:
+    server.faults["q"] = [reply(content="@@")]
+    done = engine_of(server, ask_again=3).generate([ask("q", readable=lambda c: "said" in c.text)], 1)[0]
+    assert (done.text, done.prompt_tokens, done.generated_tokens) == ("you said q", 14, 6)
+
+
+def test_the_key_of_a_kept_answer_holds_the_server_but_no_secret(server: FaultyServer, tmp_path: Path) -> None:
+    paid(server, tmp_path, "a", 8)
+    same = address(server, "user:hunter22@").replace("http", "HTTP").replace("/v1", "/v1/")
+    paid(server, tmp_path, "b", 8, base_url=same)
+    assert len(server.billed) == 8, "the same server, however it is written"
+    paid(server, tmp_path, "c", 8, base_url=address(server).replace("127.0.0.1", "localhost"))
+    assert len(server.billed) == 16, "another server of a model of this name"
+    stored = [json.loads(p.read_text())["request"]["server"] for p in (tmp_path / "answers").rglob("*.json")]
+    assert {*stored} == {address(server), address(server).replace("127.0.0.1", "localhost")}
+
+
+@pytest.mark.parametrize("killed", [False, True])
+def test_two_processes_that_ask_the_same_pay_once(killed: bool, server: FaultyServer, tmp_path: Path) -> None:
+    server.reply = lambda text: time.sleep(0.3) or f"you said {text}"
+    options = {"base_url": address(server), "concurrency": 2, "max_retries": 1}
+    both = [started(tmp_path, name, 16, **options) for name in ("a", "b")]
+    if killed:
+        while len(server.billed) < 5:
+            time.sleep(0.01)
+        both[0].kill()
+    said = [process.communicate(timeout=120) for process in both]
+    assert both[1].returncode == 0, said[1][1]
+    lost = 2 if killed else 0  # at most those that the killed process had under way
+    assert 16 <= len(server.billed) <= 16 + lost
+    names = "b" if killed else "ab"
+    rows = [[row["text"] for row in read_rows(tmp_path / "artifacts" / "stage" / n, "rows")] for n in names]
+    assert all(row == [f"you said question {i}" for i in range(16)] for row in rows)
+
+
+WORDS = {
+    "OpenAI": ('{"error": {"message": "max_tokens is too large: 99999"}}', "max_tokens is too large: 99999"),
+    "vLLM": ('{"object": "error", "message": "max_tokens too large"}', "max_tokens too large"),
+    "FastAPI": ('{"detail": "max_tokens too large"}', "max_tokens too large"),
+    "list": ('[{"error": {"message": "max_tokens too large"}}]', "max_tokens too large"),
+    "text": ("max_tokens\n too large", "max_tokens too large"),
+    "page": ("<html><head><title>x</title></head><body><h1>502</h1> Bad gateway</body></html>", "502 Bad gateway"),
+}
+
+
+@pytest.mark.parametrize("what", WORDS)
+@pytest.mark.parametrize("status", [400, 401, 404, 422, 500])
+def test_a_servers_own_words_reach_the_message(
+    what: str, status: int, server: FaultyServer, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    body, words = WORDS[what]
+    server.faults["question 3"] = [(status, {}, body)] * 99
+    if status in (400, 422):
+        out = paid(server, tmp_path, number=8)
+        assert [row["error"] for row in read_rows(out.directory, "rows")][3] == f"HTTP {status}: {words}"
+        assert f"1 of 8 requests have no answer: HTTP {status}: {words}" in caplog.text
+    else:
+        with pytest.raises(EngineError, match=words):
+            paid(server, tmp_path, number=8)
+
+
+def test_a_context_that_is_too_short_is_told_with_the_servers_words(
+    server: FaultyServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    said = "'max_tokens' is too large: 5000. This model's maximum context length is 4096 tokens"
+    server.faults["q"] = [(400, {}, json.dumps({"error": {"message": said}}))]
+    done = engine_of(server).generate([ask("q")], 1)[0]
+    assert (done.finish_reason, done.error) == ("too_long", f"HTTP 400: {said}")
+    assert said in caplog.text
+
+
+def test_long_words_are_cut() -> None:
+    assert len(words_of("x" * 5000)) < 400
+
+
+PASSWORD, TOKEN = "hunter2-secret", "tok-3/en secret"
+WRITTEN = "tok-3%2Fen+secret"
+
+
+@pytest.mark.parametrize(
+    "fault", [None, 400, 401, 402, 429, 500, "drop", "slow", "not json", (307, {"Location": "/x"})]
+)
+def test_a_password_in_the_address_is_used_and_never_shown(
+    fault: Any,
+    server: FaultyServer,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    if isinstance(fault, int):
+        fault = (fault, {}, f"no: {PASSWORD} {TOKEN} {KEY}")
+    server.faults["question 2"] = [fault] * 99 if fault else []
+    server.reply = lambda text: f"you said {text} {PASSWORD} {TOKEN} {KEY}"
+    options = {"base_url": address(server, f"me:{PASSWORD}@", f"?key={WRITTEN}&n=1"), "timeout": 1.0, "max_wait": 5.0}
+    said = ""
+    try:
+        paid(server, tmp_path, number=8, **options)
+    except EngineError as error:
+        said = str(error)
+    assert all(header.startswith("Basic ") for header in server.headers if header)
+    assert {path.partition("?")[0] for path in server.paths} == {"/v1/chat/completions"}
+    assert all("tok-3" in path for path in server.paths), "the query is sent"
+    printed = capsys.readouterr()
+    everything = [said, printed.out, printed.err, caplog.text]
+    everything += [p.read_text(errors="replace") for p in tmp_path.rglob("*") if p.is_file()]
+    for text in everything:
+        for secret in (PASSWORD, TOKEN, WRITTEN, KEY):
+            assert secret not in text
+    assert "POST" in caplog.text
+
+
+@pytest.mark.parametrize(
+    "url", ["", "localhost:8000/v1", "ftp://host/v1", "http://", "http://host:x/v1", "http://[::1/v1"]
+)
+def test_what_is_no_address_is_said_without_repeating_it(url: str) -> None:
+    with pytest.raises(EngineError, match=r"engine\.base_url is no server's address") as caught:
+        Address.parse(url.replace("http://", "http://u:hunter2@", 1))
+    assert "hunter2" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("https://API.openai.com:443/v1/", "https://api.openai.com/v1"),
+        ("http://u:p%40ss@[::1]:8000/v1?key=secret#x", "http://[::1]:8000/v1"),
+        ("http://token@host/v1", "http://host/v1"),
+    ],
+)
+def test_one_way_to_write_an_address(url: str, shown: str) -> None:
+    found = Address.parse(url)
+    assert found.shown == shown
+    assert not any(secret in repr(found) for secret in found.secrets)
+
+
+def test_a_completion_that_was_kept_before_this_has_no_estimates(tmp_path: Path) -> None:
+    store = AnswerStore(tmp_path, 0)
+    (content,) = store.contents("m", [ask("q")], "http://host")
+    store.put(content, Completion(text="a", finish_reason="stop"))
+    (path,) = tmp_path.rglob("*.json")
+    old = json.loads(path.read_text())
+    del old["completion"]["estimated"]
+    path.write_text(json.dumps(old))
+    assert store.get(content) == Completion(text="a", finish_reason="stop")
