@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import os
 import sys
 import tempfile
@@ -10,6 +9,7 @@ import time
 import traceback
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import Any
 
 import hydra
@@ -25,6 +25,7 @@ from judgetrain.errors import ConfigError, JudgetrainError
 from judgetrain.pipeline import keys_page
 from judgetrain.pipeline.compose import CONF, recipe_overrides, register, typed
 from judgetrain.pipeline.config import Config
+from judgetrain.pipeline.graph import COMMANDS
 from judgetrain.pipeline.sweeps import all_failed, summarise, write_job
 from judgetrain.train.distributed import processes, started_by_launcher
 
@@ -32,11 +33,6 @@ EXIT_ERROR = 2
 EXIT_INTERRUPTED = 130
 
 _show_traceback = os.environ.get("HYDRA_FULL_ERROR") == "1"
-_COMMANDS = {
-    "status": "judgetrain.pipeline.status:show",
-    "report": "judgetrain.pipeline.merged_report:merge",
-    "clean": "judgetrain.pipeline.clean:clean",
-}
 _NOISE = ("object_type=", "reference_type=", "set HYDRA_FULL", "To append to your config")
 """Lines of Hydra's messages that help nobody here; no key can be appended to a typed configuration."""
 _complaints: list[BaseException] = []
@@ -67,9 +63,8 @@ def _run(config: Config) -> Outcome | None:
 
     if config.train.distributed != "none":  # a number that results can depend on is named in fingerprints
         config.train.processes = processes(config.train)
-    if config.stage in _COMMANDS:
-        module, function = _COMMANDS[config.stage].split(":")
-        getattr(importlib.import_module(module), function)(Pipeline(config))
+    if command := COMMANDS.get(config.stage):
+        resolve_name(command.code)(Pipeline(config))
         return None
     if config.objective is not None:
         from judgetrain.evaluate.objective import check_objective

@@ -34,7 +34,7 @@ Flags of Hydra: python -m judgetrain --hydra-help"""
 
 def text() -> str:
     """Stages, examples, and the groups of conf/ and recipes/ with their options."""
-    makes = {name: stage.makes for name, stage in STAGES.items()} | COMMANDS
+    makes = {name: stage.makes for name, stage in STAGES.items()} | {name: c.does for name, c in COMMANDS.items()}
     groups: dict[str, list[str]] = defaultdict(list)
     for path in sorted(CONF.glob("*/*.yaml")):
         groups[path.parent.name].append(path.stem)

@@ -6,6 +6,7 @@ import json
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +36,11 @@ class Plan:
     directory: Path
     content: dict[str, dict[str, str]]
     upstream: dict[str, str]
+
+    @cached_property
+    def shown(self) -> dict[str, Any]:
+        """The settings by their configuration keys, as manifests and the tracker have them."""
+        return by_key(self.settings)
 
     @property
     def manifest(self) -> dict[str, Any] | None:
@@ -167,7 +173,7 @@ class Pipeline:
             stage=name,
             fingerprint=plan.fingerprint,
             recipe=self.config.recipe_name,
-            settings=by_key(plan.settings) | {"upstream": plan.upstream},
+            settings=plan.shown | {"upstream": plan.upstream},
             directory=Path(self.config.output_dir),
             console=self.console,
         )
@@ -191,7 +197,7 @@ class Pipeline:
             "recipe": self.config.recipe_name,
             "seed": self.config.seed,
             "artifact": plan.stage.artifact,
-            "config": by_key(plan.settings),
+            "config": plan.shown,
             "upstream": plan.upstream,
             "content": plan.content,
             "versions": versions(),
