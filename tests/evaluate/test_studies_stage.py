@@ -182,7 +182,6 @@ def test_the_worlds_referee_judges_real_revisions(prepared: tuple[Config, dict[s
     ("settings", "expected"),
     [
         ({"judge": "nobody"}, r"studies\.judge='nobody': allowed are base"),
-        ({"thresholds": [-1.0]}, r"studies\.thresholds=\[-1\.0\]"),
     ],
 )
 def test_wrong_settings_are_refused(settings: dict[str, Any], expected: str) -> None:

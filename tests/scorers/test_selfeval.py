@@ -150,7 +150,6 @@ def test_limit_temperatures_and_answers_without_a_score(
     [
         ({"methods": []}, r"selfeval\.methods is empty"),
         ({"methods": ["entropy"]}, "'entropy' is no scorer"),
-        ({"temperatures": {"math": -1.0}}, r"selfeval\.temperatures\.math=-1"),
     ],
 )
 def test_wrong_settings_are_refused(settings: dict[str, object], expected: str) -> None:
