@@ -16,7 +16,7 @@ from judgetrain.artifacts.fingerprint import ContentHashes, by_key, fingerprint,
 from judgetrain.artifacts.installed import versions
 from judgetrain.artifacts.locks import locked
 from judgetrain.artifacts.shards import SECONDS
-from judgetrain.artifacts.stage_run import MANIFEST, StageRun
+from judgetrain.artifacts.stage_run import MANIFEST, PRINTED, StageRun
 from judgetrain.artifacts.stages import Stage, StageSettings
 from judgetrain.artifacts.tracker import tracked
 from judgetrain.errors import ConfigError
@@ -132,8 +132,16 @@ class Pipeline:
         if made:
             self.console.line(f"{name}: done in {duration(time.time() - started)}: {directory}")
         else:
+            self._tell_again(self.plan(name))
             self.console.line(f"{name}: nothing to do, everything is there: {directory}")
         return directory
+
+    def _tell_again(self, plan: Plan) -> None:
+        """Print what a finished stage printed at its end."""
+        if (printed := plan.directory / PRINTED).is_file():
+            print(printed.read_text(encoding="utf-8").rstrip("\n"), flush=True)
+        if plan.manifest:
+            self.console.line(f"{plan.stage.name}: {_summary(plan.manifest)}")
 
     def check(self, name: str) -> None:
         """Check the settings of a stage and of everything that it needs.

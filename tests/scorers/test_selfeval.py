@@ -172,6 +172,7 @@ def test_the_recipe_scores_a_file_of_prompts(tmp_path: Path) -> None:
     assert config.selfeval.temperatures["math"] == 0.0
     directory = Pipeline(config).run("selfeval")
     assert len(list(read_rows(directory, "scores"))) == 3
+    assert "3 prompts" in (directory / "printed.txt").read_text()
     found = read_selfeval(directory)
     assert (found.model, len(found.d)) == ("world", 3)
 
