@@ -1,5 +1,9 @@
 """Errors that a user can act on: printed as one message without a traceback, exit code 2."""
 
+from __future__ import annotations
+
+from collections.abc import Mapping
+
 
 class JudgetrainError(Exception):
     """Base of all expected failures; the message names the cause, the place and the remedy."""
@@ -35,3 +39,17 @@ class UnansweredError(EngineError):
 
 class TrainingError(JudgetrainError):
     """Training cannot start or go on; names the cause and the remedy."""
+
+
+def causes(reasons: Mapping[str, int], remedies: Mapping[str, str], otherwise: str) -> str:
+    """How much was lost for each reason, most first, and what helps for the first of them that has a remedy.
+
+    Args:
+        reasons: how many by reason, as manifests count what is dropped.
+        remedies: what to change, by what a reason ends in: ``too_long`` is for ``judgment:too_long`` too.
+        otherwise: what to look at where no reason has a remedy.
+    """
+    counted = sorted(((reason, n) for reason, n in reasons.items() if n), key=lambda item: -item[1])
+    helping = (remedy for reason, _ in counted for end, remedy in remedies.items() if reason.endswith(end))
+    remedy = next(helping, otherwise)
+    return "; ".join([*([", ".join(f"{n} {reason}" for reason, n in counted)] if counted else []), remedy])

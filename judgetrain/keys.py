@@ -19,9 +19,11 @@ def key(
     doc: str,
     *,
     low: float | None = None,
+    above: float | None = None,
     high: float | None = None,
     choices: tuple[Any, ...] | None = None,
     unit: str | None = None,
+    empty: bool = False,
     neutral: bool = False,
     when: Callable[[Any], bool] | None = None,
     file: Callable[[Any, Any], str | None] | None = None,
@@ -34,10 +36,12 @@ def key(
     Args:
         default: a value, a dataclass, or a list, dictionary or dataclass instance, of which every object gets a copy.
         doc: one line.
-        low: the smallest number allowed.
+        low: the smallest number allowed; of a list or mapping, of its entries.
+        above: all numbers that are allowed are larger; of a list or mapping, of its entries.
         high: the largest number allowed.
         choices: the values allowed; of a list, of its entries.
         unit: of a number.
+        empty: a text that may be empty though its default is not.
         neutral: it changes how fast or where something is computed, not what; fingerprints leave it out.
         when: given the object that holds the field, whether it has any use beside the other values there; fingerprints
             leave it out where it has none.
@@ -47,7 +51,7 @@ def key(
         variants: by the value of their key ``type``, the dataclasses that the field may hold.
         was: names that the key had or that others give it; who uses one is told the key's own (``did you mean``).
     """
-    limits = {"low": low, "high": high, "choices": choices, "unit": unit}
+    limits = {"low": low, "above": above, "high": high, "choices": choices, "unit": unit, "empty": empty}
     uses = {"neutral": neutral, "when": when, "file": file, "content": content, "variants": variants, "was": was}
     metadata = {"doc": doc, **limits, **uses}
     if isinstance(default, list):
@@ -62,35 +66,46 @@ def key(
 
 
 def validate(config: Any, prefix: str = "") -> None:
-    """Check every value of a configuration dataclass against its range.
+    """Check every value of a configuration dataclass, those in lists and mappings too, against its range.
+
+    Numbers must be finite, and a text that has a default must not be empty.
 
     Raises:
         ConfigError: names the key, the value and what is allowed.
     """
     for item in dataclasses.fields(config):
-        name, value, meta = f"{prefix}{item.name}", getattr(config, item.name), item.metadata
-        if dataclasses.is_dataclass(value):
-            validate(value, f"{name}.")
-        elif isinstance(value, list):
-            for i, entry in enumerate(value):
-                if dataclasses.is_dataclass(entry):
-                    validate(entry, f"{name}[{i}].")
-                elif meta.get("choices") and entry not in meta["choices"]:
-                    raise ConfigError(f"{name}[{i}]={entry!r}: allowed are {', '.join(map(str, meta['choices']))}")
-        elif meta.get("choices") and value not in meta["choices"]:
-            raise ConfigError(f"{name}={value!r}: allowed are {', '.join(map(str, meta['choices']))}")
-        elif isinstance(value, (int, float)) and not isinstance(value, bool):
-            low, high = meta.get("low"), meta.get("high")
-            if not math.isfinite(value):
-                raise ConfigError(f"{name}={value!r}: must be a finite number")
-            if (low is not None and not value >= low) or (high is not None and not value <= high):
-                unit = f" {meta['unit']}" if meta.get("unit") else ""
-                bounds = " and ".join(
-                    t
-                    for t in (
-                        f"at least {low}" if low is not None else "",
-                        f"at most {high}" if high is not None else "",
-                    )
-                    if t
-                )
-                raise ConfigError(f"{name}={value!r}: must be {bounds}{unit}")
+        _check(f"{prefix}{item.name}", getattr(config, item.name), item)
+
+
+def _check(name: str, value: Any, item: dataclasses.Field[Any]) -> None:
+    choices = item.metadata.get("choices")
+    if dataclasses.is_dataclass(value):
+        validate(value, f"{name}.")
+    elif isinstance(value, list):
+        for i, entry in enumerate(value):
+            _check(f"{name}[{i}]", entry, item)
+    elif isinstance(value, Mapping):
+        for k, entry in value.items():
+            _check(f"{name}.{k}", entry, item)
+    elif choices and value not in choices:
+        raise ConfigError(f"{name}={value!r}: allowed are {', '.join(map(str, choices))}")
+    elif value == "" and item.default not in ("", None, dataclasses.MISSING) and not item.metadata.get("empty"):
+        raise ConfigError(f"{name}={value!r}: must not be empty; leave it out for {item.default}")
+    elif isinstance(value, (int, float)) and not isinstance(value, bool):
+        _check_number(name, value, item.metadata)
+
+
+def _check_number(name: str, value: float, meta: Mapping[str, Any]) -> None:
+    if not math.isfinite(value):
+        raise ConfigError(f"{name}={value!r}: must be a finite number")
+    low, above, high = (meta.get(limit) for limit in ("low", "above", "high"))
+    fits = (low is None or value >= low) and (above is None or value > above) and (high is None or value <= high)
+    if not fits:
+        unit = f" {meta['unit']}" if meta.get("unit") else ""
+        raise ConfigError(f"{name}={value!r}: must be {bounds(meta)}{unit}")
+
+
+def bounds(meta: Mapping[str, Any]) -> str:
+    """The range of a key in words, out of its field's metadata; empty where it has none."""
+    words = {"low": "at least", "above": "above", "high": "at most"}
+    return " and ".join(f"{word} {meta[limit]:g}" for limit, word in words.items() if meta.get(limit) is not None)

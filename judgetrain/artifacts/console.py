@@ -31,13 +31,17 @@ class Console:
         """Print one line with the time of day; passwords in addresses are left out."""
         print(f"{time.strftime('%H:%M:%S')}  {without_passwords(message)}", flush=True)
 
-    def plain(self, parts: Iterable[Any]) -> None:
-        """Print Rich renderables (tables) and text, wide enough for a table where output is no terminal."""
+    def plain(self, parts: Iterable[Any]) -> str:
+        """Print Rich renderables (tables) and text, wide enough for a table where output is no terminal.
+
+        Returns what was printed, without colours.
+        """
         from rich.console import Console as RichConsole
 
-        console = RichConsole(width=None if self.terminal else 140)
+        console = RichConsole(width=None if self.terminal else 140, record=True)
         for part in parts:
             console.print(part)
+        return console.export_text()
 
     @contextmanager
     def progress(self, title: str, total: int, unit: str, initial: int = 0) -> Iterator[Callable[[int], None]]:

@@ -14,7 +14,14 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from judgetrain.artifacts.console import Console
-from judgetrain.artifacts.files import atomic, read_json, write_json_atomic, write_row, write_rows_atomic
+from judgetrain.artifacts.files import (
+    atomic,
+    read_json,
+    write_json_atomic,
+    write_row,
+    write_rows_atomic,
+    write_text_atomic,
+)
 from judgetrain.artifacts.integrity import MANIFEST as MANIFEST
 from judgetrain.artifacts.integrity import described, whole_shard
 from judgetrain.artifacts.shards import SECONDS, counted, counts_of, markers_of, seconds_so_far, shards_of
@@ -24,6 +31,9 @@ from judgetrain.artifacts.tracker import Run
 from judgetrain.errors import DataError, JudgetrainError, UnansweredError
 
 T = TypeVar("T")
+
+PRINTED = "printed.txt"
+"""What a stage printed at its end."""
 
 
 def derive_seed(*parts: object) -> int:
@@ -73,6 +83,7 @@ class StageRun:
         self._notes_path = directory / ".notes.json"
         self._notes: dict[str, Any] = self._kept_notes()
         self._sharded: list[str] = []
+        self._printed = ""
         self._clock, self._started, self._earlier = clock, clock(), seconds_so_far(directory) or 0.0
 
     def _kept_notes(self) -> dict[str, Any]:
@@ -128,9 +139,23 @@ class StageRun:
         """The facts noted so far."""
         return dict(self._notes)
 
-    def log(self, message: str) -> None:
-        """Print a line."""
+    def log(self, message: str, keep: bool = False) -> None:
+        """Print a line; ``keep``: it is part of what :meth:`tell` keeps."""
         self.console.line(message)
+        if keep:
+            self._keep(f"{message}\n")
+
+    def tell(self, parts: Iterable[Any]) -> None:
+        """Print the tables and text that the stage ends with (Rich renderables), and keep them in ``printed.txt``.
+
+        Whoever asks for the finished stage again is shown them from there.
+        """
+        self._keep(self.console.plain(parts))
+
+    def _keep(self, text: str) -> None:
+        self._printed += text
+        if self._writes:
+            write_text_atomic(self.path(PRINTED), self._printed)
 
     def path(self, name: str) -> Path:
         """A path inside the directory."""

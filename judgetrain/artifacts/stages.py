@@ -5,8 +5,8 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from importlib import import_module
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
 if TYPE_CHECKING:
@@ -112,8 +112,7 @@ class Stage(Generic[S]):
 
     def run(self, settings: S, inputs: Mapping[str, Path], out: StageRun) -> None:
         """Make the artifact: ``inputs`` are the directories of the stages it needs, ``out`` is where it writes."""
-        module, function = self.code.split(":")
-        getattr(import_module(module), function)(settings, inputs, out)
+        resolve_name(self.code)(settings, inputs, out)
 
 
 def needs(*names: str) -> Callable[[Any], Sequence[str]]:

@@ -86,6 +86,11 @@ class SourceConfig:
         Raises:
             ConfigError: names the key, its value and what is expected.
         """
+        if self.type == "world" and self.path:
+            raise ConfigError(
+                f"{key}.path={self.path!r} and {key}.type=world: the world is generated and reads no file; set "
+                f"{key}.type=jsonl (which also reads Parquet) or hub, or leave the path out"
+            )
         if self.template and "{query}" not in self.template:
             raise ConfigError(f"{key}.template={self.template!r}: must hold {{query}}, where the query goes")
         if self.type == "hub" and not self.path:

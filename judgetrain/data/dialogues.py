@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
@@ -17,11 +16,20 @@ from judgetrain.data.dedup import BenchmarkQueries, Match, NearIndex, Seen
 from judgetrain.data.rows import RowReader
 from judgetrain.data.sources import Rejects, read
 from judgetrain.data.stages import DialoguesSettings
-from judgetrain.errors import DataError
+from judgetrain.errors import DataError, causes
 from judgetrain.schema import Comparison, Dialogue
 
 Item = tuple[Dialogue, Comparison | None]
 REJECTED = "rejected:"
+REMEDIES = {
+    "too_short": "lower dialogues.min_query_chars",
+    "too_long": "raise dialogues.max_query_chars",
+    "near_duplicate": "raise dialogues.near_similarity, or set dialogues.near_dedup=false",
+    "duplicate": "the rows repeat one another: look at dialogues.sources[].fields, or set dialogues.dedup=false",
+    "repeated_id": "rows have the same id: name another column in dialogues.sources[].fields",
+    "contaminated": "they hold the benchmarks' queries: give other dialogues, or set dialogues.decontaminate=off",
+}
+"""What helps where no dialogue is left, by the reason."""
 """Stands before a reason for which a row could not be read, in the counts of a source."""
 
 
@@ -72,9 +80,8 @@ def run(settings: DialoguesSettings, inputs: Mapping[str, Path], out: StageRun) 
             f"{out.path('contaminated.jsonl')}; dialogues.decontaminate=off keeps them"
         )
     if not total["kept"]:
-        raise DataError(
-            f"no dialogue is left: {json.dumps(dropped)}; look at dialogues.min/max_query_chars, decontaminate, fields"
-        )
+        otherwise = "look at rejects.jsonl, and name the columns in dialogues.sources[].fields"
+        raise DataError(f"no dialogue is left: {causes(dropped, REMEDIES, otherwise)}")
 
 
 class Sieve:

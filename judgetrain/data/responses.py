@@ -15,10 +15,18 @@ from judgetrain.engines.answers import Budget, answers_of, budget_of
 from judgetrain.engines.base import Request, Sampling, shard_of
 from judgetrain.engines.once import loaded_once
 from judgetrain.engines.registry import make_engine
-from judgetrain.errors import DataError
+from judgetrain.errors import DataError, causes
 from judgetrain.schema import Comparison, Dialogue
 
 SHARD = 256
+REMEDIES = {
+    "no_responses": "the sources bring no responses: name models that answer in responses.models, or the columns of "
+    "the responses in dialogues.sources[].fields",
+    "empty_response": "responses are empty: look at the models' answers in responses-*.jsonl (prompts that do not fit "
+    "the context, responses.sampling.max_new_tokens), or at the sources' rows",
+    "identical_responses": "both responses say the same: raise responses.sampling.temperature, or name other models",
+}
+"""What helps where no comparison is left, by the reason."""
 
 
 def run(settings: ResponsesSettings, inputs: Mapping[str, Path], out: StageRun) -> None:
@@ -39,7 +47,7 @@ def run(settings: ResponsesSettings, inputs: Mapping[str, Path], out: StageRun) 
     else:
         comparisons = _existing(inputs["dialogues"], {d.id for d in sample}, dropped)
     if not comparisons:
-        raise DataError(f"no comparison could be made of {len(sample)} dialogues: {dict(dropped)}")
+        raise DataError(f"no comparison could be made of {len(sample)} dialogues: {causes(dropped, REMEDIES, '')}")
     out.write_rows("comparisons", (c.to_row() for c in comparisons))
     out.note("pairs", {"comparisons": len(comparisons), **dropped})
     if not models:

@@ -238,7 +238,10 @@ class OpenAIEngineConfig(EngineConfig):
     model: str = key("", "the model's name at the server")
     base_url: str = key("http://localhost:8000/v1", "endpoint", neutral=True)
     api_key_env: str = key(
-        "OPENAI_API_KEY", "environment variable that holds the key; never the key itself", neutral=True
+        "OPENAI_API_KEY",
+        "environment variable that holds the key; never the key itself; empty: no key is sent",
+        empty=True,
+        neutral=True,
     )
     concurrency: int = key(8, "requests in flight", low=1, neutral=True)
     max_retries: int = key(6, "tries after the first for 5xx, time-outs and broken answers", low=0, neutral=True)
@@ -293,7 +296,7 @@ class SamplingConfig:
     """Sampling at one step."""
 
     temperature: float = key(1.0, "0 is greedy", low=0.0, high=10.0)
-    top_p: float = key(1.0, "nucleus mass", low=0.0, high=1.0)
+    top_p: float = key(1.0, "nucleus mass", above=0.0, high=1.0)
     max_new_tokens: int = key(256, "longest completion", low=1, unit="tokens")
 
     @property

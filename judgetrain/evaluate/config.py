@@ -68,7 +68,7 @@ class EvaluateConfig(PaidConfig):
         "judgetrain/scorers/methods.py), baselines (random, first, longer), and stored:NAME",
         content=method_directory,
     )
-    branches: list[int] = key([1, 3, 5, 10], "k values read off one sampled run of max(branches)")
+    branches: list[int] = key([1, 3, 5, 10], "k values read off one sampled run of max(branches)", low=1)
     aggregation: str = key("vote", "of branches", choices=("vote", "margin"))
     bootstrap: int = key(2000, "resamples of the 95% intervals", low=10)
     view: int = key(20, "pages of disagreements to look at, per benchmark and judge", low=0, unit="trees", neutral=True)
@@ -138,7 +138,9 @@ class StudiesConfig(LimitsConfig):
         "other models: directories of their finished stage selfeval over the same prompts",
         content=lambda directory, owner: f"{directory}/*.json*",
     )
-    thresholds: list[float] = key([0.0, 0.05, 0.1], "of win, tie and lose: discrepancies that differ by less are a tie")
+    thresholds: list[float] = key(
+        [0.0, 0.05, 0.1], "of win, tie and lose: discrepancies that differ by less are a tie", low=0.0
+    )
     judge: str = key(
         "",
         "who says whether a revision is better: base, teacher, external, one_step:external, a directory",

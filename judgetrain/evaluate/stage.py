@@ -105,8 +105,8 @@ def _write(
     write_text_atomic(out.path("report.md"), markdown(report))
     write_text_atomic(out.path("report.html"), html_page(report, links))
     track_report(report, out.track)
-    out.console.plain(console_tables(report))
-    out.log(f"evaluate: report: {out.path('report.html')}")
+    out.tell(console_tables(report))
+    out.log(f"evaluate: report: {out.path('report.html')}", keep=True)
 
 
 def _one_each(results: Sequence[list[Prediction]], choices: Sequence[Choice]) -> list[list[Prediction]]:

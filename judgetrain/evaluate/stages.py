@@ -124,7 +124,6 @@ def _check_evaluate(config: Any) -> None:
     settings = config.evaluate
     check_names("evaluate.benchmarks", [b.name for b in settings.benchmarks])
     check_names("evaluate.stored", [s.name for s in settings.stored])
-    _check_branches(config)
     if not settings.benchmarks:
         raise ConfigError("evaluate.benchmarks is empty: name labelled comparisons to evaluate on")
     if not settings.methods:
@@ -139,6 +138,8 @@ def _check_evaluate(config: Any) -> None:
                 f"evaluate.stored[{i}].benchmark={stored.benchmark!r}: no such benchmark; there are {listed}"
             )
     methods = [Method.parse(text) for text in settings.methods]
+    if any(method.has_branches for method in methods):
+        _check_branches(config)
     names = [method.name for method in methods]
     for method in methods:
         runner_of(method).check(method, config)
@@ -199,8 +200,6 @@ def _check_studies(config: Any) -> None:
     settings = config.studies
     if "probdiff" not in config.selfeval.methods:
         raise ConfigError("selfeval.methods holds no probdiff, which stage=studies is about: add it")
-    if any(not t >= 0 for t in settings.thresholds):
-        raise ConfigError(f"studies.thresholds={list(settings.thresholds)}: must be at least 0")
     check_scorer(config)
     for method in StudiesSettings.methods_of(config):
         if method.target in JUDGE_STAGES or method.kind not in (BRANCHING, "one_step", "rating"):

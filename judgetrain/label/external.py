@@ -108,7 +108,7 @@ def external_labels(config: LabelConfig, trees: Path, seed: int, out: StageRun) 
     table = {"asked": dialect, **disagreement(labels)}
     out.write_json("external", table)
     out.note("external", table)
-    out.log(f"label: external judge: {summary(table)}")
+    out.log(f"label: external judge: {summary(table)}", keep=True)
     return {case.comparison.id: given.label for case, given in zip(cases, labels, strict=True)}
 
 

@@ -55,7 +55,8 @@ def run(settings: LabelSettings, inputs: Mapping[str, Path], out: StageRun) -> N
     out.write_rows("labels", data.labels)
     if shown:
         found = views(shown, data.labels, data.sft, (p.to_row() for p in data.pairs))
-        out.log(f"label: trees to look at: {write_views(found, out.path(DIRECTORY), 'Evaluation trees')}")
+        index = write_views(found, out.path(DIRECTORY), "Evaluation trees")
+        out.log(f"label: trees to look at: {index}", keep=True)
     if config.reward.signals:
         _report(evidence, out)
     table = data.table()
@@ -71,7 +72,7 @@ def _report(evidence: Evidence, out: StageRun) -> None:
     out.write_json("rewards", table)
     out.note("rewards", table)
     for line in summary(table):
-        out.log(f"label: rewards: {line}")
+        out.log(f"label: rewards: {line}", keep=True)
 
 
 def _held_out(comparison_id: str, config: LabelConfig, seed: int) -> bool:

@@ -14,7 +14,7 @@ from judgetrain.artifacts.stage_run import ShardResult, StageRun, derive_seed
 from judgetrain.data.dedup import BenchmarkQueries
 from judgetrain.engines.answers import answers_of, budget_of
 from judgetrain.engines.registry import make_engine
-from judgetrain.errors import DataError
+from judgetrain.errors import DataError, causes
 from judgetrain.judges.config import AskingConfig
 from judgetrain.judges.prompting.parsing import parse_criteria, render_criteria
 from judgetrain.judges.prompting.prompts import load_prompt_set
@@ -24,6 +24,7 @@ from judgetrain.judges.trees.schema import EvaluationTree, shard_of
 from judgetrain.label.config import TeacherConfig
 from judgetrain.label.evaluations import read_evaluations, text_of
 from judgetrain.label.examples import Prompter, sft_row
+from judgetrain.label.remedies import of_judging
 from judgetrain.label.stages import TeacherSettings
 from judgetrain.schema import Comparison, Order
 
@@ -56,7 +57,10 @@ def run(settings: TeacherSettings, inputs: Mapping[str, Path], out: StageRun) ->
     examples = [row for tree in trees for row in teaching_examples(tree, prompter)]
     if not examples:
         reasons = sum((Counter(t.failures) for t in trees), Counter())
-        raise DataError(f"the teacher wrote nothing that can be read: {dict(reasons)}")
+        raise DataError(
+            "the teacher wrote nothing that can be read: "
+            + causes(reasons, of_judging("teacher"), "look at the texts in evaluations-*.jsonl")
+        )
     out.write_rows("examples", examples)
     out.note("examples", dict(Counter(row["level"] for row in examples)))
 

@@ -8,12 +8,14 @@ from collections.abc import Mapping
 from typing import Any
 
 from judgetrain.artifacts.stage_run import derive_seed
+from judgetrain.errors import causes
 from judgetrain.judges.trees.prune import PrunedBranch, prune
 from judgetrain.judges.trees.schema import EvaluationTree
 from judgetrain.label.config import LabelConfig
 from judgetrain.label.examples import Pair, Prompter
 from judgetrain.label.labels import Label, accepts, ensemble_label
 from judgetrain.label.pairs import PairBuilder, taken
+from judgetrain.label.remedies import BRANCHES, LABELS, of_judging
 from judgetrain.label.rewards import Rewards, vote_shares
 from judgetrain.label.selection import leanings, near_identical
 
@@ -47,10 +49,12 @@ class TrainingData:
         self._rejected_but_right: set[str] = set()
         """Judgments that give the label and yet are the rejected side of a pair."""
         self._ties_broken = 0
+        self._failures: Counter[str] = Counter()
 
     def add(self, tree: EvaluationTree, given: Label | None = None) -> Label:
         """Prune and label one tree and take its examples and pairs; ``given`` stands in for the branches' label."""
         branches = prune(tree)
+        self._failures.update(tree.failures)
         ensemble = ensemble_label(tree, self.config)
         label = given or self.rewards.break_tie(tree, ensemble, self.config)
         self._ties_broken += label.source == "reward"
@@ -136,26 +140,21 @@ class TrainingData:
         return found
 
     def nothing_left(self) -> str:
-        """Why there is nothing to train on, and what helps."""
-        unlabelled = self.unlabelled
-        kept = f"no branch of {self.trees.total()} trees survived pruning and labelling"
+        """Why there is nothing to train on: what most was lost for, and what helps."""
+        said = f"no branch of {self.trees.total()} trees survived pruning and labelling"
+        unlabelled, lost = self.unlabelled, Counter({r: n for r, n in self.branches.items() if r != "no_label"})
+        judging = causes(self._failures, of_judging("tree"), "look at the texts in trees-*.jsonl of stage tree")
         if unlabelled.total() > self.trees.total() / 2:
-            reason = unlabelled.most_common(1)[0][0]
-            return f"{kept}: {dict(unlabelled)} have no label; {REMEDIES.get(reason, 'look at labels.jsonl')}"
-        return f"{kept}: of the branches {dict(self.branches)}; sample more trees, or more branches (tree.criteria)"
+            told = ", ".join(f"{n} {reason}" for reason, n in unlabelled.most_common())
+            if unlabelled.most_common(1)[0][0] not in LABELS:
+                return f"{said}, no label for {told}: {judging}"
+            return f"{said}, no label: {causes(unlabelled, LABELS, judging)}"
+        if lost["unreadable"] and lost["unreadable"] == max(lost.values()):
+            return f"{said}, {lost['unreadable']} branches are unreadable: {judging}"
+        otherwise = "grow more trees, or more branches (tree.criteria)"
+        return f"{said}, branches that were lost: {causes(lost, BRANCHES, otherwise)}"
 
     @property
     def unlabelled(self) -> Counter[str]:
         """Trees without a label, by reason."""
         return Counter({reason: n for reason, n in self.trees.items() if not reason.startswith("label_")})
-
-
-REMEDIES = {
-    "too_few_readable": "most judgments cannot be read: look at the trees' texts, or lower label.min_readable",
-    "low_vote_share": "the votes are too close: lower label.min_vote_share",
-    "low_deciding_share": "most branches see a tie: lower label.min_deciding_share",
-    "external_unreadable": "the external judge's replies cannot be read: look at external-*.jsonl, and choose a model "
-    "that keeps to the prompt's form",
-    "external_orders_disagree": "the external judge's two orders disagree: choose a stronger one",
-}
-"""What helps where most trees have no label for that reason."""

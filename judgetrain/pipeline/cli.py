@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import os
 import sys
 import tempfile
@@ -10,6 +9,7 @@ import time
 import traceback
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import Any
 
 import hydra
@@ -18,15 +18,19 @@ from hydra.core.hydra_config import HydraConfig
 from hydra.errors import HydraException
 from hydra.types import RunMode
 from omegaconf import DictConfig
-from omegaconf.errors import ConfigAttributeError, ConfigKeyError, OmegaConfBaseException
+from omegaconf.errors import OmegaConfBaseException
 
+from judgetrain import __version__
 from judgetrain.artifacts.console import Console
 from judgetrain.artifacts.files import FULL, refused
 from judgetrain.artifacts.secrets import without_passwords
 from judgetrain.errors import ConfigError, JudgetrainError
 from judgetrain.pipeline import keys_page
+from judgetrain.pipeline.complaints import NO_SLURM, arguments, sentence
 from judgetrain.pipeline.compose import CONF, recipe_overrides, register, typed
 from judgetrain.pipeline.config import Config
+from judgetrain.pipeline.graph import COMMANDS
+from judgetrain.pipeline.help import usage
 from judgetrain.pipeline.sweeps import all_failed, summarise, write_job
 from judgetrain.train.distributed import processes, started_by_launcher
 
@@ -34,13 +38,6 @@ EXIT_ERROR = 2
 EXIT_INTERRUPTED = 130
 
 _show_traceback = os.environ.get("HYDRA_FULL_ERROR") == "1"
-_COMMANDS = {
-    "status": "judgetrain.pipeline.status:show",
-    "report": "judgetrain.pipeline.merged_report:merge",
-    "clean": "judgetrain.pipeline.clean:clean",
-}
-_NOISE = ("object_type=", "reference_type=", "set HYDRA_FULL", "To append to your config")
-"""Lines of Hydra's messages that help nobody here; no key can be appended to a typed configuration."""
 _complaints: list[BaseException] = []
 """The expected errors of this command's jobs."""
 
@@ -69,9 +66,8 @@ def _run(config: Config) -> Outcome | None:
 
     if config.train.distributed != "none":  # a number that results can depend on is named in fingerprints
         config.train.processes = processes(config.train)
-    if config.stage in _COMMANDS:
-        module, function = _COMMANDS[config.stage].split(":")
-        getattr(importlib.import_module(module), function)(Pipeline(config))
+    if command := COMMANDS.get(config.stage):
+        resolve_name(command.code)(Pipeline(config))
         return None
     if config.objective is not None:
         from judgetrain.evaluate.objective import check_objective
@@ -131,7 +127,7 @@ def _sweep_job(composed: DictConfig) -> Any:
         if _show_traceback or not expected:
             traceback.print_exc()
         _complain(error)
-        message = _message(error) if expected else f"{type(error).__name__}: {_message(error)}"
+        message = sentence(error) if expected else f"{type(error).__name__}: {sentence(error)}"
         write_job(directory, overrides, {"state": "failed", "error": message, "seconds": time.monotonic() - started})
         return None
     result = asdict(outcome) if outcome else {}
@@ -146,7 +142,7 @@ def _result(outcome: Outcome | None) -> Any:
 
 
 def main() -> int:
-    """Run the command line; the exit code is 0, 2 for an expected error, 130 when interrupted."""
+    """Run the command line; the exit code is 0, 2 for an expected error or no arguments, 130 when interrupted."""
     # Hydra prints a traceback for every error of a job unless it is told to let it through.
     before = os.environ.get("HYDRA_FULL_ERROR", "")
     os.environ["HYDRA_FULL_ERROR"] = "1"
@@ -154,16 +150,20 @@ def main() -> int:
     os.environ.pop("WANDB_SERVICE", None)
     _complaints.clear()
     try:
+        if not sys.argv[1:]:
+            print(usage(), file=sys.stderr)
+            return EXIT_ERROR
+        if "--version" in sys.argv[1:]:
+            print(f"judgetrain {__version__}")
+            return 0
         if sys.argv[1:2] == ["keys"]:
             keys_page.show(sys.argv[2:])
             return 0
         if {"--help", "-h"}.intersection(sys.argv[1:]):
-            from judgetrain.pipeline.help import text
-
-            print(text())
+            print(usage())
             return 0
         register(ConfigStore.instance())
-        sys.argv[1:] = [*recipe_overrides(sys.argv[1:]), *_helper_overrides()]
+        sys.argv[1:] = [*recipe_overrides(arguments(sys.argv[1:])), *_helper_overrides()]
         job()
     except (JudgetrainError, HydraException, OmegaConfBaseException) as error:
         if _show_traceback:
@@ -173,10 +173,11 @@ def main() -> int:
         if not _show_traceback and all_failed():  # a sweeper, as Optuna's, that has nothing to choose from
             print(f"judgetrain: no job of the sweep is done ({error})", file=sys.stderr)
             return EXIT_ERROR
+        if not _show_traceback and 'Could not detect "srun"' in str(error):
+            print(f"judgetrain: sweep=slurm: {NO_SLURM}", file=sys.stderr)
+            return EXIT_ERROR
         said = refused(error) if isinstance(error, OSError) else None
         if FULL.search(str(error)):
-            said = "the disk is full; everything finished is kept. Free some space and run again."
-        if _show_traceback or not said:
             raise
         print(f"judgetrain: {said}", file=sys.stderr)
         return EXIT_ERROR
@@ -201,21 +202,7 @@ def _helper_overrides() -> list[str]:
 
 def _complain(error: BaseException) -> None:
     _complaints.append(error)
-    print(f"judgetrain: {without_passwords(_message(error))}", file=sys.stderr)
-
-
-def _message(error: BaseException) -> str:
-    """The error and what caused it, on as few lines as it takes."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    wanted = [line for line in lines if not line.startswith(_NOISE)]
-    cause = error.__cause__ or error.__context__  # Hydra's for a key of a recipe
-    if isinstance(error, (ConfigAttributeError, ConfigKeyError)) and (
-        near := keys_page.nearest_key(error.full_key or "")
-    ):
-        wanted.append(f"did you mean {near}?")
-    if isinstance(error, HydraException) and isinstance(cause, OmegaConfBaseException):
-        wanted += _message(cause).split("\n  ")
-    return "\n  ".join(dict.fromkeys(wanted))
+    print(f"judgetrain: {without_passwords(sentence(error))}", file=sys.stderr)
 
 
 if __name__ == "__main__":

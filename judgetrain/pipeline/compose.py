@@ -3,23 +3,28 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from difflib import get_close_matches
 from functools import cache, partial
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import yaml
 from hydra.core.config_store import ConfigNode, ConfigStore
+from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import ConfigKeyError, OmegaConfBaseException
 
 from judgetrain.artifacts.installed import shipped
+from judgetrain.data.config import SourceConfig
 from judgetrain.data.data_sets import describe_sources
 from judgetrain.engines.config import ENGINES
 from judgetrain.errors import ConfigError
 from judgetrain.keys import validate
 from judgetrain.pipeline.config import Config
-from judgetrain.pipeline.keys_page import nearest_key
+from judgetrain.pipeline.keys_page import is_key, nearest_key
 
 CONF = shipped("conf")
 RECIPES = shipped("recipes")
@@ -32,9 +37,31 @@ GROUPS = {
 """The groups in conf/ that choose an engine's type, by its key."""
 
 
+def filled(key: str, value: str) -> str:
+    """The text; conf/ asks for it where Hydra makes directories before the configuration is checked.
+
+    Raises:
+        ConfigError: it is empty.
+    """
+    if not value:
+        raise ConfigError(f"{key}={value!r}: must not be empty; leave it out for {getattr(Config(), key)}")
+    return value
+
+
+OmegaConf.register_new_resolver("filled", filled, replace=True)
+
+
 def recipes() -> dict[str, Path]:
     """The shipped recipes by name; a sub-folder is part of the name."""
     return {str(p.relative_to(RECIPES).with_suffix("")): p for p in sorted(RECIPES.rglob("*.yaml"))}
+
+
+def groups() -> dict[str, list[str]]:
+    """The options of every group of conf/, and the recipes."""
+    found: dict[str, list[str]] = {}
+    for path in sorted(CONF.glob("*/*.yaml")):
+        found.setdefault(path.parent.name, []).append(path.stem)
+    return found | {"recipe": list(recipes())}
 
 
 class Stored(ConfigNode):
@@ -85,20 +112,20 @@ def _names(kind: type) -> list[str]:
     return [field.name for field in dataclasses.fields(kind)]
 
 
-def _variants(node: Any, prefix: str = "") -> list[tuple[str, dataclasses.Field[Any], Any]]:
-    """The keys, fields and values of a configuration's fields that may hold one of several classes."""
-    found = []
+def _fields(node: Any, prefix: str = "") -> Iterator[tuple[str, dataclasses.Field[Any], Any]]:
+    """The keys, fields and values of a configuration and of the objects in it; an object in a list has a key too."""
     for field in dataclasses.fields(node):
         key, value = f"{prefix}{field.name}", getattr(node, field.name)
-        if field.metadata.get("variants"):
-            found.append((key, field, value))
-        elif dataclasses.is_dataclass(value) and not isinstance(value, type):
-            found += _variants(value, f"{key}.")
-        elif isinstance(value, list):
-            for i, entry in enumerate(value):
-                if dataclasses.is_dataclass(entry) and not isinstance(entry, type):
-                    found += _variants(entry, f"{key}[{i}].")
-    return found
+        entries = {f"{key}[{i}]": entry for i, entry in enumerate(value)} if isinstance(value, list) else {key: value}
+        for name, entry in entries.items():
+            yield name, field, entry
+            if dataclasses.is_dataclass(entry) and not isinstance(entry, type):
+                yield from _fields(entry, f"{name}.")
+
+
+def _variants(node: Any) -> list[tuple[str, dataclasses.Field[Any], Any]]:
+    """The keys, fields and values of a configuration's fields that may hold one of several classes."""
+    return [found for found in _fields(node) if found[1].metadata.get("variants")]
 
 
 def _store_recipe(store: ConfigStore, name: str, path: Path) -> None:
@@ -135,7 +162,7 @@ def recipe_overrides(arguments: list[str]) -> list[str]:
     Raises:
         ConfigError: a recipe that is neither shipped nor a file; lists the shipped ones.
     """
-    known = recipes()
+    known, options = recipes(), groups()
     result = []
     for argument in arguments:
         key, _, value = argument.partition("=")
@@ -148,8 +175,14 @@ def recipe_overrides(arguments: list[str]) -> list[str]:
             _store_recipe(ConfigStore.instance(), name, path)
             _own[name] = list(_leaves(_load_recipe(path)))
             argument = f"{key}={name}"
-        elif key == "recipe" and value and "," not in value and value not in known:
-            raise ConfigError(f"recipe={value}: no such recipe; there are {', '.join(known)}, or give a YAML file")
+        elif key == "recipe" and "," not in value and value not in known:
+            near = get_close_matches(value, known, n=1)
+            meant = f"; did you mean {near[0]}?" if near else ""
+            raise ConfigError(
+                f"recipe={value}: no such recipe (there are {', '.join(known)}, or give a YAML file){meant}"
+            )
+        if value == "null" and key in options:  # which keeps the recipe's; Hydra takes no null there
+            continue
         result.append(argument)
     return result
 
@@ -167,16 +200,34 @@ def typed(composed: DictConfig, overrides: Collection[str] = ()) -> Config:
     config = OmegaConf.to_object(composed)
     if not isinstance(config, Config):
         raise ConfigError("conf/config.yaml must start from the schema (defaults: [schema, ...])")
-    line = [text.lstrip("+~").partition("=") for text in overrides]
-    layers = [{key for key, _, _ in line}]
-    recipe = next((value for key, _, value in line if key == "recipe"), None)
-    if recipe in _own:
-        layers.append(set(_own[recipe]))
+    layers = _layers(overrides)
     for key, field, value in _variants(config):
         _put(config, key, _chosen(key, field, value, layers))
+    for key, _, value in _fields(config):
+        if isinstance(value, SourceConfig) and value.type == "world" and _path_alone(key, layers):
+            value.type = "jsonl"  # which reads whatever file the path names
+    for text in overrides:
+        if text.startswith("+") and not is_key(name := text.lstrip("+").partition("=")[0]) and name not in groups():
+            near = nearest_key(name)
+            raise ConfigError(f"{name}: there is no such key" + (f"; did you mean {near}?" if near else ""))
     validate(config)
     describe_sources(config.dialogues.sources)
     return config
+
+
+def _layers(overrides: Collection[str]) -> list[Collection[str]]:
+    """The keys that the command line sets, and those that the user's own recipe sets."""
+    parsed = OverridesParser.create().parse_overrides([text for text in overrides if "=" in text])
+    values = {re.sub(r"\.(\d+)(?=\.|$)", r"[\1]", each.key_or_group): each.value() for each in parsed}
+    nested = (_leaves(OmegaConf.create(v), f"{k}.") for k, v in values.items() if isinstance(v, dict))
+    recipe = values.get("recipe")
+    return [{*values, *chain.from_iterable(nested)}, *([set(_own[recipe])] if recipe in _own else [])]
+
+
+def _path_alone(key: str, layers: Sequence[Collection[str]]) -> bool:
+    """Whether a source got its path without a type: whatever it is built on may have one that does not fit."""
+    set_by = next((layer for layer in layers if f"{key}.path" in layer or f"{key}.type" in layer), ())
+    return f"{key}.type" not in set_by and f"{key}.path" in set_by
 
 
 def _put(config: Any, key: str, value: Any) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 from judgetrain.artifacts.stages import Stage
@@ -20,9 +21,20 @@ STAGES: dict[str, Stage[Any]] = {
 }
 """Every stage by name."""
 
+
+@dataclass(frozen=True)
+class Command:
+    """What ``stage=`` may name besides stages: a line for the help, and ``module:function``, given the pipeline."""
+
+    does: str
+    code: str
+
+
 COMMANDS = {
-    "status": "what there is, what is partial, what a run would do",
-    "report": "one report of several evaluations, a sweep among them",
-    "clean": "what nothing refers to; clean.yes=true removes it",
+    "status": Command("what there is, what is partial, what a run would do", "judgetrain.pipeline.status:show"),
+    "report": Command(
+        "one report of several evaluations, a sweep among them", "judgetrain.pipeline.merged_report:merge"
+    ),
+    "clean": Command("what nothing refers to; clean.yes=true removes it", "judgetrain.pipeline.clean:clean"),
 }
-"""What ``stage=`` may name besides, with a line for the help."""
+"""Every command by name."""

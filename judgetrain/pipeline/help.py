@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-
-from judgetrain.pipeline.compose import CONF, recipes
+from judgetrain.pipeline.compose import groups
 from judgetrain.pipeline.graph import COMMANDS, STAGES
 
 _TEXT = """judgetrain: train your own LLM judge by branching preference learning.
@@ -32,14 +30,10 @@ Every key with its type, default, range and meaning: python -m judgetrain keys [
 Flags of Hydra: python -m judgetrain --hydra-help"""
 
 
-def text() -> str:
+def usage() -> str:
     """Stages, examples, and the groups of conf/ and recipes/ with their options."""
-    makes = {name: stage.makes for name, stage in STAGES.items()} | COMMANDS
-    groups: dict[str, list[str]] = defaultdict(list)
-    for path in sorted(CONF.glob("*/*.yaml")):
-        groups[path.parent.name].append(path.stem)
-    groups["recipe"] = list(recipes())
+    makes = {name: stage.makes for name, stage in STAGES.items()} | {name: c.does for name, c in COMMANDS.items()}
     return _TEXT.format(
         stages="\n".join(f"  {name:<10} {what}" for name, what in makes.items()),
-        groups="\n".join(f"  {group}: {', '.join(options)}" for group, options in groups.items()),
+        groups="\n".join(f"  {group}: {', '.join(options)}" for group, options in groups().items()),
     )

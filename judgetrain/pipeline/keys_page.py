@@ -12,6 +12,7 @@ from typing import Any, get_args, get_type_hints
 
 from judgetrain.artifacts.console import Console
 from judgetrain.errors import ConfigError
+from judgetrain.keys import bounds
 from judgetrain.pipeline.config import Config
 
 COLUMNS = ("key", "type", "default", "unit", "allowed", "meaning")
@@ -95,12 +96,10 @@ def _shown(value: Any) -> str:
 
 
 def _allowed(meta: Mapping[str, Any]) -> str:
-    low, high = meta.get("low"), meta.get("high")
     if meta.get("choices"):
         return ", ".join(map(_shown, meta["choices"]))
-    if low is not None and high is not None:
-        return f"{low:g} to {high:g}"
-    return f"at least {low:g}" if low is not None else f"at most {high:g}" if high is not None else ""
+    low, high = meta.get("low"), meta.get("high")
+    return f"{low:g} to {high:g}" if low is not None and high is not None else bounds(meta)
 
 
 def nearest_key(wrong: str) -> str | None:
@@ -115,6 +114,14 @@ def nearest_key(wrong: str) -> str | None:
         return None
     found = [wrong] if wrong in names else get_close_matches(wrong, names, n=1, cutoff=SIMILAR)
     return names[found[0]] if found else None
+
+
+def is_key(name: str) -> bool:
+    """Whether there is a configuration key of this name, or one whose value is a mapping that may have it."""
+    known = {key.name: key.type for key in keys_of(Config())}
+    parts = re.sub(r"\.\d+(?=\.|$)", "[]", name).split(".")
+    above = (".".join(parts[:i]) for i in range(1, len(parts)))
+    return ".".join(parts) in known or any(known.get(key, "").startswith("dict") for key in above)
 
 
 GONE = frozenset({"train.dpo.margin_weight"})

@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from judgetrain.artifacts.installed import versions
 from judgetrain.artifacts.integrity import MANIFEST, damage, damaged, read_manifest, sealed
 from judgetrain.artifacts.locks import locked, using
 from judgetrain.artifacts.shards import SECONDS
-from judgetrain.artifacts.stage_run import StageRun
+from judgetrain.artifacts.stage_run import PRINTED, StageRun
 from judgetrain.artifacts.stages import Stage, StageSettings
 from judgetrain.artifacts.tracker import tracked
 from judgetrain.errors import ConfigError, DataError
@@ -36,6 +37,11 @@ class Plan:
     directory: Path
     content: dict[str, dict[str, str]]
     upstream: dict[str, str]
+
+    @cached_property
+    def shown(self) -> dict[str, Any]:
+        """The settings by their configuration keys, as manifests and the tracker have them."""
+        return by_key(self.settings)
 
     @property
     def manifest(self) -> dict[str, Any] | None:
@@ -143,8 +149,16 @@ class Pipeline:
         if made:
             self.console.line(f"{name}: done in {duration(time.time() - started)}: {directory}")
         else:
+            self._tell_again(self.plan(name))
             self.console.line(f"{name}: nothing to do, everything is there: {directory}")
         return directory
+
+    def _tell_again(self, plan: Plan) -> None:
+        """Print what a finished stage printed at its end."""
+        if (printed := plan.directory / PRINTED).is_file():
+            print(printed.read_text(encoding="utf-8").rstrip("\n"), flush=True)
+        if plan.manifest:
+            self.console.line(f"{plan.stage.name}: {_summary(plan.manifest)}")
 
     def check(self, name: str) -> None:
         """Check the settings of a stage and of everything that it needs.
@@ -211,7 +225,7 @@ class Pipeline:
             stage=name,
             fingerprint=plan.fingerprint,
             recipe=self.config.recipe_name,
-            settings=by_key(plan.settings) | {"upstream": plan.upstream},
+            settings=plan.shown | {"upstream": plan.upstream},
             directory=Path(self.config.output_dir),
             console=self.console,
         )
@@ -236,7 +250,7 @@ class Pipeline:
             "recipe": self.config.recipe_name,
             "seed": self.config.seed,
             "artifact": plan.stage.artifact,
-            "config": by_key(plan.settings),
+            "config": plan.shown,
             "upstream": plan.upstream,
             "content": plan.content,
             "versions": versions(),

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from hydra.experimental.callback import Callback
 from omegaconf import DictConfig
+from omegaconf.errors import InterpolationResolutionError
 
 from judgetrain.artifacts.console import Console, duration
 from judgetrain.artifacts.files import write_json_atomic
@@ -28,7 +30,8 @@ class SweepStart(Callback):
 
     def on_multirun_start(self, config: DictConfig, **kwargs: Any) -> None:
         """Called by Hydra in the process that the user started."""
-        _started.append(Path(str(config.hydra.sweep.dir)))
+        with suppress(InterpolationResolutionError):  # as of an empty output_dir, which Hydra itself comes to next
+            _started.append(Path(str(config.hydra.sweep.dir)))
 
 
 def write_job(directory: Path, overrides: Sequence[str], result: Mapping[str, Any]) -> None:

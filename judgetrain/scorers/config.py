@@ -55,6 +55,8 @@ class SelfEvalConfig:
     )
     limit: int | None = key(None, "take a seeded sample of this many dialogues", low=1)
     sampling: SamplingConfig = key(SamplingConfig, "of the first responses; the ProbDiff paper has temperature 0.7")
-    temperatures: dict[str, float] = key({}, "category -> temperature of its first responses, as MT-Bench has them")
+    temperatures: dict[str, float] = key(
+        {}, "category -> temperature of its first responses, as MT-Bench has them", low=0.0, high=10.0
+    )
     delta: float = key(-0.05, "ProbDiff's confidence threshold")
     sweep: list[float] = key([0.0, -0.05, -0.1], "thresholds shown beside it")

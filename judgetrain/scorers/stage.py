@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from judgetrain.artifacts.files import write_text_atomic
 from judgetrain.artifacts.shards import read_rows
 from judgetrain.artifacts.stage_run import ShardResult, StageRun, derive_seed, tokens_of
-from judgetrain.errors import DataError
+from judgetrain.errors import DataError, causes
 from judgetrain.schema import Dialogue
 from judgetrain.scorers.encode import Unscored, sample_of
 from judgetrain.scorers.lazy import lazy_scorer
@@ -25,6 +25,19 @@ if TYPE_CHECKING:
 
 Lazy = Callable[[], "TokenScorer"]
 Row = dict[str, Any]
+
+SEE = "the answers are in responses-*.jsonl"
+_NOTHING = (
+    "the model answers with nothing: is it instruction-tuned, has it a chat template (scorer.model.chat_template), do "
+    f"the prompts fit its context? {SEE[0].upper()}{SEE[1:]}"
+)
+REMEDIES = {
+    "too_long": "a larger scorer.max_context lets longer answers in, if the model's own context does",
+    "empty_response": _NOTHING,
+    "no_revision": _NOTHING,
+    "non_finite": "the model's logits are no numbers: try scorer.model.dtype=float32",
+}
+"""What helps where nothing could be scored, by the reason."""
 
 
 def run(settings: SelfEvalSettings, inputs: Mapping[str, Path], out: StageRun) -> None:
@@ -45,30 +58,15 @@ def run(settings: SelfEvalSettings, inputs: Mapping[str, Path], out: StageRun) -
     answers = _answers(dialogues, responses, settings, out)
     if all(isinstance(v, Unscored) for answer in answers for v in answer.values.values()):
         reasons = Counter(v.reason for a in answers for v in a.values.values() if isinstance(v, Unscored))
-        raise DataError(f"no answer could be scored: {dict(reasons)}; {_remedy(reasons)}")
+        raise DataError(f"no answer could be scored: {causes(reasons, REMEDIES, SEE)}")
     rows = table(answers, settings.selfeval, settings.scorer)
     out.write_rows("scores", (answer.to_row() for answer in answers))
     out.write_json("metrics", rows)
     title = f"{settings.scored_model.path}, {len(answers)} prompts"
     write_text_atomic(out.path("report.md"), markdown(rows, settings.selfeval, title))
     out.track.log({f"{row['category']}/{row['method']}": row["mean"] for row in rows if row["mean"] is not None})
-    out.console.plain(console_table(rows, settings.selfeval, title))
-    out.log(f"selfeval: report: {out.path('report.md')}")
-
-
-def _remedy(reasons: Mapping[str, int]) -> str:
-    """What to look at where nothing could be scored, by the most frequent reason."""
-    reason = max(reasons, key=lambda r: reasons[r])
-    if reason.endswith("too_long"):
-        return "a larger scorer.max_context lets longer answers in, if the model's own context does"
-    if reason.endswith(("empty_response", "no_revision")):
-        return (
-            "the model answers with nothing: is it instruction-tuned, has it a chat template, do the prompts fit its "
-            "context? The answers are in responses-*.jsonl"
-        )
-    if reason.endswith("non_finite"):
-        return "the model's logits are no numbers: try scorer.model.dtype=float32"
-    return "the answers are in responses-*.jsonl"
+    out.tell(console_table(rows, settings.selfeval, title))
+    out.log(f"selfeval: report: {out.path('report.md')}", keep=True)
 
 
 def _score(

@@ -79,9 +79,6 @@ def _check_selfeval(config: Any) -> None:
     if not settings.methods:
         raise ConfigError("selfeval.methods is empty: name a score")
     check_scorers(settings.methods, key="selfeval.methods")
-    for category, temperature in settings.temperatures.items():
-        if not 0 <= temperature <= 10:
-            raise ConfigError(f"selfeval.temperatures.{category}={temperature}: must be at least 0 and at most 10")
     check_scorer(config)
 
 

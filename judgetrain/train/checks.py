@@ -118,8 +118,6 @@ def _check_dpo(key: str, config: DpoConfig) -> None:
             f"{key}.f_divergence_type={config.f_divergence_type}: not with loss_type={loss}; "
             f"allowed are {', '.join(_DIFFERENCE_LOSSES)}"
         )
-    if config.stop.chosen_drop is not None and not config.beta:
-        raise ConfigError(f"{key}.stop.chosen_drop reads the log-probabilities off rewards, and {key}.beta=0 has none")
 
 
 def _check_rl(key: str, config: RlConfig) -> None:

@@ -54,7 +54,7 @@ class TrainConfig:
     Keys have the names of Transformers' TrainingArguments and TRL's SFTConfig and DPOConfig where they mean the same.
     """
 
-    learning_rate: float = key(1e-5, "peak", low=0.0)
+    learning_rate: float = key(1e-5, "peak", above=0.0)
     num_train_epochs: float = key(1.0, "passes over the data", low=0.001, was=("epochs",))
     max_steps: int = key(-1, "overrides num_train_epochs when positive", low=-1)
     per_device_train_batch_size: int = key(
@@ -147,9 +147,9 @@ class StopConfig:
 class DpoConfig(TrainConfig):
     """Stage dpo."""
 
-    learning_rate: float = key(5e-7, "peak", low=0.0)
+    learning_rate: float = key(5e-7, "peak", above=0.0)
     reference: ModelConfig = key(ModelConfig, "the reference model; an empty path takes the SFT judge")
-    beta: float = key(0.1, "strength of the KL constraint", low=0.0)
+    beta: float = key(0.1, "strength of the KL constraint", above=0.0)
     loss_type: str = key("sigmoid", "TRL's DPO loss_type", choices=DPO_LOSSES)
     sft_weight: float = key(0.0, "weight of a supervised term on the chosen side (TRL's loss type sft)", low=0.0)
     label_smoothing: float = key(0.0, "of the preference labels (robust, exo_pair, aot)", low=0.0, high=0.5)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -12,16 +13,35 @@ from judgetrain.artifacts.files import write_json_atomic
 from judgetrain.artifacts.integrity import read_manifest
 from judgetrain.artifacts.shards import read_rows
 from judgetrain.artifacts.stage_run import StageRun
+from judgetrain.errors import TrainingError, causes
 from judgetrain.judges.config import SETTINGS
 from judgetrain.judges.prompting.prompts import FILE as PROMPTS
 from judgetrain.judges.prompting.prompts import load_prompt_set
 from judgetrain.train.card import write_card
 from judgetrain.train.config import AdapterConfig
+from judgetrain.train.data import Row
 from judgetrain.train.preflight import memory_explained
 from judgetrain.train.run import Job, train, trainable
 from judgetrain.train.stages import DpoSettings, InitialSettings, ReferenceSettings, RlSettings, SftSettings
 
 Trained = InitialSettings | SftSettings | DpoSettings | RlSettings
+
+NO_PAIR = {
+    "no_corroborated_consensus": "judgments by the same guideline agree too seldom in both orders with the label: "
+    "raise tree.judgments or tree.criteria, or grow more trees",
+    "no_contrast": "no criterion leads to the label while another leads away: raise tree.criteria or grow more trees",
+    "score_digits_only": "judgments differ in their scores alone: label.keep_digit_pairs=true keeps them, a higher "
+    "tree.judgment_sampling.temperature makes them differ",
+    "near_identical": "both sides say the same: raise tree.judgment_sampling.temperature",
+    "low_margin": "lower label.reward.min_margin",
+    "no_score": "the branches could not be scored: look at stage label's rewards.json, or set label.reward.signals=[]",
+    "cut_off": "they ran out of tokens: raise max_new_tokens of tree.judgment_sampling and tree.guideline_sampling",
+    "repeated": "the same pair came of several trees: give more comparisons",
+    "unbalanced_length": "leave out label.balance",
+    "unbalanced_order": "leave out label.balance",
+    "unbalanced_length_order": "leave out label.balance",
+}
+"""What helps where no preference pair is left, by why stage label skipped what might have made one."""
 
 
 def run_initial(settings: InitialSettings, inputs: Mapping[str, Path], out: StageRun) -> None:
@@ -50,7 +70,7 @@ def run_reference(settings: ReferenceSettings, inputs: Mapping[str, Path], out: 
     config = replace(settings.train, lora=adapters)
     policy = settings.base.at(inputs["sft"] / "model")
     model = trainable(config.reference if config.reference.path else policy, config)
-    pairs = {split: list(read_rows(inputs["label"], f"pairs-{split}")) for split in ("train", "heldout")}
+    pairs = _labelled(inputs["label"], "pairs", "preference pairs")
     with memory_explained(out.stage):
         reference_logps(Reference(model=model, policy=policy, config=config), pairs, out)
 
@@ -71,7 +91,7 @@ def _continue(
 ) -> None:
     source = inputs[start] / "model"
     model = settings.base.at(source)
-    rows, heldout = (list(read_rows(inputs["label"], f"{data}-{split}")) for split in ("train", "heldout"))
+    rows, heldout = _labelled(inputs["label"], data, what).values()
     reference = inputs.get("reference")
     job = Job(start=model, config=settings.train, train=rows, heldout=heldout, what=what, reference=reference)
     train(job, out, _goes_on(source, settings, inputs, out))
@@ -94,6 +114,22 @@ def _goes_on(source: Path, settings: Trained, inputs: Mapping[str, Path], out: S
         _describe(directory, settings, inputs, out)
 
     return finish
+
+
+def _labelled(label: Path, data: str, what: str) -> dict[str, list[Row]]:
+    """What stage ``label`` made to train on, and what it holds out.
+
+    Raises:
+        TrainingError: there is nothing to train on; says what most was lost for, and what helps.
+    """
+    found = {split: list(read_rows(label, f"{data}-{split}")) for split in ("train", "heldout")}
+    if found["train"]:
+        return found
+    if held := len(found["heldout"]):
+        raise TrainingError(f"there are no {what} to train on: all {held} are held out; lower label.holdout")
+    skipped = json.loads((label / "yield.json").read_text(encoding="utf-8")).get("pairs_skipped", {})
+    lost = causes(skipped, NO_PAIR, f"look at {label / 'yield.json'}")
+    raise TrainingError(f"there are no {what} to train on: stage label left out {lost}")
 
 
 def _describe(directory: Path, settings: Trained, inputs: Mapping[str, Path], out: StageRun) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 from judgetrain.artifacts.stages import Stage, StageSettings, at, needs, value_at
 from judgetrain.engines.config import ModelConfig
 from judgetrain.errors import ConfigError
-from judgetrain.judges.config import JudgeConfig
+from judgetrain.judges.config import AskingConfig, JudgeConfig
 from judgetrain.judges.prompting.prompts import load_prompt_set, prompt_path
 from judgetrain.train.checks import check_machine, check_training
 from judgetrain.train.config import DpoConfig, RlConfig, TrainConfig
@@ -89,13 +89,16 @@ class DpoSettings(TrainingSettings):
     train: DpoConfig = at("train.dpo")
 
 
+_ASKING = ("criteria", "criteria_sampling", "guideline_sampling", "judgment_sampling", "tie")
+
+
 @dataclass(frozen=True, kw_only=True)
 class RlSettings(TrainingSettings):
     """Stage rl."""
 
     base: ModelConfig = at("train.base", neutral=True)
     train: RlConfig = at("train.rl")
-    asking: AskingConfig = at("tree.asking", shown="tree")
+    asking: AskingConfig = at("tree", only=_ASKING)
     """How many criteria are listed, and how long each text may be."""
     holdout: float | None = at("label.holdout")
 

@@ -203,6 +203,7 @@ def test_the_stage_counts_what_it_did_and_resumes(
     totals = out.totals()
     assert (totals["counts"]["in"], totals["counts"]["out"]) == (len(rows), rewritten)
     assert totals["tokens"]["generated"] > 0
+    assert f"{rewritten} of " in (out.directory / "printed.txt").read_text()
     assert out.notes["refinement"] == json.loads((out.directory / "refinement.json").read_text()) == refinement(rows)
     calls: Counter[str] = Counter()
     real = correct_stage.correct

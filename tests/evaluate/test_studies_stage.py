@@ -204,7 +204,6 @@ def test_a_judge_that_is_paid_for_keeps_to_a_budget(prepared: tuple[Config, dict
     ("settings", "expected"),
     [
         ({"judge": "nobody"}, r"studies\.judge='nobody': allowed are base"),
-        ({"thresholds": [-1.0]}, r"studies\.thresholds=\[-1\.0\]"),
     ],
 )
 def test_wrong_settings_are_refused(settings: dict[str, Any], expected: str) -> None:

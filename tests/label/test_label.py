@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from judgetrain.artifacts.console import Console
 from judgetrain.artifacts.shards import read_rows
 from judgetrain.artifacts.stage_run import StageRun
+from judgetrain.errors import causes
 from judgetrain.judges.config import TreeConfig
 from judgetrain.judges.prompting.parsing import parse_criteria
 from judgetrain.judges.prompting.prompts import load_prompt_set
@@ -371,3 +372,38 @@ def test_label_stage_end_to_end(tmp_path: Path) -> None:
     assert sum(table["trees"].values()) == 30
     truth = Counter("right" if labels[t.comparison.id] == "A" else "wrong" for t in TREES if labels[t.comparison.id])
     assert table["label_vs_truth"] == dict(truth)
+
+
+def lost(config: LabelConfig | None = None, *trees: EvaluationTree) -> str:
+    """What is said where these trees leave nothing."""
+    data = TrainingData(PROMPTER, config)
+    for tree in trees:
+        data.add(tree)
+    assert not data.sft
+    return data.nothing_left()
+
+
+def test_where_nothing_is_left_the_dominant_cause_is_said_with_what_helps() -> None:
+    unreadable = tree_of(("????", "????"))
+    long = replace(unreadable, failures={"judgment:too_long": 8, "criteria:none": 1})
+    said = lost(None, long, replace(unreadable, failures={"judgment:too_long": 8, "guideline:cut_off": 2}))
+    assert "no label for 2 too_few_readable: 16 judgment:too_long, 2 guideline:cut_off, 1 criteria:none; " in said
+    assert "lower tree.judgment_sampling.max_new_tokens" in said and "dialogues.max_query_chars" in said
+    assert "min_readable" not in said
+    said = lost(None, replace(unreadable, failures={"criteria:none": 3, "judgment:no_answer": 2}))
+    assert "3 criteria:none, 2 judgment:no_answer; what was written has not the prompt's form" in said
+    assert "train.initial.num_train_epochs" in said
+    said = lost(LabelConfig(min_vote_share=1.0), tree_of(("AAAA", "BBBA")))
+    assert "no label: 1 low_vote_share; " in said and "label.min_vote_share" in said
+    said = lost(None, tree_of(("AABB", "AABA")))
+    assert "lost: 6 position_inconsistent, 2 self_inconsistent; verdicts follow the order" in said
+    assert "teacher.both_orders=true" in said
+
+
+def test_counts_come_most_frequent_first_and_a_reason_without_a_remedy_is_passed_over() -> None:
+    remedies = {"too_long": "shorten", "criteria:none": "teach"}
+    assert causes({"criteria:repeated": 9, "judgment:too_long": 2, "x": 0}, remedies, "look") == (
+        "9 criteria:repeated, 2 judgment:too_long; shorten"
+    )
+    assert causes({"judgment:none": 1}, remedies, "look") == "1 judgment:none; look"
+    assert causes({}, remedies, "look") == "look"

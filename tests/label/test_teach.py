@@ -168,5 +168,5 @@ def test_a_teacher_that_cannot_be_read_stops_the_run_and_says_why(
     monkeypatch.setattr(
         teach, "make_engine", lambda config, **options: ScriptedEngine(lambda r, i: "I would rather not.")
     )
-    with pytest.raises(DataError, match=r"criteria:none.*14"):
+    with pytest.raises(DataError, match=r"nothing that can be read: 14 criteria:none; .*choose a teacher\.engine"):
         run_teacher(tmp_path / "teacher", teacher_config())

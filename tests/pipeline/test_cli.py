@@ -219,7 +219,7 @@ def test_a_recipe_may_have_the_name_of_the_one_it_builds_on(tmp_path: Path) -> N
         ("seed: 1\nseed: 2\n", "duplicate key"),
         ("- a\n", "expected keys"),
         ("a: [", "not valid"),
-        ("sed: 1\n", "'sed'"),
+        ("sed: 1\n", "sed: there is no such key in Config; did you mean seed?"),
         ("train: {dpo: {lora: {dropout: 0.1}}}\n", "did you mean train.dpo.lora.lora_dropout?"),
     ],
 )
@@ -259,7 +259,7 @@ def test_a_full_disk_anywhere_is_said_in_one_line(
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(entry, "job", full)
-    monkeypatch.setattr(sys, "argv", ["judgetrain"])
+    monkeypatch.setattr(sys, "argv", ["judgetrain", "stage=dpo"])
     assert entry.main() == 2
     assert "the disk is full; everything finished is kept" in capsys.readouterr().err
 

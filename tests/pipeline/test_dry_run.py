@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -31,18 +32,27 @@ def configured(tmp_path: Path) -> Config:
     return config
 
 
-def test_the_expected_calls_are_printed_and_the_stage_is_not_run(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def pretended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, rows: Iterable[Mapping[str, Any]]
+) -> list[str]:
+    """Every stage is a directory with these rows; gives the names of those that were asked for."""
     made: list[str] = []
 
-    def run(self: Pipeline, name: str) -> Path:
-        made.append(name)
-        out = StageRun(tmp_path / name, name, 0, Console())
-        out.write_rows("comparisons", (c.to_row() for c in eval_comparisons(WorldConfig(eval_comparisons=10), 0)))
+    def run(self: Pipeline, stage: str) -> Path:
+        made.append(stage)
+        out = StageRun(tmp_path / stage, stage, 0, Console())
+        out.write_rows(name, rows)
         return out.directory
 
     monkeypatch.setattr(Pipeline, "run", run)
+    return made
+
+
+def test_the_expected_calls_are_printed_and_the_stage_is_not_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = (c.to_row() for c in eval_comparisons(WorldConfig(eval_comparisons=10), 0))
+    made = pretended(tmp_path, monkeypatch, "comparisons", rows)
     assert __main__.run(configured(tmp_path)) is None
     assert made == ["responses"]
     printed = capsys.readouterr().out
@@ -90,15 +100,8 @@ def external(tmp_path: Path) -> Config:
 def test_the_external_judge_is_estimated_on_the_trees_and_not_asked(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    made: list[str] = []
-
-    def run(self: Pipeline, name: str) -> Path:
-        made.append(name)
-        out = StageRun(tmp_path / name, name, 0, Console())
-        out.write_rows("trees", (tree_of(("AABB",), index=i).to_row() for i in range(3)))
-        return out.directory
-
-    monkeypatch.setattr(Pipeline, "run", run)
+    rows = (tree_of(("AABB",), index=i).to_row() for i in range(3))
+    made = pretended(tmp_path, monkeypatch, "trees", rows)
     config = external(tmp_path)
     config.label.external.max_requests = 5
     assert __main__.run(config) is None

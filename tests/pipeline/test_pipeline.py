@@ -73,12 +73,32 @@ def test_second_run_makes_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert (directory / "manifest.json").stat().st_mtime_ns == before
 
 
+def test_a_finished_stage_prints_again_what_it_printed_at_its_end(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    evaluate = EvaluateConfig([BenchmarkConfig("world", SourceConfig(name="world", type="world"))], ["longer", "first"])
+    settings = Config(stage="evaluate", output_dir=str(tmp_path), evaluate=evaluate, track=TrackConfig("none"))
+    settings.dialogues.world.eval_comparisons = 12
+    directory = Pipeline(settings).run("evaluate")
+    first = capsys.readouterr().out
+    Pipeline(settings).run("evaluate")
+    again = capsys.readouterr().out
+    printed = (directory / "printed.txt").read_text().rstrip("\n")
+    table, _, report = printed.rpartition("\n")
+    assert "longer" in table and "agreement" in table
+    assert table in first and report in first
+    assert printed in again
+    summary = next(line[10:] for line in first.splitlines() if " in, " in line)
+    assert summary in again and "nothing to do" in again
+
+
 def test_a_finished_stage_needs_its_inputs_no_more(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write(tmp_path, "a", "b")
     pipeline = Pipeline(config(tmp_path))
     cluster = pipeline.plan("cluster")
     cluster.directory.mkdir(parents=True)
-    (cluster.directory / "manifest.json").write_text(json.dumps({"stage": "cluster"}))
+    made = {"counts": {"in": 2, "out": 2, "dropped": {}}, "tokens": {"prompt": 0, "generated": 0}, "seconds": 1.0}
+    (cluster.directory / "manifest.json").write_text(json.dumps({"stage": "cluster", **made}))
     assert list(pipeline.missing("responses")) == ["dialogues", "responses"]
     assert pipeline.run("cluster") == cluster.directory
     assert "nothing to do" in capsys.readouterr().out

@@ -14,7 +14,7 @@ from judgetrain.pipeline.config import Config
 from judgetrain.pipeline.graph import STAGES
 from judgetrain.train import checks
 from judgetrain.train.checks import TRL, check_training, check_trl, gpu_only
-from judgetrain.train.config import AdapterConfig, DpoConfig, StopConfig, TrainConfig
+from judgetrain.train.config import AdapterConfig, DpoConfig, TrainConfig
 
 ROOT = Path(__file__).parents[2]
 
@@ -31,7 +31,6 @@ ROOT = Path(__file__).parents[2]
             {"loss_type": "apo_zero", "f_divergence_type": "forward_kl"},
             r"f_divergence_type=forward_kl: not with loss_type=apo_z",
         ),
-        ({"beta": 0.0, "stop": StopConfig(chosen_drop=1.0)}, r"stop\.chosen_drop .* train\.dpo\.beta=0 has none"),
         ({"lora": AdapterConfig(quantize="4bit")}, r"lora\.quantize=4bit.*set train\.dpo\.lora\.enabled=true"),
     ],
 )

@@ -10,9 +10,13 @@ from typing import Any
 import pytest
 import yaml
 
+from judgetrain.artifacts.console import Console
 from judgetrain.artifacts.fingerprint import ContentHashes, by_key, plain
+from judgetrain.artifacts.stage_run import StageRun
+from judgetrain.errors import TrainingError
 from judgetrain.pipeline.config import Config
 from judgetrain.pipeline.run import Pipeline
+from judgetrain.train.stage import run_dpo
 from judgetrain.train.stages import DpoSettings, InitialSettings, ReferenceSettings, SftSettings, TrainingSettings
 from tests.builders.pairs_pipeline import composed
 
@@ -184,3 +188,28 @@ def test_a_deepspeed_file_counts_by_its_content_and_not_by_where_it_lies(tmp_pat
         return ContentHashes(tmp_path / "hashes.json").identity(settings)
 
     assert identity("a", "{}") == identity("b", "{}") != identity("a", '{"zero_optimization": {}}')
+
+
+@pytest.mark.parametrize(
+    ("skipped", "heldout", "expected"),
+    [
+        (
+            {"judgment:no_corroborated_consensus": 40, "criteria:no_contrast": 3},
+            [],
+            r"no preference pairs to train on: stage label left out 40 judgment:no_corroborated_consensus, 3 "
+            r"criteria:no_contrast; .*raise tree\.judgments",
+        ),
+        ({"judgment:score_digits_only": 2}, [], r"2 judgment:score_digits_only; .*label\.keep_digit_pairs=true"),
+        ({}, [{"prompt": []}], r"all 1 are held out; lower label\.holdout"),
+    ],
+)
+def test_without_a_pair_the_reason_that_took_most_is_named(
+    skipped: dict[str, int], heldout: list[dict[str, Any]], expected: str, tmp_path: Path
+) -> None:
+    label = StageRun(tmp_path / "label", "label", 0, Console())
+    for split, rows in (("train", []), ("heldout", heldout)):
+        label.write_rows(f"pairs-{split}", rows)
+    label.write_json("yield", {"pairs_skipped": skipped})
+    inputs = {"sft": tmp_path / "sft", "label": label.directory}
+    with pytest.raises(TrainingError, match=expected):
+        run_dpo(DpoSettings.of(Config()), inputs, StageRun(tmp_path / "dpo", "dpo", 0, Console()))

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from judgetrain.engines.answers import writable
 from judgetrain.engines.base import LOGPROBS, Completion, Request
 from judgetrain.engines.config import OpenAIEngineConfig
 from judgetrain.engines.openai.address import Address, hidden, hide_in_logs

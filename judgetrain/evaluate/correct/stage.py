@@ -81,7 +81,8 @@ def run(settings: CorrectSettings, inputs: Mapping[str, Path], out: StageRun) ->
         )
         out.log(
             f"correct: {table['rewritten']} of {table['scored']} responses rewritten ({table['refine_rate']:.1%}); "
-            f"mean score {before} before, {after} after, judged against each other"
+            f"mean score {before} before, {after} after, judged against each other",
+            keep=True,
         )
 
 
