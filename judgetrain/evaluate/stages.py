@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, cast
 
 from judgetrain.artifacts.stages import Stage, at
-from judgetrain.data.config import BenchmarkConfig, ClusterConfig, WorldConfig
-from judgetrain.data.stages import check_names
+from judgetrain.data.config import ClusterConfig, WorldConfig
+from judgetrain.data.stages import check_benchmarks, check_names
 from judgetrain.errors import ConfigError
 from judgetrain.evaluate.config import AskConfig, CorrectConfig, EvaluateConfig, StudiesConfig
 from judgetrain.judges.config import Aggregation
@@ -122,15 +121,13 @@ def _check_evaluate(config: Any) -> None:
     from judgetrain.evaluate.runners import known_methods, runner_of
 
     settings = config.evaluate
-    check_names("evaluate.benchmarks", [b.name for b in settings.benchmarks])
+    check_benchmarks("evaluate.benchmarks", settings.benchmarks)
     check_names("evaluate.stored", [s.name for s in settings.stored])
     _check_branches(config)
     if not settings.benchmarks:
         raise ConfigError("evaluate.benchmarks is empty: name labelled comparisons to evaluate on")
     if not settings.methods:
         raise ConfigError(f"evaluate.methods is empty: allowed are {known_methods()}")
-    for i, benchmark in enumerate(settings.benchmarks):
-        _check_benchmark(f"evaluate.benchmarks[{i}]", benchmark)
     benchmarks = [b.name for b in settings.benchmarks]
     for i, stored in enumerate(settings.stored):
         if stored.benchmark not in benchmarks:
@@ -153,24 +150,6 @@ def _check_branches(config: Any) -> None:
             f"evaluate.branches={branches}: allowed are 1 to tree.criteria={criteria}, "
             "since a branch follows one criterion"
         )
-
-
-def _check_benchmark(key: str, benchmark: BenchmarkConfig) -> None:
-    from judgetrain.data.benchmarks.adapter import load_adapter
-    from judgetrain.data.benchmarks.reading import source_of
-
-    if benchmark.adapter is not None:
-        load_adapter(benchmark.adapter)
-    source_of(benchmark).check(f"{key}.source")
-    if benchmark.source.dataset is not None:
-        raise ConfigError(
-            f"{key}.source.dataset={benchmark.source.dataset}: data sets of dialogues have no labelled comparisons; "
-            "give a comparison file in path"
-        )
-    if benchmark.answers is not None and not Path(benchmark.answers).expanduser().is_file():
-        raise ConfigError(f"{key}.answers={benchmark.answers!r}: no such file")
-    if benchmark.adapter is None and (benchmark.answers or benchmark.where):
-        raise ConfigError(f"{key}: answers and where are read with an adapter; set {key}.adapter")
 
 
 def _check_correct(config: Any) -> None:

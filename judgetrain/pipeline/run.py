@@ -71,7 +71,7 @@ class Pipeline:
             settings, content = stage.settings.of(self.config), dict[str, dict[str, str]]()
 
             def hashed(key: str, path: str) -> dict[str, str]:
-                content[key] = self._content(name, key, path)
+                content[key] = self._content(key, path)
                 return content[key]
 
             parts = {"stage": name, "format": stage.format, "upstream": upstream, "settings": plain(settings, hashed)}
@@ -79,16 +79,13 @@ class Pipeline:
             self._plans[name] = Plan(stage, settings, mark, self.root / name / mark, content, upstream)
         return self._plans[name]
 
-    def _content(self, stage: str, key: str, path: str) -> dict[str, str]:
+    def _content(self, key: str, path: str) -> dict[str, str]:
         try:
             found = self._hashes.of(path)
         except OSError as error:
             raise ConfigError(f"{key}={path!r}: cannot be read ({error.strerror})") from error
         if not found:
-            why = ""
-            if stage == "dialogues" and key.startswith("evaluate."):
-                why = ", or set dialogues.decontaminate=off: its queries are taken out of the training dialogues"
-            raise ConfigError(f"{key}={path!r}: no such file; give an existing path{why}")
+            raise ConfigError(f"{key}={path!r}: no such file; give an existing path")
         return found
 
     def needed(self, name: str) -> Iterator[str]:
