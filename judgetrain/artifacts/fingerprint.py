@@ -33,8 +33,8 @@ def plain(value: Any, content: Content | None = None, key: str = "") -> Any:
     """Settings as plain data, without what decides nothing.
 
     ``content`` is called for every field that holds a file, and what it gives stands in the value's place: where a file
-    lies changes nothing. Of packages, and of values that say more than a place, the value stays beside the content. What
-    a field's ``identity`` gives stands in its value's place.
+    lies changes nothing. Of packages, and of values that say more than a place, the value stays beside the content.
+    What a field's ``identity`` gives stands in its value's place.
     """
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         found = {}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -169,6 +170,21 @@ class ClusterConfig:
     dtype: str = key(
         "auto", "the encoder computes in; auto: bfloat16 on a GPU", choices=("auto", "float32", "bfloat16", "float16")
     )
+
+    def check_here(self, key: str) -> None:
+        """Check that the encoder is there, and what the backend needs.
+
+        Raises:
+            ConfigError: names the key, its value and the remedy.
+        """
+        from judgetrain.data.clustering.ready import check_encoder
+
+        if self.backend == "cuml" and importlib.util.find_spec("cuml") is None:
+            raise ConfigError(
+                f"{key}.backend=cuml: cuML is not installed; pip install 'judgetrain[cuml]', or set "
+                f"{key}.backend=sklearn"
+            )
+        check_encoder(self.encoder, f"{key}.encoder")
 
 
 @engine_type("world")

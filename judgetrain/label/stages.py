@@ -76,6 +76,15 @@ def check_teacher(config: Any) -> None:
         teacher.engine.check("teacher.engine")
 
 
+def _check_evaluations(config: Any) -> None:
+    """Read the evaluations that are written already, every row."""
+    if config.teacher.evaluations:
+        from judgetrain.label.evaluations import read_evaluations
+
+        for _ in read_evaluations(config.teacher.evaluations):
+            pass
+
+
 def check_tree(config: Any) -> None:
     """Check the prompts and whoever samples trees.
 
@@ -122,6 +131,7 @@ TEACHER = Stage(
     code="judgetrain.label.teach:run",
     inputs=needs("responses"),
     check=check_teacher,
+    check_here=_check_evaluations,
     format=2,
 )
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,11 +14,12 @@ from judgetrain.artifacts.files import write_json_atomic
 from judgetrain.artifacts.fingerprint import ContentHashes, by_key, fingerprint, plain
 from judgetrain.artifacts.installed import versions
 from judgetrain.artifacts.locks import locked
+from judgetrain.artifacts.ready import check_parts
 from judgetrain.artifacts.shards import SECONDS
 from judgetrain.artifacts.stage_run import MANIFEST, StageRun
 from judgetrain.artifacts.stages import Stage, StageSettings
 from judgetrain.artifacts.tracker import tracked
-from judgetrain.errors import ConfigError
+from judgetrain.errors import ConfigError, JudgetrainError
 from judgetrain.pipeline.config import Config
 from judgetrain.pipeline.graph import STAGES
 from judgetrain.pipeline.processes import Task, call, launch, run_stage, stage_run
@@ -90,17 +91,17 @@ class Pipeline:
 
     def needed(self, name: str) -> Iterator[str]:
         """The stage and everything it needs, inputs first."""
-        return self._inputs_first(name, missing_only=False)
+        return self._inputs_first(name, lambda stage: False)
 
     def missing(self, name: str) -> Iterator[str]:
         """What has to be made for a stage, inputs first; a finished stage needs its inputs no more."""
-        return self._inputs_first(name, missing_only=True)
+        return self._inputs_first(name, lambda stage: self.plan(stage).manifest is not None)
 
-    def _inputs_first(self, name: str, missing_only: bool) -> Iterator[str]:
+    def _inputs_first(self, name: str, finished: Callable[[str], bool]) -> Iterator[str]:
         seen: dict[str, None] = {}
 
         def visit(stage: str) -> None:
-            if stage in seen or (missing_only and self.plan(stage).manifest):
+            if stage in seen or finished(stage):
                 return
             for upstream in STAGES[stage].inputs(self.config):
                 visit(upstream)
@@ -111,11 +112,10 @@ class Pipeline:
 
     def run(self, name: str) -> Path:
         """Make a stage's artifact and whatever it needs that is missing; returns its directory."""
-        # Whatever is wrong with any stage's settings or input files is reported before the first one runs.
+        # Whatever is wrong with what any stage is about to read is reported before the first one runs.
         self.check(name)
         self.plan(name)
-        for stage in self.missing(name):
-            STAGES[stage].check_here(self.config)
+        self._check_here(name)
         started, made = time.time(), 0
         for stage in self.missing(name):
             made += self._make(self.plan(stage))
@@ -127,13 +127,29 @@ class Pipeline:
         return directory
 
     def check(self, name: str) -> None:
-        """Check the settings of a stage and of everything that it needs.
+        """Check the settings of a stage and of everything that it needs and that has to be made.
 
         Raises:
             ConfigError: names the key, its value and the remedy.
         """
-        for stage in self.needed(name):
+        for stage in self._inputs_first(name, self._made):
             STAGES[stage].check(self.config)
+
+    def _made(self, name: str) -> bool:
+        """Whether a stage is finished; one whose files cannot be read is not, and its check says more of them."""
+        try:
+            return self.plan(name).manifest is not None
+        except JudgetrainError:
+            return False
+
+    def _check_here(self, name: str) -> None:
+        """Check all that the stages which have to be made will read: files first, then models, keys and the network."""
+        stages = list(self.missing(name))
+        for stage in stages:
+            STAGES[stage].check_here(self.config)
+        checked: set[str] = set()
+        for stage in stages:
+            check_parts(self.plan(stage).settings, stage, checked)
 
     def _make(self, plan: Plan) -> bool:
         if plan.manifest:

@@ -145,7 +145,7 @@ def test_every_metric_is_called_with_what_it_names_and_an_unknown_name_is_refuse
     with pytest.raises(AttributeError, match="'lables', which is no attribute of Sample"):
         metric(len, "lables")
     fields = set(MetricRow.__dataclass_fields__)
-    assert fields - set(METRICS) == {"method", "benchmark", "split", "branches", "n", "chosen", "run"}
+    assert fields - set(METRICS) == {"method", "benchmark", "split", "branches", "n", "overlap", "chosen", "run"}
 
 
 def test_a_column_is_shown_in_the_table_that_it_names_with_its_note(monkeypatch: pytest.MonkeyPatch) -> None:

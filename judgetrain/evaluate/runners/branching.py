@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any, cast
 
 from judgetrain.artifacts.shards import read_rows, seconds_of
@@ -13,7 +14,7 @@ from judgetrain.evaluate.report.disagreements import write_disagreements
 from judgetrain.evaluate.runners.base import Evaluation, Result
 from judgetrain.judges.config import Aggregation
 from judgetrain.judges.kinds.branching import BranchingJudge, predict
-from judgetrain.judges.loading import check_model
+from judgetrain.judges.loading import check_criteria, check_model
 from judgetrain.judges.method import TARGETS, Method
 from judgetrain.judges.prompting.prompts import prompt_path
 from judgetrain.judges.trees.schema import EvaluationTree, shard_of
@@ -28,6 +29,7 @@ class BranchingRunner:
     def check(self, method: Method, config: Any) -> None:
         """The model that it names, and that it gives the probabilities which a readout needs."""
         check_model(config, method, "evaluate.methods")
+        check_criteria(config, method, max(config.evaluate.branches), "evaluate.branches")
 
     def run(self, method: Method, evaluation: Evaluation) -> Iterator[tuple[Benchmark, list[Result]]]:
         """Sample every benchmark with one model, then read off the results."""
@@ -69,7 +71,9 @@ class BranchingRunner:
         Seconds are measured for the largest number; for a smaller one they are that time's share by generated tokens.
         """
         settings, out, shards = evaluation.settings.evaluate, evaluation.out, _shards(benchmark, method)
-        trees = [EvaluationTree.from_row(row) for row in read_rows(out.directory, shards)]
+        rows = zip(read_rows(out.directory, shards), benchmark.comparisons, strict=True)
+        # Trees of an earlier evaluation may carry labels that have been corrected since.
+        trees = [replace(EvaluationTree.from_row(row), comparison=comparison) for row, comparison in rows]
         seconds, aggregation = seconds_of(out.directory, shards), cast(Aggregation, settings.aggregation)
         read = {
             k: [predict(t, k, aggregation, method.name, settings.early_stop) for t in trees] for k in settings.branches
