@@ -33,8 +33,8 @@ def check_loadable(config: ModelConfig, key: str) -> None:
         raise ConfigError(f"{key}.path={config.path}: {error}") from error
 
 
-def check_on_hub(path: str, revision: str | None, file: str) -> list[str]:
-    """The names of a repository's files on the Hub; none where only the cache is asked, in which ``file`` has to be.
+def check_on_hub(path: str, revision: str | None, file: str) -> list[str] | None:
+    """The names of a repository's files on the Hub; None where only the cache is asked, in which ``file`` has to be.
 
     Raises:
         EngineError: no such repository or revision, no access to it, or no network and nothing in the cache.
@@ -55,7 +55,7 @@ def check_on_hub(path: str, revision: str | None, file: str) -> list[str]:
                 raise EngineError(
                     "HF_HUB_OFFLINE is set, and the cache does not have it: unset that, or give a local directory"
                 )
-            return []
+            return None
         found = HfApi(endpoint=constants.ENDPOINT).model_info(path, revision=revision, timeout=SECONDS)
     except HFValidationError as error:
         raise EngineError("neither a directory nor the id of a model on the Hugging Face Hub (OWNER/NAME)") from error
@@ -73,7 +73,7 @@ def check_on_hub(path: str, revision: str | None, file: str) -> list[str]:
         raise EngineError(f"the model on the Hugging Face Hub has no revision {revision!r}") from error
     except (HfHubHTTPError, *_no_network()) as error:
         if cached:
-            return []
+            return None
         why = " ".join(str(error).split())[:150] or type(error).__name__
         raise EngineError(f"the Hugging Face Hub cannot be reached ({why}); give a local directory") from error
     return [sibling.rfilename for sibling in found.siblings or ()]
@@ -101,7 +101,7 @@ def _check(config: ModelConfig) -> None:
             return
     else:
         names = check_on_hub(path, config.revision, "config.json")
-        if names and not any(name.endswith(WEIGHTS) for name in names):
+        if names is not None and not any(name.endswith(WEIGHTS) for name in names):
             raise EngineError(f"the repository on the Hugging Face Hub holds no weights ({', '.join(WEIGHTS)})")
         if gguf:
             return
