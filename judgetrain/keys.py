@@ -28,6 +28,7 @@ def key(
     when: Callable[[Any], bool] | None = None,
     file: Callable[[Any, Any], str | None] | None = None,
     content: Callable[[Any, Any], str | None] | None = None,
+    identity: Callable[[Any, Any], Any] | None = None,
     variants: Mapping[str, type] | None = None,
     was: tuple[str, ...] = (),
 ) -> Any:
@@ -48,11 +49,21 @@ def key(
         file: given the value and the object that holds it, the file, glob, directory or ``package:NAME`` that it names,
             or None; fingerprints hold the content in place of the value.
         content: the same, where the value says more than a place: fingerprints hold both.
+        identity: given the value and the object that holds it, what stands in fingerprints in the value's place: plain
+            data, for values of which only a part decides results.
         variants: by the value of their key ``type``, the dataclasses that the field may hold.
         was: names that the key had or that others give it; who uses one is told the key's own (``did you mean``).
     """
     limits = {"low": low, "above": above, "high": high, "choices": choices, "unit": unit, "empty": empty}
-    uses = {"neutral": neutral, "when": when, "file": file, "content": content, "variants": variants, "was": was}
+    uses = {
+        "neutral": neutral,
+        "when": when,
+        "file": file,
+        "content": content,
+        "identity": identity,
+        "variants": variants,
+        "was": was,
+    }
     metadata = {"doc": doc, **limits, **uses}
     if isinstance(default, list):
         return field(default_factory=lambda: list(default), metadata=metadata)

@@ -37,6 +37,7 @@ def plain(value: Any, content: Content | None = None, key: str = "") -> Any:
 
     ``content`` is called for every field that holds a file, and what it gives stands in the value's place: where a file
     lies changes nothing. Of packages, and of values that say more than a place, the value stays beside the content.
+    What a field's ``identity`` gives stands in its value's place.
     """
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         found = {}
@@ -57,6 +58,8 @@ def _field(field: dataclasses.Field[Any], value: Any, owner: Any, content: Conte
     file, also = field.metadata.get("file"), field.metadata.get("content")
     if only := field.metadata.get("only"):
         return _listed(plain(value, content, key), only)
+    if content and (identity := field.metadata.get("identity")):
+        return identity(value, owner)
     if content and also and isinstance(value, list):
         return [[v, content(f"{key}[{i}]", path) if (path := also(v, owner)) else None] for i, v in enumerate(value)]
     if content and file and (path := file(value, owner)):

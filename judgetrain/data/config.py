@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -35,6 +36,13 @@ def adapter_file(name: str | None, owner: object = None) -> str | None:
     """The file of an adapter: the packaged one of this name, else the path itself."""
     packaged = ADAPTERS / f"{name}.yaml"
     return str(packaged) if packaged.exists() else name or None
+
+
+def queries_of(benchmarks: list[BenchmarkConfig], owner: object = None) -> object:
+    """What of ``dialogues.decontaminate`` decides which dialogues are left out: the benchmarks' queries."""
+    from judgetrain.data.dedup import identity_of
+
+    return identity_of(benchmarks)
 
 
 @dataclass
@@ -125,16 +133,25 @@ class DialoguesConfig:
         False, "also drop queries that are near-duplicates of a kept one (MinHash LSH over character 5-grams)"
     )
     near_similarity: float = key(
-        0.8, "Jaccard similarity of 5-grams from which two queries are near-duplicates", low=0.3, high=1.0
+        0.8,
+        "Jaccard similarity of 5-grams from which two queries are near-duplicates: of each other, of a benchmark's",
+        low=0.3,
+        high=1.0,
     )
     near_window: int = key(
         1_000_000, "latest kept queries that near-duplicates are looked for among, about 2.5 kB each", low=1
     )
-    decontaminate: str = key(
+    decontaminate: list[BenchmarkConfig] = key(
+        [],
+        "benchmarks, written as in evaluate.benchmarks, whose queries are taken out of the training dialogues; their "
+        "queries, and nothing else of them, are part of this stage's fingerprint",
+        identity=queries_of,
+    )
+    decontaminate_by: str = key(
         "near",
-        "drop dialogues that hold a query of a benchmark that evaluate lists: word for word (exact), or "
-        "near-duplicates too (near); the benchmarks are then part of this stage's fingerprint",
-        choices=("near", "exact", "off"),
+        "what counts as a query of theirs: the same word for word (exact), or near-duplicates too (near)",
+        choices=("near", "exact"),
+        when=lambda c: c.decontaminate,
     )
     strict: bool = key(True, "a malformed row stops the run; false keeps it aside in rejects.jsonl and counts it")
 
@@ -159,6 +176,21 @@ class ClusterConfig:
     dtype: str = key(
         "auto", "the encoder computes in; auto: bfloat16 on a GPU", choices=("auto", "float32", "bfloat16", "float16")
     )
+
+    def check_here(self, key: str) -> None:
+        """Check that the encoder is there, and what the backend needs.
+
+        Raises:
+            ConfigError: names the key, its value and the remedy.
+        """
+        from judgetrain.data.clustering.ready import check_encoder
+
+        if self.backend == "cuml" and importlib.util.find_spec("cuml") is None:
+            raise ConfigError(
+                f"{key}.backend=cuml: cuML is not installed; pip install 'judgetrain[cuml]', or set "
+                f"{key}.backend=sklearn"
+            )
+        check_encoder(self.encoder, f"{key}.encoder")
 
 
 @engine_type("world")

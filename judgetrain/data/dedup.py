@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import hashlib
 import unicodedata
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass
 from typing import Any
 
-from judgetrain.data.config import BenchmarkConfig
+from judgetrain.artifacts.fingerprint import fingerprint
+from judgetrain.data.config import BenchmarkConfig, DialoguesConfig
 from judgetrain.data.sources import read_dialogues
+from judgetrain.errors import ConfigError
 from judgetrain.schema import Dialogue
 
 SHINGLE = 5
@@ -25,6 +28,9 @@ More would double the bands, and with them the memory and the unlike pairs that 
 """
 
 _SEED = 1
+
+DECONTAMINATE = "dialogues.decontaminate"
+"""The key of the benchmarks whose queries are taken out of training."""
 
 SHORTEST_TURN = 40
 """Earlier turns of a dialogue that are shorter than this (characters) are not looked up: greetings and the like."""
@@ -118,71 +124,117 @@ def signature(query: str) -> Any:
 
 @dataclass(frozen=True)
 class Match:
-    """The benchmark query that a dialogue holds: the benchmark's name, the query, and their similarity."""
+    """A benchmark query that a dialogue holds: the benchmark's name, the query, their similarity, whether it is exact.
+
+    ``exact``: equal after case folding, Unicode NFKC and white-space folding; else ``similarity`` is of their shingles.
+    """
 
     benchmark: str
     query: str
     similarity: float
+    exact: bool
 
 
 class BenchmarkQueries:
-    """The queries of the benchmarks that ``evaluate`` lists, to look training dialogues up in.
+    """The queries of benchmarks, to look training dialogues up in.
 
-    A benchmark of several turns counts by all its user turns together. The generated world is left out: its held-out
-    split shares no query with training by construction.
+    A benchmark of several turns counts by all its user turns together.
 
-    Raises:
-        ConfigError: a benchmark's file is missing.
-        DataError: a malformed row; names file and line.
+    Args:
+        queries: the benchmark's name and the query (:func:`turns`) of every comparison.
+        near: whether near-duplicates are looked for, too.
+        similarity: Jaccard similarity of shingles from which two queries are near-duplicates.
+
+    ``counts`` are of queries by benchmark.
     """
 
-    def __init__(self, benchmarks: Sequence[BenchmarkConfig], mode: str, similarity: float) -> None:
+    def __init__(self, queries: Iterable[tuple[str, str]], near: bool, similarity: float) -> None:
         self._exact: dict[str, int] = {}
         self._texts: list[tuple[str, str]] = []
-        self.counts: dict[str, int] = {}
-        for index, benchmark in enumerate(benchmarks):
-            if benchmark.source.type == "world":
-                continue
-            queries = _queries(benchmark, f"evaluate.benchmarks[{index}]")
-            self.counts[benchmark.name] = len(queries)
-            for query in sorted(queries):
-                if self._exact.setdefault(normalised(query), len(self._texts)) == len(self._texts):
-                    self._texts.append((benchmark.name, query))
+        self.counts: Counter[str] = Counter()
+        for name, query in queries:
+            self.counts[name] += 1
+            if self._exact.setdefault(normalised(query), len(self._texts)) == len(self._texts):
+                self._texts.append((name, query))
         self._similarity = similarity
         self._near: Any = None
-        if mode == "near" and self._texts:
+        if near and self._texts:
             from rensa import RMinHashLSH
 
             self._near = RMinHashLSH(similarity, PERMUTATIONS, bands(similarity))
             for number, (_, query) in enumerate(self._texts):
                 self._near.insert(number, signature(query))
 
-    def find(self, dialogue: Dialogue) -> Match | None:
-        """The benchmark query that the dialogue's query, its user turns together, or a long user turn matches."""
-        looked_up = list(_texts(dialogue))
-        for text in looked_up:
-            number = self._exact.get(normalised(text))
-            if number is not None:
+    def matches(self, dialogue: Dialogue) -> list[Match]:
+        """The queries that the dialogue's query, its user turns together, or a long user turn is; the likest first."""
+        found: dict[int, Match] = {}
+        for text in _texts(dialogue):
+            exact = self._exact.get(normalised(text))
+            if exact is not None:
+                found[exact] = Match(*self._texts[exact], 1.0, True)
+            for number in self._near.query(signature(text)) if self._near is not None else ():
                 name, query = self._texts[number]
-                return Match(name, query, 1.0)
-        if self._near is None:
-            return None
-        for text in looked_up:
-            candidates = (self._texts[n] for n in self._near.query(signature(text)))
-            found = [Match(name, query, round(jaccard(text, query), 4)) for name, query in candidates]
-            best = max(found, key=lambda match: match.similarity, default=None)
-            if best and best.similarity >= self._similarity:
-                return best
-        return None
+                match = Match(name, query, round(jaccard(text, query), 4), False)
+                known = found[number].similarity if number in found else 0.0
+                if match.similarity >= self._similarity and match.similarity > known:
+                    found[number] = match
+        return sorted(found.values(), key=lambda match: (not match.exact, -match.similarity))
+
+
+def benchmark_queries(benchmarks: Sequence[BenchmarkConfig]) -> dict[str, list[str]]:
+    """The queries of ``dialogues.decontaminate`` by benchmark, sorted.
+
+    The generated world is left out: its held-out split shares no query with training by construction.
+
+    Raises:
+        ConfigError: a benchmark's file is missing.
+        DataError: a malformed row; names file and line.
+    """
+    listed = ((f"{DECONTAMINATE}[{i}]", b) for i, b in enumerate(benchmarks) if b.source.type != "world")
+    try:
+        return {benchmark.name: sorted(_queries(benchmark, key)) for key, benchmark in listed}
+    except ConfigError as error:
+        raise ConfigError(
+            f"{error}, or leave the benchmark out: its queries are taken out of the training dialogues"
+        ) from error
+
+
+def named_queries(settings: DialoguesConfig) -> BenchmarkQueries | None:
+    """The queries of the benchmarks that ``dialogues.decontaminate`` names, or None where there are none.
+
+    Raises:
+        ConfigError, DataError: as :func:`benchmark_queries`.
+    """
+    found = [(name, q) for name, queries in benchmark_queries(settings.decontaminate).items() for q in queries]
+    return BenchmarkQueries(found, settings.decontaminate_by == "near", settings.near_similarity) if found else None
+
+
+def identity_of(benchmarks: Sequence[BenchmarkConfig]) -> dict[str, Any]:
+    """What decides, by benchmark, which dialogues hold its queries: a hash of them, or the place on the Hub.
+
+    Labels, responses and where a file lies are no part of it.
+
+    Raises:
+        ConfigError, DataError: as :func:`benchmark_queries`.
+    """
+    from judgetrain.data.benchmarks.reading import adapter_of, source_of
+
+    local = [b for b in benchmarks if b.source.local]
+    found: dict[str, Any] = {name: fingerprint({"queries": q}) for name, q in benchmark_queries(local).items()}
+    for benchmark in benchmarks:
+        if benchmark.source.type == "hub":
+            adapter = asdict(adapter_of(benchmark)) if benchmark.adapter else None
+            found[benchmark.name] = [asdict(source_of(benchmark)), adapter, dict(benchmark.where)]
+    return found
 
 
 def _queries(benchmark: BenchmarkConfig, key: str) -> set[str]:
     """A benchmark's queries, read as stage evaluate reads them."""
-    if not benchmark.adapter:
-        return {turns(dialogue) for dialogue in read_dialogues(benchmark.source, f"{key}.source")}
     # What the rows of a published benchmark mean is known there and nowhere else; it needs nothing but this room.
-    from judgetrain.data.benchmarks.reading import read_cases
+    from judgetrain.data.benchmarks.reading import read_cases, source_of
 
+    if not benchmark.adapter:
+        return {turns(dialogue) for dialogue in read_dialogues(source_of(benchmark), f"{key}.source")}
     return {turns(case.comparison.dialogue) for case in read_cases(benchmark, key)}
 
 

@@ -11,8 +11,8 @@ from typing import Any
 
 from judgetrain.artifacts.stage_run import StageRun
 from judgetrain.data import world
-from judgetrain.data.config import BenchmarkConfig, DialoguesConfig, SourceConfig
-from judgetrain.data.dedup import BenchmarkQueries, Match, NearIndex, Seen
+from judgetrain.data.config import DialoguesConfig, SourceConfig
+from judgetrain.data.dedup import Match, NearIndex, Seen, named_queries
 from judgetrain.data.rows import RowReader
 from judgetrain.data.sources import Rejects, read
 from judgetrain.data.stages import DialoguesSettings
@@ -37,7 +37,7 @@ def run(settings: DialoguesSettings, inputs: Mapping[str, Path], out: StageRun) 
     """Write ``dialogues.jsonl``, ``comparisons.jsonl`` (rows that carry two responses), ``rejects.jsonl`` and
     ``contaminated.jsonl`` (dialogues left out because they hold a benchmark's query)."""
     config = settings.dialogues
-    sieve = Sieve(config, settings.benchmarks)
+    sieve = Sieve(config)
     table: dict[str, Counter[str]] = {}
     facts: dict[str, dict[str, int]] = {}
     with (
@@ -77,7 +77,7 @@ def run(settings: DialoguesSettings, inputs: Mapping[str, Path], out: StageRun) 
     if dropped.get("contaminated"):
         out.log(
             f"dialogues: {dropped['contaminated']} hold a query of a benchmark and are left out: "
-            f"{out.path('contaminated.jsonl')}; dialogues.decontaminate=off keeps them"
+            f"{out.path('contaminated.jsonl')}; dialogues.decontaminate=[] keeps them"
         )
     if not total["kept"]:
         otherwise = "look at rejects.jsonl, and name the columns in dialogues.sources[].fields"
@@ -87,12 +87,11 @@ def run(settings: DialoguesSettings, inputs: Mapping[str, Path], out: StageRun) 
 class Sieve:
     """Says of dialogues, in their order, which to keep, and of the others the first reason why not."""
 
-    def __init__(self, settings: DialoguesConfig, benchmarks: Sequence[BenchmarkConfig] | None = None) -> None:
+    def __init__(self, settings: DialoguesConfig) -> None:
         self._settings = settings
         self._seen, self._ids = Seen(), Seen()
         self._near = NearIndex(settings.near_similarity, settings.near_window) if settings.near_dedup else None
-        found = BenchmarkQueries(benchmarks, settings.decontaminate, settings.near_similarity) if benchmarks else None
-        self.benchmarks = found if found and found.counts else None
+        self.benchmarks = named_queries(settings)
 
     def __call__(self, dialogue: Dialogue, comparison: Comparison | None) -> tuple[str, Match | None]:
         """``kept`` or why not, and for ``contaminated`` the benchmark query that the dialogue holds."""
@@ -107,8 +106,8 @@ class Sieve:
         text = "\n".join(parts)
         if settings.dedup and not self._seen.add(text):
             return "duplicate", None
-        if self.benchmarks and (match := self.benchmarks.find(dialogue)):
-            return "contaminated", match
+        if self.benchmarks and (found := self.benchmarks.matches(dialogue)):
+            return "contaminated", found[0]
         if self._near is not None and not self._near.add(text):
             return "near_duplicate", None
         return ("kept" if self._ids.add_text(dialogue.id) else "repeated_id"), None

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from judgetrain.artifacts.stages import Stage, StageSettings, at, needs
 from judgetrain.data.config import BenchmarkConfig, ClusterConfig, DialoguesConfig, ResponsesConfig
 from judgetrain.errors import ConfigError
-
-OF_QUERIES = ("name", "source", "adapter", "answers", "where", "labels")
-"""What of a benchmark decides which queries it holds."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -20,12 +18,6 @@ class DialoguesSettings(StageSettings):
     """Stage dialogues: the sources, and the benchmarks whose queries are taken out of them."""
 
     dialogues: DialoguesConfig = at("dialogues")
-    benchmarks: list[BenchmarkConfig] | None = at("evaluate.benchmarks", only=OF_QUERIES)
-
-    @classmethod
-    def unused(cls, config: Any) -> Collection[str]:
-        """Benchmarks, where their queries are left in."""
-        return ("benchmarks",) if config.dialogues.decontaminate == "off" else ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,6 +49,35 @@ def check_names(key: str, names: Sequence[str]) -> None:
             raise ConfigError(f"{key}: the name {name!r} is used twice; names must differ")
 
 
+def check_benchmarks(key: str, benchmarks: Sequence[BenchmarkConfig]) -> None:
+    """Check all of a list of benchmarks but what is in their files.
+
+    Raises:
+        ConfigError: names the key, its value and what is expected.
+    """
+    check_names(key, [b.name for b in benchmarks])
+    for i, benchmark in enumerate(benchmarks):
+        _check_benchmark(f"{key}[{i}]", benchmark)
+
+
+def _check_benchmark(key: str, benchmark: BenchmarkConfig) -> None:
+    from judgetrain.data.benchmarks.adapter import load_adapter
+    from judgetrain.data.benchmarks.reading import source_of
+
+    if benchmark.adapter is not None:
+        load_adapter(benchmark.adapter)
+    source_of(benchmark).check(f"{key}.source")
+    if benchmark.source.dataset is not None:
+        raise ConfigError(
+            f"{key}.source.dataset={benchmark.source.dataset}: data sets of dialogues have no labelled comparisons; "
+            "give a comparison file in path"
+        )
+    if benchmark.answers is not None and not Path(benchmark.answers).expanduser().is_file():
+        raise ConfigError(f"{key}.answers={benchmark.answers!r}: no such file")
+    if benchmark.adapter is None and (benchmark.answers or benchmark.where):
+        raise ConfigError(f"{key}: answers and where are read with an adapter; set {key}.adapter")
+
+
 def _check_dialogues(config: Any) -> None:
     sources = config.dialogues.sources
     if not sources:
@@ -64,6 +85,7 @@ def _check_dialogues(config: Any) -> None:
     check_names("dialogues.sources", [s.name for s in sources])
     for i, source in enumerate(sources):
         source.check(f"dialogues.sources[{i}]")
+    check_benchmarks("dialogues.decontaminate", config.dialogues.decontaminate)
 
 
 def _check_responses(config: Any) -> None:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import importlib.util
+import ipaddress
+import os
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
+from urllib.parse import urlsplit
 
 from judgetrain.errors import ConfigError
 from judgetrain.keys import PACKAGE, key
@@ -28,6 +31,14 @@ def check_package(module: str, because: str) -> None:
     if importlib.util.find_spec(module) is None:
         name = module.replace("_", "-")
         raise ConfigError(f"{because}: the package {name} is not installed; pip install {name}")
+
+
+def own_host(host: str) -> bool:
+    """Whether a host is this machine or one of its own network, where servers as a rule want no key."""
+    try:
+        return not ipaddress.ip_address(host).is_global
+    except ValueError:
+        return "." not in host or host.endswith((".local", ".internal", ".lan", ".home.arpa", ".svc"))
 
 
 def looks_local(path: str) -> bool:
@@ -87,6 +98,17 @@ class ModelConfig:
             raise ConfigError(f"{key}.path={path}: no such directory; give a model directory or a Hub id")
         if self.attn_implementation == "flash_attention_2":
             check_package("flash_attn", f"{key}.attn_implementation=flash_attention_2")
+
+    def check_here(self, key: str) -> None:
+        """Check that it can be loaded, if it names a model: configuration, weights, tokenizer, chat template.
+
+        Raises:
+            ConfigError: names the key, its value and the remedy.
+        """
+        if self.path:
+            from judgetrain.engines.reachable import check_loadable
+
+            check_loadable(self, key)
 
 
 ENGINES: dict[str, type[EngineConfig]] = {}
@@ -283,6 +305,20 @@ class OpenAIEngineConfig(EngineConfig):
         """Check that the model has a name."""
         if not self.model:
             raise ConfigError(f"{key}.model is empty: for type openai it is the model's name at the server")
+
+    def check_here(self, key: str) -> None:
+        """Check that the environment holds the key of a server that is not one's own.
+
+        Raises:
+            ConfigError: names the variable.
+        """
+        host = urlsplit(self.base_url).hostname or ""
+        wanted = self.api_key_env and (self.api_key_env != OpenAIEngineConfig.api_key_env or not own_host(host))
+        if wanted and not os.environ.get(self.api_key_env):
+            raise ConfigError(
+                f"{key}.api_key_env={self.api_key_env}: the environment has no such variable, which holds the key for "
+                f"{host}: set it; for a server that wants no key say {key}.api_key_env=''"
+            )
 
     def make(self, answers: AnswerStore | None = None, budget: Budget | None = None) -> Engine:
         """The engine."""

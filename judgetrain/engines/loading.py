@@ -81,6 +81,18 @@ def load_tokenizer(config: ModelConfig) -> PreTrainedTokenizerBase:
     return tokenizer
 
 
+def load_config(config: ModelConfig, path: str) -> PretrainedConfig:
+    """The model's own configuration, from its directory or the Hub.
+
+    Raises:
+        EngineError: names the path and the remedy.
+    """
+    from transformers import AutoConfig
+
+    found: PretrainedConfig = _from_pretrained(AutoConfig.from_pretrained, config, path, None)
+    return found
+
+
 def load_model(
     config: ModelConfig,
     device: str | torch.device | None = None,

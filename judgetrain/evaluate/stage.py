@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 from judgetrain.artifacts.files import write_bytes_atomic, write_text_atomic
@@ -17,6 +17,7 @@ from judgetrain.evaluate.metrics.choose import Choice, choose, part_of, split
 from judgetrain.evaluate.metrics.paired import disagreements, paired_comparisons
 from judgetrain.evaluate.metrics.predictions import parquet, prediction_rows
 from judgetrain.evaluate.metrics.rows import metric_row
+from judgetrain.evaluate.overlap import Overlaps
 from judgetrain.evaluate.report.disagreements import Link, disagreement_links, training_links
 from judgetrain.evaluate.report.page import html_page
 from judgetrain.evaluate.report.provenance import lineage
@@ -39,7 +40,8 @@ def run(settings: EvaluateSettings, inputs: Mapping[str, Path], out: StageRun) -
     Those that an earlier evaluation sampled from the same judge in the same way are taken over. Judges that are asked
     once leave ``replies-...``, scorers ``scores-...``; both are taken over likewise. One model is in memory at a time.
     What an external model answers is kept in ``output_dir`` before it is used, and none is asked beyond
-    ``evaluate.max_requests`` and ``evaluate.max_tokens``.
+    ``evaluate.max_requests`` and ``evaluate.max_tokens``. ``overlap.jsonl`` names the comparisons with a query that the
+    judges were trained on.
     """
     config = settings.evaluate
     benchmarks = [load_benchmark(b, i, settings.seed, settings.world) for i, b in enumerate(config.benchmarks)]
@@ -51,6 +53,10 @@ def run(settings: EvaluateSettings, inputs: Mapping[str, Path], out: StageRun) -
         out.note("scenarios", classifier.facts())
     for benchmark in benchmarks:
         out.note(f"left_out:{benchmark.name}", benchmark.left_out)
+    overlaps = Overlaps.find(methods, inputs, benchmarks, settings.near_similarity)
+    out.write_rows("overlap", map(asdict, overlaps.seen))
+    for line in overlaps.told(benchmarks):
+        out.log(line)
     by_benchmark: dict[str, list[Result]] = {b.name: [] for b in benchmarks}
     budget = budget_of((settings.teacher, settings.external), config, "evaluate", out.path(".spent.jsonl"))
     evaluation = Evaluation(
@@ -64,11 +70,14 @@ def run(settings: EvaluateSettings, inputs: Mapping[str, Path], out: StageRun) -
         if budget:
             out.note("spent", budget.spent)
     links = {b.name: disagreement_links(b.name, [m.name for m in methods], out) for b in benchmarks}
-    _write(evaluation, by_benchmark, {"": training_links(inputs.values(), out), **links})
+    _write(evaluation, by_benchmark, overlaps, {"": training_links(inputs.values(), out), **links})
 
 
 def _write(
-    evaluation: Evaluation, by_benchmark: Mapping[str, Sequence[Result]], links: Mapping[str, Sequence[Link]]
+    evaluation: Evaluation,
+    by_benchmark: Mapping[str, Sequence[Result]],
+    overlaps: Overlaps,
+    links: Mapping[str, Sequence[Link]],
 ) -> None:
     """Everything that is computed from the predictions."""
     settings, seed, out = evaluation.settings.evaluate, evaluation.settings.seed, evaluation.out
@@ -80,7 +89,9 @@ def _write(
         tested = [(part_of(test, p), seconds) for p, seconds in results]
         for predictions, seconds in tested:
             row = metric_row(test, predictions, seconds, settings.bootstrap, seed)
-            rows.append(replace(row, chosen=any((c.method, c.branches) == (row.method, row.branches) for c in choices)))
+            picked = any((c.method, c.branches) == (row.method, row.branches) for c in choices)
+            seen = overlaps.of(row.method, benchmark.name, test.comparisons)
+            rows.append(replace(row, chosen=picked, overlap=seen))
         paired += list(paired_comparisons(test, [p for p, _ in tested], settings.bootstrap, seed))
         for part in (dev, test):
             predicted += [r for p, _ in results if part for r in prediction_rows(part, part_of(part, p))]

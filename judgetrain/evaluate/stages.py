@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, cast
 
 from judgetrain.artifacts.stages import Stage, at
-from judgetrain.data.config import BenchmarkConfig, ClusterConfig, WorldConfig
-from judgetrain.data.stages import check_names
+from judgetrain.data.config import ClusterConfig, WorldConfig
+from judgetrain.data.sources import read_comparisons
+from judgetrain.data.stages import check_benchmarks, check_names
 from judgetrain.errors import ConfigError
 from judgetrain.evaluate.config import AskConfig, CorrectConfig, EvaluateConfig, StudiesConfig
 from judgetrain.judges.config import Aggregation
-from judgetrain.judges.loading import ModelSettings, check_model, engine_of, judges_of
+from judgetrain.judges.loading import ModelSettings, check_directories, check_model, engine_of, judges_of
 from judgetrain.judges.method import BRANCHING, JUDGE_STAGES, TARGETS, Method
 from judgetrain.judges.prompting.prompts import Dialect, load_prompt_set
 from judgetrain.scorers.config import ScorerConfig
@@ -46,6 +46,7 @@ class EvaluateSettings(WorldSettings):
     evaluate: EvaluateConfig = at("evaluate")
     shard_size: int = at("tree.shard_size")
     scorer: ScorerConfig | None = at("scorer")
+    near_similarity: float = at("dialogues.near_similarity")
 
     @classmethod
     def methods_of(cls, config: Any) -> Iterable[Method]:
@@ -122,14 +123,12 @@ def _check_evaluate(config: Any) -> None:
     from judgetrain.evaluate.runners import known_methods, runner_of
 
     settings = config.evaluate
-    check_names("evaluate.benchmarks", [b.name for b in settings.benchmarks])
+    check_benchmarks("evaluate.benchmarks", settings.benchmarks)
     check_names("evaluate.stored", [s.name for s in settings.stored])
     if not settings.benchmarks:
         raise ConfigError("evaluate.benchmarks is empty: name labelled comparisons to evaluate on")
     if not settings.methods:
         raise ConfigError(f"evaluate.methods is empty: allowed are {known_methods()}")
-    for i, benchmark in enumerate(settings.benchmarks):
-        _check_benchmark(f"evaluate.benchmarks[{i}]", benchmark)
     benchmarks = [b.name for b in settings.benchmarks]
     for i, stored in enumerate(settings.stored):
         if stored.benchmark not in benchmarks:
@@ -141,10 +140,10 @@ def _check_evaluate(config: Any) -> None:
     if any(method.has_branches for method in methods):
         _check_branches(config)
     names = [method.name for method in methods]
+    if twice := next((name for name in names if names.count(name) > 1), None):
+        raise ConfigError(f"evaluate.methods: the name {twice!r} is used twice; names must differ")
     for method in methods:
         runner_of(method).check(method, config)
-        if names.count(method.name) > 1:
-            raise ConfigError(f"evaluate.methods: the name {method.name!r} is used twice; names must differ")
 
 
 def _check_branches(config: Any) -> None:
@@ -156,22 +155,40 @@ def _check_branches(config: Any) -> None:
         )
 
 
-def _check_benchmark(key: str, benchmark: BenchmarkConfig) -> None:
-    from judgetrain.data.benchmarks.adapter import load_adapter
-    from judgetrain.data.benchmarks.reading import source_of
+def _check_evaluate_here(config: Any) -> None:
+    """Read every row that the stage is going to read, its label too, and look at the directories of models."""
+    from judgetrain.data.benchmarks.benchmark import load_benchmark
+    from judgetrain.data.benchmarks.scenarios import labelled_queries
+    from judgetrain.evaluate.runners.stored import stored_predictions
 
-    if benchmark.adapter is not None:
-        load_adapter(benchmark.adapter)
-    source_of(benchmark).check(f"{key}.source")
-    if benchmark.source.dataset is not None:
-        raise ConfigError(
-            f"{key}.source.dataset={benchmark.source.dataset}: data sets of dialogues have no labelled comparisons; "
-            "give a comparison file in path"
-        )
-    if benchmark.answers is not None and not Path(benchmark.answers).expanduser().is_file():
-        raise ConfigError(f"{key}.answers={benchmark.answers!r}: no such file")
-    if benchmark.adapter is None and (benchmark.answers or benchmark.where):
-        raise ConfigError(f"{key}: answers and where are read with an adapter; set {key}.adapter")
+    settings, methods = config.evaluate, list(EvaluateSettings.methods_of(config))
+    wanted = {m.target for m in methods if m.kind == "stored"}
+    for i, benchmark in enumerate(settings.benchmarks):
+        loaded = load_benchmark(benchmark, i, config.seed, config.dialogues.world)
+        for j, stored in enumerate(settings.stored):
+            if stored.benchmark == benchmark.name and stored.name in wanted:
+                stored_predictions(stored, benchmark, loaded.comparisons, f"evaluate.stored[{j}]")
+    if settings.scenarios.path:
+        labelled_queries(settings.scenarios, "evaluate.scenarios")
+    check_directories(config, methods, "evaluate.methods")
+
+
+def _check_correct_here(config: Any) -> None:
+    """Read the comparisons, and look at the judge's directory."""
+    source = config.correct.source
+    if source.type != "world":
+        for _ in read_comparisons(source, {}, "correct.source", labelled=False):
+            pass
+    check_directories(config, CorrectSettings.methods_of(config), "correct.judge")
+
+
+def _check_studies_here(config: Any) -> None:
+    """Read people's verdicts, and look at the judge's directory."""
+    from judgetrain.evaluate.studies.conflicts import read_verdicts
+
+    if config.studies.verdicts:
+        read_verdicts(config.studies.verdicts, "studies.verdicts")
+    check_directories(config, StudiesSettings.methods_of(config), "studies.judge")
 
 
 def _check_correct(config: Any) -> None:
@@ -229,7 +246,8 @@ EVALUATE = Stage(
     artifact="evaluation",
     inputs=_judges(EvaluateSettings),
     check=_check_evaluate,
-    format=3,
+    check_here=_check_evaluate_here,
+    format=4,
 )
 
 CORRECT = Stage(
@@ -239,6 +257,7 @@ CORRECT = Stage(
     code="judgetrain.evaluate.correct.stage:run",
     inputs=_judges(CorrectSettings),
     check=_check_correct,
+    check_here=_check_correct_here,
 )
 
 STUDIES = Stage(
@@ -248,4 +267,5 @@ STUDIES = Stage(
     code="judgetrain.evaluate.studies.stage:run",
     inputs=lambda config: ("dialogues", "selfeval"),
     check=_check_studies,
+    check_here=_check_studies_here,
 )

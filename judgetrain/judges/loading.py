@@ -199,6 +199,8 @@ def check_model(config: Any, method: Method, key: str, step: str | None = None) 
     if method.target not in TARGETS and not method.is_directory:
         known = ", ".join(TARGETS)
         raise ConfigError(f"{key}={method.text!r}: allowed are {known} or a model's directory (./NAME)")
+    if method.is_directory:
+        _check_directory(config, method, key)
     if method.target == "base":
         config.train.base.check("train.base")
     if method.kind == BRANCHING and method.target in ("base", *EXTERNAL):
@@ -216,6 +218,43 @@ def check_model(config: Any, method: Method, key: str, step: str | None = None) 
         )
     if step is not None:
         engine.check_step(where, step)
+
+
+def _check_directory(config: Any, method: Method, key: str) -> None:
+    """Check that a directory is there, and of one that is to grow branches that it is a trained judge's."""
+    directory = Path(method.target).expanduser()
+    if not directory.is_dir():
+        raise ConfigError(f"{key}={method.text!r}: there is no such directory; give a model's")
+    if method.kind != BRANCHING:
+        return
+    if not (directory / PROMPTS).is_file():
+        inside = directory / "model"
+        hint = f"; did you mean {inside}?" if (inside / PROMPTS).is_file() else ": one asked once is one_step:DIRECTORY"
+        raise ConfigError(f"{key}={method.text!r}: it holds no {PROMPTS}, so that it is no trained judge{hint}")
+    load_prompt_set(directory / PROMPTS)
+
+
+def check_criteria(config: Any, method: Method, branches: int, key: str) -> None:
+    """Check that a judge in a directory names as many criteria as there are to be branches.
+
+    Raises:
+        ConfigError: it was trained to name fewer.
+    """
+    if method.is_directory:
+        criteria = criteria_of(Path(method.target).expanduser(), config.tree.criteria)
+        if branches > criteria:
+            raise ConfigError(f"{key}: at most {criteria}, the criteria that {method.text} was trained to name")
+
+
+def check_directories(config: Any, methods: Iterable[Method], key: str) -> None:
+    """Check that the models in the directories that methods name can be loaded.
+
+    Raises:
+        ConfigError: names the key, the directory and what is wrong with it.
+    """
+    for method in methods:
+        if method.is_directory and isinstance(config.engine, LocalEngineConfig):
+            config.engine.with_model(str(Path(method.target).expanduser())).model.check_here(key)
 
 
 def check_asking(config: Any, constrained: str = "") -> None:

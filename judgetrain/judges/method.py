@@ -90,8 +90,8 @@ class Method:
         """The name in tables.
 
         A directory is named by its last part; ``.../dpo/0123456789abcdef/model``, where the pipeline puts judges,
-        becomes ``dpo-012345``, since all of those end in ``model``. The kind stays in front, options behind; the most
-        branches are no part of it.
+        becomes ``dpo-012345``, since all of those end in ``model``, and a link to one keeps its own name. The kind
+        stays in front, options behind; the most branches are no part of it.
         """
         if self.kind == BRANCHING and not self.is_directory:
             return "+".join((self.target, *self.options))
@@ -101,6 +101,8 @@ class Method:
         name = path.resolve().name
         if path.name == "model" and len(path.parts) > 2:
             name = f"{path.parts[-3]}-{path.parts[-2][:6]}"
+        elif name == "model":
+            name = Path(os.path.abspath(path)).name
         return "+".join((name, *self.options)) if self.kind == BRANCHING else f"{self.kind}:{name}"
 
     @property

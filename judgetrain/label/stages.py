@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from judgetrain.artifacts.stages import Stage, StageSettings, at, needs
-from judgetrain.data.config import BenchmarkConfig
-from judgetrain.data.stages import OF_QUERIES
+from judgetrain.data.config import DialoguesConfig
 from judgetrain.engines.config import EngineConfig, ModelConfig
 from judgetrain.errors import ConfigError
 from judgetrain.judges.config import TreeConfig
@@ -17,6 +16,9 @@ from judgetrain.judges.prompting.prompts import DIALECTS, load_prompt_set, promp
 from judgetrain.label.config import LabelConfig, TeacherConfig
 from judgetrain.scorers.config import OF_BRANCHES, ScorerConfig
 from judgetrain.scorers.stages import check_revision_prompt
+
+OF_QUERIES = ("decontaminate", "decontaminate_by", "near_similarity")
+"""What says whether a dialogue holds a benchmark's query."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,16 +29,12 @@ class TeacherSettings(StageSettings):
     criteria: int = at("tree.criteria")
     shard_size: int = at("tree.shard_size")
     prompts: str = at("prompts", file=prompt_path)
-    decontaminate: str | None = at("dialogues.decontaminate")
-    similarity: float | None = at("dialogues.near_similarity")
-    benchmarks: list[BenchmarkConfig] | None = at("evaluate.benchmarks", only=OF_QUERIES)
+    dialogues: DialoguesConfig | None = at("dialogues", only=OF_QUERIES)
 
     @classmethod
     def unused(cls, config: Any) -> Collection[str]:
         """What says which evaluations hold a benchmark's query, but for evaluations that come from a file."""
-        if config.teacher.evaluations and config.dialogues.decontaminate != "off":
-            return ()
-        return "decontaminate", "similarity", "benchmarks"
+        return () if config.teacher.evaluations and config.dialogues.decontaminate else ("dialogues",)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,6 +74,15 @@ def check_teacher(config: Any) -> None:
         raise ConfigError(f"teacher.branches={teacher.branches}: at most teacher.criteria={teacher.criteria}")
     if not teacher.evaluations:
         teacher.engine.check("teacher.engine")
+
+
+def _check_evaluations(config: Any) -> None:
+    """Read the evaluations that are written already, every row."""
+    if config.teacher.evaluations:
+        from judgetrain.label.evaluations import read_evaluations
+
+        for _ in read_evaluations(config.teacher.evaluations):
+            pass
 
 
 def check_tree(config: Any) -> None:
@@ -124,6 +131,7 @@ TEACHER = Stage(
     code="judgetrain.label.teach:run",
     inputs=needs("responses"),
     check=check_teacher,
+    check_here=_check_evaluations,
     format=2,
 )
 

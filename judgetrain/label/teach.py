@@ -11,7 +11,7 @@ from typing import Any
 
 from judgetrain.artifacts.shards import read_rows
 from judgetrain.artifacts.stage_run import ShardResult, StageRun, derive_seed
-from judgetrain.data.dedup import BenchmarkQueries
+from judgetrain.data.dedup import named_queries
 from judgetrain.engines.answers import answers_of, budget_of
 from judgetrain.engines.registry import make_engine
 from judgetrain.errors import DataError, causes
@@ -73,17 +73,15 @@ def _read_written(
     Those of dialogues that hold a benchmark's query are left out and counted, as in stage ``dialogues``.
     """
     written = list(read_evaluations(settings.teacher.evaluations))
-    queries = None
-    if settings.benchmarks is not None:
-        queries = BenchmarkQueries(settings.benchmarks, settings.decontaminate or "off", settings.similarity or 1.0)
-    trees = [tree for tree in written if queries is None or queries.find(tree.comparison.dialogue) is None]
+    queries = named_queries(settings.dialogues) if settings.dialogues else None
+    trees = [tree for tree in written if queries is None or not queries.matches(tree.comparison.dialogue)]
     out.write_rows("evaluations", (tree.to_row() for tree in trees))
     failures = sum((Counter(t.failures) for t in trees), Counter[str]())
     out.count(in_=len(written), out=len(trees), dropped={**failures, "contaminated": len(written) - len(trees)})
     if not trees:
         raise DataError(
             f"teacher.evaluations={settings.teacher.evaluations}: every one of the {len(written)} evaluations is of a "
-            "dialogue that holds a benchmark's query; give others, or set dialogues.decontaminate=off"
+            "dialogue that holds a benchmark's query; give others, or set dialogues.decontaminate=[]"
         )
     known = {text_of(tree.comparison) for tree in trees}
     return [t.comparison for t in trees], [c for c in comparisons if text_of(c) not in known]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import cached_property
@@ -16,11 +16,12 @@ from judgetrain.artifacts.fingerprint import ContentHashes, by_key, fingerprint,
 from judgetrain.artifacts.installed import versions
 from judgetrain.artifacts.integrity import MANIFEST, damage, damaged, read_manifest, sealed
 from judgetrain.artifacts.locks import locked, using
+from judgetrain.artifacts.ready import check_parts
 from judgetrain.artifacts.shards import SECONDS
 from judgetrain.artifacts.stage_run import PRINTED, StageRun
 from judgetrain.artifacts.stages import Stage, StageSettings
 from judgetrain.artifacts.tracker import tracked
-from judgetrain.errors import ConfigError, DataError
+from judgetrain.errors import ConfigError, DataError, JudgetrainError
 from judgetrain.pipeline.config import Config
 from judgetrain.pipeline.graph import STAGES
 from judgetrain.pipeline.processes import Task, call, launch, run_stage, stage_run
@@ -91,7 +92,7 @@ class Pipeline:
             settings, content = stage.settings.of(self.config), dict[str, dict[str, str]]()
 
             def hashed(key: str, path: str) -> dict[str, str]:
-                content[key] = self._content(name, key, path)
+                content[key] = self._content(key, path)
                 return content[key]
 
             parts = {"stage": name, "format": stage.format, "upstream": upstream, "settings": plain(settings, hashed)}
@@ -99,31 +100,28 @@ class Pipeline:
             self._plans[name] = Plan(stage, settings, mark, self.root / name / mark, content, upstream)
         return self._plans[name]
 
-    def _content(self, stage: str, key: str, path: str) -> dict[str, str]:
+    def _content(self, key: str, path: str) -> dict[str, str]:
         try:
             found = self._hashes.of(path)
         except OSError as error:
             raise ConfigError(f"{key}={path!r}: cannot be read ({error.strerror})") from error
         if not found:
-            why = ""
-            if stage == "dialogues" and key.startswith("evaluate."):
-                why = ", or set dialogues.decontaminate=off: its queries are taken out of the training dialogues"
-            raise ConfigError(f"{key}={path!r}: no such file; give an existing path{why}")
+            raise ConfigError(f"{key}={path!r}: no such file; give an existing path")
         return found
 
     def needed(self, name: str) -> Iterator[str]:
         """The stage and everything it needs, inputs first."""
-        return self._inputs_first(name, missing_only=False)
+        return self._inputs_first(name, lambda stage: False)
 
     def missing(self, name: str) -> Iterator[str]:
         """What has to be made for a stage, inputs first; a finished stage needs its inputs no more."""
-        return self._inputs_first(name, missing_only=True)
+        return self._inputs_first(name, lambda stage: self.plan(stage).finished)
 
-    def _inputs_first(self, name: str, missing_only: bool) -> Iterator[str]:
+    def _inputs_first(self, name: str, finished: Callable[[str], bool]) -> Iterator[str]:
         seen: dict[str, None] = {}
 
         def visit(stage: str) -> None:
-            if stage in seen or (missing_only and self.plan(stage).finished):
+            if stage in seen or finished(stage):
                 return
             for upstream in STAGES[stage].inputs(self.config):
                 visit(upstream)
@@ -134,11 +132,10 @@ class Pipeline:
 
     def run(self, name: str) -> Path:
         """Make a stage's artifact and whatever it needs that is missing; returns its directory."""
-        # Whatever is wrong with any stage's settings or input files is reported before the first one runs.
+        # Whatever is wrong with what any stage is about to read is reported before the first one runs.
         self.check(name)
         self.plan(name)
-        for stage in self.missing(name):
-            STAGES[stage].check_here(self.config)
+        self._check_here(name)
         started, made, home = time.time(), 0, Path(self.config.output_dir)
         directories = [self.plan(stage).directory for stage in self.needed(name)]
         with nullcontext() if self.plan(name).finished else using(home, directories):
@@ -161,12 +158,12 @@ class Pipeline:
             self.console.line(f"{plan.stage.name}: {_summary(plan.manifest)}")
 
     def check(self, name: str) -> None:
-        """Check the settings of a stage and of everything that it needs.
+        """Check the settings of a stage and of everything that it needs and that has to be made.
 
         Raises:
             ConfigError: names the key, its value and the remedy.
         """
-        for stage in self.needed(name):
+        for stage in self._inputs_first(name, self._made):
             STAGES[stage].check(self.config)
 
     def verify(self, name: str) -> None:
@@ -195,6 +192,22 @@ class Pipeline:
             return damage(self.plan(name).directory, self._hashes, large=False)
         except DataError as error:
             return str(error)
+
+    def _made(self, name: str) -> bool:
+        """Whether a stage is finished; one whose files cannot be read is not, and its check says more of them."""
+        try:
+            return self.plan(name).finished
+        except JudgetrainError:
+            return False
+
+    def _check_here(self, name: str) -> None:
+        """Check all that the stages which have to be made will read: files first, then models, keys and the network."""
+        stages = list(self.missing(name))
+        for stage in stages:
+            STAGES[stage].check_here(self.config)
+        checked: set[str] = set()
+        for stage in stages:
+            check_parts(self.plan(stage).settings, stage, checked)
 
     def _make(self, plan: Plan) -> bool:
         if plan.finished:

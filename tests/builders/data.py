@@ -13,7 +13,7 @@ from judgetrain.artifacts.console import Console
 from judgetrain.artifacts.stage_run import StageRun
 from judgetrain.data import dialogues, responses
 from judgetrain.data.clustering import stage as clustering
-from judgetrain.data.config import VOCABULARY, BenchmarkConfig, ClusterConfig, DialoguesConfig, ResponsesConfig
+from judgetrain.data.config import VOCABULARY, ClusterConfig, DialoguesConfig, ResponsesConfig
 from judgetrain.data.stages import ClusterSettings, DialoguesSettings, ResponsesSettings
 from judgetrain.schema import Dialogue
 
@@ -34,12 +34,10 @@ def write_lines(path: Path, rows: Iterable[Mapping[str, Any]]) -> str:
     return str(path)
 
 
-def run_dialogues(
-    directory: Path, settings: DialoguesConfig, benchmarks: list[BenchmarkConfig] | None = None
-) -> StageRun:
+def run_dialogues(directory: Path, settings: DialoguesConfig) -> StageRun:
     """Stage dialogues in ``directory/out``."""
     out = StageRun(directory / "out", "dialogues", 0, Console())
-    dialogues.run(DialoguesSettings(seed=17, dialogues=settings, benchmarks=benchmarks), {}, out)
+    dialogues.run(DialoguesSettings(seed=17, dialogues=settings), {}, out)
     return out
 
 

@@ -12,7 +12,10 @@ TOKEN = "hf_write_token"
 
 
 class FakeHub(ThreadingHTTPServer):
-    """``files`` holds what was committed, by repository and path; ``created`` the bodies of repositories' creation."""
+    """``files`` holds what was committed, by repository and path; ``created`` the bodies of repositories' creation.
+
+    ``known``: the models that there are, None: all that are asked for; ``looked_up`` those that were asked for.
+    """
 
     daemon_threads = True
 
@@ -21,6 +24,8 @@ class FakeHub(ThreadingHTTPServer):
         self.files: dict[str, dict[str, bytes]] = {}
         self.created: list[dict[str, Any]] = []
         self.refuse = False
+        self.known: set[str] | None = None
+        self.looked_up: list[str] = []
         threading.Thread(target=self.serve_forever, daemon=True).start()
 
     @property
@@ -35,16 +40,22 @@ class _Handler(BaseHTTPRequestHandler):
     def log_message(self, *args: Any) -> None:
         pass
 
-    def _answer(self, value: Any, status: int = 200) -> None:
+    def _answer(self, value: Any, status: int = 200, code: str = "") -> None:
         body = json.dumps(value).encode()
         self.send_response(status)
+        if code:
+            self.send_header("X-Error-Code", code)
         self.send_header("Content-Type", "application/json")
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
         self.wfile.write(body)
 
     def do_GET(self) -> None:
-        self._answer({"id": "me/judge", "sha": "0" * 40, "siblings": [], "private": True})
+        model = self.path.partition("?")[0].removeprefix("/api/models/")
+        self.server.looked_up.append(model)
+        if self.server.known is not None and model not in self.server.known:
+            return self._answer({"error": "Repository not found"}, 404, "RepoNotFound")
+        return self._answer({"id": "me/judge", "sha": "0" * 40, "siblings": [], "private": True})
 
     def do_POST(self) -> None:
         body = self.rfile.read(int(self.headers.get("Content-Length", 0)))

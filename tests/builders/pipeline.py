@@ -35,14 +35,14 @@ def marks(config: Config) -> dict[str, str]:
     return {name: pipeline.plan(name).fingerprint for name in STAGES}
 
 
-def judgetrain(*arguments: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
+def judgetrain(*arguments: str, cwd: Path | None = None, timeout: float = 120) -> subprocess.CompletedProcess[str]:
     """The command line in a process of its own, with what it printed."""
     return subprocess.run(
         [sys.executable, "-m", "judgetrain", *arguments],
         capture_output=True,
         text=True,
         cwd=cwd,
-        timeout=120,
+        timeout=timeout,
         check=False,
         env={**os.environ, "HYDRA_FULL_ERROR": ""},
     )

@@ -15,9 +15,7 @@ from judgetrain.artifacts.shards import read_rows
 from judgetrain.artifacts.stage_run import StageRun
 from judgetrain.data.config import BenchmarkConfig, DialoguesConfig, SourceConfig
 from judgetrain.data.dedup import PERMUTATIONS, RECALL, NearIndex, bands, jaccard, normalised
-from judgetrain.data.stages import DialoguesSettings
 from judgetrain.errors import ConfigError, DataError
-from judgetrain.evaluate.config import EvaluateConfig
 from judgetrain.pipeline.config import Config
 from judgetrain.pipeline.run import Pipeline
 from tests.builders.data import run_dialogues, write_lines
@@ -30,17 +28,16 @@ def configured(
     tmp_path: Path, rows: list[dict[str, Any]], benchmark: list[str] | None = None, **options: Any
 ) -> Config:
     source = SourceConfig(name="src", path=write_lines(tmp_path / "in.jsonl", rows))
-    evaluate = EvaluateConfig()
+    named = []
     if benchmark is not None:
         asked = [{"query": q, "response_a": "x", "response_b": "y", "label": "A"} for q in benchmark]
         held_out = SourceConfig(name="bench", type="comparisons", path=write_lines(tmp_path / "bench.jsonl", asked))
-        evaluate = EvaluateConfig(benchmarks=[BenchmarkConfig(name="held-out", source=held_out)])
-    return Config(dialogues=DialoguesConfig([source], **options), evaluate=evaluate)
+        named = [BenchmarkConfig(name="held-out", source=held_out)]
+    return Config(dialogues=DialoguesConfig([source], decontaminate=named, **options))
 
 
 def run(tmp_path: Path, config: Config) -> StageRun:
-    settings = DialoguesSettings.of(config)
-    return run_dialogues(tmp_path, settings.dialogues, settings.benchmarks)
+    return run_dialogues(tmp_path, config.dialogues)
 
 
 def by_hand(a: str, b: str) -> float:
@@ -143,8 +140,11 @@ def test_dialogues_that_hold_a_benchmark_query_are_removed(
     row: dict[str, Any], exact: bool, near: bool, tmp_path: Path
 ) -> None:
     rows = [as_row(row), {"query": "Something else altogether, on gardens."}]
-    for mode, found in (("off", False), ("exact", exact), ("near", near)):
-        out = run(tmp_path, configured(tmp_path, rows, BENCH, decontaminate=mode))
+    evaluated = configured(tmp_path, rows, BENCH)
+    evaluated.evaluate.benchmarks, evaluated.dialogues.decontaminate = evaluated.dialogues.decontaminate, []
+    assert not run(tmp_path, evaluated).totals()["counts"]["dropped"], "evaluated on, and not named"
+    for mode, found in (("exact", exact), ("near", near)):
+        out = run(tmp_path, configured(tmp_path, rows, BENCH, decontaminate_by=mode))
         assert out.totals()["counts"]["dropped"] == ({"contaminated": 1} if found else {}), mode
         matches = list(read_rows(out.directory, "contaminated"))
         assert len(matches) == found
@@ -164,12 +164,16 @@ def test_a_published_benchmark_is_read_through_its_adapter(tmp_path: Path) -> No
     ]
     source = SourceConfig(path=write_lines(tmp_path / "votes.jsonl", votes))
     texts = write_lines(tmp_path / "answers.jsonl", answers)
-    config.evaluate.benchmarks = [BenchmarkConfig("mt", source, adapter="mt_bench_human", answers=texts)]
+    config.dialogues.decontaminate = [BenchmarkConfig("mt", source, adapter="mt_bench_human", answers=texts)]
     out = run(tmp_path, config)
     assert out.notes["benchmark_queries"] == {"mt": 1}
     assert [(r["benchmark"], r["query"]) for r in read_rows(out.directory, "contaminated")] == [("mt", CAKE)]
-    content = Pipeline(replace(config, output_dir=str(tmp_path / "outputs"))).plan("dialogues").content
-    assert {"evaluate.benchmarks[0].answers", "evaluate.benchmarks[0].adapter"} <= content.keys()
+    marked = replace(config, output_dir=str(tmp_path / "outputs"))
+    before = Pipeline(marked).plan("dialogues").fingerprint
+    write_lines(tmp_path / "votes.jsonl", [votes[0] | {"winner": "model_a"}])
+    assert Pipeline(marked).plan("dialogues").fingerprint == before
+    write_lines(tmp_path / "answers.jsonl", [row | {"questions": [PIE, "Shorter."]} for row in answers])
+    assert Pipeline(marked).plan("dialogues").fingerprint != before
 
 
 def test_a_conversation_of_a_benchmark_counts_by_its_user_turns_together(tmp_path: Path) -> None:
@@ -199,27 +203,31 @@ def test_training_on_the_benchmark_itself_leaves_nothing(tmp_path: Path) -> None
 def test_a_benchmark_file_that_is_not_there_says_why_it_is_needed(tmp_path: Path) -> None:
     config = replace(configured(tmp_path, [{"query": "q"}], BENCH), output_dir=str(tmp_path / "outputs"))
     (tmp_path / "bench.jsonl").unlink()
-    with pytest.raises(ConfigError, match=r"benchmarks\[0\]\.source\.path=.*no such file.*decontaminate=off"):
+    with pytest.raises(ConfigError, match=r"dialogues\.decontaminate\[0\]\.source\.path=.*no such file.*leave the"):
         Pipeline(config).plan("dialogues")
-    config.dialogues.decontaminate = "off"
+    config.dialogues.decontaminate = []
     assert Pipeline(config).plan("dialogues").fingerprint
 
 
-def test_the_fingerprint_holds_the_benchmarks_that_are_taken_out(tmp_path: Path) -> None:
+def test_the_fingerprint_holds_the_queries_that_are_taken_out_and_nothing_else_of_benchmarks(tmp_path: Path) -> None:
     def mark(config: Config) -> str:
         return Pipeline(replace(config, output_dir=str(tmp_path / "outputs"))).plan("dialogues").fingerprint
 
-    near = configured(tmp_path, [{"query": "q"}], [CAKE])
-    off = configured(tmp_path, [{"query": "q"}], [CAKE], decontaminate="off")
+    def asked(query: str, **other: str) -> None:
+        row = {"query": query, "response_a": "x", "response_b": "y", "label": "A"}
+        write_lines(tmp_path / "bench.jsonl", [row | other])
+
+    near, off = configured(tmp_path, [{"query": "q"}], [CAKE]), configured(tmp_path, [{"query": "q"}])
     marks = mark(near), mark(off)
-    near.evaluate.benchmarks[0].limit = 1
+    assert marks[0] != marks[1]
+    near.dialogues.decontaminate[0].limit = 1
     assert mark(near) == marks[0], "how many comparisons are evaluated changes no training"
-    write_lines(tmp_path / "bench.jsonl", [{"query": PIE, "response_a": "x", "response_b": "y"}])
+    asked(CAKE, label="B", response_a="z")
+    assert mark(near) == marks[0], "nor does a corrected label"
+    asked(PIE)
     assert mark(near) != marks[0]
-    assert mark(off) == marks[1]
-    bare = BenchmarkConfig("world", SourceConfig("world", "world"))
-    world = replace(near, evaluate=EvaluateConfig([replace(bare, limit=3, max_chars=99)]))
-    assert DialoguesSettings.of(world).benchmarks == [bare]
-    content = Pipeline(world).plan("dialogues").content
-    assert content.pop("evaluate.benchmarks[0].source.type").keys() == {"vocabulary.yaml"}
-    assert content.keys() == {"dialogues.sources[0].path"}
+    off.evaluate.benchmarks = near.dialogues.decontaminate
+    assert mark(off) == marks[1], "evaluated on, and not named"
+    hub = BenchmarkConfig("j", SourceConfig(type="hub"), adapter="judgebench")
+    on_hub = replace(off, dialogues=replace(off.dialogues, decontaminate=[hub]))
+    assert mark(on_hub) not in marks, "by its place on the Hub, without a request"

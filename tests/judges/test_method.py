@@ -86,3 +86,7 @@ def test_a_link_is_named_by_what_it_leads_to(tmp_path: Path) -> None:
     (tmp_path / "newest").symlink_to(tmp_path / "sft-lora")
     assert Method.parse(f"{tmp_path}/newest").name == "sft-lora"
     assert Method.parse(f"{tmp_path}/sft-lora/").name == "sft-lora"
+    (tmp_path / "dpo" / "0123456789abcdef" / "model").mkdir(parents=True)
+    for name in ("id-dpo", "ood-dpo"):
+        (tmp_path / name).symlink_to(tmp_path / "dpo" / "0123456789abcdef" / "model")
+        assert Method.parse(f"{tmp_path}/{name}").name == name, "recipe=tables/table1 has many such links side by side"

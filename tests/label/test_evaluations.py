@@ -13,10 +13,9 @@ import pytest
 from judgetrain.artifacts.console import Console
 from judgetrain.artifacts.shards import read_rows
 from judgetrain.artifacts.stage_run import StageRun
-from judgetrain.data.config import BenchmarkConfig, SourceConfig
+from judgetrain.data.config import BenchmarkConfig, DialoguesConfig, SourceConfig
 from judgetrain.engines.config import OpenAIEngineConfig
 from judgetrain.errors import ConfigError, DataError
-from judgetrain.evaluate.config import EvaluateConfig
 from judgetrain.judges.config import TreeConfig
 from judgetrain.judges.trees.schema import EvaluationTree
 from judgetrain.label import teach
@@ -191,7 +190,7 @@ def test_written_evaluations_of_a_benchmarks_queries_teach_nothing(tmp_path: Pat
     config = Config(
         prompts="compact",
         teacher=TeacherConfig(evaluations=write(tmp_path / "e.jsonl", *rows)),
-        evaluate=EvaluateConfig([BenchmarkConfig("b", source)]),
+        dialogues=DialoguesConfig(decontaminate=[BenchmarkConfig("b", source)]),
         tree=TreeConfig(criteria=3),
     )
     out = StageRun(tmp_path / "teacher", "teacher", 7, Console())

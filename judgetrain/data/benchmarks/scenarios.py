@@ -42,17 +42,27 @@ def load_classifier(source: SourceConfig, key: str, seed: int) -> ScenarioClassi
         ConfigError: a missing path or an unknown field.
         DataError: a malformed row, or too few labelled queries.
     """
+    kept = labelled_queries(source, key)
+    return train_classifier([q for q, _ in kept], [c for _, c in kept], seed)
+
+
+def labelled_queries(source: SourceConfig, key: str) -> list[tuple[str, str]]:
+    """The queries and categories of a source, of categories that have at least :data:`FOLDS` queries.
+
+    Raises:
+        ConfigError, DataError: as :func:`load_classifier`.
+    """
     reader = RowReader(replace(source, name=source.name or "scenarios"), key=key)
     dialogues = list(read(source, key, reader.dialogue))
     labelled = [(d.query, d.category) for d in dialogues if d.category is not None]
     counts = Counter(category for _, category in labelled)
-    kept = [(query, category) for query, category in labelled if counts[category] >= FOLDS]
+    kept = [(query, str(category)) for query, category in labelled if counts[category] >= FOLDS]
     if len({category for _, category in kept}) < 2:
         raise DataError(
             f"{key}.path={source.path!r}: {len(labelled)} of {len(dialogues)} rows have a category, and fewer than two "
             f"categories have {FOLDS} queries; name the column in fields, as in {{category: scenario}}"
         )
-    return train_classifier([q for q, _ in kept], [str(c) for _, c in kept], seed)
+    return kept
 
 
 def train_classifier(queries: Sequence[str], scenarios: Sequence[str], seed: int) -> ScenarioClassifier:

@@ -23,6 +23,12 @@ if TYPE_CHECKING:
 SHARD = 16384
 """Queries a shard."""
 
+STATIC = "static:"
+"""Stands before a language model whose input embeddings are the encoder."""
+
+MARKS = ("modules.json", "config.json")
+"""Files of which a sentence-transformers model has one at least."""
+
 BATCH, BATCH_GPU = 16, 256
 """Queries encoded together; on a CPU more would not fit its caches (64 are a quarter slower)."""
 
@@ -39,10 +45,10 @@ def load_encoder(config: ClusterConfig) -> SentenceTransformer:
     from sentence_transformers import SentenceTransformer
 
     name = config.encoder
-    if name.startswith("static:"):
-        return _static(name.removeprefix("static:"), devices(config)[0])
+    if name.startswith(STATIC):
+        return _static(name.removeprefix(STATIC), devices(config)[0])
     if name.startswith("package:"):
-        name = str(_package(name.removeprefix("package:")))
+        name = str(packaged(name.removeprefix("package:")))
     try:
         return SentenceTransformer(
             name, device=devices(config)[0], trust_remote_code=False, model_kwargs={"dtype": dtype_of(config)}
@@ -86,13 +92,18 @@ def _static(path: str, device: str) -> SentenceTransformer:
     return SentenceTransformer(modules=[embedding], device=device)
 
 
-def _package(name: str) -> Path:
+def packaged(name: str) -> Path:
+    """The directory of the model that a PyPI package holds.
+
+    Raises:
+        EngineError: the package is not installed, or holds none.
+    """
     try:
         module = importlib.import_module(name.replace("-", "_"))
     except ImportError as error:
         raise EngineError(f"cluster.encoder=package:{name}: not installed; pip install {name}") from error
     directory = Path(str(module.__file__)).parent / "model"
-    if not any((directory / name).exists() for name in ("modules.json", "config.json")):
+    if not any((directory / name).exists() for name in MARKS):
         raise EngineError(f"cluster.encoder=package:{name}: the package holds no sentence-transformers model")
     return directory
 

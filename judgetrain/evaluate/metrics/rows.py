@@ -18,6 +18,7 @@ from judgetrain.evaluate.metrics.sample import Sample
 from judgetrain.evaluate.metrics.statistics import Correlations, auc_interval, bootstrap_interval, margin_correlations
 from judgetrain.evaluate.metrics.verdicts import Bools
 from judgetrain.evaluate.metrics.votes import VoteMetrics, vote_metrics
+from judgetrain.evaluate.overlap import Overlap
 from judgetrain.judges.base import Prediction
 
 Record = TypeVar("Record")
@@ -68,8 +69,9 @@ class MetricRow:
     (``guideline:...``, ``criteria:...``); ``spread`` is the share of pairs of a comparison's branches that say
     different things, mean over comparisons; ``unreadable_verdicts`` counts verdicts (of 2n) in which no branch could be
     read. ``asked``: how the judge was asked (``greedy``, ``T=1``); ``plan``: ``shared``, both orders were judged by one
-    list of criteria and its guidelines, or ``independent``. ``chosen``: this number of branches was chosen on a
-    development split; ``run``: in a merged report, its run.
+    list of criteria and its guidelines, or ``independent``. ``overlap``: how much of the benchmark the method was
+    trained on, None for what is no trained judge. ``chosen``: this number of branches was chosen on a development
+    split; ``run``: in a merged report, its run.
     A metric is None where it is not defined, and in rows of versions that did not have it.
     """
 
@@ -133,6 +135,7 @@ class MetricRow:
     calibration: Calibration | None = metric(calibration, "margins labels seed")
     asked: str | None = None
     plan: str | None = None
+    overlap: Overlap | None = None
     chosen: bool | None = None
     run: str | None = None
 
@@ -162,7 +165,7 @@ class MetricRow:
         for name, value in asdict(self).items():
             if name == "correlations":
                 row |= value or {}
-            elif value is not None or name not in ("asked", "plan", "chosen", "run"):
+            elif value is not None or name not in ("asked", "plan", "overlap", "chosen", "run"):
                 row[name] = value
         return row
 
@@ -176,6 +179,8 @@ class MetricRow:
             values["correlations"] = _read(Correlations, row)
         if row.get("votes"):
             values["votes"] = _read(VoteMetrics, row["votes"])
+        if row.get("overlap"):
+            values["overlap"] = Overlap(**row["overlap"])
         if row.get("calibration"):
             values["calibration"] = Calibration.from_row(row["calibration"])
         return cls(**values)

@@ -78,6 +78,7 @@ class Report:
             sections.by_domain(verdicts),
             sections.by_group(verdicts),
             sections.differences([r for r in self.paired if r.benchmark == benchmark]),
+            sections.trained_on(rows),
             sections.overlap(differ.get("pairs", ())),
             sections.examples(differ.get("examples", ())),
         ]

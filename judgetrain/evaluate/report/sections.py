@@ -218,6 +218,18 @@ def _p(value: float | None) -> str:
     return "–" if value is None else "< 0.001" if value < 0.001 else f"{value:.3f}"
 
 
+def trained_on(rows: Rows) -> Table:
+    """Comparisons whose query a judge was trained on."""
+
+    def known(name: str) -> Callable[[MetricRow], str]:
+        return lambda row: "–" if row.overlap.training_queries is None else str(getattr(row.overlap, name))  # type: ignore[union-attr]
+
+    columns: Columns = {"method": attrgetter("method"), "training queries": known("training_queries")}
+    columns |= {"word for word": known("exact"), "nearly": known("near")}
+    columns["comparisons"] = lambda row: ", ".join(row.overlap.ids) or "–"
+    return Table.of("Trained on", [r for r in one_each(rows) if r.overlap], columns)
+
+
 def overlap(pairs: Sequence[Row]) -> Table:
     """How many comparisons two methods get right together, alone or not at all."""
     names = ("first", "second", "both_right", "only_first", "only_second", "both_wrong")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Protocol
@@ -80,7 +80,9 @@ class Evaluation:
         and seed; ``process`` makes a shard of a seed and ``size`` comparisons; ``load`` loads the model before the
         first shard that is missing; ``who`` and ``told`` are for the log.
         """
-        key = {"format": FORMAT, "seed": self.settings.seed, "comparisons": [asdict(c) for c in benchmark.comparisons]}
+        # A corrected label asks nobody again: no judge is shown it.
+        shown = [asdict(replace(c, label=None, group=None)) for c in benchmark.comparisons]
+        key = {"format": FORMAT, "seed": self.settings.seed, "comparisons": shown}
         key |= {name: self.hashes.identity(value) for name, value in depends.items()}
         adopt(shards, fingerprint(key), self.out)
 

@@ -16,7 +16,7 @@ from judgetrain.evaluate.runners.base import Evaluation, Result
 from judgetrain.evaluate.stages import EvaluateSettings
 from judgetrain.judges.config import Aggregation, JudgeConfig
 from judgetrain.judges.kinds.branching import BranchingJudge, predict
-from judgetrain.judges.loading import check_model
+from judgetrain.judges.loading import check_criteria, check_model
 from judgetrain.judges.method import TARGETS, Method
 from judgetrain.judges.prompting.prompts import prompt_path
 from judgetrain.judges.trees.schema import EvaluationTree, shard_of
@@ -34,6 +34,7 @@ class BranchingRunner:
         if not method.branches(config.evaluate.branches):
             numbers = list(config.evaluate.branches)
             raise ConfigError(f"evaluate.methods: {method.text!r}: evaluate.branches={numbers} has none so small")
+        check_criteria(config, method, max(config.evaluate.branches), "evaluate.branches")
 
     def run(self, method: Method, evaluation: Evaluation) -> Iterator[tuple[Benchmark, list[Result]]]:
         """Sample every benchmark with one model, then read off the results."""
@@ -80,7 +81,8 @@ class BranchingRunner:
         Seconds are measured for the largest number; for a smaller one they are that time's share by generated tokens.
         """
         settings, out, shards = evaluation.settings.evaluate, evaluation.out, _shards(benchmark, method)
-        trees = [_trees(row) for row in read_rows(out.directory, shards)]
+        rows = zip(read_rows(out.directory, shards), benchmark.comparisons, strict=True)
+        trees = [_trees(row, comparison) for row, comparison in rows]
         seconds, aggregation = seconds_of(out.directory, shards), cast(Aggregation, settings.aggregation)
         shown = _asked(method, evaluation.settings).asking(1).shown
         how = aggregation, method.name, settings.early_stop, shown
@@ -97,10 +99,15 @@ OTHER = "other"
 """Where plans are independent, a row is the tree of order AB, and the tree of order BA stands under this name."""
 
 
-def _trees(row: Mapping[str, Any]) -> tuple[EvaluationTree, EvaluationTree | None]:
-    """The tree of both orders and None, or that of order AB and that of order BA."""
+def _trees(row: Mapping[str, Any], comparison: Comparison) -> tuple[EvaluationTree, EvaluationTree | None]:
+    """The tree of both orders and None, or that of order AB and that of order BA.
+
+    Both are about the benchmark's ``comparison``: trees of an earlier evaluation may carry a label that has been
+    corrected since.
+    """
     first, other = EvaluationTree.from_row({k: v for k, v in row.items() if k != OTHER}), row.get(OTHER)
-    return first, None if other is None else EvaluationTree.from_row(other)
+    about = replace(first, comparison=comparison)
+    return about, None if other is None else replace(EvaluationTree.from_row(other), comparison=comparison)
 
 
 def _asked(method: Method, settings: EvaluateSettings) -> JudgeConfig:

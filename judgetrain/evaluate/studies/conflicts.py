@@ -82,8 +82,10 @@ def verdict(prediction: Prediction) -> int | None:
     return OF_REVISION[first] if first is not None and first == second else None
 
 
-def read_verdicts(path: str, key: str, ids: Mapping[str, Any]) -> dict[str, int | None]:
+def read_verdicts(path: str, key: str, ids: Mapping[str, Any] | None = None) -> dict[str, int | None]:
     """Verdicts of people or another judge: rows ``id`` and ``verdict`` (1, 0 or -1) for some of the prompts.
+
+    ``ids`` are those of the run's prompts; None: they are not known yet, and any will do.
 
     Raises:
         DataError: a malformed row, or one about no prompt of the run; names file and line.
@@ -92,7 +94,7 @@ def read_verdicts(path: str, key: str, ids: Mapping[str, Any]) -> dict[str, int 
     def take(row: Any, number: int) -> tuple[str, int]:
         if not isinstance(row, Mapping) or "id" not in row or row.get("verdict") not in (1, 0, -1):
             raise RowError("wrong_verdict", "expected an object with id and verdict, which is 1, 0 or -1")
-        if str(row["id"]) not in ids:
+        if ids is not None and str(row["id"]) not in ids:
             raise RowError(
                 "unknown_id", f"no prompt of this run has the id {row['id']!r}: ids are those of scores.jsonl"
             )

@@ -1,0 +1,134 @@
+"""Whether a model can be loaded, looked at before anything runs: all but the reading of its weights."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import replace
+from pathlib import Path
+
+from judgetrain.engines.config import ModelConfig
+from judgetrain.engines.loading import ADAPTERS, load_config, load_tokenizer, resolve_path
+from judgetrain.engines.prompting import render
+from judgetrain.errors import ConfigError, EngineError
+
+WEIGHTS = (".safetensors", ".bin", ".gguf")
+INDEX = "model.safetensors.index.json"
+SECONDS = 10.0
+"""How long the Hub may take to answer."""
+
+
+def check_loadable(config: ModelConfig, key: str) -> None:
+    """Check a model's configuration, its files of weights, its tokenizer and its chat template.
+
+    Of a model on the Hub the metadata are asked for and the small files are fetched; with ``HF_HUB_OFFLINE`` it has to
+    be in the cache. Of GGUF files only the first bytes are read.
+
+    Raises:
+        ConfigError: names the key, its value and the remedy.
+    """
+    try:
+        _check(config)
+    except EngineError as error:
+        raise ConfigError(f"{key}.path={config.path}: {error}") from error
+
+
+def check_on_hub(path: str, revision: str | None, file: str) -> list[str] | None:
+    """The names of a repository's files on the Hub; None where only the cache is asked, in which ``file`` has to be.
+
+    Raises:
+        EngineError: no such repository or revision, no access to it, or no network and nothing in the cache.
+    """
+    from huggingface_hub import HfApi, constants, try_to_load_from_cache
+    from huggingface_hub.errors import (
+        GatedRepoError,
+        HfHubHTTPError,
+        HFValidationError,
+        RepositoryNotFoundError,
+        RevisionNotFoundError,
+    )
+
+    try:
+        cached = isinstance(try_to_load_from_cache(path, file, revision=revision), str)
+        if constants.is_offline_mode():
+            if not cached:
+                raise EngineError(
+                    "HF_HUB_OFFLINE is set, and the cache does not have it: unset that, or give a local directory"
+                )
+            return None
+        found = HfApi(endpoint=constants.ENDPOINT).model_info(path, revision=revision, timeout=SECONDS)
+    except HFValidationError as error:
+        raise EngineError("neither a directory nor the id of a model on the Hugging Face Hub (OWNER/NAME)") from error
+    except GatedRepoError as error:
+        raise EngineError(
+            f"the Hub gives it only to those who accepted its terms: do so at {constants.ENDPOINT}/{path}, and set "
+            "HF_TOKEN"
+        ) from error
+    except RepositoryNotFoundError as error:
+        raise EngineError(
+            "there is no such model on the Hugging Face Hub, or it is private: check the name, set HF_TOKEN, or give "
+            "a local directory"
+        ) from error
+    except RevisionNotFoundError as error:
+        raise EngineError(f"the model on the Hugging Face Hub has no revision {revision!r}") from error
+    except (HfHubHTTPError, *_no_network()) as error:
+        if cached:
+            return None
+        why = " ".join(str(error).split())[:150] or type(error).__name__
+        raise EngineError(f"the Hugging Face Hub cannot be reached ({why}); give a local directory") from error
+    return [sibling.rfilename for sibling in found.siblings or ()]
+
+
+def _no_network() -> Iterable[type[Exception]]:
+    """What the Hub's client raises where there is no connection: of its own HTTP library, and of the system."""
+    from huggingface_hub.errors import HfHubHTTPError
+
+    library = [base for base in HfHubHTTPError.__mro__ if base.__name__ == "HTTPError"]
+    return (*library, OSError)  # type: ignore[return-value]
+
+
+def _check(config: ModelConfig) -> None:
+    path, gguf = resolve_path(config)
+    directory = Path(path)
+    if gguf and directory.is_dir():
+        with (directory / gguf).open("rb") as file:
+            if file.read(4) != b"GGUF":
+                raise EngineError(f"{directory / gguf} is no GGUF file")
+        return
+    if directory.is_dir():
+        _check_directory(config, directory)
+        if (directory / ADAPTERS).is_file():
+            return
+    else:
+        names = check_on_hub(path, config.revision, "config.json")
+        if names is not None and not any(name.endswith(WEIGHTS) for name in names):
+            raise EngineError(f"the repository on the Hugging Face Hub holds no weights ({', '.join(WEIGHTS)})")
+        if gguf:
+            return
+    _check_kind(config, path)
+    render([{"role": "user", "content": "?"}], load_tokenizer(config))
+
+
+def _check_directory(config: ModelConfig, directory: Path) -> None:
+    """The files of weights; of adapters those of their base."""
+    if (directory / ADAPTERS).is_file():
+        base = json.loads((directory / ADAPTERS).read_text(encoding="utf-8"))["base_model_name_or_path"]
+        _check(replace(config, path=base, gguf_file=None, revision=None))
+        return
+    files = {path.name for path in directory.iterdir()}
+    if INDEX in files:
+        parts = set(json.loads((directory / INDEX).read_text(encoding="utf-8"))["weight_map"].values())
+        if missing := sorted(parts - files):
+            raise EngineError(f"{missing[0]}, which {INDEX} names, is missing")
+    if not any(name.endswith(WEIGHTS) for name in files):
+        raise EngineError(f"the directory holds no weights ({', '.join(WEIGHTS)})")
+
+
+def _check_kind(config: ModelConfig, path: str) -> None:
+    """That it is a causal language model."""
+    from transformers import MODEL_FOR_CAUSAL_LM_MAPPING
+
+    found = load_config(config, path)
+    own = getattr(found, "auto_map", None) or {}
+    if type(found) not in MODEL_FOR_CAUSAL_LM_MAPPING and "AutoModelForCausalLM" not in own:
+        raise EngineError(f"a model of type {found.model_type!r} is no causal language model")

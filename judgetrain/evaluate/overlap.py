@@ -1,0 +1,171 @@
+"""Which queries of a benchmark the judges were trained on: looked up beside the results, whatever training left out."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Self
+
+from judgetrain.artifacts.shards import read_rows
+from judgetrain.artifacts.stage_run import MANIFEST
+from judgetrain.data.benchmarks.benchmark import Benchmark
+from judgetrain.data.dedup import BenchmarkQueries, normalised, turns
+from judgetrain.judges.method import Method
+from judgetrain.schema import Comparison, Dialogue
+
+SHOWN = 10
+"""Ids of a benchmark's comparisons that ``metrics.json`` names; ``overlap.jsonl`` has all."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Seen:
+    """A benchmark's comparison whose query a training dialogue of the ``methods`` holds: a row of ``overlap.jsonl``.
+
+    ``exact``: word for word; else ``similarity`` is that of near-duplicates.
+    """
+
+    benchmark: str
+    comparison: str
+    query: str
+    methods: list[str]
+    training: str
+    training_query: str
+    exact: bool
+    similarity: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Overlap:
+    """How much of a benchmark a method was trained on.
+
+    ``training_queries`` is None where that is not known, as of a judge from elsewhere; ``exact`` and ``near`` count the
+    comparisons with a query that stands among them word for word, or nearly so; ``ids`` are the first of those.
+    """
+
+    training_queries: int | None
+    exact: int = 0
+    near: int = 0
+    ids: Sequence[str] = ()
+
+    @classmethod
+    def of(cls, training_queries: int, seen: Sequence[Seen]) -> Self:
+        """Counts of the comparisons in ``seen``, each once."""
+        exact = dict.fromkeys(s.comparison for s in seen if s.exact)
+        near = dict.fromkeys(s.comparison for s in seen if s.comparison not in exact)
+        return cls(training_queries=training_queries, exact=len(exact), near=len(near), ids=[*exact, *near][:SHOWN])
+
+
+@dataclass(frozen=True, kw_only=True)
+class Training:
+    """What a group of methods was trained on: their names, and the dialogues, None where they are not known."""
+
+    methods: list[str]
+    dialogues: Sequence[Dialogue] | None
+
+
+@dataclass(frozen=True)
+class Overlaps:
+    """All that was found: the groups of methods that were trained on the same, and the rows of ``overlap.jsonl``."""
+
+    trained: Sequence[Training]
+    seen: Sequence[Seen]
+
+    @classmethod
+    def find(
+        cls, methods: Sequence[Method], inputs: Mapping[str, Path], benchmarks: Sequence[Benchmark], similarity: float
+    ) -> Self:
+        """Look every training dialogue up among the benchmarks' queries, as ``dialogues.decontaminate`` does.
+
+        Args:
+            methods: those that name no trained judge are left out.
+            inputs: directories of this run's judges, by stage.
+            benchmarks: loaded.
+            similarity: Jaccard similarity from which queries are near-duplicates.
+        """
+        trained = list(_trained(methods, inputs))
+        return cls(trained, [s for b in benchmarks for s in _seen(b, trained, similarity)])
+
+    def of(self, method: str, benchmark: str, comparisons: Sequence[Comparison]) -> Overlap | None:
+        """The overlap of a method's training with labelled comparisons of a benchmark; None for what is no judge."""
+        training = next((t for t in self.trained if method in t.methods), None)
+        if training is None:
+            return None
+        if training.dialogues is None:
+            return Overlap(training_queries=None)
+        ids = {c.id for c in comparisons if c.label is not None}
+        mine = [s for s in self.seen if s.benchmark == benchmark and method in s.methods and s.comparison in ids]
+        return Overlap.of(len(training.dialogues), mine)
+
+    def told(self, benchmarks: Sequence[Benchmark]) -> Iterator[str]:
+        """A line for each benchmark and group of methods, to be logged."""
+        for training in self.trained:
+            who = ", ".join(training.methods)
+            if training.dialogues is None:
+                yield f"evaluate: {who}: what it was trained on is not known here, so that overlaps are not looked up"
+                continue
+            for benchmark in benchmarks:
+                found = self.of(training.methods[0], benchmark.name, benchmark.comparisons)
+                assert found is not None
+                line = (
+                    f"evaluate: {benchmark.name}: {found.exact + found.near} of {len(benchmark.comparisons)} "
+                    f"comparisons have a query among the {len(training.dialogues)} that {who} learned from"
+                )
+                if found.ids:
+                    line += f" ({found.exact} word for word, {found.near} nearly; first {found.ids[0]}): overlap.jsonl"
+                yield line
+
+
+def _trained(methods: Sequence[Method], inputs: Mapping[str, Path]) -> Iterator[Training]:
+    groups: dict[tuple[Path, bool] | None, list[str]] = {}
+    for method in methods:
+        if method.target in inputs or method.is_directory:
+            artifact = inputs.get(method.target) or Path(method.target).expanduser().resolve().parent
+            source = _teacher(artifact)
+            # The Initial judge learned from the teacher's evaluations alone.
+            key = (source, _manifest(artifact).get("stage") == "initial") if source else None
+            groups.setdefault(key, []).append(method.name)
+    for key, names in groups.items():
+        yield Training(methods=names, dialogues=_dialogues(*key) if key else None)
+
+
+def _manifest(artifact: Path) -> Mapping[str, Any]:
+    path = artifact / MANIFEST
+    return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+
+
+def _teacher(artifact: Path) -> Path | None:
+    """The stage upstream that says which comparisons were learned from, if it is still there."""
+    manifest = _manifest(artifact)
+    if manifest.get("stage") == "teacher":
+        return artifact
+    upstream = (artifact.parent.parent / stage / mark for stage, mark in manifest.get("upstream", {}).items())
+    return next((found for found in map(_teacher, upstream) if found), None)
+
+
+def _dialogues(teacher: Path, only_taught: bool) -> list[Dialogue]:
+    rows = [row["comparison"] for row in read_rows(teacher, "evaluations")]
+    rows += [] if only_taught else list(read_rows(teacher, "remaining"))
+    return list({normalised(turns(d)): d for d in (Comparison.from_row(row).dialogue for row in rows)}.values())
+
+
+def _seen(benchmark: Benchmark, trained: Sequence[Training], similarity: float) -> Iterator[Seen]:
+    asked: dict[str, list[Comparison]] = {}
+    for comparison in benchmark.comparisons:
+        asked.setdefault(normalised(turns(comparison.dialogue)), []).append(comparison)
+    index = BenchmarkQueries([(benchmark.name, text) for text in asked], near=True, similarity=similarity)
+    for training in trained:
+        for dialogue in training.dialogues or ():
+            for match in index.matches(dialogue):
+                for comparison in asked[match.query]:
+                    yield Seen(
+                        benchmark=benchmark.name,
+                        comparison=comparison.id,
+                        query=comparison.dialogue.query,
+                        methods=training.methods,
+                        training=dialogue.id,
+                        training_query=dialogue.query,
+                        exact=match.exact,
+                        similarity=match.similarity,
+                    )

@@ -1,0 +1,223 @@
+"""What cannot finish does not start: all that missing stages will read is looked at before the first one runs."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from huggingface_hub import constants
+
+from judgetrain.engines.config import WORLD_BASE, ModelConfig, OpenAIEngineConfig
+from judgetrain.errors import ConfigError, JudgetrainError
+from judgetrain.judges.config import AskingConfig
+from judgetrain.judges.prompting.prompts import load_prompt_set
+from judgetrain.pipeline.run import Pipeline
+from tests.builders.data import write_lines
+from tests.builders.fake_hub import FakeHub
+from tests.builders.pipeline import configured
+
+GOOD = {"query": "q", "response_a": "x", "response_b": "y", "label": "A"}
+
+
+def refused(tmp_path: Path, stage: str, *overrides: str) -> str:
+    """The message with which a stage is refused before any is made."""
+    home = tmp_path / "out"
+    with pytest.raises(JudgetrainError) as refusal:
+        Pipeline(configured("recipe=debug", f"output_dir={home}", *overrides)).run(stage)
+    assert not (home / "artifacts").exists()
+    return str(refusal.value)
+
+
+def rows(tmp_path: Path, *found: object) -> str:
+    """A file of rows that are as they should be, but for those given at its end."""
+    return write_lines(tmp_path / "rows.jsonl", [GOOD, GOOD | {"label": "tie"}, *found])  # type: ignore[list-item]
+
+
+def benchmark(path: str, **more: str) -> str:
+    extra = "".join(f", {key}: {value}" for key, value in more.items())
+    return f"evaluate.benchmarks=[{{name: b, source: {{path: {path}, format: comparison}}{extra}}}]"
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        (GOOD | {"label": "C"}, r"rows.jsonl:3: .*'C'"),
+        ({"query": "q", "response_a": "x", "label": "A"}, r"rows.jsonl:3: .*response_b"),
+    ],
+)
+def test_every_row_and_label_of_a_benchmark(wrong: object, said: str, tmp_path: Path) -> None:
+    message = refused(tmp_path, "evaluate", benchmark(rows(tmp_path, wrong)))
+    assert re.search(said, message), message
+
+
+def test_stored_verdicts_and_scenarios(tmp_path: Path) -> None:
+    stored = "evaluate.stored=[{name: s, benchmark: b, verdict_ab: said}]", "evaluate.methods=['stored:s']"
+    path = write_lines(tmp_path / "rows.jsonl", [GOOD | {"said": "A"}, GOOD | {"said": "both"}])
+    assert "rows.jsonl:2: said 'both' is not one of" in refused(tmp_path, "evaluate", benchmark(path), *stored)
+    scenarios = "evaluate.scenarios.path=" + write_lines(tmp_path / "s.jsonl", [{"query": "q", "category": "c"}])
+    assert "fewer than two categories" in refused(tmp_path, "evaluate", scenarios)
+
+
+def test_files_that_other_stages_read_late(tmp_path: Path) -> None:
+    written = write_lines(tmp_path / "e.jsonl", [{"query": "q", "response_a": "x", "response_b": "y", "criteria": 3}])
+    assert "e.jsonl:1: " in refused(tmp_path, "dpo", f"teacher.evaluations={written}")
+    corrected = f"correct.source={{type: jsonl, path: {rows(tmp_path, {'query': 'q'})}, format: comparison}}"
+    assert "rows.jsonl:3: " in refused(tmp_path, "correct", corrected)
+    verdicts = write_lines(tmp_path / "v.jsonl", [{"id": "1", "verdict": 7}])
+    probdiff = "selfeval.methods=[probdiff]"
+    assert "v.jsonl:1: " in refused(tmp_path, "studies", probdiff, f"studies.verdicts={verdicts}")
+
+
+def without(name: str) -> Callable[[Path], None]:
+    return lambda directory: (directory / name).unlink()
+
+
+def garbage(name: str) -> Callable[[Path], None]:
+    return lambda directory: (directory / name).write_text("{not json") and None
+
+
+def as_bert(directory: Path) -> None:
+    (directory / "config.json").write_text(json.dumps({"model_type": "t5", "architectures": ["T5Model"]}))
+
+
+def in_parts(directory: Path) -> None:
+    index = {"weight_map": {"a": "model-00001-of-00002.safetensors", "b": "model-00002-of-00002.safetensors"}}
+    (directory / "model.safetensors.index.json").write_text(json.dumps(index))
+    (directory / "model.safetensors").rename(directory / "model-00001-of-00002.safetensors")
+
+
+@pytest.mark.parametrize(
+    ("damage", "said"),
+    [
+        (without("config.json"), "cannot load a model"),
+        (garbage("config.json"), "cannot load a model"),
+        (without("model.safetensors"), "holds no weights"),
+        (in_parts, "model-00002-of-00002.safetensors, which"),
+        (garbage("tokenizer.json"), "cannot load a model"),
+        (as_bert, "no causal language model"),
+    ],
+)
+def test_the_base_model(damage: Callable[[Path], None], said: str, tmp_path: Path) -> None:
+    shutil.copytree(WORLD_BASE, tmp_path / "base")
+    damage(tmp_path / "base")
+    message = refused(tmp_path, "dpo", f"train.base.path={tmp_path / 'base'}")
+    assert message.startswith(f"train.base.path={tmp_path / 'base'}: ") and said in message
+
+
+def test_a_chat_template_that_cannot_be_read(tmp_path: Path) -> None:
+    template = tmp_path / "chat.jinja"
+    template.write_text("{% for m in messages %}{{ m.content }}")
+    assert "the chat template refuses" in refused(tmp_path, "dpo", f"train.base.chat_template={template}")
+
+
+def test_a_model_that_is_finished_with_is_not_looked_at(tmp_path: Path) -> None:
+    """The trees are there, so that neither the teacher's key nor its answers are wanted any more."""
+    config = configured("recipe=debug", f"output_dir={tmp_path}", "teacher=openai", "prompts=compact")
+    config.teacher.engine = OpenAIEngineConfig(model="gpt", base_url="https://api.openai.com/v1")
+    pipeline = Pipeline(config)
+    with pytest.raises(ConfigError, match=r"teacher\.engine\.api_key_env=OPENAI_API_KEY: .*api\.openai\.com: set it"):
+        pipeline.run("teacher")
+    for name in ("dialogues", "cluster", "responses", "teacher"):
+        directory = pipeline.plan(name).directory
+        directory.mkdir(parents=True)
+        (directory / "manifest.json").write_text(json.dumps({"stage": name, "counts": {}}))
+    assert list(pipeline.missing("initial")) == ["initial"]
+    assert pipeline.run("teacher") == pipeline.plan("teacher").directory
+
+
+@pytest.fixture
+def no_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("OPENAI_API_KEY", "MY_KEY"):
+        monkeypatch.delenv(name, raising=False)
+
+
+@pytest.mark.usefixtures("no_key")
+@pytest.mark.parametrize(
+    ("url", "variable", "wanted"),
+    [
+        ("https://api.openai.com/v1", "OPENAI_API_KEY", True),
+        ("https://u:secret@judge.example.org/v1", "OPENAI_API_KEY", True),
+        ("http://localhost:8000/v1", "OPENAI_API_KEY", False),
+        ("http://10.0.0.3:8000/v1", "OPENAI_API_KEY", False),
+        ("http://gpu7:8000/v1", "OPENAI_API_KEY", False),
+        ("http://localhost:8000/v1", "MY_KEY", True),
+        ("https://judge.example.org/v1", "", False),
+    ],
+)
+def test_the_key_of_a_paid_service(url: str, variable: str, wanted: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = OpenAIEngineConfig(model="m", base_url=url, api_key_env=variable)
+    if not wanted:
+        engine.check_here("k")
+        return
+    with pytest.raises(ConfigError, match=f"k.api_key_env={variable}") as refusal:
+        engine.check_here("k")
+    assert "secret" not in str(refusal.value)
+    monkeypatch.setenv(variable, "sk-1")
+    engine.check_here("k")
+
+
+@pytest.mark.usefixtures("no_key")
+def test_the_key_of_an_external_judge_is_wanted_where_a_method_asks_it(tmp_path: Path) -> None:
+    external = "external=openai", "evaluate.methods=['one_step:external']"
+    assert "evaluate.external.api_key_env" in refused(tmp_path, "evaluate", *external)
+    assert "label.external.engine.api_key_env" in refused(tmp_path, "dpo", *external, "label.source=external")
+    listed = "external=openai", "evaluate.methods=[random]"
+    assert Pipeline(configured("recipe=debug", f"output_dir={tmp_path}", *listed)).run("evaluate").is_dir()
+
+
+def test_the_encoder_and_what_clusters(tmp_path: Path) -> None:
+    assert "no sentence-transformers model lies there" in refused(tmp_path, "dpo", "cluster.encoder=./nowhere")
+    assert "pip install no-such" in refused(tmp_path, "dpo", "cluster.encoder=package:no-such")
+    assert "pip install 'judgetrain[cuml]'" in refused(tmp_path, "dpo", "cluster.backend=cuml")
+    assert "HF_HUB_OFFLINE" in refused(tmp_path, "dpo", "cluster.encoder=nobody/no-encoder")
+
+
+def judge(directory: Path) -> Path:
+    """A judge's directory as training leaves it, of the untrained base."""
+    shutil.copytree(WORLD_BASE, directory / "model")
+    load_prompt_set("compact").save(directory / "model")
+    AskingConfig(criteria=3).save(directory / "model")
+    return directory / "model"
+
+
+def test_a_judge_in_a_directory(tmp_path: Path) -> None:
+    model = judge(tmp_path / "judge")
+
+    def said(directory: Path, *more: str) -> str:
+        return refused(tmp_path, "evaluate", f"evaluate.methods=[{directory}]", *more)
+
+    assert "no such directory" in said(tmp_path / "nowhere")
+    assert f"did you mean {model}?" in said(model.parent)
+    assert "evaluate.branches: at most 3" in said(model, "evaluate.branches=[1,4]")
+    (model / "model.safetensors").unlink()
+    assert "holds no weights" in said(model, "evaluate.branches=[1,3]")
+
+
+@pytest.fixture
+def hub(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeHub]:
+    server = FakeHub()
+    monkeypatch.setattr(constants, "ENDPOINT", server.url)
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
+    yield server
+    server.shutdown()
+
+
+def test_a_model_on_the_hub(hub: FakeHub, monkeypatch: pytest.MonkeyPatch) -> None:
+    def said() -> str:
+        with pytest.raises(ConfigError) as refusal:
+            ModelConfig(path="nobody/no-model").check_here("train.base")
+        return str(refusal.value)
+
+    hub.known = set()
+    assert "train.base.path=nobody/no-model: there is no such model on the Hugging Face Hub" in said()
+    hub.known = {"nobody/no-model"}
+    assert "holds no weights" in said(), "the fake one has no files"
+    assert len(hub.looked_up) == 2, "one request each"
+    monkeypatch.setattr(constants, "ENDPOINT", "http://127.0.0.1:9")
+    assert "cannot be reached" in said()
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    assert "HF_HUB_OFFLINE is set, and the cache does not have it" in said()
