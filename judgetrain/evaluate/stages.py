@@ -230,7 +230,7 @@ EVALUATE = Stage(
     artifact="evaluation",
     inputs=_judges(EvaluateSettings),
     check=_check_evaluate,
-    format=3,
+    format=4,
 )
 
 CORRECT = Stage(
