@@ -64,6 +64,10 @@ def _check_dialogues(config: Any) -> None:
     check_names("dialogues.sources", [s.name for s in sources])
     for i, source in enumerate(sources):
         source.check(f"dialogues.sources[{i}]")
+        if source.adapter:
+            from judgetrain.data.given import check_adapter
+
+            check_adapter(source, f"dialogues.sources[{i}]")
 
 
 def _check_responses(config: Any) -> None:

@@ -162,6 +162,9 @@ def _check_benchmark(key: str, benchmark: BenchmarkConfig) -> None:
     if benchmark.adapter is not None:
         load_adapter(benchmark.adapter)
     source_of(benchmark).check(f"{key}.source")
+    for name in ("labels", "adapter"):
+        if getattr(benchmark.source, name):
+            raise ConfigError(f"{key}.source.{name}: is a key of dialogues.sources; here it is {key}.{name}")
     if benchmark.source.dataset is not None:
         raise ConfigError(
             f"{key}.source.dataset={benchmark.source.dataset}: data sets of dialogues have no labelled comparisons; "

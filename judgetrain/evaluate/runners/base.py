@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Protocol
@@ -80,7 +80,7 @@ class Evaluation:
         and seed; ``process`` makes a shard of a seed and ``size`` comparisons; ``load`` loads the model before the
         first shard that is missing; ``who`` and ``told`` are for the log.
         """
-        key = {"format": FORMAT, "seed": self.settings.seed, "comparisons": [asdict(c) for c in benchmark.comparisons]}
+        key = {"format": FORMAT, "seed": self.settings.seed, "comparisons": [c.to_row() for c in benchmark.comparisons]}
         key |= {name: self.hashes.identity(value) for name, value in depends.items()}
         adopt(shards, fingerprint(key), self.out)
 
