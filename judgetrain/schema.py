@@ -63,8 +63,9 @@ class Dialogue:
 class Comparison:
     """A dialogue and two responses, with the models that wrote them and, where known, the right verdict.
 
-    ``label`` is the human (or world's) verdict, in this comparison's own order. Training never reads it.
-    ``group`` is a subset or scenario name for per-group tables.
+    ``label`` is the human (or world's) verdict, in this comparison's own order. Training reads it with
+    ``label.source=given`` alone. ``group`` is a subset or scenario name for per-group tables. ``made`` says how the
+    pair was constructed, where its better side is known by construction (``responses.contrast``).
     """
 
     id: str
@@ -75,6 +76,7 @@ class Comparison:
     model_b: str = ""
     label: Verdict | None = None
     group: str | None = None
+    made: str | None = None
 
     def swapped(self) -> Comparison:
         """The same comparison with the responses (and the label) exchanged."""
@@ -89,7 +91,10 @@ class Comparison:
 
     def to_row(self) -> dict[str, Any]:
         """A JSON-ready dictionary; the inverse of :meth:`from_row`."""
-        return asdict(self) | {"dialogue": self.dialogue.to_row()}
+        row = asdict(self) | {"dialogue": self.dialogue.to_row()}
+        if self.made is None:
+            del row["made"]
+        return row
 
     @classmethod
     def from_row(cls, row: dict[str, Any]) -> Comparison:

@@ -82,6 +82,19 @@ class SourceConfig:
         None, "a known data set (dialogues/data_sets.yaml): its shape, and without a path its place on the Hub"
     )
     data_files: list[str] = key([], "Hub: the repository's files to read; empty reads those of the split")
+    labels: dict[str, str] = key(
+        {},
+        "of dialogues.sources: how the labels of comparisons are written -> A, B or tie; empty: as A, B, tie. "
+        "label.source=given learns from them",
+        when=lambda c: c.labels,
+    )
+    adapter: str | None = key(
+        None,
+        "of dialogues.sources: rows of published comparisons, of kind pair or chosen_rejected: a name in "
+        "judgetrain/data/benchmarks/adapters (ultrafeedback, helpsteer3, ...) or a YAML file",
+        file=adapter_file,
+        when=lambda c: c.adapter,
+    )
 
     @property
     def local(self) -> bool:
@@ -101,7 +114,7 @@ class SourceConfig:
             )
         if self.template and "{query}" not in self.template:
             raise ConfigError(f"{key}.template={self.template!r}: must hold {{query}}, where the query goes")
-        if self.type == "hub" and not self.path:
+        if self.type == "hub" and not self.path and not self.adapter:
             raise ConfigError(f"{key}.path is empty: give the data set's Hub id")
         if self.local:
             if not self.path:
@@ -220,6 +233,32 @@ class ResponseModelConfig:
     sampling: SamplingConfig | None = key(None, "of this model; None takes responses.sampling")
 
 
+CONTRASTS = ("nearby", "first_sentence", "errors", "answer")
+"""Ways of constructing a pair whose better side is known."""
+
+
+@dataclass
+class ContrastConfig:
+    """Pairs that are constructed in stage responses, so that their better side is known (docs/own_data.md)."""
+
+    kinds: list[str] = key(
+        [],
+        "what is set against a good answer, drawn for each dialogue: a good answer to a nearby query (nearby), its own "
+        "first sentence, itself with errors put in (errors), or an answer whose end is not the key's (answer)",
+        choices=CONTRASTS,
+    )
+    share: float = key(
+        1.0, "of the dialogues; the others are paired as without kinds", low=0.0, high=1.0, when=lambda c: c.kinds
+    )
+    most_similar: float = key(
+        0.95,
+        "nearby: queries with a larger cosine may have the same good answers, and are left out",
+        low=-1.0,
+        high=1.0,
+        when=lambda c: "nearby" in c.kinds,
+    )
+
+
 @dataclass
 class ResponsesConfig(LimitsConfig):
     """Stage responses."""
@@ -227,6 +266,7 @@ class ResponsesConfig(LimitsConfig):
     models: list[ResponseModelConfig] = key([], "response models; empty uses the responses the sources already have")
     sampling: SamplingConfig = key(SamplingConfig, "of response models that have none of their own")
     system_prompt: str = key("", "put before every dialogue")
+    contrast: ContrastConfig = key(ContrastConfig, "pairs whose better side is known", when=lambda c: c.contrast.kinds)
 
 
 @dataclass

@@ -13,6 +13,7 @@ from judgetrain.artifacts.stage_run import StageRun
 from judgetrain.data import world
 from judgetrain.data.config import DialoguesConfig, SourceConfig
 from judgetrain.data.dedup import Match, NearIndex, Seen, named_queries
+from judgetrain.data.given import adapted
 from judgetrain.data.rows import RowReader
 from judgetrain.data.sources import Rejects, read
 from judgetrain.data.stages import DialoguesSettings
@@ -118,12 +119,15 @@ def _rows(source: SourceConfig, key: str, settings: DialoguesSettings, rejects: 
     if source.type == "world":
         yield from ([(d, None)] for d in world.train_dialogues(settings.dialogues.world, settings.seed))
         return
-    reader = RowReader(source, key=key)
+    if source.adapter:
+        yield from ([(c.dialogue, c) for c in comparisons] for comparisons in adapted(source, key, rejects))
+        return
+    reader = RowReader(source, source.labels, key)
 
     def take(row: Any, number: int) -> Item:
         if source.type == "comparisons" or source.format == "comparison" or reader.has_responses(row):
             comparison = reader.comparison(row, number, labelled=False)
-            return comparison.dialogue, comparison
+            return comparison.dialogue, replace(comparison, label=reader.label(row))
         return reader.dialogue(row, number), None
 
     for dialogue, comparison in read(source, key, take, rejects):

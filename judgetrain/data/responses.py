@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import random
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from judgetrain.artifacts.shards import read_rows
 from judgetrain.artifacts.stage_run import ShardResult, StageRun, derive_seed
-from judgetrain.data.config import ResponseModelConfig
+from judgetrain.data.config import ContrastConfig, ResponseModelConfig
+from judgetrain.data.contrast import Contrasts
 from judgetrain.data.stages import ResponsesSettings
+from judgetrain.data.world import true_verdict
 from judgetrain.engines.answers import Budget, answers_of, budget_of
 from judgetrain.engines.base import Request, Sampling, shard_of
 from judgetrain.engines.once import loaded_once
@@ -34,18 +38,15 @@ def run(settings: ResponsesSettings, inputs: Mapping[str, Path], out: StageRun) 
     sample = [Dialogue.from_row(row) for row in read_rows(inputs["cluster"], "sample")]
     dropped: Counter[str] = Counter()
     models = settings.responses.models
+    responses = _answers(sample, settings, out) if models else {}
+    made = _constructed(settings.responses.contrast, sample, responses, inputs, out)
+    left = [d for d in sample if d.id not in made]
     if models:
-        responses, cut = {}, {}
-        budget = budget_of([m.engine for m in models], settings.responses, "responses", out.path(".spent.jsonl"))
-        for name, model in _writers(models):
-            _answer(name, model, sample, settings, out, budget)
-            rows = list(read_rows(out.directory, f"responses-{name}"))
-            responses[name] = {row["dialogue_id"]: row["text"] for row in rows}
-            cut[name] = sum(row["finish_reason"] == "length" for row in rows)
-        out.note("cut_at_max_new_tokens", cut)
-        comparisons = list(pair(sample, responses, out.seed, dropped))
+        made |= {c.id: _with_truth(c) for c in pair(left, responses, out.seed, dropped)}
+        places = {d.id: i for i, d in enumerate(sample)}
+        comparisons = sorted(made.values(), key=lambda c: places[c.id])
     else:
-        comparisons = _existing(inputs["dialogues"], {d.id for d in sample}, dropped)
+        comparisons = [*made.values(), *_existing(inputs["dialogues"], {d.id for d in left}, dropped)]
     if not comparisons:
         raise DataError(f"no comparison could be made of {len(sample)} dialogues: {causes(dropped, REMEDIES, '')}")
     out.write_rows("comparisons", (c.to_row() for c in comparisons))
@@ -53,6 +54,59 @@ def run(settings: ResponsesSettings, inputs: Mapping[str, Path], out: StageRun) 
     if not models:
         out.count(in_=len(sample), out=len(comparisons))
     out.count(dropped=dropped)
+
+
+def _answers(sample: Sequence[Dialogue], settings: ResponsesSettings, out: StageRun) -> dict[str, dict[str, str]]:
+    """The models' answers, by model and dialogue id."""
+    responses, cut, models = {}, {}, settings.responses.models
+    budget = budget_of([m.engine for m in models], settings.responses, "responses", out.path(".spent.jsonl"))
+    for name, model in _writers(models):
+        _answer(name, model, sample, settings, out, budget)
+        rows = list(read_rows(out.directory, f"responses-{name}"))
+        responses[name] = {row["dialogue_id"]: row["text"] for row in rows}
+        cut[name] = sum(row["finish_reason"] == "length" for row in rows)
+    out.note("cut_at_max_new_tokens", cut)
+    return responses
+
+
+def _constructed(
+    config: ContrastConfig,
+    sample: Sequence[Dialogue],
+    responses: Mapping[str, Mapping[str, str]],
+    inputs: Mapping[str, Path],
+    out: StageRun,
+) -> dict[str, Comparison]:
+    """The pairs whose better side is known by how they are made, by dialogue; none where none are asked for.
+
+    Good answers are those of the models; without models the references, and of labelled comparisons the better side.
+    """
+    if not config.kinds:
+        return {}
+    texts = responses
+    if not texts:
+        better = {}
+        for row in read_rows(inputs["dialogues"], "comparisons"):
+            found = Comparison.from_row(row)
+            if found.label in ("A", "B"):
+                better[found.dialogue.id] = found.response_a if found.label == "A" else found.response_b
+        texts = {"reference": better | {d.id: d.reference for d in sample if d.reference}}
+    contrasts = Contrasts(config, sample, texts, inputs["cluster"], out.seed)
+    made = contrasts.pairs()
+    facts = dict(sorted(contrasts.counts.items()))
+    out.note("contrast", facts)
+    out.log(f"responses: {len(made)} of {len(sample)} pairs constructed: {json.dumps(facts)}")
+    return made
+
+
+def _with_truth(comparison: Comparison) -> Comparison:
+    """With the verdict of the generated world, whose dialogues have that source."""
+    if comparison.dialogue.source != "world":
+        return comparison
+    try:
+        label = true_verdict(comparison.dialogue.query, comparison.response_a, comparison.response_b)
+    except KeyError:  # a source of the same name
+        return comparison
+    return replace(comparison, label=label)
 
 
 def _writers(models: Sequence[ResponseModelConfig]) -> list[tuple[str, ResponseModelConfig]]:

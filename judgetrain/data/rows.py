@@ -122,6 +122,20 @@ class RowReader:
         group = None if group is None else _checked(str(group), "field group")
         return Comparison(dialogue.id, dialogue, a, b, model_a, model_b, label, group)
 
+    def label(self, row: Mapping[str, Any]) -> Verdict | None:
+        """The label of a row, where it has one that is known."""
+        try:
+            return self._label(row)
+        except RowError:
+            return None
+
+    def written_label(self, row: Mapping[str, Any]) -> Any:
+        """What stands in the column of labels; None where there is none."""
+        try:
+            return self._get(row, "label")
+        except RowError:
+            return None
+
     def has_responses(self, row: Any) -> bool:
         """Whether the row carries two responses."""
         return isinstance(row, Mapping) and all(self._get(row, f"response_{side}") is not None for side in "ab")

@@ -67,6 +67,9 @@ def _check_benchmark(key: str, benchmark: BenchmarkConfig) -> None:
     if benchmark.adapter is not None:
         load_adapter(benchmark.adapter)
     source_of(benchmark).check(f"{key}.source")
+    for name in ("labels", "adapter"):
+        if getattr(benchmark.source, name):
+            raise ConfigError(f"{key}.source.{name}: is a key of dialogues.sources; here it is {key}.{name}")
     if benchmark.source.dataset is not None:
         raise ConfigError(
             f"{key}.source.dataset={benchmark.source.dataset}: data sets of dialogues have no labelled comparisons; "
@@ -85,6 +88,10 @@ def _check_dialogues(config: Any) -> None:
     check_names("dialogues.sources", [s.name for s in sources])
     for i, source in enumerate(sources):
         source.check(f"dialogues.sources[{i}]")
+        if source.adapter:
+            from judgetrain.data.given import check_adapter
+
+            check_adapter(source, f"dialogues.sources[{i}]")
     check_benchmarks("dialogues.decontaminate", config.dialogues.decontaminate)
 
 

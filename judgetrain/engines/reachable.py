@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 
@@ -42,7 +41,6 @@ def check_on_hub(path: str, revision: str | None, file: str) -> list[str] | None
     from huggingface_hub import HfApi, constants, try_to_load_from_cache
     from huggingface_hub.errors import (
         GatedRepoError,
-        HfHubHTTPError,
         HFValidationError,
         RepositoryNotFoundError,
         RevisionNotFoundError,
@@ -71,7 +69,7 @@ def check_on_hub(path: str, revision: str | None, file: str) -> list[str] | None
         ) from error
     except RevisionNotFoundError as error:
         raise EngineError(f"the model on the Hugging Face Hub has no revision {revision!r}") from error
-    except (HfHubHTTPError, *_no_network()) as error:
+    except _no_network() as error:
         if cached:
             return None
         why = " ".join(str(error).split())[:150] or type(error).__name__
@@ -79,12 +77,12 @@ def check_on_hub(path: str, revision: str | None, file: str) -> list[str] | None
     return [sibling.rfilename for sibling in found.siblings or ()]
 
 
-def _no_network() -> Iterable[type[Exception]]:
+def _no_network() -> tuple[type[Exception], ...]:
     """What the Hub's client raises where there is no connection: of its own HTTP library, and of the system."""
     from huggingface_hub.errors import HfHubHTTPError
 
     library = [base for base in HfHubHTTPError.__mro__ if base.__name__ == "HTTPError"]
-    return (*library, OSError)  # type: ignore[return-value]
+    return HfHubHTTPError, OSError, *library
 
 
 def _check(config: ModelConfig) -> None:

@@ -91,7 +91,8 @@ class EvaluateConfig(PaidConfig):
     )
     dev_share: float = key(
         0.0,
-        "share of each benchmark's queries set aside to choose the number of branches on; metrics are of the others",
+        "share of each benchmark's queries set aside to choose by (number of branches, objective=); metrics are of the "
+        "others",
         low=0.0,
         high=0.9,
     )

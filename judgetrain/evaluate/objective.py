@@ -1,4 +1,7 @@
-"""The number that a job gives to a sweeper: any metric of ``stage=evaluate``."""
+"""The number that a job gives to a sweeper: any metric of ``stage=evaluate``, over the development split.
+
+What is chosen by a number is flattered by it, so the number that hyperparameters are chosen by is not the one reported.
+"""
 
 from __future__ import annotations
 
@@ -61,14 +64,43 @@ def check_objective(objective: str, settings: EvaluateConfig, stage: str = "eval
         raise ConfigError(f"objective={objective!r}: {method} is not asked with {branches} branches, but with {there}")
 
 
+def check_search(objective: str | None, settings: EvaluateConfig) -> None:
+    """Check before anything runs what a sweeper that chooses by the objective, as Optuna does, needs.
+
+    Raises:
+        ConfigError: no objective, or none that is measured on other comparisons than those of the report.
+    """
+    if objective is None:
+        raise ConfigError(f"objective is empty, but the sweeper chooses by it: set it to {SHAPE}, with stage=evaluate")
+    if not settings.dev_share:
+        raise ConfigError(
+            f"objective={objective!r}: evaluate.dev_share is 0, so the sweeper would choose by the comparisons that "
+            "are reported; set evaluate.dev_share=0.3: it chooses by that share, and the report is of the others"
+        )
+
+
+def described(objective: str, value: float, settings: EvaluateConfig) -> str:
+    """The value in words, with what it was measured on."""
+    if settings.dev_share:
+        return f"objective: {objective} = {value:.4f} on the development split, of which the report has nothing"
+    return (
+        f"objective: {objective} = {value:.4f} on the comparisons that are reported: what is chosen by it is flattered "
+        "by it; evaluate.dev_share=0.3 sets others aside to choose by"
+    )
+
+
 def objective_value(directory: Path, objective: str) -> float:
-    """The value in an evaluation's ``metrics.json``; ``votes.agreement`` is the agreement among the votes.
+    """The value over an evaluation's development split, or where it has none, over all that it reports.
+
+    ``votes.agreement`` is the agreement among the votes.
 
     Raises:
         ConfigError: no such row or metric, or one without a value; lists what there is.
     """
     benchmark, method, branches, metric = parse_objective(objective)
-    rows = [MetricRow.from_row(row) for row in json.loads((directory / "metrics.json").read_text(encoding="utf-8"))]
+    development = directory / "development.json"
+    found_in = development if development.is_file() else directory / "metrics.json"
+    rows = [MetricRow.from_row(row) for row in json.loads(found_in.read_text(encoding="utf-8"))]
     of_method = [row for row in rows if (row.benchmark, row.method) == (benchmark, method)]
     found = one_each(of_method) if branches is None else [row for row in of_method if row.branches == branches]
     if not found:

@@ -16,7 +16,7 @@ from judgetrain.errors import ConfigError
 from judgetrain.evaluate.metrics.choose import Choice, choose, part_of, split
 from judgetrain.evaluate.metrics.paired import disagreements, paired_comparisons
 from judgetrain.evaluate.metrics.predictions import parquet, prediction_rows
-from judgetrain.evaluate.metrics.rows import metric_row
+from judgetrain.evaluate.metrics.rows import MetricRow, metric_row
 from judgetrain.evaluate.overlap import Overlaps
 from judgetrain.evaluate.report.disagreements import Link, disagreement_links, training_links
 from judgetrain.evaluate.report.page import html_page
@@ -35,13 +35,14 @@ from judgetrain.judges.method import Method
 def run(settings: EvaluateSettings, inputs: Mapping[str, Path], out: StageRun) -> None:
     """Write ``metrics.json``, ``paired.json``, ``summary.json``, ``predictions.parquet``, ``report.md`` and ``.html``.
 
-    Beside them, in ``view``, are pages of single trees to look at. A branching judge is sampled once with the largest
-    number of branches; smaller numbers are read off the same trees, which the shards ``trees-BENCHMARK-METHOD`` keep.
-    Those that an earlier evaluation sampled from the same judge in the same way are taken over. Judges that are asked
-    once leave ``replies-...``, scorers ``scores-...``; both are taken over likewise. One model is in memory at a time.
-    What an external model answers is kept in ``output_dir`` before it is used, and none is asked beyond
-    ``evaluate.max_requests`` and ``evaluate.max_tokens``. ``overlap.jsonl`` names the comparisons with a query that the
-    judges were trained on.
+    With ``evaluate.dev_share`` they are about the test split, and ``development.json`` has the rows of ``metrics.json``
+    over the development split. Beside them, in ``view``, are pages of single trees to look at. A branching judge is
+    sampled once with the largest number of branches; smaller numbers are read off the same trees, which the shards
+    ``trees-BENCHMARK-METHOD`` keep. Those that an earlier evaluation sampled from the same judge in the same way are
+    taken over. Judges that are asked once leave ``replies-...``, scorers ``scores-...``; both are taken over likewise.
+    One model is in memory at a time. What an external model answers is kept in ``output_dir`` before it is used, and
+    none is asked beyond ``evaluate.max_requests`` and ``evaluate.max_tokens``. ``overlap.jsonl`` names the
+    comparisons with a query that the judges were trained on.
     """
     config = settings.evaluate
     benchmarks = [load_benchmark(b, i, settings.seed, settings.world) for i, b in enumerate(config.benchmarks)]
@@ -81,22 +82,19 @@ def _write(
 ) -> None:
     """Everything that is computed from the predictions."""
     settings, seed, out = evaluation.settings.evaluate, evaluation.settings.seed, evaluation.out
-    rows, paired, predicted, chosen, differ = [], [], [], {}, {}
+    rows, tuning, paired, predicted, chosen, differ = [], [], [], [], {}, {}
     for benchmark in evaluation.benchmarks:
         results = by_benchmark[benchmark.name]
-        dev, test = split(benchmark, settings.dev_share, seed)
+        dev, test = split(benchmark, settings.dev_share)
         choices = choose(dev, [p for p, _ in results]) if dev else []
-        tested = [(part_of(test, p), seconds) for p, seconds in results]
-        for predictions, seconds in tested:
-            row = metric_row(test, predictions, seconds, settings.bootstrap, seed)
-            picked = any((c.method, c.branches) == (row.method, row.branches) for c in choices)
-            seen = overlaps.of(row.method, benchmark.name, test.comparisons)
-            rows.append(replace(row, chosen=picked, overlap=seen))
-        paired += list(paired_comparisons(test, [p for p, _ in tested], settings.bootstrap, seed))
+        tested = [part_of(test, p) for p, _ in results]
+        rows += _rows(test, results, choices, settings.bootstrap, seed, overlaps)
+        tuning += _rows(dev, results, choices, settings.bootstrap, seed, overlaps) if dev else []
+        paired += list(paired_comparisons(test, tested, settings.bootstrap, seed))
         for part in (dev, test):
             predicted += [r for p, _ in results if part for r in prediction_rows(part, part_of(part, p))]
         chosen[benchmark.name] = choices
-        differ[benchmark.name] = disagreements(test, _one_each([p for p, _ in tested], choices))
+        differ[benchmark.name] = disagreements(test, _one_each(tested, choices))
     report = Report(
         recipe=out.recipe,
         seed=seed,
@@ -110,6 +108,8 @@ def _write(
         scenarios=out.notes.get("scenarios", {}),
     )
     out.write_json("metrics", [row.to_row() for row in rows])
+    if tuning:
+        out.write_json("development", [row.to_row() for row in tuning])
     out.write_json("paired", [row.to_row() for row in paired])
     out.write_json("summary", report.summary())
     write_bytes_atomic(out.path("predictions.parquet"), parquet(predicted))
@@ -118,6 +118,22 @@ def _write(
     track_report(report, out.track)
     out.tell(console_tables(report))
     out.log(f"evaluate: report: {out.path('report.html')}", keep=True)
+
+
+def _rows(
+    part: Benchmark, results: Sequence[Result], choices: Sequence[Choice], resamples: int, seed: int, overlaps: Overlaps
+) -> list[MetricRow]:
+    """The metrics of every method on a part of a benchmark."""
+    best = {(c.method, c.branches) for c in choices}
+    found = [metric_row(part, part_of(part, p), seconds, resamples, seed) for p, seconds in results]
+    return [
+        replace(
+            row,
+            chosen=(row.method, row.branches) in best,
+            overlap=overlaps.of(row.method, part.name, part.comparisons),
+        )
+        for row in found
+    ]
 
 
 def _one_each(results: Sequence[list[Prediction]], choices: Sequence[Choice]) -> list[list[Prediction]]:

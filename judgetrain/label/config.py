@@ -143,7 +143,9 @@ class LabelConfig:
         neutral=True,
     )
     source: str = key(
-        "ensemble", "who labels: the vote of the branches, or label.external", choices=("ensemble", "external")
+        "ensemble",
+        "who labels: the vote of the branches, label.external, or the data's own labels and constructed pairs (given)",
+        choices=("ensemble", "external", "given"),
     )
     external: ExternalConfig = key(ExternalConfig, "the external judge", when=lambda c: c.source == "external")
     reward: RewardConfig = key(RewardConfig, "auxiliary rewards of the branches")

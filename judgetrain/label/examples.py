@@ -80,6 +80,8 @@ class Pair:
     chosen_nodes: tuple[str, ...]
     rejected_nodes: tuple[str, ...]
     reward: dict[str, float] = field(default_factory=dict)
+    made: str = ""
+    """How the comparison was constructed, where it was (``responses.contrast``)."""
 
     def to_row(self) -> dict[str, Any]:
         """A row in TRL's conversational preference format."""
@@ -92,4 +94,5 @@ class Pair:
             "comparison_id": self.comparison_id,
             "nodes": {"chosen": list(self.chosen_nodes), "rejected": list(self.rejected_nodes)},
             "reward": self.reward,
+            "made": self.made,
         }

@@ -1,4 +1,4 @@
-"""Labels without humans: the ensemble of a tree's branches (branching paper, section 4.4)."""
+"""Labels of trees: without humans, the ensemble of a tree's branches (branching paper, section 4.4), or given ones."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from judgetrain.schema import Verdict
 
 @dataclass(frozen=True, kw_only=True)
 class Label:
-    """The verdict on a comparison, of its branches or of an external judge (``source``).
+    """The verdict on a comparison, of its branches, of an external judge or given (``source``).
 
     ``share`` is the winner's share of the votes that decide (A and B; tie votes abstain), 0.5 for a tie;
     ``deciding_share`` is the share of those that decide among all that could be read. ``verdict`` is None where there
@@ -62,6 +62,17 @@ def accepts(verdict: Verdict | None, label: Verdict, ties: str) -> bool:
     apart. With ``ties="wrong"`` only the label itself will do.
     """
     return verdict == label or (ties == "neutral" and verdict == "tie")
+
+
+def given_label(tree: EvaluationTree, config: LabelConfig) -> Label:
+    """The label that the comparison brings, or an abstention: ``no_given_label``, or ``too_few_readable`` branches."""
+    ensemble, verdict = ensemble_label(tree, config), tree.comparison.label
+    if ensemble.reason == "too_few_readable":
+        return ensemble
+    reason = None if verdict else "no_given_label"
+    votes = vote([verdict] if verdict else [])[2]
+    share = 0.0 if verdict is None else 0.5 if verdict == "tie" else 1.0
+    return Label(verdict=verdict, share=share, votes=votes, readable=ensemble.readable, reason=reason, source="given")
 
 
 def ensemble_label(tree: EvaluationTree, config: LabelConfig) -> Label:

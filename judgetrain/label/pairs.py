@@ -193,4 +193,5 @@ def _pair(
         comparison_id=tree.comparison.id,
         chosen_nodes=tuple(node.id for node in chosen),
         rejected_nodes=tuple(node.id for node in rejected),
+        made=tree.comparison.made or "",
     )

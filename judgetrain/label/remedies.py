@@ -30,6 +30,8 @@ def of_judging(who: str) -> dict[str, str]:
 
 
 LABELS = {
+    "no_given_label": "the comparisons bring none: look at the column of labels and dialogues.sources[].labels, and "
+    "where an earlier version made stage dialogues, which did not read them, remove that stage's directory",
     "low_vote_share": "the votes are too close: lower label.min_vote_share",
     "low_deciding_share": "most branches see a tie: lower label.min_deciding_share",
     "external_unreadable": "the external judge's replies cannot be read: look at external-*.jsonl, and choose a model "

@@ -15,6 +15,7 @@ from judgetrain.label.branch_scores import branch_rewards
 from judgetrain.label.config import LabelConfig
 from judgetrain.label.examples import Prompter
 from judgetrain.label.external import external_labels
+from judgetrain.label.labels import given_label
 from judgetrain.label.reward_report import Evidence, summary
 from judgetrain.label.stages import LabelSettings
 from judgetrain.label.training_data import TrainingData
@@ -24,7 +25,8 @@ def run(settings: LabelSettings, inputs: Mapping[str, Path], out: StageRun) -> N
     """Write ``sft-*``, ``pairs-*`` (train and heldout), ``labels.jsonl``, ``yield.json`` and pages to look at.
 
     With ``label.source=external`` the external judge's replies are kept in ``external`` shards, and how often it
-    disagrees, with itself and with the branches, in ``external.json`` and the manifest. With ``label.reward.signals``
+    disagrees, with itself and with the branches, in ``external.json`` and the manifest. With ``label.source=given`` the
+    comparisons' own labels stand in for the branches'. With ``label.reward.signals``
     the branches' scores are kept in ``branch-scores-SIGNAL`` shards, and how well they tell right from wrong in
     ``rewards.json`` and the manifest.
     """
@@ -33,11 +35,12 @@ def run(settings: LabelSettings, inputs: Mapping[str, Path], out: StageRun) -> N
     rewards = branch_rewards(settings, inputs, prompter, out)
     data, evidence = TrainingData(prompter, config, rewards, out.seed), Evidence(rewards, config.ties)
     external = config.source == "external"
-    given = external_labels(config, inputs["tree"], settings.seed, out) if external else {}
+    asked = external_labels(config, inputs["tree"], settings.seed, out) if external else {}
+    by_data = config.source == "given"
     shown: list[EvaluationTree] = []
     for row in read_rows(inputs["tree"], "trees"):
         tree = EvaluationTree.from_row(row)
-        label = data.add(tree, given.get(tree.comparison.id))
+        label = data.add(tree, given_label(tree, config) if by_data else asked.get(tree.comparison.id))
         if config.reward.signals:
             evidence.add(tree, label.verdict)
         if len(shown) < config.view:

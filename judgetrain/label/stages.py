@@ -103,6 +103,10 @@ def _check_label(config: Any) -> None:
         labels.external.engine.check("label.external.engine")
         for step in DIALECTS[load_external_prompts(labels.external)[1]]:
             labels.external.engine.check_step("label.external.engine", step)
+    if labels.source == "given":
+        from judgetrain.data.given import check_labelled
+
+        check_labelled(config.dialogues.sources, config.responses)
     if reward.break_ties and not reward.signals:
         raise ConfigError(
             "label.reward.break_ties=true: without label.reward.signals there is nothing to break ties by; set "

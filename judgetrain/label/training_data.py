@@ -59,7 +59,8 @@ class TrainingData:
         label = given or self.rewards.break_tie(tree, ensemble, self.config)
         self._ties_broken += label.source == "reward"
         verdicts = {"ensemble_verdict": ensemble.verdict, "truth": tree.comparison.label}
-        self.labels.append({"comparison_id": tree.comparison.id, **label.to_row(), **verdicts})
+        made = {"made": tree.comparison.made or ""}
+        self.labels.append({"comparison_id": tree.comparison.id, **label.to_row(), **verdicts, **made})
         self.trees[label.reason or f"label_{label.verdict}"] += 1
         for branch in branches.values():
             self.branches[self._pruning_reason(branch, label)] += 1
@@ -69,7 +70,8 @@ class TrainingData:
         if label.verdict is None:
             return label
         if tree.comparison.label is not None:
-            self._truth["right" if tree.comparison.label == label.verdict else "wrong"] += 1
+            said = ensemble.verdict if label.source == "given" else label.verdict
+            self._truth["right" if tree.comparison.label == said else "wrong" if said else "no_label"] += 1
         rng = random.Random(derive_seed(self.seed, tree.comparison.id))
         self.sft += self.sft_examples(tree, branches, label, rng)
         pairs = self.pair_builder.pairs(tree, label, rng)
@@ -128,7 +130,7 @@ class TrainingData:
             "pairs_skipped": dict(sorted(self.pair_builder.skipped.items())),
             "pairs_that_are": dict(sorted(self._notable().items())),
             "pairs_lean_to": leanings(self.pairs),
-            "label_vs_truth": dict(self._truth),
+            "ensemble_vs_given" if self.config.source == "given" else "label_vs_truth": dict(self._truth),
             **ties,
         }
 

@@ -31,7 +31,7 @@ from judgetrain.pipeline.compose import CONF, recipe_overrides, register, typed
 from judgetrain.pipeline.config import Config
 from judgetrain.pipeline.graph import COMMANDS
 from judgetrain.pipeline.help import usage
-from judgetrain.pipeline.sweeps import all_failed, summarise, write_job
+from judgetrain.pipeline.sweeps import all_failed, searches, summarise, write_job
 from judgetrain.train.distributed import processes, started_by_launcher
 
 EXIT_ERROR = 2
@@ -86,9 +86,10 @@ def _run(config: Config) -> Outcome | None:
     after(pipeline)
     objective = None
     if config.objective is not None:
-        from judgetrain.evaluate.objective import objective_value
+        from judgetrain.evaluate.objective import described, objective_value
 
         objective = objective_value(directory, config.objective)
+        pipeline.console.line(described(config.objective, objective, config.evaluate))
     reused = [name for name in pipeline.needed(config.stage) if name not in pipeline.made]
     return Outcome(str(directory), pipeline.made, reused, objective)
 
@@ -121,7 +122,12 @@ def _sweep_job(composed: DictConfig) -> Any:
     settings, started = HydraConfig.get(), time.monotonic()
     directory, overrides = Path(settings.runtime.output_dir), list(settings.overrides.task)
     try:
-        outcome = run(typed(composed, overrides))
+        config = typed(composed, overrides)
+        if searches(settings.sweeper):
+            from judgetrain.evaluate.objective import check_search
+
+            check_search(config.objective, config.evaluate)
+        outcome = run(config)
     except Exception as error:
         expected = isinstance(error, (JudgetrainError, OmegaConfBaseException))
         if _show_traceback or not expected:

@@ -90,5 +90,8 @@ class Config:
     clean: CleanConfig = key(CleanConfig, "stage=clean")
     hub: HubConfig = key(HubConfig, "the Hugging Face Hub")
     objective: str | None = key(
-        None, "what a job of stage=evaluate gives to a sweeper, as in world/dpo@1/agreement", neutral=True
+        None,
+        "what a job of stage=evaluate gives to a sweeper, as in world/dpo@1/agreement: over the development split "
+        "(evaluate.dev_share), without which a search is refused",
+        neutral=True,
     )

@@ -34,6 +34,11 @@ class SweepStart(Callback):
             _started.append(Path(str(config.hydra.sweep.dir)))
 
 
+def searches(sweeper: DictConfig) -> bool:
+    """Whether a sweeper (``hydra.sweeper``) chooses jobs by what earlier ones gave; Hydra's own goes through a grid."""
+    return not str(sweeper["_target_"]).endswith("BasicSweeper")
+
+
 def write_job(directory: Path, overrides: Sequence[str], result: Mapping[str, Any]) -> None:
     """Write ``job.json``: the job's overrides, ``state`` (done or failed) and what else ``result`` says of it."""
     directory.mkdir(parents=True, exist_ok=True)

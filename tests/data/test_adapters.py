@@ -100,6 +100,34 @@ ROWS: dict[str, list[dict[str, Any]]] = {
         }
         for n in range(40)
     ],
+    "ultrafeedback": [
+        {
+            "prompt": f"p{n}",
+            "prompt_id": f"4a3{n}",
+            "chosen": [{"content": f"p{n}", "role": "user"}, {"content": "good", "role": "assistant"}],
+            "rejected": [{"content": f"p{n}", "role": "user"}, {"content": "bad", "role": "assistant"}],
+            "messages": [{"content": f"p{n}", "role": "user"}, {"content": "good", "role": "assistant"}],
+            "score_chosen": 8.5,
+            "score_rejected": 7.0,
+        }
+        for n in range(20)
+    ],
+    "helpsteer2": [
+        {"split": "train", "prompt": "Name a tree.", "response_1": "x", "response_2": "y", "preference_strength": n}
+        for n in (-2, 0, 3)
+    ],
+    "helpsteer3": [
+        {
+            "domain": "general",
+            "language": "english",
+            "context": CHAT_A[:3],
+            "response1": "one",
+            "response2": "two",
+            "overall_preference": n,
+            "individual_preference": [{"score": n, "reasoning": "r", "feedback1": "f", "feedback2": "f"}],
+        }
+        for n in (-1, 0, 2)
+    ],
     "rewardbench2": [
         {
             "id": "0",
@@ -149,6 +177,7 @@ def test_every_shipped_adapter_is_tested() -> None:
         ("pandalm", ["A", "B", "tie", None], ["Grammarly"] * 4, {}),
         ("llmbar", ["A", "B"], [None] * 2, {}),
         ("faireval", ["B", "A"], [None] * 2, {}),
+        ("helpsteer2", ["A", "tie", "B"], [None] * 3, {}),
         (
             "judgebench",
             ["B", "A"],
@@ -234,6 +263,16 @@ def test_rewardbench_draws_the_side_and_the_label_follows_it(tmp_path: Path) -> 
     assert found.domains == {"hep-rust": "Reasoning", "donotanswer": "Safety"}
     assert load(tmp_path, "rewardbench") == found, "the side is the same in every run"
     assert not found.prompts
+
+
+def test_conversations_that_end_with_the_response_are_read_as_it(tmp_path: Path) -> None:
+    for c in load(tmp_path, "ultrafeedback").comparisons:
+        good, bad = (c.response_a, c.response_b) if c.label == "A" else (c.response_b, c.response_a)
+        assert (good, bad) == ("good", "bad")
+        assert [m.role for m in c.dialogue.messages] == ["user"]
+    found = load(tmp_path, "helpsteer3").comparisons
+    assert [c.label for c in found] == ["A", "tie", "B"]
+    assert [m.content for m in found[0].dialogue.messages] == ["Name a tree.", "Oak.", "Another?"]
 
 
 def test_rewardbench_2_compares_every_chosen_with_every_rejected_response(tmp_path: Path) -> None:

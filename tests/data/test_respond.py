@@ -14,7 +14,7 @@ from judgetrain.artifacts.stage_run import StageRun
 from judgetrain.data import responses as respond
 from judgetrain.data.config import ResponseModelConfig, ResponsesConfig, WorldConfig, WorldEngineConfig
 from judgetrain.data.responses import pair
-from judgetrain.data.world import train_dialogues
+from judgetrain.data.world import train_dialogues, true_verdict
 from judgetrain.engines.base import Completion, Request
 from judgetrain.engines.config import OpenAIEngineConfig, SamplingConfig
 from judgetrain.errors import DataError, EngineError
@@ -61,7 +61,9 @@ def test_the_stage_with_the_worlds_writers(skills: list[float], tmp_path: Path) 
     out = run_responses(tmp_path / "responses", ResponsesConfig(models), prepare(tmp_path))
     rows = list(read_rows(out.directory, "comparisons"))
     assert 30 <= len(rows) <= 40
-    assert all(r["label"] is None and r["model_a"] != r["model_b"] for r in rows)
+    assert all(r["model_a"] != r["model_b"] for r in rows)
+    for c in map(Comparison.from_row, rows):
+        assert c.label == true_verdict(c.dialogue.query, c.response_a, c.response_b), "the world's truth"
     assert out.notes["pairs"]["comparisons"] == len(rows)
 
 

@@ -22,6 +22,7 @@ from judgetrain.evaluate.metrics.choose import choose, part_of, split
 from judgetrain.evaluate.metrics.groups import Group
 from judgetrain.evaluate.metrics.paired import disagreements, paired_comparisons
 from judgetrain.evaluate.metrics.rows import metric_row
+from judgetrain.evaluate.objective import objective_value
 from judgetrain.evaluate.report.page import html_page
 from judgetrain.evaluate.report.provenance import lineage
 from judgetrain.evaluate.report.report import Report
@@ -33,11 +34,11 @@ from tests.builders.scripted import ScriptedEngine, noisy
 
 
 @settings(deadline=None)
-@given(st.integers(8, 60), st.integers(2, 12), st.floats(0.05, 0.6), st.integers(0, 5))
-def test_a_query_is_on_one_side_only_and_the_share_is_kept(n: int, queries: int, share: float, seed: int) -> None:
+@given(st.integers(8, 60), st.integers(2, 12), st.floats(0.05, 0.6))
+def test_a_query_is_on_one_side_only_and_the_share_is_kept(n: int, queries: int, share: float) -> None:
     whole = benchmark(n, queries)
     try:
-        dev, test = split(whole, share, seed)
+        dev, test = split(whole, share)
     except DataError:
         assert queries < 4
         return
@@ -46,14 +47,14 @@ def test_a_query_is_on_one_side_only_and_the_share_is_kept(n: int, queries: int,
     assert not {c.dialogue.query for c in dev.comparisons} & {c.dialogue.query for c in test.comparisons}
     largest = max(Counter(c.dialogue.query for c in whole.comparisons).values())
     assert share * n <= len(dev.comparisons) < share * n + largest
-    assert split(whole, share, seed) == (dev, test)
+    assert split(whole, share) == (dev, test)
 
 
 def test_without_a_share_nothing_is_set_aside_and_too_few_queries_are_an_error() -> None:
     whole = benchmark(6)
-    assert split(whole, 0, 1) == (None, whole)
+    assert split(whole, 0) == (None, whole)
     with pytest.raises(DataError, match=r"dev_share=0\.5: benchmark b has 1 different queries"):
-        split(benchmark(6, 1), 0.5, 1)
+        split(benchmark(6, 1), 0.5)
 
 
 def test_the_best_number_of_branches_is_chosen_and_of_equals_the_smallest() -> None:
@@ -128,6 +129,37 @@ def test_the_choice_is_made_on_items_that_are_not_reported(evaluated: Path) -> N
         text = (evaluated / name).read_text().replace("\\", "")
         assert f"{best} *" in text and "Choice of branches" in text
         assert "s1" in text and "l1" in text, "the lineage"
+
+
+def test_an_objective_is_of_the_development_split_and_the_report_of_the_test_split(evaluated: Path) -> None:
+    predictions = pyarrow.parquet.read_table(evaluated / "predictions.parquet").to_pylist()
+
+    def share(k: int, split: str) -> float:
+        mine = [r for r in predictions if (r["method"], r["branches"], r["split"]) == ("sft", k, split)]
+        return sum(r["verdict_ab"] == r["verdict_ba"] == r["label"] for r in mine) / len(mine)
+
+    reported = {(r["method"], r["branches"]): r for r in json.loads((evaluated / "metrics.json").read_text())}
+    for k in (1, 3):
+        tuned = objective_value(evaluated, f"pairs/sft@{k}/agreement")
+        assert tuned == pytest.approx(share(k, "development"), abs=1e-6)
+        assert reported["sft", k]["agreement"] == pytest.approx(share(k, "test"), abs=1e-6) != tuned
+    choice = json.loads((evaluated / "summary.json").read_text())["chosen"]["pairs"][0]
+    best = objective_value(evaluated, "pairs/sft/agreement")
+    assert best == pytest.approx(max(choice["agreement"].values()), abs=1e-6), "the chosen number of branches"
+    assert {r["split"] for r in json.loads((evaluated / "development.json").read_text())} == {"development"}
+
+
+def test_the_same_queries_are_set_aside_whatever_the_seed(tmp_path: Path) -> None:
+    rows = [{"id": i, "query": f"q{i}", "response_a": "x", "response_b": "yy", "label": "A"} for i in range(40)]
+    path = write_rows(tmp_path / "pairs.jsonl", rows)
+    entry = BenchmarkConfig("pairs", SourceConfig(name="pairs", path=path, format="comparison"))
+    aside = []
+    for seed in (1, 2):
+        evaluate = EvaluateConfig([entry], ["first"], bootstrap=50, dev_share=0.25)
+        out = run("evaluate", Config(seed=seed, evaluate=evaluate), {}, tmp_path / str(seed), seed).directory
+        found = pyarrow.parquet.read_table(out / "predictions.parquet").to_pylist()
+        aside.append({r["comparison_id"] for r in found if r["split"] == "development"})
+    assert aside[0] == aside[1] and len(aside[0]) == 10
 
 
 def test_every_definition_stands_under_its_own_name(evaluated: Path) -> None:

@@ -248,15 +248,52 @@ def test_optunas_failed_job_is_a_failed_trial(tmp_path: Path) -> None:
     done, jobs = command(
         tmp_path, "sweep=optuna", "hydra.sweeper.n_trials=2", "hydra.sweeper.sampler.seed=0", "stage=evaluate",
         f"evaluate.benchmarks=[{{name: b, source: {source}}}]", "evaluate.methods=[longer]",
-        "objective=b/longer/agreement", "evaluate.dev_share=choice(0.0,0.95)",
+        "objective=b/longer/agreement", "evaluate.dev_share=choice(0.5,0.95)",
     )  # fmt: skip
     assert done.returncode == 2, done.stderr
     (good,), (bad,) = ([job for job in jobs if job["state"] == state] for state in ("done", "failed"))
-    assert good["objective"] == 0.5
+    development = json.loads((Path(good["directory"]) / "development.json").read_text())
+    assert good["objective"] == development[0]["agreement"] and development[0]["split"] == "development"
     assert "evaluate.dev_share=0.95" in bad["error"]
     assert "Traceback" not in done.stdout + done.stderr
     best = yaml.safe_load(next(tmp_path.glob("out/sweeps/*/*/optimization_results.yaml")).read_text())
-    assert (best["best_value"], best["best_params"]) == (0.5, {"evaluate.dev_share": 0.0})
+    assert (best["best_value"], best["best_params"]) == (good["objective"], {"evaluate.dev_share": 0.5})
+    assert "on the development split, of which the report has nothing" in done.stdout + done.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (
+            ("objective=world/dpo@1/agreement",),
+            "would choose by the comparisons that are reported; set evaluate.dev_share",
+        ),
+        (("evaluate.dev_share=0.3",), "objective is empty, but the sweeper chooses by it"),
+    ],
+)
+def test_a_search_without_anything_to_choose_by_is_refused_before_anything_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...], message: str
+) -> None:
+    pytest.importorskip("hydra_plugins.hydra_optuna_sweeper")
+    begun: list[Config] = []
+    search = ("stage=evaluate", "sweep=optuna", "hydra.sweeper.n_trials=1", "seed=choice(1,2)")
+    code, jobs = run_sweep(tmp_path, monkeypatch, begun.append, *search, *arguments)
+    assert (code, [job["state"] for job in jobs], begun) == (2, ["failed"], [])
+    assert message in jobs[0]["error"]
+
+
+def test_a_grid_lists_its_objective_without_a_development_split_and_says_so(tmp_path: Path) -> None:
+    rows = [{"query": f"q{i}", "response_a": "x", "response_b": "yy", "label": "AABB"[i % 4]} for i in range(8)]
+    (tmp_path / "pairs.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    source = f"{{name: b, path: '{tmp_path / 'pairs.jsonl'}', format: comparison}}"
+    done, jobs = command(
+        tmp_path, "stage=evaluate", f"evaluate.benchmarks=[{{name: b, source: {source}}}]", "evaluate.methods=[longer]",
+        "objective=b/longer/agreement", "evaluate.bootstrap=50,60",
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert [job["objective"] for job in jobs] == [0.5, 0.5]
+    said = " ".join((done.stdout + done.stderr).split())
+    assert said.count("on the comparisons that are reported: what is chosen by it is flattered by it") == 2
 
 
 def test_optuna_without_any_finished_job_ends_without_a_traceback(

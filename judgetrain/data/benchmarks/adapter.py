@@ -119,7 +119,7 @@ def shipped() -> list[str]:
     return sorted(p.stem for p in ADAPTERS.glob("*.yaml"))
 
 
-def load_adapter(name: str) -> Adapter:
+def load_adapter(name: str, key: str = "evaluate.benchmarks") -> Adapter:
     """An adapter by name, or from a YAML file.
 
     Raises:
@@ -128,7 +128,7 @@ def load_adapter(name: str) -> Adapter:
     path = Path(adapter_file(name) or "").expanduser()
     if not path.is_file():
         raise ConfigError(
-            f"evaluate.benchmarks: adapter {name!r} is neither a file nor one of {', '.join(shipped())}; "
+            f"{key}: adapter {name!r} is neither a file nor one of {', '.join(shipped())}; "
             "leave it out for rows with query, response_a, response_b and label"
         )
     try:

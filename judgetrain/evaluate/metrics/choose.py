@@ -14,6 +14,9 @@ from judgetrain.errors import DataError
 from judgetrain.evaluate.metrics.verdicts import agreement
 from judgetrain.judges.base import Prediction
 
+DEVELOPMENT = "development"
+"""The name of the split that choices are made on."""
+
 
 @dataclass(frozen=True)
 class Choice:
@@ -30,8 +33,10 @@ class Choice:
         return cls(**({**row} | {"agreement": {int(k): share for k, share in row["agreement"].items()}}))
 
 
-def split(benchmark: Benchmark, share: float, seed: int) -> tuple[Benchmark | None, Benchmark]:
+def split(benchmark: Benchmark, share: float) -> tuple[Benchmark | None, Benchmark]:
     """The development split (None for a share of 0) and the test split; a query is on one side only.
+
+    On which depends on the query alone, not on the run's seed: what was chosen on in one run is reported in none.
 
     Raises:
         DataError: one of the two would have no labelled comparison.
@@ -39,7 +44,7 @@ def split(benchmark: Benchmark, share: float, seed: int) -> tuple[Benchmark | No
     if not share:
         return None, benchmark
     queries = {c.id: benchmark.prompt_of(c) for c in benchmark.comparisons}
-    drawn = sorted(set(queries.values()), key=lambda query: derive_seed(seed, "development", query))
+    drawn = sorted(set(queries.values()), key=lambda query: derive_seed(0, "development", query))
     wanted, dev = share * len(benchmark.comparisons), set[str]()
     for query in drawn:
         if sum(q in dev for q in queries.values()) >= wanted:
@@ -51,7 +56,7 @@ def split(benchmark: Benchmark, share: float, seed: int) -> tuple[Benchmark | No
             f"evaluate.dev_share={share}: benchmark {benchmark.name} has {len(drawn)} different queries, too few for a "
             "development and a test split"
         )
-    return benchmark.part(sides[0], "development"), benchmark.part(sides[1], benchmark.split)
+    return benchmark.part(sides[0], DEVELOPMENT), benchmark.part(sides[1], benchmark.split)
 
 
 def part_of(benchmark: Benchmark, predictions: Sequence[Prediction]) -> list[Prediction]:

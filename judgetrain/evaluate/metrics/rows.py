@@ -11,11 +11,12 @@ import numpy as np
 
 from judgetrain.data.benchmarks.benchmark import Benchmark
 from judgetrain.evaluate.metrics import verdicts
+from judgetrain.evaluate.metrics.bootstrap import bootstrap_interval
 from judgetrain.evaluate.metrics.calibration import Calibration, calibration
 from judgetrain.evaluate.metrics.groups import Group, agreement_by_name, agreement_by_prompt
 from judgetrain.evaluate.metrics.registry import Column, Interval, Metric, mean, metric
 from judgetrain.evaluate.metrics.sample import Sample
-from judgetrain.evaluate.metrics.statistics import Correlations, auc_interval, bootstrap_interval, margin_correlations
+from judgetrain.evaluate.metrics.statistics import Correlations, auc_interval, margin_correlations
 from judgetrain.evaluate.metrics.verdicts import Bools
 from judgetrain.evaluate.metrics.votes import VoteMetrics, vote_metrics
 from judgetrain.evaluate.overlap import Overlap

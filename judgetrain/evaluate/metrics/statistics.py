@@ -9,66 +9,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from judgetrain.evaluate.metrics.bootstrap import ENDS, Clusters, cluster_index, resampled_means, unseen
 from judgetrain.evaluate.metrics.verdicts import auc, correlations
-
-Clusters = Sequence[object] | None
-"""The cluster of each item [n], resampled whole; None: items are independent."""
 
 SLOW_RESAMPLES = 200
 """At most so many resamples of statistics that are slow: rank correlations and AUC."""
-ENDS = (50 * (1 - 0.95), 50 * (1 + 0.95))
-"""The percentiles that 95% of the resamples lie between."""
-BATCH = 4_000_000
-"""Values resampled at a time, to bound memory on large benchmarks."""
-
-
-def bootstrap_interval(
-    values: ArrayLike, resamples: int, seed: int, clusters: Clusters = None
-) -> tuple[float, float] | None:
-    """95% percentile bootstrap interval of the mean of ``values`` [n] (SciPy).
-
-    None without items, or with a single cluster of several that differ.
-
-    Raises:
-        ValueError: not one cluster an item.
-    """
-    means = _resampled_means(values, clusters, resamples, seed)
-    return None if means is None else _percentiles(means)
-
-
-def _resampled_means(values: ArrayLike, clusters: Clusters, resamples: int, seed: int) -> NDArray[np.float64] | None:
-    """The mean of ``values`` in each resample of whole clusters [resamples]."""
-    from scipy import stats
-
-    array = np.asarray(values, dtype=float)
-    if clusters is not None and len(array) != len(clusters):
-        raise ValueError(f"{len(array)} values and {len(clusters)} clusters")
-    if len(array) == 0:
-        return None
-    if np.all(array == array[0]):
-        return np.full(resamples, array[0])
-    index = _index(clusters, len(array))
-    sums, counts = np.bincount(index, weights=array), np.bincount(index).astype(float)
-    if len(sums) == 1:
-        return None
-    result = stats.bootstrap(
-        (sums, counts),
-        lambda s, n, axis: s.sum(axis=axis) / n.sum(axis=axis),
-        n_resamples=resamples,
-        batch=max(1, BATCH // len(sums)),
-        method="percentile",
-        paired=True,
-        vectorized=True,
-        rng=np.random.default_rng(seed),
-    )
-    return np.asarray(result.bootstrap_distribution, dtype=float)
-
-
-def _index(clusters: Clusters, n: int) -> NDArray[np.intp]:
-    """The number of each item's cluster [n]; clusters are numbered as they first occur."""
-    numbers: dict[object, int] = {}
-    known = range(n) if clusters is None else clusters
-    return np.array([numbers.setdefault(cluster, len(numbers)) for cluster in known], dtype=np.intp)
 
 
 def correlation_intervals(
@@ -113,15 +58,23 @@ def auc_interval(
 ) -> tuple[float, float] | None:
     """95% percentile bootstrap interval of :func:`~judgetrain.evaluate.metrics.auc`.
 
-    Resamples (:data:`SLOW_RESAMPLES` at most) without items of both labels are left out; None without any.
+    Resamples (:data:`SLOW_RESAMPLES` at most) without items of both labels are left out; None without any. Where
+    margins part the labels without an error, Clopper and Pearson's: so many pairs of an A and a B that share no
+    cluster are all right, or all wrong, as there are clusters with the rarer label.
     """
+    whole = auc(margins, labels)
+    if whole in (0.0, 1.0):
+        index = cluster_index(clusters, len(margins))
+        known = [(y, i) for m, y, i in zip(margins, labels, index, strict=True) if m is not None]
+        reach = unseen(min(len({i for y, i in known if y == label}) for label in ("A", "B")))
+        return max(0.0, whole - reach), min(1.0, whole + reach)
     chosen = _resampled(clusters, len(margins), resamples, seed)
     return _percentiles([auc([margins[i] for i in rows], [labels[i] for i in rows]) for rows in chosen])
 
 
 def _resampled(clusters: Clusters, n: int, resamples: int, seed: int) -> Iterator[NDArray[np.intp]]:
     """Items drawn with replacement, whole clusters at a time, for slow statistics; nothing where there is no item."""
-    rng, index = np.random.default_rng(seed), _index(clusters, n)
+    rng, index = np.random.default_rng(seed), cluster_index(clusters, n)
     members = np.split(np.argsort(index, kind="stable"), np.cumsum(np.bincount(index))[:-1])
     for _ in range(min(resamples, SLOW_RESAMPLES) if len(index) else 0):
         yield np.concatenate([members[i] for i in rng.integers(len(members), size=len(members))])
@@ -166,7 +119,8 @@ def paired_difference(
 ) -> Difference | None:
     """``first`` minus ``second``, two methods' right or wrong answers, bool [n], on the same items.
 
-    The percentile bootstrap keeps each item's two answers together. None without items.
+    The percentile bootstrap keeps each item's two answers together; where the difference is the same in all clusters,
+    the interval is as in :func:`bootstrap_interval`. None without items.
 
     Raises:
         ValueError: arrays of unequal length.
@@ -176,13 +130,14 @@ def paired_difference(
     if not len(differences):
         return None
     mean = float(differences.mean())
-    means = _resampled_means(differences, clusters, resamples, seed)
-    if means is None:
+    found = resampled_means(differences, clusters, resamples, seed, lowest=-1.0)
+    if found is None:
         return Difference(mean, None, mcnemar(a, b), None)
-    # One is added to each count, so that p is never below what the number of resamples can tell.
-    far = min((means <= 0).sum(), (means >= 0).sum()) + 1
-    p = float(min(1.0, 2 * far / (len(means) + 1)))
-    return Difference(mean, _percentiles(means), mcnemar(a, b), p)
+    # One is added to each count, so that p is never below what the number of resamples can tell; nor is it below what
+    # the clusters can tell, all of which favour one method by chance as often as coins fall alike.
+    far = min((found.means <= 0).sum(), (found.means >= 0).sum()) + 1
+    p = float(min(1.0, max(2 * far / (resamples + 1), 2.0 ** (1 - found.clusters))))
+    return Difference(mean, found.interval, mcnemar(a, b), p)
 
 
 def mcnemar(first: ArrayLike, second: ArrayLike) -> float:

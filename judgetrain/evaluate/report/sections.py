@@ -17,6 +17,7 @@ from judgetrain.evaluate.report.table import Columns, Table, number, percent, sh
 Rows = Sequence[MetricRow]
 Row = Mapping[str, Any]
 
+EXACT = "; at 0 and 100% Clopper and Pearson's exact one"
 CHOSEN = " *: the number of branches was chosen on a development split that is not part of these numbers."
 
 
@@ -78,7 +79,7 @@ def results(rows: Rows) -> Table:
     starred = CHOSEN if any(r.chosen for r in rows) else ""
     columns: Columns = NAME | asked(rows)
     columns |= {"agreement %": share("agreement"), "consistency %": share("consistency")} | SPENT
-    return Table.of("Results", rows, columns, f"Brackets: 95% bootstrap interval {over}.{starred}")
+    return Table.of("Results", rows, columns, f"Brackets: 95% bootstrap interval {over}{EXACT}.{starred}")
 
 
 def declared(title: str, rows: Rows) -> Table:

@@ -39,7 +39,8 @@ def console_tables(report: Report) -> list[Any]:
         if verdicts:
             tables.append(table)
     note = CHOSEN if any(row.chosen for row in report.rows) else ""
-    return [*tables, f"{notes()['Results']} ±: half of the 95% bootstrap interval (prompts resampled whole).{note}"]
+    halves = "±: half of the 95% bootstrap interval (prompts resampled whole); + and -: all of it, at 0 and 100%."
+    return [*tables, f"{notes()['Results']} {halves}{note}"]
 
 
 def markdown(report: Report) -> str:
@@ -70,11 +71,14 @@ def _plain_name(row: MetricRow) -> str:
 
 
 def _half(name: str) -> Callable[[MetricRow], str]:
-    """A cell: a share with half of its interval."""
+    """A cell: a share with half of its interval, or all of it where the share is its end."""
 
     def cell(row: MetricRow) -> str:
-        ends = getattr(row, f"{name}_ci")
-        return percent(getattr(row, name)) + (f" ± {50 * (ends[1] - ends[0]):.1f}" if ends else "")
+        share, ends = getattr(row, name), getattr(row, f"{name}_ci")
+        if not ends:
+            return percent(share)
+        width = 100 * (ends[1] - ends[0])
+        return percent(share) + {0: f" + {width:.1f}", 1: f" - {width:.1f}"}.get(share, f" ± {width / 2:.1f}")
 
     return cell
 

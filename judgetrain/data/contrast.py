@@ -1,0 +1,202 @@
+"""Pairs constructed so that their better side is known: a good answer, and one that is worse by how it is made.
+
+A good answer to a similar but other query is the rejected side in "Self-Taught Evaluators" (Wang et al. 2024,
+arXiv:2408.02666, section 3.2). Which side stands first is drawn, and every pair says how it was made.
+"""
+
+from __future__ import annotations
+
+import random
+import re
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from judgetrain.artifacts.shards import read_rows
+from judgetrain.artifacts.stage_run import derive_seed
+from judgetrain.data.answer_key import is_right, key_of
+from judgetrain.data.config import ContrastConfig
+from judgetrain.schema import Comparison, Dialogue
+
+MOST_ERRORS = 3
+"""Numbers that are changed in one answer."""
+LEAST_WORDS = 4
+"""Words of a sentence that can be put in another order."""
+
+Texts = Mapping[str, Mapping[str, str]]
+"""Answers by who wrote them and by dialogue id."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Made:
+    """A good and a bad answer, who wrote them, and how the bad one came about."""
+
+    good: str
+    bad: str
+    good_by: str
+    bad_by: str
+    how: str
+
+
+class Neighbours:
+    """The dialogues of a sample by how near their queries are, by the embeddings of stage cluster."""
+
+    def __init__(self, directory: Path, ids: Sequence[str]) -> None:
+        wanted = {name: i for i, name in enumerate(ids)}
+        places = [(wanted[r["id"]], row) for row, r in enumerate(read_rows(directory, "clusters")) if r["id"] in wanted]
+        rows = [row for _, row in sorted(places)]
+        self._ids, self._numbers = list(ids), wanted
+        self._embeddings = np.asarray(np.load(directory / "embeddings.npy", mmap_mode="r")[rows], dtype=np.float32)
+
+    def of(self, name: str, most_similar: float) -> list[str]:
+        """The others, the nearest first, but those whose cosine is above ``most_similar``."""
+        number = self._numbers[name]
+        cosine = self._embeddings @ self._embeddings[number]
+        order = np.argsort(-cosine, kind="stable")
+        return [self._ids[i] for i in order if i != number and cosine[i] <= most_similar]
+
+
+class Contrasts:
+    """Constructs pairs.
+
+    Args:
+        config: which, and for how many of the dialogues.
+        dialogues: those to construct pairs for.
+        texts: good answers to them.
+        cluster: the directory of stage cluster.
+        seed: what is drawn for a dialogue depends on it and on the dialogue's id alone.
+    """
+
+    def __init__(
+        self, config: ContrastConfig, dialogues: Sequence[Dialogue], texts: Texts, cluster: Path, seed: int
+    ) -> None:
+        self.config, self.texts, self.seed = config, texts, seed
+        self._dialogues, self._cluster = {d.id: d for d in dialogues}, cluster
+        self.counts: Counter[str] = Counter()
+        """Pairs by kind, and as ``KIND:REASON`` what could not be made."""
+
+    @cached_property
+    def neighbours(self) -> Neighbours:
+        """Read for the first pair of kind ``nearby``."""
+        return Neighbours(self._cluster, list(self._dialogues))
+
+    def pairs(self) -> dict[str, Comparison]:
+        """The pairs by dialogue: one for each that is drawn and for which one of the kinds can be made."""
+        found = {}
+        for dialogue in self._dialogues.values():
+            rng = random.Random(derive_seed(self.seed, "contrast", dialogue.id))
+            if rng.random() < self.config.share and (pair := self._pair(dialogue, rng)):
+                found[dialogue.id] = pair
+        longer = [len(c.response_a) > len(c.response_b) for c in found.values()]
+        better = [c.label == "A" for c in found.values()]
+        self.counts["better_is_longer"] = sum(a == b for a, b in zip(longer, better, strict=True))
+        return found
+
+    def _pair(self, dialogue: Dialogue, rng: random.Random) -> Comparison | None:
+        for kind in rng.sample(self.config.kinds, len(self.config.kinds)):
+            made = _KINDS[kind](self, dialogue, rng)
+            if isinstance(made, Made):
+                self.counts[kind] += 1
+                return _comparison(dialogue, made, f"{kind}: {made.how}" if made.how else kind, rng)
+            self.counts[f"{kind}:{made}"] += 1
+        return None
+
+    def _good(self, dialogue: Dialogue, rng: random.Random) -> tuple[str, str] | None:
+        """A good answer and who wrote it, drawn where several did."""
+        writers = sorted(name for name, texts in self.texts.items() if texts.get(dialogue.id, "").strip())
+        if not writers:
+            return None
+        name = rng.choice(writers)
+        return self.texts[name][dialogue.id].strip(), name
+
+    def nearby(self, dialogue: Dialogue, rng: random.Random) -> Made | str:
+        """The same writer's answer to the nearest query that is another one."""
+        good = self._good(dialogue, rng)
+        if good is None:
+            return "no_good_answer"
+        text, writer = good
+        for name in self.neighbours.of(dialogue.id, self.config.most_similar):
+            other = self.texts[writer].get(name, "").strip()
+            if other and other != text and self._dialogues[name].query.strip() != dialogue.query.strip():
+                return Made(good=text, bad=other, good_by=writer, bad_by=writer, how=f"an answer to {name}")
+        return "no_neighbour"
+
+    def first_sentence(self, dialogue: Dialogue, rng: random.Random) -> Made | str:
+        """The first sentence of a good answer."""
+        good = self._good(dialogue, rng)
+        if good is None:
+            return "no_good_answer"
+        first, *rest = sentences(good[0])
+        return Made(good=good[0], bad=first, good_by=good[1], bad_by=good[1], how="") if rest else "one_sentence"
+
+    def errors(self, dialogue: Dialogue, rng: random.Random) -> Made | str:
+        """A good answer with other numbers, or where it has none, a sentence's words in another order."""
+        good = self._good(dialogue, rng)
+        if good is None:
+            return "no_good_answer"
+        text, writer = good
+        bad, how = _other_numbers(text, rng) or _other_order(text, rng) or ("", "")
+        return Made(good=text, bad=bad, good_by=writer, bad_by=writer, how=how) if bad else "no_place_for_errors"
+
+    def answer(self, dialogue: Dialogue, rng: random.Random) -> Made | str:
+        """An answer that ends as the dialogue's reference does against one that ends otherwise."""
+        key = key_of(dialogue.reference or "", is_reference=True)
+        if key is None:
+            return "no_key"
+        said = {name: texts[dialogue.id].strip() for name, texts in self.texts.items() if texts.get(dialogue.id)}
+        right = {name: is_right(text, key) for name, text in said.items()}
+        goods, bads = ([name for name in sorted(said) if right[name] is side] for side in (True, False))
+        if not goods or not bads:
+            return "all_wrong_or_unclear" if not goods else "all_right_or_unclear"
+        good, bad = rng.choice(goods), rng.choice(bads)
+        return Made(good=said[good], bad=said[bad], good_by=good, bad_by=bad, how=f"the key is {key}")
+
+
+_KINDS: dict[str, Callable[[Contrasts, Dialogue, random.Random], Made | str]] = {
+    "nearby": Contrasts.nearby,
+    "first_sentence": Contrasts.first_sentence,
+    "errors": Contrasts.errors,
+    "answer": Contrasts.answer,
+}
+
+
+def _comparison(dialogue: Dialogue, made: Made, how: str, rng: random.Random) -> Comparison:
+    sides: dict[str, Any] = {"response_a": made.good, "response_b": made.bad}
+    names = {"model_a": made.good_by, "model_b": made.bad_by}
+    group = dialogue.category
+    pair = Comparison(id=dialogue.id, dialogue=dialogue, **sides, **names, label="A", group=group, made=how)
+    return pair if rng.random() < 0.5 else pair.swapped()
+
+
+def sentences(text: str) -> list[str]:
+    """The sentences of a text, by their closing marks; lines that end without one count, too."""
+    found = re.split(r"(?<=[.!?])\s+|(?<=[。！？])\s*|\n+", text.strip())
+    return [sentence.strip() for sentence in found if sentence.strip()]
+
+
+def _other_numbers(text: str, rng: random.Random) -> tuple[str, str] | None:
+    """The text with at most ``MOST_ERRORS`` of its numbers changed, and what was put in for what."""
+    places = list(re.finditer(r"(?<![\w.,])\d+(?![\w]|[.,]\d)", text))
+    if not places:
+        return None
+    changed: list[str] = []
+    for place in sorted(rng.sample(places, min(len(places), MOST_ERRORS)), key=lambda p: p.start(), reverse=True):
+        wrong = str(int(place[0]) + rng.choice((1, 2, 3, 10)))
+        text = text[: place.start()] + wrong + text[place.end() :]
+        changed.insert(0, f"{wrong} for {place[0]}")
+    return text, ", ".join(changed)
+
+
+def _other_order(text: str, rng: random.Random) -> tuple[str, str] | None:
+    """The text with the words of one sentence in another order."""
+    for sentence in rng.sample(found := sentences(text), len(found)):
+        words = sentence.split()
+        other = rng.sample(words, len(words))
+        if len(words) >= LEAST_WORDS and other != words:
+            return text.replace(sentence, " ".join(other), 1), "the words of a sentence in another order"
+    return None

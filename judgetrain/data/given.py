@@ -1,0 +1,105 @@
+"""Labels that the data brings: published comparisons as training data, and whether there are labels at all."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import islice
+from typing import Any
+
+from judgetrain.data.benchmarks.adapter import load_adapter
+from judgetrain.data.benchmarks.benchmark import majority
+from judgetrain.data.benchmarks.reading import CaseReader, source_of
+from judgetrain.data.config import BenchmarkConfig, ResponsesConfig, SourceConfig
+from judgetrain.data.rows import RowReader, label_text
+from judgetrain.data.sources import Rejects, read
+from judgetrain.errors import ConfigError
+from judgetrain.schema import Comparison
+
+SHOWN = 5
+"""Ways of writing a label that a message names."""
+
+
+def adapted(source: SourceConfig, key: str, rejects: Rejects) -> Iterator[list[Comparison]]:
+    """The comparisons of each row of a source that an adapter reads, with the label that most of its votes give.
+
+    Raises:
+        ConfigError: a missing path.
+        DataError: a malformed row or unknown label when strict; names file, row and value.
+    """
+    benchmark = _as_benchmark(source)
+    for cases in read(source_of(benchmark), key, CaseReader(benchmark).cases, rejects):
+        yield [replace(case.comparison, label=majority(case.votes)) for case in cases]
+
+
+def _as_benchmark(source: SourceConfig) -> BenchmarkConfig:
+    return BenchmarkConfig(name=source.name, source=source, adapter=source.adapter, labels=source.labels)
+
+
+def check_adapter(source: SourceConfig, key: str) -> None:
+    """Check the adapter of a source, if it has one.
+
+    Raises:
+        ConfigError: no such adapter, one whose rows are single votes, or none for a Hub source without a path.
+    """
+    if source.adapter is None:
+        return
+    adapter = load_adapter(source.adapter, key)
+    if adapter.kind == "votes":
+        raise ConfigError(
+            f"{key}.adapter={source.adapter}: its rows are single votes, several a comparison; give one row a "
+            "comparison, with the label that most votes gave"
+        )
+    if source.type == "hub" and not source_of(_as_benchmark(source)).path:
+        raise ConfigError(f"{key}.path is empty: give the data set's Hub id")
+
+
+def check_labelled(sources: list[SourceConfig], responses: ResponsesConfig) -> None:
+    """Check that there are labels to learn from, reading no more rows than it takes to find one.
+
+    Labels are those of the sources' comparisons, of pairs that are constructed, and of the generated world. What the
+    Hub holds is not looked at.
+
+    Raises:
+        ConfigError: none of the sources has a label; names what stands in the column, and the remedy.
+    """
+    if responses.contrast.kinds or any(source.type == "world" and responses.models for source in sources):
+        return
+    if responses.models:
+        raise ConfigError(
+            "label.source=given: responses.models answer the dialogues anew, and the labels of dialogues.sources are "
+            "about the responses there; set responses.models=[], or responses.contrast.kinds to construct pairs"
+        )
+    found: Counter[str] = Counter()
+    for index, source in enumerate(sources):
+        if source.type == "hub" or _labelled(source, f"dialogues.sources[{index}]", found):
+            return
+    written = ", ".join(repr(label) for label in islice(found, SHOWN))
+    raise ConfigError(
+        "label.source=given: no comparison of dialogues.sources has a label"
+        + (
+            f": the column holds {written}; say what they mean with dialogues.sources[0].labels={{...: A, ...: B}}"
+            if found
+            else "; name its column with dialogues.sources[0].fields={label: COLUMN}, or construct pairs with "
+            "responses.contrast.kinds"
+        )
+    )
+
+
+def _labelled(source: SourceConfig, key: str, found: Counter[str]) -> bool:
+    """Whether a row of a source has a label that is known; ``found`` counts how others are written."""
+    rejects = Rejects(strict=False)
+    if source.adapter:
+        return any(c.label for comparisons in adapted(source, key, rejects) for c in comparisons)
+    reader = RowReader(source, source.labels, key)
+
+    def known(row: Any, number: int) -> bool:
+        if not reader.has_responses(row):
+            return False
+        written = reader.written_label(row)
+        if written is not None and reader.label(row) is None:
+            found[label_text(written)] += 1
+        return reader.label(row) is not None
+
+    return any(read(source, key, known, rejects))

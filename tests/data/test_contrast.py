@@ -1,0 +1,197 @@
+"""Constructed pairs: the good answer is the better side, each says how it was made, what cannot be made is counted."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from judgetrain.artifacts.console import Console
+from judgetrain.artifacts.shards import read_rows
+from judgetrain.artifacts.stage_run import StageRun
+from judgetrain.data.answer_key import is_right, key_of
+from judgetrain.data.config import ContrastConfig, ResponseModelConfig, ResponsesConfig, WorldConfig, WorldEngineConfig
+from judgetrain.data.contrast import sentences
+from judgetrain.data.world import train_dialogues, true_verdict
+from judgetrain.schema import Comparison, Dialogue, Message
+from tests.builders.data import run_responses
+
+N = 60
+
+
+def dialogue(i: int, reference: str | None) -> Dialogue:
+    return Dialogue(f"s:{i:03d}", "s", (Message("user", f"query {i}"),), reference, f"topic {i % 3}")
+
+
+def planted(directory: Path, dialogues: list[Dialogue], rows: list[Comparison] | None = None) -> dict[str, Path]:
+    """Stages dialogues and cluster: queries on a half circle in their order, between them some that are not sampled."""
+    cluster = StageRun(directory / "cluster", "cluster", 0, Console())
+    cluster.write_rows("sample", (d.to_row() for d in dialogues))
+    every = [name for d in dialogues for name in (d.id, f"{d.id}-other")]
+    cluster.write_rows("clusters", ({"id": name, "cluster": 0} for name in every))
+    angles = np.arange(len(every)) * np.pi / len(every)
+    np.save(cluster.directory / "embeddings.npy", np.stack([np.cos(angles), np.sin(angles)], 1).astype(np.float16))
+    source = StageRun(directory / "dialogues", "dialogues", 0, Console())
+    source.write_rows("comparisons", (c.to_row() for c in rows or []))
+    return {"cluster": cluster.directory, "dialogues": source.directory}
+
+
+def made(directory: Path, config: ResponsesConfig, inputs: dict[str, Path]) -> tuple[list[Comparison], dict[str, Any]]:
+    out = run_responses(directory / "responses", config, inputs)
+    return [Comparison.from_row(row) for row in read_rows(out.directory, "comparisons")], out.notes
+
+
+def sides(pair: Comparison) -> tuple[str, str]:
+    """The better and the worse response."""
+    return (pair.response_a, pair.response_b) if pair.label == "A" else (pair.response_b, pair.response_a)
+
+
+def contrast(*kinds: str, **changes: Any) -> ResponsesConfig:
+    return ResponsesConfig(contrast=ContrastConfig(kinds=list(kinds), **changes))
+
+
+def test_a_nearby_querys_answer_is_the_worse_side_which_stands_on_either_side(tmp_path: Path) -> None:
+    dialogues = [dialogue(i, f"Answer {i}. It is so.") for i in range(N)]
+    pairs, notes = made(tmp_path, contrast("nearby", most_similar=0.9999), planted(tmp_path, dialogues))
+    assert [p.id for p in pairs] == [d.id for d in dialogues] and notes["contrast"]["nearby"] == N
+    for i, pair in enumerate(pairs):
+        good, bad = sides(pair)
+        assert good == dialogues[i].reference
+        near = {f"Answer {j}. It is so." for j in (i - 1, i + 1)}
+        assert bad in near and pair.made in {f"nearby: an answer to s:{j:03d}" for j in (i - 1, i + 1)}
+    count = Counter(p.label for p in pairs)
+    assert set(count) == {"A", "B"} and min(count.values()) > N / 4
+
+
+def test_queries_too_near_are_left_out_and_the_same_answer_is_no_contrast(tmp_path: Path) -> None:
+    step = np.pi / (2 * N)  # a sampled query and the next are two places apart
+    dialogues = [dialogue(i, "The same." if i in (29, 31) else f"Answer {i}.") for i in range(N)]
+    close = float(np.cos(3 * step))  # the next one is nearer than this, the one after it is not
+    pairs, _ = made(tmp_path, contrast("nearby", most_similar=close), planted(tmp_path, dialogues))
+    named = {p.id: str(p.made) for p in pairs}
+    assert named["s:010"] in {"nearby: an answer to s:008", "nearby: an answer to s:012"}
+    assert named["s:029"] in {"nearby: an answer to s:027"}, "s:031 says the same"
+
+
+@pytest.mark.parametrize("kind", ["first_sentence", "errors"])
+def test_an_answers_own_first_sentence_or_itself_with_errors_is_worse(kind: str, tmp_path: Path) -> None:
+    texts = [
+        "Take 2 eggs. Boil them for 7 minutes.",
+        "Only one sentence of many words",
+        "Only some words without numbers. And so on.",
+        None,
+    ]
+    dialogues = [dialogue(i, texts[i % 4]) for i in range(N)]
+    rows = [Comparison(d.id, d, "left", "right") for d in dialogues[:4]]
+    pairs, notes = made(tmp_path, contrast(kind), planted(tmp_path, dialogues, rows))
+    known = [p for p in pairs if p.made]
+    for pair in known:
+        good, bad = sides(pair)
+        assert good == pair.dialogue.reference and bad != good
+        if kind == "first_sentence":
+            assert pair.made == kind and good.startswith(bad) and len(sentences(bad)) == 1
+        else:
+            assert str(pair.made).startswith("errors: ") and len(bad.split()) == len(good.split())
+            said = " for " if "eggs" in good else "the words of a sentence in another order"
+            assert said in str(pair.made) and (sorted(bad.split()) == sorted(good.split())) == ("eggs" not in good)
+    facts = notes["contrast"]
+    assert facts["better_is_longer"] == (len(known) if kind == "first_sentence" else facts["better_is_longer"])
+    assert facts[kind] == len(known) == (N / 2 if kind == "first_sentence" else 3 * N / 4)
+    assert facts[f"{kind}:no_good_answer"] == N / 4
+    assert facts.get("first_sentence:one_sentence", 0) == (N / 4 if kind == "first_sentence" else 0)
+    others = {p.id: p for p in pairs if not p.made}
+    assert all((p.response_a, p.label) == ("left", None) for p in others.values())
+    assert set(others) == ({"s:001", "s:003"} if kind == "first_sentence" else {"s:003"}), "the data's own pairs"
+
+
+def test_the_better_side_of_a_labelled_comparison_is_a_good_answer(tmp_path: Path) -> None:
+    dialogues = [dialogue(i, None) for i in range(4)]
+    rows = [Comparison(d.id, d, "Bad.", "Good. Very.", label="B") for d in dialogues[:2]]
+    pairs, _ = made(tmp_path, contrast("first_sentence"), planted(tmp_path, dialogues, rows))
+    assert [sides(p) for p in pairs] == [("Good. Very.", "Good.")] * 2
+
+
+ENDS = {
+    "right": "#### 1,042",
+    "also": "So the answer is 1042.",
+    "wrong": "It is 1 and 2. #### 7",
+    "mute": "I cannot say.",
+}
+"""Answers of models, that end rightly, wrongly or in no clear way."""
+
+
+def test_answers_are_checked_against_the_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from judgetrain.data import responses
+
+    dialogues = [dialogue(i, "6 times 7 and 1000.\n#### 1042" if i else "No key in so many words.") for i in range(20)]
+    monkeypatch.setattr(
+        responses, "_answers", lambda sample, *_: {n: {d.id: t for d in sample} for n, t in ENDS.items()}
+    )
+    config = contrast("answer")
+    config.models = [ResponseModelConfig(name=name) for name in ENDS]
+    pairs, notes = made(tmp_path, config, planted(tmp_path, dialogues))
+    known = [p for p in pairs if p.made]
+    assert len(known) == 19 and {p.made for p in known} == {"answer: the key is 1042"}
+    for pair in known:
+        better, worse = (pair.model_a, pair.model_b) if pair.label == "A" else (pair.model_b, pair.model_a)
+        assert better in ("right", "also") and worse == "wrong"
+    assert notes["contrast"]["answer:no_key"] == 1
+    assert len(pairs) == 20 and sum(p.label is None for p in pairs) == 1, "the other is paired as always"
+
+
+@pytest.mark.parametrize(
+    ("text", "key", "right"),
+    [
+        ("So 3 + 4 = 7.\n#### 7", "7", True),
+        ("It costs $1,200.50 in all", "1200.5", True),
+        ("The answer is 12.", "12", True),
+        ("The answer is 12 apples.", "12", True),
+        ("First 12, then 13", "12", False),
+        (r"Thus \boxed{42}.", "42", True),
+        ("**Answer: (C)**", "C", True),
+        ("The final answer is B", "C", False),
+        ("I think it is C", "C", None),
+        ("I do not know.", "7", None),
+        ("The answer is seven", "7", None),
+    ],
+)
+def test_a_final_answer_is_read_where_it_is_marked(text: str, key: str, right: bool | None) -> None:
+    assert is_right(text, key) is right
+
+
+def test_a_reference_is_a_key_where_it_marks_one_or_is_short() -> None:
+    assert key_of("A long solution.\n#### 1,042", True) == "1,042"
+    assert key_of("Paris", True) == "Paris" and key_of("Paris") is None
+    assert key_of("Paris is the capital of France.", True) is None and key_of("", True) is None
+
+
+def test_some_dialogues_are_constructed_the_others_paired_and_the_draw_is_of_the_id_alone(tmp_path: Path) -> None:
+    dialogues = train_dialogues(WorldConfig(train_dialogues=N), 0)
+    models = [ResponseModelConfig(name=f"w{s}", engine=WorldEngineConfig(skill=s)) for s in (0.9, 0.2)]
+    config = contrast("nearby", "first_sentence", share=0.5, most_similar=1.0)
+    config.models = models
+    pairs, notes = made(tmp_path, config, planted(tmp_path, dialogues))
+    known = [p for p in pairs if p.made]
+    assert N / 4 < len(known) < 3 * N / 4 and notes["contrast"]["nearby"] + notes["contrast"].get(
+        "first_sentence", 0
+    ) == len(known)
+    assert [p.id for p in pairs] == sorted(p.id for p in pairs), "mixed, in the sample's order"
+    for pair in pairs:
+        if not pair.made:
+            assert pair.label == true_verdict(pair.dialogue.query, pair.response_a, pair.response_b)
+        elif pair.made.startswith("nearby"):
+            assert pair.model_a == pair.model_b, "the same writer's answer to another query"
+    half = planted(tmp_path / "half", dialogues[: N // 2])
+    again, _ = made(tmp_path / "half", config, half)
+    first = {p.id: p.made for p in again if p.made}
+    assert first.keys() == {p.id for p in known if p.id in {d.id for d in dialogues[: N // 2]}}
+
+
+def test_without_kinds_nothing_changes_and_old_rows_are_read(tmp_path: Path) -> None:
+    dialogues = [dialogue(i, "A. B.") for i in range(4)]
+    rows = [Comparison(d.id, d, "left", "right") for d in dialogues]
+    pairs, notes = made(tmp_path, ResponsesConfig(), planted(tmp_path, dialogues, rows))
+    assert pairs == rows and "contrast" not in notes and "made" not in rows[0].to_row()
