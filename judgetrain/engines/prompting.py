@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 from judgetrain.engines.base import Completion, Request
+from judgetrain.engines.lookalikes import fold
 from judgetrain.errors import EngineError
 
 if TYPE_CHECKING:
@@ -31,7 +32,8 @@ _MARKER = re.compile(r"(?=.*[^\W\d_])(?=.*[^\w\s]).{2,}")
 _KNOWN = re.compile(
     r"<\|[^|<>\s]{1,40}\|>|<｜[^｜<>\s]{1,40}｜>|</?s>|<(?:bos|eos|pad|end|sop|user|assistant|system|unused\d+)>"
     r"|<(?:start|end)_of_(?:turn|image)>|\[/?(?:INST|SYSTEM_PROMPT|AVAILABLE_TOOLS|TOOL_CALLS|TOOL_RESULTS|gMASK)\]"
-    r"|<</?SYS>>|</?(?:think|tool_call|tool_response)>|#{2,3} (?:User|Assistant|System|Human|Instruction):"
+    r"|<</?SYS>>|</?(?:think|tool_call|tool_response)>|\[/?THINK\]|(?<!\w)(?:USER|ASSISTANT|SYSTEM|HUMAN):"
+    r"|#{2,3} (?:User|Assistant|System|Human|Instruction|Input|Response):"
 )
 _PROBE = "\ue000"
 """A private-use character that stands for a message's content."""
@@ -149,8 +151,13 @@ def neutralise_messages(
 
 
 def neutralise_known(text: str) -> str:
-    """``text`` with what structures the prompts of common model families broken: for servers, whose own is unknown."""
-    return _KNOWN.sub(lambda match: match[0][0] + BREAK + match[0][1:], text)
+    """``text`` with what structures the prompts of common model families broken: for servers, whose own is unknown.
+
+    Also what only looks like it, such as full-width letters: some tokenizers make them plain.
+    """
+    looks = fold(text)
+    starts = (looks.places[match.start() : match.start() + 2] for match in _KNOWN.finditer(looks.text))
+    return _broken(text, [first for first, second in starts if second == first + 1])  # else it is broken already
 
 
 def accepted_messages(

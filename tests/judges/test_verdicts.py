@@ -8,7 +8,10 @@ from hypothesis import strategies as st
 
 from judgetrain.judges.prompting.verdicts import read_preference, read_rating, read_verdict
 
-PROSE = st.text(st.characters(exclude_characters="[]\\", exclude_categories=["Cs"]), max_size=60)
+PROSE = st.text(st.characters(codec="ascii", exclude_characters="[]\\\"'`>\x1e"), max_size=60) | st.text(
+    st.characters(exclude_characters="[]\\\"'`>", exclude_categories=["Cs", "Ps", "Pe", "Pi", "Pf", "Sm"]), max_size=60
+)
+"""Words without brackets, also those of other scripts, and without quotation marks."""
 
 
 @given(PROSE, st.sampled_from(["A", "B", "C"]), PROSE)

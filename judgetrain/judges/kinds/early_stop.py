@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from judgetrain.judges.config import Aggregation
-from judgetrain.judges.prompting.scores import HIGHEST, LOWEST
+from judgetrain.judges.prompting.numbers import HIGHEST, LOWEST
 from judgetrain.judges.trees.grow import Wave
 from judgetrain.judges.trees.schema import CriterionNode, EvaluationTree, JudgmentNode
 from judgetrain.schema import Order, Verdict

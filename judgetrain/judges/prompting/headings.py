@@ -1,10 +1,17 @@
 """A prompt set's own section headings in other people's text: marked as quoted, so that no line of a dialogue or a
-response can pass for the start of another section of the prompt."""
+response can pass for the start of another section of the prompt, for a turn of the dialogue, or for a verdict.
+
+Texts are searched as they look (:func:`~judgetrain.engines.lookalikes.fold`): a line is one after any line break that
+Unicode has, and a heading one in any width, with invisible characters in it, or in look-alike letters.
+"""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
+
+from judgetrain.engines.lookalikes import fold
+from judgetrain.judges.prompting.scores import HEAD
 
 OUTSIDE = frozenset({"query", "context", "response", "response_a", "response_b"})
 """The slots that people and other models fill; the rest is the judge's own text."""
@@ -17,8 +24,15 @@ _BRACKETS = re.compile(r"\[[^\[\]\n]{2,60}\]")
 _LABEL = re.compile(r"(?P<label>[^\W\d_][\w ]{0,40}:)[ ]*(?=\{\w+\})")
 _ANY = "\ue000"
 """A private-use character that stands for what fills a slot within a heading."""
-_DRESS = r"[ \t#*_\-\u200b-\u200f\u2060\ufeff]*"
+_DRESS = r"[ \t#*_\-`~|=+\u2022\u00b7]*"
 """What may stand before a heading, or between its words, and leave it one to a reader."""
+_TURN = re.compile(rf"^(?={_DRESS}(?:user|assistant|system|human){_DRESS}:)", re.IGNORECASE | re.MULTILINE)
+_VERDICT = re.compile(
+    rf"^(?={_DRESS}(?:[\w' ]{{1,40}}[:=]{_DRESS})?\[[ ]?\[[ *]*(?:[\w]+[ :=]+){{0,2}}(?:[abcxy]|tie|\d{{1,2}}(?:[./]\d+)?)"
+    r"[ *]*\][ ]?\]\W*$)",
+    re.IGNORECASE | re.MULTILINE,
+)
+"""A line that is a mark of :mod:`~judgetrain.judges.prompting.verdicts` and nothing more."""
 
 
 def headings_of(templates: Iterable[str]) -> re.Pattern[str] | None:
@@ -39,7 +53,27 @@ def headings_of(templates: Iterable[str]) -> re.Pattern[str] | None:
 
 
 def quoted(slots: Mapping[str, str], headings: re.Pattern[str] | None) -> dict[str, str]:
-    """The slots with :data:`QUOTE` before every line of outside text that reads like a heading; done twice is once."""
-    if headings is None:
-        return dict(slots)
-    return {name: headings.sub(QUOTE, text) if name in OUTSIDE else text for name, text in slots.items()}
+    """The slots with :data:`QUOTE` before every line of outside text that reads like a heading; done twice is once.
+
+    So are lines that read like a verdict and, where the prompt shows earlier turns, like a turn (but for the slot
+    ``context``, whose own turns are: :func:`turns_quoted`).
+    """
+    patterns = [HEAD, _VERDICT, *([headings] if headings else [])]
+    turns = [_TURN] if slots.get("context") else []
+    return {
+        name: _marked(text, patterns + (turns if name != "context" else [])) if name in OUTSIDE else text
+        for name, text in slots.items()
+    }
+
+
+def turns_quoted(content: str) -> str:
+    """A message with :data:`QUOTE` before every line that reads like the beginning of another turn."""
+    return _marked(content, [_TURN])
+
+
+def _marked(text: str, patterns: Iterable[re.Pattern[str]]) -> str:
+    looks = fold(text)
+    found = {looks.line_start(match.start()) for pattern in patterns for match in pattern.finditer(looks.text)}
+    for place in sorted(found, reverse=True):
+        text = f"{text[:place]}{QUOTE}{text[place:]}"
+    return text

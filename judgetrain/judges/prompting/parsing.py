@@ -8,9 +8,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from itertools import accumulate
 
-from judgetrain.engines.prompting import BREAK
+from judgetrain.engines.lookalikes import fold
 from judgetrain.engines.thinking import NO_ANSWER, answer_start
-from judgetrain.judges.prompting.scores import HEAD, HIGHEST, LOWEST, Score, scores_in
+from judgetrain.judges.prompting.numbers import HIGHEST, LOWEST
+from judgetrain.judges.prompting.quotations import quoted_scores
+from judgetrain.judges.prompting.revisions import contradicted, words
+from judgetrain.judges.prompting.scores import HEAD, Score, scores_in
 
 _NUMBERED = re.compile(
     r"^(?P<indent>\s*)#*\s*(?:[-*\u2022]\s+)?(?P<mark>\*\*|__)?\s*(?:criterion\s*)?\(?\d+\s*\\?[.):\u3001\uff0e\uff1a](?!\d)"
@@ -104,19 +107,23 @@ def parse_judgment(text: str, material: Iterable[str] = (), cut_off: bool = Fals
 
     ``failure`` is ``no_score_a``, ``no_score_b``, ``no_scores``, ``no_answer`` (the reasoning never ended),
     ``out_of_range`` (also for another scale, ``3/10``), ``ambiguous`` (a response scored twice, differently, or a
-    further number that may be meant, ``3-4``, ``3 or maybe 4``) or ``quoted``. Nothing is guessed.
+    further number that may be meant, ``3-4``, ``3 or maybe 4``, or a second thought anywhere after it, ``Final Response
+    A Score: 1``, ``4, reduced to 3``, ``I lower it to 3``) or ``quoted``. Nothing is guessed, and no draft is read.
 
-    Lines quoted with ``>`` or in quotation marks are never read. A judgment is ``quoted`` if words stand before the
-    first score, everything from there to the end of the second one stands in a text of ``material`` (the dialogue, the
-    responses), and more words follow or the reply was ``cut_off`` at its token limit.
+    Text is read as it looks (:func:`~judgetrain.engines.lookalikes.fold`). Lines quoted with ``>`` or in quotation marks
+    are never read. A judgment is ``quoted`` if its scores stand in ``material`` (the dialogue, the responses) and it
+    only shows them (:func:`~judgetrain.judges.prompting.quotations.quoted_scores`); ``cut_off``: the reply ended at its
+    token limit.
     """
     texts = list(material)
-    begins = re.match(r"\s*", text).end()  # type: ignore[union-attr]
-    start = 0 if HEAD.match(text, begins) else answer_start(text, "\n".join(texts))
+    looks = fold(text)
+    begins = re.match(r"\s*", looks.text).end()  # type: ignore[union-attr]
+    start = 0 if HEAD.match(looks.text, begins) else answer_start(text, "\n".join(texts))
     if start is None:
         return ParsedJudgment(None, None, NO_ANSWER)
+    answer = fold(text[start:])
     found: dict[str, Score] = {}
-    for score in scores_in(text, start):
+    for score in scores_in(answer.text):
         failure = score.failure
         if found.setdefault(score.side, score).value != score.value:
             failure = "ambiguous"
@@ -125,27 +132,12 @@ def parse_judgment(text: str, material: Iterable[str] = (), cut_off: bool = Fals
     missing = [side for side in "ab" if side not in found]
     if missing:
         return ParsedJudgment(None, None, "no_scores" if len(missing) == 2 else f"no_score_{missing[0]}")
-    if _quotes(text, start, found.values(), texts, cut_off):
-        return ParsedJudgment(None, None, "quoted")
     a, b = found["a"], found["b"]
-    return ParsedJudgment(a.value, b.value, places=(a.at, b.at))
-
-
-def _quotes(text: str, start: int, scores: Iterable[Score], material: Iterable[str], cut_off: bool) -> bool:
-    """Whether the scores merely repeat lines of what is judged, in the midst of the reply."""
-    places = [place for score in scores for place in (score.start, score.end)]
-    first, last = min(places), max(places)
-    before, after = text[start:first].strip(), text[last:].strip()
-    if not before or not (after or cut_off):
-        return False
-    said = _bare(text[first:last])
-    return any(said in _bare(known) for known in material)
-
-
-def _bare(text: str) -> str:
-    """A text's lines without what a quotation may add or lose: indentation, list marks, emphasis, case."""
-    lines = (re.sub(r"[\s>*_`#\"]+", " ", line).strip(" -") for line in text.replace(BREAK, "").splitlines())
-    return "\n".join(line for line in lines if line).casefold()
+    if quoted_scores(answer.text, (a, b), texts, cut_off):
+        return ParsedJudgment(None, None, "quoted")
+    if contradicted(answer.text, (a, b), [words(fold(known).text) for known in texts]):
+        return ParsedJudgment(None, None, "ambiguous")
+    return ParsedJudgment(a.value, b.value, places=(start + answer.places[a.at], start + answer.places[b.at]))
 
 
 def render_criteria(criteria: list[str]) -> str:

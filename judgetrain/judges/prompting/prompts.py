@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
@@ -75,7 +75,8 @@ class PromptSet:
         """Chat messages for a step.
 
         ``slots``: ``query``, ``context`` (empty for a single turn) and the step's own; braces in them stay as they are.
-        Lines of a dialogue or response that read like a heading of this step's own prompt are marked as quoted.
+        Lines of a dialogue or response that read like a heading of this step's own prompt, like a turn or like a
+        verdict are marked as quoted.
         """
         slots, templates = headings.quoted(slots, self._headings[step]), self.steps[step]
         context = slots.get("context", "")
@@ -198,8 +199,10 @@ def _scale(raw: Mapping[str, Any], steps: Mapping[str, Any], path: Path) -> tupl
 
 
 def slots_of(comparison: Comparison) -> dict[str, str]:
-    """The slots that every step's prompt has."""
-    return {"query": comparison.dialogue.query, "context": comparison.dialogue.context}
+    """The slots that every step's prompt has; lines of earlier turns that read like another turn are quoted."""
+    dialogue = comparison.dialogue
+    turns = tuple(replace(turn, content=headings.turns_quoted(turn.content)) for turn in dialogue.messages)
+    return {"query": dialogue.query, "context": replace(dialogue, messages=turns).context}
 
 
 def judgment_slots(comparison: Comparison, order: Order, criterion: str, guideline: str) -> dict[str, str]:

@@ -8,9 +8,9 @@ from dataclasses import replace
 
 from judgetrain.engines.base import Completion, Sampling
 from judgetrain.judges.config import AskingConfig
+from judgetrain.judges.prompting.numbers import HIGHEST, LOWEST
 from judgetrain.judges.prompting.parsing import ParsedJudgment, parse_judgment
 from judgetrain.judges.prompting.prompts import PromptSet
-from judgetrain.judges.prompting.scores import HIGHEST, LOWEST
 
 SCORES = tuple(str(score) for score in range(int(LOWEST), int(HIGHEST) + 1))
 """The score tokens whose probabilities the expected score weighs."""
