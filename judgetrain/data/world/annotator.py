@@ -1,8 +1,8 @@
 """The rule-based annotator: the quickstart's teacher, with a stated error rate.
 
 It knows what every sentence shows, but not which properties decide: it lists the crucial criteria among
-distractors in a random order, most often a distractor (the kind's decoy) first, writes a sound or a sloppy scoring guideline, and errs in a stated share of its
-judgments, half of the time in favour of the response that it sees first.
+distractors in a random order, most often a distractor (the kind's decoy) first, writes a sound or a sloppy scoring
+guideline, and errs in a stated share of its judgments, half of the time in favour of the response that it sees first.
 """
 
 from __future__ import annotations
@@ -34,9 +34,7 @@ class Annotator:
     def criteria(self, query: str, count: int, rng: random.Random) -> str:
         """A numbered list of ``count`` plausible criteria for the query, the decoy earlier than the others."""
         kind = self.language.kinds[self.language.kind_of(query)]
-        weights = {
-            name: DECOY_WEIGHT if name == kind.decoy else 1.0 for name in self.language.plausible(kind.name)
-        }
+        weights = {name: DECOY_WEIGHT if name == kind.decoy else 1.0 for name in self.language.plausible(kind.name)}
         names = sorted(weights, key=lambda name: -(rng.random() ** (1.0 / weights[name])))
         lines = (rng.choice(self.language.properties[name].criteria) for name in names[:count])
         return "\n".join(f"{i}. {line}" for i, line in enumerate(lines, start=1))

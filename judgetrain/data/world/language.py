@@ -103,9 +103,7 @@ class Language:
     @functools.cached_property
     def _asked(self) -> dict[str, Asked]:
         further = [f"for {whose} {who}" for whose in self.whose for who in self.who]
-        further += [
-            f"for {whose} {which} {who}" for whose in self.whose for which in self.which for who in self.who
-        ]
+        further += [f"for {whose} {which} {who}" for whose in self.whose for which in self.which for who in self.who]
         return self._queries(self.persons) | self._queries(further)
 
     def _queries(self, persons: Iterable[str]) -> dict[str, Asked]:
@@ -118,10 +116,10 @@ class Language:
             for person in persons
         }
 
-    @property
-    def queries(self) -> list[str]:
+    @functools.cached_property
+    def queries(self) -> tuple[str, ...]:
         """Every query the world can ask, in a fixed order."""
-        return list(self._asked)
+        return tuple(self._asked)
 
     @property
     def first_queries(self) -> list[str]:

@@ -25,9 +25,7 @@ def write_response(language: Language, query: str, skill: float, rng: random.Ran
     """
     kind = language.kinds[language.kind_of(query)]
     instead = rng.sample(kind.off_topic, len(kind.crucial))
-    grades = {
-        name if rng.random() < skill else other: 2 for name, other in zip(kind.crucial, instead, strict=True)
-    }
+    grades = {name if rng.random() < skill else other: 2 for name, other in zip(kind.crucial, instead, strict=True)}
     distractors = [p for p in language.plausible(kind.name) if p not in kind.crucial and rng.random() < DISTRACTION]
     rng.shuffle(distractors)
     words = rng.randint(*WORDS)
