@@ -65,7 +65,8 @@ class EvaluateConfig(PaidConfig):
         ["initial", "sft", "dpo"],
         "judges (base, initial, sft, dpo, rl, teacher, external or a judge's directory), the same or any model "
         "directory asked once (one_step:base, rating:teacher, one_step:DIR), scorers (scorer:sentprob and the like: "
-        "judgetrain/scorers/methods.py), baselines (random, first, longer), and stored:NAME",
+        "judgetrain/scorers/methods.py), baselines (random, first, longer; surface: word counts and lengths, "
+        "fitted to the benchmark's own labels), and stored:NAME",
         content=method_directory,
     )
     branches: list[int] = key([1, 3, 5, 10], "k values read off one sampled run of max(branches)", low=1)

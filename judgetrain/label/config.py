@@ -50,6 +50,9 @@ class ExternalConfig(PaidConfig):
     shard_size: int = key(32, "comparisons finished together; the unit of resume", low=1)
 
 
+LEVELS = ("criteria", "guideline", "judgment")
+"""The levels of a tree, and of preference pairs."""
+
 SIGNALS = ("probdiff", "glassbox")
 """Scores of branches under the judge itself that label.reward can use."""
 
@@ -122,6 +125,23 @@ class LabelConfig:
     )
     max_sft_per_tree: int = key(12, "SFT judgment examples per comparison", low=1)
     max_pairs_per_level: int = key(4, "preference pairs per comparison and level", low=0)
+    levels: list[str] = key(["criteria", "guideline", "judgment"], "levels whose pairs are taken", choices=LEVELS)
+    min_evidence: float = key(
+        0.9,
+        "leave out pairs whose chosen side is better with a lower probability than this, by the judgments under both",
+        low=0.5,
+        high=1.0,
+    )
+    leave_one_out: bool = key(
+        True, "a criterion leads a chosen list only if the vote of all other criteria is the label, too"
+    )
+    max_chance: float = key(
+        0.05,
+        "leave out all pairs of a level whose differences an independent signal confirms no more often than chance: "
+        "the largest p-value; 1: every level teaches",
+        low=0.0,
+        high=1.0,
+    )
     keep_digit_pairs: bool = key(False, "keep judgment pairs whose sides differ in their scores alone")
     criteria_order: str = key(
         "kept_first",
@@ -129,10 +149,11 @@ class LabelConfig:
         choices=("sampled", "kept_first"),
     )
     balance: list[str] = key(
-        [],
+        ["verdict"],
         "leave out pairs at random until, at each level, as many chosen sides are longer as are shorter (length), as "
-        "many judgment pairs show order AB as BA (order), or both",
-        choices=("length", "order"),
+        "many judgment pairs show order AB as BA (order), in as many the chosen side decides as says tie (verdict); "
+        "all that are named at once",
+        choices=("length", "order", "verdict"),
     )
     holdout: float = key(0.05, "share of comparisons kept for the trainers' evaluation loss", low=0.0, high=0.5)
     view: int = key(

@@ -9,7 +9,7 @@ from typing import Any
 from judgetrain.judges.prompting.parsing import render_criteria
 from judgetrain.judges.prompting.prompts import PromptSet, judgment_slots, slots_of
 from judgetrain.judges.trees.schema import CriterionNode, GuidelineNode, JudgmentNode
-from judgetrain.schema import Comparison
+from judgetrain.schema import Comparison, Verdict
 
 Messages = list[dict[str, str]]
 
@@ -79,6 +79,8 @@ class Pair:
     comparison_id: str
     chosen_nodes: tuple[str, ...]
     rejected_nodes: tuple[str, ...]
+    chosen_verdict: Verdict | None = None
+    """Of a judgment pair's chosen side."""
     reward: dict[str, float] = field(default_factory=dict)
     made: str = ""
     """How the comparison was constructed, where it was (``responses.contrast``)."""

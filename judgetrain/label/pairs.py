@@ -7,12 +7,21 @@ import math
 import random
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from judgetrain.artifacts.stage_run import derive_seed
 from judgetrain.judges.prompting.parsing import render_criteria
 from judgetrain.judges.trees.schema import CriterionNode, EvaluationTree, GuidelineNode, JudgmentNode
-from judgetrain.label.config import LabelConfig
+from judgetrain.label.config import LEVELS, LabelConfig
+from judgetrain.label.evidence import (
+    LevelTest,
+    above_zero,
+    against_consensus,
+    against_label,
+    better,
+    consensus,
+    others_vote,
+)
 from judgetrain.label.examples import Messages, Pair, Prompter
 from judgetrain.label.labels import Label, accepts
 from judgetrain.label.rewards import Rewards
@@ -20,25 +29,6 @@ from judgetrain.label.selection import near_identical, repeats, surplus
 from judgetrain.schema import Verdict
 
 Node = CriterionNode | GuidelineNode | JudgmentNode
-LEVELS = ("criteria", "guideline", "judgment")
-HIGH_SUCCESS, LOW_SUCCESS = 0.75, 0.25
-"""Criteria whose judgments agree with the label at least / at most so often make an ordering pair."""
-
-
-def success_rate(judgments: Sequence[JudgmentNode], label: Verdict) -> float | None:
-    """Share of the readable judgments that give the label; None if none is readable."""
-    readable = [j for j in judgments if j.verdict is not None]
-    return sum(j.verdict == label for j in readable) / len(readable) if readable else None
-
-
-def node_consensus(guideline: GuidelineNode) -> Verdict | None:
-    """The verdict of more than half of a guideline's readable judgments, if each order has given it; else None."""
-    verdicts = [j.verdict for j in guideline.judgments if j.verdict is not None]
-    for verdict, count in Counter(verdicts).most_common(1):
-        orders = {j.order for j in guideline.judgments if j.verdict == verdict}
-        if 2 * count > len(verdicts) and orders == {"AB", "BA"}:
-            return verdict
-    return None
 
 
 def taken(values: Sequence[float | None], limit: int, choose: str, rng: random.Random) -> list[int]:
@@ -57,6 +47,7 @@ class PairBuilder:
     config: LabelConfig = field(default_factory=LabelConfig)
     rewards: Rewards = field(default_factory=Rewards)
     skipped: Counter[str] = field(default_factory=Counter)
+    tested: LevelTest = field(default_factory=LevelTest)
 
     def pairs(self, tree: EvaluationTree, label: Label, rng: random.Random) -> list[Pair]:
         """At most ``max_pairs_per_level`` pairs of each level, drawn at random or those of the largest margin.
@@ -65,13 +56,14 @@ class PairBuilder:
         """
         verdict, limit, choose = label.verdict, self.config.max_pairs_per_level, self.config.reward.choose
         assert verdict is not None
+        self.tested.add_tree(tree, self.config.min_evidence)
         found = {"judgment": list(self.judgment_pairs(tree, verdict))}
         if verdict != "tie":
             lists = len(tree.criteria) if choose == "reward" and limit else limit
             found["guideline"] = list(self.guideline_pairs(tree, verdict))
             found["criteria"] = list(self.criteria_pairs(tree, verdict, rng, lists))
         pairs: list[Pair] = []
-        for level in LEVELS:
+        for level in self.config.levels:
             candidates = [w for pair in found.get(level, []) if (w := self._with_margin(pair, tree, label))]
             self.skipped[f"{level}:over_cap"] += max(0, len(candidates) - limit)
             pairs += [candidates[i] for i in taken([p.margin for p in candidates], limit, choose, rng)]
@@ -90,71 +82,87 @@ class PairBuilder:
         return None
 
     def judgment_pairs(self, tree: EvaluationTree, label: Verdict) -> Iterator[Pair]:
-        """Same criterion, guideline and order: a judgment that gives the node's consensus against one that does not.
+        """Same criterion, guideline and order: a judgment that reads its criterion rightly against one that does not.
 
-        The consensus of a criterion and guideline is the majority of their judgments in both orders. It must be in
-        keeping with the label and must be reached in each order: without that, a judge that leans to the response it
-        sees first would have its leaning rewarded in every comparison where the first happens to be the better one.
+        What is right is the criterion's consensus: what the judgments by all its guidelines agree on, in each order by
+        itself, so sure that the posterior probability of their majority is at least ``min_evidence``. Without the
+        orders a judge that leans to the response it sees first would have its leaning rewarded in every comparison
+        where the first happens to be the better one.
 
-        With ``ties=neutral`` a consensus of ties is in keeping with a label A or B, and what is rejected may then be
-        a judgment that gives the label: on this criterion it was a slip. Pairs whose sides differ in numbers alone
-        are left out, unless ``keep_digit_pairs``.
+        The consensus must be in keeping with the label. With ``ties=neutral`` a consensus of ties is in keeping with
+        A or B, and what is rejected may then be a judgment that gives the label: on this criterion it was a slip. Pairs
+        whose sides differ in numbers alone are left out, unless ``keep_digit_pairs``.
         """
         left_out = {"near_identical"} if self.config.keep_digit_pairs else {"near_identical", "score_digits_only"}
-        for criterion, guideline in tree.guidelines():
-            consensus = node_consensus(guideline)
-            if not accepts(consensus, label, self.config.ties):
-                self.skipped["judgment:no_corroborated_consensus"] += 1
+        for criterion in tree.criteria:
+            agreed = consensus(criterion.judgments, self.config.min_evidence)
+            if agreed is None or not accepts(agreed, label, self.config.ties):
+                self.skipped[f"judgment:{'no_consensus' if agreed is None else 'against_label'}"] += 1
                 continue
-            readable = [j for j in guideline.judgments if j.verdict is not None]
-            right = [j for j in readable if j.verdict == consensus]
-            wrong = [j for j in readable if j.verdict != consensus]
-            for chosen, rejected in itertools.product(right, wrong):
-                if chosen.order != rejected.order:
-                    continue
-                if chosen.finish_reason != "stop":
-                    self.skipped["judgment:chosen_cut_off"] += 1
-                elif (reason := near_identical(chosen.text, rejected.text)) in left_out:
-                    self.skipped[f"judgment:{reason}"] += 1
-                else:
-                    prompt = self.prompter.judgment(tree.comparison, criterion.text, guideline.text, chosen)
-                    yield _pair("judgment", tree, prompt, [chosen], [rejected], 1.0)
+            for guideline in criterion.guidelines:
+                right = [j for j in guideline.judgments if j.verdict == agreed]
+                wrong = [j for j in guideline.judgments if j.verdict not in (agreed, None)]
+                for chosen, rejected in itertools.product(right, wrong):
+                    if chosen.order != rejected.order:
+                        continue
+                    if chosen.finish_reason != "stop":
+                        self.skipped["judgment:chosen_cut_off"] += 1
+                    elif (reason := near_identical(chosen.text, rejected.text)) in left_out:
+                        self.skipped[f"judgment:{reason}"] += 1
+                    else:
+                        prompt = self.prompter.judgment(tree.comparison, criterion.text, guideline.text, chosen)
+                        pair = _pair("judgment", tree, prompt, [chosen], [rejected], 1.0)
+                        yield replace(pair, chosen_verdict=agreed)
 
     def guideline_pairs(self, tree: EvaluationTree, label: Verdict) -> Iterator[Pair]:
-        """Same criterion: the guideline whose judgments give the label more often against one with fewer.
+        """Same criterion: a guideline by which its consensus is reached more often against one with fewer.
 
-        Guidelines that the token limit cut make no pair; ``skipped`` counts them, not the pairs that they might have
-        made.
+        A guideline says how its criterion is to be read. Whether the label was given says as much of the criterion. The
+        difference must be larger than chance by ``min_evidence``. Guidelines that the token limit cut make no pair;
+        ``skipped`` counts them, not the pairs that they might have made.
         """
         for criterion in tree.criteria:
             if cut := sum(g.finish_reason == "length" for g in criterion.guidelines):
                 self.skipped["guideline:cut_off"] += cut
-            whole = [g for g in criterion.guidelines if g.finish_reason == "stop"]
-            known = [(rate, g) for g in whole if (rate := success_rate(g.judgments, label)) is not None]
-            for (rate_1, g_1), (rate_2, g_2) in itertools.combinations(known, 2):
-                if rate_1 == rate_2:
-                    continue
-                if near_identical(g_1.text, g_2.text) == "near_identical":
+            whole = [g for g in criterion.guidelines if g.finish_reason == "stop" and g.judgments]
+            agreed = consensus(criterion.judgments, self.config.min_evidence)
+            if agreed is None or not accepts(agreed, label, self.config.ties):
+                self.skipped[f"guideline:{'no_consensus' if agreed is None else 'against_label'}"] += 1
+                continue
+            known = [(against_consensus(g.judgments, agreed), g) for g in whole]
+            for pair in itertools.combinations(known, 2):
+                (less, worse), (more, chosen) = sorted(pair, key=lambda each: each[0].net)
+                if less.net == more.net or better(more, less) < self.config.min_evidence:
+                    self.skipped["guideline:no_evidence"] += 1
+                elif near_identical(chosen.text, worse.text) == "near_identical":
                     self.skipped["guideline:near_identical"] += 1
-                    continue
-                chosen, rejected = (g_1, g_2) if rate_1 > rate_2 else (g_2, g_1)
-                prompt = self.prompter.guideline(tree.comparison, criterion.text)
-                yield _pair("guideline", tree, prompt, [chosen], [rejected], abs(rate_1 - rate_2))
+                else:
+                    prompt = self.prompter.guideline(tree.comparison, criterion.text)
+                    yield _pair("guideline", tree, prompt, [chosen], [worse], (more.net - less.net) / 2)
 
     def criteria_pairs(self, tree: EvaluationTree, label: Verdict, rng: random.Random, number: int) -> Iterator[Pair]:
-        """Orderings of the same criteria: those that lead to the label first against those that lead away first.
+        """Orderings of the same criteria: those that lead to the label first against those that do not.
 
-        Both sides hold the same lines, so that length and content cancel and only the order is learned. Up to
-        ``number`` pairs, each headed by another criterion where there are enough.
+        What counts is net success: judgments that give the label less those that give the other side. A criterion
+        leads if with ``min_evidence`` its net success is above 0, and if the vote of all *other* criteria is the label
+        too (``leave_one_out``): otherwise it would have voted for itself. It is set against criteria below it with
+        ``min_evidence``, be it that they see no difference or that they lead away. Both sides hold the same lines, so
+        that length and content cancel and only the order is learned. Up to ``number`` pairs, each headed by another
+        criterion where there are enough.
         """
-        rates = {c.id: rate for c in tree.criteria if (rate := success_rate(c.judgments, label)) is not None}
-        rated = [c for c in tree.criteria if c.id in rates]
-        good = [c for c in rated if rates[c.id] >= HIGH_SUCCESS]
-        bad = [c for c in rated if rates[c.id] <= LOW_SUCCESS]
-        if len(rated) < len(tree.criteria) or not good or not bad:
+        sure = self.config.min_evidence
+        outcomes = {c.id: against_label(c.judgments, label) for c in tree.criteria}
+        unread = [c for c in tree.criteria if all(j.verdict is None for j in c.judgments)]
+        good = [c for c in tree.criteria if above_zero(outcomes[c.id]) >= sure]
+        if self.config.leave_one_out:
+            confirmed = [c for c in good if others_vote(tree, c) == label]
+            self.skipped["criteria:own_vote"] += len(good) - len(confirmed)
+            good = confirmed
+        bad = [c for c in tree.criteria if all(better(outcomes[g.id], outcomes[c.id]) >= sure for g in good)]
+        if unread or not good or not bad:
             self.skipped["criteria:no_contrast"] += 1
             return
-        middle = [c for c in rated if LOW_SUCCESS < rates[c.id] < HIGH_SUCCESS]
+        middle = [c for c in tree.criteria if c not in good and c not in bad]
         leads, trails = (rng.sample(group, len(group)) for group in (good, bad))
         for i in range(min(number, max(len(good), len(bad)))):
             for group in (good, bad, middle):
@@ -163,12 +171,17 @@ class PairBuilder:
             first = [lead, *(c for c in good if c is not lead)]
             last = [trail, *(c for c in bad if c is not trail)]
             chosen, rejected = [*first, *middle, *last[::-1]], [*last, *middle, *first[::-1]]
-            prompt, margin = self.prompter.criteria(tree.comparison), rates[lead.id] - rates[trail.id]
-            yield _pair("criteria", tree, prompt, chosen, rejected, margin)
+            margin = (outcomes[lead.id].net - outcomes[trail.id].net) / 2
+            yield _pair("criteria", tree, self.prompter.criteria(tree.comparison), chosen, rejected, margin)
 
     def selected(self, pairs: Sequence[Pair], seed: int) -> list[Pair]:
-        """The pairs of all trees without repeats and balanced by the traits that ``config.balance`` names."""
+        """The pairs of all trees without repeats and balanced by the traits that ``config.balance`` names.
+
+        Those of levels whose differences are no larger than chance (``max_chance``) are left out.
+        """
         traits = sorted(set(self.config.balance))
+        chance = {level for level in LEVELS if self.tested.p_value(level) > self.config.max_chance}
+        pairs = self._without(pairs, {i for i, p in enumerate(pairs) if p.level in chance}, "level_is_chance")
         once = self._without(pairs, repeats(pairs), "repeated")
         left_out = surplus(once, traits, random.Random(derive_seed(seed, "balance", *traits)))
         return self._without(once, left_out, f"unbalanced_{'_'.join(traits)}")

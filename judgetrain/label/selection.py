@@ -42,8 +42,9 @@ def surplus(pairs: Sequence[Pair], by: Collection[str], rng: random.Random) -> s
     """Indices of pairs drawn at random to be left out, so that at each level both sides of every trait have as many.
 
     ``by`` ``length``: chosen longer or shorter than rejected, in characters; ``order``: chosen judged in order AB or
-    BA. With both, each combination and its opposite (longer in AB, shorter in BA) are evened out. Pairs on neither
-    side of a trait (equal lengths, no order) are kept as far as the other trait allows.
+    BA; ``verdict``: the chosen judgment decides or says tie. With several, each combination and its opposite (longer in
+    AB, shorter in BA) are evened out. Pairs on neither side of a trait (equal lengths, no order) are kept as far as the
+    other traits allow.
     """
     names = [name for name in _TRAITS if name in by]
     left_out: set[int] = set()
@@ -74,7 +75,11 @@ def _order(pair: Pair) -> bool | None:
     return None if found is None else found[1] == "AB"
 
 
-_TRAITS: dict[str, Callable[[Pair], bool | None]] = {"length": _longer, "order": _order}
+def _decides(pair: Pair) -> bool | None:
+    return None if pair.chosen_verdict is None else pair.chosen_verdict != "tie"
+
+
+_TRAITS: dict[str, Callable[[Pair], bool | None]] = {"length": _longer, "order": _order, "verdict": _decides}
 
 
 def leanings(pairs: Sequence[Pair]) -> dict[str, dict[str, Any]]:
@@ -82,7 +87,7 @@ def leanings(pairs: Sequence[Pair]) -> dict[str, dict[str, Any]]:
 
     ``chosen_chars``, ``rejected_chars``: mean lengths; ``chosen_longer``: share of the pairs of unequal length whose
     chosen side is the longer; ``order_ab``: share of the judgment pairs that show the responses in order AB. Near
-    0.5, there is nothing to learn.
+    0.5, there is nothing to learn. ``decides``: share of the judgment pairs whose chosen side is no tie.
     """
     result: dict[str, dict[str, Any]] = {}
     for level in sorted({pair.level for pair in pairs}):
@@ -93,6 +98,7 @@ def leanings(pairs: Sequence[Pair]) -> dict[str, dict[str, Any]]:
             "rejected_chars": round(fmean(len(p.rejected.strip()) for p in here), 1),
             "chosen_longer": _share(map(_longer, here)),
             "order_ab": _share(map(_order, here)),
+            "decides": _share(map(_decides, here)),
         }
     return result
 

@@ -130,6 +130,7 @@ class TrainingData:
             "pairs_skipped": dict(sorted(self.pair_builder.skipped.items())),
             "pairs_that_are": dict(sorted(self._notable().items())),
             "pairs_lean_to": leanings(self.pairs),
+            "levels": self.pair_builder.tested.table(),
             "ensemble_vs_given" if self.config.source == "given" else "label_vs_truth": dict(self._truth),
             **ties,
         }

@@ -2,20 +2,28 @@
 
 from __future__ import annotations
 
+import hashlib
 import random
+from bisect import bisect_left
+from collections import Counter
 from itertools import pairwise
 
+import numpy as np
 import pytest
 
 from judgetrain.data.config import WorldConfig, WorldEngineConfig
-from judgetrain.data.world import eval_comparisons, train_dialogues, true_verdict
+from judgetrain.data.world import BASE, eval_comparisons, train_dialogues, true_verdict
 from judgetrain.data.world.annotator import SLOPPY_GUIDELINE, Annotator
+from judgetrain.data.world.corpus import Corpus
 from judgetrain.data.world.engine import WorldEngine
 from judgetrain.data.world.language import load_language
-from judgetrain.data.world.splits import queries
+from judgetrain.data.world.splits import SPLITS, pretraining_queries, queries
+from judgetrain.data.world.splits import test_sets as number_of_test_sets
 from judgetrain.data.world.writers import write_response
 from judgetrain.engines.base import Request, Sampling
 from judgetrain.errors import ConfigError
+from judgetrain.judges.kinds.surface import differences, fitted
+from judgetrain.schema import Comparison, Dialogue, Message
 from tests.builders.data import RAW, independent_grade
 
 
@@ -39,27 +47,147 @@ def test_labels_follow_the_hidden_rule_read_from_the_text() -> None:
         assert true_verdict(comparison.dialogue.query, comparison.response_a, comparison.response_b) == comparison.label
 
 
-def test_splits_share_no_query_and_seeds_differ() -> None:
+def test_splits_share_no_query_and_held_out_queries_are_about_other_topics() -> None:
     language = load_language()
-    pools = [set(queries(language, split)) for split in ("pretrain", "train", "heldout")]
-    assert sum(map(len, pools)) == len(set().union(*pools)) == len(language.queries)
+    pools = {split: sorted(queries(split)) for split in SPLITS}
+    assert sum(map(len, pools.values())) == len(set().union(*pools.values())) == len(language.queries)
+    every = [(kind, topic) for kind, rule in RAW["kinds"].items() for topic in rule["topics"]]
+    topics = {split: {each for each in every if asked(pools[split], *each)} for split in ("train", "heldout")}
+    assert not topics["train"] & topics["heldout"]
+    assert len(topics["train"]) == 2 * len(topics["heldout"]) == 48
     config = WorldConfig()
-    train = {d.query for d in train_dialogues(config, 1)}
-    held_out = [c.dialogue.query for c in eval_comparisons(config, 1)]
-    assert not train & set(held_out)
-    assert len(set(held_out)) == len(held_out) == 300
-    assert eval_comparisons(config, 1) == eval_comparisons(config, 1) != eval_comparisons(config, 2)
+    assert {d.query for d in train_dialogues(config, 1)} <= set(pools["train"])
+    assert {c.dialogue.query for c in eval_comparisons(config, 1)} <= set(pools["heldout"])
+
+
+def asked(pool: list[str], kind: str, topic: str) -> bool:
+    """Whether some query of the sorted pool is about the topic, in the kind's way."""
+    starts = [template.split("{person}")[0].format(topic=topic) for template in RAW["kinds"][kind]["templates"]]
+    return any(pool[bisect_left(pool, start) : bisect_left(pool, start + "~")] for start in starts)
+
+
+def test_test_sets_of_different_seeds_share_no_query() -> None:
+    config, seen = WorldConfig(eval_comparisons=500), set[str]()
+    assert number_of_test_sets(500) >= 100
+    for seed in (*range(12), *range(101, 106)):
+        held_out = eval_comparisons(config, seed)
+        found = {c.dialogue.query for c in held_out}
+        assert len(found) == 500
+        assert not found & seen
+        seen |= found
+        per_kind = Counter(c.group for c in held_out)
+        assert max(per_kind.values()) - min(per_kind.values()) <= 1
+    assert eval_comparisons(config, 1) == eval_comparisons(config, 1)
+
+
+def test_the_base_knows_every_word_of_the_world() -> None:
+    from transformers import AutoTokenizer
+
+    tokenizer, language, rng = AutoTokenizer.from_pretrained(BASE), load_language(), random.Random(0)
+    told = [*language.queries] + [write_response(language, rng.choice(language.queries), 0.5, rng) for _ in range(2000)]
+    first = {text.split(" ", 1)[0] for text in told}
+    others = {word for text in told for word in text.split(" ")[1:]}
+    text = "\n".join(sorted(first)) + "".join(f" {word}" for word in sorted(others))
+    assert tokenizer.unk_token_id not in tokenizer.encode(text)
+    assert tokenizer.decode(tokenizer.encode(text)) == text
+    assert tokenizer.unk_token_id in tokenizer.encode("for my busy sister")
+
+
+def test_the_pretraining_text_is_what_the_base_was_made_from() -> None:
+    """Hashes of 3,000 exchanges, taken at a75212e, before the world's queries, rule and writers were changed."""
+    pool = pretraining_queries(load_language())
+    assert hashlib.sha256("\n".join(pool).encode()).hexdigest().startswith("6eaf7c45ba2e7e88")
+    for worded, expected in ((0.0, "b52304ec7e87530a"), (0.7, "35483eca02c27d34")):
+        corpus, rng, digest = Corpus(load_language(), pool, worded), random.Random("corpus 1 test"), hashlib.sha256()
+        for _ in range(3000):
+            digest.update("\0".join(corpus.exchange(rng)).encode())
+        assert digest.hexdigest().startswith(expected)
+
+
+def test_every_property_is_as_often_off_topic_as_it_can_stand_in_for_a_crucial_one() -> None:
+    """The design by which no word tells the better response: see write_response."""
+    rules = RAW["kinds"].values()
+    crucial = [Counter(rule[role] for rule in rules) for role in ("primary", "secondary")]
+    off_topic = Counter(name for rule in rules for name in rule["off_topic"])
+    assert crucial[0] == crucial[1] == Counter(off_topic.keys())
+    assert set(off_topic.values()) == {4}
+    for rule in rules:
+        assert len({rule["primary"], rule["secondary"], rule["decoy"], *rule["off_topic"]}) == 7
+    assert len({rule["decoy"] for rule in rules}) == len(RAW["kinds"])
+
+
+def test_a_response_says_as_much_whatever_its_quality() -> None:
+    language, rng = load_language(), random.Random(0)
+    lengths: dict[int, list[int]] = {}
+    for query in rng.sample(queries("train"), 3000):
+        rule = RAW["kinds"][language.kind_of(query)]
+        text = write_response(language, query, rng.choice((0.35, 0.6, 0.85)), rng)
+        strong = [independent_grade(text, rule[role]) for role in ("primary", "secondary")].count(2)
+        assert strong + sum(independent_grade(text, name) == 2 for name in rule["off_topic"]) == 2
+        assert not any(independent_grade(text, name) == 1 for name in rule["off_topic"])
+        lengths.setdefault(strong, []).append(len(text.split()))
+    assert {min(found) for found in lengths.values()} == {36}
+    assert {max(found) for found in lengths.values()} == {46}
+    means = [sum(found) / len(found) for found in lengths.values()]
+    assert max(means) - min(means) < 0.7  # standard error about 0.13
+
+
+def test_no_surface_statistic_tells_the_better_response() -> None:
+    """Chance on decided pairs, fitted on as many labels as it likes: 4,000 for the fit, 4,000 others for the test."""
+    fit, test = (decided_pairs(4000, seed) for seed in (0, 1))
+    features = differences([*fit, *test])
+    signs = np.array([1 if c.label == "A" else -1 for c in (*fit, *test)])
+    found = np.sign(features @ fitted(features[: len(fit)], signs[: len(fit)]))
+    assert abs(np.mean(found[len(fit) :] == signs[len(fit) :]) - 0.5) < 0.03  # standard error 0.008
+    sides = np.sign([len(c.response_a) - len(c.response_b) for c in (*fit, *test)])
+    assert abs(np.mean((sides == signs)[sides != 0]) - 0.5) < 0.02
+    # The same fit finds what is there: the words of the two properties that decide in one kind of queries.
+    fit, test = (decided_pairs(2000, seed, "recipe") for seed in (0, 1))
+    features = differences([*fit, *test])
+    signs = np.array([1 if c.label == "A" else -1 for c in (*fit, *test)])
+    found = np.sign(features @ fitted(features[: len(fit)], signs[: len(fit)]))
+    assert np.mean(found[len(fit) :] == signs[len(fit) :]) > 0.9
+
+
+def decided_pairs(count: int, seed: int, kind: str | None = None) -> list[Comparison]:
+    """So many comparisons that are no ties, as many of each kind as chance has it."""
+    language, rng, found = load_language(), random.Random(seed), list[Comparison]()
+    pool = [q for q in queries("train") if kind in (None, language.kind_of(q))]
+    while len(found) < count:
+        query = rng.choice(pool)
+        a, b = (write_response(language, query, skill, rng) for skill in rng.sample((0.35, 0.6, 0.85), 2))
+        if (label := true_verdict(query, a, b)) != "tie":
+            dialogue = Dialogue(str(len(found)), "world", (Message("user", query),))
+            found.append(Comparison(str(len(found)), dialogue, a, b, "a", "b", label))
+    return found
+
+
+def test_the_annotator_thinks_of_the_decoy_first_and_of_crucial_properties_no_sooner_than_of_others() -> None:
+    language, rng, first = load_language(), random.Random(0), Counter[str]()
+    annotator = Annotator(language, 0.0)
+    for query in rng.sample(queries("train"), 6000):
+        rule = RAW["kinds"][language.kind_of(query)]
+        name = annotator.criteria(query, 10, rng).split("\n")[0].split(". ")[1].split(":")[0]
+        roles = [role for role in ("primary", "secondary", "decoy") if rule[role] == name]
+        first[roles[0] if roles else "other"] += 1
+        assert name not in rule["off_topic"]
+    assert abs(first["decoy"] / 6000 - 4 / 13) < 0.02
+    for role in ("primary", "secondary"):
+        assert abs(first[role] / 6000 - 1 / 13) < 0.015
+    assert abs(first["other"] / 6000 - 7 / 13) < 0.025
 
 
 def test_more_queries_than_the_world_has_is_refused() -> None:
-    with pytest.raises(ConfigError, match=r"dialogues\.world\.train_dialogues=9999"):
-        train_dialogues(WorldConfig(train_dialogues=9999), 0)
+    with pytest.raises(ConfigError, match=r"dialogues\.world\.train_dialogues=999999"):
+        train_dialogues(WorldConfig(train_dialogues=999999), 0)
+    with pytest.raises(ConfigError, match=r"dialogues\.world\.eval_comparisons=99999"):
+        eval_comparisons(WorldConfig(eval_comparisons=99999), 0)
 
 
 def test_skill_raises_quality() -> None:
     language = load_language()
     rng = random.Random(0)
-    pool = queries(language, "train")
+    pool = queries("train")[::40]
     means = [
         sum(language.quality(q, write_response(language, q, skill, rng)) for q in pool) / len(pool)
         for skill in (0.1, 0.5, 0.9)
@@ -73,7 +201,7 @@ def test_annotator_errs_as_often_as_stated(error_rate: float) -> None:
     annotator = Annotator(language, error_rate)
     rng = random.Random(1)
     unfaithful = total = 0
-    for query in queries(language, "train")[:200]:
+    for query in queries("train")[::600]:
         first, second = (write_response(language, query, 0.6, rng) for _ in range(2))
         for line in annotator.criteria(query, 10, rng).split("\n"):
             criterion = line.split(". ", 1)[1]
@@ -89,8 +217,8 @@ def test_annotator_errs_as_often_as_stated(error_rate: float) -> None:
 
 def test_criteria_name_both_crucial_properties_among_distractors() -> None:
     language = load_language()
-    lines = Annotator(language, 0.0).criteria(queries(language, "train")[0], 10, random.Random(0)).split("\n")
-    kind = language.kinds[language.kind_of(queries(language, "train")[0])]
+    lines = Annotator(language, 0.0).criteria(queries("train")[0], 10, random.Random(0)).split("\n")
+    kind = language.kinds[language.kind_of(queries("train")[0])]
     names = [line.split(". ")[1].split(":")[0] for line in lines]
     assert len(set(names)) == 10
     assert {kind.primary, kind.secondary} <= set(names)
@@ -98,7 +226,7 @@ def test_criteria_name_both_crucial_properties_among_distractors() -> None:
 
 def test_engine_is_deterministic_and_reports_unknown_queries() -> None:
     engine = WorldEngine(WorldEngineConfig(skill=0.5))
-    query = queries(load_language(), "train")[0]
+    query = queries("train")[0]
     request = Request(messages=({"role": "user", "content": query},), sampling=Sampling(), slots={"query": query})
     unknown = Request(messages=({"role": "user", "content": "?"},), sampling=Sampling(), slots={"query": "who are you"})
     first = engine.generate([request, request, unknown], seed=4)

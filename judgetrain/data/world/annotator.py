@@ -1,8 +1,8 @@
 """The rule-based annotator: the quickstart's teacher, with a stated error rate.
 
 It knows what every sentence shows, but not which properties decide: it lists the crucial criteria among
-distractors in a random order, writes a sound or a sloppy scoring guideline, and errs in a stated share of its
-judgments, half of the time in favour of the response that it sees first.
+distractors in a random order, most often a distractor (the kind's decoy) first, writes a sound or a sloppy scoring
+guideline, and errs in a stated share of its judgments, half of the time in favour of the response that it sees first.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 from judgetrain.data.world.language import GRADE_SCORES, Language
 
-CRUCIAL_WEIGHT = 2.0
-"""How much likelier a crucial criterion is to be named next than a distractor."""
+DECOY_WEIGHT = 4.0
+"""How much likelier the decoy is to be named next than any other plausible criterion, crucial or not."""
 
 SLOPPY_RATE = 0.3
 """Share of guidelines that name no evidence to look for."""
@@ -32,12 +32,9 @@ class Annotator:
     error_rate: float
 
     def criteria(self, query: str, count: int, rng: random.Random) -> str:
-        """A numbered list of ``count`` plausible criteria for the query, crucial ones somewhat earlier."""
+        """A numbered list of ``count`` plausible criteria for the query, the decoy earlier than the others."""
         kind = self.language.kinds[self.language.kind_of(query)]
-        weights = {
-            name: CRUCIAL_WEIGHT if name in (kind.primary, kind.secondary) else 1.0
-            for name in self.language.plausible(kind.name)
-        }
+        weights = {name: DECOY_WEIGHT if name == kind.decoy else 1.0 for name in self.language.plausible(kind.name)}
         names = sorted(weights, key=lambda name: -(rng.random() ** (1.0 / weights[name])))
         lines = (rng.choice(self.language.properties[name].criteria) for name in names[:count])
         return "\n".join(f"{i}. {line}" for i, line in enumerate(lines, start=1))

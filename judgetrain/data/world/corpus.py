@@ -2,7 +2,9 @@
 
 Dialogues, descriptions of responses, reviews of pairs on named criteria, lists of criteria and guidelines. The
 text is faithful (no annotator errors) and knows nothing of the hidden rule: criteria are drawn evenly over all
-properties, whatever the kind of the query, and no review says which response is better overall. In the first phase
+properties, whatever the kind of the query, and no review says which response is better overall. Its responses are
+written in a way of their own, which says most of what is ``common`` for a kind, and must stay as it is: the shipped
+base was made from this very stream. In the first phase
 ratings are terse; in the second most are written out in a judge's words, which any pretrained model has met.
 """
 
@@ -12,7 +14,16 @@ import random
 
 from judgetrain.data.world.annotator import SLOPPY_GUIDELINE, Annotator
 from judgetrain.data.world.language import GRADE_SCORES, Language
-from judgetrain.data.world.writers import write_response
+from judgetrain.data.world.writers import sentence
+
+HALO = 0.2
+"""Chance, times skill, that a response shows a property which is not common for its kind of query."""
+
+MAX_SENTENCES = 5
+"""Most property sentences in one response; the common ones are kept first."""
+
+WORDS = (22, 40)
+"""Fewest and most words wanted in one response; what is missing is filled with small talk."""
 
 Exchange = tuple[str, str]
 """What a user asks and what the text answers."""
@@ -38,7 +49,7 @@ class Corpus:
 
     def _pair(self, rng: random.Random) -> tuple[str, str, str]:
         query = rng.choice(self._queries)
-        a, b = (write_response(self._language, query, rng.uniform(0.2, 0.9), rng) for _ in range(2))
+        a, b = (_response(self._language, query, rng.uniform(0.2, 0.9), rng) for _ in range(2))
         return query, a, b
 
     def _criterion(self, name: str, rng: random.Random) -> str:
@@ -100,3 +111,19 @@ class Corpus:
         criterion = self._criterion(rng.choice(self._names), rng)
         prompt = f"Write a guideline.\nQuery: {rng.choice(self._queries)}\nCriterion: {criterion}"
         return prompt, self._annotator.sound_guideline(criterion)
+
+
+def _response(language: Language, query: str, skill: float, rng: random.Random) -> str:
+    """A response of the pretraining text: common properties strongly with chance ``skill``, and a few others."""
+    common = language.kinds[language.kind_of(query)].common
+    grades = {name: 2 if rng.random() < skill else rng.choice((0, 1)) for name in common}
+    for name in language.properties:
+        if name not in common and rng.random() < HALO * skill:
+            grades[name] = 2 if rng.random() < skill else 1
+    shown = [name for name in grades if grades[name]][:MAX_SENTENCES]
+    sentences = [sentence(language, name, grades[name], rng) for name in shown]
+    wanted = rng.randint(*WORDS)
+    while sum(len(s.split()) for s in sentences) < wanted:
+        sentences.append(rng.choice(language.fillers).format(thing=rng.choice(language.things)))
+    rng.shuffle(sentences)
+    return " ".join([rng.choice(language.openers), *sentences])

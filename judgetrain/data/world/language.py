@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import functools
-import random
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,8 +14,8 @@ from judgetrain.data.config import VOCABULARY
 GRADE_SCORES = (1, 3, 5)
 """The score that a faithful judgment gives to each grade (0 absent, 1 weak, 2 strong)."""
 
-CRITERIA_PER_KIND = 10
-"""How many criteria the annotator finds plausible for a kind: the two crucial ones and eight distractors."""
+HELD_OUT_TOPICS = 2
+"""How many topics of a kind, the last ones, are asked about in held-out queries alone."""
 
 
 @dataclass(frozen=True)
@@ -37,32 +36,52 @@ class Property:
 
 @dataclass(frozen=True)
 class Kind:
-    """A kind of query, with the hidden rule that says which properties decide between responses to it."""
+    """A kind of query, with the hidden rule that says which properties decide between responses to it.
+
+    ``decoy``: the plausible property that an annotator thinks of first, which decides nothing; ``off_topic``: those
+    that nobody would look for; ``common``: what the base's pretraining text says most often, whatever decides.
+    """
 
     name: str
     templates: tuple[str, ...]
     topics: tuple[str, ...]
     primary: str
     secondary: str
+    decoy: str
+    off_topic: tuple[str, ...]
+    common: tuple[str, str]
+
+    @property
+    def crucial(self) -> tuple[str, str]:
+        """The properties that decide."""
+        return self.primary, self.secondary
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What a query asks: its kind, and about which of the kind's topics."""
+
+    kind: str
+    topic: str
 
 
 @dataclass(kw_only=True)  # not frozen: cached properties
 class Language:
-    """Everything the world can say."""
+    """Everything the world can say. ``persons`` are those of the base's pretraining text."""
 
     properties: Mapping[str, Property]
     kinds: Mapping[str, Kind]
     persons: tuple[str, ...]
+    whose: tuple[str, ...]
+    which: tuple[str, ...]
+    who: tuple[str, ...]
     things: tuple[str, ...]
     openers: tuple[str, ...]
     fillers: tuple[str, ...]
 
     def plausible(self, kind: str) -> tuple[str, ...]:
-        """The properties an annotator would consider for a kind: the crucial ones among as good distractors."""
-        rule = self.kinds[kind]
-        others = [p for p in self.properties if p not in (rule.primary, rule.secondary)]
-        random.Random(f"plausible {kind}").shuffle(others)
-        return tuple(sorted([rule.primary, rule.secondary, *others[: CRITERIA_PER_KIND - 2]]))
+        """The properties an annotator would consider for a kind: the two crucial ones and eight distractors."""
+        return tuple(sorted(set(self.properties) - set(self.kinds[kind].off_topic)))
 
     def kind_of(self, query: str) -> str:
         """The kind of a query of this world.
@@ -70,22 +89,42 @@ class Language:
         Raises:
             KeyError: the query was not generated here.
         """
-        return self._kinds_by_query[query]
+        return self._asked[query].kind
+
+    def held_out(self, query: str) -> bool:
+        """Whether a query asks about a topic that no training query asks about.
+
+        Raises:
+            KeyError: the query was not generated here.
+        """
+        asked = self._asked[query]
+        return asked.topic in self.kinds[asked.kind].topics[-HELD_OUT_TOPICS:]
 
     @functools.cached_property
-    def _kinds_by_query(self) -> dict[str, str]:
+    def _asked(self) -> dict[str, Asked]:
+        further = [f"for {whose} {who}" for whose in self.whose for who in self.who]
+        further += [f"for {whose} {which} {who}" for whose in self.whose for which in self.which for who in self.who]
+        return self._queries(self.persons) | self._queries(further)
+
+    def _queries(self, persons: Iterable[str]) -> dict[str, Asked]:
+        persons = list(persons)
         return {
-            template.format(topic=topic, person=person): kind.name
+            template.format(topic=topic, person=person): Asked(kind.name, topic)
             for kind in self.kinds.values()
             for template in kind.templates
             for topic in kind.topics
-            for person in self.persons
+            for person in persons
         }
 
-    @property
-    def queries(self) -> list[str]:
+    @functools.cached_property
+    def queries(self) -> tuple[str, ...]:
         """Every query the world can ask, in a fixed order."""
-        return list(self._kinds_by_query)
+        return tuple(self._asked)
+
+    @property
+    def first_queries(self) -> list[str]:
+        """The queries for ``persons`` alone, part of which the base was pretrained on, in a fixed order."""
+        return list(self._queries(self.persons))
 
     def grade(self, response: str, name: str) -> int:
         """How strongly a response shows a property: 2 strong, 1 weak, 0 not at all; read from the text alone."""

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from judgetrain.data.world.corpus import Corpus
 from judgetrain.data.world.language import load_language
-from judgetrain.data.world.splits import queries
+from judgetrain.data.world.splits import pretraining_queries
 
 if TYPE_CHECKING:
     from transformers import LlamaForCausalLM, PreTrainedTokenizerFast
@@ -47,7 +47,7 @@ def make_tokenizer(corpus: Corpus, seed: int) -> PreTrainedTokenizerFast:
     rng = random.Random(f"tokenizer {seed}")
     language = load_language()
     texts = [text for _ in range(20_000) for text in corpus.exchange(rng)]
-    texts += [f"{q}\nQuery: {q}" for q in language.queries] + [CONTRACT]
+    texts += [f"{q}\nQuery: {q}" for q in language.first_queries] + [CONTRACT]
     tokenizer.train_from_iterator(texts, trainers.WordLevelTrainer(special_tokens=specials, show_progress=False))
     return PreTrainedTokenizerFast(
         tokenizer_object=tokenizer,
@@ -81,7 +81,7 @@ def pretrain(output: Path, phases: Sequence[Phase], batch_size: int, seed: int, 
     from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaConfig, LlamaForCausalLM, set_seed
 
     set_seed(seed)
-    pool = queries(load_language(), "pretrain")
+    pool = pretraining_queries(load_language())
     if start is None:
         tokenizer = make_tokenizer(Corpus(load_language(), pool), seed)
         model = LlamaForCausalLM(

@@ -1,7 +1,8 @@
-"""The world's splits: pretraining, training and held-out queries, disjoint by query."""
+"""The world's splits: pretraining, training and held-out queries; the last two share no topic."""
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import random
 from typing import Literal
@@ -13,35 +14,77 @@ from judgetrain.errors import ConfigError
 from judgetrain.schema import Comparison, Dialogue, Message, Verdict
 
 Split = Literal["pretrain", "train", "heldout"]
+SPLITS: tuple[Split, ...] = ("pretrain", "train", "heldout")
 
 WRITER_SKILLS = {"careful": 0.85, "steady": 0.6, "hasty": 0.35}
 """The writers whose responses the held-out comparisons pair."""
 
-_SHARES: tuple[tuple[Split, float], ...] = (("heldout", 0.3), ("train", 0.7), ("pretrain", 1.0))
+PRETRAINING_SHARE = 0.3
+"""Of the first queries, by their hash: those that the shipped base was pretrained on."""
 
 
-def split_of(query: str) -> Split:
-    """The split of a query, by its hash alone: 30% held out, 40% training, 30% pretraining of the shipped base."""
-    position = int.from_bytes(hashlib.sha256(query.encode()).digest()[:4], "big") / 2**32
-    return next(split for split, upper in _SHARES if position < upper)
+def pretraining_queries(language: Language) -> list[str]:
+    """The queries of the base's pretraining text, in a fixed order."""
+    return [query for query in language.first_queries if _position(query) >= 1 - PRETRAINING_SHARE]
 
 
-def queries(language: Language, split: Split) -> list[str]:
+@functools.cache
+def _pools() -> dict[Split, list[str]]:
+    """The queries of each split: pretraining's, and of the others those about held-out topics and the rest."""
+    language = load_language()
+    pools: dict[Split, list[str]] = {"pretrain": pretraining_queries(language), "train": [], "heldout": []}
+    seen = set(pools["pretrain"])
+    for query in language.queries:
+        if query not in seen:
+            pools["heldout" if language.held_out(query) else "train"].append(query)
+    return pools
+
+
+def queries(split: Split) -> list[str]:
     """All queries of a split, in a fixed order."""
-    return [query for query in language.queries if split_of(query) == split]
+    return list(_pools()[split])
 
 
-def _sample(split: Split, count: int, seed: int, key: str) -> list[str]:
-    pool = queries(load_language(), split)
-    if count > len(pool):
-        raise ConfigError(f"dialogues.world.{key}={count}: the world's {split} split has {len(pool)} queries")
-    return random.Random(f"{split} {seed}").sample(pool, count)
+def _position(query: str) -> float:
+    return int.from_bytes(hashlib.sha256(query.encode()).digest()[:4], "big") / 2**32
+
+
+def _refuse(split: Split, count: int, pool: int, key: str) -> None:
+    if count > pool:
+        raise ConfigError(f"dialogues.world.{key}={count}: the world's {split} split has {pool} queries")
+
+
+@functools.cache
+def _test_order() -> list[str]:
+    """The held-out queries in one fixed random order, in which the kinds take turns."""
+    language, rng = load_language(), random.Random("heldout")
+    by_kind: dict[str, list[str]] = {kind: [] for kind in language.kinds}
+    for query in _pools()["heldout"]:
+        by_kind[language.kind_of(query)].append(query)
+    for found in by_kind.values():
+        rng.shuffle(found)
+    return [query for turn in zip(*by_kind.values(), strict=False) for query in turn]
+
+
+def test_sets(count: int) -> int:
+    """How many test sets of ``count`` held-out queries there are that share none."""
+    return len(_test_order()) // count
+
+
+def _test_set(count: int, seed: int) -> list[str]:
+    """The queries of a seed's test set: of seeds that differ by less than :func:`test_sets`, no two share any."""
+    order = _test_order()
+    _refuse("heldout", count, len(order), "eval_comparisons")
+    start = seed % test_sets(count) * count
+    return order[start : start + count]
 
 
 def train_dialogues(config: WorldConfig, seed: int) -> list[Dialogue]:
     """``config.train_dialogues`` single-turn dialogues of the training split; ``category`` is the query's kind."""
     language = load_language()
-    chosen = _sample("train", config.train_dialogues, seed + config.seed, "train_dialogues")
+    pool = queries("train")
+    _refuse("train", config.train_dialogues, len(pool), "train_dialogues")
+    chosen = random.Random(f"train {seed + config.seed}").sample(pool, config.train_dialogues)
     return [_dialogue(language, query, f"world:{i:05d}") for i, query in enumerate(chosen)]
 
 
@@ -51,7 +94,7 @@ def eval_comparisons(config: WorldConfig, seed: int) -> list[Comparison]:
     The label is the world's truth: the response with the higher quality by the hidden rule, or a tie.
     """
     language = load_language()
-    chosen = _sample("heldout", config.eval_comparisons, seed + config.seed, "eval_comparisons")
+    chosen = _test_set(config.eval_comparisons, seed + config.seed)
     rng = random.Random(f"comparisons {seed + config.seed}")
     return [_comparison(language, query, f"world-eval:{i:05d}", rng) for i, query in enumerate(chosen)]
 

@@ -1,4 +1,4 @@
-"""Baselines on benchmarks: rules that read nothing, and need no shards."""
+"""Baselines on benchmarks: they load no model, and need no shards."""
 
 from __future__ import annotations
 

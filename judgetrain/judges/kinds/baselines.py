@@ -1,4 +1,4 @@
-"""Baselines: judges that read nothing, which any judge must beat."""
+"""Baselines: judges without a model, which any judge must beat."""
 
 from __future__ import annotations
 
@@ -8,11 +8,12 @@ from collections.abc import Sequence
 
 from judgetrain.artifacts.stage_run import derive_seed
 from judgetrain.judges.base import Judge, Prediction
+from judgetrain.judges.kinds.surface import SurfaceJudge
 from judgetrain.schema import Comparison, Verdict
 
 
 class Baseline(Judge):
-    """A judge without a model: one verdict per order, at no cost."""
+    """A judge that looks at one comparison at a time: one verdict per order, at no cost."""
 
     def compare_all(self, comparisons: Sequence[Comparison], seed: int) -> list[Prediction]:
         """The verdicts on many comparisons."""
@@ -60,4 +61,6 @@ class LongerJudge(Baseline):
         return verdict, verdict
 
 
-BASELINES: dict[str, type[Baseline]] = {judge.name: judge for judge in (RandomJudge, FirstJudge, LongerJudge)}
+BASELINES: dict[str, type[Judge]] = {
+    judge.name: judge for judge in (RandomJudge, FirstJudge, LongerJudge, SurfaceJudge)
+}
