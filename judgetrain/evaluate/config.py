@@ -64,12 +64,13 @@ class EvaluateConfig(PaidConfig):
     methods: list[str] = key(
         ["initial", "sft", "dpo"],
         "judges (base, initial, sft, dpo, rl, teacher, external or a judge's directory), the same or any model "
-        "directory asked once (one_step:base, rating:teacher, one_step:DIR), scorers (scorer:sentprob and the like: "
-        "judgetrain/scorers/methods.py), baselines (random, first, longer; surface: word counts and lengths, "
-        "fitted to the benchmark's own labels), and stored:NAME",
+        "directory asked once (one_step:base, rating:teacher, one_step:DIR), a judge asked in another way (dpo+sampled, "
+        "dpo+independent@1: docs/asking.md), scorers (scorer:sentprob and the like: judgetrain/scorers/methods.py), "
+        "baselines (random, first, longer; surface: word counts and lengths, fitted to the benchmark's own labels), "
+        "and stored:NAME",
         content=method_directory,
     )
-    branches: list[int] = key([1, 3, 5, 10], "k values read off one sampled run of max(branches)", low=1)
+    branches: list[int] = key([1, 3, 5, 10], "k values read off one run of max(branches)", low=1)
     aggregation: str = key("vote", "of branches", choices=("vote", "margin"))
     bootstrap: int = key(2000, "resamples of the 95% intervals", low=10)
     view: int = key(20, "pages of disagreements to look at, per benchmark and judge", low=0, unit="trees", neutral=True)

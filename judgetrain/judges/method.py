@@ -111,8 +111,10 @@ class Method:
         return self.name.replace(":", ".")
 
     def branches(self, numbers: Sequence[int]) -> list[int]:
-        """Of the configuration's numbers of branches those that it is asked with."""
-        return [k for k in numbers if self.most is None or k <= self.most]
+        """Of the configuration's numbers of branches those that it is asked with; its own where all are larger."""
+        if self.most is None:
+            return list(numbers)
+        return [k for k in numbers if k <= self.most] or [self.most]
 
     @property
     def asking(self) -> dict[str, Any]:

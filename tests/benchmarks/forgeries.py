@@ -99,18 +99,12 @@ def unprotected() -> Iterator[None]:
 Verdicts = Callable[[Sequence[Comparison]], list[str | None]]
 
 
-def asker(judge: BranchingJudge, branches: int, sampled: bool) -> Verdicts:
+def asker(judge: BranchingJudge, branches: int) -> Verdicts:
     """A function that gives the judge's verdicts on comparisons as they are shown."""
-    sampling = judge.settings
-    if not sampled:
-        levels = {
-            name: getattr(sampling, name) for name in ("criteria_sampling", "guideline_sampling", "judgment_sampling")
-        }
-        sampling = replace(sampling, **{name: replace(level, temperature=0.0) for name, level in levels.items()})
     shape = Shape(count=judge.settings.criteria, criteria=branches, orders=("AB",))
 
     def ask(comparisons: Sequence[Comparison]) -> list[str | None]:
-        trees = grow(comparisons, judge.engine, judge.prompts, shape, sampling, SEED)
+        trees = grow(comparisons, judge.engine, judge.prompts, shape, judge.settings, SEED)
         return [aggregate([j for _, _, j in tree.judgments()], judge.aggregation) for tree in trees]
 
     return ask
@@ -171,7 +165,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--branches", type=int, default=1)
     parser.add_argument("--data", help="JSONL of comparisons; the quickstart world's held-out split by default")
     parser.add_argument("--kinds", nargs="+", help="only these kinds of forgeries, and the controls")
-    parser.add_argument("--sampled", action="store_true", help="the judge's own temperatures")
+    parser.add_argument("--sampled", action="store_true", help="at temperature 1")
     parser.add_argument("--rows", type=Path, help="write every verdict to this JSONL file")
     options = parser.parse_args(argv)
     if options.data:
@@ -181,8 +175,8 @@ def main(argv: Sequence[str] | None = None) -> None:
         size = max(8, 3 * options.comparisons)
         candidates = world.eval_comparisons(WorldConfig(eval_comparisons=size), SEED)
     started = time.monotonic()
-    judge = BranchingJudge.from_pretrained(options.judge, options.branches)
-    ask = asker(judge, options.branches, options.sampled)
+    judge = BranchingJudge.from_pretrained(options.judge, options.branches, temperature=float(options.sampled))
+    ask = asker(judge, options.branches)
     forgeries = [f for f in load_forgeries() if not options.kinds or f.kind in (*options.kinds, CONTROL)]
     comparisons = second_wins(candidates, ask, options.comparisons)
     if not comparisons:
@@ -198,7 +192,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     forged = [row for row in protected if row["kind"] != CONTROL]
     worst = sorted((o for o in outcomes(forged, "forgery").values() if o.kind != "all"), key=lambda o: -o.flips)[:5]
     print(f"\nMost flips with protection: {', '.join(f'{o.kind} {100 * o.flips:.0f}%' for o in worst)}.")
-    decoding = "the judge's own sampling" if options.sampled else "greedy"
+    decoding = judge.settings.shown
     print(
         f"{judge.name}, {options.branches} branches, {decoding}: {len(comparisons)} comparisons of {len(candidates)}, "
         f"{len(forgeries)} texts with the controls, {time.monotonic() - started:.0f} s."

@@ -352,10 +352,10 @@ def test_ways_to_ask_are_set_against_the_first_way_and_judges_within_one_way(
     assert sorted(found) == sorted([*greedy, *sampled, *ways, *others])
 
 
-def test_too_few_branches_for_a_method_are_refused(setup: tuple[Config, dict[str, Path]]) -> None:
+def test_a_method_without_branches_is_refused(setup: tuple[Config, dict[str, Path]]) -> None:
     config, _ = setup
-    config.evaluate.methods, config.evaluate.branches = ["sft@2"], [3, 4]
-    with pytest.raises(ConfigError, match=r"'sft@2': evaluate\.branches=\[3, 4\] has none so small"):
+    config.evaluate.methods = ["sft@0"]
+    with pytest.raises(ConfigError, match=r"'sft@0': a judge has at least 1 branch"):
         check(config, "evaluate")
 
 

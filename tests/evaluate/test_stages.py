@@ -11,6 +11,7 @@ from judgetrain.artifacts.fingerprint import by_key
 from judgetrain.errors import ConfigError
 from judgetrain.evaluate.stages import CORRECT, EVALUATE, STUDIES, EvaluateSettings
 from judgetrain.judges.config import JudgeConfig, criteria_of
+from judgetrain.judges.method import BRANCHING, Method
 from judgetrain.train.stages import ReferenceSettings
 from tests.builders.pipeline import configured
 
@@ -55,6 +56,19 @@ def test_manifests_say_what_is_set_and_nothing_that_is_not_read() -> None:
     assert said["train.dpo.lora.enabled"] is False
     shown = by_key(EvaluateSettings.of(config))
     assert shown["judge"]["tie"] == 0.0 and shown["tree.criteria"] == 10
+
+
+def test_the_quickstart_asks_greedily_first_then_sampled_and_then_with_independent_plans() -> None:
+    config = configured("recipe=quickstart")
+    ways = [Method.parse(text) for text in config.evaluate.methods if Method.parse(text).kind == BRANCHING]
+    asked = [config.judge.changed(**method.asking) for method in ways]
+    assert [method.target for method in ways] == ["initial", "sft", "dpo"] * 3
+    assert [(judge.temperature, judge.plan) for judge in asked[::3]] == [
+        (0.0, "shared"),
+        (1.0, "shared"),
+        (1.0, "independent"),
+    ]
+    assert config.tree.judgment_sampling.temperature == 1.0, "trees are sampled"
 
 
 def test_a_judge_of_an_earlier_version_can_be_read(tmp_path: Path) -> None:

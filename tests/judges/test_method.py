@@ -59,6 +59,7 @@ def test_every_form_of_a_name(text: str, kind: str, target: str, options: tuple[
 def test_a_method_may_be_asked_with_fewer_branches(text: str, target: str, name: str, numbers: list[int]) -> None:
     method = Method.parse(text)
     assert (method.kind, method.target, method.name, method.branches([1, 3, 10])) == (BRANCHING, target, name, numbers)
+    assert method.branches([9]) == ([9] if method.most is None else [method.most]), "its own where all are larger"
 
 
 @pytest.mark.parametrize(

@@ -31,10 +31,9 @@ class BranchingRunner:
     def check(self, method: Method, config: Any) -> None:
         """The model that it names, that it gives the probabilities which a readout needs, and the branches."""
         check_model(config, method, "evaluate.methods")
-        if not method.branches(config.evaluate.branches):
-            numbers = list(config.evaluate.branches)
-            raise ConfigError(f"evaluate.methods: {method.text!r}: evaluate.branches={numbers} has none so small")
-        check_criteria(config, method, max(config.evaluate.branches), "evaluate.branches")
+        if method.most == 0:
+            raise ConfigError(f"evaluate.methods: {method.text!r}: a judge has at least 1 branch")
+        check_criteria(config, method, max(method.branches(config.evaluate.branches)), "evaluate.branches")
 
     def run(self, method: Method, evaluation: Evaluation) -> Iterator[tuple[Benchmark, list[Result]]]:
         """Sample every benchmark with one model, then read off the results."""
