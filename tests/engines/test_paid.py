@@ -15,7 +15,8 @@ from judgetrain.engines.answers import AnswerStore, Budget
 from judgetrain.engines.base import Completion, Request, Sampling
 from judgetrain.engines.config import OpenAIEngineConfig
 from judgetrain.engines.openai.address import Address
-from judgetrain.engines.openai.engine import BROKEN, OpenAIEngine
+from judgetrain.engines.openai.call import BROKEN
+from judgetrain.engines.openai.engine import OpenAIEngine
 from judgetrain.engines.openai.refusals import is_empty_account, words_of
 from judgetrain.errors import ConfigError, EngineError, UnansweredError
 from tests.builders.engines import PausesOnly

@@ -17,7 +17,8 @@ from typing import Any
 import pytest
 
 from judgetrain.artifacts.shards import read_rows
-from judgetrain.engines.openai.engine import BROKEN, PASSES
+from judgetrain.engines.openai.call import BROKEN
+from judgetrain.engines.openai.engine import PASSES
 from judgetrain.errors import EngineError
 from tests.builders.attacks import PASSWORD, TOKEN, VALID, Attack, said
 from tests.builders.faulty_server import KEY, FaultyServer, Try, serving
