@@ -106,7 +106,10 @@ class _Handler(BaseHTTPRequestHandler):
         pass
 
     def do_POST(self):
-        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        sent = self.rfile.read(length := int(self.headers["Content-Length"]))
+        if len(sent) < length:  # of a process that was killed
+            return
+        body = json.loads(sent)
         text = body["messages"][-1]["content"]
         server = self.server
         with server.lock:
