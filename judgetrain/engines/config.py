@@ -302,9 +302,12 @@ class OpenAIEngineConfig(EngineConfig):
         return replace(self, model=path)
 
     def check(self, key: str) -> None:
-        """Check that the model has a name."""
+        """Check that the model has a name, and the server an address."""
+        from judgetrain.engines.openai.address import Address
+
         if not self.model:
             raise ConfigError(f"{key}.model is empty: for type openai it is the model's name at the server")
+        Address.parse(self.base_url, f"{key}.base_url")
 
     def check_here(self, key: str) -> None:
         """Check that the environment holds the key of a server that is not one's own.

@@ -42,6 +42,11 @@ def _refused(rng: random.Random, prompt: str) -> Fault:
     return Fault(f"HTTP {status}", status, _words(rng))
 
 
+def _error_inside(rng: random.Random, prompt: str) -> Fault:
+    error = {"message": rng.choice(WORDS), "code": rng.choice([None, 429, "503", 422, "overloaded", 10**9])}
+    return Fault("error in an answer", body=_json({"error": error}))
+
+
 def _limited(rng: random.Random, prompt: str) -> Fault:
     headers: dict[str, str] = rng.choice(
         [
@@ -85,7 +90,7 @@ def _usage(rng: random.Random, prompt: str) -> Fault:
 
 def _odd(rng: random.Random, prompt: str) -> Fault:
     answer = body_of(said(prompt))
-    kind = rng.choice(["choices", "parts", "finish", "logprobs", "mark", "drip", "late", "surrogate"])
+    kind = rng.choice(["choices", "parts", "finish", "logprobs", "mark", "drip", "late", "surrogate", "utf-16"])
     if kind == "choices":
         answer["choices"] *= rng.randint(2, 5)
     elif kind == "parts":
@@ -96,7 +101,7 @@ def _odd(rng: random.Random, prompt: str) -> Fault:
         answer["choices"][0]["logprobs"] = rng.choice([[], {"content": [{}]}, {"content": 3}])
     elif kind == "surrogate":
         answer["note"] = "\ud83d"
-    data = _json(answer)
+    data = json.dumps(answer).encode("utf-16" if kind == "utf-16" else "ascii")
     headers = {"Content-Type": f"application/json; charset={rng.choice(['utf-8', 'latin-1', 'utf-16', 'none'])}"}
     return Fault(
         f"odd: {kind}",
@@ -115,9 +120,7 @@ def _broken(rng: random.Random, prompt: str) -> Fault:
             good[: rng.randrange(len(good))],
             b"", b"{}", b"[]", b"null", b"7", b'{"choices": []}', b'{"choices": [{}]}', b'{"choices": {}}',
             b"[" * 5000, b'{"choices": [{"message": null}]}', b"<html>busy</html>", b"\xff\xfe\x00",
-            json.dumps(body_of("caf\u00e9"), ensure_ascii=False).encode("utf-16"),
             json.dumps(body_of("caf\u00e9"), ensure_ascii=False).encode("latin-1"),
-            b'{"error": {"message": "overloaded"}}',
         ]
     )  # fmt: skip
     return Fault("broken answer", body=data, charged=True)
@@ -153,8 +156,19 @@ class Attack(dict):  # type: ignore[type-arg]
 
     def __init__(self, seed: int, share: float, timeout: float) -> None:
         self.rng, self.share, self.given = random.Random(seed), share, Counter[str]()
-        self._kinds = [_refused, _limited, _no_content, _usage, _odd, _broken, _reset, _fatal, slow(timeout)]
-        self._weights = [4, 3, 3, 5, 5, 4, 3, 1, 0.5]
+        self._kinds = [
+            _refused,
+            _error_inside,
+            _limited,
+            _no_content,
+            _usage,
+            _odd,
+            _broken,
+            _reset,
+            _fatal,
+            slow(timeout),
+        ]
+        self._weights = [4, 1, 3, 3, 5, 5, 4, 3, 1, 0.5]
 
     def get(self, text: str, default: Any = None) -> list[Fault]:
         """The fault of one try, if it gets one."""

@@ -9,6 +9,7 @@ from collections import Counter
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
 
 KEY = "sk-very-secret"
 
@@ -31,6 +32,18 @@ class Fault:
     charged: bool = False
 
 
+@dataclass
+class Try:
+    """A try that came to the server: what was asked, in which run and when, the fault it got, and the seconds until
+    its answer was sent (None: not yet, or not whole)."""
+
+    body: dict
+    run: int
+    when: float
+    fault: Any
+    took: float | None = None
+
+
 class FaultyServer(ThreadingHTTPServer):
     """Answers with the prompt repeated; ``faults`` maps a prompt to what its first tries get."""
 
@@ -43,6 +56,8 @@ class FaultyServer(ThreadingHTTPServer):
         self.billed: list[dict] = []
         self.tries: Counter = Counter()
         self.bodies: list[dict] = []
+        self.log: list[Try] = []
+        self.run = 0
         self.headers: list[str | None] = []
         self.paths: list[str] = []
         self.header_names: set[str] = set()
@@ -91,7 +106,10 @@ class _Handler(BaseHTTPRequestHandler):
         pass
 
     def do_POST(self):
-        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        sent = self.rfile.read(length := int(self.headers["Content-Length"]))
+        if len(sent) < length:  # of a process that was killed
+            return
+        body = json.loads(sent)
         text = body["messages"][-1]["content"]
         server = self.server
         with server.lock:
@@ -106,11 +124,13 @@ class _Handler(BaseHTTPRequestHandler):
             fault = left.pop(0) if left else None
             if fault is None or (isinstance(fault, Fault) and fault.charged):
                 server.billed.append(body)
-        try:
+            noted = Try(body, server.run, time.time(), fault)
+            server.log.append(noted)
+        with suppress(OSError):  # who asked is gone
             self.answer(fault, text)
-        finally:
-            with server.lock:
-                server.running -= 1
+            noted.took = time.time() - noted.when
+        with server.lock:
+            server.running -= 1
 
     def send(self, fault):
         """The answer to order."""
@@ -125,10 +145,9 @@ class _Handler(BaseHTTPRequestHandler):
         self.end_headers()
         sent = fault.body[: fault.cut]
         pieces = [sent[i : i + 1] for i in range(len(sent))] if fault.drip else [sent]
-        with suppress(OSError):
-            for piece in pieces:
-                self.wfile.write(piece)
-                time.sleep(fault.drip)
+        for piece in pieces:
+            self.wfile.write(piece)
+            time.sleep(fault.drip)
         if fault.cut is not None:
             self.close_connection = True
 
@@ -161,5 +180,4 @@ class _Handler(BaseHTTPRequestHandler):
         content = payload if isinstance(payload, bytes) else payload.encode()
         self.send_header("Content-Length", str(len(content)))
         self.end_headers()
-        with suppress(BrokenPipeError, ConnectionResetError):
-            self.wfile.write(content)
+        self.wfile.write(content)

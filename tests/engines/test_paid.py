@@ -15,9 +15,10 @@ from judgetrain.engines.answers import AnswerStore, Budget
 from judgetrain.engines.base import Completion, Request, Sampling
 from judgetrain.engines.config import OpenAIEngineConfig
 from judgetrain.engines.openai.address import Address
-from judgetrain.engines.openai.engine import BROKEN, OpenAIEngine
+from judgetrain.engines.openai.call import BROKEN
+from judgetrain.engines.openai.engine import OpenAIEngine
 from judgetrain.engines.openai.refusals import is_empty_account, words_of
-from judgetrain.errors import EngineError, UnansweredError
+from judgetrain.errors import ConfigError, EngineError, UnansweredError
 from tests.builders.engines import PausesOnly
 from tests.builders.faulty_server import KEY, Fault, FaultyServer, serving
 from tests.builders.paid import stage, started
@@ -275,6 +276,7 @@ WORDS = {
     "FastAPI": ('{"detail": "max_tokens too large"}', "max_tokens too large"),
     "list": ('[{"error": {"message": "max_tokens too large"}}]', "max_tokens too large"),
     "text": ("max_tokens\n too large", "max_tokens too large"),
+    "half a pair": ('{"error": {"message": "no \\ud83d"}}', "no \\?"),
     "page": ("<html><head><title>x</title></head><body><h1>502</h1> Bad gateway</body></html>", "502 Bad gateway"),
 }
 
@@ -288,6 +290,7 @@ def test_a_servers_own_words_reach_the_message(
     server.faults["question 3"] = [(status, {}, body)] * 99
     if status in (400, 422):
         out = paid(server, tmp_path, number=8)
+        words = words.replace("\\", "")
         assert [row["error"] for row in read_rows(out.directory, "rows")][3] == f"HTTP {status}: {words}"
         assert f"1 of 8 requests have no answer: HTTP {status}: {words}" in caplog.text
     else:
@@ -350,8 +353,11 @@ def test_a_password_in_the_address_is_used_and_never_shown(
     "url", ["", "localhost:8000/v1", "ftp://host/v1", "http://", "http://host:x/v1", "http://[::1/v1"]
 )
 def test_what_is_no_address_is_said_without_repeating_it(url: str) -> None:
-    with pytest.raises(EngineError, match=r"engine\.base_url is no server's address") as caught:
-        Address.parse(url.replace("http://", "http://u:hunter2@", 1))
+    secret = url.replace("http://", "http://u:hunter2@", 1)
+    with pytest.raises(ConfigError, match=r"engine\.base_url is no server's address"):
+        Address.parse(secret)
+    with pytest.raises(ConfigError, match=r"teacher\.engine\.base_url is no server's address") as caught:
+        OpenAIEngineConfig(model="m", base_url=secret).check("teacher.engine")
     assert "hunter2" not in str(caught.value)
 
 

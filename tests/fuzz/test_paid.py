@@ -17,10 +17,11 @@ from typing import Any
 import pytest
 
 from judgetrain.artifacts.shards import read_rows
-from judgetrain.engines.openai.engine import BROKEN, PASSES
+from judgetrain.engines.openai.call import BROKEN
+from judgetrain.engines.openai.engine import PASSES
 from judgetrain.errors import EngineError
 from tests.builders.attacks import PASSWORD, TOKEN, VALID, Attack, said
-from tests.builders.faulty_server import KEY, Fault, FaultyServer, serving
+from tests.builders.faulty_server import KEY, FaultyServer, Try, serving
 from tests.builders.paid import stage, started
 from tests.fuzz.effort import effort
 
@@ -30,24 +31,15 @@ REAL = 10
 """Tokens that the server charges for an answer."""
 
 
-@dataclass
-class Arrival:
-    """A try that came to the server: the request's seed, in which run and when, and what it got."""
+def charged(tried: Try) -> bool:
+    """Whether the server generated an answer for it."""
+    return tried.fault is None or tried.fault.charged
 
-    seed: int
-    run: int
-    when: float
-    fault: Fault | None
 
-    @property
-    def charged(self) -> bool:
-        """Whether the server generated an answer for it."""
-        return self.fault is None or self.fault.charged
-
-    @property
-    def delivered(self) -> bool:
-        """Whether that was an answer, sent whole and in time."""
-        return self.fault is None or self.fault.name.startswith(VALID)
+def delivered(tried: Try) -> bool:
+    """Whether that was an answer, sent whole and well in time."""
+    in_time = tried.took is not None and tried.took < TIMEOUT / 3
+    return in_time and (tried.fault is None or tried.fault.name.startswith(VALID))
 
 
 @dataclass
@@ -58,16 +50,11 @@ class Attacked:
     home: Path
     attack: Attack
     options: dict[str, Any]
-    run: int = 0
     said: list[str] = field(default_factory=list)
-
-    def arrivals(self) -> list[Arrival]:
-        """Every try, in order."""
-        return list(self.server.arrivals)
 
     def once(self, **changes: Any) -> bool:
         """Run the stage; whether it finished. Whatever else it ends with is one sentence."""
-        self.run += 1
+        self.server.run += 1
         try:
             stage(self.home, "a", REQUESTS, 500.0, **(self.options | changes))
         except EngineError as error:
@@ -91,26 +78,10 @@ def observed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
         attack = Attack(number, rng.choice([0.2, 0.4, 0.6]), TIMEOUT)
         address = f"http://me:{PASSWORD}@127.0.0.1:{server.server_port}/v1?key={TOKEN}"
         options = {"base_url": address, "concurrency": rng.choice([1, 3, 8]), "max_retries": rng.choice([1, 2, 4])}
-        found = Attacked(server, tmp_path / str(number), attack, options | {"timeout": TIMEOUT})
-        watch(found)
-        return found
+        server.reply, server.faults = said, attack
+        return Attacked(server, tmp_path / str(number), attack, options | {"timeout": TIMEOUT})
 
     return make
-
-
-def watch(found: Attacked) -> None:
-    """Let the server note each try with the fault that it draws."""
-    server, drawn = found.server, found.attack.get
-    server.reply, server.arrivals = said, []
-
-    class Watched(dict):  # type: ignore[type-arg]
-        def get(self, text: str, default: Any = None) -> list[Fault]:
-            faults = drawn(text)
-            fault = faults[0] if faults else None
-            server.arrivals.append(Arrival(server.bodies[-1]["seed"], found.run, time.time(), fault))
-            return faults
-
-    server.faults = Watched()
 
 
 def check_money(found: Attacked, lost: int = 0) -> None:
@@ -123,14 +94,14 @@ def check_money(found: Attacked, lost: int = 0) -> None:
         seed = json.loads(path.read_text())["request"]["seed"]
         assert seed not in kept, "one file a request"
         kept[seed] = path.stat().st_mtime
-    late = [a for a in found.arrivals() if a.when > kept.get(a.seed, float("inf")) + 0.05]
+    log = [(tried.body["seed"], tried) for tried in found.server.log]
+    late = [tried for seed, tried in log if tried.when > kept.get(seed, float("inf")) + 0.05]
     assert not late, "asked again though the answer was kept"
-    twice = Counter(a.seed for a in found.arrivals() if a.delivered)
+    twice = Counter(seed for seed, tried in log if delivered(tried))
     assert sum(twice.values()) - len(twice) <= lost, "paid twice"
-    tries = found.options["max_retries"] + 1
-    paid = Counter((a.seed, a.run) for a in found.arrivals() if a.charged)
-    assert max(paid.values()) <= PASSES * tries + lost
-    broken = Counter((a.seed, a.run) for a in found.arrivals() if a.fault and a.fault.name == "broken answer")
+    paid = Counter((seed, tried.run) for seed, tried in log if charged(tried))
+    assert max(paid.values()) <= PASSES * (found.options["max_retries"] + 1) + lost
+    broken = Counter((seed, tried.run) for seed, tried in log if tried.fault and tried.fault.name == "broken answer")
     assert max(broken.values(), default=0) <= BROKEN + lost
 
 
@@ -164,8 +135,8 @@ def finish(found: Attacked) -> None:
 def report(name: str, all_: list[Attacked]) -> None:
     """What was attacked, for those who run this by hand."""
     faults = sum((each.attack.given for each in all_), Counter[str]())
-    tries = sum(len(each.arrivals()) for each in all_)
-    runs, ended = sum(each.run for each in all_), sum(len(each.said) for each in all_)
+    tries = sum(len(each.server.log) for each in all_)
+    runs, ended = sum(each.server.run for each in all_), sum(len(each.said) for each in all_)
     print(
         f"\n{name}: {len(all_)} attacks, {runs} runs ({ended} ended with a sentence), {tries} tries, "
         f"{faults.total()} faults of {len(faults)} kinds: {dict(faults.most_common())}"
@@ -186,8 +157,8 @@ def test_nothing_is_paid_twice_whatever_the_server_does(
             printed = capsys.readouterr()
             check_secrets(found, printed.out, printed.err, caplog.text)
             caplog.clear()
-            before = len(found.arrivals())
-            assert found.once() and len(found.arrivals()) == before, "a finished stage asks nothing"
+            before = len(found.server.log)
+            assert found.once() and len(found.server.log) == before, "a finished stage asks nothing"
             done.append(found)
     with capsys.disabled():
         report("server", done)
@@ -202,8 +173,8 @@ def test_budgets_hold_whatever_the_server_does(observed: Any, capsys: pytest.Cap
             requests, tokens = rng.randint(1, 20), rng.randint(100, 1500)
             for _ in range(RUNS):
                 finished = found.once(max_requests=requests, max_tokens=tokens)
-                assert len(found.arrivals()) <= requests
-                assert sum(REAL for a in found.arrivals() if a.charged) <= tokens
+                assert len(found.server.log) <= requests
+                assert sum(REAL for tried in found.server.log if charged(tried)) <= tokens
                 if finished:
                     break
                 if "max_requests" in found.said[-1]:
@@ -232,12 +203,12 @@ def test_kills_and_second_processes_lose_no_more_than_what_was_under_way(
             server.reply = lambda text: time.sleep(0.02) or said(text)
             lost = 0
             for _ in range(RUNS):
-                found.run += 1
+                server.run += 1
                 running = [started(found.home, name, REQUESTS, speed=500.0, **found.options) for name in "ab"]
-                before = len(found.arrivals())
+                before = len(found.server.log)
                 if kill := rng.random() < 0.6:
                     wanted = before + rng.randint(1, 30)
-                    while len(found.arrivals()) < wanted and running[0].poll() is None:
+                    while len(found.server.log) < wanted and running[0].poll() is None:
                         time.sleep(0.005)
                     time.sleep(rng.random() * 0.05)
                     running[0].kill()

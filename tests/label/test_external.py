@@ -356,10 +356,11 @@ def test_answers_are_paid_for_once_and_another_attempt_is_another_answer(tmp_pat
     first = label_all(settings(engine=asked, attempts=2), trees, out)
     kept = [json.loads(p.read_text())["request"]["seed"] for p in tmp_path.glob("answers/*/*.json")]
     assert len(kept) == len({*kept}) == 2 + 2 * 2, "a verdict in each order, and prose twice in each"
-    asked.base_url = "http://127.0.0.1:9/nobody"
     changed = settings(engine=asked, attempts=2)
     changed.min_vote_share = 0.6
-    assert label_all(changed, trees, StageRun(tmp_path / "again", "label", 0, Console(), home=tmp_path)) == first
+    again = StageRun(tmp_path / "again", "label", 0, Console(), home=tmp_path)
+    assert label_all(changed, trees, again) == first
+    assert again.notes["spent"]["requests"] == 0
 
 
 def test_the_stage_stops_at_its_limit_and_goes_on_where_it_stopped(tmp_path: Path, server: str) -> None:

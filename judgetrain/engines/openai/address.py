@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Self
 from urllib.parse import parse_qsl, quote, quote_plus, unquote, urlsplit
 
-from judgetrain.errors import EngineError
+from judgetrain.errors import ConfigError
 
 DEFAULT_PORTS = {"http": 80, "https": 443}
 
@@ -29,11 +29,11 @@ class Address:
     """What must not be shown: as it is written in the address, as it is meant, and as it is sent."""
 
     @classmethod
-    def parse(cls, text: str) -> Self:
-        """The parts of an address.
+    def parse(cls, text: str, key: str = "engine.base_url") -> Self:
+        """The parts of an address; ``key`` is where it stands.
 
         Raises:
-            EngineError: it is none that a server can have.
+            ConfigError: it is none that a server can have.
         """
         try:
             parts = urlsplit(text.strip())
@@ -41,7 +41,7 @@ class Address:
         except ValueError:
             host, parts, port = None, urlsplit(""), None
         if parts.scheme not in DEFAULT_PORTS or not host:
-            raise EngineError("engine.base_url is no server's address: it begins with http:// or https:// and a host")
+            raise ConfigError(f"{key} is no server's address: give one that begins with http:// or https:// and a host")
         host = f"[{host}]" if ":" in host else host
         place = host if port in (None, DEFAULT_PORTS[parts.scheme]) else f"{host}:{port}"
         query = tuple(parse_qsl(parts.query, keep_blank_values=True))

@@ -16,7 +16,8 @@ from judgetrain.artifacts.shards import tokens_of
 from judgetrain.engines.answers import AnswerStore, Budget, asked_again
 from judgetrain.engines.base import UNANSWERED, Completion, Request, places
 from judgetrain.engines.config import OpenAIEngineConfig
-from judgetrain.engines.openai.rate_limit import Clock, Gate, Refusals
+from judgetrain.engines.openai.call import BROKEN, Asked, Call
+from judgetrain.engines.openai.rate_limit import Clock, Gate
 from judgetrain.engines.openai.refusals import Failure
 from judgetrain.engines.openai.server import Server
 from judgetrain.errors import EngineError, UnansweredError
@@ -35,44 +36,8 @@ answered others of the same call: in the first pass, or in an earlier run."""
 PASSES = 2
 """How often a call goes over its requests: those that were given up are tried anew when all others are done."""
 
-BROKEN = 3
-"""Answers (200) to one request that are no chat completion: after so many, each of which may be charged, a call gives
-the request up."""
-
 OTHERS = 0.2
 """Seconds until an answer that another process is asking for is looked for again."""
-
-
-class _Asked:
-    """One request of a call: under which content its answer is kept, and what became of it so far."""
-
-    def __init__(self, request: Request, content: Mapping[str, Any]) -> None:
-        self.request, self.content = request, content
-        self.refusals, self.broken = Refusals(), 0
-        self.outcome: Completion | Failure | None = None
-
-    @property
-    def due(self) -> bool:
-        """Whether there is no answer yet, and asking may help."""
-        return self.outcome is None or (
-            isinstance(self.outcome, Failure) and self.outcome.again and self.broken < BROKEN
-        )
-
-
-class _Call:
-    """What the requests of one call share: the connection, the slots, and the error that ends the run."""
-
-    def __init__(self, client: AsyncOpenAI, slots: asyncio.Semaphore) -> None:
-        self.client, self.slots, self.ended = client, slots, asyncio.Event()
-        self.one_by_one = asyncio.Lock()
-        self.fatal: Exception | None = None
-        self.served = False
-        """Whether the server answered requests of this call, in a pass before this one or in an earlier run."""
-
-    def end(self, error: Exception) -> None:
-        """End the run with the first error; requests under way are finished, no other is begun."""
-        self.fatal = self.fatal or error
-        self.ended.set()
 
 
 class OpenAIEngine:
@@ -123,9 +88,9 @@ class OpenAIEngine:
 
         Raises:
             UnansweredError: some requests were given up; the answers to all others are kept.
-            EngineError: 401, 403 or 404 from the server; or it cannot be reached, or gives up on ``OUTAGE`` requests
-                in a row, though each was tried ``engine.max_retries`` times more and no other of them has an answer;
-                or its rate limit outlasts ``engine.max_wait``.
+            EngineError: 401 to 404 from the server, or the account is empty; or it cannot be reached, or gives up on
+                ``OUTAGE`` requests in a row, though each was tried ``engine.max_retries`` times more and no other of
+                them has an answer; or its rate limit outlasts ``engine.max_wait``.
         """
         if not requests:
             return []
@@ -140,9 +105,9 @@ class OpenAIEngine:
             if self._answers
             else [{"seed": (seed + place) % 2**31} for place in places(requests)]
         )
-        every = [_Asked(request, content) for request, content in zip(requests, contents, strict=True)]
+        every = [Asked(request, content) for request, content in zip(requests, contents, strict=True)]
         async with self._server.client() as client:
-            call = _Call(client, asyncio.Semaphore(self._config.concurrency))
+            call = Call(client, asyncio.Semaphore(self._config.concurrency))
             self._gate.begin()
             for _ in range(PASSES):
                 self._given_up = 0
@@ -164,7 +129,7 @@ class OpenAIEngine:
                 log.warning("%s: %d of %d requests have no answer: %s", self.name, number, len(done), reason)
         return found
 
-    async def _complete(self, call: _Call, asked: _Asked) -> None:
+    async def _complete(self, call: Call, asked: Asked) -> None:
         """Try until there is an answer or the tries are used up; what cannot be read is asked again if so wished.
 
         No outcome when the run ends before there is one.
@@ -183,7 +148,7 @@ class OpenAIEngine:
         except Exception as error:  # whatever it is: others are under way, and paid
             call.end(error)
 
-    async def _answer(self, call: _Call, asked: _Asked, content: Mapping[str, Any]) -> Completion | Failure | None:
+    async def _answer(self, call: Call, asked: Asked, content: Mapping[str, Any]) -> Completion | Failure | None:
         """The answer that is kept under a content, or else the server's; a request that pauses leaves its slot."""
         if known := self._kept(call, content):
             return known
@@ -217,7 +182,7 @@ class OpenAIEngine:
                     return outcome
                 await self._clock.wait(call.ended, self._pause(tries - 1, outcome.after, jitter))
 
-    def _kept(self, call: _Call, content: Mapping[str, Any]) -> Completion | None:
+    def _kept(self, call: Call, content: Mapping[str, Any]) -> Completion | None:
         """The answer that is kept, if there is one."""
         known = self._answers.get(content) if self._answers else None
         if known:

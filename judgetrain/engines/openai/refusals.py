@@ -8,6 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from judgetrain.engines.answers import writable
+
 RETRIED = frozenset({408, 409, 425})
 """Statuses below 500 that asking again may help."""
 FATAL = {401: "the key is wrong or missing", 403: "the key may not use it", 404: "no such model or endpoint"}
@@ -73,11 +75,14 @@ def words_of(text: str) -> str:
     """What the body of a refusal says in words, without the JSON around them; on one line, and not for ever."""
     try:
         body = json.loads(text)
-    except ValueError:
-        body, text = None, _TAG.sub(" ", text)  # a page, as proxies have them
+    except (ValueError, RecursionError):
+        body = text
     if isinstance(body, Mapping) and "choices" in body:
         return ""
-    line = " ".join((_message(body) or text).split())
+    said = body if isinstance(body, str) else _message(body) or text
+    if said.lstrip().startswith("<"):  # a page, as proxies have them
+        said = _TAG.sub(" ", said)
+    line = writable(" ".join(said.split()))
     return line if len(line) <= SAID else f"{line[:SAID]}…"
 
 

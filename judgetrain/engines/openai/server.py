@@ -39,7 +39,7 @@ class Server:
         """Where it is.
 
         Raises:
-            EngineError: ``engine.base_url`` is no address.
+            ConfigError: ``engine.base_url`` is no address.
         """
         return Address.parse(self._config.base_url)
 
