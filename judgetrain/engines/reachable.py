@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,19 +17,23 @@ SECONDS = 10.0
 """How long the Hub may take to answer."""
 
 
-def check_loadable(config: ModelConfig, key: str) -> None:
+def check_loadable(config: ModelConfig, named: str) -> None:
     """Check a model's configuration, its files of weights, its tokenizer and its chat template.
 
     Of a model on the Hub the metadata are asked for and the small files are fetched; with ``HF_HUB_OFFLINE`` it has to
     be in the cache. Of GGUF files only the first bytes are read.
 
+    Args:
+        config: the model and how to load it.
+        named: the key that names it and its value, for messages.
+
     Raises:
-        ConfigError: names the key, its value and the remedy.
+        ConfigError: what is wrong, and the remedy.
     """
     try:
         _check(config)
     except EngineError as error:
-        raise ConfigError(f"{key}.path={config.path}: {error}") from error
+        raise ConfigError(f"{named}: {error}") from error
 
 
 def check_on_hub(path: str, revision: str | None, file: str) -> list[str] | None:
@@ -42,7 +45,6 @@ def check_on_hub(path: str, revision: str | None, file: str) -> list[str] | None
     from huggingface_hub import HfApi, constants, try_to_load_from_cache
     from huggingface_hub.errors import (
         GatedRepoError,
-        HfHubHTTPError,
         HFValidationError,
         RepositoryNotFoundError,
         RevisionNotFoundError,
@@ -71,7 +73,7 @@ def check_on_hub(path: str, revision: str | None, file: str) -> list[str] | None
         ) from error
     except RevisionNotFoundError as error:
         raise EngineError(f"the model on the Hugging Face Hub has no revision {revision!r}") from error
-    except (HfHubHTTPError, *_no_network()) as error:
+    except _no_network() as error:
         if cached:
             return None
         why = " ".join(str(error).split())[:150] or type(error).__name__
@@ -79,12 +81,11 @@ def check_on_hub(path: str, revision: str | None, file: str) -> list[str] | None
     return [sibling.rfilename for sibling in found.siblings or ()]
 
 
-def _no_network() -> Iterable[type[Exception]]:
-    """What the Hub's client raises where there is no connection: of its own HTTP library, and of the system."""
+def _no_network() -> tuple[type[Exception], ...]:
+    """What the Hub's client raises where there is no answer: of whichever HTTP library it uses, and of the system."""
     from huggingface_hub.errors import HfHubHTTPError
 
-    library = [base for base in HfHubHTTPError.__mro__ if base.__name__ == "HTTPError"]
-    return (*library, OSError)  # type: ignore[return-value]
+    return OSError, *(base for base in HfHubHTTPError.__mro__ if base.__name__ == "HTTPError")
 
 
 def _check(config: ModelConfig) -> None:

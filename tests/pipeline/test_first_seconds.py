@@ -216,7 +216,7 @@ def test_a_model_on_the_hub(hub: FakeHub, monkeypatch: pytest.MonkeyPatch) -> No
     assert "train.base.path=nobody/no-model: there is no such model on the Hugging Face Hub" in said()
     hub.known = {"nobody/no-model"}
     assert "holds no weights" in said(), "the fake one has no files"
-    assert len(hub.looked_up) == 2, "one request each"
+    assert hub.looked_up.count("nobody/no-model") == 2, "one request each"
     monkeypatch.setattr(constants, "ENDPOINT", "http://127.0.0.1:9")
     assert "cannot be reached" in said()
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
