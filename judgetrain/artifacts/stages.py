@@ -92,10 +92,11 @@ class Stage(Generic[S]):
         settings: the class of its settings.
         code: ``module:function`` of ``run(settings, inputs, out)``, imported when it runs.
         inputs: the stages that it needs under a configuration.
-        check: refuses, before anything runs, a configuration that the stage cannot work with (``ConfigError``).
+        check: refuses, before anything runs, settings that the stage cannot work with (``ConfigError``).
         format: raised when the stage's code changes what it writes.
         trains: several processes do it together under ``train.distributed``.
-        check_here: refuses what this machine cannot do; asked only of a stage that is about to be made.
+        check_here: refuses what this machine cannot do, and files with a row that the stage cannot read; asked only of
+            a stage that is about to be made. What single configuration objects need they say themselves (``ready.py``).
         artifact: what W&B calls the result: ``dataset``, ``model`` or ``evaluation``.
     """
 

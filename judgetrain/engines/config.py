@@ -108,7 +108,7 @@ class ModelConfig:
         if self.path:
             from judgetrain.engines.reachable import check_loadable
 
-            check_loadable(self, key)
+            check_loadable(self, f"{key}.path={self.path}")
 
 
 ENGINES: dict[str, type[EngineConfig]] = {}

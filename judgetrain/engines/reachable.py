@@ -17,19 +17,23 @@ SECONDS = 10.0
 """How long the Hub may take to answer."""
 
 
-def check_loadable(config: ModelConfig, key: str) -> None:
+def check_loadable(config: ModelConfig, named: str) -> None:
     """Check a model's configuration, its files of weights, its tokenizer and its chat template.
 
     Of a model on the Hub the metadata are asked for and the small files are fetched; with ``HF_HUB_OFFLINE`` it has to
     be in the cache. Of GGUF files only the first bytes are read.
 
+    Args:
+        config: the model and how to load it.
+        named: the key that names it and its value, for messages.
+
     Raises:
-        ConfigError: names the key, its value and the remedy.
+        ConfigError: what is wrong, and the remedy.
     """
     try:
         _check(config)
     except EngineError as error:
-        raise ConfigError(f"{key}.path={config.path}: {error}") from error
+        raise ConfigError(f"{named}: {error}") from error
 
 
 def check_on_hub(path: str, revision: str | None, file: str) -> list[str] | None:
@@ -78,11 +82,10 @@ def check_on_hub(path: str, revision: str | None, file: str) -> list[str] | None
 
 
 def _no_network() -> tuple[type[Exception], ...]:
-    """What the Hub's client raises where there is no connection: of its own HTTP library, and of the system."""
+    """What the Hub's client raises where there is no answer: of whichever HTTP library it uses, and of the system."""
     from huggingface_hub.errors import HfHubHTTPError
 
-    library = [base for base in HfHubHTTPError.__mro__ if base.__name__ == "HTTPError"]
-    return HfHubHTTPError, OSError, *library
+    return HfHubHTTPError, OSError, *(base for base in HfHubHTTPError.__mro__ if base.__name__ == "HTTPError")
 
 
 def _check(config: ModelConfig) -> None:

@@ -252,9 +252,12 @@ def check_directories(config: Any, methods: Iterable[Method], key: str) -> None:
     Raises:
         ConfigError: names the key, the directory and what is wrong with it.
     """
+    from judgetrain.engines.reachable import check_loadable
+
     for method in methods:
         if method.is_directory and isinstance(config.engine, LocalEngineConfig):
-            config.engine.with_model(str(Path(method.target).expanduser())).model.check_here(key)
+            model = config.engine.model.at(Path(method.target).expanduser())
+            check_loadable(model, f"{key}={method.text!r}")
 
 
 def check_asking(config: Any, constrained: str = "") -> None:

@@ -69,3 +69,11 @@ def test_data_scale_is_table_4() -> None:
         "eval_p/initial@10/agreement",
         [10],
     )
+
+
+@pytest.mark.parametrize("name", [*SETTINGS, "tables/table4", "pairs"])
+def test_what_is_evaluated_on_is_taken_out_of_training(name: str) -> None:
+    config = recipe(name, "data_dir=DIR")
+    assert config.dialogues.decontaminate == config.evaluate.benchmarks != []
+    other = "evaluate.benchmarks=[{name: mine, source: {path: mine.jsonl, format: comparison}}]"
+    assert recipe(name, "data_dir=DIR", other).dialogues == config.dialogues, "another benchmark touches no training"

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -42,7 +44,7 @@ def data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     names = ("id-initial", "id-sft", "id-dpo", "ood-initial", "ood-sft", "ood-dpo", "ood-dpo-gpt4", "fennec")
     for name in (*names, "transfer-sft", "transfer-dpo"):
         judge = tmp_path / "judges" / name
-        judge.mkdir(parents=True)
+        shutil.copytree(config_of_engines.WORLD_BASE, judge, copy_function=os.symlink)
         load_prompt_set("compact").save(judge)
     (tmp_path / "convai2").mkdir()
     (tmp_path / "convai2" / "train.txt").write_text("1 hello\\thi\\n")

@@ -18,7 +18,7 @@ def check_encoder(name: str, key: str) -> None:
         ConfigError: names the key, its value and the remedy.
     """
     if name.startswith(STATIC):
-        check_loadable(ModelConfig(path=name.removeprefix(STATIC)), key)
+        check_loadable(ModelConfig(path=name.removeprefix(STATIC)), f"{key}={name}")
         return
     try:
         _check(name)
