@@ -14,7 +14,7 @@ _FORM = {
 def of_judging(who: str) -> dict[str, str]:
     """What helps, by ``STEP:REASON`` as trees count their failures; ``who`` grew them: ``teacher`` or ``tree``."""
     engine = "teacher.engine" if who == "teacher" else "engine"
-    found = {}
+    found: dict[str, str] = {}
     for step in STEPS:
         sampling = "teacher.sampling" if who == "teacher" else f"tree.{step}_sampling"
         reasons = dict.fromkeys(_UNREADABLE, f"what was written has not the prompt's form: {_FORM[who]}")
