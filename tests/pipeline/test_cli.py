@@ -33,7 +33,7 @@ LIBRARIES = HEAVY | {
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
-        (["train.dpo.beta=-1"], ["train.dpo.beta=-1", "at least 0"]),
+        (["train.dpo.beta=-1"], ["train.dpo.beta=-1", "above 0"]),
         (["train.dpo.bta=1"], ["train.dpo.bta", "DpoConfig", "did you mean train.dpo.beta?"]),
         (["tree.qqq=1"], ["tree.qqq", "TreeConfig"]),
         (["train.dpo.epochs=2"], ["train.dpo.epochs", "did you mean train.dpo.num_train_epochs?"]),
@@ -102,7 +102,7 @@ def test_several_processes_have_to_be_asked_for(tmp_path: Path, monkeypatch: pyt
         (["--cfg", "job", "--resolve"], "recipe_name: quickstart"),
         (["stage=dop"], "stage='dop'"),
         (["keys"], "train.dpo.beta"),
-        (["train.dpo.beta=-1"], "must be at least 0"),
+        (["train.dpo.beta=-1"], "must be above 0"),
         (["train.dpo.bta=1"], "did you mean train.dpo.beta?"),
     ],
 )
