@@ -140,7 +140,7 @@ class StageRun:
         return dict(self._notes)
 
     def log(self, message: str, keep: bool = False) -> None:
-        """Print a line; ``keep``: it is part of what :meth:`tell` keeps."""
+        """Print a line; ``keep``: it is part of what :meth:`tell` keeps, and so names no place on this machine."""
         self.console.line(message)
         if keep:
             self._keep(f"{message}\n")

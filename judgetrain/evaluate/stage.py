@@ -117,7 +117,7 @@ def _write(
     write_text_atomic(out.path("report.html"), html_page(report, links))
     track_report(report, out.track)
     out.tell(console_tables(report))
-    out.log(f"evaluate: report: {out.path('report.html')}", keep=True)
+    out.log(f"evaluate: report: {out.path('report.html')}")
 
 
 def _rows(

@@ -59,7 +59,7 @@ def run(settings: LabelSettings, inputs: Mapping[str, Path], out: StageRun) -> N
     if shown:
         found = views(shown, data.labels, data.sft, (p.to_row() for p in data.pairs))
         index = write_views(found, out.path(DIRECTORY), "Evaluation trees")
-        out.log(f"label: trees to look at: {index}", keep=True)
+        out.log(f"label: trees to look at: {index}")
     if config.reward.signals:
         _report(evidence, out)
     table = data.table()

@@ -120,6 +120,9 @@ def job(composed: DictConfig) -> Any:
 def _sweep_job(composed: DictConfig) -> Any:
     """One job of a sweep: whatever happens to it is written down, and the other jobs go on."""
     settings, started = HydraConfig.get(), time.monotonic()
+    aim = {}
+    if metric := composed.get("objective"):
+        aim = {"metric": str(metric), "direction": str(settings.sweeper.get("direction") or "maximize")}
     directory, overrides = Path(settings.runtime.output_dir), list(settings.overrides.task)
     try:
         config = typed(composed, overrides)
@@ -134,10 +137,11 @@ def _sweep_job(composed: DictConfig) -> Any:
             traceback.print_exc()
         _complain(error)
         message = sentence(error) if expected else f"{type(error).__name__}: {sentence(error)}"
-        write_job(directory, overrides, {"state": "failed", "error": message, "seconds": time.monotonic() - started})
+        failed = {"state": "failed", "error": message, "seconds": time.monotonic() - started}
+        write_job(directory, overrides, aim | failed)
         return None
     result = asdict(outcome) if outcome else {}
-    write_job(directory, overrides, {"state": "done", "seconds": time.monotonic() - started, **result})
+    write_job(directory, overrides, aim | {"state": "done", "seconds": time.monotonic() - started, **result})
     return _result(outcome)
 
 

@@ -31,6 +31,13 @@ class HubConfig:
 
 
 @dataclass
+class StatusConfig:
+    """stage=status: what there is."""
+
+    detail: bool = key(False, "also seconds, size and date of what is done", neutral=True)
+
+
+@dataclass
 class CleanConfig:
     """stage=clean: artifacts that nothing refers to, or that are damaged."""
 
@@ -86,6 +93,7 @@ class Config:
     selfeval: SelfEvalConfig = key(SelfEvalConfig, "stage selfeval")
     studies: StudiesConfig = key(StudiesConfig, "stage studies")
     track: TrackConfig = key(TrackConfig, "tracking")
+    status: StatusConfig = key(StatusConfig, "stage=status")
     report: ReportConfig = key(ReportConfig, "stage=report")
     clean: CleanConfig = key(CleanConfig, "stage=clean")
     hub: HubConfig = key(HubConfig, "the Hugging Face Hub")

@@ -12,6 +12,7 @@ from judgetrain.errors import ConfigError
 from judgetrain.evaluate.report.merge import Run, merged
 from judgetrain.evaluate.report.page import html_page
 from judgetrain.evaluate.report.text import console_tables, markdown
+from judgetrain.judges.method import Method
 from judgetrain.pipeline.run import Pipeline
 from judgetrain.pipeline.sweeps import JOB, evaluations, read_jobs
 
@@ -36,7 +37,7 @@ def merge(pipeline: Pipeline) -> None:
         )
     directories = list(_directories(config.report.runs or [str(made / "*")], Path(config.output_dir)))
     runs = [Run.read(d) for d in directories]
-    report = merged(runs, config.report.name)
+    report = merged(runs, config.report.name, [Method.parse(text).name for text in config.evaluate.methods])
     target = Path(config.output_dir) / "reports" / config.report.name
     write_json_atomic(target / "metrics.json", [row.to_row() for row in report.rows])
     write_json_atomic(target / "paired.json", [row.to_row() for row in report.paired])

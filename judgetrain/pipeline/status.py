@@ -6,8 +6,9 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from rich.console import Console
+from rich import box
 from rich.table import Table
+from rich.text import Text
 
 from judgetrain.artifacts.console import duration
 from judgetrain.artifacts.locks import in_use
@@ -22,7 +23,8 @@ TARGETS = ("dpo", "evaluate")
 def rows(pipeline: Pipeline) -> list[dict[str, str]]:
     """One row a stage: its state, how far it is, and what a run of each of :data:`TARGETS` would do with it."""
     wanted = {target: {*pipeline.missing(target), *_finished(pipeline, target)} for target in TARGETS}
-    return [_row(pipeline.plan(name), wanted, pipeline.damage(name)) for name in STAGES]
+    detail = pipeline.config.status.detail
+    return [_row(pipeline.plan(name), wanted, pipeline.damage(name), detail) for name in STAGES]
 
 
 def _finished(pipeline: Pipeline, target: str) -> Iterator[str]:
@@ -30,37 +32,37 @@ def _finished(pipeline: Pipeline, target: str) -> Iterator[str]:
 
 
 def show(pipeline: Pipeline) -> None:
-    """Print the table for the pipeline's configuration."""
-    title = f"recipe {pipeline.config.recipe_name}, seed {pipeline.config.seed}: {pipeline.root}/STAGE/FINGERPRINT"
-    table = Table(title=title, title_justify="left")
-    found = rows(pipeline)
+    """Print the table for the pipeline's configuration: a line a stage at 80 columns, unless ``status.detail``."""
+    console, found = pipeline.console, rows(pipeline)
+    table = Table(box=box.SIMPLE_HEAD, padding=0, show_edge=False)
     for column in found[0]:
-        table.add_column(column, no_wrap=column != "detail")
+        table.add_column(column.removeprefix("stage="), overflow="fold", no_wrap=column != "detail")
     for row in found:
         table.add_row(*row.values())
-    console = Console()
-    # Off a terminal nothing is cut or wrapped to a width that nobody has.
-    (console if console.is_terminal else Console(width=160)).print(table)
+    title = f"recipe {pipeline.config.recipe_name}, seed {pipeline.config.seed}: {pipeline.root}/STAGE/FINGERPRINT"
+    more = "" if pipeline.config.status.detail else "; status.detail=true adds times and sizes"
+    console.plain([Text(title), table, Text(f"{', '.join(TARGETS)}: what a run of that stage would do{more}")])
 
 
-def _row(plan: Plan, wanted: dict[str, set[str]], damage: str | None) -> dict[str, str]:
+def _row(plan: Plan, wanted: dict[str, set[str]], damage: str | None, detail: bool) -> dict[str, str]:
     name = plan.stage.name
     state = "damaged" if damage else "done" if plan.finished else "missing"
     if state == "missing" and plan.directory.exists():
         state = "running" if in_use(plan.directory) else "partial"
     action = {"done": "reuse", "running": "wait", "partial": "resume", "missing": "make", "damaged": "stop"}[state]
-    details = {"done": _done, "partial": _partial, "running": _partial}
-    detail = damage or (details[state](plan) if state in details else "")
-    row = {"stage": name, "fingerprint": plan.fingerprint, "state": state, "detail": detail}
-    return row | {f"stage={target}": action if name in stages else "-" for target, stages in wanted.items()}
+    actions = {f"stage={target}": action if name in stages else "-" for target, stages in wanted.items()}
+    found = damage or (_done(plan, detail) if state == "done" else _partial(plan) if state != "missing" else "")
+    return {"stage": name, "fingerprint": plan.fingerprint, "state": state, **actions, "detail": found}
 
 
-def _done(plan: Plan) -> str:
+def _done(plan: Plan, detail: bool) -> str:
     manifest = plan.manifest or {}
     counts = manifest["counts"]
     parts = [f"{counts['in']} in, {counts['out']} out"]
     if counts["dropped"]:
         parts.append(f"{sum(counts['dropped'].values())} dropped")
+    if not detail:
+        return ", ".join(parts)
     when = time.strftime("%Y-%m-%d %H:%M", time.localtime((plan.directory / MANIFEST).stat().st_mtime))
     return ", ".join([*parts, duration(manifest["seconds"]), size_of(plan.directory), when])
 

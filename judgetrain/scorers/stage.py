@@ -66,7 +66,7 @@ def run(settings: SelfEvalSettings, inputs: Mapping[str, Path], out: StageRun) -
     write_text_atomic(out.path("report.md"), markdown(rows, settings.selfeval, title))
     out.track.log({f"{row['category']}/{row['method']}": row["mean"] for row in rows if row["mean"] is not None})
     out.tell(console_table(rows, settings.selfeval, title))
-    out.log(f"selfeval: report: {out.path('report.md')}", keep=True)
+    out.log(f"selfeval: report: {out.path('report.md')}")
 
 
 def _score(

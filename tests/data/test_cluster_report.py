@@ -12,7 +12,7 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 
-from judgetrain.artifacts.pages import render
+from judgetrain.artifacts.pages import SHARED, render
 from judgetrain.artifacts.shards import read_rows
 from judgetrain.data.clustering import coverage as coverage_module
 from judgetrain.data.clustering import kmeans as kmeans_module
@@ -87,6 +87,36 @@ def test_the_map_draws_every_row_and_rings_the_sample(shape: tuple[int, int]) ->
     assert len({dot.attrib["fill"] for dot in dots}) == min(4, len(rows))
     for name, size in (("cx", 900), ("cy", 700)):
         assert all(0 <= float(dot.attrib[name]) <= size for dot in dots)
+
+
+def contrast(one: str, other: str) -> float:
+    """WCAG 2.2's contrast of two colours #rrggbb."""
+
+    def luminance(colour: str) -> float:
+        parts = [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
+        linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in parts]
+        return sum(weight * c for weight, c in zip((0.2126, 0.7152, 0.0722), linear, strict=True))
+
+    brighter, darker = sorted((luminance(one), luminance(other)), reverse=True)
+    return (brighter + 0.05) / (darker + 0.05)
+
+
+def test_the_map_is_readable_on_light_and_on_dark_grounds() -> None:
+    rows = np.random.default_rng(1).normal(size=(60, 4))
+    picture = render(TEMPLATES / "map.svg", map=corpus_map(rows, np.arange(60), np.arange(60), 0))
+    root = ElementTree.fromstring(picture)
+    style = (SHARED / "style.css").read_text()
+    light, dark = re.findall(r"--page:(#\w+)", style)
+    grounds = [f"#{light[1:] * 2}" if len(light) == 4 else light, dark, "#121212"]
+    dots = root.findall("{http://www.w3.org/2000/svg}circle")
+    colours = {dot.attrib["fill"] for dot in dots}
+    assert len(colours) > 40
+    assert min(contrast(colour, ground) for colour in colours for ground in grounds) >= 3
+    assert {dot.attrib["stroke"] for dot in dots if "stroke" in dot.attrib} == {"currentColor"}
+    assert root.attrib["style"] == "color-scheme:light dark;color:CanvasText", "as a file of its own"
+    [ground] = root.findall("{http://www.w3.org/2000/svg}rect")
+    assert ground.attrib["style"] == "fill:Canvas"
+    assert ".map .ground{fill:none!important}" in style and ".map .ring{stroke:var(--text)}" in style
 
 
 def test_the_stage_writes_the_report(tmp_path: Path) -> None:

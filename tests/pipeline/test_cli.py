@@ -33,7 +33,7 @@ LIBRARIES = HEAVY | {
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
-        (["train.dpo.beta=-1"], ["train.dpo.beta=-1", "at least 0"]),
+        (["train.dpo.beta=-1"], ["train.dpo.beta=-1", "above 0"]),
         (["train.dpo.bta=1"], ["train.dpo.bta", "DpoConfig", "did you mean train.dpo.beta?"]),
         (["tree.qqq=1"], ["tree.qqq", "TreeConfig"]),
         (["train.dpo.epochs=2"], ["train.dpo.epochs", "did you mean train.dpo.num_train_epochs?"]),
@@ -47,7 +47,7 @@ LIBRARIES = HEAVY | {
         (["recipe=nowhere.yaml"], ["recipe=nowhere.yaml", "no such file"]),
         (["stage=evaluate", "evaluate.branches=[1,99]"], ["evaluate.branches=[1, 99]", "tree.criteria=10"]),
         (["engine.type=gpt"], ["engine.type='gpt'", "transformers", "openai"]),
-        (["dialogues.sources=[{name: a, pth: b}]"], ["pth", "SourceConfig"]),
+        (["dialogues.sources=[{name: a, pth: b}]"], ["pth", "SourceConfig", "did you mean path?"]),
         (["dialogues.sources=[{name: a, path: nowhere.jsonl}]"], ["dialogues.sources[0].path", "nowhere.jsonl"]),
         (["prompts=mine"], ["prompts", "mine"]),
         (["train.dpo.beta=nan"], ["train.dpo.beta=nan", "finite"]),
@@ -102,7 +102,7 @@ def test_several_processes_have_to_be_asked_for(tmp_path: Path, monkeypatch: pyt
         (["--cfg", "job", "--resolve"], "recipe_name: quickstart"),
         (["stage=dop"], "stage='dop'"),
         (["keys"], "train.dpo.beta"),
-        (["train.dpo.beta=-1"], "must be at least 0"),
+        (["train.dpo.beta=-1"], "must be above 0"),
         (["train.dpo.bta=1"], "did you mean train.dpo.beta?"),
     ],
 )
@@ -126,7 +126,7 @@ def test_help_names_stages_recipes_and_examples() -> None:
 def test_keys_are_printed_with_all_that_is_known_of_them() -> None:
     rows = [re.split(r"  +", line) for line in judgetrain("keys", "train.dpo").stdout.splitlines()]
     table = {row[0]: row[1:] for row in rows}
-    assert table["train.dpo.beta"] == ["float", "0.1", "at least 0", "strength of the KL constraint"]
+    assert table["train.dpo.beta"] == ["float", "0.1", "above 0", "strength of the KL constraint"]
     assert table["train.dpo.stop.chosen_drop"][:4] == ["float | None", "null", "nats/token", "at least 0"]
     assert table["train.dpo.lora.quantize"][:3] == ["str | None", "null", "null, 4bit, 8bit"]
     assert table["train.dpo.lora"] == ["adapters"]

@@ -26,7 +26,7 @@ from judgetrain.label.config import TeacherConfig
 from judgetrain.pipeline.config import Config
 from judgetrain.pipeline.graph import STAGES
 from judgetrain.pipeline.run import Pipeline
-from judgetrain.pipeline.status import rows
+from judgetrain.pipeline.status import rows, show
 from judgetrain.train.config import TrainStages
 
 
@@ -84,10 +84,8 @@ def test_a_finished_stage_prints_again_what_it_printed_at_its_end(
     Pipeline(settings).run("evaluate")
     again = capsys.readouterr().out
     printed = (directory / "printed.txt").read_text().rstrip("\n")
-    table, _, report = printed.rpartition("\n")
-    assert "longer" in table and "agreement" in table
-    assert table in first and report in first
-    assert printed in again
+    assert "longer" in printed and "agreement" in printed and str(tmp_path) not in printed
+    assert printed in first and printed in again
     summary = next(line[10:] for line in first.splitlines() if " in, " in line)
     assert summary in again and "nothing to do" in again
 
@@ -284,7 +282,9 @@ def test_status_tells_what_is_done_and_what_each_target_would_do(tmp_path: Path)
     table = {row["stage"]: row for row in rows(Pipeline(config(tmp_path)))}
     assert table["dialogues"]["state"] == "done"
     assert "3 in, 2 out, 1 dropped" in table["dialogues"]["detail"]
-    assert time.strftime("%Y-") in table["dialogues"]["detail"]
+    shown = config(tmp_path)
+    shown.status.detail = True
+    assert time.strftime("%Y-") in rows(Pipeline(shown))[0]["detail"]
     assert (table["dialogues"]["stage=dpo"], table["cluster"]["stage=dpo"]) == ("reuse", "make")
     assert (table["evaluate"]["stage=dpo"], table["evaluate"]["stage=evaluate"]) == ("-", "make")
 
@@ -330,3 +330,22 @@ def test_two_processes_make_an_artifact_once(tmp_path: Path) -> None:
     manifests = list((tmp_path / "out").glob("artifacts/dialogues/*/manifest.json"))
     assert len(manifests) == 1
     assert json.loads(manifests[0].read_text())["counts"]["out"] == 200
+
+
+def test_status_of_a_finished_run_fits_a_screen_of_80_columns(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pipeline = Pipeline(config(tmp_path))
+    write(tmp_path, "a")
+    counts = {"in": 440, "out": 420, "dropped": {"x": 20}}
+    for name in STAGES:
+        directory = pipeline.plan(name).directory
+        directory.mkdir(parents=True)
+        (directory / "manifest.json").write_text(json.dumps({"counts": counts, "seconds": 1.0}))
+    monkeypatch.setenv("COLUMNS", "80")
+    pipeline.console.terminal = True
+    show(pipeline)
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) <= 22 and max(map(len, lines)) <= 80
+    assert all(any(line.startswith(name) for line in lines) for name in STAGES)
+    assert "status.detail=true" in " ".join(lines)

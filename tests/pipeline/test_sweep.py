@@ -20,7 +20,7 @@ from judgetrain.pipeline import cli as entry
 from judgetrain.pipeline.compose import RECIPES
 from judgetrain.pipeline.config import Config
 from judgetrain.pipeline.run import Pipeline
-from judgetrain.pipeline.sweeps import read_jobs, write_job
+from judgetrain.pipeline.sweeps import best_of, read_jobs, write_job
 from tests.builders.pipeline import composed, configured
 
 
@@ -104,7 +104,26 @@ def test_jobs_that_are_all_done_end_well(
     assert code == 0
     assert [j["objective"] for j in jobs] == [0.25, 0.5, 0.75]
     printed = capsys.readouterr().out
-    assert "3 of 3 jobs done; stage=report" in printed and "0.7500" in printed
+    assert "3 of 3 jobs done; stage=report" in printed and "0.7500 *" in printed
+    assert "best 0.7500, job 2 (seed=3)" in printed
+
+
+def test_the_summary_names_the_objective_and_the_best_job(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    objective = "objective=world/dpo@1/agreement"
+    code, jobs = run_sweep(tmp_path, monkeypatch, lambda config: outcome(config.seed, config.seed / 4), objective)
+    assert code == 0
+    assert {(job["metric"], job["direction"]) for job in jobs} == {("world/dpo@1/agreement", "maximize")}
+    assert "sweep: world/dpo@1/agreement: best 0.7500, job 2 (seed=3)" in capsys.readouterr().out
+    assert best_of([{**job, "direction": "minimize"} for job in jobs])["job"] == "0"  # type: ignore[index]
+
+
+def test_a_sweep_of_evaluations_without_an_objective_is_told_how_to_have_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run_sweep(tmp_path, monkeypatch, lambda config: outcome(config.seed))
+    assert "no objective was set; objective=BENCHMARK/METHOD/METRIC" in capsys.readouterr().out
 
 
 def test_results_of_jobs_are_read_in_order(tmp_path: Path) -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from colorsys import hls_to_rgb
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -129,9 +131,25 @@ def corpus_map(embeddings: np.ndarray, labels: np.ndarray, chosen: np.ndarray, s
     low, high = places.min(axis=0), places.max(axis=0)
     span = np.where(high > low, high - low, 1.0)
     places = MARGIN + (places - low) / span * (np.array([WIDTH, HEIGHT]) - 2 * MARGIN)
-    colours = [f"hsl({label * _GOLDEN_ANGLE % 360:.0f} 65% 45%)" for label in labels[rows].tolist()]
+    colours = [_colour(label * _GOLDEN_ANGLE % 360) for label in labels[rows].tolist()]
     dots = [(x, y, c, i >= len(plain)) for i, ((x, y), c) in enumerate(zip(places.tolist(), colours, strict=True))]
     return Map(dots, len(embeddings), len(np.unique(labels)))
+
+
+@cache
+def _colour(hue: float) -> str:
+    """A colour of this hue, in degrees, that stands out from a white ground as it does from a dark one.
+
+    All have the relative luminance 0.2 (WCAG 2.2), which is at least 3 : 1 against white and against ``#14171b``.
+    """
+    low, high = 0.0, 1.0
+    for _ in range(12):
+        middle = (low + high) / 2
+        rgb = hls_to_rgb(hue / 360, middle, 0.65)
+        linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in rgb]
+        darker = 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2] < 0.2
+        low, high = (middle, high) if darker else (low, middle)
+    return "#" + "".join(f"{round(255 * c):02x}" for c in hls_to_rgb(hue / 360, low, 0.65))
 
 
 def _some(rows: np.ndarray, number: int, rng: np.random.Generator) -> np.ndarray:

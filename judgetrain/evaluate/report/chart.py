@@ -28,7 +28,8 @@ class Chart:
     """A line for each series, in the colours ``c0`` to ``c5`` of the stylesheet; values are shares, shown in percent.
 
     The x axis begins at ``left`` and has ``ticks`` (None: round numbers); ``diagonal`` draws the line on which x and y
-    are equal. ``plain``: values are no shares, the y axis holds them all, and points are not marked.
+    are equal. ``plain``: values are no shares, the y axis holds them all, and points are not marked. ``names`` stand
+    below the x axis at 0, 1, 2 and so on, in place of numbers.
     """
 
     title: str
@@ -38,6 +39,7 @@ class Chart:
     left: float = 0.0
     diagonal: bool = False
     plain: bool = False
+    names: Sequence[str] = ()
 
     @cached_property
     def lines(self) -> list[tuple[str, str, str, Sequence[Point]]]:
@@ -63,6 +65,8 @@ class Chart:
     @property
     def x_ticks(self) -> Sequence[float]:
         """Where the x axis is marked."""
+        if self.names:
+            return range(len(self.names))
         return round_ticks(*self.x_span) if self.ticks is None else self.ticks
 
     @property

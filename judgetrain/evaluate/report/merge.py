@@ -15,8 +15,9 @@ from judgetrain.evaluate.metrics.paired import PairedComparison
 from judgetrain.evaluate.metrics.rows import MethodKey, MetricRow
 from judgetrain.evaluate.report.provenance import lineage
 from judgetrain.evaluate.report.report import Report
-from judgetrain.evaluate.report.run_names import MEASURED, method_names, run_labels
+from judgetrain.evaluate.report.run_names import MEASURED, method_names, natural, run_labels, swept_keys
 from judgetrain.evaluate.report.sections import SeedMeans
+from judgetrain.evaluate.report.swept import swept_values
 
 SEED = "seed"
 
@@ -61,21 +62,24 @@ class Run:
         )
 
 
-def merged(runs: Sequence[Run], name: str) -> Report:
-    """One report of several runs.
+def merged(runs: Sequence[Run], name: str, methods: Sequence[str] = ()) -> Report:
+    """One report of several runs, in the order of the settings that differ.
+
+    Methods stand in the order of ``methods`` (names), those that it lacks after them in that of the runs.
 
     A method is called by the settings of its own that differ from one run to another (``dpo (beta=0.1)``), and rows
     of one name stand once (:mod:`judgetrain.evaluate.report.run_names`). Runs that differ
     in nothing but their seed are also put together as mean and standard deviation.
     """
+    runs = _in_order(runs)
     labels, names = run_labels([run.settings for run in runs]), _method_names(runs)
-    rows: dict[Hashable, MetricRow] = {}
+    rows: dict[Hashable, tuple[str, MetricRow]] = {}
     paired: dict[Hashable, PairedComparison] = {}
     chosen: dict[str, dict[Hashable, Choice]] = {}
     for number, (run, label) in enumerate(zip(runs, labels, strict=True), 1):
         for row in run.rows:
-            row = replace(row, method=names[number, row.method], run=label)
-            rows.setdefault((row.benchmark, row.key), row)
+            method, row = row.method, replace(row, method=names[number, row.method], run=label)
+            rows.setdefault((row.benchmark, row.key), (method, row))
         for pair in run.paired:
             sides = [MethodKey(names[number, side.method], side.branches) for side in (pair.first, pair.second)]
             paired.setdefault((pair.benchmark, *sides), replace(pair, first=sides[0], second=sides[1]))
@@ -88,7 +92,7 @@ def merged(runs: Sequence[Run], name: str) -> Report:
     return Report(
         recipe=name,
         seed=seeds.pop() if len(seeds) == 1 else None,
-        rows=list(rows.values()),
+        rows=_by_method(rows, runs, methods),
         paired=list(paired.values()),
         left_out={benchmark: found for run in runs for benchmark, found in run.left_out.items()},
         chosen={benchmark: list(choices.values()) for benchmark, choices in chosen.items()},
@@ -96,7 +100,24 @@ def merged(runs: Sequence[Run], name: str) -> Report:
         versions=runs[0].manifest["versions"],
         runs=[{"run": label} | {k: run.manifest[k] for k in facts} for run, label in zip(runs, labels, strict=True)],
         seeds=_over_seeds(runs),
+        swept=swept_values([(run.settings, run.rows) for run in runs]),
     )
+
+
+def _in_order(runs: Sequence[Run]) -> list[Run]:
+    keys = [*swept_keys([run.settings for run in runs]), SEED]
+    return sorted(runs, key=lambda run: [natural(run.settings[key]) for key in keys])
+
+
+def _by_method(
+    rows: Mapping[Hashable, tuple[str, MetricRow]], runs: Sequence[Run], methods: Sequence[str]
+) -> list[MetricRow]:
+    """The rows, each with the name that its method has in its run, by benchmark and method."""
+    fullest = sorted(runs, key=lambda run: -len({row.method for row in run.rows}))
+    order = list(dict.fromkeys([*methods, *(row.method for run in fullest for row in run.rows)]))
+    benchmarks = list(dict.fromkeys(row.benchmark for _, row in rows.values()))
+    found = sorted(rows.values(), key=lambda item: (benchmarks.index(item[1].benchmark), order.index(item[0])))
+    return [row for _, row in found]
 
 
 def _method_names(runs: Sequence[Run]) -> dict[tuple[int, str], str]:

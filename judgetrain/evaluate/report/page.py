@@ -10,6 +10,7 @@ from judgetrain.evaluate.metrics.rows import MetricRow
 from judgetrain.evaluate.report.chart import Chart, Point
 from judgetrain.evaluate.report.report import Report
 from judgetrain.evaluate.report.sections import one_each
+from judgetrain.evaluate.report.swept import swept_charts
 from judgetrain.evaluate.report.table import TEMPLATES, percent
 
 
@@ -22,6 +23,7 @@ def html_page(report: Report, links: Mapping[str, Sequence[tuple[str, str]]] | N
         links=links or {},
         day=datetime.date.today().isoformat(),
         figures=figures,
+        swept_charts=swept_charts,
     )
 
 

@@ -11,6 +11,7 @@ from judgetrain.evaluate.metrics.paired import PairedComparison
 from judgetrain.evaluate.metrics.rows import COLUMNS, DEFINITIONS, MetricRow
 from judgetrain.evaluate.report import provenance, sections
 from judgetrain.evaluate.report.sections import SeedMeans
+from judgetrain.evaluate.report.swept import SweptValue
 from judgetrain.evaluate.report.table import Table
 
 Row = Mapping[str, Any]
@@ -23,7 +24,8 @@ class Report:
     ``rows`` of ``metrics.json`` and ``paired`` of ``paired.json``; the others by benchmark or as a list: what was left
     out, the numbers of branches ``chosen`` on a development split, ``disagreements`` between methods, the ``lineage``
     (manifests of everything upstream) and package ``versions``. ``runs`` describes the runs that were put together,
-    ``seeds`` the means over runs that differ in nothing but their seed, ``scenarios`` the classifier that groups
+    ``seeds`` the means over runs that differ in nothing but their seed, ``swept`` the methods under the values of every
+    setting that differs, ``scenarios`` the classifier that groups
     benchmarks without groups.
     """
 
@@ -39,6 +41,7 @@ class Report:
     runs: Sequence[Row] = ()
     seeds: Sequence[SeedMeans] = ()
     scenarios: Mapping[str, float] = field(default_factory=dict)
+    swept: Sequence[SweptValue] = ()
 
     def summary(self) -> dict[str, Any]:
         """All but the rows of the other two files, for ``summary.json``."""

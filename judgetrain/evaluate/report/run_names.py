@@ -78,10 +78,27 @@ def _within(key: str, groups: Sequence[str]) -> bool:
     return any(key == group or key.startswith(f"{group}.") for group in groups)
 
 
+def swept_keys(settings: Sequence[Mapping[str, str]]) -> list[str]:
+    """The settings, but the seed, that all runs have and that differ between them."""
+    return [key for key in _differing(settings) if key != "seed" and all(key in each for each in settings)]
+
+
+def natural(value: str) -> tuple[bool, float, str]:
+    """What values of settings are ordered by: numbers by their size, before all others."""
+    try:
+        return False, float(value), value
+    except ValueError:
+        return True, 0.0, value
+
+
+def _differing(settings: Sequence[Mapping[str, str]]) -> list[str]:
+    keys = sorted({key for each in settings for key in each if not key.startswith(UNLABELLED)})
+    return [key for key in keys if len({each[key] for each in settings if key in each}) > 1]
+
+
 def _differing_settings(settings: Sequence[Mapping[str, str]]) -> list[str]:
     """Each run's values of the settings that differ between runs, as one text."""
-    keys = sorted({key for each in settings for key in each if not key.startswith(UNLABELLED)})
-    differing = [key for key in keys if len({each[key] for each in settings if key in each}) > 1]
+    differing = _differing(settings)
     last = Counter(key.rpartition(".")[2] for key in differing)
     names = {k: k.rpartition(".")[2] if last[k.rpartition(".")[2]] == 1 else k for k in differing}
     return [", ".join(f"{names[k]}={each[k]}" for k in differing if k in each) for each in settings]

@@ -57,7 +57,7 @@ def run(settings: StudiesSettings, inputs: Mapping[str, Path], out: StageRun) ->
     out.write_json("studies", found.to_json())
     write_text_atomic(out.path("report.md"), markdown(found))
     write_text_atomic(out.path("report.html"), html_page(found))
-    out.log(f"studies: report: {out.path('report.html')}", keep=True)
+    out.log(f"studies: report: {out.path('report.html')}")
 
 
 def _models(own: SelfEvaluated, directories: Sequence[str]) -> dict[str, SelfEvaluated]:

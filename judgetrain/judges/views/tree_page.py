@@ -12,6 +12,7 @@ from judgetrain.artifacts.files import write_text_atomic
 from judgetrain.artifacts.pages import render
 from judgetrain.judges.trees.prune import prune
 from judgetrain.judges.trees.schema import EvaluationTree, JudgmentNode
+from judgetrain.judges.views.reasons import why
 
 DIRECTORY = "view"
 """Where in a stage's directory its pages are."""
@@ -63,12 +64,14 @@ def write_views(found: Sequence[View], directory: Path, title: str) -> Path:
 def tree_page(view: View, index: str | None = None) -> str:
     """The page of one tree; ``index`` is the address of the page of all trees, linked at the top."""
     branches = prune(view.tree)
+    given = view.label.get("verdict") if view.label else None
     reasons = Counter(branch.reason for branch in branches.values())
     return render(
         _TEMPLATES / "tree.html",
         title=f"Tree of {view.tree.comparison.id}",
         view=view,
-        given=view.label.get("verdict") if view.label else None,
+        given=given,
+        whys=[why(row, view.tree, given) for row in view.pairs],
         judgments=[judgment for _, _, judgment in view.tree.judgments()],
         numbers=_numbers(view.tree),
         branches=branches,
