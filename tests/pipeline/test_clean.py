@@ -11,7 +11,7 @@ from filelock import FileLock
 from judgetrain.artifacts.locks import IN_USE, using
 from judgetrain.data.config import BenchmarkConfig, SourceConfig
 from judgetrain.engines.answers import ANSWERS, AnswerStore
-from judgetrain.engines.base import Completion, Request
+from judgetrain.engines.base import Completion, Request, Sampling
 from judgetrain.engines.config import ModelConfig
 from judgetrain.errors import EngineError
 from judgetrain.evaluate.config import EvaluateConfig
@@ -87,7 +87,7 @@ def test_what_another_process_is_making_is_left_alone(pipeline: Pipeline, capsys
     held = pipeline.root / "dpo" / "other"
     with FileLock(held / ".lock", thread_local=False):
         clean(pipeline)
-    assert "1 of 2 artifacts removed" in capsys.readouterr().out
+    assert "1 of 1 artifacts removed" in capsys.readouterr().out
     assert (held / "manifest.json").is_file()
 
 
@@ -117,6 +117,7 @@ def test_a_run_says_what_it_needs_until_it_ends(pipeline: Pipeline, monkeypatch:
 
     home = Path(pipeline.config.output_dir)
     monkeypatch.setattr(Pipeline, "_make", make)
+    monkeypatch.setattr(Pipeline, "check", lambda self, name: None)
     pipeline.run("cluster")
     dialogues = str(pipeline.plan("dialogues").directory.resolve())
     assert seen == [[dialogues], [dialogues]] and not list((home / IN_USE).glob("*.json"))
@@ -143,7 +144,10 @@ def test_damaged_artifacts_and_answers_are_removed_and_nothing_else(
     pipeline: Pipeline, capsys: pytest.CaptureFixture[str]
 ) -> None:
     home = Path(pipeline.config.output_dir)
-    store, request = AnswerStore(home / ANSWERS, 0), Request(messages=({"role": "user", "content": "a"},))
+    store, request = (
+        AnswerStore(home / ANSWERS, 0),
+        Request(messages=({"role": "user", "content": "a"},), sampling=Sampling()),
+    )
     [good], [bad] = store.contents("one", [request]), store.contents("two", [request])
     store.put(good, Completion(text="kept"))
     store.put(bad, Completion(text="lost"))

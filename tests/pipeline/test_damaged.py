@@ -23,7 +23,7 @@ READ = ("recipe=debug", "stage=cluster", "track.tracker=none", "cluster={n_clust
 
 
 def made(tmp_path: Path) -> Config:
-    config = configured(*READ, "dialogues.world={train_dialogues: 12, eval_comparisons: 4}", f"output_dir={tmp_path}/o")
+    config = configured(*READ, "dialogues.world={train_dialogues: 16, eval_comparisons: 8}", f"output_dir={tmp_path}/o")
     Pipeline(config).run("dialogues")
     return config
 
