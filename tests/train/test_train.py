@@ -201,9 +201,10 @@ def test_a_checkpoint_that_was_cut_is_not_gone_on_from(tmp_path: Path, monkeypat
         if len(saved) == 2:
             raise KeyboardInterrupt
 
-    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr(CheckpointMarks, "on_save", dying)
+    monkeypatch.setattr(CheckpointMarks, "on_save", dying)
+    with pytest.raises(KeyboardInterrupt):
         run_initial(tmp_path, settings, sft_rows(30), "cut")
+    monkeypatch.setattr(CheckpointMarks, "on_save", real)
     weight = tmp_path / "cut" / "checkpoints" / f"checkpoint-{saved[1]}" / "model.safetensors"
     weight.write_bytes(weight.read_bytes()[:1000])
     assert last_complete(tmp_path / "cut" / "checkpoints") == str(weight.parents[1] / f"checkpoint-{saved[0]}")
