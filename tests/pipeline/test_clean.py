@@ -149,8 +149,8 @@ def test_damaged_artifacts_and_answers_are_removed_and_nothing_else(
         Request(messages=({"role": "user", "content": "a"},), sampling=Sampling()),
     )
     [good], [bad] = store.contents("one", [request]), store.contents("two", [request])
-    store.put(good, Completion(text="kept"))
-    store.put(bad, Completion(text="lost"))
+    store.put(good, Completion(text="kept", finish_reason="stop"))
+    store.put(bad, Completion(text="lost", finish_reason="stop"))
     [path] = [path for path in home.glob("answers/*/*.json") if "lost" in path.read_text()]
     path.write_text(path.read_text().replace("lost", "l0st"))
     (pipeline.root / "dpo" / "used" / "manifest.json").write_text("garbage")
@@ -162,5 +162,5 @@ def test_damaged_artifacts_and_answers_are_removed_and_nothing_else(
     pipeline.config.clean.yes = True
     clean(pipeline)
     assert "2 of 2 damaged artifacts and answers removed" in capsys.readouterr().out
-    assert store.get(bad) is None and store.get(good) == Completion(text="kept")
+    assert store.get(bad) is None and store.get(good) == Completion(text="kept", finish_reason="stop")
     assert not (pipeline.root / "dpo" / "used").exists() and (pipeline.root / "dpo" / "other").exists()
