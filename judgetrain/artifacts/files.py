@@ -15,7 +15,7 @@ from typing import Any, BinaryIO
 
 from judgetrain.errors import JudgetrainError
 
-FULL = re.compile(r"No space left on device|Disk quota exceeded|PytorchStreamWriter failed writing|file write failed")
+FULL = re.compile(r"No space left on device|Disk quota exceeded|inline_container.*(unexpected pos|failed writing)")
 """How libraries that do not pass on the system's error say that the disk is full (PyTorch: whatever stops a write)."""
 
 

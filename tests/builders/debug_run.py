@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import json
+import multiprocessing
+import os
 import re
 import signal
 import subprocess
 import sys
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
 from judgetrain.artifacts.integrity import CHECKSUM, FILES, UNLISTED
 from judgetrain.artifacts.stage_run import MANIFEST
+from judgetrain.pipeline.graph import STAGES
 
 COMMAND = [sys.executable, "-m", "judgetrain", "recipe=debug", "stage=evaluate"]
 RENDERED = ("report.html", "report.md")
@@ -61,3 +65,40 @@ def _timeless(value: Any) -> Any:
     if isinstance(value, dict):
         return {k: _timeless(v) for k, v in value.items() if k not in (FILES, CHECKSUM) and not _TIME.search(k)}
     return [_timeless(part) for part in value] if isinstance(value, list) else value
+
+
+PRELOADED = (
+    "hydra.main",
+    "datasets",
+    "sentence_transformers",
+    "sklearn.cluster",
+    "transformers",
+    "trl",
+    "judgetrain.judges.loading",
+    "judgetrain.pipeline.cli",
+    "judgetrain.pipeline.run",
+    "judgetrain.train.checkpoints",
+    "judgetrain.train.preference",
+    *sorted({stage.code.partition(":")[0] for stage in STAGES.values()}),
+)
+"""What the command imports: a process that is forked from one that has it is at work at once."""
+
+
+def fork(output: Path, log: Path) -> BaseProcess:
+    """The command in a process of its own, as :func:`start`, but for the time that imports take."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(list(PRELOADED))
+    process = context.Process(target=_command, args=(output, log))
+    process.start()
+    return process
+
+
+def _command(output: Path, log: Path) -> None:
+    from judgetrain.pipeline.cli import main
+
+    file = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+    os.dup2(file, 1)
+    os.dup2(file, 2)
+    os.chdir(output.parent)
+    sys.argv = ["judgetrain", *COMMAND[3:], f"output_dir={output}", "track.tracker=none"]
+    sys.exit(main())

@@ -94,6 +94,9 @@ BAD = [
     ('{"messages": [{"role": "user", "content": [{"type": "image_url"}]}]}', "not_text", "image_url"),
     ('{"messages": [{"role": "user", "content": null}]}', "wrong_message", "'user'"),
     ('{"query": "half \\ud83d"}', "not_utf8", "surrogate"),
+    ('{"id": "half \\ud83d", "query": "a"}', "not_utf8", "field id holds half of a surrogate pair"),
+    ('{"category": "half \\ud83d", "query": "a"}', "not_utf8", "field category holds half of a surrogate pair"),
+    ('{"reference": "half \\ud83d", "query": "a"}', "not_utf8", "field reference holds half of a surrogate pair"),
     ("[" * 100_000, "not_json", "expected a JSON object"),
 ]
 

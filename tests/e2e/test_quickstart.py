@@ -5,36 +5,17 @@ from __future__ import annotations
 import json
 import os
 import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 
 import pytest
 
 from judgetrain.pipeline.run import STAGES as ALL_STAGES
+from tests.builders.debug_run import finish, start
 
 STAGES = [
     name for name in ALL_STAGES if name not in ("correct", "selfeval", "studies")
 ]  # which stage=evaluate does not need
-COMMAND = [sys.executable, "-m", "judgetrain", "recipe=debug", "stage=evaluate"]
-
-
-def start(output: Path, log: Path, *overrides: str) -> subprocess.Popen[bytes]:
-    with log.open("ab") as file:
-        return subprocess.Popen(
-            [*COMMAND, f"output_dir={output}", *overrides],
-            stdout=file,
-            stderr=file,
-            cwd=output.parent,
-            # A shell that runs the tests in the background has its children ignore Ctrl-C.
-            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
-        )
-
-
-def finish(output: Path, log: Path, *overrides: str) -> str:
-    assert start(output, log, *overrides).wait(timeout=900) == 0, log.read_text()
-    return log.read_text()
 
 
 def artifact(output: Path, stage: str) -> Path:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import shutil
 
 import pytest
 import torch
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 from judgetrain.data.config import WorldEngineConfig
 from judgetrain.engines import loading
 from judgetrain.engines.base import Request, Sampling
-from judgetrain.engines.config import ModelConfig, TransformersEngineConfig
+from judgetrain.engines.config import WORLD_BASE, ModelConfig, TransformersEngineConfig
 from judgetrain.engines.loading import DEFAULT_CHAT_TEMPLATE, load_model, load_tokenizer, resolve_path
 from judgetrain.engines.local.transformers_engine import TransformersEngine
 from judgetrain.engines.prompting import BREAK, neutralise, render
@@ -55,6 +56,19 @@ def test_package_path_uses_assemble(tmp_path, monkeypatch):
 def test_bad_paths_say_what_to_do(path, message):
     with pytest.raises(EngineError, match=message):
         load_tokenizer(ModelConfig(path=path))
+
+
+@pytest.mark.parametrize("broken", ["model.safetensors", "tokenizer.json", "config.json"])
+@pytest.mark.parametrize("way", ["cut", "emptied", "garbage"])
+def test_a_broken_file_of_a_model_is_said_in_one_sentence(broken, way, tmp_path):
+    shutil.copytree(WORLD_BASE, tmp_path / "model")
+    path = tmp_path / "model" / broken
+    whole = path.read_bytes()
+    path.write_bytes({"cut": whole[: len(whole) // 2], "emptied": b"", "garbage": b"\x00\xff" * 500}[way])
+    load = load_tokenizer if broken == "tokenizer.json" else load_model
+    with pytest.raises(EngineError) as error:
+        load(ModelConfig(path=str(tmp_path / "model"), dtype="float32"))
+    assert str(tmp_path / "model") in str(error.value) and "\n" not in str(error.value)
 
 
 def test_hub_id_without_network(monkeypatch):

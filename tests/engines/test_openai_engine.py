@@ -192,6 +192,12 @@ def test_stop_string_left_in_the_text_is_cut(server, engine):
     assert (out.text, out.finish_reason, out.prompt_tokens, out.estimated) == ("a ", "stop", 6, True)
 
 
+def test_half_of_a_surrogate_pair_in_a_question_becomes_a_question_mark(server, config, tmp_path):
+    engine = OpenAIEngine(config, AnswerStore(tmp_path, 0), clock=PausesOnly())
+    done = engine.generate([ask("half \ud83d"), ask("whole \U0001f600")], seed=1)
+    assert [c.text for c in done] == ["you said half ?", "you said whole \U0001f600"]
+
+
 def test_half_of_a_surrogate_pair_in_an_answer_becomes_a_question_mark(server, engine):
     server.reply = lambda text: "a\ud83d \U0001f600 cut \ud83d"
     assert engine.generate([ask("q")], seed=1)[0].text == "a? \U0001f600 cut ?"
@@ -222,14 +228,21 @@ def test_an_answer_with_another_status_than_200_is_none(server, engine, status):
     assert server.tries["q"] == 1
 
 
-def test_an_unforeseen_error_waits_for_answers_under_way_and_keeps_them(server, config, tmp_path):
+def test_an_unforeseen_error_waits_for_answers_under_way_and_keeps_them(server, config, tmp_path, monkeypatch):
     answers = AnswerStore(tmp_path, 0)
     engine = OpenAIEngine(config, answers, clock=PausesOnly())
     for text in ("q1", "q2", "q3"):
         server.faults[text] = ["slow"]
     server.slow = 0.4
-    asked = [ask("q0"), ask("q1"), ask("q2"), ask("q3"), ask("no UTF-8: \ud83d"), ask("never sent")]
-    with pytest.raises(UnicodeEncodeError):
+    asked = [ask("q0"), ask("q1"), ask("q2"), ask("q3"), ask("unforeseen"), ask("never sent")]
+
+    def unforeseen(text):
+        if text == "unforeseen":
+            raise RecursionError
+        return text
+
+    monkeypatch.setattr("judgetrain.engines.openai.server.neutralise_known", unforeseen)
+    with pytest.raises(RecursionError):
         engine.generate(asked, seed=1)
     kept = [answers.get(content) for content in answers.contents("judge-model", asked, config.base_url)]
     assert [c.text if c else None for c in kept] == [*(f"you said q{i}" for i in range(4)), None, None]

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 from filelock import FileLock
 
+from judgetrain.artifacts.locks import IN_USE, using
 from judgetrain.data.config import BenchmarkConfig, SourceConfig
+from judgetrain.engines.answers import ANSWERS, AnswerStore
+from judgetrain.engines.base import Completion, Request, Sampling
 from judgetrain.engines.config import ModelConfig
+from judgetrain.errors import EngineError
 from judgetrain.evaluate.config import EvaluateConfig
 from judgetrain.pipeline.clean import clean, leftovers
 from judgetrain.pipeline.config import CleanConfig, Config
@@ -82,5 +87,80 @@ def test_what_another_process_is_making_is_left_alone(pipeline: Pipeline, capsys
     held = pipeline.root / "dpo" / "other"
     with FileLock(held / ".lock", thread_local=False):
         clean(pipeline)
-    assert "1 of 2 artifacts removed" in capsys.readouterr().out
+    assert "1 of 1 artifacts removed" in capsys.readouterr().out
     assert (held / "manifest.json").is_file()
+
+
+def test_what_other_processes_need_is_left_alone(pipeline: Pipeline, capsys: pytest.CaptureFixture[str]) -> None:
+    """Inputs of what is being made, and whatever a living process has said that it will read."""
+    pipeline.config.clean.yes = True
+    root, home = pipeline.root, Path(pipeline.config.output_dir)
+    manifest(root, "label", "l1", {})
+    manifest(root, "sft", "s1", {"label": "l1"})
+    manifest(root, "teacher", "later", {})
+    # Said by a process that lives, and by one that was killed.
+    with using(home, [root / "teacher" / "later", root / "sft" / "half"]):
+        assert [path.name for path in (home / IN_USE).glob("*.json")] != []
+        with FileLock(root / "sft" / "s1" / ".lock", thread_local=False):
+            assert names(leftovers(pipeline)) == ["dpo/other"]
+        assert names(leftovers(pipeline)) == ["label/l1", "sft/s1", "dpo/other"]
+    (home / IN_USE / "1-dead.json").write_text(json.dumps([str(root / "teacher" / "later")]))
+    assert "teacher/later" in names(leftovers(pipeline)) and not list((home / IN_USE).glob("*.json"))
+
+
+def test_a_run_says_what_it_needs_until_it_ends(pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[list[str]] = []
+
+    def make(self: Pipeline, plan: object) -> bool:
+        seen.append([json.loads(path.read_text())[0] for path in (home / IN_USE).glob("*.json")])
+        return True
+
+    home = Path(pipeline.config.output_dir)
+    monkeypatch.setattr(Pipeline, "_make", make)
+    monkeypatch.setattr(Pipeline, "check", lambda self, name: None)
+    pipeline.run("cluster")
+    dialogues = str(pipeline.plan("dialogues").directory.resolve())
+    assert seen == [[dialogues], [dialogues]] and not list((home / IN_USE).glob("*.json"))
+
+
+def test_links_to_elsewhere_are_not_followed(pipeline: Pipeline, tmp_path: Path) -> None:
+    pipeline.config.clean.yes = True
+    mine = manifest(tmp_path / "elsewhere", "dpo", "mine", {})
+    (pipeline.root / "dpo" / "link").symlink_to(mine)
+    (pipeline.root / "teacher").symlink_to(tmp_path / "elsewhere" / "dpo")
+    (pipeline.root / "dpo" / "same").symlink_to(pipeline.root / "dpo" / "used")
+    assert names(leftovers(pipeline)) == ["sft/half", "dpo/other"]
+    (mine / "manifest.json").write_text("garbage")
+    pipeline.config.clean.damaged = True
+    clean(pipeline)
+    pipeline.config.clean.damaged = False
+    clean(pipeline)
+    assert (mine / "manifest.json").read_text() == "garbage"
+    assert (pipeline.root / "dpo" / "used" / "manifest.json").is_file()
+    assert (pipeline.root / "dpo" / "link").is_symlink()
+
+
+def test_damaged_artifacts_and_answers_are_removed_and_nothing_else(
+    pipeline: Pipeline, capsys: pytest.CaptureFixture[str]
+) -> None:
+    home = Path(pipeline.config.output_dir)
+    store, request = (
+        AnswerStore(home / ANSWERS, 0),
+        Request(messages=({"role": "user", "content": "a"},), sampling=Sampling()),
+    )
+    [good], [bad] = store.contents("one", [request]), store.contents("two", [request])
+    store.put(good, Completion(text="kept", finish_reason="stop"))
+    store.put(bad, Completion(text="lost", finish_reason="stop"))
+    [path] = [path for path in home.glob("answers/*/*.json") if "lost" in path.read_text()]
+    path.write_text(path.read_text().replace("lost", "l0st"))
+    (pipeline.root / "dpo" / "used" / "manifest.json").write_text("garbage")
+    with pytest.raises(EngineError, match=r"answer that is damaged: `python -m judgetrain stage=clean clean\.damaged"):
+        store.get(bad)
+    pipeline.config.clean.damaged = True
+    clean(pipeline)
+    assert "2 damaged artifacts and answers would be removed" in capsys.readouterr().out and path.exists()
+    pipeline.config.clean.yes = True
+    clean(pipeline)
+    assert "2 of 2 damaged artifacts and answers removed" in capsys.readouterr().out
+    assert store.get(bad) is None and store.get(good) == Completion(text="kept", finish_reason="stop")
+    assert not (pipeline.root / "dpo" / "used").exists() and (pipeline.root / "dpo" / "other").exists()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 from collections import Counter
 from pathlib import Path
@@ -13,8 +14,9 @@ from judgetrain.artifacts.shards import read_rows
 from judgetrain.artifacts.stage_run import StageRun
 from judgetrain.engines.config import ModelConfig
 from judgetrain.engines.loading import load_model, load_tokenizer
-from judgetrain.errors import TrainingError
+from judgetrain.errors import DataError, TrainingError
 from judgetrain.judges import BranchingJudge
+from judgetrain.train.card import add_results
 from judgetrain.train.checkpoints import COMPLETE, CheckpointMarks, last_complete
 from judgetrain.train.config import AdapterConfig, TrainConfig
 from judgetrain.train.data import fitting, order
@@ -186,6 +188,45 @@ def test_checkpoints_without_their_mark_are_removed(tmp_path: Path) -> None:
     assert last_complete(tmp_path) == str(tmp_path / "checkpoint-10")
     assert sorted(p.name for p in tmp_path.iterdir()) == ["checkpoint-10", "checkpoint-5"]
     assert last_complete(tmp_path / "none") is None
+
+
+def test_a_checkpoint_that_was_cut_is_not_gone_on_from(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = config(num_train_epochs=1.5, save_steps=2, save_total_limit=3)
+    whole = run_initial(tmp_path, settings, sft_rows(30), "whole")
+    real, saved = CheckpointMarks.on_save, list[int]()
+
+    def dying(self, args, state, control, **kwargs):  # type: ignore[no-untyped-def]
+        real(self, args, state, control, **kwargs)
+        saved.append(state.global_step)
+        if len(saved) == 2:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(CheckpointMarks, "on_save", dying)
+    with pytest.raises(KeyboardInterrupt):
+        run_initial(tmp_path, settings, sft_rows(30), "cut")
+    monkeypatch.setattr(CheckpointMarks, "on_save", real)
+    weight = tmp_path / "cut" / "checkpoints" / f"checkpoint-{saved[1]}" / "model.safetensors"
+    weight.write_bytes(weight.read_bytes()[:1000])
+    assert last_complete(tmp_path / "cut" / "checkpoints") == str(weight.parents[1] / f"checkpoint-{saved[0]}")
+    assert same(weights(whole.directory), weights(run_initial(tmp_path, settings, sft_rows(30), "cut").directory))
+
+
+def test_a_models_files_have_the_permissions_of_all_others(tmp_path: Path) -> None:
+    old = os.umask(0o027)
+    try:
+        out = run_initial(tmp_path, config(max_steps=1), sft_rows(8))
+    finally:
+        os.umask(old)
+    files = [path for path in out.path("model").rglob("*") if path.is_file()]
+    assert "model.safetensors" in {path.name for path in files}
+    assert {path.name: oct(path.stat().st_mode & 0o777) for path in files} == {path.name: "0o640" for path in files}
+
+
+def test_a_broken_card_is_named_when_results_come(tmp_path: Path) -> None:
+    (tmp_path / "README.md").write_bytes(b"---\ntags: [\n---\n\xff")
+    row = {"method": "sft", "agreement": 0.5, "benchmark": "b", "split": "test", "branches": 1}
+    with pytest.raises(DataError, match=r"README\.md is no model card .*mend or remove the file$"):
+        add_results(tmp_path, "sft", [row], "e1")
 
 
 def test_sft_starts_from_the_initial_judge_and_keeps_its_prompts(tmp_path: Path) -> None:
