@@ -10,6 +10,7 @@ import importlib.util
 import json
 import logging
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -78,6 +79,25 @@ def load_tokenizer(config: ModelConfig) -> PreTrainedTokenizerBase:
             raise EngineError(f"the tokenizer of {config.path} has no pad, eos or unk token; add one to its files")
     _set_chat_template(tokenizer, config)
     return tokenizer
+
+
+def end_token_ids(config: ModelConfig, tokenizer: PreTrainedTokenizerBase) -> frozenset[int]:
+    """The token ids on which generation with this model stops, read off its files: its configuration's for generation,
+    else its own, and the tokenizer's."""
+    from transformers import AutoConfig, GenerationConfig
+
+    path, gguf_file = resolve_path(config)
+    found = [tokenizer.eos_token_id]
+    options = {"revision": config.revision or "main"}
+    if not gguf_file:
+        with suppress(OSError, ValueError, KeyError):  # loading the model says what is wrong with its files
+            try:
+                found.append(GenerationConfig.from_pretrained(path, **options).eos_token_id)
+            except OSError:
+                loaded = AutoConfig.from_pretrained(path, trust_remote_code=config.trust_remote_code, **options)
+                found.append(loaded.get_text_config().eos_token_id)
+    ids = (each if isinstance(each, list) else [each] for each in found)
+    return frozenset(token for each in ids for token in each if token is not None)
 
 
 def load_model(

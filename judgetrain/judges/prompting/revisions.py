@@ -21,9 +21,9 @@ _MOVED = r"(?:chang\w+|(?:revis|lower|rais|reduc|increas|decreas|correct|adjust|
 _NAME = r"(?:response[ ]+[ab]|(?-i:[AB]))"
 _ANNOUNCED = re.compile(
     rf"""
-    (?<!of[ ])\bresponse[ ]+[ab]\b(?:['\u2019]s)?[ *_]*(?:{QUALIFIER}[ ]+)?(?:{_SCORE}[ *_]*)?(?:\([^()\n]{{0,30}}\)[ ]*)?
+    (?<!of[ ])(?<![^\s(\[*_\"'])response[ ]+[ab]\b(?:['\u2019]s)?[ *_]*(?:{QUALIFIER}[ ]+)?(?:{_SCORE}[ *_]*)?(?:\([^()\n]{{0,30}}\)[ ]*)?
         (?:[:=](?=[^\w\n]{{0,6}}(?:only[ ]+|now[ ]+|an?[ ]+)?[1-5])|is[ ]+now\b|to\b|{_MOVED})
-    | \b{_NAME}(?:['\u2019]s)?[ *_]+(?:{QUALIFIER}[ ]+)?{_SCORE}[ *_]*(?:[:=]|is\b|should\b|must\b|becomes\b|{_MOVED})
+    | (?<![^\s(\[*_\"'])\b{_NAME}(?:['\u2019]s)?[ *_]+(?:{QUALIFIER}[ ]+)?{_SCORE}[ *_]*(?:[:=]|is\b|should\b|must\b|becomes\b|{_MOVED})
     | \b{_SCORE}[ ]+(?:of|for)[ ]+{_NAME}\b[ ]*(?:[:=]|is\b|should\b|{_MOVED})
     | \b{QUALIFIER}[ ]+(?:{_SCORE}|verdict|assessment)\b
     | (?<!\w)(?:correction|erratum|revision|revised|edit|update|updated|amended|corrected|adjusted|final)

@@ -1,0 +1,10 @@
+"""How long the attacks of this folder go on: a few of each by default and in CI, all of them by hand."""
+
+from __future__ import annotations
+
+import os
+
+
+def effort(short: int, full: int) -> int:
+    """How many attacks to make: ``full`` under ``JUDGETRAIN_FUZZ=full``, else ``short``."""
+    return full if os.environ.get("JUDGETRAIN_FUZZ") == "full" else short
