@@ -36,6 +36,12 @@ _SCALES = (
     _scale(r"^[ \t*_(]*in[ \t]+(?P<top>ten|a hundred)\b"),
 )
 
+_HOLE = "\x00"
+_AROUND = re.compile(
+    rf"[ \t]*[(\[]?[ \t]*(?:\b(?:on|using|in|with|of|where)[ \t]+(?:an?[ \t]+|the[ \t]+)?)?{_HOLE}[ \t]*[)\]]?",
+    re.IGNORECASE,
+)
+"""A scale that was taken out, with the words and brackets around it."""
 _COUNTED = re.compile(
     r"\b(?:step|point|part|item|line|section|chapter|example|option|number|figure|table|page|level|question|version|"
     r"paragraph|claim|rule|criterion|sentence|fact|reason|case|answer|result|problem|exercise|note|day|week|year)s?[ \t#.:*_]*$",
@@ -65,8 +71,8 @@ def without_scales(text: str) -> tuple[str, bool]:
             ends = match.groupdict()
             low = ends.get("low")
             right &= value_of(ends["top"]) == HIGHEST and (low is None or value_of(low) == LOWEST)
-        text = pattern.sub(" ", text)
-    return text, right
+        text = pattern.sub(_HOLE, text)
+    return _AROUND.sub("", text), right
 
 
 def scores_meant(text: str, start: int = 0) -> Iterator[tuple[float, int]]:

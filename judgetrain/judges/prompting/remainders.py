@@ -24,7 +24,7 @@ _HEDGE = re.compile(
     re.IGNORECASE,
 )
 _AGAIN = re.compile(
-    r"\b(?P<far>no(?=[ \t]*[^\w\s]|[ \t]+(?:\d|wait\b|i\b))|wait|revis\w+|correct(?:ed|ion|ing)|erratum|edit(?:ed)?|oops|"
+    r"\b(?P<far>no(?=[ \t]*[^\w\s]|[ \t]+(?:\d|wait\b|i\b|one\b|two\b|three\b|four\b|five\b))|wait|revis\w+|correct(?:ed|ion|ing)|erratum|edit(?:ed)?|oops|"
     r"on[ \t]+(?:further[ \t]+|second[ \t]+)?(?:reflection|thoughts?|consideration)|(?:scratch|strike)[ \t]+that|i[ \t]+mean|"
     r"reconsider\w*|amend\w*|adjust\w*|updat\w*)\b"
     r"|\b(?:chang\w*|instead|now|reduc\w*|lower\w*|rais\w*|increas\w*|decreas\w*|downgrad\w*|upgrad\w*|bump\w*|drop\w*|cut|"
