@@ -30,7 +30,10 @@ TRIMMED = (  # the prompt ends in a space that answers do not have
     "{% for m in messages %}{% if m.role == 'user' %}USER: {{ m.content }} {% else %}ASSISTANT:{{ m.content }}</s>"
     "{% endif %}{% endfor %}{% if add_generation_prompt %}ASSISTANT: {% endif %}"
 )
-ENDLESS = "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}{% if add_generation_prompt %}assistant: {% endif %}"
+ENDLESS = (
+    "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}"
+    "{% if add_generation_prompt %}assistant: {% endif %}"
+)
 WORLD_ENDLESS = ENDLESS.replace("{{ m.role }}: ", "<{{ m.role }}>").replace("assistant: ", "<assistant>")
 ROW: dict[str, Any] = {
     "prompt": [{"role": "user", "content": "Score it."}],

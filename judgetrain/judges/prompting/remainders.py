@@ -24,8 +24,10 @@ _HEDGE = re.compile(
     re.IGNORECASE,
 )
 _AGAIN = re.compile(
-    r"\b(?P<far>no(?=[ \t]*[^\w\s]|[ \t]+(?:\d|wait\b|i\b|one\b|two\b|three\b|four\b|five\b))|wait|revis\w+|correct(?:ed|ion|ing)|erratum|edit(?:ed)?|oops|"
-    r"on[ \t]+(?:further[ \t]+|second[ \t]+)?(?:reflection|thoughts?|consideration)|(?:scratch|strike)[ \t]+that|i[ \t]+mean|"
+    r"\b(?P<far>no(?=[ \t]*[^\w\s]|[ \t]+(?:\d|wait\b|i\b|one\b|two\b|three\b|four\b|five\b))|wait"
+    r"|revis\w+|correct(?:ed|ion|ing)|erratum|edit(?:ed)?|oops|"
+    r"on[ \t]+(?:further[ \t]+|second[ \t]+)?(?:reflection|thoughts?|consideration)|(?:scratch"
+    r"|strike)[ \t]+that|i[ \t]+mean|"
     r"reconsider\w*|amend\w*|adjust\w*|updat\w*)\b"
     r"|\b(?:chang\w*|instead|now|reduc\w*|lower\w*|rais\w*|increas\w*|decreas\w*|downgrad\w*|upgrad\w*|bump\w*|drop\w*|cut|"
     r"make|should|final|finally|but|though|although|then|really|better|closer|nearer|rather|leaning|towards?|probably|"
@@ -45,7 +47,8 @@ _RANGE = re.compile(
     re.IGNORECASE,
 )
 _OTHER_SCALE = re.compile(
-    r"(?:[/\u2044\u2215]|\bout[ \t]+of)[ \t]*(?:a[ \t]+)?(?:(?:possible|maximum(?:[ \t]+of)?)[ \t]+)?(?P<top>\d+|ten|twenty|hundred)",
+    r"(?:[/\u2044\u2215]|\bout[ \t]+of)[ \t]*(?:a[ \t]+)?(?:(?:possible|maximum(?:[ \t]+of)?)["
+    r" \t]+)?(?P<top>\d+|ten|twenty|hundred)",
     re.IGNORECASE,
 )
 _NUMBER_ENDS = re.compile(rf"{_WORD}[ \t*_]{{0,9}}$", re.IGNORECASE)
