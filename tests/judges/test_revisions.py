@@ -1,4 +1,4 @@
-"""Second thoughts, other scales, quotations and look-alikes: a judge is read as it meant what it wrote, or not at all."""
+"""Second thoughts, other scales, quotations and look-alikes: a judge is read as it was meant, or not at all."""
 
 from __future__ import annotations
 

@@ -11,6 +11,7 @@ CLOSES = r"[ \t*_\])`\"'\u201d\u2019}$]*"
 _CLOSING = re.compile(CLOSES)
 _PART = re.compile(
     r"\W*(?:(?:and[ \t]+|plus[ \t]+)?(?:an?[ \t]+|one[ \t]+)?(?:half|quarter|third|three[ \t-]+quarters)\b|ish\b)"
+    rf"|[ \t]*[-\u2013\u2014~/][ \t]*(?:{WORDS})\b(?![ \t]+[^\W\d])"
     r"|[-\u2212+][ \t]*$|[ \t]*per[ \t]?cent\b|[ \t]*(?:plus|minus)\b",
     re.IGNORECASE,
 )
@@ -54,7 +55,7 @@ _OTHER_SCALE = re.compile(
 _NUMBER_ENDS = re.compile(rf"{_WORD}[ \t*_]{{0,9}}$", re.IGNORECASE)
 _SIGNS = frozenset("+~%\u00b1\u2248^<>=\u301c")
 REACH = 80
-"""How far back from a number the word that announces it may stand, in characters."""
+"""How far before a number the word that announces it may stand, in characters."""
 
 
 def taken_back(rest: str, value: float) -> str | None:
@@ -86,13 +87,11 @@ def taken_back(rest: str, value: float) -> str | None:
 
 def _replaced(tail: str, value: float) -> bool:
     """Whether another number that may be a score is announced by a word of second thoughts."""
+    announced = list(_AGAIN.finditer(tail))
     for number, at in scores_meant(tail):
-        if number == value:
-            continue
-        before = tail[max(0, at - REACH) : at]
-        for announced in _AGAIN.finditer(before):
-            between = before[announced.end() :]
-            if (_ANY if announced["far"] else _FILL).match(between):
+        for match in announced:
+            reach = match.end() <= at <= match.end() + REACH
+            if number != value and reach and (_ANY if match["far"] else _FILL).match(tail[match.end() : at]):
                 return True
     return False
 
