@@ -18,7 +18,7 @@ _MOVES = (
     r"set|reconsider)\w*"
 )
 _MOVED = r"(?:chang\w+|(?:revis|lower|rais|reduc|increas|decreas|correct|adjust|upgrad|downgrad|amend)ed)"
-_NAME = r"(?:response[ ]+[ab]|(?-i:[AB]))"
+_NAME = r"(?:response[ ]+[ab]|(?<!response[ ])(?-i:[AB]))"
 _ANNOUNCED = re.compile(
     rf"""
     (?<!of[ ])(?<![^\s(\[*_\"'])response[ ]+[ab]\b(?:['\u2019]s)?[ *_]*
