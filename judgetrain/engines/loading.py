@@ -10,7 +10,7 @@ import importlib.util
 import json
 import logging
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -91,6 +91,25 @@ def load_config(config: ModelConfig, path: str) -> PretrainedConfig:
 
     found: PretrainedConfig = _from_pretrained(AutoConfig.from_pretrained, config, path, None)
     return found
+
+
+def end_token_ids(config: ModelConfig, tokenizer: PreTrainedTokenizerBase) -> frozenset[int]:
+    """The token ids on which generation with this model stops, read off its files: its configuration's for generation,
+    else its own, and the tokenizer's."""
+    from transformers import AutoConfig, GenerationConfig
+
+    path, gguf_file = resolve_path(config)
+    found = [tokenizer.eos_token_id]
+    options = {"revision": config.revision or "main"}
+    if not gguf_file:
+        with suppress(OSError, ValueError, KeyError):  # loading the model says what is wrong with its files
+            try:
+                found.append(GenerationConfig.from_pretrained(path, **options).eos_token_id)
+            except OSError:
+                loaded = AutoConfig.from_pretrained(path, trust_remote_code=config.trust_remote_code, **options)
+                found.append(loaded.get_text_config().eos_token_id)
+    ids = (each if isinstance(each, list) else [each] for each in found)
+    return frozenset(token for each in ids for token in each if token is not None)
 
 
 def load_model(

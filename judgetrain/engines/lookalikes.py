@@ -4,8 +4,8 @@ Line breaks of every kind become ``\\n`` and spaces of every kind a space; what 
 mathematical, circled and accented letters become plain ones (Unicode NFKD), and letters of other scripts that are drawn
 like Latin ones become those. Fractions, superscripts and Roman numerals stay as they are: they change a number.
 
-The look-alikes are those of Unicode Technical Standard 39, ``confusables.txt``, that stand for an ASCII letter, colon or
-square bracket in common fonts; brackets of Chinese and Japanese print are added to them.
+The look-alikes are those of Unicode Technical Standard 39, ``confusables.txt``, that stand for an ASCII letter or colon
+in common fonts; brackets of Chinese and Japanese print are added to them.
 """
 
 from __future__ import annotations

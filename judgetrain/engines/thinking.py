@@ -17,11 +17,11 @@ _OPENED = re.compile(r"(?P<tag><think(?:ing)?>|\[THINK\])\s*$", re.IGNORECASE)
 def answer_start(text: str, material: str = "") -> int | None:
     """Where the answer begins, in characters of ``text``; None if the reasoning was never closed.
 
-    Reasoning stands at the start of a reply, between ``<think>`` and ``</think>`` (or ``[THINK]`` and ``[/THINK]``); where the chat template has opened
-    it, the reply holds only the end. All up to the last ``</think>`` is left out. Two things are no reasoning but a
-    judge's quotation: tags that open in the middle of an answer, and an end that also stands in ``material``, the text
-    that is judged. With such a text only what opens at the start and its first end are believed, so that a forged
-    ``</think>`` cannot hide what the judge wrote before it.
+    Reasoning stands at the start of a reply, between ``<think>`` and ``</think>`` (or ``[THINK]`` and ``[/THINK]``);
+    where the chat template has opened it, the reply holds only the end. All up to the last end is left out. Two things
+    are no reasoning but a judge's quotation: tags that open in the middle of an answer, and an end that also stands in
+    ``material``, the text that is judged. With such a text only what opens at the start and its first end are believed,
+    so that a forged ``</think>`` cannot hide what the judge wrote before it.
     """
     start = 0
     while opened := _OPEN.match(text, start):

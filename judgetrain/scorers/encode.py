@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from judgetrain.engines.continuation import continuation, token_ids
 from judgetrain.engines.prompting import neutralise, render
 from judgetrain.errors import EngineError
 from judgetrain.schema import Dialogue
@@ -74,9 +75,8 @@ def encode_samples(
 ) -> list[Tokens | Unscored]:
     """Token ids of every sample, or why it cannot be scored.
 
-    Prompt and response are tokenised as one text. Where that text's first tokens are the prompt's, the rest are the
-    response's; where a token would span the boundary, the response is tokenised alone, since a model that has
-    read the prompt's tokens could not have written that token. No end token is added.
+    No token spans the boundary of prompt and response (:func:`~judgetrain.engines.continuation.continuation`), and no
+    end token is added.
     """
     prompts: dict[str, _Prompt | Unscored] = {}
     result: list[Tokens | Unscored] = []
@@ -112,17 +112,10 @@ class _Prompt:
             text = prompt if isinstance(prompt, str) else render(prompt, tokenizer)
         except EngineError:
             return Unscored("refused_prompt")
-        return cls(text, special, _ids(tokenizer, text, special))
+        return cls(text, special, token_ids(tokenizer, text, special))
 
     def before(self, response: str, tokenizer: PreTrainedTokenizerBase) -> Tokens:
-        whole, length = _ids(tokenizer, self.text + response, self.special), len(self.ids)
-        if whole[:length] == self.ids and len(whole) > length:
-            return Tokens(self.ids, whole[length:])
-        return Tokens(self.ids, _ids(tokenizer, response, False))
-
-
-def _ids(tokenizer: PreTrainedTokenizerBase, text: str, special: bool) -> tuple[int, ...]:
-    return tuple(tokenizer(text, add_special_tokens=special)["input_ids"])
+        return Tokens(self.ids, continuation(tokenizer, self.text, self.ids, response, self.special))
 
 
 def _checked(tokens: Tokens, vocabulary: int, max_context: int) -> Tokens | Unscored:

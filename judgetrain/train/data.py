@@ -5,8 +5,10 @@ from __future__ import annotations
 import itertools
 import math
 import random
-from collections.abc import Sequence
+from array import array
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,27 +18,37 @@ from judgetrain.artifacts.stage_run import derive_seed
 from judgetrain.engines.prompting import accepted_messages, neutralise_messages
 from judgetrain.errors import TrainingError
 from judgetrain.train.config import TrainConfig
+from judgetrain.train.rendering import Renderer
 
 if TYPE_CHECKING:
     from datasets import Dataset
     from transformers import PreTrainedTokenizerBase
 
 Row = dict[str, Any]
+Tokens = Mapping[str, "array[int]"]
 REFERENCE_COLUMNS = ("ref_chosen_logps", "ref_rejected_logps")
 _SIDES = ("completion", "chosen", "rejected")
 BUCKET = 16
 """Batches whose examples are sorted by length together, so that little of a batch is padding."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Examples:
-    """Rows that fit, with their lengths in tokens, and how many did not."""
+    """Rows that fit, their tokens, and how many rows did not fit."""
 
     rows: list[Row]
-    lengths: list[int]
+    tokens: list[Tokens]
+    """By row: ``prompt``, and each completion's own, token ids."""
     too_long: int
     all_masked: int = 0
     """Examples of whose completions the chat template renders nothing: they would carry no loss."""
+    remarks: tuple[str, ...] = ()
+    """What is trained beyond what the chat template writes."""
+
+    @cached_property
+    def lengths(self) -> list[int]:
+        """Of each row's prompt with its longest completion, in tokens."""
+        return [_length(tokens) for tokens in self.tokens]
 
     @property
     def dropped(self) -> dict[str, int]:
@@ -44,27 +56,33 @@ class Examples:
         return {"too_long": self.too_long, "all_masked": self.all_masked}
 
 
-def fitting(rows: Sequence[Row], tokenizer: PreTrainedTokenizerBase, max_length: int, what: str) -> Examples:
+def fitting(
+    rows: Sequence[Row],
+    tokenizer: PreTrainedTokenizerBase,
+    max_length: int,
+    what: str,
+    ends: Collection[int] | None = None,
+) -> Examples:
     """The rows whose prompt and longest completion have at most ``max_length`` tokens; nothing is cut.
 
+    ``ends``: the token ids on which generation stops; by default the tokenizer's end token.
+
     Raises:
-        TrainingError: there are no rows, none fits, or the chat template renders none's completion.
+        TrainingError: there are no rows, none fits, the chat template renders none's completion, or no answer can end.
     """
     if not rows:
         raise TrainingError(f"there are no {what} to train on: look at the counts of the stage before")
-    kept, lengths, masked = [], [], 0
+    renderer = Renderer(tokenizer, {tokenizer.eos_token_id} - {None} if ends is None else ends)
+    kept, encoded, masked = [], [], 0
     for row in rows:
         clean = {side: neutralise_messages(row[side], tokenizer) for side in _SIDES if side in row}
         clean = {"prompt": accepted_messages(row["prompt"], tokenizer), **clean}
-        before = _rendered(clean["prompt"], tokenizer, add_generation_prompt=True)
-        texts = [_rendered(clean["prompt"] + clean[side], tokenizer) for side in _SIDES if side in clean]
-        if any(before.startswith(text) for text in texts):  # the loss is computed on what is left after the prompt
+        tokens = _tokens(clean, renderer)
+        if tokens is None:  # the loss is computed on what is left after the prompt
             masked += 1
-            continue
-        length = max(len(tokenizer.encode(text, add_special_tokens=False)) for text in texts)
-        if length <= max_length:
+        elif _length(tokens) <= max_length:
             kept.append(clean)
-            lengths.append(length)
+            encoded.append(tokens)
     if masked == len(rows):
         raise TrainingError(
             f"in all {masked} {what} the chat template renders nothing for the assistant's turn, so that every label "
@@ -75,11 +93,29 @@ def fitting(rows: Sequence[Row], tokenizer: PreTrainedTokenizerBase, max_length:
             f"all {len(rows) - masked} {what} are longer than max_length={max_length} tokens: raise train.*.max_length "
             "or leave out long dialogues with dialogues.max_query_chars"
         )
-    return Examples(kept, lengths, len(rows) - len(kept) - masked, masked)
+    return Examples(
+        rows=kept,
+        tokens=encoded,
+        too_long=len(rows) - len(kept) - masked,
+        all_masked=masked,
+        remarks=tuple(renderer.remarks),
+    )
 
 
-def _rendered(messages: list[Any], tokenizer: PreTrainedTokenizerBase, add_generation_prompt: bool = False) -> str:
-    return str(tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=add_generation_prompt))
+def _tokens(row: Row, renderer: Renderer) -> Tokens | None:
+    """A row's token ids; None if the chat template renders nothing of a completion."""
+    prompt, tokens = renderer.prompt(row["prompt"]), {}
+    for side in _SIDES:
+        if side in row:
+            answer = renderer.answer(row["prompt"], row[side])
+            if answer is None:
+                return None
+            tokens["prompt"], tokens[side] = renderer.tokens(prompt, answer)
+    return tokens
+
+
+def _length(tokens: Tokens) -> int:
+    return len(tokens["prompt"]) + max(len(ids) for side, ids in tokens.items() if side != "prompt")
 
 
 def order(lengths: Sequence[int], config: TrainConfig, seed: int) -> list[int]:
@@ -120,10 +156,22 @@ def fill(indices: Sequence[int], config: TrainConfig) -> list[int]:
 
 
 def dataset(examples: Examples, indices: Sequence[int]) -> Dataset:
-    """A data set of the examples in the given order."""
+    """A data set of the examples in the given order, tokenised as TRL's trainers take it."""
     from datasets import Dataset
 
-    return Dataset.from_list([examples.rows[i] for i in indices])
+    columns = [_columns(*pair) for pair in zip(examples.rows, examples.tokens, strict=True)]
+    return Dataset.from_list(columns).select(indices)
+
+
+def _columns(row: Row, tokens: Tokens) -> Row:
+    """The columns that TRL's SFT or DPO trainer makes of a conversation."""
+    prompt = list(tokens["prompt"])
+    if "completion" in tokens:
+        completion = list(tokens["completion"])
+        mask = [0] * len(prompt) + [1] * len(completion)
+        return {"input_ids": prompt + completion, "completion_mask": mask}
+    reference = {column: row[column] for column in REFERENCE_COLUMNS if column in row}
+    return {"prompt_ids": prompt, **{f"{side}_ids": list(tokens[side]) for side in _SIDES[1:]}, **reference}
 
 
 def digest(row: Row) -> str:

@@ -74,6 +74,10 @@ class PreferenceTrainer(DPOTrainer):  # type: ignore[misc]
         self._evaluated: list[int] = []
         super().__init__(*args, **kwargs)
 
+    def _prepare_dataset(self, dataset: Dataset, *_: Any, **__: Any) -> Dataset:
+        """The data set as it is: :func:`judgetrain.train.data.dataset` has tokenised it."""
+        return dataset
+
     def _precompute_ref_logps(self, dataset: Dataset, name: str, batch_size: int) -> Dataset:
         """The data set as it is where its rows bring their reference log-probabilities, else TRL's."""
         if set(REFERENCE_COLUMNS) <= set(dataset.column_names):

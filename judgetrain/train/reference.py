@@ -22,7 +22,7 @@ from trl.models import prepare_deepspeed
 
 from judgetrain.artifacts.stage_run import ShardResult, StageRun
 from judgetrain.engines.config import ModelConfig
-from judgetrain.engines.loading import load_model, load_tokenizer
+from judgetrain.engines.loading import end_token_ids, load_model, load_tokenizer
 from judgetrain.errors import TrainingError
 from judgetrain.train.adapters import peft_config, quantization
 from judgetrain.train.arguments import device_arguments
@@ -48,7 +48,11 @@ class Reference:
 
 
 class _Untrained(DPOTrainer):  # type: ignore[misc]
-    """TRL's trainer for its tokenisation, its collator and its log-probabilities, computed when they are asked for."""
+    """TRL's trainer for its collator and its log-probabilities, computed when they are asked for."""
+
+    def _prepare_dataset(self, dataset: Dataset, *_: Any, **__: Any) -> Dataset:
+        """The data set as it is: :func:`judgetrain.train.data.dataset` has tokenised it."""
+        return dataset
 
     def _precompute_ref_logps(self, dataset: Dataset, name: str, batch_size: int) -> Dataset:
         """The data set as it is."""
@@ -65,9 +69,11 @@ def reference_logps(reference: Reference, pairs: Mapping[str, Sequence[Row]], ou
     tokenizer = load_tokenizer(reference.policy)
     check_same_vocabulary(tokenizer, reference.model, reference.policy)
     tokenizer.padding_side = "right"
-    splits = {"train": fitting(pairs["train"], tokenizer, reference.config.max_length, "preference pairs")}
+    ends = end_token_ids(reference.policy, tokenizer)
+    length = reference.config.max_length
+    splits = {"train": fitting(pairs["train"], tokenizer, length, "preference pairs", ends)}
     with contextlib.suppress(TrainingError):  # training says what it means that no held-out pair fits
-        splits["heldout"] = fitting(pairs.get("heldout", []), tokenizer, reference.config.max_length, "held-out pairs")
+        splits["heldout"] = fitting(pairs.get("heldout", []), tokenizer, length, "held-out pairs", ends)
     forward = _Forward(reference, splits, tokenizer, out)
     if group.leads:
         for split, examples in splits.items():

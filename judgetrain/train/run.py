@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from judgetrain.artifacts.files import settle
 from judgetrain.artifacts.stage_run import StageRun
 from judgetrain.engines.config import ModelConfig
-from judgetrain.engines.loading import load_model, load_tokenizer
+from judgetrain.engines.loading import end_token_ids, load_model, load_tokenizer
 from judgetrain.errors import TrainingError
 from judgetrain.train.adapters import peft_config, quantization, save_adapted
 from judgetrain.train.arguments import mixed_precision, training_arguments
@@ -51,7 +51,10 @@ def train(job: Job, out: StageRun, finish: Callable[[Path], None]) -> None:
     """
     tokenizer = load_tokenizer(job.start)
     tokenizer.padding_side = "right"
-    examples = fitting(job.train, tokenizer, job.config.max_length, job.what)
+    ends = end_token_ids(job.start, tokenizer)
+    examples = fitting(job.train, tokenizer, job.config.max_length, job.what, ends)
+    for remark in examples.remarks:
+        out.log(f"{out.stage}: {remark}")
     if job.reference:
         examples = with_reference(examples, job.reference, "train")
     out.count(in_=len(job.train), out=len(examples.rows), dropped=examples.dropped)
@@ -185,7 +188,8 @@ def _heldout(job: Job, tokenizer: PreTrainedTokenizerBase, out: StageRun) -> Dat
     if not job.heldout:
         return None
     try:
-        held = fitting(job.heldout, tokenizer, job.config.max_length, f"held-out {job.what}")
+        ends = end_token_ids(job.start, tokenizer)
+        held = fitting(job.heldout, tokenizer, job.config.max_length, f"held-out {job.what}", ends)
     except TrainingError as error:
         out.log(f"{out.stage}: there is no held-out loss: {error}")
         return None

@@ -30,6 +30,8 @@ def test_what_follows_the_reasoning_is_the_answer_and_positions_are_those_of_the
         ("opened by the template</think>\nyes", "\nyes"),
         ("  <THINK>x</THINK>yes", "yes"),
         ("<thinking>x</thinking>yes", "yes"),
+        ("[THINK]x[/THINK]yes", "yes"),
+        ("[THINK]for ever", None),
         ("<think>one <think>two</think> three</think>yes", "yes"),
         ("<think>x</think>y</think>yes", "yes"),
         ("<think>for ever", None),

@@ -28,7 +28,8 @@ _DRESS = r"[ \t#*_\-`~|=+\u2022\u00b7]*"
 """What may stand before a heading, or between its words, and leave it one to a reader."""
 _TURN = re.compile(rf"^(?={_DRESS}(?:user|assistant|system|human){_DRESS}:)", re.IGNORECASE | re.MULTILINE)
 _VERDICT = re.compile(
-    rf"^(?={_DRESS}(?:[\w' ]{{1,40}}[:=]{_DRESS})?\[[ ]?\[[ *]*(?:[\w]+[ :=]+){{0,2}}(?:[abcxy]|tie|\d{{1,2}}(?:[./]\d+)?)"
+    rf"^(?={_DRESS}(?:[\w' ]{{1,40}}[:=]{_DRESS})?\[[ ]?\[[ *]*(?:[\w]+[ :=]+){{0,2}}(?:[abcxy]|tie"
+    rf"|\d{{1,2}}(?:[./]\d+)?)"
     r"[ *]*\][ ]?\]\W*$)",
     re.IGNORECASE | re.MULTILINE,
 )

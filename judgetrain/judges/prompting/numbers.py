@@ -1,4 +1,4 @@
-"""Numbers in what a judge writes: in digits and words, the scales that it names, and those that may be meant as scores."""
+"""Numbers in what a judge writes: in digits and words, as the ends of a scale, and as what may be meant as a score."""
 
 from __future__ import annotations
 
@@ -36,15 +36,24 @@ _SCALES = (
     _scale(r"^[ \t*_(]*in[ \t]+(?P<top>ten|a hundred)\b"),
 )
 
+_HOLE = "\x00"
+_AROUND = re.compile(
+    rf"[ \t]*[(\[]?[ \t]*(?:\b(?:on|using|in|with|of|where)[ \t]+(?:an?[ \t]+|the[ \t]+)?)?{_HOLE}[ \t]*[)\]]?",
+    re.IGNORECASE,
+)
+"""A scale that was taken out, with the words and brackets around it."""
 _COUNTED = re.compile(
     r"\b(?:step|point|part|item|line|section|chapter|example|option|number|figure|table|page|level|question|version|"
-    r"paragraph|claim|rule|criterion|sentence|fact|reason|case|answer|result|problem|exercise|note|day|week|year)s?[ \t#.:*_]*$",
+    r"paragraph|claim|rule|criterion|sentence|fact|reason|case|answer|result|problem|exercise|note"
+    r"|day|week|year)s?[ \t#.:*_]*$",
     re.IGNORECASE,
 )
 """What is counted with the number that follows, which is then no score."""
 _MEANT = re.compile(
-    r"(?<![\w.,/\-])(?<![.,/]\d)(?P<value>[1-5](?:[.,]\d+)?|one|two|three|four|five)(?![.,]?\d|\w|[ \t]*/[ \t]*\d*[^5\D]|[ \t]*%)"
-    r"(?![ \t\-]+(?!(?:for|because|since|as|instead|then|now|out|points?|pts?|stars?|marks?|here|overall|too|also|rather|"
+    r"(?<![\w.,/\-])(?<![.,/]\d)(?P<value>[1-5](?:[.,]\d+)?|one|two|three|four|five)(?![.,]?\d|\w|["
+    r" \t]*/[ \t]*\d*[^5\D]|[ \t]*%)"
+    r"(?![ \t\-]+(?!(?:for|because|since|as|instead|then|now|out|points?|pts?|stars?|marks?|here"
+    r"|overall|too|also|rather|"
     r"and|or|but|if|given|due|at|on|in|would|seems?|feels?|fits?|might|may|though|although|again|respectively|"
     r"[ab]|response)\b)[^\W\d])(?![ \t]+out[ \t]+of[ \t]+(?!5\b|five\b))",
     re.IGNORECASE,
@@ -65,8 +74,8 @@ def without_scales(text: str) -> tuple[str, bool]:
             ends = match.groupdict()
             low = ends.get("low")
             right &= value_of(ends["top"]) == HIGHEST and (low is None or value_of(low) == LOWEST)
-        text = pattern.sub(" ", text)
-    return text, right
+        text = pattern.sub(_HOLE, text)
+    return _AROUND.sub("", text), right
 
 
 def scores_meant(text: str, start: int = 0) -> Iterator[tuple[float, int]]:

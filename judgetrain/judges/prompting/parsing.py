@@ -110,10 +110,10 @@ def parse_judgment(text: str, material: Iterable[str] = (), cut_off: bool = Fals
     further number that may be meant, ``3-4``, ``3 or maybe 4``, or a second thought anywhere after it, ``Final Response
     A Score: 1``, ``4, reduced to 3``, ``I lower it to 3``) or ``quoted``. Nothing is guessed, and no draft is read.
 
-    Text is read as it looks (:func:`~judgetrain.engines.lookalikes.fold`). Lines quoted with ``>`` or in quotation marks
-    are never read. A judgment is ``quoted`` if its scores stand in ``material`` (the dialogue, the responses) and it
-    only shows them (:func:`~judgetrain.judges.prompting.quotations.quoted_scores`); ``cut_off``: the reply ended at its
-    token limit.
+    Text is read as it looks (:func:`~judgetrain.engines.lookalikes.fold`). Lines quoted with ``>`` or in quotation
+    marks are never read. A judgment is ``quoted`` if its scores stand in ``material`` (the dialogue, the responses) and
+    it only shows them (:func:`~judgetrain.judges.prompting.quotations.quoted_scores`); ``cut_off``: the reply ended at
+    its token limit.
     """
     texts = list(material)
     looks = fold(text)

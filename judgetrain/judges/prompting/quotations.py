@@ -14,16 +14,17 @@ from judgetrain.judges.prompting.numbers import value_of
 from judgetrain.judges.prompting.revisions import words
 from judgetrain.judges.prompting.scores import Score
 
-TELLS = (
-    r"(?:says?|said|saying|claims?|claimed|claiming|writes?|wrote|written|states?|stated|stating|reads?|reading|contains?|containing|includes?|"
-    r"including|ends?|ending|begins?|quotes?|quoted|quoting|inserts?|inserted|embeds?|embedded|adds?|added|asserts?|pretends?|"
-    r"mentions?|mentioned|mentioning|forg\w+|fak\w+|inject\w+|text|string|line|lines|words|marker|itself|instruct\w*|tells?|told|asks?|asked|"
-    r"demands?|declares?|announces?|puts?|shows?|print\w*|output\w*|copies|copied|repeats?|repeated)"
+_SPEAKS = (
+    r"(?:says?|said|claims?|claimed|claiming|writes?|wrote|states?|stating|reads?|contains?|containing|includes?|including|"
+    r"ends?|ending|begins?|quotes?|quoting|inserts?|inserted|embeds?|embedded|asserts?|pretends?|mentions?|mentioning|"
+    r"forg\w+|fak\w+|inject\w+|instruct\w*|tells?|told|asks?|demands?|declares?|announces?|copies|copied|repeats?)"
 )
+TELLS = rf"(?:{_SPEAKS}|text|string|marker|itself)"
 """Words by which a judge says that another speaks."""
-_TOLD = re.compile(rf"\b{TELLS}\b[^\n]{{0,60}}:[^\w\n]*\s*$", re.IGNORECASE)
+_TOLD = re.compile(rf"\b{_SPEAKS}\b[^\n]{{0,60}}:[^\w\n]*\s*$", re.IGNORECASE)
 _SHOWN = re.compile(
-    r"response[ \t]+(?P<side>[ab])\b\W{0,6}(?:\w+[ \t]+)?score\b[^\w\n]{0,12}(?:is\b[^\w\n]{0,4})?\s{0,4}(?P<value>\d+(?:\.\d+)?|one\b|two\b|three\b|four\b|five\b)",
+    r"response[ \t]+(?P<side>[ab])\b\W{0,6}(?:\w+[ \t]+)?score\b[^\w\n]{0,12}(?:is\b[^\w\n]{0,4})?\s{0,4}"
+    r"(?P<value>\d+(?:\.\d+)?|one\b|two\b|three\b|four\b|five\b)",
     re.IGNORECASE,
 )
 _PIECES = re.compile(r"\n|\.\.+|\u2026")

@@ -11,6 +11,7 @@ CLOSES = r"[ \t*_\])`\"'\u201d\u2019}$]*"
 _CLOSING = re.compile(CLOSES)
 _PART = re.compile(
     r"\W*(?:(?:and[ \t]+|plus[ \t]+)?(?:an?[ \t]+|one[ \t]+)?(?:half|quarter|third|three[ \t-]+quarters)\b|ish\b)"
+    rf"|[ \t]*[-\u2013\u2014~/][ \t]*(?:{WORDS})\b(?![ \t]+[^\W\d])"
     r"|[-\u2212+][ \t]*$|[ \t]*per[ \t]?cent\b|[ \t]*(?:plus|minus)\b",
     re.IGNORECASE,
 )
@@ -24,8 +25,10 @@ _HEDGE = re.compile(
     re.IGNORECASE,
 )
 _AGAIN = re.compile(
-    r"\b(?P<far>no(?=[ \t]*[^\w\s]|[ \t]+(?:\d|wait\b|i\b))|wait|revis\w+|correct(?:ed|ion|ing)|erratum|edit(?:ed)?|oops|"
-    r"on[ \t]+(?:further[ \t]+|second[ \t]+)?(?:reflection|thoughts?|consideration)|(?:scratch|strike)[ \t]+that|i[ \t]+mean|"
+    r"\b(?P<far>no(?=[ \t]*[^\w\s]|[ \t]+(?:\d|wait\b|i\b|one\b|two\b|three\b|four\b|five\b))|wait"
+    r"|revis\w+|correct(?:ed|ion|ing)|erratum|edit(?:ed)?|oops|"
+    r"on[ \t]+(?:further[ \t]+|second[ \t]+)?(?:reflection|thoughts?|consideration)|(?:scratch"
+    r"|strike)[ \t]+that|i[ \t]+mean|"
     r"reconsider\w*|amend\w*|adjust\w*|updat\w*)\b"
     r"|\b(?:chang\w*|instead|now|reduc\w*|lower\w*|rais\w*|increas\w*|decreas\w*|downgrad\w*|upgrad\w*|bump\w*|drop\w*|cut|"
     r"make|should|final|finally|but|though|although|then|really|better|closer|nearer|rather|leaning|towards?|probably|"
@@ -45,13 +48,14 @@ _RANGE = re.compile(
     re.IGNORECASE,
 )
 _OTHER_SCALE = re.compile(
-    r"(?:[/\u2044\u2215]|\bout[ \t]+of)[ \t]*(?:a[ \t]+)?(?:(?:possible|maximum(?:[ \t]+of)?)[ \t]+)?(?P<top>\d+|ten|twenty|hundred)",
+    r"(?:[/\u2044\u2215]|\bout[ \t]+of)[ \t]*(?:a[ \t]+)?(?:(?:possible|maximum(?:[ \t]+of)?)["
+    r" \t]+)?(?P<top>\d+|ten|twenty|hundred)",
     re.IGNORECASE,
 )
 _NUMBER_ENDS = re.compile(rf"{_WORD}[ \t*_]{{0,9}}$", re.IGNORECASE)
 _SIGNS = frozenset("+~%\u00b1\u2248^<>=\u301c")
 REACH = 80
-"""How far back from a number the word that announces it may stand, in characters."""
+"""How far before a number the word that announces it may stand, in characters."""
 
 
 def taken_back(rest: str, value: float) -> str | None:
@@ -83,13 +87,11 @@ def taken_back(rest: str, value: float) -> str | None:
 
 def _replaced(tail: str, value: float) -> bool:
     """Whether another number that may be a score is announced by a word of second thoughts."""
+    announced = list(_AGAIN.finditer(tail))
     for number, at in scores_meant(tail):
-        if number == value:
-            continue
-        before = tail[max(0, at - REACH) : at]
-        for announced in _AGAIN.finditer(before):
-            between = before[announced.end() :]
-            if (_ANY if announced["far"] else _FILL).match(between):
+        for match in announced:
+            reach = match.end() <= at <= match.end() + REACH
+            if number != value and reach and (_ANY if match["far"] else _FILL).match(tail[match.end() : at]):
                 return True
     return False
 

@@ -1,7 +1,7 @@
 """Second thoughts outside the score lines: other scores for the same responses, said in words.
 
-Only statements about a score count: ``Final score: 2``, ``Correction: 3``, ``I lower it to 3``, ``A deserves a 2``, or a
-score of a response by name. What stands in quotation marks, or in the texts that are judged, is a quotation.
+Only statements about a score count: ``Final score: 2``, ``Correction: 3``, ``I lower it to 3``, ``A deserves a 2``,
+or a score of a response by name. What stands in quotation marks, or in the texts that are judged, is a quotation.
 """
 
 from __future__ import annotations
@@ -18,12 +18,14 @@ _MOVES = (
     r"set|reconsider)\w*"
 )
 _MOVED = r"(?:chang\w+|(?:revis|lower|rais|reduc|increas|decreas|correct|adjust|upgrad|downgrad|amend)ed)"
-_NAME = r"(?:response[ ]+[ab]|(?-i:[AB]))"
+_NAME = r"(?:response[ ]+[ab]|(?<!response[ ])(?-i:[AB]))"
 _ANNOUNCED = re.compile(
     rf"""
-    (?<!of[ ])\bresponse[ ]+[ab]\b(?:['\u2019]s)?[ *_]*(?:{QUALIFIER}[ ]+)?(?:{_SCORE}[ *_]*)?(?:\([^()\n]{{0,30}}\)[ ]*)?
+    (?<!of[ ])(?<![^\s(\[*_\"'])response[ ]+[ab]\b(?:['\u2019]s)?[ *_]*
+        (?:{QUALIFIER}[ ]+)?(?:{_SCORE}[ *_]*)?(?:\([^()\n]{{0,30}}\)[ ]*)?
         (?:[:=](?=[^\w\n]{{0,6}}(?:only[ ]+|now[ ]+|an?[ ]+)?[1-5])|is[ ]+now\b|to\b|{_MOVED})
-    | \b{_NAME}(?:['\u2019]s)?[ *_]+(?:{QUALIFIER}[ ]+)?{_SCORE}[ *_]*(?:[:=]|is\b|should\b|must\b|becomes\b|{_MOVED})
+    | (?<![^\s(\[*_\"'])\b{_NAME}(?:['\u2019]s)?[ *_]+(?:{QUALIFIER}[ ]+)?{_SCORE}[ *_]*
+        (?:[:=]|is\b|should\b|must\b|becomes\b|{_MOVED})
     | \b{_SCORE}[ ]+(?:of|for)[ ]+{_NAME}\b[ ]*(?:[:=]|is\b|should\b|{_MOVED})
     | \b{QUALIFIER}[ ]+(?:{_SCORE}|verdict|assessment)\b
     | (?<!\w)(?:correction|erratum|revision|revised|edit|update|updated|amended|corrected|adjusted|final)
@@ -39,7 +41,8 @@ _ANNOUNCED = re.compile(
     | \b{_MOVES}[ ]+(?:\w+[ '\u2019]+){{0,4}}?(?:{_SCORE}|it|{_NAME}|this|that)\b
     | ^[ (\[*_\-]*(?:{_MOVED}|now)\b
     | \b{_NAME}[ ]+(?:only[ ]+|really[ ]+|just[ ]+)?(?:deserve|merit|warrant|earn|get|receive)s?\b
-    | \b{_NAME}[ ]+(?:is|should[ ]+(?:be|get|receive|score|have))(?:[ ]+(?:an?|only|just|really|rated|scored|given|at)\b)+
+    | \b{_NAME}[ ]+(?:is|should[ ]+(?:be|get|receive|score|have))
+        (?:[ ]+(?:an?|only|just|really|rated|scored|given|at)\b)+
         (?=[ ]+[1-5\w])
     | \b{_NAME}[ ]+should[ ]+(?:be|get|receive|score)\b
     """,
@@ -49,7 +52,8 @@ _ANNOUNCED = re.compile(
 _BETWEEN = re.compile(r"(?:[^\w\n]{0,6}(?:[^\W\d]+|\d(?:\.\d)?)){0,9}[^\w\n]{0,6}$")
 """What may stand between those words and the number."""
 _SIDE = re.compile(
-    r"\bresponse[ ]+([ab])\b|\b((?-i:[AB]))\b(?=[ *_]*['\u2019:=,)]|[ ]+(?:to|at|is|should|only|really|just|from|down|up|"
+    r"\bresponse[ ]+([ab])\b|\b((?-i:[AB]))\b(?=[ *_]*['\u2019:=,)]|[ ]+(?:to|at|is|should|only"
+    r"|really|just|from|down|up|"
     r"an?|(?:deserve|merit|warrant|earn|get|receive)s?|\d))",
     re.IGNORECASE,
 )

@@ -22,7 +22,8 @@ _NAMES = r"(?:[:=\-]|is\b[ \t]*:?)"
 _OPENS = r"(?:[ \t*_\[(`\"'\u201c\u2018$]|\\boxed\{)*"
 _NUMBER = r"[-+\u2212]?\d+(?:,\d{3})+(?!\d)|[-+\u2212]?\d+(?:\.\d+|,\d{1,2})?(?!\d)"
 _SCALE = (
-    rf"{CLOSES}[(\[]?(?:[/\u2044\u2215]|out[ \t]+of\b|of\b)[ \t*_]*(?:an?[ \t]+)?(?:(?:possible|maximum(?:[ \t]+of)?)[ \t]+)?"
+    rf"{CLOSES}[(\[]?(?:[/\u2044\u2215]|out[ \t]+of\b|of\b)[ \t*_]*(?:an?[ \t]+)?(?:(?:possible"
+    rf"|maximum(?:[ \t]+of)?)[ \t]+)?"
     rf"(?P<scale>\d+(?:\.\d+)?|(?:{WORDS})\b)"
 )
 

@@ -5,8 +5,8 @@ a guess. What stands in a reply's reasoning is left out; a reply that ends withi
 
 A mark that is only spoken of is no verdict (``mentioned``): one in quotation marks, one that words such as ``it says``
 or ``cannot`` come before, or ``would be`` or ``if`` after. Where ``material``, the text that is judged, holds the mark,
-too, it has to end its line or to follow a word of verdict (``I choose [[A]]``), else it is ``quoted``. Texts are read as
-they look (:func:`~judgetrain.engines.lookalikes.fold`).
+too, it has to end its line or to follow a word of verdict (``I choose [[A]]``), else it is ``quoted``. Texts are read
+as they look (:func:`~judgetrain.engines.lookalikes.fold`).
 """
 
 from __future__ import annotations
@@ -32,8 +32,10 @@ _OPENED = re.compile(
 )
 _CLOSED = re.compile(r"[^\"\u201c\u201d\u00ab\u00bb`\n]*[\"\u201d\u00bb`]|[^'\u2018\u2019\n]*['\u2019](?!\w)")
 _DENIED = (
-    r"(?:cannot|can(?:no|['\u2019])t|could(?:n['\u2019]t| not)|won['\u2019]t|would(?:n['\u2019]t| not)|should(?:n['\u2019]t| not)|"
-    r"must not|do(?:es)? not|don['\u2019]t|doesn['\u2019]t|not|never|neither|nor|without|instead of|rather than|would be|might be|"
+    r"(?:cannot|can(?:no|['\u2019])t|could(?:n['\u2019]t| not)|won['\u2019]t|would(?:n['\u2019]t|"
+    r" not)|should(?:n['\u2019]t| not)|"
+    r"must not|do(?:es)? not|don['\u2019]t|doesn['\u2019]t|not|never|neither|nor|without|instead of"
+    r"|rather than|would be|might be|"
     r"could be|may be|tempted|refuse|either|such as|e\.g\.|called|named)"
 )
 _SPOKEN_OF = re.compile(
@@ -44,7 +46,8 @@ _SPOKEN_OF = re.compile(
 """Words before a mark that make it another's, or none."""
 _SUPPOSED = re.compile(
     r"[^\w.\n]*(?:if|unless|when|would|could|might|should|is (?:what|not|only|written|embedded|part|claimed|no|quoted)|"
-    r"appears?|stands?|that (?:is|stands|appears|it|the response)|in (?:the|its|his|her|their) (?:response|answer|text|query)|"
+    r"appears?|stands?|that (?:is|stands|appears|it|the response)|in (?:the|its|his|her|their)"
+    r" (?:response|answer|text|query)|"
     r"(?:which|and) (?:is|was|tries|attempts|tells|asks) )\b",
     re.IGNORECASE,
 )

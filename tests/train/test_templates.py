@@ -1,0 +1,135 @@
+"""Chat templates that begin an answer otherwise than they show one, or never end it: trained as asked, with an end."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from transformers import GenerationConfig
+
+from judgetrain.engines.config import ModelConfig
+from judgetrain.engines.loading import end_token_ids, load_tokenizer
+from judgetrain.engines.thinking import answer_of
+from judgetrain.errors import TrainingError
+from judgetrain.train.data import dataset, fitting
+from tests.builders.engines import encoded, word_tokenizer
+from tests.builders.train import config, pair_rows, run_dpo, run_initial, run_reference, run_sft, sft_rows
+from tests.engines.test_forgeries import byte_level
+
+R1 = (  # DeepSeek-R1: the prompt opens reasoning, and turns are shown without it
+    "{% for m in messages %}{% if m.role == 'user' %}<|im_start|>{{ m.content }}{% else %}<|im_end|>"
+    "{{ m.content.split('</think>')[-1] }}</s>{% endif %}{% endfor %}"
+    "{% if add_generation_prompt %}<|im_end|><think>\n{% endif %}"
+)
+QWEN_THINKING = (  # Qwen3-Thinking-2507: the last turn is shown with empty reasoning
+    "{% for m in messages %}<|im_start|>{{ m.role }}\n{% if m.role == 'assistant' %}<think>\n\n</think>\n\n{% endif %}"
+    "{{ m.content }}<|im_end|>\n{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n<think>\n{% endif %}"
+)
+TRIMMED = (  # the prompt ends in a space that answers do not have
+    "{% for m in messages %}{% if m.role == 'user' %}USER: {{ m.content }} {% else %}ASSISTANT:{{ m.content }}</s>"
+    "{% endif %}{% endfor %}{% if add_generation_prompt %}ASSISTANT: {% endif %}"
+)
+ENDLESS = (
+    "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}"
+    "{% if add_generation_prompt %}assistant: {% endif %}"
+)
+WORLD_ENDLESS = ENDLESS.replace("{{ m.role }}: ", "<{{ m.role }}>").replace("assistant: ", "<assistant>")
+ROW: dict[str, Any] = {
+    "prompt": [{"role": "user", "content": "Score it."}],
+    "completion": [{"role": "assistant", "content": "Response A Score: 4"}],
+}
+PAIR = {"prompt": ROW["prompt"], "chosen": ROW["completion"], "rejected": [{"role": "assistant", "content": "no"}]}
+
+
+def trained(row: dict[str, Any], tokenizer: Any, side: str) -> tuple[tuple[int, ...], list[int]]:
+    """The prefix and the answer that the trainer gets."""
+    columns = dataset(fitting([row], tokenizer, 999, "rows"), [0])[0]
+    if side == "completion":
+        length = columns["completion_mask"].index(1)
+        assert set(columns["completion_mask"][length:]) == {1}
+        return tuple(columns["input_ids"][:length]), columns["input_ids"][length:]
+    return tuple(columns["prompt_ids"]), columns[f"{side}_ids"]
+
+
+@pytest.mark.parametrize("template", [R1, QWEN_THINKING, TRIMMED, ENDLESS], ids=["r1", "qwen", "trimmed", "endless"])
+@pytest.mark.parametrize("side", ["completion", "chosen", "rejected"])
+def test_the_prefix_that_is_trained_is_the_one_that_is_asked(template: str, side: str) -> None:
+    tokenizer = byte_level(template)
+    row = ROW if side == "completion" else PAIR
+    prefix, answer = trained(row, tokenizer, side)
+    assert prefix == encoded([row["prompt"]], tokenizer)[0]
+    written = tokenizer.decode(answer)
+    assert written.count("</think>") == ("<think>" in tokenizer.decode(prefix))
+    assert row[side][0]["content"] in written
+    reply = tokenizer.decode(answer, skip_special_tokens=True)
+    assert str(answer_of(reply)).strip() == row[side][0]["content"]
+
+
+def test_an_answer_that_the_template_does_not_end_is_ended() -> None:
+    tokenizer = byte_level(ENDLESS)
+    examples = fitting([ROW], tokenizer, 999, "rows")
+    assert examples.tokens[0]["completion"][-1] == tokenizer.eos_token_id
+    assert examples.remarks == ("the chat template ends no answer; </s> is put after each, for generation to stop",)
+    ended = fitting([ROW], byte_level(R1), 999, "rows")
+    assert list(ended.tokens[0]["completion"]).count(tokenizer.eos_token_id) == 1
+    assert ended.remarks == ("the chat template opens reasoning; answers are trained after its end",)
+
+
+@pytest.mark.parametrize("name", ["</s>", "<|im_end|>"])
+def test_what_ends_an_answer_is_what_generation_stops_on(name: str, tmp_path: Path) -> None:
+    """ChatML's end is one for models that stop on it, and none for a base model whose generation does not."""
+    tokenizer = byte_level(QWEN_THINKING)
+    tokenizer.save_pretrained(tmp_path)
+    stop = tokenizer.convert_tokens_to_ids(name)
+    GenerationConfig(eos_token_id=[stop]).save_pretrained(tmp_path)
+    ends = end_token_ids(ModelConfig(path=str(tmp_path)), tokenizer)
+    assert ends == {stop, tokenizer.eos_token_id}
+    answer = list(fitting([ROW], tokenizer, 999, "rows", ends).tokens[0]["completion"])
+    assert answer.count(stop) == 1
+    assert (answer[-1] == tokenizer.eos_token_id) == (name == "</s>")
+
+
+def test_without_any_end_token_nothing_is_trained() -> None:
+    tokenizer = word_tokenizer(ENDLESS)
+    tokenizer.eos_token = None
+    with pytest.raises(TrainingError, match=r"writes no end token .* tokenizer has none: .*chat_template=FILE"):
+        fitting([ROW], tokenizer, 999, "rows")
+
+
+def test_every_stage_that_trains_puts_the_end_and_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "endless.jinja").write_text(WORLD_ENDLESS)
+    settings = config(num_train_epochs=40, max_steps=60, learning_rate=3e-3)
+    settings.train.base.chat_template = str(tmp_path / "endless.jinja")
+    said = "the chat template ends no answer; <end> is put after each, for generation to stop"
+    rows = sft_rows(8)
+    for row in rows:
+        row["completion"][0]["content"] = "it gives a clear example"
+    initial = run_initial(tmp_path, settings, rows)
+    assert capsys.readouterr().out.count(f"initial: {said}") == 1
+    settings.train.sft.max_steps = settings.train.dpo.max_steps = 2
+    sft = run_sft(tmp_path, settings, initial.directory, rows)
+    assert capsys.readouterr().out.count(f"sft: {said}") == 1
+    reference = run_reference(tmp_path, settings, sft.directory, pair_rows(24), pair_rows(4))
+    capsys.readouterr()
+    dpo = run_dpo(tmp_path, settings, sft.directory, reference=reference.directory)
+    assert capsys.readouterr().out.count(f"dpo: {said}") == 1
+    assert dpo.notes["training"]["steps"] == 2
+    assert "<end>" not in load_tokenizer(ModelConfig(path=str(dpo.path("model")))).chat_template
+    reply = generated(initial.path("model"), rows[0]["prompt"])
+    assert (reply.text.strip(), reply.finish_reason) == ("gives a clear example", "stop"), (
+        "at a turn's start it has no 'it'"
+    )
+
+
+def generated(model: Path, prompt: list[dict[str, str]]) -> Any:
+    """What the trained model answers, greedily."""
+    from judgetrain.engines.base import Request, Sampling
+    from judgetrain.engines.config import TransformersEngineConfig
+    from judgetrain.engines.registry import make_engine
+
+    engine = make_engine(TransformersEngineConfig(model=ModelConfig(path=str(model))), model_path=str(model))
+    sampling = Sampling(temperature=0.0, max_new_tokens=24)
+    [reply] = engine.generate([Request(messages=tuple(prompt), sampling=sampling)], seed=0)
+    engine.close()
+    return reply
