@@ -168,6 +168,7 @@ def test_copies_change_no_paired_difference_but_mcnemars() -> None:
         results = [judged(whole, copies, "a", 0, 1), judged(whole, copies, "b", 0, 2, 0.4)]
         (found[name],) = paired_comparisons(whole, results, 400, 1)
     one, together, apart = found["one"], found["together"], found["apart"]
+    assert None not in (one.agreement_difference_ci, together.agreement_difference_ci, apart.agreement_difference_ci)
     assert one.agreement_difference == together.agreement_difference != 0
     assert together.agreement_difference_ci == pytest.approx(one.agreement_difference_ci)
     assert together.bootstrap_p == one.bootstrap_p != apart.bootstrap_p
@@ -212,7 +213,8 @@ def test_copies_of_comparisons_in_a_file_change_no_interval_that_the_stage_write
         one, many = (json.loads((out / f"{name}.json").read_text()) for out in written)
         for single, several in zip(one, many, strict=True):
             expected = dict(intervals(single))
-            assert expected and dict(intervals(several)) == {k: pytest.approx(v) for k, v in expected.items()}
+            assert expected.get("agreement_ci") or expected.get("agreement_difference_ci")
+            assert dict(intervals(several)) == {k: pytest.approx(v) for k, v in expected.items()}
             assert single.get("bootstrap_p") == several.get("bootstrap_p")
     texts = [(out / "report.md").read_text() for out in written]
     lines = [next(line for line in text.splitlines() if line.startswith("| longer | – |")) for text in texts]

@@ -134,6 +134,18 @@ def test_what_the_data_does_not_have_leaves_its_metrics_undefined() -> None:
     assert apart.failures == {"criteria:none": 45, "no_scores": 45} and apart.parse_failures == 45
 
 
+def test_cost_and_variance_are_means_over_the_comparisons_that_have_them() -> None:
+    whole = voted()
+    said = [
+        replace(p, cost=Cost(float(i), 2.0, None if i % 2 else 3.0), spread=None if i % 4 else 0.25)  # type: ignore[arg-type]
+        for i, p in enumerate(scored(whole))
+    ]
+    labelled = [i for i, c in enumerate(whole.comparisons) if c.label]
+    row = metric_row(whole, said, 0.5, 50, 1)
+    assert row.prompt_tokens == pytest.approx(sum(labelled) / len(labelled))
+    assert (row.generated_tokens, row.calls, row.spread) == (2.0, 3.0, 0.25)
+
+
 def test_every_metric_is_called_with_what_it_names_and_an_unknown_name_is_refused() -> None:
     class Row:
         halves = metric(lambda agreed, labels: np.full(len(labels), 0.5), "agreed labels")

@@ -133,6 +133,7 @@ def test_over_seeds() -> None:
     mean, deviation = over_seeds([0.2, 0.4, 0.6])
     assert (mean, deviation) == (pytest.approx(0.4), pytest.approx(0.2))
     assert over_seeds([0.5]) == (0.5, None)
+    assert over_seeds([0, 1]) == (0.5, pytest.approx(math.sqrt(0.5)))
     with pytest.raises(ValueError, match="no runs"):
         over_seeds([])
 
