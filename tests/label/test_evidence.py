@@ -91,7 +91,7 @@ def test_a_level_that_is_chance_teaches_nothing() -> None:
     """Guidelines whose two orders speak for different ones; criteria that the others bear out."""
     chance, real = ("AtAA", "AAAt"), ("AAAA", "AAtt")
     for words, share, taught in ((chance, 0.0, False), (real, None, True)):
-        builder = PairBuilder(PROMPTER, LabelConfig(balance=[], max_chance=0.05, **ANY_EVIDENCE))
+        builder = PairBuilder(PROMPTER, LabelConfig(balance=[], **ANY_EVIDENCE | {"max_chance": 0.05}))
         trees = [tree_of(words, ("AAAA", "AAAA"), ("BBBB",), index=i) for i in range(30)]
         for tree in trees:
             builder.tested.add_tree(tree, 0.5)
