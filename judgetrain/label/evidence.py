@@ -79,22 +79,18 @@ def _better(first: tuple[int, ...], second: tuple[int, ...]) -> float:
 def consensus(judgments: Sequence[JudgmentNode], sure: float) -> Verdict | None:
     """The verdict that readable judgments agree on, in each order and with probability ``sure`` by their majority.
 
-    It is the only most frequent one in order AB and in BA, and the posterior probability that more than half of such
+    In order AB and in BA no other verdict is more frequent, and the posterior probability that more than half of such
     judgments give it is at least ``sure``; else None.
     """
     from scipy.stats import beta
 
-    verdicts = [j.verdict for j in judgments if j.verdict is not None]
-    for verdict, count in Counter(verdicts).most_common(1):
-        leads = all(_most_frequent([j.verdict for j in judgments if j.order == order], verdict) for order in ORDERS)
-        if leads and beta.sf(0.5, count + PRIOR, len(verdicts) - count + PRIOR) >= sure:
+    counts = {order: Counter(j.verdict for j in judgments if j.order == order and j.verdict) for order in ORDERS}
+    total = counts["AB"] + counts["BA"]
+    for verdict, count in total.most_common(1):
+        leads = all(0 < found[verdict] == max(found.values()) for found in counts.values())
+        if leads and beta.sf(0.5, count + PRIOR, total.total() - count + PRIOR) >= sure and 2 * count > total.total():
             return verdict
     return None
-
-
-def _most_frequent(verdicts: Iterable[Verdict | None], verdict: Verdict) -> bool:
-    counts = Counter(v for v in verdicts if v is not None)
-    return all(counts[verdict] > count for other, count in counts.items() if other != verdict) and counts[verdict] > 0
 
 
 def others_vote(tree: EvaluationTree, criterion: CriterionNode) -> Verdict | None:
@@ -111,6 +107,9 @@ class LevelTest:
 
     If a level's differences were chance, half of these would agree.
     """
+
+    FEWEST = 20
+    """With fewer than so many tested nothing is said of a level."""
 
     def __init__(self) -> None:
         self.agreed: Counter[str] = Counter()
@@ -134,11 +133,11 @@ class LevelTest:
             self.agreed[level] += first * second > 0
 
     def p_value(self, level: str) -> float:
-        """Of a one-sided binomial test against a half; 1 where nothing was tested."""
+        """Of a one-sided binomial test against a half; 0, which condemns no level, with fewer than :attr:`FEWEST`."""
         from scipy.stats import binomtest
 
         tested = self.tested[level]
-        return float(binomtest(self.agreed[level], tested, 0.5, "greater").pvalue) if tested else 1.0
+        return float(binomtest(self.agreed[level], tested, 0.5, "greater").pvalue) if tested >= self.FEWEST else 0.0
 
     def table(self) -> dict[str, dict[str, float | int | None]]:
         """By level: how many were ``tested``, the ``share`` that agreed, and the p-value (``chance``)."""

@@ -15,6 +15,7 @@ from judgetrain.judges.trees.schema import CriterionNode, EvaluationTree, Guidel
 from judgetrain.label.config import LEVELS, LabelConfig
 from judgetrain.label.evidence import (
     LevelTest,
+    Outcomes,
     above_zero,
     against_consensus,
     against_label,
@@ -132,7 +133,7 @@ class PairBuilder:
             known = [(against_consensus(g.judgments, agreed), g) for g in whole]
             for pair in itertools.combinations(known, 2):
                 (less, worse), (more, chosen) = sorted(pair, key=lambda each: each[0].net)
-                if less.net == more.net or better(more, less) < self.config.min_evidence:
+                if not _above(more, less, self.config.min_evidence):
                     self.skipped["guideline:no_evidence"] += 1
                 elif near_identical(chosen.text, worse.text) == "near_identical":
                     self.skipped["guideline:near_identical"] += 1
@@ -153,12 +154,12 @@ class PairBuilder:
         sure = self.config.min_evidence
         outcomes = {c.id: against_label(c.judgments, label) for c in tree.criteria}
         unread = [c for c in tree.criteria if all(j.verdict is None for j in c.judgments)]
-        good = [c for c in tree.criteria if above_zero(outcomes[c.id]) >= sure]
+        good = [c for c in tree.criteria if outcomes[c.id].net > 0 and above_zero(outcomes[c.id]) >= sure]
         if self.config.leave_one_out:
             confirmed = [c for c in good if others_vote(tree, c) == label]
             self.skipped["criteria:own_vote"] += len(good) - len(confirmed)
             good = confirmed
-        bad = [c for c in tree.criteria if all(better(outcomes[g.id], outcomes[c.id]) >= sure for g in good)]
+        bad = [c for c in tree.criteria if all(_above(outcomes[g.id], outcomes[c.id], sure) for g in good)]
         if unread or not good or not bad:
             self.skipped["criteria:no_contrast"] += 1
             return
@@ -189,6 +190,10 @@ class PairBuilder:
     def _without(self, pairs: Sequence[Pair], left_out: set[int], reason: str) -> list[Pair]:
         self.skipped.update(f"{pairs[i].level}:{reason}" for i in left_out)
         return [pair for i, pair in enumerate(pairs) if i not in left_out]
+
+
+def _above(more: Outcomes, less: Outcomes, sure: float) -> bool:
+    return more.net > less.net and better(more, less) >= sure
 
 
 def _pair(

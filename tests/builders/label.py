@@ -22,6 +22,9 @@ from tests.builders.scripted import comparison
 PROMPTER = Prompter(load_prompt_set("compact"), 6)
 SCORES = {"A": (4.0, 2.0), "B": (2.0, 4.0), "t": (3.0, 3.0), "?": (None, None)}
 SAMPLED: dict[str, Any] = {"prompt_tokens": 1, "generated_tokens": 1, "finish_reason": "stop"}
+ANY_EVIDENCE: dict[str, Any] = {"min_evidence": 0.5, "leave_one_out": False, "max_chance": 1.0}
+"""Of a label configuration: what four judgments show is enough, also of a criterion that votes for itself, and of a
+level whose differences are chance."""
 TAUGHT = eval_comparisons(WorldConfig(eval_comparisons=20), seed=5)
 """The comparisons of :func:`run_teacher`."""
 

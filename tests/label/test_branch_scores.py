@@ -27,7 +27,7 @@ from judgetrain.pipeline.graph import STAGES
 from judgetrain.scorers.encode import Sample
 from judgetrain.scorers.results import TokenStatistics
 from judgetrain.scorers.statistics import TokenScorer
-from tests.builders.label import tree_of
+from tests.builders.label import ANY_EVIDENCE, tree_of
 from tests.builders.untimed import contents
 
 BASE = Path(world_engine.__file__).parent / "base"
@@ -146,6 +146,7 @@ def test_the_stage_tells_how_good_each_signal_is(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     config, inputs, trees = prepared
+    config.label = replace(config.label, balance=[], **ANY_EVIDENCE)
     run = out(tmp_path / "label")
     config.label.reward.break_ties, config.label.reward.choose = True, "reward"  # as conf/reward/both.yaml has them
     label_stage.run(LabelSettings.of(config), inputs, run)

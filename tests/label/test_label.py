@@ -31,7 +31,7 @@ from judgetrain.label.training_data import TrainingData
 from judgetrain.pipeline.config import Config
 from judgetrain.schema import mirror
 from tests.builders.judges import SAMPLING
-from tests.builders.label import tree_of
+from tests.builders.label import ANY_EVIDENCE, tree_of
 from tests.builders.scripted import ScriptedEngine, comparison, judged, noisy
 
 PROMPTS = load_prompt_set("compact")
@@ -147,13 +147,13 @@ def test_rejected_judgments_that_agree_with_the_label_are_counted_apart() -> Non
     assert strict.table()["pairs_that_are"].get("judgment:rejected_agrees_with_label", 0) == 0
 
 
-def consensus_of(guideline) -> str | None:  # type: ignore[no-untyped-def]
-    """The verdict of over half of the readable judgments, given in both orders; written out from the definition."""
-    found = [(j.order, verdict(j.score_a, j.score_b)) for j in guideline.judgments]
-    readable = [v for _, v in found if v]
+def consensus_of(criterion) -> str | None:  # type: ignore[no-untyped-def]
+    """The verdict of over half of the readable judgments, in each order as often as any; written out."""
+    found = [(j.order, verdict(j.score_a, j.score_b)) for g in criterion.guidelines for j in g.judgments]
     for candidate in ("A", "B", "tie"):
-        orders = {o for o, v in found if v == candidate}
-        if readable.count(candidate) > len(readable) / 2 and orders == {"AB", "BA"}:
+        orders = [[v for o, v in found if v and o == order] for order in ("AB", "BA")]
+        leads = all(o and o.count(candidate) >= max(map(o.count, o)) for o in orders)
+        if leads and 2 * sum(o.count(candidate) for o in orders) > sum(map(len, orders)):
             return candidate
     return None
 
@@ -163,10 +163,10 @@ def test_judgment_pairs_prefer_a_corroborated_verdict_under_one_prompt(ties: str
     total = 0
     for tree in TREES:
         nodes = {j.id: (c, g, j) for c, g, j in tree.judgments()}
-        for pair in PairBuilder(PROMPTER, LabelConfig(ties=ties)).judgment_pairs(tree, "A"):
+        for pair in PairBuilder(PROMPTER, LabelConfig(ties=ties, **ANY_EVIDENCE)).judgment_pairs(tree, "A"):
             (c1, g1, chosen), (c2, g2, rejected) = nodes[pair.chosen_nodes[0]], nodes[pair.rejected_nodes[0]]
             assert (c1.id, g1.id, chosen.order) == (c2.id, g2.id, rejected.order)
-            assert chosen.verdict == consensus_of(g1) != rejected.verdict
+            assert chosen.verdict == consensus_of(c1) != rejected.verdict
             assert chosen.verdict in allowed
             assert rejected.verdict is not None
             assert pair.chosen == chosen.text
@@ -177,7 +177,7 @@ def test_judgment_pairs_prefer_a_corroborated_verdict_under_one_prompt(ties: str
     for tree in TREES:
         for criterion in tree.criteria:
             for guideline in criterion.guidelines:
-                agreed = consensus_of(guideline)
+                agreed = consensus_of(criterion)
                 if agreed not in allowed:
                     continue
                 for order in ("AB", "BA"):
@@ -204,40 +204,42 @@ def test_a_leaning_to_the_first_response_is_not_rewarded() -> None:
         SAMPLING,
         0,
     )
-    found = [p for t in trees for p in PairBuilder(PROMPTER).judgment_pairs(t, "A")]
+    found = [p for t in trees for p in PairBuilder(PROMPTER, LabelConfig(**ANY_EVIDENCE)).judgment_pairs(t, "A")]
     assert found
     assert all("even" in p.chosen and "slip" in p.rejected for p in found)
-    strict = PairBuilder(PROMPTER, LabelConfig(ties="wrong"))
+    strict = PairBuilder(PROMPTER, LabelConfig(ties="wrong", **ANY_EVIDENCE))
     assert not [p for t in trees for p in strict.judgment_pairs(t, "A")]
 
 
-def test_guideline_pairs_prefer_the_higher_success_rate() -> None:
-    found = [p for tree in TREES for p in PairBuilder(PROMPTER).guideline_pairs(tree, "A")]
+def test_guideline_pairs_prefer_the_one_by_which_the_consensus_is_reached() -> None:
+    found = [p for tree in TREES for p in PairBuilder(PROMPTER, LabelConfig(**ANY_EVIDENCE)).guideline_pairs(tree, "A")]
     assert found
-    nodes = {g.id: g for tree in TREES for c in tree.criteria for g in c.guidelines}
+    nodes = {g.id: (c, g) for tree in TREES for c in tree.criteria for g in c.guidelines}
 
-    def rate(identifier: str) -> float:
-        verdicts = [v for j in nodes[identifier].judgments if (v := verdict(j.score_a, j.score_b))]
-        return verdicts.count("A") / len(verdicts)
+    def net(identifier: str) -> float:
+        criterion, guideline = nodes[identifier]
+        verdicts = [verdict(j.score_a, j.score_b) for j in guideline.judgments]
+        right = verdicts.count(consensus_of(criterion))
+        return (2 * right - len(verdicts) + verdicts.count(None)) / len(verdicts)
 
     for pair in found:
-        assert rate(pair.chosen_nodes[0]) - rate(pair.rejected_nodes[0]) == pytest.approx(pair.margin)
+        assert net(pair.chosen_nodes[0]) - net(pair.rejected_nodes[0]) == pytest.approx(2 * pair.margin)
         assert pair.margin > 0
 
 
 def test_criteria_pairs_reorder_the_same_lines_good_ones_first() -> None:
     made = 0
     for tree in TREES:
-        rates = {}
+        net = {}
         for criterion in tree.criteria:
-            verdicts = [v for g in criterion.guidelines for j in g.judgments if (v := verdict(j.score_a, j.score_b))]
-            rates[criterion.id] = verdicts.count("A") / len(verdicts)
-        for pair in PairBuilder(PROMPTER).criteria_pairs(tree, "A", random.Random(0), 3):
+            verdicts = [verdict(j.score_a, j.score_b) for g in criterion.guidelines for j in g.judgments]
+            net[criterion.id] = (verdicts.count("A") - verdicts.count("B")) / len(verdicts)
+        for pair in PairBuilder(PROMPTER, LabelConfig(**ANY_EVIDENCE)).criteria_pairs(tree, "A", random.Random(0), 3):
             chosen, rejected = (parse_criteria(t, 10) for t in (pair.chosen, pair.rejected))
             assert sorted(chosen) == sorted(rejected) == sorted(c.text for c in tree.criteria)
-            assert rates[pair.chosen_nodes[0]] >= 0.75
-            assert rates[pair.rejected_nodes[0]] <= 0.25
-            assert pair.margin == rates[pair.chosen_nodes[0]] - rates[pair.rejected_nodes[0]]
+            assert net[pair.chosen_nodes[0]] > 0
+            assert pair.margin == pytest.approx((net[pair.chosen_nodes[0]] - net[pair.rejected_nodes[0]]) / 2)
+            assert pair.margin > 0
             made += 1
     assert made
 
@@ -257,7 +259,10 @@ def test_pairs_that_differ_in_digits_alone_are_left_out_and_counted() -> None:
         criteria = (replace(c, guidelines=tuple(map(guideline, c.guidelines))) for c in t.criteria)
         return replace(t, criteria=tuple(criteria))
 
-    without, keeping = PairBuilder(PROMPTER), PairBuilder(PROMPTER, LabelConfig(keep_digit_pairs=True))
+    without, keeping = (
+        PairBuilder(PROMPTER, LabelConfig(**ANY_EVIDENCE)),
+        PairBuilder(PROMPTER, LabelConfig(keep_digit_pairs=True, **ANY_EVIDENCE)),
+    )
     assert not [p for t in TREES for p in without.judgment_pairs(flat(t), "A")]
     assert without.skipped["judgment:score_digits_only"] > 0
     kept = [p for t in TREES for p in keeping.judgment_pairs(flat(t), "A")]
@@ -265,7 +270,7 @@ def test_pairs_that_differ_in_digits_alone_are_left_out_and_counted() -> None:
     assert keeping.skipped["judgment:score_digits_only"] == 0
     counts = []
     for keep in (False, True):
-        data = TrainingData(PROMPTER, LabelConfig(keep_digit_pairs=keep, max_pairs_per_level=99))
+        data = TrainingData(PROMPTER, LabelConfig(keep_digit_pairs=keep, max_pairs_per_level=99, **ANY_EVIDENCE))
         for tree in TREES:
             data.add(flat(tree))
         table = data.table()
@@ -335,7 +340,7 @@ def test_label_stage_end_to_end(tmp_path: Path) -> None:
     config = Config(
         prompts="compact",
         tree=TreeConfig(criteria=4),
-        label=LabelConfig(max_sft_per_tree=3, max_pairs_per_level=2, holdout=0.3),
+        label=LabelConfig(max_sft_per_tree=3, max_pairs_per_level=2, holdout=0.3, balance=[], **ANY_EVIDENCE),
     )
     outs = []
     for name in ("one", "two"):

@@ -14,20 +14,22 @@ from judgetrain.label.config import LabelConfig
 from judgetrain.label.labels import ensemble_label
 from judgetrain.label.pairs import PairBuilder
 from judgetrain.label.training_data import TrainingData
-from tests.builders.label import PROMPTER, tree_of
+from tests.builders.label import ANY_EVIDENCE, PROMPTER, tree_of
+
+LENIENT = LabelConfig(**ANY_EVIDENCE)
 
 
 @pytest.mark.parametrize("seed", range(20))
 def test_each_criteria_pair_is_headed_by_another_criterion(seed: int) -> None:
     tree = tree_of(("AAAA",), ("AAAA",), ("AAAB",), ("BBBB",), ("BBBB",), ("AABB",))
-    pairs = list(PairBuilder(PROMPTER).criteria_pairs(tree, "A", random.Random(seed), 5))
+    pairs = list(PairBuilder(PROMPTER, LENIENT).criteria_pairs(tree, "A", random.Random(seed), 5))
     assert len(pairs) == 3
     assert {p.chosen_nodes[0] for p in pairs} == {"d0/c0", "d0/c1", "d0/c2"}
-    assert {p.rejected_nodes[0] for p in pairs} == {"d0/c3", "d0/c4"}
+    assert {p.rejected_nodes[0] for p in pairs} == {"d0/c3", "d0/c4", "d0/c5"}
     for pair in pairs:
         assert set(pair.chosen_nodes[:3]) == {"d0/c0", "d0/c1", "d0/c2"}, "all that lead to the label stand first"
-        assert set(pair.rejected_nodes[:2]) == {"d0/c3", "d0/c4"}
-        assert pair.chosen_nodes == tuple(reversed(pair.rejected_nodes)) or pair.chosen_nodes[3] == "d0/c5"
+        assert set(pair.rejected_nodes[:3]) == {"d0/c3", "d0/c4", "d0/c5"}, "all that do not, ties among them"
+        assert pair.chosen_nodes == tuple(reversed(pair.rejected_nodes))
         assert sorted(parse_criteria(pair.chosen, 9)) == sorted(parse_criteria(pair.rejected, 9))
 
 
@@ -41,27 +43,28 @@ def test_each_criteria_pair_is_headed_by_another_criterion(seed: int) -> None:
     ],
 )
 def test_no_ordering_without_a_contrast_or_with_unread_criteria(criteria: list[tuple[str, ...]]) -> None:
-    builder = PairBuilder(PROMPTER)
+    builder = PairBuilder(PROMPTER, LENIENT)
     assert not list(builder.criteria_pairs(tree_of(*criteria), "A", random.Random(0), 5))
-    assert builder.skipped == {"criteria:no_contrast": 1}
+    assert +builder.skipped == {"criteria:no_contrast": 1}
 
 
 def test_guidelines_need_a_difference_in_text_and_in_success() -> None:
-    builder = PairBuilder(PROMPTER)
-    (pair,) = builder.guideline_pairs(tree_of(("AABB", "AAAB"), ("AAAA", "AAAA"), ("A??B", "??AB")), "A")
+    builder = PairBuilder(PROMPTER, LENIENT)
+    (pair,) = builder.guideline_pairs(tree_of(("AAAB", "AAAA"), ("AAAA", "AAAA"), ("A??B", "??AB")), "A")
     assert (pair.chosen, pair.rejected, pair.margin) == ("guideline b", "guideline a", 0.25)
-    tree = tree_of(("AABB", "AAAB"))
+    tree = tree_of(("AAAB", "AAAA"))
     same = tuple(replace(g, text="one text") for g in tree.criteria[0].guidelines)
     tree = replace(tree, criteria=(replace(tree.criteria[0], guidelines=same),))
     assert not list(builder.guideline_pairs(tree, "A"))
-    assert builder.skipped == {"guideline:near_identical": 1}
+    skipped = {"guideline:near_identical": 1, "guideline:no_evidence": 1, "guideline:no_consensus": 1}
+    assert builder.skipped == skipped
 
 
 def test_guidelines_that_were_cut_off_make_no_pair_and_are_counted() -> None:
-    tree = tree_of(("AAAA", "AAAB", "BBBB"), ("AAAA", "BBBB"))
+    tree = tree_of(("AAAA", "AAAB", "BBBB"), ("AAAA", "AAAB"))
     first, second = tree.criteria
     cut = replace(first, guidelines=(replace(first.guidelines[0], finish_reason="length"), *first.guidelines[1:]))
-    builder = PairBuilder(PROMPTER)
+    builder = PairBuilder(PROMPTER, LENIENT)
     pairs = list(builder.guideline_pairs(replace(tree, criteria=(cut, second)), "A"))
     assert [p.chosen_nodes + p.rejected_nodes for p in pairs] == [("d0/c0/g1", "d0/c0/g2"), ("d0/c1/g0", "d0/c1/g1")]
     assert builder.skipped == {"guideline:cut_off": 1}
@@ -77,12 +80,12 @@ def test_a_judgment_that_was_cut_off_is_never_chosen_but_may_be_rejected() -> No
         )
         return replace(tree, criteria=(replace(tree.criteria[0], guidelines=(replace(guideline, judgments=leaves),)),))
 
-    assert len(list(PairBuilder(PROMPTER).judgment_pairs(tree, "A"))) == 2
-    builder = PairBuilder(PROMPTER)
+    assert len(list(PairBuilder(PROMPTER, LENIENT).judgment_pairs(tree, "A"))) == 2
+    builder = PairBuilder(PROMPTER, LENIENT)
     (left,) = builder.judgment_pairs(cut(0), "A")
     assert left.chosen_nodes == ("d0/c0/g0/1",)
     assert builder.skipped["judgment:chosen_cut_off"] == 1
-    assert len(list(PairBuilder(PROMPTER).judgment_pairs(cut(2), "A"))) == 2
+    assert len(list(PairBuilder(PROMPTER, LENIENT).judgment_pairs(cut(2), "A"))) == 2
     data = TrainingData(PROMPTER)
     data.add(cut(0))
     assert "d0/c0/g0/0" not in {n for row in data.sft for n in row["nodes"]}
@@ -91,7 +94,7 @@ def test_a_judgment_that_was_cut_off_is_never_chosen_but_may_be_rejected() -> No
 @pytest.mark.parametrize("cap", [0, 1, 3])
 def test_caps_hold_at_every_level_and_prompts_are_shared(cap: int) -> None:
     tree = tree_of(("AAAA", "AABA"), ("AAAB", "AAAA"), ("BBBB", "BBAB"), ("AAAB", "AAAB"))
-    config = LabelConfig(max_pairs_per_level=cap)
+    config = LabelConfig(max_pairs_per_level=cap, **ANY_EVIDENCE)
     pairs = PairBuilder(PROMPTER, config).pairs(tree, ensemble_label(tree, config), random.Random(0))
     counts = Counter(p.level for p in pairs)
     assert all(n <= cap for n in counts.values())
@@ -107,5 +110,5 @@ def test_a_tie_label_orders_no_criteria_or_guidelines() -> None:
     tree = tree_of(("tttA",), ("AAAA",), ("BBBB",), ("Bttt",))
     label = ensemble_label(tree, LabelConfig())
     assert label.verdict == "tie"
-    pairs = PairBuilder(PROMPTER).pairs(tree, label, random.Random(0))
+    pairs = PairBuilder(PROMPTER, LENIENT).pairs(tree, label, random.Random(0))
     assert {p.level for p in pairs} == {"judgment"}

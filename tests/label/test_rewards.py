@@ -19,7 +19,7 @@ from judgetrain.label.pairs import PairBuilder
 from judgetrain.label.reward_report import Evidence, rightness, summary
 from judgetrain.label.rewards import Rewards, percentiles, vote_shares
 from judgetrain.label.training_data import TrainingData
-from tests.builders.label import PROMPTER, tree_of
+from tests.builders.label import ANY_EVIDENCE, PROMPTER, tree_of
 
 ON = RewardConfig(signals=["glassbox"], break_ties=True, choose="reward")
 
@@ -81,7 +81,7 @@ def test_broken_ties_are_counted_and_every_tree_once() -> None:
 
 
 def pairs_of(tree: EvaluationTree, config: LabelConfig, rewards: Rewards, skipped: Counter[str]) -> list:  # type: ignore[type-arg]
-    builder = PairBuilder(PROMPTER, config, rewards, skipped)
+    builder = PairBuilder(PROMPTER, replace(config, **ANY_EVIDENCE), rewards, skipped)
     return builder.pairs(tree, ensemble_label(tree, config), random.Random(0))
 
 

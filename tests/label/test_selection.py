@@ -156,8 +156,10 @@ def test_leanings_are_shares_of_the_pairs_that_have_a_side() -> None:
     assert leanings(pairs) == {
         "guideline": {
             "pairs": 1, "chosen_chars": 1.0, "rejected_chars": 3.0, "chosen_longer": 0.0, "order_ab": None,
+            "decides": None,
         },
         "judgment": {
             "pairs": 4, "chosen_chars": 2.0, "rejected_chars": 1.5, "chosen_longer": 0.667, "order_ab": 0.75,
+            "decides": None,
         },
     }  # fmt: skip

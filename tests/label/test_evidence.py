@@ -1,0 +1,130 @@
+"""Evidence behind pairs: probabilities against an integral, consensus by its definition, levels that are chance."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+from itertools import product
+
+import numpy as np
+import pytest
+from scipy import integrate, stats
+
+from judgetrain.label.config import LabelConfig
+from judgetrain.label.evidence import LevelTest, Outcomes, above_zero, against_label, better, consensus, others_vote
+from judgetrain.label.pairs import PairBuilder
+from tests.builders.label import ANY_EVIDENCE, PROMPTER, tree_of
+
+
+@pytest.mark.parametrize(("first", "second"), [((4, 0), (0, 4)), ((3, 1), (1, 3)), ((4, 0), (3, 1)), ((2, 2), (2, 2))])
+def test_the_probability_is_that_of_an_integral(first: tuple[int, int], second: tuple[int, int]) -> None:
+    """Net success is linear in the share of right judgments where none is neither, up to the prior's half a one."""
+
+    def net_density(counts: tuple[int, int], seed: int) -> np.ndarray:
+        gammas = np.random.default_rng(seed).gamma([counts[0] + 0.5, counts[1] + 0.5, 0.5], size=(200_000, 3))
+        return (gammas[:, 0] - gammas[:, 1]) / gammas.sum(axis=1)
+
+    expected = np.mean(net_density(first, 1) > net_density(second, 2))
+    assert better(Outcomes(*first, 0), Outcomes(*second, 0)) == pytest.approx(expected, abs=0.012)
+    assert better(Outcomes(*first, 0), Outcomes(*second, 0)) + better(Outcomes(*second, 0), Outcomes(*first, 0)) == (
+        pytest.approx(1, abs=0.02)
+    )
+
+
+def test_more_right_than_wrong_is_a_beta_integral() -> None:
+    for right, wrong in product(range(5), repeat=2):
+        density = stats.beta(right + 0.5, wrong + 0.5).pdf
+        expected, _ = integrate.quad(density, 0.5, 1 - 1e-12)
+        assert above_zero(Outcomes(right, wrong, 3)) == pytest.approx(expected, abs=1e-3)
+
+
+def test_ties_are_neither_right_nor_wrong() -> None:
+    (criterion,) = tree_of(("AABtt?AA",)).criteria
+    assert against_label(criterion.judgments, "A") == Outcomes(4, 1, 3)
+    assert against_label(criterion.judgments, "B").net == (1 - 4) / 8
+
+
+@pytest.mark.parametrize(
+    ("words", "sure", "expected"),
+    [
+        (("AAAA", "AAAA"), 0.9, "A"),
+        (("tttt", "ttAt"), 0.9, "tie"),
+        (("AAAA", "AABB"), 0.9, "A"),  # 6 of 8, in order BA no other more often
+        (("AAAB", "AABB"), 0.5, None),  # 5 of 8, in order BA B more often
+        (("AAAB", "ABAA"), 0.9, "A"),
+        (("AAAB", "ABAB"), 0.9, None),  # 5 of 8: not sure enough
+        (("AAAB", "AAAB"), 0.5, "A"),
+        (("AABB", "AABB"), 0.5, None),  # each order its own
+        (("AA??", "AA??"), 0.5, None),  # one order alone
+        (("????", "????"), 0.5, None),
+    ],
+)
+def test_a_consensus_is_of_both_orders_and_sure(words: tuple[str, str], sure: float, expected: str | None) -> None:
+    (criterion,) = tree_of(words).criteria
+    assert consensus(criterion.judgments, sure) == expected
+
+
+def test_a_criterion_does_not_vote_for_itself() -> None:
+    """The label is A by one criterion's eight votes; the others say B."""
+    alone = tree_of(("AAAAAAAA",), ("BBBBBBtt",), ("tttttttt",))
+    assert others_vote(alone, alone.criteria[0]) == "B"
+    builder = PairBuilder(PROMPTER)
+    assert not list(builder.criteria_pairs(alone, "A", random.Random(0), 9))
+    assert builder.skipped["criteria:own_vote"] == 1
+    assert list(PairBuilder(PROMPTER, LabelConfig(leave_one_out=False)).criteria_pairs(alone, "A", random.Random(0), 9))
+    backed = tree_of(("AAAAAAAA",), ("AAAAtttt",), ("tttttttt",))
+    (first, second) = PairBuilder(PROMPTER).criteria_pairs(backed, "A", random.Random(0), 9)
+    assert {p.chosen_nodes[0] for p in (first, second)} == {"d0/c0", "d0/c1"}
+    assert {p.rejected_nodes[0] for p in (first, second)} == {"d0/c2"}, "a tie is below what decides rightly"
+
+
+def test_a_difference_that_may_be_chance_makes_no_pair() -> None:
+    tree = tree_of(("AAAA", "AAAB"), ("BBtB", "BBBB"))
+    for sure, levels in ((0.5, {"judgment", "guideline"}), (0.9, {"judgment"}), (0.999, set())):
+        config = LabelConfig(**ANY_EVIDENCE | {"min_evidence": sure})
+        builder = PairBuilder(PROMPTER, config)
+        found = [*builder.judgment_pairs(tree, "A"), *builder.guideline_pairs(tree, "A")]
+        assert {p.level for p in found} == levels
+
+
+def test_a_level_that_is_chance_teaches_nothing() -> None:
+    """Guidelines whose two orders speak for different ones; criteria that the others bear out."""
+    chance, real = ("AtAA", "AAAt"), ("AAAA", "AAtt")
+    for words, share, taught in ((chance, 0.0, False), (real, None, True)):
+        builder = PairBuilder(PROMPTER, LabelConfig(balance=[], **ANY_EVIDENCE | {"max_chance": 0.05}))
+        trees = [tree_of(words, ("AAAA", "AAAA"), ("BBBB",), index=i) for i in range(30)]
+        for tree in trees:
+            builder.tested.add_tree(tree, 0.5)
+        pairs = [p for tree in trees for p in builder.guideline_pairs(tree, "A")]
+        pairs += [p for tree in trees for p in builder.criteria_pairs(tree, "A", random.Random(0), 1)]
+        table = builder.tested.table()
+        if share is not None:
+            assert (table["guideline"]["tested"], table["guideline"]["share"]) == (30, share)
+            assert table["guideline"]["chance"] == 1.0
+        kept = {p.level for p in builder.selected(pairs, 0)}
+        assert ("guideline" in kept) == (taught and any(p.level == "guideline" for p in pairs))
+        assert (builder.skipped["guideline:level_is_chance"] > 0) == (
+            not taught and any(p.level == "guideline" for p in pairs)
+        )
+
+
+def test_a_level_is_tested_against_a_half() -> None:
+    test = LevelTest()
+    for agrees in [True] * 60 + [False] * 40:
+        test.add("criteria", 1.0, 1.0 if agrees else -1.0)
+    test.add("criteria", 0.0, 1.0)
+    assert test.p_value("criteria") == pytest.approx(stats.binom.sf(59, 100, 0.5))
+    assert test.table() == {"criteria": {"tested": 100, "share": 0.6, "chance": 0.0284}}
+    few = LevelTest()
+    few.add("judgment", 1.0, -1.0)
+    assert few.p_value("judgment") == 0.0, "of one nothing is said"
+
+
+def test_as_many_judgment_pairs_decide_as_say_tie() -> None:
+    builder = PairBuilder(PROMPTER, LabelConfig(balance=["verdict"], **ANY_EVIDENCE))
+    trees = [tree_of(("tttA", "Attt"), ("AAAt", "AAAA"), index=i) for i in range(12)]
+    pairs = [replace(p, comparison_id=t.comparison.id) for t in trees for p in builder.judgment_pairs(t, "A")]
+    ties = [p.chosen_verdict == "tie" for p in pairs]
+    assert sum(ties) > len(ties) - sum(ties) > 0
+    kept = [p.chosen_verdict == "tie" for p in builder.selected(pairs, 0)]
+    assert sum(kept) == len(kept) - sum(kept) > 0
