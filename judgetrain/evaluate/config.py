@@ -64,8 +64,8 @@ class EvaluateConfig(PaidConfig):
     methods: list[str] = key(
         ["initial", "sft", "dpo"],
         "judges (base, initial, sft, dpo, rl, teacher, external or a judge's directory), the same or any model "
-        "directory asked once (one_step:base, rating:teacher, one_step:DIR), a judge asked in another way (dpo+sampled, "
-        "dpo+independent@1: docs/asking.md), scorers (scorer:sentprob and the like: judgetrain/scorers/methods.py), "
+        "directory asked once (one_step:base, rating:teacher, one_step:DIR), a judge asked in another way "
+        "(dpo+sampled, dpo+independent@1: docs/asking.md), scorers (scorer:sentprob and the like: judgetrain/scorers/methods.py), "
         "baselines (random, first, longer; surface: word counts and lengths, fitted to the benchmark's own labels), "
         "and stored:NAME",
         content=method_directory,
