@@ -65,8 +65,8 @@ class EvaluateConfig(PaidConfig):
         ["initial", "sft", "dpo"],
         "judges (base, initial, sft, dpo, rl, teacher, external or a judge's directory), the same or any model "
         "directory asked once (one_step:base, rating:teacher, one_step:DIR), a judge asked in another way "
-        "(dpo+sampled, dpo+independent@1: docs/asking.md), scorers (scorer:sentprob and the like: judgetrain/scorers/methods.py), "
-        "baselines (random, first, longer; surface: word counts and lengths, fitted to the benchmark's own "
+        "(dpo+sampled, dpo+independent@1: docs/asking.md), scorers (scorer:sentprob and the like: "
+        "judgetrain/scorers/methods.py), baselines (random, first, longer; surface: word counts and lengths, fitted to the benchmark's own "
         "labels), and stored:NAME",
         content=method_directory,
     )
