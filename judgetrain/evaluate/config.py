@@ -66,8 +66,8 @@ class EvaluateConfig(PaidConfig):
         "judges (base, initial, sft, dpo, rl, teacher, external or a judge's directory), the same or any model "
         "directory asked once (one_step:base, rating:teacher, one_step:DIR), a judge asked in another way "
         "(dpo+sampled, dpo+independent@1: docs/asking.md), scorers (scorer:sentprob and the like: "
-        "judgetrain/scorers/methods.py), baselines (random, first, longer; surface: word counts and lengths, fitted to the benchmark's own "
-        "labels), and stored:NAME",
+        "judgetrain/scorers/methods.py), baselines (random, first, longer; surface: word counts and lengths, fitted "
+        "to the benchmark's own labels), and stored:NAME",
         content=method_directory,
     )
     branches: list[int] = key([1, 3, 5, 10], "k values read off one run of max(branches)", low=1)
