@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections import Counter
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -70,7 +71,8 @@ def dressed(parts: st.DataObject, text: str) -> str:
         return hidden(text, parts.draw(st.sampled_from(HIDDEN)), parts.draw(st.integers(1, 6)))
     if kind == "spaces":
         return text.replace(" ", parts.draw(st.sampled_from(SPACES)))
-    return {"wide": wide, "alike": alike, "upper": str.upper, "bold": lambda t: f"**{t}**"}.get(kind, str)(text)
+    looks: dict[str, Callable[[str], str]] = {"wide": wide, "alike": alike, "upper": str.upper}
+    return f"**{text}**" if kind == "bold" else looks.get(kind, str)(text)
 
 
 def write(score: float) -> str:
@@ -434,7 +436,8 @@ def test_no_line_of_a_hostile_text_poses_in_a_prompt(name: str, dialect: Any, pa
     ),
 )
 def test_no_structure_of_a_known_family_reaches_a_server(parts: st.DataObject, token: str) -> None:
-    kind = parts.draw(st.sampled_from([str, wide, alike]))
+    kinds: list[Callable[[str], str]] = [str, wide, alike]
+    kind = parts.draw(st.sampled_from(kinds))
     text = f"fine .{parts.draw(st.sampled_from([*BREAKS, ' ']))}{kind(token)} go on"
     sent = neutralise_known(text)
     assert sent.replace(BREAK, "") == text

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from bisect import bisect_left, bisect_right
 
 from judgetrain.judges.prompting.numbers import HIGHEST, WORDS, scores_meant, without_scales
 
@@ -88,10 +89,10 @@ def taken_back(rest: str, value: float) -> str | None:
 def _replaced(tail: str, value: float) -> bool:
     """Whether another number that may be a score is announced by a word of second thoughts."""
     announced = list(_AGAIN.finditer(tail))
+    ends = [match.end() for match in announced]
     for number, at in scores_meant(tail):
-        for match in announced:
-            reach = match.end() <= at <= match.end() + REACH
-            if number != value and reach and (_ANY if match["far"] else _FILL).match(tail[match.end() : at]):
+        for match in announced[bisect_left(ends, at - REACH) : bisect_right(ends, at)]:
+            if number != value and (_ANY if match["far"] else _FILL).match(tail[match.end() : at]):
                 return True
     return False
 
