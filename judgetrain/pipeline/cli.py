@@ -188,6 +188,8 @@ def main() -> int:
             return EXIT_ERROR
         said = refused(error) if isinstance(error, OSError) else None
         if FULL.search(str(error)):
+            said = "the disk is full; everything finished is kept. Free some space and run again."
+        if _show_traceback or not said:
             raise
         print(f"judgetrain: {said}", file=sys.stderr)
         return EXIT_ERROR

@@ -264,6 +264,19 @@ def test_a_full_disk_anywhere_is_said_in_one_line(
     assert "the disk is full; everything finished is kept" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("error", [ValueError("a defect"), OSError(5, "Input/output error")])
+def test_an_error_that_nobody_expected_is_not_swallowed(monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
+    from judgetrain.pipeline import cli as entry
+
+    def broken() -> None:
+        raise error
+
+    monkeypatch.setattr(entry, "job", broken)
+    monkeypatch.setattr(sys, "argv", ["judgetrain", "stage=dpo"])
+    with pytest.raises(type(error), match=str(error.args[-1])):
+        entry.main()
+
+
 @pytest.mark.parametrize(
     ("typed", "offered"),
     [
