@@ -22,16 +22,16 @@ from judgetrain.schema import Comparison, Dialogue
 
 Item = tuple[Dialogue, Comparison | None]
 REJECTED = "rejected:"
+"""Stands before a reason for which a row could not be read, in the counts of a source."""
 REMEDIES = {
     "too_short": "lower dialogues.min_query_chars",
     "too_long": "raise dialogues.max_query_chars",
     "near_duplicate": "raise dialogues.near_similarity, or set dialogues.near_dedup=false",
     "duplicate": "the rows repeat one another: look at dialogues.sources[].fields, or set dialogues.dedup=false",
     "repeated_id": "rows have the same id: name another column in dialogues.sources[].fields",
-    "contaminated": "they hold the benchmarks' queries: give other dialogues, or set dialogues.decontaminate=off",
+    "contaminated": "they hold the benchmarks' queries: give other dialogues, or set dialogues.decontaminate=[]",
 }
 """What helps where no dialogue is left, by the reason."""
-"""Stands before a reason for which a row could not be read, in the counts of a source."""
 
 
 def run(settings: DialoguesSettings, inputs: Mapping[str, Path], out: StageRun) -> None:

@@ -65,7 +65,7 @@ def _check_benchmark(key: str, benchmark: BenchmarkConfig) -> None:
     from judgetrain.data.benchmarks.reading import source_of
 
     if benchmark.adapter is not None:
-        load_adapter(benchmark.adapter)
+        load_adapter(benchmark.adapter, key)
     source_of(benchmark).check(f"{key}.source")
     for name in ("labels", "adapter"):
         if getattr(benchmark.source, name):

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
+from judgetrain.artifacts.integrity import read_manifest
 from judgetrain.artifacts.shards import read_rows
-from judgetrain.artifacts.stage_run import MANIFEST
 from judgetrain.data.benchmarks.benchmark import Benchmark
 from judgetrain.data.dedup import BenchmarkQueries, normalised, turns
 from judgetrain.judges.method import Method
@@ -131,8 +130,7 @@ def _trained(methods: Sequence[Method], inputs: Mapping[str, Path]) -> Iterator[
 
 
 def _manifest(artifact: Path) -> Mapping[str, Any]:
-    path = artifact / MANIFEST
-    return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+    return read_manifest(artifact) or {}
 
 
 def _teacher(artifact: Path) -> Path | None:

@@ -17,6 +17,7 @@ from judgetrain.data.config import BenchmarkConfig, DialoguesConfig, SourceConfi
 from judgetrain.data.dedup import PERMUTATIONS, RECALL, NearIndex, bands, jaccard, normalised
 from judgetrain.errors import ConfigError, DataError
 from judgetrain.pipeline.config import Config
+from judgetrain.pipeline.graph import STAGES
 from judgetrain.pipeline.run import Pipeline
 from tests.builders.data import run_dialogues, write_lines
 
@@ -196,7 +197,7 @@ def test_a_malformed_benchmark_is_said_with_its_line(tmp_path: Path) -> None:
 
 
 def test_training_on_the_benchmark_itself_leaves_nothing(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"no dialogue is left: 2 contaminated; .*dialogues\.decontaminate=off"):
+    with pytest.raises(DataError, match=r"no dialogue is left: 2 contaminated; .*dialogues\.decontaminate=\[\]"):
         run(tmp_path, configured(tmp_path, [{"query": CAKE}, {"query": TURN}], BENCH))
 
 
@@ -207,6 +208,13 @@ def test_a_benchmark_file_that_is_not_there_says_why_it_is_needed(tmp_path: Path
         Pipeline(config).plan("dialogues")
     config.dialogues.decontaminate = []
     assert Pipeline(config).plan("dialogues").fingerprint
+
+
+def test_an_adapter_that_there_is_not_is_named_with_the_key_that_names_it(tmp_path: Path) -> None:
+    config = configured(tmp_path, [{"query": "q"}], BENCH)
+    config.dialogues.decontaminate[0].adapter = "nothing"
+    with pytest.raises(ConfigError, match=r"^dialogues\.decontaminate\[0\]: adapter 'nothing' is neither a file nor"):
+        STAGES["dialogues"].check(config)
 
 
 def test_the_fingerprint_holds_the_queries_that_are_taken_out_and_nothing_else_of_benchmarks(tmp_path: Path) -> None:
