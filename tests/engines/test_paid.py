@@ -349,6 +349,15 @@ def test_a_password_in_the_address_is_used_and_never_shown(
     assert "POST" in caplog.text
 
 
+def test_answers_that_hold_a_word_of_the_address_stay_what_they_are(
+    server: FaultyServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "EMPTY")
+    server.reply = lambda text: "a true preview of the EMPTY set"
+    done = paid(server, tmp_path, number=1, base_url=address(server, "", "?api-version=preview&beta=true"))
+    assert [completion.text for completion in done] == ["a true preview of the EMPTY set"]
+
+
 @pytest.mark.parametrize(
     "url", ["", "localhost:8000/v1", "ftp://host/v1", "http://", "http://host:x/v1", "http://[::1/v1"]
 )

@@ -20,6 +20,7 @@ from judgetrain.errors import ConfigError, TrainingError
 from judgetrain.judges.config import AskingConfig
 from judgetrain.judges.prompting.prompts import load_prompt_set
 from judgetrain.schema import Verdict, mirror
+from judgetrain.train.arguments import training_arguments
 from judgetrain.train.config import RewardWeights, RlConfig
 from judgetrain.train.rl.rewards import REWARDS, Outcome, of_list
 from judgetrain.train.rl.rollouts import Labelled, RecordingEngine, Rollouts, outcome_of, reward_functions
@@ -229,6 +230,13 @@ def test_every_epoch_is_shuffled_anew_and_filled_up_to_whole_steps() -> None:
     assert len(order) == 28  # 10 + 10 + 5, and three to fill the last step
     assert sorted(order[:10]) == sorted(order[10:20]) == list(range(10)) and order[:10] != order[10:20]
     assert order[25:] == order[:3] and order == in_order(10, RlConfig(num_train_epochs=2.5, comparisons_per_step=4), 1)
+
+
+@pytest.mark.parametrize(("keep_best", "steps"), [(True, 12), (False, 9)])
+def test_every_checkpoint_stands_between_two_batches_of_branches(keep_best: bool, steps: int, tmp_path: Path) -> None:
+    config = RlConfig(num_iterations=3, eval_steps=10, save_steps=7, keep_best=keep_best)
+    made: Any = training_arguments(config, tmp_path, 1, evaluate=keep_best)
+    assert made.save_steps == steps and (not keep_best or made.eval_steps == steps)
 
 
 @pytest.fixture(scope="module")
