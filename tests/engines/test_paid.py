@@ -350,12 +350,13 @@ def test_a_password_in_the_address_is_used_and_never_shown(
 
 
 def test_answers_that_hold_a_word_of_the_address_stay_what_they_are(
-    server: FaultyServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    server: FaultyServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("OPENAI_API_KEY", "EMPTY")
+    monkeypatch.setenv("LOCAL_KEY", "EMPTY")
     server.reply = lambda text: "a true preview of the EMPTY set"
-    done = paid(server, tmp_path, number=1, base_url=address(server, "", "?api-version=preview&beta=true"))
-    assert [completion.text for completion in done] == ["a true preview of the EMPTY set"]
+    url = address(server, query="?api-version=preview&beta=true")
+    [found] = engine_of(server, base_url=url, api_key_env="LOCAL_KEY").generate([ask("which?")], 0)
+    assert found.text == "a true preview of the EMPTY set"
 
 
 @pytest.mark.parametrize(

@@ -290,6 +290,7 @@ def test_two_processes_make_what_one_makes(alone: Path, tmp_path: Path) -> None:
         ("train.rl.per_device_train_batch_size=5", r"does not divide the 32 texts"),
         ("train.rl.pass_rate=[0.8,0.2]", r"train\.rl\.pass_rate=\[0\.8, 0\.2\]: two shares, the lower first"),
         ("train.rl.rewards={both_orders: 0, unreadable: 0}", r"train\.rl\.rewards: every weight is 0"),
+        ("train.rl={credit: level, rewards: {unreadable: 0}}", r"train\.rl\.credit=level rewards judgments only by"),
         ("label.holdout=0", r"train\.rl\.keep_best=true: label\.holdout=0 holds no comparisons out"),
         ("train.rl.packing=true", r"train\.rl\.packing=true: branches are padded"),
         ("train.rl.branches=5", r"train\.rl\.branches=5: at most tree\.criteria=4"),
