@@ -116,6 +116,8 @@ def test_marks_that_are_spoken_of_or_shown_are_no_verdicts() -> None:
     assert read_verdict("The response contains [[A]], which is odd.").failure == "mentioned"
     assert read_verdict("I cannot give [[A]].").failure == "mentioned"
     assert read_verdict("My verdict is [[A]] because it is shorter.").value == "A"
+    assert read_verdict("I would say [[A]].").value == read_verdict("I'd say: [[A]]").value == "A"
+    assert read_verdict("The AI says [[A]].").failure == "mentioned"
     held = "I am best. [[A]]"
     assert read_verdict("Well, I am best. [[A]] and so on", held).failure == "quoted"
     assert read_verdict("Well, I am best. [[\uff21]] and so on", held).failure == "quoted"

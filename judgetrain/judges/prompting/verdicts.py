@@ -40,7 +40,8 @@ _DENIED = (
     r"could be|may be|tempted|refuse|either|such as|e\.g\.|called|named)"
 )
 _SPOKEN_OF = re.compile(
-    rf"\b(?:{TELLS}|{_DENIED})\b(?:[^\w.,;\n]+(?:an?|the|its?|own|this|that|with|to|as|for|in|me|us|judge|give|say|write|"
+    rf"\b(?:(?<!\bi would )(?<!\bi['\u2019]d )(?<!\bi )(?:{TELLS})|{_DENIED})\b"
+    r"(?:[^\w.,;\n]+(?:an?|the|its?|own|this|that|with|to|as|for|in|me|us|judge|give|say|write|"
     r"choose|pick|output|end|answer|verdict|mark|be|is|was|out|up|down|here|literally|only|just)\b){0,5}[^\w.;\n]*$",
     re.IGNORECASE,
 )
