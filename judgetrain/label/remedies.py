@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 STEPS = ("criteria", "guideline", "judgment")
-_UNREADABLE = ("no_scores", "no_score_a", "no_score_b", "out_of_range", "ambiguous", "none", "empty")
+_UNREADABLE = ("no_scores", "no_score_a", "no_score_b", "out_of_range", "ambiguous", "quoted", "none", "empty")
 _FORM = {
     "teacher": "choose a teacher.engine that follows instructions, or another prompt set (prompts)",
     "tree": "teach the Initial judge longer (train.initial.num_train_epochs) or with more (teacher.comparisons), or "
@@ -24,6 +24,10 @@ def of_judging(who: str) -> dict[str, str]:
             "dialogues.max_query_chars"
         )
         reasons["no_answer"] = f"the reasoning never ended: raise {sampling}.max_new_tokens"
+        reasons["no_content"] = (
+            f"the answers have no content (refusals, or tokens spent on thinking): raise {sampling}.max_new_tokens, or "
+            f"choose another model for {engine}"
+        )
         reasons["error"] = f"the model behind {engine} gave no answer: look at the server, and run the command again"
         found |= {f"{step}:{reason}": remedy for reason, remedy in reasons.items()}
     return found

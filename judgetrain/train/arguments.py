@@ -101,16 +101,19 @@ def _rl(config: RlConfig, evaluate: bool) -> dict[str, Any]:
     """All branches of an optimizer step are sampled at once, and every checkpoint stands between two such batches."""
     from judgetrain.train.rl.trainer import AGREEMENT
 
+    def whole(steps: int) -> int:
+        return -(-steps // config.num_iterations) * config.num_iterations
+
     own: dict[str, Any] = {
         "gradient_accumulation_steps": config.rows_per_step // config.per_device_train_batch_size // current().size,
         "shuffle_dataset": False,
         "remove_unused_columns": False,
         "num_generations_eval": 1,
-        "save_steps": -(-config.save_steps // config.num_iterations) * config.num_iterations,
+        "save_steps": whole(config.save_steps),
         "eval_strategy": "no",
     }
     if not evaluate:
         return own
     best = {"load_best_model_at_end": True, "metric_for_best_model": AGREEMENT, "greater_is_better": True}
-    steps = {"eval_steps": config.eval_steps, "save_steps": config.eval_steps}
+    steps = dict.fromkeys(("eval_steps", "save_steps"), whole(config.eval_steps))
     return {**own, "eval_strategy": "steps", "eval_on_start": True, **steps, **best}

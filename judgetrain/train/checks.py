@@ -137,3 +137,7 @@ def _check_rl(key: str, config: RlConfig) -> None:
         raise ConfigError(f"{key}.patience={config.patience} needs {key}.keep_best=true")
     if not any(vars(config.rewards).values()):
         raise ConfigError(f"{key}.rewards: every weight is 0; give both_orders or another reward a weight")
+    if config.credit == "level" and not (config.rewards.unreadable or config.rewards.consistent):
+        raise ConfigError(
+            f"{key}.credit=level rewards judgments only by {key}.rewards.unreadable and .consistent: give one a weight"
+        )

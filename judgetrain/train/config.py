@@ -243,7 +243,12 @@ class RlConfig(TrainConfig):
         True, "keep the checkpoint that agrees most with held-out labels, asked greedily; needs label.holdout"
     )
     patience: int | None = key(None, "stop after so many evaluations in a row without a better agreement", low=1)
-    eval_steps: int = key(10, "held-out agreement every so many optimizer steps", low=1, when=lambda c: c.keep_best)
+    eval_steps: int = key(
+        10,
+        "held-out agreement every so many optimizer steps; rounded up to whole num_iterations",
+        low=1,
+        when=lambda c: c.keep_best,
+    )
     save_steps: int = key(10, "checkpoint every so many optimizer steps", low=1, neutral=True)
 
     @property

@@ -27,8 +27,15 @@ from judgetrain.train.stages import DpoSettings, InitialSettings, ReferenceSetti
 Trained = InitialSettings | SftSettings | DpoSettings | RlSettings
 
 NO_PAIR = {
-    "no_corroborated_consensus": "judgments by the same guideline agree too seldom in both orders with the label: "
-    "raise tree.judgments or tree.criteria, or grow more trees",
+    "no_consensus": "judgments of a criterion agree too seldom, and in both orders: raise tree.judgments, grow more "
+    "trees, or lower label.min_evidence",
+    "against_label": "what the judgments of a criterion agree on is not the label: raise tree.criteria or grow more "
+    "trees",
+    "no_evidence": "guidelines differ no more than by chance: raise tree.judgments, or lower label.min_evidence",
+    "own_vote": "criteria lead to the label alone, the vote of all others does not: raise tree.criteria, or set "
+    "label.leave_one_out=false",
+    "level_is_chance": "a level's pairs are right no more often than by chance: grow more trees, or raise "
+    "label.max_chance",
     "no_contrast": "no criterion leads to the label while another leads away: raise tree.criteria or grow more trees",
     "score_digits_only": "judgments differ in their scores alone: label.keep_digit_pairs=true keeps them, a higher "
     "tree.judgment_sampling.temperature makes them differ",

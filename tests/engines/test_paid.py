@@ -349,6 +349,16 @@ def test_a_password_in_the_address_is_used_and_never_shown(
     assert "POST" in caplog.text
 
 
+def test_answers_that_hold_a_word_of_the_address_stay_what_they_are(
+    server: FaultyServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LOCAL_KEY", "EMPTY")
+    server.reply = lambda text: "a true preview of the EMPTY set"
+    url = address(server, query="?api-version=preview&beta=true")
+    [found] = engine_of(server, base_url=url, api_key_env="LOCAL_KEY").generate([ask("which?")], 0)
+    assert found.text == "a true preview of the EMPTY set"
+
+
 @pytest.mark.parametrize(
     "url", ["", "localhost:8000/v1", "ftp://host/v1", "http://", "http://host:x/v1", "http://[::1/v1"]
 )

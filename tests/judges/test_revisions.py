@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import time
+from collections import Counter
+
 import pytest
 
-from judgetrain.engines.lookalikes import fold
+from judgetrain.engines.lookalikes import Folded, fold
+from judgetrain.judges.prompting import quotations, revisions
 from judgetrain.judges.prompting.parsing import ParsedJudgment, parse_judgment
 from judgetrain.judges.prompting.prompts import judgment_slots, load_prompt_set, slots_of
 from judgetrain.judges.prompting.verdicts import quotes, read_verdict
@@ -112,6 +116,8 @@ def test_marks_that_are_spoken_of_or_shown_are_no_verdicts() -> None:
     assert read_verdict("The response contains [[A]], which is odd.").failure == "mentioned"
     assert read_verdict("I cannot give [[A]].").failure == "mentioned"
     assert read_verdict("My verdict is [[A]] because it is shorter.").value == "A"
+    assert read_verdict("I would say [[A]].").value == read_verdict("I'd say: [[A]]").value == "A"
+    assert read_verdict("The AI says [[A]].").failure == "mentioned"
     held = "I am best. [[A]]"
     assert read_verdict("Well, I am best. [[A]] and so on", held).failure == "quoted"
     assert read_verdict("Well, I am best. [[\uff21]] and so on", held).failure == "quoted"
@@ -156,3 +162,43 @@ def test_turns_and_verdicts_in_a_dialogue_are_quoted() -> None:
     ]
     assert "a\n> Response A Score: 5\n> [[A]]\n> User: x\n" in text
     assert "b\n[[Python]]\n" in text
+
+
+LOOPS = (
+    "I lower it to 4, ",
+    "wait, 4 ",
+    "Response A is a 4, ",
+    "A and B ",
+    "revised * * ",
+    "response a (",
+    "from a 4 ",
+)
+
+
+@pytest.mark.parametrize("loop", LOOPS)
+def test_a_judge_that_repeats_itself_is_read_at_once(loop: str) -> None:
+    begun = time.process_time()
+    parse_judgment(f"Response A Score: 4\n{loop * (12_000 // len(loop))}{B}")
+    assert time.process_time() - begun < 3.0, "quadratic rules took from ten seconds to a minute"
+
+
+def test_a_mark_that_is_repeated_on_a_line_is_read_at_once() -> None:
+    begun = time.process_time()
+    assert read_verdict("[[A]] " * 2_000, "[[A]]").value == "A"
+    assert time.process_time() - begun < 10.0, "it took half a minute"
+    assert read_verdict(f"> {'x' * 500} [[A]]").failure == "mentioned", "a quoted line, however long"
+
+
+def test_texts_that_are_judged_are_folded_once_for_all_judgments(monkeypatch: pytest.MonkeyPatch) -> None:
+    counts: Counter[str] = Counter()
+
+    def counted(text: str) -> Folded:
+        counts[text] += 1
+        return fold(text)
+
+    for module in (quotations, revisions):
+        monkeypatch.setattr(module, "fold", counted)
+    material = "Eine l\u00e4ngere Antwort, die beurteilt wird und nichts zeigt."
+    for _ in range(20):
+        assert parse_judgment(WHOLE, [material]).failure is None
+    assert counts[material] <= 2

@@ -20,6 +20,7 @@ from judgetrain.errors import ConfigError, TrainingError
 from judgetrain.judges.config import AskingConfig
 from judgetrain.judges.prompting.prompts import load_prompt_set
 from judgetrain.schema import Verdict, mirror
+from judgetrain.train.arguments import training_arguments
 from judgetrain.train.config import RewardWeights, RlConfig
 from judgetrain.train.rl.rewards import REWARDS, Outcome, of_list
 from judgetrain.train.rl.rollouts import Labelled, RecordingEngine, Rollouts, outcome_of, reward_functions
@@ -231,6 +232,13 @@ def test_every_epoch_is_shuffled_anew_and_filled_up_to_whole_steps() -> None:
     assert order[25:] == order[:3] and order == in_order(10, RlConfig(num_train_epochs=2.5, comparisons_per_step=4), 1)
 
 
+@pytest.mark.parametrize(("keep_best", "steps"), [(True, 12), (False, 9)])
+def test_every_checkpoint_stands_between_two_batches_of_branches(keep_best: bool, steps: int, tmp_path: Path) -> None:
+    config = RlConfig(num_iterations=3, eval_steps=10, save_steps=7, keep_best=keep_best)
+    made: Any = training_arguments(config, tmp_path, 1, evaluate=keep_best)
+    assert made.save_steps == steps and (not keep_best or made.eval_steps == steps)
+
+
 @pytest.fixture(scope="module")
 def alone(tmp_path_factory: pytest.TempPathFactory) -> Path:
     output = tmp_path_factory.mktemp("alone")
@@ -282,6 +290,7 @@ def test_two_processes_make_what_one_makes(alone: Path, tmp_path: Path) -> None:
         ("train.rl.per_device_train_batch_size=5", r"does not divide the 32 texts"),
         ("train.rl.pass_rate=[0.8,0.2]", r"train\.rl\.pass_rate=\[0\.8, 0\.2\]: two shares, the lower first"),
         ("train.rl.rewards={both_orders: 0, unreadable: 0}", r"train\.rl\.rewards: every weight is 0"),
+        ("train.rl={credit: level, rewards: {unreadable: 0}}", r"train\.rl\.credit=level rewards judgments only by"),
         ("label.holdout=0", r"train\.rl\.keep_best=true: label\.holdout=0 holds no comparisons out"),
         ("train.rl.packing=true", r"train\.rl\.packing=true: branches are padded"),
         ("train.rl.branches=5", r"train\.rl\.branches=5: at most tree\.criteria=4"),

@@ -22,6 +22,9 @@ from judgetrain.errors import EngineError
 if TYPE_CHECKING:
     from openai import AsyncOpenAI
 
+UNLIKELY = 12
+"""Characters of a secret that no answer holds by chance: ``EMPTY``, ``preview`` and ``true`` are words of answers."""
+
 
 class Server:
     """One model at one server; every request is tried once."""
@@ -103,7 +106,8 @@ class Server:
             completion = read_completion(found, request)
         except (ValueError, KeyError, IndexError, TypeError, AttributeError, RecursionError):
             return Failure(reason="the answer is not a chat completion", status=answer.status_code)
-        return replace(completion, text=self._shown(completion.text), error=self._shown(completion.error or "") or None)
+        text = hidden(completion.text, [secret for secret in self._secrets if len(secret) >= UNLIKELY])
+        return replace(completion, text=text, error=self._shown(completion.error or "") or None)
 
     def _refusal(
         self, status: int, text: str, headers: Mapping[str, str], request: Request, limit_key: str
@@ -144,7 +148,11 @@ class Server:
 
     def _shown(self, text: str) -> str:
         """A server's words without the key and the address's secrets, should it repeat them."""
-        return hidden(text, [secret for secret in (self._key(), *self.address.secrets) if secret])
+        return hidden(text, self._secrets)
+
+    @property
+    def _secrets(self) -> list[str]:
+        return [secret for secret in (self._key(), *self.address.secrets) if secret]
 
 
 def chat_body(model: str, request: Request, seed: int, limit_key: str) -> dict[str, Any]:

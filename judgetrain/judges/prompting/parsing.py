@@ -12,7 +12,7 @@ from judgetrain.engines.lookalikes import fold
 from judgetrain.engines.thinking import NO_ANSWER, answer_start
 from judgetrain.judges.prompting.numbers import HIGHEST, LOWEST
 from judgetrain.judges.prompting.quotations import quoted_scores
-from judgetrain.judges.prompting.revisions import contradicted, words
+from judgetrain.judges.prompting.revisions import contradicted
 from judgetrain.judges.prompting.scores import HEAD, Score, scores_in
 
 _NUMBERED = re.compile(
@@ -135,7 +135,7 @@ def parse_judgment(text: str, material: Iterable[str] = (), cut_off: bool = Fals
     a, b = found["a"], found["b"]
     if quoted_scores(answer.text, (a, b), texts, cut_off):
         return ParsedJudgment(None, None, "quoted")
-    if contradicted(answer.text, (a, b), [words(fold(known).text) for known in texts]):
+    if contradicted(answer.text, (a, b), texts):
         return ParsedJudgment(None, None, "ambiguous")
     return ParsedJudgment(a.value, b.value, places=(start + answer.places[a.at], start + answer.places[b.at]))
 

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 
 from judgetrain.engines.lookalikes import fold
 from judgetrain.judges.prompting.numbers import value_of
-from judgetrain.judges.prompting.revisions import words
+from judgetrain.judges.prompting.revisions import known_words, words
 from judgetrain.judges.prompting.scores import Score
 
 _SPEAKS = (
@@ -39,9 +40,8 @@ def quoted_scores(text: str, scores: Sequence[Score], material: Iterable[str], c
     goes on after them (or was ``cut_off``) and has words before them. A score that follows words such as ``it says:``
     and stands in one of the texts is never the judge's own.
     """
-    looks = [fold(known).text for known in material]
-    shown = {(m["side"].lower(), value_of(m["value"])) for known in looks for m in _SHOWN.finditer(known)}
-    repeated = [score for score in scores if (score.side, score.value) in shown]
+    known = [*material]
+    repeated = [score for score in scores if any((score.side, score.value) in _shown(text) for text in known)]
     if any(_TOLD.search(text[max(0, score.start - 200) : score.start]) for score in repeated):
         return True
     if len(repeated) < len(scores):
@@ -50,7 +50,11 @@ def quoted_scores(text: str, scores: Sequence[Score], material: Iterable[str], c
     if not text[: one.start].strip() or not (_NUMBER.sub("", text[other.at :], count=1).strip() or cut_off):
         return False
     between = _LEAD.sub("", _NUMBER.sub("", text[one.at : other.at], count=1))
-    known_words = [f" {words(known)} " for known in looks]
-    return all(
-        any(f" {said} " in known for known in known_words) for piece in _PIECES.split(between) if (said := words(piece))
-    )
+    said = [f" {words(piece)} " for piece in _PIECES.split(between)]
+    return all(any(piece in f" {known_words(text)} " for text in known) for piece in said if piece.strip())
+
+
+@lru_cache(maxsize=64)
+def _shown(material: str) -> frozenset[tuple[str, float]]:
+    """The scores that a text shows, by response."""
+    return frozenset((m["side"].lower(), value_of(m["value"])) for m in _SHOWN.finditer(fold(material).text))

@@ -7,8 +7,11 @@ or a score of a response by name. What stands in quotation marks, or in the text
 from __future__ import annotations
 
 import re
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
 
+from judgetrain.engines.lookalikes import fold
 from judgetrain.judges.prompting.numbers import scores_meant
 from judgetrain.judges.prompting.scores import QUALIFIER, Score
 
@@ -51,6 +54,9 @@ _ANNOUNCED = re.compile(
 """Words that announce a score."""
 _BETWEEN = re.compile(r"(?:[^\w\n]{0,6}(?:[^\W\d]+|\d(?:\.\d)?)){0,9}[^\w\n]{0,6}$")
 """What may stand between those words and the number."""
+REACH = 200
+"""How far before a number the words that announce it may end, in characters."""
+_NUMBERED = re.compile(r"[1-5]|one|two|three|four|five", re.IGNORECASE)
 _SIDE = re.compile(
     r"\bresponse[ ]+([ab])\b|\b((?-i:[AB]))\b(?=[ *_]*['\u2019:=,)]|[ ]+(?:to|at|is|should|only"
     r"|really|just|from|down|up|"
@@ -72,11 +78,17 @@ def words(text: str) -> str:
     return " ".join(re.findall(r"\w+", text.casefold()))
 
 
-def contradicted(text: str, scores: Sequence[Score], known: Sequence[str]) -> bool:
+@lru_cache(maxsize=64)
+def known_words(material: str) -> str:
+    """The :func:`words` of a text that is judged; the judgments of a tree ask for the same few again and again."""
+    return words(fold(material).text)
+
+
+def contradicted(text: str, scores: Sequence[Score], material: Sequence[str]) -> bool:
     """Whether words after the first score give a response another score than its line does.
 
     A statement that names no response is about the one whose line stands before it. ``text`` is as it looks
-    (:func:`~judgetrain.engines.lookalikes.fold`); ``known``: the texts that are judged, as :func:`words`.
+    (:func:`~judgetrain.engines.lookalikes.fold`); ``material``: the texts that are judged.
     """
     free = _QUOTED.sub(lambda match: " " * len(match[0]), text)
     ordered = sorted(scores, key=lambda score: score.at)
@@ -85,7 +97,7 @@ def contradicted(text: str, scores: Sequence[Score], known: Sequence[str]) -> bo
     given = {score.side: score.value for score in scores}
     for start, sentence in _sentences(free, ordered[0].end):
         nearest = next(score for score in reversed(ordered) if score.end <= start or score is ordered[0])
-        if any(_differs(sentence, given, nearest.side)) and not _stands_in(sentence, known):
+        if _differs(sentence, given, nearest.side) and not _stands_in(sentence, material):
             return True
     return False
 
@@ -93,23 +105,27 @@ def contradicted(text: str, scores: Sequence[Score], known: Sequence[str]) -> bo
 def _sentences(text: str, start: int) -> Iterator[tuple[int, str]]:
     """The sentences from ``start`` on that announce a score, and where each begins."""
     for match in _SENTENCE.finditer(text, start):
-        if _ANNOUNCED.search(match[0].strip()):
+        if _NUMBERED.search(match[0]) and _ANNOUNCED.search(match[0].strip()):
             yield match.start(), match[0].strip()
 
 
-def _differs(sentence: str, given: dict[str, float], nearest: str) -> Iterator[bool]:
-    """For each announced number of a sentence: whether it is another than the response's score."""
-    numbers = [
-        (value, at) for value, at in scores_meant(sentence) if not re.search(r"\bfrom[ ]+(?:an?[ ]+)?$", sentence[:at])
-    ]
+def _differs(sentence: str, given: dict[str, float], nearest: str) -> bool:
+    """Whether a number that a sentence announces is another than the response's score."""
+    numbers = [(value, at) for value, at in scores_meant(sentence) if not _FROM.search(sentence[max(0, at - 16) : at])]
     if [value for value, _ in numbers] == [*given.values()] or _CONDITIONAL.search(sentence):
-        return
+        return False
     announced = [match.end() for match in _ANNOUNCED.finditer(sentence)]
     sides = [(match.end(), (match[1] or match[2]).lower()) for match in _SIDE.finditer(sentence)]
+    named = [end for end, _ in sides]
     for value, at in numbers:
-        if any(end <= at and _BETWEEN.match(sentence[end:at]) for end in announced):
-            yield value != given[next((side for end, side in reversed(sides) if end <= at), nearest)]
+        ends = announced[bisect_left(announced, at - REACH) : bisect_right(announced, at)]
+        before = bisect_right(named, at)
+        side = sides[before - 1][1] if before else nearest
+        if value != given[side] and any(_BETWEEN.match(sentence[end:at]) for end in ends):
+            return True
+    return False
 
 
-def _stands_in(sentence: str, known: Sequence[str]) -> bool:
-    return any(words(sentence) in text for text in known)
+def _stands_in(sentence: str, material: Sequence[str]) -> bool:
+    said = words(sentence)
+    return any(said in known_words(text) for text in material)

@@ -14,6 +14,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Generic, Literal, TypeVar
 
 from judgetrain.engines.lookalikes import fold
@@ -39,7 +40,8 @@ _DENIED = (
     r"could be|may be|tempted|refuse|either|such as|e\.g\.|called|named)"
 )
 _SPOKEN_OF = re.compile(
-    rf"\b(?:{TELLS}|{_DENIED})\b(?:[^\w.,;\n]+(?:an?|the|its?|own|this|that|with|to|as|for|in|me|us|judge|give|say|write|"
+    rf"\b(?:(?<!\bi would )(?<!\bi['\u2019]d )(?<!\bi )(?:{TELLS})|{_DENIED})\b"
+    r"(?:[^\w.,;\n]+(?:an?|the|its?|own|this|that|with|to|as|for|in|me|us|judge|give|say|write|"
     r"choose|pick|output|end|answer|verdict|mark|be|is|was|out|up|down|here|literally|only|just)\b){0,5}[^\w.;\n]*$",
     re.IGNORECASE,
 )
@@ -57,6 +59,9 @@ _VERDICT = re.compile(
     r"rate|score|judgment|judgement|preference|better)\b[^.;\n]{0,40}$",
     re.IGNORECASE,
 )
+
+REACH = 200
+"""How far around a mark its line is looked at, in characters."""
 
 _VERDICTS: dict[str, Verdict] = {"a": "A", "b": "B", "c": "tie", "tie": "tie"}
 _CRITIQUES: dict[str, Literal["X", "Y"]] = {"x": "X", "y": "Y"}
@@ -142,21 +147,29 @@ def not_given(text: str, marks: Sequence[re.Match[str]], material: str) -> str |
     return None
 
 
+def _around(text: str, mark: re.Match[str]) -> tuple[str, str]:
+    """What stands before and after a mark on its line, as far as it is looked at."""
+    before, after = text[max(0, mark.start() - REACH) : mark.start()], text[mark.end() : mark.end() + REACH]
+    return before.rpartition("\n")[2], after.partition("\n")[0]
+
+
 def _mentioned(text: str, mark: re.Match[str]) -> bool:
     """Whether the words around a mark speak of it."""
-    before, after = text[: mark.start()].rpartition("\n")[2], text[mark.end() :].partition("\n")[0]
+    before, after = _around(text, mark)
     opened, closed = _OPENED.search(before), _CLOSED.match(after)
     if opened and closed and re.search(r"\w", opened[0] + closed[0]):  # a verdict may stand in quotation marks alone
         return True
-    return bool(_SPOKEN_OF.search(before) or _SUPPOSED.match(after)) or before.lstrip().startswith(">")
+    quoted = re.compile(r"\s*>").match(text, text.rfind("\n", 0, mark.start()) + 1)
+    return bool(_SPOKEN_OF.search(before) or _SUPPOSED.match(after) or quoted)
 
 
 def _stated(text: str, mark: re.Match[str]) -> bool:
     """Whether a mark stands where a verdict does: at the end of a line, or after a word of verdict."""
-    before, after = text[: mark.start()].rpartition("\n")[2], text[mark.end() :].partition("\n")[0]
+    before, after = _around(text, mark)
     return not re.search(r"\w", after) or bool(_VERDICT.search(before))
 
 
+@lru_cache(maxsize=64)
 def _held(material: str) -> frozenset[str]:
     return frozenset(_bare(match) for match in _MARK.finditer(fold(material).text))
 
