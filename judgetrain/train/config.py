@@ -238,6 +238,8 @@ class RlConfig(TrainConfig):
         [],
         "lowest and highest share of the start's sampled branches that are right in both orders, as [0.2, 0.8]: "
         "comparisons outside teach little and are left out; empty: all are kept, and none is tried first",
+        low=0.0,
+        high=1.0,
     )
     keep_best: bool = key(
         True, "keep the checkpoint that agrees most with held-out labels, asked greedily; needs label.holdout"

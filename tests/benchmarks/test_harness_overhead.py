@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
@@ -9,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from judgetrain.data import world
 from judgetrain.engines import registry
 from judgetrain.engines.base import Completion, Request
 from judgetrain.judges.prompting.prompts import load_prompt_set
@@ -36,7 +38,7 @@ class SlowEngine(ScriptedEngine):
 
 def test_time_is_counted_where_it_is_spent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     judge = tmp_path / "judge"
-    judge.mkdir()
+    shutil.copytree(Path(world.__file__).parent / "base", judge)
     load_prompt_set("compact").save(judge)
 
     def make_engine(*args: Any, **options: Any) -> SlowEngine:

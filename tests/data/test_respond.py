@@ -159,7 +159,7 @@ def test_a_model_may_have_sampling_of_its_own(tmp_path: Path, monkeypatch: pytes
         def close(self) -> None:
             pass
 
-    monkeypatch.setattr(respond, "make_engine", lambda config, name, answers: Writer(name))
+    monkeypatch.setattr(respond, "make_engine", lambda config, name, **options: Writer(name))
     models = [
         ResponseModelConfig(name="plain", engine=WorldEngineConfig()),
         ResponseModelConfig(name="own", engine=WorldEngineConfig(), sampling=SamplingConfig(0.2, 1.0, 11)),

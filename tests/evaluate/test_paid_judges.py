@@ -134,7 +134,7 @@ def test_corrections_are_paid_for_once_and_within_limits(server: FaultyServer, c
 
 
 def test_the_dry_run_expects_the_calls_that_are_made_and_makes_none(server: FaultyServer, config: Config) -> None:
-    config.tree.guideline_sampling.max_new_tokens = 14  # half of it is what the server's guidelines have
+    config.judge.guideline_tokens = 14  # half of it is what the server's guidelines have
     found = dict(rehearsed(EvaluateSettings.of(config)))
     assert server.bodies == []
     assert list(found) == ["one_step:external (m)", "external (m)"]

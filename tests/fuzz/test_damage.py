@@ -53,7 +53,7 @@ def config(output: Path) -> Config:
 
 def results(output: Path) -> dict[str, list[Path]]:
     """Every file that is part of a stage's result."""
-    files = (p for p in sorted(output.glob("artifacts/*/*/**/*")) if p.is_file())
+    files = (p for p in sorted(output.glob("artifacts/*/*/**/*")) if p.is_file() and p.stat().st_size)
     found: dict[str, list[Path]] = {}
     for path in files:
         if path.name == MANIFEST or "/".join(path.relative_to(output).parts[3:]) not in UNLISTED:
@@ -82,10 +82,7 @@ def test_no_damage_is_taken_for_whole(copy: Path, capsys: pytest.CaptureFixture[
     for _ in range(tries):
         stage = chance.choice([*files])
         path = chance.choice(files[stage])
-        before = path.read_bytes()
         way = damage(path, chance)
-        if path.read_bytes() == before:  # it was empty
-            continue
         where = f"{stage}/{path.name}, {way}, seed {seed}"
         states = {row["stage"]: row["state"] for row in rows(Pipeline(config(copy)))}
         assert states[stage] == "damaged", where

@@ -57,7 +57,9 @@ def label(tmp_path_factory: pytest.TempPathFactory) -> Path:
     config = Config(
         prompts="compact",
         tree=TreeConfig(criteria=4),
-        label=LabelConfig(max_sft_per_tree=3, max_pairs_per_level=2, holdout=0.3, view=5),
+        label=LabelConfig(
+            max_sft_per_tree=3, max_pairs_per_level=2, holdout=0.3, view=5, min_evidence=0.5, max_chance=1.0, balance=[]
+        ),
     )
     label_stage.run(LabelSettings.of(config), {"tree": tree.directory}, out)
     (out.directory / "manifest.json").write_text(json.dumps({"stage": "label", "upstream": {"tree": "t1"}}))

@@ -74,7 +74,8 @@ def rows_of(out: StageRun, name: str) -> list[dict[str, Any]]:
 def test_labels_of_the_data_are_what_is_learned_from_and_rows_without_are_counted(tmp_path: Path) -> None:
     comparisons = compared(tmp_path, source(tmp_path, labels=WORDS))
     assert [c.label for c in comparisons] == ["A", "B", "tie", None, "A", None]
-    out = labelled(tmp_path, comparisons, LabelConfig(source="given"))
+    every = LabelConfig(source="given", min_evidence=0.5, max_chance=1.0, balance=[])
+    out = labelled(tmp_path, comparisons, every)
     labels = {row["comparison_id"]: row for row in read_rows(out.directory, "labels")}
     assert [row["verdict"] for row in labels.values()] == ["A", "B", "tie", None, "A", None]
     assert [row["reason"] for row in labels.values()] == [None, None, None, "no_given_label", None, "no_given_label"]
@@ -103,7 +104,9 @@ def test_the_ensemble_does_not_look_at_them(tmp_path: Path) -> None:
 
 def test_no_label_at_all_is_said_with_the_remedy(tmp_path: Path) -> None:
     comparisons = [replace(c, label=None) for c in compared(tmp_path, source(tmp_path))]
-    with pytest.raises(DataError, match=r"no_given_label': 6.*bring none.*dialogues\.sources\[\]\.labels"):
+    with pytest.raises(
+        DataError, match=r"6 no_given_label; the comparisons bring none.*dialogues\.sources\[\]\.labels"
+    ):
         labelled(tmp_path, comparisons, LabelConfig(source="given"))
 
 

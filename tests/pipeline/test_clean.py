@@ -118,6 +118,7 @@ def test_a_run_says_what_it_needs_until_it_ends(pipeline: Pipeline, monkeypatch:
     home = Path(pipeline.config.output_dir)
     monkeypatch.setattr(Pipeline, "_make", make)
     monkeypatch.setattr(Pipeline, "check", lambda self, name: None)
+    monkeypatch.setattr(Pipeline, "_check_here", lambda self, name: None)
     pipeline.run("cluster")
     dialogues = str(pipeline.plan("dialogues").directory.resolve())
     assert seen == [[dialogues], [dialogues]] and not list((home / IN_USE).glob("*.json"))

@@ -12,10 +12,11 @@ from pathlib import Path
 import pytest
 from huggingface_hub import constants
 
+from judgetrain.artifacts.shards import counted
 from judgetrain.data.config import ClusterConfig
 from judgetrain.engines.config import WORLD_BASE, ModelConfig, OpenAIEngineConfig
 from judgetrain.errors import ConfigError, JudgetrainError
-from judgetrain.judges.config import AskingConfig
+from judgetrain.judges.config import JudgeConfig
 from judgetrain.judges.prompting.prompts import load_prompt_set
 from judgetrain.pipeline.run import Pipeline
 from tests.builders.data import write_lines
@@ -126,7 +127,7 @@ def test_a_model_that_is_finished_with_is_not_looked_at(tmp_path: Path) -> None:
     for name in ("dialogues", "cluster", "responses", "teacher"):
         directory = pipeline.plan(name).directory
         directory.mkdir(parents=True)
-        (directory / "manifest.json").write_text(json.dumps({"stage": name, "counts": {}}))
+        (directory / "manifest.json").write_text(json.dumps({"stage": name, **counted(in_=1, out=1), "seconds": 1.0}))
     assert list(pipeline.missing("initial")) == ["initial"]
     assert pipeline.run("teacher") == pipeline.plan("teacher").directory
 
@@ -185,7 +186,7 @@ def judge(directory: Path) -> Path:
     """A judge's directory as training leaves it, of the untrained base."""
     shutil.copytree(WORLD_BASE, directory / "model")
     load_prompt_set("compact").save(directory / "model")
-    AskingConfig(criteria=3).save(directory / "model")
+    JudgeConfig().save(directory / "model", 3)
     return directory / "model"
 
 

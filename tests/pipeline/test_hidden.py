@@ -17,6 +17,7 @@ ADDRESS = "http://me:hunter2@127.0.0.1:9/v1?key=tok-9-secret"
     ("arguments", "code"),
     [
         (["stage=status"], 0),
+        (["stage=clean"], 0),
         (["-m", "seed=1,2", "stage=status"], 0),
         (["stage=teacher", f"data_dir='{ADDRESS}'", f"teacher.evaluations='{ADDRESS}'"], 2),
         (["-m", "seed=1,2", "stage=teacher", f"teacher.evaluations='{ADDRESS}'"], 2),
@@ -27,10 +28,11 @@ def test_no_file_line_or_message_shows_it(arguments: list[str], code: int, tmp_p
     done = judgetrain(*arguments, *engine, f"output_dir={tmp_path}", "track.tracker=none")
     assert done.returncode == code, done.stderr
     files = [path for path in tmp_path.rglob("*") if path.is_file()]
-    assert [path for path in files if path.name == "overrides.yaml"]
     shown = [done.stdout, done.stderr, *(path.read_text(errors="replace") for path in files)]
     assert not [text for text in shown if "hunter2" in text or "tok-9-secret" in text]
-    assert any("http://***@127.0.0.1:9/v1?key=***" in text for text in shown), "the rest is there"
+    if "stage=status" not in arguments:  # which writes nothing
+        assert [path for path in files if path.name == "overrides.yaml"]
+        assert any("http://***@127.0.0.1:9/v1?key=***" in text for text in shown), "the rest is there"
 
 
 def test_lines_on_the_console_hide_it(capsys: pytest.CaptureFixture[str]) -> None:

@@ -147,7 +147,7 @@ def test_what_a_push_needs_is_checked_before_anything_runs(monkeypatch: pytest.M
 
     check_hub(Config(stage="tree"))
     refused(r"hub\.repo_id=None: hub\.push=true needs OWNER/NAME")
-    refused(r"stage=tree makes no judge; allowed are initial, sft, dpo, evaluate", stage="tree", repo_id="me/judge")
+    refused(r"stage=tree makes no judge; allowed are initial, sft, dpo, rl, evaluate", stage="tree", repo_id="me/judge")
     monkeypatch.setattr(huggingface_hub, "get_token", lambda: None)
     refused(r"needs a token that may write: set HF_TOKEN", repo_id="me/judge")
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)

@@ -167,7 +167,7 @@ def test_changing_beta_touches_only_dpo(tmp_path: Path) -> None:
     base.train.base.path = "some/model"
     changed = replace(base, train=replace(base.train, dpo=replace(base.train.dpo, beta=0.5)))
     marks = [{n: Pipeline(c).plan(n).fingerprint for n in STAGES} for c in (base, changed)]
-    assert {n for n in STAGES if marks[0][n] != marks[1][n]} == {"dpo", "evaluate", "correct"}
+    assert {n for n in STAGES if marks[0][n] != marks[1][n]} == {"dpo", "rl", "evaluate", "correct"}
 
 
 def test_settings_of_scorers_touch_evaluate_only_where_one_is_listed(tmp_path: Path) -> None:

@@ -194,7 +194,7 @@ def test_what_is_no_objective_is_refused(tmp_path: Path, objective: str, message
     [
         ("world/dpo@1/agreement", "evaluate.methods has no 'dpo'; it has sft, random, dpo-012345"),
         ("human/sft@1/agreement", "evaluate.benchmarks has no 'human'; it has world"),
-        ("world/sft@2/agreement", "evaluate.branches has no 2; it has 1, 3"),
+        ("world/sft@2/agreement", "sft is not asked with 2 branches, but with 1, 3"),
         ("world/random@1/agreement", "random has no branches; leave out @1"),
         ("world/dpo-012345@3/kappa", None),
         ("world/random/agreement", None),
