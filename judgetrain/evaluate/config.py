@@ -63,7 +63,12 @@ class EvaluateConfig(LimitsConfig):
         content=method_directory,
     )
     branches: list[int] = key([1, 3, 5, 10], "k values read off one sampled run of max(branches)")
-    aggregation: str = key("vote", "of branches", choices=("vote", "margin"))
+    aggregation: str = key(
+        "vote",
+        "how branches become a verdict: vote, the side that more prefer; margin, the larger sum of scores; ranked, a "
+        "vote in which earlier branches weigh more and a late one alone decides nothing",
+        choices=("vote", "margin", "ranked"),
+    )
     bootstrap: int = key(2000, "resamples of the 95% intervals", low=10)
     view: int = key(20, "pages of disagreements to look at, per benchmark and judge", low=0, unit="trees", neutral=True)
     early_stop: bool = key(

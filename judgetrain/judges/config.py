@@ -19,8 +19,9 @@ if TYPE_CHECKING:
 SETTINGS = "judge.json"
 """Carried in a trained judge's directory: how it is asked unless one says otherwise."""
 
-Aggregation = Literal["vote", "margin"]
-"""How branches become a verdict: the side that more of them prefer, or that with the larger sum of scores."""
+Aggregation = Literal["vote", "margin", "ranked"]
+"""How branches become a verdict: the side that more of them prefer, that with the larger sum of scores, or that which
+earlier branches prefer (``judges/kinds/aggregation.py``)."""
 
 
 @engine_type("heuristic")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,20 +9,22 @@ from pathlib import Path
 from judgetrain.engines.base import Engine
 from judgetrain.engines.config import EngineConfig, ModelConfig, TransformersEngineConfig
 from judgetrain.errors import ConfigError, EngineError
-from judgetrain.judges.base import Cost, Judge, Prediction, verdict_of
+from judgetrain.judges.base import Cost, Judge, Prediction
 from judgetrain.judges.config import Aggregation, AskingConfig
+from judgetrain.judges.kinds.aggregation import verdict
 from judgetrain.judges.kinds.early_stop import ORDERS, next_wave, stopped
 from judgetrain.judges.prompting.prompts import FILE, PromptSet, load_prompt_set
 from judgetrain.judges.trees.grow import Shape, grow
 from judgetrain.judges.trees.schema import CriterionNode, EvaluationTree, JudgmentNode
-from judgetrain.schema import Comparison, Verdict
+from judgetrain.schema import Comparison
 
 
 class BranchingJudge(Judge):
     """Compares two responses by the first k criteria that the model names.
 
     Each criterion gets one guideline and, in each order, one judgment. ``aggregation`` ``vote``: the side that more
-    branches prefer, a tie when equally many do. ``margin``: the side with the larger sum of scores.
+    branches prefer, a tie when equally many do. ``margin``: the side with the larger sum of scores. ``ranked``: a vote
+    in which earlier branches weigh more, and in which a late one alone decides nothing (``kinds/aggregation.py``).
 
     Args:
         engine: generates the text.
@@ -134,8 +135,8 @@ def predict(
         comparison_id=tree.comparison.id,
         method=method,
         branches=branches,
-        verdict_ab=aggregate([j for j in nodes if j.order == "AB"], aggregation),
-        verdict_ba=aggregate([j for j in nodes if j.order == "BA"], aggregation),
+        verdict_ab=verdict(criteria, "AB", aggregation),
+        verdict_ba=verdict(criteria, "BA", aggregation),
         margin=sum(margins) / len(margins) if margins else None,
         cost=_cost(tree, criteria),
         judgments=len(nodes),
@@ -153,15 +154,6 @@ def _spread(judgments: Sequence[JudgmentNode]) -> float | None:
         pairs += n * (n - 1) // 2
         differing += (n * n - sum(c * c for c in counts.values())) // 2
     return differing / pairs if pairs else None
-
-
-def aggregate(judgments: Sequence[JudgmentNode], aggregation: Aggregation) -> Verdict | None:
-    """The verdict of several judgments; None if none of them can be read."""
-    verdicts = [j.verdict for j in judgments if j.verdict is not None]
-    if not verdicts:
-        return None
-    votes = verdicts.count("A") - verdicts.count("B")
-    return verdict_of(votes if aggregation == "vote" else math.fsum(j.margin or 0.0 for j in judgments))
 
 
 def _cost(tree: EvaluationTree, criteria: Sequence[CriterionNode]) -> Cost:
