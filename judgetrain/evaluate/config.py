@@ -65,8 +65,8 @@ class EvaluateConfig(LimitsConfig):
     branches: list[int] = key([1, 3, 5, 10], "k values read off one sampled run of max(branches)")
     aggregation: str = key(
         "vote",
-        "how branches become a verdict: vote, the side that more prefer; margin, the larger sum of scores; ranked, a "
-        "vote in which earlier branches weigh more and a late one alone decides nothing",
+        "how branches become a verdict: vote, the side that more prefer; margin, the larger sum of scores; ranked, the "
+        "side of the first branch, in the order of the list, that sees a difference",
         choices=("vote", "margin", "ranked"),
     )
     bootstrap: int = key(2000, "resamples of the 95% intervals", low=10)

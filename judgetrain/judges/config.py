@@ -21,7 +21,7 @@ SETTINGS = "judge.json"
 
 Aggregation = Literal["vote", "margin", "ranked"]
 """How branches become a verdict: the side that more of them prefer, that with the larger sum of scores, or that which
-earlier branches prefer (``judges/kinds/aggregation.py``)."""
+the first to see a difference prefers (``judges/kinds/aggregation.py``)."""
 
 
 @engine_type("heuristic")

@@ -1,4 +1,4 @@
-"""How branches become a verdict: what each adds to the balance between A and B, and how far it must lean."""
+"""How branches become a verdict: what each adds to the balance between A and B."""
 
 from __future__ import annotations
 
@@ -11,12 +11,9 @@ from judgetrain.judges.prompting.scores import HIGHEST, LOWEST
 from judgetrain.judges.trees.schema import CriterionNode, JudgmentNode
 from judgetrain.schema import Order, Verdict
 
-DISCOUNT = 0.7
-"""``ranked``: the weight of a branch's vote, of that of the branch before it. A judge names first what matters most."""
-
-LEAST = 0.15
-"""``ranked``: the balance, as a share of all weights, up to which a verdict is a tie, so that a late branch alone,
-which is likely to be a distractor, decides nothing that earlier ones see as equal."""
+DISCOUNT = 0.5
+"""``ranked``: the weight of a branch's vote, of that of the branch before it. A judge names first what matters most; at
+a half all later branches together weigh less than an earlier one: they speak only where it sees no difference."""
 
 _VOTES: dict[Verdict | None, float] = {"A": 1.0, "B": -1.0}
 
@@ -26,11 +23,6 @@ def weight(place: int, aggregation: Aggregation) -> float:
     if aggregation == "margin":
         return HIGHEST - LOWEST
     return DISCOUNT**place if aggregation == "ranked" else 1.0
-
-
-def least(branches: int, aggregation: Aggregation) -> float:
-    """The largest balance of so many branches that is a tie."""
-    return LEAST * math.fsum(weight(i, aggregation) for i in range(branches)) if aggregation == "ranked" else 0.0
 
 
 def steps(criteria: Sequence[CriterionNode], order: Order, aggregation: Aggregation) -> list[float]:
@@ -52,13 +44,8 @@ def _step(judgment: JudgmentNode, place: int, aggregation: Aggregation) -> float
     return _VOTES.get(judgment.verdict, 0.0) * weight(place, aggregation)
 
 
-def read(criteria: Sequence[CriterionNode], order: Order) -> bool:
-    """Whether any branch could be read in one order."""
-    return any(j.verdict is not None for c in criteria for j in c.judgments if j.order == order)
-
-
 def verdict(criteria: Sequence[CriterionNode], order: Order, aggregation: Aggregation) -> Verdict | None:
     """The verdict of the branches of some criteria in one order; None if none of them can be read."""
-    if not read(criteria, order):
+    if not any(j.verdict is not None for c in criteria for j in c.judgments if j.order == order):
         return None
-    return verdict_of(math.fsum(steps(criteria, order, aggregation)), least(len(criteria), aggregation))
+    return verdict_of(math.fsum(steps(criteria, order, aggregation)))

@@ -23,8 +23,8 @@ class BranchingJudge(Judge):
     """Compares two responses by the first k criteria that the model names.
 
     Each criterion gets one guideline and, in each order, one judgment. ``aggregation`` ``vote``: the side that more
-    branches prefer, a tie when equally many do. ``margin``: the side with the larger sum of scores. ``ranked``: a vote
-    in which earlier branches weigh more, and in which a late one alone decides nothing (``kinds/aggregation.py``).
+    branches prefer, a tie when equally many do. ``margin``: the side with the larger sum of scores. ``ranked``: the
+    side that the first branch to see a difference prefers (``kinds/aggregation.py``).
 
     Args:
         engine: generates the text.

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from judgetrain.judges.config import Aggregation
-from judgetrain.judges.kinds.aggregation import least, read, steps, weight
+from judgetrain.judges.kinds.aggregation import steps, weight
 from judgetrain.judges.trees.grow import Wave
 from judgetrain.judges.trees.schema import CriterionNode, EvaluationTree
 from judgetrain.schema import Order
@@ -18,18 +18,15 @@ _ROUNDING = 1e-9
 """A lead must exceed what may come by more than sums of real-valued scores can be off."""
 
 
-def needed(judged: Sequence[float], left: Sequence[float], least: float = 0.0) -> int:
+def needed(judged: Sequence[float], left: Sequence[float]) -> int:
     """The fewest further branches after which the outcome might be settled; 0 when it can no longer change.
 
     ``judged``: what the branches judged so far in one order add to the balance between A (above 0) and B (below); 0
-    where unreadable. ``left``: the most that each of the others can add, in their order. ``least``: the largest balance
-    that is a tie.
+    where unreadable. ``left``: the most that each of the others can add, in their order.
     """
     lead = abs(math.fsum(judged))
     for number in range(len(left)):
-        gain, rest = math.fsum(left[:number]), math.fsum(left[number:])
-        decided = lead + gain - rest > least + _ROUNDING
-        if decided or max(0.0, lead - gain) + rest <= least - _ROUNDING:
+        if lead + math.fsum(left[:number]) > math.fsum(left[number:]) + _ROUNDING:
             return number
     return len(left)
 
@@ -41,11 +38,7 @@ def next_wave(tree: EvaluationTree, branches: int, aggregation: Aggregation) -> 
     waiting = {}
     for order in ORDERS:
         judged = steps(criteria, order, aggregation)
-        left = weights[len(judged) :]
-        number = needed(judged, left, least(len(criteria), aggregation))
-        if left and not read(criteria, order):
-            number = max(1, number)  # a tie is settled, but not that there is a verdict
-        if number:
+        if number := needed(judged, weights[len(judged) :]):
             waiting[order] = number
     if not waiting:
         return {}
