@@ -71,7 +71,12 @@ class EvaluateConfig(PaidConfig):
         content=method_directory,
     )
     branches: list[int] = key([1, 3, 5, 10], "k values read off one run of max(branches)", low=1)
-    aggregation: str = key("vote", "of branches", choices=("vote", "margin"))
+    aggregation: str = key(
+        "vote",
+        "how branches become a verdict: vote, the side that more prefer; margin, the larger sum of scores; ranked, the "
+        "side of the first branch, in the order of the list, that sees a difference",
+        choices=("vote", "margin", "ranked"),
+    )
     bootstrap: int = key(2000, "resamples of the 95% intervals", low=10)
     view: int = key(20, "pages of disagreements to look at, per benchmark and judge", low=0, unit="trees", neutral=True)
     early_stop: bool = key(

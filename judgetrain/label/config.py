@@ -127,18 +127,18 @@ class LabelConfig:
     max_pairs_per_level: int = key(4, "preference pairs per comparison and level", low=0)
     levels: list[str] = key(["criteria", "guideline", "judgment"], "levels whose pairs are taken", choices=LEVELS)
     min_evidence: float = key(
-        0.9,
+        0.95,
         "leave out pairs whose chosen side is better with a lower probability than this, by the judgments under both",
         low=0.5,
         high=1.0,
     )
     leave_one_out: bool = key(
-        True, "a criterion leads a chosen list only if the vote of all other criteria is the label, too"
+        False, "a criterion leads a chosen list only if the vote of all other criteria is the label, too"
     )
     max_chance: float = key(
         0.05,
-        "leave out all pairs of a level whose differences an independent signal confirms no more often than chance: "
-        "the largest p-value; 1: every level teaches",
+        "leave out all guideline or judgment pairs if an independent signal confirms such differences no more often "
+        "than chance: the largest p-value; 1: every level teaches",
         low=0.0,
         high=1.0,
     )

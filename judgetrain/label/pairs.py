@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from judgetrain.artifacts.stage_run import derive_seed
 from judgetrain.judges.prompting.parsing import render_criteria
 from judgetrain.judges.trees.schema import CriterionNode, EvaluationTree, GuidelineNode, JudgmentNode
-from judgetrain.label.config import LEVELS, LabelConfig
+from judgetrain.label.config import LabelConfig
 from judgetrain.label.evidence import (
     LevelTest,
     Outcomes,
@@ -30,6 +30,10 @@ from judgetrain.label.selection import near_identical, repeats, surplus
 from judgetrain.schema import Verdict
 
 Node = CriterionNode | GuidelineNode | JudgmentNode
+
+GATED = ("guideline", "judgment")
+"""Levels that teach only if they are shown not to be chance. Of criteria the test asks too much: one that alone decides
+rightly is borne out by no other, and is what the level is to find."""
 
 
 def taken(values: Sequence[float | None], limit: int, choose: str, rng: random.Random) -> list[int]:
@@ -178,10 +182,10 @@ class PairBuilder:
     def selected(self, pairs: Sequence[Pair], seed: int) -> list[Pair]:
         """The pairs of all trees without repeats and balanced by the traits that ``config.balance`` names.
 
-        Those of levels whose differences are no larger than chance (``max_chance``) are left out.
+        Those of guidelines and judgments are left out if such differences are no larger than chance (``max_chance``).
         """
         traits = sorted(set(self.config.balance))
-        chance = {level for level in LEVELS if self.tested.p_value(level) > self.config.max_chance}
+        chance = {level for level in GATED if self.tested.p_value(level) > self.config.max_chance}
         pairs = self._without(pairs, {i for i, p in enumerate(pairs) if p.level in chance}, "level_is_chance")
         once = self._without(pairs, repeats(pairs), "repeated")
         left_out = surplus(once, traits, random.Random(derive_seed(seed, "balance", *traits)))

@@ -29,7 +29,8 @@ from judgetrain.data import world
 from judgetrain.data.config import SourceConfig, WorldConfig
 from judgetrain.data.sources import read_comparisons
 from judgetrain.engines import prompting
-from judgetrain.judges.kinds.branching import BranchingJudge, aggregate
+from judgetrain.judges.kinds.aggregation import verdict
+from judgetrain.judges.kinds.branching import BranchingJudge
 from judgetrain.judges.prompting import headings
 from judgetrain.judges.trees.grow import Shape, grow
 from judgetrain.schema import Comparison
@@ -105,7 +106,7 @@ def asker(judge: BranchingJudge, branches: int) -> Verdicts:
 
     def ask(comparisons: Sequence[Comparison]) -> list[str | None]:
         trees = grow(comparisons, judge.engine, judge.prompts, shape, judge.settings, SEED)
-        return [aggregate([j for _, _, j in tree.judgments()], judge.aggregation) for tree in trees]
+        return [verdict(tree.criteria, "AB", judge.aggregation) for tree in trees]
 
     return ask
 

@@ -17,12 +17,14 @@ from judgetrain.data.world.engine import WorldEngine
 from judgetrain.engines.base import Request, Sampling
 from judgetrain.engines.config import SamplingConfig, TransformersEngineConfig
 from judgetrain.judges import BranchingJudge, Prediction
-from judgetrain.judges.config import TreeConfig
-from judgetrain.judges.kinds.early_stop import Aggregation, needed
+from judgetrain.judges.config import Aggregation, TreeConfig
+from judgetrain.judges.kinds.aggregation import verdict, weight
+from judgetrain.judges.kinds.early_stop import needed
 from judgetrain.judges.prompting.prompts import load_prompt_set
 from judgetrain.judges.trees.schema import EvaluationTree
 from tests.builders.engines import tiny_llama, word_tokenizer
 from tests.builders.judges import failing
+from tests.builders.label import tree_of
 from tests.builders.scripted import ScriptedEngine, by_length, comparison
 
 PROMPTS = load_prompt_set("compact")
@@ -30,7 +32,6 @@ COMPARISONS = [comparison(i) for i in range(24)]
 LENGTHS = [comparison(i % 9, "x" * (i % 4), "y" * (i % 3)) for i in range(12)]
 WORLD = eval_comparisons(WorldConfig(eval_comparisons=24), 0)
 K = 9
-MOST = {"vote": 1, "margin": 4}
 
 
 def sign(steps: Iterable[float]) -> int:
@@ -53,7 +54,7 @@ def test_needed_against_every_way_it_can_go_on(steps: list[int], left: int, most
         for n in range(left + 1)
         if any(settled([*steps, *more], left - n) for more in itertools.product(further, repeat=n))
     )
-    assert needed(steps, len(steps) + left, most) == fewest
+    assert needed(steps, [most] * left) == fewest
 
 
 def judge(engine: object, early_stop: bool, aggregation: Aggregation = "vote", branches: int = K) -> BranchingJudge:
@@ -74,7 +75,7 @@ def verdicts(predictions: list[Prediction]) -> list[tuple]:
 
 
 @pytest.mark.parametrize("name", ["failing", "content", "world"])
-@pytest.mark.parametrize("aggregation", ["vote", "margin"])
+@pytest.mark.parametrize("aggregation", ["vote", "margin", "ranked"])
 @pytest.mark.parametrize("branches", [1, 4, K])
 def test_the_same_verdicts_from_fewer_tokens(name: str, aggregation: Aggregation, branches: int) -> None:
     engine, comparisons = engines()[name]
@@ -94,8 +95,11 @@ def branches_of(tree: EvaluationTree) -> dict[str, object]:
     return {j.id: j for _, _, j in tree.judgments()}
 
 
-@pytest.mark.parametrize("name", ["failing", "world"])
-@pytest.mark.parametrize("aggregation", ["vote", "margin"])
+# Not ranked with failures: a guideline that fails counts for the order that has stopped, too, at a place of its own.
+@pytest.mark.parametrize(
+    ("name", "aggregation"),
+    [("failing", "vote"), ("failing", "margin"), ("world", "vote"), ("world", "margin"), ("world", "ranked")],
+)
 def test_what_is_grown_is_part_of_the_whole_tree_and_no_branch_could_be_spared(
     name: str, aggregation: Aggregation
 ) -> None:
@@ -111,25 +115,27 @@ def test_what_is_grown_is_part_of_the_whole_tree_and_no_branch_could_be_spared(
             assert judged == everything[: len(judged)]
             # Settled after these, and not before the last of them.
             assert sign(judged) == sign(everything)
-            assert needed(judged, len(everything), MOST[aggregation]) == 0
+            weights = [weight(i, aggregation) for i in range(len(everything))]
+            assert needed(judged, weights[len(judged) :]) == 0
             if name == "world":  # where a guideline fails, it fails for the order that has stopped, too
-                assert needed(judged[:-1], len(everything), MOST[aggregation]) > 0
+                assert needed(judged[:-1], weights[len(judged) - 1 :]) > 0
             stopped_somewhere += len(judged) < len(everything)
     assert stopped_somewhere > 0
 
 
 def steps_of(tree: EvaluationTree, order: str, aggregation: Aggregation) -> list[float]:
     found: list[float] = []
-    for guideline in (g for c in tree.criteria for g in c.guidelines):
+    for place, guideline in enumerate(g for c in tree.criteria for g in c.guidelines):
         if guideline.failure:
             found.append(0)
         margins = [j.margin or 0 for j in guideline.judgments if j.order == order]
-        found += margins if aggregation == "margin" else [sign([m]) for m in margins]
+        worth = 0.5**place if aggregation == "ranked" else 1
+        found += margins if aggregation == "margin" else [worth * sign([m]) for m in margins]
     return found
 
 
 @pytest.mark.parametrize("name", ["content", "world"])
-@pytest.mark.parametrize("aggregation", ["vote", "margin"])
+@pytest.mark.parametrize("aggregation", ["vote", "margin", "ranked"])
 def test_smaller_numbers_of_branches_are_read_off_a_stopped_run(name: str, aggregation: Aggregation) -> None:
     engine, comparisons = engines()[name]
     large = judge(engine, True, aggregation)
@@ -184,3 +190,12 @@ def test_sampling_settings_do_not_matter_to_the_guarantee() -> None:
     config = TreeConfig(criteria=K, judgment_sampling=SamplingConfig(0.3))
     runs = [BranchingJudge(engine, PROMPTS, K, config, "vote", "x", stop).compare_all(WORLD, 1) for stop in (0, 1)]
     assert verdicts(runs[0]) == verdicts(runs[1])
+
+
+def test_a_ranked_vote_is_that_of_the_first_branch_that_sees_a_difference() -> None:
+    for words in itertools.product("ABt?", repeat=4):
+        tree = tree_of(*((word * 2,) for word in words))
+        told = [word for word in words if word in "AB"]
+        expected = told[0] if told else "tie" if "t" in words else None
+        assert verdict(tree.criteria, "AB", "ranked") == verdict(tree.criteria, "BA", "ranked") == expected
+    assert verdict(tree_of(("AA",), ("BB",), ("BB",)).criteria, "AB", "vote") == "B"

@@ -68,12 +68,13 @@ def test_a_criterion_does_not_vote_for_itself() -> None:
     """The label is A by one criterion's eight votes; the others say B."""
     alone = tree_of(("AAAAAAAA",), ("BBBBBBtt",), ("tttttttt",))
     assert others_vote(alone, alone.criteria[0]) == "B"
-    builder = PairBuilder(PROMPTER)
+    others_too = LabelConfig(leave_one_out=True)
+    builder = PairBuilder(PROMPTER, others_too)
     assert not list(builder.criteria_pairs(alone, "A", random.Random(0), 9))
     assert builder.skipped["criteria:own_vote"] == 1
-    assert list(PairBuilder(PROMPTER, LabelConfig(leave_one_out=False)).criteria_pairs(alone, "A", random.Random(0), 9))
+    assert list(PairBuilder(PROMPTER).criteria_pairs(alone, "A", random.Random(0), 9))
     backed = tree_of(("AAAAAAAA",), ("AAAAtttt",), ("tttttttt",))
-    (first, second) = PairBuilder(PROMPTER).criteria_pairs(backed, "A", random.Random(0), 9)
+    (first, second) = PairBuilder(PROMPTER, others_too).criteria_pairs(backed, "A", random.Random(0), 9)
     assert {p.chosen_nodes[0] for p in (first, second)} == {"d0/c0", "d0/c1"}
     assert {p.rejected_nodes[0] for p in (first, second)} == {"d0/c2"}, "a tie is below what decides rightly"
 

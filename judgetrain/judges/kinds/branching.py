@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import repeat
@@ -13,20 +12,22 @@ from judgetrain.artifacts.stage_run import derive_seed
 from judgetrain.engines.base import Engine
 from judgetrain.engines.config import EngineConfig, ModelConfig, TransformersEngineConfig
 from judgetrain.errors import ConfigError, EngineError
-from judgetrain.judges.base import Cost, Judge, Plan, Prediction, Reason, verdict_of
+from judgetrain.judges.base import Cost, Judge, Plan, Prediction, Reason
 from judgetrain.judges.config import Aggregation, AskingConfig, JudgeConfig, criteria_of
+from judgetrain.judges.kinds.aggregation import verdict
 from judgetrain.judges.kinds.early_stop import ORDERS, next_wave, stopped
 from judgetrain.judges.prompting.prompts import FILE, PromptSet, load_prompt_set
 from judgetrain.judges.trees.grow import Shape, grow
 from judgetrain.judges.trees.schema import CriterionNode, EvaluationTree, GuidelineNode, JudgmentNode
-from judgetrain.schema import Comparison, Order, Verdict
+from judgetrain.schema import Comparison, Order
 
 
 class BranchingJudge(Judge):
     """Compares two responses by the first k criteria that the model names.
 
     Each criterion gets one guideline and, in each order, one judgment. ``aggregation`` ``vote``: the side that more
-    branches prefer, a tie when equally many do. ``margin``: the side with the larger sum of scores.
+    branches prefer, a tie when equally many do. ``margin``: the side with the larger sum of scores. ``ranked``: the
+    side that the first branch to see a difference prefers (``kinds/aggregation.py``).
 
     Asked greedily, branch i follows the i-th criterion of the most likely list, with the most likely guideline and
     judgment: branches differ by their criteria alone.
@@ -190,8 +191,8 @@ def predict(
         comparison_id=tree.comparison.id,
         method=method,
         branches=branches,
-        verdict_ab=aggregate([j for j in nodes if j.order == "AB"], aggregation),
-        verdict_ba=aggregate([j for j in nodes if j.order == "BA"], aggregation),
+        verdict_ab=verdict(found[0], "AB", aggregation),
+        verdict_ba=verdict(found[-1], "BA", aggregation),
         margin=sum(margins) / len(margins) if margins else None,
         cost=_cost(trees, found),
         judgments=len(nodes),
@@ -230,15 +231,6 @@ def _spread(judgments: Sequence[JudgmentNode]) -> float | None:
         pairs += n * (n - 1) // 2
         differing += (n * n - sum(c * c for c in counts.values())) // 2
     return differing / pairs if pairs else None
-
-
-def aggregate(judgments: Sequence[JudgmentNode], aggregation: Aggregation) -> Verdict | None:
-    """The verdict of several judgments; None if none of them can be read."""
-    verdicts = [j.verdict for j in judgments if j.verdict is not None]
-    if not verdicts:
-        return None
-    votes = verdicts.count("A") - verdicts.count("B")
-    return verdict_of(votes if aggregation == "vote" else math.fsum(j.margin or 0.0 for j in judgments))
 
 
 def _cost(trees: Sequence[EvaluationTree], criteria: Sequence[Sequence[CriterionNode]]) -> Cost:

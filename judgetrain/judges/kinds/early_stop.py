@@ -8,50 +8,42 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from judgetrain.judges.config import Aggregation
-from judgetrain.judges.prompting.numbers import HIGHEST, LOWEST
+from judgetrain.judges.kinds.aggregation import steps, weight
 from judgetrain.judges.trees.grow import Wave
-from judgetrain.judges.trees.schema import CriterionNode, EvaluationTree, JudgmentNode
-from judgetrain.schema import Order, Verdict
+from judgetrain.judges.trees.schema import CriterionNode, EvaluationTree
+from judgetrain.schema import Order
 
 ORDERS: tuple[Order, Order] = ("AB", "BA")
-_VOTES: dict[Verdict | None, float] = {"A": 1.0, "B": -1.0}
 _ROUNDING = 1e-9
 """A lead must exceed what may come by more than sums of real-valued scores can be off."""
 
 
-def needed(steps: Sequence[float], branches: int, most: float) -> int:
+def needed(judged: Sequence[float], left: Sequence[float]) -> int:
     """The fewest further branches after which the outcome might be settled; 0 when it can no longer change.
 
-    ``steps``: what the branches judged so far in one order, of ``branches`` in all, add to the balance between A (above
-    0) and B (below); 0 where unreadable. ``most``: the most that a branch can add.
+    ``judged``: what the branches judged so far in one order add to the balance between A (above 0) and B (below); 0
+    where unreadable. ``left``: the most that each of the others can add, in their order.
     """
-    left = branches - len(steps)
-    lead = abs(math.fsum(steps))
-    if left <= 0 or lead > most * left + _ROUNDING:
-        return 0
-    return min(left, math.floor((most * left - lead) / (2 * most)) + 1)
+    lead = abs(math.fsum(judged))
+    for number in range(len(left)):
+        if lead + math.fsum(left[:number]) > math.fsum(left[number:]) + _ROUNDING:
+            return number
+    return len(left)
 
 
 def next_wave(tree: EvaluationTree, branches: int, aggregation: Aggregation, orders: Sequence[Order] = ORDERS) -> Wave:
     """What a judge with ``branches`` branches must judge next; empty when the verdicts of ``orders`` are settled."""
     criteria = tree.criteria[:branches]
-    most = 1.0 if aggregation == "vote" else HIGHEST - LOWEST
-    steps = {order: _steps(criteria, order, aggregation) for order in orders}
-    waiting = {order: number for order in orders if (number := needed(steps[order], len(criteria), most))}
+    weights = [weight(place, aggregation) for place in range(len(criteria))]
+    waiting = {}
+    for order in orders:
+        judged = steps(criteria, order, aggregation)
+        if number := needed(judged, weights[len(judged) :]):
+            waiting[order] = number
     if not waiting:
         return {}
     done = sum(bool(c.guidelines) for c in criteria)
     return {c.rank: tuple(waiting) for c in criteria[done : done + min(waiting.values())]}
-
-
-def _steps(criteria: Sequence[CriterionNode], order: Order, aggregation: Aggregation) -> list[float]:
-    """What each branch judged in one order adds; a guideline that cannot be judged by is a branch that says nothing."""
-
-    def step(judgment: JudgmentNode) -> float:
-        return judgment.margin or 0.0 if aggregation == "margin" else _VOTES.get(judgment.verdict, 0.0)
-
-    guidelines = [g for c in criteria for g in c.guidelines]
-    return [s for g in guidelines for s in ([0.0] if g.failure else [step(j) for j in g.judgments if j.order == order])]
 
 
 def stopped(

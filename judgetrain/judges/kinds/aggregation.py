@@ -1,0 +1,51 @@
+"""How branches become a verdict: what each adds to the balance between A and B."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from judgetrain.judges.base import verdict_of
+from judgetrain.judges.config import Aggregation
+from judgetrain.judges.prompting.numbers import HIGHEST, LOWEST
+from judgetrain.judges.trees.schema import CriterionNode, JudgmentNode
+from judgetrain.schema import Order, Verdict
+
+DISCOUNT = 0.5
+"""``ranked``: the weight of a branch's vote, of that of the branch before it. A judge names first what matters most; at
+a half all later branches together weigh less than an earlier one: they speak only where it sees no difference."""
+
+_VOTES: dict[Verdict | None, float] = {"A": 1.0, "B": -1.0}
+
+
+def weight(place: int, aggregation: Aggregation) -> float:
+    """The most that the branch at a place (from 0) adds to the balance."""
+    if aggregation == "margin":
+        return HIGHEST - LOWEST
+    return DISCOUNT**place if aggregation == "ranked" else 1.0
+
+
+def steps(criteria: Sequence[CriterionNode], order: Order, aggregation: Aggregation) -> list[float]:
+    """What each branch judged in one order adds: above 0 for A, below for B.
+
+    0 for a tie, for what cannot be read, and for a guideline that cannot be judged by: a branch that says nothing.
+    """
+    found: list[float] = []
+    for place, criterion in enumerate(criteria):
+        for guideline in criterion.guidelines:
+            judged = [j for j in guideline.judgments if j.order == order]
+            found += [0.0] if guideline.failure else [_step(j, place, aggregation) for j in judged]
+    return found
+
+
+def _step(judgment: JudgmentNode, place: int, aggregation: Aggregation) -> float:
+    if aggregation == "margin":
+        return judgment.margin or 0.0
+    return _VOTES.get(judgment.verdict, 0.0) * weight(place, aggregation)
+
+
+def verdict(criteria: Sequence[CriterionNode], order: Order, aggregation: Aggregation) -> Verdict | None:
+    """The verdict of the branches of some criteria in one order; None if none of them can be read."""
+    if not any(j.verdict is not None for c in criteria for j in c.judgments if j.order == order):
+        return None
+    return verdict_of(math.fsum(steps(criteria, order, aggregation)))
