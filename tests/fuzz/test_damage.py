@@ -82,6 +82,7 @@ def test_no_damage_is_taken_for_whole(copy: Path, capsys: pytest.CaptureFixture[
     for _ in range(tries):
         stage = chance.choice([*files])
         path = chance.choice(files[stage])
+        before = path.read_bytes()
         way = damage(path, chance)
         where = f"{stage}/{path.name}, {way}, seed {seed}"
         states = {row["stage"]: row["state"] for row in rows(Pipeline(config(copy)))}
