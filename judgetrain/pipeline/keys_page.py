@@ -79,7 +79,7 @@ def keys_of(config: Any, prefix: str = "") -> Iterator[Key]:
 def _of_variants(variants: Mapping[str, type], prefix: str) -> Iterator[Key]:
     """The keys of all variants: one that several have alike is there once."""
     having: dict[Key, list[str]] = {}
-    for variant, kind in variants.items():
+    for variant, kind in sorted(variants.items()):  # they register as their modules are imported
         for key in keys_of(kind(), prefix):
             having.setdefault(key, []).append(variant)
     for key, names in having.items():

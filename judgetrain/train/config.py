@@ -206,6 +206,9 @@ class RlConfig(TrainConfig):
         choices=("linear", "cosine", "constant", "constant_with_warmup", "polynomial", "inverse_sqrt"),
         was=("lr_scheduler",),
     )
+    max_length: int = key(
+        2048, "prompt and longest answer; a branch that would be longer counts as unreadable", low=8, unit="tokens"
+    )
     start: str = key("dpo", "the judge that training goes on from", choices=("dpo", "sft", "initial"))
     comparisons_per_step: int = key(8, "comparisons judged for one optimizer step, over all processes", low=1)
     num_generations: int = key(

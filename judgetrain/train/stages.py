@@ -89,7 +89,7 @@ class DpoSettings(TrainingSettings):
     train: DpoConfig = at("train.dpo")
 
 
-_ASKING = ("criteria", "criteria_sampling", "guideline_sampling", "judgment_sampling", "tie")
+_ASKING = ("criteria", "criteria_sampling", "guideline_sampling", "judgment_sampling")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,6 +100,8 @@ class RlSettings(TrainingSettings):
     train: RlConfig = at("train.rl")
     asking: AskingConfig = at("tree", only=_ASKING)
     """How many criteria are listed, and how long each text may be."""
+    tie: float = at("judge.tie")
+    """A branch's verdict is rewarded as it is read when the judge is used."""
     holdout: float | None = at("label.holdout")
 
     @classmethod

@@ -16,6 +16,7 @@ from typing import Any
 
 from judgetrain.artifacts.console import Console
 from judgetrain.artifacts.files import write_json_atomic
+from judgetrain.artifacts.shards import counted
 from judgetrain.artifacts.stage_run import StageRun
 from judgetrain.data import world
 from judgetrain.data.config import WorldConfig
@@ -97,8 +98,7 @@ def plant(config: Config, judge: str | None = None, heldout: int = HELDOUT, unle
             shutil.copytree(Path(world.__file__).parent / "base", directory / "model")
             load_prompt_set(config.prompts).save(directory / "model")
             config.judge.save(directory / "model", config.tree.criteria)
-        counts = {"in": 0, "out": 0, "dropped": {}}
-        write_json_atomic(directory / "manifest.json", {"stage": name, "upstream": {}, "counts": counts})
+        write_json_atomic(directory / "manifest.json", {"stage": name, "upstream": {}, **counted(), "seconds": 0.0})
     return pipeline
 
 

@@ -14,6 +14,7 @@ from judgetrain.artifacts.console import Console
 from judgetrain.artifacts.stage_run import StageRun
 from judgetrain.engines.config import ModelConfig
 from judgetrain.engines.loading import load_model
+from judgetrain.judges.config import JudgeConfig
 from judgetrain.pipeline.config import Config
 from judgetrain.train import stage
 from judgetrain.train.config import DpoConfig, TrainConfig, TrainStages
@@ -57,7 +58,8 @@ def config(**changes: Any) -> Config:
     }
     dpo = DpoConfig(**{k: v for k, v in settings.items() if k != "beta"}, beta=changes.get("beta", 0.1))
     stages = TrainStages(ModelConfig(path="world"), TrainConfig(**settings), TrainConfig(**settings), dpo)
-    return Config(prompts="compact", train=stages)
+    judge = JudgeConfig(criteria_tokens=120, guideline_tokens=40, judgment_tokens=64)
+    return Config(prompts="compact", train=stages, judge=judge)
 
 
 def run_initial(

@@ -132,7 +132,8 @@ def test_a_label_is_what_both_orders_say(tmp_path: Path, monkeypatch: pytest.Mon
 def test_the_stage_trains_on_the_external_labels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     engine_of(monkeypatch, says)
     trees, out = stage(tmp_path)
-    config = Config(prompts="compact", tree=TreeConfig(criteria=4), label=settings(attempts=1))
+    every = replace(settings(attempts=1), min_evidence=0.5, max_chance=1.0, balance=[])
+    config = Config(prompts="compact", tree=TreeConfig(criteria=4), label=every)
     label_stage.run(LabelSettings.of(config), {"tree": trees}, out)
     labels = {row["comparison_id"]: row for row in read_rows(out.directory, "labels")}
     assert {row["source"] for row in labels.values()} == {"external"}

@@ -20,7 +20,7 @@ from judgetrain.train.config import AdapterConfig
 from judgetrain.train.data import fitting
 from judgetrain.train.preflight import check_packing, check_vocabulary
 from tests.builders.pairs_pipeline import composed, plant
-from tests.builders.train import config, run_initial, run_reference, sft_rows
+from tests.builders.train import config, pair_rows, run_initial, run_reference, sft_rows
 
 MUTE = "{% for m in messages if m.role == 'user' %}<user>{{ m.content }}{% endfor %}"
 """A chat template that renders no assistant's turn."""
@@ -123,7 +123,7 @@ def test_memory_that_runs_out_for_the_reference(tmp_path: Path, monkeypatch: pyt
 
     monkeypatch.setattr("judgetrain.train.reference.reference_logps", fail)
     with pytest.raises(TrainingError, match=r"stage reference: lower train\.dpo\.precompute_ref_batch_size"):
-        run_reference(tmp_path, config(), tmp_path, [])
+        run_reference(tmp_path, config(), tmp_path, pair_rows(2))
 
 
 def test_other_errors_are_not_taken_for_a_lack_of_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from judgetrain.artifacts.stage_run import derive_seed
-from judgetrain.engines.base import Completion, Request
+from judgetrain.engines.base import UNANSWERED, Completion, Request
 from judgetrain.engines.config import ModelConfig, SamplingConfig, TransformersEngineConfig
 from judgetrain.engines.local.batch_state import Row
 from judgetrain.engines.local.transformers_engine import TransformersEngine
@@ -47,8 +47,10 @@ class RecordingEngine(TransformersEngine):
     ``tokens`` holds them by the seed of the call and the request's place in it, which tree nodes carry.
     """
 
-    def __init__(self, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, batch_size: int = 256) -> None:
-        settings = TransformersEngineConfig(model=ModelConfig(path="policy"), batch_size=batch_size)
+    def __init__(
+        self, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, max_context: int | None = None
+    ) -> None:
+        settings = TransformersEngineConfig(model=ModelConfig(path="policy"), batch_size=256, max_context=max_context)
         super().__init__(settings, model, tokenizer)
         self.tokens: dict[tuple[int | None, int | None], Tokens] = {}
         self._seed = 0
@@ -104,7 +106,7 @@ class Rollouts:
         first = trainer.accelerator.process_index * len(ids) * generations
         comparisons = [self.labelled[i].comparison for i in ids for _ in range(generations)]
         with self.lend(trainer) as model:
-            engine = RecordingEngine(model, trainer.processing_class)
+            engine = RecordingEngine(model, trainer.processing_class, config.max_length)
             trees = self.grow(comparisons, engine, derive_seed(self.seed, "rollout", trainer.state.global_step), first)
         found = _Found(engine, self)
         rows: dict[str, list[Any]] = {"prompt_ids": [], "completion_ids": [], "env_mask": [], "rewards": []}
@@ -162,11 +164,11 @@ class _Found:
                 yield self._row(judgments.get(order), alone)
 
     def _row(self, node: Any, rewards: dict[str, float]) -> Part:
-        known = self.engine.tokens.get((node.seed, node.place)) if node else None
-        if known is None:
+        if node is None or node.finish_reason in UNANSWERED:
             end = self.engine.tokenizer.eos_token_id
             return (end,), (end,), False, rewards
-        return known[0], known[1], True, rewards
+        prompt, completion = self.engine.tokens[node.seed, node.place]
+        return prompt, completion, True, rewards
 
 
 def outcome_of(node: CriterionNode | None, label: Verdict, tie: float) -> Outcome:

@@ -56,7 +56,7 @@ def train_policy(
     rollouts = Rollouts(
         labelled={each.comparison.id: each for each in everyone},
         prompts=load_prompt_set(start / PROMPTS),
-        asking=settings.asking,
+        asking=replace(settings.asking, tie=settings.tie),
         config=config,
         seed=out.seed,
         lend=policy,

@@ -63,7 +63,9 @@ class BranchTrainer(GRPOTrainer):  # type: ignore[misc]
             return {}
         training = self.model.training
         with policy(self) as model:
-            metrics = self._held_out.figures(RecordingEngine(model, self.processing_class))
+            metrics = self._held_out.figures(
+                RecordingEngine(model, self.processing_class, self._held_out.rollouts.config.max_length)
+            )
         self.model.eval()  # TRL sorts what it logs by the model's mode
         self.log(metrics)
         self.control = self.callback_handler.on_evaluate(self.args, self.state, self.control, metrics)
