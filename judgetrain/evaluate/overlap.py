@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
-from judgetrain.artifacts.integrity import read_manifest
+from judgetrain.artifacts.integrity import checked, read_manifest
 from judgetrain.artifacts.shards import read_rows
 from judgetrain.data.benchmarks.benchmark import Benchmark
 from judgetrain.data.dedup import BenchmarkQueries, normalised, turns
+from judgetrain.errors import DataError
 from judgetrain.judges.method import Method
 from judgetrain.schema import Comparison, Dialogue
 
@@ -142,7 +143,12 @@ def _teacher(artifact: Path) -> Path | None:
     return next((found for found in map(_teacher, upstream) if found), None)
 
 
-def _dialogues(teacher: Path, only_taught: bool) -> list[Dialogue]:
+def _dialogues(teacher: Path, only_taught: bool) -> list[Dialogue] | None:
+    """What was learned from; None where the stage's artifact is damaged, as a part of it would say too little."""
+    try:
+        checked(teacher)
+    except DataError:
+        return None
     rows = [row["comparison"] for row in read_rows(teacher, "evaluations")]
     rows += [] if only_taught else list(read_rows(teacher, "remaining"))
     return list({normalised(turns(d)): d for d in (Comparison.from_row(row).dialogue for row in rows)}.values())

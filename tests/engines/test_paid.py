@@ -241,6 +241,13 @@ def test_tokens_of_an_answer_asked_again_are_those_of_all(server: FaultyServer) 
     assert (done.text, done.prompt_tokens, done.generated_tokens) == ("you said q", 14, 6)
 
 
+def test_an_answer_stays_where_asking_again_is_refused(server: FaultyServer) -> None:
+    refused = Fault("refused", status=400, body=b'{"error": {"message": "not with these words"}}')
+    server.faults["q"] = [reply(content="@@"), refused]
+    done = engine_of(server, ask_again=2).generate([ask("q", readable=lambda c: "said" in c.text)], 1)[0]
+    assert (done.text, done.finish_reason) == ("@@", "stop") and server.tries["q"] == 2
+
+
 def test_the_key_of_a_kept_answer_holds_the_server_but_no_secret(server: FaultyServer, tmp_path: Path) -> None:
     paid(server, tmp_path, "a", 8)
     same = address(server, "user:hunter22@").replace("http", "HTTP").replace("/v1", "/v1/")

@@ -7,9 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from judgetrain.artifacts.fingerprint import ContentHashes
+from judgetrain.artifacts.integrity import sealed
 from judgetrain.errors import DataError
 from judgetrain.evaluate.overlap import Overlaps
 from judgetrain.judges.method import Method
+from tests.builders.scripted import comparison
 
 
 def test_a_garbage_manifest_upstream_of_a_judge_is_one_sentence(tmp_path: Path) -> None:
@@ -20,3 +23,22 @@ def test_a_garbage_manifest_upstream_of_a_judge_is_one_sentence(tmp_path: Path) 
     (label / "manifest.json").write_bytes(b"\x00\xffgarbage")
     with pytest.raises(DataError, match=r"label/a is damaged: manifest\.json is no manifest; stage label has"):
         Overlaps.find([Method.parse("dpo")], {"dpo": judge}, [], 0.8)
+
+
+def test_a_damaged_teacher_says_nothing_rather_than_too_little(tmp_path: Path) -> None:
+    judge, teacher = tmp_path / "artifacts" / "dpo" / "b", tmp_path / "artifacts" / "teacher" / "a"
+    rows = [json.dumps({"comparison": comparison(i).to_row()}) + "\n" for i in range(3)]
+    for directory, upstream in ((judge, {"teacher": "a"}), (teacher, {})):
+        directory.mkdir(parents=True)
+        if directory is teacher:
+            (teacher / "evaluations.jsonl").write_text("".join(rows))
+            (teacher / "remaining.jsonl").write_text("")
+        manifest = {"stage": directory.parent.name, "upstream": upstream}
+        whole = sealed(directory, manifest, ContentHashes.of_run(None))
+        (directory / "manifest.json").write_text(json.dumps(whole))
+    find = lambda: Overlaps.find([Method.parse("dpo")], {"dpo": judge}, [], 0.8)  # noqa: E731
+    (training,) = find().trained
+    assert training.dialogues is not None and len(training.dialogues) == 3
+    (teacher / "evaluations.jsonl").write_text("".join(rows[:2]))
+    (training,) = find().trained
+    assert training.dialogues is None and "not known here" in next(find().told([]))

@@ -139,6 +139,8 @@ class OpenAIEngine:
             for times in range(self._config.ask_again + 1):
                 outcome = await self._answer(call, asked, asked_again(asked.content, times))
                 if not isinstance(outcome, Completion):
+                    if before and isinstance(outcome, Failure) and not outcome.again:
+                        outcome = before[-1]  # what is paid for stays, however little it says
                     break
                 outcome = replace(outcome, **tokens_of([*before, outcome]))
                 if _readable(asked.request, outcome):
