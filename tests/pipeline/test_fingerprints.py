@@ -92,7 +92,7 @@ CASES: list[tuple[list[str], str, set[str]]] = [
     ([], "tree.judgments=3", {"tree"}),
     ([], "tree.guidelines=3", {"tree"}),
     ([], "tree.retries=2", {"tree"}),
-    *(([], f"judge.{key}", {"evaluate", "correct"}) for key in JUDGE),
+    *(([], f"judge.{key}", {"evaluate", "correct", *(["rl"] if key.startswith("tie") else [])}) for key in JUDGE),
     (["studies.judge=base"], "judge.temperature=0.5", {"evaluate", "correct", "studies"}),
     (["evaluate.methods=[random]"], "judge.temperature=0.5", {"correct"}),
     # How trees are sampled is no part of how a judge is asked.
