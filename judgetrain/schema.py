@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 Verdict = Literal["A", "B", "tie"]
 Order = Literal["AB", "BA"]
+ORDERS: tuple[Order, Order] = ("AB", "BA")
 
 _MIRROR: dict[str, Verdict] = {"A": "B", "B": "A", "tie": "tie"}
 

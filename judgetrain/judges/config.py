@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 SETTINGS = "judge.json"
 """Carried in a trained judge's directory: how it is asked unless one says otherwise."""
 
+LEVELS = ("criteria", "guideline", "judgment")
+"""The levels of an evaluation tree, and the steps of a branch."""
 READOUTS, PLANS = ("parsed", "expected"), ("shared", "independent")
 _READOUT = (
     "scores of a judgment: parsed, as written; expected, the mean of 1 to 5 weighted by the tokens' probabilities"
@@ -41,7 +43,7 @@ class HeuristicEngineConfig(EngineConfig):
     error_rate: float = key(0.1, "share of judgments that carry random scores", low=0.0, high=1.0)
 
     computes = True
-    steps = ("criteria", "guideline", "judgment")
+    steps = LEVELS
 
     def make(self, answers: AnswerStore | None = None, budget: Budget | None = None) -> Engine:
         """The engine."""
@@ -94,7 +96,7 @@ class JudgeConfig:
         """What its trees are grown with, where it is asked for so many criteria."""
         steps = {
             f"{step}_sampling": SamplingConfig(self.temperature, self.top_p, getattr(self, f"{step}_tokens"))
-            for step in _STEPS
+            for step in LEVELS
         }
         return AskingConfig(
             criteria=criteria, readout=self.readout, constrained=self.constrained, tie=self.tie, **steps
@@ -126,11 +128,8 @@ class JudgeConfig:
         """
         raw = _saved(directory)
         values = {field.name: raw[field.name] for field in fields(cls) if field.name in raw}
-        older = {f"{step}_tokens": raw[f"{step}_sampling"] for step in _STEPS if f"{step}_sampling" in raw}
+        older = {f"{step}_tokens": raw[f"{step}_sampling"] for step in LEVELS if f"{step}_sampling" in raw}
         return cls(**values, **{name: sampling["max_new_tokens"] for name, sampling in older.items()})
-
-
-_STEPS = ("criteria", "guideline", "judgment")
 
 
 def criteria_of(directory: Path, otherwise: int = AskingConfig.criteria) -> int:

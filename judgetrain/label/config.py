@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from judgetrain.engines.config import AnyEngine, PaidConfig, SamplingConfig, TransformersEngineConfig, engine_key
+from judgetrain.judges.config import LEVELS
 from judgetrain.judges.prompting.prompts import prompt_path
 from judgetrain.keys import key
 
@@ -49,9 +50,6 @@ class ExternalConfig(PaidConfig):
     max_pairs: int = key(4, "preference: pairs of conflicting critiques shown for a comparison", low=1)
     shard_size: int = key(32, "comparisons finished together; the unit of resume", low=1)
 
-
-LEVELS = ("criteria", "guideline", "judgment")
-"""The levels of a tree, and of preference pairs."""
 
 SIGNALS = ("probdiff", "glassbox")
 """Scores of branches under the judge itself that label.reward can use."""
@@ -125,7 +123,7 @@ class LabelConfig:
     )
     max_sft_per_tree: int = key(12, "SFT judgment examples per comparison", low=1)
     max_pairs_per_level: int = key(4, "preference pairs per comparison and level", low=0)
-    levels: list[str] = key(["criteria", "guideline", "judgment"], "levels whose pairs are taken", choices=LEVELS)
+    levels: list[str] = key([*LEVELS], "levels whose pairs are taken", choices=LEVELS)
     min_evidence: float = key(
         0.95,
         "leave out pairs whose chosen side is better with a lower probability than this, by the judgments under both",

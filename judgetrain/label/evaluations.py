@@ -13,7 +13,7 @@ from judgetrain.data.sources import read
 from judgetrain.judges.prompting.numbers import HIGHEST, LOWEST
 from judgetrain.judges.prompting.parsing import parse_judgment, render_criteria, render_judgment
 from judgetrain.judges.trees.schema import CriterionNode, EvaluationTree, GuidelineNode, JudgmentNode
-from judgetrain.schema import Comparison
+from judgetrain.schema import ORDERS, Comparison
 
 KEY = "teacher.evaluations"
 NOT_SAMPLED: dict[str, Any] = {"prompt_tokens": 0, "generated_tokens": 0, "finish_reason": "stop"}
@@ -101,7 +101,7 @@ def _judgment(item: Any, place: str) -> JudgmentNode:
     if not isinstance(item, Mapping):
         raise RowError("wrong_type", f"{place}: expected an object, found {type(item).__name__}")
     order = item.get("order", "AB")
-    if order not in ("AB", "BA"):
+    if order not in ORDERS:
         raise RowError("wrong_type", f"{place}.order={order!r}: expected AB or BA")
     sides = "ab" if order == "AB" else "ba"
     given = [_score(item, f"score_{side}", place) for side in sides]

@@ -15,9 +15,7 @@ from typing import NamedTuple
 
 from judgetrain.judges.trees.schema import CriterionNode, EvaluationTree, GuidelineNode, JudgmentNode
 from judgetrain.label.labels import vote
-from judgetrain.schema import Order, Verdict
-
-ORDERS: tuple[Order, Order] = ("AB", "BA")
+from judgetrain.schema import ORDERS, Order, Verdict
 
 PRIOR = 0.5
 """Pseudo-counts of each outcome (Jeffreys)."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-STEPS = ("criteria", "guideline", "judgment")
+from judgetrain.judges.config import LEVELS
+
 _UNREADABLE = ("no_scores", "no_score_a", "no_score_b", "out_of_range", "ambiguous", "quoted", "none", "empty")
 _FORM = {
     "teacher": "choose a teacher.engine that follows instructions, or another prompt set (prompts)",
@@ -15,7 +16,7 @@ def of_judging(who: str) -> dict[str, str]:
     """What helps, by ``STEP:REASON`` as trees count their failures; ``who`` grew them: ``teacher`` or ``tree``."""
     engine = "teacher.engine" if who == "teacher" else "engine"
     found: dict[str, str] = {}
-    for step in STEPS:
+    for step in LEVELS:
         sampling = "teacher.sampling" if who == "teacher" else f"tree.{step}_sampling"
         reasons = dict.fromkeys(_UNREADABLE, f"what was written has not the prompt's form: {_FORM[who]}")
         reasons["too_long"] = (

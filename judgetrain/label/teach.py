@@ -26,7 +26,7 @@ from judgetrain.label.evaluations import read_evaluations, text_of
 from judgetrain.label.examples import Prompter, sft_row
 from judgetrain.label.remedies import of_judging
 from judgetrain.label.stages import TeacherSettings
-from judgetrain.schema import Comparison, Order
+from judgetrain.schema import ORDERS, Comparison, Order
 
 
 def run(settings: TeacherSettings, inputs: Mapping[str, Path], out: StageRun) -> None:
@@ -96,7 +96,7 @@ def divided(comparisons: Sequence[Comparison], number: int, seed: int) -> tuple[
 
 def shape_of(teacher: TeacherConfig) -> Shape:
     """How wide the teacher's trees are."""
-    orders: tuple[Order, ...] = ("AB", "BA") if teacher.both_orders else ("AB",)
+    orders: tuple[Order, ...] = ORDERS if teacher.both_orders else ("AB",)
     return Shape(count=teacher.criteria, criteria=teacher.criteria, orders=orders)
 
 

@@ -15,11 +15,11 @@ from judgetrain.errors import ConfigError, EngineError
 from judgetrain.judges.base import Cost, Judge, Plan, Prediction, Reason
 from judgetrain.judges.config import Aggregation, AskingConfig, JudgeConfig, criteria_of
 from judgetrain.judges.kinds.aggregation import verdict
-from judgetrain.judges.kinds.early_stop import ORDERS, next_wave, stopped
+from judgetrain.judges.kinds.early_stop import next_wave, stopped
 from judgetrain.judges.prompting.prompts import FILE, PromptSet, load_prompt_set
 from judgetrain.judges.trees.grow import Shape, grow
 from judgetrain.judges.trees.schema import CriterionNode, EvaluationTree, GuidelineNode, JudgmentNode
-from judgetrain.schema import Comparison, Order
+from judgetrain.schema import ORDERS, Comparison, Order
 
 
 class BranchingJudge(Judge):

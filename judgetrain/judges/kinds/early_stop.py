@@ -11,9 +11,8 @@ from judgetrain.judges.config import Aggregation
 from judgetrain.judges.kinds.aggregation import steps, weight
 from judgetrain.judges.trees.grow import Wave
 from judgetrain.judges.trees.schema import CriterionNode, EvaluationTree
-from judgetrain.schema import Order
+from judgetrain.schema import ORDERS, Order
 
-ORDERS: tuple[Order, Order] = ("AB", "BA")
 _ROUNDING = 1e-9
 """A lead must exceed what may come by more than sums of real-valued scores can be off."""
 

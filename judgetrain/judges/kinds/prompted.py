@@ -16,7 +16,7 @@ from judgetrain.judges.base import Cost, Judge, Prediction, verdict_of
 from judgetrain.judges.prompting.prompts import Dialect, PromptSet, load_prompt_set, slots_of
 from judgetrain.judges.prompting.replies import Asker, Question, Reply, failures_of
 from judgetrain.judges.prompting.verdicts import read_rating, read_verdict
-from judgetrain.schema import Comparison, Verdict, mirror
+from judgetrain.schema import ORDERS, Comparison, Verdict, mirror
 
 GREEDY = SamplingConfig(temperature=0.0, max_new_tokens=512)
 
@@ -150,7 +150,7 @@ def prediction_of(
     first: Verdict | None
     second: Verdict | None
     if dialect == "one_step":
-        first, second = (next(reversed(verdicts_in(replies, order)), None) for order in ("AB", "BA"))
+        first, second = (next(reversed(verdicts_in(replies, order)), None) for order in ORDERS)
         share = 0.5  # a verdict takes the replies of one order
     else:
         ratings = {r.shown: float(r.answer) for r in replies if r.answer is not None}

@@ -18,7 +18,7 @@ from judgetrain.judges.prompting.readout import judgment_sampling, read_judgment
 from judgetrain.judges.trees.listing import Choose, PartialTree, material_of, whole_criteria
 from judgetrain.judges.trees.sampled import Sampled, sample
 from judgetrain.judges.trees.schema import CriterionNode, EvaluationTree, GuidelineNode, JudgmentNode
-from judgetrain.schema import Comparison, Order
+from judgetrain.schema import ORDERS, Comparison, Order
 
 Wave = Mapping[int, Sequence[Order]]
 """Which criteria to judge next, by rank, and in which orders."""
@@ -35,7 +35,7 @@ class Shape:
     criteria: int
     guidelines: int = 1
     judgments: int = 1
-    orders: tuple[Order, ...] = ("AB", "BA")
+    orders: tuple[Order, ...] = ORDERS
     top_up: bool = False
     """Ask once more where fewer than ``criteria`` different criteria came back."""
     retries: int = 0

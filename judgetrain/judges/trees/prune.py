@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from judgetrain.judges.trees.schema import EvaluationTree, GuidelineNode, JudgmentNode
-from judgetrain.schema import Order, Verdict
+from judgetrain.schema import ORDERS, Order, Verdict
 
 
 def _verdicts(guideline: GuidelineNode, order: Order) -> list[Verdict | None]:
@@ -26,7 +26,7 @@ def positionally_consistent(guideline: GuidelineNode) -> bool:
     Compares the two orders' majority verdicts (both in the comparison's own order); an order with no majority,
     or with nothing readable, is not consistent.
     """
-    first, second = (_majority(_verdicts(guideline, order)) for order in ("AB", "BA"))
+    first, second = (_majority(_verdicts(guideline, order)) for order in ORDERS)
     return first is not None and first == second
 
 
@@ -65,7 +65,7 @@ def prune(tree: EvaluationTree) -> dict[str, PrunedBranch]:
     """What the constraints say of every branch, by the id of its judgment."""
     result = {}
     for _, guideline in tree.guidelines():
-        consistent = {order: self_consistent(guideline, order) for order in ("AB", "BA")}
+        consistent = {order: self_consistent(guideline, order) for order in ORDERS}
         position = positionally_consistent(guideline)
         for judgment in guideline.judgments:
             readable = judgment.verdict is not None

@@ -21,14 +21,13 @@ from judgetrain.judges.config import AskingConfig
 from judgetrain.judges.prompting.prompts import PromptSet
 from judgetrain.judges.trees.grow import Shape, grow
 from judgetrain.judges.trees.schema import CriterionNode, EvaluationTree
-from judgetrain.schema import Comparison, Order, Verdict
+from judgetrain.schema import ORDERS, Comparison, Order, Verdict
 from judgetrain.train.config import RlConfig
 from judgetrain.train.rl.rewards import OF_READING, REWARDS, Outcome, of_list, weights_of
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-ORDERS: tuple[Order, ...] = ("AB", "BA")
 Tokens = tuple[tuple[int, ...], tuple[int, ...]]
 """The ids of a prompt, and of what was generated after it (the end token included)."""
 
