@@ -42,6 +42,11 @@ def derive_seed(*parts: object) -> int:
     return int.from_bytes(digest[:4], "big") >> 1
 
 
+def is_held_out(seed: int, identifier: str, share: float) -> bool:
+    """Whether a share of all identifiers, drawn by the seed, holds this one: the same in every run."""
+    return derive_seed(seed, "heldout", identifier) / 2**31 < share
+
+
 class StageRun:
     """One stage's directory in the making: where rooms put what they make, and what they count.
 

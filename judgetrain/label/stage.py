@@ -6,13 +6,12 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from judgetrain.artifacts.shards import read_rows
-from judgetrain.artifacts.stage_run import StageRun, derive_seed
+from judgetrain.artifacts.stage_run import StageRun, derive_seed, is_held_out
 from judgetrain.errors import DataError
 from judgetrain.judges.prompting.prompts import load_prompt_set
 from judgetrain.judges.trees.schema import EvaluationTree
 from judgetrain.judges.views.tree_page import DIRECTORY, views, write_views
 from judgetrain.label.branch_scores import branch_rewards
-from judgetrain.label.config import LabelConfig
 from judgetrain.label.examples import Prompter
 from judgetrain.label.external import external_labels
 from judgetrain.label.labels import given_label
@@ -50,8 +49,8 @@ def run(settings: LabelSettings, inputs: Mapping[str, Path], out: StageRun) -> N
     if not data.sft:
         raise DataError(data.nothing_left())
     for name, wanted in {"train": False, "heldout": True}.items():
-        sft = [r for r in data.sft if _held_out(r["comparison_id"], config, out.seed) == wanted]
-        pairs = [p for p in data.pairs if _held_out(p.comparison_id, config, out.seed) == wanted]
+        sft = [r for r in data.sft if is_held_out(out.seed, r["comparison_id"], config.holdout) == wanted]
+        pairs = [p for p in data.pairs if is_held_out(out.seed, p.comparison_id, config.holdout) == wanted]
         out.write_rows(f"sft-{name}", sft)
         out.write_rows(f"pairs-{name}", (p.to_row() for p in pairs))
         out.count(out=len(sft) + len(pairs))
@@ -76,7 +75,3 @@ def _report(evidence: Evidence, out: StageRun) -> None:
     out.note("rewards", table)
     for line in summary(table):
         out.log(f"label: rewards: {line}", keep=True)
-
-
-def _held_out(comparison_id: str, config: LabelConfig, seed: int) -> bool:
-    return derive_seed(seed, "heldout", comparison_id) / 2**31 < config.holdout

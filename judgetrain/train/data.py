@@ -151,8 +151,12 @@ def fill(indices: Sequence[int], config: TrainConfig) -> list[int]:
     steps.
     """
     steps = config.global_accumulation_steps
-    short = -len(indices) % (config.per_device_train_batch_size * steps) if steps > 1 else 0
-    return [*indices, *itertools.islice(itertools.cycle(indices), short)]
+    return filled(indices, config.per_device_train_batch_size * steps) if steps > 1 else [*indices]
+
+
+def filled(indices: Sequence[int], size: int) -> list[int]:
+    """The indices, and as many of the first ones again as make their number a multiple of ``size``."""
+    return [*indices, *itertools.islice(itertools.cycle(indices), -len(indices) % size)]
 
 
 def dataset(examples: Examples, indices: Sequence[int]) -> Dataset:

@@ -116,12 +116,10 @@ def _trainer(
     if not config.packing:
         indices = fill(order(examples.lengths, config, out.seed), config)
     heldout = _heldout(job, tokenizer, out)
-    callbacks = _callbacks(job, heldout, out)
+    callbacks = watchers(job, heldout, out)
     # Before the model: under ZeRO-3 the arguments have it partitioned as it is loaded.
     args = training_arguments(config, checkpoints, out.seed, evaluate=heldout is not None)
-    model = load_model(trainable(job.start, config), quantization=quantization(config.lora))
-    check_vocabulary(model, tokenizer, job.start.path)
-    model.train()
+    model = policy_of(job, tokenizer)
     shared: dict[str, Any] = {
         "model": model,
         "train_dataset": dataset(examples, indices),
@@ -150,7 +148,19 @@ def _trainer(
     return trainer
 
 
-def _callbacks(job: Job, heldout: Dataset | None, out: StageRun) -> list[TrainerCallback]:
+def policy_of(job: Job, tokenizer: PreTrainedTokenizerBase) -> PreTrainedModel:
+    """The model that is trained, as it starts.
+
+    Raises:
+        TrainingError: the tokenizer belongs to another model.
+    """
+    model = load_model(trainable(job.start, job.config), quantization=quantization(job.config.lora))
+    check_vocabulary(model, tokenizer, job.start.path)
+    model.train()
+    return model
+
+
+def watchers(job: Job, heldout: Dataset | None, out: StageRun) -> list[TrainerCallback]:
     """What watches training.
 
     Raises:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import random
 import warnings
 from collections import Counter
@@ -13,22 +12,23 @@ from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 from judgetrain.artifacts.shards import read_rows
-from judgetrain.artifacts.stage_run import ShardResult, StageRun, derive_seed
+from judgetrain.artifacts.stage_run import ShardResult, StageRun, derive_seed, is_held_out
 from judgetrain.engines.config import ModelConfig, TransformersEngineConfig
-from judgetrain.engines.loading import load_model, load_tokenizer
+from judgetrain.engines.loading import load_tokenizer
 from judgetrain.errors import TrainingError
 from judgetrain.judges.prompting.prompts import FILE as PROMPTS
 from judgetrain.judges.prompting.prompts import load_prompt_set
 from judgetrain.schema import Comparison
-from judgetrain.train.adapters import peft_config, quantization
+from judgetrain.train.adapters import peft_config
 from judgetrain.train.arguments import training_arguments
 from judgetrain.train.config import RlConfig
+from judgetrain.train.data import filled
 from judgetrain.train.distributed import current
-from judgetrain.train.run import Job, complete, trainable
+from judgetrain.train.run import Job, complete, policy_of, watchers
 from judgetrain.train.stages import RlSettings
 
 if TYPE_CHECKING:
-    from transformers import Trainer
+    from transformers import PreTrainedTokenizerBase, Trainer
 
     from judgetrain.train.rl.rollouts import Labelled, Rollouts
 
@@ -74,7 +74,7 @@ def train_policy(
         )
     job = Job(start=model, config=config, train=[], heldout=[], what="labelled comparisons")
     tokenizer = load_tokenizer(model)
-    complete(lambda place: _trainer(job, train, held_out, rollouts, place, out), job, tokenizer, out, finish)
+    complete(lambda place: _trainer(job, tokenizer, train, held_out, rollouts, place, out), job, tokenizer, out, finish)
 
 
 def _labelled(inputs: Mapping[str, Path], config: RlConfig) -> tuple[list[Labelled], Counter[str]]:
@@ -99,7 +99,7 @@ def _split(labelled: Iterable[Labelled], holdout: float, seed: int) -> tuple[lis
     """Those to train on and those held out, the same in every run with the seed."""
     parts: tuple[list[Labelled], list[Labelled]] = ([], [])
     for each in labelled:
-        parts[derive_seed(seed, "heldout", each.comparison.id) / 2**31 < holdout].append(each)
+        parts[is_held_out(seed, each.comparison.id, holdout)].append(each)
     return parts
 
 
@@ -158,12 +158,12 @@ def in_order(count: int, config: RlConfig, seed: int) -> list[int]:
         indices = list(range(count))
         random.Random(derive_seed(seed, "order", epoch)).shuffle(indices)
         order += indices if epoch < whole else indices[: max(1, round(count * part))]
-    short = -len(order) % config.comparisons_per_step
-    return [*order, *itertools.islice(itertools.cycle(order), short)]
+    return filled(order, config.comparisons_per_step)
 
 
 def _trainer(
     job: Job,
+    tokenizer: PreTrainedTokenizerBase,
     train: Sequence[Labelled],
     held_out: Sequence[Labelled],
     rollouts: Rollouts,
@@ -173,7 +173,6 @@ def _trainer(
     from datasets import Dataset
     from transformers import EarlyStoppingCallback, PrinterCallback
 
-    from judgetrain.train.checkpoints import CheckpointMarks, FiniteFigures, Progress
     from judgetrain.train.rl.rollouts import reward_functions
     from judgetrain.train.rl.trainer import BranchTrainer, HeldOut, Kept
 
@@ -181,7 +180,7 @@ def _trainer(
     chosen = [train[i] for i in in_order(len(train), config, out.seed)]
     rows = [_row(each) for each in chosen for _ in range(config.parts)]
     watched = config.keep_best
-    callbacks: list[Any] = [CheckpointMarks(config.save_total_limit, out), Progress(out), FiniteFigures()]
+    callbacks = watchers(job, None, out)
     if watched:
         callbacks.append(Kept(len(held_out), out))
         out.note("heldout", {"comparisons": len(held_out)})
@@ -193,9 +192,7 @@ def _trainer(
     asking = rollouts.asking
     limits = (asking.criteria_sampling, asking.guideline_sampling, asking.judgment_sampling)
     args.max_completion_length = max(sampling.max_new_tokens for sampling in limits)
-    tokenizer = load_tokenizer(job.start)
-    model = load_model(trainable(job.start, config), quantization=quantization(config.lora))
-    model.train()
+    model = policy_of(job, tokenizer)
     with warnings.catch_warnings():  # pyproject.toml names the versions of TRL whose rollout_func this is
         warnings.filterwarnings("ignore", message="You are using 'rollout_func'")
         trainer = BranchTrainer(
