@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
+
+from judgetrain.errors import DataError
 
 Verdict = Literal["A", "B", "tie"]
 Order = Literal["AB", "BA"]
@@ -23,6 +28,32 @@ class Message:
 
     role: str
     content: str
+
+
+Prompt = str | Sequence[Message | Mapping[str, str]]
+"""What a user asks: the query alone, or the messages up to it, as ``{"role": "user", "content": "..."}``."""
+
+
+def messages_of(prompt: Prompt) -> tuple[Message, ...]:
+    """The messages of a prompt; the last one is the user's query.
+
+    Raises:
+        DataError: no message, one without a role or text, or a last one that is not the user's.
+    """
+    if isinstance(prompt, str):
+        return (Message("user", prompt),)
+    found = []
+    for i, each in enumerate(prompt):
+        role, content = (
+            (each.role, each.content) if isinstance(each, Message) else (each.get("role"), each.get("content"))
+        )
+        if not isinstance(role, str) or not isinstance(content, str):
+            raise DataError(f"message {i}: expected a role and a content that are strings, found {role!r}, {content!r}")
+        found.append(Message(role, content))
+    if not found or found[-1].role != "user":
+        last = found[-1].role if found else "none at all"
+        raise DataError(f"expected the last message to be the user's, found {last}")
+    return tuple(found)
 
 
 @dataclass(frozen=True)
@@ -79,6 +110,21 @@ class Comparison:
     group: str | None = None
     made: str | None = None
 
+    @classmethod
+    def of(cls, prompt: Prompt, response_a: str, response_b: str, **fields: Any) -> Comparison:
+        """A comparison of two responses to a prompt; ``fields`` are the others of this class.
+
+        Its ``id``, unless given, is made of the text: the same texts have the same id.
+
+        Raises:
+            DataError: the prompt is no prompt (:func:`messages_of`).
+        """
+        messages = messages_of(prompt)
+        asked = [asdict(m) for m in messages]
+        dialogue = Dialogue(_id_of(asked), "given", messages)
+        name = fields.pop("id", None) or _id_of([asked, response_a, response_b])
+        return cls(name, dialogue, response_a, response_b, **fields)
+
     def swapped(self) -> Comparison:
         """The same comparison with the responses (and the label) exchanged."""
         return replace(
@@ -101,3 +147,8 @@ class Comparison:
     def from_row(cls, row: dict[str, Any]) -> Comparison:
         """Read back what :meth:`to_row` wrote."""
         return cls(**(row | {"dialogue": Dialogue.from_row(row["dialogue"])}))
+
+
+def _id_of(content: object) -> str:
+    """An identifier that is made of what it stands for."""
+    return hashlib.sha256(json.dumps(content).encode()).hexdigest()[:16]

@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Literal, Protocol
+from typing import Literal, Protocol, cast, overload
 
-from judgetrain.schema import Comparison, Order, Verdict
+from judgetrain.errors import DataError
+from judgetrain.schema import Comparison, Order, Prompt, Verdict
 
 
 @dataclass(frozen=True)
@@ -86,16 +87,52 @@ class Prediction:
         return self.verdict_ab if self.verdict_ab == self.verdict_ba else "inconsistent"
 
 
+Strings = list[str] | tuple[str, ...]
+
+
 class Judge(Protocol):
     """Compares two responses, both orders asked. A class that inherits from it implements ``compare_all``."""
 
     name: str
 
+    @overload
+    def __call__(self, prompt: Prompt, response_a: str, response_b: str, *, seed: int = 0) -> Prediction: ...
+
+    @overload
+    def __call__(
+        self, prompt: Sequence[Prompt], response_a: Strings, response_b: Strings, *, seed: int = 0
+    ) -> list[Prediction]: ...
+
+    def __call__(
+        self,
+        prompt: Prompt | Sequence[Prompt],
+        response_a: str | Strings,
+        response_b: str | Strings,
+        *,
+        seed: int = 0,
+    ) -> Prediction | list[Prediction]:
+        """The verdict on two responses to a prompt, or where lists of responses are given, one for each row.
+
+        ``prompt`` is the query, or the messages up to it; for lists of responses, a list of those.
+
+        Raises:
+            DataError: lists of different lengths, or a prompt that is none.
+        """
+        if isinstance(response_a, str) and isinstance(response_b, str):
+            return self.compare_all([Comparison.of(cast(Prompt, prompt), response_a, response_b)], seed)[0]
+        if any(isinstance(each, str) for each in (prompt, response_a, response_b)):
+            raise DataError("expected one prompt and two responses, or three lists of the same length")
+        if not len(prompt) == len(response_a) == len(response_b):
+            lengths = f"{len(prompt)}, {len(response_a)} and {len(response_b)}"
+            raise DataError(f"expected as many prompts as responses on both sides, found {lengths}")
+        rows = zip(cast(Sequence[Prompt], prompt), response_a, response_b, strict=True)
+        return self.compare_all([Comparison.of(*row) for row in rows], seed)
+
     def compare(self, comparison: Comparison) -> Prediction:
         """The verdict on one comparison, with seed 0."""
         return self.compare_all([comparison], 0)[0]
 
-    def compare_all(self, comparisons: Sequence[Comparison], seed: int) -> list[Prediction]:
+    def compare_all(self, comparisons: Sequence[Comparison], seed: int = 0) -> list[Prediction]:
         """The verdicts on many comparisons, batched; the same length and order as the input."""
         ...
 

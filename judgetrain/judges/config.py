@@ -78,7 +78,7 @@ class JudgeConfig:
     """How a branching judge is asked (stages evaluate, correct and studies, and in Python); it concerns no training."""
 
     temperature: float = key(0.0, "of every step: criteria, guidelines, judgments; 0 is greedy", low=0.0, high=10.0)
-    top_p: float = key(1.0, "nucleus mass", low=0.0, high=1.0)
+    top_p: float = key(1.0, "nucleus mass", above=0.0, high=1.0)
     criteria_tokens: int = key(512, "longest list of criteria", low=1, unit="tokens")
     guideline_tokens: int = key(512, "longest guideline", low=1, unit="tokens")
     judgment_tokens: int = key(512, "longest judgment", low=1, unit="tokens")

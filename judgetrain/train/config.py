@@ -199,7 +199,7 @@ class RewardWeights:
 class RlConfig(TrainConfig):
     """Stage rl: on-policy training on whole branches with TRL's GRPOTrainer."""
 
-    learning_rate: float = key(1e-6, "peak", low=0.0)
+    learning_rate: float = key(1e-6, "peak", above=0.0)
     lr_scheduler_type: str = key(
         "constant_with_warmup",
         "how the learning rate falls",

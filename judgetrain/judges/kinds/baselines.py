@@ -15,7 +15,7 @@ from judgetrain.schema import Comparison, Verdict
 class Baseline(Judge):
     """A judge that looks at one comparison at a time: one verdict per order, at no cost."""
 
-    def compare_all(self, comparisons: Sequence[Comparison], seed: int) -> list[Prediction]:
+    def compare_all(self, comparisons: Sequence[Comparison], seed: int = 0) -> list[Prediction]:
         """The verdicts on many comparisons."""
         return [
             Prediction(comparison_id=c.id, method=self.name, verdict_ab=ab, verdict_ba=ba)

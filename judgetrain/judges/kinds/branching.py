@@ -105,7 +105,7 @@ class BranchingJudge(Judge):
             cast(Plan, settings.plan),
         )
 
-    def compare_all(self, comparisons: Sequence[Comparison], seed: int) -> list[Prediction]:
+    def compare_all(self, comparisons: Sequence[Comparison], seed: int = 0) -> list[Prediction]:
         """The verdicts on many comparisons, with their reasons."""
         trees, others = self.ask(comparisons, seed)
         return self.predictions(trees, self.branches, others)

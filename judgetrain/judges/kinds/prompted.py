@@ -66,7 +66,7 @@ class PromptedJudge(Judge):
         made = make_engine(config, model_path=str(path), name=Path(path).name)
         return cls(made, loaded, sampling, f"{cls.dialect}:{Path(path).name}")
 
-    def compare_all(self, comparisons: Sequence[Comparison], seed: int) -> list[Prediction]:
+    def compare_all(self, comparisons: Sequence[Comparison], seed: int = 0) -> list[Prediction]:
         """The verdicts on many comparisons, all of them one batch."""
         asked = self.ask(comparisons, seed)
         how = self.dialect, self.name

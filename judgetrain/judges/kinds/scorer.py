@@ -45,7 +45,7 @@ class ScorerJudge(Judge):
         self.scorer, self.method, self.name = scorer, method, f"{PREFIX}{method}"
         self.tie_threshold, self.settings = tie_threshold, settings or ScorerConfig()
 
-    def compare_all(self, comparisons: Sequence[Comparison], seed: int) -> list[Prediction]:
+    def compare_all(self, comparisons: Sequence[Comparison], seed: int = 0) -> list[Prediction]:
         """The verdicts on many comparisons; ``softmax_combo`` normalises over all their responses."""
         before = self.scorer.usage
         scores = score(self.scorer, samples_of(comparisons), [self.method], self.settings, seed)[self.method]

@@ -36,7 +36,7 @@ class SurfaceJudge(Judge):
 
     name = "surface"
 
-    def compare_all(self, comparisons: Sequence[Comparison], seed: int) -> list[Prediction]:
+    def compare_all(self, comparisons: Sequence[Comparison], seed: int = 0) -> list[Prediction]:
         """The verdicts on many comparisons; nothing is drawn, ``seed`` has no use."""
         import numpy as np
         from sklearn.model_selection import GroupKFold
