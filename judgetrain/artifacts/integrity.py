@@ -42,6 +42,18 @@ def read_manifest(directory: Path) -> dict[str, Any] | None:
     return manifest
 
 
+def made_from(directory: Path) -> dict[str, Path]:
+    """The artifacts that a finished one was made from, by stage: they lie beside it as ``STAGE/FINGERPRINT``.
+
+    Empty where there is no manifest.
+
+    Raises:
+        DataError: as of :func:`read_manifest`.
+    """
+    upstream = (read_manifest(directory) or {}).get("upstream", {})
+    return {stage: directory.parent.parent / stage / mark for stage, mark in upstream.items()}
+
+
 def sealed(directory: Path, manifest: Mapping[str, Any], hashes: ContentHashes) -> dict[str, Any]:
     """A manifest with the sizes, rows and hashes of the artifact's files, and a checksum of itself."""
     files = {str(p.relative_to(directory)): described(p, hashes.file(p)) for p in _listed(directory)}

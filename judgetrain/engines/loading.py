@@ -96,18 +96,18 @@ def load_config(config: ModelConfig, path: str) -> PretrainedConfig:
 def end_token_ids(config: ModelConfig, tokenizer: PreTrainedTokenizerBase) -> frozenset[int]:
     """The token ids on which generation with this model stops, read off its files: its configuration's for generation,
     else its own, and the tokenizer's."""
-    from transformers import AutoConfig, GenerationConfig
+    from transformers import GenerationConfig
 
     path, gguf_file = resolve_path(config)
     found = [tokenizer.eos_token_id]
-    options = {"revision": config.revision or "main"}
     if not gguf_file:
-        with suppress(OSError, ValueError, KeyError):  # loading the model says what is wrong with its files
+        with suppress(
+            OSError, ValueError, KeyError, EngineError
+        ):  # loading the model says what is wrong with its files
             try:
-                found.append(GenerationConfig.from_pretrained(path, **options).eos_token_id)
+                found.append(GenerationConfig.from_pretrained(path, revision=config.revision or "main").eos_token_id)
             except OSError:
-                loaded = AutoConfig.from_pretrained(path, trust_remote_code=config.trust_remote_code, **options)
-                found.append(loaded.get_text_config().eos_token_id)
+                found.append(load_config(config, path).get_text_config().eos_token_id)
     ids = (each if isinstance(each, list) else [each] for each in found)
     return frozenset(token for each in ids for token in each if token is not None)
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
-from judgetrain.artifacts.integrity import checked, read_manifest
+from judgetrain.artifacts.integrity import checked, made_from, read_manifest
 from judgetrain.artifacts.shards import read_rows
 from judgetrain.data.benchmarks.benchmark import Benchmark
 from judgetrain.data.dedup import BenchmarkQueries, normalised, turns
@@ -136,11 +136,9 @@ def _manifest(artifact: Path) -> Mapping[str, Any]:
 
 def _teacher(artifact: Path) -> Path | None:
     """The stage upstream that says which comparisons were learned from, if it is still there."""
-    manifest = _manifest(artifact)
-    if manifest.get("stage") == "teacher":
+    if _manifest(artifact).get("stage") == "teacher":
         return artifact
-    upstream = (artifact.parent.parent / stage / mark for stage, mark in manifest.get("upstream", {}).items())
-    return next((found for found in map(_teacher, upstream) if found), None)
+    return next((found for found in map(_teacher, made_from(artifact).values()) if found), None)
 
 
 def _dialogues(teacher: Path, only_taught: bool) -> list[Dialogue] | None:

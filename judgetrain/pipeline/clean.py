@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from judgetrain.artifacts.fingerprint import ContentHashes
-from judgetrain.artifacts.integrity import MANIFEST, damage, read_manifest
+from judgetrain.artifacts.integrity import MANIFEST, damage, made_from
 from judgetrain.artifacts.locks import cleaning, held_if_free, in_use, needed_by_others
 from judgetrain.engines.answers import ANSWERS, broken_answers
 from judgetrain.errors import DataError
@@ -122,8 +122,7 @@ def _made_from(roots: list[Path]) -> Iterator[Path]:
         seen.add(directory)
         yield directory
         with suppress(DataError):
-            upstream = (read_manifest(directory) or {}).get("upstream", {})
-            waiting += [directory.parent.parent / stage / mark for stage, mark in upstream.items()]
+            waiting += made_from(directory).values()
 
 
 def _remove(place: Path) -> bool:

@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from judgetrain.artifacts.files import write_json_atomic
-from judgetrain.artifacts.integrity import read_manifest
+from judgetrain.artifacts.integrity import made_from
 from judgetrain.artifacts.shards import read_rows
 from judgetrain.artifacts.stage_run import StageRun
 from judgetrain.errors import TrainingError, causes
@@ -165,6 +165,5 @@ def _lineage(inputs: Mapping[str, Path]) -> dict[str, str]:
         if name in marks:
             continue
         marks[name] = directory.name
-        upstream = (read_manifest(directory) or {}).get("upstream", {})
-        waiting += [(stage, directory.parent.parent / stage / mark) for stage, mark in upstream.items()]
+        waiting += made_from(directory).items()
     return marks

@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from judgetrain.artifacts.integrity import read_manifest
+from judgetrain.artifacts.integrity import made_from
 from judgetrain.artifacts.stage_run import StageRun
 from judgetrain.data.benchmarks.benchmark import Benchmark
 from judgetrain.judges.base import Prediction
@@ -69,8 +69,8 @@ def training_links(judges: Iterable[Path], out: StageRun) -> list[Link]:
     """Links to the pages of the trees that the judges were trained on, where their stages lie beside this one."""
     found: dict[str, None] = {}
     for judge in judges:
-        if mark := (read_manifest(judge) or {}).get("upstream", {}).get("label"):
-            index = judge.parent.parent / "label" / mark / DIRECTORY / INDEX
+        if label := made_from(judge).get("label"):
+            index = label / DIRECTORY / INDEX
             if index.is_file():
                 found[Path(os.path.relpath(index, out.directory)).as_posix()] = None
     return [("trees that the judges were trained on", address) for address in found]

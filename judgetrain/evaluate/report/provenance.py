@@ -7,7 +7,7 @@ from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
-from judgetrain.artifacts.integrity import read_manifest
+from judgetrain.artifacts.integrity import made_from, read_manifest
 from judgetrain.evaluate.report.table import Columns, Table, number, percent
 
 KEPT = ("stage", "fingerprint", "recipe", "seed", "counts", "tokens", "seconds", "config", "upstream")
@@ -24,8 +24,8 @@ def lineage(directories: Iterable[Path]) -> list[dict[str, Any]]:
     def visit(directory: Path) -> None:
         if directory in found or not (manifest := read_manifest(directory)):
             return
-        for stage, mark in manifest["upstream"].items():
-            visit(directory.parent.parent / stage / mark)
+        for source in made_from(directory).values():
+            visit(source)
         found[directory] = {name: manifest.get(name) for name in KEPT}
 
     for directory in directories:
