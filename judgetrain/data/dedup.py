@@ -141,7 +141,7 @@ class BenchmarkQueries:
     A benchmark of several turns counts by all its user turns together.
 
     Args:
-        queries: the benchmark's name and the query (:func:`turns`) of every comparison.
+        queries: the benchmark's name and the query (:func:`asked`) of every comparison.
         near: whether near-duplicates are looked for, too.
         similarity: Jaccard similarity of shingles from which two queries are near-duplicates.
 
@@ -234,13 +234,22 @@ def _queries(benchmark: BenchmarkConfig, key: str) -> set[str]:
     from judgetrain.data.benchmarks.reading import read_cases, source_of
 
     if not benchmark.adapter:
-        return {turns(dialogue) for dialogue in read_dialogues(source_of(benchmark), f"{key}.source")}
-    return {turns(case.comparison.dialogue) for case in read_cases(benchmark, key)}
+        return {text for dialogue in read_dialogues(source_of(benchmark), f"{key}.source") for text in asked(dialogue)}
+    return {text for case in read_cases(benchmark, key) for text in asked(case.comparison.dialogue)}
 
 
 def turns(dialogue: Dialogue) -> str:
     """All user turns of a dialogue; for a single-turn one its query."""
     return "\n".join(m.content for m in dialogue.messages if m.role == "user")
+
+
+def asked(dialogue: Dialogue) -> Iterator[str]:
+    """What a benchmark's dialogue asks: all user turns, and where one follows another without an answer between them
+    (MT-Bench's second question), also those before it alone."""
+    yield turns(dialogue)
+    users = [m for m in dialogue.messages if m.role != "system"]
+    if all(message.role == "user" for message in users):
+        yield from ("\n".join(m.content for m in users[:count]) for count in range(1, len(users)))
 
 
 def _texts(dialogue: Dialogue) -> Iterator[str]:

@@ -10,7 +10,7 @@ from typing import Any, Self
 from judgetrain.artifacts.integrity import checked, made_from, read_manifest
 from judgetrain.artifacts.shards import read_rows
 from judgetrain.data.benchmarks.benchmark import Benchmark
-from judgetrain.data.dedup import BenchmarkQueries, normalised, turns
+from judgetrain.data.dedup import BenchmarkQueries, Match, asked, normalised, turns
 from judgetrain.errors import DataError
 from judgetrain.judges.method import Method
 from judgetrain.schema import Comparison, Dialogue
@@ -153,21 +153,25 @@ def _dialogues(teacher: Path, only_taught: bool) -> list[Dialogue] | None:
 
 
 def _seen(benchmark: Benchmark, trained: Sequence[Training], similarity: float) -> Iterator[Seen]:
-    asked: dict[str, list[Comparison]] = {}
+    by_query: dict[str, list[Comparison]] = {}
     for comparison in benchmark.comparisons:
-        asked.setdefault(normalised(turns(comparison.dialogue)), []).append(comparison)
-    index = BenchmarkQueries([(benchmark.name, text) for text in asked], near=True, similarity=similarity)
+        for text in asked(comparison.dialogue):
+            by_query.setdefault(normalised(text), []).append(comparison)
+    index = BenchmarkQueries([(benchmark.name, text) for text in by_query], near=True, similarity=similarity)
     for training in trained:
         for dialogue in training.dialogues or ():
-            for match in index.matches(dialogue):
-                for comparison in asked[match.query]:
-                    yield Seen(
-                        benchmark=benchmark.name,
-                        comparison=comparison.id,
-                        query=comparison.dialogue.query,
-                        methods=training.methods,
-                        training=dialogue.id,
-                        training_query=dialogue.query,
-                        exact=match.exact,
-                        similarity=match.similarity,
-                    )
+            found: dict[str, tuple[Match, Comparison]] = {}
+            for match in index.matches(dialogue):  # the likest first
+                for comparison in by_query[match.query]:
+                    found.setdefault(comparison.id, (match, comparison))
+            for match, comparison in found.values():
+                yield Seen(
+                    benchmark=benchmark.name,
+                    comparison=comparison.id,
+                    query=comparison.dialogue.query,
+                    methods=training.methods,
+                    training=dialogue.id,
+                    training_query=dialogue.query,
+                    exact=match.exact,
+                    similarity=match.similarity,
+                )

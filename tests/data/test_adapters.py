@@ -224,6 +224,9 @@ def test_mt_bench_votes_come_together_whichever_model_is_named_first(tmp_path: P
     assert (first.label, second.label, first.group) == ("B", "A", "writing")
     # A vote on turn 2 is about the whole conversation.
     assert second.response_b == "Assistant: Oak.\n\nUser: Another?\n\nAssistant: Elm."
+    # Criteria and guidelines are made of the dialogue: it holds what is asked second, too. Both turns are one prompt.
+    assert (second.dialogue.query, second.dialogue.context) == ("Another?", "User: Name a tree.")
+    assert {found.prompt_of(c) for c in (first, second)} == {"Name a tree."}
     assert len(load(tmp_path, "mt_bench_human", where={"turn": "2"}).comparisons) == 1
 
 

@@ -155,10 +155,11 @@ def test_dialogues_that_hold_a_benchmark_query_are_removed(
     assert out.notes["benchmark_queries"] == {"held-out": 3}
 
 
-def test_a_published_benchmark_is_read_through_its_adapter(tmp_path: Path) -> None:
-    """Votes hold no query: it stands in the file of answers."""
+@pytest.mark.parametrize("turn", [1, 2])
+def test_a_published_benchmark_is_read_through_its_adapter(tmp_path: Path, turn: int) -> None:
+    """Votes hold no query: it stands in the file of answers. A vote on the second turn is about the first, too."""
     config = configured(tmp_path, [{"query": CAKE}, {"query": "Something else."}])
-    votes = [{"question_id": 81, "turn": 1, "model_a": "x", "model_b": "y", "winner": "tie", "judge": "j"}]
+    votes = [{"question_id": 81, "turn": turn, "model_a": "x", "model_b": "y", "winner": "tie", "judge": "j"}]
     answers = [
         {"question_id": 81, "model": m, "category": "writing", "questions": [CAKE, "Shorter."], "answers": [m, "z"]}
         for m in "xy"
@@ -167,7 +168,7 @@ def test_a_published_benchmark_is_read_through_its_adapter(tmp_path: Path) -> No
     texts = write_lines(tmp_path / "answers.jsonl", answers)
     config.dialogues.decontaminate = [BenchmarkConfig("mt", source, adapter="mt_bench_human", answers=texts)]
     out = run(tmp_path, config)
-    assert out.notes["benchmark_queries"] == {"mt": 1}
+    assert out.notes["benchmark_queries"] == {"mt": turn}
     assert [(r["benchmark"], r["query"]) for r in read_rows(out.directory, "contaminated")] == [("mt", CAKE)]
     marked = replace(config, output_dir=str(tmp_path / "outputs"))
     before = Pipeline(marked).plan("dialogues").fingerprint

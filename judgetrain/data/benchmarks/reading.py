@@ -76,15 +76,17 @@ class CaseReader:
         if self.adapter.kind == "chosen_rejected":
             return list(self._chosen_rejected(row, number))
         local, reversed_ = self.identity(row, number)
+        prompt = ""
         if self.adapter.kind == "votes":
             comparison = self._conversation(row, local)
+            prompt = comparison.dialogue.messages[0].content  # of both turns
         else:
             names = ("query", "input", "response_a", "response_b", "model_a", "model_b")
             comparison = self._comparison(local, row, {name: self.adapter.text(row, name) for name in names})
         votes = list(self.adapter.votes(row))
         if reversed_:
             comparison, votes = comparison.swapped(), [mirror(v) for v in votes]
-        return [Case(comparison, votes, comparison.id)]
+        return [Case(comparison, votes, prompt or comparison.id)]
 
     def identity(self, row: Mapping[str, Any], number: int) -> tuple[str, bool]:
         """The id of a row's comparison within the benchmark, and whether the row names its two models the other way.
@@ -109,7 +111,11 @@ class CaseReader:
         return self._rows.comparison(named, 0, labelled=False)
 
     def _conversation(self, row: Mapping[str, Any], local: str) -> Comparison:
-        """A vote's comparison: the first question, and what the two models answered up to the vote's turn."""
+        """A vote's comparison: the questions up to the vote's turn, and what the two models answered to them.
+
+        The answers between the questions are the responses' own, so that the dialogue has questions alone, one after
+        the other: whoever lists criteria is to see all that was asked.
+        """
         turn = self.adapter.value(row, "turn", required="turn" in self.adapter.fields)
         values: dict[str, Any] = {}
         group = self.adapter.group(row)
@@ -120,7 +126,8 @@ class CaseReader:
             if not 1 <= count <= min(len(questions), len(answers)):
                 raise RowError("missing_turn", f"turn {turn!r}: {model} has {len(answers)} answers")
             group = category or group
-            values |= {"query": questions[0], f"response_{side}": _rendered(questions[:count], answers[:count])}
+            asked = [{"role": "user", "content": question} for question in questions[:count]]
+            values |= {"query": asked, f"response_{side}": _rendered(questions[:count], answers[:count])}
             values[f"model_{side}"] = model
         return replace(self._comparison(local, row, values), group=group)
 
