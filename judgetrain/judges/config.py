@@ -76,7 +76,7 @@ class AskingConfig:
 
 @dataclass
 class JudgeConfig:
-    """How a branching judge is asked (stages evaluate, judge, correct, studies, and Python); it concerns no training."""
+    """How a branching judge is asked (stages evaluate, judge, correct, studies; Python); it concerns no training."""
 
     temperature: float = key(0.0, "of every step: criteria, guidelines, judgments; 0 is greedy", low=0.0, high=10.0)
     top_p: float = key(1.0, "nucleus mass", above=0.0, high=1.0)

@@ -4,8 +4,8 @@
 
 Stage judge runs as the command line runs it, whole: it reads a file of JSON lines, judges it shard by shard, writes the
 shards, ``verdicts.jsonl``, ``verdicts.parquet``, pages and the summary. Timed inside of it: loading, the engine's
-``generate``, and ``compare_all`` of the same rows in the same shards, which is what the same judge takes in Python without
-the stage. Seconds on the clock / of the process.
+``generate``, and ``compare_all`` of the same rows in the same shards, which is what the same judge takes in Python
+without the stage. Seconds on the clock / of the process.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ def main(arguments: Sequence[str]) -> None:
     parser.add_argument("judge", metavar="JUDGE_DIR")
     parser.add_argument("overrides", nargs="*", metavar="key=value")
     parser.add_argument("--rows", type=int, default=10_000)
-    options = parser.parse_args(arguments)
+    options = parser.parse_intermixed_args(arguments)
     for name in ("pyarrow.parquet", "jinja2", "transformers"):  # every command pays imports once
         importlib.import_module(name)
     with tempfile.TemporaryDirectory() as output:

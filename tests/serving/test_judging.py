@@ -50,7 +50,7 @@ def test_a_file_comes_out_as_verdicts_in_its_order(tmp_path: Path) -> None:
 def test_both_files_hold_the_same_and_datasets_opens_them(tmp_path: Path) -> None:
     import datasets
 
-    directory = judge_stage(tmp_path / "out", file_of(tmp_path), judge="one_step:external")
+    directory = judge_stage(tmp_path / "out", judge="one_step:external")  # of the world's own comparisons
     rows = list(read_rows(directory, "verdicts"))
     flat = [row | {"failures": json.loads(row["failures"])} for _, row in parquet(directory / "verdicts.parquet")]
     assert flat == rows and len(rows[0]["reasons"]) == 2
@@ -181,15 +181,15 @@ def test_a_limit_ends_the_run_with_what_was_judged_and_raising_it_goes_on(
 def test_a_comparison_has_a_page_and_the_viewer_makes_any_other(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    directory = judge_stage(tmp_path / "out", file_of(tmp_path), "verdicts.view=2", judge="one_step:external")
+    directory = judge_stage(tmp_path / "out", "verdicts.view=2", judge="one_step:external")
     assert sorted(p.name for p in (directory / "view").iterdir()) == ["00001.html", "00002.html", "index.html"]
     page = html.unescape((directory / "view" / "00001.html").read_text())
     row = next(iter(read_rows(directory, "verdicts")))
-    assert GOOD["query"] in page and GOOD["response_a"] in page and f"<dd>{row['verdict']}</dd>" in page
-    assert row["reasons"][0]["text"] and row["reasons"][0]["text"] in page
+    shown = row["messages"][0]["content"], row["response_a"], f"<dd>{row['verdict']}</dd>", row["reasons"][0]["text"]
+    assert row["verdict"] and all(text and text in page for text in shown)
     monkeypatch.chdir(tmp_path)
-    viewer.main([str(directory), "--comparison", "mine:2", "--output", str(tmp_path / "pages")])
-    assert "mine:2" in (tmp_path / "pages" / "00001.html").read_text()
+    viewer.main([str(directory), "--comparison", "world-eval:00009", "--output", str(tmp_path / "pages")])
+    assert "world-eval:00009" in (tmp_path / "pages" / "00001.html").read_text()
     with pytest.raises(SystemExit, match="hold no comparison 'mine:9'"):
         viewer.main([str(directory), "--comparison", "mine:9"])
 
