@@ -64,8 +64,8 @@ def test_training_lowers_the_loss_and_leaves_a_whole_judge(
     monkeypatch.chdir(model)
     capsys.readouterr()
     exec(compile(example, "card", "exec"), {})  # as printed
-    first, *reasons = capsys.readouterr().out.splitlines()
-    assert first.split()[0] in ("A", "B", "tie", "inconsistent", "unreadable") and reasons[0].startswith("AB | ")
+    printed = capsys.readouterr().out.split()
+    assert printed[0] in ("A", "B", "tie", "inconsistent", "unreadable")
 
 
 def test_only_completions_carry_loss() -> None:
