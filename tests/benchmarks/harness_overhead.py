@@ -90,14 +90,14 @@ class Overhead:
         return "\n".join([*lines, f"harness over generating: {wall:.1f}% on the clock, {process:.1f}% of the process"])
 
 
-def measure(arguments: Sequence[str], name: str = "evaluate", code: ModuleType = stage) -> Overhead:
-    """Run a stage by the command line with ``arguments`` in this process and time it; ``code`` holds its ``run``.
+def measure(arguments: Sequence[str], name: str = "evaluate", module: ModuleType = stage) -> Overhead:
+    """Run a stage by the command line with ``arguments`` in this process and time it; ``module`` holds its ``run``.
 
     Raises:
         SystemExit: the command did not end well.
     """
     clocks = Overhead(Clock(), Clock(), Clock(), name)
-    make_engine, run = registry.make_engine, code.run
+    make_engine, run = registry.make_engine, module.run
 
     def timed_engine(*args: Any, **options: Any) -> Engine:
         return TimedEngine(clocks.loading.time(make_engine, *args, **options), clocks.generating)
@@ -107,11 +107,11 @@ def measure(arguments: Sequence[str], name: str = "evaluate", code: ModuleType =
 
     argv = sys.argv
     sys.argv = ["judgetrain", f"stage={name}", *arguments]
-    registry.make_engine, code.run = timed_engine, timed_stage  # type: ignore[attr-defined]
+    registry.make_engine, module.run = timed_engine, timed_stage  # type: ignore[attr-defined]
     try:
         code = entry.main()
     finally:
-        registry.make_engine, code.run, sys.argv = make_engine, run, argv  # type: ignore[attr-defined]
+        registry.make_engine, module.run, sys.argv = make_engine, run, argv  # type: ignore[attr-defined]
     if code:
         sys.exit(code)
     return clocks
