@@ -14,7 +14,8 @@ from judgetrain.engines.config import (
     TransformersEngineConfig,
     engine_key,
 )
-from judgetrain.judges.method import Method
+from judgetrain.judges.config import AskConfig
+from judgetrain.judges.method import Method, method_directory
 from judgetrain.judges.prompting.prompts import prompt_path
 from judgetrain.keys import key
 
@@ -35,25 +36,9 @@ class StoredConfig:
     labels: dict[str, str] = key({}, "how verdicts are written -> A, B, tie, unreadable or (one for both) conflict")
 
 
-@dataclass
-class AskConfig:
-    """How a judge that is asked once is asked."""
-
-    prompts: str = key(
-        "one_step", "prompt set: a name in judgetrain/judges/prompting/prompt_sets or a YAML file", file=prompt_path
-    )
-    sampling: SamplingConfig = key(SamplingConfig(0.0, 1.0, 512), "of the reply")
-
-
 def _has_kind(kind: str) -> Callable[[EvaluateConfig], bool]:
     """Whether a method of a kind is evaluated: how it is asked counts only then."""
     return lambda config: any(m.kind == kind for m in map(Method.parse, config.methods))
-
-
-def method_directory(text: str, owner: object = None) -> str | None:
-    """The directory of the model that a method names, if it names one."""
-    method = Method.parse(text)
-    return method.target if method.is_directory else None
 
 
 @dataclass
