@@ -6,6 +6,11 @@ Stage judge runs as the command line runs it, whole: it reads a file of JSON lin
 shards, ``verdicts.jsonl``, ``verdicts.parquet``, pages and the summary. Timed inside of it: loading, the engine's
 ``generate``, and ``compare_all`` of the same rows in the same shards, which is what the same judge takes in Python
 without the stage. Seconds on the clock / of the process.
+
+    python -m tests.benchmarks.judging_overhead --own [--rows 10000] [key=value ...]
+
+gives the stage's own work alone, with a judge that answers at once with as much text as a branch has: beside the
+seconds a row of the judge, it is the share for so many rows where the judge would take too long.
 """
 
 from __future__ import annotations
@@ -25,7 +30,8 @@ from typing import Any
 from judgetrain.data.world.language import load_language
 from judgetrain.data.world.splits import WRITER_SKILLS, queries
 from judgetrain.data.world.writers import write_response
-from judgetrain.judges.base import Judge
+from judgetrain.judges.base import Cost, Judge, Prediction, Reason
+from judgetrain.schema import ORDERS, Comparison
 from judgetrain.serving import judging
 from tests.benchmarks.harness_overhead import Clock, Overhead, measure
 
@@ -84,20 +90,50 @@ def measure_judging(arguments: Sequence[str]) -> JudgingOverhead:
         judging.load = load
 
 
+class InstantJudge(Judge):
+    """Answers at once, with the reasons of one branch in both orders."""
+
+    name = "instant"
+
+    def compare_all(self, comparisons: Sequence[Comparison], seed: int = 0) -> list[Prediction]:
+        """A tie on each, with the texts of the world's judges."""
+        said = {"criterion": "empathy: cares about feelings", "guideline": "5 if it shows real empathy, 3 if little."}
+        text = "Response A Score: 1\nAnalysis of Response A: it shows no empathy.\n" * 2 + "Comparison: both are equal."
+        fixed: dict[str, Any] = {
+            **said,
+            "text": text,
+            "score_a": 1.0,
+            "score_b": 1.0,
+            "verdict": "tie",
+            "failure": None,
+        }
+        reasons = tuple(Reason(order=order, **fixed) for order in ORDERS)
+        verdicts: dict[str, Any] = {"verdict_ab": "tie", "verdict_ba": "tie", "margin": 0.0, "reasons": reasons}
+        return [Prediction(comparison_id=c.id, method=self.name, cost=Cost(90, 60, 3), **verdicts) for c in comparisons]
+
+
 def main(arguments: Sequence[str]) -> None:
     """Measure the judge named on the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("judge", metavar="JUDGE_DIR")
-    parser.add_argument("overrides", nargs="*", metavar="key=value")
+    parser.add_argument("arguments", nargs="*", metavar="JUDGE_DIR or key=value")
     parser.add_argument("--rows", type=int, default=10_000)
+    parser.add_argument("--own", action="store_true", help="the stage's own work alone")
     options = parser.parse_intermixed_args(arguments)
+    overrides = [a for a in options.arguments if "=" in a]
+    judges = [str(Path(a).resolve()) for a in options.arguments if "=" not in a]
+    if len(judges) != (not options.own):
+        parser.error("name one JUDGE_DIR, or none with --own")
+    if options.own:
+        judging.load = lambda *_: InstantJudge()
     for name in ("pyarrow.parquet", "jinja2", "transformers"):  # every command pays imports once
         importlib.import_module(name)
     with tempfile.TemporaryDirectory() as output:
         source = Path(output) / "rows.jsonl"
         write_rows(source, options.rows)
-        asked = [f"verdicts.judge={Path(options.judge).resolve()}", f"verdicts.source.path={source}"]
-        print(measure_judging([*asked, f"output_dir={output}", "track.tracker=none", *options.overrides]))
+        asked = [f"verdicts.judge={judges[0] if judges else 'longer'}", f"verdicts.source.path={source}"]
+        found = measure_judging([*asked, f"output_dir={output}", "track.tracker=none", *overrides])
+        own = found.stage.whole.process - found.comparing.process
+        print(f"the stage's own work: {own:.2f} s of the process" if options.own else found)
 
 
 if __name__ == "__main__":

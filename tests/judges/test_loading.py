@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from judgetrain.artifacts.console import Console
-from judgetrain.artifacts.fingerprint import by_key
+from judgetrain.artifacts.fingerprint import ContentHashes, by_key
 from judgetrain.artifacts.stage_run import StageRun
 from judgetrain.data.config import WorldEngineConfig
 from judgetrain.engines import registry
@@ -203,3 +203,19 @@ def test_a_method_that_cannot_be_is_refused(method: str, expected: str) -> None:
 def test_a_step_that_an_engine_cannot_do_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"teacher\.engine\.type=heuristic: cannot do step one_step"):
         check_model(config_of(), Method.parse("one_step:teacher"), "evaluate.methods", "one_step")
+
+
+def test_a_judge_on_the_hub_is_loaded_from_its_cache_and_known_by_its_commit(
+    tmp_path: Path, made: Made, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from huggingface_hub import constants
+
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
+    place = trained(tmp_path / "hub" / "models--me--judge" / "snapshots" / ("a" * 40))
+    (place.parents[1] / "refs").mkdir()
+    (place.parents[1] / "refs" / "main").write_text("a" * 40)
+    method, found = Method.parse("me/judge"), models(config_of("me/judge"), tmp_path)
+    assert method.on_hub and not Method.parse("./me/judge").on_hub and not Method.parse("one_step:base").on_hub
+    assert found.branching(method, 2).settings.criteria == 3
+    assert made[0][1] == str(place)
+    assert found.identity(method, ContentHashes(None)) == ["me/judge", "a" * 40]
