@@ -187,7 +187,8 @@ def test_mt_bench_s_answers_are_judged_turn_by_turn(tmp_path: Path) -> None:
         f"systems:{number}:{turn}:short:long-v1" for number in (81, 121) for turn in (1, 2)
     ]
     second = found[1].comparison
-    assert second.dialogue.query == "Compose a post." and second.group == "writing"
+    assert second.dialogue.query == "Start each sentence with A." and second.group == "writing"
+    assert second.dialogue.context == "User: Compose a post."
     assert second.response_a == "Assistant: a\n\nUser: Start each sentence with A.\n\nAssistant: b"
 
 
