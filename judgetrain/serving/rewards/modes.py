@@ -81,7 +81,7 @@ def bradley_terry(members: Members) -> Rounds:
     games = [(*game, evalica.Winner.X) for game in wins if game[2] > 0]
     games += [(member, STAND_IN, 1.0, evalica.Winner.Draw) for member in read]
     firsts, seconds, weights, winners = zip(*games, strict=True)
-    fitted = evalica.bradley_terry(firsts, seconds, winners, weights=weights, tolerance=1e-9, limit=1000).scores
+    fitted = evalica.bradley_terry(firsts, seconds, winners, weights=list(weights), tolerance=1e-12, limit=1000).scores
     return [math.log(fitted[n] / fitted[STAND_IN]) if n in read else None for n in members.numbers]
 
 
@@ -107,28 +107,30 @@ def anchor(members: Members) -> Rounds:
 
 
 def knockout(members: Members) -> Rounds:
-    """A bracket: who wins goes on; a member's scalar is the part of the rounds that it won, in [0, 1].
+    """A bracket: who wins goes on; a member's scalar is the part of the bracket's rounds that it won, in [0, 1].
 
-    A tie is half a win for both, and having no opponent is one, too. After a tie, or a comparison that cannot be read,
-    the one of the lower number goes on.
+    Half a round is won by a tie, and by having no opponent. After a tie, or a comparison that cannot be read, the one
+    of the lower number goes on, and the other wins half of every round that is left, since nothing beat it.
     """
-    won = [0.0 for _ in members.weights]
-    left, read, rounds = list(members.numbers), set[int](), 0
+    count = len(members.weights)
+    won: list[list[float]] = [[] for _ in range(count)]
+    out, read = dict[int, float](), set[int]()
+    left = list(members.numbers)
     while len(left) > 1:
         pairs = list(zip(left[::2], left[1::2], strict=False))
-        left = left[len(pairs) * 2 :]
-        for number in left:
-            won[number] += 0.5
-        for (first, second), share in zip(pairs, (yield pairs), strict=True):
-            if share is not None:
-                won[first], won[second] = won[first] + share, won[second] + 1 - share
-                read |= {first, second}
-            left.append(second if share is not None and share < 0.5 else first)
-        left.sort()
-        rounds += 1
-    if not rounds:
+        shares = dict(zip(pairs, (yield pairs), strict=True))
+        read |= {number for pair, share in shares.items() if share is not None for number in pair}
+        points = dict.fromkeys(left, 0.5)
+        for (first, second), share in shares.items():
+            points |= {} if share is None else {first: share, second: 1 - share}
+            loser = second if share is None or share >= 0.5 else first
+            out[loser] = 0.5 if share is None or share == 0.5 else 0.0
+            left.remove(loser)
+        for number in members.numbers:
+            won[number].append(points[number] if number in points else out[number])
+    if count == 1:
         return [0.5 if members.weights[0] > 1 else None]
-    return [won[number] / rounds if number in read else None for number in members.numbers]
+    return [fmean(won[number]) if number in read else None for number in members.numbers]
 
 
 Mode = Literal["round_robin", "anchor", "knockout", "bradley_terry"]
