@@ -4,9 +4,9 @@
 
 The writer is the shipped base, which was pretrained on dialogues of this world and so answers its queries. TRL's
 GRPOTrainer trains it on queries of the training split, once with ``JudgeReward`` of the judge named and once, as a
-control, with that of the baseline ``longer``. Before and after it answers the same held-out queries, about other topics,
-sampled at temperature 1: the mean of the world's own quality (0 to 6), of its words and of the answers that are cut off,
-and the mean gain with its 95% bootstrap interval over queries.
+control, with that of the baseline ``longer``. Before and after it answers the same held-out queries, about other
+topics, sampled at temperature 1: the mean of the world's own quality (0 to 6) and of its words, and the mean gain in
+quality with its 95% bootstrap interval over queries.
 """
 
 from __future__ import annotations
