@@ -1,0 +1,1 @@
+"""Judges at work: judging files, ranking models, serving, rewarding another model's training."""

@@ -1,0 +1,113 @@
+"""Groups of responses to one prompt, judged by a mode: the one driver of every reward."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import chain
+
+from judgetrain.errors import ConfigError
+from judgetrain.judges.base import Prediction
+from judgetrain.schema import Comparison, Prompt
+from judgetrain.serving.rewards.modes import MODES, Members, Pair, Rounds, Scalar, Share
+
+Ask = Callable[[Sequence[Comparison]], Sequence[Prediction]]
+"""Judges comparisons: a prediction each, in their order. A judge's ``compare_all`` is one."""
+
+_SHARES: dict[str, Share] = {"A": 1.0, "tie": 0.5, "inconsistent": 0.5, "B": 0.0, "unreadable": None}
+
+
+@dataclass(frozen=True)
+class Group:
+    """Responses to one prompt that are compared with one another, or, in mode ``anchor``, with a reference."""
+
+    prompt: Prompt
+    responses: Sequence[str]
+    reference: str | None = None
+
+
+def hard_share(prediction: Prediction) -> Share:
+    """What response A won by the strict rule: 1 or 0 where both orders say so, 0.5 for a tie or a contradiction."""
+    return _SHARES[prediction.verdict]
+
+
+def soft_share(prediction: Prediction) -> Share:
+    """What response A won, in degrees: the logistic function of the margin, so that a point is 0.73 and two are 0.88.
+
+    A judge without margins gives the mean of its orders' verdicts. None where one of the orders cannot be read.
+    """
+    if prediction.verdict == "unreadable":
+        return None
+    if prediction.margin is not None and not math.isnan(prediction.margin):
+        return 1 / (1 + math.exp(-prediction.margin))
+    orders = (prediction.verdict_ab, prediction.verdict_ba)
+    return sum({"A": 0.5, "tie": 0.25}.get(verdict or "", 0.0) for verdict in orders)
+
+
+def scalars(groups: Sequence[Group], ask: Ask, mode: str = "round_robin", soft: bool = False) -> list[list[Scalar]]:
+    """What each response of each group is worth: lists of the groups' lengths, None where nothing could be read.
+
+    All pairs of a round, of all groups, are asked in one call; ``round_robin`` and ``bradley_terry`` have one round,
+    ``anchor`` one with references and else two, ``knockout`` as many as its bracket. The same texts are asked about
+    once, and in an order that depends on them alone; equal responses are equally good without being asked about.
+
+    Raises:
+        ConfigError: no such mode.
+        DataError: a prompt that is none.
+    """
+    if mode not in MODES:
+        raise ConfigError(f"mode={mode!r}: expected one of {', '.join(MODES)}")
+    running = [_Running(group, mode) for group in groups]
+    while asked := list(chain.from_iterable(each.asked.values() for each in running)):
+        comparisons = sorted({c.id: c for c in asked}.values(), key=lambda c: c.id)
+        share = soft_share if soft else hard_share
+        found = {c.id: share(p) for c, p in zip(comparisons, ask(comparisons), strict=True)}
+        for each in running:
+            each.answer(found)
+    return [each.of_responses() for each in running]
+
+
+class _Running:
+    """A group whose mode is under way: ``asked`` are the comparisons that it waits for, by their pairs."""
+
+    def __init__(self, group: Group, mode: str) -> None:
+        self._group, counts = group, Counter(group.responses)
+        self._texts = sorted(counts, key=lambda text: hashlib.sha256(text.encode()).digest())
+        self._rounds: Rounds = MODES[mode](
+            Members(tuple(counts[text] for text in self._texts), group.reference is not None)
+        )
+        self._pairs: list[Pair] = []
+        self._scalars: list[Scalar] = []
+        self.asked: dict[Pair, Comparison] = {}
+        if self._texts:
+            self._go_on(None)
+
+    def answer(self, shares: dict[str, Share]) -> None:
+        """Take the shares of the comparisons, by their ids, and go on to the next ones."""
+        if self.asked:
+            self._go_on([shares[self.asked[pair].id] if pair in self.asked else 0.5 for pair in self._pairs])
+
+    def _go_on(self, shares: list[Share] | None) -> None:
+        """Send the shares of the last round; rounds in which there is nothing to ask are over at once."""
+        self.asked = {}
+        try:
+            while not self.asked:
+                self._pairs = next(self._rounds) if shares is None else self._rounds.send(shares)
+                self.asked = {p: c for p in self._pairs if (c := self._comparison(*p)) is not None}
+                shares = [0.5 for _ in self._pairs]
+        except StopIteration as done:
+            self._scalars = done.value
+
+    def _comparison(self, first: int, second: int) -> Comparison | None:
+        texts = [*self._texts, self._group.reference or ""]
+        if texts[first] == texts[second]:
+            return None
+        return Comparison.of(self._group.prompt, texts[first], texts[second])
+
+    def of_responses(self) -> list[Scalar]:
+        """The scalars of the group's responses, equal ones alike."""
+        by_text = dict(zip(self._texts, self._scalars, strict=True))
+        return [by_text[response] for response in self._group.responses]

@@ -1,0 +1,157 @@
+"""From pairs to scalars: which pairs of a group are judged, and what their outcomes make of each member.
+
+A mode is a generator: it yields the pairs of a round, is sent their shares, and returns the members' scalars. So one
+driver asks the judge about a round of all groups at once (:func:`judgetrain.serving.rewards.groups.scalars`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Generator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from statistics import fmean
+from typing import Literal
+
+Pair = tuple[int, int]
+"""Two members of a group, by their numbers; the lower one first, so that a pair has one name."""
+
+Share = float | None
+"""The part of a comparison that its first member won: 1, 0, 0.5 for a tie, or between; None: it cannot be read."""
+
+Scalar = float | None
+"""What a member is worth within its group; None: nothing readable was said of it."""
+
+STAND_IN = -1
+"""The number of the average member of :func:`bradley_terry`."""
+
+Rounds = Generator[list[Pair], Sequence[Share], list[Scalar]]
+
+
+@dataclass(frozen=True)
+class Members:
+    """The different responses of a group, in an order that their texts decide.
+
+    ``weights`` says how often the group holds each. ``reference``: whether there is an answer to compare them with
+    that is no response of the group; its number is ``len(weights)``.
+    """
+
+    weights: tuple[int, ...]
+    reference: bool = False
+
+    @property
+    def numbers(self) -> range:
+        """The members' numbers."""
+        return range(len(self.weights))
+
+
+def round_robin(members: Members) -> Rounds:
+    """Every pair; a member's scalar is its mean share over the group's other responses, in [0, 1].
+
+    A response that stands there several times ties with itself, which is not asked.
+    """
+    pairs = _all_pairs(members)
+    found = _both_ways(pairs, (yield pairs))
+    scalars: list[Scalar] = []
+    for number, copies in enumerate(members.weights):
+        others = [(found[number, other], members.weights[other]) for other in members.numbers if other != number]
+        read = [(share, weight) for share, weight in others if share is not None]
+        read += [(0.5, copies - 1)] if read or not others else []
+        weight = sum(each for _, each in read)
+        scalars.append(sum(share * each for share, each in read) / weight if weight else None)
+    return scalars
+
+
+def bradley_terry(members: Members) -> Rounds:
+    """Every pair; a member's scalar is its strength in a soft Bradley-Terry fit, in log-odds.
+
+    A share of s counts as s wins and 1 - s defeats. One tie of each member with a stand-in of strength 0 keeps who
+    always wins from being infinitely strong. Responses that stand in the group several times count once.
+    """
+    import evalica
+
+    pairs = _all_pairs(members)
+    wins: list[tuple[int, int, float]] = []
+    for (first, second), share in zip(pairs, (yield pairs), strict=True):
+        if share is not None:
+            wins += [(first, second, share), (second, first, 1 - share)]
+    read = sorted({member for first, second, _ in wins for member in (first, second)})
+    if not read:
+        return [0.0 if len(pairs) == 0 and copies > 1 else None for copies in members.weights]
+    games = [(*game, evalica.Winner.X) for game in wins if game[2] > 0]
+    games += [(member, STAND_IN, 1.0, evalica.Winner.Draw) for member in read]
+    firsts, seconds, weights, winners = zip(*games, strict=True)
+    fitted = evalica.bradley_terry(firsts, seconds, winners, weights=list(weights), tolerance=1e-12, limit=1000).scores
+    return [math.log(fitted[n] / fitted[STAND_IN]) if n in read else None for n in members.numbers]
+
+
+def anchor(members: Members) -> Rounds:
+    """Each member against one answer; its scalar is its share of that comparison.
+
+    The answer is the reference, where there is one; else the median of three members, found by judging these three
+    among each other first, which costs n pairs for n members in place of n(n - 1)/2. It has 0.5 itself.
+    """
+    if members.reference:
+        pairs = [(number, len(members.weights)) for number in members.numbers]
+        return list((yield pairs))
+    tried = members.numbers[:3]
+    pairs = list(combinations(tried, 2))
+    found = _both_ways(pairs, (yield pairs))
+    means = {n: _mean([found[n, other] for other in tried if other != n]) for n in tried}
+    chosen = min(tried, key=lambda n: abs((1.5 if (mean := means[n]) is None else mean) - 0.5))
+    pairs = [(chosen, number) for number in members.numbers[3:]]
+    found |= _both_ways(pairs, (yield pairs))
+    shares = [found.get((number, chosen)) for number in members.numbers]
+    own = 0.5 if len(shares) == 1 < members.weights[0] or any(share is not None for share in shares) else None
+    return [own if number == chosen else share for number, share in enumerate(shares)]
+
+
+def knockout(members: Members) -> Rounds:
+    """A bracket: who wins goes on; a member's scalar is the part of the bracket's rounds that it won, in [0, 1].
+
+    Half a round is won by a tie, and by having no opponent. After a tie, or a comparison that cannot be read, the one
+    of the lower number goes on, and the other wins half of every round that is left, since nothing beat it.
+    """
+    count = len(members.weights)
+    won: list[list[float]] = [[] for _ in range(count)]
+    out, read = dict[int, float](), set[int]()
+    left = list(members.numbers)
+    while len(left) > 1:
+        pairs = list(zip(left[::2], left[1::2], strict=False))
+        shares = dict(zip(pairs, (yield pairs), strict=True))
+        read |= {number for pair, share in shares.items() if share is not None for number in pair}
+        points = dict.fromkeys(left, 0.5)
+        for (first, second), share in shares.items():
+            points |= {} if share is None else {first: share, second: 1 - share}
+            loser = second if share is None or share >= 0.5 else first
+            out[loser] = 0.5 if share is None or share == 0.5 else 0.0
+            left.remove(loser)
+        for number in members.numbers:
+            won[number].append(points[number] if number in points else out[number])
+    if count == 1:
+        return [0.5 if members.weights[0] > 1 else None]
+    return [fmean(won[number]) if number in read else None for number in members.numbers]
+
+
+Mode = Literal["round_robin", "anchor", "knockout", "bradley_terry"]
+MODES: Mapping[str, Callable[[Members], Rounds]] = {
+    mode.__name__: mode for mode in (round_robin, anchor, knockout, bradley_terry)
+}
+"""Every mode by its name."""
+
+
+def _all_pairs(members: Members) -> list[Pair]:
+    return list(combinations(members.numbers, 2))
+
+
+def _both_ways(pairs: Sequence[Pair], shares: Sequence[Share]) -> dict[Pair, Share]:
+    """The share of every pair's first member, under both of its orders."""
+    found: dict[Pair, Share] = {}
+    for (first, second), share in zip(pairs, shares, strict=True):
+        found[first, second], found[second, first] = share, None if share is None else 1 - share
+    return found
+
+
+def _mean(shares: Sequence[Share]) -> Scalar:
+    readable = [share for share in shares if share is not None]
+    return fmean(readable) if readable else None
