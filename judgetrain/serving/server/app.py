@@ -13,6 +13,7 @@ from typing import Annotated, Any
 from fastapi import Body, FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
+from starlette.exceptions import HTTPException
 
 from judgetrain.engines import base
 from judgetrain.errors import DataError, JudgetrainError
@@ -186,6 +187,8 @@ def _handle_errors(app: FastAPI) -> None:
     async def malformed(request: Request, error: RequestValidationError) -> Response:
         """What is wrong first, by its field; what was sent is not sent back."""
         first = error.errors()[0]
+        if first["type"] == "json_invalid":
+            return _error(422, f"body: no JSON: {first['ctx']['error']}", "body")
         field, message = _field(first["loc"]), str(first["msg"]).removeprefix("Value error, ")
         if not field and message.partition(":")[0] in ("messages", "prompts", "labels"):
             field, _, message = message.partition(": ")
@@ -206,6 +209,15 @@ def _handle_errors(app: FastAPI) -> None:
     @app.exception_handler(JudgetrainError)
     async def failed(request: Request, error: JudgetrainError) -> Response:
         return _error(500, str(error))
+
+    @app.exception_handler(Exception)
+    async def unexpected(request: Request, error: Exception) -> Response:
+        """The log has the traceback."""
+        return _error(500, f"{type(error).__name__}: the server's log says more")
+
+    @app.exception_handler(HTTPException)
+    async def other(request: Request, error: HTTPException) -> Response:
+        return _error(error.status_code, str(error.detail), headers=dict(error.headers or {}))
 
 
 def _field(place: Sequence[Any]) -> str:

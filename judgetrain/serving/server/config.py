@@ -4,28 +4,22 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from judgetrain.judges.method import Method
+from judgetrain.judges.method import method_directory
 from judgetrain.keys import key
 from judgetrain.serving.rewards.modes import MODES
-
-
-def served_directory(text: str, owner: object = None) -> str | None:
-    """The directory of the model that a served judge's name names, if it names one."""
-    method = Method.parse(text)
-    return method.target if method.is_directory else None
 
 
 @dataclass
 class ServeConfig:
     """stage=serve: a judge behind HTTP."""
 
-    judge: str = key("dpo", "who judges: as in verdicts.judge", content=served_directory)
+    judge: str = key("dpo", "who judges: as in verdicts.judge", content=method_directory)
     branches: int = key(1, "criteria that a branching judge follows; dpo@3 comes first", low=1)
     host: str = key("127.0.0.1", "address to listen at; 0.0.0.0 is every one of this machine", neutral=True)
     port: int = key(8765, "port to listen at; 0 takes a free one", low=0, high=65535, neutral=True)
     token_env: str = key(
         "",
-        "environment variable that holds the token which clients send (Authorization: Bearer); empty: none is asked for",
+        "environment variable that holds the token which clients send (Authorization: Bearer); empty: none is wanted",
         empty=True,
         neutral=True,
     )
@@ -37,7 +31,9 @@ class ServeConfig:
     comparisons: int = key(256, "comparisons in one request at most", low=1, neutral=True)
     body: int = key(8 * 2**20, "longest request", low=1024, unit="bytes", neutral=True)
     keep: bool = key(
-        True, "keep answers in output_dir/served: a server that is started again judges none of them again", neutral=True
+        True,
+        "keep answers in output_dir/served: a server that is started again judges none of them twice",
+        neutral=True,
     )
     reward: str = key("round_robin", "how /get_reward makes scalars of pairs", choices=tuple(MODES))
     group: int = key(

@@ -37,7 +37,11 @@ class KeptAnswers:
 
     def key(self, comparison: Comparison, seed: int) -> str:
         """What an answer is found by."""
-        texts = [[m.role, m.content] for m in comparison.dialogue.messages], comparison.response_a, comparison.response_b
+        texts = (
+            [[m.role, m.content] for m in comparison.dialogue.messages],
+            comparison.response_a,
+            comparison.response_b,
+        )
         return fingerprint({"judge": self._identity, "seed": seed, "id": comparison.id, "texts": texts})
 
     def get(self, key: str) -> Prediction | None:

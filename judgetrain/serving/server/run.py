@@ -27,7 +27,7 @@ class Server(uvicorn.Server):
         self._service = service
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """A signal came. It is not raised again at the end, as uvicorn does: an end that was asked for is a good one."""
+        """A signal came. It is not raised again at the end, as uvicorn does: the end that it asks for is a good one."""
         if self._service.draining:
             self.should_exit = self.force_exit = True
         self._service.draining = True
@@ -84,8 +84,10 @@ def run(service: Service, listener: socket.socket, token: str | None, console: C
     if token is None and urlsplit(f"//{shown}").hostname not in ("127.0.0.1", "::1"):
         console.line("serve: everybody who reaches this address may ask: name a token's variable with serve.token_env")
     console.line(f"serve: {service.judge.name} answers at http://{shown}:{port}{secured} (POST /v1/judge, /docs)")
-    try:
-        Server(settings, service).run([listener])
-    finally:
-        service.close()
+    server = Server(settings, service)
+    server.run([listener])
+    if server.force_exit:
+        console.line("serve: ended at once; who waited asks again, and what was answered before is kept")
+        return
+    service.close()
     console.line("serve: ended; everything that was accepted is answered")

@@ -5,12 +5,23 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Discriminator, Field, Tag, model_validator
 
 from judgetrain.judges.base import BothOrders, Prediction
 from judgetrain.schema import Comparison, Verdict
 
-SEED = Annotated[int, Field(ge=0, lt=2**63)]
+
+def _writable(text: str) -> str:
+    """A text that is one: JSON can hold half of a surrogate pair, which no tokenizer reads and no answer can hold."""
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise ValueError(f"character {error.start} is half of a surrogate pair, which is no text") from error
+    return text
+
+
+Text = Annotated[str, AfterValidator(_writable)]
+Seed = Annotated[int, Field(ge=0, lt=2**63)]
 
 
 class Strict(BaseModel):
@@ -23,20 +34,20 @@ class ChatMessage(Strict):
     """One turn of a dialogue."""
 
     role: Literal["system", "user", "assistant"]
-    content: str
+    content: Text
 
 
 class ComparisonIn(Strict):
     """Two responses to a prompt: the query as text, or the messages up to it, of which the last is the user's."""
 
-    prompt: str | None = None
+    prompt: Text | None = None
     messages: Annotated[list[ChatMessage], Field(min_length=1)] | None = None
-    response_a: str
-    response_b: str
-    id: str | None = Field(None, description="stands in the answer; made of the texts where it is missing")
-    seed: SEED | None = Field(None, description="of a judge that samples; the server's own where it is missing")
-    model_a: str = ""
-    model_b: str = ""
+    response_a: Text
+    response_b: Text
+    id: Text | None = Field(None, description="stands in the answer; made of the texts where it is missing")
+    seed: Seed | None = Field(None, description="of a judge that samples; the server's own where it is missing")
+    model_a: Text = ""
+    model_b: Text = ""
 
     @model_validator(mode="after")
     def _one_prompt(self) -> Self:
@@ -101,7 +112,9 @@ class VerdictOut(BaseModel):
     margin: float | None = Field(description="mean score of A minus that of B")
     spread: float | None
     reasons: list[ReasonOut]
+    judgments: int
     failures: dict[str, int] = Field(description="judgments that could not be read, by reason")
+    merged: bool = Field(description="both orders are known as one verdict only")
     judge: str
     asked: str | None
     plan: str | None
@@ -143,7 +156,9 @@ def verdict_out(comparison: Comparison, prediction: Prediction) -> dict[str, Any
         "margin": prediction.margin,
         "spread": prediction.spread,
         "reasons": [asdict(reason) for reason in prediction.reasons],
+        "judgments": prediction.judgments,
         "failures": prediction.failures,
+        "merged": prediction.merged,
         "judge": prediction.method,
         "asked": prediction.asked,
         "plan": prediction.plan,
@@ -155,8 +170,8 @@ def verdict_out(comparison: Comparison, prediction: Prediction) -> dict[str, Any
 class RewardIn(BaseModel):
     """OpenRLHF's request: ``query`` holds prompts with their responses, ``prompts`` the prompts alone."""
 
-    query: Annotated[list[str], Field(min_length=1)]
-    prompts: list[str]
+    query: Annotated[list[Text], Field(min_length=1)]
+    prompts: list[Text]
     labels: list[Any] | None = None
 
     @model_validator(mode="after")
@@ -185,7 +200,7 @@ class ChatIn(Strict):
     top_p: float = Field(1.0, gt=0.0, le=1.0)
     max_tokens: int | None = Field(None, ge=1)
     max_completion_tokens: int | None = Field(None, ge=1)
-    seed: SEED | None = None
+    seed: Seed | None = None
     stop: str | list[str] | None = None
     n: Literal[1] = 1
     stream: Literal[False] = False

@@ -88,9 +88,8 @@ class Service:
         return job.result
 
     def close(self) -> None:
-        """Finish what was accepted, and free the model."""
+        """Finish what was accepted."""
         self._batches.close()
-        self.judge.close()
         self._kept.close()
 
     def _forget(self, key: str, done: Future[Prediction]) -> None:
