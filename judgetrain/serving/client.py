@@ -34,7 +34,7 @@ class RemoteJudge(Judge):
         token: which it asks for; None takes the environment variable ``JUDGETRAIN_TOKEN`` if there is one.
         rows: comparisons in one request.
         concurrency: requests at a time.
-        patience: seconds without any answer after which a request is given up.
+        patience: seconds for which one request is sent again.
         timeout: seconds that one answer may take.
     """
 
@@ -66,7 +66,7 @@ class RemoteJudge(Judge):
         """The verdicts on many comparisons, in their order.
 
         Raises:
-            EngineError: the server refuses a row (it is named), the token, or is away for longer than ``patience``.
+            EngineError: the server refuses a row (it is named) or the token, or is busy or away for too long.
         """
         parts = [comparisons[start : start + self._rows] for start in range(0, len(comparisons), self._rows)]
         found = self._threads.map(lambda part: self._judged(part, seed), parts)

@@ -1,12 +1,12 @@
 """A server's throughput with many clients over one request after another, and its memory over many requests.
 
-    python -m tests.benchmarks.server_throughput JUDGE_DIR [--rows 192] [--clients 64] [--requests 10000] [key=value ...]
+    python -m tests.benchmarks.server_throughput JUDGE_DIR [--rows 192] [--clients 64] [--requests N] [key=value ...]
 
-JUDGE_DIR: a trained judge of the quickstart, as in outputs/artifacts/dpo/FINGERPRINT/model. The real command serves it in
-a process of its own, on the loopback address, keeping no answers, so that everything is judged. Measured in one run:
+JUDGE_DIR: a trained judge of the quickstart, as in outputs/artifacts/dpo/FINGERPRINT/model. The real command serves it
+in a process of its own, on the loopback address, keeping no answers, so that everything is judged. Measured in one run:
 comparisons of the world, one request after another; the same number of others from that many clients at once, each with
 one comparison a request; and the memory (RSS) of the server before and after. Then a server of the baseline ``longer``
-gets ``--requests`` requests: its memory after a tenth of them, and after all.
+gets ``--requests`` requests (10,000): its memory after a tenth of them, and after all.
 """
 
 from __future__ import annotations
@@ -41,7 +41,8 @@ class Throughput:
         return self.at_once / self.after_another
 
     def __str__(self) -> str:
-        return f"one after another {self.after_another:.2f}/s, at once {self.at_once:.2f}/s: {self.times:.1f} times as many"
+        each = f"one after another {self.after_another:.2f}/s, at once {self.at_once:.2f}/s"
+        return f"{each}: {self.times:.1f} times as many"
 
 
 def throughput(url: str, rows: Sequence[Comparison], clients: int) -> Throughput:

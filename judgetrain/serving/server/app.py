@@ -86,9 +86,8 @@ def _add_judge(app: FastAPI, service: Service) -> None:
         """The verdict on one comparison or on many, both orders asked, with the reasons that led to it."""
         many = isinstance(request, schema.ComparisonsIn)
         rows = request.comparisons if isinstance(request, schema.ComparisonsIn) else [request]
-        if len(rows) > service.config.comparisons:
-            most = f"at most {service.config.comparisons} (serve.comparisons), found {len(rows)}"
-            return _error(422, f"comparisons: {most}", "comparisons")
+        if len(rows) > service.longest:
+            return _error(422, f"comparisons: at most {service.longest}, found {len(rows)}", "comparisons")
         comparisons = [row.comparison() for row in rows]
         seeds = [service.seed if row.seed is None else row.seed for row in rows]
         found = await _predictions(service, comparisons, seeds)
@@ -108,8 +107,11 @@ def _add_reward(app: FastAPI, service: Service) -> None:
     threads = ThreadPoolExecutor(64, thread_name_prefix="reward")
 
     def ask(comparisons: Sequence[Comparison]) -> list[Prediction]:
-        futures = service.compare(comparisons, [service.seed] * len(comparisons))
-        return [future.result() for future in futures]
+        found = list[Prediction]()
+        for start in range(0, len(comparisons), service.config.batch):
+            part = comparisons[start : start + service.config.batch]
+            found += [future.result() for future in service.compare_patiently(part, service.seed, bool(start))]
+        return found
 
     async def of_group(group: Group) -> list[Scalar]:
         loop = asyncio.get_running_loop()

@@ -14,9 +14,9 @@ ROWS = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 
 
 class Metrics:
-    """Counters of one server; ``waiting`` gives how many comparisons wait."""
+    """Counters of one server; ``waiting`` gives how many comparisons wait, ``open_`` how many requests are under way."""
 
-    def __init__(self, waiting: Callable[[], int]) -> None:
+    def __init__(self, waiting: Callable[[], int], open_: Callable[[], int]) -> None:
         self.registry = CollectorRegistry()
         ProcessCollector(registry=self.registry)
         at, registry = "judgetrain_", self.registry
@@ -36,6 +36,7 @@ class Metrics:
         )
         self._tokens = Counter(at + "tokens", "Tokens read and written by the model", ["kind"], registry=registry)
         Gauge(at + "queue_rows", "Comparisons and chats that wait", registry=registry).set_function(waiting)
+        Gauge(at + "open_requests", "Requests without an answer yet", registry=registry).set_function(open_)
 
     def batch(self, work: str, rows: int, seconds: float) -> None:
         """A batch was done."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Sequence
 from concurrent.futures import Future
 from dataclasses import replace
@@ -12,12 +13,14 @@ from typing import Any
 from judgetrain.engines.base import Completion, Engine, Request
 from judgetrain.judges.base import Judge, Prediction
 from judgetrain.schema import Comparison
-from judgetrain.serving.server.batches import Batches, Job
+from judgetrain.serving.server.batches import Batches, Job, QueueFullError
 from judgetrain.serving.server.config import ServeConfig
 from judgetrain.serving.server.kept import KeptAnswers
 from judgetrain.serving.server.metrics import Metrics
 
 JUDGE, CHAT = "judge", "chat"
+PAUSE = 0.2
+"""Seconds between two looks at a queue that is full."""
 
 
 class Service:
@@ -34,11 +37,16 @@ class Service:
         self.judge, self.config, self.seed = judge, config, seed
         self.draining = False
         self.open_requests = 0
-        self.metrics = Metrics(lambda: len(self._batches))
+        self.metrics = Metrics(lambda: len(self._batches), lambda: self.open_requests)
         self._kept = kept
         self._lock = threading.Lock()
         self._pending: dict[str, Future[Prediction]] = {}
         self._batches = Batches(self._do, config.batch, config.queue, config.wait, self._told)
+
+    @property
+    def longest(self) -> int:
+        """Comparisons in one request at most: a request is taken whole, so that it has to fit into the queue."""
+        return min(self.config.comparisons, self.config.queue)
 
     @property
     def engine(self) -> Engine | None:
@@ -75,6 +83,20 @@ class Service:
         for key, job in jobs.items():  # not under the lock: what is done by now is forgotten at once
             job.result.add_done_callback(partial(self._forget, key))
         return [found[key] for key in keys]
+
+    def compare_patiently(self, comparisons: Sequence[Comparison], seed: int, wait: bool) -> list[Future[Prediction]]:
+        """As :meth:`compare`; ``wait``: a full queue is waited for, since what asks has been taken before.
+
+        Raises:
+            QueueFullError: the queue has no room, and it is not waited for.
+        """
+        while True:
+            try:
+                return self.compare(comparisons, [seed] * len(comparisons))
+            except QueueFullError:
+                if not wait:
+                    raise
+                time.sleep(PAUSE)
 
     def chat(self, request: Request) -> Future[Completion]:
         """The completion to come.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import threading
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -111,7 +112,7 @@ def test_served_verdicts_of_a_judge_that_samples_are_those_of_offline_judging_wh
         ({"response_a": "a", "response_b": "b"}, "body", "either prompt or messages"),
         ({**ROW, "messages": [{"role": "user", "content": "x"}]}, "body", "either prompt or messages"),
         ({"comparisons": []}, "comparisons", "at least 1"),
-        ({"comparisons": [ROW] * 9}, "comparisons", r"at most 8 (serve.comparisons), found 9"),
+        ({"comparisons": [ROW] * 9}, "comparisons", "at most 8, found 9"),
         (
             {"messages": [{"role": "tool", "content": "x"}], "response_a": "a", "response_b": "b"},
             "messages[0].role",
@@ -190,11 +191,19 @@ def test_what_was_answered_is_kept_for_the_same_judge_seed_id_and_texts(tmp_path
         assert "judgetrain_kept_answers_total 1.0" in client.get("/metrics").text
 
 
-def test_what_several_clients_ask_at_once_is_judged_once(judge: Recording) -> None:
-    with client_of(judge, wait=0.5) as client, ThreadPoolExecutor(16) as clients:
-        answers = list(clients.map(lambda _: client.post("/v1/judge", json=ROW).json()["verdict"], range(16)))
-    assert answers == ["A"] * 16
-    assert [ids for _, ids in judge.batches] == [[Comparison.of("Why?", "Because.", "No.").id]]
+def test_what_several_clients_ask_at_once_is_judged_once() -> None:
+    class Held(Recording):
+        def compare_all(self, comparisons: Sequence[Comparison], seed: int = 0) -> list[Prediction]:
+            asked.wait(60)
+            return super().compare_all(comparisons, seed)
+
+    asked, judge, row = threading.Event(), Held(), Comparison.of("Why?", "Because.", "No.")
+    service = Service(judge, ServeConfig(), KeptAnswers(None, ""), 17)
+    waiting = [service.compare([row, row], [1, 1]) for _ in range(16)]
+    asked.set()
+    assert {future.result(60).verdict for each in waiting for future in each} == {"A"}
+    assert judge.batches == [(1, [row.id])]
+    service.close()
 
 
 def test_the_schema_is_published_with_examples_that_are_answered(client: TestClient) -> None:
@@ -240,13 +249,22 @@ def test_rewards_are_win_shares_within_each_prompt_s_group(client: TestClient) -
 
 def test_responses_that_come_one_by_one_are_gathered_to_groups() -> None:
     """As later versions of OpenRLHF send them; the last one of a prompt waits no longer than it is told to."""
-    with client_of(LongerJudge(), group=3, group_wait=0.5) as client, ThreadPoolExecutor(8) as clients:
+    with client_of(LongerJudge(), group=3, group_wait=3) as client, ThreadPoolExecutor(8) as clients:
         texts = ["a", "aaa", "aa", "aaaa"]
         bodies = [{"query": ["p" + text], "prompts": ["p"], "labels": [None]} for text in texts[:3]]
         found = list(clients.map(lambda body: client.post("/get_reward", json=body).json()["rewards"], bodies))
         alone = client.post("/get_reward", json={"query": ["paaaa"], "prompts": ["p"], "labels": [None]}).json()
     assert found == [[0.0], [1.0], [0.5]]
     assert (alone["rewards"], alone["extra_logs"]["judge_read"]) == ([0.5], [0.0]), "it had nothing to be compared with"
+
+
+def test_a_group_with_more_pairs_than_the_queue_has_room_for_is_rewarded() -> None:
+    with client_of(LongerJudge(), queue=4, batch=4) as client, ThreadPoolExecutor(4) as clients:
+        texts = ["a" * i for i in range(9)]
+        body = {"query": ["p" + text for text in texts], "prompts": ["p"] * 9}
+        answers = list(clients.map(lambda i: client.post("/get_reward", json=body), range(2)))
+    taken = [answer.json()["rewards"] for answer in answers if answer.status_code == 200]
+    assert taken and all(rewards == [i / 8 for i in range(9)] for rewards in taken)
 
 
 def test_mode_anchor_compares_with_the_label() -> None:

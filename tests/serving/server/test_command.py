@@ -7,6 +7,7 @@ import re
 import shlex
 import shutil
 import signal
+import socket
 import subprocess
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -136,3 +137,14 @@ def test_what_cannot_be_served_is_refused_before_anything_is_loaded(
 
     with pytest.raises(ConfigError, match=message):
         serve(Pipeline(configured(*overrides, f"output_dir={tmp_path}")))
+
+
+def test_a_port_that_is_taken_is_named(tmp_path: Path) -> None:
+    from judgetrain.pipeline.run import Pipeline
+
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        with pytest.raises(ConfigError, match=f"serve.port={port}: cannot listen there"):
+            serve(Pipeline(configured("serve.judge=longer", f"serve.port={port}", f"output_dir={tmp_path}")))
