@@ -14,7 +14,7 @@ ROWS = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 
 
 class Metrics:
-    """Counters of one server; ``waiting`` gives how many comparisons wait, ``open_`` how many requests are under way."""
+    """Counters of one server; ``waiting`` gives how many comparisons wait, ``open_`` how many requests do."""
 
     def __init__(self, waiting: Callable[[], int], open_: Callable[[], int]) -> None:
         self.registry = CollectorRegistry()
