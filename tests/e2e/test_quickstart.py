@@ -14,7 +14,7 @@ from judgetrain.pipeline.run import STAGES as ALL_STAGES
 from tests.builders.debug_run import finish, start
 
 STAGES = [
-    name for name in ALL_STAGES if name not in ("rl", "correct", "selfeval", "studies")
+    name for name in ALL_STAGES if name not in ("rl", "correct", "selfeval", "studies", "judge")
 ]  # which stage=evaluate does not need
 
 
