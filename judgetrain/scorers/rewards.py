@@ -71,7 +71,7 @@ class ScorerReward:
         """
         references = columns.get("reference") or [None] * len(completions)
         samples = [
-            Sample(_prompt(prompt), _text(completion), reference)
+            Sample(_prompt(prompt), text_of(completion), reference)
             for prompt, completion, reference in zip(prompts, completions, references, strict=True)
         ]
         scores = score(self.scorer, samples, [self.method], self._settings, self._seed)[self.method]
@@ -87,5 +87,6 @@ def _prompt(prompt: Text) -> str | Messages:
     return prompt if isinstance(prompt, str) else tuple(prompt)
 
 
-def _text(completion: Text) -> str:
+def text_of(completion: Text) -> str:
+    """The text of a completion; of several messages, all of it."""
     return completion if isinstance(completion, str) else "".join(m.get("content") or "" for m in completion)

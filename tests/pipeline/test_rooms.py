@@ -18,7 +18,7 @@ FLOORS = [
     {"data", "scorers"},
     {"judges"},
     {"label", "train", "evaluate", "serving"},
-    {"pipeline"},
+    {"pipeline", "rewards"},
 ]
 FLOOR = {room: number for number, rooms in enumerate([*FLOORS, {"__main__"}], start=1) for room in rooms}
 MODULES = {".".join(p.relative_to(PACKAGE.parent).with_suffix("").parts): p for p in PACKAGE.rglob("*.py")}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 
@@ -47,7 +47,16 @@ def soft_share(prediction: Prediction) -> Share:
     return sum({"A": 0.5, "tie": 0.25}.get(verdict or "", 0.0) for verdict in orders)
 
 
-def scalars(groups: Sequence[Group], ask: Ask, mode: str = "round_robin", soft: bool = False) -> list[list[Scalar]]:
+SHARES: Mapping[str, Callable[[Prediction], Share]] = {
+    "round_robin": hard_share,
+    "anchor": soft_share,
+    "knockout": hard_share,
+    "bradley_terry": soft_share,
+}
+"""How each mode reads a prediction. With one comparison a member, degrees are worth more than what errs least often."""
+
+
+def scalars(groups: Sequence[Group], ask: Ask, mode: str = "round_robin") -> list[list[Scalar]]:
     """What each response of each group is worth: lists of the groups' lengths, None where nothing could be read.
 
     All pairs of a round, of all groups, are asked in one call; ``round_robin`` and ``bradley_terry`` have one round,
@@ -63,8 +72,7 @@ def scalars(groups: Sequence[Group], ask: Ask, mode: str = "round_robin", soft: 
     running = [_Running(group, mode) for group in groups]
     while asked := list(chain.from_iterable(each.asked.values() for each in running)):
         comparisons = sorted({c.id: c for c in asked}.values(), key=lambda c: c.id)
-        share = soft_share if soft else hard_share
-        found = {c.id: share(p) for c, p in zip(comparisons, ask(comparisons), strict=True)}
+        found = {c.id: SHARES[mode](p) for c, p in zip(comparisons, ask(comparisons), strict=True)}
         for each in running:
             each.answer(found)
     return [each.of_responses() for each in running]

@@ -107,8 +107,8 @@ def test_the_documentation_s_commands_do_what_it_says(tmp_path: Path) -> None:
     section = page.partition("## Serve")[2].partition("\n## ")[0]
     [start, curl] = re.findall(r"```bash\n(.*?)```", section, re.DOTALL)
     words = shlex.split(start.replace("\\\n", " "))
-    assert words[:3] == ["judgetrain", "serve", "serve.judge=my-judge"]
-    command = [*COMMAND, "serve.judge=longer", *words[3:], "serve.port=0", f"output_dir={tmp_path / 'out'}"]
+    assert words[:5] == ["python", "-m", "judgetrain", "serve", "serve.judge=./my-judge"]
+    command = [*COMMAND, "serve.judge=longer", *words[5:], "serve.port=0", f"output_dir={tmp_path / 'out'}"]
     with served(command, tmp_path / "log") as server:
         asked = shlex.split(curl.replace("\\\n", " ").replace("http://127.0.0.1:8765", server.url))
         answer = subprocess.run(
