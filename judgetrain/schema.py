@@ -125,6 +125,15 @@ class Comparison:
         name = fields.pop("id", None) or _id_of([asked, response_a, response_b])
         return cls(name, dialogue, response_a, response_b, **fields)
 
+    @property
+    def number(self) -> int:
+        """A number below 2**40 that its texts alone decide, whatever it is called and wherever it stands.
+
+        A judge's random numbers for it follow from this, so that it is judged alike alone and among others.
+        """
+        texts = [[asdict(m) for m in self.dialogue.messages], self.response_a, self.response_b]
+        return int(_id_of(texts)[:10], 16)
+
     def swapped(self) -> Comparison:
         """The same comparison with the responses (and the label) exchanged."""
         return replace(

@@ -142,7 +142,11 @@ class Judge(Protocol):
         return self.compare_all([comparison], 0)[0]
 
     def compare_all(self, comparisons: Sequence[Comparison], seed: int = 0) -> list[Prediction]:
-        """The verdicts on many comparisons, batched; the same length and order as the input."""
+        """The verdicts on many comparisons, batched; the same length and order as the input.
+
+        What is sampled for a row follows from the seed and the row's texts alone: the same row gets the same answer
+        whatever is judged with it, up to rounding (:attr:`~judgetrain.schema.Comparison.number`).
+        """
         ...
 
     def close(self) -> None:

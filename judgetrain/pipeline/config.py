@@ -15,6 +15,7 @@ from judgetrain.label.config import LabelConfig, TeacherConfig
 from judgetrain.pipeline.graph import COMMANDS, STAGES
 from judgetrain.scorers.config import ScorerConfig, SelfEvalConfig
 from judgetrain.serving.config import VerdictsConfig
+from judgetrain.serving.server.config import ServeConfig
 from judgetrain.train.config import TrainStages
 
 
@@ -94,6 +95,7 @@ class Config:
     selfeval: SelfEvalConfig = key(SelfEvalConfig, "stage selfeval")
     studies: StudiesConfig = key(StudiesConfig, "stage studies")
     verdicts: VerdictsConfig = key(VerdictsConfig, "stage judge")
+    serve: ServeConfig = key(ServeConfig, "stage=serve")
     track: TrackConfig = key(TrackConfig, "tracking")
     status: StatusConfig = key(StatusConfig, "stage=status")
     report: ReportConfig = key(ReportConfig, "stage=report")

@@ -37,6 +37,7 @@ COMMANDS = {
     "report": Command(
         "one report of several evaluations, a sweep among them", "judgetrain.pipeline.merged_report:merge"
     ),
+    "serve": Command("a judge behind HTTP, for many clients at once", "judgetrain.pipeline.serve:serve"),
     "clean": Command("what nothing refers to; clean.yes=true removes it", "judgetrain.pipeline.clean:clean"),
 }
 """Every command by name."""

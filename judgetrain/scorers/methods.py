@@ -20,8 +20,10 @@ from judgetrain.scorers.self_generation import SelfGeneration
 if TYPE_CHECKING:
     from judgetrain.scorers.statistics import TokenScorer
 
+SINGLE_PASS = SinglePass()
+"""Scores of a response that follow from the response alone, by one reading of it."""
 ESTIMATORS: tuple[Estimator, ...] = (
-    SinglePass(),
+    SINGLE_PASS,
     DecodingEnsemble(),
     PromptEnsemble(),
     SelfGeneration(),

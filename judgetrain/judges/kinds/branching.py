@@ -107,21 +107,27 @@ class BranchingJudge(Judge):
 
     def compare_all(self, comparisons: Sequence[Comparison], seed: int = 0) -> list[Prediction]:
         """The verdicts on many comparisons, with their reasons."""
-        trees, others = self.ask(comparisons, seed)
+        trees, others = self.ask(comparisons, seed, numbers=[c.number for c in comparisons])
         return self.predictions(trees, self.branches, others)
 
     def ask(
-        self, comparisons: Sequence[Comparison], seed: int, branches: int | None = None
+        self,
+        comparisons: Sequence[Comparison],
+        seed: int,
+        branches: int | None = None,
+        numbers: Sequence[int] | None = None,
     ) -> tuple[list[EvaluationTree], list[EvaluationTree]]:
         """The trees of both orders and none, or where plans are independent those of order AB and those of order BA.
+
+        ``numbers`` decide the trees' random numbers; None: those of their places in the call.
 
         Raises:
             ConfigError: as of :meth:`sample`.
         """
         if self.plan == "shared":
-            return self.sample(comparisons, seed, branches), []
+            return self.sample(comparisons, seed, branches, numbers=numbers), []
         first, second = (
-            self.sample(comparisons, derive_seed(seed, order), branches, orders=(order,)) for order in ORDERS
+            self.sample(comparisons, derive_seed(seed, order), branches, (order,), numbers) for order in ORDERS
         )
         return first, second
 
@@ -131,6 +137,7 @@ class BranchingJudge(Judge):
         seed: int,
         branches: int | None = None,
         orders: tuple[Order, ...] = ORDERS,
+        numbers: Sequence[int] | None = None,
     ) -> list[EvaluationTree]:
         """Grow one branch for each of the first ``branches`` criteria, in both orders.
 
@@ -146,7 +153,7 @@ class BranchingJudge(Judge):
             raise ConfigError(f"branches={wanted}: allowed are 1 to the {settings.criteria} criteria of this judge")
         shape = Shape(count=settings.criteria, criteria=wanted, orders=orders, top_up=self.top_up)
         steer = (lambda tree: next_wave(tree, wanted, self.aggregation, orders)) if self.early_stop else None
-        return grow(comparisons, self.engine, self.prompts, shape, settings, seed, steer=steer)
+        return grow(comparisons, self.engine, self.prompts, shape, settings, seed, steer=steer, numbers=numbers)
 
     def predictions(
         self, trees: Sequence[EvaluationTree], branches: int, others: Sequence[EvaluationTree] = ()

@@ -68,7 +68,7 @@ class PromptedJudge(Judge):
 
     def compare_all(self, comparisons: Sequence[Comparison], seed: int = 0) -> list[Prediction]:
         """The verdicts on many comparisons, all of them one batch."""
-        asked = self.ask(comparisons, seed)
+        asked = self.ask(comparisons, seed, [c.number for c in comparisons])
         how = self.dialect, self.name
         return [prediction_of(*how, c.id, each, self.sampling) for c, each in zip(comparisons, asked, strict=True)]
 
@@ -77,8 +77,13 @@ class PromptedJudge(Judge):
         return Asker(self.engine, self.prompts, self.sampling)
 
     @abstractmethod
-    def ask(self, comparisons: Sequence[Comparison], seed: int) -> list[list[Reply]]:
-        """The replies that each comparison's prediction is made of."""
+    def ask(
+        self, comparisons: Sequence[Comparison], seed: int, numbers: Sequence[int] | None = None
+    ) -> list[list[Reply]]:
+        """The replies that each comparison's prediction is made of.
+
+        ``numbers`` decide the comparisons' random numbers; None: those of their places in the call.
+        """
 
     def close(self) -> None:
         """Free the model."""
@@ -91,9 +96,11 @@ class OneStepJudge(PromptedJudge):
 
     dialect = "one_step"
 
-    def ask(self, comparisons: Sequence[Comparison], seed: int) -> list[list[Reply]]:
+    def ask(
+        self, comparisons: Sequence[Comparison], seed: int, numbers: Sequence[int] | None = None
+    ) -> list[list[Reply]]:
         """Two replies a comparison, one in each order."""
-        return self._asker.ask(list(map(pairwise_questions, comparisons)), "one_step", read_verdict, seed)
+        return self._asker.ask(list(map(pairwise_questions, comparisons)), "one_step", read_verdict, seed, numbers)
 
 
 class SingleRatingJudge(PromptedJudge):
@@ -105,7 +112,9 @@ class SingleRatingJudge(PromptedJudge):
 
     dialect = "rating"
 
-    def ask(self, comparisons: Sequence[Comparison], seed: int) -> list[list[Reply]]:
+    def ask(
+        self, comparisons: Sequence[Comparison], seed: int, numbers: Sequence[int] | None = None
+    ) -> list[list[Reply]]:
         """Two replies a comparison, one for each response, on the prompt set's scale."""
         assert self.prompts.scale is not None
         lowest, highest = self.prompts.scale
@@ -117,7 +126,8 @@ class SingleRatingJudge(PromptedJudge):
             ]
             for c in comparisons
         ]
-        return self._asker.ask(groups, "rating", partial(read_rating, lowest=lowest, highest=highest), seed)
+        read = partial(read_rating, lowest=lowest, highest=highest)
+        return self._asker.ask(groups, "rating", read, seed, numbers)
 
 
 PROMPTED: dict[str, type[PromptedJudge]] = {judge.dialect: judge for judge in (OneStepJudge, SingleRatingJudge)}

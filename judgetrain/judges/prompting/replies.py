@@ -63,17 +63,27 @@ class Asker:
     sampling: SamplingConfig
     attempts: int = 1
 
-    def ask(self, groups: Sequence[Sequence[Question]], step: Step, read: Read, seed: int) -> list[list[Reply]]:
+    def ask(
+        self,
+        groups: Sequence[Sequence[Question]],
+        step: Step,
+        read: Read,
+        seed: int,
+        numbers: Sequence[int] | None = None,
+    ) -> list[list[Reply]]:
         """The replies to each group of questions, in order, all asked as one batch.
 
-        The last reply to a question is the one that counts; what was unreadable stays before it.
+        The last reply to a question is the one that counts; what was unreadable stays before it. ``numbers`` decide the
+        groups' random numbers, where groups are of one size; None: each question's place among those that are asked.
         """
         questions = [question for group in groups for question in group]
+        places: list[int | None] = [None] * len(questions)
+        if numbers is not None:
+            places = [n * len(group) + i for n, group in zip(numbers, groups, strict=True) for i in range(len(group))]
         limits = Sampling.of(self.sampling)
         replies: list[list[Reply]] = [[] for _ in questions]
         waiting = list(range(len(questions)))
         for attempt in range(self.attempts if self.sampling.temperature > 0 else 1):
-            asked = [questions[i] for i in waiting]
             requests = [
                 Request(
                     messages=self.prompts.render(step, q.slots),
@@ -81,9 +91,10 @@ class Asker:
                     step=step,
                     slots=q.slots,
                     attempt=attempt,
+                    place=places[i],
                     readable=partial(_can_be_read, q, read),
                 )
-                for q in asked
+                for i, q in ((i, questions[i]) for i in waiting)
             ]
             completions = self.engine.generate(requests, derive_seed(seed, step, attempt)) if requests else []
             for index, completion in zip(waiting, completions, strict=True):

@@ -51,7 +51,7 @@ def grow(
     seed: int,
     choose: Choose | None = None,
     steer: Steer | None = None,
-    first: int = 0,
+    numbers: Sequence[int] | None = None,
 ) -> list[EvaluationTree]:
     """One evaluation tree per comparison; every level is one batch over all comparisons.
 
@@ -60,11 +60,12 @@ def grow(
     judgments are read; how many criteria are asked for is the shape's. With ``steer`` the branches grow in waves, two
     batches each, until it wants no more; those that do grow are the ones of the complete tree.
 
-    A tree's random numbers follow from the seed and its number alone, whatever the others hold: ``first`` is that of
-    the first tree, so that a batch grows the same trees in one call as in several.
+    A tree's random numbers follow from the seed and its number alone, whatever the others hold: ``numbers`` are those
+    of the trees (None: their indices), so that a batch grows the same trees in one call as in several.
     """
     trees = [PartialTree(comparison=c) for c in comparisons]
-    grower = _Grower(engine, prompts, shape, asking, seed, first)
+    numbers = range(len(trees)) if numbers is None else numbers
+    grower = _Grower(engine, prompts, shape, asking, seed, numbers)
     grower.list_criteria(trees)
     if choose:
         for tree in trees:
@@ -76,7 +77,7 @@ def grow(
         waves = [steer(tree) for tree in grown]
         due = [
             _Due(tree, index, number * shape.criteria + index, wave[criterion.rank])
-            for number, (tree, wave) in enumerate(zip(trees, waves, strict=True), first)
+            for number, tree, wave in zip(numbers, trees, waves, strict=True)
             for index, criterion in enumerate(tree.criteria)
             if criterion.rank in wave
         ]
@@ -112,11 +113,11 @@ class _Grower:
     shape: Shape
     asking: AskingConfig
     seed: int
-    first: int = 0
+    numbers: Sequence[int]
 
     def list_criteria(self, trees: Sequence[PartialTree]) -> None:
         """List criteria; where ``shape.top_up``, ask once more for trees that came back short."""
-        shape, waiting = self.shape, list(enumerate(trees, self.first))
+        shape, waiting = self.shape, list(zip(self.numbers, trees, strict=True))
         stop = (f"\n{shape.criteria + 1}.",) if shape.criteria < shape.count else ()
         limits = replace(Sampling.of(self.asking.criteria_sampling), stop=stop)
         for attempt in range(2 if shape.top_up else 1):

@@ -125,7 +125,8 @@ class Rollouts:
         """One list of criteria for each, and a branch in both orders for as many of them as are rewarded."""
         shape = Shape(count=self.asking.criteria, criteria=self.config.branches)
         asking = sampled_at(self.asking, self.config.temperature)
-        return grow(comparisons, engine, self.prompts, shape, asking, seed, first=first)
+        numbers = range(first, first + len(comparisons))
+        return grow(comparisons, engine, self.prompts, shape, asking, seed, numbers=numbers)
 
 
 Part = tuple[Sequence[int], Sequence[int], bool, dict[str, float]]

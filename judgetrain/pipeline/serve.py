@@ -1,0 +1,88 @@
+"""``stage=serve``: load a judge and answer over HTTP."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+from judgetrain.artifacts.fingerprint import ContentHashes, fingerprint
+from judgetrain.artifacts.locks import using
+from judgetrain.artifacts.stage_run import StageRun
+from judgetrain.data.config import SourceConfig
+from judgetrain.engines.config import check_package
+from judgetrain.errors import ConfigError
+from judgetrain.judges.loading import Models, check_directories, judges_of
+from judgetrain.pipeline.config import Config
+from judgetrain.pipeline.run import Pipeline
+from judgetrain.serving.config import VerdictsConfig
+from judgetrain.serving.judging import judge_of
+from judgetrain.serving.stages import JudgeSettings, check_judge
+
+SERVED = "served"
+"""The folder of ``output_dir`` that holds the answers that were given."""
+FORMAT = 1
+"""Raised when the code changes what is answered."""
+
+
+def serve(pipeline: Pipeline) -> None:
+    """Answer until a signal ends it; the judge is loaded and asked as by ``stage=judge``.
+
+    Raises:
+        ConfigError: a judge that is not there, an address that cannot be had, or a token's variable that is not set.
+    """
+    config, home = pipeline.config, Path(pipeline.config.output_dir)
+    for package in ("fastapi", "uvicorn", "prometheus_client"):
+        check_package(package, "stage=serve (the extra 'serving')")
+    from judgetrain.serving.server.kept import KeptAnswers
+    from judgetrain.serving.server.run import bound, run, token_of
+    from judgetrain.serving.server.service import Service
+
+    settings = _settings(config)
+    inputs = _inputs(pipeline, settings)
+    token, listener = token_of(config.serve), bound(config.serve)
+    models = Models(settings, inputs, StageRun(home / SERVED, "serve", config.seed, pipeline.console, home=home))
+    with using(home, inputs.values()), judge_of(models, settings) as judge:
+        path = home / SERVED / f"{_identity(settings, models, home)}.sqlite" if config.serve.keep else None
+        service = Service(judge(), config.serve, KeptAnswers(path, path.stem if path else ""), config.seed)
+        run(service, listener, token, pipeline.console)
+
+
+def _settings(config: Config) -> JudgeSettings:
+    """What stage judge would read, were it to judge with this judge."""
+    served = config.serve
+    check_judge(config, served.judge, "serve.judge", served.branches)
+    verdicts = VerdictsConfig(judge=served.judge, branches=served.branches, source=SourceConfig(type="jsonl"))
+    settings = JudgeSettings.of(replace(config, verdicts=verdicts))
+    method = settings.method
+    if method.kind == "scorer":
+        from judgetrain.scorers.methods import BY_NAME, SINGLE_PASS
+
+        if BY_NAME[method.target] is not SINGLE_PASS:
+            raise ConfigError(
+                f"serve.judge={served.judge!r}: what it samples depends on what is judged with it, so that a client's "
+                f"answer would depend on the others; scorers that can be served are {', '.join(SINGLE_PASS.names)}"
+            )
+    check_directories(config, [method], "serve.judge")
+    return settings
+
+
+def _inputs(pipeline: Pipeline, settings: JudgeSettings) -> Mapping[str, Path]:
+    """The directories of this run's judges that are named; they must be there, since serving makes nothing."""
+    found = {}
+    for stage in judges_of([settings.method]):
+        plan = pipeline.plan(stage)
+        if not plan.finished:
+            raise ConfigError(
+                f"serve.judge={settings.verdicts.judge!r}: there is none yet in {pipeline.root / stage} with these "
+                f"settings: run `judgetrain stage={stage}` with them first, or name a judge's directory"
+            )
+        found[stage] = plan.directory
+    return found
+
+
+def _identity(settings: JudgeSettings, models: Models, home: Path) -> str:
+    """Whatever decides the answers besides seed and comparison."""
+    hashes, method = ContentHashes.of_run(home), settings.method
+    judge = models.identity(method, hashes) if method.names_model else method.text
+    return fingerprint({"format": FORMAT, "judge": judge, "settings": hashes.identity(settings)})

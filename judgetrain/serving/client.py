@@ -1,0 +1,150 @@
+"""A judge behind ``judgetrain serve``, as a judge in Python: nothing is lost while the server is away."""
+
+from __future__ import annotations
+
+import os
+import random
+import time
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict
+from typing import Any
+
+import httpx2
+
+from judgetrain.errors import EngineError
+from judgetrain.judges.base import Cost, Judge, Prediction, Reason
+from judgetrain.schema import Comparison
+
+AGAIN = (429, 502, 503, 504)
+"""Statuses after which the same is asked again: the server is busy, ends, or is starting."""
+FIRST_PAUSE, LONGEST_PAUSE = 0.2, 10.0
+"""Seconds."""
+
+
+class RemoteJudge(Judge):
+    """Asks a server, as any judge is asked; ``with RemoteJudge(url) as judge`` closes its connections.
+
+    A connection that breaks, a full queue (429) and a server that is away or shutting down (503) are waited for and
+    asked again, with pauses that grow. A row keeps its id and seed, by which the server knows what it has answered: a
+    verdict that was given, but lost on its way, is not judged again.
+
+    Args:
+        url: of the server, as ``http://127.0.0.1:8765``.
+        token: which it asks for; None takes the environment variable ``JUDGETRAIN_TOKEN`` if there is one.
+        rows: comparisons in one request.
+        concurrency: requests at a time.
+        patience: seconds for which one request is sent again.
+        timeout: seconds that one answer may take.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        token: str | None = None,
+        *,
+        rows: int = 16,
+        concurrency: int = 8,
+        patience: float = 600.0,
+        timeout: float = 600.0,
+    ) -> None:
+        self.name, self._url, self._rows, self._patience = "remote", url.rstrip("/"), rows, patience
+        token = token or os.environ.get("JUDGETRAIN_TOKEN")
+        headers = {"Authorization": f"Bearer {token}"} if token else {}
+        self._client = httpx2.Client(
+            headers=headers, timeout=timeout, limits=httpx2.Limits(max_connections=concurrency), trust_env=False
+        )
+        self._threads = ThreadPoolExecutor(concurrency, thread_name_prefix="remote-judge")
+
+    def __enter__(self) -> RemoteJudge:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    def compare_all(self, comparisons: Sequence[Comparison], seed: int = 0) -> list[Prediction]:
+        """The verdicts on many comparisons, in their order.
+
+        Raises:
+            EngineError: the server refuses a row (it is named) or the token, or is busy or away for too long.
+        """
+        parts = [comparisons[start : start + self._rows] for start in range(0, len(comparisons), self._rows)]
+        found = self._threads.map(lambda part: self._judged(part, seed), parts)
+        return [prediction for part in found for prediction in part]
+
+    @property
+    def served(self) -> list[str]:
+        """The names of the models that the server lets one chat with (``/v1/chat/completions``): none or one."""
+        return [str(model["id"]) for model in self._ask("GET", "/v1/models")["data"]]
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._threads.shutdown()
+        self._client.close()
+
+    def _judged(self, part: Sequence[Comparison], seed: int) -> list[Prediction]:
+        answer = self._ask("POST", "/v1/judge", {"comparisons": [_row(comparison, seed) for comparison in part]})
+        return [_prediction(row) for row in answer["verdicts"]]
+
+    def _ask(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> Any:
+        until, pause = time.monotonic() + self._patience, FIRST_PAUSE
+        while True:
+            wait = pause * random.uniform(0.5, 1.0)  # so that clients do not all come back at once
+            try:
+                response = self._client.request(method, self._url + path, json=body)
+                if response.status_code not in AGAIN:
+                    break
+                said = f"status {response.status_code}"
+                wait = max(wait, min(LONGEST_PAUSE, _seconds(response.headers.get("retry-after"))))
+            except httpx2.TransportError as error:
+                said = str(error) or type(error).__name__
+            if time.monotonic() + wait > until:
+                raise EngineError(f"{self._url}: no answer within {self._patience:g} s; the last thing said: {said}")
+            time.sleep(wait)
+            pause = min(LONGEST_PAUSE, 2 * pause)
+        if response.status_code != 200:
+            raise EngineError(f"{self._url}{path}: status {response.status_code}: {_message(response)}")
+        return response.json()
+
+
+def _row(comparison: Comparison, seed: int) -> dict[str, Any]:
+    return {
+        "id": comparison.id,
+        "messages": [asdict(message) for message in comparison.dialogue.messages],
+        "response_a": comparison.response_a,
+        "response_b": comparison.response_b,
+        "model_a": comparison.model_a,
+        "model_b": comparison.model_b,
+        "seed": seed,
+    }
+
+
+def _prediction(row: Mapping[str, Any]) -> Prediction:
+    cost = {name: float("nan") if number is None else number for name, number in row["cost"].items()}
+    return Prediction(
+        comparison_id=row["id"],
+        method=row["judge"],
+        branches=row["branches"],
+        verdict_ab=row["verdict_ab"],
+        verdict_ba=row["verdict_ba"],
+        margin=row["margin"],
+        cost=Cost(**cost),
+        judgments=row["judgments"],
+        failures=row["failures"],
+        merged=row["merged"],
+        spread=row["spread"],
+        reasons=tuple(Reason(**reason) for reason in row["reasons"]),
+        asked=row["asked"],
+        plan=row["plan"],
+    )
+
+
+def _seconds(text: str | None) -> float:
+    return float(text) if text and text.isdigit() else 0.0
+
+
+def _message(response: httpx2.Response) -> str:
+    try:
+        return str(response.json()["error"]["message"])
+    except (ValueError, KeyError, TypeError):
+        return response.text[:200]

@@ -1,0 +1,1 @@
+"""``judgetrain serve``: one process that holds a judge and answers many clients over HTTP."""

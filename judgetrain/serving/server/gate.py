@@ -1,0 +1,126 @@
+"""What every request passes before anything reads it: token, shutdown, length of the body; and what is counted."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hmac
+import json
+import time
+from collections.abc import Awaitable, Callable, MutableMapping
+from typing import Any
+
+from judgetrain.serving.server.service import Service
+
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+App = Callable[[MutableMapping[str, Any], Receive, Send], Awaitable[None]]
+
+OPEN = ("/health", "/openapi.json", "/docs")
+"""Paths that need no token."""
+ENDPOINTS = (*OPEN, "/metrics", "/v1/judge", "/v1/models", "/v1/chat/completions", "/get_reward")
+DISCARDED = 8
+"""So many times the allowed length is read of a body that is too long, so that its sender gets to read the answer."""
+
+
+class Gate:
+    """ASGI middleware.
+
+    Args:
+        app: what answers.
+        service: counts, and says whether it is shutting down.
+        token: what clients must send; None: nothing.
+    """
+
+    def __init__(self, app: App, service: Service, token: str | None) -> None:
+        self._app, self._service = app, service
+        self._token = None if token is None else token.encode()
+        self._longest = service.config.body
+
+    async def __call__(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
+        """One request, or one connection of another kind, which passes."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        path, started, status = scope["path"], time.perf_counter(), 500
+        metrics = self._service.metrics
+
+        async def counting(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+            await send(message)
+
+        self._service.open_requests += 1
+        try:
+            await self._answer(scope, receive, counting)
+        finally:
+            self._service.open_requests -= 1
+            endpoint = path if path in ENDPOINTS else "other"
+            metrics.requests.labels(endpoint, str(status)).inc()
+            metrics.seconds.labels(endpoint).observe(time.perf_counter() - started)
+
+    async def _answer(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
+        headers = dict(scope["headers"])
+        if scope["path"] not in OPEN and not self._admits(headers.get(b"authorization", b"")):
+            await _refuse(send, 401, "a token is needed: Authorization: Bearer TOKEN", ("www-authenticate", "Bearer"))
+            return
+        if self._service.draining and scope["method"] == "POST":
+            closing = ("retry-after", "5"), ("connection", "close")
+            await _refuse(send, 503, "the server is shutting down", *closing)
+            return
+        body = await self._body(headers, receive)
+        if body is None:
+            await _refuse(send, 413, f"the request is longer than {self._longest} bytes (serve.body)")
+            return
+
+        async def again() -> Message:
+            nonlocal body
+            if body is None:
+                return await receive()
+            whole, body = body, None
+            return {"type": "http.request", "body": whole, "more_body": False}
+
+        await self._app(scope, again, send)
+
+    def _admits(self, header: bytes) -> bool:
+        """Whether a request may pass: its token is the bearer's, or the password of a URL's ``user:TOKEN@``."""
+        if self._token is None:
+            return True
+        kind, _, given = header.partition(b" ")
+        if kind.lower() == b"basic":
+            try:
+                given = base64.b64decode(given.strip(), validate=True).partition(b":")[2]
+            except (binascii.Error, ValueError):
+                return False
+        elif kind.lower() != b"bearer":
+            return False
+        return hmac.compare_digest(given.strip(), self._token)
+
+    async def _body(self, headers: dict[bytes, bytes], receive: Receive) -> bytes | None:
+        """The whole body, or None where it is too long."""
+        length = headers.get(b"content-length", b"")
+        parts, read, fits = list[bytes](), 0, not (length.isdigit() and int(length) > self._longest)
+        while read <= DISCARDED * self._longest:
+            message = await receive()
+            if message["type"] != "http.request":
+                break
+            part = message.get("body", b"")
+            read += len(part)
+            fits = fits and read <= self._longest
+            if fits:
+                parts.append(part)
+            else:
+                parts.clear()
+            if not message.get("more_body"):
+                break
+        return b"".join(parts) if fits else None
+
+
+async def _refuse(send: Send, status: int, message: str, *headers: tuple[str, str]) -> None:
+    body = json.dumps({"error": {"message": message, "field": None}}).encode()
+    every = [("content-type", "application/json"), ("content-length", str(len(body))), *headers]
+    start = {"type": "http.response.start", "status": status}
+    await send({**start, "headers": [(name.encode(), value.encode()) for name, value in every]})
+    await send({"type": "http.response.body", "body": body})

@@ -1,0 +1,123 @@
+"""``/get_reward`` as OpenRLHF's remote reward model expects it: what it sends, read into prompts and responses.
+
+A query is the policy's own text, prompt and response with the chat template and its special tokens
+(``skip_special_tokens=False``), and ``prompts`` holds the rendered prompts. Up to version 0.8 a request holds a whole
+batch; later versions send each response by itself as soon as it is written, so that a group has to be gathered
+(:class:`Gathering`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+
+from judgetrain.schema import Message, Prompt
+from judgetrain.serving.rewards.groups import Group
+from judgetrain.serving.rewards.modes import Scalar
+from judgetrain.serving.server.schema import RewardIn
+
+NOTHING_READ = 0.5
+"""The reward of a response about which nothing readable was said: trainers take numbers alone. ``extra_logs`` tell."""
+
+_TURNS = (
+    re.compile(r"<\|im_start\|>(\w+)\n(.*?)(?:<\|im_end\|>\n?|\Z)", re.DOTALL),
+    re.compile(r"<\|start_header_id\|>(\w+)<\|end_header_id\|>\n\n(.*?)(?:<\|eot_id\|>|\Z)", re.DOTALL),
+    re.compile(r"<start_of_turn>(\w+)\n(.*?)(?:<end_of_turn>\n?|\Z)", re.DOTALL),
+)
+"""Turns as ChatML (Qwen), Llama 3 and Gemma write them: role and content."""
+_ENDS = re.compile(
+    r"(?:\s*(?:<\|im_end\|>|<\|eot_id\|>|<end_of_turn>|<\|endoftext\|>|<\|end_of_text\|>|</s>|<eos>|<pad>))+\s*\Z"
+)
+_ROLES = {"model": "assistant"}
+
+
+@dataclass(frozen=True)
+class Asked:
+    """One response to be rewarded, and what it may be compared with."""
+
+    prompt: str
+    response: str
+    reference: str | None
+
+    @property
+    def group(self) -> tuple[str, str | None]:
+        """What those that are compared with one another have in common."""
+        return self.prompt, self.reference
+
+
+def asked_of(request: RewardIn, references: bool) -> list[Asked]:
+    """The responses of a request; ``references``: labels that are text are answers to compare with."""
+    labels = request.labels or [None] * len(request.query)
+    return [
+        Asked(prompt, response_of(query, prompt), label if references and isinstance(label, str) and label else None)
+        for query, prompt, label in zip(request.query, request.prompts, labels, strict=True)
+    ]
+
+
+def response_of(query: str, prompt: str) -> str:
+    """The response in a query: what follows the prompt, without end tokens; all of it where the prompt is not there."""
+    return _ENDS.sub("", query.removeprefix(prompt))
+
+
+def prompt_of(rendered: str) -> Prompt:
+    """The messages of a rendered prompt in one of the known chat templates; any other text is the query itself."""
+    for turns in _TURNS:
+        found = [Message(_ROLES.get(role, role), text.strip()) for role, text in turns.findall(rendered)]
+        if found and found[-1].role == "assistant" and not found[-1].content:
+            found.pop()  # which opens the response
+        if found and found[-1].role == "user":
+            return found
+    return rendered
+
+
+def group_of(members: Sequence[Asked]) -> Group:
+    """Responses to one prompt as a group."""
+    return Group(prompt_of(members[0].prompt), [m.response for m in members], members[0].reference)
+
+
+@dataclass
+class _Open:
+    """A group that others may still join."""
+
+    members: list[Asked] = field(default_factory=list)
+    full: asyncio.Event = field(default_factory=asyncio.Event)
+    scalars: asyncio.Task[list[Scalar]] | None = None
+
+
+class Gathering:
+    """Brings responses to one prompt together that come in requests of their own.
+
+    Args:
+        size: responses of a group; 1: a request's own responses are the group.
+        wait: seconds after which a group is judged as far as it is there.
+        judge: the scalars of a group.
+    """
+
+    def __init__(self, size: int, wait: float, judge: Callable[[Group], Awaitable[list[Scalar]]]) -> None:
+        self._size, self._wait, self._judge = size, wait, judge
+        self._open: dict[tuple[str, str | None], _Open] = {}
+
+    async def scalars(self, members: Sequence[Asked]) -> list[Scalar]:
+        """The scalars of responses to one prompt, each by comparison with all of its group."""
+        if len(members) >= self._size:
+            return await self._judge(group_of(members))
+        name = members[0].group
+        group = self._open.setdefault(name, _Open())
+        first = len(group.members)
+        group.members += members
+        group.scalars = group.scalars or asyncio.create_task(self._of(name, group))
+        if len(group.members) >= self._size:
+            del self._open[name]
+            group.full.set()
+        found = await asyncio.shield(group.scalars)
+        return found[first : first + len(members)]
+
+    async def _of(self, name: tuple[str, str | None], group: _Open) -> list[Scalar]:
+        try:
+            await asyncio.wait_for(group.full.wait(), self._wait)
+        except TimeoutError:
+            if self._open.get(name) is group:
+                del self._open[name]
+        return await self._judge(group_of(group.members))

@@ -1,0 +1,217 @@
+"""What clients send and get, as OpenAPI publishes it."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Discriminator, Field, Tag, model_validator
+
+from judgetrain.judges.base import BothOrders, Prediction
+from judgetrain.schema import Comparison, Verdict
+
+
+def _writable(text: str) -> str:
+    """A text that is one: JSON can hold half of a surrogate pair, which no tokenizer reads and no answer can hold."""
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise ValueError(f"character {error.start} is half of a surrogate pair, which is no text") from error
+    return text
+
+
+Text = Annotated[str, AfterValidator(_writable)]
+Seed = Annotated[int, Field(ge=0, lt=2**63)]
+
+
+class Strict(BaseModel):
+    """An object without other fields than its own."""
+
+    model_config = ConfigDict(extra="forbid")
+
+
+class ChatMessage(Strict):
+    """One turn of a dialogue."""
+
+    role: Literal["system", "user", "assistant"]
+    content: Text
+
+
+class ComparisonIn(Strict):
+    """Two responses to a prompt: the query as text, or the messages up to it, of which the last is the user's."""
+
+    prompt: Text | None = None
+    messages: Annotated[list[ChatMessage], Field(min_length=1)] | None = None
+    response_a: Text
+    response_b: Text
+    id: Text | None = Field(None, description="stands in the answer; made of the texts where it is missing")
+    seed: Seed | None = Field(None, description="of a judge that samples; the server's own where it is missing")
+    model_a: Text = ""
+    model_b: Text = ""
+
+    @model_validator(mode="after")
+    def _one_prompt(self) -> Self:
+        if (self.prompt is None) == (self.messages is None):
+            raise ValueError("expected either prompt or messages")
+        if self.messages and self.messages[-1].role != "user":
+            raise ValueError("messages: expected the last message to be the user's")
+        return self
+
+    def comparison(self) -> Comparison:
+        """What the judge is asked about."""
+        prompt = self.prompt if self.messages is None else [m.model_dump() for m in self.messages]
+        assert prompt is not None
+        named = {"model_a": self.model_a, "model_b": self.model_b, "id": self.id}
+        return Comparison.of(prompt, self.response_a, self.response_b, **named)
+
+
+class ComparisonsIn(Strict):
+    """Many comparisons, which are judged together."""
+
+    comparisons: Annotated[list[ComparisonIn], Field(min_length=1)]
+
+
+JudgeIn = Annotated[
+    Annotated[ComparisonIn, Tag("one")] | Annotated[ComparisonsIn, Tag("many")],
+    Discriminator(lambda body: "many" if isinstance(body, dict) and "comparisons" in body else "one"),
+]
+"""One comparison, or ``{"comparisons": [...]}``."""
+
+
+class ReasonOut(BaseModel):
+    """One branch: the judgment in one order, by one criterion and guideline. Scores are in the comparison's order."""
+
+    order: Literal["AB", "BA"]
+    criterion: str
+    guideline: str
+    text: str
+    score_a: float | None
+    score_b: float | None
+    verdict: Verdict | None
+    failure: str | None
+
+
+class CostOut(BaseModel):
+    """Half of what both orders cost; null where it is not known."""
+
+    prompt_tokens: float | None
+    generated_tokens: float | None
+    calls: float | None
+
+
+class VerdictOut(BaseModel):
+    """The verdict on one comparison, in the comparison's own order."""
+
+    id: str
+    model_a: str
+    model_b: str
+    verdict: BothOrders
+    verdict_ab: Verdict | None = Field(description="with the responses shown as they are")
+    verdict_ba: Verdict | None = Field(description="with the responses shown exchanged")
+    consistent: bool
+    margin: float | None = Field(description="mean score of A minus that of B")
+    spread: float | None
+    reasons: list[ReasonOut]
+    judgments: int
+    failures: dict[str, int] = Field(description="judgments that could not be read, by reason")
+    merged: bool = Field(description="both orders are known as one verdict only")
+    judge: str
+    asked: str | None
+    plan: str | None
+    branches: int
+    cost: CostOut
+
+
+class VerdictsOut(BaseModel):
+    """Verdicts in the order of the comparisons."""
+
+    verdicts: list[VerdictOut]
+
+
+class ErrorOut(BaseModel):
+    """Why there is no answer."""
+
+    message: str
+    field: str | None = Field(None, description="of the request, as in comparisons[0].response_a")
+
+
+class ErrorsOut(BaseModel):
+    """The answer to a request that is not fulfilled."""
+
+    error: ErrorOut
+
+
+def verdict_out(comparison: Comparison, prediction: Prediction) -> dict[str, Any]:
+    """A prediction as :class:`VerdictOut` has it, ready for JSON."""
+    cost = {name: number if number == number else None for name, number in asdict(prediction.cost).items()}
+    both = prediction.verdict_ab is not None and prediction.verdict_ab == prediction.verdict_ba
+    return {
+        "id": comparison.id,
+        "model_a": comparison.model_a,
+        "model_b": comparison.model_b,
+        "verdict": prediction.verdict,
+        "verdict_ab": prediction.verdict_ab,
+        "verdict_ba": prediction.verdict_ba,
+        "consistent": both,
+        "margin": prediction.margin,
+        "spread": prediction.spread,
+        "reasons": [asdict(reason) for reason in prediction.reasons],
+        "judgments": prediction.judgments,
+        "failures": prediction.failures,
+        "merged": prediction.merged,
+        "judge": prediction.method,
+        "asked": prediction.asked,
+        "plan": prediction.plan,
+        "branches": prediction.branches,
+        "cost": cost,
+    }
+
+
+class RewardIn(BaseModel):
+    """OpenRLHF's request: ``query`` holds prompts with their responses, ``prompts`` the prompts alone."""
+
+    query: Annotated[list[Text], Field(min_length=1)]
+    prompts: list[Text]
+    labels: list[Any] | None = None
+
+    @model_validator(mode="after")
+    def _as_long(self) -> Self:
+        for name in ("prompts", "labels"):
+            rows = getattr(self, name)
+            if rows is not None and len(rows) != len(self.query):
+                raise ValueError(f"{name}: expected as many as in query, {len(self.query)}, found {len(rows)}")
+        return self
+
+
+class RewardOut(BaseModel):
+    """OpenRLHF's answer: lists of one number a response."""
+
+    rewards: list[float]
+    scores: list[float] = Field(description="the rewards, in [0, 1]")
+    extra_logs: dict[str, list[float]]
+
+
+class ChatIn(Strict):
+    """A chat with the judge's own model, as OpenAI's clients send it."""
+
+    model: str
+    messages: Annotated[list[ChatMessage], Field(min_length=1)]
+    temperature: float = Field(1.0, ge=0.0, le=10.0)
+    top_p: float = Field(1.0, gt=0.0, le=1.0)
+    max_tokens: int | None = Field(None, ge=1)
+    max_completion_tokens: int | None = Field(None, ge=1)
+    seed: Seed | None = None
+    stop: str | list[str] | None = None
+    n: Literal[1] = 1
+    stream: Literal[False] = False
+    user: str | None = None
+
+    @property
+    def stops(self) -> tuple[str, ...]:
+        """The strings that end the text."""
+        return (self.stop,) if isinstance(self.stop, str) else tuple(self.stop or ())
+
+    @property
+    def limit(self) -> int:
+        """The most tokens to generate; 256 unless it is said."""
+        return self.max_completion_tokens or self.max_tokens or 256

@@ -1,0 +1,111 @@
+"""A real server in a process of its own, on the loopback address; and one whose judge tells what it judged.
+
+    python -m tests.builders.served DIRECTORY PORT SECONDS [key=value ...]
+
+serves a judge that takes SECONDS a batch, likes the longer response, and notes in DIRECTORY/judged.txt whom it judged.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import httpx2
+
+from judgetrain.judges import LongerJudge, Prediction
+from judgetrain.schema import Comparison
+
+COMMAND = [sys.executable, "-m", "judgetrain", "serve"]
+SLOW = [sys.executable, "-m", "tests.builders.served"]
+
+
+class Served:
+    """A server's process, the address that it said, and its log."""
+
+    def __init__(self, command: Sequence[str], log: Path, **environment: str) -> None:
+        self._log, self._from = log, log.stat().st_size if log.exists() else 0
+        with log.open("ab") as file:
+            self.process = subprocess.Popen(command, stdout=file, stderr=file, env={**os.environ, **environment})
+        self.url = ""
+
+    def wait(self, seconds: float = 300) -> Served:
+        """Until it answers."""
+        until = time.monotonic() + seconds
+        while not (found := re.search(r"answers at (http://[^ ,]+)", self.log)):
+            assert self.process.poll() is None and time.monotonic() < until, self.log
+            time.sleep(0.05)
+        self.url = found[1]
+        while True:
+            try:
+                httpx2.get(f"{self.url}/health", trust_env=False).raise_for_status()
+                return self
+            except httpx2.TransportError:
+                assert self.process.poll() is None and time.monotonic() < until, self.log
+                time.sleep(0.05)
+
+    @property
+    def log(self) -> str:
+        """What it has said since it was started."""
+        return self._log.read_bytes()[self._from :].decode()
+
+    def rss(self) -> int:
+        """Bytes of memory that it holds."""
+        import psutil
+
+        return int(psutil.Process(self.process.pid).memory_info().rss)
+
+
+@contextmanager
+def served(command: Sequence[str], log: Path, **environment: str) -> Iterator[Served]:
+    """A server that answers, and is killed at the end if it still runs."""
+    server = Served(command, log, **environment)
+    try:
+        yield server.wait()
+    finally:
+        server.process.kill()
+        server.process.wait()
+
+
+def free_port() -> int:
+    """A port that nobody listens at."""
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        return int(found.getsockname()[1])
+
+
+class NotingJudge(LongerJudge):
+    """Takes its time for a batch, and notes whom it judged before anybody is told."""
+
+    def __init__(self, directory: Path, seconds: float) -> None:
+        self._notes, self._seconds = directory / "judged.txt", seconds
+
+    def compare_all(self, comparisons: Sequence[Comparison], seed: int = 0) -> list[Prediction]:
+        time.sleep(self._seconds)
+        with self._notes.open("a") as file:
+            file.write("".join(f"{c.id}\n" for c in comparisons))
+        return super().compare_all(comparisons, seed)
+
+
+def main(directory: Path, port: int, seconds: float, *overrides: str) -> None:
+    """Serve a :class:`NotingJudge`."""
+    from judgetrain.artifacts.console import Console
+    from judgetrain.serving.server.config import ServeConfig
+    from judgetrain.serving.server.kept import KeptAnswers
+    from judgetrain.serving.server.run import bound, run, token_of
+    from judgetrain.serving.server.service import Service
+
+    numbers = {key: int(value) for key, _, value in (o.partition("=") for o in overrides) if value.isdigit()}
+    config = ServeConfig(port=port, **numbers)  # type: ignore[arg-type]
+    service = Service(NotingJudge(directory, seconds), config, KeptAnswers(directory / "kept.sqlite", "slow"), 17)
+    run(service, bound(config), token_of(config), Console())
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), int(sys.argv[2]), float(sys.argv[3]), *sys.argv[4:])

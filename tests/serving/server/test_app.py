@@ -1,0 +1,311 @@
+"""What the endpoints answer, in this process: verdicts, refusals, rewards, chats, counters."""
+
+from __future__ import annotations
+
+import base64
+import json
+import threading
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+from starlette.testclient import TestClient
+
+from judgetrain.data.config import WorldConfig, WorldEngineConfig
+from judgetrain.data.world import eval_comparisons
+from judgetrain.data.world.engine import WorldEngine
+from judgetrain.engines.base import Completion, Request
+from judgetrain.errors import EngineError
+from judgetrain.judges import BranchingJudge, Judge, LongerJudge, Prediction
+from judgetrain.judges.prompting.prompts import load_prompt_set
+from judgetrain.schema import Comparison
+from judgetrain.serving.server.app import create_app
+from judgetrain.serving.server.config import ServeConfig
+from judgetrain.serving.server.kept import KeptAnswers
+from judgetrain.serving.server.schema import RewardOut, VerdictOut, VerdictsOut
+from judgetrain.serving.server.service import Service
+from tests.builders.judges import SAMPLING
+from tests.builders.scripted import ScriptedEngine, noisy
+
+ROW = {"prompt": "Why?", "response_a": "Because.", "response_b": "No."}
+CHAT = {"model": "judge", "messages": [{"role": "user", "content": "one two three"}]}
+
+
+class Recording(LongerJudge):
+    """Keeps the batches that it judged; fails on a response that says so."""
+
+    def __init__(self) -> None:
+        self.batches: list[tuple[int, list[str]]] = []
+
+    def compare_all(self, comparisons: Sequence[Comparison], seed: int = 0) -> list[Prediction]:
+        self.batches.append((seed, [c.id for c in comparisons]))
+        if any("fail" in c.response_a for c in comparisons):
+            raise EngineError("the model is out of order")
+        return super().compare_all(comparisons, seed)
+
+
+def client_of(judge: Judge, kept: Path | None = None, token: str | None = None, **settings: Any) -> TestClient:
+    service = Service(judge, ServeConfig(**settings), KeptAnswers(kept, "test"), 17)
+    return TestClient(create_app(service, token), raise_server_exceptions=False)
+
+
+@pytest.fixture
+def judge() -> Recording:
+    return Recording()
+
+
+@pytest.fixture
+def client(judge: Recording) -> Iterator[TestClient]:
+    with client_of(judge) as client:
+        yield client
+
+
+def world_judge() -> BranchingJudge:
+    """The world's annotator, who errs by seed and place, as a judge that samples."""
+    engine = WorldEngine(WorldEngineConfig(error_rate=0.4))
+    return BranchingJudge(engine, load_prompt_set("compact"), 3, SAMPLING, name="judge")
+
+
+def sent(comparison: Comparison, seed: int) -> dict[str, Any]:
+    messages = [{"role": m.role, "content": m.content} for m in comparison.dialogue.messages]
+    texts = {"response_a": comparison.response_a, "response_b": comparison.response_b}
+    return {"id": comparison.id, "messages": messages, **texts, "seed": seed}
+
+
+def test_one_comparison_has_a_verdict_and_many_have_verdicts(client: TestClient) -> None:
+    one = VerdictOut.model_validate_json(client.post("/v1/judge", json=ROW).content)
+    assert (one.verdict, one.consistent, one.judge) == ("A", True, "longer")
+    assert one.id == Comparison.of("Why?", "Because.", "No.").id
+    exchanged = {"id": "mine", "prompt": "Why?", "response_a": "No.", "response_b": "Because.", "model_b": "m"}
+    many = client.post("/v1/judge", json={"comparisons": [ROW, exchanged, ROW]})
+    found = VerdictsOut.model_validate_json(many.content).verdicts
+    assert [(v.id, v.verdict) for v in found] == [(one.id, "A"), ("mine", "B"), (one.id, "A")]
+    assert found[1].model_b == "m"
+
+
+def test_served_verdicts_of_a_judge_that_samples_are_those_of_offline_judging_whatever_the_batch() -> None:
+    """200 rows from 64 clients at once, two seeds among them, in whatever batches they come to stand."""
+    rows = eval_comparisons(WorldConfig(eval_comparisons=200), seed=5)
+    offline = {seed: world_judge().compare_all(rows, seed) for seed in (3, 4)}
+    assert offline[3] != offline[4], "it samples"
+    with client_of(world_judge(), batch=24) as client, ThreadPoolExecutor(64) as clients:
+        seeds = [3 + i % 2 for i in range(len(rows))]
+        answers = clients.map(lambda row, seed: client.post("/v1/judge", json=sent(row, seed)).json(), rows, seeds)
+        for index, (answer, seed) in enumerate(zip(answers, seeds, strict=True)):
+            expected = offline[seed][index]
+            assert answer["id"] == rows[index].id
+            names = ("verdict", "verdict_ab", "verdict_ba", "margin", "spread", "failures", "judgments")
+            assert [answer[name] for name in names] == [getattr(expected, name) for name in names]
+            assert [r["text"] for r in answer["reasons"]] == [r.text for r in expected.reasons]
+            assert answer["cost"]["generated_tokens"] == expected.cost.generated_tokens
+
+
+@pytest.mark.parametrize(
+    ("body", "field", "message"),
+    [
+        ({"prompt": "p", "response_a": "a"}, "response_b", "Field required"),
+        ({"comparisons": [ROW, {**ROW, "response_a": 3}]}, "comparisons[1].response_a", "valid string"),
+        ({**ROW, "sed": 3}, "sed", "not permitted"),
+        ({**ROW, "seed": -1}, "seed", "greater than or equal to 0"),
+        ({"response_a": "a", "response_b": "b"}, "body", "either prompt or messages"),
+        ({**ROW, "messages": [{"role": "user", "content": "x"}]}, "body", "either prompt or messages"),
+        ({"comparisons": []}, "comparisons", "at least 1"),
+        ({"comparisons": [ROW] * 9}, "comparisons", "at most 8, found 9"),
+        (
+            {"messages": [{"role": "tool", "content": "x"}], "response_a": "a", "response_b": "b"},
+            "messages[0].role",
+            "",
+        ),
+        ({"messages": [{"role": "assistant", "content": "x"}], "response_a": "a", "response_b": "b"}, "messages", ""),
+        ([1], "body", "dictionary"),
+    ],
+)
+def test_a_malformed_request_is_refused_with_the_field(body: Any, field: str, message: str) -> None:
+    with client_of(LongerJudge(), comparisons=8) as client:
+        answer = client.post("/v1/judge", json=body)
+    assert answer.status_code == 422
+    assert answer.json()["error"]["field"] == field
+    assert message in answer.json()["error"]["message"]
+
+
+@pytest.mark.parametrize("body", [b"{", b'{"prompt": "\\ud800", "response_a": "a", "response_b": "b"}', b"\xff", b""])
+def test_what_is_no_json_or_no_text_is_refused(client: TestClient, body: bytes) -> None:
+    answer = client.post("/v1/judge", content=body, headers={"content-type": "application/json"})
+    assert answer.status_code in (400, 422) and answer.json()["error"]["message"]
+    assert client.post("/v1/judge", json=ROW).status_code == 200
+
+
+def test_a_body_that_is_too_long_is_refused_however_it_is_sent(judge: Recording) -> None:
+    with client_of(judge, body=2000) as client:
+        fits = {**ROW, "response_a": "x" * 1500}
+        assert client.post("/v1/judge", json=fits).status_code == 200
+        for size in (3000, 100_000):
+            body = json.dumps({**ROW, "response_a": "x" * size}).encode()
+            in_parts = (body[i : i + 700] for i in range(0, len(body), 700))  # no content-length
+            for content in (body, in_parts):
+                answer = client.post("/v1/judge", content=content, headers={"content-type": "application/json"})
+                assert answer.status_code == 413 and "2000 bytes" in answer.json()["error"]["message"]
+    assert len(judge.batches) == 1
+
+
+def test_without_the_token_only_health_and_schema_are_open() -> None:
+    with client_of(LongerJudge(), token="right") as client:
+        for headers in (
+            {},
+            {"Authorization": "Bearer wrong"},
+            {"Authorization": "right"},
+            {"Authorization": "Basic !"},
+        ):
+            for path in ("/v1/judge", "/get_reward", "/metrics", "/v1/models", "/nothing"):
+                answer = client.post(path, json=ROW, headers=headers)
+                assert (answer.status_code, answer.headers["www-authenticate"]) == (401, "Bearer")
+        assert client.get("/health").status_code == client.get("/openapi.json").status_code == 200
+        basic = base64.b64encode(b"anyone:right").decode()
+        for value in ("Bearer right", "bearer right", f"Basic {basic}"):
+            assert client.post("/v1/judge", json=ROW, headers={"Authorization": value}).status_code == 200
+
+
+def test_a_row_that_fails_takes_no_other_with_it(judge: Recording) -> None:
+    bad = {**ROW, "response_a": "fail"}
+    with client_of(judge, wait=0.5) as client, ThreadPoolExecutor(4) as clients:
+        answers = list(clients.map(lambda row: client.post("/v1/judge", json=row), [ROW, bad, {**ROW, "id": "x"}]))
+        assert [a.status_code for a in answers] == [200, 500, 200]
+        assert answers[1].json()["error"]["message"] == "the model is out of order"
+        again = client.post("/v1/judge", json=bad)
+    assert again.status_code == 500, "a failure is not kept"
+
+
+def test_what_was_answered_is_kept_for_the_same_judge_seed_id_and_texts(tmp_path: Path) -> None:
+    first, second = Recording(), Recording()
+    with client_of(first, tmp_path / "kept") as client:
+        before = [client.post("/v1/judge", json={**ROW, "seed": seed}).json() for seed in (1, 1, 2)]
+        client.post("/v1/judge", json={**ROW, "id": "other"})
+    assert [seed for seed, _ in first.batches] == [1, 2, 17]
+    with client_of(second, tmp_path / "kept") as client:
+        assert client.post("/v1/judge", json={**ROW, "seed": 1}).json() == before[0]
+        assert second.batches == []
+        client.post("/v1/judge", json={**ROW, "seed": 1, "response_a": "another"})
+        assert len(second.batches) == 1
+        assert "judgetrain_kept_answers_total 1.0" in client.get("/metrics").text
+
+
+def test_what_several_clients_ask_at_once_is_judged_once() -> None:
+    class Held(Recording):
+        def compare_all(self, comparisons: Sequence[Comparison], seed: int = 0) -> list[Prediction]:
+            asked.wait(60)
+            return super().compare_all(comparisons, seed)
+
+    asked, judge, row = threading.Event(), Held(), Comparison.of("Why?", "Because.", "No.")
+    service = Service(judge, ServeConfig(), KeptAnswers(None, ""), 17)
+    waiting = [service.compare([row, row], [1, 1]) for _ in range(16)]
+    asked.set()
+    assert {future.result(60).verdict for each in waiting for future in each} == {"A"}
+    assert judge.batches == [(1, [row.id])]
+    service.close()
+
+
+def test_the_schema_is_published_with_examples_that_are_answered(client: TestClient) -> None:
+    schema = client.get("/openapi.json").json()
+    body = schema["paths"]["/v1/judge"]["post"]["requestBody"]["content"]["application/json"]
+    for example in body["examples"].values():
+        assert client.post("/v1/judge", json=example["value"]).status_code == 200
+    assert {"/v1/judge", "/get_reward", "/v1/chat/completions", "/v1/models", "/health", "/metrics"} <= {
+        *schema["paths"]
+    }
+    assert {"200", "401", "413", "422", "429", "503"} <= {*schema["paths"]["/v1/judge"]["post"]["responses"]}
+
+
+def test_metrics_count_requests_verdicts_batches_and_tokens() -> None:
+    with client_of(world_judge()) as client:
+        rows = eval_comparisons(WorldConfig(eval_comparisons=3), seed=5)
+        answers = client.post("/v1/judge", json={"comparisons": [sent(row, 1) for row in rows]}).json()["verdicts"]
+        client.post("/v1/judge", json={})
+        lines = client.get("/metrics").text.splitlines()
+    told = {name: float(value) for name, value in (line.rsplit(" ", 1) for line in lines if not line.startswith("#"))}
+    assert told['judgetrain_requests_total{endpoint="/v1/judge",status="200"}'] == 1
+    assert told['judgetrain_requests_total{endpoint="/v1/judge",status="422"}'] == 1
+    assert told['judgetrain_request_seconds_count{endpoint="/v1/judge"}'] == 2
+    assert told['judgetrain_batch_rows_sum{work="judge"}'] == 3 and told["judgetrain_queue_rows"] == 0
+    assert sum(n for name, n in told.items() if name.startswith("judgetrain_verdicts_total")) == 3
+    generated = sum(2 * answer["cost"]["generated_tokens"] for answer in answers)
+    assert told.get('judgetrain_tokens_total{kind="generated"}', 0) == generated
+
+
+def test_rewards_are_win_shares_within_each_prompt_s_group(client: TestClient) -> None:
+    """As OpenRLHF sends them: queries with the prompts and the end tokens of the policy's template."""
+    start = "<|im_start|>user\n{}<|im_end|>\n<|im_start|>assistant\n"
+    responses = [("p", "a"), ("q", "aa"), ("p", "aaaa"), ("p", "aa"), ("q", "a")]
+    prompts = [start.format(prompt) for prompt, _ in responses]
+    queries = [p + text + "<|im_end|>\n" for p, (_, text) in zip(prompts, responses, strict=True)]
+    answer = client.post("/get_reward", json={"query": queries, "prompts": prompts, "labels": [""] * 5})
+    found = RewardOut.model_validate_json(answer.content)
+    assert found.rewards == found.scores == [0.0, 1.0, 1.0, 0.5, 0.0]
+    assert found.extra_logs == {"judge_reward": found.rewards, "judge_read": [1.0] * 5}
+    short = client.post("/get_reward", json={"query": queries, "prompts": prompts[:2]})
+    assert (short.status_code, short.json()["error"]["field"]) == (422, "prompts")
+
+
+def test_responses_that_come_one_by_one_are_gathered_to_groups() -> None:
+    """As later versions of OpenRLHF send them; the last one of a prompt waits no longer than it is told to."""
+    with client_of(LongerJudge(), group=3, group_wait=3) as client, ThreadPoolExecutor(8) as clients:
+        texts = ["a", "aaa", "aa", "aaaa"]
+        bodies = [{"query": ["p" + text], "prompts": ["p"], "labels": [None]} for text in texts[:3]]
+        found = list(clients.map(lambda body: client.post("/get_reward", json=body).json()["rewards"], bodies))
+        alone = client.post("/get_reward", json={"query": ["paaaa"], "prompts": ["p"], "labels": [None]}).json()
+    assert found == [[0.0], [1.0], [0.5]]
+    assert (alone["rewards"], alone["extra_logs"]["judge_read"]) == ([0.5], [0.0]), "it had nothing to be compared with"
+
+
+def test_a_group_with_more_pairs_than_the_queue_has_room_for_is_rewarded() -> None:
+    with client_of(LongerJudge(), queue=4, batch=4) as client, ThreadPoolExecutor(4) as clients:
+        texts = ["a" * i for i in range(9)]
+        body = {"query": ["p" + text for text in texts], "prompts": ["p"] * 9}
+        answers = list(clients.map(lambda i: client.post("/get_reward", json=body), range(2)))
+    taken = [answer.json()["rewards"] for answer in answers if answer.status_code == 200]
+    assert taken and all(rewards == [i / 8 for i in range(9)] for rewards in taken)
+
+
+def test_mode_anchor_compares_with_the_label() -> None:
+    with client_of(LongerJudge(), reward="anchor") as client:
+        body = {"query": ["pa", "paaaa"], "prompts": ["p", "p"], "labels": ["aa", "aa"]}
+        assert client.post("/get_reward", json=body).json()["rewards"] == [0.0, 1.0]
+
+
+class Saying(ScriptedEngine):
+    """Keeps the calls that it gets."""
+
+    def __init__(self) -> None:
+        super().__init__(noisy)
+        self.calls: list[Sequence[Request]] = []
+
+    def generate(self, requests: Sequence[Request], seed: int) -> list[Completion]:
+        self.calls.append(requests)
+        return [
+            Completion(text=f"{r.place} said", prompt_tokens=4, generated_tokens=2, finish_reason="stop")
+            for r in requests
+        ]
+
+
+def test_the_raw_model_is_asked_as_openai_s_clients_ask() -> None:
+    engine = Saying()
+    judge = BranchingJudge(engine, load_prompt_set("compact"), 1, name="judge")
+    with client_of(judge) as client:
+        assert [m["id"] for m in client.get("/v1/models").json()["data"]] == ["judge"]
+        body = {**CHAT, "temperature": 0.5, "max_tokens": 9, "seed": 3, "stop": "x", "n": 1, "stream": False}
+        answer = client.post("/v1/chat/completions", json=body).json()
+        assert answer["choices"][0]["message"] == {"role": "assistant", "content": "3 said"}
+        assert (answer["choices"][0]["finish_reason"], answer["usage"]["total_tokens"]) == ("stop", 6)
+        [[asked]] = engine.calls
+        limits = asked.sampling
+        assert (limits.temperature, limits.max_new_tokens, limits.stop) == (0.5, 9, ("x",))
+        for wrong, field in (({"n": 2}, "n"), ({"stream": True}, "stream"), ({"tools": []}, "tools")):
+            refused = client.post("/v1/chat/completions", json={**CHAT, **wrong})
+            assert (refused.status_code, refused.json()["error"]["field"]) == (422, field)
+        assert client.post("/v1/chat/completions", json={**CHAT, "model": "gpt"}).status_code == 404
+
+
+def test_a_judge_without_a_model_has_none_to_chat_with(client: TestClient) -> None:
+    assert client.get("/v1/models").json()["data"] == []
+    assert client.post("/v1/chat/completions", json=CHAT).status_code == 404
