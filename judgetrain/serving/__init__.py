@@ -1,0 +1,1 @@
+"""Judges at work: rank systems."""
