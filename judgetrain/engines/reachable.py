@@ -6,7 +6,7 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
-from judgetrain.engines.config import ModelConfig
+from judgetrain.engines.config import ModelConfig, looks_local
 from judgetrain.engines.loading import ADAPTERS, load_config, load_tokenizer, resolve_path
 from judgetrain.engines.prompting import render
 from judgetrain.errors import ConfigError, EngineError
@@ -79,6 +79,37 @@ def check_on_hub(path: str, revision: str | None, file: str) -> list[str] | None
         why = " ".join(str(error).split())[:150] or type(error).__name__
         raise EngineError(f"the Hugging Face Hub cannot be reached ({why}); give a local directory") from error
     return [sibling.rfilename for sibling in found.siblings or ()]
+
+
+def snapshot(path: str, file: str, revision: str | None = None) -> Path:
+    """The directory of a model: the path itself, or what the Hub has under this id, fetched into the cache.
+
+    Args:
+        path: a directory or Hub id.
+        file: that the repository has to hold, as ``config.json``.
+        revision: of the Hub's repository.
+
+    Raises:
+        EngineError: there is none, or it cannot be had; says why.
+    """
+    from huggingface_hub import constants, snapshot_download
+
+    directory = Path(path).expanduser()
+    if directory.is_dir():
+        return directory
+    if looks_local(path):
+        raise EngineError(f"{path}: there is no such directory; give a model's, or its id on the Hub (OWNER/NAME)")
+    try:
+        names = check_on_hub(path, revision, file)
+        if names is not None and file not in names:
+            raise EngineError(f"the repository on the Hugging Face Hub holds no {file}")
+        offline = names is None or constants.is_offline_mode()
+        return Path(snapshot_download(path, revision=revision, local_files_only=offline))
+    except EngineError as error:
+        raise EngineError(f"{path}: there is no such directory, and of the Hub: {error}") from error
+    except _no_network() as error:
+        why = " ".join(str(error).split())[:150] or type(error).__name__
+        raise EngineError(f"{path}: the Hugging Face Hub did not give all of it ({why}); try again") from error
 
 
 def _no_network() -> tuple[type[Exception], ...]:

@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from judgetrain.judges.kinds.branching import BranchingJudge
     from judgetrain.judges.kinds.prompted import OneStepJudge, SingleRatingJudge
     from judgetrain.judges.kinds.scorer import ScorerJudge
+    from judgetrain.judges.load import load_judge
     from judgetrain.schema import Comparison, Dialogue, Message
 
 _PLACES = {
@@ -17,6 +18,7 @@ _PLACES = {
     "judges.kinds.branching": ("BranchingJudge",),
     "judges.kinds.prompted": ("OneStepJudge", "SingleRatingJudge"),
     "judges.kinds.scorer": ("ScorerJudge",),
+    "judges.load": ("load_judge",),
     "schema": ("Comparison", "Dialogue", "Message"),
 }
 
@@ -35,6 +37,7 @@ __all__ = [
     "RandomJudge",
     "ScorerJudge",
     "SingleRatingJudge",
+    "load_judge",
 ]
 
 

@@ -86,6 +86,11 @@ class Prediction:
             return "unreadable"
         return self.verdict_ab if self.verdict_ab == self.verdict_ba else "inconsistent"
 
+    @property
+    def consistent(self) -> bool | None:
+        """Whether both orders say the same; None where one of them could not be read."""
+        return None if self.verdict == "unreadable" else self.verdict != "inconsistent"
+
 
 Strings = list[str] | tuple[str, ...]
 

@@ -1,0 +1,156 @@
+"""Any judge by its name, in Python."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from judgetrain.engines import reachable
+from judgetrain.engines.config import WORLD_BASE, ModelConfig, OpenAIEngineConfig, TransformersEngineConfig
+from judgetrain.errors import ConfigError, EngineError, JudgetrainError
+from judgetrain.judges import BranchingJudge, LongerJudge, OneStepJudge, ScorerJudge, SingleRatingJudge, load_judge
+from judgetrain.judges.base import Prediction
+from judgetrain.judges.config import JudgeConfig
+from judgetrain.judges.load import judge_directory
+from judgetrain.judges.prompting.prompts import load_prompt_set
+from tests.builders.faulty_server import serving
+
+ASKED = "how do i cook apple cake ?", "use exactly three cups of warm water .", "it could be fun ."
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A judge's directory as training writes it, with the weights of the shipped base."""
+    directory = tmp_path_factory.mktemp("artifact") / "model"
+    shutil.copytree(WORLD_BASE, directory)
+    load_prompt_set("compact").save(directory)
+    JudgeConfig(criteria_tokens=24, guideline_tokens=8, judgment_tokens=16, tie=1.0).save(directory, criteria=4)
+    return directory
+
+
+def test_a_directory_is_a_branching_judge_that_is_asked_as_it_says(trained: Path) -> None:
+    judge = load_judge(trained, branches=2)
+    assert isinstance(judge, BranchingJudge)
+    assert (judge.branches, judge.settings.criteria, judge.settings.tie) == (2, 4, 1.0)
+    assert isinstance(judge(*ASKED), Prediction)
+    judge.close()
+
+
+def test_options_and_keys_change_how_it_is_asked(trained: Path) -> None:
+    judge = load_judge(f"{trained}+sampled+independent@3", tie=0.5, prompts="multi_step")
+    assert isinstance(judge, BranchingJudge)
+    sampling = judge.settings.judgment_sampling
+    assert (judge.branches, judge.plan, judge.settings.tie, sampling.temperature) == (3, "independent", 0.5, 1.0)
+    assert judge.prompts.name == "multi_step" and judge.name.endswith("+sampled+independent")
+
+
+def test_the_artifact_that_holds_it_is_enough_and_so_is_a_name_without_a_slash(
+    trained: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert judge_directory(str(trained.parent)) == trained
+    monkeypatch.chdir(trained.parent)
+    assert isinstance(load_judge("model"), BranchingJudge)
+    monkeypatch.chdir(trained)
+    assert isinstance(load_judge("."), BranchingJudge)
+
+
+def test_any_model_is_asked_once() -> None:
+    judge = load_judge("one_step:world", max_new_tokens=3)
+    assert isinstance(judge, OneStepJudge) and judge.sampling.max_new_tokens == 3
+    assert judge(*ASKED).consistent is None
+    assert isinstance(load_judge(f"rating:{WORLD_BASE}"), SingleRatingJudge)
+
+
+def test_a_scorer_reads_the_model_given() -> None:
+    judge = load_judge("scorer:sentprob", model="world", tie_threshold=100.0)
+    assert isinstance(judge, ScorerJudge) and judge(*ASKED).verdict == "tie"
+    engine = TransformersEngineConfig(model=ModelConfig(path="world"))
+    assert load_judge("scorer:sentprob", engine=engine)(*ASKED).margin == judge(*ASKED).margin
+
+
+def test_baselines() -> None:
+    judge = load_judge("longer")
+    assert isinstance(judge, LongerJudge) and judge(*ASKED).consistent is True
+    assert load_judge("first")(*ASKED).consistent is False
+
+
+def test_an_endpoint_is_asked_once_or_for_branches() -> None:
+    with serving() as server:
+        server.reply = lambda text: "[[A]]"
+        url = f"http://127.0.0.1:{server.server_address[1]}/v1"
+        engine = OpenAIEngineConfig(model="m", base_url=url, api_key_env="")
+        assert load_judge("one_step:external", engine=engine)(*ASKED).verdict == "inconsistent"
+        assert load_judge("one_step:other", engine=engine)(*ASKED).verdict == "inconsistent"
+        assert {request["model"] for request in server.bodies} == {"m", "other"}
+        judge = load_judge("external", engine=engine, branches=2)
+        assert isinstance(judge, BranchingJudge) and judge(*ASKED).verdict == "unreadable"
+
+
+def test_a_judge_of_the_hub_is_fetched(trained: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import huggingface_hub
+
+    asked: list[Any] = []
+
+    def download(repo: str, **how: Any) -> str:
+        asked.append((repo, how["revision"]))
+        return str(trained)
+
+    monkeypatch.setattr(reachable, "check_on_hub", lambda path, revision, file: ["config.json", "prompts.yaml"])
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", download)
+    judge = load_judge("me/judge", engine=TransformersEngineConfig(model=ModelConfig(revision="v1")))
+    assert isinstance(judge, BranchingJudge) and judge.name == "judge" and asked == [("me/judge", "v1")]
+    monkeypatch.setattr(reachable, "check_on_hub", lambda path, revision, file: ["config.json"])
+    with pytest.raises(EngineError, match=r"me/model: .*holds no prompts\.yaml"):
+        load_judge("me/model")
+
+
+def test_a_judge_in_the_hub_s_cache_needs_no_network(
+    trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from huggingface_hub import constants
+
+    repository = tmp_path / "models--me--judge"
+    shutil.copytree(trained, repository / "snapshots" / ("a" * 40))
+    (repository / "refs").mkdir()
+    (repository / "refs" / "main").write_text("a" * 40)
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path))
+    assert isinstance(load_judge("me/judge"), BranchingJudge)
+
+
+@pytest.mark.parametrize(
+    ("name", "how", "message"),
+    [
+        ("nowhere", {}, "'nowhere' is no judge; there are a judge's directory, .*longer"),
+        ("./nowhere", {}, r"\./nowhere: there is no such directory"),
+        ("me/judge", {}, "me/judge: there is no such directory, and of the Hub: HF_HUB_OFFLINE is set"),
+        ("dpo", {}, "'dpo' is a model of a run: give its directory, as outputs/artifacts/dpo/FINGERPRINT"),
+        ("one_step:base", {}, "'one_step:base' is a model of a run"),
+        ("one_step:", {}, "'one_step:' is no judge"),
+        ("stored:x", {}, "'stored:x' is no judge"),
+        ("external", {}, "'external' needs engine="),
+        ("external", {"engine": OpenAIEngineConfig()}, r"engine\.model is empty"),
+        ("scorer:sentprob", {}, "name it with model="),
+        ("scorer:nothing", {"model": "world"}, "'nothing' is no scorer"),
+        ("longer", {"temperature": 1.0}, "'longer' has no setting temperature"),
+        ("one_step:world", {"tie": 1.0}, "tie: there is no such setting here; there are temperature"),
+        ("one_step:world", {"temperature": -1.0}, r"sampling\.temperature=-1\.0"),
+    ],
+)
+def test_what_names_no_judge_is_refused(name: str, how: dict[str, Any], message: str) -> None:
+    with pytest.raises(JudgetrainError, match=message):
+        load_judge(name, **how)
+
+
+def test_a_judge_is_refused_what_it_cannot_do(trained: Path) -> None:
+    for how, message in [
+        ({"branches": 5}, "branches=5: allowed are 1 to the 4 criteria"),
+        ({"temprature": 1.0}, "temprature: a judge has no such setting"),
+        ({"readout": "x"}, r"judge\.readout='x'"),
+    ]:
+        with pytest.raises(ConfigError, match=message):
+            load_judge(trained, **how)
+    with pytest.raises(ConfigError, match=r"holds no prompts\.yaml.*one_step:"):
+        load_judge(WORLD_BASE)
