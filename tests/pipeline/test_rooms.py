@@ -17,7 +17,7 @@ FLOORS = [
     {"engines"},
     {"data", "scorers"},
     {"judges"},
-    {"label", "train", "evaluate"},
+    {"label", "train", "evaluate", "serving"},
     {"pipeline"},
 ]
 FLOOR = {room: number for number, rooms in enumerate([*FLOORS, {"__main__"}], start=1) for room in rooms}

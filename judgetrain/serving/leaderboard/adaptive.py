@@ -1,13 +1,16 @@
-"""Which systems to compare next: where one more comparison tells most about their order.
+"""Which systems to compare next: where comparisons tell most about the order of all of them.
 
-A preposterior analysis (Raiffa and Schlaifer, Applied Statistical Decision Theory, 1961) of the ratings' normal
-approximation: ratings have a Gaussian prior; comparing two systems sharpens every difference that the pair bears on, by
-the Fisher information of Bradley-Terry; chosen is the pair that lowers the expected number of misordered pairs most.
+The ratings so far are taken as normal, with a Gaussian prior. Comparing two systems sharpens every difference that the
+pair bears on, by the Fisher information of Bradley-Terry. The pair is chosen that sharpens most the differences whose
+sign is least certain: the sum, over all pairs, of the chance that they are in the wrong order times the share of the
+difference's variance that goes. In simulations it needed fewer comparisons than minimising the variance of all ratings,
+and no more than the expected number of wrong pairs one step ahead (tests/benchmarks/leaderboard_truth.py).
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Self
 
 import numpy as np
 
@@ -17,8 +20,8 @@ PRIOR = 1.5
 """Standard deviation of log ratings before anything is known: 260 rating points."""
 CHUNKS = 16
 """Into so many parts a wave is cut, each of which goes to one pair of systems."""
-NODES = 9
-"""Of the Gauss-Hermite quadrature over what a comparison may find."""
+CLOSE, STEPS = 1e-8, 50
+"""Newton's method ends at a step this small, or after so many."""
 
 
 @dataclass(frozen=True)
@@ -29,54 +32,23 @@ class Belief:
     covariance: Floats
 
     @classmethod
-    def of(cls, wins: Floats) -> Belief:
+    def of(cls, wins: Floats) -> Self:
         """The normal approximation of the posterior, by wins [systems, systems] (fractions too)."""
-        size = len(wins)
-        both, mean = wins + wins.T, np.zeros(size)
-        for _ in range(50):
+        both, mean = wins + wins.T, np.zeros(len(wins))
+        for _ in range(STEPS):
             likely = 1.0 / (1.0 + np.exp(mean[None] - mean[:, None]))
             slope = (wins - both * likely).sum(1) - mean / PRIOR**2
             step = np.linalg.solve(_precision(both * likely * likely.T), slope)
             mean = mean + step / max(1.0, float(np.abs(step).max()))
-            if np.abs(step).max() < 1e-8:
+            if np.abs(step).max() < CLOSE:
                 break
+        likely = 1.0 / (1.0 + np.exp(mean[None] - mean[:, None]))
         return cls(mean, np.linalg.inv(_precision(both * likely * likely.T)))
-
-    def after(self, first: int, second: int, games: float) -> Floats:
-        """The covariance after so many further comparisons of two systems."""
-        towards = self.covariance[:, first] - self.covariance[:, second]
-        chance = 1.0 / (1.0 + np.exp(self.mean[second] - self.mean[first]))
-        information = games * chance * (1.0 - chance)
-        return self.covariance - np.outer(towards, towards) * information / (
-            1.0 + information * (towards[first] - towards[second])
-        )
 
 
 def _precision(information: Floats) -> Floats:
     """Of the posterior, by the Fisher information of every pair [systems, systems]."""
     return np.diag(information.sum(1)) - information + np.eye(len(information)) / PRIOR**2
-
-
-def spreads(covariance: Floats) -> Floats:
-    """The variance of every pair's difference [..., pairs] under covariances [..., systems, systems]."""
-    i, j = np.triu_indices(covariance.shape[-1], 1)
-    return covariance[..., i, i] + covariance[..., j, j] - 2.0 * covariance[..., i, j]
-
-
-def misordered(mean: Floats, before: Floats, after: Floats) -> Floats:
-    """The expected number of misordered pairs once variances fell from ``before`` [pairs] to ``after`` [..., pairs].
-
-    The new mean of a difference is normal about the old one, with the variance that was taken away.
-    """
-    from scipy.special import ndtr
-
-    nodes, weights = np.polynomial.hermite_e.hermegauss(NODES)
-    i, j = np.triu_indices(len(mean), 1)
-    moved = np.sqrt(np.maximum(before - after, 0.0))
-    found = np.zeros(after.shape)
-    for node, weight in zip(nodes, weights / weights.sum(), strict=True):
-        found += weight * ndtr(-np.abs(mean[i] - mean[j] + moved * node) / np.sqrt(after))
-    return found.sum(-1)
 
 
 def plan(wins: Floats, left: Ints, games: int, rng: np.random.Generator) -> Ints:
@@ -88,19 +60,26 @@ def plan(wins: Floats, left: Ints, games: int, rng: np.random.Generator) -> Ints
         games: how many to choose in all; fewer where fewer are left.
         rng: decides between pairs that tell as much.
     """
-    size = len(wins)
-    belief, left, chosen = Belief.of(wins), np.triu(left, 1).copy(), np.zeros((size, size), dtype=np.intp)
-    games = min(games, int(left.sum()))
+    from scipy.special import ndtr
+
+    belief, (i, j) = Belief.of(wins), np.triu_indices(len(wins), 1)
+    difference, rows = belief.mean[i] - belief.mean[j], belief.covariance[i] - belief.covariance[j]
+    covariance = rows[:, i] - rows[:, j]  # of all pairs' differences [pairs, pairs]
+    information = 0.25 / np.cosh(difference / 2.0) ** 2  # of one comparison: the chances of both sides multiplied
+    chosen, free = np.zeros(len(i), dtype=np.intp), left[i, j].copy()
+    games = min(games, int(free.sum()))
+    each = max(1, -(-games // CHUNKS))
     while games:
-        pairs = np.argwhere(left > 0)
-        each = min(games, max(1, -(-games // CHUNKS)))
-        before = spreads(belief.covariance)
-        after = np.stack([spreads(belief.after(int(i), int(j), min(each, int(left[i, j])))) for i, j in pairs])
-        expected = misordered(belief.mean, before, after) + 1e-9 * rng.random(len(pairs))
-        i, j = (int(x) for x in pairs[expected.argmin()])
-        number = min(each, int(left[i, j]))
-        belief = Belief(belief.mean, belief.after(i, j, number))
-        chosen[i, j] += number
-        left[i, j] -= number
+        variance = np.diag(covariance)
+        wrong = ndtr(-np.abs(difference) / np.sqrt(variance))
+        more = information * np.minimum(np.minimum(each, games), free)
+        gain = (covariance**2 * (wrong / variance)).sum(1) * more / (1.0 + more * variance)
+        best = int(np.where(free > 0, gain * (1.0 + 1e-9 * rng.random(len(gain))), -1.0).argmax())
+        number, towards = min(each, games, int(free[best])), covariance[best]
+        covariance = covariance - np.outer(towards, towards) * more[best] / (1.0 + more[best] * variance[best])
+        chosen[best] += number
+        free[best] -= number
         games -= number
-    return chosen
+    found = np.zeros_like(left)
+    found[i, j] = chosen
+    return found

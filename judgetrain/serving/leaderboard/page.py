@@ -12,7 +12,7 @@ from judgetrain.serving.leaderboard.differences import Difference
 from judgetrain.serving.leaderboard.records import Leaderboard, Pair, Standing
 
 TEMPLATE = Path(__file__).with_name("templates") / "leaderboard.html"
-LEFT, RIGHT, ROW = 190, 690, 30
+LEFT, RIGHT, ROW = 190, 660, 30
 """Where the ratings' axis begins and ends in the picture, and the height of a system's line."""
 
 

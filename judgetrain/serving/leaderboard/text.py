@@ -81,7 +81,7 @@ def console(board: Leaderboard) -> list[Any]:
     from rich.text import Text
 
     table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
-    headers = ["rank", "system", "rating", "95%", "of ranks", *(["styled"] if board.style else []), "win %"]
+    headers = ["rank", "system", "rating", "95%", "between", *(["styled"] if board.style else []), "win %"]
     headers += [*(["base %"] if board.baseline else []), "n", "unread"]
     for header in headers:
         table.add_column(header, justify="left" if header == "system" else "right", overflow="fold")
