@@ -50,10 +50,12 @@ class SourceConfig:
     """Where dialogues come from."""
 
     name: str = key("", "source name, unique")
-    type: str = key("jsonl", "reader", choices=("world", "jsonl", "parquet", "hub", "comparisons"), content=of_world)
+    type: str = key(
+        "jsonl", "reader", choices=("world", "jsonl", "csv", "parquet", "hub", "comparisons"), content=of_world
+    )
     path: str = key(
         "",
-        "file, glob (JSON lines or array, Parquet, ParlAI .txt) or Hub id",
+        "file, glob (JSON lines or array, CSV, Parquet, ParlAI .txt) or Hub id",
         file=lambda path, owner: path if owner.local else None,
     )
     split: str = key("train", "Hub split")
@@ -99,7 +101,7 @@ class SourceConfig:
     @property
     def local(self) -> bool:
         """Whether it is read from files of this machine."""
-        return self.type in ("jsonl", "parquet", "comparisons")
+        return self.type in ("jsonl", "csv", "parquet", "comparisons")
 
     def check(self, key: str) -> None:
         """Check everything but what is in its files; ``key`` is where this stands.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import gzip
 import json
 from collections.abc import Iterator
@@ -88,6 +89,38 @@ def _element(decoder: json.JSONDecoder, buffer: str, file: IO[str], place: str) 
         if not more:
             raise DataError(f"{place}: not a whole JSON array ({problem})")
         buffer = (buffer + more).lstrip()
+
+
+def table(path: Path) -> Iterator[Row]:
+    """The rows of a CSV file, or with tabs of a ``.tsv``, under the names of its first line; an empty cell is None.
+
+    A row that has more or fewer cells than there are names is a text that says so. Places are the lines that rows
+    begin on.
+
+    Raises:
+        DataError: no UTF-8 text, quotes that do not end, or a file without rows.
+    """
+    csv.field_size_limit(LONGEST)
+    tabs = path.name.removesuffix(".gz").endswith(".tsv")
+    place, names = f"{path}:1", list[str]()
+    try:
+        with open_text(path) as file:
+            rows = csv.reader(file, "excel-tab" if tabs else "excel", strict=True)
+            begins = 1
+            for cells in rows:
+                place, begins = f"{path}:{begins}", rows.line_num + 1
+                if not cells:
+                    continue
+                if not names:
+                    names = cells
+                elif len(cells) == len(names):
+                    yield place, {name: cell or None for name, cell in zip(names, cells, strict=True)}
+                else:
+                    yield place, f"expected {len(names)} cells, as the first line has, found {len(cells)}"
+    except (csv.Error, UnicodeDecodeError, EOFError, gzip.BadGzipFile) as error:
+        raise DataError(f"{place}: not a row of CSV ({error})") from error
+    if place == f"{path}:1":
+        raise DataError(f"{path}: the file has no rows; expected names in the first line, and a comparison a line")
 
 
 def parquet(path: Path) -> Iterator[Row]:

@@ -29,10 +29,10 @@ DEFAULT_FIELDS = {
     "answer": (),
     "reference": ("reference", "output", "answer"),
     "category": ("category", "scenario"),
-    "response_a": ("response_a", "response_1", "answer_a", "output_1"),
-    "response_b": ("response_b", "response_2", "answer_b", "output_2"),
-    "model_a": ("model_a",),
-    "model_b": ("model_b",),
+    "response_a": ("response_a", "response_1", "answer_a", "output_1", "response_A"),
+    "response_b": ("response_b", "response_2", "answer_b", "output_2", "response_B"),
+    "model_a": ("model_a", "generator_1"),
+    "model_b": ("model_b", "generator_2"),
     "label": ("label",),
     "group": ("group", "scenario", "category"),
 }
@@ -80,6 +80,24 @@ class RowReader:
         if not isinstance(value, str):
             raise RowError("wrong_type", f"expected text in field {field}, found {type(value).__name__}")
         return _checked(value, f"field {field}")
+
+    def check_columns(self, row: Any, key: str) -> None:
+        """Check of a source's first row that it has the columns of a comparison, whatever they hold.
+
+        Raises:
+            RowError: ``missing_column``; names those looked for and found, and ``key``, where others are named.
+        """
+        named = self._source.fields
+        for field in ("query", "response_a", "response_b") if isinstance(row, Mapping) else ():
+            others = DEFAULT_FIELDS["messages"] if field == "query" and "query" not in named else ()
+            looked = (named[field],) if field in named else (*DEFAULT_FIELDS[field], *others)
+            own = [named["messages"]] if others and "messages" in named else []
+            if not any(name in row or name.partition(".")[0] in row for name in (*looked, *own)):
+                raise RowError(
+                    "missing_column",
+                    f"no column for {field}: looked for {', '.join(looked)}, found {', '.join(map(str, row))}; say "
+                    f"{key}.fields={{{field}: COLUMN}}",
+                )
 
     def dialogue(self, row: Any, number: int) -> Dialogue:
         """The dialogue of a row; ``number`` stands in where it has no id.

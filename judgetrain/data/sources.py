@@ -1,4 +1,4 @@
-"""Reading sources row by row: JSON lines, JSON arrays, Parquet, ParlAI text, and the Hub."""
+"""Reading sources row by row: JSON lines, JSON arrays, CSV, Parquet, ParlAI text, and the Hub."""
 
 from __future__ import annotations
 
@@ -85,6 +85,8 @@ def _rows(source: SourceConfig, key: str, rejects: Rejects) -> Iterator[_Row]:
             yield from _with_text(readers.parquet(path))
         elif name.endswith(".txt"):
             yield from _with_text(readers.parlai(path))
+        elif name.endswith((".csv", ".tsv")):
+            yield from _csv(path, rejects)
         elif readers.is_json_array(path):
             yield from _with_text(readers.json_array(path))
         else:
@@ -93,6 +95,14 @@ def _rows(source: SourceConfig, key: str, rejects: Rejects) -> Iterator[_Row]:
 
 def _with_text(rows: Iterable[readers.Row]) -> Iterator[_Row]:
     return ((place, row, str(row)) for place, row in rows)
+
+
+def _csv(path: Path, rejects: Rejects) -> Iterator[_Row]:
+    for place, row in readers.table(path):
+        if isinstance(row, str):
+            rejects.add(place, "wrong_cells", row, "")
+        else:
+            yield place, row, str(row)
 
 
 def _jsonl(path: Path, rejects: Rejects) -> Iterator[_Row]:

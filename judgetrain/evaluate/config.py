@@ -14,7 +14,7 @@ from judgetrain.engines.config import (
     TransformersEngineConfig,
     engine_key,
 )
-from judgetrain.judges.method import Method
+from judgetrain.judges.method import Method, method_directory
 from judgetrain.judges.prompting.prompts import prompt_path
 from judgetrain.keys import key
 
@@ -48,12 +48,6 @@ class AskConfig:
 def _has_kind(kind: str) -> Callable[[EvaluateConfig], bool]:
     """Whether a method of a kind is evaluated: how it is asked counts only then."""
     return lambda config: any(m.kind == kind for m in map(Method.parse, config.methods))
-
-
-def method_directory(text: str, owner: object = None) -> str | None:
-    """The directory of the model that a method names, if it names one."""
-    method = Method.parse(text)
-    return method.target if method.is_directory else None
 
 
 @dataclass

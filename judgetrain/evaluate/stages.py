@@ -7,36 +7,24 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 from judgetrain.artifacts.stages import Stage, at
-from judgetrain.data.config import ClusterConfig, WorldConfig
+from judgetrain.data.config import ClusterConfig
 from judgetrain.data.sources import read_comparisons
 from judgetrain.data.stages import check_benchmarks, check_names
 from judgetrain.errors import ConfigError
 from judgetrain.evaluate.config import AskConfig, CorrectConfig, EvaluateConfig, StudiesConfig
 from judgetrain.judges.config import Aggregation
-from judgetrain.judges.loading import ModelSettings, check_directories, check_model, engine_of, judges_of
+from judgetrain.judges.loading import (
+    ModelSettings,
+    WorldSettings,
+    check_directories,
+    check_model,
+    engine_of,
+    judges_of,
+)
 from judgetrain.judges.method import BRANCHING, JUDGE_STAGES, TARGETS, Method
 from judgetrain.judges.prompting.prompts import Dialect, load_prompt_set
 from judgetrain.scorers.config import ScorerConfig
 from judgetrain.scorers.stages import check_scorer
-
-
-@dataclass(frozen=True, kw_only=True)
-class WorldSettings(ModelSettings):
-    """What a stage reads that may judge the held-out split of the generated world."""
-
-    world: WorldConfig | None = at("dialogues.world")
-    eval_comparisons: int | None = at("dialogues.world.eval_comparisons")
-
-    @classmethod
-    def of_world(cls, config: Any) -> bool:
-        """Whether the stage reads the world."""
-        return False
-
-    @classmethod
-    def unused(cls, config: Any) -> Collection[str]:
-        """The world, where it is not read."""
-        world = () if cls.of_world(config) else ("world", "eval_comparisons")
-        return {*super().unused(config), *world}
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -30,6 +30,9 @@ BothOrders = Literal["A", "B", "tie", "inconsistent", "unreadable"]
 class Reason:
     """One branch of a verdict: the judgment in one order, the criterion and the guideline it was made by.
 
+    Of a judge that is asked once it is a reply, with empty criterion and guideline; of one that rates, the rating of
+    one response, on its own scale.
+
     ``text`` is as the judge wrote it, and speaks of the responses as they were shown: in order BA its "Response A" is
     the comparison's B. ``score_a``, ``score_b`` (1 to 5) and ``verdict`` are in the comparison's own order, and None
     where the text could not be read, for the reason ``failure``.
@@ -56,8 +59,9 @@ class Prediction:
     many were sampled. ``merged``: the two orders are known only as one verdict or as a conflict (A, B), so that
     nothing can be said of a single order. ``spread`` is the chance that two of the branches that were read in one
     order say different things; None with fewer than two. ``reasons``: the branches of a branching judge, order AB
-    first; predictions are compared without them. ``asked``: how the judge was asked, as ``greedy`` or ``T=1``;
-    ``plan``: whether both orders shared a plan; both are None where there is nothing to say.
+    first, or the replies of one that is asked once; predictions are compared without them. ``asked``: how the judge
+    was asked, as ``greedy`` or ``T=1``; ``plan``: whether both orders shared a plan; both are None where there is
+    nothing to say.
     """
 
     comparison_id: str

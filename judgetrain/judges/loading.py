@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from judgetrain.artifacts.stages import StageSettings, at, value_at
+from judgetrain.data.config import WorldConfig
 from judgetrain.engines.config import (
     EngineConfig,
     LocalEngineConfig,
@@ -16,7 +17,7 @@ from judgetrain.engines.config import (
     TransformersEngineConfig,
     check_package,
 )
-from judgetrain.errors import ConfigError
+from judgetrain.errors import ConfigError, EngineError
 from judgetrain.judges.base import Plan
 from judgetrain.judges.config import Aggregation, JudgeConfig, criteria_of
 from judgetrain.judges.method import BRANCHING, JUDGE_STAGES, TARGETS, Method
@@ -65,6 +66,25 @@ class ModelSettings(StageSettings):
         if not any(m.kind == BRANCHING and m.target in ("base", *EXTERNAL) for m in methods):
             unused.add("prompts")
         return unused
+
+
+@dataclass(frozen=True, kw_only=True)
+class WorldSettings(ModelSettings):
+    """What a stage reads that may judge the held-out split of the generated world."""
+
+    world: WorldConfig | None = at("dialogues.world")
+    eval_comparisons: int | None = at("dialogues.world.eval_comparisons")
+
+    @classmethod
+    def of_world(cls, config: Any) -> bool:
+        """Whether the stage reads the world."""
+        return False
+
+    @classmethod
+    def unused(cls, config: Any) -> Collection[str]:
+        """The world, where it is not read."""
+        world = () if cls.of_world(config) else ("world", "eval_comparisons")
+        return {*super().unused(config), *world}
 
 
 @dataclass(frozen=True)
@@ -161,13 +181,19 @@ class Models:
         """What identifies a method's model: a stage's fingerprint, its files' content, or the engine that runs it."""
         if method.target in self.inputs:
             return self.inputs[method.target].name
+        if method.on_hub:  # the folder that it is fetched into has its commit's name
+            return [method.target, self._directory(method).name]
         if method.is_directory:
             return hashes.of(method.target)
         return hashes.identity(self.settings.base if method.target == "base" else self.external(method.target))
 
     def _directory(self, method: Method) -> Path:
+        from judgetrain.engines.reachable import snapshot
+
         if method.target in self.inputs:
             return self.inputs[method.target] / "model"
+        if method.on_hub:
+            return snapshot(method.target, PROMPTS if method.kind == BRANCHING else "config.json")
         return Path(method.target).expanduser()
 
 
@@ -223,6 +249,8 @@ def check_model(config: Any, method: Method, key: str, step: str | None = None) 
 def _check_directory(config: Any, method: Method, key: str) -> None:
     """Check that a directory is there, and of one that is to grow branches that it is a trained judge's."""
     directory = Path(method.target).expanduser()
+    if method.on_hub:  # looked at in check_directories
+        return
     if not directory.is_dir():
         raise ConfigError(f"{key}={method.text!r}: there is no such directory; give a model's")
     if method.kind != BRANCHING:
@@ -247,14 +275,21 @@ def check_criteria(config: Any, method: Method, branches: int, key: str) -> None
 
 
 def check_directories(config: Any, methods: Iterable[Method], key: str) -> None:
-    """Check that the models in the directories that methods name can be loaded.
+    """Check that the models in the directories, or on the Hub, that methods name can be loaded.
 
     Raises:
         ConfigError: names the key, the directory and what is wrong with it.
     """
-    from judgetrain.engines.reachable import check_loadable
+    from judgetrain.engines.reachable import check_loadable, check_on_hub
 
     for method in methods:
+        if method.on_hub and method.kind == BRANCHING:
+            try:
+                names = check_on_hub(method.target, None, PROMPTS)
+            except EngineError as error:
+                raise ConfigError(f"{key}={method.text!r}: {error}") from error
+            if names is not None and PROMPTS not in names:
+                raise ConfigError(f"{key}={method.text!r}: it holds no {PROMPTS}, so that it is no trained judge")
         if method.is_directory and isinstance(config.engine, LocalEngineConfig):
             model = config.engine.model.at(Path(method.target).expanduser())
             check_loadable(model, f"{key}={method.text!r}")

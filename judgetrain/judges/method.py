@@ -10,6 +10,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from judgetrain.engines.config import looks_local
+
 TARGETS = ("base", "teacher", "external", "initial", "sft", "dpo", "rl")
 """Models that a method may name; a directory is another."""
 JUDGE_STAGES = ("initial", "sft", "dpo", "rl")
@@ -77,8 +79,13 @@ class Method:
 
     @property
     def is_directory(self) -> bool:
-        """Whether the target is a model's directory: it holds a path separator."""
+        """Whether the target is a model's directory or id on the Hub: it holds a path separator."""
         return self.names_model and _is_path(self.target)
+
+    @property
+    def on_hub(self) -> bool:
+        """Whether the target is an id on the Hub (``OWNER/NAME``): there is no such directory, and it may be one."""
+        return self.is_directory and not looks_local(self.target) and not Path(self.target).exists()
 
     @property
     def has_branches(self) -> bool:
@@ -126,6 +133,12 @@ class Method:
         for option in self.options:
             changes |= OPTIONS[option]
         return changes
+
+
+def method_directory(text: str, owner: object = None) -> str | None:
+    """The directory of the model that a method names, if it names one that is not on the Hub."""
+    method = Method.parse(text)
+    return method.target if method.is_directory and not method.on_hub else None
 
 
 def _is_path(text: str) -> bool:

@@ -26,7 +26,7 @@ from judgetrain.artifacts.files import FULL, refused
 from judgetrain.artifacts.secrets import without_passwords
 from judgetrain.errors import ConfigError, JudgetrainError
 from judgetrain.pipeline import keys_page
-from judgetrain.pipeline.complaints import NO_SLURM, arguments, sentence
+from judgetrain.pipeline.complaints import NO_SLURM, arguments, named_stage, sentence
 from judgetrain.pipeline.compose import CONF, recipe_overrides, register, typed
 from judgetrain.pipeline.config import Config
 from judgetrain.pipeline.graph import COMMANDS
@@ -173,7 +173,7 @@ def main() -> int:
             print(usage())
             return 0
         register(ConfigStore.instance())
-        sys.argv[1:] = [*recipe_overrides(arguments(sys.argv[1:])), *_helper_overrides()]
+        sys.argv[1:] = [*recipe_overrides(arguments(named_stage(sys.argv[1:]))), *_helper_overrides()]
         job()
     except (JudgetrainError, HydraException, OmegaConfBaseException) as error:
         if _show_traceback:

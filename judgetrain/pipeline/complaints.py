@@ -42,6 +42,19 @@ def arguments(given: list[str]) -> list[str]:
     return [*(text for text in given if text not in known.overrides), *known.overrides]
 
 
+def named_stage(given: list[str]) -> list[str]:
+    """The command line with ``stage=NAME`` for a first word that is a stage's or a command's name.
+
+    Raises:
+        ConfigError: another stage is named too.
+    """
+    if not given or given[0] not in {*STAGES, *COMMANDS}:
+        return given
+    if other := next((text for text in given[1:] if text.startswith("stage=")), None):
+        raise ConfigError(f"{given[0]} and {other}: leave out one of them")
+    return [f"stage={given[0]}", *given[1:]]
+
+
 def sentence(error: BaseException) -> str:
     """What an expected error says, in one sentence; errors of Hydra and OmegaConf in the project's own words."""
     inner = error.__cause__ or error.__context__

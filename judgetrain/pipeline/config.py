@@ -14,6 +14,7 @@ from judgetrain.keys import key
 from judgetrain.label.config import LabelConfig, TeacherConfig
 from judgetrain.pipeline.graph import COMMANDS, STAGES
 from judgetrain.scorers.config import ScorerConfig, SelfEvalConfig
+from judgetrain.serving.config import VerdictsConfig
 from judgetrain.serving.leaderboard.config import LeaderboardConfig
 from judgetrain.train.config import TrainStages
 
@@ -93,6 +94,7 @@ class Config:
     scorer: ScorerConfig = key(ScorerConfig, "scorers in stages evaluate and selfeval")
     selfeval: SelfEvalConfig = key(SelfEvalConfig, "stage selfeval")
     studies: StudiesConfig = key(StudiesConfig, "stage studies")
+    verdicts: VerdictsConfig = key(VerdictsConfig, "stage judge")
     leaderboard: LeaderboardConfig = key(LeaderboardConfig, "stage leaderboard")
     track: TrackConfig = key(TrackConfig, "tracking")
     status: StatusConfig = key(StatusConfig, "stage=status")

@@ -7,7 +7,7 @@ from judgetrain.pipeline.graph import COMMANDS, STAGES
 
 _TEXT = """judgetrain: train your own LLM judge by branching preference learning.
 
-python -m judgetrain stage=STAGE recipe=RECIPE key=value ...
+python -m judgetrain stage=STAGE recipe=RECIPE key=value ...     or, for short, judgetrain STAGE key=value ...
 
 Stages (each makes whatever it needs first):
 {stages}
@@ -15,6 +15,7 @@ Stages (each makes whatever it needs first):
 Examples:
   python -m judgetrain stage=evaluate                        the quickstart, end to end
   python -m judgetrain stage=dpo recipe=pairs data_dir=DIR   your own comparisons
+  python -m judgetrain judge verdicts.judge=DIR verdicts.source.path=FILE    a judge's verdicts on your comparisons
   python -m judgetrain stage=status
   python -m judgetrain stage=dpo recipe=path/to/mine.yaml train=lora teacher=openai
   python -m judgetrain -m stage=dpo train.dpo.beta=0.05,0.1,0.5

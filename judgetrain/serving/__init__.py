@@ -1,1 +1,1 @@
-"""Judges at work: rank systems."""
+"""Judges at work: judging files, ranking models, serving, rewarding another model's training."""

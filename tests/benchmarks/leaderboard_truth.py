@@ -21,6 +21,7 @@ import argparse
 import random
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import cache
 from itertools import combinations
 
 import numpy as np
@@ -84,20 +85,26 @@ def written(skills: Sequence[float], prompts: int, seed: int) -> list[Comparison
     return found
 
 
+@cache
+def quality(query: str, response: str) -> int:
+    """The quality of a response by the world's hidden rule; every response is compared with several."""
+    return load_language().quality(query, response)
+
+
 class Truth(Judge):
     """The world's truth, of which each order errs in a share of ``error``, and cannot be read in ``unreadable``."""
 
     name = "truth"
 
     def __init__(self, error: float = 0.0, unreadable: float = 0.0) -> None:
-        self._error, self._unreadable, self._language = error, unreadable, load_language()
+        self._error, self._unreadable = error, unreadable
 
     def compare_all(self, comparisons: Sequence[Comparison], seed: int = 0) -> list[Prediction]:
         """Both orders of each comparison, on their own."""
         return [self._one(c, random.Random(f"{seed} {c.id}")) for c in comparisons]
 
     def _one(self, c: Comparison, rng: random.Random) -> Prediction:
-        a, b = (self._language.quality(c.dialogue.query, r) for r in (c.response_a, c.response_b))
+        a, b = (quality(c.dialogue.query, r) for r in (c.response_a, c.response_b))
         truth: Verdict = "tie" if a == b else "A" if a > b else "B"
         orders: list[Verdict] = [rng.choice(("A", "B")) if rng.random() < self._error else truth for _ in "12"]
         ab = None if rng.random() < self._unreadable else orders[0]
@@ -131,7 +138,9 @@ def spearman(board: Leaderboard, skills: Sequence[float]) -> float:
     return float(spearmanr([rated[name] for name in names_of(skills)], skills).statistic)
 
 
-def coverage(skills: Sequence[float], prompts: int, error: float, simulations: int, resamples: int) -> tuple[float, float]:
+def coverage(
+    skills: Sequence[float], prompts: int, error: float, simulations: int, resamples: int
+) -> tuple[float, float]:
     """How often intervals hold the true rating of a writer, and the true difference of two, over simulations."""
     truth = dict(zip(names_of(skills), true_ratings(skills, error), strict=True))
     config, judge = LeaderboardConfig(bootstrap=resamples, scores="orders", style=False), Truth(error)
@@ -158,12 +167,12 @@ def budget_errors(
     skills: Sequence[float], prompts: int, error: float, budget: int, wave: int, simulations: int
 ) -> tuple[np.ndarray, np.ndarray]:
     """The mean share of pairs in the wrong order after each wave [waves], chosen adaptively and at random."""
-    config, judge = LeaderboardConfig(), Truth(error)
+    config, judge = LeaderboardConfig(wave=wave), Truth(error)
     errors = np.zeros((2, simulations, budget // wave))
     for seed in range(simulations):
         comparisons, battles = written(skills, prompts, seed), list[Battle]()
         pool = Pool(comparisons, seed)
-        for n, (taken, came) in enumerate(chosen(pool, budget, wave, seed, config)):
+        for n, (taken, came) in enumerate(chosen(pool, budget, seed, config)):
             came += battles_of(taken, judge, seed)
             battles += came
             errors[0, seed, n] = wrong_order(skills, battles, config)
@@ -208,7 +217,9 @@ def main() -> None:
         print(f"| {arguments.simulations} simulations, errs in {error:.0%} of orders | {held[0]:.1%} | {held[1]:.1%} |")
     wave = 50
     adaptive, at_random = budget_errors(TEN, arguments.prompts, 0.1, arguments.budget, wave, arguments.simulations // 2)
-    print("\n| comparisons | wrong order, chosen | at random | at random as good as chosen |\n| --- | --- | --- | --- |")
+    print(
+        "\n| comparisons | wrong order, chosen | at random | at random as good as chosen |\n| --- | --- | --- | --- |"
+    )
     for n in range(0, len(adaptive), 2):
         same = np.flatnonzero(at_random <= adaptive[n])
         needed = f"{(same[0] + 1) * wave}" if len(same) else f"> {arguments.budget}"

@@ -120,7 +120,7 @@ class CaseReader:
             if not 1 <= count <= min(len(questions), len(answers)):
                 raise RowError("missing_turn", f"turn {turn!r}: {model} has {len(answers)} answers")
             group = category or group
-            values |= {"query": questions[0], f"response_{side}": _rendered(questions[:count], answers[:count])}
+            values |= {"query": questions[0], f"response_{side}": rendered(questions[:count], answers[:count])}
             values[f"model_{side}"] = model
         return replace(self._comparison(local, row, values), group=group)
 
@@ -216,7 +216,7 @@ def _said(value: Any) -> Any:
     return value if isinstance(value, str) else value[-1].get("content")
 
 
-def _rendered(questions: Sequence[str], answers: Sequence[str]) -> str:
+def rendered(questions: Sequence[str], answers: Sequence[str]) -> str:
     """One answer as it is; a conversation after its first question, as ``Role: text`` paragraphs."""
     if len(answers) == 1:
         return answers[0]

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from judgetrain.artifacts.stage_run import derive_seed
-from judgetrain.engines.base import Engine
+from judgetrain.engines.base import UNANSWERED, Engine
 from judgetrain.engines.config import EngineConfig, ModelConfig, TransformersEngineConfig
 from judgetrain.errors import ConfigError, EngineError
 from judgetrain.judges.base import Cost, Judge, Plan, Prediction, Reason
@@ -185,8 +185,7 @@ def predict(
     margins = [j.margin for j in nodes if j.margin is not None]
     failures = Counter(j.failure for j in nodes if j.failure)
     failures.update(f"guideline:{r}" for c in criteria for g in c.guidelines if (r := g.failure))
-    if nothing := sum(not each for each in found):
-        failures["criteria:none"] += nothing
+    failures.update(_nothing(tree) for tree, each in zip(trees, found, strict=True) if not each)
     return Prediction(
         comparison_id=tree.comparison.id,
         method=method,
@@ -202,6 +201,12 @@ def predict(
         asked=asked,
         plan="shared" if other is None else "independent",
     )
+
+
+def _nothing(tree: EvaluationTree) -> str:
+    """Why a tree has no criteria: the engine gave no list, or none was in it."""
+    unanswered = {f"criteria:{reason}" for reason in UNANSWERED}
+    return next((reason for reason in tree.failures if reason in unanswered), "criteria:none")
 
 
 def _reasons(criteria: Sequence[CriterionNode]) -> Iterator[Reason]:

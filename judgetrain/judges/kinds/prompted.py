@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Self, cast
 from judgetrain.artifacts.stage_run import tokens_of
 from judgetrain.engines.base import Engine
 from judgetrain.engines.config import EngineConfig, ModelConfig, SamplingConfig, TransformersEngineConfig
-from judgetrain.judges.base import Cost, Judge, Prediction, verdict_of
+from judgetrain.judges.base import Cost, Judge, Prediction, Reason, verdict_of
 from judgetrain.judges.prompting.prompts import Dialect, PromptSet, load_prompt_set, slots_of
 from judgetrain.judges.prompting.replies import Asker, Question, Reply, failures_of
 from judgetrain.judges.prompting.verdicts import read_rating, read_verdict
@@ -134,6 +134,22 @@ def pairwise_questions(comparison: Comparison) -> list[Question]:
     return [Question("AB", slots(comparison)), Question("BA", slots(comparison.swapped()), back)]
 
 
+def _reason(reply: Reply) -> Reason:
+    """A reply as the one reason that there is; a rating is of one response, in no order (AB)."""
+    answer, shown = reply.answer, reply.shown
+    rating = answer if isinstance(answer, (int, float)) else None
+    return Reason(
+        order="BA" if shown == "BA" else "AB",
+        criterion="",
+        guideline="",
+        text=reply.text,
+        score_a=rating if shown == "A" else None,
+        score_b=rating if shown == "B" else None,
+        verdict=cast(Verdict, answer) if isinstance(answer, str) else None,
+        failure=reply.failure,
+    )
+
+
 def verdicts_in(replies: Sequence[Reply], order: str) -> list[Verdict]:
     """The readable verdicts given in one order, in the comparison's own order."""
     return [cast(Verdict, r.answer) for r in replies if r.shown == order and r.answer is not None]
@@ -168,6 +184,7 @@ def prediction_of(
         cost=Cost(share * prompt, share * generated, share * len(replies)),
         judgments=len(replies),
         failures=dict(failures_of(replies)),
+        reasons=tuple(map(_reason, replies)),
         asked=sampling.shown,
         plan="independent" if dialect == "one_step" else None,
     )

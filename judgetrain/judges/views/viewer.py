@@ -2,8 +2,10 @@
 
     python -m judgetrain.judges.views.viewer outputs/artifacts/label/FINGERPRINT --comparison ID
     python -m judgetrain.judges.views.viewer outputs/artifacts/evaluate/FINGERPRINT --trees trees-BENCHMARK-METHOD
+    python -m judgetrain.judges.views.viewer outputs/artifacts/judge/FINGERPRINT --comparison ID
 
-Stages ``label`` and ``evaluate`` write some pages by themselves (``label.view``, ``evaluate.view``).
+Stages ``label``, ``evaluate`` and ``judge`` write some pages by themselves (``label.view``, ``evaluate.view``,
+``verdicts.view``).
 """
 
 from __future__ import annotations
@@ -20,6 +22,7 @@ from judgetrain.artifacts.shards import names_of, read_rows
 from judgetrain.errors import DataError, JudgetrainError
 from judgetrain.judges.trees.schema import EvaluationTree
 from judgetrain.judges.views.tree_page import DIRECTORY, View, views, write_views
+from judgetrain.judges.views.verdict_rows import VERDICTS, verdict_views
 
 TREES = "trees"
 """The name of the trees of stages teacher and tree."""
@@ -33,6 +36,8 @@ def read_views(directory: Path, name: str, ids: Sequence[str], limit: int) -> li
     """
     if (manifest := checked(directory)) is None:
         raise DataError(f"{directory} holds no {MANIFEST}: give the directory of a finished stage, label or evaluate")
+    if manifest["stage"] == "judge":
+        return _of_verdicts(directory, ids, limit)
     labelled = manifest["stage"] == "label"
     source = directory.resolve().parents[1] / "tree" / manifest["upstream"]["tree"] if labelled else directory
     if labelled:
@@ -55,6 +60,17 @@ def read_views(directory: Path, name: str, ids: Sequence[str], limit: int) -> li
     return views(found, read_rows(directory, "labels"), sft, pairs)
 
 
+def _of_verdicts(directory: Path, ids: Sequence[str], limit: int) -> list[View]:
+    """Rows of verdicts, chosen as trees are."""
+    rows = (row for row in read_rows(directory, VERDICTS) if not ids or row["id"] in ids)
+    chosen = list(islice(rows, None if ids else limit))
+    if missing := set(ids) - {row["id"] for row in chosen}:
+        raise DataError(
+            f"{directory}: {VERDICTS} hold no comparison {sorted(missing)[0]!r}; its id stands in their rows"
+        )
+    return verdict_views(chosen)
+
+
 def _output(artifact: Path, trees: str, ids: Sequence[str], limit: int) -> Path:
     """Where pages go by default, as seen from here: a folder of ``view`` for each artifact and choice of its trees.
 
@@ -75,7 +91,9 @@ def main(argv: Sequence[str] | None = None) -> None:
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("artifact", type=Path, help="directory of a finished stage: label, tree, teacher or evaluate")
+    parser.add_argument(
+        "artifact", type=Path, help="directory of a finished stage: label, tree, teacher, evaluate or judge"
+    )
     parser.add_argument("--comparison", nargs="+", default=[], metavar="ID", help="which trees; else the first ones")
     parser.add_argument("--limit", type=int, default=20, help="how many, where none is named (default: 20)")
     parser.add_argument("--trees", default=TREES, metavar="NAME", help="of stage evaluate: trees-BENCHMARK-METHOD")

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Self
 
 import numpy as np
+from numpy.typing import NDArray
 
 from judgetrain.serving.leaderboard.fit import Floats, Ints
 
@@ -28,8 +29,8 @@ CLOSE, STEPS = 1e-8, 50
 class Belief:
     """What is known of log ratings: mean [systems] and covariance [systems, systems]."""
 
-    mean: Floats
-    covariance: Floats
+    mean: NDArray[np.floating]
+    covariance: NDArray[np.floating]
 
     @classmethod
     def of(cls, wins: Floats) -> Self:

@@ -26,6 +26,7 @@ WINNERS: dict[str, Outcome] = {
     **dict.fromkeys(("a", "model_a", "left"), "A"),
     **dict.fromkeys(("b", "model_b", "right"), "B"),
     **dict.fromkeys(("tie (bothbad)", "both_bad", "bothbad", "draw"), "tie"),
+    "tie (inconsistent)": "inconsistent",
     **dict.fromkeys(("", "null", "none", "error"), "missing"),
 }
 """How outcomes are written in published rows, in lower case where there are no capitals."""
@@ -91,18 +92,33 @@ def read_battles(files: Sequence[str | Path], key: str = "leaderboard.files") ->
         DataError: a row that is no comparison of two systems; names its place.
     """
     for i, name in enumerate(files):
-        path = _file(Path(name).expanduser())
-        source = SourceConfig(name="verdicts", type="jsonl", path=str(path))
-        yield from read(source, f"{key}[{i}]", lambda row, number, path=path: battle_of(row, f"{path}:{number}"))
+        path = _file(Path(name).expanduser(), key)
+        yield from read(_source(path), f"{key}[{i}]", lambda row, n, path=path: battle_of(row, f"{path}:{n}"))
 
 
-def _file(path: Path) -> Path:
+def read_places(files: Sequence[str | Path]) -> Iterator[tuple[str, Any]]:
+    """The rows behind :func:`read_battles` as they stand in the files, by :attr:`Battle.place`."""
+    for name in files:
+        path = _file(Path(name).expanduser(), "leaderboard.files")
+        yield from read(_source(path), "leaderboard.files", lambda row, n, path=path: (f"{path}:{n}", row))
+
+
+def has_reasons(row: Mapping[str, Any]) -> bool:
+    """Whether a row is one of stage judge's JSON lines, which say why."""
+    return bool(row.get("reasons")) and isinstance(row.get("messages"), list) and isinstance(row.get("failures"), dict)
+
+
+def _source(path: Path) -> SourceConfig:
+    return SourceConfig(name="verdicts", type="jsonl", path=str(path))
+
+
+def _file(path: Path, key: str) -> Path:
     """The rows in a directory of stage judge, else the path itself."""
     if not path.is_dir():
         return path
-    found = [path / f"verdicts.{end}" for end in ("parquet", "jsonl") if (path / f"verdicts.{end}").is_file()]
+    found = [path / f"verdicts.{end}" for end in ("jsonl", "parquet") if (path / f"verdicts.{end}").is_file()]
     if not found:
-        raise DataError(f"leaderboard.files: {path} holds no verdicts.parquet or verdicts.jsonl; name the files in it")
+        raise DataError(f"{key}: {path} holds no verdicts.jsonl or verdicts.parquet; name the files in it")
     return found[0]
 
 

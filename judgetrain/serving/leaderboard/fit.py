@@ -104,10 +104,10 @@ def softened(wins: Floats, found: Sequence[Swept], upsets: Floats) -> Floats:
     """The wins [..., systems, systems] with a share of every sweep gone the other way: ``upsets`` [..., sweeps]."""
     wins = wins.copy()
     for k, sweep in enumerate(found):
-        ahead, behind = np.ix_(sweep.winners, sweep.losers), np.ix_(sweep.losers, sweep.winners)
-        share = upsets[..., k, None, None]
-        wins[(..., *behind)] = np.swapaxes(wins[(..., *ahead)], -1, -2) * share
-        wins[(..., *ahead)] *= 1.0 - share
+        (i, j), share = np.ix_(sweep.winners, sweep.losers), upsets[..., k, None, None]
+        won = wins[..., i, j]
+        wins[..., j.T, i.T] = np.swapaxes(won * share, -1, -2)
+        wins[..., i, j] = won * (1.0 - share)
     return wins
 
 
@@ -164,7 +164,7 @@ def points(logs: Floats, wins: Floats) -> Floats:
 
 
 def refitted(wins: Floats, start: Floats) -> Floats:
-    """:func:`bradley_terry` of many resamples at once [resamples, systems], by Newton's method from ``start`` [systems].
+    """:func:`bradley_terry` of many resamples at once [resamples, systems]: Newton's method from ``start`` [systems].
 
     Raises:
         ArithmeticError: it does not settle.
@@ -200,7 +200,7 @@ def dirichlet(resamples: int, prompts: int, rng: np.random.Generator) -> Iterato
 
 @dataclass(frozen=True, kw_only=True)
 class Fit:
-    """Ratings [systems] (NaN without any comparison), those of resamples [resamples, systems], and the wins behind them.
+    """Ratings [systems] (NaN without any comparison), those of resamples [resamples, systems], the wins behind them.
 
     ``won``: :attr:`Games.wins` of the data, and after that of the resamples [1 + resamples, systems, systems].
 

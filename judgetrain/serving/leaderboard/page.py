@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -51,8 +51,8 @@ class Ladder:
         return ROW * len(self.rows) + 34
 
 
-def page(board: Leaderboard, found: Sequence[Difference], title: str) -> str:
-    """The page."""
+def page(board: Leaderboard, found: Sequence[Difference], title: str, links: Mapping[str, str]) -> str:
+    """The page. ``links``: addresses of the pages of comparisons, by their place."""
     parts = [[s for s in board.systems if s.part == k] for k in range(len(board.parts))]
     places = [(d.pair.first, d.pair.second) for d in found]
     return render(
@@ -63,6 +63,7 @@ def page(board: Leaderboard, found: Sequence[Difference], title: str) -> str:
         unranked=[s for s in board.systems if s.part is None],
         pairs={key: cell for p in board.pairs for key, cell in _cells(p).items()},
         differences=found,
+        links=links,
         places={key: n for n, pair in enumerate(places) for key in (pair, pair[::-1])},
         day=datetime.date.today().isoformat(),
         left=LEFT,

@@ -120,9 +120,14 @@ def remarks(board: Leaderboard) -> list[str]:
         "fits, half a prompt counts as gone the other way."
         for s in board.sweeps
     ]
-    said += [f"A ring: {' beats '.join([*r.systems, r.systems[0]])} (in {100 * r.held:.0f}% of resamples)." for r in board.rings]
+    said += [
+        f"A ring: {' beats '.join([*r.systems, r.systems[0]])} (in {100 * r.held:.0f}% of resamples)."
+        for r in board.rings
+    ]
     if board.position:
         first = board.position.first
         low, high = (100 * end for end in first.interval)
-        said.append(f"What was shown first won {100 * first.share:.1f}% ({low:.1f} to {high:.1f}) of {first.games} orders.")
+        said.append(
+            f"What was shown first won {100 * first.share:.1f}% ({low:.1f} to {high:.1f}) of {first.games} orders."
+        )
     return said

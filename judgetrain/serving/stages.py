@@ -1,0 +1,132 @@
+"""The stages of this room, what each reads, and what must hold before any of them runs."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, cast
+
+from judgetrain.artifacts.stages import Stage, at
+from judgetrain.data.given import check_adapter
+from judgetrain.errors import ConfigError
+from judgetrain.judges.config import Aggregation
+from judgetrain.judges.loading import WorldSettings, check_criteria, check_directories, check_model, judges_of
+from judgetrain.judges.method import BASELINE, BRANCHING, TARGETS, Method
+from judgetrain.judges.prompting.prompts import Dialect, load_prompt_set
+from judgetrain.scorers.config import ScorerConfig
+from judgetrain.serving.config import VerdictsConfig
+
+ASKED_ONCE = ("one_step", "rating")
+
+
+@dataclass(frozen=True, kw_only=True)
+class JudgeSettings(WorldSettings):
+    """Stage judge. How judges are asked is said by ``judge.*``, and by ``evaluate.*`` where that says it already."""
+
+    verdicts: VerdictsConfig = at("verdicts")
+    aggregation: Aggregation | None = at("evaluate.aggregation")
+    early_stop: bool | None = at("evaluate.early_stop")
+    top_up: bool | None = at("evaluate.top_up")
+    one_step: Any = at("evaluate.one_step")
+    rating: Any = at("evaluate.rating")
+    scorer: ScorerConfig | None = at("scorer")
+
+    @classmethod
+    def methods_of(cls, config: Any) -> Iterable[Method]:
+        """The judge."""
+        return (Method.parse(config.verdicts.judge),)
+
+    @classmethod
+    def of_world(cls, config: Any) -> bool:
+        """Whether the comparisons are the world's."""
+        return config.verdicts.source.type == "world" and not config.verdicts.systems
+
+    @classmethod
+    def unused(cls, config: Any) -> Collection[str]:
+        """How judges of other kinds are asked; the base model, where a scorer reads another."""
+        (method,) = cls.methods_of(config)
+        unused = {*super().unused(config), *({"one_step", "rating", "scorer"} - {method.kind})}
+        if method.kind != BRANCHING:
+            unused |= {"aggregation", "early_stop", "top_up"}
+        if method.kind == "scorer":
+            unused = {*unused, "engine"} - ({"base"} if not config.scorer.model.path else set())
+        return unused | ({"engine"} if method.kind == BASELINE else set())
+
+    @property
+    def method(self) -> Method:
+        """The judge."""
+        return Method.parse(self.verdicts.judge)
+
+
+def check_judge(config: Any, text: str, key: str, branches: int) -> None:
+    """Check a judge of any kind, as a method that judges comparisons without labels.
+
+    Raises:
+        ConfigError: names the key, the method and what is allowed.
+    """
+    from judgetrain.judges.kinds.baselines import BASELINES
+    from judgetrain.scorers.methods import COMBINED, OF_RESPONSES, check_scorers
+    from judgetrain.scorers.stages import check_scorer
+
+    method = Method.parse(text)
+    if method.kind == BRANCHING:
+        check_model(config, method, key)
+        criteria, most = config.tree.criteria, branches if method.most is None else method.most
+        if most < 1 or (most > criteria and not method.is_directory):
+            raise ConfigError(f"{key}={text!r}: {most} branches; allowed are 1 to tree.criteria={criteria}")
+        check_criteria(config, method, most, key)
+    elif method.kind in ASKED_ONCE:
+        check_model(config, method, key, step=method.kind)
+        dialect = cast(Dialect, method.kind)
+        load_prompt_set(getattr(config.evaluate, dialect).prompts, dialect, f"evaluate.{dialect}.prompts")
+    elif method.kind == "scorer":
+        check_scorers([method.target], [n for n in OF_RESPONSES if n not in COMBINED], key)
+        check_scorer(config)
+    elif method.kind != BASELINE or method.target not in BASELINES or method.target == "surface":
+        baselines = ", ".join(name for name in BASELINES if name != "surface")
+        raise ConfigError(
+            f"{key}={text!r}: no judge of comparisons without labels; allowed are {', '.join(TARGETS)}, a judge's "
+            f"directory (./NAME) or its id on the Hub, one_step: and rating: before any of these or a model's "
+            f"directory, scorer:NAME, {baselines}"
+        )
+
+
+def _check_judge(config: Any) -> None:
+    settings = config.verdicts
+    check_judge(config, settings.judge, "verdicts.judge", settings.branches)
+    if settings.systems:
+        return
+    if settings.baseline is not None:
+        raise ConfigError("verdicts.baseline is one of several systems: name their answers' files in verdicts.systems")
+    if settings.source.type != "world" and not settings.source.path and not settings.source.adapter:
+        raise ConfigError(
+            "verdicts.source.path is empty: name a file of comparisons (query, response_a, response_b), or systems' "
+            "answers to the same prompts with verdicts.systems=[A,B]"
+        )
+    settings.source.check("verdicts.source")
+    check_adapter(settings.source, "verdicts.source")
+
+
+def _check_judge_here(config: Any) -> None:
+    """Read what is to be judged, and look at the judge's directory."""
+    from judgetrain.serving.items import read_items
+
+    if config.verdicts.source.type != "hub" or config.verdicts.systems:
+        read_items(config.verdicts, config.dialogues.world, config.seed)
+    check_directories(config, JudgeSettings.methods_of(config), "verdicts.judge")
+
+
+def _judges(config: Any) -> Sequence[str]:
+    return judges_of(JudgeSettings.methods_of(config))
+
+
+JUDGE = Stage(
+    name="judge",
+    makes="a judge's verdicts with reasons on your own comparisons, or on systems' answers",
+    settings=JudgeSettings,
+    code="judgetrain.serving.judging:run",
+    artifact="evaluation",
+    inputs=_judges,
+    check=_check_judge,
+    check_here=_check_judge_here,
+)
