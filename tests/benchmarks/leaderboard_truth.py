@@ -10,7 +10,8 @@ at random), or by a trained judge. Measured are
 
 - ranks: Spearman's correlation of the ratings with the writers' skills, with verdicts missing too;
 - coverage: how often 95% intervals hold the true ratings, and those of differences the true differences;
-- budget: the share of pairs in the wrong order after so many comparisons, chosen by ``leaderboard.budget`` or at random.
+- budget: the share of pairs in the wrong order after so many comparisons, chosen as ``leaderboard.budget`` chooses
+  them, or at random.
 
 Prints Markdown.
 """

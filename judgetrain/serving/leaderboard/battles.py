@@ -6,6 +6,7 @@ import hashlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal, cast, get_args
 
@@ -37,7 +38,7 @@ PROMPTS = ("dialogue_id", "question_id", "prompt", "instruction", "query", "ques
 
 @dataclass(frozen=True, kw_only=True)
 class Battle:
-    """One comparison of two systems.
+    """One comparison of two systems, whose names are empty where the row could not be read.
 
     ``ab`` and ``ba`` are the verdicts in both orders, in the comparison's own order, where they are known. ``style``
     is that of both responses, where the row has them. ``place`` names file and line.
@@ -93,19 +94,27 @@ def read_battles(files: Sequence[str | Path], key: str = "leaderboard.files") ->
     """
     for i, name in enumerate(files):
         path = _file(Path(name).expanduser(), key)
-        yield from read(_source(path), f"{key}[{i}]", lambda row, n, path=path: battle_of(row, f"{path}:{n}"))
+        yield from read(_source(path), f"{key}[{i}]", partial(_at, path))
 
 
 def read_places(files: Sequence[str | Path]) -> Iterator[tuple[str, Any]]:
     """The rows behind :func:`read_battles` as they stand in the files, by :attr:`Battle.place`."""
     for name in files:
         path = _file(Path(name).expanduser(), "leaderboard.files")
-        yield from read(_source(path), "leaderboard.files", lambda row, n, path=path: (f"{path}:{n}", row))
+        yield from read(_source(path), "leaderboard.files", partial(_placed, path))
 
 
 def has_reasons(row: Mapping[str, Any]) -> bool:
     """Whether a row is one of stage judge's JSON lines, which say why."""
     return bool(row.get("reasons")) and isinstance(row.get("messages"), list) and isinstance(row.get("failures"), dict)
+
+
+def _at(path: Path, row: Any, number: int) -> Battle:
+    return battle_of(row, f"{path}:{number}")
+
+
+def _placed(path: Path, row: Any, number: int) -> tuple[str, Any]:
+    return f"{path}:{number}", row
 
 
 def _source(path: Path) -> SourceConfig:
@@ -130,28 +139,27 @@ def battle_of(row: Any, place: str) -> Battle:
     """
     if not isinstance(row, Mapping):
         raise RowError("no_object", f"expected an object with model_a, model_b and a verdict, found {row!r:.60}")
-    systems = [row.get(name) for name in ("model_a", "model_b")]
-    if not all(isinstance(name, str) and name for name in systems):
-        raise RowError("no_systems", f"expected the two systems' names in model_a and model_b, found {systems}")
-    if systems[0] == systems[1]:
-        raise RowError("one_system", f"model_a and model_b are both {systems[0]!r}; expected two systems")
+    a, b = (row.get(name) if isinstance(row.get(name), str) else "" for name in ("model_a", "model_b"))
+    if row.get("failure") is None and not (a and b):
+        raise RowError("no_systems", f"expected two systems' names in model_a and model_b, found {a!r} and {b!r}")
+    if a == b and a:
+        raise RowError("one_system", f"model_a and model_b are both {a!r}; expected two systems")
     ab, ba = (_verdict(row, name) for name in ("verdict_ab", "verdict_ba"))
-    responses = row.get("response_a"), row.get("response_b")
-    margin = row.get("margin")
+    x, y, margin = row.get("response_a"), row.get("response_b"), row.get("margin")
     return Battle(
         id=str(row.get("id") or place),
         place=place,
         prompt=_prompt(row) or place,
         query=_query(row),
-        system_a=systems[0],
-        system_b=systems[1],
+        system_a=str(a),
+        system_b=str(b),
         outcome=_outcome(row),
         ab=ab,
         ba=ba,
         margin=float(margin) if isinstance(margin, (int, float)) and margin == margin else None,
         group=row.get("group"),
         judge=row.get("judge") if isinstance(row.get("judge"), str) else None,
-        style=(style_of(responses[0]), style_of(responses[1])) if all(isinstance(r, str) for r in responses) else None,
+        style=(style_of(x), style_of(y)) if isinstance(x, str) and isinstance(y, str) else None,
         why=row.get("failure"),
     )
 

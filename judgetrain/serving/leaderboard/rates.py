@@ -62,10 +62,9 @@ def rates_by_group(
     for group in groups if len(groups) > 1 else ():
         inside = [(b, s) for b, s in kept if b.group is not None and str(b.group) == group]
         for name in names:
-            own = [
-                (s if name == b.system_a else 1.0 - s, b.prompt) for b, s in inside if name in (b.system_a, b.system_b)
-            ]
-            if own and (got := rate_of([s for s, _ in own], [p for _, p in own], resamples, seed)):
+            own = [(b, s) for b, s in inside if name in (b.system_a, b.system_b)]
+            won = [s if name == b.system_a else 1.0 - s for b, s in own]
+            if own and (got := rate_of(won, [b.prompt for b, _ in own], resamples, seed)):
                 found.setdefault(group, {})[name] = got
     return found
 

@@ -32,7 +32,8 @@ class Standing:
 
     ``part`` is the number of its part of the leaderboard: systems that are linked by comparisons; ranks are within it.
     ``ranks``: the best and the worst rank by the pairs that intervals tell apart. ``bounded``: it won, or lost, all
-    comparisons with others, so that its rating is a matter of how that is bounded. ``styled``: with style held equal. ``against``: its win rate against the baseline. ``length``: of its responses, on average, in characters.
+    comparisons with others, so that its rating is a matter of how that is bounded. ``styled``: with style held equal.
+    ``against``: its win rate against the baseline. ``length``: of its responses, on average, in characters.
     """
 
     system: str

@@ -29,9 +29,10 @@ def run(settings: LeaderboardSettings, inputs: Mapping[str, Path], out: StageRun
     ``leaderboard.budget`` the verdicts are made here, in ``verdicts.jsonl``.
     """
     config = settings.leaderboard
-    files = [Path(name) for name in config.files] or [
-        inputs["judge"] if config.budget is None else _judged(settings, inputs, out)
-    ]
+    if config.budget is not None:
+        files = [_judged(settings, inputs, out)]
+    else:
+        files = [Path(name) for name in config.files] or [inputs["judge"]]
     battles = list(read_battles(files))
     board = leaderboard(battles, config, out.seed)
     dropped = {name: board.outcomes.get(name, 0) for name in ("unreadable", "missing")}

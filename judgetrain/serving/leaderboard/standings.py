@@ -25,7 +25,7 @@ def leaderboard(battles: Sequence[Battle], config: LeaderboardConfig, seed: int)
     Raises:
         DataError: none of them can be counted, or there is no such baseline.
     """
-    names = sorted({name for b in battles for name in (b.system_a, b.system_b)})
+    names = sorted({name for b in battles for name in (b.system_a, b.system_b) if name})
     if config.baseline is not None and config.baseline not in names:
         listed = ", ".join(names)
         raise DataError(f"leaderboard.baseline={config.baseline!r}: no comparison has this system; there are {listed}")
@@ -108,27 +108,24 @@ def _standings(
     part = {i: k for k, members in enumerate(found.parts) for i in members.tolist()}
     order = sorted(everyone, key=lambda i: (part.get(i, len(names)), -found.ratings[i] if i in part else 0.0, i))
     base = [] if baseline is None else [names.index(baseline)]
-    return [
-        Standing(
-            system=(name := names[i]),
-            part=part.get(i),
-            rating=_rating(i, found.ratings, intervals, members) if (members := _members(found, part, i)) else None,
-            ranks=(1 + worse[name], len(members) - better[name]) if members else None,
-            bounded=i in found.bounded,
-            styled=_rating(i, styled.ratings, None if i in found.bounded else styled.intervals, members)
-            if styled and members
-            else None,
-            win_rate=rate_between(found, [i], [j for j in everyone if j != i]),
-            against=rate_between(found, [i], base) if base and base != [i] else None,
-            **_counts(name, battles),
+    rows = []
+    for i in order:
+        name, members = names[i], found.parts[part[i]].tolist() if i in part else []
+        free, styles = i not in found.bounded, styled if members else None
+        rows.append(
+            Standing(
+                system=name,
+                part=part.get(i),
+                rating=_rating(i, found.ratings, intervals, members) if members else None,
+                ranks=(1 + worse[name], len(members) - better[name]) if members else None,
+                bounded=not free,
+                styled=_rating(i, styles.ratings, styles.intervals if free else None, members) if styles else None,
+                win_rate=rate_between(found, [i], [j for j in everyone if j != i]),
+                against=rate_between(found, [i], base) if base and base != [i] else None,
+                **_counts(name, battles),
+            )
         )
-        for i in order
-    ]
-
-
-def _members(found: Fit, part: dict[int, int], system: int) -> list[int]:
-    """The systems of a system's part."""
-    return found.parts[part[system]].tolist() if system in part else []
+    return rows
 
 
 def _rating(system: int, ratings: Floats, intervals: Floats | None, members: Sequence[int]) -> Rating:

@@ -115,19 +115,15 @@ def remarks(board: Leaderboard) -> list[str]:
     if len(board.parts) > 1:
         parts = "; ".join(", ".join(part) for part in board.parts)
         said.append(f"No comparison links these parts, each ranked by itself: {parts}.")
-    said += [
-        f"{', '.join(s.winners)} won every comparison with {', '.join(s.losers)} ({s.prompts} prompts): no finite rating "
-        "fits, half a prompt counts as gone the other way."
-        for s in board.sweeps
-    ]
-    said += [
-        f"A ring: {' beats '.join([*r.systems, r.systems[0]])} (in {100 * r.held:.0f}% of resamples)."
-        for r in board.rings
-    ]
+    for sweep in board.sweeps:
+        pair = f"{', '.join(sweep.winners)} won every comparison with {', '.join(sweep.losers)}"
+        said.append(f"{pair} ({sweep.prompts} prompts): no finite rating fits, half a prompt counts the other way.")
+    for ring in board.rings:
+        names = " beats ".join([*ring.systems, ring.systems[0]])
+        said.append(f"A ring: {names} (in {100 * ring.held:.0f}% of resamples).")
     if board.position:
         first = board.position.first
         low, high = (100 * end for end in first.interval)
-        said.append(
-            f"What was shown first won {100 * first.share:.1f}% ({low:.1f} to {high:.1f}) of {first.games} orders."
-        )
+        shown = f"What was shown first won {100 * first.share:.1f}% ({low:.1f} to {high:.1f})"
+        said.append(f"{shown} of {first.games} orders that were no tie.")
     return said

@@ -37,7 +37,8 @@ class Pool:
             i, j = sorted((place[c.model_a], place[c.model_b]))
             if i == j or not c.model_a or not c.model_b:
                 raise DataError(
-                    f"comparison {c.id}: expected two systems in model_a and model_b, found {c.model_a!r} and {c.model_b!r}"
+                    f"comparison {c.id}: a leaderboard needs two systems, found model_a {c.model_a!r} and model_b "
+                    f"{c.model_b!r}; name them in the rows (model_a, model_b), or judge verdicts.systems"
                 )
             self._waiting.setdefault((i, j), []).append(c)
 
