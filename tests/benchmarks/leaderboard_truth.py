@@ -6,7 +6,8 @@
 A writer of the world shows each of the two properties that decide with a chance that is its skill, so that the chance
 with which one writer's response beats another's is known, and so are the Bradley-Terry ratings of all writers. Judged
 is by the world's truth, an order of which errs in a stated share of its verdicts (for the first or the second response
-at random), or by a trained judge. Measured are
+at random), or by a trained judge. Simulations draw the responses' qualities as the writers do, without their words.
+Measured are
 
 - ranks: Spearman's correlation of the ratings with the writers' skills, with verdicts missing too;
 - coverage: how often 95% intervals hold the true ratings, and those of differences the true differences;
@@ -31,14 +32,14 @@ from judgetrain.data.world.language import load_language
 from judgetrain.data.world.splits import queries
 from judgetrain.data.world.writers import write_response
 from judgetrain.judges.base import Judge, Prediction
-from judgetrain.schema import Comparison, Verdict
+from judgetrain.schema import Comparison, Dialogue, Message, Verdict
 from judgetrain.serving.leaderboard.adaptive import Belief
 from judgetrain.serving.leaderboard.battles import Battle
 from judgetrain.serving.leaderboard.config import LeaderboardConfig
-from judgetrain.serving.leaderboard.fit import bradley_terry, points
+from judgetrain.serving.leaderboard.fit import bradley_terry, ends, fit, points
 from judgetrain.serving.leaderboard.rates import games_of
 from judgetrain.serving.leaderboard.records import Leaderboard
-from judgetrain.serving.leaderboard.standings import leaderboard
+from judgetrain.serving.leaderboard.standings import counted, leaderboard
 from judgetrain.serving.leaderboard.waves import Pool, chosen
 
 SIX = (0.2, 0.35, 0.5, 0.65, 0.8, 0.95)
@@ -88,8 +89,23 @@ def written(skills: Sequence[float], prompts: int, seed: int) -> list[Comparison
 
 @cache
 def quality(query: str, response: str) -> int:
-    """The quality of a response by the world's hidden rule; every response is compared with several."""
-    return load_language().quality(query, response)
+    """The quality of a response by the world's hidden rule, or as :func:`drawn` says it."""
+    return int(response) if response.isdigit() else load_language().quality(query, response)
+
+
+def drawn(skills: Sequence[float], prompts: int, seed: int) -> list[Comparison]:
+    """As :func:`written`, with a response's quality in the place of its words."""
+    rng, names = np.random.default_rng(seed), names_of(skills)
+    shown = rng.random((2, prompts, len(skills))) < np.asarray(skills)
+    texts = (4 * shown[0] + 2 * shown[1]).astype(str).tolist()
+    turned = rng.random((prompts, len(skills), len(skills))) < 0.5
+    found = []
+    for q in range(prompts):
+        asked = Dialogue(f"q{q}", "drawn", (Message("user", f"q{q}"),))
+        for i, j in combinations(range(len(skills)), 2):
+            a, b = (j, i) if turned[q, i, j] else (i, j)
+            found.append(Comparison(f"{q}:{a}:{b}", asked, texts[q][a], texts[q][b], names[a], names[b]))
+    return found
 
 
 class Truth(Judge):
@@ -143,16 +159,15 @@ def coverage(
     skills: Sequence[float], prompts: int, error: float, simulations: int, resamples: int
 ) -> tuple[float, float]:
     """How often intervals hold the true rating of a writer, and the true difference of two, over simulations."""
-    truth = dict(zip(names_of(skills), true_ratings(skills, error), strict=True))
-    config, judge = LeaderboardConfig(bootstrap=resamples, scores="orders", style=False), Truth(error)
+    truth, config, judge = true_ratings(skills, error), LeaderboardConfig(scores="orders"), Truth(error)
+    i, j = np.triu_indices(len(skills), 1)
     held, apart = [], []
     for seed in range(simulations):
-        board = leaderboard(battles_of(written(skills, prompts, seed), judge, seed), config, seed)
-        for s in board.systems:
-            assert s.rating and s.rating.interval
-            held.append(s.rating.interval[0] <= truth[s.system] <= s.rating.interval[1])
-        for p in board.pairs:
-            apart.append(p.interval[0] <= truth[p.first] - truth[p.second] <= p.interval[1])
+        battles = battles_of(drawn(skills, prompts, seed), judge, seed)
+        found = fit(games_of(counted(battles, config), names_of(skills)), resamples, seed).resampled
+        for hits, resampled, true in ((held, found, truth), (apart, found[:, i] - found[:, j], truth[i] - truth[j])):
+            low, high = ends(resampled)
+            hits += ((low <= true) & (true <= high)).tolist()
     return float(np.mean(held)), float(np.mean(apart))
 
 
@@ -171,15 +186,15 @@ def budget_errors(
     config, judge = LeaderboardConfig(wave=wave), Truth(error)
     errors = np.zeros((2, simulations, budget // wave))
     for seed in range(simulations):
-        comparisons, battles = written(skills, prompts, seed), list[Battle]()
+        comparisons, battles = drawn(skills, prompts, seed), list[Battle]()
         pool = Pool(comparisons, seed)
         for n, (taken, came) in enumerate(chosen(pool, budget, seed, config)):
             came += battles_of(taken, judge, seed)
             battles += came
             errors[0, seed, n] = wrong_order(skills, battles, config)
-        drawn = battles_of(random.Random(seed).sample(comparisons, budget), judge, seed)
+        others = battles_of(random.Random(seed).sample(comparisons, budget), judge, seed)
         for n in range(budget // wave):
-            errors[1, seed, n] = wrong_order(skills, drawn[: (n + 1) * wave], config)
+            errors[1, seed, n] = wrong_order(skills, others[: (n + 1) * wave], config)
     adaptive, at_random = errors.mean(1)
     return adaptive, at_random
 

@@ -35,8 +35,9 @@ def run(settings: LeaderboardSettings, inputs: Mapping[str, Path], out: StageRun
         files = [Path(name) for name in config.files] or [inputs["judge"]]
     battles = list(read_battles(files))
     board = leaderboard(battles, config, out.seed)
-    dropped = {name: board.outcomes.get(name, 0) for name in ("unreadable", "missing")}
-    out.count(in_=board.comparisons, out=board.counted, dropped=dropped)
+    if config.budget is None:  # else the waves' shards say what was judged
+        dropped = {name: board.outcomes.get(name, 0) for name in ("unreadable", "missing")}
+        out.count(in_=board.comparisons, out=board.counted, dropped=dropped)
     out.write_json("leaderboard", board.to_json())
     table = text.rows(board)
     write_text_atomic(out.path("leaderboard.csv"), text.csv_of(table))
