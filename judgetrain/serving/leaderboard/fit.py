@@ -204,8 +204,9 @@ class Fit:
 
     ``won``: :attr:`Games.wins` of the data, and after that of the resamples [1 + resamples, systems, systems].
 
-    ``sweeps``: where the data bounds no rating. As the point estimate has it, half a prompt went the other way there,
-    and in resamples a share between 0 and what Clopper and Pearson (Biometrika 26, 1934) allow: Beta(1, prompts).
+    ``sweeps``: where the data bounds no rating. The ratings take half of one more prompt to have gone the other way
+    (Haldane, Annals of Human Genetics 20, 1956), and resamples a share between 0 and what Clopper and Pearson
+    (Biometrika 26, 1934) allow: Beta(1, prompts).
     """
 
     games: Games
@@ -232,7 +233,7 @@ def fit(games: Games, resamples: int, seed: int) -> Fit:
     """The ratings and their resamples; the same for a seed."""
     rng, found = np.random.default_rng(seed), swept(games)
     prompts = np.array([s.prompts for s in found], dtype=float)
-    start = bradley_terry(softened(games.wins, found, 0.5 / prompts))
+    start = bradley_terry(softened(games.wins, found, 0.5 / (prompts + 1.0)))
     logs, won = [], [games.wins[None]]
     for weights in dirichlet(resamples, games.prompts, rng):
         wins = games.weighted(weights)
@@ -254,10 +255,10 @@ def ends(values: Floats) -> Floats:
 
 
 def softened_shares(games: Games, found: Sequence[Swept]) -> Floats:
-    """The shares of :class:`Games` with half a prompt of every sweep gone the other way."""
+    """The shares of :class:`Games` with the part of every sweep gone the other way that :func:`fit` takes."""
     share = games.share.copy()
     for sweep in found:
         for first, second in ((games.a, games.b), (games.b, games.a)):
             there = np.isin(first, sweep.winners) & np.isin(second, sweep.losers)
-            share[there] += (0.5 - share[there]) / sweep.prompts
+            share[there] += (1.0 - 2.0 * share[there]) * 0.5 / (sweep.prompts + 1.0)
     return share
