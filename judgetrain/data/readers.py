@@ -102,24 +102,25 @@ def table(path: Path) -> Iterator[Row]:
     """
     csv.field_size_limit(LONGEST)
     tabs = path.name.removesuffix(".gz").endswith(".tsv")
-    place, names = f"{path}:1", list[str]()
+    names, begins, found = list[str](), 1, False
     try:
         with open_text(path) as file:
             rows = csv.reader(file, "excel-tab" if tabs else "excel", strict=True)
-            begins = 1
             for cells in rows:
                 place, begins = f"{path}:{begins}", rows.line_num + 1
                 if not cells:
                     continue
                 if not names:
                     names = cells
-                elif len(cells) == len(names):
+                    continue
+                found = True
+                if len(cells) == len(names):
                     yield place, {name: cell or None for name, cell in zip(names, cells, strict=True)}
                 else:
                     yield place, f"expected {len(names)} cells, as the first line has, found {len(cells)}"
     except (csv.Error, UnicodeDecodeError, EOFError, gzip.BadGzipFile) as error:
-        raise DataError(f"{place}: not a row of CSV ({error})") from error
-    if place == f"{path}:1":
+        raise DataError(f"{path}:{begins}: not a row of CSV ({error})") from error
+    if not found:
         raise DataError(f"{path}: the file has no rows; expected names in the first line, and a comparison a line")
 
 

@@ -14,6 +14,7 @@ from judgetrain.engines.config import (
     TransformersEngineConfig,
     engine_key,
 )
+from judgetrain.judges.config import AskConfig
 from judgetrain.judges.method import Method, method_directory
 from judgetrain.judges.prompting.prompts import prompt_path
 from judgetrain.keys import key
@@ -33,16 +34,6 @@ class StoredConfig:
     )
     ba_mirrored: bool = key(False, "verdict_ba names the responses as in the benchmark, not as they were shown")
     labels: dict[str, str] = key({}, "how verdicts are written -> A, B, tie, unreadable or (one for both) conflict")
-
-
-@dataclass
-class AskConfig:
-    """How a judge that is asked once is asked."""
-
-    prompts: str = key(
-        "one_step", "prompt set: a name in judgetrain/judges/prompting/prompt_sets or a YAML file", file=prompt_path
-    )
-    sampling: SamplingConfig = key(SamplingConfig(0.0, 1.0, 512), "of the reply")
 
 
 def _has_kind(kind: str) -> Callable[[EvaluateConfig], bool]:

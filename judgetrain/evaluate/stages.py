@@ -11,8 +11,8 @@ from judgetrain.data.config import ClusterConfig
 from judgetrain.data.sources import read_comparisons
 from judgetrain.data.stages import check_benchmarks, check_names
 from judgetrain.errors import ConfigError
-from judgetrain.evaluate.config import AskConfig, CorrectConfig, EvaluateConfig, StudiesConfig
-from judgetrain.judges.config import Aggregation
+from judgetrain.evaluate.config import CorrectConfig, EvaluateConfig, StudiesConfig
+from judgetrain.judges.config import Aggregation, AskConfig
 from judgetrain.judges.loading import (
     ModelSettings,
     WorldSettings,

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 from judgetrain.artifacts.files import write_json_atomic
 from judgetrain.engines.config import EngineConfig, SamplingConfig, engine_type
 from judgetrain.errors import ConfigError
+from judgetrain.judges.prompting.prompts import prompt_path
 from judgetrain.keys import key, validate
 
 if TYPE_CHECKING:
@@ -75,7 +76,7 @@ class AskingConfig:
 
 @dataclass
 class JudgeConfig:
-    """How a branching judge is asked (stages evaluate, correct and studies, and in Python); it concerns no training."""
+    """How a branching judge is asked (stages evaluate, judge, correct, studies; Python); it concerns no training."""
 
     temperature: float = key(0.0, "of every step: criteria, guidelines, judgments; 0 is greedy", low=0.0, high=10.0)
     top_p: float = key(1.0, "nucleus mass", above=0.0, high=1.0)
@@ -130,6 +131,16 @@ class JudgeConfig:
         values = {field.name: raw[field.name] for field in fields(cls) if field.name in raw}
         older = {f"{step}_tokens": raw[f"{step}_sampling"] for step in LEVELS if f"{step}_sampling" in raw}
         return cls(**values, **{name: sampling["max_new_tokens"] for name, sampling in older.items()})
+
+
+@dataclass
+class AskConfig:
+    """How a judge that is asked once is asked."""
+
+    prompts: str = key(
+        "one_step", "prompt set: a name in judgetrain/judges/prompting/prompt_sets or a YAML file", file=prompt_path
+    )
+    sampling: SamplingConfig = key(SamplingConfig(0.0, 1.0, 512), "of the reply")
 
 
 def criteria_of(directory: Path, otherwise: int = AskingConfig.criteria) -> int:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, nullcontext
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any, TypeVar, cast
@@ -34,6 +35,7 @@ def load_judge(
     top_up: bool = False,
     model: str | Path | ModelConfig | None = None,
     prompts: str | Path | None = None,
+    progress: bool = False,
     **asked: Any,
 ) -> Judge:
     """The judge of this name; ``judge(prompt, response_a, response_b)`` asks it, ``judge.close()`` frees its model.
@@ -50,6 +52,7 @@ def load_judge(
         top_up: ask once more where fewer criteria came back than there are branches.
         model: whose probabilities a scorer reads: a directory or Hub id.
         prompts: another prompt set than the judge's own, or the packaged one: a name or a YAML file.
+        progress: show the libraries' bars while a model is loaded.
         asked: how it is asked. Of a branching judge the keys of ``judge.*`` (``temperature=1.0``), of one that is asked
             once those of a sampling (``max_new_tokens=256``), of a scorer those of ``scorer.*``.
 
@@ -57,17 +60,33 @@ def load_judge(
         ConfigError: no such judge, key or prompt set, a value out of range, or no model for what needs one.
         EngineError: the model or the server cannot be used.
     """
-    text = _as_path(str(name))
-    method = Method.parse(text)
-    if method.kind == BRANCHING:
-        how = {**method.asking, **asked}
-        k = branches if method.most is None else method.most
-        return _branching(method, k, engine, aggregation, early_stop, top_up, prompts, how)
-    if method.kind == "scorer":
-        return _scorer(method, model or _model_of(engine), {**asked, **({"prompts": str(prompts)} if prompts else {})})
+    method = Method.parse(_as_path(str(name)))
     if method.kind == BASELINE:
         return _baseline(method, asked)
-    return _prompted(method, engine, prompts, asked)
+    local = engine is None or isinstance(engine, LocalEngineConfig)
+    with nullcontext() if progress or not local else _without_bars():
+        if method.kind == BRANCHING:
+            how = {**method.asking, **asked}
+            k = branches if method.most is None else method.most
+            return _branching(method, k, engine, aggregation, early_stop, top_up, prompts, how)
+        if method.kind == "scorer":
+            named = {"prompts": str(prompts)} if prompts else {}
+            return _scorer(method, model or _model_of(engine), {**asked, **named})
+        return _prompted(method, engine, prompts, asked)
+
+
+@contextmanager
+def _without_bars() -> Iterator[None]:
+    """Keep Transformers from drawing progress bars."""
+    from transformers.utils import logging
+
+    shown = logging.is_progress_bar_enabled()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        if shown:
+            logging.enable_progress_bar()
 
 
 def _as_path(name: str) -> str:

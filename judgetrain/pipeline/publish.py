@@ -64,6 +64,8 @@ def push(directory: Path, repo_id: str, private: bool) -> str:
     from huggingface_hub import HfApi
     from huggingface_hub.errors import HfHubHTTPError, HFValidationError
 
+    from judgetrain.train.card import name_on_hub
+
     adapters = directory / ADAPTERS
     if adapters.is_file():
         base = json.loads(adapters.read_text(encoding="utf-8"))["base_model_name_or_path"]
@@ -71,6 +73,7 @@ def push(directory: Path, repo_id: str, private: bool) -> str:
             raise EngineError(
                 f"{directory} holds adapters of {base}, which is not on the Hub: train with lora.merge=true"
             )
+    name_on_hub(directory, repo_id)
     api = HfApi()
     try:
         api.create_repo(repo_id, private=private, exist_ok=True)

@@ -30,7 +30,7 @@ def arena_hard(rows: Rows, out: StageRun) -> str:
     for row in rows:
         judge = row["judge"]
         texts = _texts(row)
-        games = [
+        games: list[dict[str, Any]] = [
             {"score": _SCORES[row["verdict_ab"]], "judgment": {"answer": texts["AB"]}, "prompt": []},
             {"score": _MIRRORED[row["verdict_ba"]], "judgment": {"answer": texts["BA"]}, "prompt": []},
         ]

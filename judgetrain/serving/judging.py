@@ -60,18 +60,20 @@ def run(settings: JudgeSettings, inputs: Mapping[str, Path], out: StageRun) -> N
 
 
 def judge_of(models: Models, settings: JudgeSettings) -> AbstractContextManager[Callable[[], Judge]]:
-    """A function that loads the judge of ``verdicts.judge``, of whatever kind, when it is first called."""
-    return loaded_once(lambda: _loaded(models, settings))
+    """A function that loads the judge of ``verdicts.judge`` when it is first called; it is closed at the end."""
+    return loaded_once(lambda: load(models, settings))
 
 
-def _loaded(models: Models, settings: JudgeSettings) -> Judge:
+def load(models: Models, settings: JudgeSettings) -> Judge:
+    """The judge of ``verdicts.judge``, of whatever kind."""
     method = settings.method
     if method.kind == BRANCHING:
         assert settings.aggregation is not None
         how = settings.aggregation, bool(settings.early_stop), bool(settings.top_up)
         return models.branching(method, _branches(settings), *how)
     if method.kind in ASKED_ONCE:
-        ask = getattr(settings, method.kind)
+        ask = settings.one_step if method.kind == "one_step" else settings.rating
+        assert ask is not None
         return models.asked(method, ask.prompts, ask.sampling, f"evaluate.{method.kind}.prompts")
     if method.kind == BASELINE:
         return BASELINES[method.target]()

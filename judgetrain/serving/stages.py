@@ -9,7 +9,7 @@ from typing import Any, cast
 from judgetrain.artifacts.stages import Stage, at
 from judgetrain.data.given import check_adapter
 from judgetrain.errors import ConfigError
-from judgetrain.judges.config import Aggregation
+from judgetrain.judges.config import Aggregation, AskConfig
 from judgetrain.judges.loading import WorldSettings, check_criteria, check_directories, check_model, judges_of
 from judgetrain.judges.method import BASELINE, BRANCHING, TARGETS, Method
 from judgetrain.judges.prompting.prompts import Dialect, load_prompt_set
@@ -27,8 +27,8 @@ class JudgeSettings(WorldSettings):
     aggregation: Aggregation | None = at("evaluate.aggregation")
     early_stop: bool | None = at("evaluate.early_stop")
     top_up: bool | None = at("evaluate.top_up")
-    one_step: Any = at("evaluate.one_step")
-    rating: Any = at("evaluate.rating")
+    one_step: AskConfig | None = at("evaluate.one_step")
+    rating: AskConfig | None = at("evaluate.rating")
     scorer: ScorerConfig | None = at("scorer")
 
     @classmethod
@@ -80,7 +80,12 @@ def check_judge(config: Any, text: str, key: str, branches: int) -> None:
         dialect = cast(Dialect, method.kind)
         load_prompt_set(getattr(config.evaluate, dialect).prompts, dialect, f"evaluate.{dialect}.prompts")
     elif method.kind == "scorer":
-        check_scorers([method.target], [n for n in OF_RESPONSES if n not in COMBINED], key)
+        check_scorers([method.target], OF_RESPONSES, key)
+        if method.target in COMBINED:
+            raise ConfigError(
+                f"{key}={text!r}: it compares all items with each other, so that no verdict stands by itself; "
+                f"choose one of {', '.join(n for n in OF_RESPONSES if n not in COMBINED)}"
+            )
         check_scorer(config)
     elif method.kind != BASELINE or method.target not in BASELINES or method.target == "surface":
         baselines = ", ".join(name for name in BASELINES if name != "surface")

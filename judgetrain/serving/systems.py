@@ -105,9 +105,9 @@ def _pair(name: str, dialogue: Dialogue, answers: Mapping[str, Answer], a: str, 
             failure = failure or f"no_answer: {system} has no answer to this prompt"
         elif answer.messages[-1] != dialogue.messages[-1]:
             failure = failure or f"other_prompt: {system} was asked something else under this id"
-    texts = [answer.text if answer else "" for answer in sides]
+    text_a, text_b = (answer.text if answer else "" for answer in sides)
     group = next((answer.group for answer in sides if answer and answer.group), None)
-    return Comparison(f"{name}:{a}:{b}", dialogue, *texts, a, b, None, group), failure
+    return Comparison(f"{name}:{a}:{b}", dialogue, text_a, text_b, a, b, None, group), failure
 
 
 def _read(path: str, asked: Mapping[str, tuple[list[str], str | None]], answers: _Answers) -> None:
@@ -139,8 +139,7 @@ def _read(path: str, asked: Mapping[str, tuple[list[str], str | None]], answers:
 def _answers(row: Mapping[str, Any], file: str, asked: Mapping[str, tuple[list[str], str | None]]) -> Iterator[Answer]:
     """What a row holds: one answer, or one for each turn of a conversation."""
     system = str(_first(row, MODELS) or file)
-    identifier = _first(row, IDS)
-    prompt = None if identifier is None else str(identifier)
+    prompt = str(_first(row, IDS) or "")
     if "choices" in row:
         yield from _of_turns(row, system, prompt, asked)
         return
@@ -165,7 +164,7 @@ def _answers(row: Mapping[str, Any], file: str, asked: Mapping[str, tuple[list[s
 
 
 def _of_turns(
-    row: Mapping[str, Any], system: str, prompt: str | None, asked: Mapping[str, tuple[list[str], str | None]]
+    row: Mapping[str, Any], system: str, prompt: str, asked: Mapping[str, tuple[list[str], str | None]]
 ) -> Iterator[Answer]:
     """MT-Bench's rows: the first of the choices; what is judged of turn 2 is the whole conversation."""
     if not asked:
@@ -199,9 +198,10 @@ def _questions(path: str) -> dict[str, tuple[list[str], str | None]]:
             raise RowError("no_question", "expected a question with a uid or a question_id")
         given = row.get("turns") or [row.get("prompt")]
         turns = [turn.get("content") if isinstance(turn, Mapping) else turn for turn in given]
-        if not all(isinstance(turn, str) for turn in turns):
+        texts = [turn for turn in turns if isinstance(turn, str)]
+        if len(texts) < len(turns):
             raise RowError("wrong_type", "expected a prompt, or turns, that are texts")
-        found[str(identifier)] = turns, _first(row, ("category",))
+        found[str(identifier)] = texts, _first(row, ("category",))
 
     for _ in read(SourceConfig(name="questions", path=path), QUESTIONS, take):
         pass

@@ -16,6 +16,8 @@ from judgetrain.keys import PACKAGE
 CARD = "README.md"
 _TITLES = {"initial": "Initial judge", "sft": "SFT judge", "dpo": "DPO judge", "rl": "RL judge"}
 _COLUMNS = ("| benchmark | branches | n | agreement | consistency |", "| --- | --- | --- | --- | --- |")
+_HERE = '"."'
+"""How the card's example names the directory that it stands in."""
 _START, _END = "<!-- measured -->", "<!-- end of measured -->"
 
 
@@ -42,8 +44,16 @@ def write_card(
         recipe=recipe,
         base=Path(base.path).name if looks_local(base.path) else base.path,
         lineage=lineage,
+        place=_HERE,
     )
     _save(directory, data, card.text)
+
+
+def name_on_hub(directory: Path, repo_id: str) -> None:
+    """Have the card's example name the judge by its id on the Hub, where it is about to be."""
+    if (path := directory / CARD).is_file():
+        text = path.read_text(encoding="utf-8")
+        write_text_atomic(path, re.sub(r'load_judge\(".*?"', lambda _: f'load_judge("{repo_id}"', text))
 
 
 def licence_of(base: ModelConfig) -> dict[str, str]:

@@ -19,6 +19,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from judgetrain.engines import registry
@@ -64,11 +65,12 @@ class TimedEngine:
 
 @dataclass(frozen=True)
 class Overhead:
-    """A run of stage evaluate: the whole stage, and in it the engines' loading and generating."""
+    """A run of a stage: the whole stage, and in it the engines' loading and generating."""
 
     whole: Clock
     loading: Clock
     generating: Clock
+    name: str = "evaluate"
 
     @property
     def shares(self) -> tuple[float, float]:
@@ -78,20 +80,24 @@ class Overhead:
         return wall / self.generating.wall, process / self.generating.process
 
     def __str__(self) -> str:
-        rows = {"stage evaluate": self.whole, "engines loading": self.loading, "engines generating": self.generating}
+        rows = {
+            f"stage {self.name}": self.whole,
+            "engines loading": self.loading,
+            "engines generating": self.generating,
+        }
         lines = [f"{name:<20}{c.wall:8.1f} s / {c.process:8.1f} s, {c.calls} calls" for name, c in rows.items()]
         wall, process = (100 * share for share in self.shares)
         return "\n".join([*lines, f"harness over generating: {wall:.1f}% on the clock, {process:.1f}% of the process"])
 
 
-def measure(arguments: Sequence[str]) -> Overhead:
-    """Run the command line with ``arguments`` in this process and time it.
+def measure(arguments: Sequence[str], name: str = "evaluate", code: ModuleType = stage) -> Overhead:
+    """Run a stage by the command line with ``arguments`` in this process and time it; ``code`` holds its ``run``.
 
     Raises:
         SystemExit: the command did not end well.
     """
-    clocks = Overhead(Clock(), Clock(), Clock())
-    make_engine, run = registry.make_engine, stage.run
+    clocks = Overhead(Clock(), Clock(), Clock(), name)
+    make_engine, run = registry.make_engine, code.run
 
     def timed_engine(*args: Any, **options: Any) -> Engine:
         return TimedEngine(clocks.loading.time(make_engine, *args, **options), clocks.generating)
@@ -100,12 +106,12 @@ def measure(arguments: Sequence[str]) -> Overhead:
         clocks.whole.time(run, *args)
 
     argv = sys.argv
-    sys.argv = ["judgetrain", "stage=evaluate", *arguments]
-    registry.make_engine, stage.run = timed_engine, timed_stage
+    sys.argv = ["judgetrain", f"stage={name}", *arguments]
+    registry.make_engine, code.run = timed_engine, timed_stage  # type: ignore[attr-defined]
     try:
         code = entry.main()
     finally:
-        registry.make_engine, stage.run, sys.argv = make_engine, run, argv
+        registry.make_engine, code.run, sys.argv = make_engine, run, argv  # type: ignore[attr-defined]
     if code:
         sys.exit(code)
     return clocks

@@ -31,11 +31,14 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return directory
 
 
-def test_a_directory_is_a_branching_judge_that_is_asked_as_it_says(trained: Path) -> None:
+def test_a_directory_is_a_branching_judge_that_is_asked_as_it_says(
+    trained: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     judge = load_judge(trained, branches=2)
     assert isinstance(judge, BranchingJudge)
     assert (judge.branches, judge.settings.criteria, judge.settings.tie) == (2, 4, 1.0)
     assert isinstance(judge(*ASKED), Prediction)
+    assert capfd.readouterr() == ("", ""), "no progress, unless it is wanted"
     judge.close()
 
 

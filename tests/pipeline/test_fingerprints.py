@@ -87,14 +87,17 @@ CASES: list[tuple[list[str], str, set[str]]] = [
     ([OPENAI], "teacher.engine.base_url=http://there/v1", set()),
     ([OPENAI], "teacher.engine.keep_errors=true", {"teacher"}),
     ([OPENAI], "teacher.engine.model=other", {"teacher"}),
-    (["engine={type: openai, model: m}"], "engine.keep_errors=true", {"tree", "evaluate", "correct"}),
+    (["engine={type: openai, model: m}"], "engine.keep_errors=true", {"tree", "evaluate", "correct", "judge"}),
     # How a judge is asked is no part of its weights.
     ([], "tree.judgments=3", {"tree"}),
     ([], "tree.guidelines=3", {"tree"}),
     ([], "tree.retries=2", {"tree"}),
-    *(([], f"judge.{key}", {"evaluate", "correct", *(["rl"] if key.startswith("tie") else [])}) for key in JUDGE),
-    (["studies.judge=base"], "judge.temperature=0.5", {"evaluate", "correct", "studies"}),
-    (["evaluate.methods=[random]"], "judge.temperature=0.5", {"correct"}),
+    *(
+        ([], f"judge.{key}", {"evaluate", "correct", "judge", *(["rl"] if key.startswith("tie") else [])})
+        for key in JUDGE
+    ),
+    (["studies.judge=base"], "judge.temperature=0.5", {"evaluate", "correct", "judge", "studies"}),
+    (["evaluate.methods=[random]", "verdicts.judge=random"], "judge.temperature=0.5", {"correct"}),
     # How trees are sampled is no part of how a judge is asked.
     ([], "tree.tie=1", {"tree"}),
     ([], "tree.readout=expected", {"tree"}),
@@ -136,13 +139,22 @@ CASES: list[tuple[list[str], str, set[str]]] = [
     ([], "train.initial.learning_rate=0.5", {"initial"}),
     ([], "train.base.dtype=bfloat16", {"initial", "reference", "selfeval", "studies"}),
     ([], "cluster.n_clusters=3", {"cluster"}),
-    ([], "dialogues.world.eval_comparisons=30", {"evaluate", "correct"}),
+    ([], "dialogues.world.eval_comparisons=30", {"evaluate", "correct", "judge"}),
     ([], "evaluate.bootstrap=30", {"evaluate"}),
     ([], "correct.threshold=2", {"correct"}),
+    ([], "verdicts.branches=2", {"judge"}),
+    ([], "verdicts.write=[battles]", {"judge"}),
+    ([], "verdicts.max_requests=9", set()),
+    (["verdicts.judge=random"], "evaluate.aggregation=margin", {"evaluate", "correct"}),
+    (["verdicts.judge=one_step:external"], "evaluate.one_step.sampling.temperature=0.3", {"judge"}),
+    (["verdicts.judge=scorer:probdiff"], "scorer.revisions=3", {"judge", "selfeval", "studies"}),
     ([], "selfeval.limit=3", {"selfeval"}),
     # What is said, kept and shown.
     *(([], key, set()) for key in ("recipe_name=x", "track.tracker=none", "hub.private=false")),
-    *(([], key, set()) for key in ("label.view=3", "evaluate.view=3", "objective=world/dpo@1/agreement")),
+    *(
+        ([], key, set())
+        for key in ("label.view=3", "evaluate.view=3", "verdicts.view=3", "objective=world/dpo@1/agreement")
+    ),
 ]
 
 

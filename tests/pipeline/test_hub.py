@@ -124,6 +124,7 @@ def test_a_measured_judge_is_pushed_whole(tmp_path: Path, hub: FakeHub, capsys: 
         p.name: p.read_bytes() for p in directory.iterdir()
     }
     assert b"0.712 [0.600, 0.800]" in files["README.md"]
+    assert b'load_judge("me/judge", branches=1)' in files["README.md"], "the example is of where it lies now"
     assert hub.created == [{"name": "judge", "organization": "me", "visibility": "private"}]
     assert "hub: pushed the dpo judge: http://127.0.0.1" in capsys.readouterr().out
     assert not any(TOKEN.encode() in content for content in files.values())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import re
 from collections import Counter
 from pathlib import Path
 
@@ -36,7 +37,9 @@ def test_a_template_without_system_role_trains_on_the_prompt_that_the_engines_se
     assert clean["completion"] == row["completion"]
 
 
-def test_training_lowers_the_loss_and_leaves_a_whole_judge(tmp_path: Path) -> None:
+def test_training_lowers_the_loss_and_leaves_a_whole_judge(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     out = run_initial(tmp_path, config(num_train_epochs=2), sft_rows(60))
     log = logged(out)
     losses = [row["loss"] for row in log if "loss" in row]
@@ -56,6 +59,13 @@ def test_training_lowers_the_loss_and_leaves_a_whole_judge(tmp_path: Path) -> No
     assert str(tmp_path) not in (model / "README.md").read_text() + (model / "training_args.json").read_text()
     judge = BranchingJudge.from_pretrained(model, branches=1)
     assert judge.compare(comparison(0)).cost.generated_tokens > 0
+    (example,) = re.findall(r"```python\n(.*?)```", (model / "README.md").read_text(), re.DOTALL)
+    assert "load_judge" in example
+    monkeypatch.chdir(model)
+    capsys.readouterr()
+    exec(compile(example, "card", "exec"), {})  # as printed
+    printed = capsys.readouterr().out.split()
+    assert printed[0] in ("A", "B", "tie", "inconsistent", "unreadable")
 
 
 def test_only_completions_carry_loss() -> None:

@@ -10,8 +10,8 @@ from judgetrain.artifacts.shards import read_rows, seconds_of
 from judgetrain.artifacts.stage_run import ShardResult, derive_seed, tokens_of
 from judgetrain.data.benchmarks.benchmark import Benchmark
 from judgetrain.engines.once import loaded_once
-from judgetrain.evaluate.config import AskConfig
 from judgetrain.evaluate.runners.base import Evaluation, Result
+from judgetrain.judges.config import AskConfig
 from judgetrain.judges.kinds.prompted import PromptedJudge, prediction_of
 from judgetrain.judges.loading import check_model
 from judgetrain.judges.method import Method

@@ -1,0 +1,101 @@
+"""Stage judge in this process, and systems' answers in the shapes that they are published in."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from judgetrain.artifacts.console import Console
+from judgetrain.artifacts.shards import read_rows
+from judgetrain.pipeline.run import Pipeline
+from tests.builders.pipeline import configured
+
+
+def judge_stage(home: Path, *overrides: str, judge: str = "longer") -> Path:
+    """The directory of a finished stage judge."""
+    words = ("recipe=debug", f"output_dir={home}", "track.tracker=none", f"verdicts.judge={judge}", *overrides)
+    return Pipeline(configured(*words), Console()).run("judge")
+
+
+def judged(home: Path, *overrides: str, judge: str = "longer") -> list[dict[str, Any]]:
+    """The rows of verdicts.jsonl."""
+    return list(read_rows(judge_stage(home, *overrides, judge=judge), "verdicts"))
+
+
+def lines(path: Path, rows: Iterable[Mapping[str, Any]]) -> Path:
+    """A file of JSON lines."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    return path
+
+
+def mt_bench(directory: Path) -> tuple[Path, Path]:
+    """MT-Bench's question.jsonl and the folder of two systems' answers, as FastChat's gen_model_answer.py has it."""
+    questions = lines(
+        directory / "question.jsonl",
+        [
+            {"question_id": 81, "category": "writing", "turns": ["Compose a post.", "Start each sentence with A."]},
+            {"question_id": 121, "category": "coding", "turns": ["Count words.", "Now in C."], "reference": ["x", "y"]},
+        ],
+    )
+    for model, turns in {"short": ["a", "b"], "long-v1": ["a longer answer", "and another one"]}.items():
+        rows = [
+            {
+                "question_id": number,
+                "answer_id": f"{model}{number}",
+                "model_id": model,
+                "choices": [{"index": 0, "turns": turns}],
+                "tstamp": 1687205000.5,
+            }
+            for number in (81, 121)
+        ]
+        lines(directory / "model_answer" / f"{model}.jsonl", rows)
+    return questions, directory / "model_answer"
+
+
+def arena_hard(directory: Path) -> tuple[Path, Path]:
+    """Arena-Hard 2.0's question.jsonl and the folder of three systems' answers, as its gen_answer.py writes them."""
+    asked = {"a1": "Write a parser.", "b2": "Tell a story."}
+    questions = lines(
+        directory / "question.jsonl",
+        [
+            {"uid": uid, "category": "hard_prompt", "subcategory": "coding", "prompt": text}
+            for uid, text in asked.items()
+        ],
+    )
+    for model, answer in {
+        "o3-mini": "a middle one",
+        "small": "tiny",
+        "large": "by far the longest of the three",
+    }.items():
+        rows = [
+            {
+                "uid": uid,
+                "ans_id": f"{model}-{uid}",
+                "model": model,
+                "messages": [
+                    {"role": "user", "content": text},
+                    {"role": "assistant", "content": {"answer": answer}},
+                ],
+                "tstamp": 1745000000.1,
+                "metadata": {"token_len": 5, "header_count": {"h1": 0}, "list_count": {"ordered": 0}},
+            }
+            for uid, text in asked.items()
+        ]
+        lines(directory / "model_answer" / f"{model}.jsonl", rows)
+    return questions, directory / "model_answer"
+
+
+def alpaca_eval(directory: Path) -> list[Path]:
+    """Two systems' outputs.json of alpaca_eval, a JSON array each."""
+    found = []
+    for generator, output in {"gpt4_1106_preview": "A full answer.", "mine": "Yes."}.items():
+        rows = [
+            {"dataset": "helpful_base", "instruction": text, "output": output, "generator": generator}
+            for text in ("Who is famous?", "How did states get their names?")
+        ]
+        found.append(directory / f"{generator}.json")
+        found[-1].write_text(json.dumps(rows), encoding="utf-8")
+    return found
