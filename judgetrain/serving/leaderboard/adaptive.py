@@ -15,7 +15,7 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-from judgetrain.serving.leaderboard.fit import Floats, Ints
+from judgetrain.serving.leaderboard.games import Floats, Ints
 
 PRIOR = 1.5
 """Standard deviation of log ratings before anything is known: 260 rating points."""

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from judgetrain.serving.leaderboard.battles import Battle
-from judgetrain.serving.leaderboard.fit import Fit, Floats, Games, dirichlet, ends
+from judgetrain.serving.leaderboard.fit import Fit, dirichlet, ends
+from judgetrain.serving.leaderboard.games import Floats, Games
 from judgetrain.serving.leaderboard.records import Position, Rate
 
 

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from judgetrain.serving.leaderboard.fit import Fit, linked
+from judgetrain.serving.leaderboard.fit import Fit
+from judgetrain.serving.leaderboard.games import linked
 from judgetrain.serving.leaderboard.records import Ring
 
 SHOWN = 20

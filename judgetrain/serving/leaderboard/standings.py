@@ -12,7 +12,8 @@ import numpy as np
 from judgetrain.errors import DataError
 from judgetrain.serving.leaderboard.battles import Battle
 from judgetrain.serving.leaderboard.config import LeaderboardConfig
-from judgetrain.serving.leaderboard.fit import Fit, Floats, ends, fit
+from judgetrain.serving.leaderboard.fit import Fit, ends, fit
+from judgetrain.serving.leaderboard.games import Floats
 from judgetrain.serving.leaderboard.rates import games_of, position_bias, rate_between, rates_by_group
 from judgetrain.serving.leaderboard.records import Leaderboard, Pair, Rating, Standing, Sweep
 from judgetrain.serving.leaderboard.rings import rings

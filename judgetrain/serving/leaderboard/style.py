@@ -8,7 +8,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from judgetrain.serving.leaderboard.fit import SCALE, Fit, Floats, dirichlet, ends, points, softened_shares
+from judgetrain.serving.leaderboard.fit import SCALE, Fit, dirichlet, ends, points
+from judgetrain.serving.leaderboard.games import Floats, softened_shares
 from judgetrain.serving.leaderboard.markdown import Style
 
 WEAK = 1e6

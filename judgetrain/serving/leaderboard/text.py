@@ -117,7 +117,8 @@ def remarks(board: Leaderboard) -> list[str]:
         said.append(f"No comparison links these parts, each ranked by itself: {parts}.")
     for sweep in board.sweeps:
         pair = f"{', '.join(sweep.winners)} won every comparison with {', '.join(sweep.losers)}"
-        said.append(f"{pair} ({sweep.prompts} prompts): no finite rating fits; as if half of one more had gone the other way.")
+        how = "no finite rating fits, so half of one more is taken to have gone the other way"
+        said.append(f"{pair} ({sweep.prompts} prompts): {how}.")
     for ring in (ring for ring in board.rings if ring.held >= 0.5):
         names = " beats ".join([*ring.systems, ring.systems[0]])
         said.append(f"A ring: {names} (in {100 * ring.held:.0f}% of resamples).")
