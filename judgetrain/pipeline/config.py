@@ -15,6 +15,7 @@ from judgetrain.label.config import LabelConfig, TeacherConfig
 from judgetrain.pipeline.graph import COMMANDS, STAGES
 from judgetrain.scorers.config import ScorerConfig, SelfEvalConfig
 from judgetrain.serving.config import VerdictsConfig
+from judgetrain.serving.leaderboard.config import LeaderboardConfig
 from judgetrain.serving.server.config import ServeConfig
 from judgetrain.train.config import TrainStages
 
@@ -96,6 +97,7 @@ class Config:
     studies: StudiesConfig = key(StudiesConfig, "stage studies")
     verdicts: VerdictsConfig = key(VerdictsConfig, "stage judge")
     serve: ServeConfig = key(ServeConfig, "stage=serve")
+    leaderboard: LeaderboardConfig = key(LeaderboardConfig, "stage leaderboard")
     track: TrackConfig = key(TrackConfig, "tracking")
     status: StatusConfig = key(StatusConfig, "stage=status")
     report: ReportConfig = key(ReportConfig, "stage=report")

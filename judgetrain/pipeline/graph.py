@@ -10,6 +10,7 @@ from judgetrain.data.stages import CLUSTER, DIALOGUES, RESPONSES
 from judgetrain.evaluate.stages import CORRECT, EVALUATE, STUDIES
 from judgetrain.label.stages import LABEL, TEACHER, TREE
 from judgetrain.scorers.stages import SELFEVAL
+from judgetrain.serving.leaderboard.stages import LEADERBOARD
 from judgetrain.serving.stages import JUDGE
 from judgetrain.train.stages import DPO, INITIAL, REFERENCE, RL, SFT
 
@@ -18,7 +19,7 @@ STAGES: dict[str, Stage[Any]] = {
     for stage in (
         *(DIALOGUES, CLUSTER, RESPONSES, TEACHER, INITIAL, TREE, LABEL, SFT, REFERENCE, DPO, RL),
         *(EVALUATE, CORRECT, SELFEVAL, STUDIES),
-        JUDGE,
+        *(JUDGE, LEADERBOARD),
     )
 }
 """Every stage by name."""

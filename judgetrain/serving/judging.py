@@ -49,7 +49,7 @@ def run(settings: JudgeSettings, inputs: Mapping[str, Path], out: StageRun) -> N
     adopt(SHARDS, _key(settings, models, items, out), out)
     try:
         with judge_of(models, settings) as judge:
-            out.sharded(SHARDS, items, config.shard_size, _process(method, judge, settings), "comparisons", load=judge)
+            out.sharded(SHARDS, items, config.shard_size, shard_of(method, judge, settings), "comparisons", load=judge)
     except JudgetrainError:
         _keep_finished(out, len(items))
         raise
@@ -91,7 +91,7 @@ def _branches(settings: JudgeSettings) -> int:
     return settings.verdicts.branches if most is None else most
 
 
-def _process(
+def shard_of(
     method: Method, judge: Callable[[], Judge], settings: JudgeSettings
 ) -> Callable[[int, Sequence[Item]], ShardResult]:
     """What judges a shard: all that can be judged in one call, the others with their reason."""

@@ -1,0 +1,1 @@
+"""Systems ranked by a judge's verdicts on their responses to the same prompts."""

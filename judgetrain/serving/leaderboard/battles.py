@@ -1,0 +1,210 @@
+"""Verdicts on two systems' responses to one prompt, read from files."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, Literal, cast, get_args
+
+from judgetrain.data.config import SourceConfig
+from judgetrain.data.rows import RowError
+from judgetrain.data.sources import read
+from judgetrain.errors import DataError
+from judgetrain.judges.base import BothOrders
+from judgetrain.schema import Verdict
+from judgetrain.serving.leaderboard.config import LeaderboardConfig
+from judgetrain.serving.leaderboard.markdown import Style, style_of
+
+Outcome = BothOrders | Literal["missing"]
+"""What both orders say together; ``missing``: the row has no verdict at all."""
+
+WINNERS: dict[str, Outcome] = {
+    **{name: cast(Outcome, name) for name in get_args(BothOrders)},
+    **dict.fromkeys(("a", "model_a", "left"), "A"),
+    **dict.fromkeys(("b", "model_b", "right"), "B"),
+    **dict.fromkeys(("tie (bothbad)", "both_bad", "bothbad", "draw"), "tie"),
+    "tie (inconsistent)": "inconsistent",
+    **dict.fromkeys(("", "null", "none", "error"), "missing"),
+}
+"""How outcomes are written in published rows, in lower case where there are no capitals."""
+
+PROMPTS = ("dialogue_id", "question_id", "prompt", "instruction", "query", "question")
+"""Columns that say which prompt a row is about, where it has no messages."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Battle:
+    """One comparison of two systems, whose names are empty where the row could not be read.
+
+    ``ab`` and ``ba`` are the verdicts in both orders, in the comparison's own order, where they are known. ``style``
+    is that of both responses, where the row has them. ``place`` names file and line.
+    """
+
+    id: str
+    place: str
+    prompt: str
+    query: str
+    system_a: str
+    system_b: str
+    outcome: Outcome
+    ab: Verdict | None = None
+    ba: Verdict | None = None
+    margin: float | None = None
+    group: str | None = None
+    judge: str | None = None
+    style: tuple[Style, Style] | None = None
+    why: str | None = None
+
+    def share(self, config: LeaderboardConfig) -> float | None:
+        """The first system's part of the comparison, from 0 to 1; None where the row counts for nothing.
+
+        A verdict that is missing, or could not be read in an order, is never replaced.
+        """
+        if self.outcome in ("missing", "unreadable"):
+            return None
+        if self.outcome == "inconsistent" and config.inconsistent == "drop":
+            return None
+        if config.scores == "margins":
+            return None if self.margin is None else _logistic(self.margin / config.margin_scale)
+        if config.scores == "orders" and self.ab and self.ba:
+            return (PART[self.ab] + PART[self.ba]) / 2
+        return PART.get(self.outcome, 0.5)
+
+
+PART = {"A": 1.0, "tie": 0.5, "B": 0.0}
+"""The first system's part of a comparison by its verdict."""
+
+
+def _logistic(x: float) -> float:
+    from scipy.special import expit
+
+    return float(expit(x))
+
+
+def read_battles(files: Sequence[str | Path], key: str = "leaderboard.files") -> Iterator[Battle]:
+    """The comparisons of files, globs, and directories of stage judge, in order.
+
+    Raises:
+        ConfigError: no such file.
+        DataError: a row that is no comparison of two systems; names its place.
+    """
+    for i, name in enumerate(files):
+        path = _file(Path(name).expanduser(), key)
+        yield from read(_source(path), f"{key}[{i}]", partial(_at, path))
+
+
+def read_places(files: Sequence[str | Path]) -> Iterator[tuple[str, Any]]:
+    """The rows behind :func:`read_battles` as they stand in the files, by :attr:`Battle.place`."""
+    for name in files:
+        path = _file(Path(name).expanduser(), "leaderboard.files")
+        yield from read(_source(path), "leaderboard.files", partial(_placed, path))
+
+
+def has_reasons(row: Mapping[str, Any]) -> bool:
+    """Whether a row is one of stage judge's JSON lines, which say why."""
+    return bool(row.get("reasons")) and isinstance(row.get("messages"), list) and isinstance(row.get("failures"), dict)
+
+
+def _at(path: Path, row: Any, number: int) -> Battle:
+    return battle_of(row, f"{path}:{number}")
+
+
+def _placed(path: Path, row: Any, number: int) -> tuple[str, Any]:
+    return f"{path}:{number}", row
+
+
+def _source(path: Path) -> SourceConfig:
+    return SourceConfig(name="verdicts", type="jsonl", path=str(path))
+
+
+def _file(path: Path, key: str) -> Path:
+    """The rows in a directory of stage judge, else the path itself."""
+    if not path.is_dir():
+        return path
+    found = [path / f"verdicts.{end}" for end in ("jsonl", "parquet") if (path / f"verdicts.{end}").is_file()]
+    if not found:
+        raise DataError(f"{key}: {path} holds no verdicts.jsonl or verdicts.parquet; name the files in it")
+    return found[0]
+
+
+def battle_of(row: Any, place: str) -> Battle:
+    """A row of stage judge, or one with ``model_a``, ``model_b`` and ``winner``.
+
+    Raises:
+        RowError: no two systems, or an outcome that is none; says what was expected.
+    """
+    if not isinstance(row, Mapping):
+        raise RowError("no_object", f"expected an object with model_a, model_b and a verdict, found {row!r:.60}")
+    a, b = (row.get(name) if isinstance(row.get(name), str) else "" for name in ("model_a", "model_b"))
+    if row.get("failure") is None and not (a and b):
+        raise RowError("no_systems", f"expected two systems' names in model_a and model_b, found {a!r} and {b!r}")
+    if a == b and a:
+        raise RowError("one_system", f"model_a and model_b are both {a!r}; expected two systems")
+    ab, ba = (_verdict(row, name) for name in ("verdict_ab", "verdict_ba"))
+    x, y, margin = row.get("response_a"), row.get("response_b"), row.get("margin")
+    return Battle(
+        id=str(row.get("id") or place),
+        place=place,
+        prompt=_prompt(row) or place,
+        query=_query(row),
+        system_a=str(a),
+        system_b=str(b),
+        outcome=_outcome(row),
+        ab=ab,
+        ba=ba,
+        margin=float(margin) if isinstance(margin, (int, float)) and margin == margin else None,
+        group=row.get("group"),
+        judge=row.get("judge") if isinstance(row.get("judge"), str) else None,
+        style=(style_of(x), style_of(y)) if isinstance(x, str) and isinstance(y, str) else None,
+        why=row.get("failure"),
+    )
+
+
+def _outcome(row: Mapping[str, Any]) -> Outcome:
+    name = next((name for name in ("verdict", "winner") if name in row), None)
+    if name is None:
+        raise RowError("no_verdict", "expected a verdict or winner (A, B, tie, model_a, model_b), found neither")
+    value = row[name]
+    if value is None:
+        return "missing"
+    text = str(value).strip()
+    if name == "winner" and text in (row["model_a"], row["model_b"]):
+        return "A" if text == row["model_a"] else "B"
+    if text not in WINNERS and text.lower() not in WINNERS:
+        allowed = "A, B, tie, inconsistent, unreadable, model_a, model_b, a system's name or null"
+        raise RowError("no_verdict", f"{name}={value!r}: expected {allowed}")
+    return WINNERS.get(text) or WINNERS[text.lower()]
+
+
+def _verdict(row: Mapping[str, Any], name: str) -> Verdict | None:
+    value = row.get(name)
+    if value is not None and value not in PART:
+        raise RowError("no_verdict", f"{name}={value!r}: expected A, B, tie or null")
+    return value
+
+
+def _messages(row: Mapping[str, Any]) -> list[Any] | None:
+    found = row.get("messages")
+    if isinstance(found, str):
+        try:
+            found = json.loads(found)
+        except ValueError:
+            return None
+    return found if isinstance(found, list) and found else None
+
+
+def _prompt(row: Mapping[str, Any]) -> str | None:
+    """What tells one prompt from another: rows with equal messages are about one, whatever they are called."""
+    if messages := _messages(row):
+        return hashlib.sha256(json.dumps(messages, sort_keys=True).encode()).hexdigest()[:16]
+    return next((str(row[name]) for name in PROMPTS if row.get(name) not in (None, "")), None)
+
+
+def _query(row: Mapping[str, Any]) -> str:
+    messages = _messages(row) or [{}]
+    last = messages[-1].get("content") if isinstance(messages[-1], Mapping) else None
+    return str(last or next((row[n] for n in ("prompt", "instruction", "query", "question") if row.get(n)), ""))
