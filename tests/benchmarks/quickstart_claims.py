@@ -53,7 +53,7 @@ def claims(seeds: Sequence[Seed]) -> list[Claim]:
     """Every target whose rows are there; those of ``rl`` only where it was evaluated."""
     counts = sorted({k for method, k in seeds[0].rows if method in STAGES})
     present = [s for s in STAGES if all((s, k) in seed.rows for seed in seeds for k in counts)]
-    if not counts or len(present) < len(STAGES) - 1:
+    if not counts or not {*STAGES[:3]} <= {*present}:
         return []
     return [
         *_steps(seeds, present, counts[0], counts[-1]),
