@@ -180,12 +180,15 @@ class Pipeline:
         """Make the rounds before, where the stage needs their judge.
 
         Raises:
-            DataError: the gates have stopped one of them.
+            TrainingError: the gates have stopped one of them.
         """
         needs = ((stage, needed) for stage in self.missing(name) for needed in STAGES[stage].inputs(self.config))
         if self.before and any(self._at(*pair) is self.before for pair in needs):
-            gate = self.before.plan("gate")
-            check_passed(gate.directory if gate.finished else self.before.run("gate"))
+            if (gate := self.before.plan("gate")).finished:
+                self.before.verify("gate")
+            else:
+                self.before.run("gate")
+            check_passed(gate.directory)
 
     def _tell_again(self, plan: Plan) -> None:
         """Print what a finished stage printed at its end."""

@@ -186,7 +186,8 @@ def _trainer(
     if watched:
         callbacks.append(Kept(len(held_out), out))
         out.note("heldout", {"comparisons": len(held_out)})
-        out.write_rows("heldout", ({"comparison_id": e.comparison.id, "verdict": e.verdict} for e in held_out))
+        if current().leads:
+            out.write_rows("heldout", ({"comparison_id": e.comparison.id, "verdict": e.verdict} for e in held_out))
     functions, weights = reward_functions(config)
     args: Any = training_arguments(config, checkpoints, out.seed, evaluate=watched)
     args.reward_weights = weights
