@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from judgetrain.artifacts.stage_run import derive_seed
 from judgetrain.errors import DataError
 from judgetrain.keys import key
 from judgetrain.schema import Comparison
@@ -75,13 +76,15 @@ class RoundsConfig:
 
 
 def with_anchors(
-    comparisons: Sequence[Comparison], number: int, labels: str
+    comparisons: Sequence[Comparison], number: int, labels: str, seed: int
 ) -> tuple[list[Comparison], list[Comparison]]:
-    """The last ``number`` comparisons (with labels ``given``: that have one), the anchors; and all others."""
-    fit = [c for c in comparisons if labels != "given" or c.label is not None]
-    anchors = fit[-number:]
+    """The first ``number`` comparisons of a seeded shuffle (with labels ``given``: of those that have one), which are
+    the anchors; and all others, in the order in which rounds get them. It is the same for every stage and round.
+    """
+    shuffled = sorted(comparisons, key=lambda c: derive_seed(seed, "rounds", c.id))
+    anchors = [c for c in shuffled if labels != "given" or c.label is not None][:number]
     ids = {c.id for c in anchors}
-    return anchors, [c for c in comparisons if c.id not in ids]
+    return anchors, [c for c in shuffled if c.id not in ids]
 
 
 def part_of(

@@ -30,7 +30,7 @@ def run(settings: AnchorsSettings, inputs: Mapping[str, Path], out: StageRun) ->
         DataError: no anchor has a label.
     """
     remaining = [Comparison.from_row(row) for row in read_rows(inputs["teacher"], "remaining")]
-    anchors, _ = with_anchors(remaining, settings.anchors, settings.anchor_labels)
+    anchors, _ = with_anchors(remaining, settings.anchors, settings.anchor_labels, settings.seed)
     left_out = Counter[str]()
     if settings.label is not None:
         grow_complete(anchors, judge_among(inputs), settings, out)

@@ -24,7 +24,8 @@ def run(settings: TreeSettings, inputs: Mapping[str, Path], out: StageRun) -> No
     """Write ``trees`` shards: one tree per remaining comparison, k × guidelines × judgments × 2 orders."""
     comparisons = [Comparison.from_row(row) for row in read_rows(inputs["teacher"], "remaining")]
     if settings.round is not None:
-        others = with_anchors(comparisons, settings.anchors or 0, settings.anchor_labels or "")[1]
+        anchors = settings.anchors or 0, settings.anchor_labels or "", settings.seed
+        _, others = with_anchors(comparisons, *anchors)
         comparisons = part_of(others, settings.round, settings.tree.max_comparisons, settings.count)
     grow_complete(comparisons[: settings.tree.max_comparisons], judge_among(inputs), settings, out)
 
