@@ -43,8 +43,11 @@ def derive_seed(*parts: object) -> int:
 
 
 def is_held_out(seed: int, identifier: str, share: float) -> bool:
-    """Whether a share of all identifiers, drawn by the seed, holds this one: the same in every run."""
-    return derive_seed(seed, "heldout", identifier) / 2**31 < share
+    """Whether a comparison is among the share (``label.holdout``) that is held out of training; ``seed``: the run's.
+
+    The same in every stage and every run: what one stage chooses by, no stage before it was trained on.
+    """
+    return derive_seed(derive_seed(seed, "label"), "heldout", identifier) / 2**31 < share
 
 
 class StageRun:

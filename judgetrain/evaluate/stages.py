@@ -23,6 +23,7 @@ from judgetrain.judges.loading import (
 )
 from judgetrain.judges.method import BRANCHING, JUDGE_STAGES, TARGETS, Method
 from judgetrain.judges.prompting.prompts import Dialect, load_prompt_set
+from judgetrain.judges.rounds import GatesConfig
 from judgetrain.scorers.config import ScorerConfig
 from judgetrain.scorers.stages import check_scorer
 
@@ -105,6 +106,32 @@ class StudiesSettings(ModelSettings):
         if not config.studies.prompts:
             unused.add("cluster")
         return unused - ({"base"} if not config.scorer.model.path else set())
+
+
+@dataclass(frozen=True, kw_only=True)
+class GateSettings(ModelSettings):
+    """Stage gate."""
+
+    gates: GatesConfig = at("rounds.gates")
+    branches: int = at("rounds.branches")
+    aggregation: Aggregation = at("evaluate.aggregation")
+    shard_size: int = at("tree.shard_size")
+
+    @classmethod
+    def methods_of(cls, config: Any) -> Iterable[Method]:
+        """The round's result."""
+        return (Method.parse(config.rounds.judge),)
+
+
+def _gate_inputs(config: Any) -> Sequence[str]:
+    """The round's result, and what is known of the rounds before: in the first, of the Initial judge."""
+    return "anchors", ("initial" if config.rounds.number == 1 else "gate"), config.rounds.judge
+
+
+def _check_gate(config: Any) -> None:
+    if config.rounds.branches > config.tree.criteria:
+        raise ConfigError(f"rounds.branches={config.rounds.branches}: at most tree.criteria={config.tree.criteria}")
+    check_model(config, Method.parse(config.rounds.judge), "rounds.judge")
 
 
 def _check_evaluate(config: Any) -> None:
@@ -225,6 +252,16 @@ def _judges(settings: type[ModelSettings]) -> Any:
 
     return inputs
 
+
+GATE = Stage(
+    name="gate",
+    makes="what the anchors tell of a round's judge: whether to go on, and the best round",
+    settings=GateSettings,
+    code="judgetrain.evaluate.gate:run",
+    artifact="evaluation",
+    inputs=_gate_inputs,
+    check=_check_gate,
+)
 
 EVALUATE = Stage(
     name="evaluate",

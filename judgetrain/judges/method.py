@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -34,6 +34,12 @@ _OPTIONS = re.compile(rf"((?:\+(?:{'|'.join(OPTIONS)}))*)(?:@(\d+))?$")
 _ASKED = ("one_step", "rating", "scorer", "stored")
 """Prefixes that stand before any target; a word before the colon of a path is part of the path otherwise."""
 _PREFIX = re.compile(r"([a-z_]+):(.*)", re.DOTALL)
+
+
+def judge_among(inputs: Mapping[str, Path]) -> Path:
+    """The directory of the one judge among a stage's inputs, which are directories by the stages that made them."""
+    (found,) = (directory for name, directory in inputs.items() if name in JUDGE_STAGES)
+    return found
 
 
 @dataclass(frozen=True)

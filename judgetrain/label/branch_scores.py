@@ -15,6 +15,7 @@ from judgetrain.artifacts.shards import count_rows, read_rows
 from judgetrain.artifacts.stage_run import ShardResult, StageRun, derive_seed, tokens_of
 from judgetrain.engines.config import ModelConfig
 from judgetrain.engines.once import loaded_once
+from judgetrain.judges.method import judge_among
 from judgetrain.judges.trees.schema import EvaluationTree
 from judgetrain.label.config import SIGNALS
 from judgetrain.label.examples import Prompter
@@ -67,7 +68,7 @@ def branch_rewards(stage: LabelSettings, inputs: Mapping[str, Path], prompter: P
     if settings is None or base is None:
         return Rewards(config)
     judge = ModelConfig(
-        path=str(inputs["initial"] / "model"),
+        path=str(judge_among(inputs) / "model"),
         dtype=base.dtype,
         attn_implementation=base.attn_implementation,
         trust_remote_code=base.trust_remote_code,
@@ -98,7 +99,7 @@ def _key(method: str, settings: ScorerConfig, stage: LabelSettings, inputs: Mapp
             "format": FORMAT,
             "scores": _names(method),
             "trees": inputs["tree"].name,
-            "judge": inputs["initial"].name,
+            "judge": judge_among(inputs).name,
             "prompts": asdict(load_scorer_prompts(settings.prompts)),
             "shard_size": stage.label.reward.shard_size,
             "seed": seed,

@@ -1,4 +1,7 @@
-"""Stage ``tree``: the Initial judge grows complete evaluation trees (branching paper, section 4.3)."""
+"""Stage ``tree``: the Initial judge grows complete evaluation trees (branching paper, section 4.3).
+
+In later rounds (``rounds.count``) the judge that the round before made grows them, over comparisons of their own.
+"""
 
 from __future__ import annotations
 
@@ -8,18 +11,31 @@ from pathlib import Path
 from judgetrain.artifacts.shards import read_rows
 from judgetrain.artifacts.stage_run import ShardResult, StageRun
 from judgetrain.engines.registry import make_engine
+from judgetrain.judges.method import judge_among
 from judgetrain.judges.prompting.prompts import load_prompt_set
+from judgetrain.judges.rounds import part_of, with_anchors
 from judgetrain.judges.trees.grow import Shape, grow
 from judgetrain.judges.trees.schema import shard_of
-from judgetrain.label.stages import TreeSettings
+from judgetrain.label.stages import AnchorsSettings, TreeSettings
 from judgetrain.schema import Comparison
 
 
 def run(settings: TreeSettings, inputs: Mapping[str, Path], out: StageRun) -> None:
     """Write ``trees`` shards: one tree per remaining comparison, k × guidelines × judgments × 2 orders."""
-    config = settings.tree
     comparisons = [Comparison.from_row(row) for row in read_rows(inputs["teacher"], "remaining")]
-    comparisons = comparisons[: config.max_comparisons]
+    if settings.round is not None:
+        anchors = settings.anchors or 0, settings.anchor_labels or "", settings.seed
+        _, others = with_anchors(comparisons, *anchors)
+        comparisons = part_of(others, settings.round, settings.tree.max_comparisons, settings.count)
+    grow_complete(comparisons[: settings.tree.max_comparisons], judge_among(inputs), settings, out)
+
+
+def grow_complete(
+    comparisons: Sequence[Comparison], judge: Path, settings: TreeSettings | AnchorsSettings, out: StageRun
+) -> None:
+    """Write ``trees`` shards: the complete trees that a judge, by its artifact, grows over the comparisons."""
+    config, engine_config = settings.tree, settings.engine
+    assert config is not None and engine_config is not None
     shape = Shape(
         count=config.criteria,
         criteria=config.criteria,
@@ -28,9 +44,9 @@ def run(settings: TreeSettings, inputs: Mapping[str, Path], out: StageRun) -> No
         top_up=True,
         retries=config.retries,
     )
-    model = inputs["initial"] / "model"
+    model = judge / "model"
     prompts = load_prompt_set(model / "prompts.yaml")
-    engine = make_engine(settings.engine, model_path=str(model), name="initial")
+    engine = make_engine(engine_config, model_path=str(model), name=judge.parent.name)
 
     def process(index: int, items: Sequence[Comparison]) -> ShardResult:
         return shard_of(grow(items, engine, prompts, shape, config, out.shard_seed(index)))

@@ -49,8 +49,8 @@ def run(settings: LabelSettings, inputs: Mapping[str, Path], out: StageRun) -> N
     if not data.sft:
         raise DataError(data.nothing_left())
     for name, wanted in {"train": False, "heldout": True}.items():
-        sft = [r for r in data.sft if is_held_out(out.seed, r["comparison_id"], config.holdout) == wanted]
-        pairs = [p for p in data.pairs if is_held_out(out.seed, p.comparison_id, config.holdout) == wanted]
+        sft = [r for r in data.sft if is_held_out(settings.seed, r["comparison_id"], config.holdout) == wanted]
+        pairs = [p for p in data.pairs if is_held_out(settings.seed, p.comparison_id, config.holdout) == wanted]
         out.write_rows(f"sft-{name}", sft)
         out.write_rows(f"pairs-{name}", (p.to_row() for p in pairs))
         out.count(out=len(sft) + len(pairs))

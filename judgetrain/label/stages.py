@@ -43,6 +43,33 @@ class TreeSettings(StageSettings):
 
     tree: TreeConfig = at("tree")
     engine: EngineConfig = at("engine")
+    round: int | None = at("rounds.number")
+    count: int | None = at("rounds.count")
+    anchors: int | None = at("rounds.anchors")
+    anchor_labels: str | None = at("rounds.anchor_labels")
+
+    @classmethod
+    def unused(cls, config: Any) -> Collection[str]:
+        """What says which comparisons are a round's, where there is one round."""
+        if config.rounds.count == 1:
+            return "round", "count", "anchors", "anchor_labels"
+        return ("count",) if config.tree.max_comparisons else ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class AnchorsSettings(StageSettings):
+    """Stage anchors."""
+
+    anchors: int = at("rounds.anchors")
+    anchor_labels: str = at("rounds.anchor_labels")
+    tree: TreeConfig | None = at("tree")
+    engine: EngineConfig | None = at("engine")
+    label: LabelConfig | None = at("label", only=("min_vote_share", "min_deciding_share", "min_readable"))
+
+    @classmethod
+    def unused(cls, config: Any) -> Collection[str]:
+        """How trees are grown and labelled, where labels are given."""
+        return ("tree", "engine", "label") if config.rounds.anchor_labels == "given" else ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,6 +120,8 @@ def check_tree(config: Any) -> None:
     """
     load_prompt_set(config.prompts)
     check_asking(config, "tree.constrained=true" if config.tree.constrained else "")
+    if config.rounds.number > config.rounds.count:
+        raise ConfigError(f"rounds.round={config.rounds.round}: there are rounds.count={config.rounds.count}; raise it")
 
 
 def _check_label(config: Any) -> None:
@@ -125,7 +154,7 @@ def _check_label(config: Any) -> None:
 
 
 def _label_inputs(config: Any) -> Sequence[str]:
-    return ("tree", "initial") if config.label.reward.signals else ("tree",)
+    return ("tree", config.rounds.grower) if config.label.reward.signals else ("tree",)
 
 
 TEACHER = Stage(
@@ -141,10 +170,19 @@ TEACHER = Stage(
 
 TREE = Stage(
     name="tree",
-    makes="evaluation trees of the other pairs by the Initial judge",
+    makes="evaluation trees of the other pairs by the Initial judge, in later rounds by the last round's",
     settings=TreeSettings,
     code="judgetrain.label.grow:run",
-    inputs=needs("teacher", "initial"),
+    inputs=lambda config: ("teacher", config.rounds.grower),
+    check=check_tree,
+)
+
+ANCHORS = Stage(
+    name="anchors",
+    makes="labelled comparisons that no round is trained on",
+    settings=AnchorsSettings,
+    code="judgetrain.label.anchors:run",
+    inputs=lambda config: ("teacher", *(("initial",) if config.rounds.anchor_labels == "ensemble" else ())),
     check=check_tree,
 )
 

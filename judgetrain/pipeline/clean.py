@@ -16,9 +16,13 @@ from judgetrain.artifacts.locks import cleaning, held_if_free, in_use, needed_by
 from judgetrain.engines.answers import ANSWERS, broken_answers
 from judgetrain.errors import DataError
 from judgetrain.pipeline.graph import STAGES
+from judgetrain.pipeline.rounds import each_round
 from judgetrain.pipeline.run import Pipeline
 from judgetrain.pipeline.status import size_of
 from judgetrain.pipeline.sweeps import JOB
+
+MEASURED = ("evaluate", "gate")
+"""Stages whose results are kept, with all that they were made from, whatever the present settings are."""
 
 
 @dataclass(frozen=True)
@@ -38,9 +42,9 @@ class Leftover:
 def clean(pipeline: Pipeline) -> None:
     """Print what nothing refers to, or with ``clean.damaged`` what is damaged; with ``clean.yes`` remove it.
 
-    Kept is: whatever the present settings would use or resume, the evaluations (with ``clean.evaluations`` only those
-    of the present settings, of sweeps and of merged reports), what the jobs of sweeps came to, what other processes
-    make or need at the moment, and everything that these were made from. Links to elsewhere are left alone.
+    Kept is: whatever the present settings would use or resume, the evaluations and gates (with ``clean.evaluations``
+    only those of the present settings, of sweeps and of merged reports), what the jobs of sweeps came to, what other
+    processes make or need at the moment, and everything that these were made from. Links to elsewhere are left alone.
     """
     settings, console = pipeline.config.clean, pipeline.console
     what = "damaged artifacts and answers" if settings.damaged else "artifacts"
@@ -94,9 +98,10 @@ def _artifacts(pipeline: Pipeline) -> Iterator[Path]:
 
 
 def _used(pipeline: Pipeline, evaluations: bool) -> Iterator[Path]:
-    output, roots = Path(pipeline.config.output_dir), [pipeline.plan(name).directory for name in STAGES]
+    output = Path(pipeline.config.output_dir)
+    roots = [each.plan(name).directory for each in each_round(pipeline) for name in STAGES]
     if not evaluations:
-        roots += [path.parent for path in (pipeline.root / "evaluate").glob(f"*/{MANIFEST}")]
+        roots += [path.parent for stage in MEASURED for path in (pipeline.root / stage).glob(f"*/{MANIFEST}")]
     for job in output.glob(f"sweeps/*/*/*/{JOB}"):
         if directory := json.loads(job.read_text(encoding="utf-8")).get("directory"):
             roots.append(Path(directory))

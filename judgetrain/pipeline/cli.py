@@ -66,7 +66,8 @@ def _run(config: Config) -> Outcome | None:
 
     if config.train.distributed != "none":  # a number that results can depend on is named in fingerprints
         config.train.processes = processes(config.train)
-    if command := COMMANDS.get(config.stage):
+    command = COMMANDS.get(config.stage)
+    if command and not command.makes:
         resolve_name(command.code)(Pipeline(config))
         return None
     if config.objective is not None:
@@ -82,7 +83,7 @@ def _run(config: Config) -> Outcome | None:
     from judgetrain.pipeline.publish import after, check_hub
 
     check_hub(config)
-    directory = pipeline.run(config.stage)
+    directory = resolve_name(command.code)(pipeline) if command else pipeline.run(config.stage)
     after(pipeline)
     objective = None
     if config.objective is not None:
@@ -90,7 +91,8 @@ def _run(config: Config) -> Outcome | None:
 
         objective = objective_value(directory, config.objective)
         pipeline.console.line(described(config.objective, objective, config.evaluate))
-    reused = [name for name in pipeline.needed(config.stage) if name not in pipeline.made]
+    last = "gate" if command else config.stage
+    reused = [name for name in pipeline.needed(last) if name not in pipeline.made]
     return Outcome(str(directory), pipeline.made, reused, objective)
 
 

@@ -10,6 +10,7 @@ from judgetrain.engines.config import AnyEngine, TransformersEngineConfig, engin
 from judgetrain.evaluate.config import CorrectConfig, EvaluateConfig, StudiesConfig
 from judgetrain.judges.config import JudgeConfig, TreeConfig
 from judgetrain.judges.prompting.prompts import prompt_path
+from judgetrain.judges.rounds import RoundsConfig
 from judgetrain.keys import key
 from judgetrain.label.config import LabelConfig, TeacherConfig
 from judgetrain.pipeline.graph import COMMANDS, STAGES
@@ -90,6 +91,7 @@ class Config:
     judge: JudgeConfig = key(JudgeConfig, "how branching judges are asked, whatever they were trained on")
     label: LabelConfig = key(LabelConfig, "stage label")
     train: TrainStages = key(TrainStages, "stages initial, sft, dpo, rl")
+    rounds: RoundsConfig = key(RoundsConfig, "rounds of tree, label, sft, dpo, rl, and stages anchors and gate")
     evaluate: EvaluateConfig = key(EvaluateConfig, "stage evaluate")
     correct: CorrectConfig = key(CorrectConfig, "stage correct")
     scorer: ScorerConfig = key(ScorerConfig, "scorers in stages evaluate and selfeval")

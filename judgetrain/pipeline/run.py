@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -23,8 +23,9 @@ from judgetrain.artifacts.stages import Stage, StageSettings
 from judgetrain.artifacts.tracker import tracked
 from judgetrain.errors import ConfigError, DataError, JudgetrainError
 from judgetrain.pipeline.config import Config
-from judgetrain.pipeline.graph import STAGES
+from judgetrain.pipeline.graph import STAGES, of_round_before
 from judgetrain.pipeline.processes import Task, call, launch, run_stage, stage_run
+from judgetrain.pipeline.rounds import check_passed
 from judgetrain.train import distributed
 
 
@@ -37,7 +38,12 @@ class Plan:
     fingerprint: str
     directory: Path
     content: dict[str, dict[str, str]]
-    upstream: dict[str, str]
+    inputs: dict[str, Plan]
+
+    @cached_property
+    def upstream(self) -> dict[str, str]:
+        """The fingerprints of the inputs."""
+        return {name: plan.fingerprint for name, plan in self.inputs.items()}
 
     @cached_property
     def shown(self) -> dict[str, Any]:
@@ -80,6 +86,18 @@ class Pipeline:
         self._plans: dict[str, Plan] = {}
         self.made: list[str] = []
 
+    @cached_property
+    def before(self) -> Pipeline | None:
+        """The pipeline of the round before, whose judge grows this round's trees; None in the first round."""
+        number = self.config.rounds.number
+        return self.in_round(number - 1) if number > 1 else None
+
+    def in_round(self, number: int) -> Pipeline:
+        """A pipeline whose tree, label, sft, dpo and rl are those of another round."""
+        other = Pipeline(replace(self.config, rounds=replace(self.config.rounds, round=number)), self.console)
+        other.made = self.made
+        return other
+
     def plan(self, name: str) -> Plan:
         """The plan of a stage: its fingerprint over configuration, upstream fingerprints and input files.
 
@@ -88,7 +106,8 @@ class Pipeline:
         """
         if name not in self._plans:
             stage = STAGES[name]
-            upstream = {i: self.plan(i).fingerprint for i in stage.inputs(self.config)}
+            inputs = {i: self._at(name, i).plan(i) for i in stage.inputs(self.config)}
+            upstream = {i: plan.fingerprint for i, plan in inputs.items()}
             settings, content = stage.settings.of(self.config), dict[str, dict[str, str]]()
 
             def hashed(key: str, path: str) -> dict[str, str]:
@@ -97,8 +116,12 @@ class Pipeline:
 
             parts = {"stage": name, "format": stage.format, "upstream": upstream, "settings": plain(settings, hashed)}
             mark = fingerprint(parts)
-            self._plans[name] = Plan(stage, settings, mark, self.root / name / mark, content, upstream)
+            self._plans[name] = Plan(stage, settings, mark, self.root / name / mark, content, inputs)
         return self._plans[name]
+
+    def _at(self, stage: str, needed: str) -> Pipeline:
+        """Where what a stage needs is made: in this round, or in the one before."""
+        return self.before if self.before and of_round_before(stage, needed) else self
 
     def _content(self, key: str, path: str) -> dict[str, str]:
         try:
@@ -110,7 +133,7 @@ class Pipeline:
         return found
 
     def needed(self, name: str) -> Iterator[str]:
-        """The stage and everything it needs, inputs first."""
+        """The stage and everything of its round (and from before the first) that it needs, inputs first."""
         return self._inputs_first(name, lambda stage: False)
 
     def missing(self, name: str) -> Iterator[str]:
@@ -124,7 +147,8 @@ class Pipeline:
             if stage in seen or finished(stage):
                 return
             for upstream in STAGES[stage].inputs(self.config):
-                visit(upstream)
+                if self._at(stage, upstream) is self:
+                    visit(upstream)
             seen[stage] = None
 
         visit(name)
@@ -137,8 +161,10 @@ class Pipeline:
         self.plan(name)
         self._check_here(name)
         started, made, home = time.time(), 0, Path(self.config.output_dir)
-        directories = [self.plan(stage).directory for stage in self.needed(name)]
+        plans = [plan for stage in self.needed(name) for plan in (self.plan(stage), *self.plan(stage).inputs.values())]
+        directories = [*dict.fromkeys(plan.directory for plan in plans)]
         with nullcontext() if self.plan(name).finished else using(home, directories):
+            self._pass_gate(name)
             self.verify(name)
             for stage in self.missing(name):
                 made += self._make(self.plan(stage))
@@ -149,6 +175,20 @@ class Pipeline:
             self._tell_again(self.plan(name))
             self.console.line(f"{name}: nothing to do, everything is there: {directory}")
         return directory
+
+    def _pass_gate(self, name: str) -> None:
+        """Make the rounds before, where the stage needs their judge.
+
+        Raises:
+            TrainingError: the gates have stopped one of them.
+        """
+        needs = ((stage, needed) for stage in self.missing(name) for needed in STAGES[stage].inputs(self.config))
+        if self.before and any(self._at(*pair) is self.before for pair in needs):
+            if (gate := self.before.plan("gate")).finished:
+                self.before.verify("gate")
+            else:
+                self.before.run("gate")
+            check_passed(gate.directory)
 
     def _tell_again(self, plan: Plan) -> None:
         """Print what a finished stage printed at its end."""
@@ -175,15 +215,14 @@ class Pipeline:
             DataError: one that is read is damaged; names the file, and how its stage is made again.
         """
         missing = set(self.missing(name))
-        read = {i for stage in missing for i in STAGES[stage].inputs(self.config)} or {name}
+        read = [plan for stage in missing for plan in self.plan(stage).inputs.values()] or [self.plan(name)]
+        directories = dict.fromkeys(plan.directory for plan in read if plan.finished)
+        for directory in directories:
+            if what := damage(directory, self._hashes, large=True):
+                raise damaged(directory, what)
         for stage in self.needed(name):
-            directory = self.plan(stage).directory
-            if stage in missing or not self.plan(stage).finished:
-                continue
-            if stage in read:
-                if what := damage(directory, self._hashes, large=True):
-                    raise damaged(directory, what)
-            elif what := self.damage(stage):
+            unread = self.plan(stage).finished and self.plan(stage).directory not in directories
+            if unread and (what := self.damage(stage)):
                 self.console.line(f"{stage}: {what}; no stage reads it now")
 
     def damage(self, name: str) -> str | None:
@@ -229,7 +268,7 @@ class Pipeline:
         resumed = any(p.name not in (".lock", SECONDS) for p in plan.directory.iterdir())
         self.console.line(f"{name}: {'resuming' if resumed else 'starting'} in {plan.directory}")
         quiet_libraries(self.console.terminal)
-        task = Task(name, str(plan.directory), {i: self.plan(i).directory for i in plan.stage.inputs(self.config)})
+        task = Task(name, str(plan.directory), {i: each.directory for i, each in plan.inputs.items()})
         out = stage_run(self.config, task, self.console)
         if plan.stage.trains:
             call(task)
@@ -245,7 +284,7 @@ class Pipeline:
         with out.timed(), tracking as track:
             out.track = track
             for i, directory in task.inputs.items():
-                track.uses(directory, self.plan(i).manifest or {})
+                track.uses(directory, plan.inputs[i].manifest or {})
             with full_disk_explained(plan.directory):
                 run_stage(self.config, task, out)
             manifest = sealed(plan.directory, self._manifest(plan, out), self._hashes)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 from rich import box
@@ -14,21 +13,38 @@ from judgetrain.artifacts.console import duration
 from judgetrain.artifacts.locks import in_use
 from judgetrain.artifacts.shards import seconds_so_far, shard_progress
 from judgetrain.artifacts.stage_run import MANIFEST
-from judgetrain.pipeline.graph import STAGES
+from judgetrain.pipeline.graph import OF_A_ROUND, OF_ROUNDS, STAGES
+from judgetrain.pipeline.rounds import each_round
 from judgetrain.pipeline.run import Pipeline, Plan
 
 TARGETS = ("dpo", "evaluate")
 
 
 def rows(pipeline: Pipeline) -> list[dict[str, str]]:
-    """One row a stage: its state, how far it is, and what a run of each of :data:`TARGETS` would do with it."""
-    wanted = {target: {*pipeline.missing(target), *_finished(pipeline, target)} for target in TARGETS}
-    detail = pipeline.config.status.detail
-    return [_row(pipeline.plan(name), wanted, pipeline.damage(name), detail) for name in STAGES]
+    """One row a stage: its state, how far it is, and what a run of each of :data:`TARGETS` would do with it.
+
+    Of several rounds each has rows of its own, as ``tree 2``; the targets are of the round that is meant.
+    """
+    rounds = each_round(pipeline)
+    if len(rounds) == 1:
+        shown = [(name, name, pipeline) for name in STAGES if name not in OF_ROUNDS]
+    else:
+        shown = [(name, name, pipeline) for name in STAGES if name not in OF_A_ROUND]
+        place = [name for name, _, _ in shown].index("anchors") + 1
+        shown[place:place] = [(f"{name} {i}", name, each) for i, each in enumerate(rounds, 1) for name in OF_A_ROUND]
+    return [
+        {"stage": label} | _row(each, name, {target: _wanted(pipeline, each, target) for target in TARGETS})
+        for label, name, each in shown
+    ]
 
 
-def _finished(pipeline: Pipeline, target: str) -> Iterator[str]:
-    return (name for name in pipeline.needed(target) if pipeline.plan(name).finished)
+def _wanted(pipeline: Pipeline, each: Pipeline, target: str) -> set[str]:
+    """The stages of a round that a run of the target would make or reuse: of rounds before, what their gate needs."""
+    number, meant = each.config.rounds.number, pipeline.config.rounds.number
+    if number > meant:
+        return set()
+    stage = target if number == meant else "gate"
+    return {*each.missing(stage), *(name for name in each.needed(stage) if each.plan(name).finished)}
 
 
 def show(pipeline: Pipeline) -> None:
@@ -44,15 +60,15 @@ def show(pipeline: Pipeline) -> None:
     console.plain([Text(title), table, Text(f"{', '.join(TARGETS)}: what a run of that stage would do{more}")])
 
 
-def _row(plan: Plan, wanted: dict[str, set[str]], damage: str | None, detail: bool) -> dict[str, str]:
-    name = plan.stage.name
+def _row(pipeline: Pipeline, name: str, wanted: dict[str, set[str]]) -> dict[str, str]:
+    plan, damage, detail = pipeline.plan(name), pipeline.damage(name), pipeline.config.status.detail
     state = "damaged" if damage else "done" if plan.finished else "missing"
     if state == "missing" and plan.directory.exists():
         state = "running" if in_use(plan.directory) else "partial"
     action = {"done": "reuse", "running": "wait", "partial": "resume", "missing": "make", "damaged": "stop"}[state]
     actions = {f"stage={target}": action if name in stages else "-" for target, stages in wanted.items()}
     found = damage or (_done(plan, detail) if state == "done" else _partial(plan) if state != "missing" else "")
-    return {"stage": name, "fingerprint": plan.fingerprint, "state": state, **actions, "detail": found}
+    return {"fingerprint": plan.fingerprint, "state": state, **actions, "detail": found}
 
 
 def _done(plan: Plan, detail: bool) -> str:

@@ -96,9 +96,14 @@ def complete(
         with whole_model(trainer) as (model, state):
             if state is not None:
                 out.note("training", _facts(trainer))
-                _save(model, state, tokenizer, job, out, finish)
+                _save(model, None if _start_is_best(trainer) else state, tokenizer, job, out, finish)
     if group.deepspeed:
         forget_deepspeed()
+
+
+def _start_is_best(trainer: Trainer) -> bool:
+    """Whether the best weights are to be kept, and no step was better than the start (which counts only in rl)."""
+    return trainer.args.load_best_model_at_end and trainer.state.best_global_step is None
 
 
 def _trainer(
@@ -211,21 +216,27 @@ def _heldout(job: Job, tokenizer: PreTrainedTokenizerBase, out: StageRun) -> Dat
 
 def _save(
     model: PreTrainedModel,
-    state: Mapping[str, torch.Tensor],
+    state: Mapping[str, torch.Tensor] | None,
     tokenizer: PreTrainedTokenizerBase,
     job: Job,
     out: StageRun,
     finish: Callable[[Path], None],
 ) -> None:
-    """Write the model beside its place, move it there whole, and only then drop the checkpoints."""
+    """Write the model beside its place, move it there whole, and only then drop the checkpoints.
+
+    ``state``: the trained weights; None writes the model that training started from.
+    """
     temporary, final = out.path(".model.tmp"), out.path("model")
     shutil.rmtree(temporary, ignore_errors=True)
-    if job.config.lora.enabled:
-        save_adapted(model, state, job.start, job.config.lora, temporary)
+    if state is None:
+        shutil.copytree(job.start.path, temporary)
     else:
-        model.save_pretrained(temporary, state_dict={k: v.contiguous() for k, v in state.items()})
-    tokenizer.padding_side = "left"
-    tokenizer.save_pretrained(temporary)
+        if job.config.lora.enabled:
+            save_adapted(model, state, job.start, job.config.lora, temporary)
+        else:
+            model.save_pretrained(temporary, state_dict={k: v.contiguous() for k, v in state.items()})
+        tokenizer.padding_side = "left"
+        tokenizer.save_pretrained(temporary)
     finish(temporary)
     settle(temporary)
     temporary.replace(final)

@@ -15,6 +15,7 @@ from judgetrain.artifacts.shards import read_rows
 from judgetrain.artifacts.stage_run import StageRun
 from judgetrain.errors import TrainingError, causes
 from judgetrain.judges.config import SETTINGS
+from judgetrain.judges.method import judge_among
 from judgetrain.judges.prompting.prompts import FILE as PROMPTS
 from judgetrain.judges.prompting.prompts import load_prompt_set
 from judgetrain.train.card import write_card
@@ -65,8 +66,8 @@ def run_initial(settings: InitialSettings, inputs: Mapping[str, Path], out: Stag
 
 
 def run_sft(settings: SftSettings, inputs: Mapping[str, Path], out: StageRun) -> None:
-    """Train the SFT judge: the Initial judge on the branches that survived."""
-    _continue(settings, inputs, out, start="initial", data="sft", what="supervised examples")
+    """Train the SFT judge: the Initial judge (or the last round's) on the branches that survived."""
+    _continue(settings, inputs, out, data="sft", what="supervised examples")
 
 
 def run_reference(settings: ReferenceSettings, inputs: Mapping[str, Path], out: StageRun) -> None:
@@ -84,7 +85,7 @@ def run_reference(settings: ReferenceSettings, inputs: Mapping[str, Path], out: 
 
 def run_dpo(settings: DpoSettings, inputs: Mapping[str, Path], out: StageRun) -> None:
     """Train the DPO judge: the SFT judge on the preference pairs; the SFT judge is the reference (equation 2)."""
-    _continue(settings, inputs, out, start="sft", data="pairs", what="preference pairs")
+    _continue(settings, inputs, out, data="pairs", what="preference pairs")
 
 
 def _continue(
@@ -92,11 +93,10 @@ def _continue(
     inputs: Mapping[str, Path],
     out: StageRun,
     *,
-    start: str,
     data: str,
     what: str,
 ) -> None:
-    source = inputs[start] / "model"
+    source = judge_among(inputs) / "model"
     model = settings.base.at(source)
     rows, heldout = _labelled(inputs["label"], data, what).values()
     reference = inputs.get("reference")

@@ -117,7 +117,8 @@ def _check_initial(config: Any) -> None:
 
 
 def _check_sft(config: Any) -> None:
-    _check_training(config, "sft", after="initial")
+    for before in dict.fromkeys(("initial", config.rounds.seed)):
+        _check_training(config, "sft", after=before)
 
 
 def _check_dpo(config: Any) -> None:
@@ -134,6 +135,11 @@ def _check_dpo(config: Any) -> None:
 def _check_rl(config: Any) -> None:
     settings: RlConfig = config.train.rl
     _check_training(config, "rl", after=settings.start)
+    if settings.start == "initial" and config.rounds.start == "last":
+        raise ConfigError(
+            "rounds.start=last: sft goes on from the last round, and train.rl.start=initial leaves sft out; set "
+            "train.rl.start=sft or dpo"
+        )
     if settings.branches > config.tree.criteria:
         raise ConfigError(f"train.rl.branches={settings.branches}: at most tree.criteria={config.tree.criteria}")
     if settings.keep_best and not config.label.holdout:
@@ -176,7 +182,9 @@ INITIAL = _stage(
     inputs=needs("teacher"),
     check=_check_initial,
 )
-SFT = _stage("sft", "the SFT judge", settings=SftSettings, inputs=needs("initial", "label"), check=_check_sft)
+SFT = _stage(
+    "sft", "the SFT judge", settings=SftSettings, inputs=lambda config: (config.rounds.seed, "label"), check=_check_sft
+)
 REFERENCE = _stage(
     "reference",
     "the reference model's log-probabilities, once for all DPO runs on the same pairs",

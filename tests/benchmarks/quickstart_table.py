@@ -1,10 +1,11 @@
 """The README's table: the quickstart over several seeds, and whether the method's claims hold on it.
 
-    python tests/benchmarks/quickstart_table.py --seeds 17 18 19
+    python -m tests.benchmarks.quickstart_table --seeds 101 102 103 104 105 --n 500
 
 Each seed is one run of the main command (its world, models and sampling all follow the seed); finished runs are
-reused. Prints a Markdown table of means ± standard deviations (n - 1) over seeds, and each claim with its figures,
-whether it is met on the mean, and in how many of the seeds. Exit code 0 whether or not the claims are met.
+reused. Prints a Markdown table of means ± standard deviations (n - 1) over seeds, the ceilings, and each target
+(quickstart_claims.py) with its figures, whether it is met over all seeds, and on how many of them. Exit code 0 whether
+or not they are met. Judge rl is part of the table where evaluate.methods names it.
 """
 
 from __future__ import annotations
@@ -16,30 +17,13 @@ import os
 import statistics
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
-Rows = dict[tuple[str, int], dict[str, Any]]
-JUDGES = ("initial", "sft", "dpo")
-GAIN = 0.05
-SHARE = 0.15
-EPSILON = 1e-9
-"""Room for rounding: a target that is reached exactly is met."""
-
-
-@dataclass(frozen=True)
-class Claim:
-    """A claim with its figures, and whether it holds on the mean and on each seed."""
-
-    text: str
-    met: bool
-    by_seed: tuple[bool, ...]
-
-    def __str__(self) -> str:
-        seeds = f"{sum(self.by_seed)} of {len(self.by_seed)} seeds"
-        return f"{self.text}: **{'met' if self.met else 'not met'}** ({seeds})"
+from judgetrain.data.config import WorldConfig
+from judgetrain.data.world import eval_comparisons
+from tests.benchmarks.quickstart_claims import Key, Rows, Seed, claims
+from tests.benchmarks.world_ceilings import reader
 
 
 def run(recipe: str, seed: int, output: Path, overrides: Sequence[str]) -> Path:
@@ -104,79 +88,57 @@ def table(runs: Sequence[Rows]) -> str:
     return "\n".join(lines)
 
 
-def claims(runs: Sequence[Rows]) -> list[Claim]:
-    """The paper's claims on these runs; none when a judge of the three is missing."""
-    counts = sorted({branches for method, branches in runs[0] if method in JUDGES})
-    if not counts or any((judge, k) not in r for r in runs for judge in JUDGES for k in (counts[0], counts[-1])):
-        return []
-    few, most = counts[0], counts[-1]
+def load(directory: Path, benchmark: str | None, seed: int) -> Seed:
+    """A finished run: its rows, which comparisons each got right, and the ceilings where the benchmark is the world."""
+    import pyarrow.parquet
 
-    def mean(method: str, branches: int, name: str) -> float:
-        return statistics.mean(r[method, branches][name] for r in runs)
-
-    gain = 100 * (mean("initial", most, "agreement") - mean("initial", few, "agreement"))
-    target = f"target: at least {100 * GAIN:+.0f}"
-    text = f"1. Initial, {most} branches against {few}: {gain:+.1f} points of agreement ({target})"
-    result = [_claim(text, runs, lambda at: _gain(at, few, most))]
-    for k in dict.fromkeys((few, most)):
-        values = " → ".join(f"{100 * mean(m, k, 'consistency'):.1f}" for m in JUDGES)
-        text = f"2. Consistency with {k} branches, Initial → SFT → DPO: {values} (target: never falls)"
-        result.append(_claim(text, runs, lambda at, k=k: _rises(at, k)))  # type: ignore[misc]
-    dpo, initial = 100 * mean("dpo", few, "agreement"), 100 * mean("initial", most, "agreement")
-    share = mean("dpo", few, "generated_tokens") / mean("initial", most, "generated_tokens")
-    text = (
-        f"3. DPO, {few} branch{'es' if few > 1 else ''}: agreement {dpo:.1f} against {initial:.1f} of Initial with "
-        f"{most} (target: at least as good), with {share:.1%} of its generated tokens (target: at most {SHARE:.0%})"
+    rows = read(directory, benchmark)
+    name = next(iter(rows.values()))["benchmark"]
+    right: dict[Key, list[bool]] = {}
+    for row in pyarrow.parquet.read_table(directory / "predictions.parquet").to_pylist():
+        if row["benchmark"] == name and row["label"] is not None:
+            agreed = row["label"] == row["verdict_ab"] == row["verdict_ba"]
+            right.setdefault((row["method"], row["branches"]), []).append(agreed)
+    if name != "world":
+        return Seed(rows=rows, right=right)
+    comparisons = eval_comparisons(WorldConfig(eval_comparisons=next(iter(rows.values()))["n"]), seed)
+    readers = [reader(comparisons, lambda kind: [kind.primary]), reader(comparisons, lambda kind: kind.crucial)]
+    one, both = (
+        statistics.mean(ab == ba == c.label for (ab, ba), c in zip(found, comparisons, strict=True))
+        for found in readers
     )
-    return [*result, _claim(text, runs, lambda at: _cheaper(at, few, most))]
-
-
-Mean = Callable[[str, int, str], float]
-
-
-def _claim(text: str, runs: Sequence[Rows], holds: Callable[[Mean], bool]) -> Claim:
-    def over(some: Sequence[Rows]) -> Mean:
-        return lambda method, branches, name: statistics.mean(r[method, branches][name] for r in some)
-
-    return Claim(text, holds(over(runs)), tuple(holds(over([r])) for r in runs))
-
-
-def _gain(at: Mean, few: int, most: int) -> bool:
-    return at("initial", most, "agreement") - at("initial", few, "agreement") >= GAIN - EPSILON
-
-
-def _rises(at: Mean, branches: int) -> bool:
-    initial, sft, dpo = (at(m, branches, "consistency") for m in JUDGES)
-    return initial <= sft + EPSILON and sft <= dpo + EPSILON
-
-
-def _cheaper(at: Mean, few: int, most: int) -> bool:
-    as_good = at("dpo", few, "agreement") >= at("initial", most, "agreement") - EPSILON
-    tokens = at("dpo", few, "generated_tokens"), at("initial", most, "generated_tokens")
-    return as_good and tokens[0] <= SHARE * tokens[1] + EPSILON
+    return Seed(rows=rows, right=right, one=one, both=both)
 
 
 def main() -> None:
     """The command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seeds", type=int, nargs="+", default=[17, 18, 19])
+    parser.add_argument("--seeds", type=int, nargs="+", default=[101, 102, 103, 104, 105])
+    parser.add_argument("--n", type=int, help="held-out comparisons of a seed; without it the recipe's")
     parser.add_argument("--recipe", default="quickstart")
     parser.add_argument("--output", type=Path, default=Path("outputs"))
     parser.add_argument("--benchmark", help="of several, the one to print; the first by default")
     # What is no option is an override of the main command, wherever it stands: --seeds would swallow what follows it.
     options, overrides = parser.parse_known_args([a for a in sys.argv[1:] if "=" not in a or a.startswith("--")])
     overrides += [a for a in sys.argv[1:] if "=" in a and not a.startswith("--")]
+    if options.n:
+        overrides.append(f"dialogues.world.eval_comparisons={options.n}")
     directories = [run(options.recipe, seed, options.output, overrides) for seed in options.seeds]
-    rows = [read(directory, options.benchmark) for directory in directories]
+    found = [load(d, options.benchmark, seed) for d, seed in zip(directories, options.seeds, strict=True)]
+    rows = [seed.rows for seed in found]
     minutes = spread([seconds(d, options.output) / 60 for d in directories], 1.0)
     print(table(rows))
+    for name, criteria in (("one", "the primary criterion"), ("both", "both crucial criteria")):
+        if all(getattr(seed, name) is not None for seed in found):
+            ceiling = spread([getattr(seed, name) for seed in found])
+            print(f"| perfect reader of {criteria} | – | {ceiling} | 100.0 | – |")
     n = " and ".join(sorted({str(next(iter(r.values()))["n"]) for r in rows}))
     print(
         f"\nRecipe {options.recipe}{''.join(f' {o}' for o in overrides)}, seeds "
         f"{', '.join(map(str, options.seeds))}, mean ± standard deviation; n = {n} held-out comparisons a seed, both "
         f"orders; {datetime.date.today().isoformat()}; {os.cpu_count()} cores; {minutes} min a run.\n"
     )
-    print("\n".join(map(str, claims(rows))) or "The claims need the methods initial, sft and dpo.")
+    print("\n".join(map(str, claims(found))) or "The targets need the methods initial, sft and dpo.")
 
 
 if __name__ == "__main__":

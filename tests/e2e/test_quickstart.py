@@ -10,11 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from judgetrain.pipeline.run import STAGES as ALL_STAGES
+from judgetrain.pipeline.graph import OF_ROUNDS
+from judgetrain.pipeline.graph import STAGES as ALL_STAGES
 from tests.builders.debug_run import finish, start
 
 STAGES = [
-    name for name in ALL_STAGES if name not in ("rl", "correct", "selfeval", "studies", "judge")
+    name
+    for name in ALL_STAGES
+    if name not in ("rl", "correct", "selfeval", "studies", "judge", "leaderboard", *OF_ROUNDS)
 ]  # which stage=evaluate does not need
 
 

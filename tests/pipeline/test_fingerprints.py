@@ -77,6 +77,8 @@ OPENAI = "teacher=openai"
 LORA = "train=lora"
 SIGNALS = "label.reward.signals=[probdiff]"
 JUDGE = ("temperature=0.5", "top_p=0.5", "judgment_tokens=50", "readout=expected", "constrained=true", "tie=1")
+GROWN = {"anchors", "tree"}
+"""The stages that grow complete trees."""
 CASES: list[tuple[list[str], str, set[str]]] = [
     # What is asked for, not what it is called or how fast it answers.
     ([], "engine.name=mine", set()),
@@ -87,24 +89,28 @@ CASES: list[tuple[list[str], str, set[str]]] = [
     ([OPENAI], "teacher.engine.base_url=http://there/v1", set()),
     ([OPENAI], "teacher.engine.keep_errors=true", {"teacher"}),
     ([OPENAI], "teacher.engine.model=other", {"teacher"}),
-    (["engine={type: openai, model: m}"], "engine.keep_errors=true", {"tree", "evaluate", "correct", "judge"}),
+    (
+        ["engine={type: openai, model: m}"],
+        "engine.keep_errors=true",
+        {*GROWN, "gate", "evaluate", "correct", "judge"},
+    ),
     # How a judge is asked is no part of its weights.
-    ([], "tree.judgments=3", {"tree"}),
-    ([], "tree.guidelines=3", {"tree"}),
-    ([], "tree.retries=2", {"tree"}),
+    ([], "tree.judgments=3", GROWN),
+    ([], "tree.guidelines=3", GROWN),
+    ([], "tree.retries=2", GROWN),
     *(
-        ([], f"judge.{key}", {"evaluate", "correct", "judge", *(["rl"] if key.startswith("tie") else [])})
+        ([], f"judge.{key}", {"gate", "evaluate", "correct", "judge", *(["rl"] if key.startswith("tie") else [])})
         for key in JUDGE
     ),
-    (["studies.judge=base"], "judge.temperature=0.5", {"evaluate", "correct", "judge", "studies"}),
-    (["evaluate.methods=[random]", "verdicts.judge=random"], "judge.temperature=0.5", {"correct"}),
+    (["studies.judge=base"], "judge.temperature=0.5", {"gate", "evaluate", "correct", "judge", "studies"}),
+    (["evaluate.methods=[random]", "verdicts.judge=random"], "judge.temperature=0.5", {"gate", "correct"}),
     # How trees are sampled is no part of how a judge is asked.
-    ([], "tree.tie=1", {"tree"}),
-    ([], "tree.readout=expected", {"tree"}),
-    ([], "tree.constrained=true", {"tree"}),
-    ([], "tree.criteria_sampling.temperature=0.5", {"tree"}),
-    ([], "tree.guideline_sampling.top_p=0.5", {"tree"}),
-    ([], "tree.judgment_sampling.max_new_tokens=50", {"tree"}),
+    ([], "tree.tie=1", GROWN),
+    ([], "tree.readout=expected", GROWN),
+    ([], "tree.constrained=true", GROWN),
+    ([], "tree.criteria_sampling.temperature=0.5", GROWN),
+    ([], "tree.guideline_sampling.top_p=0.5", GROWN),
+    ([], "tree.judgment_sampling.max_new_tokens=50", GROWN),
     # What has no use beside the other settings.
     ([], "train.initial.eval_steps=7", set()),
     ([], "train.sft.eval_steps=7", set()),

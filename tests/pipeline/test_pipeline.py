@@ -24,7 +24,7 @@ from judgetrain.judges.config import HeuristicEngineConfig
 from judgetrain.judges.prompting.prompts import prompt_file
 from judgetrain.label.config import TeacherConfig
 from judgetrain.pipeline.config import Config
-from judgetrain.pipeline.graph import STAGES
+from judgetrain.pipeline.graph import OF_ROUNDS, STAGES
 from judgetrain.pipeline.run import Pipeline
 from judgetrain.pipeline.status import rows, show
 from judgetrain.train.config import TrainStages
@@ -167,7 +167,7 @@ def test_changing_beta_touches_only_dpo(tmp_path: Path) -> None:
     base.train.base.path = "some/model"
     changed = replace(base, train=replace(base.train, dpo=replace(base.train.dpo, beta=0.5)))
     marks = [{n: Pipeline(c).plan(n).fingerprint for n in STAGES} for c in (base, changed)]
-    assert {n for n in STAGES if marks[0][n] != marks[1][n]} == {"dpo", "rl", "evaluate", "correct"}
+    assert {n for n in STAGES if marks[0][n] != marks[1][n]} == {"dpo", "rl", "gate", "evaluate", "correct"}
 
 
 def test_settings_of_scorers_touch_evaluate_only_where_one_is_listed(tmp_path: Path) -> None:
@@ -347,5 +347,5 @@ def test_status_of_a_finished_run_fits_a_screen_of_80_columns(
     show(pipeline)
     lines = capsys.readouterr().out.splitlines()
     assert len(lines) <= 22 and max(map(len, lines)) <= 80
-    assert all(any(line.startswith(name) for line in lines) for name in STAGES)
+    assert all(any(line.startswith(name) for line in lines) for name in STAGES if name not in OF_ROUNDS)
     assert "status.detail=true" in " ".join(lines)

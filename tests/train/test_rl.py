@@ -12,6 +12,9 @@ from typing import Any
 
 import pytest
 
+from judgetrain.artifacts.console import Console
+from judgetrain.artifacts.shards import read_rows
+from judgetrain.artifacts.stage_run import StageRun
 from judgetrain.data.config import WorldConfig
 from judgetrain.data.world.splits import eval_comparisons
 from judgetrain.engines.config import ModelConfig, SamplingConfig
@@ -19,12 +22,18 @@ from judgetrain.engines.loading import load_model, load_tokenizer
 from judgetrain.errors import ConfigError, TrainingError
 from judgetrain.judges.config import AskingConfig
 from judgetrain.judges.prompting.prompts import load_prompt_set
+from judgetrain.label import stage as label_stage
+from judgetrain.label.config import LabelConfig
+from judgetrain.label.stages import LabelSettings
+from judgetrain.pipeline.config import Config
 from judgetrain.schema import Verdict, mirror
 from judgetrain.train.arguments import training_arguments
 from judgetrain.train.config import RewardWeights, RlConfig
 from judgetrain.train.rl.rewards import REWARDS, Outcome, of_list
 from judgetrain.train.rl.rollouts import Labelled, RecordingEngine, Rollouts, outcome_of, reward_functions
-from judgetrain.train.rl.run import in_order
+from judgetrain.train.rl.run import _labelled, _split, in_order
+from judgetrain.train.stages import RlSettings
+from tests.builders.label import ANY_EVIDENCE, tree_of
 from tests.builders.pairs_pipeline import LOSS, RL, WEIGHT, composed, finish, plant, start
 from tests.builders.train import same, weights
 
@@ -265,6 +274,32 @@ def test_what_a_run_leaves(alone: Path) -> None:
         path.name for path in (directory / "model").iterdir()
     }
     assert not (directory / "checkpoints").exists()
+
+
+def test_a_start_that_no_step_beats_is_what_is_kept(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    small = "train.rl={learning_rate: 1e-9, max_steps: 2, eval_steps: 1}"  # moves weights, and no greedy verdict
+    pipeline = plant(composed(tmp_path, *RL, small))
+    pipeline.run("rl")
+    directory, start_ = artifact(tmp_path), pipeline.plan("sft").directory
+    kept = json.loads((directory / "manifest.json").read_text())["notes"]["kept"]
+    assert kept == {"step": 0, "of": 2, "agreement": kept["start"], "start": kept["start"]}
+    assert "kept the judge it started from, since none of 2 steps is better" in capsys.readouterr().out
+    assert same(weights(directory), weights(start_))
+    assert directory.name in (directory / "model" / "README.md").read_text(), "the card is of this stage all the same"
+
+
+def test_what_it_holds_out_no_stage_before_it_was_trained_on(tmp_path: Path) -> None:
+    trees, out = (StageRun(tmp_path / name, name, 17, Console()) for name in ("tree", "label"))
+    rows = [tree_of(("AAAA", "AAAB"), ("BBBB", "BBAB"), ("AABB", "AAAA"), index=i).to_row() for i in range(60)]
+    trees.write_rows("trees", rows)
+    config = Config(seed=17, prompts="compact", label=LabelConfig(holdout=0.3, balance=[], **ANY_EVIDENCE))
+    label_stage.run(LabelSettings.of(config), {"tree": trees.directory}, out)
+    taught = {row["comparison_id"] for name in ("sft", "pairs") for row in read_rows(out.directory, f"{name}-train")}
+    everyone, _ = _labelled({"tree": trees.directory, "label": out.directory}, RlConfig())
+    settings = RlSettings.of(config)
+    train, held_out = _split(everyone, settings.holdout or 0.0, settings.seed)
+    assert len(held_out) > 10 and len(train) > 30 and len(taught) > 30
+    assert not taught & {each.comparison.id for each in held_out}
 
 
 def test_two_processes_make_what_one_makes(alone: Path, tmp_path: Path) -> None:

@@ -52,7 +52,7 @@ def train_policy(
 
     config, start = settings.train, inputs[settings.train.start] / "model"
     everyone, dropped = _labelled(inputs, config)
-    train, held_out = _split(everyone, settings.holdout or 0.0, out.seed)
+    train, held_out = _split(everyone, settings.holdout or 0.0, settings.seed)
     rollouts = Rollouts(
         labelled={each.comparison.id: each for each in everyone},
         prompts=load_prompt_set(start / PROMPTS),
@@ -96,7 +96,7 @@ def _labelled(inputs: Mapping[str, Path], config: RlConfig) -> tuple[list[Labell
 
 
 def _split(labelled: Iterable[Labelled], holdout: float, seed: int) -> tuple[list[Labelled], list[Labelled]]:
-    """Those to train on and those held out, the same in every run with the seed."""
+    """Those to train on and those held out, which stage label held out of ``sft`` and ``dpo`` too."""
     parts: tuple[list[Labelled], list[Labelled]] = ([], [])
     for each in labelled:
         parts[is_held_out(seed, each.comparison.id, holdout)].append(each)
@@ -181,11 +181,13 @@ def _trainer(
     rows = [_row(each) for each in chosen for _ in range(config.parts)]
     watched = config.keep_best
     callbacks = watchers(job, None, out)
+    if config.patience:
+        callbacks.append(EarlyStoppingCallback(early_stopping_patience=config.patience))
     if watched:
         callbacks.append(Kept(len(held_out), out))
         out.note("heldout", {"comparisons": len(held_out)})
-    if config.patience:
-        callbacks.append(EarlyStoppingCallback(early_stopping_patience=config.patience))
+        if current().leads:
+            out.write_rows("heldout", ({"comparison_id": e.comparison.id, "verdict": e.verdict} for e in held_out))
     functions, weights = reward_functions(config)
     args: Any = training_arguments(config, checkpoints, out.seed, evaluate=watched)
     args.reward_weights = weights

@@ -121,7 +121,11 @@ class HeldOut:
 
 
 class Kept(TrainerCallback):  # type: ignore[misc]
-    """Says which step is kept, and warns where none agrees more with the held-out labels than the start did."""
+    """Has the start count as the first of the steps to choose from, and says which one is kept.
+
+    A step is better only if it agrees with more of the held-out labels than the start did; where none does, there is
+    no best checkpoint, and :func:`judgetrain.train.run.complete` writes the start.
+    """
 
     def __init__(self, held_out: int, out: StageRun) -> None:
         self._held_out, self._out = held_out, out
@@ -131,16 +135,25 @@ class Kept(TrainerCallback):  # type: ignore[misc]
         if state.global_step >= state.max_steps:
             control.should_evaluate = control.should_save = True
 
+    def on_evaluate(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, metrics: dict[str, float], **_: Any
+    ) -> None:
+        """Have later steps compared with the start."""
+        if state.global_step == 0:
+            state.best_metric = metrics[AGREEMENT]
+
     def on_train_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
         """Say which step is kept."""
         found = {row["step"]: row[AGREEMENT] for row in state.log_history if AGREEMENT in row}
-        kept = state.best_global_step
+        kept = state.best_global_step or 0
         if not state.is_world_process_zero or kept not in found:
             return
         facts = {"step": kept, "of": state.global_step, "agreement": found[kept], "start": found.get(0)}
         self._out.note("kept", facts)
-        better = "" if found.get(0) is None or found[kept] > found[0] else ": no better than the judge it started from"
+        what = f"step {kept} of {state.global_step}"
+        if not kept:
+            what = f"the judge it started from, since none of {state.global_step} steps is better"
         self._out.log(
-            f"{self._out.stage}: kept step {kept} of {state.global_step}: held-out agreement {found[kept]:.3f} "
-            f"(start {found.get(0, float('nan')):.3f}) on {self._held_out} comparisons{better}"
+            f"{self._out.stage}: kept {what}: held-out agreement {found[kept]:.3f} "
+            f"(start {found.get(0, float('nan')):.3f}) on {self._held_out} comparisons"
         )

@@ -1,0 +1,187 @@
+"""Stage ``gate``: a round's judge on the anchors; whether another round may follow, and which round is the best.
+
+A judge that is trained on its own trees can run away: it says A whatever is shown first, or the longer response wins,
+and its trees then teach the next round the same. The anchors' labels stay what they were before the first round.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from statistics import fmean
+from typing import Any, Self
+
+import numpy as np
+
+from judgetrain.artifacts.shards import read_rows
+from judgetrain.artifacts.stage_run import ShardResult, StageRun, derive_seed
+from judgetrain.engines.once import loaded_once
+from judgetrain.evaluate.metrics import verdicts
+from judgetrain.evaluate.stages import GateSettings
+from judgetrain.judges.base import Prediction
+from judgetrain.judges.loading import Models
+from judgetrain.judges.method import JUDGE_STAGES, Method
+from judgetrain.judges.rounds import GatesConfig
+from judgetrain.schema import ORDERS, Comparison
+
+FILE = "rounds.json"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Figures:
+    """A judge on the ``n`` anchors: shares from 0 to 1, but for ``score``, the mean of all scores that were read.
+
+    ``position_bias``: comparisons in which the response shown first wins in both orders, less those in which the
+    second does; ``unreadable``: of the verdicts, two a comparison; ``length_bias``: how much more often verdicts go to
+    the longer response than labels do (:func:`judgetrain.evaluate.metrics.verdicts.length_bias`).
+    """
+
+    n: int
+    agreement: float
+    consistency: float
+    position_bias: float
+    unreadable: float
+    score: float | None
+    length_bias: float
+
+    @classmethod
+    def of(cls, rows: Sequence[Mapping[str, Any]], anchors: Sequence[Comparison]) -> Self:
+        """The figures of what :func:`row_of` kept of the predictions, in the anchors' order."""
+        ab, ba = ([row[f"verdict_{order.lower()}"] for row in rows] for order in ORDERS)
+        labels = [str(c.label) for c in anchors]
+        lengths = [(len(c.response_a), len(c.response_b)) for c in anchors]
+        longer = ["tie" if a == b else "A" if a > b else "B" for a, b in lengths]
+        scores = [row["score"] for row in rows if row["score"] is not None]
+        first = [(a == "A" and b == "B") - (a == "B" and b == "A") for a, b in zip(ab, ba, strict=True)]
+        return cls(
+            n=len(anchors),
+            agreement=float(np.mean(verdicts.agreement(ab, ba, labels))),
+            consistency=float(np.mean(verdicts.consistency(ab, ba))),
+            position_bias=fmean(first),
+            unreadable=fmean(verdict is None for verdict in (*ab, *ba)),
+            score=fmean(scores) if scores else None,
+            length_bias=verdicts.length_bias(ab, ba, longer, labels) or 0.0,
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Round:
+    """A round's result: ``judge`` is its artifact, as ``dpo/FINGERPRINT``; ``stopped`` says which gates it failed."""
+
+    round: int
+    judge: str
+    figures: Figures
+    stopped: Sequence[str] = ()
+
+    @classmethod
+    def from_row(cls, row: Mapping[str, Any]) -> Self:
+        """Read back what ``asdict`` gave."""
+        return cls(**{**row, "figures": Figures(**row["figures"])})
+
+
+def failures(found: Figures, before: Sequence[Round], limits: GatesConfig) -> Iterator[str]:
+    """The gates that a judge fails, in words; ``before``: the rounds so far, of which the first is the Initial judge.
+
+    Agreement is held against the best of them. All else is held against the Initial judge, so that a drift in small
+    steps is seen; how often a verdict goes by position or length is only held against a judge that does so more.
+    """
+    start, best = before[0].figures, before[best_of(before)].figures
+    checks: list[tuple[str, float | None, float, float]] = [
+        ("agreement", limits.agreement, best.agreement, best.agreement - found.agreement),
+        ("position_bias", limits.position_bias, start.position_bias, _rise(start.position_bias, found.position_bias)),
+        ("unreadable", limits.unreadable, start.unreadable, found.unreadable - start.unreadable),
+        ("length_bias", limits.length, start.length_bias, _rise(start.length_bias, found.length_bias)),
+    ]
+    if start.score is not None and found.score is not None:
+        checks.append(("score", limits.score, start.score, abs(found.score - start.score)))
+    for name, limit, was, change in checks:
+        if limit is not None and change > limit + 1e-9:
+            key = "length" if name == "length_bias" else name
+            yield f"{name} {getattr(found, name):.2f} after {was:.2f} (rounds.gates.{key}={limit:g})"
+
+
+def _rise(start: float, found: float) -> float:
+    """How much larger a bias is, whichever way it goes."""
+    return abs(found - start) if abs(found) > abs(start) else 0.0
+
+
+def best_of(rounds: Sequence[Round]) -> int:
+    """The round of the best agreement among those that passed every gate; of equal ones the first."""
+    passed = [r for r in rounds if not r.stopped]
+    return max(passed, key=lambda r: r.figures.agreement).round
+
+
+def row_of(prediction: Prediction) -> dict[str, Any]:
+    """What is kept of a prediction."""
+    scores = [s for r in prediction.reasons for s in (r.score_a, r.score_b) if s is not None]
+    return {
+        "comparison_id": prediction.comparison_id,
+        "verdict_ab": prediction.verdict_ab,
+        "verdict_ba": prediction.verdict_ba,
+        "score": fmean(scores) if scores else None,
+    }
+
+
+def run(settings: GateSettings, inputs: Mapping[str, Path], out: StageRun) -> None:
+    """Write ``rounds.json``: the Initial judge as round 0, every round so far, the best, and whether to go on.
+
+    What judges said of the anchors is kept in ``verdicts-JUDGE`` shards.
+    """
+    anchors = [Comparison.from_row(row) for row in read_rows(inputs["anchors"], "comparisons")]
+    rounds: list[Round] = []
+    if earlier := inputs.get("gate"):
+        rounds = [Round.from_row(row) for row in read_rounds(earlier)["rounds"]]
+    for name in (name for name in JUDGE_STAGES if name in inputs):
+        found = Figures.of(_asked(name, anchors, settings, inputs, out), anchors)
+        failed = tuple(failures(found, rounds, settings.gates)) if rounds else ()
+        judge = f"{name}/{inputs[name].name}"
+        rounds.append(Round(round=len(rounds), judge=judge, figures=found, stopped=failed))
+    best, stopped = best_of(rounds), rounds[-1].stopped
+    out.write_json(FILE, {"rounds": [asdict(r) for r in rounds], "best": best, "go_on": not stopped})
+    out.note("gate", {"round": rounds[-1].round, "best": best, "stopped": list(stopped)})
+    out.tell([_table(rounds, best)])
+    if stopped:
+        out.log(f"gate: round {rounds[-1].round} is stopped: {'; '.join(stopped)}", keep=True)
+
+
+def read_rounds(directory: Path) -> dict[str, Any]:
+    """What the stage wrote: ``rounds`` (rows of :class:`Round`), ``best`` and ``go_on``."""
+    found: dict[str, Any] = json.loads((directory / FILE).read_text(encoding="utf-8"))
+    return found
+
+
+def _asked(
+    name: str, anchors: Sequence[Comparison], settings: GateSettings, inputs: Mapping[str, Path], out: StageRun
+) -> list[dict[str, Any]]:
+    models = Models(settings, inputs, out)
+    with loaded_once(lambda: models.branching(Method.parse(name), settings.branches, settings.aggregation)) as judge:
+
+        def process(index: int, items: Sequence[Comparison]) -> ShardResult:
+            said = judge().compare_all(items, derive_seed(out.shard_seed(index), name))
+            prompt, generated = (
+                round(len(ORDERS) * sum(getattr(p.cost, f"{kind}_tokens") for p in said))
+                for kind in ("prompt", "generated")
+            )
+            return ShardResult([row_of(p) for p in said], len(said), prompt_tokens=prompt, generated_tokens=generated)
+
+        out.sharded(f"verdicts-{name}", anchors, settings.shard_size, process, "comparisons", judge)
+    return list(read_rows(out.directory, f"verdicts-{name}"))
+
+
+def _table(rounds: Sequence[Round], best: int) -> Any:
+    from rich import box
+    from rich.table import Table
+
+    shown = ("agreement", "consistency", "position_bias", "unreadable", "length_bias", "score")
+    title = f"rounds on {rounds[0].figures.n} anchors (* the best)"
+    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
+    for column in ("round", "judge", *shown, "stopped by"):
+        table.add_column(column.replace("_", " "), justify="left" if column in ("judge", "stopped by") else "right")
+    for each in rounds:
+        figures = [getattr(each.figures, name) for name in shown]
+        cells = ["-" if value is None else f"{value:.3f}" for value in figures]
+        mark = f"{each.round}{' *' if each.round == best else ''}"
+        table.add_row(mark, each.judge.partition("/")[0], *cells, ", ".join(s.split()[0] for s in each.stopped))
+    return table

@@ -1,0 +1,108 @@
+"""Rounds: trees are grown anew by the judge that the round before made, over comparisons that no round has seen."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from judgetrain.artifacts.stage_run import derive_seed
+from judgetrain.errors import DataError
+from judgetrain.keys import key
+from judgetrain.schema import Comparison
+
+
+@dataclass
+class GatesConfig:
+    """Stage gate: how much worse a round's judge may be on the anchors; null leaves a gate open."""
+
+    agreement: float | None = key(
+        0.1, "how far agreement with the anchors' labels may fall below the best round so far", low=0.0, high=1.0
+    )
+    position_bias: float | None = key(
+        0.2,
+        "rise over the Initial judge in the share of comparisons that go by what is shown first (or second)",
+        low=0.0,
+        high=1.0,
+    )
+    unreadable: float | None = key(
+        0.05, "rise over the Initial judge in the share of verdicts that cannot be read", low=0.0, high=1.0
+    )
+    score: float | None = key(
+        1.0, "change against the Initial judge of the mean score", low=0.0, high=4.0, unit="points"
+    )
+    length: float | None = key(
+        0.2,
+        "change against the Initial judge in how much more often verdicts go to the longer response than labels do",
+        low=0.0,
+        high=1.0,
+    )
+
+
+@dataclass
+class RoundsConfig:
+    """Rounds of the stages tree, label, sft, dpo and rl (docs/training.md)."""
+
+    count: int = key(1, "how many; above 1 each gets its own part of the comparisons, and anchors are set aside", low=1)
+    round: int | None = key(None, "the round whose tree, label, sft, dpo and rl are meant; None: the last", low=1)
+    judge: str = key("dpo", "a round's result, which grows the next round's trees", choices=("sft", "dpo", "rl"))
+    start: str = key(
+        "seed",
+        "what sft goes on from in every round: the Initial judge (seed), or the result of the round before (last)",
+        choices=("seed", "last"),
+    )
+    anchors: int = key(100, "comparisons that no round trains on, by which the gates measure every round", low=1)
+    anchor_labels: str = key(
+        "ensemble",
+        "the anchors' labels: the vote of the Initial judge's trees, or those of the data and of constructed pairs",
+        choices=("ensemble", "given"),
+    )
+    branches: int = key(1, "branches with which the gates ask a judge, as judge.* says", low=1)
+    gates: GatesConfig = key(GatesConfig, "limits, beyond which no further round is made")
+
+    @property
+    def number(self) -> int:
+        """The round that is meant, from 1."""
+        return self.round or self.count
+
+    @property
+    def grower(self) -> str:
+        """The stage whose judge grows the trees: in later rounds its artifact is the round before's."""
+        return "initial" if self.number == 1 else self.judge
+
+    @property
+    def seed(self) -> str:
+        """The stage whose judge sft goes on from."""
+        return "initial" if self.start == "seed" else self.grower
+
+
+def with_anchors(
+    comparisons: Sequence[Comparison], number: int, labels: str, seed: int
+) -> tuple[list[Comparison], list[Comparison]]:
+    """The first ``number`` comparisons of a seeded shuffle (with labels ``given``: of those that have one), which are
+    the anchors; and all others, in the order in which rounds get them. It is the same for every stage and round.
+    """
+    shuffled = sorted(comparisons, key=lambda c: derive_seed(seed, "rounds", c.id))
+    anchors = [c for c in shuffled if labels != "given" or c.label is not None][:number]
+    ids = {c.id for c in anchors}
+    return anchors, [c for c in shuffled if c.id not in ids]
+
+
+def part_of(
+    comparisons: Sequence[Comparison], number: int, most: int | None, count: int | None = None
+) -> list[Comparison]:
+    """The comparisons of round ``number``, from 1: those after what earlier rounds got, which is as many each.
+
+    ``most``: comparisons of a round; None: an equal share in each of ``count`` rounds.
+
+    Raises:
+        DataError: none are left for it.
+    """
+    size = most or len(comparisons) // (count or 1)
+    found = list(comparisons[(number - 1) * size : number * size])
+    if not found:
+        raise DataError(
+            f"round {number} has no comparisons: of those that the teacher left, {len(comparisons)} are no anchors, "
+            "and earlier rounds have them all; give more dialogues, or lower rounds.anchors, rounds.count or "
+            "tree.max_comparisons"
+        )
+    return found

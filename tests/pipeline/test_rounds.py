@@ -1,0 +1,283 @@
+"""Rounds: what each depends on, what the gates stop, and which round is kept."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from judgetrain.artifacts.files import write_json_atomic, write_rows_atomic
+from judgetrain.artifacts.shards import counted
+from judgetrain.engines.base import Request
+from judgetrain.errors import ConfigError, DataError, TrainingError
+from judgetrain.evaluate.gate import Figures, Round, failures, read_rounds, row_of
+from judgetrain.judges.kinds.branching import BranchingJudge
+from judgetrain.judges.loading import Models
+from judgetrain.judges.method import Method
+from judgetrain.judges.prompting.prompts import load_prompt_set
+from judgetrain.judges.rounds import GatesConfig, part_of, with_anchors
+from judgetrain.pipeline.clean import leftovers
+from judgetrain.pipeline.graph import OF_A_ROUND
+from judgetrain.pipeline.rounds import make
+from judgetrain.pipeline.run import Pipeline
+from judgetrain.pipeline.status import rows
+from judgetrain.schema import Comparison
+from tests.builders.pipeline import configured, marks
+from tests.builders.scripted import ScriptedEngine, comparison, criteria, judged
+
+RECIPE = ("recipe=debug", "track.tracker=none")
+# The right response says so; half of the right ones are the longer ones.
+ANCHORS = [
+    comparison(i, *(("good", "poor, and goes on") if i % 2 else ("good, and goes on", "poor")), label="A")
+    for i in range(12)
+] + [
+    comparison(i, *(("poor", "good, and goes on") if i % 2 else ("poor, and goes on", "good")), label="B")
+    for i in range(12, 24)
+]
+
+Answer = Callable[[Request, int], str]
+
+
+def steps(judgment: Callable[[dict[str, Any]], str]) -> Answer:
+    """A judge that lists criteria and writes guidelines as any, and judges as told, given the slots."""
+
+    def answer(request: Request, occurrence: int) -> str:
+        if request.step == "judgment":
+            return judgment(dict(request.slots))
+        return criteria(int(request.slots["count"])) if request.step == "criteria" else "a guideline"
+
+    return answer
+
+
+def fair(wrong: int = 0) -> Answer:
+    """Prefers what is good, but in the first ``wrong`` of the anchors, where it sees a tie."""
+    ties = {side for c in ANCHORS[:wrong] for side in (c.response_a, c.response_b)}
+
+    def judgment(slots: dict[str, Any]) -> str:
+        if slots["response_a"] in ties:
+            return judged(3, 3)
+        return judged(4, 2) if "good" in slots["response_a"] else judged(2, 4)
+
+    return steps(judgment)
+
+
+LONGEST = steps(lambda s: judged(4, 2) if len(s["response_a"]) > len(s["response_b"]) else judged(2, 4))
+ALWAYS_A = steps(lambda s: judged(5, 1))
+SILENT = steps(lambda s: "I like both.")
+GENEROUS = steps(lambda s: judged(5, 5))
+
+
+def judge_of(answer: Answer) -> BranchingJudge:
+    return BranchingJudge(ScriptedEngine(answer), load_prompt_set("compact"))
+
+
+def figures(answer: Answer) -> Figures:
+    return Figures.of([row_of(p) for p in judge_of(answer).compare_all(ANCHORS)], ANCHORS)
+
+
+def test_figures_of_scripted_judges() -> None:
+    found = figures(fair(6))
+    assert (found.agreement, found.consistency, found.position_bias, found.unreadable) == (0.75, 1.0, 0.0, 0.0)
+    assert found.score == 3.0 and abs(found.length_bias) < 0.1
+    always = figures(ALWAYS_A)
+    assert (always.agreement, always.position_bias, always.length_bias) == (0.0, 1.0, 0.0)
+    assert figures(LONGEST).length_bias == 0.5 and figures(LONGEST).position_bias == 0
+    assert figures(SILENT).unreadable == 1.0 and figures(SILENT).score is None
+    last = figures(steps(lambda s: judged(1, 5)))
+    assert last.position_bias == -1.0, "who prefers what is shown last is as biased"
+
+
+@pytest.mark.parametrize(
+    ("answer", "stopped"),
+    [
+        (ALWAYS_A, {"agreement", "position_bias"}),
+        (LONGEST, {"agreement", "length_bias"}),
+        (SILENT, {"agreement", "unreadable"}),
+        (GENEROUS, {"agreement", "score"}),
+        (fair(7), set()),  # a little worse than round 1, within what chance does on 24 anchors
+        (fair(2), set()),
+        (fair(9), {"agreement"}),
+    ],
+)
+def test_a_collapse_is_stopped_and_a_sound_judge_is_not(answer: Answer, stopped: set[str]) -> None:
+    before = [Round(round=0, judge="initial/x", figures=figures(fair(12)))]
+    before.append(Round(round=1, judge="dpo/y", figures=figures(fair(5))))
+    found = {sentence.split()[0] for sentence in failures(figures(answer), before, GatesConfig())}
+    assert found == stopped
+    open_ = GatesConfig(agreement=None, position_bias=None, unreadable=None, score=None, length=None)
+    assert not [*failures(figures(answer), before, open_)]
+
+
+def test_a_drift_in_small_steps_is_held_against_the_first_judge() -> None:
+    start = figures(fair(6))
+    steps_ = [replace(start, position_bias=0.15), replace(start, position_bias=0.3)]
+    before = [Round(round=i, judge="x", figures=f) for i, f in enumerate([start, steps_[0]])]
+    assert not [*failures(steps_[0], before[:1], GatesConfig())]
+    assert [*failures(steps_[1], before, GatesConfig())] == [
+        "position_bias 0.30 after 0.00 (rounds.gates.position_bias=0.2)"
+    ]
+
+
+def test_no_comparison_is_in_two_rounds_or_among_the_anchors() -> None:
+    everyone = [comparison(i, label="A" if i % 3 else None) for i in range(30)]
+    anchors, others = with_anchors(everyone, 6, "ensemble", 3)
+    parts = [part_of(others, number, None, 3) for number in (1, 2, 3)]
+    ids = [c.id for part in (anchors, *parts) for c in part]
+    assert len(ids) == len(set(ids)) == 30 and [*map(len, parts)] == [8, 8, 8]
+    assert {c.id for c in everyone[:8]} != {c.id for c in parts[0]}, "whatever order the sources had"
+    assert part_of(others, 1, 5) == others[:5] and part_of(others, 5, 5) == others[20:]
+    given, rest = with_anchors(everyone, 6, "given", 3)
+    assert len(given) == 6 and all(c.label for c in given) and len(rest) == 24
+    with pytest.raises(DataError, match=r"round 6 has no comparisons: .* lower rounds\.anchors, rounds\.count"):
+        part_of(others, 6, 5)
+
+
+def test_what_a_round_is_made_from() -> None:
+    third = Pipeline(configured(*RECIPE, "rounds.count=3"))
+    first, second = third.in_round(1), third.in_round(2)
+    assert third.before is not None and third.before.plan("dpo") == second.plan("dpo")
+    assert second.plan("tree").upstream == {
+        "teacher": first.plan("teacher").fingerprint,
+        "dpo": first.plan("dpo").fingerprint,
+    }
+    assert first.plan("tree").inputs["initial"] == third.plan("initial"), "one Initial judge for all rounds"
+    assert second.plan("sft").inputs["initial"] == third.plan("initial"), "each goes on from the same seed"
+    assert {p.plan(name).fingerprint for p in (first, second, third) for name in ("anchors", "initial")} == {
+        third.plan(name).fingerprint for name in ("anchors", "initial")
+    }
+    for name in OF_A_ROUND:
+        assert len({p.plan(name).fingerprint for p in (first, second, third)}) == 3
+    last = Pipeline(configured(*RECIPE, "rounds={count: 2, start: last, judge: rl}", "label.reward.signals=[glassbox]"))
+    before = last.in_round(1)
+    assert last.plan("sft").inputs["rl"] == last.plan("tree").inputs["rl"] == before.plan("rl")
+    assert last.plan("label").inputs["rl"] == before.plan("rl"), "branches are scored by the judge that wrote them"
+    assert "initial" in before.plan("sft").inputs
+    assert last.plan("rl").inputs["dpo"] == last.plan("dpo"), "rl goes on from its own round's"
+
+
+def test_what_a_round_does_not_depend_on() -> None:
+    two, moved = (marks(configured(*RECIPE, "rounds.count=2", f"rounds.gates.score={limit}")) for limit in (1, 2))
+    assert [n for n in two if moved[n] != two[n]] == ["gate"], "a limit that is moved has nothing trained anew"
+    fixed = (*RECIPE, "tree.max_comparisons=4", "rounds.round=2")
+    more = marks(configured(*fixed, "rounds.count=5"))
+    assert more == marks(configured(*fixed, "rounds.count=2")), "of rounds of a given size, further ones are added"
+    beta = marks(configured(*fixed, "rounds.count=2", "train.dpo.beta=0.7"))
+    assert more["tree"] != beta["tree"], "the last round's judge has grown it"
+    assert marks(configured(*RECIPE))["tree"] == marks(configured(*RECIPE, "rounds.anchors=7"))["tree"]
+
+
+def finished(pipeline: Pipeline, name: str) -> Path:
+    """A planted artifact of a stage."""
+    directory = pipeline.plan(name).directory
+    directory.mkdir(parents=True, exist_ok=True)
+    upstream = pipeline.plan(name).upstream
+    write_json_atomic(directory / "manifest.json", {"stage": name, "upstream": upstream, **counted(), "seconds": 0.0})
+    return directory
+
+
+@pytest.fixture
+def planted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pipeline:
+    """Three rounds, of which the second's judge always says A; nothing is there that the third could be made with."""
+    pipeline = Pipeline(configured(*RECIPE, f"output_dir={tmp_path}", "rounds.count=3"))
+    first, second = pipeline.in_round(1), pipeline.in_round(2)
+    write_rows_atomic(finished(first, "anchors") / "comparisons.jsonl", [c.to_row() for c in ANCHORS])
+    said = {finished(p, n): a for p, n, a in ((first, "initial", fair(12)), (first, "dpo", fair(4)))}
+    said[finished(second, "dpo")] = ALWAYS_A
+    for name in ("tree", "label", "sft", "reference"):
+        finished(second, name)
+
+    def branching(models: Models, method: Method, *_: Any) -> BranchingJudge:
+        return judge_of(said[models.inputs[method.target]])
+
+    monkeypatch.setattr(Models, "branching", branching)
+    return pipeline
+
+
+def test_rounds_stop_at_a_collapse_and_the_best_is_kept(planted: Pipeline, capsys: pytest.CaptureFixture[str]) -> None:
+    first, second = planted.in_round(1), planted.in_round(2)
+    assert make(planted) == first.plan("dpo").directory
+    found = read_rounds(second.plan("gate").directory)
+    assert [row["round"] for row in found["rounds"]] == [0, 1, 2] and found["best"] == 1 and not found["go_on"]
+    assert [row["judge"].partition("/")[0] for row in found["rounds"]] == ["initial", "dpo", "dpo"]
+    assert "position_bias 1.00 after 0.00" in " ".join(found["rounds"][2]["stopped"])
+    printed = capsys.readouterr().out
+    assert "round 2 is stopped" in printed and "rounds: the best is round 1: " in printed
+    assert not planted.plan("tree").directory.exists(), "nothing of round 3 is begun"
+    made = [*planted.made]
+    assert make(planted) == first.plan("dpo").directory and planted.made == made, "run again, all is there"
+    with pytest.raises(TrainingError, match=r"round 2 was stopped by its gates: .*; the best is round 1\. Set rounds"):
+        planted.run("tree")
+    manifest = json.loads((second.plan("gate").directory / "manifest.json").read_text())
+    assert manifest["notes"]["gate"]["best"] == 1 and set(manifest["upstream"]) == {"anchors", "gate", "dpo"}
+
+
+def test_a_first_round_that_collapses_leaves_the_initial_judge(planted: Pipeline) -> None:
+    longest = planted.in_round(1).plan("dpo").directory
+    answers: dict[Path, Answer] = {longest: LONGEST}
+    before = Models.branching
+
+    def branching(models: Models, method: Method, *how: Any) -> BranchingJudge:
+        answer = answers.get(models.inputs[method.target])
+        return judge_of(answer) if answer else before(models, method, *how)
+
+    Models.branching = branching  # type: ignore[method-assign]  # the fixture puts its own back
+    assert make(planted) == planted.plan("initial").directory
+    assert not planted.in_round(2).plan("gate").finished
+
+
+def test_status_has_the_rounds_and_clean_leaves_them(planted: Pipeline) -> None:
+    make(planted)
+    shown = {row["stage"]: row for row in rows(planted)}
+    assert [f"{name} {i}" for i in (1, 2, 3) for name in OF_A_ROUND] == [s for s in shown if s[-1].isdigit()]
+    assert shown["gate 2"]["state"] == shown["dpo 1"]["state"] == shown["anchors"]["state"] == "done"
+    assert shown["dpo 2"]["stage=dpo"] == "reuse" and shown["dpo 3"]["stage=dpo"] == "make"
+    assert not leftovers(planted)
+    alone = Pipeline(replace(planted.config, rounds=replace(planted.config.rounds, count=1)))
+    assert not {"anchors", "gate"} & {row["stage"] for row in rows(alone)}
+    assert not leftovers(alone), "the gates keep what they have measured, whatever the present settings are"
+    assert {entry.directory.parent.name for entry in leftovers(alone, evaluations=True)} >= {"gate", "dpo"}
+
+
+@pytest.mark.parametrize(
+    ("overrides", "stage", "message"),
+    [
+        (["rounds={count: 2, round: 3}"], "dpo", r"rounds\.round=3: there are rounds\.count=2"),
+        (["rounds={count: 2, branches: 9}"], "gate", r"rounds\.branches=9: at most tree\.criteria=4"),
+        (
+            ["rounds={count: 2, start: last, judge: rl}", "train.rl={start: initial, keep_best: false}"],
+            "rl",
+            r"rounds\.start=last: sft goes on from the last round",
+        ),
+    ],
+)
+def test_rounds_that_cannot_be_are_refused(overrides: list[str], stage: str, message: str, tmp_path: Path) -> None:
+    pipeline = Pipeline(configured(*RECIPE, f"output_dir={tmp_path}", *overrides))
+    with pytest.raises(ConfigError, match=message):
+        pipeline.check(stage)
+    with pytest.raises(ConfigError, match=r"rounds\.count=1 is no more than stage=dpo"):
+        make(Pipeline(configured(*RECIPE, f"output_dir={tmp_path}")))
+
+
+def test_given_anchors_are_labelled_by_the_data(tmp_path: Path) -> None:
+    from judgetrain.artifacts.console import Console
+    from judgetrain.artifacts.stage_run import StageRun
+    from judgetrain.label import anchors
+    from judgetrain.label.stages import ANCHORS as STAGE
+    from judgetrain.label.stages import AnchorsSettings
+
+    config = configured(*RECIPE, "rounds={count: 2, anchors: 5, anchor_labels: given}")
+    assert [*STAGE.inputs(config)] == ["teacher"]
+    teacher = StageRun(tmp_path / "teacher", "teacher", 0, Console())
+    everyone = [replace(c, label=c.label if i % 2 else None) for i, c in enumerate(ANCHORS)]
+    teacher.write_rows("remaining", (c.to_row() for c in everyone))
+    out = StageRun(tmp_path / "anchors", "anchors", 0, Console())
+    anchors.run(AnchorsSettings.of(config), {"teacher": teacher.directory}, out)
+    found = [Comparison.from_row(json.loads(line)) for line in out.path("comparisons.jsonl").open()]
+    assert len(found) == 5 and all(int(c.id[1:]) % 2 and c.label for c in found)
+    teacher.write_rows("remaining", (replace(c, label=None).to_row() for c in everyone))
+    with pytest.raises(DataError, match=r"no comparison has a label: set rounds\.anchor_labels=ensemble"):
+        anchors.run(AnchorsSettings.of(config), {"teacher": teacher.directory}, out)
