@@ -1,5 +1,4 @@
-"""How often prediction-powered intervals hold the truth, by how good the judge is, how many labels there are, and whether
-comparisons share prompts.
+"""How often prediction-powered intervals hold the truth: by judge, by number of labels, and where prompts are shared.
 
     python -m tests.benchmarks.powered_coverage [--simulations 2000] [--level 0.9]
 

@@ -83,9 +83,9 @@ class Asked:
 def passes(right: int, answered: int, agreement: float, risk: float) -> bool:
     """Whether so many right answers show an agreement of at least so much: the exact binomial test at level ``risk``,
     which is whether Clopper and Pearson's one-sided lower bound of the agreement is at least that."""
-    from scipy import stats
+    from scipy import special
 
-    return answered > 0 and float(stats.binom.cdf(answered - right, answered, 1 - agreement)) <= risk
+    return answered > 0 and float(special.bdtr(answered - right, answered, 1 - agreement)) <= risk
 
 
 def lower_bound(right: int, answered: int, risk: float) -> float:
