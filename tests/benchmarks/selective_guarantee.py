@@ -5,7 +5,7 @@
 
 Every resample draws calibration items and others (for the order of thresholds), sets the threshold, and looks how often
 the whole population agrees at it. The population is a large simulated one, whose judges say how sure they are, rightly
-or too surely; or with a directory, the labelled comparisons of a finished evaluation, drawn with replacement. Prints
+or with noise; or with a directory, the labelled comparisons of a finished evaluation, drawn with replacement. Prints
 Markdown: the share of resamples in which the guarantee was broken, and what was answered.
 """
 
@@ -22,11 +22,11 @@ from judgetrain.evaluate.guarantees.selective import NEVER, Tiers, certified, th
 POPULATION = 50_000
 
 
-def simulated(seed: int, tempered: float = 1.0) -> Tiers:
+def simulated(seed: int, noise: float = 0.0) -> Tiers:
     """A population judged by 1, 3 and 10 branches: the more, the more often right.
 
-    The confidence of a tier is its true chance to be right to the power ``tempered``: below 1 the judge is too sure. In
-    a tenth of the items the orders differ.
+    The confidence of a tier is its true chance to be right, of which a share is ``noise``. In a tenth of the items the
+    orders differ.
     """
     rng = np.random.default_rng(seed)
     ease = rng.normal(0.6, 1.3, POPULATION)
@@ -34,7 +34,8 @@ def simulated(seed: int, tempered: float = 1.0) -> Tiers:
     for skill in (0.0, 0.4, 0.8):
         chance = 1 / (1 + np.exp(-(ease + skill + rng.normal(0, 0.5, POPULATION))))
         right.append(rng.random(POPULATION) < chance)
-        confidence.append(np.where(rng.random(POPULATION) < 0.1, NEVER, chance**tempered))
+        sure = (1 - noise) * chance + noise * rng.random(POPULATION)
+        confidence.append(np.where(rng.random(POPULATION) < 0.1, NEVER, sure))
     known = np.array(confidence)
     tokens = np.repeat([[60.0], [180.0], [600.0]], POPULATION, axis=1)
     return Tiers(known, np.array(right) & (known > NEVER), tokens)
@@ -83,7 +84,7 @@ def main() -> None:
     parser.add_argument("--resamples", type=int, default=1000)
     parser.add_argument("--risk", type=float, default=0.1)
     arguments = parser.parse_args()
-    populations = {"rightly sure": simulated(0), "too sure": simulated(0, 0.5)}
+    populations = {"rightly sure": simulated(0), "half of it noise": simulated(0, 0.5)}
     sizes = [100, 300]
     if arguments.evaluation:
         populations = {arguments.method: stored(arguments.evaluation, arguments.method)}

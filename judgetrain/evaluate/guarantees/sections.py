@@ -92,10 +92,11 @@ def _in_full(found: Selective | None) -> str:
 
 
 def _worth(found: Sequence[Corrected]) -> str:
-    first = next((c for c in found if c.effective is not None), None)
-    if first is None:
+    known = [(c.effective / c.n, c) for c in found if c.effective is not None]
+    if not known:
         return found[0].told if found else "–"
-    return f"{first.n} labels → {first.effective:.0f}" if first.adds else "nothing"
+    times, best = max(known, key=lambda item: item[0])
+    return f"{best.n} labels → {times * best.n:.0f} ({best.about})" if best.adds else "nothing"
 
 
 def _replaces(found: Guarantees) -> str:

@@ -108,6 +108,7 @@ def test_labels_are_taken_away_to_see_what_fewer_would_tell() -> None:
 def test_another_methods_verdicts_stand_in_for_labels() -> None:
     benchmark, predictions = world(1500, 200, 0.75)
     full, _ = world(1500, 1500, 0.75)
+    predictions = [replace(p, verdict_ba=p.verdict_ab) for p in predictions]  # its orders tell nothing of it
     proxy = [
         replace(p, method="s", verdict_ab=c.label, verdict_ba=c.label)
         for c, p in zip(full.comparisons, predictions, strict=True)
@@ -115,7 +116,7 @@ def test_another_methods_verdicts_stand_in_for_labels() -> None:
     own = by_about(corrected(benchmark, predictions, None, CorrectedConfig(), 1))[AGREEMENT]
     by_proxy = by_about(corrected(benchmark, predictions, proxy, CorrectedConfig(), 1))[AGREEMENT]
     assert by_proxy.effective is not None and own.effective is not None
-    assert by_proxy.correlation == pytest.approx(1) and by_proxy.effective > 2 * own.effective
+    assert by_proxy.correlation == pytest.approx(1) and by_proxy.effective > 5 * own.effective
     said = [p.verdict for p in predictions]
     truth = np.mean([v == c.label for v, c in zip(said, full.comparisons, strict=True)])
     assert by_proxy.estimate_ci is not None and by_proxy.estimate_ci[0] <= truth <= by_proxy.estimate_ci[1]
