@@ -29,7 +29,10 @@ class SelectiveConfig:
         high=0.9,
     )
     budget: float = key(
-        0.3, "answering everything, a judge may spend this share of the tokens of its most branches", above=0.0, high=1.0
+        0.3,
+        "answering everything, a judge may spend this share of the tokens of its most branches",
+        above=0.0,
+        high=1.0,
     )
     then: str = key("", "the method of evaluate.methods that is asked last, before a judge abstains; empty: none")
 
@@ -74,8 +77,8 @@ class GateConfig:
 
     required: list[str] = key(
         [],
-        "such as dpo>sft (better, by the paired test), dpo@10>floors (than every baseline evaluated), dpo>=release "
-        "(not worse than the same method in evaluate.gate.release)",
+        "such as dpo beats sft (by the paired test), dpo@10 beats floors (every baseline evaluated), dpo matches release "
+        "(is not worse than the same method in evaluate.gate.release)",
     )
     benchmarks: list[str] = key([], "on these; empty: on every one")
     p: float = key(0.05, "the p of the paired bootstrap up to which a difference counts", above=0.0, high=0.5)

@@ -23,7 +23,8 @@ from judgetrain.judges.method import Method
 FLOORS, RELEASE = "floors", "release"
 FILE = "gate.json"
 """Where an artifact says what its gate found; there is none without a gate."""
-_RULE = re.compile(r"\s*(.+?)\s*(>=|>)\s*(.+?)\s*")
+BETTER, NOT_WORSE = "beats", "matches"
+_RULE = re.compile(rf"\s*(\S+)\s+({BETTER}|{NOT_WORSE})\s+(\S+)\s*")
 Verdicts = dict[str, tuple[Any, Any]]
 """The verdicts in both orders by comparison id."""
 
@@ -34,7 +35,7 @@ class GateError(JudgetrainError):
 
 @dataclass(frozen=True)
 class Rule:
-    """``judge`` must be better than ``than``, or with ``strict`` False not worse; branches None: the chosen, else the
+    """``judge`` beats ``than``, or with ``strict`` False matches it, which is not to be worse; branches None: the chosen, else the
     most."""
 
     text: str
@@ -46,7 +47,7 @@ class Rule:
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """A rule such as ``dpo@10>floors``.
+        """A rule such as ``dpo@10 beats floors``.
 
         Raises:
             ConfigError: it is none.
@@ -54,10 +55,10 @@ class Rule:
         found = _RULE.fullmatch(text)
         if found is None:
             raise ConfigError(
-                f"evaluate.gate.required: {text!r} is no rule; expected JUDGE>METHOD (better) or JUDGE>=METHOD (not "
-                f"worse), with a method of evaluate.methods, {FLOORS} or {RELEASE}"
+                f"evaluate.gate.required: {text!r} is no rule; expected JUDGE {BETTER} METHOD or JUDGE {NOT_WORSE} "
+                f"METHOD (not worse), with a method of evaluate.methods, {FLOORS} or {RELEASE}"
             )
-        return cls(text, *_numbered(found[1]), found[2] == ">", *_numbered(found[3]))
+        return cls(text, *_numbered(found[1]), found[2] == BETTER, *_numbered(found[3]))
 
 
 @dataclass(frozen=True, kw_only=True)

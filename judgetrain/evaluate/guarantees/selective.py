@@ -120,7 +120,7 @@ def levels(confidence: ArrayLike) -> list[float]:
 
 def thinned(values: Sequence[float], most: int) -> list[float]:
     """At most so many of a list, its ends among them, at equal steps."""
-    steps = np.unique(np.linspace(0, len(values) - 1, most).astype(int)) if values else []
+    steps = np.unique(np.linspace(0, len(values) - 1, most).astype(int)) if values else np.array([], dtype=int)
     return [values[i] for i in steps]
 
 

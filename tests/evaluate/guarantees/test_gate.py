@@ -37,23 +37,23 @@ def results(of: Benchmark) -> list[list[Prediction]]:
 
 def test_rules_are_tested_in_pairs_on_the_same_items() -> None:
     whole = benchmark(60)
-    [better] = checks(whole, results(whole), "dpo>sft")
+    [better] = checks(whole, results(whole), "dpo beats sft")
     assert (better.first, better.second, better.n, better.passed) == ("dpo@3", "sft@3", 60, True)
     assert better.difference == pytest.approx(20 / 60, abs=1e-6)
     assert better.told.startswith("dpo@3 is better than sft@3 on b (+33.3 points [")
     first, second = ([p.verdict_ab is not None for p in r] for r in (results(whole)[2], results(whole)[0]))
     assert mcnemar(first, second) < 0.05
-    [worse] = checks(whole, results(whole), "dpo@1 > sft")
+    [worse] = checks(whole, results(whole), "dpo@1 beats sft")
     assert not worse.passed and worse.told.startswith("dpo@1 is not better than sft@3 on b (-8.3 points")
-    assert [c.passed for c in checks(whole, results(whole), "dpo@1>=sft")] == [False], (
+    assert [c.passed for c in checks(whole, results(whole), "dpo@1 matches sft")] == [False], (
         "worse on every pair that differs"
     )
-    assert [c.passed for c in checks(whole, results(whole), "dpo@1>=random")] == [True]
-    assert [c.passed for c in checks(whole, results(whole), "dpo@1>random", p=0.001)] == [False]
-    floors = checks(whole, results(whole), "dpo>floors", "sft>floors")
+    assert [c.passed for c in checks(whole, results(whole), "dpo@1 matches random")] == [True]
+    assert [c.passed for c in checks(whole, results(whole), "dpo@1 beats random", p=0.001)] == [False]
+    floors = checks(whole, results(whole), "dpo beats floors", "sft beats floors")
     assert [(c.second, c.passed) for c in floors[:2]] == [("random", True), ("longer", True)]
     assert [(c.second, c.passed) for c in floors[2:]] == [("random", True), ("longer", False)]
-    assert checks(whole, results(whole), "dpo>sft", benchmarks=["other"]) == []
+    assert checks(whole, results(whole), "dpo beats sft", benchmarks=["other"]) == []
 
 
 def test_a_release_is_an_earlier_evaluation_of_the_same_comparisons(tmp_path: Path) -> None:
@@ -61,23 +61,23 @@ def test_a_release_is_an_earlier_evaluation_of_the_same_comparisons(tmp_path: Pa
     earlier = [answers("dpo", 3, whole, 30), answers("sft", 3, whole, 44)]
     rows = [r for p in earlier for r in prediction_rows(whole, p)]
     (tmp_path / "predictions.parquet").write_bytes(parquet(rows))
-    required = ["dpo>release", "dpo>release:sft", "dpo>=release:sft", "dpo>=release:gone"]
+    required = ["dpo beats release", "dpo beats release:sft", "dpo matches release:sft", "dpo matches release:gone"]
     found = checks(whole, results(whole), *required, release=str(tmp_path))
     assert [c.second for c in found] == ["release:dpo@3", "release:sft@3", "release:sft@3", "release:gone"]
     assert [c.passed for c in found] == [True, False, True, False]
     assert "release:gone has no verdict on the comparisons of b" in found[3].told
     with pytest.raises(DataError, match=r"evaluate\.gate\.release=.*no finished evaluation"):
-        checks(whole, results(whole), "dpo>release", release=str(tmp_path / "nowhere"))
+        checks(whole, results(whole), "dpo beats release", release=str(tmp_path / "nowhere"))
 
 
 def test_what_was_tested_nowhere_has_not_passed(tmp_path: Path) -> None:
     whole = benchmark(60)
-    found = gate_row(checks(whole, results(whole), "dpo>sft"), ["dpo>sft", "stored:x>sft"])
-    assert not found["passed"] and failures(found) == "stored:x>sft was tested on no benchmark"
+    found = gate_row(checks(whole, results(whole), "dpo beats sft"), ["dpo beats sft", "stored:x beats sft"])
+    assert not found["passed"] and failures(found) == "stored:x beats sft was tested on no benchmark"
     (tmp_path / "gate.json").write_text(json.dumps(found))
-    with pytest.raises(GateError, match="stored:x>sft was tested on no benchmark"):
+    with pytest.raises(GateError, match="stored:x beats sft was tested on no benchmark"):
         require_passed(tmp_path)
-    fine = gate_row(checks(whole, results(whole), "dpo>sft"), ["dpo>sft"])
+    fine = gate_row(checks(whole, results(whole), "dpo beats sft"), ["dpo beats sft"])
     (tmp_path / "gate.json").write_text(json.dumps(fine))
     require_passed(tmp_path)
     assert fine["passed"] and Check.from_row(fine["checks"][0]).passed
@@ -87,11 +87,11 @@ def test_what_was_tested_nowhere_has_not_passed(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("required", "message"),
     [
-        ("longer", "'longer' is no rule; expected JUDGE>METHOD"),
-        ("dpo>random", "dpo is not evaluated; evaluate.methods has longer, random, base"),
-        ("longer>release", "evaluate.gate.release is empty"),
-        ("longer@3>random", "longer is asked without branches, not with 3"),
-        ("base@7>random", "base is asked with 1, 3, 5, 10, not with 7"),
+        ("longer", "'longer' is no rule; expected JUDGE beats METHOD"),
+        ("dpo beats random", "dpo is not evaluated; evaluate.methods has longer, random, base"),
+        ("longer beats release", "evaluate.gate.release is empty"),
+        ("longer@3 beats random", "longer is asked without branches, not with 3"),
+        ("base@7 beats random", "base is asked with 1, 3, 5, 10, not with 7"),
     ],
 )
 def test_rules_that_cannot_be_tested_are_refused_before_anything_runs(required: str, message: str) -> None:
@@ -100,7 +100,9 @@ def test_rules_that_cannot_be_tested_are_refused_before_anything_runs(required: 
     config.evaluate.methods = ["longer", "random", "base"]
     config.evaluate.gate.required = [required]
     assert message in refused(config, "evaluate")
-    assert Rule.parse("dpo@10 >= release:sft@3") == Rule("dpo@10 >= release:sft@3", "dpo", 10, False, "release:sft", 3)
+    assert Rule.parse("dpo@10 matches release:sft@3") == Rule(
+        "dpo@10 matches release:sft@3", "dpo", 10, False, "release:sft", 3
+    )
     with pytest.raises(ConfigError, match="is no rule"):
         Rule.parse(">dpo")
 
@@ -119,12 +121,12 @@ def test_a_run_that_does_not_pass_fails_and_keeps_its_evaluation(
     def run(rule: str) -> int:
         benchmarks = f"evaluate.benchmarks=[{{name: mine, source: {{path: {path}, format: comparison}}}}]"
         arguments = ["stage=evaluate", benchmarks, "evaluate.methods=[longer,first,random]", "evaluate.bootstrap=200"]
-        arguments += [f"evaluate.gate.required=['{rule}']", f"output_dir={tmp_path / 'out'}", "track.tracker=none"]
+        arguments += [f"evaluate.gate.required=[{rule}]", f"output_dir={tmp_path / 'out'}", "track.tracker=none"]
         monkeypatch.setattr(sys, "argv", ["judgetrain", *arguments])
         return cli.main()
 
-    assert run("longer>first") == 0 and not alerts
-    assert run("random>longer") == 2
+    assert run("longer beats first") == 0 and not alerts
+    assert run("random beats longer") == 2
     told = capsys.readouterr().err
     assert "evaluate.gate: random is not better than longer on mine (" in told and "is finished all the same" in told
     [(title, text)] = alerts
@@ -132,8 +134,8 @@ def test_a_run_that_does_not_pass_fails_and_keeps_its_evaluation(
     [failed] = [p for p in (tmp_path / "out").rglob("gate.json") if not json.loads(p.read_text())["passed"]]
     assert {"manifest.json", "metrics.json", "report.html"} <= {p.name for p in failed.parent.iterdir()}
     page = (failed.parent / "report.html").read_text()
-    assert page.index("random&gt;longer") < page.index("At a glance")
-    assert run("random>longer") == 2, "the finished evaluation still has not passed"
+    assert page.index("random beats longer") < page.index("At a glance")
+    assert run("random beats longer") == 2, "the finished evaluation still has not passed"
     assert len(alerts) == 1
 
 
