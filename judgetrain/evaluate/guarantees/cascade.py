@@ -157,8 +157,8 @@ def selective(
 def _one_a_prompt(kept: NDArray[np.bool_], prompts: Sequence[str], ids: Sequence[str], seed: int) -> NDArray[np.bool_]:
     """Of the items of one prompt one alone, drawn by the seed: the binomial test needs independent items."""
     chosen: dict[str, tuple[int, int]] = {}
-    for i in np.flatnonzero(kept):
-        mine = derive_seed(seed, "calibrates", ids[i]), int(i)
+    for i in np.flatnonzero(kept).tolist():
+        mine = derive_seed(seed, "calibrates", ids[i]), i
         chosen[prompts[i]] = min(mine, chosen.get(prompts[i], mine))
     result = np.zeros(len(kept), dtype=bool)
     result[[i for _, i in chosen.values()]] = True

@@ -77,8 +77,8 @@ class GateConfig:
 
     required: list[str] = key(
         [],
-        "such as dpo beats sft (by the paired test), dpo@10 beats floors (every baseline evaluated), dpo matches release "
-        "(is not worse than the same method in evaluate.gate.release)",
+        "such as dpo beats sft (by the paired test), dpo@10 beats floors (every baseline evaluated), dpo matches "
+        "release (is not worse than the same method in evaluate.gate.release)",
     )
     benchmarks: list[str] = key([], "on these; empty: on every one")
     p: float = key(0.05, "the p of the paired bootstrap up to which a difference counts", above=0.0, high=0.5)

@@ -35,8 +35,10 @@ class GateError(JudgetrainError):
 
 @dataclass(frozen=True)
 class Rule:
-    """``judge`` beats ``than``, or with ``strict`` False matches it, which is not to be worse; branches None: the chosen, else the
-    most."""
+    """``judge`` beats ``than``, or with ``strict`` False matches it, which is not to be worse.
+
+    Branches None: the number that was chosen, else the most.
+    """
 
     text: str
     judge: str
@@ -191,8 +193,7 @@ def _checked(
     names: dict[str, Any] = {"benchmark": benchmark.name, "rule": rule.text, "first": first[0], "second": second[0]}
     if differ is None:
         told = f"{second[0]} has no verdict on the comparisons of {benchmark.name}"
-        nothing = dict.fromkeys(("difference", "difference_ci", "p"))
-        return Check(**names, **nothing, n=0, passed=False, told=told)
+        return Check(**names, difference=None, difference_ci=None, p=None, n=0, passed=False, told=told)
     p = differ.p_value if differ.bootstrap_p is None else differ.bootstrap_p
     counts = p <= settings.gate.p
     passed = counts and differ.mean > 0 if rule.strict else not (counts and differ.mean < 0)

@@ -137,9 +137,10 @@ def certified(tiers: Tiers, sequence: Sequence[float], agreement: float, risk: f
 
 
 def within_budget(tiers: Tiers, sequence: Sequence[float], budget: float) -> tuple[int, float]:
-    """How many tiers, and the threshold of all but the last, are right most often among the cascades without abstentions
-    that spend at most ``budget`` of what the last tier spends; of equals the cheapest. Where none does, the first tier.
+    """How many tiers are asked, and the threshold of all but the last, of the cascade without abstentions that is right
+    most often.
 
+    It spends at most ``budget`` of what the last tier spends; of equals the cheapest; where none does, the first tier.
     The last tier asked always answers: with one tier the threshold is of no use (infinite).
     """
     most = budget * float(tiers.tokens[-1].mean())
