@@ -59,7 +59,8 @@ def corrected(
 ) -> tuple[Corrected, ...]:
     """The agreement of a method and the win rate of every model, of a benchmark with unlabelled comparisons.
 
-    Nothing where every comparison has a label (and ``evaluate.corrected.labels`` takes none away).
+    Nothing where every comparison has a label (and ``evaluate.corrected.labels`` takes none away). Comparisons on which
+    people voted without a majority are left out: they are not unlabelled by chance.
 
     Args:
         benchmark: what was judged.
@@ -68,12 +69,16 @@ def corrected(
         config: ``evaluate.corrected``.
         seed: draws the labels that are taken.
     """
-    labelled = [c.id for c in benchmark.comparisons if c.label is not None]
+    pairs = [
+        (c, p)
+        for c, p in zip(benchmark.comparisons, predictions, strict=True)
+        if c.label is not None or c.id not in benchmark.votes
+    ]
+    labelled = [c.id for c, _ in pairs if c.label is not None]
     drawn = sorted(labelled, key=lambda name: derive_seed(seed, "labels", name))
     taken = set(drawn if config.labels is None else drawn[: config.labels])
-    if not taken or len(taken) == len(benchmark.comparisons):
+    if not taken or len(taken) == len(pairs):
         return ()
-    pairs = list(zip(benchmark.comparisons, predictions, strict=True))
     found = [_mean(AGREEMENT, _agreement(pairs, proxy), benchmark, taken, config.width)]
     models = sorted({m for c, _ in pairs for m in (c.model_a, c.model_b) if m})
     for model in models if len(models) > 1 else ():
@@ -86,9 +91,10 @@ def _agreement(pairs: Sequence[tuple[Comparison, Prediction]], proxy: Sequence[P
     """Whether both orders say the label, and what stands in for it: whether they say what the proxy says in both, or
     without one, whether they say the same."""
     items: list[Item] = []
-    for i, (comparison, prediction) in enumerate(pairs):
+    others = None if proxy is None else {p.comparison_id: p.verdict for p in proxy}
+    for comparison, prediction in pairs:
         said = prediction.verdict
-        like = said in SCORES and (proxy is None or said == proxy[i].verdict)
+        like = said in SCORES and (others is None or said == others[comparison.id])
         right = None if comparison.label is None else float(said == comparison.label)
         items.append((comparison, prediction, right, float(like)))
     return items
@@ -110,7 +116,7 @@ def _mean(about: str, items: Sequence[Item], benchmark: Benchmark, taken: set[st
     others = [(f, benchmark.prompt_of(c)) for c, _, _, f in items if c.id not in taken]
     n, rest, trials = len(known), len(others), len({prompt for *_, prompt in known})
     if trials < LEAST:
-        told = f"{trials} labels are too few for an interval that holds what it says: label {LEAST - trials} more"
+        told = f"{trials} prompts with labels are too few for an interval to be trusted: label {LEAST - trials} more"
         return Corrected(about=about, n=n, unlabelled=rest, told=told)
     labels, judged, clusters = zip(*known, strict=True)
     found = powered_mean(

@@ -91,12 +91,16 @@ def test_a_judge_who_says_anything_adds_nothing_and_the_report_says_so() -> None
 def test_labels_are_taken_away_to_see_what_fewer_would_tell() -> None:
     benchmark, predictions = world(400, 400, 0.9)
     assert corrected(benchmark, predictions, None, CorrectedConfig(), 1) == (), "every comparison has a label"
+    contested = [replace(c, label=None) if i < 50 else c for i, c in enumerate(benchmark.comparisons)]
+    voted = replace(benchmark, comparisons=contested, votes={c.id: ("A", "B") for c in contested})
+    assert corrected(voted, predictions, None, CorrectedConfig(), 1) == (), "no majority is not a label that is missing"
+    assert corrected(voted, predictions, None, CorrectedConfig(labels=100), 1)[0].unlabelled == 250
     found = by_about(corrected(benchmark, predictions, None, CorrectedConfig(labels=100), 1))
     again = by_about(corrected(benchmark, predictions, None, CorrectedConfig(labels=100), 2))
     assert (found[AGREEMENT].n, found[AGREEMENT].unlabelled) == (100, 300)
     assert found[AGREEMENT].alone != again[AGREEMENT].alone, "others are drawn by another seed"
     few = by_about(corrected(benchmark, predictions, None, CorrectedConfig(labels=12), 1))[AGREEMENT]
-    assert few.estimate is None and "12 labels are too few" in few.told and "label 18 more" in few.told
+    assert few.estimate is None and "12 prompts with labels are too few" in few.told and "label 18 more" in few.told
     right = [
         replace(p, verdict_ab=c.label, verdict_ba=c.label)
         for c, p in zip(benchmark.comparisons, predictions, strict=True)
