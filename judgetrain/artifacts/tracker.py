@@ -40,6 +40,10 @@ class Run:
         """Set the run's summary."""
         self._attempt(lambda run: run.summary.update(dict(values)))
 
+    def alert(self, title: str, text: str) -> None:
+        """Raise an alert, which W&B sends to whoever follows the project (e-mail, Slack)."""
+        self._attempt(lambda run: run.alert(title=title, text=text, level="ERROR"))
+
     def table(self, name: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
         """Log a table; ``rows`` of plain values, one a column."""
 

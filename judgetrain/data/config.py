@@ -291,3 +291,9 @@ class BenchmarkConfig:
         None, "file of the models' answers, for votes published without texts", file=lambda path, owner: path
     )
     where: dict[str, str] = key({}, "take only rows whose columns have these values, as in {turn: '1'}")
+    unlabelled: bool = key(
+        False,
+        "rows may have no label (null): methods judge them too, and evaluate.corrected reckons with their verdicts; "
+        "all other metrics are of the labelled ones",
+        when=lambda b: b.unlabelled,
+    )

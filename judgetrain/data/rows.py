@@ -127,8 +127,8 @@ class RowReader:
             None if category is None else _checked(str(category), "field category"),
         )
 
-    def comparison(self, row: Any, number: int, labelled: bool) -> Comparison:
-        """The comparison of a row. ``labelled`` asks for a label; without it labels are never read.
+    def comparison(self, row: Any, number: int, labelled: bool | None) -> Comparison:
+        """The comparison of a row. ``labelled`` asks for a label, None reads one where it is; False never does.
 
         Raises:
             RowError: what is missing or wrong.
@@ -136,7 +136,8 @@ class RowReader:
         dialogue = self.dialogue(row, number)
         a, b = (self._text(row, f"response_{side}") for side in "ab")
         model_a, model_b = (_checked(str(self._get(row, f"model_{s}") or ""), f"field model_{s}") for s in "ab")
-        label, group = self._label(row) if labelled else None, self._get(row, "group")
+        wanted = labelled or (labelled is None and self.written_label(row) not in (None, ""))
+        label, group = self._label(row) if wanted else None, self._get(row, "group")
         group = None if group is None else _checked(str(group), "field group")
         return Comparison(dialogue.id, dialogue, a, b, model_a, model_b, label, group)
 

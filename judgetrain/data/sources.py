@@ -161,9 +161,16 @@ def read_dialogues(source: SourceConfig, key: str) -> Iterator[Dialogue]:
 
 
 def read_comparisons(
-    source: SourceConfig, labels: Mapping[str, str], key: str, *, labelled: bool = True, rejects: Rejects | None = None
+    source: SourceConfig,
+    labels: Mapping[str, str],
+    key: str,
+    *,
+    labelled: bool | None = True,
+    rejects: Rejects | None = None,
 ) -> Iterator[Comparison]:
     """The comparisons of a file or Hub data set; ``labels`` maps how labels are written to A, B or tie.
+
+    ``labelled``: every row needs a label; None: a row may have none (no column, null or an empty text).
 
     Raises:
         DataError: an unknown label or malformed row; names file, line and value.

@@ -77,6 +77,8 @@ def _check_benchmark(key: str, benchmark: BenchmarkConfig) -> None:
         )
     if benchmark.answers is not None and not Path(benchmark.answers).expanduser().is_file():
         raise ConfigError(f"{key}.answers={benchmark.answers!r}: no such file")
+    if benchmark.adapter is not None and benchmark.unlabelled:
+        raise ConfigError(f"{key}.unlabelled: rows that {key}.adapter reads have labels; leave one of the two out")
     if benchmark.adapter is None and (benchmark.answers or benchmark.where):
         raise ConfigError(f"{key}: answers and where are read with an adapter; set {key}.adapter")
 

@@ -13,6 +13,8 @@ from judgetrain.data.benchmarks.benchmark import Benchmark, load_benchmark
 from judgetrain.data.benchmarks.scenarios import load_classifier, with_scenarios
 from judgetrain.engines.answers import budget_of
 from judgetrain.errors import ConfigError
+from judgetrain.evaluate.guarantees.gate import FILE, Check, failures, gate_checks, gate_row
+from judgetrain.evaluate.guarantees.measure import guarantees
 from judgetrain.evaluate.metrics.choose import Choice, choose, part_of, split
 from judgetrain.evaluate.metrics.paired import disagreements, paired_comparisons
 from judgetrain.evaluate.metrics.predictions import parquet, prediction_rows
@@ -83,14 +85,18 @@ def _write(
     """Everything that is computed from the predictions."""
     settings, seed, out = evaluation.settings.evaluate, evaluation.settings.seed, evaluation.out
     rows, tuning, paired, predicted, chosen, differ = [], [], [], [], {}, {}
+    gated: list[Check] = []
     for benchmark in evaluation.benchmarks:
         results = by_benchmark[benchmark.name]
         dev, test = split(benchmark, settings.dev_share)
         choices = choose(dev, [p for p, _ in results]) if dev else []
         tested = [part_of(test, p) for p, _ in results]
-        rows += _rows(test, results, choices, settings.bootstrap, seed, overlaps)
+        relied = guarantees(dev, test, [p for p, _ in results], settings, seed)
+        tested_rows = _rows(test, results, choices, settings.bootstrap, seed, overlaps)
+        rows += [replace(row, guarantees=relied.get(row.key)) for row in tested_rows]
         tuning += _rows(dev, results, choices, settings.bootstrap, seed, overlaps) if dev else []
         paired += list(paired_comparisons(test, tested, settings.bootstrap, seed))
+        gated += gate_checks(test, tested, {c.method: c.branches for c in choices}, settings, seed)
         for part in (dev, test):
             predicted += [r for p, _ in results if part for r in prediction_rows(part, part_of(part, p))]
         chosen[benchmark.name] = choices
@@ -106,6 +112,7 @@ def _write(
         lineage=lineage(evaluation.inputs.values()),
         versions=versions(),
         scenarios=out.notes.get("scenarios", {}),
+        gate=gated,
     )
     out.write_json("metrics", [row.to_row() for row in rows])
     if tuning:
@@ -117,7 +124,20 @@ def _write(
     write_text_atomic(out.path("report.html"), html_page(report, links))
     track_report(report, out.track)
     out.tell(console_tables(report))
+    if settings.gate.required:
+        _write_gate(gated, settings.gate.required, out)
     out.log(f"evaluate: report: {out.path('report.html')}")
+
+
+def _write_gate(checks: Sequence[Check], required: Sequence[str], out: StageRun) -> None:
+    """Write what the gate found, and raise an alert where it did not pass; the run fails once the artifact is there."""
+    found = gate_row(checks, required)
+    out.write_json(FILE, found)
+    out.track.summary({"gate/passed": found["passed"]})
+    for check in checks:
+        out.log(f"evaluate: gate: {check.told}: {'passed' if check.passed else 'FAILED'}")
+    if told := failures(found):
+        out.track.alert(f"{out.recipe}: the judge did not pass its gate", told)
 
 
 def _rows(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, cast
 
 from judgetrain.artifacts.stages import Stage, at
@@ -135,6 +136,8 @@ def _check_gate(config: Any) -> None:
 
 
 def _check_evaluate(config: Any) -> None:
+    from judgetrain.evaluate.guarantees.gate import check_gate
+    from judgetrain.evaluate.guarantees.measure import check_guarantees
     from judgetrain.evaluate.runners import known_methods, runner_of
 
     settings = config.evaluate
@@ -154,6 +157,8 @@ def _check_evaluate(config: Any) -> None:
     methods = [Method.parse(text) for text in settings.methods]
     if any(method.has_branches for method in methods):
         _check_branches(config)
+    check_guarantees(settings)
+    check_gate(settings)
     names = [method.name for method in methods]
     if twice := next((name for name in names if names.count(name) > 1), None):
         raise ConfigError(f"evaluate.methods: the name {twice!r} is used twice; names must differ")
@@ -186,6 +191,10 @@ def _check_evaluate_here(config: Any) -> None:
     if settings.scenarios.path:
         labelled_queries(settings.scenarios, "evaluate.scenarios")
     check_directories(config, methods, "evaluate.methods")
+    if settings.gate.required and settings.gate.release:
+        from judgetrain.evaluate.guarantees.gate import read_verdicts
+
+        read_verdicts(Path(settings.gate.release), settings.benchmarks[0].name)
 
 
 def _check_correct_here(config: Any) -> None:

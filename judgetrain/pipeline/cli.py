@@ -91,6 +91,10 @@ def _run(config: Config) -> Outcome | None:
 
         objective = objective_value(directory, config.objective)
         pipeline.console.line(described(config.objective, objective, config.evaluate))
+    if config.stage == "evaluate":
+        from judgetrain.evaluate.guarantees.gate import require_passed
+
+        require_passed(directory)
     last = "gate" if command else config.stage
     reused = [name for name in pipeline.needed(last) if name not in pipeline.made]
     return Outcome(str(directory), pipeline.made, reused, objective)

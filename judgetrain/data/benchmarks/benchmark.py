@@ -21,9 +21,9 @@ class Benchmark:
     """A benchmark as evaluated.
 
     A comparison's label is None where its votes have no majority; metrics over labels leave it out, those over votes
-    do not. ``left_out`` counts by reason what is not in it. ``votes`` and ``prompts`` (which prompt a comparison
-    belongs to, where the rows say so) are by comparison id, ``domains`` (coarse groups) by group; all three may be
-    empty.
+    do not. ``left_out`` counts by reason what is not in it. ``votes``, ``voters`` (who gave each of the votes, where
+    the rows name them) and ``prompts`` (which prompt a comparison belongs to, where the rows say so) are by comparison
+    id, ``domains`` (coarse groups) by group; all four may be empty.
     """
 
     name: str
@@ -31,6 +31,7 @@ class Benchmark:
     comparisons: list[Comparison]
     left_out: Mapping[str, int] = field(default_factory=dict)
     votes: Mapping[str, tuple[Verdict, ...]] = field(default_factory=dict)
+    voters: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     prompts: Mapping[str, str] = field(default_factory=dict)
     domains: Mapping[str, str] = field(default_factory=dict)
 
@@ -59,8 +60,9 @@ def load_benchmark(benchmark: BenchmarkConfig, index: int, seed: int, world_conf
     if benchmark.limit is not None and benchmark.limit < len(kept):
         left_out["over_limit"] = len(kept) - benchmark.limit
         kept = random.Random(derive_seed(seed, "benchmark", benchmark.name)).sample(kept, benchmark.limit)
-    left_out["no_majority"] = sum(c.label is None for c in kept)
-    if left_out["no_majority"] == len(kept):
+    unlabelled = "no_label" if benchmark.unlabelled else "no_majority"
+    left_out[unlabelled] = sum(c.label is None for c in kept)
+    if left_out[unlabelled] == len(kept):
         raise DataError(
             f"{key}: no comparison with a label is left of {len(comparisons)}; look at max_chars={benchmark.max_chars} "
             f"and where={dict(benchmark.where)}"
@@ -86,6 +88,7 @@ def _adapted(benchmark: BenchmarkConfig, key: str) -> Benchmark:
         split=source.split if source.type == "hub" else "test",
         comparisons=[replace(c.comparison, label=majority(c.votes)) for c in cases],
         votes={c.comparison.id: tuple(c.votes) for c in cases} if voted else {},
+        voters={c.comparison.id: tuple(c.voters) for c in cases if len(c.voters) == len(c.votes)} if voted else {},
         prompts={c.comparison.id: c.prompt for c in cases} if several else {},
         domains=domains,
     )
@@ -97,7 +100,8 @@ def _plain(benchmark: BenchmarkConfig, key: str, seed: int, world_config: WorldC
         assert world_config is not None
         comparisons = world.eval_comparisons(world_config, seed)
         return Benchmark(name=benchmark.name, split="heldout", comparisons=comparisons)
-    comparisons = list(read_comparisons(source, benchmark.labels, f"{key}.source"))
+    labelled = None if benchmark.unlabelled else True
+    comparisons = list(read_comparisons(source, benchmark.labels, f"{key}.source", labelled=labelled))
     seen: set[str] = set()
     for comparison in comparisons:
         if comparison.id in seen:

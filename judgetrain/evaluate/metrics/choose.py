@@ -43,20 +43,28 @@ def split(benchmark: Benchmark, share: float) -> tuple[Benchmark | None, Benchma
     """
     if not share:
         return None, benchmark
-    queries = {c.id: benchmark.prompt_of(c) for c in benchmark.comparisons}
-    drawn = sorted(set(queries.values()), key=lambda query: derive_seed(0, "development", query))
-    wanted, dev = share * len(benchmark.comparisons), set[str]()
-    for query in drawn:
-        if sum(q in dev for q in queries.values()) >= wanted:
-            break
-        dev.add(query)
-    sides = [[c for c in benchmark.comparisons if (queries[c.id] in dev) == side] for side in (True, False)]
+    dev = drawn(benchmark, share, DEVELOPMENT)
+    sides = [[c for c in benchmark.comparisons if (c.id in dev) == side] for side in (True, False)]
     if not all(any(c.label is not None for c in side) for side in sides):
+        queries = len({benchmark.prompt_of(c) for c in benchmark.comparisons})
         raise DataError(
-            f"evaluate.dev_share={share}: benchmark {benchmark.name} has {len(drawn)} different queries, too few for a "
+            f"evaluate.dev_share={share}: benchmark {benchmark.name} has {queries} different queries, too few for a "
             "development and a test split"
         )
     return benchmark.part(sides[0], DEVELOPMENT), benchmark.part(sides[1], benchmark.split)
+
+
+def drawn(benchmark: Benchmark, share: float, purpose: str) -> set[str]:
+    """The ids of a share of the comparisons, whole queries at a time; which depends on purpose and queries alone."""
+    queries: dict[str, list[str]] = {}
+    for comparison in benchmark.comparisons:
+        queries.setdefault(benchmark.prompt_of(comparison), []).append(comparison.id)
+    found: set[str] = set()
+    for query in sorted(queries, key=lambda query: derive_seed(0, purpose, query)):
+        if len(found) >= share * len(benchmark.comparisons):
+            break
+        found.update(queries[query])
+    return found
 
 
 def part_of(benchmark: Benchmark, predictions: Sequence[Prediction]) -> list[Prediction]:

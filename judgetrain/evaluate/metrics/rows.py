@@ -10,6 +10,7 @@ from typing import Any, Self, TypeVar
 import numpy as np
 
 from judgetrain.data.benchmarks.benchmark import Benchmark
+from judgetrain.evaluate.guarantees.record import Guarantees
 from judgetrain.evaluate.metrics import verdicts
 from judgetrain.evaluate.metrics.bootstrap import bootstrap_interval
 from judgetrain.evaluate.metrics.calibration import Calibration, calibration
@@ -23,6 +24,7 @@ from judgetrain.evaluate.overlap import Overlap
 from judgetrain.judges.base import Prediction
 
 Record = TypeVar("Record")
+_OPTIONAL = ("asked", "plan", "overlap", "guarantees", "chosen", "run")
 DEFINITIONS, BIASES, COST = "Definitions", "Biases", "Cost"
 """Tables of the report whose columns are declared here."""
 
@@ -71,7 +73,8 @@ class MetricRow:
     different things, mean over comparisons; ``unreadable_verdicts`` counts verdicts (of 2n) in which no branch could be
     read. ``asked``: how the judge was asked (``greedy``, ``T=1``); ``plan``: ``shared``, both orders were judged by one
     list of criteria and its guidelines, or ``independent``. ``overlap``: how much of the benchmark the method was
-    trained on, None for what is no trained judge. ``chosen``: this number of branches was chosen on a development
+    trained on, None for what is no trained judge. ``guarantees``: how far it can be relied on, in the row with the most
+    branches. ``chosen``: this number of branches was chosen on a development
     split; ``run``: in a merged report, its run.
     A metric is None where it is not defined, and in rows of versions that did not have it.
     """
@@ -137,6 +140,7 @@ class MetricRow:
     asked: str | None = None
     plan: str | None = None
     overlap: Overlap | None = None
+    guarantees: Guarantees | None = None
     chosen: bool | None = None
     run: str | None = None
 
@@ -166,7 +170,7 @@ class MetricRow:
         for name, value in asdict(self).items():
             if name == "correlations":
                 row |= value or {}
-            elif value is not None or name not in ("asked", "plan", "overlap", "chosen", "run"):
+            elif value is not None or name not in _OPTIONAL:
                 row[name] = value
         return row
 
@@ -182,6 +186,8 @@ class MetricRow:
             values["votes"] = _read(VoteMetrics, row["votes"])
         if row.get("overlap"):
             values["overlap"] = Overlap(**row["overlap"])
+        if row.get("guarantees"):
+            values["guarantees"] = Guarantees.from_row(row["guarantees"])
         if row.get("calibration"):
             values["calibration"] = Calibration.from_row(row["calibration"])
         return cls(**values)

@@ -6,6 +6,7 @@ import datetime
 from collections.abc import Iterator, Mapping, Sequence
 
 from judgetrain.artifacts.pages import render
+from judgetrain.evaluate.guarantees.sections import selective_charts
 from judgetrain.evaluate.metrics.rows import MetricRow
 from judgetrain.evaluate.report.chart import Chart, Point
 from judgetrain.evaluate.report.report import Report
@@ -23,6 +24,7 @@ def html_page(report: Report, links: Mapping[str, Sequence[tuple[str, str]]] | N
         links=links or {},
         day=datetime.date.today().isoformat(),
         figures=figures,
+        selective_charts=selective_charts,
         swept_charts=swept_charts,
     )
 

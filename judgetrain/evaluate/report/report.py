@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
+from judgetrain.evaluate.guarantees import sections as guarantees
+from judgetrain.evaluate.guarantees.gate import Check
 from judgetrain.evaluate.metrics.choose import Choice
 from judgetrain.evaluate.metrics.paired import PairedComparison
 from judgetrain.evaluate.metrics.rows import COLUMNS, DEFINITIONS, MetricRow
@@ -26,7 +28,7 @@ class Report:
     (manifests of everything upstream) and package ``versions``. ``runs`` describes the runs that were put together,
     ``seeds`` the means over runs that differ in nothing but their seed, ``swept`` the methods under the values of every
     setting that differs, ``scenarios`` the classifier that groups
-    benchmarks without groups.
+    benchmarks without groups, ``gate`` what the gate found.
     """
 
     recipe: str
@@ -42,11 +44,12 @@ class Report:
     seeds: Sequence[SeedMeans] = ()
     scenarios: Mapping[str, float] = field(default_factory=dict)
     swept: Sequence[SweptValue] = ()
+    gate: Sequence[Check] = ()
 
     def summary(self) -> dict[str, Any]:
-        """All but the rows of the other two files, for ``summary.json``."""
-        found = asdict(replace(self, rows=(), paired=()))
-        return {name: value for name, value in found.items() if name not in ("rows", "paired")}
+        """All but the rows of the other files, for ``summary.json``."""
+        found = asdict(replace(self, rows=(), paired=(), gate=()))
+        return {name: value for name, value in found.items() if name not in ("rows", "paired", "gate")}
 
     def benchmarks(self) -> dict[str, list[MetricRow]]:
         """The metric rows by benchmark."""
@@ -69,7 +72,9 @@ class Report:
         differ = self.disagreements.get(benchmark, {})
         declared = dict.fromkeys(column.table for column in COLUMNS.values() if column.table != DEFINITIONS)
         tables = [
+            guarantees.gate([c for c in self.gate if c.benchmark == benchmark]),
             sections.glance(verdicts),
+            guarantees.front(verdicts),
             sections.results(verdicts),
             sections.ratings(rows),
             sections.seed_means([r for r in self.seeds if r.benchmark == benchmark]),
@@ -81,6 +86,7 @@ class Report:
             sections.by_domain(verdicts),
             sections.by_group(verdicts),
             sections.differences([r for r in self.paired if r.benchmark == benchmark]),
+            *guarantees.folded(verdicts),
             sections.trained_on(rows),
             sections.overlap(differ.get("pairs", ())),
             sections.examples(differ.get("examples", ())),

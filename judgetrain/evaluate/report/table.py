@@ -28,19 +28,26 @@ def notes() -> dict[str, str]:
 
 @dataclass(frozen=True)
 class Table:
-    """A table of a report, all of it text; the first ``names`` columns hold names and are set to the left."""
+    """A table of a report, all of it text; the first ``names`` columns hold names and are set to the left.
+
+    A ``folded`` table is folded on the page however short it is.
+    """
 
     title: str
     headers: Cells
     cells: Sequence[Cells]
     explanation: str
     names: int = 1
+    folded: bool = False
 
     @classmethod
-    def of(cls, title: str, rows: Iterable[Any], columns: Columns, note: str = "", names: int = 1) -> Table:
+    def of(
+        cls, title: str, rows: Iterable[Any], columns: Columns, note: str = "", names: int = 1, folded: bool = False
+    ) -> Table:
         """A table of records, a row each; ``note`` follows what :func:`notes` says of tables with its title."""
         cells = [tuple(str(cell(row)) for cell in columns.values()) for row in rows]
-        return cls(title, tuple(columns), cells, " ".join(n for n in (notes().get(title, ""), note) if n), names)
+        told = " ".join(n for n in (notes().get(title, ""), note) if n)
+        return cls(title, tuple(columns), cells, told, names, folded)
 
 
 def share(name: str, digits: int = 1, scale: int = 100) -> Callable[[Any], str]:

@@ -1,0 +1,134 @@
+"""A mean from few labels and many verdicts: prediction-powered inference with power tuning (PPI++).
+
+Angelopoulos, Duchi, Zrnic: PPI++: Efficient Prediction-Powered Inference (arXiv 2311.01453), for the mean, where a
+comparison has a label ``Y`` and what the judge says in its place, ``f``. Both are numbers from 0 to 1: a win rate's are
+1, 0.5 or 0. The labelled must be a random sample of all.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from judgetrain.evaluate.metrics.bootstrap import Clusters, cluster_index
+
+LEAST = 30
+"""Labels, or prompts that share them: a normal interval of fewer covers less than it says."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PoweredMean:
+    """A mean by labels and verdicts together, and by the labels alone.
+
+    ``power``: how much the verdicts count (lambda, 0 to 1). ``variance``, ``variance_alone``: of the estimates.
+    ``correlation``: of labels and verdicts on the ``n`` labelled; ``unlabelled`` have a verdict only.
+    """
+
+    n: int
+    unlabelled: int
+    estimate: float
+    interval: tuple[float, float]
+    alone: float
+    alone_interval: tuple[float, float]
+    power: float
+    correlation: float
+    variance: float
+    variance_alone: float
+
+    @property
+    def effective(self) -> float:
+        """How many labels alone would give as narrow an interval (the effective sample size)."""
+        return self.n * self.variance_alone / self.variance if self.variance else float(self.n)
+
+
+def powered_mean(
+    labels: ArrayLike,
+    judged: ArrayLike,
+    unlabelled: ArrayLike,
+    level: float = 0.95,
+    clusters: Clusters = None,
+    unlabelled_clusters: Clusters = None,
+    power: float | None = None,
+) -> PoweredMean:
+    """The mean of labels, corrected by what the judge says of many more (PPI++, section 3 and proposition 2).
+
+    With independent items the interval is that of the package ``ppi-python``. Where items share a cluster, variances
+    sum over clusters (the influence of a cluster is that of all its items, labelled or not).
+
+    Args:
+        labels: float [n].
+        judged: float [n], what the judge says of the same.
+        unlabelled: float [N], what it says of those without a label.
+        level: of both normal intervals.
+        clusters: the prompt of each labelled item; None: items are independent.
+        unlabelled_clusters: those of the others.
+        power: how much verdicts count, 0 to 1; None: what makes the variance smallest.
+
+    Raises:
+        ValueError: labels and verdicts of different length, or no label.
+    """
+    from scipy import stats
+
+    y, f, g = (np.asarray(values, dtype=float) for values in (labels, judged, unlabelled))
+    if y.ndim != 1 or y.shape != f.shape or g.ndim != 1:
+        raise ValueError(f"labels and verdicts [n] and verdicts [N] are needed, not {y.shape}, {f.shape}, {g.shape}")
+    if not len(y):
+        raise ValueError("no labels")
+    tuned = best_power(y, f, g) if power is None else power
+    names = [*(range(len(y)) if clusters is None else clusters)]
+    others = [*(range(len(y), len(y) + len(g)) if unlabelled_clusters is None else unlabelled_clusters)]
+    index = cluster_index([*names, *others], len(y) + len(g))
+
+    def of(share: float) -> tuple[float, float, tuple[float, float]]:
+        rest = y - share * f
+        far = share * float(g.mean()) if len(g) else 0.0
+        influence = np.concatenate([(rest - rest.mean()) / len(y), share * (g - g.mean()) / len(g) if len(g) else g])
+        variance = float((np.bincount(index, weights=influence) ** 2).sum())
+        estimate = far + float(rest.mean())
+        half = float(stats.norm.ppf((1 + level) / 2)) * variance**0.5
+        return estimate, variance, (estimate - half, estimate + half)
+
+    estimate, variance, interval = of(tuned)
+    alone, variance_alone, alone_interval = of(0.0)
+    spread = float(y.std() * f.std())
+    return PoweredMean(
+        n=len(y),
+        unlabelled=len(g),
+        estimate=estimate,
+        interval=interval,
+        alone=alone,
+        alone_interval=alone_interval,
+        power=tuned,
+        correlation=float(np.mean((y - y.mean()) * (f - f.mean()))) / spread if spread else 0.0,
+        variance=variance,
+        variance_alone=variance_alone,
+    )
+
+
+def best_power(y: NDArray[np.float64], f: NDArray[np.float64], g: NDArray[np.float64]) -> float:
+    """The lambda that makes the variance smallest (PPI++, example 6.1), from 0 to 1; 0 where verdicts tell nothing."""
+    if len(g) == 0 or np.ptp(np.concatenate([f, g])) == 0:
+        return 0.0
+    covariance = float(np.mean((y - y.mean()) * (f - f.mean())))
+    variance = float(np.var(np.concatenate([f, g]), ddof=1))
+    return float(np.clip(covariance / ((1 + len(y) / len(g)) * variance), 0.0, 1.0))
+
+
+def labels_needed(found: PoweredMean, width: float, level: float = 0.95) -> tuple[int | None, int]:
+    """How many of the ``n + unlabelled`` comparisons must be labelled for an interval of a width, and how many alone.
+
+    The variance of m labels among M comparisons is v/m * (1 - r^2 * (1 - m/M)), with v that of a single label and r the
+    correlation (the best lambda put into the variance). The first is None where not even M labels are enough; the
+    second, with labels alone, may be more than M.
+    """
+    from scipy import stats
+
+    wanted = (width / (2 * float(stats.norm.ppf((1 + level) / 2)))) ** 2
+    pool, one = found.n + found.unlabelled, found.variance_alone * found.n
+    alone = max(1, int(np.ceil(one / wanted - 1e-9)))
+    known = max(0.0, found.correlation) ** 2
+    left = wanted - one * known / pool
+    needed = max(1, int(np.ceil(one * (1 - known) / left - 1e-9))) if left > 0 else pool + 1
+    return (needed if needed <= pool else None), alone
