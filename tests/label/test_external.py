@@ -68,7 +68,7 @@ def settings(prompts: str = "one_step", **changes: object) -> LabelConfig:
 
 
 def label_all(config: LabelConfig, trees: Path, out: StageRun) -> dict[str, Label]:
-    return external_labels(config, trees, Config.seed, out)
+    return {name: said.label for name, said in external_labels(config, trees, Config.seed, out).items()}
 
 
 def engine_of(monkeypatch: pytest.MonkeyPatch, answer) -> ScriptedEngine:  # type: ignore[no-untyped-def]
