@@ -128,7 +128,8 @@ class TrainingData:
     def _divide(self, share: float) -> None:
         """Take SFT examples and preference pairs from disjoint comparisons: a seeded draw of all trees."""
         ids = [row["comparison_id"] for row in self.labels]
-        taught = set(random.Random(derive_seed(self.seed, "sft_share")).sample(ids, round(share * len(ids))))
+        number = max(1, round(share * len(ids)))
+        taught = set(random.Random(derive_seed(self.seed, "sft_share")).sample(ids, min(number, len(ids))))
         self.divided = {"sft": len(taught), "pairs": len(ids) - len(taught)}
         self.sft = [row for row in self.sft if row["comparison_id"] in taught]
         self.pairs = [pair for pair in self.pairs if pair.comparison_id not in taught]
@@ -166,6 +167,8 @@ class TrainingData:
     def nothing_left(self) -> str:
         """Why there is nothing to train on: what most was lost for, and what helps."""
         said = f"no branch of {self.trees.total()} trees survived pruning and labelling"
+        if self.divided:
+            said += f" (label.sft_share takes SFT examples of {self.divided['sft']} of them)"
         unlabelled, lost = self.unlabelled, Counter({r: n for r, n in self.branches.items() if r != "no_label"})
         judging = causes(self._failures, of_judging("tree"), "look at the texts in trees-*.jsonl of stage tree")
         if unlabelled.total() > self.trees.total() / 2:

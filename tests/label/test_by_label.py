@@ -6,20 +6,28 @@ import itertools
 import random
 from collections import Counter
 from dataclasses import fields, replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
-from judgetrain.errors import ConfigError
+from judgetrain.artifacts.console import Console
+from judgetrain.artifacts.shards import read_rows
+from judgetrain.artifacts.stage_run import StageRun
+from judgetrain.errors import ConfigError, DataError
+from judgetrain.judges.config import TreeConfig
 from judgetrain.judges.trees.schema import EvaluationTree
+from judgetrain.label import stage as label_stage
 from judgetrain.label.by_label import LabelPairBuilder, PreferredPairBuilder, pair_builder
 from judgetrain.label.config import ExternalConfig, LabelConfig
 from judgetrain.label.labels import ensemble_label
 from judgetrain.label.pairs import PairBuilder
 from judgetrain.label.rewards import Rewards
+from judgetrain.label.stages import LabelSettings
 from judgetrain.label.training_data import TrainingData
 from judgetrain.pipeline.compose import CONF
+from judgetrain.pipeline.config import Config
 from judgetrain.pipeline.graph import STAGES
 from tests.builders.label import ANY_EVIDENCE, PROMPTER, tree_of
 from tests.builders.pipeline import configured
@@ -46,6 +54,15 @@ def test_the_consensus_halves_the_yield() -> None:
     letter, ours = LabelPairBuilder(PROMPTER, LETTER), PairBuilder(PROMPTER, LabelConfig(**ANY_EVIDENCE))
     assert expected_yield(letter, p) == pytest.approx(4 * p * (1 - p)) == pytest.approx(0.84)
     assert expected_yield(ours, p) == pytest.approx(4 * p**3 * (1 - p)) == pytest.approx(0.4116)
+
+
+def test_evidence_of_a_whole_criterion_leaves_few() -> None:
+    """Of a criterion's eight judgments seven must agree to be sure by 0.95: 8p⁷q, one pair of two guidelines (0.10)."""
+    p, builder, made = 0.7, PairBuilder(PROMPTER, LabelConfig(min_evidence=0.95, keep_digit_pairs=True)), 0.0
+    for word in map("".join, itertools.product("AB", repeat=8)):
+        pairs = len(list(builder.judgment_pairs(tree_of((word[:4], word[4:])), "A")))
+        made += p ** word.count("A") * (1 - p) ** word.count("B") * pairs / 2
+    assert made == pytest.approx(4 * p**7 * (1 - p))
 
 
 def test_a_simulation_of_many_nodes_gives_the_same_yield() -> None:
@@ -173,6 +190,36 @@ def test_sft_and_pairs_come_from_disjoint_comparisons() -> None:
     assert [r for r in both.sft if r["comparison_id"] in sft] == halves.sft, "what is kept is what it was"
     third = data(sft_share=0.25)
     assert {len({r["comparison_id"] for r in third.sft}), len({p.comparison_id for p in third.pairs})} == {10, 30}
+
+
+def label_run(tmp_path: Path, label: LabelConfig, grown: list[EvaluationTree]) -> StageRun:
+    """Stage label over trees."""
+    source = StageRun(tmp_path / "tree", "tree", 0, Console())
+    source.write_rows("trees", (tree.to_row() for tree in grown))
+    out = StageRun(tmp_path / "label", "label", 0, Console())
+    config = Config(prompts="compact", tree=TreeConfig(criteria=3), label=label)
+    label_stage.run(LabelSettings.of(config), {"tree": source.directory}, out)
+    return out
+
+
+def test_the_stage_writes_files_of_disjoint_comparisons(tmp_path: Path) -> None:
+    out = label_run(tmp_path, configured("recipe=paper_ood", "data_dir=DIR", "label.view=0").label, trees(60))
+    ids = {
+        kind: {
+            row["comparison_id"] for part in ("train", "heldout") for row in read_rows(out.directory, f"{kind}-{part}")
+        }
+        for kind in ("sft", "pairs")
+    }
+    assert (len(ids["sft"]), len(ids["pairs"])) == (30, 30)
+    assert not ids["sft"] & ids["pairs"]
+    assert len(list(read_rows(out.directory, "labels"))) == 60
+    assert out.notes["yield"]["comparisons_for"] == {"sft": 30, "pairs": 30}
+
+
+def test_a_share_that_leaves_no_example_is_named(tmp_path: Path) -> None:
+    nothing = [tree_of(("AB",), index=i) for i in range(10)]
+    with pytest.raises(DataError, match=r"of 10 trees survived .*\(label.sft_share takes SFT examples of 1 of them\)"):
+        label_run(tmp_path, LabelConfig(sft_share=0.01, view=0), nothing)
 
 
 def test_preferences_make_the_pairs_and_lead_guidelines_and_criteria() -> None:
