@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from judgetrain.judges.trees.schema import CriterionNode, EvaluationTree, GuidelineNode, JudgmentNode
+from judgetrain.judges.trees.schema import EvaluationTree, JudgmentNode
 from judgetrain.label.config import LabelConfig
 from judgetrain.label.examples import Pair, Prompter
 from judgetrain.label.labels import accepts
@@ -88,24 +88,6 @@ class LabelPairBuilder(PairBuilder):
     def rate(self, tree: EvaluationTree, judgments: Sequence[JudgmentNode], label: Verdict) -> float | None:
         """How successful the judgments under a node are, from 0 to 1; None where that is not known."""
         return success(judgments, label, self.config.ties)
-
-    def told_apart(
-        self,
-        tree: EvaluationTree,
-        criterion: CriterionNode,
-        guideline: GuidelineNode,
-        chosen: JudgmentNode,
-        rejected: JudgmentNode,
-    ) -> Iterator[Pair]:
-        """The pair of two judgments, if there is something to learn from it; else it is counted."""
-        left_out = {"near_identical"} if self.config.keep_digit_pairs else {"near_identical", "score_digits_only"}
-        if chosen.finish_reason != "stop":
-            self.skipped["judgment:chosen_cut_off"] += 1
-        elif (reason := near_identical(chosen.text, rejected.text)) in left_out:
-            self.skipped[f"judgment:{reason}"] += 1
-        else:
-            prompt = self.prompter.judgment(tree.comparison, criterion.text, guideline.text, chosen)
-            yield pair_of("judgment", tree, prompt, [chosen], [rejected], 1.0, chosen.verdict)
 
 
 @dataclass

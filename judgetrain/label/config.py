@@ -153,18 +153,18 @@ class LabelConfig:
     )
     high_success: float = key(
         0.75,
-        "pairs_by=label: criteria lead a chosen list if at least this share of their judgments is in keeping with the "
-        "label",
+        "pairs_by=label or external.by=pair: criteria lead a chosen list if at least this share of their judgments is "
+        "right",
         low=0.0,
         high=1.0,
-        when=lambda c: c.pairs_by == "label",
+        when=lambda c: c.by_success,
     )
     low_success: float = key(
         0.25,
-        "pairs_by=label: criteria lead a rejected list if at most this share is",
+        "pairs_by=label or external.by=pair: criteria lead a rejected list if at most this share is",
         low=0.0,
         high=1.0,
-        when=lambda c: c.pairs_by == "label",
+        when=lambda c: c.by_success,
     )
     sft_share: float | None = key(
         None,
@@ -218,3 +218,8 @@ class LabelConfig:
     )
     external: ExternalConfig = key(ExternalConfig, "the external judge", when=lambda c: c.source == "external")
     reward: RewardConfig = key(RewardConfig, "auxiliary rewards of the branches")
+
+    @property
+    def by_success(self) -> bool:
+        """Whether guidelines and criteria are told apart by their shares of right judgments, without evidence."""
+        return self.pairs_by == "label" or (self.source == "external" and self.external.by == "pair")

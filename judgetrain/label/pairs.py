@@ -101,7 +101,6 @@ class PairBuilder:
         A or B, and what is rejected may then be a judgment that gives the label: on this criterion it was a slip. Pairs
         whose sides differ in numbers alone are left out, unless ``keep_digit_pairs``.
         """
-        left_out = {"near_identical"} if self.config.keep_digit_pairs else {"near_identical", "score_digits_only"}
         for criterion in tree.criteria:
             agreed = consensus(criterion.judgments, self.config.min_evidence)
             if agreed is None or not accepts(agreed, label, self.config.ties):
@@ -111,15 +110,26 @@ class PairBuilder:
                 right = [j for j in guideline.judgments if j.verdict == agreed]
                 wrong = [j for j in guideline.judgments if j.verdict not in (agreed, None)]
                 for chosen, rejected in itertools.product(right, wrong):
-                    if chosen.order != rejected.order:
-                        continue
-                    if chosen.finish_reason != "stop":
-                        self.skipped["judgment:chosen_cut_off"] += 1
-                    elif (reason := near_identical(chosen.text, rejected.text)) in left_out:
-                        self.skipped[f"judgment:{reason}"] += 1
-                    else:
-                        prompt = self.prompter.judgment(tree.comparison, criterion.text, guideline.text, chosen)
-                        yield pair_of("judgment", tree, prompt, [chosen], [rejected], 1.0, agreed)
+                    if chosen.order == rejected.order:
+                        yield from self.told_apart(tree, criterion, guideline, chosen, rejected)
+
+    def told_apart(
+        self,
+        tree: EvaluationTree,
+        criterion: CriterionNode,
+        guideline: GuidelineNode,
+        chosen: JudgmentNode,
+        rejected: JudgmentNode,
+    ) -> Iterator[Pair]:
+        """The pair of two judgments, if there is something to learn from it; else it is counted."""
+        left_out = {"near_identical"} if self.config.keep_digit_pairs else {"near_identical", "score_digits_only"}
+        if chosen.finish_reason != "stop":
+            self.skipped["judgment:chosen_cut_off"] += 1
+        elif (reason := near_identical(chosen.text, rejected.text)) in left_out:
+            self.skipped[f"judgment:{reason}"] += 1
+        else:
+            prompt = self.prompter.judgment(tree.comparison, criterion.text, guideline.text, chosen)
+            yield pair_of("judgment", tree, prompt, [chosen], [rejected], 1.0, chosen.verdict)
 
     def guideline_pairs(self, tree: EvaluationTree, label: Verdict) -> Iterator[Pair]:
         """Same criterion: a guideline by which its consensus is reached more often against one with fewer.

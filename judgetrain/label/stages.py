@@ -97,7 +97,7 @@ def check_tree(config: Any) -> None:
 
 def _check_label(config: Any) -> None:
     labels, reward = config.label, config.label.reward
-    if labels.pairs_by == "label" and labels.low_success >= labels.high_success:
+    if labels.by_success and labels.low_success >= labels.high_success:
         raise ConfigError(
             f"label.low_success={labels.low_success}: must be below label.high_success={labels.high_success}"
         )

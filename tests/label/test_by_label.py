@@ -287,3 +287,5 @@ def test_defaults_stand_in_no_fingerprint() -> None:
     assert "by" not in plain(ExternalConfig())
     assert added - {"sft_share"} <= set(plain(LabelConfig(pairs_by="label", vote="plurality")))
     assert plain(ExternalConfig(by="pair"))["by"] == "pair"
+    preferred = LabelConfig(source="external", external=ExternalConfig(by="pair"))
+    assert {"high_success", "low_success"} <= set(plain(preferred)), "preferences are weighed by them too"
