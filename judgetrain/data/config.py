@@ -79,7 +79,14 @@ class SourceConfig:
         {},
         "column names where they differ: query, messages, id, response_a, response_b, label, ...",
     )
-    limit: int | None = key(None, "take at most this many rows", low=1, unit="rows")
+    limit: int | None = key(None, "take at most this many rows, the first ones", low=1, unit="rows")
+    sample: int | None = key(
+        None,
+        "of dialogues.sources: take this many rows (of those that limit leaves), drawn by the seed; all are read",
+        low=1,
+        unit="rows",
+        when=lambda c: c.sample is not None,
+    )
     dataset: str | None = key(
         None, "a known data set (dialogues/data_sets.yaml): its shape, and without a path its place on the Hub"
     )

@@ -9,13 +9,13 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from judgetrain.artifacts.stage_run import StageRun
+from judgetrain.artifacts.stage_run import StageRun, derive_seed
 from judgetrain.data import world
 from judgetrain.data.config import DialoguesConfig, SourceConfig
 from judgetrain.data.dedup import Match, NearIndex, Seen, named_queries
 from judgetrain.data.given import adapted
 from judgetrain.data.rows import RowReader
-from judgetrain.data.sources import Rejects, read
+from judgetrain.data.sources import Rejects, read, sampled
 from judgetrain.data.stages import DialoguesSettings
 from judgetrain.errors import DataError, causes
 from judgetrain.schema import Comparison, Dialogue
@@ -115,7 +115,15 @@ class Sieve:
 
 
 def _rows(source: SourceConfig, key: str, settings: DialoguesSettings, rejects: Rejects) -> Iterator[Sequence[Item]]:
-    """What every row that can be read gives: one dialogue, or one for each of its user turns."""
+    """What every row that is taken gives: one dialogue, or one for each of its user turns."""
+    rows = _read(source, key, settings, rejects)
+    if source.sample is None:
+        return rows
+    return iter(sampled(rows, source.sample, derive_seed(settings.seed, "sample", source.name)))
+
+
+def _read(source: SourceConfig, key: str, settings: DialoguesSettings, rejects: Rejects) -> Iterator[Sequence[Item]]:
+    """The same of every row that can be read."""
     if source.type == "world":
         yield from ([(d, None)] for d in world.train_dialogues(settings.dialogues.world, settings.seed))
         return

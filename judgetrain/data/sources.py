@@ -5,10 +5,12 @@ from __future__ import annotations
 import glob
 import gzip
 import json
+import random
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
+from operator import itemgetter
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -66,6 +68,20 @@ def read(source: SourceConfig, key: str, take: Callable[[Any, int], T], rejects:
             continue
         count += 1
         yield value
+
+
+def sampled(rows: Iterable[T], number: int, seed: int) -> list[T]:
+    """``number`` of the rows (all where there are no more), each set of so many with the same chance, in their order.
+
+    Algorithm R: no more than ``number`` rows are held.
+    """
+    rng, kept = random.Random(seed), list[tuple[int, T]]()
+    for index, row in enumerate(rows):
+        if index < number:
+            kept.append((index, row))
+        elif (place := rng.randrange(index + 1)) < number:
+            kept[place] = (index, row)
+    return [row for _, row in sorted(kept, key=itemgetter(0))]
 
 
 _Row = tuple[str, Any, str]

@@ -48,6 +48,13 @@ class ExternalConfig(PaidConfig):
     samples: int = key(1, "one_step: replies in each order", low=1)
     attempts: int = key(2, "times an unreadable reply is asked for; needs a temperature above 0", low=1)
     max_pairs: int = key(4, "preference: pairs of conflicting critiques shown for a comparison", low=1)
+    by: str = key(
+        "dialogue",
+        "preference: what the judge's preferences label: the comparison, by their vote (dialogue), or each pair of "
+        "critiques by itself (pair, the paper's way), while the branches' label chooses the SFT examples",
+        choices=("dialogue", "pair"),
+        when=lambda c: c.by != "dialogue",
+    )
     shard_size: int = key(32, "comparisons finished together; the unit of resume", low=1)
 
 
@@ -103,7 +110,11 @@ class LabelConfig:
     """Stage label."""
 
     min_vote_share: float = key(
-        0.5, "abstain when the winner's share of the deciding votes is not above this", low=0.0, high=1.0
+        0.5,
+        "abstain when the winner's share of the votes that count (label.vote: the deciding ones, or all readable) is "
+        "not above this",
+        low=0.0,
+        high=1.0,
     )
     min_deciding_share: float = key(
         0.0,
@@ -111,6 +122,14 @@ class LabelConfig:
         "need none",
         low=0.0,
         high=1.0,
+    )
+    vote: str = key(
+        "deciding",
+        "how branches become a tree's label: deciding, the side with more of the branches that decide, ties "
+        "abstaining; plurality, what most branches say, ties too (the paper's letter); mean_score, the response with "
+        "the higher mean score",
+        choices=("deciding", "plurality", "mean_score"),
+        when=lambda c: c.vote != "deciding",
     )
     min_readable: float = key(
         0.5, "leave a tree out of training when fewer of its judgments could be read", low=0.0, high=1.0
@@ -124,6 +143,37 @@ class LabelConfig:
     max_sft_per_tree: int = key(12, "SFT judgment examples per comparison", low=1)
     max_pairs_per_level: int = key(4, "preference pairs per comparison and level", low=0)
     levels: list[str] = key([*LEVELS], "levels whose pairs are taken", choices=LEVELS)
+    pairs_by: str = key(
+        "evidence",
+        "what tells a pair's sides apart: evidence, a consensus or label that is more than chance (min_evidence); "
+        "label, every judgment in keeping with the label against every one that is not, guidelines and criteria by "
+        "their shares of such judgments (the paper's letter)",
+        choices=("evidence", "label"),
+        when=lambda c: c.pairs_by != "evidence",
+    )
+    high_success: float = key(
+        0.75,
+        "pairs_by=label or external.by=pair: criteria lead a chosen list if at least this share of their judgments is "
+        "right",
+        low=0.0,
+        high=1.0,
+        when=lambda c: c.by_success,
+    )
+    low_success: float = key(
+        0.25,
+        "pairs_by=label or external.by=pair: criteria lead a rejected list if at most this share is",
+        low=0.0,
+        high=1.0,
+        when=lambda c: c.by_success,
+    )
+    sft_share: float | None = key(
+        None,
+        "take SFT examples of this share of the comparisons, drawn by the seed, and preference pairs of the others "
+        "(the paper's table 6: 0.5); None: both of every comparison",
+        above=0.0,
+        high=1.0,
+        when=lambda c: c.sft_share is not None,
+    )
     min_evidence: float = key(
         0.95,
         "leave out pairs whose chosen side is better with a lower probability than this, by the judgments under both",
@@ -168,3 +218,8 @@ class LabelConfig:
     )
     external: ExternalConfig = key(ExternalConfig, "the external judge", when=lambda c: c.source == "external")
     reward: RewardConfig = key(RewardConfig, "auxiliary rewards of the branches")
+
+    @property
+    def by_success(self) -> bool:
+        """Whether guidelines and criteria are told apart by their shares of right judgments, without evidence."""
+        return self.pairs_by == "label" or (self.source == "external" and self.external.by == "pair")

@@ -2,7 +2,8 @@
 
 It compares the responses themselves (a prompt set with a step ``one_step``), or says which of two critiques with
 different verdicts, written under one criterion and guideline, is the sounder one (``preference``, the paper's table
-9); each preference that holds in both orders is a vote for that critique's verdict.
+9); each preference that holds in both orders is a vote for that critique's verdict, or with ``label.external.by=pair``
+a preference pair.
 """
 
 from __future__ import annotations
@@ -76,8 +77,8 @@ def load_external_prompts(config: ExternalConfig) -> tuple[PromptSet, Dialect]:
     return load_prompt_set(config.prompts, dialect, "label.external.prompts"), dialect
 
 
-def external_labels(config: LabelConfig, trees: Path, seed: int, out: StageRun) -> dict[str, Label]:
-    """The external judge's labels by comparison; writes its replies as ``external`` shards, and ``external.json``.
+def external_labels(config: LabelConfig, trees: Path, seed: int, out: StageRun) -> dict[str, ExternalLabel]:
+    """What the external judge says by comparison; writes its replies as ``external`` shards, and ``external.json``.
 
     What a server has answered is kept beside the teacher's answers: other settings of the stage cost nothing again.
     At ``max_requests`` or ``max_tokens`` the stage stops; with a higher limit it goes on.
@@ -109,13 +110,13 @@ def external_labels(config: LabelConfig, trees: Path, seed: int, out: StageRun) 
     out.write_json("external", table)
     out.note("external", table)
     out.log(f"label: external judge: {summary(table)}", keep=True)
-    return {case.comparison.id: given.label for case, given in zip(cases, labels, strict=True)}
+    return {case.comparison.id: given for case, given in zip(cases, labels, strict=True)}
 
 
 def _label(case: Case, replies: Sequence[Sequence[Reply]], config: LabelConfig) -> ExternalLabel:
     if case.conflicts:
-        verdicts = [conflict.verdicts for conflict in case.conflicts]
-        label = label_of_preferences(verdicts, replies, config.min_vote_share)
+        verdicts, nodes = [c.verdicts for c in case.conflicts], [c.nodes for c in case.conflicts]
+        label = label_of_preferences(verdicts, replies, config.min_vote_share, nodes)
     else:
         label = label_of_verdicts(replies[0], config.min_vote_share)
     return replace(label, ensemble=case.ensemble.verdict, truth=case.comparison.label)

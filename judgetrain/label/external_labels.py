@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from judgetrain.judges.kinds.prompted import verdicts_in
 from judgetrain.judges.prompting.replies import Reply, failures_of
-from judgetrain.label.labels import Label, vote
+from judgetrain.label.labels import Label
+from judgetrain.label.votes import vote
 from judgetrain.schema import Verdict
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -18,13 +21,15 @@ class ExternalLabel:
     """The external judge's label of one comparison, and what it rests on.
 
     ``orders`` are the answers that it gave to the same question in both orders, None where unreadable. ``preferred``
-    are, for each pair of critiques that both orders decide alike, the verdicts of the preferred and the other one.
+    are, for each pair of critiques that both orders decide alike, the verdicts of the preferred and the other one,
+    and ``nodes`` their ids.
     ``ensemble`` and ``truth`` are the branches' and the known verdict, to compare with.
     """
 
     label: Label
     orders: tuple[tuple[str | None, str | None], ...]
     preferred: tuple[tuple[Verdict, Verdict], ...] = ()
+    nodes: tuple[tuple[str, str], ...] = ()
     failures: dict[str, int]
     ensemble: Verdict | None = None
     truth: Verdict | None = None
@@ -43,22 +48,32 @@ def label_of_verdicts(replies: Sequence[Reply], threshold: float) -> ExternalLab
 
 
 def label_of_preferences(
-    verdicts: Sequence[tuple[Verdict, Verdict]], replies: Sequence[Sequence[Reply]], threshold: float
+    verdicts: Sequence[tuple[Verdict, Verdict]],
+    replies: Sequence[Sequence[Reply]],
+    threshold: float,
+    nodes: Sequence[tuple[str, str]] = (),
 ) -> ExternalLabel:
     """The label that preferences between critiques give: those which hold in both orders vote.
 
-    ``verdicts``: for each pair, what critiques X and Y say of the responses; ``replies``: those to each pair.
+    ``verdicts``: for each pair, what critiques X and Y say of the responses, and ``nodes`` their ids; ``replies``:
+    those to each pair.
     """
     orders = tuple((_answer(each, "XY"), _answer(each, "YX")) for each in replies)
-    preferred = tuple(
-        (pair["XY".index(first)], pair["YX".index(first)])
-        for pair, (first, second) in zip(verdicts, orders, strict=True)
-        if first is not None and first == second
-    )
+    preferred = _decided(verdicts, orders)
     votes = [*[better for better, _ in preferred], *[None] * (len(orders) - len(preferred))]
     label = _label(votes, vote(votes)[0], _agreed(orders)[1], threshold)
-    failures = failures_of(r for each in replies for r in each)
-    return ExternalLabel(label=label, orders=orders, preferred=preferred, failures=dict(failures))
+    failures = dict(failures_of(r for each in replies for r in each))
+    chosen = _decided(nodes, orders) if nodes else ()
+    return ExternalLabel(label=label, orders=orders, preferred=preferred, nodes=chosen, failures=failures)
+
+
+def _decided(pairs: Sequence[tuple[T, T]], orders: Sequence[tuple[str | None, str | None]]) -> tuple[tuple[T, T], ...]:
+    """Of the pairs that both orders decide alike: the preferred entry and the other one."""
+    return tuple(
+        (pair["XY".index(first)], pair["YX".index(first)])
+        for pair, (first, second) in zip(pairs, orders, strict=True)
+        if first is not None and first == second
+    )
 
 
 def _agreed(orders: Iterable[tuple[Any, Any]]) -> tuple[Any, str | None]:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from judgetrain.judges.trees.schema import EvaluationTree
 from judgetrain.label.config import LabelConfig
+from judgetrain.label.votes import VOTES, vote
 from judgetrain.schema import Verdict
 
 
@@ -16,7 +15,8 @@ from judgetrain.schema import Verdict
 class Label:
     """The verdict on a comparison, of its branches, of an external judge or given (``source``).
 
-    ``share`` is the winner's share of the votes that decide (A and B; tie votes abstain), 0.5 for a tie;
+    ``share`` is the winner's share of the votes that decide (A and B; tie votes abstain), 0.5 for a tie, or with
+    ``label.vote`` of plurality or mean_score that of all readable votes;
     ``deciding_share`` is the share of those that decide among all that could be read. ``verdict`` is None where there
     is no label; ``reason`` then says why.
     """
@@ -37,22 +37,6 @@ class Label:
     def to_row(self) -> dict[str, Any]:
         """A JSON-ready dictionary."""
         return asdict(self) | {"deciding_share": self.deciding_share}
-
-
-def vote(verdicts: Iterable[Verdict | None]) -> tuple[Verdict | None, float, dict[str, int]]:
-    """Majority of the deciding votes: ``(verdict, share, votes)``.
-
-    A branch that sees no difference (tie) abstains; equally many votes for A and B are a tie. None when no vote
-    could be read.
-    """
-    votes = Counter(verdicts)
-    counts = {"A": votes["A"], "B": votes["B"], "tie": votes["tie"], "unreadable": votes[None]}
-    if not any(votes[verdict] for verdict in ("A", "B", "tie")):
-        return None, 0.0, counts
-    if votes["A"] == votes["B"]:
-        return "tie", 0.5, counts
-    winner: Verdict = "A" if votes["A"] > votes["B"] else "B"
-    return winner, votes[winner] / (votes["A"] + votes["B"]), counts
 
 
 def accepts(verdict: Verdict | None, label: Verdict, ties: str) -> bool:
@@ -76,14 +60,14 @@ def given_label(tree: EvaluationTree, config: LabelConfig) -> Label:
 
 
 def ensemble_label(tree: EvaluationTree, config: LabelConfig) -> Label:
-    """The label of a tree, or an abstention.
+    """The label of a tree by ``label.vote``, or an abstention.
 
     ``reason``: ``too_few_readable``; ``low_vote_share``, the winner's share is not above ``min_vote_share``; or
     ``low_deciding_share``, so many branches see a tie that the few which decide are below ``min_deciding_share``.
     """
-    verdicts = [j.verdict for _, _, j in tree.judgments()]
-    readable = sum(v is not None for v in verdicts) / len(verdicts) if verdicts else 0.0
-    verdict, share, votes = vote(verdicts)
+    judgments = [j for _, _, j in tree.judgments()]
+    readable = sum(j.verdict is not None for j in judgments) / len(judgments) if judgments else 0.0
+    verdict, share, votes = VOTES[config.vote](judgments)
     label, reason = Label(verdict=verdict, share=share, votes=votes, readable=readable), None
     if verdict is None or readable < config.min_readable:
         reason = "too_few_readable"

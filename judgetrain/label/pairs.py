@@ -7,7 +7,8 @@ import math
 import random
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+from typing import ClassVar
 
 from judgetrain.artifacts.stage_run import derive_seed
 from judgetrain.judges.prompting.parsing import render_criteria
@@ -53,6 +54,8 @@ class PairBuilder:
     rewards: Rewards = field(default_factory=Rewards)
     skipped: Counter[str] = field(default_factory=Counter)
     tested: LevelTest = field(default_factory=LevelTest)
+    orders_ties: ClassVar[bool] = False
+    """Whether tie labels order criteria and guidelines."""
 
     def pairs(self, tree: EvaluationTree, label: Label, rng: random.Random) -> list[Pair]:
         """At most ``max_pairs_per_level`` pairs of each level, drawn at random or those of the largest margin.
@@ -63,7 +66,7 @@ class PairBuilder:
         assert verdict is not None
         self.tested.add_tree(tree, self.config.min_evidence)
         found = {"judgment": list(self.judgment_pairs(tree, verdict))}
-        if verdict != "tie":
+        if verdict != "tie" or self.orders_ties:
             lists = len(tree.criteria) if choose == "reward" and limit else limit
             found["guideline"] = list(self.guideline_pairs(tree, verdict))
             found["criteria"] = list(self.criteria_pairs(tree, verdict, rng, lists))
@@ -98,7 +101,6 @@ class PairBuilder:
         A or B, and what is rejected may then be a judgment that gives the label: on this criterion it was a slip. Pairs
         whose sides differ in numbers alone are left out, unless ``keep_digit_pairs``.
         """
-        left_out = {"near_identical"} if self.config.keep_digit_pairs else {"near_identical", "score_digits_only"}
         for criterion in tree.criteria:
             agreed = consensus(criterion.judgments, self.config.min_evidence)
             if agreed is None or not accepts(agreed, label, self.config.ties):
@@ -108,16 +110,26 @@ class PairBuilder:
                 right = [j for j in guideline.judgments if j.verdict == agreed]
                 wrong = [j for j in guideline.judgments if j.verdict not in (agreed, None)]
                 for chosen, rejected in itertools.product(right, wrong):
-                    if chosen.order != rejected.order:
-                        continue
-                    if chosen.finish_reason != "stop":
-                        self.skipped["judgment:chosen_cut_off"] += 1
-                    elif (reason := near_identical(chosen.text, rejected.text)) in left_out:
-                        self.skipped[f"judgment:{reason}"] += 1
-                    else:
-                        prompt = self.prompter.judgment(tree.comparison, criterion.text, guideline.text, chosen)
-                        pair = _pair("judgment", tree, prompt, [chosen], [rejected], 1.0)
-                        yield replace(pair, chosen_verdict=agreed)
+                    if chosen.order == rejected.order:
+                        yield from self.told_apart(tree, criterion, guideline, chosen, rejected)
+
+    def told_apart(
+        self,
+        tree: EvaluationTree,
+        criterion: CriterionNode,
+        guideline: GuidelineNode,
+        chosen: JudgmentNode,
+        rejected: JudgmentNode,
+    ) -> Iterator[Pair]:
+        """The pair of two judgments, if there is something to learn from it; else it is counted."""
+        left_out = {"near_identical"} if self.config.keep_digit_pairs else {"near_identical", "score_digits_only"}
+        if chosen.finish_reason != "stop":
+            self.skipped["judgment:chosen_cut_off"] += 1
+        elif (reason := near_identical(chosen.text, rejected.text)) in left_out:
+            self.skipped[f"judgment:{reason}"] += 1
+        else:
+            prompt = self.prompter.judgment(tree.comparison, criterion.text, guideline.text, chosen)
+            yield pair_of("judgment", tree, prompt, [chosen], [rejected], 1.0, chosen.verdict)
 
     def guideline_pairs(self, tree: EvaluationTree, label: Verdict) -> Iterator[Pair]:
         """Same criterion: a guideline by which its consensus is reached more often against one with fewer.
@@ -143,7 +155,7 @@ class PairBuilder:
                     self.skipped["guideline:near_identical"] += 1
                 else:
                     prompt = self.prompter.guideline(tree.comparison, criterion.text)
-                    yield _pair("guideline", tree, prompt, [chosen], [worse], (more.net - less.net) / 2)
+                    yield pair_of("guideline", tree, prompt, [chosen], [worse], (more.net - less.net) / 2)
 
     def criteria_pairs(self, tree: EvaluationTree, label: Verdict, rng: random.Random, number: int) -> Iterator[Pair]:
         """Orderings of the same criteria: those that lead to the label first against those that do not.
@@ -167,17 +179,9 @@ class PairBuilder:
         if unread or not good or not bad:
             self.skipped["criteria:no_contrast"] += 1
             return
-        middle = [c for c in tree.criteria if c not in good and c not in bad]
-        leads, trails = (rng.sample(group, len(group)) for group in (good, bad))
-        for i in range(min(number, max(len(good), len(bad)))):
-            for group in (good, bad, middle):
-                rng.shuffle(group)
-            lead, trail = leads[i % len(good)], trails[i % len(bad)]
-            first = [lead, *(c for c in good if c is not lead)]
-            last = [trail, *(c for c in bad if c is not trail)]
-            chosen, rejected = [*first, *middle, *last[::-1]], [*last, *middle, *first[::-1]]
-            margin = (outcomes[lead.id].net - outcomes[trail.id].net) / 2
-            yield _pair("criteria", tree, self.prompter.criteria(tree.comparison), chosen, rejected, margin)
+        for chosen, rejected in orderings(tree.criteria, good, bad, rng, number):
+            margin = (outcomes[chosen[0].id].net - outcomes[rejected[0].id].net) / 2
+            yield pair_of("criteria", tree, self.prompter.criteria(tree.comparison), chosen, rejected, margin)
 
     def selected(self, pairs: Sequence[Pair], seed: int) -> list[Pair]:
         """The pairs of all trees without repeats and balanced by the traits that ``config.balance`` names.
@@ -200,10 +204,38 @@ def _above(more: Outcomes, less: Outcomes, sure: float) -> bool:
     return more.net > less.net and better(more, less) >= sure
 
 
-def _pair(
-    level: str, tree: EvaluationTree, prompt: Messages, chosen: Sequence[Node], rejected: Sequence[Node], margin: float
+def orderings(
+    criteria: Sequence[CriterionNode],
+    good: list[CriterionNode],
+    bad: list[CriterionNode],
+    rng: random.Random,
+    number: int,
+) -> Iterator[tuple[list[CriterionNode], list[CriterionNode]]]:
+    """Up to ``number`` orderings with the good criteria first, and against each the one with the bad ones first.
+
+    Each is headed by another criterion where there are enough.
+    """
+    middle = [c for c in criteria if c not in good and c not in bad]
+    leads, trails = (rng.sample(group, len(group)) for group in (good, bad))
+    for i in range(min(number, max(len(good), len(bad)))):
+        for group in (good, bad, middle):
+            rng.shuffle(group)
+        lead, trail = leads[i % len(good)], trails[i % len(bad)]
+        first = [lead, *(c for c in good if c is not lead)]
+        last = [trail, *(c for c in bad if c is not trail)]
+        yield [*first, *middle, *last[::-1]], [*last, *middle, *first[::-1]]
+
+
+def pair_of(
+    level: str,
+    tree: EvaluationTree,
+    prompt: Messages,
+    chosen: Sequence[Node],
+    rejected: Sequence[Node],
+    margin: float,
+    verdict: Verdict | None = None,
 ) -> Pair:
-    """The pair of two judgments, two guidelines, or two lists of criteria."""
+    """The pair of two judgments, two guidelines, or two lists of criteria; ``verdict``: of a chosen judgment."""
     texts = [[node.text for node in side] for side in (chosen, rejected)]
     sides = [render_criteria(side) if level == "criteria" else side[0] for side in texts]
     return Pair(
@@ -215,5 +247,6 @@ def _pair(
         comparison_id=tree.comparison.id,
         chosen_nodes=tuple(node.id for node in chosen),
         rejected_nodes=tuple(node.id for node in rejected),
+        chosen_verdict=verdict,
         made=tree.comparison.made or "",
     )

@@ -24,22 +24,27 @@ def run(settings: LabelSettings, inputs: Mapping[str, Path], out: StageRun) -> N
     """Write ``sft-*``, ``pairs-*`` (train and heldout), ``labels.jsonl``, ``yield.json`` and pages to look at.
 
     With ``label.source=external`` the external judge's replies are kept in ``external`` shards, and how often it
-    disagrees, with itself and with the branches, in ``external.json`` and the manifest. With ``label.source=given`` the
-    comparisons' own labels stand in for the branches'. With ``label.reward.signals``
+    disagrees, with itself and with the branches, in ``external.json`` and the manifest; with ``label.external.by=pair``
+    its preferences between critiques make the pairs, and the branches' label chooses the SFT examples. With
+    ``label.source=given`` the comparisons' own labels stand in for the branches'. With ``label.reward.signals``
     the branches' scores are kept in ``branch-scores-SIGNAL`` shards, and how well they tell right from wrong in
     ``rewards.json`` and the manifest.
     """
     config = settings.label
     prompter = Prompter(load_prompt_set(settings.prompts), settings.criteria)
     rewards = branch_rewards(settings, inputs, prompter, out)
-    data, evidence = TrainingData(prompter, config, rewards, out.seed), Evidence(rewards, config.ties)
     external = config.source == "external"
     asked = external_labels(config, inputs["tree"], settings.seed, out) if external else {}
+    by_pair = external and config.external.by == "pair"
+    preferred = {name: said.nodes for name, said in asked.items()} if by_pair else None
+    labels = {} if by_pair else {name: said.label for name, said in asked.items()}
+    data = TrainingData(prompter, config, rewards, out.seed, preferred)
+    evidence = Evidence(rewards, config.ties)
     by_data = config.source == "given"
     shown: list[EvaluationTree] = []
     for row in read_rows(inputs["tree"], "trees"):
         tree = EvaluationTree.from_row(row)
-        label = data.add(tree, given_label(tree, config) if by_data else asked.get(tree.comparison.id))
+        label = data.add(tree, given_label(tree, config) if by_data else labels.get(tree.comparison.id))
         if config.reward.signals:
             evidence.add(tree, label.verdict)
         if len(shown) < config.view:

@@ -126,12 +126,22 @@ def check_tree(config: Any) -> None:
 
 def _check_label(config: Any) -> None:
     labels, reward = config.label, config.label.reward
+    if labels.by_success and labels.low_success >= labels.high_success:
+        raise ConfigError(
+            f"label.low_success={labels.low_success}: must be below label.high_success={labels.high_success}"
+        )
     if labels.source == "external":
         from judgetrain.label.external import load_external_prompts
 
         labels.external.engine.check("label.external.engine")
-        for step in DIALECTS[load_external_prompts(labels.external)[1]]:
+        dialect = load_external_prompts(labels.external)[1]
+        for step in DIALECTS[dialect]:
             labels.external.engine.check_step("label.external.engine", step)
+        if labels.external.by == "pair" and dialect != "preference":
+            raise ConfigError(
+                f"label.external.by=pair: label.external.prompts={labels.external.prompts} compares the responses, not "
+                "two critiques; set label.external.prompts=preference"
+            )
     if labels.source == "given":
         from judgetrain.data.given import check_labelled
 

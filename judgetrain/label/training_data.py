@@ -11,10 +11,11 @@ from judgetrain.artifacts.stage_run import derive_seed
 from judgetrain.errors import causes
 from judgetrain.judges.trees.prune import PrunedBranch, prune
 from judgetrain.judges.trees.schema import EvaluationTree
+from judgetrain.label.by_label import Preferences, pair_builder
 from judgetrain.label.config import LabelConfig
 from judgetrain.label.examples import Pair, Prompter
 from judgetrain.label.labels import Label, accepts, ensemble_label
-from judgetrain.label.pairs import PairBuilder, taken
+from judgetrain.label.pairs import taken
 from judgetrain.label.remedies import BRANCHES, LABELS, of_judging
 from judgetrain.label.rewards import Rewards, vote_shares
 from judgetrain.label.selection import leanings, near_identical
@@ -28,6 +29,7 @@ class TrainingData:
         config: how trees are labelled, and how much is taken from each.
         rewards: the branches' scores, and how they are weighed.
         seed: what is drawn for a tree depends on it and on the comparison's id.
+        preferred: an external judge's preferences between critiques by comparison, where they choose the pairs.
     """
 
     def __init__(
@@ -36,12 +38,15 @@ class TrainingData:
         config: LabelConfig | None = None,
         rewards: Rewards | None = None,
         seed: int = 0,
+        preferred: Mapping[str, Preferences] | None = None,
     ) -> None:
         self.prompter, self.config, self.rewards = prompter, config or LabelConfig(), rewards or Rewards()
-        self.pair_builder, self.seed = PairBuilder(prompter, self.config, self.rewards), seed
+        self.pair_builder, self.seed = pair_builder(prompter, self.config, self.rewards, preferred), seed
         self.sft: list[dict[str, Any]] = []
         self.pairs: list[Pair] = []
         self.labels: list[dict[str, Any]] = []
+        self.divided: dict[str, int] = {}
+        """How many comparisons give SFT examples and pairs, where no comparison gives both."""
         self.trees: Counter[str] = Counter()
         self.branches: Counter[str] = Counter()
         self._consistent: Counter[str] = Counter()
@@ -111,8 +116,23 @@ class TrainingData:
         return rows
 
     def select_pairs(self) -> None:
-        """Leave out repeated pairs and, where ``config.balance`` asks for it, those that unbalance the rest."""
+        """Leave out repeated pairs and, where ``config.balance`` asks for it, those that unbalance the rest.
+
+        With ``config.sft_share``, first the pairs of the comparisons that give SFT examples, and those examples of the
+        others (the paper's table 6).
+        """
+        if self.config.sft_share is not None:
+            self._divide(self.config.sft_share)
         self.pairs = self.pair_builder.selected(self.pairs, self.seed)
+
+    def _divide(self, share: float) -> None:
+        """Take SFT examples and preference pairs from disjoint comparisons: a seeded draw of all trees."""
+        ids = [row["comparison_id"] for row in self.labels]
+        number = max(1, round(share * len(ids)))
+        taught = set(random.Random(derive_seed(self.seed, "sft_share")).sample(ids, min(number, len(ids))))
+        self.divided = {"sft": len(taught), "pairs": len(ids) - len(taught)}
+        self.sft = [row for row in self.sft if row["comparison_id"] in taught]
+        self.pairs = [pair for pair in self.pairs if pair.comparison_id not in taught]
 
     def table(self) -> dict[str, dict[str, int | float]]:
         """Kept and dropped, by rule.
@@ -121,6 +141,7 @@ class TrainingData:
         ``pairs_that_are`` counts kept pairs of a kind that one may want to know of.
         """
         ties = {"ties": {"broken": self._ties_broken}} if self.rewards.config.break_ties else {}
+        divided = {"comparisons_for": self.divided} if self.divided else {}
         return {
             "trees": dict(sorted(self.trees.items())),
             "branches": dict(sorted(self.branches.items())),
@@ -133,6 +154,7 @@ class TrainingData:
             "levels": self.pair_builder.tested.table(),
             "ensemble_vs_given" if self.config.source == "given" else "label_vs_truth": dict(self._truth),
             **ties,
+            **divided,
         }
 
     def _notable(self) -> Counter[str]:
@@ -145,6 +167,8 @@ class TrainingData:
     def nothing_left(self) -> str:
         """Why there is nothing to train on: what most was lost for, and what helps."""
         said = f"no branch of {self.trees.total()} trees survived pruning and labelling"
+        if self.divided:
+            said += f" (label.sft_share takes SFT examples of {self.divided['sft']} of them)"
         unlabelled, lost = self.unlabelled, Counter({r: n for r, n in self.branches.items() if r != "no_label"})
         judging = causes(self._failures, of_judging("tree"), "look at the texts in trees-*.jsonl of stage tree")
         if unlabelled.total() > self.trees.total() / 2:

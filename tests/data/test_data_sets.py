@@ -173,6 +173,13 @@ PUBLISHED: dict[str, tuple[str, Write, Rows, Dialogue | tuple[Any, ...]]] = {
                 ("0000001", GPT4ALL[0]["prompt"], 0, "A tuple …", "")),
     "gpteacher": ("gpt4-instruct-similarity-0.6-dataset.json", as_array, GPTEACHER,
                   ("0000001", "Write a riddle about time.", 0, "What flies without wings?", None)),
+    **{f"gpteacher_{module}": (file, as_array, [{"instruction": asked, "input": more, "response": said}],
+                               ("0000001", f"{asked}\n\n{more}" if more else asked, 0, said, None))
+       for module, file, asked, more, said in (
+           ("roleplay", "roleplay-simple-deduped-roleplay-instruct.json", "Play a chef.", "", "Bon appétit."),
+           ("code", "codegen-instruct.json", "Add the numbers in Haskell.", "1, 2", "sum [1, 2]"),
+           ("toolformer", "toolformer-dedupe-only-dataset.json", "toolformer: enabled\npython(code)\nAdd.", "1, 2",
+            "python('1 + 2')"))},
     "alpaca": ("data/train-00000-of-00001-a09b74b3ef9c3b56.parquet", as_parquet, ALPACA,
                ("0000001", "Identify the odd one out.\n\nRed, green, Tuesday", 0, "Tuesday", None)),
     "ultrachat": ("train_0.jsonl", as_lines, ULTRACHAT, ("0", "Thanks.", 4, "Any time.", None)),

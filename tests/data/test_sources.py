@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +14,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from judgetrain.artifacts.console import Console
 from judgetrain.artifacts.shards import read_rows
 from judgetrain.artifacts.stage_run import StageRun
+from judgetrain.data import dialogues
 from judgetrain.data.config import DialoguesConfig, SourceConfig
 from judgetrain.data.dedup import Seen, normalised
-from judgetrain.data.sources import read_comparisons
+from judgetrain.data.sources import read_comparisons, sampled
+from judgetrain.data.stages import DialoguesSettings
 from judgetrain.errors import ConfigError, DataError, JudgetrainError
 from tests.builders.data import run_dialogues, write_lines
 
@@ -246,3 +250,32 @@ def test_label_conventions(labels: dict[str, str], value: Any, expected: str, tm
     path.write_text(json.dumps({"prompt": "q", "response_1": "x", "response_2": "y", "label": value}) + "\n")
     source = SourceConfig(name="s", path=str(path))
     assert next(iter(read_comparisons(source, labels, "key"))).label == expected
+
+
+def drawn(tmp_path: Path, seed: int, **source: Any) -> list[str]:
+    """The queries that stage dialogues keeps of 60 rows, of which the last cannot be read."""
+    path = tmp_path / "rows.jsonl"
+    tmp_path.mkdir()
+    write_lines(path, [*({"query": f"query {i}"} for i in range(60)), {"nothing": 1}])
+    config = DialoguesConfig([SourceConfig(name="src", path=str(path), **source)], strict=False)
+    out = StageRun(tmp_path / "out", "dialogues", 0, Console())
+    dialogues.run(DialoguesSettings(seed=seed, dialogues=config), {}, out)
+    assert out.notes["sources"]["src"]["rejected:missing_field"] == 1, "all rows are read, whatever is drawn"
+    return [row["messages"][-1]["content"] for row in read_rows(out.directory, "dialogues")]
+
+
+def test_a_sample_is_drawn_by_the_seed_and_keeps_the_order(tmp_path: Path) -> None:
+    first = drawn(tmp_path / "a", 1, sample=20)
+    assert len(first) == len(set(first)) == 20
+    assert [int(query.split()[1]) for query in first] == sorted(int(query.split()[1]) for query in first)
+    assert first == drawn(tmp_path / "b", 1, sample=20)
+    assert first != drawn(tmp_path / "c", 2, sample=20)
+    assert first != [f"query {i}" for i in range(20)], "not the first rows"
+    assert len(drawn(tmp_path / "d", 1, sample=500)) == 60
+
+
+def test_every_row_has_the_same_chance_to_be_drawn() -> None:
+    """5 of 20, 4,000 times: each row 1,000 times, give or take 4.5 standard deviations of 27."""
+    counts = Counter(row for seed in range(4000) for row in sampled(range(20), 5, seed))
+    assert set(counts) == set(range(20))
+    assert all(abs(n - 1000) < 125 for n in counts.values())

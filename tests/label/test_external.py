@@ -39,6 +39,7 @@ from judgetrain.label.estimate import estimate_external
 from judgetrain.label.external import cases_of, conflicting, external_labels
 from judgetrain.label.external_labels import ExternalLabel, disagreement, label_of_preferences, label_of_verdicts
 from judgetrain.label.labels import Label, ensemble_label
+from judgetrain.label.selection import near_identical
 from judgetrain.label.stages import LabelSettings
 from judgetrain.pipeline.config import Config
 from judgetrain.pipeline.graph import STAGES
@@ -68,7 +69,7 @@ def settings(prompts: str = "one_step", **changes: object) -> LabelConfig:
 
 
 def label_all(config: LabelConfig, trees: Path, out: StageRun) -> dict[str, Label]:
-    return external_labels(config, trees, Config.seed, out)
+    return {name: said.label for name, said in external_labels(config, trees, Config.seed, out).items()}
 
 
 def engine_of(monkeypatch: pytest.MonkeyPatch, answer) -> ScriptedEngine:  # type: ignore[no-untyped-def]
@@ -380,6 +381,36 @@ def test_the_stage_stops_at_its_limit_and_goes_on_where_it_stopped(tmp_path: Pat
     few = settings(engine=asked, max_tokens=100)
     with pytest.raises(EngineError, match=r"label\.external\.max_tokens=100"):
         label_all(few, *stage(tmp_path, "other", trees=[TREES[24]]))
+
+
+def test_preferences_label_each_pair(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Table 9: of every two critiques shown, that preferred in both orders is chosen; the branches choose for SFT."""
+    engine = engine_of(monkeypatch, prefers)
+    trees, out = stage(tmp_path)
+    label = replace(settings("preference", max_pairs=3, attempts=1, by="pair"), balance=[], max_chance=1.0)
+    config = Config(prompts="compact", tree=TreeConfig(criteria=4), label=replace(label, levels=["judgment"]))
+    label_stage.run(LabelSettings.of(config), {"tree": trees}, out)
+    by_text = {tree.comparison.id: {j.id: j for _, _, j in tree.judgments()} for tree in TREES}
+    expected = set()
+    for row in read_rows(out.directory, "external"):
+        nodes = by_text[row["comparison_id"]]
+        for (x, y), (first, second) in zip(row["pairs"], row["replies"], strict=True):
+            answers = {first["shown"]: first["answer"], second["shown"]: second["answer"]}
+            if answers["XY"] and answers["XY"] == answers["YX"]:
+                chosen, rejected = (x, y) if answers["XY"] == "X" else (y, x)
+                if nodes[chosen].finish_reason == "stop" and near_identical(nodes[x].text, nodes[y].text) is None:
+                    expected.add((chosen, rejected))
+    pairs = [r for name in ("train", "heldout") for r in read_rows(out.directory, f"pairs-{name}")]
+    made = {(r["nodes"]["chosen"][0], r["nodes"]["rejected"][0]) for r in pairs}
+    assert made == expected
+    assert len(made) > 20
+    assert {r.step for r in engine.requests} == {"preference"}
+    labels = {row["comparison_id"]: row for row in read_rows(out.directory, "labels")}
+    assert {row["source"] for row in labels.values()} == {"ensemble"}
+    verdicts = {tree.comparison.id: ensemble_label(tree, LabelConfig()).verdict for tree in TREES}
+    assert {name: row["verdict"] for name, row in labels.items()} == verdicts
+    against = [c for c, _ in made if by_text[c.split("/")[0]][c].verdict not in (verdicts[c.split("/")[0]], "tie")]
+    assert against, "the external judge and the branches disagree on some"
 
 
 @pytest.mark.parametrize("prompts", ["one_step", "preference"])

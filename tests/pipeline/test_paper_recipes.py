@@ -5,7 +5,9 @@ from __future__ import annotations
 import pytest
 
 from judgetrain.errors import ConfigError
+from judgetrain.pipeline.compose import recipes
 from judgetrain.pipeline.config import Config
+from judgetrain.pipeline.graph import STAGES
 from judgetrain.train.distributed import check_distributed
 from tests.builders.pipeline import composed, configured
 
@@ -52,12 +54,58 @@ def test_in_distribution_uses_the_same_comparisons_for_every_stage() -> None:
     assert config.train.dpo.stop.watched
 
 
-def test_transfer_takes_written_evaluations_and_grows_over_other_dialogues() -> None:
+def test_transfer_takes_written_evaluations_and_grows_over_auto_js_own_pairs() -> None:
     config = recipe("paper_transfer", "data_dir=DIR")
     assert config.teacher.evaluations == "DIR/ood_evaluations/*.jsonl"
-    assert [(s.name, s.limit) for s in config.dialogues.sources] == [("auto_j", 2000)]
-    assert config.responses.models == recipe("paper_ood").responses.models
+    assert [(s.name, s.format, s.sample, s.limit) for s in config.dialogues.sources] == [
+        ("auto_j", "comparison", 2000, None)
+    ]
+    assert config.responses.models == []
     assert config.cluster.sample >= 2000, "every dialogue is kept"
+
+
+def test_table_6() -> None:
+    """Dialogues of the Initial judge, SFT and DPO: 3k 2k 2k, 3k 1k 1k (of their own), and 3k of the same."""
+    ood, transfer, same = (recipe(name, "data_dir=DIR") for name in ("paper_ood", "paper_transfer", "paper_id"))
+    left = ood.cluster.sample - ood.teacher.comparisons
+    assert (ood.teacher.comparisons, left * ood.label.sft_share, left * (1 - ood.label.sft_share)) == (3000, 2000, 2000)
+    assert (transfer.cluster.sample * transfer.label.sft_share) == 1000
+    assert same.label.sft_share is None
+
+
+def test_table_5s_gpteacher_has_four_modules_and_flan_is_drawn() -> None:
+    sources = {s.name: s for s in recipe("paper_dialogues").dialogues.sources}
+    modules = {s.dataset for s in sources.values() if s.name.startswith("gpteacher")}
+    assert modules == {"gpteacher", "gpteacher_roleplay", "gpteacher_code", "gpteacher_toolformer"}
+    assert (sources["flan_v2"].sample, sources["flan_v2"].limit) == (74_000, None)
+
+
+def test_the_pairs_of_gpt4_are_labelled_one_by_one() -> None:
+    """Table 2's row: the same stages as paper_ood but for the labels of the pairs."""
+    ours, gpt4 = recipe("paper_ood", "data_dir=DIR"), recipe("paper_ood_gpt4", "data_dir=DIR")
+    external = gpt4.label.external
+    assert (gpt4.label.source, external.by, external.prompts) == ("external", "pair", "preference")
+    assert (external.engine.type, external.engine.model) == ("openai", "gpt-4-0125-preview")
+    for part in ("dialogues", "cluster", "responses", "teacher", "tree", "train", "judge", "engine"):
+        assert getattr(gpt4, part) == getattr(ours, part)
+    STAGES["label"].check(gpt4)
+    wrong = recipe("paper_ood_gpt4", "data_dir=DIR", "label.external.prompts=one_step")
+    with pytest.raises(ConfigError, match="label.external.by=pair: label.external.prompts=one_step compares"):
+        STAGES["label"].check(wrong)
+
+
+def test_every_row_of_a_table_is_asked_alike() -> None:
+    for name in ("tables/table1", "tables/table2", "tables/table4"):
+        config = recipe(name, "data_dir=DIR")
+        judge, ask = config.judge, config.evaluate.one_step.sampling
+        tokens = {judge.criteria_tokens, judge.guideline_tokens, judge.judgment_tokens, ask.max_new_tokens}
+        assert (tokens, judge.temperature, ask.temperature) == ({512}, 0.0, 0.0), name
+
+
+@pytest.mark.parametrize("name", [*SETTINGS, "paper_dialogues", "paper_ood_gpt4", "tables/table1"])
+def test_the_head_says_what_was_chosen(name: str) -> None:
+    head = recipes()[name].read_text(encoding="utf-8").split("recipe_name:")[0]
+    assert "chosen" in head
 
 
 def test_data_scale_is_table_4() -> None:

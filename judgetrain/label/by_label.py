@@ -1,0 +1,134 @@
+"""Preference pairs by the paper's letter: who agrees with the label is chosen, who does not is rejected (section 4.4).
+
+No evidence is asked for (``label.pairs_by=label``). Where an external judge has preferred one critique of a pair
+(``label.external.by=pair``, the paper's LLM-as-a-Judge) its preferences take the label's place.
+"""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+from judgetrain.judges.trees.schema import EvaluationTree, JudgmentNode
+from judgetrain.label.config import LabelConfig
+from judgetrain.label.examples import Pair, Prompter
+from judgetrain.label.labels import accepts
+from judgetrain.label.pairs import PairBuilder, orderings, pair_of
+from judgetrain.label.rewards import Rewards
+from judgetrain.label.selection import near_identical
+from judgetrain.schema import Verdict
+
+Preferences = Sequence[tuple[str, str]]
+"""Of one tree: the ids of the preferred judgment and of the other one, pair by pair."""
+
+
+def success(judgments: Sequence[JudgmentNode], label: Verdict, ties: str) -> float | None:
+    """The share of the readable judgments that are in keeping with the label; None if none is readable."""
+    readable = [j.verdict for j in judgments if j.verdict is not None]
+    return sum(accepts(verdict, label, ties) for verdict in readable) / len(readable) if readable else None
+
+
+@dataclass
+class LabelPairBuilder(PairBuilder):
+    """Makes pairs whose sides the label alone tells apart; tie labels order criteria and guidelines too."""
+
+    orders_ties: ClassVar[bool] = True
+
+    def judgment_pairs(self, tree: EvaluationTree, label: Verdict) -> Iterator[Pair]:
+        """Same criterion, guideline and order: each judgment in keeping with the label against each that is not."""
+        for criterion, guideline in tree.guidelines():
+            readable = [j for j in guideline.judgments if j.verdict is not None]
+            right = [j for j in readable if accepts(j.verdict, label, self.config.ties)]
+            wrong = [j for j in readable if not accepts(j.verdict, label, self.config.ties)]
+            for chosen, rejected in itertools.product(right, wrong):
+                if chosen.order == rejected.order:
+                    yield from self.told_apart(tree, criterion, guideline, chosen, rejected)
+
+    def guideline_pairs(self, tree: EvaluationTree, label: Verdict) -> Iterator[Pair]:
+        """Same criterion: the guidelines with the highest success against each with a lower one.
+
+        Guidelines that the token limit cut make no pair and are counted.
+        """
+        for criterion in tree.criteria:
+            if cut := sum(g.finish_reason == "length" for g in criterion.guidelines):
+                self.skipped["guideline:cut_off"] += cut
+            whole = [g for g in criterion.guidelines if g.finish_reason == "stop"]
+            known = [(rate, g) for g in whole if (rate := self.rate(tree, g.judgments, label)) is not None]
+            best = max((rate for rate, _ in known), default=0.0)
+            for (high, chosen), (low, rejected) in itertools.permutations(known, 2):
+                if not low < high == best:
+                    continue
+                if near_identical(chosen.text, rejected.text) == "near_identical":
+                    self.skipped["guideline:near_identical"] += 1
+                else:
+                    prompt = self.prompter.guideline(tree.comparison, criterion.text)
+                    yield pair_of("guideline", tree, prompt, [chosen], [rejected], high - low)
+
+    def criteria_pairs(self, tree: EvaluationTree, label: Verdict, rng: random.Random, number: int) -> Iterator[Pair]:
+        """Orderings of the same criteria: those that lead to the label (``high_success``) before the others.
+
+        They are set against those that lead away from it (``low_success``), which head the rejected list. Criteria of
+        which nothing is known stand in the middle.
+        """
+        rates = {c.id: self.rate(tree, c.judgments, label) for c in tree.criteria}
+        known = {name: rate for name, rate in rates.items() if rate is not None}
+        good = [c for c in tree.criteria if known.get(c.id, -1.0) >= self.config.high_success]
+        bad = [c for c in tree.criteria if c not in good and known.get(c.id, 2.0) <= self.config.low_success]
+        if not good or not bad:
+            self.skipped["criteria:no_contrast"] += 1
+            return
+        for chosen, rejected in orderings(tree.criteria, good, bad, rng, number):
+            margin = known[chosen[0].id] - known[rejected[0].id]
+            yield pair_of("criteria", tree, self.prompter.criteria(tree.comparison), chosen, rejected, margin)
+
+    def rate(self, tree: EvaluationTree, judgments: Sequence[JudgmentNode], label: Verdict) -> float | None:
+        """How successful the judgments under a node are, from 0 to 1; None where that is not known."""
+        return success(judgments, label, self.config.ties)
+
+
+@dataclass
+class PreferredPairBuilder(LabelPairBuilder):
+    """Makes pairs of the critiques that an external judge compared; ``preferred`` holds its preferences by comparison.
+
+    Under a criterion and guideline a verdict is right if critiques with it were preferred more often than not; this
+    says of guidelines and criteria how successful they are.
+    """
+
+    preferred: Mapping[str, Preferences] = field(default_factory=dict)
+
+    def judgment_pairs(self, tree: EvaluationTree, label: Verdict) -> Iterator[Pair]:
+        """The pairs of judgments that the external judge decided alike in both orders."""
+        nodes = {j.id: (c, g, j) for c, g, j in tree.judgments()}
+        for chosen, rejected in self.preferred.get(tree.comparison.id, ()):
+            yield from self.told_apart(tree, *nodes[chosen], nodes[rejected][2])
+
+    def rate(self, tree: EvaluationTree, judgments: Sequence[JudgmentNode], label: Verdict) -> float | None:
+        """The share of right verdicts among those that were compared; None if none was."""
+        right = self._right(tree)
+        known = [right[j.id] for j in judgments if j.id in right]
+        return sum(known) / len(known) if known else None
+
+    def _right(self, tree: EvaluationTree) -> dict[str, bool]:
+        """Of the judgments whose verdict was preferred or not under their guideline: which of the two."""
+        pairs, found = self.preferred.get(tree.comparison.id, ()), dict[str, bool]()
+        for _, guideline in tree.guidelines():
+            verdicts, balance = {j.id: j.verdict for j in guideline.judgments}, Counter[Verdict | None]()
+            for chosen, rejected in pairs:
+                if chosen in verdicts:
+                    balance[verdicts[chosen]] += 1
+                    balance[verdicts[rejected]] -= 1
+            found |= {name: balance[verdict] > 0 for name, verdict in verdicts.items() if balance[verdict]}
+        return found
+
+
+def pair_builder(
+    prompter: Prompter, config: LabelConfig, rewards: Rewards, preferred: Mapping[str, Preferences] | None = None
+) -> PairBuilder:
+    """What makes the pairs that ``label.pairs_by`` asks for; of an external judge's preferences where there are any."""
+    if preferred is not None:
+        return PreferredPairBuilder(prompter, config, rewards, preferred=preferred)
+    return {"evidence": PairBuilder, "label": LabelPairBuilder}[config.pairs_by](prompter, config, rewards)

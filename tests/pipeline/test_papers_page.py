@@ -1,0 +1,151 @@
+"""docs/papers.md: every equation, table and figure of the papers stands there, and all that it names exists."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+from hydra.core.override_parser.overrides_parser import OverridesParser
+
+from judgetrain.pipeline.compose import GROUPS, groups, recipes
+from judgetrain.pipeline.config import Config
+from judgetrain.pipeline.keys_page import keys_of
+from tests.builders.pipeline import configured
+
+ROOT = Path(__file__).parents[2]
+HEAD = ["what", "where", "how it stands", "the paper's way", "recipe"]
+TOKEN = re.compile(r"`([^`]+)`")
+
+NUMBERED = {
+    "Branching": {"Equation": 2, "Table": 12, "Figure": 5},
+    "ProbDiff": {"Equation": 4, "Table": 9, "Figure": 5},
+    "Glass-box": {"Table": 2, "Figure": 8},
+}
+"""By the beginning of a section's title: how many of each its paper has; glass-box equations have names alone."""
+NAMED = [
+    "SentProb", "Softmax-Ent", "Softmax-Var", "Softmax-combo", "Unt-Exp", "Unt-Var", "AttnEnt", "AttnEnt-Min",
+    "AttnEnt-Avg", "SentProb-Ref",
+]  # fmt: skip
+
+
+class Row(NamedTuple):
+    """A line of the page."""
+
+    section: str
+    what: str
+    where: str
+    stands: str
+    way: str
+    recipe: str
+
+
+def rows() -> Iterator[Row]:
+    """The lines of all tables with the page's head."""
+    section, columns = "", list[str]()
+    for line in (ROOT / "docs" / "papers.md").read_text(encoding="utf-8").splitlines():
+        cells = [cell.strip() for cell in line.strip().strip("|").split("|")] if line.startswith("|") else []
+        if line.startswith("## "):
+            section = line.removeprefix("## ")
+        if not cells:
+            columns = []
+        elif not columns:
+            columns = cells
+            assert columns == HEAD, f"{section}: {columns}"
+        elif set(cells[0]) != {"-"}:
+            assert len(cells) == len(HEAD), line
+            yield Row(section, *cells)
+
+
+ROWS = list(rows())
+
+
+@cache
+def names_in(path: Path) -> set[str]:
+    """The functions, classes, methods and constants of a module, methods as CLASS.METHOD."""
+    found = set[str]()
+    for node in ast.parse(path.read_text(encoding="utf-8")).body:
+        if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
+            found.add(node.name)
+        if isinstance(node, ast.ClassDef):
+            found |= {f"{node.name}.{each.name}" for each in node.body if isinstance(each, ast.FunctionDef)}
+        targets = (
+            node.targets if isinstance(node, ast.Assign) else [node.target] if isinstance(node, ast.AnnAssign) else []
+        )
+        found |= {target.id for target in targets if isinstance(target, ast.Name)}
+    return found
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.what)
+def test_files_and_names_exist(row: Row) -> None:
+    places = TOKEN.findall(row.where)
+    assert places, f"{row.what}: says nowhere where it is"
+    for place in places:
+        path, _, name = place.partition(":")
+        assert (ROOT / path).is_file(), f"{row.what}: {path}"
+        assert name in names_in(ROOT / path), f"{row.what}: {path} has no {name}"
+
+
+def overrides() -> list[str]:
+    """All that stands in the column of keys."""
+    return [token for row in ROWS for token in TOKEN.findall(row.way)]
+
+
+def test_keys_exist() -> None:
+    known = {key.name for key in keys_of(Config())} | set(groups()) | set(GROUPS.values())
+    for token in overrides():
+        assert token.partition("=")[0] in known, token
+
+
+def test_values_are_allowed() -> None:
+    """Each value is taken by the configuration; a key that stands there with several is tried with each."""
+    left = list(dict.fromkeys(token for token in overrides() if "=" in token))
+    while left:
+        now = {token.partition("=")[0]: token for token in reversed(left)}
+        config = configured("recipe=quickstart", *now.values())
+        for override in OverridesParser.create().parse_overrides(list(now.values())):
+            value = config
+            for part in override.key_or_group.split("."):
+                value = getattr(value, part)
+            assert value == override.value(), override.input_line
+        left = [token for token in left if token not in now.values()]
+
+
+def named_recipes() -> list[str]:
+    found = {token for row in ROWS for token in TOKEN.findall(row.recipe)}
+    assert found >= {"paper_id", "paper_ood", "paper_transfer", "paper_ood_gpt4", "tables/table1", "selfeval"}
+    return sorted(found)
+
+
+@pytest.mark.parametrize("name", named_recipes())
+def test_recipes_compose(name: str) -> None:
+    assert name in recipes()
+    assert configured(f"recipe={name}", "data_dir=DIR").recipe_name
+
+
+@pytest.mark.parametrize(("section", "kind"), [(s, k) for s, kinds in NUMBERED.items() for k in kinds])
+def test_nothing_of_the_papers_is_missing(section: str, kind: str) -> None:
+    found = list[int]()
+    for row in ROWS:
+        if row.section.startswith(section) and (said := re.match(rf"{kind}s? (\d+)(?: and (\d+))?:", row.what)):
+            found += [int(number) for number in said.groups() if number]
+    assert sorted(found) == list(range(1, NUMBERED[section][kind] + 1))
+
+
+def test_every_glass_box_score_is_there() -> None:
+    said = " ".join(row.what for row in ROWS if row.section.startswith("Glass-box"))
+    assert [name for name in NAMED if not re.search(rf"(?<![\w-]){name}(?![\w-])", said)] == []
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.what)
+def test_departures_say_how_to_get_the_papers_way(row: Row) -> None:
+    assert re.match(r"(exact|departs: |chosen: |ours: )", row.stands), row.stands
+    if row.stands.startswith("departs"):
+        assert TOKEN.search(row.way) or row.way.startswith("no key"), f"{row.what}: no way to have it the paper's way"
+    if re.match(r"(Table|Figure)", row.what):
+        assert TOKEN.search(row.recipe) or row.recipe.startswith(("not yet", "no data")) or not row.recipe
+        assert row.recipe or "own words" in row.stands, f"{row.what}: neither a recipe nor why there is none"
