@@ -60,6 +60,7 @@ def _pages(found: list[Difference], files: list[Path], out: StageRun) -> dict[st
 
 def _judged(settings: LeaderboardSettings, inputs: Mapping[str, Path], out: StageRun) -> Path:
     """The file of verdicts on the comparisons that ``leaderboard.budget`` goes to, and on what cannot be judged."""
+    assert settings.verdicts is not None
     items = read_items(settings.verdicts, settings.world, settings.seed)
     budget = budget_of((settings.teacher, settings.external), settings.verdicts, "verdicts", out.path(".spent.jsonl"))
     models = Models(settings, inputs, out, budget)

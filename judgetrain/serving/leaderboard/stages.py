@@ -8,6 +8,7 @@ from typing import Any
 
 from judgetrain.artifacts.stages import Stage, at
 from judgetrain.errors import ConfigError
+from judgetrain.serving.config import VerdictsConfig
 from judgetrain.serving.leaderboard.config import LeaderboardConfig
 from judgetrain.serving.stages import JUDGE, JudgeSettings
 
@@ -17,6 +18,7 @@ class LeaderboardSettings(JudgeSettings):
     """Stage leaderboard, which judges by itself where it chooses what is judged."""
 
     leaderboard: LeaderboardConfig = at("leaderboard")
+    verdicts: VerdictsConfig | None = at("verdicts")  # type: ignore[assignment]  # there where the stage judges
 
     @classmethod
     def unused(cls, config: Any) -> Collection[str]:
