@@ -116,15 +116,12 @@ class Corpus:
         return f"A {score_a}, it {found_a}. B {score_b}, it {found_b}."
 
     def _criteria(self, rng: random.Random) -> Exchange:
+        names = [] if self._human else rng.sample(self._names, 10)
+        query = rng.choice(self._queries)
         if self._human:
-            query = rng.choice(self._queries)
-            plausible = self._language.plausible(self._language.kind_of(query))
-            return f"List 10 criteria.\nQuery: {query}", self._listed(rng.sample(plausible, 10), rng)
-        listed = self._listed(rng.sample(self._names, 10), rng)
-        return f"List 10 criteria.\nQuery: {rng.choice(self._queries)}", listed
-
-    def _listed(self, names: list[str], rng: random.Random) -> str:
-        return "\n".join(f"{i}. {self._criterion(n, rng)}" for i, n in enumerate(names, start=1))
+            names = rng.sample(self._language.plausible(self._language.kind_of(query)), 10)
+        lines = (f"{i}. {self._criterion(n, rng)}" for i, n in enumerate(names, start=1))
+        return f"List 10 criteria.\nQuery: {query}", "\n".join(lines)
 
     def _guideline(self, rng: random.Random) -> Exchange:
         criterion = self._criterion(rng.choice(self._names), rng)

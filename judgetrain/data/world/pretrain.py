@@ -154,9 +154,7 @@ def _train(
     Trainer(model, arguments, data_collator=collate, train_dataset=IterableDataset.from_generator(rows)).train()
 
 
-def _encode(
-    tokenizer: PreTrainedTokenizerFast, exchange: tuple[str, str], answer_alone: bool
-) -> dict[str, list[int]]:
+def _encode(tokenizer: PreTrainedTokenizerFast, exchange: tuple[str, str], answer_alone: bool) -> dict[str, list[int]]:
     """Token ids and labels of an exchange; ``answer_alone``: what is asked is read, and not learned."""
     user, assistant = exchange
     asked = tokenizer.encode(f"<user>{user}<assistant>", add_special_tokens=False)
