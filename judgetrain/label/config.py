@@ -28,7 +28,10 @@ class TeacherConfig(PaidConfig):
     )
     comparisons: int = key(3000, "comparisons annotated; the rest is left for the tree", low=1)
     criteria: int = key(10, "criteria listed", low=1)
-    branches: int = key(3, "criteria judged per comparison", low=1)
+    judged: int | None = key(
+        None, "comparisons whose criteria are judged; of the others the list alone is written; None: all", low=1
+    )
+    branches: int = key(3, "criteria judged of a comparison", low=1)
     both_orders: bool = key(True, "judge in both orders")
     sampling: SamplingConfig = key(SamplingConfig, "of the teacher at every step")
 

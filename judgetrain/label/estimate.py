@@ -48,8 +48,9 @@ def estimate(teacher: TeacherConfig, prompts: str, comparisons: Sequence[Compari
     longest = teacher.sampling.max_new_tokens
     costs = _Costs(load_prompt_set(prompts), longest)
     for comparison in comparisons:
+        costs.ask("criteria", slots_of(comparison) | {"count": str(shape.count)}, 1)
+    for comparison in comparisons[: teacher.judged]:
         slots = slots_of(comparison)
-        costs.ask("criteria", slots | {"count": str(shape.count)}, 1)
         costs.ask("guideline", slots | {"criterion": CRITERION}, teacher.branches)
         judged = judgment_slots(comparison, "AB", CRITERION, "")
         costs.ask("judgment", judged, teacher.branches * len(shape.orders), costs.half, longest)

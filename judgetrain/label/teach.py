@@ -107,7 +107,12 @@ def _annotate(settings: TeacherSettings, comparisons: Sequence[Comparison], out:
     asking = AskingConfig(
         criteria_sampling=teacher.sampling, guideline_sampling=teacher.sampling, judgment_sampling=teacher.sampling
     )
-    choose = sample_criteria(derive_seed(out.seed, "criteria"), teacher.branches)
+    sample = sample_criteria(derive_seed(out.seed, "criteria"), teacher.branches)
+    judged = {comparison.id for comparison in comparisons[: teacher.judged]}
+
+    def choose(comparison: Comparison, criteria: list[str]) -> list[int]:
+        return sample(comparison, criteria) if comparison.id in judged else []
+
     answers = answers_of(teacher.engine, out.home, settings.seed)
     budget = budget_of([teacher.engine], teacher, "teacher", out.path(".spent.jsonl"))
     engine = make_engine(teacher.engine, answers=answers, budget=budget)

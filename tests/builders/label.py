@@ -62,11 +62,14 @@ def tree_of(*criteria: tuple[str, ...], index: int = 0) -> EvaluationTree:
     )
 
 
-def teacher_config(taught: int = 14, asked: int = 6, listed: int = 6, both_orders: bool = True) -> Config:
+def teacher_config(
+    taught: int = 14, asked: int = 6, listed: int = 6, both_orders: bool = True, judged: int | None = None
+) -> Config:
     teacher = TeacherConfig(
         engine=WorldEngineConfig(error_rate=0.2),
         comparisons=taught,
         criteria=listed,
+        judged=judged,
         branches=2,
         both_orders=both_orders,
     )

@@ -13,7 +13,7 @@ import pytest
 
 from judgetrain.data.config import WorldConfig, WorldEngineConfig
 from judgetrain.data.world import BASE, eval_comparisons, train_dialogues, true_verdict
-from judgetrain.data.world.annotator import SLOPPY_GUIDELINE, Annotator
+from judgetrain.data.world.annotator import SLOPPY_GUIDELINE, Annotator, criterion_name
 from judgetrain.data.world.corpus import Corpus
 from judgetrain.data.world.engine import WorldEngine
 from judgetrain.data.world.language import load_language
@@ -23,6 +23,7 @@ from judgetrain.data.world.writers import write_response
 from judgetrain.engines.base import Request, Sampling
 from judgetrain.errors import ConfigError
 from judgetrain.judges.kinds.surface import differences, fitted
+from judgetrain.judges.prompting.parsing import parse_criteria, parse_judgment
 from judgetrain.schema import Comparison, Dialogue, Message
 from tests.builders.data import RAW, independent_grade
 
@@ -102,6 +103,27 @@ def test_the_pretraining_text_is_what_the_base_was_made_from() -> None:
         for _ in range(3000):
             digest.update("\0".join(corpus.exchange(rng)).encode())
         assert digest.hexdigest().startswith(expected)
+
+
+def test_the_last_phase_errs_as_the_annotator_does_and_does_not_know_the_rule() -> None:
+    language, rng = load_language(), random.Random("corpus 2 test")
+    corpus = Corpus(language, pretraining_queries(language), 1.0, human=True)
+    first, wrong, kinds = Counter[str](), Counter[bool](), Counter[str]()
+    for _ in range(8000):
+        asked, answer = corpus.exchange(rng)
+        query = asked.split("Query: ")[-1].split("\n")[0]
+        if asked.startswith("List"):
+            rule, names = RAW["kinds"][language.kind_of(query)], [criterion_name(c) for c in parse_criteria(answer, 10)]
+            assert len(set(names)) == 10 and not set(names) & set(rule["off_topic"])
+            kinds["lists"] += 1
+            first.update(role for role in ("primary", "secondary", "decoy") if rule[role] == names[0])
+        elif "\nJudge by: " in asked:
+            name = criterion_name(asked.split("\nJudge by: ")[1])
+            a, b = (independent_grade(asked.split(f"Response {side}: ")[1].split("\n")[0], name) for side in "AB")
+            read = parse_judgment(answer)
+            wrong[(a > b) - (a < b) != (read.first > read.second) - (read.first < read.second)] += 1
+    assert all(0.07 < first[role] / kinds["lists"] < 0.13 for role in ("primary", "secondary", "decoy"))
+    assert 0.08 < wrong[True] / wrong.total() < 0.2
 
 
 def test_every_property_is_as_often_off_topic_as_it_can_stand_in_for_a_crucial_one() -> None:

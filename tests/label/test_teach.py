@@ -170,3 +170,17 @@ def test_a_teacher_that_cannot_be_read_stops_the_run_and_says_why(
     )
     with pytest.raises(DataError, match=r"nothing that can be read: 14 criteria:none; .*choose a teacher\.engine"):
         run_teacher(tmp_path / "teacher", teacher_config())
+
+
+def test_where_few_are_judged_the_others_teach_their_lists_alone(tmp_path: Path) -> None:
+    whole = run_teacher(tmp_path / "whole", teacher_config())
+    out = run_teacher(tmp_path / "few", teacher_config(judged=5))
+    rows = {"whole": list(read_rows(whole.directory, "examples")), "few": list(read_rows(out.directory, "examples"))}
+    lists = {
+        name: [(r["prompt"], r["completion"]) for r in found if r["level"] == "criteria"]
+        for name, found in rows.items()
+    }
+    assert lists["few"] == lists["whole"]
+    assert Counter(r["level"] for r in rows["few"]) == {"criteria": 14, "guideline": 10, "judgment": 20}
+    assert len({r["comparison_id"] for r in rows["few"] if r["level"] != "criteria"}) == 5
+    assert list(read_rows(out.directory, "remaining")) == list(read_rows(whole.directory, "remaining"))

@@ -25,6 +25,15 @@ MAX_SENTENCES = 5
 WORDS = (22, 40)
 """Fewest and most words wanted in one response; what is missing is filled with small talk."""
 
+WEIGHTS = (5, 20, 30, 30, 10, 5)
+"""How often exchanges are dialogues, descriptions, reviews on many criteria and on one, lists, guidelines."""
+
+HUMAN_WEIGHTS = (0, 5, 10, 50, 30, 5)
+
+REVIEWERS_ERR = 0.15
+"""Error rate of the reviewers who err. A base that has met errors is as sure as it should be; one that has met none is
+shaken by every error of the teacher's."""
+
 Exchange = tuple[str, str]
 """What a user asks and what the text answers."""
 
@@ -32,11 +41,13 @@ Exchange = tuple[str, str]
 class Corpus:
     """An endless, seeded stream of exchanges over the given queries.
 
-    ``worded`` is the share of single reviews that are written out in a judge's words.
+    ``worded`` is the share of single reviews that are written out in a judge's words; ``human``: the reviewers who
+    write them err now and then, as the annotator does, and lists name what is plausible for the query's kind, evenly.
     """
 
-    def __init__(self, language: Language, queries: list[str], worded: float = 0.0) -> None:
-        self._worded = worded
+    def __init__(self, language: Language, queries: list[str], worded: float = 0.0, human: bool = False) -> None:
+        self._worded, self._human = worded, human
+        self._reviewer = Annotator(language, REVIEWERS_ERR)
         self._language = language
         self._queries = queries
         self._annotator = Annotator(language, error_rate=0.0)
@@ -45,7 +56,7 @@ class Corpus:
     def exchange(self, rng: random.Random) -> Exchange:
         """One exchange, its kind drawn at random."""
         makers = (self._dialogue, self._description, self._reviews, self._review, self._criteria, self._guideline)
-        return rng.choices(makers, weights=(5, 20, 30, 30, 10, 5))[0](rng)
+        return rng.choices(makers, weights=HUMAN_WEIGHTS if self._human else WEIGHTS)[0](rng)
 
     def _pair(self, rng: random.Random) -> tuple[str, str, str]:
         query = rng.choice(self._queries)
@@ -94,6 +105,8 @@ class Corpus:
             f"Response A: {a}\nResponse B: {b}\nJudge by: {criterion}"
         )
         if rng.random() < self._worded:
+            if self._human:
+                return prompt, self._reviewer.judgment(criterion, guideline, a, b, rng)
             grades = [self._language.grade(response, name) for response in (a, b)]
             return prompt, self._annotator.write_judgment(name, grades, [GRADE_SCORES[g] for g in grades])
         return prompt, self._rating(name, a, b)
@@ -103,9 +116,12 @@ class Corpus:
         return f"A {score_a}, it {found_a}. B {score_b}, it {found_b}."
 
     def _criteria(self, rng: random.Random) -> Exchange:
-        names = rng.sample(self._names, 10)
+        names = [] if self._human else rng.sample(self._names, 10)
+        query = rng.choice(self._queries)
+        if self._human:
+            names = rng.sample(self._language.plausible(self._language.kind_of(query)), 10)
         lines = (f"{i}. {self._criterion(n, rng)}" for i, n in enumerate(names, start=1))
-        return f"List 10 criteria.\nQuery: {rng.choice(self._queries)}", "\n".join(lines)
+        return f"List 10 criteria.\nQuery: {query}", "\n".join(lines)
 
     def _guideline(self, rng: random.Random) -> Exchange:
         criterion = self._criterion(rng.choice(self._names), rng)

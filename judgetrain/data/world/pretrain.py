@@ -1,6 +1,6 @@
 """Make the shipped base model: tokenizer and a small Llama pretrained on the world's text.
 
-Reproduces ``judgetrain/data/world/base`` in three phases; under an hour on two cores:
+Reproduces ``judgetrain/data/world/base`` in four phases; under an hour on two cores:
 
     python -m judgetrain.data.world.pretrain --output judgetrain/data/world/base
 """
@@ -10,7 +10,7 @@ from __future__ import annotations
 import argparse
 import random
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -68,9 +68,11 @@ class Phase:
     steps: int
     learning_rate: float
     worded: float
+    human: bool = field(default=False, repr=False)
+    """Not in ``repr``, which seeds the text: that of the first phases is what it was before there was this."""
 
 
-PHASES = (Phase(3500, 2e-3, 0.0), Phase(700, 1e-3, 0.8), Phase(1600, 1.5e-3, 0.7))
+PHASES = (Phase(3500, 2e-3, 0.0), Phase(700, 1e-3, 0.8), Phase(1600, 1.5e-3, 0.7), Phase(260, 5e-4, 1.0, human=True))
 
 
 def pretrain(output: Path, phases: Sequence[Phase], batch_size: int, seed: int, start: Path | None = None) -> None:
@@ -103,7 +105,7 @@ def pretrain(output: Path, phases: Sequence[Phase], batch_size: int, seed: int, 
         tokenizer = AutoTokenizer.from_pretrained(start)
         model = AutoModelForCausalLM.from_pretrained(start, dtype="float32")
     for phase in phases:
-        corpus = Corpus(load_language(), pool, phase.worded)
+        corpus = Corpus(load_language(), pool, phase.worded, phase.human)
         _train(model, tokenizer, corpus, phase, batch_size, seed, output / "trainer")
     model.save_pretrained(output)
     tokenizer.save_pretrained(output)
@@ -120,16 +122,17 @@ def _train(
 ) -> None:
     import torch
     from datasets import IterableDataset
-    from transformers import DataCollatorForLanguageModeling, Trainer, TrainingArguments
+    from transformers import DataCollatorForSeq2Seq, Trainer, TrainingArguments
 
     def rows() -> Iterator[dict[str, Any]]:
         rng = random.Random(f"corpus {seed} {phase}")
         while True:
             # Exchanges of similar length side by side, so that little of a batch is padding.
-            block = sorted((_encode(tokenizer, corpus.exchange(rng)) for _ in range(batch_size * 16)), key=len)
+            block = [_encode(tokenizer, corpus.exchange(rng), phase.human) for _ in range(batch_size * 16)]
+            block.sort(key=lambda row: len(row["input_ids"]))
             batches = [block[i : i + batch_size] for i in range(0, len(block), batch_size)]
             rng.shuffle(batches)
-            yield from ({"input_ids": ids} for batch in batches for ids in batch)
+            yield from (row for batch in batches for row in batch)
 
     arguments = TrainingArguments(
         output_dir=str(scratch),
@@ -147,20 +150,23 @@ def _train(
         remove_unused_columns=False,
         seed=seed,
     )
-    collate = DataCollatorForLanguageModeling(tokenizer, mlm=False)
+    collate = DataCollatorForSeq2Seq(tokenizer)
     Trainer(model, arguments, data_collator=collate, train_dataset=IterableDataset.from_generator(rows)).train()
 
 
-def _encode(tokenizer: PreTrainedTokenizerFast, exchange: tuple[str, str]) -> list[int]:
+def _encode(tokenizer: PreTrainedTokenizerFast, exchange: tuple[str, str], answer_alone: bool) -> dict[str, list[int]]:
+    """Token ids and labels of an exchange; ``answer_alone``: what is asked is read, and not learned."""
     user, assistant = exchange
-    return tokenizer.encode(f"<user>{user}<assistant>{assistant}<end>", add_special_tokens=False)
+    asked = tokenizer.encode(f"<user>{user}<assistant>", add_special_tokens=False)
+    answer = tokenizer.encode(f"{assistant}<end>", add_special_tokens=False)
+    return {"input_ids": asked + answer, "labels": ([-100] * len(asked) if answer_alone else asked) + answer}
 
 
 def main() -> None:
     """The command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--output", type=Path, required=True)
-    parser.add_argument("--phase", type=int, choices=(1, 2, 3), help="one phase alone; a later one needs --start")
+    parser.add_argument("--phase", type=int, choices=(1, 2, 3, 4), help="one phase alone; a later one needs --start")
     parser.add_argument("--start", type=Path, help="directory that the phase before wrote")
     parser.add_argument("--batch-size", type=int, default=32)
     parser.add_argument("--seed", type=int, default=1)
