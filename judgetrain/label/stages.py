@@ -64,7 +64,7 @@ class AnchorsSettings(StageSettings):
     anchor_labels: str = at("rounds.anchor_labels")
     tree: TreeConfig | None = at("tree")
     engine: EngineConfig | None = at("engine")
-    label: LabelConfig | None = at("label", only=("min_vote_share", "min_deciding_share", "min_readable"))
+    label: LabelConfig | None = at("label", only=("vote", "min_vote_share", "min_deciding_share", "min_readable"))
 
     @classmethod
     def unused(cls, config: Any) -> Collection[str]:
