@@ -64,7 +64,7 @@ class AnchorsSettings(StageSettings):
     anchor_labels: str = at("rounds.anchor_labels")
     tree: TreeConfig | None = at("tree")
     engine: EngineConfig | None = at("engine")
-    label: LabelConfig | None = at("label", only=("min_vote_share", "min_deciding_share", "min_readable"))
+    label: LabelConfig | None = at("label", only=("vote", "min_vote_share", "min_deciding_share", "min_readable"))
 
     @classmethod
     def unused(cls, config: Any) -> Collection[str]:
@@ -130,6 +130,8 @@ def _check_label(config: Any) -> None:
         raise ConfigError(
             f"label.low_success={labels.low_success}: must be below label.high_success={labels.high_success}"
         )
+    if labels.pairs_by == "label" and "judgment" in labels.levels:
+        _check_two_judgments(config, "label.pairs_by=label", ", or leave judgment out of label.levels")
     if labels.source == "external":
         from judgetrain.label.external import load_external_prompts
 
@@ -142,6 +144,8 @@ def _check_label(config: Any) -> None:
                 f"label.external.by=pair: label.external.prompts={labels.external.prompts} compares the responses, not "
                 "two critiques; set label.external.prompts=preference"
             )
+        if dialect == "preference":
+            _check_two_judgments(config, f"label.external.prompts={labels.external.prompts}", "")
     if labels.source == "given":
         from judgetrain.data.given import check_labelled
 
@@ -161,6 +165,15 @@ def _check_label(config: Any) -> None:
         check_revision_prompt(config)
     if not reward.ensemble_weight and not any(getattr(reward, f"{signal}_weight") for signal in reward.signals):
         raise ConfigError("label.reward: every weight is 0; give ensemble_weight or that of a signal that is on")
+
+
+def _check_two_judgments(config: Any, asked: str, otherwise: str) -> None:
+    """Refuse trees in which no two judgments of an order are of one guideline, where such pairs are asked for."""
+    if config.tree.judgments == 1:
+        raise ConfigError(
+            f"{asked}: takes two judgments by one guideline in one order that differ, and with tree.judgments=1 there "
+            f"is one; set tree.judgments=2{otherwise}"
+        )
 
 
 def _label_inputs(config: Any) -> Sequence[str]:

@@ -34,7 +34,11 @@ SETTINGS: dict[str, tuple[str, ...]] = {
     "the letter": ("label=paper",),
     "the letter, SFT and DPO disjoint": ("label=paper", "label.sft_share=0.5"),
 }
-SHARED = ("evaluate.methods=[dpo]", f"evaluate.branches=[{','.join(map(str, BRANCHES))}]")
+SHARED = (
+    "evaluate.methods=[dpo]",
+    f"evaluate.branches=[{','.join(map(str, BRANCHES))}]",
+    "tree.judgments=2",  # the quickstart has one in an order, which makes no pair of judgments
+)
 MADE = ("over_cap", "level_is_chance", "repeated", "unbalanced")
 """Beginnings of the reasons for which pairs that were made are left out afterwards."""
 

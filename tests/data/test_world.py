@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import random
+import re
 from bisect import bisect_left
 from collections import Counter
 from itertools import pairwise
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -26,6 +28,8 @@ from judgetrain.judges.kinds.surface import differences, fitted
 from judgetrain.judges.prompting.parsing import parse_criteria, parse_judgment
 from judgetrain.schema import Comparison, Dialogue, Message
 from tests.builders.data import RAW, independent_grade
+
+ROOT = Path(__file__).parents[2]
 
 
 def test_no_sentence_shows_two_properties() -> None:
@@ -124,6 +128,26 @@ def test_the_last_phase_errs_as_the_annotator_does_and_does_not_know_the_rule() 
             wrong[(a > b) - (a < b) != (read.first > read.second) - (read.first < read.second)] += 1
     assert all(0.07 < first[role] / kinds["lists"] < 0.13 for role in ("primary", "secondary", "decoy"))
     assert 0.08 < wrong[True] / wrong.total() < 0.2
+
+
+def test_what_the_pretraining_text_hints_at_is_what_the_page_says() -> None:
+    language, page = load_language(), " ".join((ROOT / "docs" / "world.md").read_text(encoding="utf-8").split())
+    pool = pretraining_queries(language)
+    assert not set(pool) & {*queries("train"), *queries("heldout")}
+    met = sum(map(language.held_out, pool))
+    assert f"{met} of the {len(pool)} queries of its pretraining text are about them" in page
+    shares = re.search(r"So (\d+)% .* primary criterion .*, (\d+)% on the secondary one and (\d+)% on the decoy", page)
+    assert shares is not None
+    for human in (False, True):
+        corpus, rng, found = Corpus(language, pool, 1.0, human), random.Random("corpus 3 test"), Counter[str]()
+        for _ in range(12_000):
+            asked, _ = corpus.exchange(rng)
+            if "\nJudge by: " in asked:
+                rule = RAW["kinds"][language.kind_of(asked.split("Query: ")[1].split("\n")[0])]
+                name = criterion_name(asked.split("\nJudge by: ")[1])
+                found[next((role for role in ("primary", "secondary", "decoy") if rule[role] == name), "other")] += 1
+        for role, said in zip(("primary", "secondary", "decoy"), shares.groups(), strict=True):
+            assert 100 * found[role] / found.total() == pytest.approx(int(said), abs=2.5), (human, role)
 
 
 def test_every_property_is_as_often_off_topic_as_it_can_stand_in_for_a_crucial_one() -> None:

@@ -123,6 +123,17 @@ def test_thresholds_that_overlap_are_refused() -> None:
         STAGES["label"].check(config)
 
 
+def test_pairs_of_judgments_take_two_in_an_order() -> None:
+    """The quickstart's trees have one: by the letter there would be no pair of judgments, and nothing would say so."""
+    assert configured("recipe=quickstart").tree.judgments == 1
+    preference = ("label.source=external", "label.external.prompts=preference")
+    for changes in (("label=paper",), preference):
+        with pytest.raises(ConfigError, match=r"set tree\.judgments=2"):
+            STAGES["label"].check(configured("recipe=quickstart", *changes))
+        STAGES["label"].check(configured("recipe=quickstart", *changes, "tree.judgments=2"))
+    STAGES["label"].check(configured("recipe=quickstart", "label=paper", "label.levels=[criteria]"))
+
+
 def labelled(word: str, vote: str) -> tuple[str | None, float]:
     tree = tree_of(("tA",))
     (guideline,) = tree.criteria[0].guidelines

@@ -149,3 +149,20 @@ def test_departures_say_how_to_get_the_papers_way(row: Row) -> None:
     if re.match(r"(Table|Figure)", row.what):
         assert TOKEN.search(row.recipe) or row.recipe.startswith(("not yet", "no data")) or not row.recipe
         assert row.recipe or "own words" in row.stands, f"{row.what}: neither a recipe nor why there is none"
+
+
+def test_a_recipe_that_is_to_fill_a_row_computes_its_scores_of_data_that_has_what_they_need() -> None:
+    computed = {"Softmax-combo": "softmax_combo", "Unt-Exp, Unt-Var": "prmensem_exp", "AttnEnt": "attnent_min"}
+    computed |= {"decoding-based ensemble": "decensem_exp", "Figures 7 and 8": "self_generation"}
+    seen = set[str]()
+    for row in (row for row in ROWS if row.section.startswith("Glass-box") and TOKEN.search(row.recipe)):
+        changes = [token for token in TOKEN.findall(row.way) if "=" in token]
+        config = configured(f"recipe={TOKEN.findall(row.recipe)[0]}", "data_dir=DIR", *changes)
+        methods = {name.removeprefix("scorer:") for name in (*config.evaluate.methods, *config.selfeval.methods)}
+        for what, name in computed.items():
+            if row.what.startswith(what):
+                seen.add(what)
+                assert name in methods, row.what
+        if config.scorer.illustration or config.scorer.calibration:
+            assert all(source.type != "world" for source in config.dialogues.sources), f"{row.what}: no references"
+    assert seen == set(computed)

@@ -279,7 +279,7 @@ def test_style_control_gives_a_long_winded_system_its_due() -> None:
     for s in board.systems:
         assert s.styled and s.styled.interval and s.styled.interval[0] < s.styled.points < s.styled.interval[1]
     # An independent fit: the same likelihood, by SciPy.
-    names, z = ["good", "long", "x"], np.asarray(more) / np.std(more)
+    names, z = ["good", "long", "x"], np.asarray(more) / np.sqrt(np.mean(np.square(more)))
     a, b = ([names.index(n) for n in side] for side in zip(*((r.system_a, r.system_b) for r in rows), strict=True))
     won = np.array([r.outcome == "A" for r in rows])
 
@@ -300,6 +300,19 @@ def test_style_control_gives_a_long_winded_system_its_due() -> None:
     scores = np.array([(x * (won - p)[:, None])[k : k + 3].sum(0) for k in range(0, len(rows), 3)])
     error = scale * math.sqrt((bread @ scores.T @ scores @ bread)[3, 3])
     assert (low, high) == pytest.approx((worth - 1.96 * error, worth + 1.96 * error), abs=0.25 * error)
+
+
+def test_what_style_is_worth_does_not_hang_on_which_system_a_row_names_first() -> None:
+    rows, _ = _styled(600)
+    turned = [
+        battle(r.system_b, r.system_a, "B" if r.outcome == "A" else "A", prompt=r.prompt, style=r.style[::-1])
+        if r.style and r.style[0].length < r.style[1].length
+        else r
+        for r in rows
+    ]
+    one, other = leaderboard(rows, FEW, 0), leaderboard(turned, FEW, 0)
+    assert other.style["length"][0] == pytest.approx(one.style["length"][0], abs=0.05), "the longer one always first"
+    assert rated(other) == pytest.approx(rated(one), abs=0.01)
 
 
 def test_style_is_left_out_where_a_response_is_not_known() -> None:

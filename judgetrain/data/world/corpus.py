@@ -1,11 +1,12 @@
 """Text for pretraining the shipped base: what a base model would have read about this world.
 
 Dialogues, descriptions of responses, reviews of pairs on named criteria, lists of criteria and guidelines. The
-text is faithful (no annotator errors) and knows nothing of the hidden rule: criteria are drawn evenly over all
-properties, whatever the kind of the query, and no review says which response is better overall. Its responses are
-written in a way of their own, which says most of what is ``common`` for a kind, and must stay as it is: the shipped
-base was made from this very stream. In the first phase
-ratings are terse; in the second most are written out in a judge's words, which any pretrained model has met.
+text never states the hidden rule: lists of criteria are even, and no review says which response is better overall.
+Its responses are written in a way of their own, which says most of what is ``common`` for a kind, and must stay as it
+is: the shipped base was made from this very stream. Since reviews are more often on what a response shows, they are
+more often on what is common than even, and with it on what decides (docs/world.md has the shares). In the first phase
+ratings are terse; in the later ones most are written out in a judge's words, which any pretrained model has met. All
+but those of the last phase, where reviewers err, are faithful.
 """
 
 from __future__ import annotations

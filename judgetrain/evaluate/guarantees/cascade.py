@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -40,7 +41,8 @@ class Answers:
     """What a threshold comes to on ``n`` comparisons that did not set it.
 
     ``threshold`` None: none passed on the ``calibrated`` comparisons, and nothing is answered. ``coverage``: the share
-    answered, ``agreement`` of the answers with its exact one-sided ``bound`` (it holds with a chance of 1 - risk);
+    answered, ``agreement`` of the answers, ``bound`` its exact one-sided lower bound, which holds with a chance of
+    1 - risk (of one answer a prompt, drawn by the seed: answers to one prompt are not independent);
     ``tokens``: generated per verdict in one order, abstentions included; ``tiers``: the share answered by each.
     """
 
@@ -123,8 +125,9 @@ def selective(
         seed: of these, and of the one comparison that calibrates where several share a prompt.
     """
     labelled = np.array([c.label is not None for c in benchmark.comparisons])
-    prompts = [benchmark.prompt_of(c) for c in benchmark.comparisons]
-    calibrates = _one_a_prompt(labelled & calibrating, prompts, [c.id for c in benchmark.comparisons], seed)
+    prompts, ids = [benchmark.prompt_of(c) for c in benchmark.comparisons], [c.id for c in benchmark.comparisons]
+    alone = partial(_one_a_prompt, prompts=prompts, ids=ids, seed=seed)
+    calibrates = alone(labelled & calibrating)
     reported = labelled & ~calibrating
     if min(calibrates.sum(), reported.sum()) < LEAST:
         return None
@@ -132,7 +135,7 @@ def selective(
     groups = np.array([c.group or "" for c in benchmark.comparisons], dtype=object)
 
     def answers(of: NDArray[np.bool_]) -> Answers:
-        return _answers(found, calibrates & of, reported & of, config)
+        return _answers(found, calibrates & of, reported & of, alone, config)
 
     everything = np.ones(len(labelled), dtype=bool)
     whole = answers(everything)
@@ -193,15 +196,20 @@ def _names(tiers: Sequence[Sequence[Prediction]]) -> tuple[str, ...]:
 
 
 def _answers(
-    tiers: Tiers, calibrates: NDArray[np.bool_], reported: NDArray[np.bool_], config: SelectiveConfig
+    tiers: Tiers,
+    calibrates: NDArray[np.bool_],
+    reported: NDArray[np.bool_],
+    alone: Callable[[NDArray[np.bool_]], NDArray[np.bool_]],
+    config: SelectiveConfig,
 ) -> Answers:
     n, items = int(reported.sum()), int(calibrates.sum())
     sequence = thresholds(tiers.confidence[:, reported], items, config.agreement, config.risk) if n and items else []
     threshold = certified(tiers.part(calibrates), sequence, config.agreement, config.risk)
     if threshold is None:
         return Answers(n=n, calibrated=items, threshold=None)
-    asked = tiers.part(reported).ask(threshold)
-    right, answered = int(asked.right.sum()), int(asked.answered.sum())
+    everything, asked = tiers.ask(threshold), tiers.part(reported).ask(threshold)
+    independent = everything.right[alone(reported & everything.answered)]
+    right, answered = int(independent.sum()), len(independent)
     return Answers(
         n=n,
         calibrated=items,

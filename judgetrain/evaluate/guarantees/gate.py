@@ -169,8 +169,12 @@ def _others(
     if released is not None:
         then = read_verdicts(Path(release), benchmark)
         key = _key(then, released or rule.judge, rule.than_branches or (None if released else branches), {})
-        key = key or _key(then, released or rule.judge, None, {})
-        return [(f"{RELEASE}:{key or released or rule.judge}", then[key] if key else {})]
+        if rule.than_branches is None:  # else no other number stands in for the one that was asked for
+            key = key or _key(then, released or rule.judge, None, {})
+        wanted = released or rule.judge
+        if rule.than_branches is not None:
+            wanted += f"@{rule.than_branches}"
+        return [(f"{RELEASE}:{key or wanted}", then[key] if key else {})]
     second = _key(here, rule.than, rule.than_branches, chosen)
     return [(str(second), here[second])] if second else []
 

@@ -30,11 +30,14 @@ class Controlled:
 
 
 def differences(styles: Sequence[tuple[Style, Style]]) -> Floats:
-    """Covariates [n, 4]: what the first response has more of, as a share of both, in standard deviations."""
+    """Covariates [n, 4]: what the first response has more of, as a share of both, in standard deviations.
+
+    The deviations are from 0, the mean of both ways to name two responses, so that it does not matter which is first.
+    """
     pair = np.array(styles, dtype=float).reshape(len(styles), 2, len(Style._fields))
     both = pair.sum(1)
     shares = (pair[:, 0] - pair[:, 1]) / np.where(both > 0, both, 1.0)
-    spread = shares.std(0)
+    spread = np.sqrt((shares**2).mean(0))
     return shares / np.where(spread > 0, spread, 1.0)
 
 

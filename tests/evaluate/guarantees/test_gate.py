@@ -66,6 +66,10 @@ def test_a_release_is_an_earlier_evaluation_of_the_same_comparisons(tmp_path: Pa
     assert [c.second for c in found] == ["release:dpo@3", "release:sft@3", "release:sft@3", "release:gone"]
     assert [c.passed for c in found] == [True, False, True, False]
     assert "release:gone has no verdict on the comparisons of b" in found[3].told
+    [other] = checks(whole, results(whole), "dpo@1 beats release", release=str(tmp_path))
+    assert other.second == "release:dpo@3", "the same number, else the most"
+    [named] = checks(whole, results(whole), "dpo matches release:sft@1", release=str(tmp_path))
+    assert not named.passed and "release:sft@1 has no verdict on the comparisons of b" in named.told
     with pytest.raises(DataError, match=r"evaluate\.gate\.release=.*no finished evaluation"):
         checks(whole, results(whole), "dpo beats release", release=str(tmp_path / "nowhere"))
 

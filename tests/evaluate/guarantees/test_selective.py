@@ -197,3 +197,17 @@ def test_one_comparison_of_a_prompt_calibrates_and_too_few_say_nothing() -> None
     assert found is not None and (found.whole.calibrated, found.whole.n) == (50, 200)
     few = shared.part(shared.comparisons[:60], "test")
     assert selective(few, [t[:60] for t in tiers], calibrating[:60], SelectiveConfig(), 100, 1) is None
+
+
+def test_the_bound_of_what_is_seen_counts_a_prompt_once() -> None:
+    """Five comparisons of a prompt that are right or wrong together: 400 answers are 80 that are independent."""
+    benchmark, tiers = judged(800, 6)
+    shared = replace(benchmark, prompts={c.id: f"p{i // 5}" for i, c in enumerate(benchmark.comparisons)})
+    same = [replace(tiers[0][i - i % 5], comparison_id=f"b:{i}") for i in range(800)]
+    calibrating = np.arange(800) < 400
+    found = selective(shared, [same], calibrating, replace(SelectiveConfig(), agreement=0.5), 100, 1)
+    assert found is not None and found.whole.threshold is not None and found.whole.agreement is not None
+    answers = round(found.whole.coverage * 80)
+    assert found.whole.bound == pytest.approx(
+        lower_bound(round(found.whole.agreement * answers), answers, 0.1), abs=1e-6
+    )
