@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import logging
+import sqlite3
 import threading
 import time
 from collections.abc import Sequence
 from concurrent.futures import Future
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -17,6 +18,8 @@ from judgetrain.serving.server.batches import Batches, Job, QueueFullError
 from judgetrain.serving.server.config import ServeConfig
 from judgetrain.serving.server.kept import KeptAnswers
 from judgetrain.serving.server.metrics import Metrics
+
+log = logging.getLogger(__name__)
 
 JUDGE, CHAT = "judge", "chat"
 PAUSE = 0.2
@@ -47,6 +50,11 @@ class Service:
     def longest(self) -> int:
         """Comparisons in one request at most: a request is taken whole, so that it has to fit into the queue."""
         return min(self.config.comparisons, self.config.queue)
+
+    @property
+    def part(self) -> int:
+        """Comparisons put into the queue at a time where there may be more of them than it has room for."""
+        return min(self.config.batch, self.config.queue)
 
     @property
     def engine(self) -> Engine | None:
@@ -123,7 +131,10 @@ class Service:
         if work == CHAT:
             return self._generate(items)
         found = self.judge.compare_all([comparison for _, comparison in items], seed)
-        self._kept.put({key: prediction for (key, _), prediction in zip(items, found, strict=True)})
+        try:
+            self._kept.put({key: prediction for (key, _), prediction in zip(items, found, strict=True)})
+        except sqlite3.Error as error:  # a full disk: who waits for the verdicts gets them all the same
+            log.warning("%d answers are given, but not kept: %s", len(found), error)
         for prediction in found:
             self.metrics.judged(prediction)
         return found
@@ -137,8 +148,3 @@ class Service:
 
     def _told(self, lane: tuple[str, Any], rows: int, seconds: float) -> None:
         self.metrics.batch(lane[0], rows, seconds)
-
-
-def named(prediction: Prediction, comparison: Comparison) -> Prediction:
-    """The prediction under the comparison's own id."""
-    return prediction if prediction.comparison_id == comparison.id else replace(prediction, comparison_id=comparison.id)
