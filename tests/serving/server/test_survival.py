@@ -127,10 +127,11 @@ def test_a_full_queue_sends_clients_away_for_a_while_and_serves_them_all(tmp_pat
 
 def test_a_client_gives_up_on_a_server_that_stays_away() -> None:
     with (
-        RemoteJudge(f"http://127.0.0.1:{free_port()}", patience=0.5) as judge,
-        pytest.raises(EngineError, match=r"no answer within 0\.5 s"),
+        RemoteJudge(f"http://any:a-token@127.0.0.1:{free_port()}", patience=0.5) as judge,
+        pytest.raises(EngineError, match=r"no answer within 0\.5 s") as given_up,
     ):
         judge("p", "a", "b")
+    assert "a-token" not in str(given_up.value)
 
 
 def test_a_second_signal_ends_it_at_once(tmp_path: Path) -> None:
