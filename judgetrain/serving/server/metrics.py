@@ -54,9 +54,9 @@ class Metrics:
             if number > 0:
                 self._tokens.labels(kind).inc(number)
 
-    def given_again(self) -> None:
-        """A verdict was kept."""
-        self._kept.inc()
+    def given_again(self, verdicts: int) -> None:
+        """So many verdicts were kept."""
+        self._kept.inc(verdicts)
 
     def text(self) -> bytes:
         """All of it in Prometheus' text format."""

@@ -74,6 +74,7 @@ class Service:
         with self._lock:
             found: dict[str, Future[Prediction]] = {}
             jobs: dict[str, Job] = {}
+            again = 0
             for key, comparison, seed in zip(keys, comparisons, seeds, strict=True):
                 if key in found:
                     continue
@@ -82,11 +83,12 @@ class Service:
                 elif (kept := self._kept.get(key)) is not None:
                     found[key] = Future()
                     found[key].set_result(kept)
-                    self.metrics.given_again()
+                    again += 1
                 else:
                     jobs[key] = Job((JUDGE, seed), (key, comparison))
                     found[key] = jobs[key].result
             self._batches.add(list(jobs.values()))
+            self.metrics.given_again(again)
             self._pending |= {key: job.result for key, job in jobs.items()}
         for key, job in jobs.items():  # not under the lock: what is done by now is forgotten at once
             job.result.add_done_callback(partial(self._forget, key))

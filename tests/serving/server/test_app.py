@@ -25,6 +25,7 @@ from judgetrain.judges.base import Cost
 from judgetrain.judges.prompting.prompts import load_prompt_set
 from judgetrain.schema import Comparison
 from judgetrain.serving.server.app import create_app
+from judgetrain.serving.server.batches import QueueFullError
 from judgetrain.serving.server.config import ServeConfig
 from judgetrain.serving.server.kept import KeptAnswers
 from judgetrain.serving.server.schema import RewardOut, VerdictOut, VerdictsOut
@@ -206,6 +207,18 @@ def test_what_several_clients_ask_at_once_is_judged_once() -> None:
     asked.set()
     assert {future.result(60).verdict for each in waiting for future in each} == {"A"}
     assert judge.batches == [(1, [row.id])]
+    service.close()
+
+
+def test_a_kept_answer_counts_as_given_again_only_where_the_request_is_taken(tmp_path: Path) -> None:
+    service = Service(LongerJudge(), ServeConfig(queue=1), KeptAnswers(tmp_path / "kept", "test"), 17)
+    rows = [Comparison.of("Why?", "Because.", "No." * i) for i in range(3)]
+    service.compare(rows[:1], [1])[0].result(60)
+    with pytest.raises(QueueFullError):
+        service.compare(rows, [1] * 3)
+    assert b"judgetrain_kept_answers_total 0.0" in service.metrics.text()
+    service.compare(rows[:2], [1] * 2)
+    assert b"judgetrain_kept_answers_total 1.0" in service.metrics.text()
     service.close()
 
 
