@@ -84,6 +84,19 @@ def sampled(rows: Iterable[T], number: int, seed: int) -> list[T]:
     return [row for _, row in sorted(kept, key=itemgetter(0))]
 
 
+def files_of(path: str, key: str) -> list[Path]:
+    """The file that a path names, or those that a glob names, sorted; ``key`` is its configuration key, for messages.
+
+    Raises:
+        ConfigError: there is none.
+    """
+    literal = Path(path).expanduser()
+    found = [literal] if path and literal.exists() else [Path(p) for p in sorted(glob.glob(str(literal)))]
+    if not path or not found:
+        raise ConfigError(f"{key}={path!r}: no such file; give an existing path")
+    return found
+
+
 _Row = tuple[str, Any, str]
 
 
@@ -91,11 +104,7 @@ def _rows(source: SourceConfig, key: str, rejects: Rejects) -> Iterator[_Row]:
     if source.type == "hub":
         yield from _hub(source, key)
         return
-    literal = Path(source.path).expanduser()
-    paths = [literal] if source.path and literal.exists() else [Path(p) for p in sorted(glob.glob(str(literal)))]
-    if not source.path or not paths:
-        raise ConfigError(f"{key}.path={source.path!r}: no such file; give an existing path")
-    for path in paths:
+    for path in files_of(source.path, f"{key}.path"):
         name = path.name.removesuffix(".gz")
         if name.endswith(".parquet"):
             yield from _with_text(readers.parquet(path))

@@ -8,12 +8,15 @@ from dataclasses import dataclass, field
 from typing import Literal, Protocol, cast, overload
 
 from judgetrain.errors import DataError
-from judgetrain.schema import Comparison, Order, Prompt, Verdict
+from judgetrain.schema import ORDERS, Comparison, Order, Prompt, Verdict
 
 
 @dataclass(frozen=True)
 class Cost:
-    """What one verdict cost: half of all that was spent on the two orders; NaN where it is not known."""
+    """What a verdict in one order cost: half of what was spent on both, all where no order is shown (ratings, scorers).
+
+    NaN where it is not known.
+    """
 
     prompt_tokens: float = 0.0
     generated_tokens: float = 0.0
@@ -94,6 +97,19 @@ class Prediction:
     def consistent(self) -> bool | None:
         """Whether both orders say the same; None where one of them could not be read."""
         return None if self.verdict == "unreadable" else self.verdict != "inconsistent"
+
+    @property
+    def whole_cost(self) -> Cost:
+        """What both orders cost together: no more than one where no order is shown, which ``plan`` says."""
+        orders, cost = 1 if self.plan is None else len(ORDERS), self.cost
+        return Cost(orders * cost.prompt_tokens, orders * cost.generated_tokens, orders * cost.calls)
+
+
+def logistic(margin: float) -> float:
+    """The part of a comparison, from 0 to 1, that a margin of response A stands for: a point is 0.73, two are 0.88."""
+    from scipy.special import expit
+
+    return float(expit(margin))
 
 
 Strings = list[str] | tuple[str, ...]

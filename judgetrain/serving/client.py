@@ -13,8 +13,9 @@ from typing import Any
 import httpx2
 
 from judgetrain.errors import EngineError
-from judgetrain.judges.base import Cost, Judge, Prediction, Reason
+from judgetrain.judges.base import Judge, Prediction
 from judgetrain.schema import Comparison
+from judgetrain.serving.server.kept import prediction_of_row
 
 AGAIN = (429, 502, 503, 504)
 """Statuses after which the same is asked again: the server is busy, ends, or is starting."""
@@ -31,7 +32,8 @@ class RemoteJudge(Judge):
 
     Args:
         url: of the server, as ``http://127.0.0.1:8765``.
-        token: which it asks for; None takes the environment variable ``JUDGETRAIN_TOKEN`` if there is one.
+        token: which it asks for; None takes the address's password (``http://any:TOKEN@host``), else the environment
+            variable ``JUDGETRAIN_TOKEN``, if there is one.
         rows: comparisons in one request.
         concurrency: requests at a time.
         patience: seconds for which one request is sent again.
@@ -48,8 +50,11 @@ class RemoteJudge(Judge):
         patience: float = 600.0,
         timeout: float = 600.0,
     ) -> None:
-        self.name, self._url, self._rows, self._patience = "remote", url.rstrip("/"), rows, patience
-        token = token or os.environ.get("JUDGETRAIN_TOKEN")
+        address = httpx2.URL(url.rstrip("/"))
+        # Without its password, so that no message and no log holds it.
+        self._url = str(address.copy_with(userinfo=b""))
+        self.name, self._rows, self._patience = "remote", rows, patience
+        token = token or address.password or os.environ.get("JUDGETRAIN_TOKEN")
         headers = {"Authorization": f"Bearer {token}"} if token else {}
         self._client = httpx2.Client(
             headers=headers, timeout=timeout, limits=httpx2.Limits(max_connections=concurrency), trust_env=False
@@ -121,22 +126,7 @@ def _row(comparison: Comparison, seed: int) -> dict[str, Any]:
 
 def _prediction(row: Mapping[str, Any]) -> Prediction:
     cost = {name: float("nan") if number is None else number for name, number in row["cost"].items()}
-    return Prediction(
-        comparison_id=row["id"],
-        method=row["judge"],
-        branches=row["branches"],
-        verdict_ab=row["verdict_ab"],
-        verdict_ba=row["verdict_ba"],
-        margin=row["margin"],
-        cost=Cost(**cost),
-        judgments=row["judgments"],
-        failures=row["failures"],
-        merged=row["merged"],
-        spread=row["spread"],
-        reasons=tuple(Reason(**reason) for reason in row["reasons"]),
-        asked=row["asked"],
-        plan=row["plan"],
-    )
+    return prediction_of_row({**row, "comparison_id": row["id"], "method": row["judge"], "cost": cost})
 
 
 def _seconds(text: str | None) -> float:

@@ -8,6 +8,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
@@ -45,8 +46,11 @@ def arena_hard(rows: Rows, out: StageRun) -> str:
             }
         )
     place = f"model_judgment/{_file_name(judge)}"
+    short = Counter(map(_file_name, by_model))
     for model, found in by_model.items():
-        out.write_rows(f"{place}/{_file_name(model)}", found)
+        # Two owners' models of one name have a file each, under their whole names.
+        name = _file_name(model) if short[_file_name(model)] == 1 else _file_name(model.replace("/", "--"))
+        out.write_rows(f"{place}/{name}", found)
     return place
 
 

@@ -95,7 +95,6 @@ def shard_of(
     method: Method, judge: Callable[[], Judge], settings: JudgeSettings
 ) -> Callable[[int, Sequence[Item]], ShardResult]:
     """What judges a shard: all that can be judged in one call, the others with their reason."""
-    orders = 2 if method.kind in (BRANCHING, "one_step") else 1
 
     def process(index: int, items: Sequence[Item]) -> ShardResult:
         shown = [item.comparison for item in items if item.failure is None]
@@ -105,8 +104,8 @@ def shard_of(
         for item in items:
             prediction: Prediction | None = next(found) if item.failure is None else None
             rows.append(row_of(item.comparison, prediction, method.name, item.failure))
-            cost.update(asdict(prediction.cost) if prediction else {})
-        spent = {name: round(orders * number) for name, number in cost.items()}
+            cost.update(asdict(prediction.whole_cost) if prediction else {})
+        spent = {name: round(number) for name, number in cost.items()}
         return ShardResult(
             rows,
             len(rows),

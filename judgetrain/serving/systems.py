@@ -17,7 +17,7 @@ from typing import Any
 from judgetrain.data.benchmarks.reading import rendered
 from judgetrain.data.config import SourceConfig
 from judgetrain.data.rows import DEFAULT_FIELDS, RowError
-from judgetrain.data.sources import Rejects, read
+from judgetrain.data.sources import Rejects, files_of, read
 from judgetrain.errors import ConfigError, DataError
 from judgetrain.schema import Comparison, Dialogue, Message, messages_of
 
@@ -77,11 +77,12 @@ def pairs_of(paths: Sequence[str], questions: str, baseline: str | None) -> list
     """
     answers = _Answers()
     asked = _questions(questions) if questions else {}
-    for path in paths:
+    files = [path for name in paths for path in files_of(name, KEY)]
+    for path in files:
         _read(path, asked, answers)
     names = list(answers.systems)
     if len(names) < 2:
-        raise ConfigError(f"{KEY}: two systems or more are needed, found {', '.join(names) or 'none'} in {len(paths)}")
+        raise ConfigError(f"{KEY}: two systems or more are needed, found {', '.join(names) or 'none'} in {len(files)}")
     if baseline is not None and baseline not in names:
         raise ConfigError(f"verdicts.baseline={baseline!r}: there is no such system; there are {', '.join(names)}")
     couples = [(baseline, n) for n in names if n != baseline] if baseline else list(combinations(names, 2))
@@ -110,8 +111,11 @@ def _pair(name: str, dialogue: Dialogue, answers: Mapping[str, Answer], a: str, 
     return Comparison(f"{name}:{a}:{b}", dialogue, text_a, text_b, a, b, None, group), failure
 
 
-def _read(path: str, asked: Mapping[str, tuple[list[str], str | None]], answers: _Answers) -> None:
-    """The answers of a file, or of those that a glob names; rows that hold none are kept aside with the reason."""
+def _read(path: Path, asked: Mapping[str, tuple[list[str], str | None]], answers: _Answers) -> None:
+    """The answers of a file; rows that hold none are kept aside with the reason.
+
+    A system that its rows do not name is called as the file, whose name may hold dots (``gpt-4.1.jsonl.gz``).
+    """
 
     def keep(row: Mapping[str, Any]) -> None:
         place = Path(row["place"]).name
@@ -120,13 +124,14 @@ def _read(path: str, asked: Mapping[str, tuple[list[str], str | None]], answers:
         comparison = Comparison(f"systems:{place}", Dialogue(f"systems:{place}", "systems", ()), "", "")
         answers.unread.append((comparison, f"{row['reason']}: {place}: {row['message']}"))
 
-    source = SourceConfig(name="systems", path=path)
+    source = SourceConfig(name="systems", path=str(path))
+    file = Path(path.name.removesuffix(".gz")).stem
 
     def take(row: Any, number: int) -> None:
         if not isinstance(row, Mapping):
             raise RowError("not_an_object", f"expected a JSON object, found {type(row).__name__}")
         try:
-            answers.add(_answers(row, Path(path).name.partition(".")[0], asked))
+            answers.add(_answers(row, file, asked))
         except RowError as error:
             if error.reason == "missing_column" and number > 1:
                 raise RowError("missing_field", str(error)) from error

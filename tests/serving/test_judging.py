@@ -114,6 +114,16 @@ def test_arena_hard_s_judgments(tmp_path: Path) -> None:
     assert [game["score"] for game in small[0]["games"]] == ["A>B", "B>A"]
 
 
+def test_arena_hard_s_judgments_of_two_owners_models_of_one_name_have_a_file_each(tmp_path: Path) -> None:
+    for name in ("base", "one/m", "two/m", "three/other"):
+        row = {"uid": "1", "prompt": "Why?", "output": name, "model": name}
+        (tmp_path / f"{name.replace('/', '-')}.jsonl").write_text(json.dumps(row), encoding="utf-8")
+    asked = (f"verdicts.systems=['{tmp_path}/*.jsonl']", "verdicts.baseline=base", "verdicts.write=[arena_hard]")
+    place = judge_stage(tmp_path / "out", *asked) / "model_judgment" / "longer"
+    found = {path.name: json.loads(path.read_text())["model"] for path in place.iterdir()}
+    assert found == {"one--m.jsonl": "one/m", "two--m.jsonl": "two/m", "other.jsonl": "three/other"}
+
+
 def test_alpaca_eval_s_annotations_and_battles(tmp_path: Path) -> None:
     first, second = alpaca_eval(tmp_path)
     asked = (f"verdicts.systems=[{first},{second}]", "verdicts.write=[alpaca_eval,battles]")

@@ -167,6 +167,15 @@ def test_alpaca_eval_outputs_are_paired_by_their_instructions(tmp_path: Path) ->
     assert (comparison.response_a, comparison.model_b, comparison.group) == ("A full answer.", "mine", "helpful_base")
 
 
+def test_systems_that_rows_do_not_name_are_called_as_their_files_one_by_one(tmp_path: Path) -> None:
+    for name in ("gpt-4.1", "gpt-4.5"):
+        lines(tmp_path / f"{name}.jsonl", [{"prompt": "Why?", "output": f"{name} says"}])
+    for paths in ([tmp_path / "*.jsonl"], [tmp_path / "gpt-4.1.jsonl", tmp_path / "gpt-4.5.jsonl"]):
+        (item,) = from_systems(*paths)
+        assert (item.comparison.model_a, item.comparison.model_b) == ("gpt-4.1", "gpt-4.5")
+        assert item.comparison.response_b == "gpt-4.5 says"
+
+
 def test_arena_hard_s_answers_are_all_pairs_or_those_with_a_baseline(tmp_path: Path) -> None:
     questions, answers = arena_hard(tmp_path)
     pairs = [(i.comparison.model_a, i.comparison.model_b) for i in from_systems(answers / "*.jsonl")]
@@ -241,7 +250,7 @@ def test_systems_without_what_is_needed_are_refused(tmp_path: Path) -> None:
         from_systems(short, questions=questions)
     with pytest.raises(ConfigError, match=r"baseline='gpt': there is no such system; there are short, long-v1"):
         from_systems(short, answers / "long-v1.jsonl", questions=questions, baseline="gpt")
-    with pytest.raises(ConfigError, match=r"verdicts\.systems\.path='.*none\.json': no such file"):
+    with pytest.raises(ConfigError, match=r"verdicts\.systems='.*none\.json': no such file"):
         from_systems(tmp_path / "none.json")
     with pytest.raises(DataError, match=r"question\.jsonl:1: expected a question with a uid or a question_id"):
         from_systems(short, questions=lines(tmp_path / "question.jsonl", [{"turns": ["x"]}]))

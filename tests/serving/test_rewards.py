@@ -118,6 +118,7 @@ def test_hard_shares_follow_the_strict_rule_and_soft_ones_the_margin() -> None:
         (("A", "B", None), 0.5, 0.5),
         (("tie", "B", float("nan")), 0.5, 0.25),
         (("A", None, 3.0), None, None),
+        (("B", "B", -2000.0), 0.0, 0.0),  # as a scorer's perplexities can lie apart
     ]
     for (ab, ba, margin), hard, soft in cases:
         prediction = Prediction(comparison_id="", method="", verdict_ab=ab, verdict_ba=ba, margin=margin)

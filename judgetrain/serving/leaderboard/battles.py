@@ -14,7 +14,7 @@ from judgetrain.data.config import SourceConfig
 from judgetrain.data.rows import RowError
 from judgetrain.data.sources import read
 from judgetrain.errors import DataError
-from judgetrain.judges.base import BothOrders
+from judgetrain.judges.base import BothOrders, logistic
 from judgetrain.schema import Verdict
 from judgetrain.serving.leaderboard.config import LeaderboardConfig
 from judgetrain.serving.leaderboard.markdown import Style, style_of
@@ -69,7 +69,7 @@ class Battle:
         if self.outcome == "inconsistent" and config.inconsistent == "drop":
             return None
         if config.scores == "margins":
-            return None if self.margin is None else _logistic(self.margin / config.margin_scale)
+            return None if self.margin is None else logistic(self.margin / config.margin_scale)
         if config.scores == "orders" and self.ab and self.ba:
             return (PART[self.ab] + PART[self.ba]) / 2
         return PART.get(self.outcome, 0.5)
@@ -77,12 +77,6 @@ class Battle:
 
 PART = {"A": 1.0, "tie": 0.5, "B": 0.0}
 """The first system's part of a comparison by its verdict."""
-
-
-def _logistic(x: float) -> float:
-    from scipy.special import expit
-
-    return float(expit(x))
 
 
 def read_battles(files: Sequence[str | Path], key: str = "leaderboard.files") -> Iterator[Battle]:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from itertools import chain
 
 from judgetrain.errors import ConfigError
-from judgetrain.judges.base import Prediction
+from judgetrain.judges.base import Prediction, logistic
 from judgetrain.schema import Comparison, Prompt
 from judgetrain.serving.rewards.modes import MODES, Members, Pair, Rounds, Scalar, Share
 
@@ -35,14 +35,14 @@ def hard_share(prediction: Prediction) -> Share:
 
 
 def soft_share(prediction: Prediction) -> Share:
-    """What response A won, in degrees: the logistic function of the margin, so that a point is 0.73 and two are 0.88.
+    """What response A won, in degrees: the logistic function of the margin.
 
     A judge without margins gives the mean of its orders' verdicts. None where one of the orders cannot be read.
     """
     if prediction.verdict == "unreadable":
         return None
     if prediction.margin is not None and not math.isnan(prediction.margin):
-        return 1 / (1 + math.exp(-prediction.margin))
+        return logistic(prediction.margin)
     orders = (prediction.verdict_ab, prediction.verdict_ba)
     return sum({"A": 0.5, "tie": 0.25}.get(verdict or "", 0.0) for verdict in orders)
 

@@ -25,7 +25,7 @@ from judgetrain.serving.server import schema
 from judgetrain.serving.server.batches import ClosedError, QueueFullError
 from judgetrain.serving.server.gate import Gate
 from judgetrain.serving.server.openrlhf import NOTHING_READ, Gathering, asked_of
-from judgetrain.serving.server.service import Service, named
+from judgetrain.serving.server.service import Service
 
 EXAMPLES = {
     "one": {"value": {"prompt": "Name a prime.", "response_a": "7", "response_b": "8"}},
@@ -90,30 +90,30 @@ def _add_judge(app: FastAPI, service: Service) -> None:
             return _error(422, f"comparisons: at most {service.longest}, found {len(rows)}", "comparisons")
         comparisons = [row.comparison() for row in rows]
         seeds = [service.seed if row.seed is None else row.seed for row in rows]
-        found = await _predictions(service, comparisons, seeds)
+        futures = service.compare(comparisons, seeds)
+        # Others may wait for the same: who goes away cancels nothing.
+        found = await asyncio.gather(*(asyncio.shield(asyncio.wrap_future(future)) for future in futures))
         verdicts = [schema.verdict_out(c, p) for c, p in zip(comparisons, found, strict=True)]
         return JSONResponse({"verdicts": verdicts} if many else verdicts[0])
-
-
-async def _predictions(service: Service, comparisons: Sequence[Comparison], seeds: Sequence[int]) -> list[Prediction]:
-    futures = service.compare(comparisons, seeds)
-    # Others may wait for the same: who goes away cancels nothing.
-    found = await asyncio.gather(*(asyncio.shield(asyncio.wrap_future(future)) for future in futures))
-    return [named(prediction, comparison) for prediction, comparison in zip(found, comparisons, strict=True)]
 
 
 def _add_reward(app: FastAPI, service: Service) -> None:
     # Modes ask the judge in rounds and wait for it, each in a thread of its own.
     threads = ThreadPoolExecutor(64, thread_name_prefix="reward")
 
-    def ask(comparisons: Sequence[Comparison]) -> list[Prediction]:
-        found = list[Prediction]()
-        for start in range(0, len(comparisons), service.config.batch):
-            part = comparisons[start : start + service.config.batch]
-            found += [future.result() for future in service.compare_patiently(part, service.seed, bool(start))]
-        return found
-
     async def of_group(group: Group) -> list[Scalar]:
+        taken = False  # a group that finds no room is refused; one that has begun, in whatever round, waits for it
+
+        def ask(comparisons: Sequence[Comparison]) -> list[Prediction]:
+            nonlocal taken
+            found = list[Prediction]()
+            for start in range(0, len(comparisons), service.part):
+                part = comparisons[start : start + service.part]
+                futures = service.compare_patiently(part, service.seed, taken)
+                taken = True
+                found += [future.result() for future in futures]
+            return found
+
         loop = asyncio.get_running_loop()
         return (await loop.run_in_executor(threads, scalars, [group], ask, service.config.reward))[0]
 

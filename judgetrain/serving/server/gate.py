@@ -52,11 +52,9 @@ class Gate:
                 status = message["status"]
             await send(message)
 
-        self._service.open_requests += 1
         try:
             await self._answer(scope, receive, counting)
         finally:
-            self._service.open_requests -= 1
             endpoint = path if path in ENDPOINTS else "other"
             metrics.requests.labels(endpoint, str(status)).inc()
             metrics.seconds.labels(endpoint).observe(time.perf_counter() - started)
@@ -66,13 +64,13 @@ class Gate:
         if scope["path"] not in OPEN and not self._admits(headers.get(b"authorization", b"")):
             await _refuse(send, 401, "a token is needed: Authorization: Bearer TOKEN", ("www-authenticate", "Bearer"))
             return
-        if self._service.draining and scope["method"] == "POST":
-            closing = ("retry-after", "5"), ("connection", "close")
-            await _refuse(send, 503, "the server is shutting down", *closing)
+        if await self._refused(scope, send):
             return
         body = await self._body(headers, receive)
         if body is None:
             await _refuse(send, 413, f"the request is longer than {self._longest} bytes (serve.body)")
+            return
+        if await self._refused(scope, send):
             return
 
         async def again() -> Message:
@@ -82,7 +80,19 @@ class Gate:
             whole, body = body, None
             return {"type": "http.request", "body": whole, "more_body": False}
 
-        await self._app(scope, again, send)
+        # Accepted is what has come whole: the server's end does not wait for a client that sends no further.
+        self._service.open_requests += 1
+        try:
+            await self._app(scope, again, send)
+        finally:
+            self._service.open_requests -= 1
+
+    async def _refused(self, scope: MutableMapping[str, Any], send: Send) -> bool:
+        """Whether a request came too late, and was told so."""
+        if late := self._service.draining and scope["method"] == "POST":
+            closing = ("retry-after", "5"), ("connection", "close")
+            await _refuse(send, 503, "the server is shutting down", *closing)
+        return late
 
     def _admits(self, header: bytes) -> bool:
         """Whether a request may pass: its token is the bearer's, or the password of a URL's ``user:TOKEN@``."""

@@ -53,14 +53,17 @@ class KeptAnswers:
         return prediction_of_row(json.loads(found[0])) if found else None
 
     def put(self, answers: Mapping[str, Prediction]) -> None:
-        """Keep answers, all of them or none; when this returns they are on disk."""
+        """Keep answers, all of them or none; when this returns they are on disk.
+
+        Raises:
+            sqlite3.Error: the disk is full, or another process writes for too long.
+        """
         if self._file is None or not answers:
             return
         rows = [(key, json.dumps(asdict(prediction))) for key, prediction in answers.items()]
-        with self._lock:
+        with self._lock, self._file:  # which takes back what fails, so that the next ones can be kept
             self._file.execute("BEGIN")
             self._file.executemany("INSERT OR REPLACE INTO answers VALUES (?, ?)", rows)
-            self._file.execute("COMMIT")
 
     def close(self) -> None:
         """Close the file."""

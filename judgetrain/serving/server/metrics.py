@@ -44,9 +44,9 @@ class Metrics:
         self._batch_seconds.labels(work).observe(seconds)
 
     def judged(self, prediction: Prediction) -> None:
-        """The judge came to a verdict; its cost is that of one of the two orders."""
+        """The judge came to a verdict."""
         self._verdicts.labels(prediction.verdict).inc()
-        self.tokens(2 * prediction.cost.prompt_tokens, 2 * prediction.cost.generated_tokens)
+        self.tokens(prediction.whole_cost.prompt_tokens, prediction.whole_cost.generated_tokens)
 
     def tokens(self, prompt: float, generated: float) -> None:
         """The model read and wrote so many tokens; what is not known (NaN) does not count."""
@@ -54,9 +54,9 @@ class Metrics:
             if number > 0:
                 self._tokens.labels(kind).inc(number)
 
-    def given_again(self) -> None:
-        """A verdict was kept."""
-        self._kept.inc()
+    def given_again(self, verdicts: int) -> None:
+        """So many verdicts were kept."""
+        self._kept.inc(verdicts)
 
     def text(self) -> bytes:
         """All of it in Prometheus' text format."""

@@ -15,6 +15,9 @@ from judgetrain.serving.server.app import create_app
 from judgetrain.serving.server.config import ServeConfig
 from judgetrain.serving.server.service import Service
 
+GRACE = 5
+"""Seconds, after all that was accepted is answered, for which connections may stay open."""
+
 
 class Server(uvicorn.Server):
     """Uvicorn, which on SIGTERM or SIGINT answers 503 to what is new and ends when what was accepted is answered.
@@ -76,7 +79,12 @@ def bound(config: ServeConfig) -> socket.socket:
 def run(service: Service, listener: socket.socket, token: str | None, console: Console) -> None:
     """Answer until a signal ends it."""
     settings = uvicorn.Config(
-        create_app(service, token), log_level="warning", access_log=False, timeout_keep_alive=75, lifespan="off"
+        create_app(service, token),
+        log_level="warning",
+        access_log=False,
+        timeout_keep_alive=75,
+        timeout_graceful_shutdown=GRACE,
+        lifespan="off",
     )
     host, port = listener.getsockname()[:2]
     shown = f"[{host}]" if ":" in host else host

@@ -92,7 +92,7 @@ class ReasonOut(BaseModel):
 
 
 class CostOut(BaseModel):
-    """Half of what both orders cost; null where it is not known."""
+    """Of a verdict in one order; null where it is not known."""
 
     prompt_tokens: float | None
     generated_tokens: float | None
@@ -108,7 +108,7 @@ class VerdictOut(BaseModel):
     verdict: BothOrders
     verdict_ab: Verdict | None = Field(description="with the responses shown as they are")
     verdict_ba: Verdict | None = Field(description="with the responses shown exchanged")
-    consistent: bool
+    consistent: bool | None = Field(description="null where one of the orders could not be read")
     margin: float | None = Field(description="mean score of A minus that of B")
     spread: float | None
     reasons: list[ReasonOut]
@@ -144,7 +144,6 @@ class ErrorsOut(BaseModel):
 def verdict_out(comparison: Comparison, prediction: Prediction) -> dict[str, Any]:
     """A prediction as :class:`VerdictOut` has it, ready for JSON."""
     cost = {name: number if number == number else None for name, number in asdict(prediction.cost).items()}
-    both = prediction.verdict_ab is not None and prediction.verdict_ab == prediction.verdict_ba
     return {
         "id": comparison.id,
         "model_a": comparison.model_a,
@@ -152,7 +151,7 @@ def verdict_out(comparison: Comparison, prediction: Prediction) -> dict[str, Any
         "verdict": prediction.verdict,
         "verdict_ab": prediction.verdict_ab,
         "verdict_ba": prediction.verdict_ba,
-        "consistent": both,
+        "consistent": prediction.consistent,
         "margin": prediction.margin,
         "spread": prediction.spread,
         "reasons": [asdict(reason) for reason in prediction.reasons],

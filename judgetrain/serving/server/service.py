@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import logging
+import sqlite3
 import threading
 import time
 from collections.abc import Sequence
 from concurrent.futures import Future
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -17,6 +18,8 @@ from judgetrain.serving.server.batches import Batches, Job, QueueFullError
 from judgetrain.serving.server.config import ServeConfig
 from judgetrain.serving.server.kept import KeptAnswers
 from judgetrain.serving.server.metrics import Metrics
+
+log = logging.getLogger(__name__)
 
 JUDGE, CHAT = "judge", "chat"
 PAUSE = 0.2
@@ -49,6 +52,11 @@ class Service:
         return min(self.config.comparisons, self.config.queue)
 
     @property
+    def part(self) -> int:
+        """Comparisons put into the queue at a time where there may be more of them than it has room for."""
+        return min(self.config.batch, self.config.queue)
+
+    @property
     def engine(self) -> Engine | None:
         """What generates the judge's text; None for a judge that generates none."""
         return getattr(self.judge, "engine", None)
@@ -66,6 +74,7 @@ class Service:
         with self._lock:
             found: dict[str, Future[Prediction]] = {}
             jobs: dict[str, Job] = {}
+            again = 0
             for key, comparison, seed in zip(keys, comparisons, seeds, strict=True):
                 if key in found:
                     continue
@@ -74,11 +83,12 @@ class Service:
                 elif (kept := self._kept.get(key)) is not None:
                     found[key] = Future()
                     found[key].set_result(kept)
-                    self.metrics.given_again()
+                    again += 1
                 else:
                     jobs[key] = Job((JUDGE, seed), (key, comparison))
                     found[key] = jobs[key].result
             self._batches.add(list(jobs.values()))
+            self.metrics.given_again(again)
             self._pending |= {key: job.result for key, job in jobs.items()}
         for key, job in jobs.items():  # not under the lock: what is done by now is forgotten at once
             job.result.add_done_callback(partial(self._forget, key))
@@ -123,7 +133,10 @@ class Service:
         if work == CHAT:
             return self._generate(items)
         found = self.judge.compare_all([comparison for _, comparison in items], seed)
-        self._kept.put({key: prediction for (key, _), prediction in zip(items, found, strict=True)})
+        try:
+            self._kept.put({key: prediction for (key, _), prediction in zip(items, found, strict=True)})
+        except sqlite3.Error as error:  # a full disk: who waits for the verdicts gets them all the same
+            log.warning("%d answers are given, but not kept: %s", len(found), error)
         for prediction in found:
             self.metrics.judged(prediction)
         return found
@@ -137,8 +150,3 @@ class Service:
 
     def _told(self, lane: tuple[str, Any], rows: int, seconds: float) -> None:
         self.metrics.batch(lane[0], rows, seconds)
-
-
-def named(prediction: Prediction, comparison: Comparison) -> Prediction:
-    """The prediction under the comparison's own id."""
-    return prediction if prediction.comparison_id == comparison.id else replace(prediction, comparison_id=comparison.id)

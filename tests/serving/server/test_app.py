@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import base64
 import json
+import sqlite3
 import threading
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +21,11 @@ from judgetrain.data.world.engine import WorldEngine
 from judgetrain.engines.base import Completion, Request
 from judgetrain.errors import EngineError
 from judgetrain.judges import BranchingJudge, Judge, LongerJudge, Prediction
+from judgetrain.judges.base import Cost
 from judgetrain.judges.prompting.prompts import load_prompt_set
 from judgetrain.schema import Comparison
 from judgetrain.serving.server.app import create_app
+from judgetrain.serving.server.batches import QueueFullError
 from judgetrain.serving.server.config import ServeConfig
 from judgetrain.serving.server.kept import KeptAnswers
 from judgetrain.serving.server.schema import RewardOut, VerdictOut, VerdictsOut
@@ -206,6 +210,18 @@ def test_what_several_clients_ask_at_once_is_judged_once() -> None:
     service.close()
 
 
+def test_a_kept_answer_counts_as_given_again_only_where_the_request_is_taken(tmp_path: Path) -> None:
+    service = Service(LongerJudge(), ServeConfig(queue=1), KeptAnswers(tmp_path / "kept", "test"), 17)
+    rows = [Comparison.of("Why?", "Because.", "No." * i) for i in range(3)]
+    service.compare(rows[:1], [1])[0].result(60)
+    with pytest.raises(QueueFullError):
+        service.compare(rows, [1] * 3)
+    assert b"judgetrain_kept_answers_total 0.0" in service.metrics.text()
+    service.compare(rows[:2], [1] * 2)
+    assert b"judgetrain_kept_answers_total 1.0" in service.metrics.text()
+    service.close()
+
+
 def test_the_schema_is_published_with_examples_that_are_answered(client: TestClient) -> None:
     schema = client.get("/openapi.json").json()
     body = schema["paths"]["/v1/judge"]["post"]["requestBody"]["content"]["application/json"]
@@ -265,6 +281,61 @@ def test_a_group_with_more_pairs_than_the_queue_has_room_for_is_rewarded() -> No
         answers = list(clients.map(lambda i: client.post("/get_reward", json=body), range(2)))
     taken = [answer.json()["rewards"] for answer in answers if answer.status_code == 200]
     assert taken and all(rewards == [i / 8 for i in range(9)] for rewards in taken)
+
+
+def test_a_batch_larger_than_the_queue_rewards_a_group_in_parts_of_the_queue_s_size() -> None:
+    with client_of(LongerJudge(), queue=4, batch=64) as client:
+        body = {"query": ["p" + "a" * i for i in range(8)], "prompts": ["p"] * 8}
+        assert client.post("/get_reward", json=body).json()["rewards"] == [i / 7 for i in range(8)]
+
+
+def test_a_group_that_has_begun_waits_for_room_in_every_round(monkeypatch: pytest.MonkeyPatch) -> None:
+    said: list[bool] = []
+
+    def patiently(service: Service, comparisons: Sequence[Comparison], seed: int, wait: bool) -> Any:
+        said.append(wait)
+        return service.compare(comparisons, [seed] * len(comparisons))
+
+    monkeypatch.setattr(Service, "compare_patiently", patiently)
+    with client_of(LongerJudge(), reward="knockout") as client:
+        client.post("/get_reward", json={"query": ["p" + "a" * i for i in range(4)], "prompts": ["p"] * 4})
+    assert said == [False, True], "two rounds of a bracket"
+
+
+def test_answers_that_cannot_be_kept_are_given_and_those_after_them_are_kept(tmp_path: Path) -> None:
+    judge = Recording()
+    kept = KeptAnswers(tmp_path / "kept", "test")
+    kept._file.execute("PRAGMA busy_timeout = 10")  # type: ignore[union-attr]
+    service = Service(judge, ServeConfig(), kept, 17)
+    other, row = sqlite3.connect(tmp_path / "kept", isolation_level=None), Comparison.of("Why?", "Because.", "No.")
+    other.execute("BEGIN IMMEDIATE")
+    assert [future.result(60).verdict for future in service.compare([row], [1])] == ["A"]
+    assert len(judge.batches) == 1, "it is not judged a second time"
+    other.execute("ROLLBACK")
+    assert [future.result(60).verdict for future in service.compare([row], [2])] == ["A"]
+    assert other.execute("SELECT count(*) FROM answers").fetchone() == (1,)
+    service.close()
+
+
+def test_a_verdict_that_cannot_be_read_is_neither_consistent_nor_not() -> None:
+    class Mute(LongerJudge):
+        def compare_all(self, comparisons: Sequence[Comparison], seed: int = 0) -> list[Prediction]:
+            return [replace(p, verdict_ba=None) for p in super().compare_all(comparisons, seed)]
+
+    with client_of(Mute()) as client:
+        found = client.post("/v1/judge", json=ROW).json()
+    assert (found["verdict"], found["consistent"]) == ("unreadable", None), "as in Python"
+
+
+def test_metrics_count_no_tokens_twice_where_no_order_is_shown() -> None:
+    class Rating(LongerJudge):
+        def compare_all(self, comparisons: Sequence[Comparison], seed: int = 0) -> list[Prediction]:
+            return [replace(p, cost=Cost(8, 6, 2)) for p in super().compare_all(comparisons, seed)]
+
+    with client_of(Rating()) as client:
+        client.post("/v1/judge", json=ROW)
+        lines = client.get("/metrics").text.splitlines()
+    assert 'judgetrain_tokens_total{kind="generated"} 6.0' in lines
 
 
 def test_mode_anchor_compares_with_the_label() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import re
 import shlex
 import shutil
@@ -53,6 +54,7 @@ def server(model: Path) -> Iterator[Served]:
         "serve.port=0",
         "serve.token_env=TOKEN_OF_TEST",
     ]
+    command += ["evaluate.aggregation=vote", "evaluate.early_stop=false"]  # as load_judge; the recipe says otherwise
     command += [*asked, f"output_dir={model.parent / 'out'}", "prompts=compact"]
     with served(command, model.parent / "log", TOKEN_OF_TEST=SECRET) as running:
         yield running
@@ -100,6 +102,13 @@ def test_refusals_reach_the_client_over_the_wire(server: Served) -> None:
     with RemoteJudge(server.url, "wrong") as judge, pytest.raises(EngineError, match="401: a token is needed"):
         judge("p", "a", "b")
     assert SECRET not in server.log
+
+
+def test_an_address_may_hold_the_token_which_no_log_shows(server: Served, caplog: pytest.LogCaptureFixture) -> None:
+    address = server.url.replace("http://", f"http://any:{SECRET}@")
+    with caplog.at_level(logging.INFO), RemoteJudge(address) as judge:
+        assert judge.served
+    assert "/v1/models" in caplog.text and SECRET not in caplog.text
 
 
 def test_the_documentation_s_commands_do_what_it_says(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import socket
 import threading
 import time
 from collections import Counter
@@ -89,6 +90,16 @@ def test_a_server_that_is_ended_answers_what_it_has_accepted_and_nothing_new(tmp
         server.process.kill()
 
 
+def test_a_client_that_sends_half_a_request_does_not_keep_the_server_from_ending(tmp_path: Path) -> None:
+    with served(slow(tmp_path, 0, 0.1), tmp_path / "log") as server:
+        with socket.create_connection(("127.0.0.1", int(server.url.rpartition(":")[2]))) as stalled:
+            stalled.sendall(b"POST /v1/judge HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n{")
+            time.sleep(0.5)
+            server.process.send_signal(signal.SIGTERM)
+            assert server.process.wait(30) == 0, server.log
+        assert "everything that was accepted is answered" in server.log
+
+
 def test_a_full_queue_sends_clients_away_for_a_while_and_serves_them_all(tmp_path: Path) -> None:
     with served(slow(tmp_path, 0, 0.2, "queue=4", "batch=2"), tmp_path / "log") as server:
         refused = list[httpx2.Response]()
@@ -116,10 +127,11 @@ def test_a_full_queue_sends_clients_away_for_a_while_and_serves_them_all(tmp_pat
 
 def test_a_client_gives_up_on_a_server_that_stays_away() -> None:
     with (
-        RemoteJudge(f"http://127.0.0.1:{free_port()}", patience=0.5) as judge,
-        pytest.raises(EngineError, match=r"no answer within 0\.5 s"),
+        RemoteJudge(f"http://any:a-token@127.0.0.1:{free_port()}", patience=0.5) as judge,
+        pytest.raises(EngineError, match=r"no answer within 0\.5 s") as given_up,
     ):
         judge("p", "a", "b")
+    assert "a-token" not in str(given_up.value)
 
 
 def test_a_second_signal_ends_it_at_once(tmp_path: Path) -> None:
