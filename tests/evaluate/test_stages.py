@@ -68,7 +68,7 @@ def test_the_quickstart_asks_greedily_first_then_sampled_and_then_with_independe
         (1.0, "shared"),
         (1.0, "independent"),
     ]
-    assert config.tree.judgment_sampling.temperature == 1.0, "trees are sampled"
+    assert config.tree.judgment_sampling.temperature > 0, "trees are sampled"
 
 
 def test_a_judge_of_an_earlier_version_can_be_read(tmp_path: Path) -> None:

@@ -154,7 +154,7 @@ CASES: list[tuple[list[str], str, set[str]]] = [
     ([], "verdicts.branches=2", {"judge"}),
     ([], "verdicts.write=[battles]", {"judge"}),
     ([], "verdicts.max_requests=9", set()),
-    (["verdicts.judge=random"], "evaluate.aggregation=margin", {"evaluate", "correct"}),
+    (["verdicts.judge=random"], "evaluate.aggregation=margin", {"gate", "evaluate", "correct"}),
     (["verdicts.judge=one_step:external"], "evaluate.one_step.sampling.temperature=0.3", {"judge"}),
     (["verdicts.judge=scorer:probdiff"], "scorer.revisions=3", {"judge", "selfeval", "studies"}),
     ([], "selfeval.limit=3", {"selfeval"}),

@@ -167,7 +167,9 @@ def test_changing_beta_touches_only_dpo(tmp_path: Path) -> None:
     base.train.base.path = "some/model"
     changed = replace(base, train=replace(base.train, dpo=replace(base.train.dpo, beta=0.5)))
     marks = [{n: Pipeline(c).plan(n).fingerprint for n in STAGES} for c in (base, changed)]
-    assert {n for n in STAGES if marks[0][n] != marks[1][n]} == {"dpo", "rl", "gate", "evaluate", "correct"}
+    assert {n for n in STAGES if marks[0][n] != marks[1][n]} == {
+        *("dpo", "rl", "gate", "evaluate", "correct", "judge", "leaderboard")
+    }
 
 
 def test_settings_of_scorers_touch_evaluate_only_where_one_is_listed(tmp_path: Path) -> None:
@@ -346,6 +348,6 @@ def test_status_of_a_finished_run_fits_a_screen_of_80_columns(
     pipeline.console.terminal = True
     show(pipeline)
     lines = capsys.readouterr().out.splitlines()
-    assert len(lines) <= 22 and max(map(len, lines)) <= 80
+    assert len(lines) <= 24 and max(map(len, lines)) <= 80
     assert all(any(line.startswith(name) for line in lines) for name in STAGES if name not in OF_ROUNDS)
     assert "status.detail=true" in " ".join(lines)
