@@ -2,7 +2,8 @@
 
 ``evalica`` fits. Intervals are those of the Bayesian bootstrap (Rubin, Annals of Statistics 9, 1981) over prompts: a
 resample weighs all comparisons of a prompt alike, by weights that are drawn from the flat Dirichlet distribution. Since
-no weight is zero, no resample falls into parts that were connected.
+no weight is zero, no resample falls into parts that were connected. It also means that no resample is without the one
+prompt that all of an order may hang on: whether a pair is told apart is asked of the ordinary bootstrap as well.
 """
 
 from __future__ import annotations
@@ -30,6 +31,8 @@ MEAN, SCALE = 1000.0, 400.0 / np.log(10.0)
 
 ENDS = (2.5, 97.5)
 """The percentiles that 95% of the resamples lie between."""
+LEAST, APART = 1e-3, 1.0
+"""The weight of a prompt that is not drawn, and the rating points from which one system is above another."""
 BATCH = 4_000_000
 """Numbers drawn at a time, to bound memory."""
 STEPS, CLOSE = 100, 1e-9
@@ -103,9 +106,20 @@ def dirichlet(resamples: int, prompts: int, rng: np.random.Generator) -> Iterato
         yield drawn / drawn.mean(1, keepdims=True)
 
 
+def drawn_again(resamples: int, prompts: int, rng: np.random.Generator) -> Iterator[Floats]:
+    """How often each prompt is drawn, with replacement, in batches [batch, prompts]; one that is not weighs
+    :data:`LEAST`, so that what it links stays linked."""
+    size = max(1, BATCH // max(prompts, 1))
+    for first in range(0, resamples, size):
+        counts = rng.multinomial(prompts, np.full(prompts, 1.0 / prompts), size=min(size, resamples - first))
+        yield np.maximum(counts, LEAST)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Fit:
     """Ratings [systems] (NaN without any comparison), those of resamples [resamples, systems], the wins behind them.
+
+    ``above``: in which share of ordinary resamples one system (row) is rated above another (column).
 
     ``won``: :attr:`Games.wins` of the data, and after that of the resamples [1 + resamples, systems, systems].
 
@@ -118,6 +132,7 @@ class Fit:
     sweeps: list[Swept]
     ratings: Floats
     resampled: Floats
+    above: Floats
     won: Floats
 
     @cached_property
@@ -145,11 +160,17 @@ def fit(games: Games, resamples: int, seed: int) -> Fit:
         upsets = rng.beta(1.0, prompts, size=(len(wins), len(prompts)))
         logs.append(refitted(softened(wins, found, upsets), start))
         won.append(wins)
+    above = np.zeros((games.systems, games.systems))
+    for counts in drawn_again(resamples, games.prompts, rng):
+        upsets = rng.beta(1.0, prompts, size=(len(counts), len(prompts)))
+        again = refitted(softened(games.weighted(counts), found, upsets), start)
+        above += (again[:, :, None] - again[:, None, :] > APART / SCALE).sum(0)
     return Fit(
         games=games,
         sweeps=found,
         ratings=points(start, games.wins),
         resampled=points(np.concatenate(logs), games.wins),
+        above=above / resamples,
         won=np.concatenate(won),
     )
 

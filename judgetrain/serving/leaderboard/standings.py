@@ -12,7 +12,7 @@ import numpy as np
 from judgetrain.errors import DataError
 from judgetrain.serving.leaderboard.battles import Battle
 from judgetrain.serving.leaderboard.config import LeaderboardConfig
-from judgetrain.serving.leaderboard.fit import Fit, ends, fit
+from judgetrain.serving.leaderboard.fit import ENDS, Fit, ends, fit
 from judgetrain.serving.leaderboard.games import Floats
 from judgetrain.serving.leaderboard.rates import games_of, position_bias, rate_between, rates_by_group
 from judgetrain.serving.leaderboard.records import Leaderboard, Pair, Rating, Standing, Sweep
@@ -89,7 +89,7 @@ def _pairs(found: Fit, names: Sequence[str]) -> Iterator[Pair]:
                 second=names[j],
                 difference=difference,
                 interval=(low, high),
-                decided=low > 0.0,
+                decided=low > 0.0 and bool(found.above[i, j] >= ENDS[1] / 100.0),
                 expected=1.0 / (1.0 + 10.0 ** (-difference / 400.0)),
                 rate=rate_between(found, [i], [j]),
             )
