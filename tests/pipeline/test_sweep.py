@@ -52,6 +52,7 @@ def test_a_failing_job_fails_alone_and_is_named(
         done.append(config.seed)
         return outcome(config.seed)
 
+    monkeypatch.setenv("COLUMNS", "300")  # the place of the files, of any length, is a row of what is printed
     code, jobs = run_sweep(tmp_path, monkeypatch, run)
     assert (code, done) == (2, [1, 3])
     assert [(j["job"], j["state"]) for j in jobs] == [("0", "done"), ("1", "failed"), ("2", "done")]
