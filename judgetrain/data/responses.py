@@ -15,7 +15,7 @@ from judgetrain.data.config import ContrastConfig, ResponseModelConfig
 from judgetrain.data.contrast import Contrasts
 from judgetrain.data.stages import ResponsesSettings
 from judgetrain.data.world import true_verdict
-from judgetrain.engines.answers import Budget, answers_of, budget_of
+from judgetrain.engines.answers import Budget, answers_of, spending
 from judgetrain.engines.base import Request, Sampling, shard_of
 from judgetrain.engines.once import loaded_once
 from judgetrain.engines.registry import make_engine
@@ -59,12 +59,12 @@ def run(settings: ResponsesSettings, inputs: Mapping[str, Path], out: StageRun) 
 def _answers(sample: Sequence[Dialogue], settings: ResponsesSettings, out: StageRun) -> dict[str, dict[str, str]]:
     """The models' answers, by model and dialogue id."""
     responses, cut, models = {}, {}, settings.responses.models
-    budget = budget_of([m.engine for m in models], settings.responses, "responses", out.path(".spent.jsonl"))
-    for name, model in _writers(models):
-        _answer(name, model, sample, settings, out, budget)
-        rows = list(read_rows(out.directory, f"responses-{name}"))
-        responses[name] = {row["dialogue_id"]: row["text"] for row in rows}
-        cut[name] = sum(row["finish_reason"] == "length" for row in rows)
+    with spending([m.engine for m in models], settings.responses, "responses", out) as budget:
+        for name, model in _writers(models):
+            _answer(name, model, sample, settings, out, budget)
+            rows = list(read_rows(out.directory, f"responses-{name}"))
+            responses[name] = {row["dialogue_id"]: row["text"] for row in rows}
+            cut[name] = sum(row["finish_reason"] == "length" for row in rows)
     out.note("cut_at_max_new_tokens", cut)
     return responses
 
@@ -144,11 +144,7 @@ def _answer(
             done = engine().generate([r for _, r in items], derive_seed(out.shard_seed(index), name))
             return shard_of([{"dialogue_id": d.id, "model": name} for d, _ in items], done)
 
-        try:
-            out.sharded(f"responses-{name}", list(zip(dialogues, requests, strict=True)), SHARD, process, "responses")
-        finally:
-            if budget:
-                out.note("spent", budget.spent)
+        out.sharded(f"responses-{name}", list(zip(dialogues, requests, strict=True)), SHARD, process, "responses")
 
 
 def pair(

@@ -15,7 +15,7 @@ from judgetrain.artifacts.files import read_json, write_text_atomic
 from judgetrain.artifacts.fingerprint import fingerprint
 from judgetrain.artifacts.integrity import clean_command
 from judgetrain.artifacts.locks import held_if_free
-from judgetrain.artifacts.stage_run import derive_seed
+from judgetrain.artifacts.stage_run import StageRun, derive_seed
 from judgetrain.engines.base import Choice, Completion, Request
 from judgetrain.engines.config import EngineConfig, LimitsConfig
 from judgetrain.errors import EngineError
@@ -60,6 +60,19 @@ def budget_of(engines: Iterable[EngineConfig | None], limits: LimitsConfig, key:
     if any(engine and engine.paid for engine in engines):
         return Budget(path, limits.max_requests, limits.max_tokens, key)
     return None
+
+
+@contextmanager
+def spending(
+    engines: Iterable[EngineConfig | None], limits: LimitsConfig, key: str, out: StageRun
+) -> Iterator[Budget | None]:
+    """The budget of a stage (:func:`budget_of`); at the end, however it comes, its manifest says what was spent."""
+    budget = budget_of(engines, limits, key, out.path(".spent.jsonl"))
+    try:
+        yield budget
+    finally:
+        if budget:
+            out.note("spent", budget.spent)
 
 
 class AnswerStore:

@@ -11,7 +11,7 @@ from judgetrain.artifacts.installed import versions
 from judgetrain.artifacts.stage_run import StageRun
 from judgetrain.data.benchmarks.benchmark import Benchmark, load_benchmark
 from judgetrain.data.benchmarks.scenarios import load_classifier, with_scenarios
-from judgetrain.engines.answers import budget_of
+from judgetrain.engines.answers import spending
 from judgetrain.errors import ConfigError
 from judgetrain.evaluate.guarantees.gate import FILE, Check, failures, gate_checks, gate_row
 from judgetrain.evaluate.guarantees.measure import guarantees
@@ -61,17 +61,13 @@ def run(settings: EvaluateSettings, inputs: Mapping[str, Path], out: StageRun) -
     for line in overlaps.told(benchmarks):
         out.log(line)
     by_benchmark: dict[str, list[Result]] = {b.name: [] for b in benchmarks}
-    budget = budget_of((settings.teacher, settings.external), config, "evaluate", out.path(".spent.jsonl"))
-    evaluation = Evaluation(
-        settings=settings, benchmarks=benchmarks, methods=methods, inputs=inputs, out=out, budget=budget
-    )
-    try:
+    with spending((settings.teacher, settings.external), config, "evaluate", out) as budget:
+        evaluation = Evaluation(
+            settings=settings, benchmarks=benchmarks, methods=methods, inputs=inputs, out=out, budget=budget
+        )
         for method in methods:
             for benchmark, results in runner_of(method).run(method, evaluation):
                 by_benchmark[benchmark.name] += results
-    finally:
-        if budget:
-            out.note("spent", budget.spent)
     links = {b.name: disagreement_links(b.name, [m.name for m in methods], out) for b in benchmarks}
     _write(evaluation, by_benchmark, overlaps, {"": training_links(inputs.values(), out), **links})
 

@@ -17,7 +17,7 @@ from typing import Any
 
 from judgetrain.artifacts.shards import read_rows
 from judgetrain.artifacts.stage_run import ShardResult, StageRun, derive_seed, tokens_of
-from judgetrain.engines.answers import answers_of, budget_of
+from judgetrain.engines.answers import answers_of, spending
 from judgetrain.engines.base import Step
 from judgetrain.engines.once import loaded_once
 from judgetrain.engines.registry import make_engine
@@ -89,19 +89,17 @@ def external_labels(config: LabelConfig, trees: Path, seed: int, out: StageRun) 
     prompts, dialect = load_external_prompts(settings)
     cases = list(cases_of(config, trees, dialect, out.seed))
     answers = answers_of(settings.engine, out.home, seed)
-    budget = budget_of([settings.engine], settings, "label.external", out.path(".spent.jsonl"))
-    with loaded_once(lambda: make_engine(settings.engine, answers=answers, budget=budget)) as engine:
+    with (
+        spending([settings.engine], settings, "label.external", out) as budget,
+        loaded_once(lambda: make_engine(settings.engine, answers=answers, budget=budget)) as engine,
+    ):
 
         def process(index: int, items: Sequence[Case]) -> ShardResult:
             seed = derive_seed(out.shard_seed(index), "external")
             asker = Asker(engine(), prompts, settings.sampling, settings.attempts)
             return _shard(items, _ask(items, asker, dialect, settings.samples, seed))
 
-        try:
-            out.sharded("external", cases, settings.shard_size, process, "comparisons")
-        finally:
-            if budget:
-                out.note("spent", budget.spent)
+        out.sharded("external", cases, settings.shard_size, process, "comparisons")
     replies = [[[Reply(**r) for r in q] for q in row["replies"]] for row in read_rows(out.directory, "external")]
     if told := errors_told(r for each in replies for question in each for r in question):
         out.log(f"label: external judge: {told}")

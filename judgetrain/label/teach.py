@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ from typing import Any
 from judgetrain.artifacts.shards import read_rows
 from judgetrain.artifacts.stage_run import ShardResult, StageRun, derive_seed
 from judgetrain.data.dedup import named_queries
-from judgetrain.engines.answers import answers_of, budget_of
+from judgetrain.engines.answers import answers_of, spending
 from judgetrain.engines.registry import make_engine
 from judgetrain.errors import DataError, causes
 from judgetrain.judges.config import AskingConfig
@@ -114,19 +115,16 @@ def _annotate(settings: TeacherSettings, comparisons: Sequence[Comparison], out:
         return sample(comparison, criteria) if comparison.id in judged else []
 
     answers = answers_of(teacher.engine, out.home, settings.seed)
-    budget = budget_of([teacher.engine], teacher, "teacher", out.path(".spent.jsonl"))
-    engine = make_engine(teacher.engine, answers=answers, budget=budget)
+    with (
+        spending([teacher.engine], teacher, "teacher", out) as budget,
+        closing(make_engine(teacher.engine, answers=answers, budget=budget)) as engine,
+    ):
 
-    def process(index: int, items: Sequence[Comparison]) -> ShardResult:
-        trees = grow(items, engine, prompts, shape, asking, out.shard_seed(index), choose)
-        return shard_of(trees)
+        def process(index: int, items: Sequence[Comparison]) -> ShardResult:
+            trees = grow(items, engine, prompts, shape, asking, out.shard_seed(index), choose)
+            return shard_of(trees)
 
-    try:
         out.sharded("evaluations", comparisons, settings.shard_size, process, "comparisons")
-    finally:
-        engine.close()
-        if budget:
-            out.note("spent", budget.spent)
 
 
 def teaching_examples(tree: EvaluationTree, prompter: Prompter) -> Iterator[dict[str, Any]]:

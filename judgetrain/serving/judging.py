@@ -14,7 +14,7 @@ from judgetrain.artifacts.fingerprint import ContentHashes, fingerprint
 from judgetrain.artifacts.reuse import adopt
 from judgetrain.artifacts.shards import markers_of, read_rows, shards_of
 from judgetrain.artifacts.stage_run import ShardResult, StageRun
-from judgetrain.engines.answers import Budget, budget_of
+from judgetrain.engines.answers import Budget, spending
 from judgetrain.engines.once import loaded_once
 from judgetrain.errors import JudgetrainError
 from judgetrain.judges.base import Judge, Prediction
@@ -44,18 +44,16 @@ def run(settings: JudgeSettings, inputs: Mapping[str, Path], out: StageRun) -> N
     """
     config, method = settings.verdicts, settings.method
     items = read_items(config, settings.world, settings.seed)
-    budget = budget_of((settings.teacher, settings.external), config, "verdicts", out.path(".spent.jsonl"))
-    models = Models(settings, inputs, out, budget)
-    adopt(SHARDS, _key(settings, models, items, out), out)
-    try:
-        with judge_of(models, settings) as judge:
-            out.sharded(SHARDS, items, config.shard_size, shard_of(method, judge, settings), "comparisons", load=judge)
-    except JudgetrainError:
-        _keep_finished(out, len(items))
-        raise
-    finally:
-        if budget:
-            out.note("spent", budget.spent)
+    with spending((settings.teacher, settings.external), config, "verdicts", out) as budget:
+        models = Models(settings, inputs, out, budget)
+        adopt(SHARDS, _key(settings, models, items, out), out)
+        try:
+            with judge_of(models, settings) as judge:
+                process = shard_of(method, judge, settings)
+                out.sharded(SHARDS, items, config.shard_size, process, "comparisons", load=judge)
+        except JudgetrainError:
+            _keep_finished(out, len(items))
+            raise
     _write(config.write, config.view, method.name, budget, out)
 
 

@@ -11,7 +11,7 @@ from judgetrain.artifacts.shards import read_rows
 from judgetrain.artifacts.stage_run import ShardResult, StageRun
 from judgetrain.data import world
 from judgetrain.data.sources import read_comparisons
-from judgetrain.engines.answers import answers_of, budget_of
+from judgetrain.engines.answers import answers_of, spending
 from judgetrain.engines.once import loaded_once
 from judgetrain.engines.registry import make_engine
 from judgetrain.errors import DataError
@@ -60,18 +60,16 @@ def run(settings: CorrectSettings, inputs: Mapping[str, Path], out: StageRun) ->
     if not comparisons:
         raise DataError("correct.source holds no comparison: give one with responses to correct")
     engines = settings.teacher, settings.external, config.engine
-    budget = budget_of(engines, config, "correct", out.path(".spent.jsonl"))
-    with loaded_once(lambda: _Models.load(settings, Models(settings, inputs, out, budget))) as models:
+    with (
+        spending(engines, config, "correct", out) as budget,
+        loaded_once(lambda: _Models.load(settings, Models(settings, inputs, out, budget))) as models,
+    ):
 
         def process(index: int, items: Sequence[Comparison]) -> ShardResult:
             judge, writer = models().judge, models().writer
             return _shard(correct(items, judge, writer, config.threshold, out.shard_seed(index)))
 
-        try:
-            out.sharded("corrections", comparisons, config.shard_size, process, "comparisons")
-        finally:
-            if budget:
-                out.note("spent", budget.spent)
+        out.sharded("corrections", comparisons, config.shard_size, process, "comparisons")
     table = refinement(Correction(**row) for row in read_rows(out.directory, "corrections"))
     out.write_json("refinement", table)
     out.note("refinement", table)

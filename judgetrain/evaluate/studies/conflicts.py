@@ -12,7 +12,7 @@ from judgetrain.artifacts.stage_run import ShardResult, StageRun, derive_seed
 from judgetrain.data.config import SourceConfig
 from judgetrain.data.rows import RowError
 from judgetrain.data.sources import read
-from judgetrain.engines.answers import budget_of
+from judgetrain.engines.answers import spending
 from judgetrain.engines.once import loaded_once
 from judgetrain.errors import DataError
 from judgetrain.evaluate.stages import StudiesSettings
@@ -48,8 +48,10 @@ def judged(
         Comparison(i, dialogues[i], own.answers[i].strip(), own.revisions[i], "answer", "revision") for i in changed
     ]
     name = f"verdicts-{method.file_name}"
-    budget = budget_of((settings.teacher, settings.external), settings.studies, "studies", out.path(".spent.jsonl"))
-    with loaded_once(lambda: _load(method, settings, Models(settings, inputs, out, budget))) as judge:
+    with (
+        spending((settings.teacher, settings.external), settings.studies, "studies", out) as budget,
+        loaded_once(lambda: _load(method, settings, Models(settings, inputs, out, budget))) as judge,
+    ):
 
         def process(index: int, items: Sequence[Comparison]) -> ShardResult:
             done = judge().compare_all(items, derive_seed(out.shard_seed(index), "verdicts"))
@@ -59,11 +61,7 @@ def judged(
             both_orders = {kind: round(2 * sum(getattr(p.cost, kind) for p in done)) for kind in kinds}
             return ShardResult(rows, len(rows), missing, **both_orders)
 
-        try:
-            out.sharded(name, comparisons, settings.scorer.shard_size, process, "revisions")
-        finally:
-            if budget:
-                out.note("spent", budget.spent)
+        out.sharded(name, comparisons, settings.scorer.shard_size, process, "revisions")
     found = {row["id"]: row["verdict"] for row in read_rows(out.directory, name)}
     return {i: found.get(i, 0) for i in own.revisions}
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from judgetrain.artifacts.files import write_bytes_atomic, write_text_atomic
 from judgetrain.artifacts.stage_run import StageRun
-from judgetrain.engines.answers import budget_of
+from judgetrain.engines.answers import spending
 from judgetrain.judges.loading import Models
 from judgetrain.judges.views.tree_page import DIRECTORY, write_views
 from judgetrain.judges.views.verdict_rows import verdict_views
@@ -62,12 +62,9 @@ def _judged(settings: LeaderboardSettings, inputs: Mapping[str, Path], out: Stag
     """The file of verdicts on the comparisons that ``leaderboard.budget`` goes to, and on what cannot be judged."""
     assert settings.verdicts is not None
     items = read_items(settings.verdicts, settings.world, settings.seed)
-    budget = budget_of((settings.teacher, settings.external), settings.verdicts, "verdicts", out.path(".spent.jsonl"))
-    models = Models(settings, inputs, out, budget)
-    try:
-        with judge_of(models, settings) as judge:
-            process = shard_of(settings.method, judge, settings)
-            return out.write_rows("verdicts", judge_in_waves(items, process, settings.leaderboard, out))
-    finally:
-        if budget:
-            out.note("spent", budget.spent)
+    with (
+        spending((settings.teacher, settings.external), settings.verdicts, "verdicts", out) as budget,
+        judge_of(Models(settings, inputs, out, budget), settings) as judge,
+    ):
+        process = shard_of(settings.method, judge, settings)
+        return out.write_rows("verdicts", judge_in_waves(items, process, settings.leaderboard, out))
