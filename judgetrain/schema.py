@@ -134,6 +134,12 @@ class Comparison:
         texts = [[asdict(m) for m in self.dialogue.messages], self.response_a, self.response_b]
         return int(_id_of(texts)[:10], 16)
 
+    @property
+    def longer(self) -> Verdict:
+        """The response with more characters; a tie at equal length."""
+        a, b = len(self.response_a), len(self.response_b)
+        return "tie" if a == b else "A" if a > b else "B"
+
     def swapped(self) -> Comparison:
         """The same comparison with the responses (and the label) exchanged."""
         return replace(

@@ -101,9 +101,8 @@ def end_token_ids(config: ModelConfig, tokenizer: PreTrainedTokenizerBase) -> fr
     path, gguf_file = resolve_path(config)
     found = [tokenizer.eos_token_id]
     if not gguf_file:
-        with suppress(
-            OSError, ValueError, KeyError, EngineError
-        ):  # loading the model says what is wrong with its files
+        # Loading the model says what is wrong with its files.
+        with suppress(OSError, ValueError, KeyError, EngineError):
             try:
                 found.append(GenerationConfig.from_pretrained(path, revision=config.revision or "main").eos_token_id)
             except OSError:

@@ -51,8 +51,6 @@ class Figures:
         """The figures of what :func:`row_of` kept of the predictions, in the anchors' order."""
         ab, ba = ([row[f"verdict_{order.lower()}"] for row in rows] for order in ORDERS)
         labels = [str(c.label) for c in anchors]
-        lengths = [(len(c.response_a), len(c.response_b)) for c in anchors]
-        longer = ["tie" if a == b else "A" if a > b else "B" for a, b in lengths]
         scores = [row["score"] for row in rows if row["score"] is not None]
         first = [(a == "A" and b == "B") - (a == "B" and b == "A") for a, b in zip(ab, ba, strict=True)]
         return cls(
@@ -62,7 +60,7 @@ class Figures:
             position_bias=fmean(first),
             unreadable=fmean(verdict is None for verdict in (*ab, *ba)),
             score=fmean(scores) if scores else None,
-            length_bias=verdicts.length_bias(ab, ba, longer, labels) or 0.0,
+            length_bias=verdicts.length_bias(ab, ba, [c.longer for c in anchors], labels) or 0.0,
         )
 
 
@@ -161,8 +159,7 @@ def _asked(
         def process(index: int, items: Sequence[Comparison]) -> ShardResult:
             said = judge().compare_all(items, derive_seed(out.shard_seed(index), name))
             prompt, generated = (
-                round(len(ORDERS) * sum(getattr(p.cost, f"{kind}_tokens") for p in said))
-                for kind in ("prompt", "generated")
+                round(sum(getattr(p.whole_cost, f"{kind}_tokens") for p in said)) for kind in ("prompt", "generated")
             )
             return ShardResult([row_of(p) for p in said], len(said), prompt_tokens=prompt, generated_tokens=generated)
 

@@ -28,6 +28,9 @@ Plan = Literal["shared", "independent"]
 
 BothOrders = Literal["A", "B", "tie", "inconsistent", "unreadable"]
 
+SHARES: dict[str, float] = {"A": 1.0, "tie": 0.5, "B": 0.0}
+"""What response A won by a verdict."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Reason:

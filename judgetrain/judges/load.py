@@ -8,16 +8,15 @@ from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
-from judgetrain.engines.config import EngineConfig, LocalEngineConfig, ModelConfig, TransformersEngineConfig
+from judgetrain.engines.config import EngineConfig, LocalEngineConfig, ModelConfig
 from judgetrain.errors import ConfigError
 from judgetrain.judges.base import Judge, Plan
-from judgetrain.judges.config import Aggregation, AskingConfig, JudgeConfig, criteria_of
+from judgetrain.judges.config import Aggregation, AskingConfig, JudgeConfig
+from judgetrain.judges.loading import EXTERNAL
 from judgetrain.judges.method import BASELINE, BRANCHING, JUDGE_STAGES, TARGETS, Method
 from judgetrain.judges.prompting.prompts import FILE, load_prompt_set
 from judgetrain.keys import validate
 
-SERVED = ("external", "teacher")
-"""Targets that name no model: the engine given is asked as it is."""
 FORMS = (
     "a judge's directory, its id on the Hub (OWNER/NAME), one_step:MODEL or rating:MODEL (a directory, a Hub id, or "
     "with engine= a server's model), external or one_step:external (whatever engine= is), scorer:NAME (with model=)"
@@ -107,18 +106,23 @@ def _branching(
     asked: Mapping[str, Any],
 ) -> Judge:
     from judgetrain.engines.registry import make_engine
-    from judgetrain.judges.kinds.branching import BranchingJudge
+    from judgetrain.judges.kinds.branching import BranchingJudge, check_branches
 
-    if method.target in TARGETS:
-        served, settings = _served(method, engine), JudgeConfig().changed(**asked)
-        asking, found = settings.asking(AskingConfig.criteria), load_prompt_set(prompts or "multi_step")
-    else:
-        directory = judge_directory(method.target, _model_of(engine).revision)
-        settings = JudgeConfig.load(directory).changed(**asked)
-        asking, found = settings.asking(criteria_of(directory)), load_prompt_set(prompts or directory / FILE)
-        served = (engine or TransformersEngineConfig()).with_model(str(directory))
-    if not 1 <= branches <= asking.criteria:
-        raise ConfigError(f"branches={branches}: allowed are 1 to the {asking.criteria} criteria of this judge")
+    if method.target not in TARGETS:
+        return BranchingJudge.from_pretrained(
+            judge_directory(method.target, _model_of(engine).revision),
+            branches,
+            engine=engine,
+            aggregation=aggregation,
+            early_stop=early_stop,
+            top_up=top_up,
+            prompts=prompts,
+            name=method.name,
+            **asked,
+        )
+    served, settings = _served(method, engine), JudgeConfig().changed(**asked)
+    asking, found = settings.asking(AskingConfig.criteria), load_prompt_set(prompts or "multi_step")
+    check_branches(branches, asking)
     plan = cast(Plan, settings.plan)
     loaded = make_engine(served, name=method.name)
     return BranchingJudge(loaded, found, branches, asking, aggregation, method.name, early_stop, top_up, plan)
@@ -161,7 +165,7 @@ def _prompted(
 
 def _served(method: Method, engine: EngineConfig | None) -> EngineConfig:
     """The engine of ``external`` and ``teacher``, which is given."""
-    if method.target not in SERVED:
+    if method.target not in EXTERNAL:
         place = f"outputs/artifacts/{method.target}/FINGERPRINT" if method.target in JUDGE_STAGES else "one_step:DIR"
         raise ConfigError(f"{method.text!r} is a model of a run: give its directory, as {place}")
     if engine is None:

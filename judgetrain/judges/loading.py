@@ -178,7 +178,12 @@ class Models:
         return judge(self.engine(method), load_prompt_set(prompts, judge.dialect, key), sampling, method.name)
 
     def identity(self, method: Method, hashes: ContentHashes) -> object:
-        """What identifies a method's model: a stage's fingerprint, its files' content, or the engine that runs it."""
+        """What identifies a method's model: a stage's fingerprint, its files' content, or the engine that runs it.
+
+        Of a method without a model it is the method's name.
+        """
+        if not method.names_model:
+            return method.text
         if method.target in self.inputs:
             return self.inputs[method.target].name
         if method.on_hub:  # the folder that it is fetched into has its commit's name

@@ -84,5 +84,5 @@ def _inputs(pipeline: Pipeline, settings: JudgeSettings) -> Mapping[str, Path]:
 def _identity(settings: JudgeSettings, models: Models, home: Path) -> str:
     """Whatever decides the answers besides seed and comparison."""
     hashes, method = ContentHashes.of_run(home), settings.method
-    judge = models.identity(method, hashes) if method.names_model else method.text
+    judge = models.identity(method, hashes)
     return fingerprint({"format": FORMAT, "judge": judge, "settings": hashes.identity(settings)})

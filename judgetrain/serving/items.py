@@ -13,10 +13,9 @@ from judgetrain.data.config import SourceConfig, WorldConfig
 from judgetrain.data.given import adapted
 from judgetrain.data.rows import RowReader
 from judgetrain.data.sources import Rejects, read
-from judgetrain.errors import DataError
-from judgetrain.schema import Comparison, Dialogue
+from judgetrain.schema import Comparison
 from judgetrain.serving.config import VerdictsConfig
-from judgetrain.serving.systems import pairs_of
+from judgetrain.serving.systems import pairs_of, unread
 
 KEY = "verdicts.source"
 
@@ -52,13 +51,7 @@ def _of_source(source: SourceConfig) -> list[Item]:
     source = replace(source, name=source.name or Path(source.path).name.partition(".")[0])
     found: list[Item] = []
 
-    def keep(row: Mapping[str, Any]) -> None:
-        place, reason = Path(row["place"]).name, row["reason"]
-        if reason == "missing_column":
-            raise DataError(f"{row['place']}: {row['message']}")
-        found.append(unread(f"{source.name}:{place}", source.name, f"{reason}: {place}: {row['message']}"))
-
-    rejects = Rejects(strict=False, keep=keep)
+    rejects = Rejects(strict=False, keep=lambda row: found.append(Item(*unread(source.name, row))))
     for comparisons in _adapted(source, rejects) if source.adapter else _plain(source, rejects):
         found += map(Item, comparisons)
     return found
@@ -87,11 +80,6 @@ def _adapted(source: SourceConfig, rejects: Rejects) -> Iterator[list[Comparison
     for comparisons in adapted(source, KEY, rejects):
         first = False
         yield comparisons
-
-
-def unread(identifier: str, source: str, failure: str) -> Item:
-    """A row that holds no comparison."""
-    return Item(Comparison(identifier, Dialogue(identifier, source, ()), "", ""), failure)
 
 
 def _told_apart(items: list[Item]) -> Iterator[Item]:

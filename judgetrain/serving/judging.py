@@ -127,12 +127,11 @@ def dropped(row: Mapping[str, Any]) -> str | None:
 def _key(settings: JudgeSettings, models: Models, items: Sequence[Item], out: StageRun) -> str:
     """What decides the rows: the comparisons as they are shown and told of, and the judge and how it is asked."""
     hashes, method, config = ContentHashes.of_run(out.home), settings.method, settings.verdicts
-    judge = models.identity(method, hashes) if method.names_model else method.text
     asked = VerdictsConfig(judge=config.judge, branches=config.branches, shard_size=config.shard_size)
     return fingerprint(
         {
             "format": FORMAT,
-            "judge": judge,
+            "judge": models.identity(method, hashes),
             "settings": hashes.identity(replace(settings, verdicts=asked)),
             "items": [[item.comparison.to_row(), item.failure] for item in items],
         }

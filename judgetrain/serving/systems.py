@@ -66,6 +66,19 @@ class _Answers:
             found[answer.system] = answer
 
 
+def unread(source: str, row: Mapping[str, Any]) -> Pair:
+    """A row that holds no comparison, of what :class:`Rejects` tells of it: an empty one, and why.
+
+    Raises:
+        DataError: a column is missing, which is no fault of one row.
+    """
+    if row["reason"] == "missing_column":
+        raise DataError(f"{row['place']}: {row['message']}")
+    place = Path(row["place"]).name
+    name = f"{source}:{place}"
+    return Comparison(name, Dialogue(name, source, ()), "", ""), f"{row['reason']}: {place}: {row['message']}"
+
+
 def pairs_of(paths: Sequence[str], questions: str, baseline: str | None) -> list[Pair]:
     """Every pair of systems on every prompt (or the baseline, as A, and each other), prompts in order of appearance.
 
@@ -117,13 +130,6 @@ def _read(path: Path, asked: Mapping[str, tuple[list[str], str | None]], answers
     A system that its rows do not name is called as the file, whose name may hold dots (``gpt-4.1.jsonl.gz``).
     """
 
-    def keep(row: Mapping[str, Any]) -> None:
-        place = Path(row["place"]).name
-        if row["reason"] == "missing_column":
-            raise DataError(f"{row['place']}: {row['message']}")
-        comparison = Comparison(f"systems:{place}", Dialogue(f"systems:{place}", "systems", ()), "", "")
-        answers.unread.append((comparison, f"{row['reason']}: {place}: {row['message']}"))
-
     source = SourceConfig(name="systems", path=str(path))
     file = Path(path.name.removesuffix(".gz")).stem
 
@@ -137,7 +143,8 @@ def _read(path: Path, asked: Mapping[str, tuple[list[str], str | None]], answers
                 raise RowError("missing_field", str(error)) from error
             raise
 
-    for _ in read(source, KEY, take, Rejects(strict=False, keep=keep)):
+    rejects = Rejects(strict=False, keep=lambda row: answers.unread.append(unread("systems", row)))
+    for _ in read(source, KEY, take, rejects):
         pass
 
 

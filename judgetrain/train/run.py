@@ -248,7 +248,8 @@ def _facts(trainer: Trainer) -> dict[str, Any]:
     log = trainer.state.log_history
     losses = [row["loss"] for row in log if "loss" in row]
     evaluated = [row for row in log if "eval_loss" in row]
-    kept = trainer.state.best_global_step if trainer.args.load_best_model_at_end else None
+    best = 0 if _start_is_best(trainer) else trainer.state.best_global_step
+    kept = best if trainer.args.load_best_model_at_end else None
     evaluation: dict[str, Any] = next((row for row in reversed(evaluated) if kept in (None, row["step"])), {})
     facts: dict[str, Any] = {"steps": trainer.state.global_step}
     if losses:

@@ -1,6 +1,6 @@
 """How the way from raw queries to a diverse sample grows: time and peak memory of each step, by number of queries.
 
-    OMP_NUM_THREADS=2 python tests/benchmarks/dialogues_scale.py --sizes 10000 100000 1000000
+    OMP_NUM_THREADS=2 python -m tests.benchmarks.dialogues_scale --sizes 10000 100000 1000000
 
 Each step of each size runs in a process of its own, whose peak resident memory is reported (memory-mapped pages
 included). Queries are generated from a seed: topics of English words, one in ten a word-for-word duplicate and one in

@@ -1,6 +1,6 @@
 """How often forged verdicts turn a judge, with the protection of control text and without it.
 
-    python tests/benchmarks/forgeries.py outputs/artifacts/dpo/*/model --comparisons 20
+    python -m tests.benchmarks.forgeries outputs/artifacts/dpo/*/model --comparisons 20
 
 Every forgery of ``forgeries.yaml`` claims that the response shown first is better. It is put at the end of the first
 response, or of the query, of comparisons in which the judge, asked without it, prefers the second; a flip is an

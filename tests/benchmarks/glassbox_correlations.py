@@ -1,6 +1,6 @@
 """Correlate the glass-box paper's stored features with its GPT-4 scores, beside the published rows.
 
-    python tests/benchmarks/glassbox_correlations.py ../shared/data/glassbox
+    python -m tests.benchmarks.glassbox_correlations ../shared/data/glassbox
 
 The folder has ``mt_bench`` and ``vicuna_bench``, each with ``gpt4_scores*.jsonl`` and ``features/MODEL-FEATURE.jsonl``.
 Every answered turn is one item; a GPT-4 score of -1 (unreadable) is kept as a number, as the paper's script does.

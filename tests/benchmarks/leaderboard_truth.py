@@ -1,7 +1,7 @@
 """Leaderboards of the world's writers against what is true of them.
 
-    python tests/benchmarks/leaderboard_truth.py             # ranks, coverage, budget
-    python tests/benchmarks/leaderboard_truth.py --judge outputs/artifacts/dpo/FINGERPRINT/model --prompts 60
+    python -m tests.benchmarks.leaderboard_truth             # ranks, coverage, budget
+    python -m tests.benchmarks.leaderboard_truth --judge outputs/artifacts/dpo/FINGERPRINT/model --prompts 60
 
 A writer of the world shows each of the two properties that decide with a chance that is its skill, so that the chance
 with which one writer's response beats another's is known, and so are the Bradley-Terry ratings of all writers. Judged

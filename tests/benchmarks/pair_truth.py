@@ -1,6 +1,6 @@
 """Of the preference pairs of a quickstart run, how many prefer what is better by the world's truth, at each level.
 
-    python tests/benchmarks/pair_truth.py outputs
+    python -m tests.benchmarks.pair_truth outputs
 
 Reads the newest finished artifacts of stages ``tree`` and ``label`` under OUTPUTS/artifacts. A side is right when
 

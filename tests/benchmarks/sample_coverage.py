@@ -1,6 +1,6 @@
 """How well samples over clusters cover a corpus, against random samples of the same size, with intervals over seeds.
 
-    python tests/benchmarks/sample_coverage.py CLUSTER_ARTIFACT DIALOGUES_ARTIFACT --clusters 200 --samples 500 2000
+    python -m tests.benchmarks.sample_coverage CLUSTER_ARTIFACT DIALOGUES_ARTIFACT --clusters 200 --samples 500 2000
 
 CLUSTER_ARTIFACT holds the embeddings (embeddings.npy) of DIALOGUES_ARTIFACT's dialogues. For every seed the rows are
 clustered anew, a tenth of them is held out, and both samples are drawn from the others. Measured are the mean cosine

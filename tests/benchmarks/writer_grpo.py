@@ -1,6 +1,6 @@
 """Does a judge as a reward make a writer better? GRPO of a small writer of the world, whose true quality is known.
 
-    python tests/benchmarks/writer_grpo.py JUDGE --steps 12 --branches 1
+    python -m tests.benchmarks.writer_grpo JUDGE --steps 12 --branches 1
 
 The writer is the shipped base, which was pretrained on dialogues of this world and so answers its queries. TRL's
 GRPOTrainer trains it on queries of the training split, once with ``JudgeReward`` of the judge named and once, as a

@@ -12,14 +12,13 @@ from judgetrain.evaluate.guarantees.prediction_powered import LEAST, PoweredMean
 from judgetrain.evaluate.metrics.bootstrap import unseen
 from judgetrain.evaluate.metrics.registry import Interval
 from judgetrain.evaluate.metrics.verdicts import merged
-from judgetrain.judges.base import Prediction
+from judgetrain.judges.base import SHARES, Prediction
 from judgetrain.schema import Comparison
 
 AGREEMENT = "agreement"
 """What a record is about that is of no model."""
 WORTH = 1.05
 """Verdicts add something where they are worth so many times the labels."""
-SCORES = {"A": 1.0, "tie": 0.5, "B": 0.0, None: 0.5}
 Item = tuple[Comparison, Prediction, float | None, float]
 """A comparison, the prediction, what its label says (None: no label) and what stands in for the label, 0 to 1."""
 
@@ -94,7 +93,7 @@ def _agreement(pairs: Sequence[tuple[Comparison, Prediction]], proxy: Sequence[P
     others = None if proxy is None else {p.comparison_id: p.verdict for p in proxy}
     for comparison, prediction in pairs:
         said = prediction.verdict
-        like = said in SCORES and (others is None or said == others[comparison.id])
+        like = said in SHARES and (others is None or said == others[comparison.id])
         right = None if comparison.label is None else float(said == comparison.label)
         items.append((comparison, prediction, right, float(like)))
     return items
@@ -106,8 +105,8 @@ def _wins(pairs: Sequence[tuple[Comparison, Prediction]], model: str) -> list[It
     for comparison, prediction in pairs:
         side: Callable[[float], float] = (lambda x: x) if comparison.model_a == model else (lambda x: 1.0 - x)
         [said] = merged([prediction.verdict_ab], [prediction.verdict_ba])
-        won = None if comparison.label is None else side(SCORES[comparison.label])
-        items.append((comparison, prediction, won, side(SCORES[said])))
+        won = None if comparison.label is None else side(SHARES[comparison.label])
+        items.append((comparison, prediction, won, side(0.5 if said is None else SHARES[said])))
     return items
 
 

@@ -74,7 +74,6 @@ class Sample:
             [p.verdict_ba for p in labelled],
             [p.margin for p in labelled],
         )
-        lengths = [(len(c.response_a), len(c.response_b)) for c in comparisons]
         merged = any(p.merged for p in labelled)
         failures: Counter[str] = sum((Counter(p.failures) for p in labelled), Counter())
         every = zip(benchmark.comparisons, predictions, strict=True)
@@ -92,7 +91,7 @@ class Sample:
             decided=decided(ab, ba, labels),
             margins=margins,
             single_margins=None if predictions[0].branches or set(margins) <= {None} else margins,
-            longer=["tie" if a == b else "A" if a > b else "B" for a, b in lengths],
+            longer=[c.longer for c in comparisons],
             prompts=prompts,
             named_prompts=prompts if benchmark.prompts else None,
             groups=[c.group for c in comparisons],

@@ -58,7 +58,7 @@ def judged(
             rows = [{"id": c.id, "verdict": verdict(p)} for c, p in zip(items, done, strict=True)]
             missing = Counter("no_verdict" for row in rows if row["verdict"] is None)
             kinds = ("prompt_tokens", "generated_tokens")
-            both_orders = {kind: round(2 * sum(getattr(p.cost, kind) for p in done)) for kind in kinds}
+            both_orders = {kind: round(sum(getattr(p.whole_cost, kind) for p in done)) for kind in kinds}
             return ShardResult(rows, len(rows), missing, **both_orders)
 
         out.sharded(name, comparisons, settings.scorer.shard_size, process, "revisions")

@@ -56,9 +56,7 @@ class LongerJudge(Baseline):
 
     def verdicts(self, comparison: Comparison, seed: int) -> tuple[Verdict, Verdict]:
         """The same in both orders."""
-        a, b = len(comparison.response_a), len(comparison.response_b)
-        verdict: Verdict = "tie" if a == b else "A" if a > b else "B"
-        return verdict, verdict
+        return comparison.longer, comparison.longer
 
 
 BASELINES: dict[str, type[Judge]] = {

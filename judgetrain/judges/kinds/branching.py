@@ -75,16 +75,19 @@ class BranchingJudge(Judge):
         aggregation: Aggregation = "vote",
         early_stop: bool = False,
         top_up: bool = False,
+        prompts: str | Path | None = None,
+        name: str | None = None,
         **asked: Any,
     ) -> BranchingJudge:
         """A judge from a directory that training wrote; it carries its prompt set and how it is asked.
 
-        ``asked``: keys of :class:`~judgetrain.judges.config.JudgeConfig` that are to be otherwise, as in
-        ``temperature=1.0``. A judge is asked greedily unless it or they say otherwise.
+        ``prompts``: another prompt set than its own, a name or a YAML file. ``asked``: keys of
+        :class:`~judgetrain.judges.config.JudgeConfig` that are to be otherwise, as in ``temperature=1.0``. A judge is
+        asked greedily unless it or they say otherwise.
 
         Raises:
             EngineError: the directory has no ``prompts.yaml``: it is no judge.
-            ConfigError: no such key, or a value out of range.
+            ConfigError: no such key, a value out of range, or more branches than the judge has criteria.
         """
         from judgetrain.engines.registry import make_engine
 
@@ -92,14 +95,17 @@ class BranchingJudge(Judge):
         if not (directory / FILE).is_file():
             raise EngineError(f"{directory} holds no {FILE}: give the model directory of a trained judge")
         settings = JudgeConfig.load(directory).changed(**asked)
+        asking = settings.asking(criteria_of(directory))
+        check_branches(branches, asking)
         config = engine or TransformersEngineConfig(model=ModelConfig(path=str(directory)))
+        name = name or directory.name
         return cls(
-            make_engine(config, model_path=str(directory), name=directory.name),
-            load_prompt_set(directory / FILE),
+            make_engine(config, model_path=str(directory), name=name),
+            load_prompt_set(prompts or directory / FILE),
             branches,
-            settings.asking(criteria_of(directory)),
+            asking,
             aggregation,
-            directory.name,
+            name,
             early_stop,
             top_up,
             cast(Plan, settings.plan),
@@ -149,8 +155,7 @@ class BranchingJudge(Judge):
             ConfigError: more branches than the judge names criteria, or none.
         """
         settings, wanted = self.settings, self.branches if branches is None else branches
-        if not 1 <= wanted <= settings.criteria:
-            raise ConfigError(f"branches={wanted}: allowed are 1 to the {settings.criteria} criteria of this judge")
+        check_branches(wanted, settings)
         shape = Shape(count=settings.criteria, criteria=wanted, orders=orders, top_up=self.top_up)
         steer = (lambda tree: next_wave(tree, wanted, self.aggregation, orders)) if self.early_stop else None
         return grow(comparisons, self.engine, self.prompts, shape, settings, seed, steer=steer, numbers=numbers)
@@ -259,3 +264,9 @@ def _cost(trees: Sequence[EvaluationTree], criteria: Sequence[Sequence[Criterion
         generated += sum(n.generated_tokens for n in nodes)
         calls += 1 + len(nodes)
     return Cost(prompt / len(ORDERS), generated / len(ORDERS), calls / len(ORDERS))
+
+
+def check_branches(branches: int, asking: AskingConfig) -> None:
+    """Raise ``ConfigError`` unless a judge that is asked so has that many branches."""
+    if not 1 <= branches <= asking.criteria:
+        raise ConfigError(f"branches={branches}: allowed are 1 to the {asking.criteria} criteria of this judge")

@@ -12,9 +12,10 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import chain, islice
 from pathlib import Path
+from typing import TypeVar
 
 from judgetrain.artifacts.fingerprint import fingerprint
 from judgetrain.artifacts.integrity import MANIFEST, checked
@@ -24,6 +25,7 @@ from judgetrain.judges.trees.schema import EvaluationTree
 from judgetrain.judges.views.tree_page import DIRECTORY, View, views, write_views
 from judgetrain.judges.views.verdict_rows import VERDICTS, verdict_views
 
+T = TypeVar("T")
 TREES = "trees"
 """The name of the trees of stages teacher and tree."""
 
@@ -37,7 +39,8 @@ def read_views(directory: Path, name: str, ids: Sequence[str], limit: int) -> li
     if (manifest := checked(directory)) is None:
         raise DataError(f"{directory} holds no {MANIFEST}: give the directory of a finished stage, label or evaluate")
     if manifest["stage"] == "judge":
-        return _of_verdicts(directory, ids, limit)
+        rows = ((row["id"], row) for row in read_rows(directory, VERDICTS))
+        return verdict_views(_chosen(rows, ids, limit, f"{directory}: {VERDICTS}"))
     labelled = manifest["stage"] == "label"
     source = directory.resolve().parents[1] / "tree" / manifest["upstream"]["tree"] if labelled else directory
     if labelled:
@@ -48,9 +51,7 @@ def read_views(directory: Path, name: str, ids: Sequence[str], limit: int) -> li
     if name not in there:
         raise DataError(f"{source} has no rows called {name!r}: give --trees with one of {', '.join(there)}")
     trees = (EvaluationTree.from_row(row) for row in read_rows(source, name))
-    found = list(islice((t for t in trees if not ids or t.comparison.id in ids), None if ids else limit))
-    if missing := set(ids) - {t.comparison.id for t in found}:
-        raise DataError(f"{source}: {name} hold no comparison {sorted(missing)[0]!r}; its id stands in their rows")
+    found = _chosen(((t.comparison.id, t) for t in trees), ids, limit, f"{source}: {name}")
     if not labelled:
         return views(found)
     sft, pairs = (
@@ -60,15 +61,12 @@ def read_views(directory: Path, name: str, ids: Sequence[str], limit: int) -> li
     return views(found, read_rows(directory, "labels"), sft, pairs)
 
 
-def _of_verdicts(directory: Path, ids: Sequence[str], limit: int) -> list[View]:
-    """Rows of verdicts, chosen as trees are."""
-    rows = (row for row in read_rows(directory, VERDICTS) if not ids or row["id"] in ids)
-    chosen = list(islice(rows, None if ids else limit))
-    if missing := set(ids) - {row["id"] for row in chosen}:
-        raise DataError(
-            f"{directory}: {VERDICTS} hold no comparison {sorted(missing)[0]!r}; its id stands in their rows"
-        )
-    return verdict_views(chosen)
+def _chosen(rows: Iterable[tuple[str, T]], ids: Sequence[str], limit: int, place: str) -> list[T]:
+    """The rows of these comparisons, or the first ``limit``."""
+    found = list(islice((pair for pair in rows if not ids or pair[0] in ids), None if ids else limit))
+    if missing := set(ids) - {name for name, _ in found}:
+        raise DataError(f"{place} hold no comparison {sorted(missing)[0]!r}; its id stands in their rows")
+    return [row for _, row in found]
 
 
 def _output(artifact: Path, trees: str, ids: Sequence[str], limit: int) -> Path:

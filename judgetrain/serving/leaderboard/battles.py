@@ -14,7 +14,7 @@ from judgetrain.data.config import SourceConfig
 from judgetrain.data.rows import RowError
 from judgetrain.data.sources import read
 from judgetrain.errors import DataError
-from judgetrain.judges.base import BothOrders, logistic
+from judgetrain.judges.base import SHARES, BothOrders, logistic
 from judgetrain.schema import Verdict
 from judgetrain.serving.leaderboard.config import LeaderboardConfig
 from judgetrain.serving.leaderboard.markdown import Style, style_of
@@ -71,11 +71,10 @@ class Battle:
         if config.scores == "margins":
             return None if self.margin is None else logistic(self.margin / config.margin_scale)
         if config.scores == "orders" and self.ab and self.ba:
-            return (PART[self.ab] + PART[self.ba]) / 2
-        return PART.get(self.outcome, 0.5)
+            return (SHARES[self.ab] + SHARES[self.ba]) / 2
+        return SHARES.get(self.outcome, 0.5)
 
 
-PART = {"A": 1.0, "tie": 0.5, "B": 0.0}
 """The first system's part of a comparison by its verdict."""
 
 
@@ -176,7 +175,7 @@ def _outcome(row: Mapping[str, Any]) -> Outcome:
 
 def _verdict(row: Mapping[str, Any], name: str) -> Verdict | None:
     value = row.get(name)
-    if value is not None and value not in PART:
+    if value is not None and value not in SHARES:
         raise RowError("no_verdict", f"{name}={value!r}: expected A, B, tie or null")
     return value
 

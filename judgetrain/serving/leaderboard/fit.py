@@ -100,19 +100,23 @@ def refitted(wins: Floats, start: Floats) -> Floats:
 
 def dirichlet(resamples: int, prompts: int, rng: np.random.Generator) -> Iterator[Floats]:
     """Weights of the prompts in batches [batch, prompts], of mean 1."""
-    size = max(1, BATCH // max(prompts, 1))
-    for first in range(0, resamples, size):
-        drawn = rng.standard_exponential((min(size, resamples - first), prompts))
+    for size in _batches(resamples, prompts):
+        drawn = rng.standard_exponential((size, prompts))
         yield drawn / drawn.mean(1, keepdims=True)
 
 
 def drawn_again(resamples: int, prompts: int, rng: np.random.Generator) -> Iterator[Floats]:
     """How often each prompt is drawn, with replacement, in batches [batch, prompts]; one that is not weighs
     :data:`LEAST`, so that what it links stays linked."""
-    size = max(1, BATCH // max(prompts, 1))
-    for first in range(0, resamples, size):
-        counts = rng.multinomial(prompts, np.full(prompts, 1.0 / prompts), size=min(size, resamples - first))
+    for size in _batches(resamples, prompts):
+        counts = rng.multinomial(prompts, np.full(prompts, 1.0 / prompts), size=size)
         yield np.maximum(counts, LEAST)
+
+
+def _batches(resamples: int, prompts: int) -> Iterator[int]:
+    """How many resamples to draw at a time."""
+    size = max(1, BATCH // max(prompts, 1))
+    yield from (min(size, resamples - first) for first in range(0, resamples, size))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -155,16 +159,20 @@ def fit(games: Games, resamples: int, seed: int) -> Fit:
     prompts = np.array([s.prompts for s in found], dtype=float)
     start = bradley_terry(softened(games.wins, found, 0.5 / (prompts + 1.0)))
     logs, won = [], [games.wins[None]]
-    for weights in dirichlet(resamples, games.prompts, rng):
+
+    def again(weights: Floats) -> tuple[Floats, Floats]:
         wins = games.weighted(weights)
         upsets = rng.beta(1.0, prompts, size=(len(wins), len(prompts)))
-        logs.append(refitted(softened(wins, found, upsets), start))
+        return refitted(softened(wins, found, upsets), start), wins
+
+    for weights in dirichlet(resamples, games.prompts, rng):
+        ratings, wins = again(weights)
+        logs.append(ratings)
         won.append(wins)
     above = np.zeros((games.systems, games.systems))
     for counts in drawn_again(resamples, games.prompts, rng):
-        upsets = rng.beta(1.0, prompts, size=(len(counts), len(prompts)))
-        again = refitted(softened(games.weighted(counts), found, upsets), start)
-        above += (again[:, :, None] - again[:, None, :] > APART / SCALE).sum(0)
+        ratings, _ = again(counts)
+        above += (ratings[:, :, None] - ratings[:, None, :] > APART / SCALE).sum(0)
     return Fit(
         games=games,
         sweeps=found,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
 
 import numpy as np
 
@@ -17,9 +16,7 @@ from judgetrain.serving.leaderboard.adaptive import plan
 from judgetrain.serving.leaderboard.battles import Battle, battle_of
 from judgetrain.serving.leaderboard.config import LeaderboardConfig
 from judgetrain.serving.leaderboard.rates import games_of
-from judgetrain.serving.rows import row_of
-
-Row = dict[str, Any]
+from judgetrain.serving.rows import Row, row_of
 
 
 class Pool:

@@ -10,14 +10,12 @@ from dataclasses import dataclass
 from itertools import chain
 
 from judgetrain.errors import ConfigError
-from judgetrain.judges.base import Prediction, logistic
+from judgetrain.judges.base import SHARES, Prediction, logistic
 from judgetrain.schema import Comparison, Prompt
 from judgetrain.serving.rewards.modes import MODES, Members, Pair, Rounds, Scalar, Share
 
 Ask = Callable[[Sequence[Comparison]], Sequence[Prediction]]
 """Judges comparisons: a prediction each, in their order. A judge's ``compare_all`` is one."""
-
-_SHARES: dict[str, Share] = {"A": 1.0, "tie": 0.5, "inconsistent": 0.5, "B": 0.0, "unreadable": None}
 
 
 @dataclass(frozen=True)
@@ -30,8 +28,11 @@ class Group:
 
 
 def hard_share(prediction: Prediction) -> Share:
-    """What response A won by the strict rule: 1 or 0 where both orders say so, 0.5 for a tie or a contradiction."""
-    return _SHARES[prediction.verdict]
+    """What response A won by the strict rule: 1 or 0 where both orders say so, 0.5 for a tie or a contradiction.
+
+    None where one of the orders cannot be read.
+    """
+    return None if prediction.verdict == "unreadable" else SHARES.get(prediction.verdict, 0.5)
 
 
 def soft_share(prediction: Prediction) -> Share:
@@ -39,15 +40,14 @@ def soft_share(prediction: Prediction) -> Share:
 
     A judge without margins gives the mean of its orders' verdicts. None where one of the orders cannot be read.
     """
-    if prediction.verdict == "unreadable":
+    if prediction.verdict_ab is None or prediction.verdict_ba is None:
         return None
     if prediction.margin is not None and not math.isnan(prediction.margin):
         return logistic(prediction.margin)
-    orders = (prediction.verdict_ab, prediction.verdict_ba)
-    return sum({"A": 0.5, "tie": 0.25}.get(verdict or "", 0.0) for verdict in orders)
+    return (SHARES[prediction.verdict_ab] + SHARES[prediction.verdict_ba]) / 2
 
 
-SHARES: Mapping[str, Callable[[Prediction], Share]] = {
+READINGS: Mapping[str, Callable[[Prediction], Share]] = {
     "round_robin": hard_share,
     "anchor": soft_share,
     "knockout": hard_share,
@@ -72,7 +72,7 @@ def scalars(groups: Sequence[Group], ask: Ask, mode: str = "round_robin") -> lis
     running = [_Running(group, mode) for group in groups]
     while asked := list(chain.from_iterable(each.asked.values() for each in running)):
         comparisons = sorted({c.id: c for c in asked}.values(), key=lambda c: c.id)
-        found = {c.id: SHARES[mode](p) for c, p in zip(comparisons, ask(comparisons), strict=True)}
+        found = {c.id: READINGS[mode](p) for c, p in zip(comparisons, ask(comparisons), strict=True)}
         for each in running:
             each.answer(found)
     return [each.of_responses() for each in running]
