@@ -12,6 +12,7 @@ from judgetrain.label.stages import ANCHORS, LABEL, TEACHER, TREE
 from judgetrain.scorers.stages import SELFEVAL
 from judgetrain.serving.leaderboard.stages import LEADERBOARD
 from judgetrain.serving.stages import JUDGE
+from judgetrain.serving.stress.stages import STRESS
 from judgetrain.train.stages import DPO, INITIAL, REFERENCE, RL, SFT
 
 STAGES: dict[str, Stage[Any]] = {
@@ -20,7 +21,7 @@ STAGES: dict[str, Stage[Any]] = {
         *(DIALOGUES, CLUSTER, RESPONSES, TEACHER, INITIAL, ANCHORS),
         *(TREE, LABEL, SFT, REFERENCE, DPO, RL, GATE),
         *(EVALUATE, CORRECT, SELFEVAL, STUDIES),
-        *(JUDGE, LEADERBOARD),
+        *(JUDGE, LEADERBOARD, STRESS),
     )
 }
 """Every stage by name."""
