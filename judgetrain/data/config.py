@@ -66,7 +66,7 @@ class SourceConfig:
         "row shape",
         choices=(
             *("auto", "messages", "conversations", "turns", "alpaca", "prompt", "multiple_choice", "questions"),
-            "comparison",
+            *("comparison", "label_studio", "argilla"),
         ),
     )
     turns: str = key(
@@ -226,7 +226,7 @@ class WorldEngineConfig(EngineConfig):
 
     rambling: float = key(
         0.0,
-        "share of a writer's responses that ramble: longer than all others, without anything that decides, while of the "
+        "share of a writer's responses that ramble: longer than all others, without anything that decides; of the "
         "others those that say more of it are longer. 0: length tells nothing",
         low=0.0,
         high=1.0,

@@ -11,6 +11,7 @@ from judgetrain.evaluate.stages import CORRECT, EVALUATE, GATE, STUDIES
 from judgetrain.label.stages import ANCHORS, LABEL, TEACHER, TREE
 from judgetrain.scorers.stages import SELFEVAL
 from judgetrain.serving.leaderboard.stages import LEADERBOARD
+from judgetrain.serving.queue.stages import LABEL_QUEUE
 from judgetrain.serving.stages import JUDGE
 from judgetrain.serving.stress.stages import STRESS
 from judgetrain.train.stages import DPO, INITIAL, REFERENCE, RL, SFT
@@ -21,7 +22,7 @@ STAGES: dict[str, Stage[Any]] = {
         *(DIALOGUES, CLUSTER, RESPONSES, TEACHER, INITIAL, ANCHORS),
         *(TREE, LABEL, SFT, REFERENCE, DPO, RL, GATE),
         *(EVALUATE, CORRECT, SELFEVAL, STUDIES),
-        *(JUDGE, LEADERBOARD, STRESS),
+        *(JUDGE, LEADERBOARD, STRESS, LABEL_QUEUE),
     )
 }
 """Every stage by name."""

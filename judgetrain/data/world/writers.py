@@ -29,8 +29,8 @@ def write_response(language: Language, query: str, skill: float, rng: random.Ran
     first, and kept to exactly. Since every property is as often crucial as it is off topic in the place of a crucial
     one, over the kinds of queries no count of words, and no sum of weights of words, tells the better response.
 
-    With ``rambling`` length does tell, and misleads: of a share of the responses nothing that decides is said in more
-    words than any other has; each crucial property that one of the others shows adds :data:`EFFORT` words to the fewest.
+    With ``rambling`` length does tell, and misleads: a share of the responses says nothing that decides, in more words
+    than any other has; each crucial property that one of the others shows adds :data:`EFFORT` words to the fewest.
     """
     rambles = bool(rambling) and rng.random() < rambling
     kind = language.kinds[language.kind_of(query)]

@@ -50,8 +50,9 @@ def run(settings: StressSettings, inputs: Mapping[str, Path], out: StageRun) -> 
             Case(d, row["responses"]) for d, row in zip(dialogues, read_rows(out.directory, RESPONSES), strict=True)
         ]
         scored = _scored([Method.parse(text) for text in config.methods], cases, mark, models, settings)
-        gold = truth(cases)
-        if config.gold != TRUTH:
+        if config.gold == TRUTH:
+            gold = truth(cases)
+        else:
             (gold,) = _scored([Method.parse(config.gold)], cases, mark, models, settings).values()
     found = {shown(m): scored[shown(m)] for m in map(Method.parse, config.methods)}
     result = result_of(config, gold, found, out.seed)

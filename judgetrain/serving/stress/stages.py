@@ -55,8 +55,8 @@ def _check(config: Any) -> None:
     settings.writer.check("stress.writer")
     if settings.gold == TRUTH and settings.source.type != "world":
         raise ConfigError(
-            "stress.gold=truth: only the generated world (stress.source.type=world) knows the truth; name a method that "
-            "is much better than the proxies, as in stress.gold=one_step:external"
+            "stress.gold=truth: only the generated world (stress.source.type=world) knows the truth; name a method "
+            "that is much better than the proxies, as in stress.gold=one_step:external"
         )
     if not settings.methods:
         raise ConfigError("stress.methods is empty: name a judge, scorer:NAME or longer")
