@@ -60,6 +60,9 @@ COMMANDS = {
     "report": Command(
         "one report of several evaluations, a sweep among them", "judgetrain.pipeline.merged_report:merge"
     ),
+    "card": Command(
+        "the judges' cards, filled with what was found of them so far", "judgetrain.pipeline.cards:fill_all"
+    ),
     "serve": Command("a judge behind HTTP, for many clients at once", "judgetrain.pipeline.serve:serve"),
     "clean": Command("what nothing refers to; clean.yes=true removes it", "judgetrain.pipeline.clean:clean"),
 }

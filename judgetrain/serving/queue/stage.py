@@ -69,7 +69,7 @@ def _told(queue: Sequence[Mapping[str, Any]], rows: Sequence[Any], gone: Mapping
     mean = sum(row["information"] for row in queue) / len(queue)
     reasons = "".join(f"; {n} {reason} left out" for reason, n in sorted(gone.items()))
     yield f"{len(queue)} of {len(rows)} comparisons to label, {chance} of them drawn by chance{reasons}"
-    yield f"mean information {mean:.2f}, of the first tenth {_first(queue):.2f} (0: the judge is sure, 1: knows nothing)"
+    yield f"mean information {mean:.2f}, of the first tenth {_first(queue):.2f} (0: the judge is sure)"
     yield "labels that are to measure something (agreement, win rates): use those with chosen_by=chance alone"
 
 
