@@ -1,7 +1,7 @@
 """Are labels better spent where a judge is unsure? Stage label_queue's order against chance, on the world.
 
-    python tests/benchmarks/label_queue.py                            # a light judge that learns from the labels
-    python tests/benchmarks/label_queue.py --verdicts OUTPUTS ...     # labels in the place of a judge's verdicts
+    python -m tests.benchmarks.label_queue                            # a light judge that learns from the labels
+    python -m tests.benchmarks.label_queue --verdicts OUTPUTS ...     # labels in the place of a judge's verdicts
 
 First: a light judge, over seeds. A pool and a test set of held-out queries' comparisons are judged by the world's
 annotator with ten criteria, as stage judge writes it. The light judge is a logistic regression on the scores'
@@ -198,10 +198,10 @@ def main() -> None:
     """Print a table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seeds", type=int, default=5)
-    parser.add_argument("--pool", type=int, default=1200)
-    parser.add_argument("--test", type=int, default=1000)
+    parser.add_argument("--pool", type=int, default=800)
+    parser.add_argument("--test", type=int, default=600)
     parser.add_argument("--errors", type=float, default=0.15, help="of the annotator's judgments")
-    parser.add_argument("--draws", type=int, default=5, help="by chance, a seed")
+    parser.add_argument("--draws", type=int, default=3, help="by chance, a seed")
     parser.add_argument("--verdicts", nargs="*", default=[], help="output_dirs with a finished evaluation")
     parser.add_argument("--method", default="dpo")
     parser.add_argument("--branches", type=int, nargs="*", default=[3])

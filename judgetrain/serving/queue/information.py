@@ -38,11 +38,11 @@ class Information:
         votes = Counter(r["verdict"] for r in row.get("reasons") or () if r["verdict"] in VERDICTS)
         orders = row.get("verdict_ab"), row.get("verdict_ba")
         margin = row.get("margin")
-        readable = isinstance(margin, (int, float)) and margin == margin
+        known = float(margin) if isinstance(margin, (int, float)) and margin == margin else None
         return cls(
             branches=entropy(votes) / math.log(len(VERDICTS)) if votes else None,
             orders=float(orders[0] is None or orders[1] is None or orders[0] != orders[1]),
-            margin=_binary(logistic(abs(margin))) if readable else None,
+            margin=None if known is None else _binary(logistic(abs(known))),
         )
 
     def total(self, parts: Collection[str] = PARTS) -> float:
