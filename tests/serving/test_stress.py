@@ -184,11 +184,27 @@ def test_a_judge_as_proxy_and_as_gold_and_work_that_is_taken_over(
     monkeypatch.setattr(proxies, "load", lambda models, settings, method: asked.append(method) or pytest.fail("asked"))
     with pytest.raises(BaseException, match="asked"):
         stressed(tmp_path, *small, *how, "stress.methods=[teacher@1]")
-    second = stressed(tmp_path, *small, *how, "stress.methods=[longer,teacher@2]", "stress.gold=one_step:external")
+    more = ["stress.methods=[longer,teacher@2]", "stress.gold=one_step:external", "evaluate.rating.sampling.top_p=0.5"]
+    second = stressed(tmp_path, *small, *how, *more)
     assert [line["proxy"] for line in found(second)["summary"]] == ["longer", "teacher@2"]
     assert found(second)["gold"] == "one_step:external" and len(asked) == 1
     rows = [(place / "responses-00000-of-00002.jsonl").read_bytes() for place in (first, second)]
     assert rows[0] == rows[1]
+
+
+def test_a_judge_with_more_branches_may_be_the_gold_standard(tmp_path: Path) -> None:
+    """One judge is asked once, and two that would share a name are refused."""
+    how = ["teacher.engine={type: world, error_rate: 0.0}", "stress.prompts=2", "stress.samples=4", WRITER]
+    directory = stressed(tmp_path, *how, "stress.methods=[teacher@1]", "stress.gold=teacher@3")
+    assert [line["proxy"] for line in found(directory)["summary"]] == ["teacher@1"]
+    assert sorted(path.name for path in directory.glob("scores-*")) == ["scores-teacher-00000-of-00001.jsonl"]
+    for place in ("a", "b"):
+        (tmp_path / place / "mine").mkdir(parents=True)
+    twice = f"stress.methods=[one_step:{tmp_path}/a/mine,one_step:{tmp_path}/b/mine]"
+    with pytest.raises(ConfigError, match="is named twice"):
+        stressed(tmp_path, *how, twice)
+    with pytest.raises(ConfigError, match="are both called 'mine' in tables"):
+        stressed(tmp_path, *how, f"stress.methods=[{tmp_path}/a/mine@1,{tmp_path}/b/mine@2]")
 
 
 def test_a_run_that_was_stopped_goes_on_where_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

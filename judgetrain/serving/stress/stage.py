@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict, fields, replace
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -21,8 +21,8 @@ from judgetrain.engines.base import Request, Sampling
 from judgetrain.engines.once import loaded_once
 from judgetrain.engines.registry import make_engine
 from judgetrain.errors import DataError
-from judgetrain.judges.loading import Models
-from judgetrain.judges.method import Method
+from judgetrain.judges.loading import EXTERNAL, Models
+from judgetrain.judges.method import BASELINE, BRANCHING, Method
 from judgetrain.schema import Dialogue
 from judgetrain.serving.stress.config import TRUTH, StressConfig
 from judgetrain.serving.stress.proxies import Case, Scores, scores_of, truth
@@ -49,12 +49,10 @@ def run(settings: StressSettings, inputs: Mapping[str, Path], out: StageRun) -> 
         cases = [
             Case(d, row["responses"]) for d, row in zip(dialogues, read_rows(out.directory, RESPONSES), strict=True)
         ]
-        scored = _scored([Method.parse(text) for text in config.methods], cases, mark, models, settings)
-        if config.gold == TRUTH:
-            gold = truth(cases)
-        else:
-            (gold,) = _scored([Method.parse(config.gold)], cases, mark, models, settings).values()
+        named = [config.gold, *config.methods] if config.gold != TRUTH else config.methods
+        scored = _scored([Method.parse(text) for text in named], cases, mark, models, settings)
     found = {shown(m): scored[shown(m)] for m in map(Method.parse, config.methods)}
+    gold = truth(cases) if config.gold == TRUTH else scored[shown(Method.parse(config.gold))]
     result = result_of(config, gold, found, out.seed)
     out.write_json("stress", result.to_json())
     out.note("stress", [asdict(row) for row in result.summary])
@@ -123,11 +121,10 @@ def _scored(
     for method in methods:
         groups.setdefault(method.name, []).append(method)
     hashes, found = ContentHashes.of_run(out.home), dict[str, list[list[float | None]]]()
-    how = StressConfig(methods=[], mode=settings.stress.mode, shard_size=settings.stress.shard_size)
-    asked = hashes.identity(replace(settings, stress=how))
     for members in groups.values():
         name, first = f"scores-{members[0].file_name}", members[0]
         judge: Any = models.identity(first, hashes) if first.names_model else first.text
+        asked = hashes.identity(_asked(first, models, settings))
         parts = {"format": FORMAT, "responses": mark, "methods": [*map(shown, members)], "judge": judge, "asked": asked}
         adopt(name, fingerprint(parts), out)
         with scores_of(members, models, settings) as scores:
@@ -135,6 +132,28 @@ def _scored(
         rows = list(read_rows(out.directory, name))
         found |= {shown(m): [row["scores"][shown(m)] for row in rows] for m in members}
     return found
+
+
+_ASKING = {
+    BRANCHING: ("aggregation", "early_stop", "top_up", "judge", "criteria"),
+    "one_step": ("one_step",),
+    "rating": ("rating",),
+    "scorer": ("scorer", "base"),
+    BASELINE: (),
+}
+"""By kind of method, the settings that decide how it is asked."""
+
+
+def _asked(method: Method, models: Models, settings: StressSettings) -> StressSettings:
+    """The settings without what concerns other methods, the prompts and the responses."""
+    kept = {"seed", *_ASKING[method.kind]}
+    if method.names_model and models.own_engine(method) is not None:
+        kept.add("engine")
+    if method.kind == BRANCHING and method.target in ("base", *EXTERNAL):  # others bring their prompts
+        kept.add("prompts")
+    how = StressConfig(methods=[], mode=settings.stress.mode, shard_size=settings.stress.shard_size)
+    others = {field.name: None for field in fields(settings) if field.name not in kept}
+    return replace(settings, **{**others, "stress": how})
 
 
 def _shard_of(scores: Scores) -> Callable[[int, Sequence[Case]], ShardResult]:
