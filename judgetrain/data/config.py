@@ -66,7 +66,7 @@ class SourceConfig:
         "row shape",
         choices=(
             *("auto", "messages", "conversations", "turns", "alpaca", "prompt", "multiple_choice", "questions"),
-            "comparison",
+            *("comparison", "label_studio", "argilla"),
         ),
     )
     turns: str = key(
@@ -223,6 +223,15 @@ class WorldEngineConfig(EngineConfig):
     type: str = key("world", "backend", content=of_world)
     error_rate: float = key(0.1, "share of scores that the annotator gets wrong", low=0.0, high=1.0)
     skill: float = key(0.7, "chance that a response writer satisfies a property that matters", low=0.0, high=1.0)
+
+    rambling: float = key(
+        0.0,
+        "share of a writer's responses that ramble: longer than all others, without anything that decides; of the "
+        "others those that say more of it are longer. 0: length tells nothing",
+        low=0.0,
+        high=1.0,
+        when=lambda c: c.rambling,
+    )
 
     computes = True
 

@@ -258,7 +258,7 @@ def _messages_of(turns: Sequence[Any]) -> tuple[Message, ...]:
 
 
 _CONVERSATIONS: dict[str, Callable[[Sequence[Any]], tuple[Message, ...]]] = {
-    **dict.fromkeys(("auto", "messages", "conversations", "comparison"), _messages_of),
+    **dict.fromkeys(("auto", "messages", "conversations", "comparison", "label_studio", "argilla"), _messages_of),
     "turns": _spoken_by("user", "assistant"),
     "questions": _spoken_by("user"),
 }

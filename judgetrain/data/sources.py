@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 
 from judgetrain.data import readers
 from judgetrain.data.config import SourceConfig
+from judgetrain.data.labelling import SHAPES
 from judgetrain.data.rows import RowError, RowReader
 from judgetrain.errors import ConfigError, DataError
 from judgetrain.schema import Comparison, Dialogue
@@ -58,11 +59,12 @@ def read(source: SourceConfig, key: str, take: Callable[[Any, int], T], rejects:
         DataError: a malformed row when strict, an empty file, or a Hub data set that cannot be reached.
     """
     count, rejects = 0, rejects or Rejects(strict=True, remedy="")
+    shape = SHAPES.get(source.format)
     for number, (place, row, raw) in enumerate(_rows(source, key, rejects), start=1):
         if source.limit is not None and count >= source.limit:
             return
         try:
-            value = take(row, number)
+            value = take(shape(row) if shape else row, number)
         except RowError as error:
             rejects.add(place, error.reason, str(error), raw)
             continue

@@ -17,7 +17,9 @@ from judgetrain.pipeline.graph import COMMANDS, STAGES
 from judgetrain.scorers.config import ScorerConfig, SelfEvalConfig
 from judgetrain.serving.config import VerdictsConfig
 from judgetrain.serving.leaderboard.config import LeaderboardConfig
+from judgetrain.serving.queue.config import LabelQueueConfig
 from judgetrain.serving.server.config import ServeConfig
+from judgetrain.serving.stress.config import StressConfig
 from judgetrain.train.config import TrainStages
 
 
@@ -100,6 +102,8 @@ class Config:
     verdicts: VerdictsConfig = key(VerdictsConfig, "stage judge")
     serve: ServeConfig = key(ServeConfig, "stage=serve")
     leaderboard: LeaderboardConfig = key(LeaderboardConfig, "stage leaderboard")
+    stress: StressConfig = key(StressConfig, "stage stress")
+    label_queue: LabelQueueConfig = key(LabelQueueConfig, "stage label_queue")
     track: TrackConfig = key(TrackConfig, "tracking")
     status: StatusConfig = key(StatusConfig, "stage=status")
     report: ReportConfig = key(ReportConfig, "stage=report")

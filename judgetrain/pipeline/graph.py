@@ -11,7 +11,9 @@ from judgetrain.evaluate.stages import CORRECT, EVALUATE, GATE, STUDIES
 from judgetrain.label.stages import ANCHORS, LABEL, TEACHER, TREE
 from judgetrain.scorers.stages import SELFEVAL
 from judgetrain.serving.leaderboard.stages import LEADERBOARD
+from judgetrain.serving.queue.stages import LABEL_QUEUE
 from judgetrain.serving.stages import JUDGE
+from judgetrain.serving.stress.stages import STRESS
 from judgetrain.train.stages import DPO, INITIAL, REFERENCE, RL, SFT
 
 STAGES: dict[str, Stage[Any]] = {
@@ -20,7 +22,7 @@ STAGES: dict[str, Stage[Any]] = {
         *(DIALOGUES, CLUSTER, RESPONSES, TEACHER, INITIAL, ANCHORS),
         *(TREE, LABEL, SFT, REFERENCE, DPO, RL, GATE),
         *(EVALUATE, CORRECT, SELFEVAL, STUDIES),
-        *(JUDGE, LEADERBOARD),
+        *(JUDGE, LEADERBOARD, STRESS, LABEL_QUEUE),
     )
 }
 """Every stage by name."""
@@ -57,6 +59,9 @@ COMMANDS = {
     "status": Command("what there is, what is partial, what a run would do", "judgetrain.pipeline.status:show"),
     "report": Command(
         "one report of several evaluations, a sweep among them", "judgetrain.pipeline.merged_report:merge"
+    ),
+    "card": Command(
+        "the judges' cards, filled with what was found of them so far", "judgetrain.pipeline.cards:fill_all"
     ),
     "serve": Command("a judge behind HTTP, for many clients at once", "judgetrain.pipeline.serve:serve"),
     "clean": Command("what nothing refers to; clean.yes=true removes it", "judgetrain.pipeline.clean:clean"),

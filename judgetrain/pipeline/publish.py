@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from judgetrain.engines.loading import ADAPTERS
 from judgetrain.errors import ConfigError, EngineError
 from judgetrain.judges.method import JUDGE_STAGES
+from judgetrain.pipeline.cards import MEASURING, fill
 from judgetrain.pipeline.config import Config
 
 if TYPE_CHECKING:
@@ -39,17 +40,13 @@ def check_hub(config: Config) -> None:
 
 
 def after(pipeline: Pipeline) -> None:
-    """Put an evaluation's figures into its judges' cards, and push the last judge where ``hub.push`` says so."""
+    """Put what was found into the cards of the judges that it is about; push the last where ``hub.push`` says so."""
     config = pipeline.config
     judges = [name for name in JUDGE_STAGES if name == config.stage]
-    if config.stage == "evaluate":
-        from judgetrain.train.card import add_results
-
-        plan = pipeline.plan("evaluate")
-        rows = json.loads((plan.directory / "metrics.json").read_text(encoding="utf-8"))
-        judges = [name for name in JUDGE_STAGES if name in plan.upstream]
-        for name in judges:
-            add_results(pipeline.plan(name).directory / "model", name, rows, plan.fingerprint)
+    if config.stage in MEASURING:
+        judges = [name for name in JUDGE_STAGES if name in pipeline.plan(config.stage).upstream]
+    for name in judges:
+        fill(pipeline.plan(name).directory, pipeline.plan(config.stage).directory)
     if config.hub.push:
         url = push(pipeline.plan(judges[-1]).directory / "model", str(config.hub.repo_id), config.hub.private)
         pipeline.console.line(f"hub: pushed the {judges[-1]} judge: {url}")

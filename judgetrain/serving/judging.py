@@ -27,7 +27,7 @@ from judgetrain.serving.config import VerdictsConfig
 from judgetrain.serving.formats import WRITERS
 from judgetrain.serving.items import Item, read_items
 from judgetrain.serving.rows import Row, row_of, write_parquet
-from judgetrain.serving.stages import ASKED_ONCE, JudgeSettings
+from judgetrain.serving.stages import ASKED_ONCE, AskedSettings, JudgeSettings
 from judgetrain.serving.summary import Summary
 
 SHARDS = "judged"
@@ -59,16 +59,15 @@ def run(settings: JudgeSettings, inputs: Mapping[str, Path], out: StageRun) -> N
 
 def judge_of(models: Models, settings: JudgeSettings) -> AbstractContextManager[Callable[[], Judge]]:
     """A function that loads the judge of ``verdicts.judge`` when it is first called; it is closed at the end."""
-    return loaded_once(lambda: load(models, settings))
+    return loaded_once(lambda: load(models, settings, settings.method, settings.verdicts.branches))
 
 
-def load(models: Models, settings: JudgeSettings) -> Judge:
-    """The judge of ``verdicts.judge``, of whatever kind."""
-    method = settings.method
+def load(models: Models, settings: AskedSettings, method: Method, branches: int = 1) -> Judge:
+    """The judge of a method of any kind; ``branches``: of a branching judge whose method names no number."""
     if method.kind == BRANCHING:
         assert settings.aggregation is not None
         how = settings.aggregation, bool(settings.early_stop), bool(settings.top_up)
-        return models.branching(method, _branches(settings), *how)
+        return models.branching(method, branches if method.most is None else method.most, *how)
     if method.kind in ASKED_ONCE:
         ask = settings.one_step if method.kind == "one_step" else settings.rating
         assert ask is not None
@@ -82,11 +81,6 @@ def load(models: Models, settings: JudgeSettings) -> Judge:
     assert settings.scorer is not None
     scorer = load_scorer(settings.scorer, scored_model(settings.scorer, settings.base))
     return ScorerJudge(scorer, method.target, settings.scorer.tie_threshold, settings.scorer)
-
-
-def _branches(settings: JudgeSettings) -> int:
-    most = settings.method.most
-    return settings.verdicts.branches if most is None else most
 
 
 def shard_of(

@@ -20,16 +20,35 @@ ASKED_ONCE = ("one_step", "rating")
 
 
 @dataclass(frozen=True, kw_only=True)
-class JudgeSettings(WorldSettings):
-    """Stage judge. How judges are asked is said by ``judge.*``, and by ``evaluate.*`` where that says it already."""
+class AskedSettings(WorldSettings):
+    """What a stage reads that asks judges of any kind: how is said by ``judge.*``, and by ``evaluate.*`` where that
+    says it already."""
 
-    verdicts: VerdictsConfig = at("verdicts")
     aggregation: Aggregation | None = at("evaluate.aggregation")
     early_stop: bool | None = at("evaluate.early_stop")
     top_up: bool | None = at("evaluate.top_up")
     one_step: AskConfig | None = at("evaluate.one_step")
     rating: AskConfig | None = at("evaluate.rating")
     scorer: ScorerConfig | None = at("scorer")
+
+    @classmethod
+    def unused(cls, config: Any) -> Collection[str]:
+        """How judges of other kinds are asked; the base model, where a scorer reads another."""
+        methods = list(cls.methods_of(config))
+        kinds = {m.kind for m in methods}
+        unused = {*super().unused(config), *({"one_step", "rating", "scorer"} - kinds)}
+        if BRANCHING not in kinds:
+            unused |= {"aggregation", "early_stop", "top_up"}
+        if "scorer" in kinds and not config.scorer.model.path:
+            unused -= {"base"}
+        return unused | (set() if any(m.names_model for m in methods) else {"engine"})
+
+
+@dataclass(frozen=True, kw_only=True)
+class JudgeSettings(AskedSettings):
+    """Stage judge."""
+
+    verdicts: VerdictsConfig = at("verdicts")
 
     @classmethod
     def methods_of(cls, config: Any) -> Iterable[Method]:
@@ -40,17 +59,6 @@ class JudgeSettings(WorldSettings):
     def of_world(cls, config: Any) -> bool:
         """Whether the comparisons are the world's."""
         return config.verdicts.source.type == "world" and not config.verdicts.systems
-
-    @classmethod
-    def unused(cls, config: Any) -> Collection[str]:
-        """How judges of other kinds are asked; the base model, where a scorer reads another."""
-        (method,) = cls.methods_of(config)
-        unused = {*super().unused(config), *({"one_step", "rating", "scorer"} - {method.kind})}
-        if method.kind != BRANCHING:
-            unused |= {"aggregation", "early_stop", "top_up"}
-        if method.kind == "scorer":
-            unused = {*unused, "engine"} - ({"base"} if not config.scorer.model.path else set())
-        return unused | ({"engine"} if method.kind == BASELINE else set())
 
     @property
     def method(self) -> Method:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,9 @@ from judgetrain.keys import PACKAGE
 
 CARD = "README.md"
 _TITLES = {"initial": "Initial judge", "sft": "SFT judge", "dpo": "DPO judge", "rl": "RL judge"}
-_COLUMNS = ("| benchmark | branches | n | agreement | consistency |", "| --- | --- | --- | --- | --- |")
+Row = Mapping[str, Any]
+FLOORS = ("random", "first", "longer", "surface")
+"""Baselines by their names in an evaluation."""
 _HERE = '"."'
 """How the card's example names the directory that it stands in."""
 _START, _END = "<!-- measured -->", "<!-- end of measured -->"
@@ -74,14 +76,29 @@ def licence_of(base: ModelConfig) -> dict[str, str]:
     return {k: str(data[k]) for k in ("license", "license_name", "license_link") if data.get("license") and data.get(k)}
 
 
-def add_results(directory: Path, method: str, rows: Sequence[Mapping[str, Any]], evaluation: str) -> None:
-    """Put what an evaluation measured of a judge into its card, in place of what was there.
+def add_results(
+    directory: Path,
+    method: str,
+    rows: Sequence[Row],
+    evaluation: str | None,
+    *,
+    seed: int | None = None,
+    paired: Sequence[Row] = (),
+    stress: Sequence[Row] = (),
+    made: Sequence[tuple[str, str]] = (),
+) -> None:
+    """Put what is known of a judge into its card, in place of what was there.
 
     Args:
         directory: the model's directory.
         method: the judge's name in the rows.
-        rows: those of ``metrics.json``.
-        evaluation: fingerprint of the evaluation.
+        rows: those of ``metrics.json``; of other methods the baselines are named beside it.
+        evaluation: fingerprint of the evaluation; None: there is none yet.
+        seed: of the evaluation.
+        paired: rows of ``paired.json``.
+        stress: of each proxy that is this judge its ``line`` of ``stress.json``, with ``gold``, ``prompts`` and the
+            artifact's ``mark``.
+        made: what it was trained on, in a sentence a stage.
 
     Raises:
         DataError: the card is damaged.
@@ -89,15 +106,16 @@ def add_results(directory: Path, method: str, rows: Sequence[Mapping[str, Any]],
     from huggingface_hub import EvalResult, ModelCard
     from yaml import YAMLError
 
-    own = [row for row in rows if row["method"] == method and row.get("agreement") is not None]
-    if not own or not (directory / CARD).is_file():
+    judged = [row for row in rows if row.get("agreement") is not None]
+    own = [row for row in judged if row["method"] == method]
+    if not (own or stress or made) or not (directory / CARD).is_file():
         return
     try:
         card = ModelCard.load(directory / CARD)
     except (ValueError, YAMLError) as error:
         why = " ".join(str(error).split())[:200]
         raise DataError(
-            f"{directory / CARD} is no model card ({why}): the evaluation is finished, and not written into it; mend "
+            f"{directory / CARD} is no model card ({why}): what was made is finished, and not written into it; mend "
             "or remove the file"
         ) from error
     card.data.eval_results = [
@@ -111,22 +129,51 @@ def add_results(directory: Path, method: str, rows: Sequence[Mapping[str, Any]],
             metric_value=round(row["agreement"], 4),
         )
         for row in own
-    ]
-    asked = f"asked {own[0]['asked']}, {own[0]['plan']} plan; " if own[0].get("asked") else ""
-    head = f"By evaluation `{evaluation}`; {asked}95% intervals in brackets.\n"
-    measured = "\n".join([_START, head, *_COLUMNS, *map(_line, own), _END])
-    text = re.sub(f"{_START}.*{_END}", lambda _: measured, card.text, flags=re.DOTALL)
+    ] or None
+    measured = _measured(
+        rows=own,
+        evaluation=evaluation,
+        seed=seed,
+        floors=[row for row in judged if row["method"] in FLOORS],
+        paired=list(_differences(paired, method)),
+        attacks=[attack for row in own for attack in row.get("robustness") or ()],
+        coverage=[
+            {"benchmark": row["benchmark"], "told": found["told"]}
+            for row in own
+            if (found := (row.get("guarantees") or {}).get("selective"))
+        ],
+        stress=stress,
+        made=made,
+    )
+    text = re.sub(f"{_START}.*{_END}", lambda _: f"{_START}\n{measured}\n{_END}", card.text, flags=re.DOTALL)
     _save(directory, card.data, text)
 
 
-def _line(row: Mapping[str, Any]) -> str:
-    agreement, consistency = (_share(row[name], row[f"{name}_ci"]) for name in ("agreement", "consistency"))
-    return f"| {row['benchmark']} ({row['split']}) | {row['branches']} | {row['n']} | {agreement} | {consistency} |"
+def _measured(**values: Any) -> str:
+    """The card's part that later stages fill; what a version did not measure is undefined, and a dash."""
+    from jinja2 import ChainableUndefined, Environment
+
+    class Missing(ChainableUndefined):
+        def __str__(self) -> str:
+            return "–"
+
+    environment = Environment(trim_blocks=True, lstrip_blocks=True, undefined=Missing)
+    environment.tests["none"] = lambda value: value is None or isinstance(value, Missing)
+    source = Path(__file__).with_name("measured.md.jinja").read_text(encoding="utf-8")
+    return environment.from_string(source).render(values).strip()
 
 
-def _share(value: float, interval: Sequence[float] | None) -> str:
-    """A share with its interval, which is not defined where all items are about one prompt."""
-    return f"{value:.3f}" + (f" [{interval[0]:.3f}, {interval[1]:.3f}]" if interval else "")
+def _differences(paired: Sequence[Row], method: str) -> Iterator[dict[str, Any]]:
+    """The rows in which the judge stands first, or second: then turned round."""
+    for row in paired:
+        sides = [f"{row[side]['method']}@{row[side]['branches']}" for side in ("first", "second")]
+        names = [row[side]["method"] for side in ("first", "second")]
+        difference, ends = row["agreement_difference"], row["agreement_difference_ci"]
+        if names[0] != method:
+            sides, difference, ends = sides[::-1], -difference, ends and [-ends[1], -ends[0]]
+        if method in names and names[0] != names[1]:
+            found = {"this": sides[0], "other": sides[1].removesuffix("@0"), "difference": difference, "ends": ends}
+            yield {"benchmark": row["benchmark"], **found, "p": row["bootstrap_p"]}
 
 
 def _save(directory: Path, data: Any, body: str) -> None:

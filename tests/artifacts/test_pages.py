@@ -47,4 +47,6 @@ def test_no_template_switches_escaping_off_or_brings_a_style_of_its_own(path: Pa
 
 
 def test_pages_have_templates_in_every_room_that_makes_some() -> None:
-    assert {path.parents[1].name for path in TEMPLATES} == {"artifacts", "clustering", "leaderboard", "report", "views"}
+    assert {path.parents[1].name for path in TEMPLATES} == {
+        *("artifacts", "clustering", "leaderboard", "report", "stress", "views")
+    }

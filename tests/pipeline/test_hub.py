@@ -13,9 +13,11 @@ import pytest
 from huggingface_hub import ModelCard, constants
 
 from judgetrain.artifacts.console import Console
+from judgetrain.artifacts.files import write_json_atomic
 from judgetrain.artifacts.fingerprint import ContentHashes
 from judgetrain.engines.config import ModelConfig
 from judgetrain.errors import ConfigError, EngineError
+from judgetrain.pipeline.cards import fill, fill_all
 from judgetrain.pipeline.config import Config, HubConfig
 from judgetrain.pipeline.publish import after, check_hub, push
 from judgetrain.train.card import add_results, licence_of, write_card
@@ -98,6 +100,84 @@ def test_a_share_without_an_interval_stands_alone(tmp_path: Path) -> None:
     directory = model_directory(tmp_path)
     add_results(directory, "dpo", [ROWS[0] | {"agreement_ci": None}], "e4a1")
     assert "| 1 | 300 | 0.712 | 0.900 [0.850, 0.950] |" in (directory / "README.md").read_text()
+
+
+def finished(root: Path, stage: str, mark: str, **manifest: Any) -> Path:
+    """A finished artifact with these entries of its manifest."""
+    directory = root / "artifacts" / stage / mark
+    directory.mkdir(parents=True, exist_ok=True)
+    facts = {"stage": stage, "fingerprint": mark, "recipe": "r", "seed": 5, "counts": {"in": 9, "out": 8}, "notes": {}}
+    write_json_atomic(directory / "manifest.json", {**facts, "upstream": {}, **manifest})
+    return directory
+
+
+def stress_of(judge: str) -> dict[str, Any]:
+    estimate = {"mean": 1.25, "interval": [0.5, 2.0]}
+    line = {"writer": 3.0, "peak_n": 8, "peak_gold": 4.5, "last_n": 256, "last_gold": 1.0, "gained": estimate}
+    line |= {"fall": estimate, "verdict": "over-optimised after n = 8"}
+    summary = [line | {"proxy": proxy} for proxy in (f"{judge}@3", f"{judge}+sampled@1", "longer", "sft@1")]
+    return {"gold": "truth", "prompts": 8, "summary": summary}
+
+
+def test_a_card_is_filled_with_what_later_stages_found(tmp_path: Path) -> None:
+    """Evaluation, floors, differences turned round, attacks, coverage, stress test and training data; nothing else."""
+    directory = model_directory(tmp_path)
+    judge = finished(tmp_path, "dpo", "f00d", upstream={"label": "bb"}, notes={"training": {"steps": 7}})
+    finished(tmp_path, "label", "bb", upstream={"dialogues": "dd"}, notes={"yield": {"trees": {"label_A": 4}}})
+    finished(tmp_path, "dialogues", "dd", notes={"sources": {"mine": {"read": 12, "kept": 10}}})
+    bare = (directory / "README.md").read_text()
+    fill(judge)
+    text = (directory / "README.md").read_text()
+    assert (
+        "Not yet: `python -m judgetrain stage=evaluate`" in text
+        and "Not measured: `python -m judgetrain stage=st" in text
+    )
+    assert "- `dialogues`: 10 dialogues of mine (12 read)" in text and "- `label`: labels (4 A)" in text
+    assert "- `dpo`: recipe r, seed 5, 7 steps" in text
+    evaluation = finished(tmp_path, "evaluate", "e4a1", upstream={"dpo": "f00d"}, seed=23)
+    attack = {"attack": "", "kind": "keeps", "n": 40, "robustness": 0.9, "robustness_ci": [0.8, 0.95]}
+    told = {"selective": {"told": "answers 70% of the comparisons"}}
+    rows = [row("dpo", 5, 0.75) | {"guarantees": told, "robustness": [attack], "length_bias": 0.021}]
+    rows += [row("sft", 5, 0.6), row("longer", 0, 0.38)]
+    write_json_atomic(evaluation / "metrics.json", rows)
+    sides = {"first": {"method": "sft", "branches": 5}, "second": {"method": "dpo", "branches": 5}}
+    difference = {"agreement_difference": -0.15, "agreement_difference_ci": [-0.2, -0.1], "bootstrap_p": 0.004}
+    write_json_atomic(evaluation / "paired.json", [{"benchmark": "world", **sides, **difference}])
+    other = finished(tmp_path, "evaluate", "ffff", upstream={"dpo": "another"})
+    write_json_atomic(other / "metrics.json", [row("dpo", 1, 0.111)])
+    write_json_atomic(finished(tmp_path, "stress", "5555", upstream={"dpo": "f00d"}) / "stress.json", stress_of("dpo"))
+    fill(judge)
+    text = (directory / "README.md").read_text()
+    assert "By evaluation `e4a1`, seed 23" in text and "0.111" not in text and "0.600 [0.6" not in text
+    assert "`longer` 0.380" in text and "| world | dpo@5 | sft@5 | +15.0 [+10.0, +20.0] | 0.004 |" in text
+    assert "| all: keeps | 40 | 0.900 [0.800, 0.950] | – |" in text and "Attacks were not tried" not in text
+    assert "| world | 5 | – | +2.1 | – of – |" in text and "- world: answers 70% of the comparisons" in text
+    assert "| dpo@3 | 3.00 | 4.50 (8) | 1.00 | +1.25 [+0.50, +2.00] |" in text and "| dpo+sampled@1 |" in text
+    assert "| longer |" not in text and "| sft@1 |" not in text and "(stage stress, `5555`)" in text
+    assert text.startswith(bare.partition("model-index")[0][:40]) and text.count("<!-- measured -->") == 1
+    fill(judge)
+    assert (directory / "README.md").read_text() == text
+
+
+def test_a_stress_test_and_the_command_fill_cards_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    directory = model_directory(tmp_path)
+    judge = finished(tmp_path, "dpo", "f00d")
+    place = finished(tmp_path, "stress", "5555", upstream={"dpo": "f00d"})
+    write_json_atomic(place / "stress.json", stress_of("dpo"))
+    plans = {
+        "stress": SimpleNamespace(directory=place, fingerprint="5555", upstream={"dpo": "f00d"}, finished=True),
+        "dpo": SimpleNamespace(directory=judge, fingerprint="f00d", upstream={}, finished=True),
+    }
+    nothing = SimpleNamespace(finished=False)
+    made = SimpleNamespace(config=Config(stage="stress"), console=Console(), plan=lambda name: plans.get(name, nothing))
+    after(made)
+    assert "| dpo@3 | 3.00 |" in (directory / "README.md").read_text()
+    (place / "stress.json").unlink()
+    fill_all(made)
+    assert "| dpo@3 |" not in (directory / "README.md").read_text() and "card: " in capsys.readouterr().out
+    plans.clear()
+    with pytest.raises(ConfigError, match="stage=card: no judge of this configuration is finished"):
+        fill_all(made)
 
 
 def test_the_licence_is_the_one_of_the_bases_card(tmp_path: Path) -> None:

@@ -28,7 +28,7 @@ class WorldEngine:
         self._language = load_language()
         self._annotator = Annotator(self._language, config.error_rate)
         self._referee = Referee(self._language, config.error_rate)
-        self._skill = config.skill
+        self._skill, self._rambling = config.skill, config.rambling
 
     def generate(self, requests: Sequence[Request], seed: int) -> list[Completion]:
         """One completion per request; each depends on the seed, its place and its slots only."""
@@ -53,7 +53,7 @@ class WorldEngine:
         slots = request.slots
         match request.step:
             case "response":
-                return write_response(self._language, slots["query"], self._skill, rng)
+                return write_response(self._language, slots["query"], self._skill, rng, self._rambling)
             case "criteria":
                 return self._annotator.criteria(slots["query"], int(slots["count"]), rng)
             case "guideline":

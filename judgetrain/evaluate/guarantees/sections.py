@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 
+from judgetrain.artifacts.chart import Chart, Point
 from judgetrain.evaluate.guarantees.cascade import Answers, CurvePoint, Selective
 from judgetrain.evaluate.guarantees.corrected import Corrected
 from judgetrain.evaluate.guarantees.gate import Check
 from judgetrain.evaluate.guarantees.record import Guarantees
 from judgetrain.evaluate.metrics.registry import Interval
 from judgetrain.evaluate.metrics.rows import MetricRow
-from judgetrain.evaluate.report.chart import Chart, Point
 from judgetrain.evaluate.report.table import Columns, Table, bounded, number, percent, share, signed
 
 Rows = Sequence[MetricRow]

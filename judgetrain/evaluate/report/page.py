@@ -5,10 +5,10 @@ from __future__ import annotations
 import datetime
 from collections.abc import Iterator, Mapping, Sequence
 
-from judgetrain.artifacts.pages import render
+from judgetrain.artifacts.chart import Chart, Point
+from judgetrain.artifacts.pages import SHARED, render
 from judgetrain.evaluate.guarantees.sections import selective_charts
 from judgetrain.evaluate.metrics.rows import MetricRow
-from judgetrain.evaluate.report.chart import Chart, Point
 from judgetrain.evaluate.report.report import Report
 from judgetrain.evaluate.report.sections import one_each
 from judgetrain.evaluate.report.swept import swept_charts
@@ -31,7 +31,7 @@ def html_page(report: Report, links: Mapping[str, Sequence[tuple[str, str]]] | N
 
 def figure_pages(rows: Sequence[MetricRow]) -> dict[str, str]:
     """The figures of a benchmark's metric rows by title, each a page of its own (for a tracker)."""
-    return {c.title: render(TEMPLATES / "figure.html", title=c.title, chart=c) for c in figures(rows)}
+    return {c.title: render(SHARED / "figure.html", title=c.title, chart=c) for c in figures(rows)}
 
 
 def figures(rows: Sequence[MetricRow]) -> list[Chart]:

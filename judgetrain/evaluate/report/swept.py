@@ -6,9 +6,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
+from judgetrain.artifacts.chart import Chart, Point
 from judgetrain.evaluate.metrics.registry import Interval
 from judgetrain.evaluate.metrics.rows import MetricRow
-from judgetrain.evaluate.report.chart import Chart, Point
 from judgetrain.evaluate.report.run_names import natural, swept_keys, uses
 from judgetrain.evaluate.report.sections import one_each
 from judgetrain.evaluate.report.table import percent

@@ -11,8 +11,8 @@ from typing import Any, Self
 
 import numpy as np
 
+from judgetrain.artifacts.chart import Chart, Point
 from judgetrain.artifacts.pages import render
-from judgetrain.evaluate.report.chart import Chart, Point
 from judgetrain.evaluate.report.table import TEMPLATES, Columns, Table, number, percent, share
 from judgetrain.evaluate.report.text import table_lines
 from judgetrain.evaluate.studies.conflicts import Verdicts

@@ -86,15 +86,15 @@ def read_battles(files: Sequence[str | Path], key: str = "leaderboard.files") ->
         DataError: a row that is no comparison of two systems; names its place.
     """
     for i, name in enumerate(files):
-        path = _file(Path(name).expanduser(), key)
-        yield from read(_source(path), f"{key}[{i}]", partial(_at, path))
+        path = file_of(Path(name).expanduser(), key)
+        yield from read(source_of(path), f"{key}[{i}]", partial(_at, path))
 
 
 def read_places(files: Sequence[str | Path]) -> Iterator[tuple[str, Any]]:
     """The rows behind :func:`read_battles` as they stand in the files, by :attr:`Battle.place`."""
     for name in files:
-        path = _file(Path(name).expanduser(), "leaderboard.files")
-        yield from read(_source(path), "leaderboard.files", partial(_placed, path))
+        path = file_of(Path(name).expanduser(), "leaderboard.files")
+        yield from read(source_of(path), "leaderboard.files", partial(_placed, path))
 
 
 def has_reasons(row: Mapping[str, Any]) -> bool:
@@ -110,11 +110,11 @@ def _placed(path: Path, row: Any, number: int) -> tuple[str, Any]:
     return f"{path}:{number}", row
 
 
-def _source(path: Path) -> SourceConfig:
+def source_of(path: Path) -> SourceConfig:
     return SourceConfig(name="verdicts", type="jsonl", path=str(path))
 
 
-def _file(path: Path, key: str) -> Path:
+def file_of(path: Path, key: str) -> Path:
     """The rows in a directory of stage judge, else the path itself."""
     if not path.is_dir():
         return path

@@ -8,9 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from judgetrain.artifacts.pages import render
-from judgetrain.evaluate.report.chart import BOTTOM, LEFT, RIGHT, TOP, Chart, Point, round_ticks
-from judgetrain.evaluate.report.page import TEMPLATES
+from judgetrain.artifacts.chart import BOTTOM, LEFT, RIGHT, TOP, Chart, Point, round_ticks
+from judgetrain.artifacts.pages import SHARED, render
 
 SHARE = st.floats(0, 1)
 POINTS = st.lists(st.tuples(st.floats(0.5, 2000), SHARE, SHARE, SHARE), min_size=1, max_size=6)
@@ -18,7 +17,7 @@ POINTS = st.lists(st.tuples(st.floats(0.5, 2000), SHARE, SHARE, SHARE), min_size
 
 def drawing(drawn: Chart) -> str:
     """The chart's SVG, out of its page."""
-    page = render(TEMPLATES / "figure.html", title="t", chart=drawn)
+    page = render(SHARED / "figure.html", title="t", chart=drawn)
     return page[page.index("<figure>") : page.index("</figure>")]
 
 

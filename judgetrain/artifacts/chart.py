@@ -28,8 +28,8 @@ class Chart:
     """A line for each series, in the colours ``c0`` to ``c5`` of the stylesheet; values are shares, shown in percent.
 
     The x axis begins at ``left`` and has ``ticks`` (None: round numbers); ``diagonal`` draws the line on which x and y
-    are equal. ``plain``: values are no shares, the y axis holds them all, and points are not marked. ``names`` stand
-    below the x axis at 0, 1, 2 and so on, in place of numbers.
+    are equal. ``plain``: values are no shares, and the y axis holds them all; points are then marked only if
+    ``marked``. ``names`` stand below the x axis at 0, 1, 2 and so on, in place of numbers.
     """
 
     title: str
@@ -39,6 +39,7 @@ class Chart:
     left: float = 0.0
     diagonal: bool = False
     plain: bool = False
+    marked: bool = False
     names: Sequence[str] = ()
 
     @cached_property
@@ -46,6 +47,11 @@ class Chart:
         """Name, colour, dashes and points of every series."""
         dashes = cycle(("", "6 3", "2 3", "8 3 2 3"))
         return [(n, f"c{i % 6}", d, s) for i, ((n, s), d) in enumerate(zip(self.series.items(), dashes, strict=False))]
+
+    @property
+    def thin(self) -> bool:
+        """Whether lines are drawn without their points."""
+        return self.plain and not self.marked
 
     @cached_property
     def x_span(self) -> tuple[float, float]:

@@ -1,0 +1,57 @@
+"""What people labelled in Label Studio or Argilla, as rows of comparisons."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
+
+from judgetrain.data.rows import RowError
+
+QUESTION = "label"
+"""The question that is asked of every comparison (stage label_queue)."""
+UNSENT = ("draft", "discarded")
+"""States of an Argilla response that its author has not stood by."""
+
+
+def label_studio(row: Any) -> dict[str, Any]:
+    """A task of Label Studio's JSON export: its data, and as ``label`` what most of its annotations chose.
+
+    Annotations that were skipped count for nothing; without a majority, or without any, the label is None.
+
+    Raises:
+        RowError: the row is no task.
+    """
+    if not isinstance(row, Mapping) or not isinstance(row.get("data"), Mapping):
+        raise RowError("no_task", "expected a task of Label Studio's JSON export, with data and annotations")
+    return {**row["data"], "label": _most(_chosen(row.get("annotations") or ()))}
+
+
+def _chosen(annotations: Iterable[Mapping[str, Any]]) -> Iterator[str]:
+    for annotation in annotations:
+        for result in () if annotation.get("was_cancelled") else annotation.get("result") or ():
+            if result.get("from_name") == QUESTION and result.get("type") == "choices":
+                yield from result["value"]["choices"][:1]
+
+
+def argilla(row: Any) -> dict[str, Any]:
+    """A record of Argilla's ``records.to_json``: its fields and metadata, and as ``label`` what most people answered.
+
+    Raises:
+        RowError: the row is no record.
+    """
+    if not isinstance(row, Mapping) or not isinstance(row.get("fields"), Mapping):
+        raise RowError("no_record", "expected a record of Argilla's export, with fields and responses")
+    answers = (row.get("responses") or {}).get(QUESTION) or ()
+    label = _most(str(a["value"]) for a in answers if a.get("status") not in UNSENT)
+    return {"id": row.get("id"), **(row.get("metadata") or {}), **row["fields"], "label": label}
+
+
+def _most(labels: Iterable[str]) -> str | None:
+    """The label that is given most often; None where there is none, or several are."""
+    first, *others = Counter(labels).most_common(2) or [("", 0)]
+    return first[0] if first[1] and not (others and others[0][1] == first[1]) else None
+
+
+SHAPES: Mapping[str, Callable[[Any], dict[str, Any]]] = {"label_studio": label_studio, "argilla": argilla}
+"""By a source's format, what makes a row of comparisons of what stands in its file."""

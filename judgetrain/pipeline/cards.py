@@ -1,0 +1,133 @@
+"""Cards of judges, filled from what later stages found: neither weights nor fingerprints change.
+
+A card is written when its judge is trained, and is no part of the artifact (``artifacts/integrity.py``).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from judgetrain.artifacts.files import read_json
+from judgetrain.artifacts.integrity import MANIFEST, made_from, read_manifest
+from judgetrain.errors import ConfigError, DataError
+from judgetrain.judges.method import JUDGE_STAGES, Method
+
+if TYPE_CHECKING:
+    from judgetrain.pipeline.run import Pipeline
+
+EVALUATE, STRESS = MEASURING = ("evaluate", "stress")
+"""Stages whose figures stand in cards."""
+
+
+def fill_all(pipeline: Pipeline) -> None:
+    """Command ``card``: fill the cards of this configuration's finished judges with what is found in ``output_dir``.
+
+    Raises:
+        ConfigError: no judge is finished.
+    """
+    judges = [plan for name in JUDGE_STAGES if (plan := pipeline.plan(name)).finished]
+    if not judges:
+        raise ConfigError("stage=card: no judge of this configuration is finished; train one with stage=dpo")
+    for plan in judges:
+        fill(plan.directory)
+        pipeline.console.line(f"card: {plan.directory / 'model' / 'README.md'}")
+
+
+def fill(judge: Path, newest: Path | None = None) -> None:
+    """Fill a judge's card from the last finished evaluation and stress test that it was part of.
+
+    Args:
+        judge: its artifact, ``.../artifacts/STAGE/FINGERPRINT``.
+        newest: an artifact that counts as the last of its stage, whatever its date.
+    """
+    from judgetrain.train.card import add_results
+
+    evaluation = newest if newest and newest.parent.name == EVALUATE else _last(EVALUATE, judge)
+    stress = newest if newest and newest.parent.name == STRESS else _last(STRESS, judge)
+    name = judge.parent.name
+    add_results(
+        judge / "model",
+        name,
+        _rows(evaluation, "metrics.json"),
+        evaluation.name if evaluation else None,
+        seed=_manifest(evaluation).get("seed"),
+        paired=_rows(evaluation, "paired.json"),
+        stress=list(_stressed(stress, name)),
+        made=list(_made(judge)),
+    )
+
+
+def _last(stage: str, judge: Path) -> Path | None:
+    """The last finished artifact of a stage that a judge was part of."""
+    found = [path.parent for path in (judge.parents[1] / stage).glob(f"*/{MANIFEST}")]
+    of = [d for d in found if _manifest(d).get("upstream", {}).get(judge.parent.name) == judge.name]
+    return max(of, key=lambda d: (d / MANIFEST).stat().st_mtime, default=None)
+
+
+def _manifest(directory: Path | None) -> Mapping[str, Any]:
+    """The manifest of a finished artifact; empty where there is none that can be read, which is said elsewhere."""
+    try:
+        return (read_manifest(directory) if directory else None) or {}
+    except DataError:
+        return {}
+
+
+def _rows(directory: Path | None, name: str) -> list[dict[str, Any]]:
+    path = directory / name if directory else None
+    return json.loads(path.read_text(encoding="utf-8")) if path and path.is_file() else []
+
+
+def _stressed(directory: Path | None, judge: str) -> Iterator[dict[str, Any]]:
+    """The lines of ``stress.json`` whose proxy is the judge, however it is asked."""
+    found = (read_json(directory / "stress.json") if directory else None) or {"summary": ()}
+    for line in found["summary"]:
+        if Method.parse(line["proxy"]).target == judge:
+            facts = {"gold": found["gold"], "prompts": found["prompts"], "mark": directory.name if directory else ""}
+            yield {"line": line, **facts}
+
+
+def _made(judge: Path) -> Iterator[tuple[str, str]]:
+    """What a judge was made of, a sentence a stage, in the order of the pipeline."""
+    manifests: dict[str, Mapping[str, Any]] = {}
+    waiting = [judge]
+    while waiting:
+        directory = waiting.pop()
+        if directory.parent.name not in manifests and (found := _manifest(directory)):
+            manifests[directory.parent.name] = found
+            waiting += made_from(directory).values()
+    for stage, tell in _TOLD.items():
+        if stage in manifests and (said := tell(manifests[stage], manifests[stage].get("notes", {}))):
+            yield stage, said
+    if own := manifests.get(judge.parent.name):
+        steps = own.get("notes", {}).get("training", {}).get("steps")
+        yield judge.parent.name, f"recipe {own['recipe']}, seed {own['seed']}" + (f", {steps} steps" if steps else "")
+
+
+def _dialogues(manifest: Mapping[str, Any], notes: Mapping[str, Any]) -> str:
+    sources = notes.get("sources", {}).items()
+    return ", ".join(f"{found.get('kept')} dialogues of {name} ({found.get('read')} read)" for name, found in sources)
+
+
+def _label(manifest: Mapping[str, Any], notes: Mapping[str, Any]) -> str:
+    found = notes.get("yield", {})
+    parts = {
+        "labels": {name.removeprefix("label_"): n for name, n in found.get("trees", {}).items()},
+        "examples": found.get("sft", {}),
+        "preference pairs": found.get("pairs", {}),
+    }
+    texts = [f"{what} ({', '.join(f'{n} {k}' for k, n in each.items())})" for what, each in parts.items() if each]
+    return ", ".join(texts)
+
+
+_TOLD = {
+    "dialogues": _dialogues,
+    "cluster": lambda manifest, notes: f"{manifest['counts']['out']} of them, evenly over clusters",
+    "responses": lambda manifest, notes: f"{notes.get('pairs', {}).get('comparisons', '–')} comparisons",
+    "teacher": lambda manifest, notes: f"evaluations of {notes.get('comparisons', {}).get('teacher', '–')} comparisons",
+    "tree": lambda manifest, notes: f"trees of {manifest['counts']['out']} comparisons",
+    "label": _label,
+}
+"""By stage, what its manifest says of the data, in words."""

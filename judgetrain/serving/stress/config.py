@@ -1,0 +1,45 @@
+"""Stage stress."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from judgetrain.data.config import SourceConfig
+from judgetrain.engines.config import AnyEngine, LimitsConfig, SamplingConfig, engine_key
+from judgetrain.judges.method import method_directory
+from judgetrain.keys import key
+from judgetrain.serving.rewards.modes import MODES
+
+TRUTH = "truth"
+"""The gold of the generated world: its hidden rule."""
+
+
+@dataclass
+class StressConfig(LimitsConfig):
+    """Stage stress: best of n responses by a proxy (a judge, a scorer, a baseline), measured by a gold standard."""
+
+    methods: list[str] = key(
+        ["dpo", "longer"],
+        "the proxies: judges as in verdicts.judge (dpo, dpo@3, ./my-judge, one_step:external), scorer:NAME, longer, "
+        "random",
+        content=method_directory,
+        was=("proxies", "judges"),
+    )
+    gold: str = key(
+        TRUTH,
+        "what the chosen responses are measured by: truth (of the generated world), or a method as above that is much "
+        "better than the proxies",
+        content=lambda text, owner: method_directory(text),
+    )
+    source: SourceConfig = key(SourceConfig, "the prompts: type world, or a file of dialogues")
+    prompts: int = key(16, "the first prompts of the source; intervals are over prompts", low=2)
+    writer: AnyEngine = engine_key(None, "who writes the responses")
+    sampling: SamplingConfig = key(SamplingConfig(1.0, 1.0, 512), "of the responses")
+    samples: int = key(256, "responses to each prompt; n goes up to as many", low=2, high=4096)
+    mode: str = key(
+        "anchor",
+        "how a judge that compares gets to a score a response: anchor (one comparison each), round_robin, ...",
+        choices=tuple(MODES),
+    )
+    bootstrap: int = key(1000, "resamples of prompts", low=100)
+    shard_size: int = key(2, "prompts finished together; the unit of resume", low=1)

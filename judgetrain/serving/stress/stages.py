@@ -1,0 +1,103 @@
+"""Stage ``stress``: what it reads, and what must hold before it runs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from judgetrain.artifacts.stages import Stage, at
+from judgetrain.data.sources import read_dialogues
+from judgetrain.errors import ConfigError
+from judgetrain.judges.loading import check_directories, judges_of
+from judgetrain.judges.method import BASELINE, Method
+from judgetrain.serving.stages import AskedSettings, check_judge
+from judgetrain.serving.stress.config import TRUTH, StressConfig
+
+SCORED = ("longer", "random")
+"""Baselines that score a response by itself."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class StressSettings(AskedSettings):
+    """Stage stress."""
+
+    stress: StressConfig = at("stress")
+
+    @classmethod
+    def methods_of(cls, config: Any) -> Iterable[Method]:
+        """The proxies, and the gold standard where it is a method."""
+        gold = [] if config.stress.gold == TRUTH else [config.stress.gold]
+        return [Method.parse(text) for text in (*config.stress.methods, *gold)]
+
+    @classmethod
+    def of_world(cls, config: Any) -> bool:
+        """Whether the prompts are the world's."""
+        return bool(config.stress.source.type == "world")
+
+
+def shown(method: Method) -> str:
+    """A proxy's name in tables: a branching judge's with its number of branches."""
+    return f"{method.name}@{method.most or 1}" if method.has_branches else method.name
+
+
+def _check(config: Any) -> None:
+    settings = config.stress
+    if settings.source.type != "world" and not settings.source.path:
+        raise ConfigError("stress.source.path is empty: name a file of prompts (query, or messages), or type: world")
+    settings.source.check("stress.source")
+    if settings.writer is None:
+        raise ConfigError(
+            "stress.writer: nobody is named to write the responses; name an engine, as in "
+            "stress.writer={type: transformers, model: {path: DIR}} or {type: openai, model: NAME, base_url: URL}"
+        )
+    settings.writer.check_step("stress.writer", "response")
+    settings.writer.check("stress.writer")
+    if settings.gold == TRUTH and settings.source.type != "world":
+        raise ConfigError(
+            "stress.gold=truth: only the generated world (stress.source.type=world) knows the truth; name a method "
+            "that is much better than the proxies, as in stress.gold=one_step:external"
+        )
+    if not settings.methods:
+        raise ConfigError("stress.methods is empty: name a judge, scorer:NAME or longer")
+    methods = list(StressSettings.methods_of(config))
+    names = [shown(m) for m in methods]
+    if twice := next((name for name in names if names.count(name) > 1), None):
+        raise ConfigError(f"stress.methods, stress.gold: {twice!r} is named twice; names must differ")
+    targets: dict[str, str] = {}
+    for method in methods:
+        if targets.setdefault(method.name, method.target) != method.target:
+            raise ConfigError(
+                f"stress.methods, stress.gold: {targets[method.name]!r} and {method.target!r} are both called "
+                f"{method.name!r} in tables; give one of the directories another name"
+            )
+    for text, method in zip((*settings.methods, settings.gold), methods, strict=False):
+        key = "stress.gold" if text == settings.gold else "stress.methods"
+        if method.kind == BASELINE and method.target in ("first", "surface"):
+            raise ConfigError(f"{key}={text!r}: it gives no score to a response; allowed are {', '.join(SCORED)}")
+        check_judge(config, text, key, 1)
+
+
+def _check_here(config: Any) -> None:
+    """Read the prompts, and look at the judges' directories."""
+    if config.stress.source.type not in ("world", "hub"):
+        for _ in read_dialogues(config.stress.source, "stress.source"):
+            pass
+    check_directories(config, StressSettings.methods_of(config), "stress.methods")
+
+
+def _judges(config: Any) -> Sequence[str]:
+    return judges_of(StressSettings.methods_of(config))
+
+
+STRESS = Stage(
+    name="stress",
+    makes="best of 1 to 256 responses by a judge: does what it likes best go on being good?",
+    settings=StressSettings,
+    code="judgetrain.serving.stress.stage:run",
+    artifact="evaluation",
+    inputs=_judges,
+    check=_check,
+    check_here=_check_here,
+)
+"""Stage stress."""

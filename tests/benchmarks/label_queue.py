@@ -1,0 +1,213 @@
+"""Are labels better spent where a judge is unsure? Stage label_queue's order against chance, on the world.
+
+    python -m tests.benchmarks.label_queue                            # a light judge that learns from the labels
+    python -m tests.benchmarks.label_queue --verdicts OUTPUTS ...     # labels in the place of a judge's verdicts
+
+First: a light judge, over seeds. A pool and a test set of held-out queries' comparisons are judged by the world's
+annotator with ten criteria, as stage judge writes it. The light judge is a logistic regression on the scores'
+differences by kind of query and criterion, and on their sum; it learns which criteria decide, from the labels of the
+first so many of the queue, or of as many drawn by chance. Agreement is on the test set's decided pairs. The labels are
+the world's truth.
+
+Second: no training. A label takes the place of a judge's verdict where there is one, in stored predictions of stage
+evaluate (``OUTPUTS/artifacts/evaluate/*``); what is said in the end agrees with the truth in how many?
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from judgetrain.artifacts.shards import read_rows
+from judgetrain.data.config import WorldEngineConfig
+from judgetrain.data.world.annotator import criterion_name
+from judgetrain.data.world.engine import WorldEngine
+from judgetrain.data.world.language import load_language
+from judgetrain.data.world.splits import queries, true_verdict
+from judgetrain.data.world.writers import write_response
+from judgetrain.judges.kinds.branching import BranchingJudge, predict
+from judgetrain.judges.prompting.prompts import load_prompt_set
+from judgetrain.judges.trees.schema import EvaluationTree
+from judgetrain.schema import Comparison
+from judgetrain.serving.queue.config import LabelQueueConfig
+from judgetrain.serving.queue.ranking import ranked
+from judgetrain.serving.rows import row_of
+
+NUMBERS = (25, 50, 100, 200, 400)
+WAYS = (("branches",), ("orders",), ("margin",), ("branches", "orders", "margin"))
+Row = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Set:
+    """Judged comparisons: rows of stage judge, what the light judge reads of them [n, features], and the truth."""
+
+    rows: list[Row]
+    features: NDArray[np.float64]
+    truth: list[str]
+
+    def part(self, places: Sequence[int]) -> Set:
+        """Some of them."""
+        return Set([self.rows[i] for i in places], self.features[places], [self.truth[i] for i in places])
+
+
+def judged(count: int, seed: int, errors: float) -> Set:
+    """Comparisons of held-out queries, by writers of three skills, judged by the annotator with ten criteria."""
+    language, rng = load_language(), random.Random(f"queue {seed}")
+    made = []
+    for query in rng.sample(queries("heldout"), count):
+        skills = rng.sample((0.35, 0.6, 0.85), 2)
+        made.append(Comparison.of(query, *(write_response(language, query, s, rng) for s in skills)))
+    engine = WorldEngine(WorldEngineConfig(error_rate=errors))
+    judge = BranchingJudge(engine, load_prompt_set("compact"), 10, name="annotator")
+    rows = [row_of(c, p, "annotator") for c, p in zip(made, judge.compare_all(made, seed), strict=True)]
+    truth = [true_verdict(c.dialogue.query, c.response_a, c.response_b) for c in made]
+    return Set(rows, np.array([_features(row) for row in rows]), list(truth))
+
+
+def _features(row: Row) -> NDArray[np.float64]:
+    """The mean difference of both orders' scores by kind and criterion, in points over 4, and their sum."""
+    language = load_language()
+    names, kinds = list(language.properties), list(language.kinds)
+    kind = kinds.index(language.kind_of(row["messages"][-1]["content"]))
+    found = np.zeros((len(kinds), len(names)))
+    for reason in row["reasons"]:
+        if reason["score_a"] is not None and reason["score_b"] is not None:
+            found[kind, names.index(criterion_name(reason["criterion"]))] += (reason["score_a"] - reason["score_b"]) / 8
+    return np.append(found.ravel(), found.sum())
+
+
+def agreement(train: Set, test: Set) -> float:
+    """Of the light judge that learned from some labels, in percent of the test set's decided pairs."""
+    from sklearn.linear_model import LogisticRegression
+
+    decided = [i for i, label in enumerate(train.truth) if label != "tie"]
+    tested = test.part([i for i, label in enumerate(test.truth) if label != "tie"])
+    right = np.array([1 if label == "A" else -1 for label in tested.truth])
+    if len({train.truth[i] for i in decided}) < 2:  # nothing to learn from: the vote
+        said = np.sign(tested.features[:, -1])
+    else:
+        x = train.features[decided]
+        y = np.array([train.truth[i] == "A" for i in decided])
+        # A pair shown the other way round is as much of an example.
+        model = LogisticRegression(C=1.0, fit_intercept=False, max_iter=1000).fit(
+            np.vstack([x, -x]), np.concatenate([y, ~y])
+        )
+        said = np.sign(model.decision_function(tested.features))
+    return 100 * float(np.mean(said == right))
+
+
+def learned(seed: int, pool_size: int, test_size: int, errors: float, draws: int) -> dict[str, list[float]]:
+    """Agreement after each number of labels: by chance (the mean over draws), and by each way of ranking."""
+    pool, test = judged(pool_size, 2 * seed, errors), judged(test_size, 2 * seed + 1, errors)
+    places = {row["id"]: i for i, row in enumerate(pool.rows)}
+    rng = np.random.default_rng(seed)
+    orders = [rng.permutation(len(pool.rows)) for _ in range(draws)]
+    found = {"chance": [float(np.mean([agreement(pool.part(o[:n]), test) for o in orders])) for n in NUMBERS]}
+    for way in WAYS:
+        queue = ranked(pool.rows, LabelQueueConfig(random=0.0, by=list(way)), seed)
+        order = [places[row["id"]] for row in queue]
+        found[" + ".join(way)] = [agreement(pool.part(order[:n]), test) for n in NUMBERS]
+    return found
+
+
+def needed(numbers: Sequence[int], curve: Sequence[float], wanted: float) -> float | None:
+    """How many labels reach an agreement first, between the numbers measured linearly; None: none of them does."""
+    for i, value in enumerate(curve):
+        if value >= wanted:
+            if i == 0:
+                return float(numbers[0])
+            share = (wanted - curve[i - 1]) / (value - curve[i - 1])
+            return numbers[i - 1] + share * (numbers[i] - numbers[i - 1])
+    return None
+
+
+def table_of_learning(options: argparse.Namespace) -> None:
+    """Print agreement by labels, and the labels needed for what 200 by chance reach."""
+    seeds = [learned(s, options.pool, options.test, options.errors, options.draws) for s in range(options.seeds)]
+    print(f"| ranked by | {' | '.join(map(str, NUMBERS))} | labels for the agreement of 200 by chance |")
+    print("| --- " * (len(NUMBERS) + 2) + "|")
+    for name in seeds[0]:
+        values = np.array([each[name] for each in seeds])
+        cells = [f"{m:.1f} ± {d:.1f}" for m, d in zip(values.mean(axis=0), values.std(axis=0, ddof=1), strict=True)]
+        reached = [needed(NUMBERS, each[name], each["chance"][NUMBERS.index(200)]) for each in seeds]
+        known = [r for r in reached if r is not None]
+        short = (
+            f", {len(reached) - len(known)} of {len(reached)} not by {NUMBERS[-1]}" if len(known) < len(reached) else ""
+        )
+        told = f"{np.mean(known):.0f} ({min(known):.0f} to {max(known):.0f}){short}" if known else "not reached"
+        print(f"| {name} | {' | '.join(cells)} | {told} |", flush=True)
+
+
+def stored(outputs: Path, method: str, branches: int) -> list[Row]:
+    """Rows of stage judge out of the trees of a finished stage evaluate, each with its truth as ``truth``."""
+    for manifest in sorted(outputs.glob("artifacts/evaluate/*/manifest.json")):
+        directory = manifest.parent
+        if json.loads(manifest.read_text())["config"].get("evaluate", {}) and list(
+            directory.glob(f"trees-world-{method}-*.jsonl")
+        ):
+            trees = [EvaluationTree.from_row(row) for row in read_rows(directory, f"trees-world-{method}")]
+            break
+    else:
+        raise SystemExit(f"{outputs}: no finished evaluation has trees of {method} on the world")
+    rows = []
+    for tree in trees:
+        c = tree.comparison
+        prediction = predict(tree, branches, "ranked", method, early_stop=True)
+        truth = true_verdict(c.dialogue.query, c.response_a, c.response_b)
+        rows.append(row_of(c, prediction, method) | {"label": None, "truth": truth})
+    return rows
+
+
+def replaced(rows: Sequence[Row], order: Sequence[int], count: int) -> float:
+    """The share that agrees with the truth, in percent, where the first of an order carry labels."""
+    labelled = set(order[:count])
+    return 100 * float(np.mean([i in labelled or row["verdict"] == row["truth"] for i, row in enumerate(rows)]))
+
+
+def table_of_verdicts(options: argparse.Namespace) -> None:
+    """Print the agreement of verdicts and labels together, by the share that is labelled."""
+    shares = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5)
+    print(f"| judge | n | ranked by | {' | '.join(f'{100 * s:.0f}% labelled' for s in shares)} |")
+    print("| --- " * (len(shares) + 3) + "|")
+    for outputs in options.verdicts:
+        for branches in options.branches:
+            rows = stored(Path(outputs), options.method, branches)
+            places = {row["id"]: i for i, row in enumerate(rows)}
+            counts = [round(s * len(rows)) for s in shares]
+            base = replaced(rows, (), 0)
+            lines = {"chance (expected)": [base + (100 - base) * s for s in shares]}
+            for way in WAYS:
+                queue = ranked(rows, LabelQueueConfig(random=0.0, by=list(way)), 0)
+                order = [places[row["id"]] for row in queue]
+                lines[" + ".join(way)] = [replaced(rows, order, n) for n in counts]
+            for name, values in lines.items():
+                cells = " | ".join(f"{v:.1f}" for v in values)
+                print(f"| {options.method}@{branches} | {len(rows)} | {name} | {cells} |", flush=True)
+
+
+def main() -> None:
+    """Print a table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--pool", type=int, default=800)
+    parser.add_argument("--test", type=int, default=600)
+    parser.add_argument("--errors", type=float, default=0.15, help="of the annotator's judgments")
+    parser.add_argument("--draws", type=int, default=3, help="by chance, a seed")
+    parser.add_argument("--verdicts", nargs="*", default=[], help="output_dirs with a finished evaluation")
+    parser.add_argument("--method", default="dpo")
+    parser.add_argument("--branches", type=int, nargs="*", default=[3])
+    options = parser.parse_args()
+    table_of_verdicts(options) if options.verdicts else table_of_learning(options)
+
+
+if __name__ == "__main__":
+    main()
