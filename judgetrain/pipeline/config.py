@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from judgetrain.artifacts.config import TrackConfig
+from judgetrain.artifacts.config import ExecutorConfig, TrackConfig
 from judgetrain.data.config import ClusterConfig, DialoguesConfig, ResponsesConfig
 from judgetrain.engines.config import AnyEngine, TransformersEngineConfig, engine_key
 from judgetrain.evaluate.config import CorrectConfig, EvaluateConfig, StudiesConfig
@@ -100,6 +100,7 @@ class Config:
     verdicts: VerdictsConfig = key(VerdictsConfig, "stage judge")
     serve: ServeConfig = key(ServeConfig, "stage=serve")
     leaderboard: LeaderboardConfig = key(LeaderboardConfig, "stage leaderboard")
+    executor: ExecutorConfig = key(ExecutorConfig, "where work that goes by shards is done")
     track: TrackConfig = key(TrackConfig, "tracking")
     status: StatusConfig = key(StatusConfig, "stage=status")
     report: ReportConfig = key(ReportConfig, "stage=report")
