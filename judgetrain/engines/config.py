@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.util
 import ipaddress
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields, is_dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
@@ -187,15 +187,22 @@ def engine_type(name: str) -> Callable[[C], C]:
     return register
 
 
+def engines_in(settings: Any, key: str = "") -> Iterator[tuple[str, EngineConfig]]:
+    """The engines in a configuration object or a stage's settings, with where they stand."""
+    if isinstance(settings, EngineConfig):
+        yield key, settings
+    elif isinstance(settings, (list, tuple)):
+        for index, entry in enumerate(settings):
+            yield from engines_in(entry, f"{key}[{index}]")
+    elif is_dataclass(settings) and not isinstance(settings, type):
+        for field in fields(settings):
+            own = field.metadata.get("key") or f"{key}.{field.name}".lstrip(".")
+            yield from engines_in(getattr(settings, field.name), own)
+
+
 def gpus_of(settings: Any) -> int:
     """How many GPUs the largest engine in a stage's settings runs on, where there are any; at least 1."""
-    if isinstance(settings, EngineConfig):
-        return settings.gpus
-    if isinstance(settings, (list, tuple)):
-        return max(map(gpus_of, settings), default=1)
-    if is_dataclass(settings) and not isinstance(settings, type):
-        return max((gpus_of(getattr(settings, field.name)) for field in fields(settings)), default=1)
-    return 1
+    return max((engine.gpus for _, engine in engines_in(settings)), default=1)
 
 
 if TYPE_CHECKING:
