@@ -63,7 +63,7 @@ def kept(out: StageRun) -> tuple[list[Any], dict[str, Any]]:
 class Backwards:
     """Processes the last shard first."""
 
-    def run(self, work: Work, shards: Iterable[tuple[int, Any]]) -> Iterator[Done]:
+    def run(self, work: Work[Any], shards: Iterable[tuple[int, Any]]) -> Iterator[Done[Any]]:
         yield from (done(work, *shard) for shard in reversed([*shards]))
 
     def close(self) -> None: ...
@@ -82,7 +82,7 @@ def test_any_executor_gives_the_same_rows_and_totals(tmp_path: Path, executor: C
 
 def test_what_cannot_be_spread_stays_here(tmp_path: Path) -> None:
     class Never(LocalExecutor):
-        def run(self, work: Work, shards: Iterable[tuple[int, Any]]) -> Iterator[Done]:
+        def run(self, work: Work[Any], shards: Iterable[tuple[int, Any]]) -> Iterator[Done[Any]]:
             raise AssertionError
 
     stage(tmp_path, Never()).sharded("rows", ROWS, SIZE, lambda index, items: ShardResult([], len(items)))
@@ -162,7 +162,7 @@ def test_killed_ray_workers_cost_their_shards_alone(tmp_path: Path, workers: Cal
             self.inner = inner
             self.close = inner.close
 
-        def run(self, work: Work, shards: Iterable[tuple[int, Any]]) -> Iterator[Done]:
+        def run(self, work: Work[Any], shards: Iterable[tuple[int, Any]]) -> Iterator[Done[Any]]:
             for number, each in enumerate(self.inner.run(work, shards)):
                 yield each
                 pid = int(log.read_text().split()[-1])

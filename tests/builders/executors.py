@@ -19,7 +19,7 @@ class Elsewhere:
     def __init__(self) -> None:
         self.carried: list[int] = []
 
-    def run(self, work: Work, shards: Iterable[tuple[int, Any]]) -> Iterator[Done]:
+    def run(self, work: Work[Any], shards: Iterable[tuple[int, Any]]) -> Iterator[Done[Any]]:
         packed = cloudpickle.dumps(work)
         self.carried.append(len(packed))
         there = cloudpickle.loads(packed)

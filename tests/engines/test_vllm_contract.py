@@ -37,6 +37,8 @@ def quiet() -> Iterator[None]:
         patch.setenv("VLLM_LOGGING_LEVEL", "ERROR")
         patch.setenv("VLLM_CPU_OMP_THREADS_BIND", "nobind")
         patch.setenv("VLLM_CPU_KVCACHE_SPACE", "1")
+        patch.setenv("VLLM_EXECUTE_MODEL_TIMEOUT_SECONDS", "1800")  # a machine may be busy
+        patch.setenv("TORCHDYNAMO_DISABLE", "1")  # nothing is compiled for a few requests
         yield
 
 

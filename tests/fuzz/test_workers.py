@@ -29,6 +29,7 @@ STAGES = {
         f"responses.models=[{ANSWERING % 'a'},{ANSWERING % 'b'}]",
         "responses.sampling.max_new_tokens=16",
     ),
+    "cluster": (),
     "teacher": (),
     "tree": (),
     "label": ("reward=both", "label.reward.shard_size=4"),

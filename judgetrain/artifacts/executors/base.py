@@ -5,15 +5,17 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Generic, Protocol, TypeVar
 
 from judgetrain.artifacts.config import ExecutorConfig
-from judgetrain.artifacts.shards import ShardResult
 from judgetrain.errors import UnansweredError
+
+R = TypeVar("R")
+"""What a shard gives."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Work:
+class Work(Generic[R]):
     """What is to be done with every shard of a name.
 
     Args:
@@ -22,26 +24,26 @@ class Work:
         clock: gives seconds from any beginning.
     """
 
-    process: Callable[[int, Any], ShardResult]
+    process: Callable[[int, Any], R]
     load: Callable[[], object] | None = None
     clock: Callable[[], float] = time.monotonic
 
 
 @dataclass(frozen=True)
-class Done:
+class Done(Generic[R]):
     """A shard that was processed: its number, its result (or what a server left unanswered), and the seconds spent."""
 
     index: int
-    result: ShardResult | UnansweredError
+    result: R | UnansweredError
     seconds: float
 
 
-def done(work: Work, index: int, items: Any) -> Done:
+def done(work: Work[R], index: int, items: Any) -> Done[R]:
     """Process one shard here and now."""
     if work.load:
         work.load()
     started = work.clock()
-    result: ShardResult | UnansweredError
+    result: R | UnansweredError
     try:
         result = work.process(index, items)
     except UnansweredError as error:
@@ -55,8 +57,8 @@ class Executor(Protocol):
     What a shard holds must depend on its number and its items alone, so that it is the same wherever it is processed.
     """
 
-    def run(self, work: Work, shards: Iterable[tuple[int, Any]]) -> Iterator[Done]:
-        """The shards (number, items) in the order in which they are finished.
+    def run(self, work: Work[R], shards: Iterable[tuple[int, Any]]) -> Iterator[Done[R]]:
+        """The shards (number, items) in the order in which they are finished; each is taken when there is room for it.
 
         Raises:
             JudgetrainError: what ``process`` raised, but for what a server left unanswered.
@@ -71,7 +73,7 @@ class Executor(Protocol):
 class LocalExecutor:
     """One shard after the other, in this process."""
 
-    def run(self, work: Work, shards: Iterable[tuple[int, Any]]) -> Iterator[Done]:
+    def run(self, work: Work[R], shards: Iterable[tuple[int, Any]]) -> Iterator[Done[R]]:
         """The shards, in order."""
         for index, items in shards:
             yield done(work, index, items)

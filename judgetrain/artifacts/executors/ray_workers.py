@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from judgetrain.artifacts.config import ExecutorConfig
-from judgetrain.artifacts.executors.base import Done, Work, done
+from judgetrain.artifacts.executors.base import Done, R, Work, done
 from judgetrain.errors import EngineError, JudgetrainError
 
 DEATHS = 3
@@ -31,9 +32,10 @@ class Worker:
         if Path(place).is_dir():
             os.chdir(place)
         quiet_libraries(False)
-        self._name, self._work = "", None
+        self._name = ""
+        self._work: Work[Any] | None = None
 
-    def shard(self, name: str, packed: bytes, index: int, items: Any) -> Done | JudgetrainError:
+    def shard(self, name: str, packed: bytes, index: int, items: Any) -> Done[Any] | JudgetrainError:
         """Process a shard with what is packed, which goes by ``name``; an expected failure is given, not raised."""
         from ray import cloudpickle
 
@@ -62,15 +64,16 @@ class RayExecutor:
         self._free: deque[Any] = deque()
         self._calls = 0
 
-    def run(self, work: Work, shards: Iterable[tuple[int, Any]]) -> Iterator[Done]:
-        """The shards in the order in which workers finish them.
+    def run(self, work: Work[R], shards: Iterable[tuple[int, Any]]) -> Iterator[Done[R]]:
+        """The shards in the order in which workers finish them; each is taken when a worker is free.
 
         Raises:
             JudgetrainError: what ``process`` raised.
             EngineError: Ray is not installed or not reached, or workers die and nothing is finished.
         """
-        waiting = deque(shards)
-        if not waiting:
+        left = iter(shards)
+        again: deque[tuple[int, Any]] = deque(islice(left, 1))
+        if not again:  # nothing is left to do: no cluster is started for it
             return
         self._start()
         import ray
@@ -81,16 +84,18 @@ class RayExecutor:
         name, packed = str(self._calls), ray.put(cloudpickle.dumps(work))
         under_way: dict[Any, tuple[Any, tuple[int, Any]]] = {}
         deaths = 0
-        while waiting or under_way:
-            while waiting and self._free:
-                worker, shard = self._free.popleft(), waiting.popleft()
+        while True:
+            while self._free and (shard := again.popleft() if again else next(left, None)) is not None:
+                worker = self._free.popleft()
                 under_way[worker.shard.remote(name, packed, *shard)] = worker, shard
+            if not under_way:
+                return
             ready, _ = ray.wait(list(under_way), num_returns=1)
             worker, shard = under_way.pop(ready[0])
             try:
                 found = ray.get(ready[0])
             except RayActorError as error:
-                waiting.appendleft(shard)
+                again.append(shard)
                 self._replace(worker)
                 if (deaths := deaths + 1) > DEATHS * len(self._workers):
                     raise self._hopeless(shard[0], error) from error
@@ -201,7 +206,7 @@ def connect(config: ExecutorConfig) -> None:
             configure_logging=False,
             **here,
         )
-    except (ConnectionError, RuntimeError, ValueError) as error:
+    except Exception as error:  # Ray raises plain ones too, as where a node does not start in time
         said = " ".join(str(error).split())[:300]
         raise EngineError(f"executor.address={address}: no Ray cluster is reached there: {said}") from error
 
