@@ -36,6 +36,10 @@ class UnansweredError(EngineError):
             "again asks only what has none (engine.keep_errors=true takes what fails for ever as unanswered)"
         )
 
+    def __reduce__(self) -> tuple[object, ...]:
+        """Between processes it goes by its parts, not by its message."""
+        return type(self), (self.number, self.reason)
+
 
 class TrainingError(JudgetrainError):
     """Training cannot start or go on; names the cause and the remedy."""

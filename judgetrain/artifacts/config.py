@@ -1,4 +1,4 @@
-"""Experiment tracking."""
+"""Experiment tracking, and where shards are processed."""
 
 from __future__ import annotations
 
@@ -20,4 +20,26 @@ class TrackConfig:
     group: str | None = key(None, "W&B group; None takes the recipe's name")
     upload: bool = key(
         False, "send the files of every stage, weights and text of the data among them; else references to them"
+    )
+
+
+@dataclass
+class ExecutorConfig:
+    """Where work that goes by shards is done; what comes out is the same everywhere."""
+
+    type: str = key(
+        "local",
+        "local: in this process; ray: by workers on a Ray cluster, each with a model of its own",
+        choices=("local", "ray"),
+        neutral=True,
+    )
+    workers: int | None = key(None, "ray: workers; None takes as many as the cluster has room for", low=1, neutral=True)
+    gpus_per_worker: float | None = key(
+        None, "ray: GPUs of each worker; None takes what engine.* needs where there are any", low=0.0, neutral=True
+    )
+    cpus_per_worker: float = key(1.0, "ray: CPU cores of each worker", low=0.0, neutral=True)
+    address: str | None = key(
+        None,
+        "ray: the cluster, as in auto or HOST:6379; None takes RAY_ADDRESS, else starts one on this machine",
+        neutral=True,
     )

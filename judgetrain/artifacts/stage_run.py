@@ -10,10 +10,12 @@ import hashlib
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
 from judgetrain.artifacts.console import Console
+from judgetrain.artifacts.executors.base import Executor, LocalExecutor, Work
 from judgetrain.artifacts.files import (
     atomic,
     read_json,
@@ -50,6 +52,20 @@ def is_held_out(seed: int, identifier: str, share: float) -> bool:
     return derive_seed(derive_seed(seed, "label"), "heldout", identifier) / 2**31 < share
 
 
+@dataclass(frozen=True)
+class ShardSeeds:
+    """What a worker elsewhere knows of a :class:`StageRun`."""
+
+    directory: Path
+    stage: str
+    seed: int
+    home: Path
+
+    def shard_seed(self, index: int) -> int:
+        """The seed of one shard, the same in every run of the artifact."""
+        return derive_seed(self.seed, "shard", index)
+
+
 class StageRun:
     """One stage's directory in the making: where rooms put what they make, and what they count.
 
@@ -63,6 +79,7 @@ class StageRun:
             third folder above the directory.
         recipe: the recipe's name, for titles.
         clock: gives seconds from any beginning.
+        executor: where shards are processed that may be; by default here.
     """
 
     def __init__(
@@ -75,8 +92,10 @@ class StageRun:
         home: Path | None = None,
         recipe: str = "",
         clock: Callable[[], float] = time.monotonic,
+        executor: Executor | None = None,
     ) -> None:
         self.directory = directory
+        self.executor = executor or LocalExecutor()
         self.home, self.recipe = home or directory.parents[2], recipe
         self.stage = stage
         self.seed = derive_seed(seed, stage)
@@ -93,6 +112,10 @@ class StageRun:
         self._sharded: list[str] = []
         self._printed = ""
         self._clock, self._started, self._earlier = clock, clock(), seconds_so_far(directory) or 0.0
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """To a worker goes what shards are made of, the seeds and places; it has nothing to write or to say."""
+        return ShardSeeds, (self.directory, self.stage, self.seed, self.home)
 
     def _kept_notes(self) -> dict[str, Any]:
         found = read_json(self._notes_path) if self._notes_path.exists() else {}
@@ -126,7 +149,7 @@ class StageRun:
 
     def shard_seed(self, index: int) -> int:
         """The seed of one shard, the same in every run of the artifact."""
-        return derive_seed(self.seed, "shard", index)
+        return ShardSeeds(self.directory, self.stage, self.seed, self.home).shard_seed(index)
 
     def count(self, *, in_: int = 0, out: int = 0, dropped: Mapping[str, int] | None = None) -> None:
         """Add to the manifest's counts."""
@@ -195,6 +218,7 @@ class StageRun:
         process: Callable[[int, Sequence[T]], ShardResult],
         unit: str = "items",
         load: Callable[[], object] | None = None,
+        spread: bool = False,
     ) -> float:
         """Process items in shards, skipping those already finished; gives the seconds of those that were not.
 
@@ -208,6 +232,8 @@ class StageRun:
             process: gives a shard's result from its number and its items.
             unit: what the items are, for the progress bar.
             load: called before a shard is timed, to load what ``process`` needs.
+            spread: the run's executor may process shards elsewhere and in any order: ``process`` and ``load`` can be
+                pickled and depend on nothing that happens here meanwhile.
 
         Raises:
             UnansweredError: a server gave requests of some shards up; those are not finished, all others are.
@@ -221,20 +247,19 @@ class StageRun:
         before = sum(len(chunks[stem]) for stem in finished)
         unanswered: list[UnansweredError] = []
         spent = 0.0
+        stems = [*chunks]
+        left = [(index, chunk) for index, (stem, chunk) in enumerate(chunks.items()) if stem not in finished]
+        executor = self.executor if spread else LocalExecutor()
+        work = Work(process=process, load=load, clock=self._clock)
         with self.console.progress(f"{self.stage}: {name}", len(items), unit, before) as advance:
-            for index, (stem, chunk) in enumerate(chunks.items()):
-                if stem in finished:
-                    continue
-                if load:
-                    load()
-                started = self._clock()
-                try:
-                    result = process(index, chunk)
-                    spent += (seconds := self._clock() - started)
-                    self._finish(stem, result, seconds)
-                except UnansweredError as error:
-                    unanswered.append(error)
-                advance(len(chunk))
+            for done in executor.run(work, left):
+                stem = stems[done.index]
+                if isinstance(done.result, UnansweredError):
+                    unanswered.append(done.result)
+                else:
+                    spent += done.seconds
+                    self._finish(stem, done.result, done.seconds)
+                advance(len(chunks[stem]))
         if unanswered:
             raise UnansweredError(sum(error.number for error in unanswered), unanswered[-1].reason)
         return spent

@@ -144,7 +144,8 @@ def _answer(
             done = engine().generate([r for _, r in items], derive_seed(out.shard_seed(index), name))
             return shard_of([{"dialogue_id": d.id, "model": name} for d, _ in items], done)
 
-        out.sharded(f"responses-{name}", list(zip(dialogues, requests, strict=True)), SHARD, process, "responses")
+        asked = list(zip(dialogues, requests, strict=True))
+        out.sharded(f"responses-{name}", asked, SHARD, process, "responses", engine, spread=budget is None)
 
 
 def pair(

@@ -5,8 +5,8 @@ from __future__ import annotations
 import importlib.util
 import ipaddress
 import os
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, fields, is_dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
 from urllib.parse import urlsplit
@@ -137,6 +137,11 @@ class EngineConfig:
         """What messages call it."""
         return self.name or self.type
 
+    @property
+    def gpus(self) -> int:
+        """How many GPUs one copy of its model runs on, where there are any."""
+        return 1
+
     def with_model(self, path: str) -> Self:
         """The same engine for another model: a stage's trained judge."""
         return self
@@ -180,6 +185,24 @@ def engine_type(name: str) -> Callable[[C], C]:
         return cls
 
     return register
+
+
+def engines_in(settings: Any, key: str = "") -> Iterator[tuple[str, EngineConfig]]:
+    """The engines in a configuration object or a stage's settings, with where they stand."""
+    if isinstance(settings, EngineConfig):
+        yield key, settings
+    elif isinstance(settings, (list, tuple)):
+        for index, entry in enumerate(settings):
+            yield from engines_in(entry, f"{key}[{index}]")
+    elif is_dataclass(settings) and not isinstance(settings, type):
+        for field in fields(settings):
+            own = field.metadata.get("key") or f"{key}.{field.name}".lstrip(".")
+            yield from engines_in(getattr(settings, field.name), own)
+
+
+def gpus_of(settings: Any) -> int:
+    """How many GPUs the largest engine in a stage's settings runs on, where there are any; at least 1."""
+    return max((engine.gpus for _, engine in engines_in(settings)), default=1)
 
 
 if TYPE_CHECKING:
@@ -238,10 +261,41 @@ class VllmEngineConfig(LocalEngineConfig):
     """A model run by vLLM."""
 
     type: str = key("vllm", "backend")
+    tensor_parallel_size: int = key(1, "GPUs that share out every layer", low=1, unit="GPUs", neutral=True)
+    pipeline_parallel_size: int = key(1, "groups of GPUs that share out the layers", low=1, unit="groups", neutral=True)
+    gpu_memory_utilization: float | None = key(
+        None, "share of each GPU's memory that it may take; None takes vLLM's own", above=0.0, high=1.0, neutral=True
+    )
+    max_num_seqs: int | None = key(
+        None, "requests decoded together at most; None takes vLLM's own", low=1, unit="requests", neutral=True
+    )
+    quantization: str | None = key(
+        None,
+        "how weights are quantised, as in fp8, awq, bitsandbytes; None takes what the model's files say",
+        when=lambda c: c.quantization is not None,
+    )
+    vllm: dict[str, Any] = key(
+        {}, "further arguments of vllm.LLM, by name, as in {enforce_eager: true}", when=lambda c: bool(c.vllm)
+    )
+
+    OWN: ClassVar[tuple[str, ...]] = (
+        *("model", "tokenizer", "revision", "dtype", "trust_remote_code", "max_model_len", "generation_config"),
+        *("tensor_parallel_size", "pipeline_parallel_size", "gpu_memory_utilization", "max_num_seqs", "quantization"),
+    )
+    """Arguments of ``vllm.LLM`` that other keys decide."""
+
+    @property
+    def gpus(self) -> int:
+        """Tensor times pipeline parallel."""
+        return self.tensor_parallel_size * self.pipeline_parallel_size
 
     def check(self, key: str) -> None:
-        """Check the package and the model."""
+        """Check the package, the model, and that no argument is given twice."""
         check_package("vllm", f"{key}.type=vllm")
+        if twice := next((name for name in self.OWN if name in self.vllm), None):
+            known = {"max_model_len": "max_context"}.get(twice, twice)
+            where = f"{key}.{known}" if hasattr(self, known) else f"{key}.model"
+            raise ConfigError(f"{key}.vllm.{twice}: is not given here; see {where}")
         super().check(key)
 
     def make(self, answers: AnswerStore | None = None, budget: Budget | None = None) -> Engine:

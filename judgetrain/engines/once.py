@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, closing, contextmanager
-from functools import cache
-from typing import Protocol, TypeVar
+from contextlib import contextmanager
+from typing import Generic, Protocol, TypeVar, cast
 
 
 class Closable(Protocol):
@@ -18,11 +18,53 @@ class Closable(Protocol):
 C = TypeVar("C", bound=Closable)
 
 
+class Loaded(Generic[C]):
+    """A function that loads when it is first called and gives the same again; ``close`` frees what it loaded.
+
+    Sent to another process, it is a function that loads there. A process that was sent several has one of them loaded,
+    the one that it called last: its memory is a model's.
+    """
+
+    def __init__(self, load: Callable[[], C], name: str | None = None) -> None:
+        self._load, self._name = load, name or uuid.uuid4().hex
+        self._held: C | None = None
+
+    def __call__(self) -> C:
+        """What was loaded."""
+        if self._held is None:
+            for other in _SENT.values() if self._name in _SENT else ():
+                other.close()
+            self._held = self._load()
+        return self._held
+
+    def close(self) -> None:
+        """Free it; another call loads it again."""
+        held, self._held = self._held, None
+        if held is not None:
+            held.close()
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """How to load it, not what was loaded."""
+        return _sent, (self._load, self._name)
+
+
+_SENT: dict[str, Loaded] = {}
+"""What other processes sent to this one, by name."""
+
+
+def _sent(load: Callable[[], C], name: str) -> Loaded[C]:
+    """What has been sent under this name: the same again, so that it is loaded once for all that it is sent with."""
+    return cast(Loaded[C], _SENT.setdefault(name, Loaded(load, name)))
+
+
 @contextmanager
 def loaded_once(load: Callable[[], C]) -> Iterator[Callable[[], C]]:
     """A function that loads when it is first called, so that a stage whose shards are all there loads nothing.
 
-    What it loaded is closed at the end.
+    What it loaded is closed at the end. It can be sent to other processes (:class:`Loaded`).
     """
-    with ExitStack() as stack:
-        yield cache(lambda: stack.enter_context(closing(load())))
+    loaded = Loaded(load)
+    try:
+        yield loaded
+    finally:
+        loaded.close()

@@ -1,23 +1,37 @@
-"""Text generation with vLLM on this machine's GPUs."""
+"""Text generation with vLLM on this machine's GPUs, or on its CPU where there are none."""
 
 from __future__ import annotations
 
+import gc
+import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from judgetrain.engines.base import LOGPROBS, Choice, Completion, FinishReason, Request, choices_of, places
 from judgetrain.engines.config import VllmEngineConfig
-from judgetrain.engines.loading import ADAPTERS, context_length, load_tokenizer, resolve_path
+from judgetrain.engines.loading import (
+    ADAPTERS,
+    context_length,
+    end_token_ids,
+    load_config,
+    load_tokenizer,
+    resolve_dtype,
+    resolve_path,
+)
 from judgetrain.engines.prompting import encode
 from judgetrain.errors import EngineError
+
+CPU_TOKENS = 4096
+"""Prompt tokens that a CPU reads at once."""
 
 
 class VllmEngine:
     """Generates with ``vllm.LLM``; prompts are rendered and encoded as for every local engine.
 
-    vLLM batches by itself, shares common prefixes, and uses one GPU; for several, start one process per GPU or serve
-    the model and use type openai.
+    vLLM batches by itself, shares common prefixes, spreads a model over ``tensor_parallel_size`` x
+    ``pipeline_parallel_size`` GPUs, and runs it in processes of its own, which :meth:`close` ends. Adapters that are
+    not merged are given to it beside their base.
 
     Raises:
         EngineError: vLLM is not installed, or it cannot load the model.
@@ -29,26 +43,18 @@ class VllmEngine:
         except ImportError as error:
             raise EngineError("type vllm needs vLLM: pip install 'judgetrain[vllm]'") from error
         path, gguf_file = resolve_path(config.model)
-        if (Path(path) / ADAPTERS).is_file():
-            raise EngineError(f"{config.model.path} holds adapters, not a model: train with lora.merge=true for vLLM")
         self.name = config.name or config.model.path.rstrip("/").rsplit("/", 1)[-1]
         self.tokenizer = load_tokenizer(config.model)
+        self._adapters, base, lora = _adapters(path)
+        weights = str(Path(path) / gguf_file) if gguf_file else base
         try:
             self._llm: Any = LLM(
-                model=str(Path(path) / gguf_file) if gguf_file else path,
-                tokenizer=path,
-                revision=config.model.revision,
-                dtype=config.model.dtype,
-                trust_remote_code=config.model.trust_remote_code,
-                max_model_len=config.max_context,
-                enable_prefix_caching=True,
-                # The model's own generation_config would add top_k and the like to what the caller asked for.
-                generation_config="vllm",
+                model=weights, tokenizer=path, **{**_settings(config, base, gguf_file), **lora, **config.vllm}
             )
-        except (OSError, ValueError, RuntimeError) as error:
+        except (OSError, ValueError, RuntimeError, TypeError) as error:
             raise EngineError(f"vLLM cannot load {config.model.path}: {' '.join(str(error).split())[:300]}") from error
         self.max_context = context_length(self._llm.llm_engine.model_config.hf_config, config.max_context)
-        self._ends = [] if self.tokenizer.eos_token_id is None else [int(self.tokenizer.eos_token_id)]
+        self._ends = sorted(end_token_ids(config.model.at(base) if lora else config.model, self.tokenizer))
 
     def generate(self, requests: Sequence[Request], seed: int) -> list[Completion]:
         """One completion per request, in order; each samples with ``seed`` plus its place.
@@ -63,6 +69,7 @@ class VllmEngine:
                 [{"prompt_token_ids": list(prompt)} for prompt in fits.values()],
                 sampling_params=[self._params(requests[i], seed + place[i]) for i in fits],
                 use_tqdm=False,
+                lora_request=self._adapters,
             )
             for index, output in zip(fits, outputs, strict=True):
                 best = output.outputs[0]
@@ -78,8 +85,12 @@ class VllmEngine:
         return [done[index] for index in range(len(requests))]
 
     def close(self) -> None:
-        """Drop the model; its memory is free once vLLM's workers have gone."""
-        self.__dict__.pop("_llm", None)
+        """End vLLM's processes, with which the memory of their GPUs is free; the engine cannot be used afterwards."""
+        if (llm := self.__dict__.pop("_llm", None)) is None:
+            return
+        llm.llm_engine.engine_core.shutdown()
+        del llm
+        gc.collect()
 
     def _params(self, request: Request, seed: int) -> Any:
         from vllm import SamplingParams
@@ -103,6 +114,59 @@ class VllmEngine:
             **wanted,
             **({"top_k": sampling.top_k} if sampling.top_k else {}),
         )
+
+
+def _settings(config: VllmEngineConfig, base: str, gguf_file: str | None) -> dict[str, Any]:
+    """The arguments of ``vllm.LLM`` that a configuration decides; ``base``: the model's directory or Hub id."""
+    model = config.model
+    given = {
+        "revision": model.revision,
+        "trust_remote_code": model.trust_remote_code,
+        "max_model_len": config.max_context,
+        "tensor_parallel_size": config.tensor_parallel_size,
+        "pipeline_parallel_size": config.pipeline_parallel_size,
+        "gpu_memory_utilization": config.gpu_memory_utilization,
+        "max_num_seqs": config.max_num_seqs,
+        "quantization": config.quantization,
+        "enable_prefix_caching": True,
+        # The model's own generation_config would add top_k and the like to what the caller asked for.
+        "generation_config": "vllm",
+        "dtype": model.dtype,
+    }
+    if gguf_file is None and config.quantization is None:
+        # vLLM's own "auto" takes float16 for weights kept in float32: other numbers than Transformers'.
+        given["dtype"] = str(resolve_dtype(model.dtype)).removeprefix("torch.")
+    if _on_cpu() and gguf_file is None:
+        # A request with a seed of its own dies in vLLM where its prompt is read in parts on a CPU: whole prompts then.
+        length = context_length(load_config(model.at(base), base), config.max_context)
+        given |= {"enable_chunked_prefill": False, "max_num_batched_tokens": max(CPU_TOKENS, length)}
+    return {name: value for name, value in given.items() if value is not None}
+
+
+def _on_cpu() -> bool:
+    from vllm.platforms import current_platform
+
+    return bool(current_platform.is_cpu())
+
+
+def _adapters(path: str) -> tuple[Any, str, dict[str, Any]]:
+    """What vLLM is asked with where a directory holds adapters, their base, and how it is to load them.
+
+    Raises:
+        EngineError: adapters that vLLM cannot put on a base.
+    """
+    if not (file := Path(path) / ADAPTERS).is_file():
+        return None, path, {}
+    from vllm.config.lora import MaxLoRARanks
+    from vllm.lora.request import LoRARequest
+
+    said = json.loads(file.read_text(encoding="utf-8"))
+    rank, ranks = max([said["r"], *said.get("rank_pattern", {}).values()]), get_args(MaxLoRARanks)
+    if rank > max(ranks) or said.get("modules_to_save") or said.get("use_dora"):
+        why = f"rank {rank}, {max(ranks)} at most" if rank > max(ranks) else "DoRA, or whole modules beside them"
+        raise EngineError(f"{path} holds adapters that vLLM cannot take ({why}): train with lora.merge=true")
+    lora = {"enable_lora": True, "max_lora_rank": next(r for r in ranks if r >= rank)}
+    return LoRARequest("adapters", 1, path), said["base_model_name_or_path"], lora
 
 
 def _choices(output: Any, candidates: Sequence[str]) -> tuple[Choice, ...]:

@@ -163,7 +163,7 @@ def _asked(
             )
             return ShardResult([row_of(p) for p in said], len(said), prompt_tokens=prompt, generated_tokens=generated)
 
-        out.sharded(f"verdicts-{name}", anchors, settings.shard_size, process, "comparisons", judge)
+        out.sharded(f"verdicts-{name}", anchors, settings.shard_size, process, "comparisons", judge, spread=True)
     return list(read_rows(out.directory, f"verdicts-{name}"))
 
 

@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from judgetrain.artifacts.fingerprint import fingerprint, plain
 from judgetrain.artifacts.reuse import adopt
-from judgetrain.artifacts.shards import count_rows, read_rows
+from judgetrain.artifacts.shards import count_rows, read_rows, rows_at
 from judgetrain.artifacts.stage_run import ShardResult, StageRun, derive_seed, tokens_of
 from judgetrain.engines.config import ModelConfig
 from judgetrain.engines.once import loaded_once
@@ -124,17 +123,14 @@ def _score_trees(
     out: StageRun,
 ) -> None:
     """One signal's scores of every node, in shards of trees."""
-    rows = read_rows(trees, "trees")
-    read = 0
+    names = _names(method)
 
     def process(index: int, places: Sequence[int]) -> ShardResult:
-        nonlocal read
-        found = list(islice(rows, places[0] - read, places[-1] + 1 - read))
-        read = places[-1] + 1
+        found = rows_at(trees, "trees", places[0], len(places))
         nodes = [node for row in found for node in nodes_of(EvaluationTree.from_row(row), prompter)]
-        return _shard(nodes, _names(method), scorer(), settings, derive_seed(out.shard_seed(index), ROWS))
+        return _shard(nodes, names, scorer(), settings, derive_seed(out.shard_seed(index), ROWS))
 
-    out.sharded(shards, range(count_rows(trees, "trees")), shard_size, process, "trees")
+    out.sharded(shards, range(count_rows(trees, "trees")), shard_size, process, "trees", scorer, spread=True)
 
 
 def _shard(

@@ -99,7 +99,7 @@ def external_labels(config: LabelConfig, trees: Path, seed: int, out: StageRun) 
             asker = Asker(engine(), prompts, settings.sampling, settings.attempts)
             return _shard(items, _ask(items, asker, dialect, settings.samples, seed))
 
-        out.sharded("external", cases, settings.shard_size, process, "comparisons")
+        out.sharded("external", cases, settings.shard_size, process, "comparisons", engine, spread=budget is None)
     replies = [[[Reply(**r) for r in q] for q in row["replies"]] for row in read_rows(out.directory, "external")]
     if told := errors_told(r for each in replies for question in each for r in question):
         out.log(f"label: external judge: {told}")

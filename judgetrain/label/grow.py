@@ -10,6 +10,7 @@ from pathlib import Path
 
 from judgetrain.artifacts.shards import read_rows
 from judgetrain.artifacts.stage_run import ShardResult, StageRun
+from judgetrain.engines.once import loaded_once
 from judgetrain.engines.registry import make_engine
 from judgetrain.judges.method import judge_among
 from judgetrain.judges.prompting.prompts import load_prompt_set
@@ -46,12 +47,10 @@ def grow_complete(
     )
     model = judge / "model"
     prompts = load_prompt_set(model / "prompts.yaml")
-    engine = make_engine(engine_config, model_path=str(model), name=judge.parent.name)
+    name = judge.parent.name
+    with loaded_once(lambda: make_engine(engine_config, model_path=str(model), name=name)) as engine:
 
-    def process(index: int, items: Sequence[Comparison]) -> ShardResult:
-        return shard_of(grow(items, engine, prompts, shape, config, out.shard_seed(index)))
+        def process(index: int, items: Sequence[Comparison]) -> ShardResult:
+            return shard_of(grow(items, engine(), prompts, shape, config, out.shard_seed(index)))
 
-    try:
-        out.sharded("trees", comparisons, config.shard_size, process, "comparisons")
-    finally:
-        engine.close()
+        out.sharded("trees", comparisons, config.shard_size, process, "comparisons", engine, spread=True)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ from judgetrain.artifacts.shards import read_rows
 from judgetrain.artifacts.stage_run import ShardResult, StageRun, derive_seed
 from judgetrain.data.dedup import named_queries
 from judgetrain.engines.answers import answers_of, spending
+from judgetrain.engines.once import loaded_once
 from judgetrain.engines.registry import make_engine
 from judgetrain.errors import DataError, causes
 from judgetrain.judges.config import AskingConfig
@@ -117,14 +117,16 @@ def _annotate(settings: TeacherSettings, comparisons: Sequence[Comparison], out:
     answers = answers_of(teacher.engine, out.home, settings.seed)
     with (
         spending([teacher.engine], teacher, "teacher", out) as budget,
-        closing(make_engine(teacher.engine, answers=answers, budget=budget)) as engine,
+        loaded_once(lambda: make_engine(teacher.engine, answers=answers, budget=budget)) as engine,
     ):
 
         def process(index: int, items: Sequence[Comparison]) -> ShardResult:
-            trees = grow(items, engine, prompts, shape, asking, out.shard_seed(index), choose)
+            trees = grow(items, engine(), prompts, shape, asking, out.shard_seed(index), choose)
             return shard_of(trees)
 
-        out.sharded("evaluations", comparisons, settings.shard_size, process, "comparisons")
+        out.sharded(
+            "evaluations", comparisons, settings.shard_size, process, "comparisons", engine, spread=budget is None
+        )
 
 
 def teaching_examples(tree: EvaluationTree, prompter: Prompter) -> Iterator[dict[str, Any]]:

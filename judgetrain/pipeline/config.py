@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from judgetrain.artifacts.config import TrackConfig
+from judgetrain.artifacts.config import ExecutorConfig, TrackConfig
 from judgetrain.data.config import ClusterConfig, DialoguesConfig, ResponsesConfig
 from judgetrain.engines.config import AnyEngine, TransformersEngineConfig, engine_key
 from judgetrain.evaluate.config import CorrectConfig, EvaluateConfig, StudiesConfig
@@ -41,6 +41,9 @@ class StatusConfig:
     """stage=status: what there is."""
 
     detail: bool = key(False, "also seconds, size and date of what is done", neutral=True)
+    gpus: str | None = key(
+        None, "GPUs to look whether the models fit on, as in 8x80 (GB); None: those of this machine", neutral=True
+    )
 
 
 @dataclass
@@ -104,6 +107,7 @@ class Config:
     leaderboard: LeaderboardConfig = key(LeaderboardConfig, "stage leaderboard")
     stress: StressConfig = key(StressConfig, "stage stress")
     label_queue: LabelQueueConfig = key(LabelQueueConfig, "stage label_queue")
+    executor: ExecutorConfig = key(ExecutorConfig, "where work that goes by shards is done")
     track: TrackConfig = key(TrackConfig, "tracking")
     status: StatusConfig = key(StatusConfig, "stage=status")
     report: ReportConfig = key(ReportConfig, "stage=report")

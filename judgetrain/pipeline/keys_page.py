@@ -87,7 +87,7 @@ def _of_variants(variants: Mapping[str, type], prefix: str) -> Iterator[Key]:
 
 
 def _type(hint: Any) -> str:
-    return hint.__name__ if isinstance(hint, type) and not get_args(hint) else str(hint)
+    return hint.__name__ if isinstance(hint, type) and not get_args(hint) else str(hint).replace("typing.", "")
 
 
 def _shown(value: Any) -> str:

@@ -7,6 +7,7 @@ runs ``python -m judgetrain``: the first leads and does what needs no help, the 
 
 from __future__ import annotations
 
+import gc
 import os
 import re
 import signal
@@ -21,7 +22,9 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from judgetrain.artifacts.console import Console, quiet_libraries
+from judgetrain.artifacts.executors.base import make_executor
 from judgetrain.artifacts.stage_run import StageRun
+from judgetrain.engines.config import gpus_of
 from judgetrain.errors import JudgetrainError, TrainingError
 from judgetrain.pipeline.config import Config
 from judgetrain.pipeline.graph import STAGES
@@ -59,13 +62,19 @@ class Silent(Console):
 def stage_run(config: Config, task: Task, console: Console, writes: bool = True) -> StageRun:
     """Where a stage writes."""
     home, recipe = Path(config.output_dir), config.recipe_name
-    return StageRun(Path(task.directory), task.stage, config.seed, console, writes, home, recipe)
+    executor = make_executor(config.executor, gpus_of(STAGES[task.stage].settings.of(config)))
+    directory = Path(task.directory)
+    return StageRun(directory, task.stage, config.seed, console, writes, home, recipe, executor=executor)
 
 
 def run_stage(config: Config, task: Task, out: StageRun) -> None:
     """Run the stage's code on the settings that it reads."""
     stage = STAGES[task.stage]
-    stage.run(stage.settings.of(config), task.inputs, out)
+    try:
+        stage.run(stage.settings.of(config), task.inputs, out)
+    finally:
+        out.executor.close()
+        free_memory()
 
 
 def follow(config: Config) -> None:
@@ -122,7 +131,6 @@ def launch(config: Config, stage: str) -> None:
     from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
     count = distributed.local_processes(config.train)
-    _free_gpu()
     # Threads of all workers together fill the machine once.
     os.environ.setdefault("OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 1) // count)))
     with tempfile.TemporaryDirectory(prefix="judgetrain-workers-") as logs:
@@ -163,12 +171,10 @@ def work(config: Config, stage: str, parent: int) -> None:
     one_of_several(config, make)
 
 
-def _free_gpu() -> None:
-    """Give back what models of earlier stages held in this process: the workers are others."""
-    import gc
-
-    import torch
-
+def free_memory() -> None:
+    """Give back what a stage's models held in this process: on the GPU the next stage's may run in others."""
+    if (torch := sys.modules.get("torch")) is None:  # no model was here
+        return
     gc.collect()
     if torch.cuda.is_available():
         torch.cuda.empty_cache()

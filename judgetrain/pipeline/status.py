@@ -13,6 +13,7 @@ from judgetrain.artifacts.console import duration
 from judgetrain.artifacts.locks import in_use
 from judgetrain.artifacts.shards import seconds_so_far, shard_progress
 from judgetrain.artifacts.stage_run import MANIFEST
+from judgetrain.pipeline.fits import gpus_here, needs
 from judgetrain.pipeline.graph import OF_A_ROUND, OF_ROUNDS, STAGES
 from judgetrain.pipeline.rounds import each_round
 from judgetrain.pipeline.run import Pipeline, Plan
@@ -57,7 +58,21 @@ def show(pipeline: Pipeline) -> None:
         table.add_row(*row.values())
     title = f"recipe {pipeline.config.recipe_name}, seed {pipeline.config.seed}: {pipeline.root}/STAGE/FINGERPRINT"
     more = "" if pipeline.config.status.detail else "; status.detail=true adds times and sizes"
-    console.plain([Text(title), table, Text(f"{', '.join(TARGETS)}: what a run of that stage would do{more}")])
+    parts = [Text(title), table, Text(f"{', '.join(TARGETS)}: what a run of that stage would do{more}")]
+    if gpus := gpus_here(pipeline.config.status.gpus):
+        parts += [Text(f"\nmodels on {gpus}, by weights alone (and what training keeps beside them):"), _fits(pipeline)]
+    console.plain(parts)
+
+
+def _fits(pipeline: Pipeline) -> Table:
+    table = Table(box=box.SIMPLE_HEAD, padding=0, show_edge=False)
+    for column in ("key", "model", "GB", "GPUs", "fits"):
+        table.add_column(column, overflow="fold")
+    for need in needs(pipeline):
+        size = "?" if need.gigabytes is None else f"{need.gigabytes:g}"
+        fits = {True: "yes", False: "NO", None: "unknown"}[need.fits]
+        table.add_row(need.what, need.model, size, str(need.gpus), fits)
+    return table
 
 
 def _row(pipeline: Pipeline, name: str, wanted: dict[str, set[str]]) -> dict[str, str]:

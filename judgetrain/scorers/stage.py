@@ -92,7 +92,7 @@ def _score(
         return ShardResult(rows, len(rows), dropped, **tokens_of([ready.usage - before]))
 
     items = list(zip(dialogues, responses, strict=True))
-    out.sharded(f"scores-{group}", items, settings.scorer.shard_size, process, "answers")
+    out.sharded(f"scores-{group}", items, settings.scorer.shard_size, process, "answers", scorer, spread=True)
 
 
 def _answers(

@@ -50,7 +50,7 @@ def run(settings: JudgeSettings, inputs: Mapping[str, Path], out: StageRun) -> N
         try:
             with judge_of(models, settings) as judge:
                 process = shard_of(method, judge, settings)
-                out.sharded(SHARDS, items, config.shard_size, process, "comparisons", load=judge)
+                out.sharded(SHARDS, items, config.shard_size, process, "comparisons", load=judge, spread=budget is None)
         except JudgetrainError:
             _keep_finished(out, len(items))
             raise

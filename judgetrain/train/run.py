@@ -186,11 +186,12 @@ def trainable(model: ModelConfig, config: TrainConfig) -> ModelConfig:
     """How to load a model for training: weights that are all trained are kept in float32.
 
     AdamW's steps at these learning rates are smaller than bfloat16 can add to a weight; mixed precision (``bf16``)
-    computes in bfloat16 all the same, and so can take flash attention. Under adapters the base stays as it is.
+    computes in bfloat16 all the same, and so can take flash attention. Under adapters the base stays as it is, and so
+    do weights in half precision under ZeRO, where DeepSpeed keeps float32 ones beside them.
     """
     from transformers.utils import import_utils
 
-    if model.dtype != "auto" or config.lora.enabled:
+    if config.lora.enabled or (model.dtype != "auto" and current().deepspeed):
         return model
     attention = model.attn_implementation
     if attention is None and mixed_precision(config.bf16) and import_utils.is_flash_attn_2_available():

@@ -79,7 +79,8 @@ def spoken(tmp_path: Path, script: str, *arguments: str, **variables: str) -> su
         "torchrun": 'echo torchrun "$@"',
         "accelerate": 'echo accelerate "$@"',
         "python": 'echo python "$@"',
-        "srun": 'echo srun "$@"',
+        "srun": 'if [[ $* == *hostname* ]]; then echo 10.0.0.7; else echo srun "$@"; fi',
+        "ray": "exit 0",
         "scontrol": "printf 'node7\\nnode8\\n'",
         "nvidia-smi": "printf 'GPU 0\\nGPU 1\\nGPU 2\\n'",
     }.items():
@@ -121,3 +122,18 @@ def test_slurm_starts_one_launcher_a_node_that_meet_at_the_first(tmp_path: Path)
     assert "--rdzv_endpoint node7:21234 " in done.stdout
     assert done.stdout.endswith("-m judgetrain train.distributed=zero3 stage=dpo data_dir=a b\n")
     assert "start it with sbatch" in spoken(tmp_path, "slurm.sh", "stage=dpo").stderr
+
+
+def test_ray_starts_a_head_and_workers_and_then_the_command(tmp_path: Path) -> None:
+    job = {"SLURM_JOB_NODELIST": "node[7-8]", "SLURM_JOB_ID": "41234", "SLURM_GPUS_ON_NODE": "4", "WAIT": "0"}
+    done = spoken(tmp_path, "ray_slurm.sh", "stage=tree", "data_dir=a b", **job)
+    assert done.returncode == 0, done.stderr
+    lines = sorted(line for line in done.stdout.splitlines() if line.startswith("srun"))
+    head, command, workers = (next(x for x in lines if part in x) for part in ("--head", "judgetrain", "--exclude"))
+    assert (
+        "--nodelist node7 ray start --head --node-ip-address 10.0.0.7 --port 21234 --num-cpus 64 --num-gpus 4" in head
+    )
+    assert "--nodes 1 --ntasks 1 --overlap --exclude node7 ray start --address 10.0.0.7:21234" in workers
+    assert command.endswith("--nodelist node7 python -m judgetrain executor=ray stage=tree data_dir=a b")
+    alone = spoken(tmp_path, "ray_slurm.sh")
+    assert alone.returncode and "start it with sbatch" in alone.stderr

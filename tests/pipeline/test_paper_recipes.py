@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import pytest
 
+from judgetrain.engines.config import OpenAIEngineConfig, engines_in
 from judgetrain.errors import ConfigError
 from judgetrain.pipeline.compose import recipes
 from judgetrain.pipeline.config import Config
+from judgetrain.pipeline.fits import needs
 from judgetrain.pipeline.graph import STAGES
+from judgetrain.pipeline.run import Pipeline
 from judgetrain.train.distributed import check_distributed
 from tests.builders.pipeline import composed, configured
 
@@ -85,7 +88,7 @@ def test_the_pairs_of_gpt4_are_labelled_one_by_one() -> None:
     ours, gpt4 = recipe("paper_ood", "data_dir=DIR"), recipe("paper_ood_gpt4", "data_dir=DIR")
     external = gpt4.label.external
     assert (gpt4.label.source, external.by, external.prompts) == ("external", "pair", "preference")
-    assert (external.engine.type, external.engine.model) == ("openai", "gpt-4-0125-preview")
+    assert (external.engine.type, external.engine.model) == ("openai", ours.teacher.engine.model)
     for part in ("dialogues", "cluster", "responses", "teacher", "tree", "train", "judge", "engine"):
         assert getattr(gpt4, part) == getattr(ours, part)
     STAGES["label"].check(gpt4)
@@ -125,3 +128,24 @@ def test_what_is_evaluated_on_is_taken_out_of_training(name: str) -> None:
     assert config.dialogues.decontaminate == config.evaluate.benchmarks != []
     other = "evaluate.benchmarks=[{name: mine, source: {path: mine.jsonl, format: comparison}}]"
     assert recipe(name, "data_dir=DIR", other).dialogues == config.dialogues, "another benchmark touches no training"
+
+
+WITHDRAWN = {"gpt-4-0125-preview", "gpt-4-1106-preview", "gpt-3.5-turbo", "gpt-3.5-turbo-1106", "gpt-4", "gpt-4-turbo"}
+"""Shut down by November 2026, by the package openai."""
+
+
+@pytest.mark.parametrize("name", [*recipes()])
+def test_no_recipe_asks_a_model_that_is_gone(name: str) -> None:
+    asked = {engine.model for _, engine in engines_in(recipe(name)) if isinstance(engine, OpenAIEngineConfig)}
+    assert not asked & WITHDRAWN
+
+
+@pytest.mark.parametrize("name", SETTINGS)
+def test_every_model_fits_on_the_eight_gpus_that_the_recipe_names(name: str) -> None:
+    """With the GPUs that a copy of it takes; a 72B model on one GPU would not."""
+    pipeline = Pipeline(recipe(name, "data_dir=DIR", "status.gpus=8x80"))
+    found = needs(pipeline)
+    assert {need.what for need in found if need.fits is not True} == set()
+    assert {need.gpus for need in found if "72B" in need.model} == ({4} if name == "paper_ood" else set())
+    wrong = recipe("paper_ood", "data_dir=DIR", "status.gpus=8x80", "responses.models.3.engine.tensor_parallel_size=1")
+    assert [need.model for need in needs(Pipeline(wrong)) if need.fits is False] == ["Qwen/Qwen1.5-72B-Chat"]

@@ -21,6 +21,7 @@ from judgetrain.judges import BranchingJudge
 from judgetrain.train import stage
 from judgetrain.train.checkpoints import CheckpointMarks
 from judgetrain.train.config import AdapterConfig, TrainConfig
+from judgetrain.train.distributed import ProcessGroup
 from judgetrain.train.run import trainable
 from judgetrain.train.stages import InitialSettings
 from tests.builders.scripted import comparison
@@ -163,6 +164,36 @@ def test_flash_attention_is_taken_where_it_is_installed_and_training_is_in_half_
     asked = ModelConfig(path="world", attn_implementation="eager")
     assert trainable(asked, full) == ModelConfig(path="world", dtype="float32", attn_implementation="eager")
     assert trainable(start, TrainConfig(bf16=True, lora=AdapterConfig(enabled=True))) == start
+
+
+@pytest.mark.parametrize("dtype", ["auto", "bfloat16", "float16"])
+def test_weights_that_are_all_trained_are_in_float32_but_where_deepspeed_keeps_a_copy(
+    dtype: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    start, full = ModelConfig(path="world", dtype=dtype), TrainConfig(bf16=True)
+    assert {p.dtype for p in load_model(trainable(start, full)).parameters()} == {torch.float32}
+    assert trainable(start, TrainConfig(lora=AdapterConfig(enabled=True))) == start
+    monkeypatch.setattr("judgetrain.train.run.current", lambda: ProcessGroup(deepspeed="zero3.json"))
+    assert trainable(start, full).dtype == ("float32" if dtype == "auto" else dtype)
+
+
+def test_steps_of_the_papers_learning_rate_reach_the_weights() -> None:
+    """Of weights in bfloat16 hardly any moves at 5e-7: a step is smaller than what can be added to them."""
+    moved = {}
+    asked = ModelConfig(path="world", dtype="bfloat16")
+    for name, loaded in {"as loaded": asked, "trained": trainable(asked, TrainConfig(bf16=True))}.items():
+        model = load_model(loaded)
+        before = [p.detach().clone() for p in model.parameters()]
+        optimizer = torch.optim.AdamW(model.parameters(), lr=5e-7, weight_decay=0.0)
+        for _ in range(3):
+            ids = torch.arange(20)[None]
+            with torch.autocast("cpu", torch.bfloat16):
+                model(input_ids=ids, labels=ids).loss.backward()
+            optimizer.step()
+            optimizer.zero_grad()
+        changed = [(a != b).float().sum() for a, b in zip(before, model.parameters(), strict=True)]
+        moved[name] = float(sum(changed)) / sum(p.numel() for p in before)
+    assert moved["as loaded"] < 0.05 and moved["trained"] > 0.5
 
 
 def test_the_card_and_the_arguments_hold_the_whole_lineage_and_no_place(tmp_path: Path) -> None:

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Iterable, Sequence
-from contextlib import ExitStack, closing
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from judgetrain.artifacts.executors.base import Work
 from judgetrain.artifacts.files import atomic
 from judgetrain.artifacts.stage_run import StageRun
 from judgetrain.data.config import ClusterConfig
 from judgetrain.engines.config import ModelConfig
+from judgetrain.engines.once import loaded_once
 from judgetrain.errors import EngineError
 
 if TYPE_CHECKING:
@@ -133,7 +134,8 @@ class Encoder:
 
 
 def encode(queries: Iterable[str], count: int, config: ClusterConfig, out: StageRun) -> np.ndarray:
-    """Unit-length embeddings ``[count, dimension]``, float16, memory-mapped; no more than a shard of text is held.
+    """Unit-length embeddings ``[count, dimension]``, float16, memory-mapped; of text no more is held than a shard for
+    each worker of the run's executor.
 
     Written as ``embeddings-I-of-N.npy`` shards that a restart skips, then joined.
     """
@@ -146,17 +148,23 @@ def encode(queries: Iterable[str], count: int, config: ClusterConfig, out: Stage
         paths = [out.path(f"embeddings-{i:05d}-of-{total:05d}.npy") for i in range(total)]
         finished = {path for path in paths if path.exists()}
         before = min(count, SHARD * len(finished))
+        missing = (
+            (index, chunk)
+            for index, path in enumerate(paths)
+            if (chunk := list(islice(source, SHARD))) and path not in finished
+        )
         progress = out.console.progress("cluster: embeddings", count, "queries", before)
-        with ExitStack() as open_, progress as advance:
-            encoder = None
-            for path in paths:
-                chunk = list(islice(source, SHARD))
-                if path not in finished:
-                    encoder = encoder or open_.enter_context(closing(Encoder(config)))
-                    with atomic(path) as file:
-                        np.save(file, encoder(chunk), allow_pickle=False)
-                    out.keep_seconds()
-                    advance(len(chunk))
+        with loaded_once(lambda: Encoder(config)) as encoder, progress as advance:
+
+            def process(index: int, texts: list[str]) -> np.ndarray:
+                return encoder()(texts)
+
+            for done in out.executor.run(Work(process=process), missing):
+                assert isinstance(done.result, np.ndarray)
+                with atomic(paths[done.index]) as file:
+                    np.save(file, done.result, allow_pickle=False)
+                out.keep_seconds()
+                advance(len(done.result))
         _join(paths, joined)
     return np.load(joined, mmap_mode="r", allow_pickle=False)
 

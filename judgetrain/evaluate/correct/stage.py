@@ -69,7 +69,9 @@ def run(settings: CorrectSettings, inputs: Mapping[str, Path], out: StageRun) ->
             judge, writer = models().judge, models().writer
             return _shard(correct(items, judge, writer, config.threshold, out.shard_seed(index)))
 
-        out.sharded("corrections", comparisons, config.shard_size, process, "comparisons")
+        out.sharded(
+            "corrections", comparisons, config.shard_size, process, "comparisons", models, spread=budget is None
+        )
     table = refinement(Correction(**row) for row in read_rows(out.directory, "corrections"))
     out.write_json("refinement", table)
     out.note("refinement", table)

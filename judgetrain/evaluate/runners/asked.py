@@ -49,8 +49,10 @@ class AskedRunner:
         benchmark: Benchmark,
         evaluation: Evaluation,
     ) -> None:
+        about = benchmark.name
+
         def process(seed: int, items: Sequence[Comparison]) -> ShardResult:
-            asked = judge().ask(items, derive_seed(seed, benchmark.name, method.name))
+            asked = judge().ask(items, derive_seed(seed, about, method.name))
             replies = [r for each in asked for r in each]
             rows = [
                 {"comparison_id": c.id, "replies": [r.to_row() for r in a]} for c, a in zip(items, asked, strict=True)

@@ -86,11 +86,12 @@ class Evaluation:
         key |= {name: self.hashes.identity(value) for name, value in depends.items()}
         adopt(shards, fingerprint(key), self.out)
 
-        def seeded(index: int, items: Sequence[Comparison]) -> ShardResult:
-            return process(self.out.shard_seed(index), items)
+        out, items, spread = self.out, benchmark.comparisons, self.budget is None
 
-        items = benchmark.comparisons
-        if spent := self.out.sharded(shards, items, size or self.shard_size, seeded, "comparisons", load=load):
+        def seeded(index: int, items: Sequence[Comparison]) -> ShardResult:
+            return process(out.shard_seed(index), items)
+
+        if spent := out.sharded(shards, items, size or self.shard_size, seeded, "comparisons", load, spread=spread):
             done = f"{len(items)} comparisons{told}, in {duration(spent)}"
             self.out.log(f"evaluate: {benchmark.name}: {who}: {done}")
 

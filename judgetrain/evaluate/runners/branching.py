@@ -50,10 +50,10 @@ class BranchingRunner:
     ) -> None:
         """Grow the judge's trees over a benchmark, shard by shard; a row is a comparison."""
         settings, asked = evaluation.settings, evaluation.settings.evaluate
-        branches = max(method.branches(asked.branches))
+        branches, about = max(method.branches(asked.branches)), benchmark.name
 
         def process(seed: int, items: Sequence[Comparison]) -> ShardResult:
-            trees, others = judge().ask(items, derive_seed(seed, benchmark.name, method.name), branches)
+            trees, others = judge().ask(items, derive_seed(seed, about, method.name), branches)
             rows = [tree.to_row() for tree in trees]
             for row, other in zip(rows, others, strict=bool(others)):
                 row[OTHER] = other.to_row()

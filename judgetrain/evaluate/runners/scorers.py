@@ -58,7 +58,7 @@ class ScorerRunner:
                 computed = replace(settings, tie_threshold=0.0)
                 depends = {"members": list(members), "scorer": computed, "model": model}
                 for benchmark in evaluation.benchmarks:
-                    process = _scores(group, members, benchmark, scorer, settings)
+                    process = _scores(group, members, benchmark.name, scorer, settings)
                     shards, who = _shards(benchmark, group), ", ".join(members)
                     evaluation.fill(shards, benchmark, depends, process, scorer, who, size=settings.shard_size)
 
@@ -88,7 +88,7 @@ class ScorerRunner:
 
 
 def _scores(
-    group: str, members: Sequence[str], benchmark: Benchmark, scorer: Callable[[], TokenScorer], settings: ScorerConfig
+    group: str, members: Sequence[str], benchmark: str, scorer: Callable[[], TokenScorer], settings: ScorerConfig
 ) -> Callable[[int, Sequence[Comparison]], ShardResult]:
     """What computes a shard of a group's scores."""
     from judgetrain.judges.kinds.scorer import samples_of
@@ -97,7 +97,7 @@ def _scores(
     def process(seed: int, items: Sequence[Comparison]) -> ShardResult:
         ready = scorer()
         before = ready.usage
-        found = score(ready, samples_of(items), members, settings, derive_seed(seed, benchmark.name, group))
+        found = score(ready, samples_of(items), members, settings, derive_seed(seed, benchmark, group))
         usage = ready.usage - before
         rows = [{"id": c.id, **{m: _pair(found[m], i) for m in members}} for i, c in enumerate(items)]
         return ShardResult(

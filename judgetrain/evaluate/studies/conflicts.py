@@ -61,7 +61,7 @@ def judged(
             both_orders = {kind: round(sum(getattr(p.whole_cost, kind) for p in done)) for kind in kinds}
             return ShardResult(rows, len(rows), missing, **both_orders)
 
-        out.sharded(name, comparisons, settings.scorer.shard_size, process, "revisions")
+        out.sharded(name, comparisons, settings.scorer.shard_size, process, "revisions", judge, spread=budget is None)
     found = {row["id"]: row["verdict"] for row in read_rows(out.directory, name)}
     return {i: found.get(i, 0) for i in own.revisions}
 

@@ -104,7 +104,7 @@ def _answers(dialogues: Sequence[Dialogue], scorer: Lazy, settings: StudiesSetti
         return ShardResult(rows, len(rows), missing, **tokens_of([usage]))
 
     if dialogues:
-        out.sharded("answers", dialogues, settings.scorer.shard_size, process, "prompts")
+        out.sharded("answers", dialogues, settings.scorer.shard_size, process, "prompts", scorer, spread=True)
 
 
 def _repetition(settings: StudiesSettings, out: StageRun) -> list[Repetition]:
@@ -130,5 +130,5 @@ def _spread(dialogues: Sequence[Dialogue], scorer: Lazy, settings: StudiesSettin
 
     if not dialogues:
         return []
-    out.sharded("spread", dialogues, 1, process, "prompts")
+    out.sharded("spread", dialogues, 1, process, "prompts", scorer, spread=True)
     return [Spread(tuple(row["logprobs"])) for row in read_rows(out.directory, "spread")]

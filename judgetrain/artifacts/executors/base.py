@@ -1,0 +1,94 @@
+"""What processes shards, and the one that does so in this process."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any, Generic, Protocol, TypeVar
+
+from judgetrain.artifacts.config import ExecutorConfig
+from judgetrain.errors import UnansweredError
+
+R = TypeVar("R")
+"""What a shard gives."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Work(Generic[R]):
+    """What is to be done with every shard of a name.
+
+    Args:
+        process: gives a shard's result from its number and its items.
+        load: called before a shard is timed, to load what ``process`` needs; None: nothing.
+        clock: gives seconds from any beginning.
+    """
+
+    process: Callable[[int, Any], R]
+    load: Callable[[], object] | None = None
+    clock: Callable[[], float] = time.monotonic
+
+
+@dataclass(frozen=True)
+class Done(Generic[R]):
+    """A shard that was processed: its number, its result (or what a server left unanswered), and the seconds spent."""
+
+    index: int
+    result: R | UnansweredError
+    seconds: float
+
+
+def done(work: Work[R], index: int, items: Any) -> Done[R]:
+    """Process one shard here and now."""
+    if work.load:
+        work.load()
+    started = work.clock()
+    result: R | UnansweredError
+    try:
+        result = work.process(index, items)
+    except UnansweredError as error:
+        result = error
+    return Done(index, result, work.clock() - started)
+
+
+class Executor(Protocol):
+    """Processes shards, and knows nothing of files: who asks writes what comes.
+
+    What a shard holds must depend on its number and its items alone, so that it is the same wherever it is processed.
+    """
+
+    def run(self, work: Work[R], shards: Iterable[tuple[int, Any]]) -> Iterator[Done[R]]:
+        """The shards (number, items) in the order in which they are finished; each is taken when there is room for it.
+
+        Raises:
+            JudgetrainError: what ``process`` raised, but for what a server left unanswered.
+        """
+        ...
+
+    def close(self) -> None:
+        """Give back what workers hold: processes, models, GPUs."""
+        ...
+
+
+class LocalExecutor:
+    """One shard after the other, in this process."""
+
+    def run(self, work: Work[R], shards: Iterable[tuple[int, Any]]) -> Iterator[Done[R]]:
+        """The shards, in order."""
+        for index, items in shards:
+            yield done(work, index, items)
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+
+def make_executor(config: ExecutorConfig, gpus: int = 1) -> Executor:
+    """The executor of a configuration; Ray is imported, and reached, when it gets its first shards.
+
+    ``gpus``: what a stage's models need, where there are GPUs.
+    """
+    if config.type == "local":
+        return LocalExecutor()
+    from judgetrain.artifacts.executors.ray_workers import RayExecutor
+
+    return RayExecutor(config, gpus)

@@ -1,0 +1,50 @@
+#!/usr/bin/env bash
+# Sample on many nodes: a Ray cluster over a SLURM job, and the command with executor=ray on its first node:
+#   sbatch --nodes 4 launch/ray_slurm.sh stage=tree recipe=paper_ood output_dir=/shared/outputs
+# What trains is done by the first node's GPUs; train over all nodes with launch/slurm.sh on the same output_dir, which
+# takes up what is here. output_dir and the models must lie where every node sees them, and each node needs judgetrain in
+# the same environment: pip install "judgetrain[ray,vllm]". A job that is pre-empted is queued again and goes on.
+#SBATCH --job-name=judgetrain-ray
+#SBATCH --nodes=2
+#SBATCH --ntasks-per-node=1
+#SBATCH --gpus-per-node=8
+#SBATCH --cpus-per-task=64
+#SBATCH --mem=0
+#SBATCH --requeue
+#SBATCH --open-mode=append
+#SBATCH --output=%x-%j.log
+set -euo pipefail
+: "${SLURM_JOB_NODELIST:?start it with sbatch: sbatch launch/ray_slurm.sh stage=tree ...}"
+mapfile -t nodes < <(scontrol show hostnames "$SLURM_JOB_NODELIST")
+head=${nodes[0]}
+address=$(srun --nodes 1 --ntasks 1 --overlap --nodelist "$head" hostname --ip-address | awk '{print $1}')
+# A port of its own for every job that a node may run at a time.
+export RAY_ADDRESS="$address:$((20000 + SLURM_JOB_ID % 20000))"
+resources=(--num-cpus "${SLURM_CPUS_PER_TASK:-64}" --num-gpus "${SLURM_GPUS_ON_NODE:-8}" --disable-usage-stats --block)
+started=()
+trap 'kill "${started[@]}" 2>/dev/null || true' EXIT
+srun --nodes 1 --ntasks 1 --overlap --nodelist "$head" \
+  ray start --head --node-ip-address "$address" --port "${RAY_ADDRESS##*:}" "${resources[@]}" &
+started+=("$!")
+for _ in {1..60}; do
+  if ray status --address "$RAY_ADDRESS" >/dev/null 2>&1; then break; fi
+  sleep "${WAIT:-2}"
+done
+if [[ ${#nodes[@]} -gt 1 ]]; then
+  srun --nodes "$((${#nodes[@]} - 1))" --ntasks "$((${#nodes[@]} - 1))" --overlap --exclude "$head" \
+    ray start --address "$RAY_ADDRESS" "${resources[@]}" &
+  started+=("$!")
+fi
+# executor.workers counts what is there when the first shards are handed out: wait until every node has joined.
+python - "${#nodes[@]}" <<'PYTHON'
+import sys, time
+import ray
+ray.init(address="auto", log_to_driver=False)
+for _ in range(150):
+    if sum(node["Alive"] for node in ray.nodes()) >= int(sys.argv[1]):
+        break
+    time.sleep(2)
+else:
+    sys.exit("ray_slurm.sh: not every node has joined the cluster within five minutes")
+PYTHON
+srun --nodes 1 --ntasks 1 --overlap --nodelist "$head" python -m judgetrain executor=ray "$@"

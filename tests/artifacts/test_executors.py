@@ -1,0 +1,196 @@
+"""Shards processed elsewhere: the same artifact whatever the executor, and a worker's death costs its shard alone."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from judgetrain.artifacts.config import ExecutorConfig
+from judgetrain.artifacts.console import Console
+from judgetrain.artifacts.executors.base import Done, Executor, LocalExecutor, Work, done, make_executor
+from judgetrain.artifacts.shards import markers_of, read_rows, rows_at
+from judgetrain.artifacts.stage_run import ShardResult, StageRun
+from judgetrain.engines.once import loaded_once
+from judgetrain.errors import DataError, EngineError, UnansweredError
+from tests.builders.executors import Elsewhere
+
+ROWS = range(40)
+SIZE = 4
+
+
+class Model:
+    """Stands for a model: it says in a file which process loaded it."""
+
+    def __init__(self, log: Path) -> None:
+        self.log = log
+        with log.open("a") as file:
+            file.write(f"{os.getpid()}\n")
+
+    def close(self) -> None:
+        with self.log.open("a") as file:
+            file.write("closed\n")
+
+
+def stage(directory: Path, executor: Executor | None = None) -> StageRun:
+    return StageRun(directory / "a" / "tree" / "f", "tree", 7, Console(), executor=executor)
+
+
+def fill(out: StageRun, log: Path, pause: float = 0.0) -> None:
+    """Shards whose rows depend on the shard's seed, made with a model."""
+    with loaded_once(lambda: Model(log)) as model:
+
+        def process(index: int, items: Sequence[int]) -> ShardResult:
+            model()
+            time.sleep(pause)
+            rng = random.Random(out.shard_seed(index))
+            rows = [{"item": i, "drawn": rng.random()} for i in items]
+            return ShardResult(rows, len(rows), {"odd": sum(i % 2 for i in items)}, prompt_tokens=2, generated_tokens=3)
+
+        out.sharded("rows", ROWS, SIZE, process, load=model, spread=True)
+
+
+def kept(out: StageRun) -> tuple[list[Any], dict[str, Any]]:
+    return list(read_rows(out.directory, "rows")), out.totals()
+
+
+class Backwards:
+    """Processes the last shard first."""
+
+    def run(self, work: Work[Any], shards: Iterable[tuple[int, Any]]) -> Iterator[Done[Any]]:
+        yield from (done(work, *shard) for shard in reversed([*shards]))
+
+    def close(self) -> None: ...
+
+
+@pytest.mark.parametrize("executor", [Backwards, Elsewhere])
+def test_any_executor_gives_the_same_rows_and_totals(tmp_path: Path, executor: Callable[[], Executor]) -> None:
+    here, there = stage(tmp_path / "here"), stage(tmp_path / "there", executor())
+    fill(here, tmp_path / "log")
+    fill(there, tmp_path / "log")
+    assert kept(there) == kept(here)
+    assert [m["counts"] for m in markers_of(there.directory, "rows")] == [
+        {"in": 4, "out": 4, "dropped": {"odd": 2}} for _ in range(10)
+    ]
+
+
+def test_what_cannot_be_spread_stays_here(tmp_path: Path) -> None:
+    class Never(LocalExecutor):
+        def run(self, work: Work[Any], shards: Iterable[tuple[int, Any]]) -> Iterator[Done[Any]]:
+            raise AssertionError
+
+    stage(tmp_path, Never()).sharded("rows", ROWS, SIZE, lambda index, items: ShardResult([], len(items)))
+
+
+def test_a_model_is_loaded_once_where_it_was_sent_and_leaves_for_the_next(tmp_path: Path) -> None:
+    executor, logs = Elsewhere(), [tmp_path / name for name in ("first", "second")]
+    for log in (*logs, logs[0]):
+        fill(stage(tmp_path / f"run-{log.name}-{os.urandom(4).hex()}", executor), log)
+    assert logs[0].read_text().split() == [str(os.getpid()), "closed", str(os.getpid())]
+    assert logs[1].read_text().split() == [str(os.getpid()), "closed"]
+
+
+def test_unanswered_shards_are_left_and_the_others_finished(tmp_path: Path) -> None:
+    def process(index: int, items: Sequence[int]) -> ShardResult:
+        if index in (1, 3):
+            raise UnansweredError(2, "busy")
+        return ShardResult([{"item": i} for i in items], len(items))
+
+    out = stage(tmp_path, Elsewhere())
+    with pytest.raises(UnansweredError, match="4 requests were given up"):
+        out.sharded("rows", ROWS, SIZE, process, spread=True)
+    assert len(markers_of(out.directory, "rows")) == 8
+
+
+def test_rows_at_gives_what_all_rows_have_at_that_place(tmp_path: Path) -> None:
+    out = stage(tmp_path)
+    out.sharded("rows", range(23), 5, lambda index, items: ShardResult([{"item": i} for i in items], len(items)))
+    every = list(read_rows(out.directory, "rows"))
+    for start in range(25):
+        for count in (0, 1, 5, 11, 40):
+            assert rows_at(out.directory, "rows", start, count) == every[start : start + count]
+
+
+def test_ray_is_named_where_it_is_missing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    import sys
+
+    monkeypatch.setitem(sys.modules, "ray", None)
+    with pytest.raises(EngineError, match=r"judgetrain\[ray\]"):
+        fill(stage(tmp_path, make_executor(ExecutorConfig(type="ray"))), tmp_path / "log")
+
+
+# With real Ray, where it is installed (its own environment: docs/scale.md).
+
+
+@pytest.fixture
+def workers() -> Iterator[Callable[[int], Executor]]:
+    pytest.importorskip("ray")
+    made: list[Executor] = []
+
+    def executor(number: int) -> Executor:
+        made.append(make_executor(ExecutorConfig(type="ray", workers=number, cpus_per_worker=0.5)))
+        return made[-1]
+
+    yield executor
+    for each in made:
+        each.close()
+
+
+@pytest.mark.parametrize("number", [1, 2])
+def test_ray_workers_give_the_same_artifact(tmp_path: Path, workers: Callable[[int], Executor], number: int) -> None:
+    here, there = stage(tmp_path / "here"), stage(tmp_path / "there", workers(number))
+    fill(here, tmp_path / "log")
+    fill(there, tmp_path / "ray")
+    assert kept(there) == kept(here)
+    loaded = (tmp_path / "ray").read_text().split()
+    assert len(loaded) == len({*loaded}) <= number and str(os.getpid()) not in loaded, "once in each worker"
+
+
+def test_killed_ray_workers_cost_their_shards_alone(tmp_path: Path, workers: Callable[[int], Executor]) -> None:
+    log, killed = tmp_path / "ray", []
+
+    class Killing:
+        """Kills the worker that loaded its model last, after every second shard."""
+
+        def __init__(self, inner: Executor) -> None:
+            self.inner = inner
+            self.close = inner.close
+
+        def run(self, work: Work[Any], shards: Iterable[tuple[int, Any]]) -> Iterator[Done[Any]]:
+            for number, each in enumerate(self.inner.run(work, shards)):
+                yield each
+                pid = int(log.read_text().split()[-1])
+                if number % 2 and pid not in killed:
+                    os.kill(pid, signal.SIGKILL)
+                    killed.append(pid)
+
+    here, there = stage(tmp_path / "here"), stage(tmp_path / "there", Killing(workers(2)))
+    fill(here, tmp_path / "log")
+    fill(there, log, pause=0.2)
+    assert kept(there) == kept(here) and killed
+
+
+def test_a_worker_that_always_dies_ends_the_run(tmp_path: Path, workers: Callable[[int], Executor]) -> None:
+    def process(index: int, items: Sequence[int]) -> ShardResult:
+        if index == 5:
+            os._exit(1)
+        return ShardResult([{"item": i} for i in items], len(items))
+
+    out = stage(tmp_path, workers(1))
+    with pytest.raises(EngineError, match="workers died"):
+        out.sharded("rows", ROWS, SIZE, process, spread=True)
+    assert len(markers_of(out.directory, "rows")) >= 5
+
+
+def test_what_a_worker_finds_wrong_is_said_as_it_is_here(tmp_path: Path, workers: Callable[[int], Executor]) -> None:
+    def process(index: int, items: Sequence[int]) -> ShardResult:
+        raise DataError("row 3 is no comparison")
+
+    with pytest.raises(DataError, match="row 3 is no comparison"):
+        stage(tmp_path, workers(1)).sharded("rows", ROWS, SIZE, process, spread=True)

@@ -1,0 +1,171 @@
+"""The interface of engines, held by real vLLM on a CPU beside the Transformers engine: where vLLM is installed.
+
+It has an environment of its own (docs/scale.md); elsewhere these tests are skipped.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from judgetrain.data.config import WorldConfig
+from judgetrain.data.world.splits import eval_comparisons
+from judgetrain.engines.base import Engine, Request, Sampling
+from judgetrain.engines.config import ModelConfig, TransformersEngineConfig, VllmEngineConfig
+from judgetrain.engines.local.transformers_engine import TransformersEngine
+from judgetrain.engines.registry import make_engine
+from judgetrain.engines.vllm_engine import VllmEngine
+from judgetrain.judges.prompting.prompts import load_prompt_set
+from judgetrain.label.examples import Prompter
+
+pytest.importorskip("vllm")
+
+CRITERIA = Sampling(temperature=0.0, max_new_tokens=32)
+VLLM = {"enforce_eager": True, "kv_cache_memory_bytes": 2**29}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def quiet() -> Iterator[None]:
+    """One thread, whatever cores the machine has, and no lines of vLLM's own."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("VLLM_LOGGING_LEVEL", "ERROR")
+        patch.setenv("VLLM_CPU_OMP_THREADS_BIND", "nobind")
+        patch.setenv("VLLM_CPU_KVCACHE_SPACE", "1")
+        patch.setenv("VLLM_EXECUTE_MODEL_TIMEOUT_SECONDS", "1800")  # a machine may be busy
+        patch.setenv("TORCHDYNAMO_DISABLE", "1")  # nothing is compiled for a few requests
+        yield
+
+
+def of_vllm(path: str) -> VllmEngine:
+    engine = make_engine(VllmEngineConfig(model=ModelConfig(path=path), vllm=VLLM))
+    assert isinstance(engine, VllmEngine)
+    return engine
+
+
+@pytest.fixture(scope="module")
+def vllm(quiet: None) -> Iterator[VllmEngine]:
+    engine = of_vllm("world")
+    yield engine
+    engine.close()
+
+
+@pytest.fixture(scope="module")
+def here() -> TransformersEngine:
+    return TransformersEngine(TransformersEngineConfig(model=ModelConfig(path="world")))
+
+
+@pytest.fixture(scope="module")
+def requests() -> list[Request]:
+    """What a judge is asked first about comparisons of the world: their criteria."""
+    prompter = Prompter(load_prompt_set("multi_step"), 3)
+    comparisons = eval_comparisons(WorldConfig(eval_comparisons=40), 17)
+    return [Request(messages=tuple(prompter.criteria(c)), sampling=CRITERIA) for c in comparisons]
+
+
+def same(requests: list[Request], first: Engine, second: Engine) -> float:
+    pairs = zip(first.generate(requests, 1), second.generate(requests, 1), strict=True)
+    equal = [
+        (a.text, a.generated_tokens, a.finish_reason) == (b.text, b.generated_tokens, b.finish_reason) for a, b in pairs
+    ]
+    return sum(equal) / len(equal)
+
+
+def test_greedy_answers_are_those_of_transformers(
+    vllm: VllmEngine, here: TransformersEngine, requests: list[Request]
+) -> None:
+    assert same(requests, vllm, here) >= 0.95, "kernels differ in rounding, which decides near ties alone"
+
+
+def test_stop_strings_and_limits(vllm: VllmEngine, here: TransformersEngine, requests: list[Request]) -> None:
+    whole = here.generate(requests[:12], 1)
+    words = [re.findall(r"\w+", c.text) for c in whole]
+    stops = [w[len(w) // 2] if w else "never" for w in words]
+    asked = [
+        replace(r, sampling=replace(CRITERIA, stop=(stop,), max_new_tokens=8 + 4 * (i % 6)))
+        for i, (r, stop) in enumerate(zip(requests, stops, strict=False))
+    ]
+    assert same(asked, vllm, here) >= 0.9
+    assert {c.finish_reason for c in vllm.generate(asked, 1)} == {"stop", "length"}
+
+
+def test_many_requests_with_seeds_of_their_own(vllm: VllmEngine, requests: list[Request]) -> None:
+    """256 at once: vLLM on a CPU dies over them where it reads prompts in parts."""
+    hot = Sampling(temperature=1.0, top_p=0.9, max_new_tokens=24)
+    asked = [replace(requests[i % 40], sampling=hot) for i in range(256)]
+    first, again, other = (vllm.generate(asked, seed) for seed in (5, 5, 6))
+    assert sum(a == b for a, b in zip(first, again, strict=True)) >= 250
+    assert sum(a.text == b.text for a, b in zip(first, other, strict=True)) <= 64
+    alone = vllm.generate([replace(asked[i], place=i) for i in range(100, 140)], 5)
+    assert sum(a.text == b.text for a, b in zip(first[100:140], alone, strict=True)) >= 36
+
+
+def test_probabilities_of_candidates(vllm: VllmEngine, here: TransformersEngine, requests: list[Request]) -> None:
+    word = re.findall(r"\w+", here.generate(requests[:1], 1)[0].text)[0]
+    asked = [replace(r, sampling=replace(CRITERIA, candidates=(word, "the"))) for r in requests[:20]]
+    pairs = list(zip(vllm.generate(asked, 1), here.generate(asked, 1), strict=True))
+    equal = [(a, b) for a, b in pairs if a.text == b.text]
+    assert any(b.choices for _, b in equal)
+    for a, b in equal:
+        assert [c.at for c in a.choices] == [c.at for c in b.choices]
+        for ours, theirs in zip(a.choices, b.choices, strict=True):
+            assert ours.probabilities == pytest.approx(theirs.probabilities, abs=1e-3)
+
+
+def test_enforced_forms(vllm: VllmEngine, requests: list[Request]) -> None:
+    form = r"Score: (1|2|3|4|5)"
+    for c in vllm.generate([replace(r, sampling=replace(CRITERIA, pattern=form)) for r in requests[:4]], 1):
+        assert re.fullmatch(form, c.text) and c.finish_reason == "stop"
+
+
+def test_prompts_beyond_the_context_are_not_asked(vllm: VllmEngine, requests: list[Request]) -> None:
+    long = Request(messages=({"role": "user", "content": "clear and short " * 4000},), sampling=CRITERIA)
+    done = vllm.generate([requests[0], long], 1)
+    assert [c.finish_reason == "too_long" for c in done] == [False, True] and done[1].generated_tokens == 0
+
+
+def test_adapters_beside_their_base_and_memory_given_back(tmp_path: Path, requests: list[Request]) -> None:
+    import torch
+    from peft import LoraConfig, get_peft_model
+
+    from judgetrain.engines.config import WORLD_BASE
+    from judgetrain.engines.loading import load_model, load_tokenizer
+
+    base, torch_seed = ModelConfig(path=str(WORLD_BASE)), 3
+    torch.manual_seed(torch_seed)
+    model = get_peft_model(
+        load_model(base), LoraConfig(r=4, target_modules=["q_proj", "v_proj"], init_lora_weights=False)
+    )
+    model.save_pretrained(tmp_path)
+    load_tokenizer(base).save_pretrained(tmp_path)
+    config = json.loads((tmp_path / "adapter_config.json").read_text())
+    (tmp_path / "adapter_config.json").write_text(json.dumps(config | {"base_model_name_or_path": str(WORLD_BASE)}))
+    merged = TransformersEngine(TransformersEngineConfig(model=ModelConfig(path=str(tmp_path))))
+    plain = TransformersEngine(TransformersEngineConfig(model=base))
+    before = children()
+    engine = of_vllm(str(tmp_path))
+    started = children() - before
+    try:
+        assert same(requests[:20], engine, merged) >= 0.9
+        assert same(requests[:20], engine, plain) < 0.9
+    finally:
+        engine.close()
+    assert started and not {pid for pid in started if alive(pid)}, "the processes that hold the model are gone"
+
+
+def children() -> set[int]:
+    """The processes that this one has started, and theirs."""
+    import psutil
+
+    return {child.pid for child in psutil.Process(os.getpid()).children(recursive=True)}
+
+
+def alive(pid: int) -> bool:
+    import psutil
+
+    return psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE

@@ -1,0 +1,143 @@
+"""Stages whose shards are processed elsewhere: the artifacts of a run in one process, also where workers die."""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from judgetrain.artifacts.console import Console
+from judgetrain.artifacts.executors.base import Executor
+from judgetrain.pipeline.run import Pipeline
+from tests.builders.debug_run import finish, lasting, start
+from tests.builders.executors import Elsewhere
+from tests.builders.pipeline import configured
+from tests.fuzz.effort import effort
+
+ANSWERING = "{name:%s,engine:{type:transformers,model:{path:world}}}"
+STAGES = {
+    "responses": (
+        f"responses.models=[{ANSWERING % 'a'},{ANSWERING % 'b'}]",
+        "responses.sampling.max_new_tokens=16",
+    ),
+    "cluster": (),
+    "teacher": (),
+    "tree": (),
+    "label": ("reward=both", "label.reward.shard_size=4"),
+    "evaluate": ("evaluate.methods=[dpo,dpo+independent@1,one_step:dpo,scorer:sentprob]", "evaluate.shard_size=4"),
+    "judge": ("verdicts.judge=sft", "verdicts.shard_size=6"),
+    "correct": ("correct.max_comparisons=6", "correct.shard_size=2"),
+    "selfeval": (
+        *("scorer.model.path=world", "scorer.max_context=512", "scorer.shard_size=2"),
+        *("selfeval.limit=6", "selfeval.sampling.max_new_tokens=12"),
+    ),
+}
+"""Stages that go by shards, and what has them do so in little time."""
+
+
+def made(stage: str, run: Path, output: Path, changes: tuple[str, ...]) -> dict[str, bytes]:
+    """A stage made anew on a copy of a finished run: its files by their places."""
+    shutil.copytree(run, output)
+    shutil.rmtree(output / "artifacts" / stage, ignore_errors=True)
+    config = configured("recipe=debug", f"stage={stage}", f"output_dir={output}", "track.tracker=none", *changes)
+    Pipeline(config, Console()).run(stage)
+    return {name: content for name, content in lasting(output).items() if name.startswith(f"{stage}/")}
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_a_stage_is_the_same_wherever_its_shards_are_processed(
+    stage: str, finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever ``process`` needs goes through pickle; shards come in another order."""
+    here = made(stage, finished, tmp_path / "here", STAGES[stage])
+    executor = Elsewhere()
+
+    def elsewhere(*_: Any) -> Executor:
+        return executor
+
+    monkeypatch.setattr("judgetrain.pipeline.processes.make_executor", elsewhere)
+    there = made(stage, finished, tmp_path / "there", STAGES[stage])
+    assert executor.carried and max(executor.carried) < 2**20, "the work goes by pickle, and holds no data of the stage"
+    assert sorted(there) == sorted(here)
+    assert [name for name in here if here[name] != there[name]] == []
+
+
+# With real Ray, where it is installed.
+
+RAY = "executor=ray", "executor.workers=2", "executor.cpus_per_worker=0.5", "track.tracker=none"
+
+
+@pytest.fixture
+def partial(finished: Path, tmp_path: Path) -> Path:
+    """A copy of the finished run whose trees and evaluation are to be made again, in small shards."""
+    pytest.importorskip("ray")
+    output = tmp_path / "outputs"
+    shutil.copytree(finished, output)
+    for stage in ("tree", "evaluate"):
+        shutil.rmtree(output / "artifacts" / stage)
+    return output
+
+
+def workers_of(parent: int) -> list[int]:
+    """The Ray workers that a process has started and that hold shards."""
+    found = subprocess.run(["ps", "-eo", "pid=,args="], capture_output=True, text=True, check=True).stdout
+    lines = [line.split(None, 1) for line in found.splitlines()]
+    return [int(pid) for pid, args in lines if args.startswith("ray::Worker.shard") and parent in ancestors(int(pid))]
+
+
+def ancestors(pid: int) -> Iterator[int]:
+    while pid > 1:
+        yield pid
+        try:
+            pid = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+        except OSError:
+            return
+
+
+def remade(output: Path, log: Path, kills: int) -> int:
+    """Make the stages with two workers, of which one is killed again and again; gives how often."""
+    run, killed, chance = start(output, log, "stage=tree", *RAY), 0, random.Random(3)
+    while run.poll() is None:
+        time.sleep(chance.uniform(0.5, 3.0))
+        if killed < kills and (at_work := workers_of(run.pid)):
+            os.kill(chance.choice(at_work), signal.SIGKILL)
+            killed += 1
+    assert run.returncode == 0, log.read_text()
+    return killed
+
+
+def test_killed_workers_change_nothing(finished: Path, partial: Path, tmp_path: Path) -> None:
+    killed = remade(partial, tmp_path / "log", effort(2, 20))
+    finish(partial, tmp_path / "log", *RAY)
+    expected, found = lasting(finished), lasting(partial)
+    assert killed and "Traceback" not in (tmp_path / "log").read_text()
+    assert [name for name in expected if expected[name] != found.get(name)] == []
+
+
+def test_a_killed_driver_is_gone_with_its_workers_and_goes_on(finished: Path, partial: Path, tmp_path: Path) -> None:
+    log, markers = tmp_path / "log", lambda: [*partial.glob("artifacts/tree/*/.trees-*-of-*.json")]
+    run = start(partial, log, "stage=tree", *RAY)
+    limit = threading.Timer(1200, run.kill)
+    limit.start()
+    while run.poll() is None and not markers():
+        time.sleep(0.05)
+    left = workers_of(run.pid)
+    run.kill()
+    run.wait()
+    limit.cancel()
+    kept = {path: path.stat().st_mtime_ns for path in markers()}
+    assert kept, log.read_text()
+    finish(partial, log, *RAY)
+    assert {path: path.stat().st_mtime_ns for path in kept} == kept, "finished shards are not made again"
+    assert not [pid for pid in left if Path(f"/proc/{pid}").exists()]
+    expected, found = lasting(finished), lasting(partial)
+    assert [name for name in expected if expected[name] != found.get(name)] == []
