@@ -9,6 +9,7 @@ known, is one for stage rl.
 
 from __future__ import annotations
 
+import itertools
 import random
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -141,16 +142,19 @@ def attempts_on(
     """Up to ``label.harden_attempts`` attacks on a tree's worse response, each by a criterion of its own draw.
 
     Drawn are criteria whose judgments survive pruning and are in keeping with the label: what they said is what is to
-    stay.
+    stay. Those that decide and those that see no difference, which are many more, take turns.
     """
     if label not in ("A", "B"):
         return
     plain = worse_first(replace(tree.comparison, label=label))
     branches = prune(tree)
     sound = [c for c in tree.criteria if _sound(c, label, config) and all(branches[j.id].kept for j in c.judgments)]
+    decide = [c for c in sound if any(j.verdict == label for j in c.judgments)]
+    pools = [pool or sound for pool in (decide, [c for c in sound if c not in decide])]
     rng = random.Random(derive_seed(seed, "harden", tree.comparison.id))
-    for attack in rng.sample(list(attacks), min(len(attacks), config.harden_attempts)) if sound else ():
-        attacked, criterion = attack.into(plain), rng.choice(sound)
+    drawn = rng.sample(list(attacks), min(len(attacks), config.harden_attempts)) if sound else []
+    for attack, pool in zip(drawn, itertools.cycle(pools), strict=False):
+        attacked, criterion = attack.into(plain), rng.choice(pool)
         if attacked is not None:
             shown = attacked if label == "B" else attacked.swapped()
             yield Attempt(attack, tree, shown, (replace(criterion, guidelines=criterion.guidelines[:1]),))

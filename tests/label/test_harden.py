@@ -62,10 +62,10 @@ class Judge(ScriptedEngine):
 
 
 COMPARISONS = [
-    comparison(i, "2 is this ." if i % 2 else "4 is this .", "4 is that ." if i % 2 else "2 is that .")
+    comparison(i, f"{i % 3 or 1} is this .", "4 is that .") if i % 2 else comparison(i, "4 is this .", "2 is that .")
     for i in range(30)
 ]
-"""The better response says 4, and is B in every other one."""
+"""The better response says 4, and is B in every other one; the worse one says 1 or 2."""
 
 
 @pytest.fixture
@@ -117,7 +117,7 @@ def test_praise_that_is_believed_makes_examples_pairs_and_comparisons(
         prompt = row["prompt"][-1]["content"]
         chosen, rejected = (parse_judgment(row[side][0]["content"]) for side in ("chosen", "rejected"))
         assert PRAISE in prompt
-        assert {chosen.first, chosen.second} == {2, 4}, "what was said before"
+        assert {chosen.first, chosen.second} in ({1, 4}, {2, 4}), "what was said before"
         assert {rejected.first, rejected.second} == {5, 4}
         first_is_praised = PRAISE in prompt[: prompt.index("Response B:")]
         assert ((chosen.first or 0) < (chosen.second or 0)) == first_is_praised

@@ -16,7 +16,7 @@ from judgetrain.evaluate.robustness.config import RobustnessConfig
 from judgetrain.evaluate.stages import EvaluateSettings
 from judgetrain.judges.kinds.baselines import LongerJudge
 from judgetrain.judges.loading import EXTERNAL
-from judgetrain.judges.method import BASELINE, Method
+from judgetrain.judges.method import BASELINE, TARGETS, Method
 from judgetrain.schema import Comparison
 
 KEY = "evaluate.robustness"
@@ -82,10 +82,12 @@ def batteries(benchmarks: Sequence[Benchmark], settings: EvaluateSettings) -> li
 
 
 def attacked_methods(methods: Sequence[Method], settings: EvaluateSettings) -> list[Method]:
-    """The methods that are attacked: those named, else every judge that is not paid for, and ``longer``."""
-    named = settings.evaluate.robustness.methods
-    if named:
-        return [method for method in methods if method.name in named]
+    """The methods that are attacked: those named, or where none of them is evaluated the judges that nobody pays for.
+
+    ``longer`` is attacked with them: what a judge looks like that goes by length.
+    """
+    if named := [method for method in methods if method.name in settings.evaluate.robustness.methods]:
+        return named
     return [m for m in methods if _attackable(m) and not (m.target in EXTERNAL and getattr(settings, m.target).paid)]
 
 
@@ -99,7 +101,7 @@ def check_robustness(settings: RobustnessConfig, methods: Sequence[Method]) -> N
         return
     load_attacks(settings.wording, settings.attacks, KEY)
     allowed = [method.name for method in methods if _attackable(method)]
-    if wrong := [name for name in settings.methods if name not in allowed]:
+    if wrong := [name for name in settings.methods if name not in (*allowed, *TARGETS)]:
         told = ", ".join(allowed) or "none: stored verdicts, scorers and most baselines cannot be attacked"
         raise ConfigError(f"{KEY}.methods: {wrong[0]!r} cannot be attacked; of evaluate.methods these can: {told}")
 

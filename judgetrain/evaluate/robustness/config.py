@@ -32,6 +32,6 @@ class RobustnessConfig:
     )
     methods: list[str] = key(
         [],
-        "attack these of evaluate.methods; empty: every judge that is not paid for, and longer",
+        "attack these of evaluate.methods; if none of them is evaluated: every judge that is not paid for, and longer",
         when=lambda c: c.sample,
     )

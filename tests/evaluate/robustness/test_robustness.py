@@ -210,6 +210,14 @@ def test_only_the_methods_named_are_attacked(tmp_path: Path, monkeypatch: pytest
     assert {r["kind"] for r in rows["longer"]["robustness"]} == {"forgery", "rerun"}
 
 
+def test_where_none_of_those_named_is_evaluated_every_judge_is_attacked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = evaluated(tmp_path, monkeypatch, sample=2, methods=["dpo"], attacks=["rerun"])
+    rows = {r["method"]: r for r in json.loads((out / "metrics.json").read_text())}
+    assert rows["sft"]["robustness"] and rows["longer"]["robustness"]
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
