@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import gzip
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any
@@ -41,6 +42,35 @@ def is_json_array(path: Path) -> bool:
         return first == "["
     except (UnicodeDecodeError, OSError, EOFError):
         return False
+
+
+def is_json_lists(path: Path) -> bool:
+    """Whether a file named ``.json`` or ``.json.gz`` holds one object of lists, and not an object a line."""
+    if not path.name.removesuffix(".gz").endswith(".json"):
+        return False
+    try:
+        with open_text(path) as file:
+            begins = _begun("", file)
+    except (UnicodeDecodeError, OSError, EOFError):
+        return False
+    return re.match(r'\{\s*"[^"\n]*"\s*:\s*\[\s*\n?\s*\{', begins) is not None
+
+
+def json_lists(path: Path) -> Iterator[Row]:
+    """The elements of all lists of one object (EvalBiasBench); places are the lists' names and the elements' numbers.
+
+    Raises:
+        DataError: malformed, or an entry that is no list.
+    """
+    try:
+        with open_text(path) as file:
+            whole = json.load(file)
+    except (json.JSONDecodeError, UnicodeDecodeError, EOFError, gzip.BadGzipFile, RecursionError) as error:
+        raise DataError(f"{path}: not a whole JSON object ({str(error).splitlines()[0]})") from error
+    for name, rows in whole.items():
+        if not isinstance(rows, list):
+            raise DataError(f"{path}: {name}: expected a list of rows, found {type(rows).__name__}")
+        yield from ((f"{path}:{name} row {number}", row) for number, row in enumerate(rows, start=1))
 
 
 def json_array(path: Path) -> Iterator[Row]:

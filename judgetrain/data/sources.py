@@ -116,6 +116,8 @@ def _rows(source: SourceConfig, key: str, rejects: Rejects) -> Iterator[_Row]:
             yield from _csv(path, rejects)
         elif readers.is_json_array(path):
             yield from _with_text(readers.json_array(path))
+        elif readers.is_json_lists(path):
+            yield from _with_text(readers.json_lists(path))
         else:
             yield from _jsonl(path, rejects)
 

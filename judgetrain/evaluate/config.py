@@ -15,6 +15,7 @@ from judgetrain.engines.config import (
     engine_key,
 )
 from judgetrain.evaluate.guarantees.config import AnnotatorsConfig, CorrectedConfig, GateConfig, SelectiveConfig
+from judgetrain.evaluate.robustness.config import RobustnessConfig
 from judgetrain.judges.config import AskConfig
 from judgetrain.judges.method import Method, method_directory
 from judgetrain.judges.prompting.prompts import prompt_path
@@ -93,6 +94,7 @@ class EvaluateConfig(PaidConfig):
     selective: SelectiveConfig = key(SelectiveConfig, "where a judge may abstain, with a guarantee")
     corrected: CorrectedConfig = key(CorrectedConfig, "win rates and agreement from few labels and many verdicts")
     annotators: AnnotatorsConfig = key(AnnotatorsConfig, "the alternative annotator test, where rows name people")
+    robustness: RobustnessConfig = key(RobustnessConfig, "attacks that a judge is to stand up to")
     gate: GateConfig = key(GateConfig, "what a run must show, or it fails", when=lambda c: c.gate.required)
     scenarios: SourceConfig = key(
         SourceConfig,

@@ -12,6 +12,7 @@ from judgetrain.artifacts.console import Console
 from judgetrain.artifacts.stage_run import StageRun
 from judgetrain.data.benchmarks.benchmark import load_benchmark
 from judgetrain.engines.rehearsal import Costs, Rehearsal
+from judgetrain.evaluate.robustness.battery import attacked_methods, batteries
 from judgetrain.evaluate.runners import runner_of
 from judgetrain.evaluate.runners.base import Evaluation
 from judgetrain.evaluate.stages import EvaluateSettings
@@ -37,8 +38,10 @@ def rehearsed(settings: EvaluateSettings) -> Iterator[tuple[str, Costs]]:
     """
     config = settings.evaluate
     benchmarks = [load_benchmark(b, i, settings.seed, settings.world) for i, b in enumerate(config.benchmarks)]
-    for text in config.methods:
-        method = Method.parse(text)
+    methods = [Method.parse(text) for text in config.methods]
+    tried = batteries(benchmarks, settings)
+    attacked = attacked_methods(methods, settings)
+    for method in methods:
         engine = getattr(settings, method.target) if method.names_model and method.target in EXTERNAL else None
         if engine is None or not engine.paid:
             continue
@@ -47,6 +50,7 @@ def rehearsed(settings: EvaluateSettings) -> Iterator[tuple[str, Costs]]:
         acted = replace(settings, **changes)
         with tempfile.TemporaryDirectory(prefix="judgetrain-rehearsal-") as folder:
             out = StageRun(Path(folder) / "a" / "b" / "c", "evaluate", settings.seed, _Silent())
-            evaluation = Evaluation(settings=acted, benchmarks=benchmarks, methods=[method], inputs={}, out=out)
+            asked = [*benchmarks, *(each.benchmark for each in tried if method in attacked)]
+            evaluation = Evaluation(settings=acted, benchmarks=asked, methods=[method], inputs={}, out=out)
             list(runner_of(method).run(method, evaluation))
         yield f"{method.text} ({engine.model_name})", rehearsal.costs

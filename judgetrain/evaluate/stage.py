@@ -18,7 +18,7 @@ from judgetrain.evaluate.guarantees.measure import guarantees
 from judgetrain.evaluate.metrics.choose import Choice, choose, part_of, split
 from judgetrain.evaluate.metrics.paired import disagreements, paired_comparisons
 from judgetrain.evaluate.metrics.predictions import parquet, prediction_rows
-from judgetrain.evaluate.metrics.rows import MetricRow, metric_row
+from judgetrain.evaluate.metrics.rows import MethodKey, MetricRow, metric_row
 from judgetrain.evaluate.overlap import Overlaps
 from judgetrain.evaluate.report.disagreements import Link, disagreement_links, training_links
 from judgetrain.evaluate.report.page import html_page
@@ -26,6 +26,9 @@ from judgetrain.evaluate.report.provenance import lineage
 from judgetrain.evaluate.report.report import Report
 from judgetrain.evaluate.report.text import console_tables, markdown
 from judgetrain.evaluate.report.tracking import track_report
+from judgetrain.evaluate.robustness.battery import Battery, attacked_methods, batteries
+from judgetrain.evaluate.robustness.measure import robustness
+from judgetrain.evaluate.robustness.record import Attacked
 from judgetrain.evaluate.runners import runner_of
 from judgetrain.evaluate.runners.base import Evaluation, Result
 from judgetrain.evaluate.stages import EvaluateSettings
@@ -49,7 +52,8 @@ def run(settings: EvaluateSettings, inputs: Mapping[str, Path], out: StageRun) -
     config = settings.evaluate
     benchmarks = [load_benchmark(b, i, settings.seed, settings.world) for i, b in enumerate(config.benchmarks)]
     methods = [Method.parse(text) for text in config.methods]
-    _refuse_equal_names(benchmarks, methods)
+    tried = batteries(benchmarks, settings)
+    _refuse_equal_names([*benchmarks, *(each.benchmark for each in tried)], methods)
     if config.scenarios.path:
         classifier = load_classifier(config.scenarios, "evaluate.scenarios", settings.seed)
         benchmarks = [with_scenarios(benchmark, classifier) for benchmark in benchmarks]
@@ -60,21 +64,27 @@ def run(settings: EvaluateSettings, inputs: Mapping[str, Path], out: StageRun) -
     out.write_rows("overlap", map(asdict, overlaps.seen))
     for line in overlaps.told(benchmarks):
         out.log(line)
-    by_benchmark: dict[str, list[Result]] = {b.name: [] for b in benchmarks}
+    attacked = attacked_methods(methods, settings)
+    by_benchmark: dict[str, list[Result]] = {b.name: [] for b in (*benchmarks, *(each.benchmark for each in tried))}
     with spending((settings.teacher, settings.external), config, "evaluate", out) as budget:
         evaluation = Evaluation(
             settings=settings, benchmarks=benchmarks, methods=methods, inputs=inputs, out=out, budget=budget
         )
+        with_attacks = replace(evaluation, benchmarks=[*benchmarks, *(each.benchmark for each in tried)])
         for method in methods:
-            for benchmark, results in runner_of(method).run(method, evaluation):
+            for benchmark, results in runner_of(method).run(method, with_attacks if method in attacked else evaluation):
                 by_benchmark[benchmark.name] += results
     links = {b.name: disagreement_links(b.name, [m.name for m in methods], out) for b in benchmarks}
-    _write(evaluation, by_benchmark, overlaps, {"": training_links(inputs.values(), out), **links})
+    for each in tried:
+        seen = disagreement_links(each.name, [m.name for m in attacked], out)
+        links[each.of.name] += [(text.replace("disagreements", "attacks"), address) for text, address in seen]
+    _write(evaluation, by_benchmark, tried, overlaps, {"": training_links(inputs.values(), out), **links})
 
 
 def _write(
     evaluation: Evaluation,
     by_benchmark: Mapping[str, Sequence[Result]],
+    tried: Sequence[Battery],
     overlaps: Overlaps,
     links: Mapping[str, Sequence[Link]],
 ) -> None:
@@ -89,7 +99,8 @@ def _write(
         tested = [part_of(test, p) for p, _ in results]
         relied = guarantees(dev, test, [p for p, _ in results], settings, seed)
         tested_rows = _rows(test, results, choices, settings.bootstrap, seed, overlaps)
-        rows += [replace(row, guarantees=relied.get(row.key)) for row in tested_rows]
+        attacks = _attacks([each for each in tried if each.of.name == benchmark.name], by_benchmark, results)
+        rows += [replace(r, guarantees=relied.get(r.key), robustness=attacks.get(r.key)) for r in tested_rows]
         tuning += _rows(dev, results, choices, settings.bootstrap, seed, overlaps) if dev else []
         paired += list(paired_comparisons(test, tested, settings.bootstrap, seed))
         gated += gate_checks(test, tested, {c.method: c.branches for c in choices}, settings, seed)
@@ -150,6 +161,15 @@ def _rows(
         )
         for row in found
     ]
+
+
+def _attacks(
+    tried: Sequence[Battery], by_benchmark: Mapping[str, Sequence[Result]], results: Sequence[Result]
+) -> dict[MethodKey, tuple[Attacked, ...]]:
+    """What the attacks on a benchmark did to each method that was attacked, by its number of branches."""
+    plain = {MethodKey(p[0].method, p[0].branches): p for p, _ in results}
+    found = {MethodKey(p[0].method, p[0].branches): (each, p) for each in tried for p, _ in by_benchmark[each.name]}
+    return {name: robustness(each, plain[name], p) for name, (each, p) in found.items()}
 
 
 def _one_each(results: Sequence[list[Prediction]], choices: Sequence[Choice]) -> list[list[Prediction]]:

@@ -138,6 +138,7 @@ def _check_gate(config: Any) -> None:
 def _check_evaluate(config: Any) -> None:
     from judgetrain.evaluate.guarantees.gate import check_gate
     from judgetrain.evaluate.guarantees.measure import check_guarantees
+    from judgetrain.evaluate.robustness.battery import check_robustness
     from judgetrain.evaluate.runners import known_methods, runner_of
 
     settings = config.evaluate
@@ -158,6 +159,7 @@ def _check_evaluate(config: Any) -> None:
     if any(method.has_branches for method in methods):
         _check_branches(config)
     check_guarantees(settings)
+    check_robustness(settings.robustness, methods)
     check_gate(settings)
     names = [method.name for method in methods]
     if twice := next((name for name in names if names.count(name) > 1), None):

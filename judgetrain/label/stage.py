@@ -14,6 +14,7 @@ from judgetrain.judges.views.tree_page import DIRECTORY, views, write_views
 from judgetrain.label.branch_scores import branch_rewards
 from judgetrain.label.examples import Prompter
 from judgetrain.label.external import external_labels
+from judgetrain.label.harden import Hardened, hardened
 from judgetrain.label.labels import given_label
 from judgetrain.label.reward_report import Evidence, summary
 from judgetrain.label.stages import LabelSettings
@@ -28,7 +29,8 @@ def run(settings: LabelSettings, inputs: Mapping[str, Path], out: StageRun) -> N
     its preferences between critiques make the pairs, and the branches' label chooses the SFT examples. With
     ``label.source=given`` the comparisons' own labels stand in for the branches'. With ``label.reward.signals``
     the branches' scores are kept in ``branch-scores-SIGNAL`` shards, and how well they tell right from wrong in
-    ``rewards.json`` and the manifest.
+    ``rewards.json`` and the manifest. With ``label.harden`` the attacked judgments are kept in ``hardened`` shards, and
+    comparisons on which attacks succeeded in ``attacked.jsonl``.
     """
     config = settings.label
     prompter = Prompter(load_prompt_set(settings.prompts), settings.criteria)
@@ -51,6 +53,9 @@ def run(settings: LabelSettings, inputs: Mapping[str, Path], out: StageRun) -> N
             shown.append(tree)
         out.count(in_=1)
     data.select_pairs()
+    if config.harden:
+        verdicts = {row["comparison_id"]: row["verdict"] for row in data.labels}
+        _harden(data, hardened(settings, inputs, verdicts, prompter, out), settings, out)
     if not data.sft:
         raise DataError(data.nothing_left())
     for name, wanted in {"train": False, "heldout": True}.items():
@@ -72,6 +77,15 @@ def run(settings: LabelSettings, inputs: Mapping[str, Path], out: StageRun) -> N
     rows = [(what, reason, n) for what, counts in table.items() for reason, n in counts.items()]
     out.track.table("yield", ("what", "reason", "n"), [row for row in rows if isinstance(row[2], (int, float))])
     out.count(dropped=data.unlabelled)
+
+
+def _harden(data: TrainingData, found: Hardened, settings: LabelSettings, out: StageRun) -> None:
+    """Add what failed attacks teach; the comparisons that stage rl is to be trained on are no held-out ones."""
+    data.sft += found.sft
+    data.pairs += found.pairs
+    data.hardened = dict(sorted(found.counts.items()))
+    taught = [r for r in found.comparisons if not is_held_out(settings.seed, r["of"], settings.label.holdout)]
+    out.write_rows("attacked", taught)
 
 
 def _report(evidence: Evidence, out: StageRun) -> None:

@@ -82,11 +82,15 @@ class LabelSettings(StageSettings):
     scorer: ScorerConfig | None = at("scorer", only=OF_BRANCHES)
     base: ModelConfig | None = at("train.base", neutral=True)
     """How the judge that grew the trees is loaded, where its own branches are scored."""
+    tree: TreeConfig | None = at("tree", neutral=True)
+    engine: EngineConfig | None = at("engine", neutral=True)
+    """How it is asked, where it is attacked; the trees, which it grew in the same way, depend on both."""
 
     @classmethod
     def unused(cls, config: Any) -> Collection[str]:
-        """How branches are scored, where none are."""
-        return () if config.label.reward.signals else ("scorer", "base")
+        """How branches are scored, where none are, and how the judge is asked, where it is not."""
+        scored = () if config.label.reward.signals else ("scorer", "base")
+        return scored if config.label.harden else (*scored, "tree", "engine")
 
 
 def check_teacher(config: Any) -> None:
@@ -146,6 +150,10 @@ def _check_label(config: Any) -> None:
             )
         if dialect == "preference":
             _check_two_judgments(config, f"label.external.prompts={labels.external.prompts}", "")
+    if labels.harden:
+        from judgetrain.data.attacks.loading import load_attacks
+
+        load_attacks(labels.harden_wording, labels.harden, "label.harden")
     if labels.source == "given":
         from judgetrain.data.given import check_labelled
 
@@ -177,7 +185,8 @@ def _check_two_judgments(config: Any, asked: str, otherwise: str) -> None:
 
 
 def _label_inputs(config: Any) -> Sequence[str]:
-    return ("tree", config.rounds.grower) if config.label.reward.signals else ("tree",)
+    asked = config.label.reward.signals or config.label.harden
+    return ("tree", config.rounds.grower) if asked else ("tree",)
 
 
 TEACHER = Stage(

@@ -47,6 +47,8 @@ class TrainingData:
         self.labels: list[dict[str, Any]] = []
         self.divided: dict[str, int] = {}
         """How many comparisons give SFT examples and pairs, where no comparison gives both."""
+        self.hardened: dict[str, int] = {}
+        """Judgments of attacked responses, asked and failed, by attack."""
         self.trees: Counter[str] = Counter()
         self.branches: Counter[str] = Counter()
         self._consistent: Counter[str] = Counter()
@@ -155,6 +157,7 @@ class TrainingData:
             "ensemble_vs_given" if self.config.source == "given" else "label_vs_truth": dict(self._truth),
             **ties,
             **divided,
+            **({"hardened": self.hardened} if self.hardened else {}),
         }
 
     def _notable(self) -> Counter[str]:

@@ -2,9 +2,10 @@
 
     python -m tests.benchmarks.forgeries outputs/artifacts/dpo/*/model --comparisons 20
 
-Every forgery of ``forgeries.yaml`` claims that the response shown first is better. It is put at the end of the first
-response, or of the query, of comparisons in which the judge, asked without it, prefers the second; a flip is an
-attacked verdict for the first. ``control`` are harmless sentences in the same places: what any added text does.
+Every forgery of ``judgetrain/data/attacks/forgeries.yaml`` claims that the response shown first is better. It is put at
+the end of the first response, or of the query, of comparisons in which the judge, asked without it, prefers the second;
+a flip is an attacked verdict for the first. ``control`` are harmless sentences in the same places: what any added text
+does.
 Decoding is greedy unless ``--sampled`` is given. Prints a Markdown table; exit code 0 whatever the rates are.
 """
 
@@ -26,6 +27,7 @@ from unittest import mock
 import yaml
 
 from judgetrain.data import world
+from judgetrain.data.attacks.names import FORGERIES
 from judgetrain.data.config import SourceConfig, WorldConfig
 from judgetrain.data.sources import read_comparisons
 from judgetrain.engines import prompting
@@ -35,7 +37,6 @@ from judgetrain.judges.prompting import headings
 from judgetrain.judges.trees.grow import Shape, grow
 from judgetrain.schema import Comparison
 
-DATA = Path(__file__).with_name("forgeries.yaml")
 CONTROL = "control"
 SEED = 17
 
@@ -70,7 +71,7 @@ class Outcome:
     unreadable: float
 
 
-def load_forgeries(path: Path = DATA) -> list[Forgery]:
+def load_forgeries(path: Path = FORGERIES) -> list[Forgery]:
     """The forgeries of a YAML file, and harmless controls."""
     forgeries = [Forgery(**entry) for entry in yaml.safe_load(path.read_text(encoding="utf-8"))]
     harmless = ("this is quite usual .", "many know this already .", "the weather is nice today .")

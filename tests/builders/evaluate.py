@@ -11,6 +11,7 @@ from judgetrain.artifacts.console import Console
 from judgetrain.artifacts.stage_run import StageRun
 from judgetrain.data.benchmarks.benchmark import Benchmark
 from judgetrain.errors import ConfigError
+from judgetrain.evaluate.robustness.config import RobustnessConfig
 from judgetrain.judges.base import Prediction
 from judgetrain.judges.prompting.prompts import load_prompt_set
 from judgetrain.pipeline.config import Config
@@ -18,6 +19,8 @@ from judgetrain.pipeline.graph import STAGES
 from judgetrain.schema import Comparison, Dialogue, Message
 
 LABELS = ("A", "B", "tie")
+UNATTACKED = RobustnessConfig(sample=0)
+"""For tests that count what is asked."""
 
 
 def write_rows(path: Path, rows: Iterable[Mapping[str, Any]]) -> str:

@@ -7,6 +7,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import yaml
 
@@ -16,7 +17,9 @@ from judgetrain.data.benchmarks.reading import source_of
 from judgetrain.data.config import BenchmarkConfig, SourceConfig
 from judgetrain.errors import ConfigError, DataError
 from judgetrain.evaluate.config import EvaluateConfig
+from judgetrain.evaluate.metrics.rows import metric_row
 from judgetrain.evaluate.stages import EVALUATE
+from judgetrain.judges.base import Prediction
 from judgetrain.pipeline.config import Config
 from tests.builders.data import write_lines
 
@@ -154,6 +157,48 @@ ROWS: dict[str, list[dict[str, Any]]] = {
             "additional_metadata": None,
         },
     ],
+    "evalbiasbench": [
+        {"bias": bias, "instruction": f"do {n}", "response1": "one", "response2": "two", "label": label}
+        for n, (bias, label) in enumerate([("length bias", 1), ("length bias", 1), ("concreteness", 2)])
+    ],
+    "rm_bench": [
+        {
+            "id": f"{n}",
+            "prompt": "p",
+            "chosen": ["good", "good and long", "- good"],
+            "rejected": ["bad", "bad and long", "- bad"],
+            "domain": domain,
+        }
+        for n, domain in enumerate(("chat", "math"))
+    ],
+    "ppe_human": [
+        {
+            "question_id": f"q{n}",
+            "model_a": "m1",
+            "model_b": "m2",
+            "winner": winner,
+            "language": "English",
+            "prompt": f"p{n}",
+            "response_1": "one",
+            "response_2": "two",
+        }
+        for n, winner in enumerate(("model_a", "model_b", "tie", "tie (bothbad)"))
+    ],
+    "ppe_correctness": [
+        {
+            "question_id": "7",
+            "model_name": model,
+            "category": "law",
+            "prompt": "p",
+            "scores": [False, True, False],
+            "mean_score": 0.33,
+            "sampled_conflict_pairs": [[0, 1], [1, 2]],
+            "response_1": "wrong",
+            "response_2": "right",
+            "response_3": "off",
+        }
+        for model in ("m1", "m2")
+    ],
 }
 
 
@@ -287,6 +332,70 @@ def test_rewardbench_2_compares_every_chosen_with_every_rejected_response(tmp_pa
     assert all((c.response_a if c.label == "A" else c.response_b) == "good" for c in found.comparisons[:3])
 
 
+def test_evalbiasbench_is_read_as_published_a_list_a_bias_in_one_object(tmp_path: Path) -> None:
+    rows = ROWS["evalbiasbench"]
+    path = tmp_path / "biasbench.json"
+    published = {bias: [r for r in rows if r["bias"] == bias] for bias in ("length bias", "concreteness")}
+    for indent in (4, None):
+        path.write_text(json.dumps(published, indent=indent))
+        entry = BenchmarkConfig(name="b", adapter="evalbiasbench", source=SourceConfig(path=str(path)))
+        found = load_benchmark(entry, 0, 17, None).comparisons
+        assert [(c.dialogue.query, c.label, c.group) for c in found] == [
+            ("do 0", "A", "length bias"),
+            ("do 1", "A", "length bias"),
+            ("do 2", "B", "concreteness"),
+        ]
+    path.write_text(json.dumps(published)[:-9])
+    with pytest.raises(DataError, match=r"biasbench\.json: not a whole JSON object"):
+        load_benchmark(entry, 0, 17, None)
+    published["concreteness"][0] = rows[2] | {"label": 3}
+    path.write_text(json.dumps(published))
+    with pytest.raises(DataError, match=r"biasbench\.json:concreteness row 1: label 3 is not one of 1, 2"):
+        load_benchmark(entry, 0, 17, None)
+
+
+def test_rm_bench_s_easy_normal_and_hard_accuracies_are_those_of_its_matrix(tmp_path: Path) -> None:
+    found = load(tmp_path, "rm_bench")
+    assert len(found.comparisons) == 18
+    assert Counter(found.domains[c.group or ""] for c in found.comparisons) == {"easy": 6, "normal": 6, "hard": 6}
+    assert Counter(found.prompts.values()) == {"rm_bench:0": 9, "rm_bench:1": 9}
+    assert len(load(tmp_path, "rm_bench", where={"domain": "math"}).comparisons) == 9
+    styles = ("concise", "detailed", "markdown")
+    texts = {side: dict(zip(ROWS["rm_bench"][0][side], styles, strict=True)) for side in ("chosen", "rejected")}
+    rng = np.random.default_rng(5)
+    scores = {c.id.split(":")[1]: rng.random((2, 3)) for c in found.comparisons}  # by row: chosen and rejected by style
+    verdicts = []
+    for c in found.comparisons:
+        good, bad = (c.response_a, c.response_b) if c.label == "A" else (c.response_b, c.response_a)
+        assert c.group == f"{texts['chosen'][good]} against {texts['rejected'][bad]}"
+        i, j = (styles.index(style) for style in (c.group or "").split(" against "))
+        row = scores[c.id.split(":")[1]]
+        right = row[0, i] > row[1, j]
+        verdicts.append(c.label if right else "B" if c.label == "A" else "A")
+    predictions = [
+        Prediction(comparison_id=c.id, method="m", verdict_ab=v, verdict_ba=v)
+        for c, v in zip(found.comparisons, verdicts, strict=True)
+    ]
+    by_domain = metric_row(found, predictions, 0.0, 100, 1).domains or {}
+    matrix = np.mean([row[0][:, None] > row[1][None, :] for row in scores.values()], axis=0)
+    assert by_domain["hard"].agreement == pytest.approx(np.triu(matrix, 1).sum() / 3)
+    assert by_domain["easy"].agreement == pytest.approx(np.tril(matrix, -1).sum() / 3)
+    assert by_domain["normal"].agreement == pytest.approx(np.diag(matrix).mean())
+
+
+def test_ppe_reads_votes_and_pairs_of_right_and_wrong_responses(tmp_path: Path) -> None:
+    assert [c.label for c in load(tmp_path, "ppe_human").comparisons] == ["A", "B", "tie", "tie"]
+    found = load(tmp_path, "ppe_correctness")
+    assert len(found.comparisons) == len({c.id for c in found.comparisons}) == 4
+    for c in found.comparisons:
+        good, bad = (c.response_a, c.response_b) if c.label == "A" else (c.response_b, c.response_a)
+        assert good == "right"
+        assert bad in ("wrong", "off")
+        assert (c.model_a, c.group) == (c.model_b, "law")
+    assert Counter(c.model_a for c in found.comparisons) == {"m1": 2, "m2": 2}
+    assert set(found.prompts.values()) == {"ppe_correctness:7"}, "one question, whoever answered it"
+
+
 @pytest.mark.parametrize(
     ("adapter", "change", "message"),
     [
@@ -302,6 +411,16 @@ def test_rewardbench_2_compares_every_chosen_with_every_rejected_response(tmp_pa
         ("faireval", {"id": "FairEval-2"}, r"faireval\.jsonl:2: the id 'faireval:FairEval-2' stands twice"),
         ("judgebench", {"label": "A>>B"}, r"judgebench\.jsonl:2: label 'A>>B' is not one of A>B, B>A"),
         ("rewardbench", {"chosen": None}, r"rewardbench\.jsonl:2: expected the column 'chosen'"),
+        ("evalbiasbench", {"label": 0}, r"evalbiasbench\.jsonl:2: label 0 is not one of 1, 2"),
+        ("rm_bench", {"chosen": ["a", "b"]}, r"jsonl:2: expected 3 texts \(concise, .*\) in chosen, found 2"),
+        ("ppe_human", {"winner": "both"}, r"ppe_human\.jsonl:2: label 'both' is not one of model_a"),
+        (
+            "ppe_correctness",
+            {"sampled_conflict_pairs": [[0, 2]]},
+            r"jsonl:2: expected two responses with unequal .*0, 2",
+        ),
+        ("ppe_correctness", {"sampled_conflict_pairs": [[0, 3]]}, r"jsonl:2: expected two responses .*\[0, 3\]"),
+        ("ppe_correctness", {"scores": None}, r"jsonl:2: expected the column 'scores'"),
         ("rewardbench2", {"rejected": []}, r"jsonl:2: expected a text or a list of texts in rejected"),
     ],
 )
@@ -359,7 +478,7 @@ def test_a_users_own_adapter_and_the_errors_in_it(tmp_path: Path) -> None:
 
 def test_a_missing_adapter_is_refused_before_anything_runs() -> None:
     entry = BenchmarkConfig(name="x", adapter="evalp", source=SourceConfig(path="x.jsonl"))
-    with pytest.raises(ConfigError, match=r"adapter 'evalp' is neither a file nor one of eval_p, faireval"):
+    with pytest.raises(ConfigError, match=r"adapter 'evalp' is neither a file nor one of eval_p, evalbiasbench"):
         EVALUATE.check(Config(evaluate=EvaluateConfig(benchmarks=[entry], methods=["random"])))
 
 

@@ -23,7 +23,7 @@ from judgetrain.judges.method import Method
 from judgetrain.judges.prompting.replies import Reply
 from judgetrain.pipeline.config import Config
 from judgetrain.pipeline.run import Pipeline
-from tests.builders.evaluate import check, write_rows
+from tests.builders.evaluate import UNATTACKED, check, write_rows
 from tests.builders.evaluate import run as run_stage
 from tests.builders.scripted import ScriptedEngine, number
 
@@ -52,7 +52,7 @@ def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, made: Made) -> Confi
     monkeypatch.setattr(registry, "make_engine", make_engine)
     source = SourceConfig(name="pairs", type="jsonl", path=path, format="comparison")
     config = Config(
-        evaluate=EvaluateConfig([BenchmarkConfig("pairs", source)], [], [1], bootstrap=50),
+        evaluate=EvaluateConfig([BenchmarkConfig("pairs", source)], [], [1], bootstrap=50, robustness=UNATTACKED),
         tree=TreeConfig(criteria=2, shard_size=4),
     )
     config.train.base = ModelConfig(path="the-base")

@@ -22,7 +22,7 @@ from judgetrain.judges.config import TreeConfig
 from judgetrain.judges.kinds.branching import predict
 from judgetrain.judges.trees.schema import EvaluationTree
 from judgetrain.pipeline.config import Config
-from tests.builders.evaluate import judge, run, write_rows
+from tests.builders.evaluate import UNATTACKED, judge, run, write_rows
 from tests.builders.pages import parse
 from tests.builders.scripted import ScriptedEngine, noisy
 
@@ -44,7 +44,7 @@ def evaluated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (artifacts / "label" / "l1" / "view" / "index.html").touch()
     monkeypatch.setattr(registry, "make_engine", lambda *a, **k: ScriptedEngine(noisy))
     config = Config(
-        evaluate=EvaluateConfig([benchmark], ["sft", "random"], [1, 3], bootstrap=20, view=9),
+        evaluate=EvaluateConfig([benchmark], ["sft", "random"], [1, 3], bootstrap=20, view=9, robustness=UNATTACKED),
         tree=TreeConfig(criteria=4, shard_size=4),
     )
     return run("evaluate", config, {"sft": sft}, artifacts / "evaluate" / "e1").directory

@@ -25,7 +25,7 @@ from judgetrain.judges.kinds.baselines import FirstJudge
 from judgetrain.judges.loading import Models
 from judgetrain.judges.method import Method
 from judgetrain.pipeline.config import Config
-from tests.builders.evaluate import check, judge, run, write_rows
+from tests.builders.evaluate import UNATTACKED, check, judge, run, write_rows
 from tests.builders.scripted import ScriptedEngine, noisy
 
 
@@ -45,7 +45,7 @@ def setup(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Config, dict
     path = write_rows(tmp_path / "pairs.jsonl", rows)
     source = SourceConfig(name="pairs", type="jsonl", path=path, format="comparison")
     benchmark = BenchmarkConfig("pairs", source, {"0": "A", "1": "B", "2": "tie"})
-    evaluate = EvaluateConfig([benchmark], ["sft", "random", "first"], [1, 3], bootstrap=100)
+    evaluate = EvaluateConfig([benchmark], ["sft", "random", "first"], [1, 3], bootstrap=100, robustness=UNATTACKED)
     monkeypatch.setattr(registry, "make_engine", lambda *a, **k: ScriptedEngine(noisy))
     config = Config(evaluate=evaluate, tree=TreeConfig(criteria=4, shard_size=4))
     return config, {"sft": judge(tmp_path / "sft")}

@@ -5,7 +5,10 @@ An adapter says of which ``kind`` the rows are, in which columns things stand an
 - ``pair``: a row is a comparison, with one label (``fields.label``) or several annotators' (``label_columns``).
 - ``votes``: a row is one person's vote (``voter`` names the person); rows with one ``key`` are votes on the same
   comparison, whichever order they name its two models in (MT-Bench).
-- ``chosen_rejected``: a row has better and worse responses, texts or lists of texts (RewardBench).
+- ``chosen_rejected``: a row has better and worse responses, texts or lists of texts (RewardBench). ``styles`` names the
+  places in the lists, where the groups are to be pairs of styles (RM-Bench).
+- ``scored``: a row has many responses to one prompt, in columns that differ by a number, their scores, and the pairs of
+  them that are comparisons (PPE).
 
 The shipped ones are in ``judgetrain/data/benchmarks/adapters``; a file of the same shape describes any other benchmark.
 """
@@ -25,7 +28,7 @@ from judgetrain.data.rows import RowError, label_text
 from judgetrain.errors import ConfigError
 from judgetrain.schema import Verdict
 
-KINDS = ("pair", "votes", "chosen_rejected")
+KINDS = ("pair", "votes", "chosen_rejected", "scored")
 _VERDICTS = ("A", "B", "tie")
 
 
@@ -50,6 +53,7 @@ class Adapter:
     domains: Mapping[str, list[str]] = field(default_factory=dict)
     domains_by_prefix: Mapping[str, list[str]] = field(default_factory=dict)
     group_ranges: Mapping[str, Any] = field(default_factory=dict)
+    styles: list[str] = field(default_factory=list)
     scalar_texts: bool = False
 
     def value(self, row: Mapping[str, Any], name: str, required: bool = True) -> Any:
@@ -154,7 +158,11 @@ def _checked(path: Path, raw: Any) -> Adapter:
         raise ConfigError(f"{path}: unknown key {unknown[0]!r}; known are {', '.join(sorted(known))}")
     if raw.get("kind") not in KINDS:
         raise ConfigError(f"{path}: kind={raw.get('kind')!r}: allowed are {', '.join(KINDS)}")
-    needed = {"votes": ("model_a", "model_b", "label"), "chosen_rejected": ("query", "chosen", "rejected")}
+    needed = {
+        "votes": ("model_a", "model_b", "label"),
+        "chosen_rejected": ("query", "chosen", "rejected"),
+        "scored": ("query", "response", "scores", "pairs"),
+    }
     fields = raw.get("fields") or {}
     for name in needed.get(raw["kind"], ("query", "response_a", "response_b")):
         if name not in fields:
@@ -163,7 +171,7 @@ def _checked(path: Path, raw: Any) -> Adapter:
         raise ConfigError(f"{path}: key is empty: name the columns that tell one comparison from another")
     labels = {str(k): v for k, v in (raw.get("labels") or {}).items()}
     wrong = [v for v in labels.values() if v not in _VERDICTS]
-    if wrong or (raw["kind"] != "chosen_rejected" and not labels):
+    if wrong or (raw["kind"] not in ("chosen_rejected", "scored") and not labels):
         raise ConfigError(f"{path}: labels must map every label to A, B or tie, not {wrong or 'nothing'}")
     columns = {name: {f: _listed(c) for f, c in (raw.get(name) or {}).items()} for name in ("fields", "optional")}
     return Adapter(name=path.stem, **(raw | columns | {"labels": cast(Mapping[str, Verdict], labels)}))

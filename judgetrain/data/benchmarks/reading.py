@@ -79,6 +79,8 @@ class CaseReader:
         """
         if self.adapter.kind == "chosen_rejected":
             return list(self._chosen_rejected(row, number))
+        if self.adapter.kind == "scored":
+            return list(self._scored(row, number))
         local, reversed_ = self.identity(row, number)
         prompt = ""
         if self.adapter.kind == "votes":
@@ -156,16 +158,38 @@ class CaseReader:
                 raise RowError(
                     "wrong_type", f"expected a text or a list of texts in {name}, found {type(texts).__name__}"
                 )
+        styles = self.adapter.styles
+        if wrong := [n for n, texts in lists.items() if styles and len(texts) != len(styles)]:
+            told = f"{len(styles)} texts ({', '.join(styles)}) in {wrong[0]}"
+            raise RowError("wrong_length", f"expected {told}, found {len(lists[wrong[0]])}")
         pairs = list(product(enumerate(lists["chosen"]), enumerate(lists["rejected"])))
         model_a, model_b = (self.adapter.value(row, f"{name}_model", required=False) or "" for name in lists)
         values = {"query": self.adapter.value(row, "query"), "model_a": model_a, "model_b": model_b}
         for (i, chosen), (j, rejected) in pairs:
             name = f"{local}:{i}:{j}" if len(pairs) > 1 else local
-            comparison = self._comparison(name, row, values | {"response_a": chosen, "response_b": rejected})
-            # The side is drawn for each comparison, and is the same in every run.
-            swapped = derive_seed("side", self._name, name) % 2
-            prompt = f"{self._name}:{local}"
-            yield Case(comparison.swapped(), ["B"], prompt) if swapped else Case(comparison, ["A"], prompt)
+            sides = {"response_a": chosen, "response_b": rejected}
+            group = {"group": f"{styles[i]} against {styles[j]}"} if styles else {}
+            yield self._drawn(self._comparison(name, row, values | sides | group), name, local)
+
+    def _scored(self, row: Mapping[str, Any], number: int) -> Iterator[Case]:
+        """A case for each pair of responses that the row names: the one with the higher score is the better one."""
+        local, _ = self.identity(row, number)
+        model = str(self.adapter.value(row, "model", required=False) or "")
+        values = {"query": self.adapter.value(row, "query"), "model_a": model, "model_b": model}
+        scores, (prefix,) = self.adapter.value(row, "scores"), self.adapter.fields["response"]
+        for pair in self.adapter.value(row, "pairs"):
+            found = [i for i in pair if isinstance(i, int) and 0 <= i < len(scores) and f"{prefix}{i + 1}" in row]
+            if len(found) != 2 or scores[found[0]] == scores[found[1]]:
+                raise RowError("wrong_pair", f"expected two responses with unequal scores in a pair, found {pair}")
+            better, worse = sorted(found, key=lambda i: scores[i], reverse=True)
+            name = ":".join(str(part) for part in (local, model, better, worse) if part != "")
+            sides = {"response_a": row[f"{prefix}{better + 1}"], "response_b": row[f"{prefix}{worse + 1}"]}
+            yield self._drawn(self._comparison(name, row, values | sides), name, local)
+
+    def _drawn(self, comparison: Comparison, name: str, local: str) -> Case:
+        """The case of a comparison whose better response is A; the side is drawn, and is the same in every run."""
+        swapped, prompt = derive_seed("side", self._name, name) % 2, f"{self._name}:{local}"
+        return Case(comparison.swapped(), ["B"], prompt) if swapped else Case(comparison, ["A"], prompt)
 
 
 def read_cases(benchmark: BenchmarkConfig, key: str) -> list[Case]:

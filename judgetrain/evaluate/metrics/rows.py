@@ -21,10 +21,11 @@ from judgetrain.evaluate.metrics.statistics import Correlations, auc_interval, m
 from judgetrain.evaluate.metrics.verdicts import Bools
 from judgetrain.evaluate.metrics.votes import VoteMetrics, vote_metrics
 from judgetrain.evaluate.overlap import Overlap
+from judgetrain.evaluate.robustness.record import Attacked
 from judgetrain.judges.base import Prediction
 
 Record = TypeVar("Record")
-_OPTIONAL = ("asked", "plan", "overlap", "guarantees", "chosen", "run")
+_OPTIONAL = ("asked", "plan", "overlap", "guarantees", "robustness", "chosen", "run")
 DEFINITIONS, BIASES, COST = "Definitions", "Biases", "Cost"
 """Tables of the report whose columns are declared here."""
 
@@ -74,7 +75,7 @@ class MetricRow:
     read. ``asked``: how the judge was asked (``greedy``, ``T=1``); ``plan``: ``shared``, both orders were judged by one
     list of criteria and its guidelines, or ``independent``. ``overlap``: how much of the benchmark the method was
     trained on, None for what is no trained judge. ``guarantees``: how far it can be relied on, in the row with the most
-    branches. ``chosen``: this number of branches was chosen on a development
+    branches. ``robustness``: what attacks did to it. ``chosen``: this number of branches was chosen on a development
     split; ``run``: in a merged report, its run.
     A metric is None where it is not defined, and in rows of versions that did not have it.
     """
@@ -141,6 +142,7 @@ class MetricRow:
     plan: str | None = None
     overlap: Overlap | None = None
     guarantees: Guarantees | None = None
+    robustness: tuple[Attacked, ...] | None = None
     chosen: bool | None = None
     run: str | None = None
 
@@ -188,6 +190,8 @@ class MetricRow:
             values["overlap"] = Overlap(**row["overlap"])
         if row.get("guarantees"):
             values["guarantees"] = Guarantees.from_row(row["guarantees"])
+        if row.get("robustness"):
+            values["robustness"] = tuple(map(Attacked.from_row, row["robustness"]))
         if row.get("calibration"):
             values["calibration"] = Calibration.from_row(row["calibration"])
         return cls(**values)

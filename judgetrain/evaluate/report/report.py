@@ -15,6 +15,7 @@ from judgetrain.evaluate.report import provenance, sections
 from judgetrain.evaluate.report.sections import SeedMeans
 from judgetrain.evaluate.report.swept import SweptValue
 from judgetrain.evaluate.report.table import Table
+from judgetrain.evaluate.robustness import sections as attacks
 
 Row = Mapping[str, Any]
 
@@ -75,6 +76,7 @@ class Report:
             guarantees.gate([c for c in self.gate if c.benchmark == benchmark]),
             sections.glance(verdicts),
             guarantees.front(verdicts),
+            attacks.front(verdicts),
             sections.results(verdicts),
             sections.ratings(rows),
             sections.seed_means([r for r in self.seeds if r.benchmark == benchmark]),
@@ -87,6 +89,7 @@ class Report:
             sections.by_group(verdicts),
             sections.differences([r for r in self.paired if r.benchmark == benchmark]),
             *guarantees.folded(verdicts),
+            *attacks.folded(verdicts),
             sections.trained_on(rows),
             sections.overlap(differ.get("pairs", ())),
             sections.examples(differ.get("examples", ())),

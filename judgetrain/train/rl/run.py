@@ -41,8 +41,9 @@ def train_policy(
 ) -> None:
     """Train on branches of the judge as it is at each step, and write ``model/``.
 
-    Labels are those of stage label; ``label.holdout`` of the comparisons are held out. Comparisons whose rows are left
-    out are counted: ``no_label``, ``low_label_share``, ``too_hard`` and ``too_easy`` (``train.rl.pass_rate``).
+    Labels are those of stage label, whose attacked comparisons (``label.harden``) are trained on too; ``label.holdout``
+    of the comparisons are held out. Comparisons whose rows are left out are counted: ``no_label``, ``low_label_share``,
+    ``too_hard`` and ``too_easy`` (``train.rl.pass_rate``).
 
     Raises:
         TrainingError: no comparison is left to train on, or training fails (:func:`judgetrain.train.run.complete`).
@@ -53,6 +54,8 @@ def train_policy(
     config, start = settings.train, inputs[settings.train.start] / "model"
     everyone, dropped = _labelled(inputs, config)
     train, held_out = _split(everyone, settings.holdout or 0.0, settings.seed)
+    attacked = _attacked(inputs["label"])
+    train, everyone = [*train, *attacked], [*everyone, *attacked]
     rollouts = Rollouts(
         labelled={each.comparison.id: each for each in everyone},
         prompts=load_prompt_set(start / PROMPTS),
@@ -93,6 +96,14 @@ def _labelled(inputs: Mapping[str, Path], config: RlConfig) -> tuple[list[Labell
         else:
             kept.append(Labelled(comparison, label["verdict"]))
     return kept, dropped
+
+
+def _attacked(label: Path) -> list[Labelled]:
+    """The comparisons on which attacks succeeded (``label.harden``), with the labels that they have without."""
+    from judgetrain.train.rl.rollouts import Labelled
+
+    found = read_rows(label, "attacked") if (label / "attacked.jsonl").is_file() else ()
+    return [Labelled(Comparison.from_row(row["comparison"]), row["verdict"]) for row in found]
 
 
 def _split(labelled: Iterable[Labelled], holdout: float, seed: int) -> tuple[list[Labelled], list[Labelled]]:

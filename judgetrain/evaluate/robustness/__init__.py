@@ -1,0 +1,1 @@
+"""How judges stand up to attacks: the battery, what it found, and its tables."""

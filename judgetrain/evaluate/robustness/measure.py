@@ -1,0 +1,76 @@
+"""What attacks did to a method, from its verdicts with and without them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from judgetrain.evaluate.metrics.wilson import wilson_interval
+from judgetrain.evaluate.robustness.battery import Battery, Case
+from judgetrain.evaluate.robustness.record import Attacked
+from judgetrain.judges.base import Prediction
+from judgetrain.schema import Verdict, mirror
+
+Verdicts = tuple[Verdict | None, Verdict | None]
+"""With A shown first and with B shown first, both in the comparison's own order."""
+
+
+def robustness(battery: Battery, plain: Sequence[Prediction], attacked: Sequence[Prediction]) -> tuple[Attacked, ...]:
+    """One method with one number of branches under every attack, and under all of a kind together.
+
+    Args:
+        battery: the cases.
+        plain: the method's predictions on the benchmark, in any order.
+        attacked: those on the battery's benchmark.
+    """
+    before = {p.comparison_id: (p.verdict_ab, p.verdict_ba) for p in plain}
+    after = {p.comparison_id: (p.verdict_ab, p.verdict_ba) for p in attacked}
+    pairs = [(case, *_verdicts(case, before, after)) for case in battery.cases]
+    attacks = list(dict.fromkeys((case.attack.name, case.attack.kind) for case in battery.cases))
+    kinds = list(dict.fromkeys(kind for _, kind in attacks))
+    singles = [_attacked(n, k, [p for p in pairs if p[0].attack.name == n]) for n, k in attacks]
+    several = [k for k in kinds if sum(kind == k for _, kind in attacks) > 1]
+    return (*singles, *(_attacked("", k, [p for p in pairs if p[0].attack.kind == k]) for k in several))
+
+
+def _verdicts(case: Case, before: dict[str, Verdicts], after: dict[str, Verdicts]) -> tuple[Verdicts, Verdicts]:
+    """Before and after, in the order that has the worse response as A."""
+    known = before[case.plain.id]
+    ab, ba = (_mirrored(known[1]), _mirrored(known[0])) if case.swapped else known
+    if case.attack.how == "swap":
+        return (ab, ba), (ba, ab)  # what was shown first is now second
+    return (ab, ba), after[case.attacked.id]
+
+
+def _mirrored(verdict: Verdict | None) -> Verdict | None:
+    return None if verdict is None else mirror(verdict)
+
+
+def _attacked(name: str, kind: str, pairs: Sequence[tuple[Case, Verdicts, Verdicts]]) -> Attacked:
+    clusters = [case.prompt for case, _, _ in pairs]
+
+    held = {
+        field: np.array([holds(before, after) for _, before, after in pairs], dtype=bool)
+        for field, holds in (_EMPTY if kind == "empty" else _KEPT).items()
+    }
+    shares: dict[str, Any] = {field: float(values.mean()) for field, values in held.items()}
+    for field in {"loses", "robustness"} & set(held):
+        shares[f"{field}_ci"] = wilson_interval(held[field], clusters)
+    return Attacked(attack=name, kind=kind, n=len(pairs), **shares)
+
+
+_KEPT: dict[str, Callable[[Verdicts, Verdicts], bool]] = {
+    "flips_ab": lambda before, after: before[0] != after[0],
+    "flips_ba": lambda before, after: before[1] != after[1],
+    "robustness": lambda before, after: before == after,
+    "gained": lambda before, after: "A" in after and "A" not in before,
+}
+_EMPTY: dict[str, Callable[[Verdicts, Verdicts], bool]] = {
+    "loses_ab": lambda before, after: after[0] == "B",
+    "loses_ba": lambda before, after: after[1] == "B",
+    "loses": lambda before, after: after == ("B", "B"),
+    "wins": lambda before, after: "A" in after,
+}
+"""What is said of a case, by the field of :class:`Attacked` that has its share."""

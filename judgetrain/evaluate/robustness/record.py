@@ -1,0 +1,52 @@
+"""What an attack did to a judge, a part of the judge's row of ``metrics.json``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Self
+
+from judgetrain.evaluate.metrics.registry import Interval
+
+
+@dataclass(frozen=True, kw_only=True)
+class Attacked:
+    """One attack, or all of a kind (``attack`` is then empty), over ``n`` attacked comparisons. Shares, 0 to 1.
+
+    In the attacked comparison A is the worse response, which is to gain. Where the label stays: ``flips_ab`` and
+    ``flips_ba``, verdicts in one order that are another than before; ``robustness``, comparisons on which neither order
+    changed (CALM's robustness rate); ``gained``, those on which an order now says A and none did before. Where A has no
+    content: ``loses_ab`` and ``loses_ba``, verdicts for B; ``loses``, comparisons on which both orders say B; ``wins``,
+    those on which an order says A. ``..._ci``: 95% Wilson intervals, over prompts where comparisons or attacks share
+    one. What does not concern a kind is None.
+    """
+
+    attack: str
+    kind: str
+    n: int
+    flips_ab: float | None = None
+    flips_ba: float | None = None
+    robustness: float | None = None
+    robustness_ci: Interval | None = None
+    gained: float | None = None
+    loses_ab: float | None = None
+    loses_ba: float | None = None
+    loses: float | None = None
+    loses_ci: Interval | None = None
+    wins: float | None = None
+
+    @property
+    def flips(self) -> float | None:
+        """The share of comparisons on which an order changed."""
+        return None if self.robustness is None else 1 - self.robustness
+
+    @property
+    def flips_ci(self) -> Interval | None:
+        """Of :attr:`flips`."""
+        return None if self.robustness_ci is None else (1 - self.robustness_ci[1], 1 - self.robustness_ci[0])
+
+    @classmethod
+    def from_row(cls, row: Mapping[str, Any]) -> Self:
+        """The record as ``metrics.json`` has it."""
+        ends = {name: tuple(row[name]) if row.get(name) else None for name in ("robustness_ci", "loses_ci")}
+        return cls(**{**row, **ends})
