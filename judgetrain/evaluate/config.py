@@ -133,7 +133,7 @@ class StudiesConfig(LimitsConfig):
     sampling: SamplingConfig = key(SamplingConfig(0.7, 1.0, 512), "of both studies' answers")
     against: list[str] = key(
         [],
-        "other models: directories of their finished stage selfeval over the same prompts",
+        "other models: directories of their finished stage selfeval over the same prompts, or globs of them",
         content=lambda directory, owner: f"{directory}/*.json*",
     )
     thresholds: list[float] = key(
@@ -146,6 +146,14 @@ class StudiesConfig(LimitsConfig):
     )
     verdicts: str = key(
         "",
-        "file of people's verdicts on revisions: rows id, verdict (1 better, 0 unchanged, -1 worse)",
+        "file of people's verdicts on revisions: rows id, verdict (1 better, 0 unchanged, -1 worse), annotator",
         file=lambda path, owner: path or None,
+    )
+    duels: str = key(
+        "",
+        "who says which model's answer is better, this run's or another's (studies.against): as studies.judge",
+        content=lambda method, owner: method_directory(method) if method else None,
+    )
+    official: dict[str, dict[str, float]] = key(
+        {}, "name of a published score -> model -> its score, shown beside the models' confidence"
     )

@@ -8,6 +8,7 @@ from judgetrain.artifacts.config import TrackConfig
 from judgetrain.data.config import ClusterConfig, DialoguesConfig, ResponsesConfig
 from judgetrain.engines.config import AnyEngine, TransformersEngineConfig, engine_key
 from judgetrain.evaluate.config import CorrectConfig, EvaluateConfig, StudiesConfig
+from judgetrain.evaluate.correlate.config import CorrelateConfig
 from judgetrain.judges.config import JudgeConfig, TreeConfig
 from judgetrain.judges.prompting.prompts import prompt_path
 from judgetrain.judges.rounds import RoundsConfig
@@ -97,6 +98,7 @@ class Config:
     scorer: ScorerConfig = key(ScorerConfig, "scorers in stages evaluate and selfeval")
     selfeval: SelfEvalConfig = key(SelfEvalConfig, "stage selfeval")
     studies: StudiesConfig = key(StudiesConfig, "stage studies")
+    correlate: CorrelateConfig = key(CorrelateConfig, "stage correlate")
     verdicts: VerdictsConfig = key(VerdictsConfig, "stage judge")
     serve: ServeConfig = key(ServeConfig, "stage=serve")
     leaderboard: LeaderboardConfig = key(LeaderboardConfig, "stage leaderboard")

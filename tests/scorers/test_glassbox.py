@@ -282,7 +282,7 @@ def test_unknown_names_and_bad_prompt_sets_are_refused(scorer: TokenScorer, tmp_
     with pytest.raises(ConfigError, match="sentprobs"):
         score(scorer, SAMPLES, ("sentprobs",))
     packaged = load_scorer_prompts()
-    assert len(set(packaged.system_prompts)) == 10 and set(packaged.revision) == {"full", "simple"}
+    assert len(set(packaged.system_prompts)) == 7 and set(packaged.revision) == {"full", "simple"}
     assert fill("{prompt}|{response}", "a {response}", "b")[0]["content"] == "a {response}|b"
     assert with_system(Sample("p", "r"), "s").prompt == "s\n\np"
     twice = with_system(Sample(({"role": "system", "content": "b"}, *chat("q")), "r"), "a")
