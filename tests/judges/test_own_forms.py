@@ -46,9 +46,8 @@ def test_a_judge_of_auto_js_form_answers_both_orders() -> None:
         assert "[Response 1]:" in text and "[[A]]" not in text
         return AUTO_J.format("Response 1" if first else "Response 2")
 
-    judge = OneStepJudge(
-        engine, load_prompt_set("auto_j", "one_step")
-    )
+    engine = ScriptedEngine(lambda request, n: reply(request.messages[-1]["content"]))
+    judge = OneStepJudge(engine, load_prompt_set("auto_j", "one_step"))
     (found,) = judge.compare_all([ITEM])
     assert (found.verdict_ab, found.verdict_ba) == ("A", "A")
 
