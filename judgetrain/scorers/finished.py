@@ -37,6 +37,11 @@ class SelfEvaluated:
         return replace(self, **chosen)
 
 
+def has_probdiff(directory: Path) -> bool:
+    """Whether a directory holds a finished stage selfeval with ProbDiff among its methods."""
+    return checked(directory) is not None and any(directory.glob("scores-probdiff-*.jsonl"))
+
+
 def read_selfeval(directory: str | Path) -> SelfEvaluated:
     """A finished stage selfeval with ProbDiff among its methods.
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from judgetrain.errors import DataError
 from judgetrain.evaluate.report.merge import flat
 from judgetrain.evaluate.report.run_names import run_labels
-from judgetrain.scorers.finished import SelfEvaluated, read_selfeval
+from judgetrain.scorers.finished import SelfEvaluated, has_probdiff, read_selfeval
 
 ALL = "all"
 
@@ -17,22 +17,31 @@ ALL = "all"
 def read_models(own: Path, patterns: Sequence[str]) -> dict[str, SelfEvaluated]:
     """This run's model and the others by name, over the prompts that all of them have.
 
-    ``patterns``: directories of finished stages selfeval, or globs of them; this run's own among them is read once.
-    Those of one model are told apart by the settings that differ.
+    ``patterns``: directories of finished stages selfeval, or globs of them, of which those without ProbDiff or without
+    a prompt in common are left out; this run's own among them is read once. Those of one model are told apart by the
+    settings that differ.
 
     Raises:
-        DataError: one is none, or they have no prompt in common.
+        DataError: a directory that is named is none, or they have no prompt in common.
     """
-    found = [Path(path) for p in patterns for path in sorted(glob.glob(str(Path(p).expanduser()))) or [p]]
-    directories = list(dict.fromkeys(path.resolve() for path in (own, *found)))
-    models = [read_selfeval(path) for path in directories]
-    result = dict(zip(_names(models), models, strict=True))
-    shared = set(models[0].d).intersection(*(model.d for model in models))
+    models = {own.resolve(): read_selfeval(own)}
+    for pattern in patterns:
+        named = Path(pattern).expanduser()
+        found = [named] if named.is_dir() else [Path(path) for path in sorted(glob.glob(str(named)))]
+        if not found:
+            raise DataError(f"studies.against: {pattern}: no such directory, and nothing that it matches")
+        for path in (path.resolve() for path in found):
+            if path not in models and (named.is_dir() or has_probdiff(path)):
+                models[path] = read_selfeval(path)
+                if not named.is_dir() and not models[path].d.keys() & models[own.resolve()].d.keys():
+                    del models[path]
+    every = list(models.values())
+    shared = set(every[0].d).intersection(*(model.d for model in every))
     if not shared:
         raise DataError(
             "studies.against: the models have no prompt in common; run stage=selfeval over the same dialogues and limit"
         )
-    return {name: model.only(shared) for name, model in result.items()}
+    return {name: model.only(shared) for name, model in zip(_names(every), every, strict=True)}
 
 
 def _names(models: Sequence[SelfEvaluated]) -> list[str]:
