@@ -114,6 +114,12 @@ class CorrectConfig(LimitsConfig):
     branches: int = key(3, "criteria that a response is judged by", low=1)
     threshold: float = key(3.0, "rewrite responses whose mean score is below this (the paper: 3)", low=1.0, high=5.0)
     engine: AnyEngine = engine_key(None, "who rewrites; None: the judge's own model")
+    rater: str = key(
+        "",
+        "who rates every response before, and the rewritten ones after, from 1 to 10 as evaluate.rating says "
+        "(the paper: GPT-4): rating:external, rating:teacher, rating:DIRECTORY",
+        content=lambda method, owner: method_directory(method) if method else None,
+    )
     prompts: str = key(
         "correction", "prompt set: a name in judgetrain/judges/prompting/prompt_sets or a YAML file", file=prompt_path
     )
@@ -156,4 +162,15 @@ class StudiesConfig(LimitsConfig):
     )
     official: dict[str, dict[str, float]] = key(
         {}, "name of a published score -> model -> its score, shown beside the models' confidence"
+    )
+
+
+@dataclass
+class ScenariosConfig:
+    """Stage scenarios: of what kinds training dialogues and ``evaluate.benchmarks`` are, by ``evaluate.scenarios``."""
+
+    runs: list[str] = key(
+        [],
+        "other training sets: directories of their finished stage scenarios, or globs of them",
+        content=lambda directory, owner: f"{directory}/*.json*",
     )

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from judgetrain.artifacts.stages import Stage, at
-from judgetrain.data.config import ClusterConfig
+from judgetrain.data.config import BenchmarkConfig, ClusterConfig, SourceConfig
 from judgetrain.data.sources import read_comparisons
 from judgetrain.data.stages import check_benchmarks, check_names
 from judgetrain.errors import ConfigError
@@ -65,11 +65,18 @@ class CorrectSettings(WorldSettings):
     correct: CorrectConfig = at("correct")
     aggregation: Aggregation = at("evaluate.aggregation")
     top_up: bool = at("evaluate.top_up")
+    rating: AskConfig | None = at("evaluate.rating")
 
     @classmethod
     def methods_of(cls, config: Any) -> Iterable[Method]:
-        """The judge."""
-        return (Method.parse(config.correct.judge),)
+        """The judge, and who rates."""
+        named = (config.correct.judge, config.correct.rater)
+        return [Method.parse(text) for text in named if text]
+
+    @classmethod
+    def unused(cls, config: Any) -> Collection[str]:
+        """How a rater is asked, where there is none."""
+        return {*super().unused(config), *(() if config.correct.rater else ("rating",))}
 
     @classmethod
     def of_world(cls, config: Any) -> bool:
@@ -128,6 +135,20 @@ class CorrelateSettings(ModelSettings):
     def unused(cls, config: Any) -> Collection[str]:
         """How raters are asked, where there is none."""
         return {*super().unused(config), *(() if config.correlate.raters else ("rating",))}
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScenariosSettings(WorldSettings):
+    """Stage scenarios."""
+
+    source: SourceConfig = at("evaluate.scenarios")
+    benchmarks: list[BenchmarkConfig] = at("evaluate.benchmarks")
+    runs: list[str] = at("scenarios.runs")
+
+    @classmethod
+    def of_world(cls, config: Any) -> bool:
+        """Whether a benchmark is of the world."""
+        return any(b.source.type == "world" for b in config.evaluate.benchmarks)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -247,6 +268,12 @@ def _check_correct(config: Any) -> None:
             f"{', '.join(TARGETS)} or a judge's directory (./NAME)"
         )
     check_model(config, method, "correct.judge")
+    if settings.rater:
+        rater = Method.parse(settings.rater)
+        if rater.kind != "rating":
+            raise ConfigError(f"correct.rater={settings.rater!r}: allowed are rating:external, rating:DIRECTORY, ...")
+        check_model(config, rater, "correct.rater", "rating")
+        load_prompt_set(config.evaluate.rating.prompts, "rating", "evaluate.rating.prompts")
     if settings.branches > config.tree.criteria:
         raise ConfigError(f"correct.branches={settings.branches}: at most tree.criteria={config.tree.criteria}")
     if settings.engine is not None:
@@ -318,6 +345,15 @@ def _check_correlate_here(config: Any) -> None:
     check_directories(config, CorrelateSettings.methods_of(config), "correlate.raters")
 
 
+def _check_scenarios(config: Any) -> None:
+    if not config.evaluate.scenarios.path:
+        raise ConfigError(
+            "evaluate.scenarios.path is empty: name queries with a category, which a classifier learns from"
+        )
+    config.evaluate.scenarios.check("evaluate.scenarios")
+    check_benchmarks("evaluate.benchmarks", config.evaluate.benchmarks)
+
+
 def _judges(settings: type[ModelSettings]) -> Any:
     def inputs(config: Any) -> Sequence[str]:
         return judges_of(settings.methods_of(config))
@@ -376,4 +412,14 @@ CORRELATE = Stage(
     inputs=_correlate_inputs,
     check=_check_correlate,
     check_here=_check_correlate_here,
+)
+
+SCENARIOS = Stage(
+    name="scenarios",
+    makes="of what kinds the training dialogues and the benchmarks are",
+    settings=ScenariosSettings,
+    code="judgetrain.evaluate.scenarios.stage:run",
+    artifact="evaluation",
+    inputs=lambda config: ("cluster",),
+    check=_check_scenarios,
 )

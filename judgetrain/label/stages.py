@@ -80,13 +80,15 @@ class LabelSettings(StageSettings):
     criteria: int = at("tree.criteria")
     prompts: str = at("prompts", file=prompt_path)
     scorer: ScorerConfig | None = at("scorer", only=OF_BRANCHES)
+    correction_prompts: str | None = at("correct.prompts", file=prompt_path)
     base: ModelConfig | None = at("train.base", neutral=True)
     """How the judge that grew the trees is loaded, where its own branches are scored."""
 
     @classmethod
     def unused(cls, config: Any) -> Collection[str]:
-        """How branches are scored, where none are."""
-        return () if config.label.reward.signals else ("scorer", "base")
+        """How branches are scored, where none are, and responses corrected, where that is not taught."""
+        unused = () if config.label.reward.signals else ("scorer", "base")
+        return unused if config.label.corrections.path else (*unused, "correction_prompts")
 
 
 def check_teacher(config: Any) -> None:
@@ -132,6 +134,9 @@ def _check_label(config: Any) -> None:
         )
     if labels.pairs_by == "label" and "judgment" in labels.levels:
         _check_two_judgments(config, "label.pairs_by=label", ", or leave judgment out of label.levels")
+    if labels.corrections.path:
+        labels.corrections.check("label.corrections")
+        load_prompt_set(config.correct.prompts, "correction", "correct.prompts")
     if labels.source == "external":
         from judgetrain.label.external import load_external_prompts
 
