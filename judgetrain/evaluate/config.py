@@ -119,6 +119,7 @@ class CorrectConfig(LimitsConfig):
         "who rates every response before, and the rewritten ones after, from 1 to 10 as evaluate.rating says "
         "(the paper: GPT-4): rating:external, rating:teacher, rating:DIRECTORY",
         content=lambda method, owner: method_directory(method) if method else None,
+        when=lambda c: c.rater,
     )
     prompts: str = key(
         "correction", "prompt set: a name in judgetrain/judges/prompting/prompt_sets or a YAML file", file=prompt_path
@@ -159,9 +160,12 @@ class StudiesConfig(LimitsConfig):
         "",
         "who says which model's answer is better, this run's or another's (studies.against): as studies.judge",
         content=lambda method, owner: method_directory(method) if method else None,
+        when=lambda c: c.duels,
     )
     official: dict[str, dict[str, float]] = key(
-        {}, "name of a published score -> model -> its score, shown beside the models' confidence"
+        {},
+        "name of a published score -> model -> its score, shown beside the models' confidence",
+        when=lambda c: c.official,
     )
 
 

@@ -348,7 +348,7 @@ def _check_correlate_here(config: Any) -> None:
 def _check_scenarios(config: Any) -> None:
     if not config.evaluate.scenarios.path:
         raise ConfigError(
-            "evaluate.scenarios.path is empty: name queries with a category, which a classifier learns from"
+            "evaluate.scenarios.path is empty: name queries with a category; a classifier learns from them"
         )
     config.evaluate.scenarios.check("evaluate.scenarios")
     check_benchmarks("evaluate.benchmarks", config.evaluate.benchmarks)

@@ -80,8 +80,8 @@ def run(settings: LabelSettings, inputs: Mapping[str, Path], out: StageRun) -> N
         table["corrections"] = {"taken": len(corrections)}
     out.write_json("yield", table)
     out.note("yield", table)
-    rows = [(what, reason, n) for what, counts in table.items() for reason, n in counts.items()]
-    out.track.table("yield", ("what", "reason", "n"), [row for row in rows if isinstance(row[2], (int, float))])
+    counted = [(what, reason, n) for what, counts in table.items() for reason, n in counts.items()]
+    out.track.table("yield", ("what", "reason", "n"), [row for row in counted if isinstance(row[2], (int, float))])
     out.count(dropped=data.unlabelled)
 
 

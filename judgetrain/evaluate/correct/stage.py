@@ -100,7 +100,8 @@ def run(settings: CorrectSettings, inputs: Mapping[str, Path], out: StageRun) ->
         )
     if table["rated"] is not None:
         out.log(
-            f"correct: rated {table['rated']:.2f} before, {table['rated_after']:.2f} after, of all responses", keep=True
+            f"correct: rated {table['rated']:.2f} before, {table['rated_after'] or 0:.2f} after, over all responses",
+            keep=True,
         )
 
 

@@ -47,7 +47,7 @@ class Distribution:
 
 
 def run(settings: ScenariosSettings, inputs: Mapping[str, Path], out: StageRun) -> None:
-    """Write ``metrics.json``, ``report.md`` and ``report.html``: the training dialogues, those of other runs, benchmarks.
+    """Write ``metrics.json``, ``report.md`` and ``report.html``: training dialogues, those of other runs, benchmarks.
 
     Training dialogues have the scenario that the classifier finds, and so have benchmarks whose rows name none.
     """
