@@ -116,6 +116,13 @@ class CorrectConfig(LimitsConfig):
     branches: int = key(3, "criteria that a response is judged by", low=1)
     threshold: float = key(3.0, "rewrite responses whose mean score is below this (the paper: 3)", low=1.0, high=5.0)
     engine: AnyEngine = engine_key(None, "who rewrites; None: the judge's own model")
+    rater: str = key(
+        "",
+        "who rates every response before, and the rewritten ones after, from 1 to 10 as evaluate.rating says "
+        "(the paper: GPT-4): rating:external, rating:teacher, rating:DIRECTORY",
+        content=lambda method, owner: method_directory(method) if method else None,
+        when=lambda c: c.rater,
+    )
     prompts: str = key(
         "correction", "prompt set: a name in judgetrain/judges/prompting/prompt_sets or a YAML file", file=prompt_path
     )
@@ -135,7 +142,7 @@ class StudiesConfig(LimitsConfig):
     sampling: SamplingConfig = key(SamplingConfig(0.7, 1.0, 512), "of both studies' answers")
     against: list[str] = key(
         [],
-        "other models: directories of their finished stage selfeval over the same prompts",
+        "other models: directories of their finished stage selfeval over the same prompts, or globs of them",
         content=lambda directory, owner: f"{directory}/*.json*",
     )
     thresholds: list[float] = key(
@@ -148,6 +155,28 @@ class StudiesConfig(LimitsConfig):
     )
     verdicts: str = key(
         "",
-        "file of people's verdicts on revisions: rows id, verdict (1 better, 0 unchanged, -1 worse)",
+        "file of people's verdicts on revisions: rows id, verdict (1 better, 0 unchanged, -1 worse), annotator",
         file=lambda path, owner: path or None,
+    )
+    duels: str = key(
+        "",
+        "who says which model's answer is better, this run's or another's (studies.against): as studies.judge",
+        content=lambda method, owner: method_directory(method) if method else None,
+        when=lambda c: c.duels,
+    )
+    official: dict[str, dict[str, float]] = key(
+        {},
+        "name of a published score -> model -> its score, shown beside the models' confidence",
+        when=lambda c: c.official,
+    )
+
+
+@dataclass
+class ScenariosConfig:
+    """Stage scenarios: of what kinds training dialogues and ``evaluate.benchmarks`` are, by ``evaluate.scenarios``."""
+
+    runs: list[str] = key(
+        [],
+        "other training sets: directories of their finished stage scenarios, or globs of them",
+        content=lambda directory, owner: f"{directory}/*.json*",
     )

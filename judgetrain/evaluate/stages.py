@@ -8,11 +8,12 @@ from pathlib import Path
 from typing import Any, cast
 
 from judgetrain.artifacts.stages import Stage, at
-from judgetrain.data.config import ClusterConfig
+from judgetrain.data.config import BenchmarkConfig, ClusterConfig, SourceConfig
 from judgetrain.data.sources import read_comparisons
 from judgetrain.data.stages import check_benchmarks, check_names
 from judgetrain.errors import ConfigError
 from judgetrain.evaluate.config import CorrectConfig, EvaluateConfig, StudiesConfig
+from judgetrain.evaluate.correlate.config import CorrelateConfig
 from judgetrain.judges.config import Aggregation, AskConfig
 from judgetrain.judges.loading import (
     ModelSettings,
@@ -64,11 +65,18 @@ class CorrectSettings(WorldSettings):
     correct: CorrectConfig = at("correct")
     aggregation: Aggregation = at("evaluate.aggregation")
     top_up: bool = at("evaluate.top_up")
+    rating: AskConfig | None = at("evaluate.rating")
 
     @classmethod
     def methods_of(cls, config: Any) -> Iterable[Method]:
-        """The judge."""
-        return (Method.parse(config.correct.judge),)
+        """The judge, and who rates."""
+        named = (config.correct.judge, config.correct.rater)
+        return [Method.parse(text) for text in named if text]
+
+    @classmethod
+    def unused(cls, config: Any) -> Collection[str]:
+        """How a rater is asked, where there is none."""
+        return {*super().unused(config), *(() if config.correct.rater else ("rating",))}
 
     @classmethod
     def of_world(cls, config: Any) -> bool:
@@ -94,8 +102,9 @@ class StudiesSettings(ModelSettings):
 
     @classmethod
     def methods_of(cls, config: Any) -> Iterable[Method]:
-        """The judge of revisions, if there is one."""
-        return (Method.parse(config.studies.judge),) if config.studies.judge else ()
+        """The judges of revisions and of answers, if there are some."""
+        named = (config.studies.judge, config.studies.duels)
+        return [Method.parse(text) for text in dict.fromkeys(named) if text]
 
     @classmethod
     def unused(cls, config: Any) -> Collection[str]:
@@ -107,6 +116,39 @@ class StudiesSettings(ModelSettings):
         if not config.studies.prompts:
             unused.add("cluster")
         return unused - ({"base"} if not config.scorer.model.path else set())
+
+
+@dataclass(frozen=True, kw_only=True)
+class CorrelateSettings(ModelSettings):
+    """Stage correlate."""
+
+    correlate: CorrelateConfig = at("correlate")
+    delta: float = at("selfeval.delta")
+    rating: AskConfig | None = at("evaluate.rating")
+
+    @classmethod
+    def methods_of(cls, config: Any) -> Iterable[Method]:
+        """Who rates."""
+        return map(Method.parse, config.correlate.raters)
+
+    @classmethod
+    def unused(cls, config: Any) -> Collection[str]:
+        """How raters are asked, where there is none."""
+        return {*super().unused(config), *(() if config.correlate.raters else ("rating",))}
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScenariosSettings(WorldSettings):
+    """Stage scenarios."""
+
+    source: SourceConfig = at("evaluate.scenarios")
+    benchmarks: list[BenchmarkConfig] = at("evaluate.benchmarks")
+    runs: list[str] = at("scenarios.runs")
+
+    @classmethod
+    def of_world(cls, config: Any) -> bool:
+        """Whether a benchmark is of the world."""
+        return any(b.source.type == "world" for b in config.evaluate.benchmarks)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -228,6 +270,12 @@ def _check_correct(config: Any) -> None:
             f"{', '.join(TARGETS)} or a judge's directory (./NAME)"
         )
     check_model(config, method, "correct.judge")
+    if settings.rater:
+        rater = Method.parse(settings.rater)
+        if rater.kind != "rating":
+            raise ConfigError(f"correct.rater={settings.rater!r}: allowed are rating:external, rating:DIRECTORY, ...")
+        check_model(config, rater, "correct.rater", "rating")
+        load_prompt_set(config.evaluate.rating.prompts, "rating", "evaluate.rating.prompts")
     if settings.branches > config.tree.criteria:
         raise ConfigError(f"correct.branches={settings.branches}: at most tree.criteria={config.tree.criteria}")
     if settings.engine is not None:
@@ -244,17 +292,68 @@ def _check_studies(config: Any) -> None:
     if "probdiff" not in config.selfeval.methods:
         raise ConfigError("selfeval.methods holds no probdiff, which stage=studies is about: add it")
     check_scorer(config)
+    if settings.duels and not settings.against:
+        raise ConfigError("studies.duels: name other models' finished stage selfeval in studies.against")
     for method in StudiesSettings.methods_of(config):
+        key = "studies.judge" if method.text == settings.judge else "studies.duels"
         if method.target in JUDGE_STAGES or method.kind not in (BRANCHING, "one_step", "rating"):
             raise ConfigError(
-                f"studies.judge={settings.judge!r}: allowed are base, teacher, external or a judge's directory (./NAME)"
+                f"{key}={method.text!r}: allowed are base, teacher, external or a judge's directory (./NAME)"
             )
         way = None if method.kind == BRANCHING else method.kind
         if way is None:
             _check_branches(config)
-        check_model(config, method, "studies.judge", way)
+        check_model(config, method, key, way)
         if way:
             load_prompt_set(getattr(config.evaluate, way).prompts, cast(Dialect, way), f"evaluate.{way}.prompts")
+
+
+def _correlate_inputs(config: Any) -> Sequence[str]:
+    if not config.correlate.own:
+        return ()
+    return "dialogues", "selfeval", *judges_of(CorrelateSettings.methods_of(config))
+
+
+def _check_correlate(config: Any) -> None:
+    settings = config.correlate
+    if not settings.own and not settings.scores:
+        raise ConfigError("correlate.own=false and correlate.scores is empty: there is no score; name a file of some")
+    if not settings.ratings and not settings.raters:
+        raise ConfigError("correlate.ratings and correlate.raters are empty: name a file of ratings, or who rates")
+    if settings.raters and not settings.own:
+        raise ConfigError("correlate.raters and correlate.own=false: they rate the answers of stage selfeval; set own")
+    for key in ("ratings", "scores"):
+        for i, column in enumerate(getattr(settings, key)):
+            if not column.name:
+                raise ConfigError(f"correlate.{key}[{i}].name is empty: name the rater or score")
+            column.source.check(f"correlate.{key}[{i}].source")
+    raters = list(CorrelateSettings.methods_of(config))
+    for method in raters:
+        if method.kind != "rating":
+            raise ConfigError(f"correlate.raters: {method.text!r}: allowed are rating:external, rating:DIRECTORY, ...")
+        check_model(config, method, "correlate.raters", "rating")
+        load_prompt_set(config.evaluate.rating.prompts, "rating", "evaluate.rating.prompts")
+    known = {column.name for column in settings.ratings} | {method.name for method in raters}
+    if unknown := [name for name in settings.against if name not in known]:
+        raise ConfigError(f"correlate.against: {unknown[0]!r} is no rater; there are {', '.join(sorted(known))}")
+
+
+def _check_correlate_here(config: Any) -> None:
+    """Read the files of ratings and scores, and look at the raters' directories."""
+    from judgetrain.evaluate.correlate.columns import read_columns
+
+    read_columns(config.correlate.ratings, "correlate.ratings")
+    read_columns(config.correlate.scores, "correlate.scores")
+    check_directories(config, CorrelateSettings.methods_of(config), "correlate.raters")
+
+
+def _check_scenarios(config: Any) -> None:
+    if not config.evaluate.scenarios.path:
+        raise ConfigError(
+            "evaluate.scenarios.path is empty: name queries with a category; a classifier learns from them"
+        )
+    config.evaluate.scenarios.check("evaluate.scenarios")
+    check_benchmarks("evaluate.benchmarks", config.evaluate.benchmarks)
 
 
 def _judges(settings: type[ModelSettings]) -> Any:
@@ -304,4 +403,25 @@ STUDIES = Stage(
     inputs=lambda config: ("dialogues", "selfeval"),
     check=_check_studies,
     check_here=_check_studies_here,
+)
+
+CORRELATE = Stage(
+    name="correlate",
+    makes="a rating for each response, correlated with every score",
+    settings=CorrelateSettings,
+    code="judgetrain.evaluate.correlate.stage:run",
+    artifact="evaluation",
+    inputs=_correlate_inputs,
+    check=_check_correlate,
+    check_here=_check_correlate_here,
+)
+
+SCENARIOS = Stage(
+    name="scenarios",
+    makes="of what kinds the training dialogues and the benchmarks are",
+    settings=ScenariosSettings,
+    code="judgetrain.evaluate.scenarios.stage:run",
+    artifact="evaluation",
+    inputs=lambda config: ("cluster",),
+    check=_check_scenarios,
 )

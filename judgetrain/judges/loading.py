@@ -22,7 +22,7 @@ from judgetrain.judges.base import Plan
 from judgetrain.judges.config import Aggregation, JudgeConfig, criteria_of
 from judgetrain.judges.method import BRANCHING, JUDGE_STAGES, TARGETS, Method
 from judgetrain.judges.prompting.prompts import FILE as PROMPTS
-from judgetrain.judges.prompting.prompts import load_prompt_set, prompt_path
+from judgetrain.judges.prompting.prompts import has_step, load_prompt_set, prompt_path
 
 if TYPE_CHECKING:
     from judgetrain.artifacts.fingerprint import ContentHashes
@@ -170,11 +170,14 @@ class Models:
     def asked(self, method: Method, prompts: str, sampling: SamplingConfig, key: str) -> PromptedJudge:
         """The judge of a method such as ``one_step:base`` or ``rating:DIRECTORY``, which may hold any model.
 
-        ``prompts`` names a prompt set; ``key`` is where the configuration has it, for messages.
+        ``prompts`` names a prompt set; ``key`` is where the configuration has it, for messages. A directory that
+        carries a set with the step that is asked for is asked by that one.
         """
         from judgetrain.judges.kinds.prompted import PROMPTED
 
         judge = PROMPTED[method.kind]
+        if method.is_directory and has_step(own := self._directory(method) / PROMPTS, judge.dialect):
+            prompts, key = str(own), method.text
         return judge(self.engine(method), load_prompt_set(prompts, judge.dialect, key), sampling, method.name)
 
     def identity(self, method: Method, hashes: ContentHashes) -> object:

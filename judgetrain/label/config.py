@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from judgetrain.data.attacks.names import DEFAULT, wording_file
+from judgetrain.data.config import SourceConfig
 from judgetrain.engines.config import AnyEngine, PaidConfig, SamplingConfig, TransformersEngineConfig, engine_key
 from judgetrain.judges.config import LEVELS
 from judgetrain.judges.prompting.prompts import prompt_path
@@ -234,6 +235,11 @@ class LabelConfig:
         "ensemble",
         "who labels: the vote of the branches, label.external, or the data's own labels and constructed pairs (given)",
         choices=("ensemble", "external", "given"),
+    )
+    corrections: SourceConfig = key(
+        SourceConfig,
+        "SFT examples of correction (the paper: 3,000): rows query, response, judgment, corrected; no path: none",
+        when=lambda c: c.corrections.path,
     )
     external: ExternalConfig = key(ExternalConfig, "the external judge", when=lambda c: c.source == "external")
     reward: RewardConfig = key(RewardConfig, "auxiliary rewards of the branches")

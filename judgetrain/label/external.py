@@ -153,7 +153,8 @@ def _ask(cases: Sequence[Case], asker: Asker, dialect: Dialect, samples: int, se
         asked = [[[q for q in pairwise_questions(case.comparison) for _ in range(samples)]] for case in cases]
     else:
         asked = [[conflict.questions() for conflict in case.conflicts] for case in cases]
-    read = read_verdict if step == "one_step" else read_preference
+    one_step = asker.prompts.reads.verdict if asker.prompts.reads else read_verdict
+    read = one_step if step == "one_step" else read_preference
     replies = iter(asker.ask([questions for each in asked for questions in each], step, read, seed))
     return [[next(replies) for _ in each] for each in asked]
 

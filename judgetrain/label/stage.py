@@ -12,6 +12,7 @@ from judgetrain.judges.prompting.prompts import load_prompt_set
 from judgetrain.judges.trees.schema import EvaluationTree
 from judgetrain.judges.views.tree_page import DIRECTORY, views, write_views
 from judgetrain.label.branch_scores import branch_rewards
+from judgetrain.label.corrections import correction_rows
 from judgetrain.label.examples import Prompter
 from judgetrain.label.external import external_labels
 from judgetrain.label.harden import Hardened, hardened
@@ -58,8 +59,16 @@ def run(settings: LabelSettings, inputs: Mapping[str, Path], out: StageRun) -> N
         _harden(data, hardened(settings, inputs, verdicts, prompter, out), settings, out)
     if not data.sft:
         raise DataError(data.nothing_left())
+    corrections = []
+    if config.corrections.path:
+        wording = load_prompt_set(settings.correction_prompts or "", "correction", "correct.prompts")
+        corrections = list(correction_rows(config.corrections, wording))
     for name, wanted in {"train": False, "heldout": True}.items():
-        sft = [r for r in data.sft if is_held_out(settings.seed, r["comparison_id"], config.holdout) == wanted]
+        sft = [
+            r
+            for r in (*data.sft, *corrections)
+            if is_held_out(settings.seed, r["comparison_id"], config.holdout) == wanted
+        ]
         pairs = [p for p in data.pairs if is_held_out(settings.seed, p.comparison_id, config.holdout) == wanted]
         out.write_rows(f"sft-{name}", sft)
         out.write_rows(f"pairs-{name}", (p.to_row() for p in pairs))
@@ -72,10 +81,12 @@ def run(settings: LabelSettings, inputs: Mapping[str, Path], out: StageRun) -> N
     if config.reward.signals:
         _report(evidence, out)
     table = data.table()
+    if corrections:
+        table["corrections"] = {"taken": len(corrections)}
     out.write_json("yield", table)
     out.note("yield", table)
-    rows = [(what, reason, n) for what, counts in table.items() for reason, n in counts.items()]
-    out.track.table("yield", ("what", "reason", "n"), [row for row in rows if isinstance(row[2], (int, float))])
+    counted = [(what, reason, n) for what, counts in table.items() for reason, n in counts.items()]
+    out.track.table("yield", ("what", "reason", "n"), [row for row in counted if isinstance(row[2], (int, float))])
     out.count(dropped=data.unlabelled)
 
 

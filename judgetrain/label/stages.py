@@ -80,6 +80,7 @@ class LabelSettings(StageSettings):
     criteria: int = at("tree.criteria")
     prompts: str = at("prompts", file=prompt_path)
     scorer: ScorerConfig | None = at("scorer", only=OF_BRANCHES)
+    correction_prompts: str | None = at("correct.prompts", file=prompt_path)
     base: ModelConfig | None = at("train.base", neutral=True)
     """How the judge that grew the trees is loaded, where its own branches are scored."""
     tree: TreeConfig | None = at("tree", neutral=True)
@@ -88,9 +89,13 @@ class LabelSettings(StageSettings):
 
     @classmethod
     def unused(cls, config: Any) -> Collection[str]:
-        """How branches are scored, where none are, and how the judge is asked, where it is not."""
-        scored = () if config.label.reward.signals else ("scorer", "base")
-        return scored if config.label.harden else (*scored, "tree", "engine")
+        """What the settings leave unread: of scored branches, of a judge that is attacked, of corrections that are taught."""
+        needed = {
+            ("scorer", "base"): config.label.reward.signals,
+            ("tree", "engine"): config.label.harden,
+            ("correction_prompts",): config.label.corrections.path,
+        }
+        return [name for names, wanted in needed.items() if not wanted for name in names]
 
 
 def check_teacher(config: Any) -> None:
@@ -136,6 +141,9 @@ def _check_label(config: Any) -> None:
         )
     if labels.pairs_by == "label" and "judgment" in labels.levels:
         _check_two_judgments(config, "label.pairs_by=label", ", or leave judgment out of label.levels")
+    if labels.corrections.path:
+        labels.corrections.check("label.corrections")
+        load_prompt_set(config.correct.prompts, "correction", "correct.prompts")
     if labels.source == "external":
         from judgetrain.label.external import load_external_prompts
 

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from judgetrain.artifacts.config import ExecutorConfig, TrackConfig
 from judgetrain.data.config import ClusterConfig, DialoguesConfig, ResponsesConfig
 from judgetrain.engines.config import AnyEngine, TransformersEngineConfig, engine_key
-from judgetrain.evaluate.config import CorrectConfig, EvaluateConfig, StudiesConfig
+from judgetrain.evaluate.config import CorrectConfig, EvaluateConfig, ScenariosConfig, StudiesConfig
+from judgetrain.evaluate.correlate.config import CorrelateConfig
 from judgetrain.judges.config import JudgeConfig, TreeConfig
 from judgetrain.judges.prompting.prompts import prompt_path
 from judgetrain.judges.rounds import RoundsConfig
@@ -102,6 +103,8 @@ class Config:
     scorer: ScorerConfig = key(ScorerConfig, "scorers in stages evaluate and selfeval")
     selfeval: SelfEvalConfig = key(SelfEvalConfig, "stage selfeval")
     studies: StudiesConfig = key(StudiesConfig, "stage studies")
+    correlate: CorrelateConfig = key(CorrelateConfig, "stage correlate")
+    scenarios: ScenariosConfig = key(ScenariosConfig, "stage scenarios")
     verdicts: VerdictsConfig = key(VerdictsConfig, "stage judge")
     serve: ServeConfig = key(ServeConfig, "stage=serve")
     leaderboard: LeaderboardConfig = key(LeaderboardConfig, "stage leaderboard")

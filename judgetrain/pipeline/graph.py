@@ -7,7 +7,7 @@ from typing import Any
 
 from judgetrain.artifacts.stages import Stage
 from judgetrain.data.stages import CLUSTER, DIALOGUES, RESPONSES
-from judgetrain.evaluate.stages import CORRECT, EVALUATE, GATE, STUDIES
+from judgetrain.evaluate.stages import CORRECT, CORRELATE, EVALUATE, GATE, SCENARIOS, STUDIES
 from judgetrain.label.stages import ANCHORS, LABEL, TEACHER, TREE
 from judgetrain.scorers.stages import SELFEVAL
 from judgetrain.serving.leaderboard.stages import LEADERBOARD
@@ -21,7 +21,7 @@ STAGES: dict[str, Stage[Any]] = {
     for stage in (
         *(DIALOGUES, CLUSTER, RESPONSES, TEACHER, INITIAL, ANCHORS),
         *(TREE, LABEL, SFT, REFERENCE, DPO, RL, GATE),
-        *(EVALUATE, CORRECT, SELFEVAL, STUDIES),
+        *(EVALUATE, CORRECT, SELFEVAL, STUDIES, CORRELATE, SCENARIOS),
         *(JUDGE, LEADERBOARD, STRESS, LABEL_QUEUE),
     )
 }

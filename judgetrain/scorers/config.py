@@ -24,7 +24,9 @@ class ScorerConfig:
     revisions: int = key(1, "ProbDiff: K, each of the one before it", low=1)
     chains: int = key(1, "ProbDiff: independent chains of revisions, averaged", low=1)
     revision_prompt: str = key("full", "ProbDiff: name of a revision prompt in the prompt set (full, simple)")
-    revision_temperature: float = key(0.1, "ProbDiff: the paper's 0.1", low=0.0, high=10.0)
+    revision_temperature: float | None = key(
+        0.1, "ProbDiff: the paper's 0.1; None, in stage selfeval: that of the answer", low=0.0, high=10.0
+    )
     max_new_tokens: int = key(256, "of revisions, decoded passes and self-ratings", low=1, unit="tokens")
     prompts: str = key(
         "default",

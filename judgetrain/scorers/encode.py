@@ -23,12 +23,14 @@ class Sample:
 
     ``prompt`` is a chat (``role``/``content`` messages, the last one the user's; earlier turns may be the
     assistant's) that the model's chat template renders, or plain text that is read as it is. ``reference`` is a
-    right answer to the same prompt, where there is one.
+    right answer to the same prompt, where there is one; ``temperature`` that which the response was sampled at, where
+    it is known.
     """
 
     prompt: str | Messages
     response: str
     reference: str | None = None
+    temperature: float | None = None
 
     @property
     def chat(self) -> Messages:

@@ -35,17 +35,25 @@ COMBINED = {"softmax_combo": ("softmax_ent", "softmax_var")}
 BY_NAME: Mapping[str, Estimator] = {name: estimator for estimator in ESTIMATORS for name in estimator.names}
 SCORERS = (*ESTIMATORS[0].names, *COMBINED, *(n for estimator in ESTIMATORS[1:] for n in estimator.names))
 """Every scorer by name."""
+VARIANTS = {"illustration": {"illustration": True}, "calibration": {"calibration": True}}
+"""What may follow a score's name after ``+`` in stage selfeval, and what it changes in the settings (glass-box 3)."""
 OF_RESPONSES = tuple(name for name in SCORERS if name in COMBINED or BY_NAME[name].of_responses)
 """Those that score a given response; decensem_* score the model on a prompt, by responses that it decodes itself."""
 
 
 def check_scorers(names: Sequence[str], allowed: Sequence[str] = SCORERS, key: str = "scorer") -> None:
-    """Refuse a name that is no scorer, or none of ``allowed``.
+    """Refuse a name that is no scorer, or none of ``allowed``; with all allowed, names may have :data:`VARIANTS`.
 
     Raises:
         ConfigError: names the key, the name and what is allowed.
     """
-    for name in names:
+    for text in names:
+        name, *variants = text.split("+") if allowed is SCORERS else [text]
+        if not set(variants) <= set(VARIANTS) or len(set(variants)) < len(variants):
+            raise ConfigError(f"{key}: {text!r}: after a score's name there may be +{', +'.join(VARIANTS)}")
+        for part in COMBINED.get(name, (name,)) if variants and name in SCORERS else ():
+            if not (BY_NAME[part].illustrated and BY_NAME[part].calibrated):
+                raise ConfigError(f"{key}: {text!r}: references change nothing of {part}; leave out what follows +")
         if name in SCORERS and name not in allowed:
             raise ConfigError(
                 f"{key}: {name} scores a model on a prompt, not a given response: use it in stage=selfeval"
@@ -55,13 +63,31 @@ def check_scorers(names: Sequence[str], allowed: Sequence[str] = SCORERS, key: s
 
 
 def groups(names: Sequence[str]) -> dict[str, list[str]]:
-    """Scores that are computed together, by their estimator's group; combined ones are replaced by their parts."""
+    """Scores that are computed together, by their estimator's group; combined ones are replaced by their parts.
+
+    Variants are groups of their own, as ``single-calibration``.
+    """
     result: dict[str, list[str]] = {}
-    for name in (part for n in names for part in COMBINED.get(n, (n,))):
-        members = result.setdefault(BY_NAME[name].group, [])
-        if name not in members:
-            members.append(name)
+    for part in (part for name in names for part in parts(name)):
+        base, _, variant = part.partition("+")
+        group = "-".join([BY_NAME[base].group, *filter(None, variant.split("+"))])
+        members = result.setdefault(group, [])
+        if part not in members:
+            members.append(part)
     return result
+
+
+def parts(name: str) -> list[str]:
+    """The scores that one is made of: itself, unless it is combined of others."""
+    base, plus, variant = name.partition("+")
+    return [f"{part}{plus}{variant}" for part in COMBINED.get(base, (base,))]
+
+
+def varied(name: str, settings: ScorerConfig) -> ScorerConfig:
+    """The settings that a score is computed with, as its variants change them."""
+    for variant in name.split("+")[1:]:
+        settings = replace(settings, **VARIANTS[variant])
+    return settings
 
 
 def score(
@@ -76,7 +102,7 @@ def score(
     Args:
         scorer: the model whose probabilities are read.
         samples: responses with their prompts, and references where ``illustration`` or ``calibration`` asks for them.
-        names: of :data:`SCORERS`; ``softmax_combo`` normalises over the given samples.
+        names: of :data:`SCORERS`, with :data:`VARIANTS`; ``softmax_combo`` normalises over the given samples.
         settings: how scores are computed. ``illustration`` puts query and reference before the prompt as an example
             (glass-box paper, section 3.1). ``calibration`` subtracts the model's uncertainty about the reference
             (section 3.2): SentProb-Ref, from the score turned so that lower is better.
@@ -87,8 +113,9 @@ def score(
         EngineError: attention weights are asked for and cannot be had.
     """
     check_scorers(names)
-    settings, found = settings or ScorerConfig(), dict[str, Scores]()
-    for members in groups(names).values():
+    whole, found = settings or ScorerConfig(), dict[str, Scores]()
+    for named in groups(names).values():
+        settings, members = varied(named[0], whole), [name.partition("+")[0] for name in named]
         estimator = BY_NAME[members[0]]
         shown, missing = list(samples), [False] * len(samples)
         if settings.illustration and estimator.illustrated:
@@ -98,7 +125,8 @@ def score(
         for name, scores in done.items():
             values = [Unscored("no_reference") if gone else v for gone, v in zip(missing, scores.values, strict=True)]
             done[name] = replace(scores, values=values)
-        found |= _calibrated(done, scorer, samples) if settings.calibration and estimator.calibrated else done
+        done = _calibrated(done, scorer, samples) if settings.calibration and estimator.calibrated else done
+        found |= {name: replace(done[base], method=name) for name, base in zip(named, members, strict=True)}
     return {name: assemble(found, name) for name in names}
 
 
@@ -131,19 +159,20 @@ def assemble(found: Mapping[str, Scores], name: str) -> Scores:
 
     ``softmax_combo`` is the normalised sum of Softmax-Ent and Softmax-Var, turned so that higher is better.
     """
-    if name not in COMBINED:
+    if parts(name) == [name]:
         return found[name]
-    parts = [found[part] for part in COMBINED[name]]
-    total = combine(*(part.oriented for part in parts))
-    rows = zip(*(part.values for part in parts), strict=True)
+    each = [found[part] for part in parts(name)]
+    total = combine(*(part.oriented for part in each))
+    rows = zip(*(part.values for part in each), strict=True)
     reasons = [next((v for v in row if isinstance(v, Unscored)), None) for row in rows]
     return Scores(name, [reason or cast(float, value) for reason, value in zip(reasons, total, strict=True)], 1)
 
 
 def better(name: str, settings: ScorerConfig) -> int:
     """1 if more of a score is better, -1 if less is, as the settings compute it."""
-    if name in COMBINED:
+    if parts(name) != [name]:
         return 1
+    name, settings = name.partition("+")[0], varied(name, settings)
     estimator = BY_NAME[name]
     return -1 if settings.calibration and estimator.calibrated else estimator.better(name, settings)
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from judgetrain.artifacts.stage_run import ShardResult, StageRun, derive_seed, tokens_of
 from judgetrain.engines.base import Request, Sampling, shard_of
 from judgetrain.schema import Dialogue, Message
+from judgetrain.scorers.config import SelfEvalConfig
 from judgetrain.scorers.encode import Messages
 from judgetrain.scorers.stages import SelfEvalSettings
 
@@ -90,8 +91,12 @@ def _after(parts: Sequence[Messages], answers: Sequence[str]) -> Messages:
 
 def _sampling(dialogue: Dialogue, settings: SelfEvalSettings) -> Sampling:
     config = settings.selfeval
-    temperature = config.temperatures.get(dialogue.category or "", config.sampling.temperature)
-    return replace(Sampling.of(config.sampling), temperature=temperature)
+    return replace(Sampling.of(config.sampling), temperature=temperature_of(dialogue, config))
+
+
+def temperature_of(dialogue: Dialogue, config: SelfEvalConfig) -> float:
+    """The temperature that a dialogue is answered at: its category's where one is set."""
+    return config.temperatures.get(dialogue.category or "", config.sampling.temperature)
 
 
 def _named(dialogue: Dialogue, chat: Messages, turn: int, turns: int) -> Row:

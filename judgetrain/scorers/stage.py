@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +17,7 @@ from judgetrain.schema import Dialogue
 from judgetrain.scorers.encode import Unscored, sample_of
 from judgetrain.scorers.lazy import lazy_scorer
 from judgetrain.scorers.methods import groups, score
-from judgetrain.scorers.respond import answered_dialogues, respond
+from judgetrain.scorers.respond import answered_dialogues, respond, temperature_of
 from judgetrain.scorers.selfeval_table import Answer, console_table, markdown, plain, table
 from judgetrain.scorers.stages import SelfEvalSettings
 
@@ -82,7 +83,8 @@ def _score(
 
     def process(index: int, items: Sequence[tuple[Dialogue, Row]]) -> ShardResult:
         ready, seed = scorer(), derive_seed(out.shard_seed(index), group)
-        samples, before = [sample_of(d, r["text"]) for d, r in items], ready.usage
+        before = ready.usage
+        samples = [replace(sample_of(d, r["text"]), temperature=temperature_of(d, settings.selfeval)) for d, r in items]
         found = score(ready, samples, members, settings.scorer, seed)
         rows: list[Row] = [{m: plain(found[m].values[i]) for m in members} for i in range(len(items))]
         for scores in found.values():

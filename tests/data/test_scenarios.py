@@ -9,14 +9,16 @@ from pathlib import Path
 import pytest
 
 from judgetrain.artifacts.console import Console
+from judgetrain.artifacts.files import write_json_atomic, write_rows_atomic
 from judgetrain.artifacts.stage_run import StageRun
 from judgetrain.data.benchmarks.scenarios import load_classifier, train_classifier
 from judgetrain.data.config import BenchmarkConfig, SourceConfig
-from judgetrain.errors import DataError
+from judgetrain.errors import ConfigError, DataError
 from judgetrain.evaluate import stage
 from judgetrain.evaluate.config import EvaluateConfig
-from judgetrain.evaluate.stages import EvaluateSettings
+from judgetrain.evaluate.stages import SCENARIOS, EvaluateSettings, ScenariosSettings
 from judgetrain.pipeline.config import Config
+from judgetrain.schema import Dialogue, Message
 from tests.builders.data import write_lines
 
 WORDS = {"code": "python function loop bug".split(), "cooking": "soup oven salt recipe".split()}
@@ -64,3 +66,32 @@ def test_too_few_labelled_queries_are_an_error(tmp_path: Path) -> None:
     source = labelled(tmp_path / "queries.jsonl", 3)
     with pytest.raises(DataError, match=r"queries\.jsonl': 6 of 6 rows have a category, and fewer than two"):
         load_classifier(source, "evaluate.scenarios", 1)
+
+
+def test_training_dialogues_and_benchmarks_side_by_side(tmp_path: Path) -> None:
+    rng = random.Random(4)
+    asked = [query("code" if i % 4 else "cooking", rng) for i in range(20)]
+    rows = [Dialogue(f"d:{i}", "d", (Message("user", text),)).to_row() for i, text in enumerate(asked)]
+    write_rows_atomic(tmp_path / "cluster" / "sample.jsonl", rows)
+    compared = [
+        {"query": query("code", rng), "response_a": "a", "response_b": "b", "label": "A", "group": "cooking"},
+        {"query": query("cooking", rng), "response_a": "a", "response_b": "b", "label": "A"},
+        {"query": query("code", rng), "response_a": "a", "response_b": "b", "label": "A"},
+    ]
+    source = SourceConfig(type="comparisons", path=write_lines(tmp_path / "test.jsonl", compared), format="comparison")
+    config = Config(evaluate=EvaluateConfig(benchmarks=[BenchmarkConfig(name="mine", source=source)]))
+    config.evaluate.scenarios = labelled(tmp_path / "labelled.jsonl")
+    SCENARIOS.check(config)
+    for name in ("one", "two"):
+        out = StageRun(tmp_path / name, "scenarios", 0, Console(), recipe=name)
+        config.scenarios.runs = [str(tmp_path / "one")] if name == "two" else []
+        SCENARIOS.run(ScenariosSettings.of(config), {"cluster": tmp_path / "cluster"}, out)
+        write_json_atomic(tmp_path / name / "manifest.json", {})
+    found = {s["name"]: s["domains"] for s in json.loads((tmp_path / "two" / "metrics.json").read_text())["sets"]}
+    training = {"code": 15, "cooking": 5}
+    assert found == {"training: two": training, "training: one": training, "mine": {"cooking": 2, "code": 1}}
+    page = (tmp_path / "two" / "report.html").read_text()
+    assert "Share of queries by scenario" in page and page.count("<polyline") == 3
+    config.evaluate.scenarios = SourceConfig()
+    with pytest.raises(ConfigError, match=r"evaluate\.scenarios\.path is empty"):
+        SCENARIOS.check(config)

@@ -281,3 +281,47 @@ def test_what_cannot_be_corrected_is_refused(config: Config, tmp_path: Path) -> 
     config.correct.source.path = str(tmp_path / "empty.jsonl")
     with pytest.raises(DataError, match=r"correct\.source holds no comparison"):
         run(config, tmp_path, "none")
+
+
+def test_a_single_response_is_judged_against_itself_and_corrected_once() -> None:
+    items = [replace(c, response_b=c.response_a) for c in COMPARISONS]
+    engine = ScriptedEngine(by_length)
+    done = correct(items, judge(engine), writer(engine), 3.0, 0)
+    assert [(c.comparison_id, c.side, c.score) for c in done.corrections] == [
+        (c.id, "A", score(c.response_a)) for c in items
+    ]
+    low = [c for c in items if score(c.response_a) < 3]
+    assert len(done.completions) == len(low) == sum(c.corrected is not None for c in done.corrections)
+
+
+def test_an_external_rater_rates_every_response_and_every_new_one(
+    config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def rate(request: Request, occurrence: int) -> str:
+        if request.step == "rating":
+            return f"[[{1 + score(request.slots['response'])}]]"
+        return by_length(request, occurrence)
+
+    monkeypatch.setattr(registry, "make_engine", lambda *a, **k: ScriptedEngine(rate))
+    single = [{"query": f"query {i}", "response": c.response_a} for i, c in enumerate(COMPARISONS)]
+    config.correct.source = SourceConfig(
+        name="mine",
+        type="comparisons",
+        path=write_rows(tmp_path / "single.jsonl", single),
+        fields={"response_a": "response", "response_b": "response"},
+    )
+    config.correct.rater = "rating:external"
+    config.evaluate.external = OpenAIEngineConfig(model="strong")
+    table = run(config, tmp_path).notes["refinement"]
+    before = [1 + score(c.response_a) for c in COMPARISONS]
+    after = [
+        1 + score(f"{c.response_a.strip()}+") if score(c.response_a) < 3 else 1 + score(c.response_a)
+        for c in COMPARISONS
+    ]
+    assert table["responses"] == len(COMPARISONS)
+    assert (table["rated"], table["rated_after"]) == pytest.approx(
+        (sum(before) / len(before), sum(after) / len(after)), abs=1e-6
+    )
+    config.correct.rater = "one_step:external"
+    with pytest.raises(ConfigError, match=r"correct\.rater='one_step:external'"):
+        check(config, "correct")

@@ -223,3 +223,70 @@ def test_what_is_no_finished_selfeval_with_probdiff_is_refused(tmp_path: Path) -
     write_rows_atomic(tmp_path / "scores.jsonl", [{"id": "a", "scores": {"sentprob": 1.0}}])
     with pytest.raises(DataError, match="put probdiff"):
         read_selfeval(tmp_path)
+
+
+def test_several_annotators_have_conflicts_of_their_own_and_a_kappa(
+    prepared: tuple[Config, dict[str, Path]], tmp_path: Path
+) -> None:
+    config, inputs = prepared
+    config.studies.prompts = config.studies.spread_prompts = 0
+    given = {"ann": [1, 1, -1], "bob": [1, -1, -1], "cy": [1, 1, 1]}
+    rows = [
+        {"id": f"world:{i}", "verdict": v, "annotator": who} for who, each in given.items() for i, v in enumerate(each)
+    ]
+    config.studies.verdicts = str(tmp_path / "people.jsonl")
+    write_rows_atomic(tmp_path / "people.jsonl", rows)
+    found = run(config, inputs, tmp_path / "out")
+    assert {who: c["degree"] for who, c in found["conflicts"].items()} == {"ann": 1 / 2, "bob": 0, "cy": 1 / 2}
+    kappa = {tuple(k["of"]): k["kappa"] for k in found["kappas"]}
+    # By hand: ann and bob agree on 2 of 3; by chance on (2/3)(1/3) + (1/3)(2/3) = 4/9; cy's verdicts are all the same.
+    assert kappa["ann", "bob"] == pytest.approx((2 / 3 - 4 / 9) / (1 - 4 / 9))
+    assert kappa["ann", "cy"] == kappa["bob", "cy"] == 0
+    assert "### Kappa of annotators" in (tmp_path / "out" / "report.md").read_text()
+
+
+def test_answers_are_judged_against_each_other_beside_confidence_by_group(
+    prepared: tuple[Config, dict[str, Path]], tmp_path: Path
+) -> None:
+    config, inputs = prepared
+    config.studies.prompts = config.studies.spread_prompts = 0
+    config.output_dir = str(tmp_path)
+    other = {"world:0": 0.0, "world:1": 0.1, "world:2": 0.5, "world:3": -0.2, "world:4": 0.0}
+    second = selfeval(tmp_path / "all" / "other", "other model", other)
+    for directory, word in ((inputs["selfeval"], "ours"), (second, "theirs")):
+        rows = list(read_rows(directory, "scores"))
+        for n, row in enumerate(rows):
+            row["category"] = "math" if n < 2 else "writing"
+            row["response"] = "the same" if row["id"] == "world:4" else f"{word} {n}"
+        write_rows_atomic(directory / "scores.jsonl", rows)
+    selfeval(tmp_path / "all" / "strange", "strange", {f"else:{i}": 0.1 for i in range(5)})
+    config.studies.against = [str(tmp_path / "all" / "*")]
+    config.studies.official = {"Arena": {"own model": 1.0, "other model": 2.0}}
+    config.studies.duels = "one_step:external"
+    with serving() as server:
+
+        def better(text: str) -> str:
+            if "ours 3" in text:
+                return "[[A]]"
+            first = text.index("ours") < text.index("theirs")
+            return "[[A]]" if first == ("ours 0" in text) else "[[B]]"
+
+        server.reply = better
+        url = f"http://127.0.0.1:{server.server_port}/v1"
+        config.evaluate.external = OpenAIEngineConfig(model="m", base_url=url, concurrency=1)
+        found = run(config, inputs, tmp_path / "out")
+        assert len(server.billed) == 2 * 4, "equal answers are not asked about"
+    duels = {d["group"]: d for d in found["duels"]}
+    shares = {g: (d["win"], d["tie"], d["lose"], d["n"], d["without"]) for g, d in duels.items()}
+    assert shares == {
+        "all": (1 / 4, 1 / 4, 2 / 4, 4, 1),
+        "math": (1 / 2, 0, 1 / 2, 2, 0),
+        "writing": (0, 1 / 2, 1 / 2, 2, 1),
+    }
+    assert (duels["math"]["confidence"], duels["math"]["other_confidence"]) == (1 / 2, 1)
+    by = {(r["model"], r["group"], r["delta"]): r["confidence"] for r in found["by_group"]}
+    assert by["own model", "writing", -0.05] == 1 and by["other model", "writing", -0.05] == 2 / 3
+    assert {r["model"] for r in found["ranking"]} == {"own model", "other model"}, "other prompts are left out"
+    assert [(o["score"], o["models"], o["spearman"]) for o in found["official"]] == [("Arena", 2, pytest.approx(1))]
+    report = (tmp_path / "out" / "report.md").read_text()
+    assert "### Confidence by group" in report and "all (4) %" in report

@@ -282,7 +282,7 @@ def test_unknown_names_and_bad_prompt_sets_are_refused(scorer: TokenScorer, tmp_
     with pytest.raises(ConfigError, match="sentprobs"):
         score(scorer, SAMPLES, ("sentprobs",))
     packaged = load_scorer_prompts()
-    assert len(set(packaged.system_prompts)) == 10 and set(packaged.revision) == {"full", "simple"}
+    assert len(set(packaged.system_prompts)) == 7 and set(packaged.revision) == {"full", "simple"}
     assert fill("{prompt}|{response}", "a {response}", "b")[0]["content"] == "a {response}|b"
     assert with_system(Sample("p", "r"), "s").prompt == "s\n\np"
     twice = with_system(Sample(({"role": "system", "content": "b"}, *chat("q")), "r"), "a")
@@ -312,3 +312,23 @@ def test_a_conversation_is_the_mean_of_its_assistant_turns(scorer: TokenScorer) 
         one, two, three = (by_equation(scorer, sample)["paper"][method] for sample in (first, second, last))
         assert scores.values[:2] == pytest.approx([(one + two) / 2, three], rel=1e-5)
         assert scores.values[2] == Unscored("empty_response")
+
+
+def test_variants_by_name_are_the_scores_under_the_settings_of_that_name(scorer: TokenScorer) -> None:
+    """Glass-box paper, table 2: with references and without, side by side."""
+    prompt = ({"role": "user", "content": "the cat"},)
+    samples = [Sample(prompt, "a dog sat", "the cat sat"), Sample(prompt, "list", "mat"), Sample(prompt, "mat")]
+    names = ("softmax_ent", "softmax_combo", "softmax_ent+calibration", "softmax_combo+illustration")
+    found = methods.score(scorer, samples, names)
+    for name, changes in {"calibration": {"calibration": True}, "illustration": {"illustration": True}}.items():
+        alone = methods.score(scorer, samples, ("softmax_ent", "softmax_combo"), ScorerConfig(**changes))
+        for full in (n for n in names if n.endswith(f"+{name}")):
+            same = alone[full.partition("+")[0]]
+            assert (found[full].values, found[full].better) == (same.values, same.better)
+            assert found[full].values[2] == Unmethods.score("no_reference")
+    assert found["softmax_ent"].values == methods.score(scorer, samples, ("softmax_ent",))["softmax_ent"].values
+    assert list(methods.groups(names)) == ["single_pass", "single_pass-calibration", "single_pass-illustration"]
+    wrong = {"softmax_ent+x": "after a score's name", "probdiff+calibration": "change nothing"}
+    for name, expected in wrong.items():
+        with pytest.raises(ConfigError, match=expected):
+            methods.score(scorer, samples, (name,))

@@ -113,3 +113,16 @@ def test_real_revisions_are_the_same_for_a_seed(scorer: TokenScorer, prompts: st
     one, two = (discrepancies(scorer, samples, settings, seed=3) for _ in range(2))
     assert one == two
     assert one != discrepancies(scorer, samples, settings, seed=4)
+
+
+def test_revisions_may_have_the_temperature_of_what_they_revise(
+    scorer: TokenScorer, revising: Any, prompts: str
+) -> None:
+    """Appendix D, table 9: the second round's temperature consistent with the first."""
+    reviser = revising({"the dog sat": "mat", "mat": "list"})
+    samples = [Sample(CAT, "the dog sat", temperature=0.7), Sample(DOG, "mat", temperature=0.0)]
+    settings = ScorerConfig(revision_temperature=None, prompts=prompts)
+    discrepancies(scorer, samples, settings)
+    assert [r.sampling.temperature for r in reviser.requests] == [0.7, 0.0]
+    with pytest.raises(ConfigError, match="revision_temperature=null: the temperature .* is not known"):
+        discrepancies(scorer, [Sample(CAT, "mat")], settings)

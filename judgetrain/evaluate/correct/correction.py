@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -19,6 +19,8 @@ from judgetrain.judges.trees.schema import CriterionNode, EvaluationTree, Judgme
 from judgetrain.schema import Comparison
 
 Side = Literal["A", "B"]
+Rate = Callable[[Sequence[Comparison]], Sequence[float | None]]
+"""Rates each comparison's first response by itself; None where no rating could be read."""
 SIDES: tuple[Side, Side] = ("A", "B")
 
 _ANALYSIS = (
@@ -43,7 +45,8 @@ class Correction:
     ``score``: mean over the readable judgments, None if there is none. ``corrected``: the new text, None where the
     response was good enough or ``failure`` says why none was had. Judging the old and the new one against each other
     gives ``score_again`` (the old one's second score), ``score_after`` and ``verdict``: ``better``, ``worse``,
-    ``tie``, ``inconsistent`` (it changes with the order) or ``unreadable``.
+    ``tie``, ``inconsistent`` (it changes with the order) or ``unreadable``. ``rated`` and ``rated_after``: an external
+    rater's ratings of the old and the new text, each by itself.
     """
 
     comparison_id: str
@@ -58,6 +61,8 @@ class Correction:
     score_again: float | None = None
     score_after: float | None = None
     verdict: str | None = None
+    rated: float | None = None
+    rated_after: float | None = None
 
 
 @dataclass(frozen=True)
@@ -67,6 +72,11 @@ class Corrected:
     corrections: list[Correction]
     trees: list[EvaluationTree]
     completions: list[Completion]
+
+
+def sides_of(comparison: Comparison) -> Sequence[Side]:
+    """The responses to correct: a single one stands on both sides of its comparison and is one."""
+    return SIDES[:1] if comparison.response_a == comparison.response_b else SIDES
 
 
 def mean_score(tree: EvaluationTree, side: Side) -> float | None:
@@ -109,14 +119,18 @@ def correct(
     Measuring again matters: responses chosen for a low score would score higher the second time without any change.
     """
     trees = judge.sample(comparisons, derive_seed(seed, "before"))
-    judged = [_judged(tree, side) for tree in trees for side in SIDES]
+    judged, of = list[Correction](), list[Comparison]()
+    for tree, item in zip(trees, comparisons, strict=True):
+        for side in sides_of(item):
+            judged.append(_judged(tree, side))
+            of.append(item)
     low = [i for i, c in enumerate(judged) if c.score is not None and c.score < threshold]
-    requests = [_request(judged[i], comparisons[i // len(SIDES)], writer) for i in low]
+    requests = [_request(judged[i], of[i], writer) for i in low]
     completions = writer.engine.generate(requests, derive_seed(seed, "correct")) if requests else []
     for index, completion in zip(low, completions, strict=True):
         judged[index] = _taken(judged[index], completion)
     rewritten = [i for i in low if judged[i].corrected is not None]
-    duels = [_duel(judged[i], comparisons[i // len(SIDES)]) for i in rewritten]
+    duels = [_duel(judged[i], of[i]) for i in rewritten]
     after = judge.sample(duels, derive_seed(seed, "after")) if duels else []
     predictions = judge.predictions(after, judge.branches)
     for index, tree, prediction in zip(rewritten, after, predictions, strict=True):
@@ -130,7 +144,10 @@ def correct(
 def _judged(tree: EvaluationTree, side: Side) -> Correction:
     item = tree.comparison
     response, model = (item.response_a, item.model_a) if side == "A" else (item.response_b, item.model_b)
-    score = mean_score(tree, side)
+    scores = [
+        s for each in (SIDES if len(sides_of(item)) == 1 else (side,)) if (s := mean_score(tree, each)) is not None
+    ]
+    score = sum(scores) / len(scores) if scores else None
     return Correction(item.id, side, model, item.dialogue.query, response, score, evaluation_of(tree, side))
 
 
@@ -172,13 +189,26 @@ def _verdict(prediction: Prediction) -> str:
     return {"A": "worse", "B": "better"}.get(prediction.verdict, prediction.verdict)
 
 
+def rated(corrections: Sequence[Correction], comparisons: Sequence[Comparison], rater: Rate) -> list[Correction]:
+    """The corrections with an external rater's ratings: of every response, and of every new text."""
+    of = {c.id: c for c in comparisons}
+    shown = [replace(of[c.comparison_id], response_a=c.response) for c in corrections]
+    new = [i for i, c in enumerate(corrections) if c.corrected is not None]
+    shown += [replace(of[corrections[i].comparison_id], response_a=corrections[i].corrected or "") for i in new]
+    given = rater(shown)
+    after = dict(zip(new, given[len(corrections) :], strict=True))
+    before = given[: len(corrections)]
+    return [replace(c, rated=before[i], rated_after=after.get(i)) for i, c in enumerate(corrections)]
+
+
 def refinement(corrections: Iterable[Correction]) -> dict[str, Any]:
     """The manifest's table: how many were rewritten, and what that did to their scores.
 
     ``refine_rate``: share of the scored responses that were rewritten (the paper's table 3). Of the rewritten ones,
     ``before`` is the mean of the scores that they were chosen by, ``before_again`` and ``after`` those of the old and
     the new text judged against each other. ``all_before`` and ``all_after`` are means over all scored responses, with
-    the same two scores for the rewritten ones.
+    the same two scores for the rewritten ones. ``rated`` and ``rated_after``: an external rater's mean over all
+    responses, before and with the rewritten ones in the place of the old (the paper's table 3, from 1 to 10).
     """
     everything = list(corrections)
     scored = [c for c in everything if c.score is not None]
@@ -195,6 +225,8 @@ def refinement(corrections: Iterable[Correction]) -> dict[str, Any]:
         "after": _mean(c.score_after for c in rewritten),
         "all_before": _mean([*kept, *(c.score_again for c in rewritten)]),
         "all_after": _mean([*kept, *(c.score_after for c in rewritten)]),
+        "rated": _mean(c.rated for c in everything),
+        "rated_after": _mean(c.rated if c.corrected is None else c.rated_after for c in everything),
         "verdicts": dict(sorted(Counter(c.verdict for c in rewritten if c.verdict).items())),
     }
 

@@ -4,20 +4,21 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from judgetrain.artifacts.shards import read_rows
-from judgetrain.artifacts.stage_run import ShardResult, StageRun
+from judgetrain.artifacts.stage_run import ShardResult, StageRun, derive_seed
 from judgetrain.data import world
 from judgetrain.data.sources import read_comparisons
 from judgetrain.engines.answers import answers_of, spending
 from judgetrain.engines.once import loaded_once
 from judgetrain.engines.registry import make_engine
 from judgetrain.errors import DataError
-from judgetrain.evaluate.correct.correction import Corrected, Correction, Writer, correct, refinement
+from judgetrain.evaluate.correct.correction import Corrected, Correction, Writer, correct, rated, refinement
 from judgetrain.evaluate.stages import CorrectSettings
 from judgetrain.judges.kinds.branching import BranchingJudge
+from judgetrain.judges.kinds.prompted import SingleRatingJudge
 from judgetrain.judges.loading import Models
 from judgetrain.judges.method import Method
 from judgetrain.judges.prompting.prompts import load_prompt_set
@@ -29,6 +30,7 @@ from judgetrain.schema import Comparison
 class _Models:
     judge: BranchingJudge
     writer: Writer
+    rater: SingleRatingJudge | None = None
 
     @classmethod
     def load(cls, settings: CorrectSettings, models: Models) -> _Models:
@@ -41,11 +43,19 @@ class _Models:
         if config.engine is not None:
             answers = answers_of(config.engine, models.out.home, settings.seed)
             engine = make_engine(config.engine, answers=answers, budget=models.budget)
-        return cls(judge, Writer(engine, prompts, config.sampling))
+        rater = None
+        if config.rater and settings.rating:
+            ask = settings.rating
+            found = models.asked(Method.parse(config.rater), ask.prompts, ask.sampling, "evaluate.rating.prompts")
+            assert isinstance(found, SingleRatingJudge)
+            rater = found
+        return cls(judge, Writer(engine, prompts, config.sampling), rater)
 
     def close(self) -> None:
-        """Free both."""
+        """Free them."""
         self.judge.close()
+        if self.rater:
+            self.rater.close()
         if self.writer.engine is not self.judge.engine:
             self.writer.engine.close()
 
@@ -66,8 +76,14 @@ def run(settings: CorrectSettings, inputs: Mapping[str, Path], out: StageRun) ->
     ):
 
         def process(index: int, items: Sequence[Comparison]) -> ShardResult:
-            judge, writer = models().judge, models().writer
-            return _shard(correct(items, judge, writer, config.threshold, out.shard_seed(index)))
+            judge, writer, rater = models().judge, models().writer, models().rater
+            done = correct(items, judge, writer, config.threshold, out.shard_seed(index))
+            if rater is not None:
+                seed = derive_seed(out.shard_seed(index), "rated")
+                done = replace(
+                    done, corrections=rated(done.corrections, items, lambda shown: _ratings(rater, shown, seed))
+                )
+            return _shard(done)
 
         out.sharded(
             "corrections", comparisons, config.shard_size, process, "comparisons", models, spread=budget is None
@@ -84,6 +100,15 @@ def run(settings: CorrectSettings, inputs: Mapping[str, Path], out: StageRun) ->
             f"mean score {before} before, {after} after, judged against each other",
             keep=True,
         )
+    if table["rated"] is not None:
+        out.log(
+            f"correct: rated {table['rated']:.2f} before, {table['rated_after'] or 0:.2f} after, over all responses",
+            keep=True,
+        )
+
+
+def _ratings(rater: SingleRatingJudge, shown: Sequence[Comparison], seed: int) -> list[float | None]:
+    return [None if reply.answer is None else float(reply.answer) for reply in rater.rate(shown, seed)]
 
 
 def _comparisons(settings: CorrectSettings) -> list[Comparison]:

@@ -50,7 +50,7 @@ class Run:
         manifest, summary = read["manifest"], read["summary"]
         settings = {SEED: str(manifest["seed"]), "recipe": str(manifest["recipe"])}
         for made in lineage([directory]):
-            settings |= _flat(made["config"] or {})
+            settings |= flat(made["config"] or {})
         return cls(
             directory=directory,
             manifest=manifest,
@@ -154,9 +154,9 @@ def _over_seeds(runs: Sequence[Run]) -> list[SeedMeans]:
     return found
 
 
-def _flat(value: Any, prefix: str = "") -> dict[str, str]:
+def flat(value: Any, prefix: str = "") -> dict[str, str]:
     """Settings by their full names, as text."""
     if not isinstance(value, Mapping):
         return {prefix: str(value)}
-    parts = (_flat(part, f"{prefix}.{name}" if prefix else name) for name, part in value.items())
+    parts = (flat(part, f"{prefix}.{name}" if prefix else name) for name, part in value.items())
     return {key: found for part in parts for key, found in part.items()}

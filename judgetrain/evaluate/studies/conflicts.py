@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
@@ -47,7 +48,19 @@ def judged(
     comparisons = [
         Comparison(i, dialogues[i], own.answers[i].strip(), own.revisions[i], "answer", "revision") for i in changed
     ]
-    name = f"verdicts-{method.file_name}"
+    found = asked(method, f"verdicts-{method.file_name}", comparisons, settings, inputs, out)
+    return {i: found.get(i, 0) for i in own.revisions}
+
+
+def asked(
+    method: Method,
+    name: str,
+    comparisons: Sequence[Comparison],
+    settings: StudiesSettings,
+    inputs: Mapping[str, Path],
+    out: StageRun,
+) -> dict[str, int | None]:
+    """The verdicts of a judge on comparisons, by their ids, as shards of this name: 1 where the second is better."""
     with (
         spending((settings.teacher, settings.external), settings.studies, "studies", out) as budget,
         loaded_once(lambda: _load(method, settings, Models(settings, inputs, out, budget))) as judge,
@@ -61,9 +74,8 @@ def judged(
             both_orders = {kind: round(sum(getattr(p.whole_cost, kind) for p in done)) for kind in kinds}
             return ShardResult(rows, len(rows), missing, **both_orders)
 
-        out.sharded(name, comparisons, settings.scorer.shard_size, process, "revisions", judge, spread=budget is None)
-    found = {row["id"]: row["verdict"] for row in read_rows(out.directory, name)}
-    return {i: found.get(i, 0) for i in own.revisions}
+        out.sharded(name, comparisons, settings.scorer.shard_size, process, "comparisons", judge, spread=budget is None)
+    return {row["id"]: row["verdict"] for row in read_rows(out.directory, name)}
 
 
 def _load(method: Method, settings: StudiesSettings, models: Models) -> PromptedJudge | BranchingJudge:
@@ -80,28 +92,43 @@ def verdict(prediction: Prediction) -> int | None:
     return OF_REVISION[first] if first is not None and first == second else None
 
 
-def read_verdicts(path: str, key: str, ids: Mapping[str, Any] | None = None) -> dict[str, int | None]:
-    """Verdicts of people or another judge: rows ``id`` and ``verdict`` (1, 0 or -1) for some of the prompts.
+def read_verdicts(path: str, key: str, ids: Mapping[str, Any] | None = None) -> dict[str, dict[str, int]]:
+    """Verdicts of people or another judge: rows ``id``, ``verdict`` (1, 0 or -1) and maybe ``annotator``.
 
-    ``ids`` are those of the run's prompts; None: they are not known yet, and any will do.
+    By annotator, ``file`` where rows name none. ``ids`` are those of the run's prompts; None: they are not known yet,
+    and any will do.
 
     Raises:
         DataError: a malformed row, or one about no prompt of the run; names file and line.
     """
 
-    def take(row: Any, number: int) -> tuple[str, int]:
+    def take(row: Any, number: int) -> tuple[str, str, int]:
         if not isinstance(row, Mapping) or "id" not in row or row.get("verdict") not in (1, 0, -1):
             raise RowError("wrong_verdict", "expected an object with id and verdict, which is 1, 0 or -1")
         if ids is not None and str(row["id"]) not in ids:
             raise RowError(
                 "unknown_id", f"no prompt of this run has the id {row['id']!r}: ids are those of scores.jsonl"
             )
-        return str(row["id"]), int(row["verdict"])
+        return str(row.get("annotator") or "file"), str(row["id"]), int(row["verdict"])
 
-    rows = list(read(SourceConfig(name=key, path=path), key, take))
-    repeated = [i for i, n in Counter(i for i, _ in rows).items() if n > 1]
-    if repeated:
-        raise DataError(
-            f"{path}: id {repeated[0]!r} has several verdicts; give one a prompt, as the majority of people"
-        )
-    return dict(rows)
+    found: dict[str, dict[str, int]] = {}
+    for who, i, given in read(SourceConfig(name=key, path=path), key, take):
+        if i in found.setdefault(who, {}):
+            raise DataError(f"{path}: id {i!r} has several verdicts of {who}; name each one's annotator, or give one")
+        found[who][i] = given
+    return found
+
+
+def kappas(verdicts: Mapping[str, Verdicts]) -> dict[tuple[str, str], float | None]:
+    """Cohen's kappa of each two that gave verdicts, over the prompts that both have (section 5.2).
+
+    None where it is not defined: no prompt in common, or one verdict throughout.
+    """
+    from sklearn.metrics import cohen_kappa_score
+
+    result: dict[tuple[str, str], float | None] = {}
+    for (one, first), (two, second) in combinations(verdicts.items(), 2):
+        pairs = [(v, w) for i, v in first.items() if v is not None and (w := second.get(i)) is not None]
+        defined = len({value for pair in pairs for value in pair}) > 1
+        result[one, two] = float(cohen_kappa_score(*zip(*pairs, strict=True))) if defined else None
+    return result

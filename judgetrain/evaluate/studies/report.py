@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import combinations
 from operator import attrgetter, itemgetter
@@ -13,9 +13,12 @@ import numpy as np
 
 from judgetrain.artifacts.chart import Chart, Point
 from judgetrain.artifacts.pages import render
+from judgetrain.evaluate.metrics import correlations
 from judgetrain.evaluate.report.table import TEMPLATES, Columns, Table, number, percent, share
 from judgetrain.evaluate.report.text import table_lines
-from judgetrain.evaluate.studies.conflicts import Verdicts
+from judgetrain.evaluate.studies.conflicts import Verdicts, kappas
+from judgetrain.evaluate.studies.duels import Duel
+from judgetrain.evaluate.studies.models import groups_of
 from judgetrain.scorers import discrepancy
 from judgetrain.scorers.discrepancy import LengthReport, Rank
 from judgetrain.scorers.finished import SelfEvaluated
@@ -37,6 +40,17 @@ class Conflict:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Grouped:
+    """A model's confidence at a threshold over the ``n`` prompts of a group that have a d."""
+
+    model: str
+    group: str
+    delta: float
+    n: int
+    confidence: float | None
+
+
+@dataclass(frozen=True, kw_only=True)
 class Studies:
     """Everything that the stage found; ``d`` is by model, over the prompts that all models have."""
 
@@ -47,6 +61,10 @@ class Studies:
     outcomes: Sequence[dict[str, Any]]
     lengths: Mapping[str, LengthReport | None]
     conflicts: Mapping[str, Conflict]
+    kappas: Mapping[tuple[str, str], float | None]
+    by_group: Sequence[Grouped]
+    duels: Sequence[Duel]
+    official: Mapping[str, Mapping[str, float]]
     repetition: Sequence[Repetition]
     spread: Sequence[Spread]
 
@@ -57,9 +75,11 @@ class Studies:
         repetition: Sequence[Repetition],
         spread: Sequence[Spread],
         verdicts: Mapping[str, Verdicts],
+        duels: Sequence[Duel],
         thresholds: Sequence[float],
         delta: float,
         sweep: Sequence[float],
+        official: Mapping[str, Mapping[str, float]],
     ) -> Self:
         """All of it from the models' discrepancies; the first model is the run's own, whom verdicts are about."""
         ids = list(next(iter(models.values())).d)
@@ -79,6 +99,10 @@ class Studies:
             ],
             lengths={name: discrepancy.length_report(d[name], ratios[name], delta) for name in d},
             conflicts={name: _conflict(own, [found.get(i) for i in ids]) for name, found in verdicts.items()},
+            kappas=kappas(verdicts),
+            by_group=list(_by_group(models, deltas)),
+            duels=duels,
+            official=official,
             repetition=repetition,
             spread=spread,
         )
@@ -110,16 +134,61 @@ class Studies:
             "sweep": {name: {f"{k:g}": v for k, v in found.items()} for name, found in self.sweep.items()},
             "outcomes": list(self.outcomes),
             "conflicts": {name: asdict(found) for name, found in self.conflicts.items()},
+            "kappas": [{"of": list(who), "kappa": value} for who, value in self.kappas.items()],
+            "by_group": [asdict(row) for row in self.by_group],
+            "duels": [asdict(duel) for duel in self.duels],
+            "official": self._official(),
             "lengths": lengths,
         }
 
     def tables(self) -> list[Table]:
         """The tables, those without rows left out."""
-        compared = self._ranked(), self._outcomes(), self._conflicts(), self._lengths()
+        compared = self._ranked(), self._beside(), self._grouped(), self._outcomes(), self._duels()
+        compared = *compared, self._conflicts(), self._agreed(), self._lengths()
         return [table for table in (*compared, self._repeated(), self._deviations()) if table.cells]
+
+    def _official(self) -> list[dict[str, Any]]:
+        """How the order of models by confidence goes with that of each official score."""
+        result = []
+        for name, given in self.official.items():
+            both = [(rank.confidence, given[rank.model]) for rank in self.ranking if rank.model in given]
+            found = correlations(*zip(*both, strict=True)) if both else {}
+            ranks = {kind: found.get(kind) for kind in ("kendall", "spearman")}
+            result.append({"score": name, "models": len(both), **ranks})
+        return result
+
+    def _beside(self) -> Table:
+        columns: Columns = {"official score": itemgetter("score"), "models": itemgetter("models")}
+        columns |= {"Kendall": lambda r: number(r["kendall"]), "Spearman": lambda r: number(r["spearman"])}
+        return Table.of("Beside official scores", self._official(), columns)
+
+    def _grouped(self) -> Table:
+        """Confidence by source and category, a row a model and threshold (the paper: tables 2, 3 and 7)."""
+        groups = list(dict.fromkeys(row.group for row in self.by_group))
+        by: dict[tuple[float, str], dict[str, Grouped]] = {}
+        for row in self.by_group:
+            by.setdefault((row.delta, row.model), {})[row.group] = row
+        columns: Columns = {"threshold": lambda item: f"{item[0][0]:g}", "model": lambda item: item[0][1]}
+        first = next(iter(by.values()), {})
+        columns |= {f"{group} ({first[group].n}) %": _confidence_in(group) for group in groups}
+        return Table.of("Confidence by group", by.items() if len(groups) > 1 else (), columns, names=2)
+
+    def _duels(self) -> Table:
+        columns: Columns = {name: attrgetter(name) for name in ("group", "first", "second", "n", "without")}
+        columns |= {f"{name} %": share(name) for name in ("win", "tie", "lose")}
+        columns |= {"confidence %": share("confidence"), "its confidence %": share("other_confidence")}
+        return Table.of("Answers judged against each other", self.duels, columns, names=3)
+
+    def _agreed(self) -> Table:
+        known = [value for value in self.kappas.values() if value is not None]
+        rows = [*((f"{a}, {b}", value) for (a, b), value in self.kappas.items())]
+        rows += [("mean", sum(known) / len(known))] if len(known) > 1 else []
+        columns: Columns = {"annotators": itemgetter(0), "kappa": lambda row: number(row[1], 3)}
+        return Table.of("Kappa of annotators", rows, columns)
 
     def _ranked(self) -> Table:
         columns: Columns = {name: attrgetter(name) for name in ("model", "place", "n")}
+        columns |= {name: _given(given) for name, given in self.official.items()}
         columns |= {"d": lambda r: number(r.mean, 4)}
         columns |= {f"confidence {delta:g} %": self._confident(delta) for delta in self.sweep[self.model]}
         return Table.of("Models by confidence", self.ranking, columns, f"Places: at {self.delta:g}.")
@@ -178,6 +247,24 @@ class Studies:
         return Table.of("Spread of log-probability", [self] if answers else (), columns)
 
 
+def _by_group(models: Mapping[str, SelfEvaluated], deltas: Sequence[float]) -> Iterator[Grouped]:
+    first = next(iter(models.values()))
+    for group, ids in groups_of(first.d, first.categories).items():
+        for name, model in models.items():
+            d = [model.d[i] for i in ids]
+            n = sum(x is not None for x in d)
+            for delta, value in discrepancy.confidence_sweep(d, deltas).items():
+                yield Grouped(model=name, group=group, delta=delta, n=n, confidence=value)
+
+
+def _confidence_in(group: str) -> Callable[[tuple[Any, Mapping[str, Grouped]]], str]:
+    return lambda item: percent(item[1][group].confidence)
+
+
+def _given(official: Mapping[str, float]) -> Callable[[Rank], str]:
+    return lambda rank: number(official.get(rank.model))
+
+
 def _conflict(d: Sequence[float | None], verdicts: Sequence[int | None]) -> Conflict:
     there = [v for x, v in zip(d, verdicts, strict=True) if x is not None]
     found = sum(v is not None for v in there)
@@ -194,7 +281,7 @@ def html_page(found: Studies) -> str:
     """The tables and plots as one page that needs nothing else."""
     charts = [chart for chart in (_confidence(found), _spread(found)) if any(chart.series.values())]
     title = f"ProbDiff studies: {found.model}"
-    return render(TEMPLATES / "studies.html", title=title, charts=charts, tables=found.tables())
+    return render(TEMPLATES / "studies.html", title=title, charts=charts, tables=found.tables(), numbers="studies.json")
 
 
 def _confidence(found: Studies) -> Chart:

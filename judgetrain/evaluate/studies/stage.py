@@ -12,14 +12,15 @@ from judgetrain.artifacts.shards import read_rows
 from judgetrain.artifacts.stage_run import ShardResult, StageRun, derive_seed, tokens_of
 from judgetrain.data.clustering.encode import load_encoder
 from judgetrain.engines.base import Sampling
-from judgetrain.errors import DataError
 from judgetrain.evaluate.stages import StudiesSettings
 from judgetrain.evaluate.studies.conflicts import Verdicts, judged, read_verdicts
+from judgetrain.evaluate.studies.duels import won
+from judgetrain.evaluate.studies.models import read_models
 from judgetrain.evaluate.studies.report import Studies, html_page, markdown
 from judgetrain.schema import Dialogue
 from judgetrain.scorers import studies
 from judgetrain.scorers.encode import Messages
-from judgetrain.scorers.finished import SelfEvaluated, read_selfeval
+from judgetrain.scorers.finished import read_selfeval
 from judgetrain.scorers.lazy import lazy_scorer
 from judgetrain.scorers.prompts import load_scorer_prompts
 from judgetrain.scorers.respond import answered_dialogues
@@ -40,7 +41,7 @@ def run(settings: StudiesSettings, inputs: Mapping[str, Path], out: StageRun) ->
     """
     studied = settings.studies
     own = read_selfeval(inputs["selfeval"])
-    models = _models(own, studied.against)
+    models = read_models(inputs["selfeval"], studied.against)
     asked = [Dialogue.from_row(row) for row in read_rows(inputs["dialogues"], "dialogues")]
     responses = list(read_rows(inputs["selfeval"], "responses"))
     dialogues = {d.id: d for d in answered_dialogues(asked, responses)}
@@ -52,27 +53,14 @@ def run(settings: StudiesSettings, inputs: Mapping[str, Path], out: StageRun) ->
     if studied.judge:
         verdicts[studied.judge] = judged(own, dialogues, settings, inputs, out)
     if studied.verdicts:
-        verdicts["file"] = read_verdicts(studied.verdicts, "studies.verdicts", own.d)
-    found = Studies.of(models, repetition, spread, verdicts, studied.thresholds, settings.delta, settings.sweep)
+        verdicts |= read_verdicts(studied.verdicts, "studies.verdicts", own.d)
+    duels = won(models, dialogues, settings, inputs, out) if studied.duels else []
+    deltas = settings.delta, settings.sweep
+    found = Studies.of(models, repetition, spread, verdicts, duels, studied.thresholds, *deltas, studied.official)
     out.write_json("studies", found.to_json())
     write_text_atomic(out.path("report.md"), markdown(found))
     write_text_atomic(out.path("report.html"), html_page(found))
     out.log(f"studies: report: {out.path('report.html')}")
-
-
-def _models(own: SelfEvaluated, directories: Sequence[str]) -> dict[str, SelfEvaluated]:
-    """This run's model and the others by name, over the prompts that all of them have."""
-    read = [("this run", own), *((Path(path).name[:6], read_selfeval(path)) for path in directories)]
-    names = [model.model for _, model in read]
-    result = {
-        model.model if names.count(model.model) == 1 else f"{model.model} ({mark})": model for mark, model in read
-    }
-    shared = set(own.d).intersection(*(model.d for model in result.values()))
-    if not shared:
-        raise DataError(
-            "studies.against: the models have no prompt in common; run stage=selfeval over the same dialogues and limit"
-        )
-    return {name: model.only(shared) for name, model in result.items()}
 
 
 def _sample(dialogues: Mapping[str, Dialogue], count: int, settings: StudiesSettings, study: str) -> list[Dialogue]:

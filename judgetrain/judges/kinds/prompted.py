@@ -91,8 +91,8 @@ class PromptedJudge(Judge):
 
 
 class OneStepJudge(PromptedJudge):
-    """The pairwise judge: shows both responses and asks which is better (``[[A]]``, ``[[B]]``, ``[[C]]``), once in
-    each order."""
+    """The pairwise judge: shows both responses and asks which is better (``[[A]]``, ``[[B]]``, ``[[C]]``, or as the
+    prompt set says under ``reads``), once in each order."""
 
     dialect = "one_step"
 
@@ -100,7 +100,8 @@ class OneStepJudge(PromptedJudge):
         self, comparisons: Sequence[Comparison], seed: int, numbers: Sequence[int] | None = None
     ) -> list[list[Reply]]:
         """Two replies a comparison, one in each order."""
-        return self._asker.ask(list(map(pairwise_questions, comparisons)), "one_step", read_verdict, seed, numbers)
+        read = self.prompts.reads.verdict if self.prompts.reads else read_verdict
+        return self._asker.ask(list(map(pairwise_questions, comparisons)), "one_step", read, seed, numbers)
 
 
 class SingleRatingJudge(PromptedJudge):
@@ -116,17 +117,28 @@ class SingleRatingJudge(PromptedJudge):
         self, comparisons: Sequence[Comparison], seed: int, numbers: Sequence[int] | None = None
     ) -> list[list[Reply]]:
         """Two replies a comparison, one for each response, on the prompt set's scale."""
+        return self._rate(comparisons, "AB", seed, numbers)
+
+    def rate(self, rated: Sequence[Comparison], seed: int = 0) -> list[Reply]:
+        """The rating of each comparison's first response alone, a reply each; ``answer`` is None if none was read."""
+        asked = self._rate(rated, "A", seed, [c.number for c in rated])
+        return [reply for replies in asked for reply in replies]
+
+    def _rate(
+        self, comparisons: Sequence[Comparison], sides: str, seed: int, numbers: Sequence[int] | None
+    ) -> list[list[Reply]]:
         assert self.prompts.scale is not None
         lowest, highest = self.prompts.scale
         scale = {"lowest": str(lowest), "highest": str(highest)}
         groups = [
             [
-                Question(side, slots_of(c) | {"response": response} | scale)
-                for side, response in (("A", c.response_a), ("B", c.response_b))
+                Question(side, slots_of(c) | {"response": c.response_a if side == "A" else c.response_b} | scale)
+                for side in sides
             ]
             for c in comparisons
         ]
-        read = partial(read_rating, lowest=lowest, highest=highest)
+        reader = self.prompts.reads.rating if self.prompts.reads else read_rating
+        read = partial(reader, lowest=lowest, highest=highest)
         return self._asker.ask(groups, "rating", read, seed, numbers)
 
 

@@ -15,6 +15,7 @@ from judgetrain.artifacts.files import write_text_atomic
 from judgetrain.engines.base import Step
 from judgetrain.errors import ConfigError
 from judgetrain.judges.prompting import headings
+from judgetrain.judges.prompting.verdicts import Reads
 from judgetrain.schema import Comparison, Order
 
 _DIALOGUE = frozenset({"query", "context_block"})
@@ -68,6 +69,8 @@ class PromptSet:
     """The YAML text as read, saved with every judge."""
     scale: tuple[int, int] | None = None
     """Lowest and highest rating, for sets with a step ``rating``."""
+    reads: Reads | None = None
+    """How replies to a step ``one_step`` or ``rating`` are read, for models that have a form of their own."""
     frame: str = FRAME
     """A regular expression that judgments follow under constrained decoding."""
 
@@ -122,6 +125,14 @@ def packaged_sets(dialect: Dialect) -> list[str]:
     return [name for name, raw in sets.items() if all(step in raw for step in DIALECTS[dialect])]
 
 
+def has_step(path: Path, step: Step) -> bool:
+    """Whether a file is there and is a prompt set with this step."""
+    if not path.is_file():
+        return False
+    raw = yaml.safe_load(path.read_text(encoding="utf-8"))
+    return isinstance(raw, dict) and step in raw
+
+
 def load_prompt_set(name_or_path: str | Path, dialect: Dialect = "branching", key: str = "prompts") -> PromptSet:
     """A packaged prompt set by name, or one from a YAML file, with every step that ``dialect`` needs.
 
@@ -150,6 +161,7 @@ def load_prompt_set(name_or_path: str | Path, dialect: Dialect = "branching", ke
         steps=steps,
         source=source,
         scale=_scale(raw, steps, path),
+        reads=_reads(raw, steps, path),
         frame=frame,
     )
 
@@ -196,6 +208,27 @@ def _scale(raw: Mapping[str, Any], steps: Mapping[str, Any], path: Path) -> tupl
     if low >= high:
         raise ConfigError(f"{path}: scale: {scale}: the first number must be below the second")
     return low, high
+
+
+def _reads(raw: Mapping[str, Any], steps: Mapping[str, Any], path: Path) -> Reads | None:
+    """The rule by which replies are read, where a set brings its own."""
+    if "reads" not in raw:
+        return None
+    given = raw["reads"]
+    if not isinstance(given, dict) or set(given) - {"pattern", "verdicts"} or not isinstance(given.get("pattern"), str):
+        raise ConfigError(f"{path}: reads: expected a pattern, and verdicts where the step is one_step")
+    verdicts = given.get("verdicts") or {}
+    if not isinstance(verdicts, dict) or not set(verdicts.values()) <= {"A", "B", "tie"}:
+        raise ConfigError(f"{path}: reads: verdicts: expected what the pattern's group holds -> A, B or tie")
+    if bool(verdicts) != ("one_step" in steps):
+        raise ConfigError(f"{path}: reads: verdicts belong to a step one_step, a pattern alone to a step rating")
+    try:
+        pattern = re.compile(given["pattern"], re.IGNORECASE | re.MULTILINE)
+    except re.error as error:
+        raise ConfigError(f"{path}: reads: pattern: no regular expression: {error}") from error
+    if pattern.groups != 1:
+        raise ConfigError(f"{path}: reads: pattern: expected one group in brackets, which holds the verdict or rating")
+    return Reads(pattern, {str(text).casefold(): value for text, value in verdicts.items()})
 
 
 def slots_of(comparison: Comparison) -> dict[str, str]:

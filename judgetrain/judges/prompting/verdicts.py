@@ -115,6 +115,41 @@ def read_rating(text: str, lowest: int, highest: int, material: str = "") -> Rea
     return Reading(value) if lowest <= value <= highest else Reading(None, "out_of_range")
 
 
+@dataclass(frozen=True)
+class Reads:
+    """How the replies of a model that has a form of its own are read, as a prompt set says under ``reads``.
+
+    ``pattern``: its last match counts, as these models' own readers have it; what its group holds says the
+    verdict, in small letters by ``verdicts``, or is the rating, where these are empty.
+    """
+
+    pattern: re.Pattern[str]
+    verdicts: Mapping[str, Verdict]
+
+    def verdict(self, text: str, material: str = "") -> Reading[Verdict]:
+        """The verdict; ``failure`` is ``no_verdict``, ``unknown_verdict`` or ``no_answer``."""
+        found, failure = self._last(text, material, "no_verdict")
+        if found is None:
+            return Reading(None, failure)
+        value = self.verdicts.get(" ".join(found.casefold().split()))
+        return Reading(value, None if value else "unknown_verdict")
+
+    def rating(self, text: str, lowest: int, highest: int, material: str = "") -> Reading[float]:
+        """The rating; ``failure`` is ``no_rating``, ``out_of_range`` or ``no_answer``."""
+        found, failure = self._last(text, material, "no_rating")
+        if found is None or not _NUMBER.fullmatch(found.strip()):
+            return Reading(None, failure or "no_rating")
+        value = float(found)
+        return Reading(value) if lowest <= value <= highest else Reading(None, "out_of_range")
+
+    def _last(self, text: str, material: str, failure: str) -> tuple[str | None, str | None]:
+        answer = answer_of(text, material)
+        if answer is None:
+            return None, NO_ANSWER
+        matches = list(self.pattern.finditer(answer))
+        return (matches[-1][1], None) if matches else (None, failure)
+
+
 def quotes(text: str, material: str) -> bool:
     """Whether a mark in ``text`` stands in ``material``, too, so that it may be a quotation."""
     held = _held(material)

@@ -1,0 +1,1 @@
+"""Stage correlate: ratings of single responses against every score of them."""

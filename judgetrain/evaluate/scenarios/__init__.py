@@ -1,0 +1,1 @@
+"""Stage scenarios: of what kinds training dialogues and benchmarks are."""

@@ -1,0 +1,64 @@
+"""The models that stage ``studies`` sets side by side, and the prompts by which it does."""
+
+from __future__ import annotations
+
+import glob
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+
+from judgetrain.errors import DataError
+from judgetrain.evaluate.report.merge import flat
+from judgetrain.evaluate.report.run_names import run_labels
+from judgetrain.scorers.finished import SelfEvaluated, has_probdiff, read_selfeval
+
+ALL = "all"
+
+
+def read_models(own: Path, patterns: Sequence[str]) -> dict[str, SelfEvaluated]:
+    """This run's model and the others by name, over the prompts that all of them have.
+
+    ``patterns``: directories of finished stages selfeval, or globs of them, of which those without ProbDiff or without
+    a prompt in common are left out; this run's own among them is read once. Those of one model are told apart by the
+    settings that differ.
+
+    Raises:
+        DataError: a directory that is named is none, or they have no prompt in common.
+    """
+    models = {own.resolve(): read_selfeval(own)}
+    for pattern in patterns:
+        named = Path(pattern).expanduser()
+        found = [named] if named.is_dir() else [Path(path) for path in sorted(glob.glob(str(named)))]
+        if not found:
+            raise DataError(f"studies.against: {pattern}: no such directory, and nothing that it matches")
+        for path in (path.resolve() for path in found):
+            if path not in models and (named.is_dir() or has_probdiff(path)):
+                models[path] = read_selfeval(path)
+                if not named.is_dir() and not models[path].d.keys() & models[own.resolve()].d.keys():
+                    del models[path]
+    every = list(models.values())
+    shared = set(every[0].d).intersection(*(model.d for model in every))
+    if not shared:
+        raise DataError(
+            "studies.against: the models have no prompt in common; run stage=selfeval over the same dialogues and limit"
+        )
+    return {name: model.only(shared) for name, model in zip(_names(every), every, strict=True)}
+
+
+def _names(models: Sequence[SelfEvaluated]) -> list[str]:
+    names = [model.model for model in models]
+    for name in {name for name in names if names.count(name) > 1}:
+        places = [i for i, each in enumerate(names) if each == name]
+        labels = run_labels([flat(models[i].settings) for i in places])
+        for i, label in zip(places, labels, strict=True):
+            names[i] = f"{name} ({label})"
+    return names
+
+
+def groups_of(ids: Iterable[str], categories: Mapping[str, str | None]) -> dict[str, list[str]]:
+    """Prompts by group: all of them, those of each source where there are several, and those of each category."""
+    known = list(ids)
+    groups = {ALL: known}
+    for names in ({i: i.partition(":")[0] for i in known}, {i: c for i in known if (c := categories.get(i))}):
+        if len(distinct := sorted(set(names.values()))) > 1:
+            groups |= {group: [i for i in known if names.get(i) == group] for group in distinct}
+    return groups

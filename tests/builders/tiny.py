@@ -1,0 +1,176 @@
+"""Any recipe made so small that it runs in seconds: the same stages and settings, tiny models and data.
+
+Sources and benchmarks are files of the generated world in their place, models the shipped base, trained for a step;
+judges that generate are scripted, and endpoints are a server on this machine.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from judgetrain.artifacts.files import write_rows_atomic
+from judgetrain.data import world
+from judgetrain.data.config import BenchmarkConfig, ClusterConfig, SourceConfig, WorldConfig, WorldEngineConfig
+from judgetrain.engines.config import LocalEngineConfig, ModelConfig, OpenAIEngineConfig, SamplingConfig
+from judgetrain.engines.config import TransformersEngineConfig as Local
+from judgetrain.evaluate.correlate.config import ColumnConfig
+from judgetrain.judges.config import TreeConfig
+from judgetrain.pipeline.config import Config
+from judgetrain.schema import Comparison
+from judgetrain.train.config import TrainConfig
+
+WORLD = WorldConfig(train_dialogues=24, eval_comparisons=16)
+TOKENS = 24
+
+
+@dataclasses.dataclass(frozen=True)
+class Tiny:
+    """What recipes are shrunk to: a directory for files, and the address of a server."""
+
+    home: Path
+    url: str
+
+    def shrink(self, config: Config) -> Config:
+        """The configuration with everything in it made tiny, in place."""
+        config.dialogues.world = WORLD
+        config.teacher.comparisons, config.teacher.branches, config.teacher.both_orders = 10, 2, True
+        if config.teacher.judged is not None:
+            config.teacher.judged = 10
+        if config.teacher.evaluations:
+            config.teacher.evaluations = str(self.home / "evaluations.jsonl")
+        config.teacher.engine = WorldEngineConfig(name="annotator")
+        for number, model in enumerate(config.responses.models):
+            model.engine = WorldEngineConfig(skill=0.3 + 0.1 * number)
+        self._walk(config)
+        config.train.distributed = "none"
+        config.train.base = ModelConfig(path="world")
+        config.prompts = "compact"
+        config.label.min_readable, config.label.min_evidence, config.label.max_chance = 0.0, 0.5, 1.0
+        config.evaluate.branches, config.evaluate.bootstrap = [1, 2], 20
+        config.evaluate.benchmarks = config.evaluate.benchmarks[:2]
+        config.dialogues.decontaminate = []
+        config.selfeval.limit = 3
+        config.scorer.passes, config.scorer.max_new_tokens = 2, TOKENS
+        studies = config.studies
+        studies.prompts, studies.spread_prompts, studies.samples = (
+            min(2, studies.prompts),
+            min(1, studies.spread_prompts),
+            2,
+        )
+        config.correlate.bootstrap = 10
+        return config
+
+    def _walk(self, node: Any) -> None:
+        for field in dataclasses.fields(node):
+            value = getattr(node, field.name)
+            if isinstance(value, list):
+                setattr(node, field.name, [self._small(entry) for entry in value])
+            elif dataclasses.is_dataclass(value):
+                setattr(node, field.name, self._small(value))
+
+    def _small(self, value: Any) -> Any:
+        """A part of the configuration, made small; parts of it too."""
+        if isinstance(value, ColumnConfig):
+            return replace(value, source=replace(value.source, path=str(self._column(value))))
+        if isinstance(value, BenchmarkConfig):
+            return self._benchmark(value)
+        if isinstance(value, SourceConfig):
+            return self._source(value)
+        if isinstance(value, LocalEngineConfig):
+            return Local(model=ModelConfig(path="world"), batch_size=16)
+        if isinstance(value, OpenAIEngineConfig):
+            return replace(value, base_url=self.url, api_key_env="")
+        if isinstance(value, ModelConfig):
+            return ModelConfig(path="world") if value.path else value
+        if isinstance(value, SamplingConfig):
+            return replace(value, max_new_tokens=TOKENS)
+        if isinstance(value, ClusterConfig):
+            return replace(value, encoder="static:world", backend="sklearn", n_clusters=3, sample=20)
+        if isinstance(value, TreeConfig):
+            value.criteria, value.guidelines, value.max_comparisons, value.shard_size = 2, 1, None, 32
+        if isinstance(value, TrainConfig):
+            value.max_steps, value.per_device_train_batch_size, value.global_accumulation_steps = 1, 2, 1
+            value.max_length, value.bf16, value.tf32, value.gradient_checkpointing = 512, False, False, False
+        if dataclasses.is_dataclass(value):
+            self._walk(value)
+        return value
+
+    def _source(self, source: SourceConfig) -> SourceConfig:
+        """The world's dialogues or comparisons in the place of a source, under its name."""
+        if source.type == "world" or not (source.path or source.dataset or source.adapter):
+            return source
+        compared = source.format == "comparison" or bool(source.adapter)
+        path = self.home / f"{'comparisons' if compared else 'dialogues'}.jsonl"
+        kind = "comparisons" if compared else "jsonl"
+        return SourceConfig(name=source.name, type=kind, path=str(path), format="comparison" if compared else "auto")
+
+    def _benchmark(self, benchmark: BenchmarkConfig) -> BenchmarkConfig:
+        """Eval-P's published shape for what reads it so, else comparisons with their labels."""
+        if benchmark.source.type == "world":
+            return benchmark
+        if benchmark.adapter == "eval_p":
+            path = str(self.home / "eval_p" / "test.jsonl")
+            return replace(benchmark, source=SourceConfig(type="jsonl", path=path))
+        source = SourceConfig(type="comparisons", path=str(self.home / "comparisons.jsonl"), format="comparison")
+        return BenchmarkConfig(name=benchmark.name, source=source)
+
+    def _column(self, column: ColumnConfig) -> Path:
+        """Numbers of three questions, of the columns' names."""
+        path = self.home / "columns" / f"{column.name}-{column.benchmark}-{column.model}.jsonl"
+        rows = [
+            {column.id: i, "benchmark": "b", "model": "m", **column.where, column.value: (i * 7 + len(path.name)) % 5}
+            for i in range(5)
+        ]
+        write_rows_atomic(path, rows)
+        return path
+
+
+def write_files(home: Path) -> None:
+    """The files that shrunk recipes read."""
+    dialogues = world.train_dialogues(WORLD, 5)
+    write_rows_atomic(home / "dialogues.jsonl", map(_dialogue, range(len(dialogues)), dialogues))
+    pairs = world.eval_comparisons(WORLD, 5)
+    write_rows_atomic(home / "comparisons.jsonl", map(_comparison, pairs))
+    write_rows_atomic(home / "eval_p" / "test.jsonl", map(_eval_p, range(len(pairs)), pairs))
+
+
+def _dialogue(number: int, dialogue: Any) -> Mapping[str, Any]:
+    return {"id": number, "query": dialogue.query, "category": f"c{number % 2}", "reference": "the answer is here ."}
+
+
+def _comparison(item: Comparison) -> Mapping[str, Any]:
+    return {
+        "id": item.id,
+        "query": item.dialogue.query,
+        "response_a": item.response_a,
+        "response_b": item.response_b,
+        "label": item.label,
+        "category": item.group,
+    }
+
+
+def _eval_p(number: int, item: Comparison) -> Mapping[str, Any]:
+    """A row as Auto-J publishes it."""
+    return {
+        "prompt": item.dialogue.query,
+        "response 1": item.response_a,
+        "response 2": item.response_b,
+        "label": ("A", "B", "tie").index(item.label or "tie"),
+        "scenario": ("post_summarization", "code_generation", "others", "chitchat")[number % 4],
+        "autoj_output": number % 3,
+        "autoj_output_swapped": number % 2,
+    }
+
+
+def answer(text: str) -> str:
+    """What the server says: a verdict, preference or rating in the form that the prompt asks for."""
+    draw = sum(map(ord, text))
+    if "[[X]]" in text:
+        return "[[X]]" if draw % 2 else "[[Y]]"
+    if "[[A]]" in text:
+        return "[[A]]"
+    return f"Rating: [[{1 + draw % 10}]]"
