@@ -60,8 +60,10 @@ class EvaluateConfig(PaidConfig):
     aggregation: str = key(
         "vote",
         "how branches become a verdict: vote, the side that more prefer; margin, the larger sum of scores; ranked, the "
-        "side of the first branch, in the order of the list, that sees a difference",
-        choices=("vote", "margin", "ranked"),
+        "side of the first branch, in the order of the list, that sees a difference; clear, as ranked, but after the "
+        "first branch only differences of more than half of the scale count, so that late criteria make no ties into "
+        "verdicts",
+        choices=("vote", "margin", "ranked", "clear"),
     )
     bootstrap: int = key(2000, "resamples of the 95% intervals", low=10)
     view: int = key(20, "pages of disagreements to look at, per benchmark and judge", low=0, unit="trees", neutral=True)
