@@ -67,6 +67,12 @@ class EvaluateConfig(PaidConfig):
     )
     bootstrap: int = key(2000, "resamples of the 95% intervals", low=10)
     view: int = key(20, "pages of disagreements to look at, per benchmark and judge", low=0, unit="trees", neutral=True)
+    shard_size: int | None = key(
+        None,
+        "comparisons of a judge's branches finished together; the unit of resume, and the larger the faster; "
+        "None: twice tree.shard_size",
+        low=1,
+    )
     early_stop: bool = key(
         False, "judge in waves, and only until the verdict can no longer change: fewer tokens in more steps"
     )
