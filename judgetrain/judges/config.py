@@ -30,9 +30,9 @@ _READOUT = (
 _CONSTRAINED = "enforce the judgment's form while decoding (needs the extra 'constrained')"
 _TIE = "scores at most so far apart are a tie"
 
-Aggregation = Literal["vote", "margin", "ranked"]
-"""How branches become a verdict: the side that more of them prefer, that with the larger sum of scores, or that which
-the first to see a difference prefers (``judges/kinds/aggregation.py``)."""
+Aggregation = Literal["vote", "margin", "ranked", "clear"]
+"""How branches become a verdict: the side that more of them prefer, that with the larger sum of scores, that which the
+first to see a difference prefers, or the same with clear differences (``judges/kinds/aggregation.py``)."""
 
 
 @engine_type("heuristic")

@@ -195,6 +195,10 @@ class RewardWeights:
     )
 
 
+def _own_labels(config: RlConfig) -> bool:
+    return config.labels == "start"
+
+
 @dataclass
 class RlConfig(TrainConfig):
     """Stage rl: on-policy training on whole branches with TRL's GRPOTrainer."""
@@ -210,6 +214,15 @@ class RlConfig(TrainConfig):
         2048, "prompt and longest answer; a branch that would be longer counts as unreadable", low=8, unit="tokens"
     )
     start: str = key("dpo", "the judge that training goes on from", choices=("dpo", "sft", "initial"))
+    labels: str = key(
+        "label",
+        "what branches are rewarded by: label, the labels of stage label; start, the verdicts of the judge that "
+        "training goes on from, asked greedily with label_branches branches, where both orders say the same",
+        choices=("label", "start"),
+    )
+    label_branches: int = key(
+        10, "branches of the start's own labels, put together as evaluate.aggregation says", low=1, when=_own_labels
+    )
     comparisons_per_step: int = key(8, "comparisons judged for one optimizer step, over all processes", low=1)
     num_generations: int = key(
         8, "branches of a comparison that are compared with one another", low=2, was=("group_size",)
@@ -235,7 +248,11 @@ class RlConfig(TrainConfig):
     epsilon: float = key(0.2, "clipping of probability ratios, where num_iterations is above 1", low=0.0)
     epsilon_high: float | None = key(None, "clipping upwards; None: as epsilon", low=0.0)
     min_label_share: float = key(
-        0.0, "leave out comparisons whose label won a smaller share of the deciding votes", low=0.0, high=1.0
+        0.0,
+        "leave out comparisons whose label won a smaller share of the deciding votes; of the labels of stage label",
+        low=0.0,
+        high=1.0,
+        when=lambda c: not _own_labels(c),
     )
     pass_rate: list[float] = key(
         [],

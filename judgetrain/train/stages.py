@@ -9,7 +9,7 @@ from typing import Any
 from judgetrain.artifacts.stages import Stage, StageSettings, at, needs, value_at
 from judgetrain.engines.config import ModelConfig
 from judgetrain.errors import ConfigError
-from judgetrain.judges.config import AskingConfig, JudgeConfig
+from judgetrain.judges.config import Aggregation, AskingConfig, JudgeConfig
 from judgetrain.judges.prompting.prompts import load_prompt_set, prompt_path
 from judgetrain.train.checks import check_machine, check_training
 from judgetrain.train.config import DpoConfig, RlConfig, TrainConfig
@@ -103,11 +103,15 @@ class RlSettings(TrainingSettings):
     tie: float = at("judge.tie")
     """A branch's verdict is rewarded as it is read when the judge is used."""
     holdout: float | None = at("label.holdout")
+    aggregation: Aggregation | None = at("evaluate.aggregation")
+    """How the branches of the start's own labels become a verdict."""
 
     @classmethod
     def unused(cls, config: Any) -> Collection[str]:
-        """The held-out share, where nothing is held out."""
-        return {*super().unused(config), *(() if config.train.rl.keep_best else ("holdout",))}
+        """The held-out share, where nothing is held out; how the start says what it says, where it is not asked."""
+        own = config.train.rl
+        kept = () if own.keep_best else ("holdout",)
+        return {*super().unused(config), *kept, *(() if own.labels == "start" else ("aggregation",))}
 
 
 def _check_initial(config: Any) -> None:
@@ -142,6 +146,10 @@ def _check_rl(config: Any) -> None:
         )
     if settings.branches > config.tree.criteria:
         raise ConfigError(f"train.rl.branches={settings.branches}: at most tree.criteria={config.tree.criteria}")
+    if settings.labels == "start" and settings.label_branches > config.tree.criteria:
+        raise ConfigError(
+            f"train.rl.label_branches={settings.label_branches}: at most tree.criteria={config.tree.criteria}"
+        )
     if settings.keep_best and not config.label.holdout:
         raise ConfigError("train.rl.keep_best=true: label.holdout=0 holds no comparisons out to choose by; raise it")
 
@@ -159,6 +167,10 @@ def _check_training(config: Any, stage: str, after: str | None = None) -> None:
 
 def _dpo_inputs(config: Any) -> Sequence[str]:
     return ("sft", "label", *(("reference",) if config.train.dpo.precompute_ref_log_probs else ()))
+
+
+def _rl_inputs(config: Any) -> Sequence[str]:
+    return (config.train.rl.start, *(("label",) if config.train.rl.labels == "label" else ()), "tree")
 
 
 def _stage(name: str, makes: str, artifact: str = "model", **own: Any) -> Stage[Any]:
@@ -198,6 +210,6 @@ RL = _stage(
     "rl",
     "the judge after on-policy training on whole branches, rewarded for being right in both orders",
     settings=RlSettings,
-    inputs=lambda config: (config.train.rl.start, "label", "tree"),
+    inputs=_rl_inputs,
     check=_check_rl,
 )

@@ -21,7 +21,7 @@ from judgetrain.judges.config import Aggregation, TreeConfig
 from judgetrain.judges.kinds.aggregation import verdict, weight
 from judgetrain.judges.kinds.early_stop import needed
 from judgetrain.judges.prompting.prompts import load_prompt_set
-from judgetrain.judges.trees.schema import EvaluationTree
+from judgetrain.judges.trees.schema import CriterionNode, EvaluationTree
 from tests.builders.engines import tiny_llama, word_tokenizer
 from tests.builders.judges import failing
 from tests.builders.label import tree_of
@@ -75,7 +75,7 @@ def verdicts(predictions: list[Prediction]) -> list[tuple]:
 
 
 @pytest.mark.parametrize("name", ["failing", "content", "world"])
-@pytest.mark.parametrize("aggregation", ["vote", "margin", "ranked"])
+@pytest.mark.parametrize("aggregation", ["vote", "margin", "ranked", "clear"])
 @pytest.mark.parametrize("branches", [1, 4, K])
 def test_the_same_verdicts_from_fewer_tokens(name: str, aggregation: Aggregation, branches: int) -> None:
     engine, comparisons = engines()[name]
@@ -95,10 +95,11 @@ def branches_of(tree: EvaluationTree) -> dict[str, object]:
     return {j.id: j for _, _, j in tree.judgments()}
 
 
-# Not ranked with failures: a guideline that fails counts for the order that has stopped, too, at a place of its own.
+# Not ranked or clear with failures: a guideline that fails counts for the order that has stopped, too, at a place of
+# its own.
 @pytest.mark.parametrize(
     ("name", "aggregation"),
-    [("failing", "vote"), ("failing", "margin"), ("world", "vote"), ("world", "margin"), ("world", "ranked")],
+    [("failing", "vote"), ("failing", "margin"), *(("world", a) for a in ("vote", "margin", "ranked", "clear"))],
 )
 def test_what_is_grown_is_part_of_the_whole_tree_and_no_branch_could_be_spared(
     name: str, aggregation: Aggregation
@@ -129,13 +130,15 @@ def steps_of(tree: EvaluationTree, order: str, aggregation: Aggregation) -> list
         if guideline.failure:
             found.append(0)
         margins = [j.margin or 0 for j in guideline.judgments if j.order == order]
-        worth = 0.5**place if aggregation == "ranked" else 1
+        worth = 0.5**place if aggregation in ("ranked", "clear") else 1
+        if aggregation == "clear" and place:
+            margins = [m if abs(m) > 2 else 0 for m in margins]
         found += margins if aggregation == "margin" else [worth * sign([m]) for m in margins]
     return found
 
 
 @pytest.mark.parametrize("name", ["content", "world"])
-@pytest.mark.parametrize("aggregation", ["vote", "margin", "ranked"])
+@pytest.mark.parametrize("aggregation", ["vote", "margin", "ranked", "clear"])
 def test_smaller_numbers_of_branches_are_read_off_a_stopped_run(name: str, aggregation: Aggregation) -> None:
     engine, comparisons = engines()[name]
     large = judge(engine, True, aggregation)
@@ -199,3 +202,25 @@ def test_a_ranked_vote_is_that_of_the_first_branch_that_sees_a_difference() -> N
         expected = told[0] if told else "tie" if "t" in words else None
         assert verdict(tree.criteria, "AB", "ranked") == verdict(tree.criteria, "BA", "ranked") == expected
     assert verdict(tree_of(("AA",), ("BB",), ("BB",)).criteria, "AB", "vote") == "B"
+
+
+def test_after_the_first_branch_only_clear_differences_decide() -> None:
+    margins = (-4, -2, -1, 0, 1, 2, 2.5, 4)
+    for said in itertools.product(margins, repeat=3):
+        tree = scored(*said)
+        deciding = [m for place, m in enumerate(said) if abs(m) > (2 if place else 0)]
+        expected = ("A" if deciding[0] > 0 else "B") if deciding else "tie"
+        assert verdict(tree.criteria, "AB", "clear") == verdict(tree.criteria, "BA", "clear") == expected
+    assert verdict(scored(0, 2, 2).criteria, "AB", "ranked") == "A", "which is where the two differ"
+
+
+def scored(*margins: float) -> EvaluationTree:
+    """A tree with a branch for each difference of scores, the same in both orders."""
+    tree = tree_of(*(("AA",) for _ in margins))
+
+    def told(criterion: CriterionNode, margin: float) -> CriterionNode:
+        guideline = criterion.guidelines[0]
+        leaves = (replace(j, score_a=3 + margin / 2, score_b=3 - margin / 2) for j in guideline.judgments)
+        return replace(criterion, guidelines=(replace(guideline, judgments=tuple(leaves)),))
+
+    return replace(tree, criteria=tuple(told(c, m) for c, m in zip(tree.criteria, margins, strict=True)))

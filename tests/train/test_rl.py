@@ -20,15 +20,18 @@ from judgetrain.data.world.splits import eval_comparisons
 from judgetrain.engines.config import ModelConfig, SamplingConfig
 from judgetrain.engines.loading import load_model, load_tokenizer
 from judgetrain.errors import ConfigError, TrainingError
+from judgetrain.judges import BranchingJudge
 from judgetrain.judges.config import AskingConfig
 from judgetrain.judges.prompting.prompts import load_prompt_set
 from judgetrain.label import stage as label_stage
 from judgetrain.label.config import LabelConfig
 from judgetrain.label.stages import LabelSettings
 from judgetrain.pipeline.config import Config
-from judgetrain.schema import Verdict, mirror
+from judgetrain.pipeline.run import Pipeline
+from judgetrain.schema import Comparison, Verdict, mirror
 from judgetrain.train.arguments import training_arguments
 from judgetrain.train.config import RewardWeights, RlConfig
+from judgetrain.train.rl import trainer as trainer_module
 from judgetrain.train.rl.rewards import REWARDS, Outcome, of_list
 from judgetrain.train.rl.rollouts import Labelled, RecordingEngine, Rollouts, outcome_of, reward_functions
 from judgetrain.train.rl.run import _labelled, _split, in_order
@@ -329,14 +332,13 @@ def test_two_processes_make_what_one_makes(alone: Path, tmp_path: Path) -> None:
         ("label.holdout=0", r"train\.rl\.keep_best=true: label\.holdout=0 holds no comparisons out"),
         ("train.rl.packing=true", r"train\.rl\.packing=true: branches are padded"),
         ("train.rl.branches=5", r"train\.rl\.branches=5: at most tree\.criteria=4"),
+        ("train.rl={labels: start, label_branches: 5}", r"train\.rl\.label_branches=5: at most tree\.criteria=4"),
         ("train.rl.global_accumulation_steps=2", r"train\.rl\.global_accumulation_steps=2"),
     ],
 )
 def test_settings_that_cannot_work_are_refused_before_anything_runs(
     override: str, message: str, tmp_path: Path
 ) -> None:
-    from judgetrain.pipeline.run import Pipeline
-
     with pytest.raises(ConfigError, match=message):
         Pipeline(composed(tmp_path, *RL, override)).check("rl")
 
@@ -353,3 +355,55 @@ def test_comparisons_that_teach_nothing_are_left_out_and_counted(
     assert counts["dropped"].get("too_easy", 0) == sum(row["pass_rate"] == 1 for row in rates)
     with pytest.raises(TrainingError, match="no labelled comparisons to train on"):
         plant(composed(tmp_path / "none", *RL, "train.rl.pass_rate=[0.3,0.4]")).run("rl")
+
+
+def test_the_start_labels_for_itself_and_no_label_of_others_is_read(tmp_path: Path) -> None:
+    own = [*RL, "train.rl.labels=start", "train.rl.label_branches=2", "evaluate.aggregation=ranked"]
+    pipeline = plant(composed(tmp_path, *own, "train.rl.max_steps=1"))
+    pipeline.run("rl")
+    manifest = json.loads((artifact(tmp_path) / "manifest.json").read_text())
+    assert sorted(manifest["upstream"]) == ["sft", "tree"]
+    rows = [json.loads(line) for path in artifact(tmp_path).glob("own-labels-*.jsonl") for line in path.open()]
+    agreed = {row["comparison_id"]: row["verdict_ab"] for row in rows if row["verdict_ab"] == row["verdict_ba"]}
+    counts = manifest["counts"]
+    assert counts["in"] == len(rows) == 20 and counts["dropped"].get("no_label", 0) == 20 - len(agreed)
+    start_ = BranchingJudge.from_pretrained(
+        pipeline.plan("sft").directory / "model", 2, aggregation="ranked", criteria_tokens=120
+    )
+    trees = read_rows(pipeline.plan("tree").directory, "trees")
+    said = start_.compare_all([Comparison.from_row(row["comparison"]) for row in trees])
+    assert {p.comparison_id: p.verdict_ab for p in said if p.consistent} == agreed
+
+
+def test_the_ways_the_start_labels_decide_the_artifact_only_where_it_does(tmp_path: Path) -> None:
+    def mark(*overrides: str) -> str:
+        return Pipeline(composed(tmp_path, *RL, *overrides)).plan("rl").fingerprint
+
+    assert mark() == mark("evaluate.aggregation=clear") == mark("train.rl.label_branches=2")
+    own = "train.rl.labels=start"
+    assert (
+        len({mark(), mark(own), mark(own, "evaluate.aggregation=clear"), mark(own, "train.rl.label_branches=2")}) == 4
+    )
+    assert mark(own) == mark(own, "train.rl.min_label_share=0.9") and mark() != mark("train.rl.min_label_share=0.9")
+
+
+def test_what_teaches_nothing_is_left_out_of_the_computation_and_not_of_the_mean(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    small = [*RL, "train.rl.beta=0", "train.rl.max_steps=3", "train.rl.keep_best=false"]
+    seen: list[float] = []
+    taught = trainer_module._taught
+
+    def noted(inputs: Any) -> Any:
+        rows, share = taught(inputs)
+        assert len(rows["advantages"]) == round(share * len(inputs["advantages"]))
+        seen.append(share)
+        return rows, share
+
+    monkeypatch.setattr(trainer_module, "_taught", noted)
+    plant(composed(tmp_path / "less", *small)).run("rl")
+    assert min(seen) < 1, "the case needs rows without advantage"
+    monkeypatch.setattr(trainer_module, "MEANS_OF_ROWS", ())
+    plant(composed(tmp_path / "all", *small)).run("rl")
+    less, everything = (weights(artifact(tmp_path / name)) for name in ("less", "all"))
+    assert max(float((less[k] - everything[k]).abs().max()) for k in less) < WEIGHT

@@ -60,7 +60,7 @@ class Evaluation:
     @property
     def shard_size(self) -> int:
         """Comparisons finished together: a judge's tree is small beside one that is grown for labels."""
-        return self.settings.shard_size * 2
+        return self.settings.evaluate.shard_size or self.settings.shard_size * 2
 
     def fill(
         self,

@@ -12,8 +12,14 @@ from judgetrain.judges.trees.schema import CriterionNode, JudgmentNode
 from judgetrain.schema import Order, Verdict
 
 DISCOUNT = 0.5
-"""``ranked``: the weight of a branch's vote, of that of the branch before it. A judge names first what matters most; at
-a half all later branches together weigh less than an earlier one: they speak only where it sees no difference."""
+"""``ranked``, ``clear``: the weight of a branch's vote, of that of the branch before it. A judge names first what
+matters most; at a half all later branches together weigh less than an earlier one: they speak only where it sees no
+difference."""
+
+CLEAR = (HIGHEST - LOWEST) / 2
+"""``clear``: branches after the first decide only where their scores lie further apart than this, half of the scale. A
+judge that sees no difference in what matters most and looks on finds one sooner or later, also between equals; what it
+names late may not matter, so that a small difference there says little."""
 
 _VOTES: dict[Verdict | None, float] = {"A": 1.0, "B": -1.0}
 
@@ -22,13 +28,14 @@ def weight(place: int, aggregation: Aggregation) -> float:
     """The most that the branch at a place (from 0) adds to the balance."""
     if aggregation == "margin":
         return HIGHEST - LOWEST
-    return DISCOUNT**place if aggregation == "ranked" else 1.0
+    return 1.0 if aggregation == "vote" else DISCOUNT**place
 
 
 def steps(criteria: Sequence[CriterionNode], order: Order, aggregation: Aggregation) -> list[float]:
     """What each branch judged in one order adds: above 0 for A, below for B.
 
-    0 for a tie, for what cannot be read, and for a guideline that cannot be judged by: a branch that says nothing.
+    0 for a tie, for what cannot be read, for a guideline that cannot be judged by, and under ``clear`` for a small
+    difference on any criterion but the first: a branch that says nothing.
     """
     found: list[float] = []
     for place, criterion in enumerate(criteria):
@@ -41,6 +48,8 @@ def steps(criteria: Sequence[CriterionNode], order: Order, aggregation: Aggregat
 def _step(judgment: JudgmentNode, place: int, aggregation: Aggregation) -> float:
     if aggregation == "margin":
         return judgment.margin or 0.0
+    if aggregation == "clear" and place and abs(judgment.margin or 0.0) <= CLEAR:
+        return 0.0
     return _VOTES.get(judgment.verdict, 0.0) * weight(place, aggregation)
 
 

@@ -24,6 +24,7 @@ from judgetrain.train.arguments import training_arguments
 from judgetrain.train.config import RlConfig
 from judgetrain.train.data import filled
 from judgetrain.train.distributed import current
+from judgetrain.train.rl.labels import own_labels
 from judgetrain.train.run import Job, complete, policy_of, watchers
 from judgetrain.train.stages import RlSettings
 
@@ -41,9 +42,9 @@ def train_policy(
 ) -> None:
     """Train on branches of the judge as it is at each step, and write ``model/``.
 
-    Labels are those of stage label, whose attacked comparisons (``label.harden``) are trained on too; ``label.holdout``
-    of the comparisons are held out. Comparisons whose rows are left out are counted: ``no_label``, ``low_label_share``,
-    ``too_hard`` and ``too_easy`` (``train.rl.pass_rate``).
+    Labels are those of stage label, or what the start says itself; ``label.holdout`` of the comparisons are held out.
+    Attacked comparisons (``label.harden``) are trained on too. Comparisons whose rows are left out are counted:
+    ``no_label``, ``low_label_share``, ``too_hard`` and ``too_easy`` (``train.rl.pass_rate``).
 
     Raises:
         TrainingError: no comparison is left to train on, or training fails (:func:`judgetrain.train.run.complete`).
@@ -52,7 +53,11 @@ def train_policy(
     from judgetrain.train.rl.trainer import policy
 
     config, start = settings.train, inputs[settings.train.start] / "model"
-    everyone, dropped = _labelled(inputs, config)
+    model = settings.base.at(start)
+    if config.labels == "start":
+        everyone, dropped = current().decide(lambda: own_labels(settings, inputs, model, out))
+    else:
+        everyone, dropped = _labelled(inputs, config)
     train, held_out = _split(everyone, settings.holdout or 0.0, settings.seed)
     attacked = _attacked(inputs["label"])
     train, everyone = [*train, *attacked], [*everyone, *attacked]
@@ -64,7 +69,6 @@ def train_policy(
         seed=out.seed,
         lend=policy,
     )
-    model = settings.base.at(start)
     if config.pass_rate:
         rates = current().decide(lambda: _pass_rates(train, rollouts, model, out))
         train, dropped = _of_use(train, rates, config, dropped)

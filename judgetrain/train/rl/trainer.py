@@ -20,6 +20,9 @@ from judgetrain.train.rl.rollouts import Labelled, RecordingEngine, Rollouts, sa
 AGREEMENT = "eval_agreement"
 """The held-out figure by which the trainer picks the best checkpoint."""
 
+MEANS_OF_ROWS = ("grpo", "dr_grpo")
+"""Loss types that are means over rows, so that rows without advantage can be left out of the computation."""
+
 
 @contextmanager
 def policy(trainer: Any) -> Iterator[PreTrainedModel]:
@@ -55,7 +58,11 @@ class BranchTrainer(GRPOTrainer):  # type: ignore[misc]
         return self._buffered_inputs[self._step % self.args.steps_per_generation]
 
     def _compute_loss(self, model: Any, inputs: Mapping[str, Any]) -> Any:
-        return super()._compute_loss(model, _trimmed(inputs))
+        share = 1.0
+        # Processes compare notes on their rows, so that all must have equally many.
+        if self.accelerator.num_processes == 1 and self.beta == 0.0 and self.loss_type in MEANS_OF_ROWS:
+            inputs, share = _taught(inputs)
+        return super()._compute_loss(model, _trimmed(inputs)) * share
 
     def evaluate(self, *_: Any, **__: Any) -> dict[str, float]:
         """The held-out figures of the judge as it is now."""
@@ -81,6 +88,23 @@ def _by_length(batch: Mapping[str, Any]) -> dict[str, Any]:
         name: value[order] if isinstance(value, torch.Tensor) and value.dim() and len(value) == len(order) else value
         for name, value in batch.items()
     }
+
+
+def _taught(inputs: Mapping[str, Any]) -> tuple[dict[str, Any], float]:
+    """The rows whose advantage is not 0, at least one, and their share: the others have no part in the loss.
+
+    Most judgments are among them: where all branches of a comparison say the same, there is nothing to compare.
+    """
+    advantages = inputs["advantages"]
+    rows = advantages.nonzero().flatten()
+    rows = rows if len(rows) else rows.new_zeros(1)
+    kept = {
+        name: value[rows]
+        if isinstance(value, torch.Tensor) and value.dim() and len(value) == len(advantages)
+        else value
+        for name, value in inputs.items()
+    }
+    return kept, len(rows) / len(advantages)
 
 
 def _trimmed(inputs: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,0 +1,63 @@
+"""Labels that the judge which training goes on from gives itself, with more branches than are trained."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from judgetrain.artifacts.shards import read_rows
+from judgetrain.artifacts.stage_run import ShardResult, StageRun
+from judgetrain.engines.config import ModelConfig, TransformersEngineConfig
+from judgetrain.judges.prompting.prompts import FILE as PROMPTS
+from judgetrain.judges.prompting.prompts import load_prompt_set
+from judgetrain.schema import Comparison
+from judgetrain.train.stages import RlSettings
+
+if TYPE_CHECKING:
+    from judgetrain.train.rl.rollouts import Labelled
+
+SHARD = 100
+"""Comparisons that are labelled together; the unit of resume."""
+
+
+def own_labels(
+    settings: RlSettings, inputs: Mapping[str, Path], start: ModelConfig, out: StageRun
+) -> tuple[list[Labelled], Counter[str]]:
+    """The trees' comparisons on which both orders say the same, and how many are left out (``no_label``).
+
+    The start is asked greedily, with ``label_branches`` branches; what many branches say, one learns to say. No label
+    of people or of an ensemble is read. Kept in shards.
+    """
+    from judgetrain.engines.local.transformers_engine import TransformersEngine
+    from judgetrain.judges.kinds.branching import BranchingJudge
+    from judgetrain.train.rl.rollouts import Labelled, sampled_at
+
+    comparisons = [Comparison.from_row(row["comparison"]) for row in read_rows(inputs["tree"], "trees")]
+    asking = sampled_at(replace(settings.asking, tie=settings.tie), 0.0)
+    prompts = load_prompt_set(inputs[settings.train.start] / "model" / PROMPTS)
+    engine = TransformersEngine(TransformersEngineConfig(model=start, batch_size=256))
+    assert settings.aggregation is not None
+    branches = settings.train.label_branches
+    judge = BranchingJudge(engine, prompts, branches, asking, settings.aggregation, early_stop=True)
+
+    def process(index: int, items: Sequence[Comparison]) -> ShardResult:
+        said = judge.compare_all(items, out.shard_seed(index))
+        rows = [
+            {"comparison_id": p.comparison_id, "verdict_ab": p.verdict_ab, "verdict_ba": p.verdict_ba} for p in said
+        ]
+        return ShardResult(rows, 0, counts_out=0)
+
+    try:
+        out.sharded("own-labels", comparisons, SHARD, process, "comparisons")
+    finally:
+        judge.close()
+    found = {row["comparison_id"]: row for row in read_rows(out.directory, "own-labels")}
+    kept = [
+        Labelled(comparison, row["verdict_ab"])
+        for comparison in comparisons
+        if (row := found[comparison.id])["verdict_ab"] is not None and row["verdict_ab"] == row["verdict_ba"]
+    ]
+    return kept, Counter({"no_label": len(comparisons) - len(kept)} if len(kept) < len(comparisons) else {})
