@@ -134,6 +134,11 @@ class Comparison:
         texts = [[asdict(m) for m in self.dialogue.messages], self.response_a, self.response_b]
         return int(_id_of(texts)[:10], 16)
 
+    @property
+    def characters(self) -> int:
+        """How much text there is to read: the dialogue and both responses."""
+        return sum(len(m.content) for m in self.dialogue.messages) + len(self.response_a) + len(self.response_b)
+
     def swapped(self) -> Comparison:
         """The same comparison with the responses (and the label) exchanged."""
         return replace(

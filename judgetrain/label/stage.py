@@ -7,7 +7,7 @@ from pathlib import Path
 
 from judgetrain.artifacts.shards import read_rows
 from judgetrain.artifacts.stage_run import StageRun, derive_seed, is_held_out
-from judgetrain.errors import DataError
+from judgetrain.errors import NothingToLearnError
 from judgetrain.judges.prompting.prompts import load_prompt_set
 from judgetrain.judges.trees.schema import EvaluationTree
 from judgetrain.judges.views.tree_page import DIRECTORY, views, write_views
@@ -52,7 +52,7 @@ def run(settings: LabelSettings, inputs: Mapping[str, Path], out: StageRun) -> N
         out.count(in_=1)
     data.select_pairs()
     if not data.sft:
-        raise DataError(data.nothing_left())
+        raise NothingToLearnError(data.nothing_left())
     for name, wanted in {"train": False, "heldout": True}.items():
         sft = [r for r in data.sft if is_held_out(settings.seed, r["comparison_id"], config.holdout) == wanted]
         pairs = [p for p in data.pairs if is_held_out(settings.seed, p.comparison_id, config.holdout) == wanted]
