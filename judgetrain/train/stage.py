@@ -13,7 +13,7 @@ from judgetrain.artifacts.files import write_json_atomic
 from judgetrain.artifacts.integrity import made_from
 from judgetrain.artifacts.shards import read_rows
 from judgetrain.artifacts.stage_run import StageRun
-from judgetrain.errors import causes
+from judgetrain.errors import NothingToLearnError, causes
 from judgetrain.judges.config import SETTINGS
 from judgetrain.judges.method import judge_among
 from judgetrain.judges.prompting.prompts import FILE as PROMPTS
