@@ -120,7 +120,8 @@ def _tokens(row: Row, renderer: Renderer) -> Tokens | None:
 
 def _guideline(row: Row) -> str:
     """The guideline's node above that of a supervised judgment; empty for other rows."""
-    return str(row["nodes"][0]).rpartition("/")[0] if row.get("level") == "judgment" else ""
+    supervised = row.get("level") == "judgment" and "completion" in row
+    return str(row["nodes"][0]).rpartition("/")[0] if supervised else ""
 
 
 def _length(tokens: Tokens) -> int:
