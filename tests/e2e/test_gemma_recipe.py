@@ -1,4 +1,4 @@
-"""``recipe=gemma_small`` as shipped, on files in the published shapes: with the world's base, and with Gemma if asked."""
+"""``recipe=gemma_small`` as shipped, on files in the published shapes: with the world, and if asked with Gemma."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def made(root: Path, stage: str) -> Path:
 def test_people_s_labels_and_constructed_pairs_reach_every_judge(data: Path, tmp_path: Path) -> None:
     world = ["train.base.path=world", "cluster.encoder=static:world", "prompts=compact", *SHORT]
     rates = ["train.initial.max_length=400", "train.sft.max_length=400", "train.dpo.max_length=400"]
-    asked = ["evaluate.benchmarks[0].max_chars=null", "evaluate.methods=[base,initial,sft,dpo,random,longer,surface]"]
+    asked = ["evaluate.benchmarks.0.max_chars=null", "evaluate.methods=[base,initial,sft,dpo,random,longer,surface]"]
     limits = [f"tree.{step}_sampling.max_new_tokens=64" for step in ("criteria", "guideline", "judgment")]
     overrides = ["recipe=gemma_small", "stage=evaluate", f"data_dir={data}", *world, *rates, *asked, *limits, *STEPS]
     done = judgetrain(*overrides, cwd=tmp_path, timeout=1500)
@@ -102,7 +102,7 @@ def test_both_recipes_compose_and_train_on_labels_in_both_orders() -> None:
 def test_gemma_writes_judgments_that_can_be_read_after_few_steps(data: Path, tmp_path: Path) -> None:
     steps = ["train.initial.max_steps=20", "evaluate.methods=[initial]", "teacher.comparisons=40"]
     overrides = ["recipe=gemma_small", "stage=evaluate", f"data_dir={data}", "cluster.encoder=static:world"]
-    more = [*SHORT[2:], *steps, "train.initial.max_length=400", "evaluate.benchmarks[0].max_chars=null"]
+    more = [*SHORT[2:], *steps, "train.initial.max_length=400", "evaluate.benchmarks.0.max_chars=null"]
     done = judgetrain(*overrides, *more, cwd=tmp_path, timeout=3600)
     assert done.returncode == 0, done.stderr + done.stdout
     (row,) = json.loads((made(tmp_path, "evaluate") / "metrics.json").read_text())
