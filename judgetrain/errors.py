@@ -45,6 +45,10 @@ class TrainingError(JudgetrainError):
     """Training cannot start or go on; names the cause and the remedy."""
 
 
+class NothingToLearnError(DataError, TrainingError):
+    """No example or pair came out for a judge to be trained on; those before it stand. Names what was lost for what."""
+
+
 def causes(reasons: Mapping[str, int], remedies: Mapping[str, str], otherwise: str) -> str:
     """How much was lost for each reason, most first, and what helps for the first of them that has a remedy.
 

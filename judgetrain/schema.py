@@ -140,6 +140,11 @@ class Comparison:
         a, b = len(self.response_a), len(self.response_b)
         return "tie" if a == b else "A" if a > b else "B"
 
+    @property
+    def characters(self) -> int:
+        """How much text there is to read: the dialogue and both responses."""
+        return sum(len(m.content) for m in self.dialogue.messages) + len(self.response_a) + len(self.response_b)
+
     def swapped(self) -> Comparison:
         """The same comparison with the responses (and the label) exchanged."""
         return replace(

@@ -284,6 +284,13 @@ class ResponsesConfig(LimitsConfig):
     models: list[ResponseModelConfig] = key([], "response models; empty uses the responses the sources already have")
     sampling: SamplingConfig = key(SamplingConfig, "of response models that have none of their own")
     system_prompt: str = key("", "put before every dialogue")
+    max_chars: int | None = key(
+        None,
+        "leave out (and count) pairs with more text in dialogue and responses, before any is annotated or judged",
+        low=1,
+        unit="characters",
+        when=lambda c: c.max_chars is not None,
+    )
     contrast: ContrastConfig = key(ContrastConfig, "pairs whose better side is known", when=lambda c: c.contrast.kinds)
 
 

@@ -55,8 +55,8 @@ def check_adapter(source: SourceConfig, key: str) -> None:
         raise ConfigError(f"{key}.path is empty: give the data set's Hub id")
 
 
-def check_labelled(sources: list[SourceConfig], responses: ResponsesConfig) -> None:
-    """Check that there are labels to learn from, reading no more rows than it takes to find one.
+def check_labelled(sources: list[SourceConfig], responses: ResponsesConfig, wanted: str = "label.source=given") -> None:
+    """Check that there are labels to learn from, as ``wanted`` asks, reading no more rows than it takes to find one.
 
     Labels are those of the sources' comparisons, of pairs that are constructed, and of the generated world. What the
     Hub holds is not looked at.
@@ -68,7 +68,7 @@ def check_labelled(sources: list[SourceConfig], responses: ResponsesConfig) -> N
         return
     if responses.models:
         raise ConfigError(
-            "label.source=given: responses.models answer the dialogues anew, and the labels of dialogues.sources are "
+            f"{wanted}: responses.models answer the dialogues anew, and the labels of dialogues.sources are "
             "about the responses there; set responses.models=[], or responses.contrast.kinds to construct pairs"
         )
     found: Counter[str] = Counter()
@@ -77,7 +77,7 @@ def check_labelled(sources: list[SourceConfig], responses: ResponsesConfig) -> N
             return
     written = ", ".join(repr(label) for label in islice(found, SHOWN))
     raise ConfigError(
-        "label.source=given: no comparison of dialogues.sources has a label"
+        f"{wanted}: no comparison of dialogues.sources has a label"
         + (
             f": the column holds {written}; say what they mean with dialogues.sources[0].labels={{...: A, ...: B}}"
             if found

@@ -28,6 +28,7 @@ REMEDIES = {
     "the responses in dialogues.sources[].fields",
     "empty_response": "responses are empty: look at the models' answers in responses-*.jsonl (prompts that do not fit "
     "the context, responses.sampling.max_new_tokens), or at the sources' rows",
+    "too_long": "pairs have more text than responses.max_chars allows: raise it",
     "identical_responses": "both responses say the same: raise responses.sampling.temperature, or name other models",
 }
 """What helps where no comparison is left, by the reason."""
@@ -47,6 +48,10 @@ def run(settings: ResponsesSettings, inputs: Mapping[str, Path], out: StageRun) 
         comparisons = sorted(made.values(), key=lambda c: places[c.id])
     else:
         comparisons = [*made.values(), *_existing(inputs["dialogues"], {d.id for d in left}, dropped)]
+    if limit := settings.responses.max_chars:
+        short = [c for c in comparisons if c.characters <= limit]
+        dropped["too_long"] += len(comparisons) - len(short)
+        comparisons = short
     if not comparisons:
         raise DataError(f"no comparison could be made of {len(sample)} dialogues: {causes(dropped, REMEDIES, '')}")
     out.write_rows("comparisons", (c.to_row() for c in comparisons))

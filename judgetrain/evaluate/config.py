@@ -85,6 +85,11 @@ class EvaluateConfig(PaidConfig):
         "the model of methods external, one_step:external, rating:external",
         when=lambda c: any(m.names_model and m.target == "external" for m in map(Method.parse, c.methods)),
     )
+    partial: bool = key(
+        False,
+        "where nothing came out to train a judge on, evaluate those before it and say why, rather than fail",
+        neutral=True,
+    )
     one_step: AskConfig = key(
         AskConfig, "methods one_step:MODEL: [[A]], [[B]] or [[C]], in both orders", when=_has_kind("one_step")
     )

@@ -4,14 +4,54 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from judgetrain.data.attacks.names import DEFAULT, wording_file
 from judgetrain.data.config import SourceConfig
-from judgetrain.engines.config import AnyEngine, PaidConfig, SamplingConfig, TransformersEngineConfig, engine_key
+from judgetrain.engines.config import (
+    AnyEngine,
+    EngineConfig,
+    PaidConfig,
+    SamplingConfig,
+    TransformersEngineConfig,
+    engine_key,
+    engine_type,
+)
+from judgetrain.errors import ConfigError
 from judgetrain.judges.config import LEVELS
 from judgetrain.judges.prompting.prompts import prompt_path
 from judgetrain.keys import key
+
+if TYPE_CHECKING:
+    from judgetrain.engines.answers import AnswerStore, Budget
+    from judgetrain.engines.base import Engine
+
+
+@engine_type("given")
+@dataclass
+class GivenEngineConfig(EngineConfig):
+    """Labels that the data brings, in the teacher's place: evaluations are written from them by rule."""
+
+    type: str = key("given", "backend")
+
+    computes = True
+    steps = LEVELS
+
+    def check(self, key: str) -> None:
+        """Check that it stands in the teacher's place: it knows the labels of the training comparisons alone."""
+        if key != "teacher.engine":
+            raise ConfigError(f"{key}.type=given: writes evaluations of labelled training data as teacher.engine alone")
+
+    def make(self, answers: AnswerStore | None = None, budget: Budget | None = None) -> Engine:
+        """Stage teacher gives it the labels; asked by any other it has none.
+
+        Raises:
+            ConfigError: always.
+        """
+        raise ConfigError(
+            f"{self.model_name}: knows the labels of training data, and can judge nothing else; leave the method "
+            "teacher out of evaluate.methods"
+        )
 
 
 @dataclass
@@ -20,7 +60,8 @@ class TeacherConfig(PaidConfig):
 
     engine: AnyEngine = engine_key(
         TransformersEngineConfig(),
-        "the external model, the world's annotator or the heuristic annotator",
+        "who writes: an external model, a model here, the data's own labels (given), the world's or the heuristic "
+        "annotator",
         when=lambda c: not c.evaluations,
     )
     evaluations: str = key(

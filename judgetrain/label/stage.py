@@ -7,7 +7,7 @@ from pathlib import Path
 
 from judgetrain.artifacts.shards import read_rows
 from judgetrain.artifacts.stage_run import StageRun, derive_seed, is_held_out
-from judgetrain.errors import DataError
+from judgetrain.errors import NothingToLearnError
 from judgetrain.judges.prompting.prompts import load_prompt_set
 from judgetrain.judges.trees.schema import EvaluationTree
 from judgetrain.judges.views.tree_page import DIRECTORY, views, write_views
@@ -58,7 +58,7 @@ def run(settings: LabelSettings, inputs: Mapping[str, Path], out: StageRun) -> N
         verdicts = {row["comparison_id"]: row["verdict"] for row in data.labels}
         _harden(data, hardened(settings, inputs, verdicts, prompter, out), settings, out)
     if not data.sft:
-        raise DataError(data.nothing_left())
+        raise NothingToLearnError(data.nothing_left())
     corrections = []
     if config.corrections.path:
         wording = load_prompt_set(settings.correction_prompts or "", "correction", "correct.prompts")

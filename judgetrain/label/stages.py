@@ -8,14 +8,22 @@ from typing import Any
 
 from judgetrain.artifacts.stages import Stage, StageSettings, at, needs
 from judgetrain.data.config import DialoguesConfig
-from judgetrain.engines.config import EngineConfig, ModelConfig
+from judgetrain.engines.config import EngineConfig, LocalEngineConfig, ModelConfig
 from judgetrain.errors import ConfigError
 from judgetrain.judges.config import TreeConfig
 from judgetrain.judges.loading import check_asking
 from judgetrain.judges.prompting.prompts import DIALECTS, load_prompt_set, prompt_path
-from judgetrain.label.config import LabelConfig, TeacherConfig
+from judgetrain.label.config import GivenEngineConfig, LabelConfig, TeacherConfig
 from judgetrain.scorers.config import OF_BRANCHES, ScorerConfig
 from judgetrain.scorers.stages import check_revision_prompt
+
+TEACHERS = (
+    "choose one: teacher=openai teacher.engine.model=NAME (a model behind an endpoint); teacher=local "
+    "teacher.engine.model.path=MODEL (a model here); teacher=given (the label of your rows); teacher=given "
+    "'responses.contrast.kinds=[nearby,errors]' (pairs constructed so that the better side is known); "
+    "teacher.evaluations=FILE (evaluations that are written already)"
+)
+"""What can stand in the teacher's place; labelling functions over text statistics are left to who asks for them."""
 
 OF_QUERIES = ("decontaminate", "decontaminate_by", "near_similarity")
 """What says whether a dialogue holds a benchmark's query."""
@@ -108,8 +116,15 @@ def check_teacher(config: Any) -> None:
     load_prompt_set(config.prompts)
     if teacher.branches > teacher.criteria:
         raise ConfigError(f"teacher.branches={teacher.branches}: at most teacher.criteria={teacher.criteria}")
-    if not teacher.evaluations:
-        teacher.engine.check("teacher.engine")
+    if teacher.evaluations:
+        return
+    if isinstance(teacher.engine, LocalEngineConfig) and not teacher.engine.model.path:
+        raise ConfigError(f"there is no teacher; {TEACHERS}")
+    teacher.engine.check("teacher.engine")
+    if isinstance(teacher.engine, GivenEngineConfig):
+        from judgetrain.data.given import check_labelled
+
+        check_labelled(config.dialogues.sources, config.responses, "teacher=given")
 
 
 def _check_evaluations(config: Any) -> None:

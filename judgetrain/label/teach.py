@@ -22,9 +22,10 @@ from judgetrain.judges.prompting.prompts import load_prompt_set
 from judgetrain.judges.trees.grow import Shape, grow
 from judgetrain.judges.trees.listing import material_of, sample_criteria, whole_criteria
 from judgetrain.judges.trees.schema import EvaluationTree, shard_of
-from judgetrain.label.config import TeacherConfig
+from judgetrain.label.config import GivenEngineConfig, TeacherConfig
 from judgetrain.label.evaluations import read_evaluations, text_of
 from judgetrain.label.examples import Prompter, sft_row
+from judgetrain.label.known import KnownLabels
 from judgetrain.label.remedies import of_judging
 from judgetrain.label.stages import TeacherSettings
 from judgetrain.schema import ORDERS, Comparison, Order
@@ -43,7 +44,15 @@ def run(settings: TeacherSettings, inputs: Mapping[str, Path], out: StageRun) ->
     if settings.teacher.evaluations:
         taught, remaining = _read_written(settings, comparisons, out)
     else:
-        taught, remaining = divided(comparisons, settings.teacher.comparisons, out.seed)
+        known = [c for c in comparisons if c.label or not _by_labels(settings.teacher)]
+        if not known:
+            raise DataError(
+                "teacher=given: none of the comparisons has a label; name its column with "
+                "dialogues.sources[0].fields={label: COLUMN}, construct pairs with responses.contrast.kinds, or choose "
+                "another teacher"
+            )
+        taught, remaining = divided(known, settings.teacher.comparisons, out.seed)
+        remaining += [c for c in comparisons if _by_labels(settings.teacher) and not c.label]
     out.note("comparisons", {"teacher": len(taught), "remaining": len(remaining)})
     if not remaining:
         out.log(
@@ -95,6 +104,10 @@ def divided(comparisons: Sequence[Comparison], number: int, seed: int) -> tuple[
     return shuffled[:number], shuffled[number:]
 
 
+def _by_labels(teacher: TeacherConfig) -> bool:
+    return isinstance(teacher.engine, GivenEngineConfig)
+
+
 def shape_of(teacher: TeacherConfig) -> Shape:
     """How wide the teacher's trees are."""
     orders: tuple[Order, ...] = ORDERS if teacher.both_orders else ("AB",)
@@ -117,7 +130,13 @@ def _annotate(settings: TeacherSettings, comparisons: Sequence[Comparison], out:
     answers = answers_of(teacher.engine, out.home, settings.seed)
     with (
         spending([teacher.engine], teacher, "teacher", out) as budget,
-        loaded_once(lambda: make_engine(teacher.engine, answers=answers, budget=budget)) as engine,
+        loaded_once(
+            lambda: (
+                KnownLabels(comparisons)
+                if _by_labels(teacher)
+                else make_engine(teacher.engine, answers=answers, budget=budget)
+            )
+        ) as engine,
     ):
 
         def process(index: int, items: Sequence[Comparison]) -> ShardResult:

@@ -21,7 +21,8 @@ from judgetrain.artifacts.shards import SECONDS
 from judgetrain.artifacts.stage_run import PRINTED, StageRun
 from judgetrain.artifacts.stages import Stage, StageSettings
 from judgetrain.artifacts.tracker import tracked
-from judgetrain.errors import ConfigError, DataError, JudgetrainError
+from judgetrain.errors import ConfigError, DataError, JudgetrainError, NothingToLearnError
+from judgetrain.judges.method import Method
 from judgetrain.pipeline.config import Config
 from judgetrain.pipeline.graph import STAGES, of_round_before
 from judgetrain.pipeline.processes import Task, call, launch, run_stage, stage_run
@@ -167,7 +168,17 @@ class Pipeline:
             self._pass_gate(name)
             self.verify(name)
             for stage in self.missing(name):
-                made += self._make(self.plan(stage))
+                try:
+                    made += self._make(self.plan(stage))
+                except NothingToLearnError as error:
+                    fewer = self._without(stage, name)
+                    if fewer is None:
+                        raise
+                    what = f"{name}: stage {stage} came to nothing, so its judges are not in the table: {error}"
+                    self.console.line(what)
+                    directory = fewer.run(name)
+                    self.console.line(what)
+                    return directory
         directory = self.plan(name).directory
         if made:
             self.console.line(f"{name}: done in {duration(time.time() - started)}: {directory}")
@@ -175,6 +186,19 @@ class Pipeline:
             self._tell_again(self.plan(name))
             self.console.line(f"{name}: nothing to do, everything is there: {directory}")
         return directory
+
+    def _without(self, lost: str, name: str) -> Pipeline | None:
+        """The same with the methods alone that do not need a stage; None unless ``evaluate.partial`` asks for it."""
+        if name != "evaluate" or not self.config.evaluate.partial:
+            return None
+
+        def only(methods: list[str]) -> Pipeline:
+            evaluate = replace(self.config.evaluate, methods=methods)
+            return Pipeline(replace(self.config, evaluate=evaluate), self.console)
+
+        left = [m for m in self.config.evaluate.methods if lost not in only([m]).needed(name)]
+        judges = {Method.parse(method).target for method in left} - {None, ""}
+        return only(left) if judges & {"initial", "sft", "dpo", "rl"} else None
 
     def _pass_gate(self, name: str) -> None:
         """Make the rounds before, where the stage needs their judge.

@@ -7,6 +7,7 @@ import re
 from importlib.metadata import version
 
 from judgetrain.errors import ConfigError, TrainingError
+from judgetrain.schema import ORDERS
 from judgetrain.train.config import DpoConfig, RlConfig, TrainConfig, TrainStages
 
 TRL = ">=1.16,<2"
@@ -36,6 +37,13 @@ def check_training(stage: str, config: TrainConfig) -> None:
         )
     if config.packing and config.padding_free:
         raise ConfigError(f"{key}.packing and {key}.padding_free: packed sequences have no padding; set one of them")
+    if config.orders_together and config.packing:
+        raise ConfigError(f"{key}.packing: fills sequences as they fit; leave out {key}.orders_together, or packing")
+    if config.orders_together and config.per_device_train_batch_size % len(ORDERS):
+        raise ConfigError(
+            f"{key}.per_device_train_batch_size={config.per_device_train_batch_size}: "
+            f"{key}.orders_together puts both orders into one batch; give an even number"
+        )
     if isinstance(config, DpoConfig):
         _check_dpo(key, config)
     if isinstance(config, RlConfig):

@@ -56,6 +56,13 @@ class TrainConfig:
 
     learning_rate: float = key(1e-5, "peak", above=0.0)
     num_train_epochs: float = key(1.0, "passes over the data", low=0.001, was=("epochs",))
+    min_steps: int = key(
+        0,
+        "initial, sft, dpo: of little data so many passes more are taken that there are at least so many optimizer "
+        "steps; a positive max_steps overrides it",
+        low=0,
+        when=lambda c: c.min_steps,
+    )
     max_steps: int = key(-1, "overrides num_train_epochs when positive", low=-1)
     per_device_train_batch_size: int = key(
         8, "examples that one process computes together", low=1, was=("batch_size", "train_batch_size")
@@ -89,6 +96,12 @@ class TrainConfig:
     tf32: bool | None = key(None, "float32 products on tensor cores; None: where the GPU has them")
     packing: bool = key(False, "initial, sft: fill sequences of max_length with whole examples, none cut")
     padding_free: bool = key(False, "initial, sft: the examples of a batch in one row, without padding")
+    orders_together: bool = key(
+        False,
+        "initial, sft: judgments by one guideline in both orders stand in one batch, so that no step prefers a place; "
+        "needs an even per_device_train_batch_size",
+        when=lambda c: c.orders_together,
+    )
     use_liger_kernel: bool = key(
         False, "Liger's Triton kernels for the layers (a GPU and the extra 'liger')", was=("liger", "use_liger")
     )

@@ -7,7 +7,7 @@ import math
 import random
 from array import array
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -42,6 +42,8 @@ class Examples:
     too_long: int
     all_masked: int = 0
     """Examples of whose completions the chat template renders nothing: they would carry no loss."""
+    guidelines: list[str] = field(default_factory=list)
+    """By row: of a judgment, by which guideline it is, the same in both orders; empty of any other row."""
     remarks: tuple[str, ...] = ()
     """What is trained beyond what the chat template writes."""
 
@@ -73,7 +75,7 @@ def fitting(
     if not rows:
         raise TrainingError(f"there are no {what} to train on: look at the counts of the stage before")
     renderer = Renderer(tokenizer, {tokenizer.eos_token_id} - {None} if ends is None else ends)
-    kept, encoded, masked = [], [], 0
+    kept, encoded, guidelines, masked = [], [], [], 0
     for row in rows:
         clean = {side: neutralise_messages(row[side], tokenizer) for side in _SIDES if side in row}
         clean = {"prompt": accepted_messages(row["prompt"], tokenizer), **clean}
@@ -83,6 +85,7 @@ def fitting(
         elif _length(tokens) <= max_length:
             kept.append(clean)
             encoded.append(tokens)
+            guidelines.append(_guideline(row))
     if masked == len(rows):
         raise TrainingError(
             f"in all {masked} {what} the chat template renders nothing for the assistant's turn, so that every label "
@@ -98,6 +101,7 @@ def fitting(
         tokens=encoded,
         too_long=len(rows) - len(kept) - masked,
         all_masked=masked,
+        guidelines=guidelines,
         remarks=tuple(renderer.remarks),
     )
 
@@ -114,26 +118,41 @@ def _tokens(row: Row, renderer: Renderer) -> Tokens | None:
     return tokens
 
 
+def _guideline(row: Row) -> str:
+    """The guideline's node above that of a supervised judgment; empty for other rows."""
+    supervised = row.get("level") == "judgment" and "completion" in row
+    return str(row["nodes"][0]).rpartition("/")[0] if supervised else ""
+
+
 def _length(tokens: Tokens) -> int:
     return len(tokens["prompt"]) + max(len(ids) for side, ids in tokens.items() if side != "prompt")
 
 
-def order(lengths: Sequence[int], config: TrainConfig, seed: int) -> list[int]:
+def order(lengths: Sequence[int], config: TrainConfig, seed: int, guidelines: Sequence[str] = ()) -> list[int]:
     """Indices of the examples in training order, all epochs in a row, the same for any number of processes.
 
     Each epoch is a new shuffle; within buckets of :data:`BUCKET` batches examples are sorted by length and the
-    batches shuffled again. A fraction of an epoch takes that share of its batches.
+    batches shuffled again. A fraction of an epoch takes that share of its batches. With ``config.orders_together``
+    judgments by one of the ``guidelines`` stand side by side, those in order AB and those in order BA.
     """
+    together = _together(guidelines) if config.orders_together else {}
     step, epochs = config.per_device_train_batch_size, config.num_train_epochs
     result: list[int] = []
     for epoch in range(math.ceil(epochs)):
         rng = random.Random(derive_seed(seed, "order", epoch))
         indices = list(range(len(lengths)))
         rng.shuffle(indices)
+        if together:
+            # Those that stand together come first: with batches of an even size no single one before them parts them.
+            indices.sort(key=lambda i: i not in together)
+            indices = list(dict.fromkeys(j for i in indices for j in together.get(i, (i,))))
         span = step * BUCKET
         batches: list[list[int]] = []
         for start in range(0, len(indices), span):
-            block = sorted(indices[start : start + span], key=lambda i: lengths[i])
+            block = sorted(
+                indices[start : start + span],
+                key=lambda i: (i not in together, max(lengths[j] for j in together.get(i, (i,)))),
+            )
             batches += [block[i : i + step] for i in range(0, len(block), step)]
         # The one short batch stays last: a short batch in the middle would shift all later ones.
         full = [b for b in batches if len(b) == step]
@@ -142,6 +161,15 @@ def order(lengths: Sequence[int], config: TrainConfig, seed: int) -> list[int]:
         share = min(1.0, epochs - epoch)
         result += ordered[: max(1, round(len(ordered) * share))]
     return result
+
+
+def _together(guidelines: Sequence[str]) -> dict[int, list[int]]:
+    """By index, the indices of all judgments by its guideline, where there are several."""
+    found: dict[str, list[int]] = {}
+    for index, guideline in enumerate(guidelines):
+        if guideline:
+            found.setdefault(guideline, []).append(index)
+    return {index: same for same in found.values() if len(same) > 1 for index in same}
 
 
 def fill(indices: Sequence[int], config: TrainConfig) -> list[int]:

@@ -7,7 +7,7 @@ import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from judgetrain.artifacts.files import settle
 from judgetrain.artifacts.stage_run import StageRun
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     import torch
     from datasets import Dataset
     from transformers import PreTrainedModel, PreTrainedTokenizerBase, Trainer, TrainerCallback
+
+Config = TypeVar("Config", bound=TrainConfig)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,16 +51,26 @@ def train(job: Job, out: StageRun, finish: Callable[[Path], None]) -> None:
     Raises:
         TrainingError: nothing to train on, NaN or inf in losses or weights, or too little memory; says what to change.
     """
-    tokenizer = load_tokenizer(job.start)
+    epochs, tokenizer = job.config.num_train_epochs, load_tokenizer(job.start)
     tokenizer.padding_side = "right"
     ends = end_token_ids(job.start, tokenizer)
     examples = fitting(job.train, tokenizer, job.config.max_length, job.what, ends)
     for remark in examples.remarks:
         out.log(f"{out.stage}: {remark}")
+    job = replace(job, config=lasting(job.config, len(examples.rows)))
+    if job.config.num_train_epochs > epochs:
+        out.log(f"{out.stage}: {job.config.num_train_epochs:g} passes, for min_steps={job.config.min_steps}")
     if job.reference:
         examples = with_reference(examples, job.reference, "train")
     out.count(in_=len(job.train), out=len(examples.rows), dropped=examples.dropped)
     complete(lambda checkpoints: _trainer(job, examples, tokenizer, checkpoints, out), job, tokenizer, out, finish)
+
+
+def lasting(config: Config, examples: int) -> Config:
+    """The settings with as many passes over the examples as ``min_steps`` takes, at least their own."""
+    step = config.per_device_train_batch_size * config.global_accumulation_steps
+    least = math.ceil(config.min_steps * step / examples)
+    return replace(config, num_train_epochs=max(config.num_train_epochs, least))
 
 
 def complete(
@@ -119,7 +131,7 @@ def _trainer(
     config = job.config
     indices: Sequence[int] = range(len(examples.rows))
     if not config.packing:
-        indices = fill(order(examples.lengths, config, out.seed), config)
+        indices = fill(order(examples.lengths, config, out.seed, examples.guidelines), config)
     heldout = _heldout(job, tokenizer, out)
     callbacks = watchers(job, heldout, out)
     # Before the model: under ZeRO-3 the arguments have it partitioned as it is loaded.

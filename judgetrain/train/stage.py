@@ -13,7 +13,7 @@ from judgetrain.artifacts.files import write_json_atomic
 from judgetrain.artifacts.integrity import made_from
 from judgetrain.artifacts.shards import read_rows
 from judgetrain.artifacts.stage_run import StageRun
-from judgetrain.errors import TrainingError, causes
+from judgetrain.errors import NothingToLearnError, causes
 from judgetrain.judges.config import SETTINGS
 from judgetrain.judges.method import judge_among
 from judgetrain.judges.prompting.prompts import FILE as PROMPTS
@@ -127,16 +127,16 @@ def _labelled(label: Path, data: str, what: str) -> dict[str, list[Row]]:
     """What stage ``label`` made to train on, and what it holds out.
 
     Raises:
-        TrainingError: there is nothing to train on; says what most was lost for, and what helps.
+        NothingToLearnError: there is nothing to train on; says what most was lost for, and what helps.
     """
     found = {split: list(read_rows(label, f"{data}-{split}")) for split in ("train", "heldout")}
     if found["train"]:
         return found
     if held := len(found["heldout"]):
-        raise TrainingError(f"there are no {what} to train on: all {held} are held out; lower label.holdout")
+        raise NothingToLearnError(f"there are no {what} to train on: all {held} are held out; lower label.holdout")
     skipped = json.loads((label / "yield.json").read_text(encoding="utf-8")).get("pairs_skipped", {})
     lost = causes(skipped, NO_PAIR, f"look at {label / 'yield.json'}")
-    raise TrainingError(f"there are no {what} to train on: stage label left out {lost}")
+    raise NothingToLearnError(f"there are no {what} to train on: stage label left out {lost}")
 
 
 def _describe(directory: Path, settings: Trained, inputs: Mapping[str, Path], out: StageRun) -> None:

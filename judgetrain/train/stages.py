@@ -170,7 +170,8 @@ def _dpo_inputs(config: Any) -> Sequence[str]:
 
 
 def _rl_inputs(config: Any) -> Sequence[str]:
-    return (config.train.rl.start, *(("label",) if config.train.rl.labels == "label" else ()), "tree")
+    labelled = config.train.rl.labels == "label" or config.label.harden
+    return (config.train.rl.start, *(("label",) if labelled else ()), "tree")
 
 
 def _stage(name: str, makes: str, artifact: str = "model", **own: Any) -> Stage[Any]:

@@ -16,6 +16,7 @@ from judgetrain.data.answer_key import is_right, key_of
 from judgetrain.data.config import ContrastConfig, ResponseModelConfig, ResponsesConfig, WorldConfig, WorldEngineConfig
 from judgetrain.data.contrast import sentences
 from judgetrain.data.world import train_dialogues, true_verdict
+from judgetrain.errors import DataError
 from judgetrain.schema import Comparison, Dialogue, Message
 from tests.builders.data import run_responses
 
@@ -195,3 +196,17 @@ def test_without_kinds_nothing_changes_and_old_rows_are_read(tmp_path: Path) -> 
     rows = [Comparison(d.id, d, "left", "right") for d in dialogues]
     pairs, notes = made(tmp_path, ResponsesConfig(), planted(tmp_path, dialogues, rows))
     assert pairs == rows and "contrast" not in notes and "made" not in rows[0].to_row()
+
+
+def test_pairs_with_too_much_text_are_left_out_and_counted(tmp_path: Path) -> None:
+    inputs = planted(tmp_path, [dialogue(i, f"Answer {i}." + " So it is." * i) for i in range(12)])
+    every, _ = made(tmp_path / "all", contrast("nearby", most_similar=0.9999), inputs)
+    config = contrast("nearby", most_similar=0.9999)
+    config.max_chars = 100
+    short, notes = made(tmp_path, config, inputs)
+    assert short == [c for c in every if c.characters <= 100] and 0 < len(short) < len(every)
+    assert notes["pairs"]["too_long"] == len(every) - len(short)
+    assert every[0].characters == sum(map(len, (every[0].dialogue.query, every[0].response_a, every[0].response_b)))
+    config.max_chars = 5
+    with pytest.raises(DataError, match=r"12 too_long; .*responses\.max_chars"):
+        made(tmp_path / "none", config, inputs)

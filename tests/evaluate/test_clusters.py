@@ -142,7 +142,7 @@ def intervals(row: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, Any
             yield from intervals(value, f"{path}{name}.")
 
 
-KNOWN = {"agreement_ci", "consistency_ci", "auc_ci", "votes.agreement_ci", "votes.conflict_as_tie_ci"}
+KNOWN = {"agreement_ci", "consistency_ci", "summed_ci", "auc_ci", "votes.agreement_ci", "votes.conflict_as_tie_ci"}
 CORRELATIONS = {"pearson_ci", "kendall_ci", "spearman_ci"}
 
 

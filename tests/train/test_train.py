@@ -6,6 +6,7 @@ import os
 import random
 import re
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -21,6 +22,7 @@ from judgetrain.train.card import add_results
 from judgetrain.train.checkpoints import COMPLETE, CheckpointMarks, last_complete
 from judgetrain.train.config import AdapterConfig, TrainConfig
 from judgetrain.train.data import fitting, order
+from judgetrain.train.run import lasting
 from tests.builders.scripted import comparison
 from tests.builders.train import config, logged, run_dpo, run_initial, run_sft, same, sft_rows, weights
 
@@ -188,6 +190,29 @@ def test_the_order_is_a_function_of_the_seed_and_covers_every_epoch() -> None:
     plain = sum(max(b) * len(b) - sum(b) for b in (lengths[k : k + 8] for k in range(0, 96, 8)))
     assert padding < 0.6 * plain
     assert len(order(lengths, TrainConfig(per_device_train_batch_size=8, num_train_epochs=0.5), 1)) == 52
+
+
+def test_judgments_in_both_orders_stand_in_one_batch() -> None:
+    rng = random.Random(3)
+    guidelines = [f"g{i // 2}" if i < 60 else "" for i in range(101)]
+    lengths = [rng.randint(5, 200) for _ in guidelines]
+    settings = TrainConfig(per_device_train_batch_size=4, orders_together=True, num_train_epochs=2)
+    indices = order(lengths, settings, 1, guidelines)
+    assert sorted(indices[:101]) == sorted(indices[101:]) == list(range(101)) and indices[:101] != indices[101:]
+    for epoch in (indices[:100], indices[101:201]):
+        for batch in (epoch[k : k + 4] for k in range(0, 100, 4)):
+            named = [guidelines[i] for i in batch if guidelines[i]]
+            assert all(named.count(name) == 2 for name in named), "no guideline's judgments are parted"
+    apart = order(lengths, replace(settings, orders_together=False), 1, guidelines)
+    batches = ([guidelines[i] for i in apart[k : k + 4]] for k in range(0, 100, 4))
+    assert any(name and batch.count(name) == 1 for batch in batches for name in batch)
+
+
+def test_little_data_is_gone_through_until_there_are_enough_steps() -> None:
+    settings = TrainConfig(per_device_train_batch_size=4, global_accumulation_steps=2, min_steps=30)
+    assert lasting(settings, 60).num_train_epochs == 4  # 7.5 steps a pass
+    assert lasting(settings, 6000) == settings
+    assert lasting(replace(settings, min_steps=0), 3).num_train_epochs == 1
 
 
 def test_checkpoints_without_their_mark_are_removed(tmp_path: Path) -> None:

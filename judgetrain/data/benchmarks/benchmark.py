@@ -55,7 +55,7 @@ def load_benchmark(benchmark: BenchmarkConfig, index: int, seed: int, world_conf
     key = f"evaluate.benchmarks[{index}]"
     loaded = _adapted(benchmark, key) if benchmark.adapter else _plain(benchmark, key, seed, world_config)
     comparisons, left_out = loaded.comparisons, dict(loaded.left_out)
-    kept = [c for c in comparisons if benchmark.max_chars is None or _chars(c) <= benchmark.max_chars]
+    kept = [c for c in comparisons if benchmark.max_chars is None or c.characters <= benchmark.max_chars]
     left_out["too_long"] = len(comparisons) - len(kept)
     if benchmark.limit is not None and benchmark.limit < len(kept):
         left_out["over_limit"] = len(kept) - benchmark.limit
@@ -109,8 +109,3 @@ def _plain(benchmark: BenchmarkConfig, key: str, seed: int, world_config: WorldC
         seen.add(comparison.id)
     split = source.split if source.type == "hub" else "test"
     return Benchmark(name=benchmark.name, split=split, comparisons=comparisons)
-
-
-def _chars(comparison: Comparison) -> int:
-    texts = [m.content for m in comparison.dialogue.messages]
-    return sum(map(len, (*texts, comparison.response_a, comparison.response_b)))

@@ -14,6 +14,7 @@ from judgetrain.evaluate.metrics.verdicts import (
     merged,
     position_bias,
     single_order_accuracy,
+    summed,
     unreadable,
     without_ties,
 )
@@ -32,6 +33,7 @@ __all__ = [
     "merged",
     "position_bias",
     "single_order_accuracy",
+    "summed",
     "unreadable",
     "without_ties",
 ]

@@ -54,6 +54,13 @@ def _mean_of(name: str) -> Callable[[Sequence[Prediction]], float | None]:
     return lambda found: mean([value for value in map(attrgetter(name), found) if value is not None])
 
 
+def _summed_interval(
+    margins: Sequence[float | None], labels: Sequence[str], resamples: int, seed: int, prompts: Sequence[str]
+) -> Interval | None:
+    found = verdicts.summed(margins, labels)
+    return None if found is None else bootstrap_interval(found, resamples, seed, prompts)
+
+
 def _unreadable_verdicts(ab: verdicts.Verdicts, ba: verdicts.Verdicts) -> int:
     return _count(verdicts.unreadable(ab)) + _count(verdicts.unreadable(ba))
 
@@ -102,6 +109,18 @@ class MetricRow:
     conflict_as_tie: float | None = metric(
         verdicts.conflict_as_tie, "ab ba labels", Column(DEFINITIONS, "conflict as tie %")
     )
+    summed_agreement: float | None = metric(
+        verdicts.summed,
+        "margins labels",
+        Column(
+            DEFINITIONS,
+            "summed margin %",
+            note="*Summed margin*: the side with the larger sum of scores over both orders and all branches is the "
+            "label, so that a preference for a place cancels; a verdict of its own, not the strict one.",
+            sparse=True,
+        ),
+    )
+    summed_ci: Interval | None = metric(_summed_interval, "margins labels resamples seed prompts")
     n_decided: int | None = metric(_count, "decided", Column(DEFINITIONS, "n both decide", "integer", order=1))
     agreement_decided: float | None = metric(_where, "agreed decided", Column(DEFINITIONS, "both decide %"))
     kappa: float | None = metric(

@@ -17,6 +17,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from judgetrain.judges.base import verdict_of
 from judgetrain.scorers import association
 
 Bools = NDArray[np.bool_]
@@ -68,6 +69,17 @@ def accuracy(verdicts: Verdicts, labels: Sequence[str]) -> Bools:
 def single_order_accuracy(ab: Verdicts, ba: Verdicts, labels: Sequence[str]) -> NDArray[np.float64]:
     """Mean of the two orders' accuracies per item: float [n] of 0, 0.5 or 1."""
     return (accuracy(ab, labels).astype(float) + accuracy(ba, labels).astype(float)) / 2
+
+
+def summed(margins: Sequence[float | None], labels: Sequence[str]) -> Bools | None:
+    """[n]: whether the sign of the margin, summed over both orders, gives the label; no margin is never right.
+
+    A judge that prefers a place cancels it here, where the strict rule calls it inconsistent. None where no method's
+    margin is known.
+    """
+    if all(margin is None for margin in margins):
+        return None
+    return accuracy([verdict_of(margin) for margin in margins], labels)
 
 
 def merged(ab: Verdicts, ba: Verdicts) -> list[str | None]:

@@ -11,6 +11,7 @@ from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
+from judgetrain.artifacts.chart import Chart, Point
 from judgetrain.artifacts.files import write_text_atomic
 from judgetrain.artifacts.integrity import MANIFEST, checked
 from judgetrain.artifacts.pages import render
@@ -19,7 +20,6 @@ from judgetrain.artifacts.stage_run import StageRun
 from judgetrain.data.benchmarks.benchmark import load_benchmark
 from judgetrain.data.benchmarks.scenarios import load_classifier
 from judgetrain.errors import DataError
-from judgetrain.artifacts.chart import Chart, Point
 from judgetrain.evaluate.report.table import TEMPLATES, Columns, Table, percent
 from judgetrain.evaluate.report.text import table_lines
 from judgetrain.evaluate.stages import ScenariosSettings

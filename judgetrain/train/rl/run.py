@@ -59,7 +59,7 @@ def train_policy(
     else:
         everyone, dropped = _labelled(inputs, config)
     train, held_out = _split(everyone, settings.holdout or 0.0, settings.seed)
-    attacked = _attacked(inputs["label"])
+    attacked = _attacked(inputs["label"]) if "label" in inputs else []
     train, everyone = [*train, *attacked], [*everyone, *attacked]
     rollouts = Rollouts(
         labelled={each.comparison.id: each for each in everyone},

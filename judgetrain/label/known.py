@@ -1,0 +1,115 @@
+"""A teacher that writes evaluations by rule from labels that are known: ``teacher.engine.type=given``.
+
+The label is the data's (``label`` of a comparison, a constructed pair's better side); the reason is the labelling
+function that tells the two responses apart most in its favour, so that what is said of them can be seen in them. It
+teaches the form of an evaluation and the labels, and no more: all criteria of a comparison get the one label.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from judgetrain.engines.base import Completion, Request
+from judgetrain.judges.heuristic.labelling import CRITERIA
+from judgetrain.judges.prompting.parsing import render_criteria
+from judgetrain.judges.prompting.prompts import judgment_slots
+from judgetrain.schema import ORDERS, Comparison, Verdict
+
+Shown = tuple[str, str, str, str]
+"""Of a judgment's slots: the dialogue before the query, the query, and the responses in the order shown."""
+
+BETTER, WORSE, EQUAL = 4, 2, 3
+"""The scores: always the same ones, so that a small model's uncertainty stands between two digits."""
+
+
+@dataclass(frozen=True)
+class Aspect:
+    """A criterion broad enough that a preference of the whole response speaks of it; ``when``: queries it suits."""
+
+    name: str
+    asks: str
+    when: str = ""
+
+    @property
+    def line(self) -> str:
+        """The criterion as a judge would list it."""
+        return f"{self.name}: {self.asks}"
+
+
+ASPECTS = (
+    Aspect("Accuracy", "is it right", r"\b(what|who|when|where|which|how (many|much)|calculate|solve|classify)\b|\d"),
+    Aspect("Writing", "does it read well", r"\b(write|story|poem|e-?mail|letter|rewrite|essay|title|headline|tweet)\b"),
+    Aspect("Completeness", "is all there that was asked for", r"\b(explain|describe|list|compare|steps|plan|ideas)\b"),
+    Aspect("Helpfulness", "does it do what was asked"),
+    Aspect("Clarity", "is it easy to follow"),
+    Aspect("Relevance", "does it keep to the question"),
+)
+GUIDELINE = f"{BETTER} to the better response, {WORSE} to the other, {EQUAL} to both if they are equal."
+
+
+class KnownLabels:
+    """Writes the criteria that suit a query, and judgments that say the known label. Token counts are words.
+
+    Args:
+        comparisons: those with a label; nothing else can be judged.
+    """
+
+    name = "given"
+
+    def __init__(self, comparisons: Sequence[Comparison]) -> None:
+        self._labels: dict[Shown, Verdict] = {}
+        for comparison in comparisons:
+            for order in ORDERS:
+                label = (comparison if order == "AB" else comparison.swapped()).label
+                if label is not None:
+                    self._labels[_shown(judgment_slots(comparison, order, "", ""))] = label
+
+    def generate(self, requests: Sequence[Request], seed: int) -> list[Completion]:
+        """One completion per request; nothing is drawn."""
+        return [self._complete(request) for request in requests]
+
+    def close(self) -> None:
+        """Nothing to free."""
+
+    def _complete(self, request: Request) -> Completion:
+        slots = request.slots
+        if request.step == "criteria":
+            text = render_criteria([aspect.line for aspect in suited(slots["query"])[: int(slots["count"])]])
+        elif request.step == "guideline":
+            text = GUIDELINE
+        elif (label := self._labels.get(_shown(slots))) is not None:
+            text = judgment(slots["query"], slots["response_a"], slots["response_b"], label)
+        else:
+            return Completion(finish_reason="error", error="a comparison without a label")
+        prompt = " ".join(message["content"] for message in request.messages)
+        words = len(prompt.split()), len(text.split())
+        return Completion(text=text, prompt_tokens=words[0], generated_tokens=words[1], finish_reason="stop")
+
+
+def _shown(slots: Mapping[str, str]) -> Shown:
+    return slots["context"], slots["query"], slots["response_a"], slots["response_b"]
+
+
+def suited(query: str) -> list[Aspect]:
+    """The aspects, those that suit the query first, then the ones of every query, then the others."""
+
+    def rank(aspect: Aspect) -> int:
+        return 1 if not aspect.when else 0 if re.search(aspect.when, query.casefold()) else 2
+
+    return sorted(ASPECTS, key=rank)
+
+
+def judgment(query: str, first: str, second: str, label: Verdict) -> str:
+    """A short judgment that says the label (of the responses as shown) and why, in what can be seen in them."""
+    scores = {"A": (BETTER, WORSE), "B": (WORSE, BETTER), "tie": (EQUAL, EQUAL)}[label]
+    head = f"Response A Score: {scores[0]}\nResponse B Score: {scores[1]}\nComparison: "
+    if label == "tie":
+        return f"{head}Both are equal."
+    good, bad = (first, second) if label == "A" else (second, first)
+    other = "B" if label == "A" else "A"
+    gaps = [(criterion.check(query, good) - criterion.check(query, bad), criterion.looks_for) for criterion in CRITERIA]
+    gap, reason = max(gaps, key=lambda found: found[0])
+    said = f" It {reason}, {other} less so." if gap > 0 else ""
+    return f"{head}{label} is better.{said}"

@@ -1,0 +1,85 @@
+"""``recipe=pairs`` on sixty rows of one's own: it ends with a judge, or says why before anything runs."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from judgetrain.artifacts.shards import read_rows
+from judgetrain.data.config import WorldConfig
+from judgetrain.data.world import eval_comparisons
+from judgetrain.errors import ConfigError
+from judgetrain.pipeline.run import Pipeline
+from tests.builders.engines import tiny_llama, word_tokenizer
+from tests.builders.pipeline import configured, judgetrain
+from tests.pipeline.test_docs import commands
+
+PAGE = Path(__file__).parents[2] / "docs" / "own_data.md"
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    directory = tmp_path_factory.mktemp("mine")
+    rows = [
+        {"query": c.dialogue.query, "response_a": c.response_a, "response_b": c.response_b, "label": c.label}
+        for c in eval_comparisons(WorldConfig(eval_comparisons=72), seed=4)
+    ]
+    for name, part in (("train", rows[:60]), ("test", rows[60:])):
+        (directory / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in part))
+    return directory
+
+
+def in_a_minute(data: Path, model: str) -> list[str]:
+    """The page's command for a short look, as written but for the two words that stand for the user's own."""
+    found = [words for words in commands(PAGE) if "teacher.comparisons=20" in words]
+    assert len(found) == 1, "the page has one such command"
+    return [word.replace("DIR", str(data)).replace("MODEL", model) for word in found[0]]
+
+
+def test_the_page_s_short_look_ends_with_the_table_of_all_judges(data: Path, tmp_path: Path) -> None:
+    done = judgetrain(*in_a_minute(data, "world"), cwd=tmp_path, timeout=1500)
+    assert done.returncode == 0, done.stderr + done.stdout
+    assert re.search(r"teacher: 20 in, 20 out, \d+ tokens", done.stdout + done.stderr), (
+        "nothing that the teacher wrote was dropped"
+    )
+    evaluated = next((tmp_path / "outputs/artifacts/evaluate").iterdir())
+    rows = json.loads((evaluated / "metrics.json").read_text())
+    assert {row["method"] for row in rows} >= {"base", "initial", "sft", "dpo", "longer", "surface"}
+    examples = next((tmp_path / "outputs/artifacts/teacher").iterdir())
+    said = [row["completion"][0]["content"] for row in read_rows(examples, "examples") if row["level"] == "judgment"]
+    assert said and all(re.match(r"Response A Score: [234]\nResponse B Score: [234]\n", text) for text in said)
+
+
+def test_a_model_that_learns_no_form_ends_with_the_judge_before_and_the_reason(data: Path, tmp_path: Path) -> None:
+    tokenizer = word_tokenizer()
+    tokenizer.save_pretrained(tmp_path / "model")
+    tiny_llama(len(tokenizer), max_position_embeddings=2048).save_pretrained(tmp_path / "model")
+    short = ["train.initial.min_steps=1", "train.initial.max_steps=1", "tree.guidelines=1", "tree.judgments=1"]
+    done = judgetrain(*in_a_minute(data, str(tmp_path / "model")), *short, cwd=tmp_path, timeout=900)
+    assert done.returncode == 0, done.stderr + done.stdout
+    said = done.stdout + done.stderr
+    assert re.search(r"evaluate: stage label came to nothing, .* no branch of \d+ trees survived", said)
+    rows = json.loads((next((tmp_path / "outputs/artifacts/evaluate").iterdir()) / "metrics.json").read_text())
+    assert {row["method"] for row in rows} == {"base", "initial", "random", "first", "longer", "surface"}
+
+
+def test_without_a_teacher_the_choices_are_named_before_anything_runs(data: Path, tmp_path: Path) -> None:
+    mine = "recipe=pairs", "stage=evaluate", f"data_dir={data}", "train.base.path=world", f"output_dir={tmp_path / 'o'}"
+    with pytest.raises(ConfigError, match=r"no teacher.*openai.*local.*given.*contrast.*teacher\.evaluations"):
+        Pipeline(configured(*mine)).check("evaluate")
+    assert not (tmp_path / "o").exists()
+    Pipeline(configured(*mine, "teacher=given")).check("evaluate")
+
+
+def test_labels_that_are_not_there_are_missed_before_anything_runs(data: Path, tmp_path: Path) -> None:
+    bare = [json.loads(line) | {"label": None} for line in (data / "train.jsonl").read_text().splitlines()]
+    for row in bare:
+        del row["label"]
+    (tmp_path / "train.jsonl").write_text("".join(json.dumps(row) + "\n" for row in bare))
+    (tmp_path / "test.jsonl").write_text((data / "test.jsonl").read_text())
+    mine = "recipe=pairs", "stage=evaluate", f"data_dir={tmp_path}", "train.base.path=world", "teacher=given"
+    with pytest.raises(ConfigError, match=r"teacher=given: no comparison of dialogues\.sources has a label"):
+        Pipeline(configured(*mine)).check("evaluate")

@@ -1,0 +1,76 @@
+"""teacher.engine.type=given: evaluations by rule from labels that are known."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from judgetrain.artifacts.shards import read_rows
+from judgetrain.errors import ConfigError, DataError
+from judgetrain.judges.prompting.parsing import parse_criteria, parse_judgment
+from judgetrain.judges.trees.schema import EvaluationTree
+from judgetrain.label.config import GivenEngineConfig
+from judgetrain.label.known import judgment, suited
+from judgetrain.pipeline.config import Config
+from judgetrain.schema import ORDERS, Verdict, mirror
+from tests.builders import label as builders
+from tests.builders.label import TAUGHT, run_teacher, teacher_config
+
+
+def given(**changes: int) -> Config:
+    config = teacher_config(asked=2, listed=2, **changes)
+    return replace(config, teacher=replace(config.teacher, engine=GivenEngineConfig(), branches=1))
+
+
+def test_every_judgment_says_the_label_in_both_orders(tmp_path: Path) -> None:
+    out = run_teacher(tmp_path / "teacher", given())
+    trees = [EvaluationTree.from_row(row) for row in read_rows(out.directory, "evaluations")]
+    assert len(trees) == 14
+    for tree in trees:
+        assert len(tree.criteria) == 1 and not tree.failures
+        found = {j.order: j.verdict for _, _, j in tree.judgments()}
+        assert found == dict.fromkeys(ORDERS, tree.comparison.label)
+    assert {t.comparison.label for t in trees} >= {"A", "B"}
+    examples = Counter(row["level"] for row in read_rows(out.directory, "examples"))
+    assert examples == {"criteria": 14, "guideline": 14, "judgment": 28}
+
+
+def test_rows_without_a_label_are_left_for_the_trees(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = [replace(c, label=None) if i % 2 else c for i, c in enumerate(TAUGHT)]
+    monkeypatch.setattr(builders, "TAUGHT", rows)
+    out = run_teacher(tmp_path / "teacher", given(taught=20))
+    taught = {EvaluationTree.from_row(row).comparison.id for row in read_rows(out.directory, "evaluations")}
+    assert taught == {c.id for c in rows if c.label}
+    assert {row["id"] for row in read_rows(out.directory, "remaining")} == {c.id for c in rows if not c.label}
+    monkeypatch.setattr(builders, "TAUGHT", [replace(c, label=None) for c in TAUGHT])
+    with pytest.raises(DataError, match=r"none of the comparisons has a label.*fields.*contrast"):
+        run_teacher(tmp_path / "none" / "teacher", given())
+
+
+@pytest.mark.parametrize("label", ["A", "B", "tie"])
+def test_a_judgment_reads_back_as_its_label_and_gives_a_reason_that_can_be_seen(label: Verdict) -> None:
+    short, long = "No.", "Boil water, for example 2 litres, since rice needs it. Then add the rice and wait."
+    first, second = (long, short) if label == "A" else (short, long)
+    text = judgment("How do I cook rice?", first, second, label)
+    parsed = parse_judgment(text, (first, second))
+    assert (parsed.first, parsed.second) == {"A": (4, 2), "B": (2, 4), "tie": (3, 3)}[label]
+    assert text.endswith("Both are equal." if label == "tie" else f", {mirror(label)} less so.")
+    same = judgment("How do I cook rice?", short, short, "A")
+    assert same.endswith("A is better."), "of equal texts nothing is said that cannot be seen"
+
+
+def test_criteria_suit_the_query() -> None:
+    assert suited("Write a poem on rain.")[0].name == "Writing"
+    assert suited("What is 7 times 8?")[0].name == "Accuracy"
+    assert [a.name for a in suited("Rain!")[:2]] == ["Helpfulness", "Clarity"]
+    assert len(parse_criteria("\n".join(f"{i}. {a.line}" for i, a in enumerate(suited("x"), 1)), 9)) == len(suited("x"))
+
+
+def test_it_stands_in_the_teacher_s_place_alone() -> None:
+    with pytest.raises(ConfigError, match=r"evaluate\.external\.type=given.*teacher\.engine alone"):
+        GivenEngineConfig().check("evaluate.external")
+    with pytest.raises(ConfigError, match="teacher: knows the labels of training data"):
+        GivenEngineConfig(name="teacher").make()
