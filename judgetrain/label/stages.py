@@ -97,7 +97,7 @@ class LabelSettings(StageSettings):
 
     @classmethod
     def unused(cls, config: Any) -> Collection[str]:
-        """What the settings leave unread: of scored branches, of a judge that is attacked, of corrections that are taught."""
+        """What is read for scored branches, for attacks or for corrections alone, where there are none."""
         needed = {
             ("scorer", "base"): config.label.reward.signals,
             ("tree", "engine"): config.label.harden,
