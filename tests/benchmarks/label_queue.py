@@ -41,7 +41,7 @@ from judgetrain.serving.queue.config import LabelQueueConfig
 from judgetrain.serving.queue.ranking import ranked
 from judgetrain.serving.rows import row_of
 
-NUMBERS = (25, 50, 100, 200, 400)
+NUMBERS = (25, 50, 100, 200, 300)
 WAYS = (("branches",), ("orders",), ("margin",), ("branches", "orders", "margin"))
 Row = dict[str, Any]
 
@@ -198,8 +198,8 @@ def main() -> None:
     """Print a table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seeds", type=int, default=5)
-    parser.add_argument("--pool", type=int, default=800)
-    parser.add_argument("--test", type=int, default=600)
+    parser.add_argument("--pool", type=int, default=600)
+    parser.add_argument("--test", type=int, default=400)
     parser.add_argument("--errors", type=float, default=0.15, help="of the annotator's judgments")
     parser.add_argument("--draws", type=int, default=3, help="by chance, a seed")
     parser.add_argument("--verdicts", nargs="*", default=[], help="output_dirs with a finished evaluation")

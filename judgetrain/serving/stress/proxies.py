@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from functools import partial
-from typing import Any
 
 from judgetrain.artifacts.stage_run import derive_seed
 from judgetrain.data.world.language import load_language
@@ -17,6 +16,7 @@ from judgetrain.judges.base import Judge, Prediction
 from judgetrain.judges.kinds.branching import BranchingJudge
 from judgetrain.judges.loading import Models
 from judgetrain.judges.method import BASELINE, Method
+from judgetrain.judges.trees.schema import EvaluationTree
 from judgetrain.schema import Comparison, Dialogue
 from judgetrain.scorers.encode import sample_of
 from judgetrain.serving.judging import load
@@ -89,7 +89,7 @@ class Asked:
 
     def __init__(self, judge: Judge, seed: int) -> None:
         self._judge, self._seed = judge, seed
-        self._trees: dict[str, Any] = {}
+        self._trees: dict[str, tuple[EvaluationTree, EvaluationTree | None]] = {}
         self.cost: Counter[str] = Counter()
 
     def __call__(self, pairs: Sequence[Comparison], branches: int) -> list[Prediction]:
@@ -100,8 +100,8 @@ class Asked:
         if new := [c for c in pairs if c.id not in self._trees]:
             grown, others = judge.ask(new, self._seed, numbers=[c.number for c in new])
             self._counted(judge.predictions(grown, judge.branches, others))
-            second = others or [None] * len(new)
-            self._trees |= {c.id: trees for c, *trees in zip(new, grown, second, strict=True)}
+            second: Sequence[EvaluationTree | None] = others or [None] * len(new)
+            self._trees |= {c.id: (first, other) for c, first, other in zip(new, grown, second, strict=True)}
         found = [self._trees[c.id] for c in pairs]
         others = [other for _, other in found if other is not None]
         return judge.predictions([tree for tree, _ in found], branches, others)

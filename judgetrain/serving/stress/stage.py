@@ -152,8 +152,8 @@ def _asked(method: Method, models: Models, settings: StressSettings) -> StressSe
     if method.kind == BRANCHING and method.target in ("base", *EXTERNAL):  # others bring their prompts
         kept.add("prompts")
     how = StressConfig(methods=[], mode=settings.stress.mode, shard_size=settings.stress.shard_size)
-    others = {field.name: None for field in fields(settings) if field.name not in kept}
-    return replace(settings, **{**others, "stress": how})
+    changes: dict[str, Any] = {field.name: None for field in fields(settings) if field.name not in kept}
+    return replace(settings, **changes | {"stress": how})
 
 
 def _shard_of(scores: Scores) -> Callable[[int, Sequence[Case]], ShardResult]:
