@@ -2,9 +2,9 @@
 
     OMP_NUM_THREADS=1 python -m tests.benchmarks.ray_speed outputs recipe=quickstart tree.max_comparisons=256
 
-The first argument is the ``output_dir`` of a run that has the stages before ``tree``; it is copied. Needs Ray, a core for
-each worker, and a machine with nothing else to do: the seconds are from the first shard handed out to the last written,
-without the start of Ray and of the models (a shard of each worker comes before).
+The first argument is the ``output_dir`` of a run that has the stages before ``tree``; it is copied. Needs Ray, a core
+for each worker, and a machine with nothing else to do. Seconds are from the end of the first shard of each worker to
+that of the last: without the start of Ray and of the models.
 """
 
 from __future__ import annotations
