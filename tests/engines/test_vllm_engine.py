@@ -1,15 +1,25 @@
-"""The vLLM engine's side of the conversation, with a stand-in for the package (it needs a GPU)."""
+"""The vLLM engine's side of the conversation, with a stand-in for the package (really: ``test_vllm_contract.py``)."""
 
 from __future__ import annotations
 
+import json
 import sys
+from dataclasses import replace
 from types import ModuleType, SimpleNamespace
+from typing import ClassVar, Literal
 
 import pytest
 
+from judgetrain.artifacts.fingerprint import plain
 from judgetrain.engines.base import Choice, Request, Sampling
 from judgetrain.engines.config import ModelConfig, VllmEngineConfig
-from judgetrain.errors import EngineError
+from judgetrain.errors import ConfigError, EngineError
+
+
+@pytest.fixture(autouse=True)
+def on_gpus(monkeypatch):
+    """No CPU: what is said there is really run."""
+    monkeypatch.setattr("judgetrain.engines.vllm_engine._on_cpu", lambda: False)
 
 
 def test_missing_package_names_the_extra(monkeypatch):
@@ -28,7 +38,7 @@ def test_requests_and_outputs(model_dir, monkeypatch):
             config.get_text_config = lambda: config
             self.llm_engine = SimpleNamespace(model_config=SimpleNamespace(hf_config=config))
 
-        def generate(self, prompts, sampling_params, use_tqdm):
+        def generate(self, prompts, sampling_params, use_tqdm, lora_request):
             calls["prompts"], calls["params"] = prompts, sampling_params
             reasons = ["stop", "length"]
             return [
@@ -74,7 +84,7 @@ def test_patterns_and_probabilities(model_dir, monkeypatch):
             config.get_text_config = lambda: config
             self.llm_engine = SimpleNamespace(model_config=SimpleNamespace(hf_config=config))
 
-        def generate(self, prompts, sampling_params, use_tqdm):
+        def generate(self, prompts, sampling_params, use_tqdm, lora_request):
             asked.update(sampling_params[0])
             logprobs = [{5: token("at", 0.0)}, {7: token(" 1", -0.5), 8: token(" 2", -0.5), 9: token(" no", -2.0)}]
             output = SimpleNamespace(text="at 1", token_ids=[5, 7], finish_reason="stop", logprobs=logprobs)
@@ -90,3 +100,92 @@ def test_patterns_and_probabilities(model_dir, monkeypatch):
     done = engine.generate([Request(messages=({"role": "user", "content": "cat"},), sampling=limits)], seed=1)[0]
     assert done.choices == (Choice(3, (0.5, 0.5)),)
     assert (asked["logprobs"], asked["structured_outputs"]) == (20, ("regex", "at [12]"))
+
+
+class Recorded:
+    """An ``LLM`` that keeps what it was made with, and whose processes are ended once."""
+
+    made: ClassVar[list[dict]] = []
+
+    def __init__(self, **settings):
+        self.made.append(settings)
+        config = SimpleNamespace(max_position_embeddings=64)
+        config.get_text_config = lambda: config
+        self.ended = []
+        core = SimpleNamespace(shutdown=lambda: self.ended.append(True))
+        self.llm_engine = SimpleNamespace(model_config=SimpleNamespace(hf_config=config), engine_core=core)
+
+
+@pytest.fixture
+def recorded(monkeypatch):
+    fake = ModuleType("vllm")
+    fake.LLM, fake.SamplingParams = Recorded, lambda **settings: settings
+    lora, request = ModuleType("vllm.config.lora"), ModuleType("vllm.lora.request")
+    lora.MaxLoRARanks = Literal[1, 8, 16]
+    request.LoRARequest = lambda name, number, path: (name, number, path)
+    for module in (fake, lora, request):
+        monkeypatch.setitem(sys.modules, module.__name__, module)
+    monkeypatch.setattr(Recorded, "made", [])
+    return Recorded.made
+
+
+def test_keys_and_further_arguments_reach_vllm(model_dir, recorded):
+    VllmEngineConfig(model=ModelConfig(path=str(model_dir))).make()
+    assert not {"gpu_memory_utilization", "max_num_seqs", "quantization"} & {*recorded[0]}, "vLLM's own stand"
+    assert recorded[0]["dtype"] == "float32", "as the Transformers engine loads it, not vLLM's float16"
+    config = VllmEngineConfig(
+        model=ModelConfig(path=str(model_dir)), tensor_parallel_size=4, pipeline_parallel_size=2,
+        gpu_memory_utilization=0.8, max_num_seqs=512, quantization="fp8", vllm={"enforce_eager": True},
+    )  # fmt: skip
+    config.make()
+    given = {
+        "tensor_parallel_size": 4, "pipeline_parallel_size": 2, "gpu_memory_utilization": 0.8, "max_num_seqs": 512,
+        "quantization": "fp8", "enforce_eager": True, "dtype": "auto",
+    }  # fmt: skip
+    assert given.items() <= recorded[1].items()
+    assert config.gpus == 8
+
+
+def test_an_argument_that_a_key_decides_is_refused(model_dir, monkeypatch):
+    monkeypatch.setattr("judgetrain.engines.config.check_package", lambda module, because: None)
+    for name, key in {
+        "tensor_parallel_size": "engine.tensor_parallel_size",
+        "max_model_len": "engine.max_context",
+    }.items():
+        with pytest.raises(ConfigError, match=rf"engine.vllm.{name}: is not given here; see {key}"):
+            VllmEngineConfig(model=ModelConfig(path=str(model_dir)), vllm={name: 2}).check("engine")
+
+
+def test_where_it_runs_is_no_part_of_the_fingerprint_and_what_it_computes_is():
+    config = VllmEngineConfig(model=ModelConfig(path="OWNER/NAME"))
+    elsewhere = replace(
+        config, tensor_parallel_size=8, pipeline_parallel_size=2, gpu_memory_utilization=0.5, max_num_seqs=9
+    )
+    assert plain(elsewhere) == plain(config)
+    assert not {"quantization", "vllm"} & {*plain(config)}, "artifacts of before are found"
+    assert plain(replace(config, quantization="fp8")) != plain(config)
+    assert plain(replace(config, vllm={"enforce_eager": True})) != plain(config)
+
+
+def test_adapters_go_beside_their_base(model_dir, tmp_path, recorded):
+    for each in model_dir.iterdir():
+        if "model.safetensors" not in each.name:
+            (tmp_path / each.name).write_bytes(each.read_bytes())
+    said = {"r": 4, "rank_pattern": {"q_proj": 12}, "base_model_name_or_path": str(model_dir)}
+    (tmp_path / "adapter_config.json").write_text(json.dumps(said))
+    engine = VllmEngineConfig(model=ModelConfig(path=str(tmp_path))).make()
+    expected = {"model": str(model_dir), "tokenizer": str(tmp_path), "enable_lora": True, "max_lora_rank": 16}
+    assert expected.items() <= recorded[0].items()
+    assert engine._adapters == ("adapters", 1, str(tmp_path))
+    for wrong in ({"r": 32}, {"use_dora": True}, {"modules_to_save": ["lm_head"]}):
+        (tmp_path / "adapter_config.json").write_text(json.dumps(said | wrong))
+        with pytest.raises(EngineError, match=r"lora.merge=true"):
+            VllmEngineConfig(model=ModelConfig(path=str(tmp_path))).make()
+
+
+def test_closing_ends_its_processes_once(model_dir, recorded):
+    engine = VllmEngineConfig(model=ModelConfig(path=str(model_dir))).make()
+    llm = engine._llm
+    engine.close()
+    engine.close()
+    assert llm.ended == [True]

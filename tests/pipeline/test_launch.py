@@ -11,10 +11,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from judgetrain.artifacts.installed import shipped
 from judgetrain.train.config import TrainStages
 from judgetrain.train.distributed import deepspeed_json
+from tests.builders.pipeline import configured
 
 LAUNCH = shipped("launch")
 SCRIPTS = sorted(LAUNCH.glob("*.sh"))
@@ -137,3 +139,16 @@ def test_ray_starts_a_head_and_workers_and_then_the_command(tmp_path: Path) -> N
     assert command.endswith("--nodelist node7 python -m judgetrain executor=ray stage=tree data_dir=a b")
     alone = spoken(tmp_path, "ray_slurm.sh")
     assert alone.returncode and "start it with sbatch" in alone.stderr
+
+
+def test_the_manifest_for_kuberay_holds_a_command_and_one_image() -> None:
+    job = yaml.safe_load((LAUNCH / "kuberay.yaml").read_text(encoding="utf-8"))
+    words = job["spec"]["entrypoint"].split()
+    assert words[:3] == ["python", "-m", "judgetrain"]
+    config = configured(*words[3:])
+    assert (config.executor.type, config.executor.address, config.stage) == ("ray", "auto", "tree")
+    cluster = job["spec"]["rayClusterSpec"]
+    pods = [group["template"]["spec"] for group in (cluster["headGroupSpec"], *cluster["workerGroupSpecs"])]
+    assert len({pod["containers"][0]["image"] for pod in pods}) == 1
+    for pod in pods:
+        assert {m["name"] for m in pod["containers"][0]["volumeMounts"]} == {v["name"] for v in pod["volumes"]}

@@ -8,7 +8,7 @@ from judgetrain.engines.config import OpenAIEngineConfig, engines_in
 from judgetrain.errors import ConfigError
 from judgetrain.pipeline.compose import recipes
 from judgetrain.pipeline.config import Config
-from judgetrain.pipeline.fits import needs
+from judgetrain.pipeline.fits import gpus_here, needs, parameters
 from judgetrain.pipeline.graph import STAGES
 from judgetrain.pipeline.run import Pipeline
 from judgetrain.train.distributed import check_distributed
@@ -149,3 +149,33 @@ def test_every_model_fits_on_the_eight_gpus_that_the_recipe_names(name: str) -> 
     assert {need.gpus for need in found if "72B" in need.model} == ({4} if name == "paper_ood" else set())
     wrong = recipe("paper_ood", "data_dir=DIR", "status.gpus=8x80", "responses.models.3.engine.tensor_parallel_size=1")
     assert [need.model for need in needs(Pipeline(wrong)) if need.fits is False] == ["Qwen/Qwen1.5-72B-Chat"]
+
+
+@pytest.mark.parametrize(
+    ("path", "billions"),
+    [
+        ("Qwen/Qwen1.5-72B-Chat", 72.0),
+        ("meta-llama/Llama-2-7b-chat-hf", 7.0),
+        ("mistralai/Mixtral-8x7B-Instruct-v0.1", 47.04),
+        ("google/gemma-3-270m-it", 0.27),
+        ("OWNER/judge-v2", None),
+    ],
+)
+def test_a_models_name_tells_its_size(path: str, billions: float | None) -> None:
+    found = parameters(path)
+    assert found is None if billions is None else found == pytest.approx(billions * 1e9)
+
+
+def test_a_model_that_is_here_is_weighed() -> None:
+    """The shipped base, against its own tensors."""
+    from judgetrain.engines.config import ModelConfig
+    from judgetrain.engines.loading import load_model
+
+    unshared = sum(p.numel() for p in load_model(ModelConfig(path="world")).parameters())
+    assert parameters("world") == pytest.approx(unshared, rel=0.02)
+
+
+@pytest.mark.parametrize("gpus", ["80", "x80", "0x80", "8x"])
+def test_gpus_to_plan_for_are_a_number_and_gigabytes(gpus: str) -> None:
+    with pytest.raises(ConfigError, match=r"status.gpus='.*': expected .* as in 8x80"):
+        gpus_here(gpus)
