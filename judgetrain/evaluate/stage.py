@@ -74,11 +74,18 @@ def run(settings: EvaluateSettings, inputs: Mapping[str, Path], out: StageRun) -
         for method in methods:
             for benchmark, results in runner_of(method).run(method, with_attacks if method in attacked else evaluation):
                 by_benchmark[benchmark.name] += results
-    links = {b.name: disagreement_links(b.name, [m.name for m in methods], out) for b in benchmarks}
+    links = {"": training_links(inputs.values(), out), **_links(evaluation, tried)}
+    _write(evaluation, by_benchmark, tried, overlaps, links)
+
+
+def _links(evaluation: Evaluation, tried: Sequence[Battery]) -> dict[str, list[Link]]:
+    """By benchmark the pages of trees behind verdicts that are not the label, under attack too."""
+    names, out = [method.name for method in evaluation.methods], evaluation.out
+    links = {b.name: disagreement_links(b.name, names, out) for b in evaluation.benchmarks}
     for each in tried:
-        seen = disagreement_links(each.name, [m.name for m in attacked], out)
+        seen = disagreement_links(each.name, names, out)
         links[each.of.name] += [(text.replace("disagreements", "attacks"), address) for text, address in seen]
-    _write(evaluation, by_benchmark, tried, overlaps, {"": training_links(inputs.values(), out), **links})
+    return links
 
 
 def _write(
