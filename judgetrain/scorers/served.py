@@ -108,7 +108,7 @@ class ServedScorer:
                 raise self._unable(type(error).__name__) from error
             finally:
                 if self._budget:
-                    counts = {"prompt_tokens": held - 1, "generated_tokens": 1}
+                    counts: dict[str, Any] = {"prompt_tokens": held - 1, "generated_tokens": 1}
                     self._budget.settle(held, Completion(finish_reason="stop", estimated=True, **counts))
         return self._read(answer.choices[0].logprobs, len(prompt), len(text))
 
