@@ -116,8 +116,9 @@ def correct(
 ) -> Corrected:
     """Judge comparisons, rewrite the responses with a mean score below ``threshold``, and judge old against new.
 
-    ``single``: both sides are one response, which is judged against itself (its score is the mean of both) and corrected
-    once. Measuring again matters: responses chosen for a low score would score higher the second time without any change.
+    ``single``: both sides are one response, which is judged against itself (its score is the mean of both) and
+    corrected once. Measuring again matters: responses chosen for a low score would score higher the second time without
+    any change.
     """
     trees = judge.sample(comparisons, derive_seed(seed, "before"))
     sides = SIDES[:1] if single else SIDES
