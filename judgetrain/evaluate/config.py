@@ -143,6 +143,12 @@ class CorrectConfig(LimitsConfig):
     max_comparisons: int | None = key(None, "correct the responses of at most this many", low=1)
     shard_size: int = key(32, "comparisons finished together; the unit of resume", low=1)
 
+    @property
+    def single(self) -> bool:
+        """Whether the source has one response a row: both fields name the same column."""
+        columns = self.source.fields
+        return "response_a" in columns and columns["response_a"] == columns.get("response_b")
+
 
 @dataclass
 class StudiesConfig(LimitsConfig):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields
 
-from judgetrain.engines.config import ModelConfig, SamplingConfig
+from judgetrain.engines.config import AnyEngine, LimitsConfig, ModelConfig, SamplingConfig, engine_key
 from judgetrain.keys import key
 from judgetrain.scorers.prompts import prompt_file
 
@@ -14,6 +14,12 @@ class ScorerConfig:
     """Scorers: the scorer:NAME methods of stage evaluate, and stage selfeval."""
 
     model: ModelConfig = key(ModelConfig, "whose probabilities are read; an empty path takes train.base")
+    engine: AnyEngine = engine_key(
+        None,
+        "stages selfeval, studies: a server (type openai) that gives log-probabilities of given texts, and generates; "
+        "scorer.model is then its tokenizer, and scores of whole distributions have none. None: scorer.model is read",
+        when=lambda c: c.engine is not None,
+    )
     formula: str = key("paper", "glass-box equations or its released code", choices=("paper", "released"))
     illustration: bool = key(False, "query and reference before the prompt as an example (glass-box 3.1)")
     calibration: bool = key(False, "subtract the uncertainty about the reference (glass-box 3.2)")
@@ -43,13 +49,13 @@ class ScorerConfig:
 OF_BRANCHES = tuple(
     field.name
     for field in fields(ScorerConfig)
-    if field.name not in ("model", "tie_threshold", "illustration", "calibration")
+    if field.name not in ("model", "engine", "tie_threshold", "illustration", "calibration")
 )
 """How branches are scored: under the judge itself, and without references."""
 
 
 @dataclass
-class SelfEvalConfig:
+class SelfEvalConfig(LimitsConfig):
     """Stage selfeval: an LLM (scorer.model) answers prompts and scores its own answers."""
 
     methods: list[str] = key(

@@ -123,9 +123,16 @@ class SinglePass(Estimator):
 def read(results: Sequence[Result], name: str, formula: str = "paper") -> Scores:
     """One feature of token statistics that are there already; there is none where it would be infinite or NaN."""
     feature = FEATURES[name].by(formula)
-    values: list[Value] = [r if isinstance(r, Unscored) else feature.read(r) for r in results]
+    values: list[Value] = [r if isinstance(r, Unscored) else _value(feature, r) for r in results]
     finite = [v if isinstance(v, Unscored) or math.isfinite(v) else Unscored("non_finite") for v in values]
     return Scores(name, finite, feature.better)
+
+
+def _value(feature: Feature, result: TokenStatistics) -> Value:
+    try:
+        return feature.read(result)
+    except KeyError:  # a server gives the tokens' log-probabilities alone
+        return Unscored("no_distribution")
 
 
 def reference_sentprob(reference: TokenStatistics) -> float:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from judgetrain.errors import ConfigError
 from judgetrain.scorers.config import ScorerConfig
@@ -35,7 +35,10 @@ COMBINED = {"softmax_combo": ("softmax_ent", "softmax_var")}
 BY_NAME: Mapping[str, Estimator] = {name: estimator for estimator in ESTIMATORS for name in estimator.names}
 SCORERS = (*ESTIMATORS[0].names, *COMBINED, *(n for estimator in ESTIMATORS[1:] for n in estimator.names))
 """Every scorer by name."""
-VARIANTS = {"illustration": {"illustration": True}, "calibration": {"calibration": True}}
+VARIANTS: Mapping[str, Mapping[str, Any]] = {
+    "illustration": {"illustration": True},
+    "calibration": {"calibration": True},
+}
 """What may follow a score's name after ``+`` in stage selfeval, and what it changes in the settings (glass-box 3)."""
 OF_RESPONSES = tuple(name for name in SCORERS if name in COMBINED or BY_NAME[name].of_responses)
 """Those that score a given response; decensem_* score the model on a prompt, by responses that it decodes itself."""

@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Any
 from judgetrain.artifacts.files import write_text_atomic
 from judgetrain.artifacts.shards import read_rows
 from judgetrain.artifacts.stage_run import ShardResult, StageRun, derive_seed, tokens_of
+from judgetrain.engines.answers import spending
 from judgetrain.errors import DataError, causes
 from judgetrain.schema import Dialogue
 from judgetrain.scorers.encode import Unscored, sample_of
-from judgetrain.scorers.lazy import lazy_scorer
+from judgetrain.scorers.lazy import kept_of, lazy_scorer
 from judgetrain.scorers.methods import groups, score
 from judgetrain.scorers.respond import answered_dialogues, respond, temperature_of
 from judgetrain.scorers.selfeval_table import Answer, console_table, markdown, plain, table
@@ -36,6 +37,7 @@ REMEDIES = {
     "too_long": "a larger scorer.max_context lets longer answers in, if the model's own context does",
     "empty_response": _NOTHING,
     "no_revision": _NOTHING,
+    "no_distribution": "a server tells of the tokens alone: ask for sentprob, sentprob_mean or probdiff",
     "non_finite": "the model's logits are no numbers: try scorer.model.dtype=float32",
 }
 """What helps where nothing could be scored, by the reason."""
@@ -50,7 +52,11 @@ def run(settings: SelfEvalSettings, inputs: Mapping[str, Path], out: StageRun) -
     limit = settings.selfeval.limit
     if limit is not None and limit < len(dialogues):
         dialogues = random.Random(derive_seed(settings.seed, "selfeval")).sample(dialogues, limit)
-    with lazy_scorer(settings.scorer, settings.scored_model) as scorer:
+    engine = settings.scorer.engine
+    with (
+        spending([engine], settings.selfeval, "selfeval", out) as budget,
+        lazy_scorer(settings.scorer, settings.scored_model, kept_of(engine, settings.seed, out), budget) as scorer,
+    ):
         respond(dialogues, scorer, settings, out)
         responses = list(read_rows(out.directory, "responses"))
         dialogues = answered_dialogues(dialogues, responses)

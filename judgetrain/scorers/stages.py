@@ -54,6 +54,11 @@ def check_scorer(config: Any) -> None:
         ("scorer.model", config.scorer.model) if config.scorer.model.path else ("train.base", config.train.base)
     )
     model.check(key)
+    engine = config.scorer.engine
+    if engine is not None:
+        if engine.type != "openai":
+            raise ConfigError(f"scorer.engine.type={engine.type!r}: allowed is openai; other models: scorer.model")
+        engine.check("scorer.engine")
     check_revision_prompt(config)
 
 

@@ -15,6 +15,7 @@ from typing import Any
 from judgetrain.artifacts.files import write_rows_atomic
 from judgetrain.data import world
 from judgetrain.data.config import BenchmarkConfig, ClusterConfig, SourceConfig, WorldConfig, WorldEngineConfig
+from judgetrain.engines.base import Request
 from judgetrain.engines.config import LocalEngineConfig, ModelConfig, OpenAIEngineConfig, SamplingConfig
 from judgetrain.engines.config import TransformersEngineConfig as Local
 from judgetrain.evaluate.correlate.config import ColumnConfig
@@ -22,6 +23,7 @@ from judgetrain.judges.config import TreeConfig
 from judgetrain.pipeline.config import Config
 from judgetrain.schema import Comparison
 from judgetrain.train.config import TrainConfig
+from tests.builders.scripted import judged, noisy, number
 
 WORLD = WorldConfig(train_dialogues=24, eval_comparisons=16)
 TOKENS = 24
@@ -43,8 +45,12 @@ class Tiny:
         if config.teacher.evaluations:
             config.teacher.evaluations = str(self.home / "evaluations.jsonl")
         config.teacher.engine = WorldEngineConfig(name="annotator")
-        for number, model in enumerate(config.responses.models):
-            model.engine = WorldEngineConfig(skill=0.3 + 0.1 * number)
+        for place, model in enumerate(config.responses.models):
+            model.engine = WorldEngineConfig(skill=0.3 + 0.1 * place)
+        evaluate = config.evaluate
+        gone = {f"stored:{s.name}" for s in evaluate.stored if s.source.path}  # votes, of which no world has any
+        evaluate.stored = [s for s in evaluate.stored if not s.source.path]
+        evaluate.methods = [method for method in evaluate.methods if method not in gone]
         self._walk(config)
         config.train.distributed = "none"
         config.train.base = ModelConfig(path="world")
@@ -53,7 +59,7 @@ class Tiny:
         config.evaluate.branches, config.evaluate.bootstrap = [1, 2], 20
         config.evaluate.benchmarks = config.evaluate.benchmarks[:2]
         config.dialogues.decontaminate = []
-        config.selfeval.limit = 3
+        config.selfeval.limit, config.correct.branches = 3, 2
         config.scorer.passes, config.scorer.max_new_tokens = 2, TOKENS
         studies = config.studies
         studies.prompts, studies.spread_prompts, studies.samples = (
@@ -91,7 +97,7 @@ class Tiny:
         if isinstance(value, ClusterConfig):
             return replace(value, encoder="static:world", backend="sklearn", n_clusters=3, sample=20)
         if isinstance(value, TreeConfig):
-            value.criteria, value.guidelines, value.max_comparisons, value.shard_size = 2, 1, None, 32
+            value.criteria, value.guidelines, value.max_comparisons, value.shard_size = 3, 2, None, 32
         if isinstance(value, TrainConfig):
             value.max_steps, value.per_device_train_batch_size, value.global_accumulation_steps = 1, 2, 1
             value.max_length, value.bf16, value.tf32, value.gradient_checkpointing = 512, False, False, False
@@ -164,6 +170,22 @@ def _eval_p(number: int, item: Comparison) -> Mapping[str, Any]:
         "autoj_output": number % 3,
         "autoj_output_swapped": number % 2,
     }
+
+
+def judge(request: Request, occurrence: int) -> str:
+    """What a local judge says: scores of what it reads, whatever the order; of some prompts the second time exchanged.
+
+    So trees have branches that survive, and pairs of judgments that disagree.
+    """
+    if request.step in ("criteria", "guideline"):
+        return noisy(request, occurrence)
+    if request.step != "judgment":
+        return "a better text ." if request.step == "correction" else answer(request.messages[-1]["content"])
+    slots = request.slots
+    a, b = (1 + number(slots["criterion"], slots[f"response_{side}"]) % 5 for side in "ab")
+    if occurrence and number(slots["guideline"]) % 2:
+        a, b = b, a
+    return judged(a, b, f" {'abcdefgh'[occurrence % 8]}")
 
 
 def answer(text: str) -> str:

@@ -286,7 +286,7 @@ def test_what_cannot_be_corrected_is_refused(config: Config, tmp_path: Path) -> 
 def test_a_single_response_is_judged_against_itself_and_corrected_once() -> None:
     items = [replace(c, response_b=c.response_a) for c in COMPARISONS]
     engine = ScriptedEngine(by_length)
-    done = correct(items, judge(engine), writer(engine), 3.0, 0)
+    done = correct(items, judge(engine), writer(engine), 3.0, 0, single=True)
     assert [(c.comparison_id, c.side, c.score) for c in done.corrections] == [
         (c.id, "A", score(c.response_a)) for c in items
     ]

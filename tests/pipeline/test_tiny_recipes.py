@@ -16,14 +16,16 @@ from judgetrain.pipeline.config import Config
 from judgetrain.pipeline.run import Pipeline
 from tests.builders.faulty_server import serving
 from tests.builders.pipeline import configured
-from tests.builders.scripted import ScriptedEngine, noisy
-from tests.builders.tiny import Tiny, answer, write_files
+from tests.builders.scripted import ScriptedEngine
+from tests.builders.tiny import Tiny, answer, judge, write_files
 
 STAGE = {
     "corpus": "cluster",
     "paper_dialogues": "cluster",
     "selfeval": "studies",
     "pairs": "correct",
+    "tables/table3": "correct",
+    "tables/scenarios": "scenarios",
     "tables/glassbox": "correlate",
     "tables/glassbox_references": "correlate",
     "tables/glassbox_stored": "correlate",
@@ -34,10 +36,6 @@ STAGE = {
     "sweeps/probdiff_temperature": "selfeval",
 }
 """What the recipe is for; of the others stage evaluate."""
-PUBLISHED = "published"
-"""Of published verdicts on published rows: run on the data themselves (tests/evaluate), as there is no model in it."""
-BY_ITSELF = ("quickstart", "debug", PUBLISHED)
-"""Those with end-to-end tests of their own (tests/e2e)."""
 JUDGES = (
     *("id-initial", "id-sft", "id-dpo", "ood-initial", "ood-sft", "ood-dpo", "ood-dpo-gpt4"),
     *("transfer-sft", "transfer-dpo", "fennec"),
@@ -60,7 +58,7 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tiny]:
 @pytest.fixture(autouse=True)
 def scripted(monkeypatch: pytest.MonkeyPatch) -> None:
     """Local models that judge are scripted: a base trained for one step writes nothing that can be read."""
-    monkeypatch.setattr(TransformersEngineConfig, "make", lambda *given: ScriptedEngine(noisy))
+    monkeypatch.setattr(TransformersEngineConfig, "make", lambda *given: ScriptedEngine(judge))
     monkeypatch.setenv("OPENAI_API_KEY", "none")
 
 
@@ -69,7 +67,7 @@ def shrunk(name: str, tiny: Tiny, *overrides: str) -> Config:
     return tiny.shrink(configured(f"recipe={name}", *where, *overrides))
 
 
-@pytest.mark.parametrize("name", [name for name in recipes() if name not in BY_ITSELF])
+@pytest.mark.parametrize("name", list(recipes()))
 def test_the_recipe_runs(name: str, tiny: Tiny) -> None:
     config = shrunk(name, tiny)
     if name == "paper_transfer":  # the evaluations that the out-of-distribution setting's teacher wrote

@@ -325,7 +325,7 @@ def test_variants_by_name_are_the_scores_under_the_settings_of_that_name(scorer:
         for full in (n for n in names if n.endswith(f"+{name}")):
             same = alone[full.partition("+")[0]]
             assert (found[full].values, found[full].better) == (same.values, same.better)
-            assert found[full].values[2] == Unmethods.score("no_reference")
+            assert found[full].values[2] == Unscored("no_reference")
     assert found["softmax_ent"].values == methods.score(scorer, samples, ("softmax_ent",))["softmax_ent"].values
     assert list(methods.groups(names)) == ["single_pass", "single_pass-calibration", "single_pass-illustration"]
     wrong = {"softmax_ent+x": "after a score's name", "probdiff+calibration": "change nothing"}

@@ -74,11 +74,6 @@ class Corrected:
     completions: list[Completion]
 
 
-def sides_of(comparison: Comparison) -> Sequence[Side]:
-    """The responses to correct: a single one stands on both sides of its comparison and is one."""
-    return SIDES[:1] if comparison.response_a == comparison.response_b else SIDES
-
-
 def mean_score(tree: EvaluationTree, side: Side) -> float | None:
     """A response's mean score, 1 to 5, over the readable judgments of a tree; None if there is none."""
     scores = [j.score_a if side == "A" else j.score_b for _, _, j in tree.judgments()]
@@ -112,18 +107,23 @@ def _part(criterion: CriterionNode, node: JudgmentNode, side: Side, material: st
 
 
 def correct(
-    comparisons: Sequence[Comparison], judge: BranchingJudge, writer: Writer, threshold: float, seed: int
+    comparisons: Sequence[Comparison],
+    judge: BranchingJudge,
+    writer: Writer,
+    threshold: float,
+    seed: int,
+    single: bool = False,
 ) -> Corrected:
     """Judge comparisons, rewrite the responses with a mean score below ``threshold``, and judge old against new.
 
-    Measuring again matters: responses chosen for a low score would score higher the second time without any change.
+    ``single``: both sides are one response, which is judged against itself (its score is the mean of both) and
+    corrected once. Measuring again matters: responses chosen for a low score would score higher the second time without
+    any change.
     """
     trees = judge.sample(comparisons, derive_seed(seed, "before"))
-    judged, of = list[Correction](), list[Comparison]()
-    for tree, item in zip(trees, comparisons, strict=True):
-        for side in sides_of(item):
-            judged.append(_judged(tree, side))
-            of.append(item)
+    sides = SIDES[:1] if single else SIDES
+    of = [item for item in comparisons for _ in sides]
+    judged = [_judged(tree, side, single) for tree in trees for side in sides]
     low = [i for i, c in enumerate(judged) if c.score is not None and c.score < threshold]
     requests = [_request(judged[i], of[i], writer) for i in low]
     completions = writer.engine.generate(requests, derive_seed(seed, "correct")) if requests else []
@@ -141,12 +141,10 @@ def correct(
     return Corrected(judged, [*trees, *after], completions)
 
 
-def _judged(tree: EvaluationTree, side: Side) -> Correction:
+def _judged(tree: EvaluationTree, side: Side, single: bool) -> Correction:
     item = tree.comparison
     response, model = (item.response_a, item.model_a) if side == "A" else (item.response_b, item.model_b)
-    scores = [
-        s for each in (SIDES if len(sides_of(item)) == 1 else (side,)) if (s := mean_score(tree, each)) is not None
-    ]
+    scores = [s for each in (SIDES if single else (side,)) if (s := mean_score(tree, each)) is not None]
     score = sum(scores) / len(scores) if scores else None
     return Correction(item.id, side, model, item.dialogue.query, response, score, evaluation_of(tree, side))
 

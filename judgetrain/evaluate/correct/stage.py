@@ -77,7 +77,7 @@ def run(settings: CorrectSettings, inputs: Mapping[str, Path], out: StageRun) ->
 
         def process(index: int, items: Sequence[Comparison]) -> ShardResult:
             judge, writer, rater = models().judge, models().writer, models().rater
-            done = correct(items, judge, writer, config.threshold, out.shard_seed(index))
+            done = correct(items, judge, writer, config.threshold, out.shard_seed(index), config.single)
             if rater is not None:
                 seed = derive_seed(out.shard_seed(index), "rated")
                 done = replace(

@@ -78,7 +78,7 @@ def correlate(
                     result.append(_row(rating, column, items, own, resamples, seed))
         for (benchmark, model, score), row in open_.items():
             found = (row.pearson, row.kendall, row.spearman)
-            named = {"benchmark": benchmark, "model": model, "score": score, "rating": rating.name}
+            named: dict[str, Any] = {"benchmark": benchmark, "model": model, "score": score, "rating": rating.name}
             result.append(Correlated(**named, better=1, n=0, without=0, published=found, same=False))
     return result
 

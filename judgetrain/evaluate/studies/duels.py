@@ -53,7 +53,7 @@ def won(
     for number, (other, theirs) in enumerate(others):
         answers = {i: (text.strip(), theirs.answers[i].strip()) for i, text in own.answers.items()}
         pairs = [Comparison(i, dialogues[i], a, b, name, other) for i, (a, b) in answers.items() if a and b and a != b]
-        verdicts = dict.fromkeys((i for i, (a, b) in answers.items() if a and a == b), 0)
+        verdicts: dict[str, int | None] = {i: 0 for i, (a, b) in answers.items() if a and a == b}
         verdicts |= asked(method, f"duels-{number}-{method.file_name}", pairs, settings, inputs, out)
         for group, ids in groups_of(own.d, own.categories).items():
             result.append(_duel(name, other, group, own, theirs, ids, verdicts, settings.delta))

@@ -144,8 +144,8 @@ class Studies:
     def tables(self) -> list[Table]:
         """The tables, those without rows left out."""
         compared = self._ranked(), self._beside(), self._grouped(), self._outcomes(), self._duels()
-        compared = *compared, self._conflicts(), self._agreed(), self._lengths()
-        return [table for table in (*compared, self._repeated(), self._deviations()) if table.cells]
+        judged = self._conflicts(), self._agreed(), self._lengths()
+        return [table for table in (*compared, *judged, self._repeated(), self._deviations()) if table.cells]
 
     def _official(self) -> list[dict[str, Any]]:
         """How the order of models by confidence goes with that of each official score."""

@@ -11,6 +11,7 @@ from judgetrain.artifacts.files import write_text_atomic
 from judgetrain.artifacts.shards import read_rows
 from judgetrain.artifacts.stage_run import ShardResult, StageRun, derive_seed, tokens_of
 from judgetrain.data.clustering.encode import load_encoder
+from judgetrain.engines.answers import spending
 from judgetrain.engines.base import Sampling
 from judgetrain.evaluate.stages import StudiesSettings
 from judgetrain.evaluate.studies.conflicts import Verdicts, judged, read_verdicts
@@ -21,7 +22,7 @@ from judgetrain.schema import Dialogue
 from judgetrain.scorers import studies
 from judgetrain.scorers.encode import Messages
 from judgetrain.scorers.finished import read_selfeval
-from judgetrain.scorers.lazy import lazy_scorer
+from judgetrain.scorers.lazy import kept_of, lazy_scorer
 from judgetrain.scorers.prompts import load_scorer_prompts
 from judgetrain.scorers.respond import answered_dialogues
 from judgetrain.scorers.stages import scored_model
@@ -45,7 +46,11 @@ def run(settings: StudiesSettings, inputs: Mapping[str, Path], out: StageRun) ->
     asked = [Dialogue.from_row(row) for row in read_rows(inputs["dialogues"], "dialogues")]
     responses = list(read_rows(inputs["selfeval"], "responses"))
     dialogues = {d.id: d for d in answered_dialogues(asked, responses)}
-    with lazy_scorer(settings.scorer, scored_model(settings.scorer, settings.base)) as scorer:
+    engine, model = settings.scorer.engine, scored_model(settings.scorer, settings.base)
+    with (
+        spending([engine], studied, "studies", out) as budget,
+        lazy_scorer(settings.scorer, model, kept_of(engine, settings.seed, out), budget) as scorer,
+    ):
         _answers(_sample(dialogues, studied.prompts, settings, "answers"), scorer, settings, out)
         spread = _spread(_sample(dialogues, studied.spread_prompts, settings, "spread"), scorer, settings, out)
     repetition = _repetition(settings, out) if studied.prompts else []

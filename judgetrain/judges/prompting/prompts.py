@@ -125,7 +125,7 @@ def packaged_sets(dialect: Dialect) -> list[str]:
     return [name for name, raw in sets.items() if all(step in raw for step in DIALECTS[dialect])]
 
 
-def has_step(path: Path, step: Step) -> bool:
+def has_step(path: Path, step: str) -> bool:
     """Whether a file is there and is a prompt set with this step."""
     if not path.is_file():
         return False
