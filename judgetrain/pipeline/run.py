@@ -162,7 +162,7 @@ class Pipeline:
         self.check(name)
         self.plan(name)
         self._check_here(name)
-        started, made, home = time.time(), 0, Path(self.config.output_dir)
+        started, made, home, short = time.time(), 0, Path(self.config.output_dir), ""
         plans = [plan for stage in self.needed(name) for plan in (self.plan(stage), *self.plan(stage).inputs.values())]
         directories = [*dict.fromkeys(plan.directory for plan in plans)]
         with nullcontext() if self.plan(name).finished else using(home, directories):
@@ -172,14 +172,15 @@ class Pipeline:
                 try:
                     made += self._make(self.plan(stage))
                 except NothingToLearnError as error:
-                    fewer = self._without(stage, name)
-                    if fewer is None:
+                    if not self._do_without(stage, name):
                         raise
-                    what = f"{name}: stage {stage} came to nothing, so its judges are not in the table: {error}"
-                    self.console.line(what)
-                    directory = fewer.run(name)
-                    self.console.line(what)
-                    return directory
+                    short = f"{name}: stage {stage} came to nothing, so its judges are not in the table: {error}"
+                    break
+        if short:
+            self.console.line(short)
+            directory = self.run(name)
+            self.console.line(short)
+            return directory
         directory = self.plan(name).directory
         if made:
             self.console.line(f"{name}: done in {duration(time.time() - started)}: {directory}")
@@ -188,18 +189,19 @@ class Pipeline:
             self.console.line(f"{name}: nothing to do, everything is there: {directory}")
         return directory
 
-    def _without(self, lost: str, name: str) -> Pipeline | None:
-        """The same with the methods alone that do not need a stage; None unless ``evaluate.partial`` asks for it."""
+    def _do_without(self, lost: str, name: str) -> bool:
+        """Leave out the methods that need a stage, where ``evaluate.partial`` asks for it and a judge is left."""
         if name != "evaluate" or not self.config.evaluate.partial:
-            return None
+            return False
 
-        def only(methods: list[str]) -> Pipeline:
-            evaluate = replace(self.config.evaluate, methods=methods)
-            return Pipeline(replace(self.config, evaluate=evaluate), self.console)
+        def only(methods: list[str]) -> Config:
+            return replace(self.config, evaluate=replace(self.config.evaluate, methods=methods))
 
-        left = [m for m in self.config.evaluate.methods if lost not in only([m]).needed(name)]
-        judges = {Method.parse(method).target for method in left} - {None, ""}
-        return only(left) if judges & {"initial", "sft", "dpo", "rl"} else None
+        left = [m for m in self.config.evaluate.methods if lost not in Pipeline(only([m])).needed(name)]
+        if not {"initial", "sft", "dpo"} & {Method.parse(m).target for m in left}:
+            return False
+        self.config, self._plans = only(left), {}
+        return True
 
     def _pass_gate(self, name: str) -> None:
         """Make the rounds before, where the stage needs their judge.

@@ -70,7 +70,7 @@ def test_without_a_teacher_the_choices_are_named_before_anything_runs(data: Path
     mine = "recipe=pairs", "stage=evaluate", f"data_dir={data}", "train.base.path=world", f"output_dir={tmp_path / 'o'}"
     with pytest.raises(ConfigError, match=r"no teacher.*openai.*local.*given.*contrast.*teacher\.evaluations"):
         Pipeline(configured(*mine)).check("evaluate")
-    assert not (tmp_path / "o").exists()
+    assert not (tmp_path / "o" / "artifacts").exists()
     Pipeline(configured(*mine, "teacher=given")).check("evaluate")
 
 
