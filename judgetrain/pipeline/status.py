@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
-from rich import box
 from rich.table import Table
 from rich.text import Text
 
@@ -51,14 +50,14 @@ def _wanted(pipeline: Pipeline, each: Pipeline, target: str) -> set[str]:
 def show(pipeline: Pipeline) -> None:
     """Print the table for the pipeline's configuration: a line a stage at 80 columns, unless ``status.detail``."""
     console, found = pipeline.console, rows(pipeline)
-    table = Table(box=box.SIMPLE_HEAD, padding=0, show_edge=False)
+    table = Table(box=None, padding=(0, 1, 0, 0), pad_edge=False)
     for column in found[0]:
         table.add_column(column.removeprefix("stage="), overflow="fold", no_wrap=column != "detail")
     for row in found:
         table.add_row(*row.values())
     title = f"recipe {pipeline.config.recipe_name}, seed {pipeline.config.seed}: {pipeline.root}/STAGE/FINGERPRINT"
-    more = "" if pipeline.config.status.detail else "; status.detail=true adds times and sizes"
-    parts = [Text(title), table, Text(f"{', '.join(TARGETS)}: what a run of that stage would do{more}")]
+    more = "" if pipeline.config.status.detail else "; status.detail=true adds times, sizes"
+    parts = [Text(title), table, Text(f"{', '.join(TARGETS)}: what such a run would do{more}")]
     if gpus := gpus_here(pipeline.config.status.gpus):
         parts += [Text(f"\nmodels on {gpus}, by weights alone (and what training keeps beside them):"), _fits(pipeline)]
     console.plain(parts)
