@@ -112,7 +112,11 @@ class Tiny:
         compared = source.format == "comparison" or bool(source.adapter)
         path = self.home / f"{'comparisons' if compared else 'dialogues'}.jsonl"
         kind = "comparisons" if compared else "jsonl"
-        return SourceConfig(name=source.name, type=kind, path=str(path), format="comparison" if compared else "auto")
+        columns = source.fields
+        single = compared and "response_a" in columns and columns["response_a"] == columns.get("response_b")
+        fields = {"response_a": "response_a", "response_b": "response_a"} if single else {}
+        shape = "comparison" if compared else "auto"
+        return SourceConfig(name=source.name, type=kind, path=str(path), format=shape, fields=fields)
 
     def _benchmark(self, benchmark: BenchmarkConfig) -> BenchmarkConfig:
         """Eval-P's published shape for what reads it so, else comparisons with their labels."""
