@@ -141,7 +141,7 @@ class CorrelateSettings(ModelSettings):
 class ScenariosSettings(WorldSettings):
     """Stage scenarios."""
 
-    source: SourceConfig = at("evaluate.scenarios")
+    source: SourceConfig | None = at("evaluate.scenarios")
     benchmarks: list[BenchmarkConfig] = at("evaluate.benchmarks")
     runs: list[str] = at("scenarios.runs")
 
@@ -149,6 +149,11 @@ class ScenariosSettings(WorldSettings):
     def of_world(cls, config: Any) -> bool:
         """Whether a benchmark is of the world."""
         return any(b.source.type == "world" for b in config.evaluate.benchmarks)
+
+    @classmethod
+    def unused(cls, config: Any) -> Collection[str]:
+        """What the classifier learns from, where nothing is named."""
+        return {*super().unused(config), *(() if config.evaluate.scenarios.path else ("source",))}
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -55,6 +55,7 @@ class Tiny:
         config.train.distributed = "none"
         config.train.base = ModelConfig(path="world")
         config.prompts = "compact"
+        config.label.holdout = 0.3  # some of so few comparisons
         config.label.min_readable, config.label.min_evidence, config.label.max_chance = 0.0, 0.5, 1.0
         config.evaluate.branches, config.evaluate.bootstrap = [1, 2], 20
         config.evaluate.benchmarks = config.evaluate.benchmarks[:2]
@@ -112,7 +113,11 @@ class Tiny:
         compared = source.format == "comparison" or bool(source.adapter)
         path = self.home / f"{'comparisons' if compared else 'dialogues'}.jsonl"
         kind = "comparisons" if compared else "jsonl"
-        return SourceConfig(name=source.name, type=kind, path=str(path), format="comparison" if compared else "auto")
+        columns = source.fields
+        single = compared and "response_a" in columns and columns["response_a"] == columns.get("response_b")
+        fields = {"response_a": "response_a", "response_b": "response_a"} if single else {}
+        shape = "comparison" if compared else "auto"
+        return SourceConfig(name=source.name, type=kind, path=str(path), format=shape, fields=fields)
 
     def _benchmark(self, benchmark: BenchmarkConfig) -> BenchmarkConfig:
         """Eval-P's published shape for what reads it so, else comparisons with their labels."""
@@ -192,7 +197,7 @@ def answer(text: str) -> str:
     """What the server says: a verdict, preference or rating in the form that the prompt asks for."""
     draw = sum(map(ord, text))
     if "[[X]]" in text:
-        return "[[X]]" if draw % 2 else "[[Y]]"
+        return "[[X]]" if text.find(": x a") < text.find(": x b") else "[[Y]]"  # the first sample, in either order
     if "[[A]]" in text:
         return "[[A]]"
     return f"Rating: [[{1 + draw % 10}]]"

@@ -86,7 +86,7 @@ def test_training_dialogues_and_benchmarks_side_by_side(tmp_path: Path) -> None:
         out = StageRun(tmp_path / name, "scenarios", 0, Console(), recipe=name)
         config.scenarios.runs = [str(tmp_path / "one")] if name == "two" else []
         SCENARIOS.run(ScenariosSettings.of(config), {"cluster": tmp_path / "cluster"}, out)
-        write_json_atomic(tmp_path / name / "manifest.json", {})
+        write_json_atomic(tmp_path / name / "manifest.json", {"config": {}})
     found = {s["name"]: s["domains"] for s in json.loads((tmp_path / "two" / "metrics.json").read_text())["sets"]}
     training = {"code": 15, "cooking": 5}
     assert found == {"training: two": training, "training: one": training, "mine": {"cooking": 2, "code": 1}}

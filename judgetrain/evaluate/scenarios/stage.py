@@ -51,6 +51,7 @@ def run(settings: ScenariosSettings, inputs: Mapping[str, Path], out: StageRun) 
 
     Training dialogues have the scenario that the classifier finds, and so have benchmarks whose rows name none.
     """
+    assert settings.source is not None
     classifier = load_classifier(settings.source, "evaluate.scenarios", settings.seed)
     dialogues = [Dialogue.from_row(row) for row in read_rows(inputs["cluster"], "sample")]
     benchmarks = [load_benchmark(b, i, settings.seed, settings.world) for i, b in enumerate(settings.benchmarks)]
