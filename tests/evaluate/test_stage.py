@@ -70,6 +70,15 @@ def verdict(tree: dict, order: str, k: int) -> str | None:
     return None if not votes else "A" if sum(votes) > 0 else "B" if sum(votes) < 0 else "tie"
 
 
+@pytest.mark.parametrize(("size", "shards"), [(None, 4), (15, 2)])
+def test_how_many_comparisons_are_judged_together_is_the_evaluations_own(
+    setup: tuple[Config, dict[str, Path]], tmp_path: Path, size: int | None, shards: int
+) -> None:
+    config, inputs = setup
+    config.evaluate.shard_size = size
+    assert len([*evaluate(config, inputs, tmp_path / "out").glob("trees-pairs-sft-*.jsonl")]) == shards
+
+
 def test_metrics_and_predictions_equal_a_recount(setup: tuple[Config, dict[str, Path]], tmp_path: Path) -> None:
     config, inputs = setup
     out = run("evaluate", config, inputs, tmp_path / "out")
