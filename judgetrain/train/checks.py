@@ -107,6 +107,8 @@ def has_tf32() -> bool:
 
 def _check_dpo(key: str, config: DpoConfig) -> None:
     loss = config.loss_type
+    if config.orders_together:
+        raise ConfigError(f"{key}.orders_together=true: a preference pair is of one order; it is for initial and sft")
     for name in ("packing", "padding_free"):
         if getattr(config, name):
             raise ConfigError(
@@ -129,6 +131,9 @@ def _check_dpo(key: str, config: DpoConfig) -> None:
 
 
 def _check_rl(key: str, config: RlConfig) -> None:
+    for name in ("orders_together", "min_steps"):
+        if getattr(config, name):
+            raise ConfigError(f"{key}.{name}={getattr(config, name)}: rl samples its own branches; leave it out")
     for name in ("packing", "padding_free"):
         if getattr(config, name):
             raise ConfigError(f"{key}.{name}=true: branches are padded to batches of like length; leave it false")

@@ -14,7 +14,7 @@ from judgetrain.pipeline.config import Config
 from judgetrain.pipeline.graph import STAGES
 from judgetrain.train import checks
 from judgetrain.train.checks import TRL, check_training, check_trl, gpu_only
-from judgetrain.train.config import AdapterConfig, DpoConfig, TrainConfig
+from judgetrain.train.config import AdapterConfig, DpoConfig, RlConfig, TrainConfig
 
 ROOT = Path(__file__).parents[2]
 
@@ -41,6 +41,19 @@ def test_settings_that_would_do_nothing_or_fail_are_refused(
     with pytest.raises(ConfigError, match=message):
         check_training("dpo", DpoConfig(**settings))
     check_training("dpo", DpoConfig())
+
+
+def test_both_orders_in_one_batch_need_a_batch_that_holds_them() -> None:
+    odd = TrainConfig(orders_together=True, per_device_train_batch_size=3)
+    with pytest.raises(ConfigError, match=r"train\.sft\.per_device_train_batch_size=3: .*orders_together.*even"):
+        check_training("sft", odd)
+    with pytest.raises(ConfigError, match=r"train\.sft\.packing: .*orders_together"):
+        check_training("sft", TrainConfig(orders_together=True, packing=True))
+    with pytest.raises(ConfigError, match=r"train\.dpo\.orders_together=true: a preference pair is of one order"):
+        check_training("dpo", DpoConfig(orders_together=True))
+    with pytest.raises(ConfigError, match=r"train\.rl\.min_steps=5: rl samples its own branches"):
+        check_training("rl", RlConfig(min_steps=5))
+    check_training("sft", TrainConfig(orders_together=True, per_device_train_batch_size=4, min_steps=5))
 
 
 def test_every_loss_is_accepted_by_trl_with_the_settings_that_are_let_through(tmp_path: Path) -> None:
