@@ -64,7 +64,7 @@ def show(pipeline: Pipeline) -> None:
 
 
 def _fits(pipeline: Pipeline) -> Table:
-    table = Table(box=box.SIMPLE_HEAD, padding=0, show_edge=False)
+    table = Table(box=None, padding=(0, 2, 0, 0))
     for column in ("key", "model", "GB", "GPUs", "fits"):
         table.add_column(column, overflow="fold")
     for need in needs(pipeline):
