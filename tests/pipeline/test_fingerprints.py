@@ -92,18 +92,22 @@ CASES: list[tuple[list[str], str, set[str]]] = [
     (
         ["engine={type: openai, model: m}"],
         "engine.keep_errors=true",
-        {*GROWN, "gate", "evaluate", "correct", "judge"},
+        {*GROWN, "gate", "evaluate", "correct", "judge", "stress"},
     ),
     # How a judge is asked is no part of its weights.
     ([], "tree.judgments=3", GROWN),
     ([], "tree.guidelines=3", GROWN),
     ([], "tree.retries=2", GROWN),
     *(
-        ([], f"judge.{key}", {"gate", "evaluate", "correct", "judge", *(["rl"] if key.startswith("tie") else [])})
+        (
+            [],
+            f"judge.{key}",
+            {"gate", "evaluate", "correct", "judge", "stress", *(["rl"] if key.startswith("tie") else [])},
+        )
         for key in JUDGE
     ),
-    (["studies.judge=base"], "judge.temperature=0.5", {"gate", "evaluate", "correct", "judge", "studies"}),
-    (["evaluate.methods=[random]", "verdicts.judge=random"], "judge.temperature=0.5", {"gate", "correct"}),
+    (["studies.judge=base"], "judge.temperature=0.5", {"gate", "evaluate", "correct", "judge", "stress", "studies"}),
+    (["evaluate.methods=[random]", "verdicts.judge=random"], "judge.temperature=0.5", {"gate", "correct", "stress"}),
     # How trees are sampled is no part of how a judge is asked.
     ([], "tree.tie=1", GROWN),
     ([], "tree.readout=expected", GROWN),
@@ -154,7 +158,7 @@ CASES: list[tuple[list[str], str, set[str]]] = [
     ([], "verdicts.branches=2", {"judge"}),
     ([], "verdicts.write=[battles]", {"judge"}),
     ([], "verdicts.max_requests=9", set()),
-    (["verdicts.judge=random"], "evaluate.aggregation=margin", {"gate", "evaluate", "correct"}),
+    (["verdicts.judge=random"], "evaluate.aggregation=margin", {"gate", "evaluate", "correct", "stress"}),
     (["verdicts.judge=one_step:external"], "evaluate.one_step.sampling.temperature=0.3", {"judge"}),
     (["verdicts.judge=scorer:probdiff"], "scorer.revisions=3", {"judge", "selfeval", "studies"}),
     ([], "selfeval.limit=3", {"selfeval"}),

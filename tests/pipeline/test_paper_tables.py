@@ -56,6 +56,12 @@ def configured(table: str, data: Path, *overrides: str) -> Config:
     return pipeline.configured(f"recipe=tables/{table}", "stage=evaluate", *where, *overrides)
 
 
+@pytest.fixture(autouse=True)
+def no_vllm(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is not installed where there is no GPU."""
+    monkeypatch.setattr(config_of_engines, "check_package", lambda module, because: None)
+
+
 def test_table_1_has_the_papers_rows(data: Path) -> None:
     config = configured("table1", data)
     STAGES["evaluate"].check(config)
@@ -97,10 +103,7 @@ def test_table_2_is_filled_by_a_run(data: Path, monkeypatch: pytest.MonkeyPatch)
     assert [c.strip() for c in cells["stored:auto-j", "–"].strip("|").split("|")[2:]] == expected
 
 
-def test_table_4_is_a_sweep_over_the_teachers_evaluations(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(
-        config_of_engines, "check_package", lambda module, because: None
-    )  # no vLLM where there is no GPU
+def test_table_4_is_a_sweep_over_the_teachers_evaluations(data: Path) -> None:
     whole: Any = composed("recipe=tables/table4", hydra=True)
     assert dict(whole.hydra.sweeper.params) == {"teacher.comparisons": "1000,2000,3000"}
     config = configured("table4", data)

@@ -18,7 +18,13 @@ from judgetrain.pipeline.keys_page import keys_of
 from judgetrain.pipeline.run import Pipeline
 from tests.builders.pipeline import configured
 
-FREE = {"dialogues.world.seed", "train.dpo.f_alpha_divergence_coef", "selfeval.delta", "selfeval.sweep"}
+FREE = {
+    "dialogues.world.seed",
+    "train.dpo.f_alpha_divergence_coef",
+    "selfeval.delta",
+    "selfeval.sweep",
+    "studies.official",
+}
 """Numbers that may have any finite value."""
 
 

@@ -32,9 +32,9 @@ class PublishedConfig:
     benchmark: str = key("", "as the found rows name it")
     model: str = key("", "as the found rows name it")
     score: str = key("", "as the found rows name it")
-    pearson: float = key(0.0, "without its sign")
-    kendall: float = key(0.0, "without its sign")
-    spearman: float = key(0.0, "without its sign")
+    pearson: float = key(0.0, "without its sign", low=0.0, high=1.0)
+    kendall: float = key(0.0, "without its sign", low=0.0, high=1.0)
+    spearman: float = key(0.0, "without its sign", low=0.0, high=1.0)
 
 
 @dataclass
