@@ -176,7 +176,7 @@ def test_the_prompts_of_a_way_of_asking_are_part_of_the_fingerprint(config: Conf
             r"methods='one_step:random': allowed are base",
         ),
         (lambda e: setattr(e.one_step, "prompts", "compact"), r"step 'one_step' needs a 'user' template"),
-        (lambda e: setattr(e.one_step, "prompts", "no"), r"evaluate\.one_step\.prompts=no: .*\(one_step\)"),
+        (lambda e: setattr(e.one_step, "prompts", "no"), r"evaluate\.one_step\.prompts=no: .*\(auto_j, one_step\)"),
         (lambda e: setattr(e.external, "model", ""), r"evaluate\.external\.model is empty"),
     ],
 )

@@ -32,6 +32,7 @@ from judgetrain.scorers.estimator import Scores
 from judgetrain.scorers.methods import OF_RESPONSES, SCORERS, groups, score
 from judgetrain.scorers.results import Usage
 from judgetrain.scorers.statistics import TokenScorer
+from tests.builders.evaluate import UNATTACKED
 
 COMPARISONS = world.eval_comparisons(WorldConfig(eval_comparisons=8), 0)
 METHODS = ["scorer:sentprob", "scorer:softmax_combo", "scorer:attnent_avg", "longer"]
@@ -108,7 +109,7 @@ def test_all_scorers_in_one_call(base: TokenScorer) -> None:
 
 def configured(tmp_path: Path, methods: list[str]) -> Config:
     benchmark = BenchmarkConfig("world", SourceConfig(name="world", type="world"))
-    config = Config(evaluate=EvaluateConfig([benchmark], methods, [1], bootstrap=50))
+    config = Config(evaluate=EvaluateConfig([benchmark], methods, [1], bootstrap=50, robustness=UNATTACKED))
     config.dialogues.world.eval_comparisons = 8
     config.train.base = ModelConfig(path="world")
     config.scorer.shard_size = 3
