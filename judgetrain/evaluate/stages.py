@@ -208,6 +208,11 @@ def _check_evaluate(config: Any) -> None:
     check_guarantees(settings)
     check_robustness(settings.robustness, methods)
     check_gate(settings)
+    if settings.partial and settings.gate.required:
+        raise ConfigError(
+            "evaluate.partial=true: leaves judges out of the table, and evaluate.gate.required asks for them; set "
+            "evaluate.partial=false"
+        )
     names = [method.name for method in methods]
     if twice := next((name for name in names if names.count(name) > 1), None):
         raise ConfigError(f"evaluate.methods: the name {twice!r} is used twice; names must differ")

@@ -241,6 +241,10 @@ def check_model(config: Any, method: Method, key: str, step: str | None = None) 
         load_prompt_set(config.prompts)
     where, engine = engine_of(config, method.target)
     if method.target in EXTERNAL:
+        if engine.type == "given":
+            raise ConfigError(
+                f"{key}={method.text!r}: {where}.type=given knows labels of training data alone; leave the method out"
+            )
         engine.check(where)
     else:
         asked = config.judge.changed(**method.asking)

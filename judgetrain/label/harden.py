@@ -21,6 +21,7 @@ from judgetrain.artifacts.shards import read_rows
 from judgetrain.artifacts.stage_run import ShardResult, StageRun, derive_seed
 from judgetrain.data.attacks.attack import Attack, worse_first
 from judgetrain.data.attacks.loading import load_attacks
+from judgetrain.engines.base import UNANSWERED
 from judgetrain.engines.once import loaded_once
 from judgetrain.engines.registry import make_engine
 from judgetrain.judges.base import verdict_of
@@ -121,7 +122,8 @@ def hardened(
 
     def process(index: int, items: Sequence[Attempt]) -> ShardResult:
         trees = [replace(item.tree, comparison=item.attacked, criteria=item.criteria, failures={}) for item in items]
-        return shard_of(rejudge(trees, engine(), prompts, asked, out.shard_seed(index)))
+        found = shard_of(rejudge(trees, engine(), prompts, asked, out.shard_seed(index)))
+        return replace(found, counts_in=0, counts_out=0, dropped={})  # they are no items of this stage
 
     with loaded_once(lambda: make_engine(engine_config, model_path=str(model), name=judge.parent.name)) as engine:
         out.sharded(ROWS, attempts, asking.shard_size * 4, process, "attacked comparisons", load=engine)
@@ -176,14 +178,18 @@ def _learn(
     """Add what an attempt teaches, if the judge failed in an order."""
     name, failed = attempt.attack.name, False
     before = {j.order: j for c in attempt.criteria for g in c.guidelines for j in reversed(g.judgments)}
+    label = labels[attempt.tree.comparison.id]
     for criterion, guideline, node in judged.judgments():
+        if node.finish_reason in UNANSWERED or before[node.order].finish_reason != "stop":
+            result.counts["not_whole"] += 1
+            continue
         result.counts[f"{name}:asked"] += 1
         chosen = _should_say(attempt, before[node.order], criterion.text, habits, labels)
         if chosen is None:
             result.counts["not_in_the_contract"] += 1
             continue
         text, verdict = chosen
-        if node.verdict == verdict:
+        if node.verdict in (verdict, label):  # an attacked response that is worse, and now said to be, teaches nothing
             continue
         failed = True
         result.counts[f"{name}:failed"] += 1
@@ -206,7 +212,7 @@ def _learn(
         )
     if failed:
         told = replace(judged.comparison, label=None)
-        row = {"of": attempt.tree.comparison.id, "verdict": labels[attempt.tree.comparison.id], "attack": name}
+        row = {"of": attempt.tree.comparison.id, "verdict": label, "attack": name}
         result.comparisons.append(row | {"comparison": told.to_row()})
 
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from judgetrain.artifacts.shards import read_rows
 from judgetrain.artifacts.stage_run import StageRun, derive_seed, is_held_out
+from judgetrain.data.dedup import named_queries
 from judgetrain.errors import NothingToLearnError
 from judgetrain.judges.prompting.prompts import load_prompt_set
 from judgetrain.judges.trees.schema import EvaluationTree
@@ -59,10 +61,12 @@ def run(settings: LabelSettings, inputs: Mapping[str, Path], out: StageRun) -> N
         _harden(data, hardened(settings, inputs, verdicts, prompter, out), settings, out)
     if not data.sft:
         raise NothingToLearnError(data.nothing_left())
-    corrections = []
+    corrections: list[dict[str, Any]] = []
     if config.corrections.path:
         wording = load_prompt_set(settings.correction_prompts or "", "correction", "correct.prompts")
-        corrections = list(correction_rows(config.corrections, wording))
+        queries = named_queries(settings.dialogues) if settings.dialogues else None
+        corrections, contaminated = correction_rows(config.corrections, wording, queries)
+        out.count(dropped={"corrections:contaminated": contaminated})
     for name, wanted in {"train": False, "heldout": True}.items():
         sft = [
             r
@@ -92,8 +96,8 @@ def run(settings: LabelSettings, inputs: Mapping[str, Path], out: StageRun) -> N
 
 def _harden(data: TrainingData, found: Hardened, settings: LabelSettings, out: StageRun) -> None:
     """Add what failed attacks teach; the comparisons that stage rl is to be trained on are no held-out ones."""
-    data.sft += found.sft
-    data.pairs += found.pairs
+    data.sft += [row for row in found.sft if data.for_sft(row["comparison_id"])]
+    data.pairs += [pair for pair in found.pairs if data.for_pairs(pair.comparison_id)]
     data.hardened = dict(sorted(found.counts.items()))
     taught = [r for r in found.comparisons if not is_held_out(settings.seed, r["of"], settings.label.holdout)]
     out.write_rows("attacked", taught)

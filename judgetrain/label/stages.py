@@ -89,6 +89,7 @@ class LabelSettings(StageSettings):
     prompts: str = at("prompts", file=prompt_path)
     scorer: ScorerConfig | None = at("scorer", only=OF_BRANCHES)
     correction_prompts: str | None = at("correct.prompts", file=prompt_path)
+    dialogues: DialoguesConfig | None = at("dialogues", only=OF_QUERIES)
     base: ModelConfig | None = at("train.base", neutral=True)
     """How the judge that grew the trees is loaded, where its own branches are scored."""
     tree: TreeConfig | None = at("tree", neutral=True)
@@ -102,6 +103,7 @@ class LabelSettings(StageSettings):
             ("scorer", "base"): config.label.reward.signals,
             ("tree", "engine"): config.label.harden,
             ("correction_prompts",): config.label.corrections.path,
+            ("dialogues",): config.label.corrections.path and config.dialogues.decontaminate,
         }
         return [name for names, wanted in needed.items() if not wanted for name in names]
 

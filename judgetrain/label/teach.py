@@ -52,7 +52,8 @@ def run(settings: TeacherSettings, inputs: Mapping[str, Path], out: StageRun) ->
                 "another teacher"
             )
         taught, remaining = divided(known, settings.teacher.comparisons, out.seed)
-        remaining += [c for c in comparisons if _by_labels(settings.teacher) and not c.label]
+        if unknown := [c for c in comparisons if _by_labels(settings.teacher) and not c.label]:
+            remaining = [*(remaining or taught), *unknown]  # label.source=given learns from labelled trees alone
     out.note("comparisons", {"teacher": len(taught), "remaining": len(remaining)})
     if not remaining:
         out.log(

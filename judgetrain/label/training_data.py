@@ -46,6 +46,7 @@ class TrainingData:
         self.pairs: list[Pair] = []
         self.labels: list[dict[str, Any]] = []
         self.divided: dict[str, int] = {}
+        self._taught: set[str] | None = None
         """How many comparisons give SFT examples and pairs, where no comparison gives both."""
         self.hardened: dict[str, int] = {}
         """Judgments of attacked responses, asked and failed, by attack."""
@@ -133,8 +134,17 @@ class TrainingData:
         number = max(1, round(share * len(ids)))
         taught = set(random.Random(derive_seed(self.seed, "sft_share")).sample(ids, min(number, len(ids))))
         self.divided = {"sft": len(taught), "pairs": len(ids) - len(taught)}
-        self.sft = [row for row in self.sft if row["comparison_id"] in taught]
-        self.pairs = [pair for pair in self.pairs if pair.comparison_id not in taught]
+        self._taught = taught
+        self.sft = [row for row in self.sft if self.for_sft(row["comparison_id"])]
+        self.pairs = [pair for pair in self.pairs if self.for_pairs(pair.comparison_id)]
+
+    def for_sft(self, comparison_id: str) -> bool:
+        """Whether a comparison may give supervised examples (``config.sft_share``)."""
+        return self._taught is None or comparison_id in self._taught
+
+    def for_pairs(self, comparison_id: str) -> bool:
+        """Whether a comparison may give preference pairs (``config.sft_share``)."""
+        return self._taught is None or comparison_id not in self._taught
 
     def table(self) -> dict[str, dict[str, int | float]]:
         """Kept and dropped, by rule.

@@ -37,6 +37,11 @@ def check_training(stage: str, config: TrainConfig) -> None:
         )
     if config.packing and config.padding_free:
         raise ConfigError(f"{key}.packing and {key}.padding_free: packed sequences have no padding; set one of them")
+    if config.min_steps and config.packing:
+        raise ConfigError(
+            f"{key}.min_steps={config.min_steps}: {key}.packing puts several examples into one, so that "
+            "fewer steps are left; raise num_train_epochs, or leave out packing"
+        )
     if config.orders_together and config.packing:
         raise ConfigError(f"{key}.packing: fills sequences as they fit; leave out {key}.orders_together, or packing")
     if config.orders_together and config.per_device_train_batch_size % len(ORDERS):

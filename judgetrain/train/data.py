@@ -17,6 +17,7 @@ from judgetrain.artifacts.shards import read_rows
 from judgetrain.artifacts.stage_run import derive_seed
 from judgetrain.engines.prompting import accepted_messages, neutralise_messages
 from judgetrain.errors import TrainingError
+from judgetrain.schema import ORDERS
 from judgetrain.train.config import TrainConfig
 from judgetrain.train.rendering import Renderer
 
@@ -42,7 +43,7 @@ class Examples:
     too_long: int
     all_masked: int = 0
     """Examples of whose completions the chat template renders nothing: they would carry no loss."""
-    guidelines: list[str] = field(default_factory=list)
+    judgments: list[str] = field(default_factory=list)
     """By row: of a judgment, by which guideline it is, the same in both orders; empty of any other row."""
     remarks: tuple[str, ...] = ()
     """What is trained beyond what the chat template writes."""
@@ -75,7 +76,7 @@ def fitting(
     if not rows:
         raise TrainingError(f"there are no {what} to train on: look at the counts of the stage before")
     renderer = Renderer(tokenizer, {tokenizer.eos_token_id} - {None} if ends is None else ends)
-    kept, encoded, guidelines, masked = [], [], [], 0
+    kept, encoded, judgments, masked = [], [], [], 0
     for row in rows:
         clean = {side: neutralise_messages(row[side], tokenizer) for side in _SIDES if side in row}
         clean = {"prompt": accepted_messages(row["prompt"], tokenizer), **clean}
@@ -85,7 +86,7 @@ def fitting(
         elif _length(tokens) <= max_length:
             kept.append(clean)
             encoded.append(tokens)
-            guidelines.append(_guideline(row))
+            judgments.append(_judgment(row))
     if masked == len(rows):
         raise TrainingError(
             f"in all {masked} {what} the chat template renders nothing for the assistant's turn, so that every label "
@@ -101,7 +102,7 @@ def fitting(
         tokens=encoded,
         too_long=len(rows) - len(kept) - masked,
         all_masked=masked,
-        guidelines=guidelines,
+        judgments=judgments,
         remarks=tuple(renderer.remarks),
     )
 
@@ -118,24 +119,24 @@ def _tokens(row: Row, renderer: Renderer) -> Tokens | None:
     return tokens
 
 
-def _guideline(row: Row) -> str:
-    """The guideline's node above that of a supervised judgment; empty for other rows."""
+def _judgment(row: Row) -> str:
+    """The node of a supervised judgment; empty for other rows."""
     supervised = row.get("level") == "judgment" and "completion" in row
-    return str(row["nodes"][0]).rpartition("/")[0] if supervised else ""
+    return str(row["nodes"][0]) if supervised else ""
 
 
 def _length(tokens: Tokens) -> int:
     return len(tokens["prompt"]) + max(len(ids) for side, ids in tokens.items() if side != "prompt")
 
 
-def order(lengths: Sequence[int], config: TrainConfig, seed: int, guidelines: Sequence[str] = ()) -> list[int]:
+def order(lengths: Sequence[int], config: TrainConfig, seed: int, judgments: Sequence[str] = ()) -> list[int]:
     """Indices of the examples in training order, all epochs in a row, the same for any number of processes.
 
     Each epoch is a new shuffle; within buckets of :data:`BUCKET` batches examples are sorted by length and the
     batches shuffled again. A fraction of an epoch takes that share of its batches. With ``config.orders_together``
-    judgments by one of the ``guidelines`` stand side by side, those in order AB and those in order BA.
+    those of the ``judgments`` (their nodes) that one guideline gives in order AB and in order BA stand side by side.
     """
-    together = _together(guidelines) if config.orders_together else {}
+    together = _together(judgments) if config.orders_together else {}
     step, epochs = config.per_device_train_batch_size, config.num_train_epochs
     result: list[int] = []
     for epoch in range(math.ceil(epochs)):
@@ -163,13 +164,15 @@ def order(lengths: Sequence[int], config: TrainConfig, seed: int, guidelines: Se
     return result
 
 
-def _together(guidelines: Sequence[str]) -> dict[int, list[int]]:
-    """By index, the indices of all judgments by its guideline, where there are several."""
-    found: dict[str, list[int]] = {}
-    for index, guideline in enumerate(guidelines):
-        if guideline:
-            found.setdefault(guideline, []).append(index)
-    return {index: same for same in found.values() if len(same) > 1 for index in same}
+def _together(judgments: Sequence[str]) -> dict[int, list[int]]:
+    """By index, the indices of two judgments by one guideline, one in each order; single ones stand alone."""
+    found: dict[str, dict[str, list[int]]] = {}
+    for index, node in enumerate(judgments):
+        if node:
+            guideline, _, leaf = node.rpartition("/")
+            found.setdefault(guideline, {order: [] for order in ORDERS})[leaf[:2]].append(index)
+    pairs = [pair for sides in found.values() for pair in zip(*sides.values(), strict=False)]
+    return {index: list(pair) for pair in pairs for index in pair}
 
 
 def fill(indices: Sequence[int], config: TrainConfig) -> list[int]:

@@ -131,7 +131,7 @@ def _trainer(
     config = job.config
     indices: Sequence[int] = range(len(examples.rows))
     if not config.packing:
-        indices = fill(order(examples.lengths, config, out.seed, examples.guidelines), config)
+        indices = fill(order(examples.lengths, config, out.seed, examples.judgments), config)
     heldout = _heldout(job, tokenizer, out)
     callbacks = watchers(job, heldout, out)
     # Before the model: under ZeRO-3 the arguments have it partitioned as it is loaded.

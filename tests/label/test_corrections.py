@@ -9,7 +9,7 @@ import pytest
 from judgetrain.artifacts.console import Console
 from judgetrain.artifacts.shards import read_rows
 from judgetrain.artifacts.stage_run import StageRun
-from judgetrain.data.config import SourceConfig
+from judgetrain.data.config import BenchmarkConfig, SourceConfig
 from judgetrain.errors import DataError
 from judgetrain.judges.config import TreeConfig
 from judgetrain.label import stage as label_stage
@@ -55,6 +55,21 @@ def test_they_are_examples_of_their_own_level(tmp_path: Path) -> None:
         prompt = found[row["corrected"]]
         assert row["response"] in prompt and row["judgment"] in prompt and row["corrected"] not in prompt
     assert out.notes["yield"]["corrections"] == {"taken": len(ROWS)}
+
+
+def test_rows_that_hold_a_benchmark_s_query_are_left_out_and_counted(tmp_path: Path) -> None:
+    held = [{"query": ROWS[i]["query"], "response_a": "x", "response_b": "y", "label": "A"} for i in (3, 8)]
+    source = SourceConfig(name="b", path=write_lines(tmp_path / "b.jsonl", held), format="comparison")
+    config = Config(prompts="compact", tree=TreeConfig(criteria=4), label=LabelConfig(holdout=0.3, **ANY_EVIDENCE))
+    config.label.corrections = SourceConfig(path=write_lines(tmp_path / "c.jsonl", ROWS))
+    config.dialogues.decontaminate = [BenchmarkConfig("b", source)]
+    out = run(tmp_path, config)
+    taught = [
+        r for n in ("sft-train", "sft-heldout") for r in read_rows(out.directory, n) if r["level"] == "correction"
+    ]
+    said = {r["completion"][0]["content"] for r in taught}
+    assert said == {row["corrected"] for i, row in enumerate(ROWS) if i not in (3, 8)}
+    assert out.totals()["counts"]["dropped"]["corrections:contaminated"] == 2
 
 
 def test_a_row_without_a_judgment_is_refused(tmp_path: Path) -> None:

@@ -18,11 +18,12 @@ from judgetrain.judges.config import TreeConfig
 from judgetrain.judges.prompting.parsing import parse_judgment, render_judgment, written_judgment
 from judgetrain.judges.prompting.prompts import load_prompt_set
 from judgetrain.judges.trees.grow import Shape, grow
-from judgetrain.judges.trees.schema import shard_of
+from judgetrain.judges.trees.schema import CriterionNode, shard_of
 from judgetrain.label import harden
 from judgetrain.label.config import LabelConfig
 from judgetrain.label.stages import LABEL
 from judgetrain.pipeline.config import Config
+from judgetrain.train.rl.rollouts import Labelled
 from judgetrain.train.rl.run import _attacked
 from tests.builders.evaluate import check, judge, run
 from tests.builders.scripted import ScriptedEngine, comparison, criteria
@@ -147,7 +148,9 @@ def test_the_comparisons_on_which_attacks_succeed_are_stage_rl_s_too(
     grown: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     out = labelled(grown, tmp_path, monkeypatch, "", PRAISE, harden=["nothing", "self_praise"])
-    found = _attacked(out)
+    labels = {row["comparison_id"]: row["verdict"] for row in read_rows(out, "labels")}
+    known = [Labelled(c, labels[c.id]) for c in COMPARISONS]
+    found = _attacked(out, known)
     assert len({each.comparison.id for each in found}) == len(found) > 20
     held = {r["comparison_id"] for name in ("sft", "pairs") for r in read_rows(out, f"{name}-heldout")}
     for each in found:
@@ -157,7 +160,45 @@ def test_the_comparisons_on_which_attacks_succeed_are_stage_rl_s_too(
         assert good.startswith("4 is")
         assert bad == "" or PRAISE in bad
         assert attacked.id.split("+")[0] not in held
-    assert _attacked(tmp_path) == []
+    assert _attacked(tmp_path, known) == []
+    others = [replace(each, verdict="tie") if i % 2 else each for i, each in enumerate(known)]
+    kept = {each.comparison.id.split("+")[0] for each in _attacked(out, others)}
+    assert kept and kept <= {c.id for c in COMPARISONS[::2]}, "none whose label is another there"
+
+
+def test_examples_and_pairs_are_of_disjoint_comparisons_under_attack_too(
+    grown: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = labelled(grown, tmp_path, monkeypatch, PRAISE, harden=["self_praise"], sft_share=0.5)
+    made = [row for row in both(out, "pairs") if row["made"].startswith("harden")]
+    examples = [row for row in both(out, "sft") if PRAISE in row["prompt"][-1]["content"]]
+    assert made and examples
+    ids = [{row["comparison_id"] for row in both(out, name)} for name in ("sft", "pairs")]
+    assert ids[0].isdisjoint(ids[1])
+
+
+@pytest.mark.parametrize(("what", "reason"), [("rejudge", "too_long"), ("attempts_on", "length")])
+def test_what_was_not_written_to_its_end_teaches_nothing(
+    grown: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str, reason: str
+) -> None:
+    """An attacked response that does not fit, or a judgment before the attack that was cut off."""
+    real = getattr(harden, what)
+    monkeypatch.setattr(
+        harden,
+        what,
+        lambda *a: [replace(t, criteria=tuple(cut(c, reason) for c in t.criteria)) for t in real(*a)],
+    )
+    out = labelled(grown, tmp_path, monkeypatch, PRAISE, harden=["self_praise"])
+    assert json.loads((out / "yield.json").read_text())["hardened"] == {"not_whole": 60}
+    assert not [row for row in both(out, "pairs") if row["made"].startswith("harden")]
+    assert list(read_rows(out, "attacked")) == []
+
+
+def cut(criterion: CriterionNode, reason: str) -> CriterionNode:
+    leaves = [
+        replace(g, judgments=tuple(replace(j, finish_reason=reason) for j in g.judgments)) for g in criterion.guidelines
+    ]
+    return replace(criterion, guidelines=tuple(leaves))
 
 
 def test_hardening_that_was_cut_short_goes_on_where_it_was(

@@ -15,9 +15,11 @@ from judgetrain.judges.trees.schema import EvaluationTree
 from judgetrain.label.config import GivenEngineConfig
 from judgetrain.label.known import judgment, suited
 from judgetrain.pipeline.config import Config
+from judgetrain.pipeline.graph import STAGES
 from judgetrain.schema import ORDERS, Verdict, mirror
 from tests.builders import label as builders
 from tests.builders.label import TAUGHT, run_teacher, teacher_config
+from tests.builders.pipeline import configured
 
 
 def given(**changes: int) -> Config:
@@ -44,7 +46,12 @@ def test_rows_without_a_label_are_left_for_the_trees(tmp_path: Path, monkeypatch
     out = run_teacher(tmp_path / "teacher", given(taught=20))
     taught = {EvaluationTree.from_row(row).comparison.id for row in read_rows(out.directory, "evaluations")}
     assert taught == {c.id for c in rows if c.label}
-    assert {row["id"] for row in read_rows(out.directory, "remaining")} == {c.id for c in rows if not c.label}
+    remaining = [row["id"] for row in read_rows(out.directory, "remaining")]
+    assert sorted(remaining) == sorted(c.id for c in rows), "of labelled ones none is left: the taught ones serve again"
+    out = run_teacher(tmp_path / "some" / "teacher", given(taught=6))
+    taught = {EvaluationTree.from_row(row).comparison.id for row in read_rows(out.directory, "evaluations")}
+    remaining = [row["id"] for row in read_rows(out.directory, "remaining")]
+    assert len(taught) == 6 and sorted(remaining) == sorted(c.id for c in rows if c.id not in taught)
     monkeypatch.setattr(builders, "TAUGHT", [replace(c, label=None) for c in TAUGHT])
     with pytest.raises(DataError, match=r"none of the comparisons has a label.*fields.*contrast"):
         run_teacher(tmp_path / "none" / "teacher", given())
@@ -74,3 +81,15 @@ def test_it_stands_in_the_teacher_s_place_alone() -> None:
         GivenEngineConfig().check("evaluate.external")
     with pytest.raises(ConfigError, match="teacher: knows the labels of training data"):
         GivenEngineConfig(name="teacher").make()
+
+
+def test_as_a_method_it_is_refused_before_anything_is_trained() -> None:
+    for key, overrides in {
+        "evaluate.methods": ["stage=evaluate", "evaluate.methods=[sft,teacher]"],
+        "verdicts.judge": ["stage=judge", "verdicts.judge=teacher"],
+    }.items():
+        config = configured("recipe=pairs", "data_dir=DIR", "train.base.path=world", "teacher=given", *overrides)
+        with pytest.raises(
+            ConfigError, match=rf"{key}='teacher': teacher\.engine\.type=given knows labels of training"
+        ):
+            STAGES[config.stage].check(config)

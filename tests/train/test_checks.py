@@ -49,6 +49,8 @@ def test_both_orders_in_one_batch_need_a_batch_that_holds_them() -> None:
         check_training("sft", odd)
     with pytest.raises(ConfigError, match=r"train\.sft\.packing: .*orders_together"):
         check_training("sft", TrainConfig(orders_together=True, packing=True))
+    with pytest.raises(ConfigError, match=r"train\.sft\.min_steps=5: .*packing puts several"):
+        check_training("sft", TrainConfig(min_steps=5, packing=True))
     with pytest.raises(ConfigError, match=r"train\.dpo\.orders_together=true: a preference pair is of one order"):
         check_training("dpo", DpoConfig(orders_together=True))
     with pytest.raises(ConfigError, match=r"train\.rl\.min_steps=5: rl samples its own branches"):

@@ -194,18 +194,28 @@ def test_the_order_is_a_function_of_the_seed_and_covers_every_epoch() -> None:
 
 def test_judgments_in_both_orders_stand_in_one_batch() -> None:
     rng = random.Random(3)
-    guidelines = [f"g{i // 2}" if i < 60 else "" for i in range(101)]
-    lengths = [rng.randint(5, 200) for _ in guidelines]
+    # Twenty guidelines with a judgment in each order, ten with a second one in an order or two, ten other rows.
+    nodes = [f"t{i}/g0/{order}0" for i in range(30) for order in ("AB", "BA")]
+    nodes += [f"t{i}/g0/AB1" for i in range(10)] + [f"t{i}/g0/BA1" for i in range(5)] + [""] * 10
+    rng.shuffle(nodes)
+    number = len(nodes)
+    lengths = [rng.randint(5, 200) for _ in nodes]
     settings = TrainConfig(per_device_train_batch_size=4, orders_together=True, num_train_epochs=2)
-    indices = order(lengths, settings, 1, guidelines)
-    assert sorted(indices[:101]) == sorted(indices[101:]) == list(range(101)) and indices[:101] != indices[101:]
-    for epoch in (indices[:100], indices[101:201]):
-        for batch in (epoch[k : k + 4] for k in range(0, 100, 4)):
-            named = [guidelines[i] for i in batch if guidelines[i]]
-            assert all(named.count(name) == 2 for name in named), "no guideline's judgments are parted"
-    apart = order(lengths, replace(settings, orders_together=False), 1, guidelines)
-    batches = ([guidelines[i] for i in apart[k : k + 4]] for k in range(0, 100, 4))
-    assert any(name and batch.count(name) == 1 for batch in batches for name in batch)
+    indices = order(lengths, settings, 1, nodes)
+    assert sorted(indices[:number]) == sorted(indices[number:]) == list(range(number))
+    assert indices[:number] != indices[number:]
+
+    def parted(indices: list[int]) -> int:
+        """Pairs that have not both orders in one batch."""
+        together: Counter[str] = Counter()
+        for batch in (indices[k : k + 4] for k in range(0, len(indices), 4)):
+            named = [nodes[i].rpartition("/") for i in batch if nodes[i]]
+            sides = Counter((guideline, leaf[:2]) for guideline, _, leaf in named)
+            together.update({g: min(sides[g, "AB"], sides[g, "BA"]) for g in {g for g, _, _ in named}})
+        return 35 - together.total()
+
+    assert parted(indices[:number]) == parted(indices[number:]) == 0
+    assert parted(order(lengths, replace(settings, orders_together=False), 1, nodes)[:number]) > 10
 
 
 def test_little_data_is_gone_through_until_there_are_enough_steps() -> None:

@@ -116,7 +116,8 @@ class MetricRow:
             DEFINITIONS,
             "summed margin %",
             note="*Summed margin*: the side with the larger sum of scores over both orders and all branches is the "
-            "label, so that a preference for a place cancels; a verdict of its own, not the strict one.",
+            "label, so that a preference for a place cancels; a verdict of its own, not the strict one. Where branches "
+            "were stopped early, an order may have more of them than the other, and weighs more.",
             sparse=True,
         ),
     )

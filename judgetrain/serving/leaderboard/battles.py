@@ -75,9 +75,6 @@ class Battle:
         return SHARES.get(self.outcome, 0.5)
 
 
-"""The first system's part of a comparison by its verdict."""
-
-
 def read_battles(files: Sequence[str | Path], key: str = "leaderboard.files") -> Iterator[Battle]:
     """The comparisons of files, globs, and directories of stage judge, in order.
 

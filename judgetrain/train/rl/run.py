@@ -59,7 +59,7 @@ def train_policy(
     else:
         everyone, dropped = _labelled(inputs, config)
     train, held_out = _split(everyone, settings.holdout or 0.0, settings.seed)
-    attacked = _attacked(inputs["label"]) if "label" in inputs else []
+    attacked = _attacked(inputs["label"], everyone) if "label" in inputs else []
     train, everyone = [*train, *attacked], [*everyone, *attacked]
     rollouts = Rollouts(
         labelled={each.comparison.id: each for each in everyone},
@@ -102,12 +102,17 @@ def _labelled(inputs: Mapping[str, Path], config: RlConfig) -> tuple[list[Labell
     return kept, dropped
 
 
-def _attacked(label: Path) -> list[Labelled]:
-    """The comparisons on which attacks succeeded (``label.harden``), with the labels that they have without."""
+def _attacked(label: Path, known: Sequence[Labelled]) -> list[Labelled]:
+    """The comparisons on which attacks succeeded (``label.harden``), with the labels that they have without.
+
+    Those whose comparison is not among the ``known``, or has another label there, are left out.
+    """
     from judgetrain.train.rl.rollouts import Labelled
 
+    verdicts = {each.comparison.id: each.verdict for each in known}
     found = read_rows(label, "attacked") if (label / "attacked.jsonl").is_file() else ()
-    return [Labelled(Comparison.from_row(row["comparison"]), row["verdict"]) for row in found]
+    kept = (row for row in found if verdicts.get(row["of"]) == row["verdict"])
+    return [Labelled(Comparison.from_row(row["comparison"]), row["verdict"]) for row in kept]
 
 
 def _split(labelled: Iterable[Labelled], holdout: float, seed: int) -> tuple[list[Labelled], list[Labelled]]:
