@@ -17,6 +17,7 @@ set -euo pipefail
 : "${SLURM_JOB_NODELIST:?start it with sbatch: sbatch launch/ray_slurm.sh stage=tree ...}"
 mapfile -t nodes < <(scontrol show hostnames "$SLURM_JOB_NODELIST")
 head=${nodes[0]}
+export SRUN_CPUS_PER_TASK="${SLURM_CPUS_PER_TASK:-64}" # srun does not take it over from sbatch
 address=$(srun --nodes 1 --ntasks 1 --overlap --nodelist "$head" hostname --ip-address | awk '{print $1}')
 # A port of its own for every job that a node may run at a time.
 export RAY_ADDRESS="$address:$((20000 + SLURM_JOB_ID % 20000))"

@@ -53,4 +53,6 @@ def grow_complete(
         def process(index: int, items: Sequence[Comparison]) -> ShardResult:
             return shard_of(grow(items, engine(), prompts, shape, config, out.shard_seed(index)))
 
-        out.sharded("trees", comparisons, config.shard_size, process, "comparisons", engine, spread=True)
+        out.sharded(
+            "trees", comparisons, config.shard_size, process, "comparisons", engine, spread=not engine_config.paid
+        )

@@ -124,7 +124,8 @@ def _training(config: Any, gpus: Gpus | None) -> Iterator[Need]:
     for name in ("initial", "sft", "dpo"):
         adapters = getattr(settings, name).lora
         each = TRAINED if not adapters.enabled else 0.6 if adapters.quantize == "4bit" else 2
-        split = settings.distributed.startswith("zero") and not adapters.enabled
+        # ZeRO-2 keeps whole weights on every GPU; it is counted as if nothing were split, which is on the safe side.
+        split = settings.distributed.startswith("zero3") and not adapters.enabled
         yield Need(what=f"train.{name}", model=model, gigabytes=_gigabytes(model, each), gpus=processes if split else 1)
 
 

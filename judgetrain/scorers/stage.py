@@ -100,7 +100,8 @@ def _score(
         return ShardResult(rows, len(rows), dropped, **tokens_of([ready.usage - before]))
 
     items = list(zip(dialogues, responses, strict=True))
-    out.sharded(f"scores-{group}", items, settings.scorer.shard_size, process, "answers", scorer, spread=True)
+    served = settings.scorer.engine is not None  # one budget holds for what a server is asked
+    out.sharded(f"scores-{group}", items, settings.scorer.shard_size, process, "answers", scorer, spread=not served)
 
 
 def _answers(

@@ -33,6 +33,7 @@ class FakeRay(ModuleType):
         self.cloudpickle = cloudpickle
         self.exceptions = ModuleType("ray.exceptions")
         self.exceptions.RayActorError = ActorDied  # type: ignore[attr-defined]
+        self.exceptions.OutOfMemoryError = MemoryError  # type: ignore[attr-defined]
 
     def is_initialized(self) -> bool:
         return True

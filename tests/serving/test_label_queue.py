@@ -22,6 +22,7 @@ from judgetrain.pipeline.run import Pipeline
 from judgetrain.serving.queue.config import LabelQueueConfig
 from judgetrain.serving.queue.information import Information, entropy
 from judgetrain.serving.queue.ranking import CHANCE, INFORMATION, ranked
+from judgetrain.serving.queue.stage import read_rows_of
 from tests.builders.judging import judge_stage, lines
 from tests.builders.pipeline import configured
 
@@ -88,6 +89,14 @@ def queued(home: Path, *overrides: str) -> Path:
     """The directory of a finished stage label_queue."""
     words = ("recipe=debug", f"output_dir={home}", "track.tracker=none", *overrides)
     return Pipeline(configured(*words), Console()).run("label_queue")
+
+
+def test_an_id_that_names_two_comparisons_is_refused_and_the_same_one_counts_once(tmp_path: Path) -> None:
+    first = lines(tmp_path / "a.jsonl", [row("a", query="one"), row("b")])
+    again, other = lines(tmp_path / "b.jsonl", [row("b")]), lines(tmp_path / "c.jsonl", [row("a", query="two")])
+    assert [found["id"] for found in read_rows_of([str(first), str(again)])] == ["a", "b"]
+    with pytest.raises(DataError, match=r"c\.jsonl: id 'a' is another comparison's in a file before it"):
+        read_rows_of([str(first), str(other)])
 
 
 def test_what_cannot_be_labelled_is_counted_and_files_are_what_the_tools_read(tmp_path: Path) -> None:

@@ -78,7 +78,7 @@ class RayExecutor:
         self._start()
         import ray
         from ray import cloudpickle
-        from ray.exceptions import RayActorError
+        from ray.exceptions import OutOfMemoryError, RayActorError
 
         self._calls += 1
         name, packed = str(self._calls), ray.put(cloudpickle.dumps(work))
@@ -94,7 +94,7 @@ class RayExecutor:
             worker, shard = under_way.pop(ready[0])
             try:
                 found = ray.get(ready[0])
-            except RayActorError as error:
+            except (RayActorError, OutOfMemoryError) as error:
                 again.append(shard)
                 self._replace(worker)
                 if (deaths := deaths + 1) > DEATHS * len(self._workers):

@@ -97,7 +97,8 @@ def _answers(dialogues: Sequence[Dialogue], scorer: Lazy, settings: StudiesSetti
         return ShardResult(rows, len(rows), missing, **tokens_of([usage]))
 
     if dialogues:
-        out.sharded("answers", dialogues, settings.scorer.shard_size, process, "prompts", scorer, spread=True)
+        served = settings.scorer.engine is not None  # one budget holds for what a server is asked
+        out.sharded("answers", dialogues, settings.scorer.shard_size, process, "prompts", scorer, spread=not served)
 
 
 def _repetition(settings: StudiesSettings, out: StageRun) -> list[Repetition]:
@@ -123,5 +124,6 @@ def _spread(dialogues: Sequence[Dialogue], scorer: Lazy, settings: StudiesSettin
 
     if not dialogues:
         return []
-    out.sharded("spread", dialogues, 1, process, "prompts", scorer, spread=True)
+    served = settings.scorer.engine is not None  # one budget holds for what a server is asked
+    out.sharded("spread", dialogues, 1, process, "prompts", scorer, spread=not served)
     return [Spread(tuple(row["logprobs"])) for row in read_rows(out.directory, "spread")]

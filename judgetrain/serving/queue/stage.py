@@ -48,13 +48,17 @@ def read_rows_of(files: Sequence[str]) -> list[dict[str, Any]]:
 
     Raises:
         ConfigError: no such file.
-        DataError: a row that stage judge did not write; names its place.
+        DataError: a row that stage judge did not write, or one id for two comparisons; names its place.
     """
     found: dict[str, dict[str, Any]] = {}
     for i, name in enumerate(files):
         path = file_of(Path(name).expanduser(), KEY)
         for row in read(source_of(path), f"{KEY}[{i}]", _row):
-            found.setdefault(row["id"], row)
+            known = found.setdefault(row["id"], row)
+            if any(known[name] != row[name] for name in ("messages", "response_a", "response_b")):
+                raise DataError(
+                    f"{path}: id {row['id']!r} is another comparison's in a file before it; make ids differ"
+                )
     return list(found.values())
 
 
