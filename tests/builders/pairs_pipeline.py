@@ -134,7 +134,7 @@ def start(output: Path, *overrides: str, launcher: tuple[str, ...] = ()) -> subp
 
 
 def finish(run: subprocess.Popen[str]) -> str:
-    text, _ = run.communicate(timeout=900)
+    text, _ = run.communicate(timeout=1800)
     assert run.returncode == 0, text
     return text
 

@@ -14,9 +14,8 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from judgetrain.artifacts.console import Console
 from judgetrain.artifacts.stage_run import StageRun
-from judgetrain.engines.config import ModelConfig, VllmEngineConfig
+from judgetrain.engines.config import ModelConfig
 from judgetrain.engines.loading import load_model
-from judgetrain.errors import EngineError
 from judgetrain.judges import BranchingJudge
 from judgetrain.train import stage
 from judgetrain.train.checkpoints import CheckpointMarks
@@ -90,18 +89,6 @@ def test_adapters_that_stay_are_what_the_merged_model_is(tmp_path: Path) -> None
     assert BranchingJudge.from_pretrained(kept.path("model"), branches=1).compare(comparison(0)).cost.generated_tokens
     dpo = run_dpo(tmp_path, config(max_steps=1), kept.directory)
     assert (dpo.path("model") / "model.safetensors").exists()
-
-
-def test_vllm_refuses_adapters(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    import sys
-    from types import SimpleNamespace
-
-    from judgetrain.engines.vllm_engine import VllmEngine
-
-    monkeypatch.setitem(sys.modules, "vllm", SimpleNamespace(LLM=None))
-    (tmp_path / "adapter_config.json").write_text("{}")
-    with pytest.raises(EngineError, match=r"holds adapters, not a model: train with lora\.merge=true"):
-        VllmEngine(VllmEngineConfig(model=ModelConfig(path=str(tmp_path))))
 
 
 def test_the_same_seed_gives_the_same_weights_whatever_else_drew_random_numbers(tmp_path: Path) -> None:
