@@ -39,13 +39,13 @@ _VERDICT = re.compile(
 def headings_of(templates: Iterable[str]) -> re.Pattern[str] | None:
     """A pattern of the lines that begin like one of the templates' own sections; None if they have no headings.
 
-    Headings are lines in square brackets (``[Query]``, ``[{count} criteria]``) and labels before a slot
-    (``Query: {query}``). Case, spacing and Markdown around them make no difference.
+    Headings are words in square brackets that begin a line (``[Query]``, ``[{count} criteria]``, ``[Query]: {query}``)
+    and labels before a slot (``Query: {query}``). Case, spacing and Markdown around them make no difference.
     """
     found: dict[str, None] = {}
     for line in (line.strip() for text in templates for line in text.splitlines()):
         bare = line.removeprefix("{context_block}")
-        if match := _BRACKETS.fullmatch(bare) or _LABEL.match(bare):
+        if match := _BRACKETS.match(bare) or _LABEL.match(bare):
             words = re.findall(r"\w+|[^\w\s]", _SLOT.sub(_ANY, match[0]))
             found[_DRESS.join(r"[^\n]{1,20}" if word == _ANY else re.escape(word) for word in words)] = None
     if not found:
