@@ -21,7 +21,6 @@ from judgetrain.judges.loading import (
     check_directories,
     check_model,
     engine_of,
-    judges_of,
 )
 from judgetrain.judges.method import BRANCHING, JUDGE_STAGES, TARGETS, Method
 from judgetrain.judges.prompting.prompts import Dialect, load_prompt_set
@@ -321,7 +320,7 @@ def _check_studies(config: Any) -> None:
 def _correlate_inputs(config: Any) -> Sequence[str]:
     if not config.correlate.own:
         return ()
-    return "dialogues", "selfeval", *judges_of(CorrelateSettings.methods_of(config))
+    return "dialogues", "selfeval", *CorrelateSettings.judges(config)
 
 
 def _check_correlate(config: Any) -> None:
@@ -366,13 +365,6 @@ def _check_scenarios(config: Any) -> None:
     check_benchmarks("evaluate.benchmarks", config.evaluate.benchmarks)
 
 
-def _judges(settings: type[ModelSettings]) -> Any:
-    def inputs(config: Any) -> Sequence[str]:
-        return judges_of(settings.methods_of(config))
-
-    return inputs
-
-
 GATE = Stage(
     name="gate",
     makes="what the anchors tell of a round's judge: whether to go on, and the best round",
@@ -389,7 +381,7 @@ EVALUATE = Stage(
     settings=EvaluateSettings,
     code="judgetrain.evaluate.stage:run",
     artifact="evaluation",
-    inputs=_judges(EvaluateSettings),
+    inputs=EvaluateSettings.judges,
     check=_check_evaluate,
     check_here=_check_evaluate_here,
     format=4,
@@ -400,7 +392,7 @@ CORRECT = Stage(
     makes="responses that a judge scored low, rewritten",
     settings=CorrectSettings,
     code="judgetrain.evaluate.correct.stage:run",
-    inputs=_judges(CorrectSettings),
+    inputs=CorrectSettings.judges,
     check=_check_correct,
     check_here=_check_correct_here,
 )

@@ -54,6 +54,11 @@ class ModelSettings(StageSettings):
         return ()
 
     @classmethod
+    def judges(cls, config: Any) -> list[str]:
+        """The stages whose judges are among the methods: a stage's inputs."""
+        return judges_of(cls.methods_of(config))
+
+    @classmethod
     def unused(cls, config: Any) -> Collection[str]:
         """What no method uses: models, how judges are asked, and prompts where every branching judge has its own."""
         methods = [m for m in cls.methods_of(config) if m.names_model]

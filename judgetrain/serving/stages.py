@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -10,7 +10,7 @@ from judgetrain.artifacts.stages import Stage, at
 from judgetrain.data.given import check_adapter
 from judgetrain.errors import ConfigError
 from judgetrain.judges.config import Aggregation, AskConfig
-from judgetrain.judges.loading import WorldSettings, check_criteria, check_directories, check_model, judges_of
+from judgetrain.judges.loading import WorldSettings, check_criteria, check_directories, check_model
 from judgetrain.judges.method import BASELINE, BRANCHING, TARGETS, Method
 from judgetrain.judges.prompting.prompts import Dialect, load_prompt_set
 from judgetrain.scorers.config import ScorerConfig
@@ -129,17 +129,13 @@ def _check_judge_here(config: Any) -> None:
     check_directories(config, JudgeSettings.methods_of(config), "verdicts.judge")
 
 
-def _judges(config: Any) -> Sequence[str]:
-    return judges_of(JudgeSettings.methods_of(config))
-
-
 JUDGE = Stage(
     name="judge",
     makes="a judge's verdicts with reasons on your own comparisons, or on systems' answers",
     settings=JudgeSettings,
     code="judgetrain.serving.judging:run",
     artifact="evaluation",
-    inputs=_judges,
+    inputs=JudgeSettings.judges,
     check=_check_judge,
     check_here=_check_judge_here,
 )

@@ -123,7 +123,7 @@ def _scored(
     hashes, found = ContentHashes.of_run(out.home), dict[str, list[list[float | None]]]()
     for members in groups.values():
         name, first = f"scores-{members[0].file_name}", members[0]
-        judge: Any = models.identity(first, hashes) if first.names_model else first.text
+        judge = models.identity(first, hashes)
         asked = hashes.identity(_asked(first, models, settings))
         parts = {"format": FORMAT, "responses": mark, "methods": [*map(shown, members)], "judge": judge, "asked": asked}
         adopt(name, fingerprint(parts), out)

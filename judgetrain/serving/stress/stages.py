@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
 from judgetrain.artifacts.stages import Stage, at
 from judgetrain.data.sources import read_dialogues
 from judgetrain.errors import ConfigError
-from judgetrain.judges.loading import check_directories, judges_of
+from judgetrain.judges.loading import check_directories
 from judgetrain.judges.method import BASELINE, Method
 from judgetrain.serving.stages import AskedSettings, check_judge
 from judgetrain.serving.stress.config import TRUTH, StressConfig
@@ -86,17 +86,13 @@ def _check_here(config: Any) -> None:
     check_directories(config, StressSettings.methods_of(config), "stress.methods")
 
 
-def _judges(config: Any) -> Sequence[str]:
-    return judges_of(StressSettings.methods_of(config))
-
-
 STRESS = Stage(
     name="stress",
     makes="best of 1 to 256 responses by a judge: does what it likes best go on being good?",
     settings=StressSettings,
     code="judgetrain.serving.stress.stage:run",
     artifact="evaluation",
-    inputs=_judges,
+    inputs=StressSettings.judges,
     check=_check,
     check_here=_check_here,
 )
