@@ -79,7 +79,7 @@ def plant(config: Config, judge: str | None = None, heldout: int = HELDOUT, unle
     """
     pipeline = Pipeline(config)
     before = {"sft": "initial", "dpo": "sft", "rl": config.train.rl.start}
-    for name in (judge or before[config.stage], "label", *(("tree",) if config.stage == "rl" else ())):
+    for name in (judge or before[config.stage], "label", *(("tree", "responses") if config.stage == "rl" else ())):
         directory = pipeline.plan(name).directory
         out = StageRun(directory, name, config.seed, Console())
         if name == "label":
@@ -92,6 +92,8 @@ def plant(config: Config, judge: str | None = None, heldout: int = HELDOUT, unle
             out.write_rows("sft-train", examples[:PAIRS])
             out.write_rows("sft-heldout", examples[PAIRS:])
             out.write_rows("labels", [_label(each) for each in _comparisons()])
+        elif name == "responses":
+            out.write_rows("comparisons", [each.to_row() for each in _comparisons()])
         elif name == "tree":
             out.write_rows("trees", [{"comparison": each.to_row()} for each in _comparisons()])
         elif not (directory / "model").exists():

@@ -362,7 +362,7 @@ def test_the_start_labels_for_itself_and_no_label_of_others_is_read(tmp_path: Pa
     pipeline = plant(composed(tmp_path, *own, "train.rl.max_steps=1"))
     pipeline.run("rl")
     manifest = json.loads((artifact(tmp_path) / "manifest.json").read_text())
-    assert sorted(manifest["upstream"]) == ["sft", "tree"]
+    assert sorted(manifest["upstream"]) == ["responses", "sft"]
     rows = [json.loads(line) for path in artifact(tmp_path).glob("own-labels-*.jsonl") for line in path.open()]
     agreed = {row["comparison_id"]: row["verdict_ab"] for row in rows if row["verdict_ab"] == row["verdict_ba"]}
     counts = manifest["counts"]
@@ -370,9 +370,23 @@ def test_the_start_labels_for_itself_and_no_label_of_others_is_read(tmp_path: Pa
     start_ = BranchingJudge.from_pretrained(
         pipeline.plan("sft").directory / "model", 2, aggregation="ranked", criteria_tokens=120
     )
-    trees = read_rows(pipeline.plan("tree").directory, "trees")
-    said = start_.compare_all([Comparison.from_row(row["comparison"]) for row in trees])
+    everyone = [Comparison.from_row(row) for row in read_rows(pipeline.plan("responses").directory, "comparisons")]
+    said = start_.compare_all(everyone)
     assert {p.comparison_id: p.verdict_ab for p in said if p.consistent} == agreed
+
+
+def test_so_many_comparisons_are_labelled_as_are_asked_for_and_in_rounds_those_of_the_trees(tmp_path: Path) -> None:
+    few = [*RL, "train.rl.labels=start", "train.rl.label_branches=1", "train.rl.max_comparisons=7"]
+    pipeline = plant(composed(tmp_path, *few, "train.rl.max_steps=1", "train.rl.keep_best=false"))
+    pipeline.run("rl")
+    rows = [
+        json.loads(line)["comparison_id"] for p in artifact(tmp_path).glob("own-labels-*.jsonl") for line in p.open()
+    ]
+    everyone = [row["id"] for row in read_rows(pipeline.plan("responses").directory, "comparisons")]
+    assert len(rows) == 7 and rows == [each for each in everyone if each in rows] != everyone[:7]
+    assert json.loads((artifact(tmp_path) / "manifest.json").read_text())["counts"]["in"] == 7
+    plan = Pipeline(composed(tmp_path, *few, "rounds.count=2")).plan("rl")
+    assert "tree" in plan.inputs and "responses" not in plan.inputs
 
 
 def test_the_ways_the_start_labels_decide_the_artifact_only_where_it_does(tmp_path: Path) -> None:

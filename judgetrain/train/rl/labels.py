@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -9,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from judgetrain.artifacts.shards import read_rows
-from judgetrain.artifacts.stage_run import ShardResult, StageRun
+from judgetrain.artifacts.stage_run import ShardResult, StageRun, derive_seed
 from judgetrain.engines.config import ModelConfig, TransformersEngineConfig
 from judgetrain.judges.prompting.prompts import FILE as PROMPTS
 from judgetrain.judges.prompting.prompts import load_prompt_set
@@ -26,16 +27,17 @@ SHARD = 100
 def own_labels(
     settings: RlSettings, inputs: Mapping[str, Path], start: ModelConfig, out: StageRun
 ) -> tuple[list[Labelled], Counter[str]]:
-    """The trees' comparisons on which both orders say the same, and how many are left out (``no_label``).
+    """The comparisons on which both orders say the same, and how many of those asked about are left out (``no_label``).
 
     The start is asked greedily, with ``label_branches`` branches; what many branches say, one learns to say. No label
-    of people or of an ensemble is read. Kept in shards.
+    of people or of an ensemble is read, nor are trees: all comparisons there are may be learned from, or
+    ``max_comparisons`` of them drawn by the seed. In rounds they are those of the round's trees. Kept in shards.
     """
     from judgetrain.engines.local.transformers_engine import TransformersEngine
     from judgetrain.judges.kinds.branching import BranchingJudge
     from judgetrain.train.rl.rollouts import Labelled, sampled_at
 
-    comparisons = [Comparison.from_row(row["comparison"]) for row in read_rows(inputs["tree"], "trees")]
+    comparisons = _comparisons(inputs, settings.train.max_comparisons, out.seed)
     asking = sampled_at(replace(settings.asking, tie=settings.tie), 0.0)
     prompts = load_prompt_set(inputs[settings.train.start] / "model" / PROMPTS)
     engine = TransformersEngine(TransformersEngineConfig(model=start, batch_size=256))
@@ -61,3 +63,14 @@ def own_labels(
         if (row := found[comparison.id])["verdict_ab"] is not None and row["verdict_ab"] == row["verdict_ba"]
     ]
     return kept, Counter({"no_label": len(comparisons) - len(kept)} if len(kept) < len(comparisons) else {})
+
+
+def _comparisons(inputs: Mapping[str, Path], most: int | None, seed: int) -> list[Comparison]:
+    if "responses" in inputs:
+        found = [Comparison.from_row(row) for row in read_rows(inputs["responses"], "comparisons")]
+    else:
+        found = [Comparison.from_row(row["comparison"]) for row in read_rows(inputs["tree"], "trees")]
+    if most is None or most >= len(found):
+        return found
+    drawn = random.Random(derive_seed(seed, "own labels")).sample(range(len(found)), most)
+    return [found[i] for i in sorted(drawn)]
