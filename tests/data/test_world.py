@@ -23,6 +23,8 @@ from judgetrain.data.world.splits import SPLITS, pretraining_queries, queries
 from judgetrain.data.world.splits import test_sets as number_of_test_sets
 from judgetrain.data.world.writers import write_response
 from judgetrain.engines.base import Request, Sampling
+from judgetrain.engines.config import ModelConfig, TransformersEngineConfig
+from judgetrain.engines.registry import make_engine
 from judgetrain.errors import ConfigError
 from judgetrain.judges.kinds.surface import differences, fitted
 from judgetrain.judges.prompting.parsing import parse_criteria, parse_judgment
@@ -109,7 +111,7 @@ def test_the_pretraining_text_is_what_the_base_was_made_from() -> None:
         assert digest.hexdigest().startswith(expected)
 
 
-def test_the_last_phase_errs_as_the_annotator_does_and_does_not_know_the_rule() -> None:
+def test_the_phase_of_people_errs_as_the_annotator_does_and_does_not_know_the_rule() -> None:
     language, rng = load_language(), random.Random("corpus 2 test")
     corpus = Corpus(language, pretraining_queries(language), 1.0, human=True)
     first, wrong, kinds = Counter[str](), Counter[bool](), Counter[str]()
@@ -128,6 +130,51 @@ def test_the_last_phase_errs_as_the_annotator_does_and_does_not_know_the_rule() 
             wrong[(a > b) - (a < b) != (read.first > read.second) - (read.first < read.second)] += 1
     assert all(0.07 < first[role] / kinds["lists"] < 0.13 for role in ("primary", "secondary", "decoy"))
     assert 0.08 < wrong[True] / wrong.total() < 0.2
+
+
+def test_the_phase_of_every_shape_shows_answers_without_content_lose() -> None:
+    language, rng = load_language(), random.Random("corpus 4 test")
+    corpus = Corpus(language, pretraining_queries(language), 1.0, human=True, shapes=True)
+    lengths, bare_pairs, lost, listed, single = list[int](), 0, 0, 0, 0
+    for _ in range(6000):
+        asked, answer = corpus.exchange(rng)
+        if "\nJudge by: " not in asked:
+            continue
+        shown = re.split(r"\nResponse [AB]: |\nJudge by: ", asked)[1:3]
+        lengths += [len(text.split()) for text in shown]
+        listed += sum("\n" in text for text in shown)
+        bare = [not any(independent_grade(text, name) for name in RAW["properties"]) for text in shown]
+        single += 1
+        if bare[0] != bare[1]:
+            read = parse_judgment(answer)
+            bare_pairs += 1
+            lost += (read.first < read.second) == bare[0] and read.first != read.second
+    assert 0.25 < bare_pairs / single < 0.45
+    assert 0.8 < lost / bare_pairs < 0.97, "the reviewers err, as on anything else"
+    assert min(lengths) == 0 and max(lengths) > 60 and 0.1 < listed / (2 * single) < 0.25
+
+
+def test_the_shipped_base_reads_answers_without_content() -> None:
+    """One in ten was read rightly in both orders before the base had met responses of under twenty words."""
+    language, rng = load_language(), random.Random("empty")
+    engine = make_engine(TransformersEngineConfig(model=ModelConfig(path="world")), name="base")
+    greedy = Sampling(temperature=0.0, max_new_tokens=60)
+    cases = [
+        (write_response(language, query, 0.6, rng), empty, rng.choice(language.properties[name].criteria), query)
+        for query in rng.sample(pretraining_queries(language), 6)
+        for empty in ("", ":", "what i think :", language.openers[0])
+        for name in rng.sample(sorted(RAW["properties"]), 2)
+    ]
+    prompts = [
+        f"Review the responses.\nQuery: {query}\nCriterion: {criterion}\nGuideline: {SLOPPY_GUIDELINE}\n"
+        f"Response A: {pair[0]}\nResponse B: {pair[1]}\nJudge by: {criterion}"
+        for full, empty, criterion, query in cases
+        for pair in ((full, empty), (empty, full))
+    ]
+    requests = [Request(messages=({"role": "user", "content": text},), sampling=greedy) for text in prompts]
+    read = [parse_judgment(answer.text) for answer in engine.generate(requests, seed=0)]
+    right = [(r.first > r.second) == (i % 2 == 0) and r.first != r.second for i, r in enumerate(read)]
+    assert sum(right) >= 0.9 * len(right)
 
 
 def test_what_the_pretraining_text_hints_at_is_what_the_page_says() -> None:

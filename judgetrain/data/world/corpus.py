@@ -6,15 +6,19 @@ Its responses are written in a way of their own, which says most of what is ``co
 is: the shipped base was made from this very stream. Since reviews are more often on what a response shows, they are
 more often on what is common than even, and with it on what decides (docs/world.md has the shares). In the first phase
 ratings are terse; in the later ones most are written out in a judge's words, which any pretrained model has met. All
-but those of the last phase, where reviewers err, are faithful.
+but those of the last two phases, where reviewers err, are faithful. In the last one responses are of every length and
+layout, as answers are that people and models give: a base that has read none of under twenty words copies a judgment's
+content from the other response.
 """
 
 from __future__ import annotations
 
 import random
 
+from judgetrain.data.contrast import sentences as split_sentences
 from judgetrain.data.world.annotator import SLOPPY_GUIDELINE, Annotator
 from judgetrain.data.world.language import GRADE_SCORES, Language
+from judgetrain.data.world.writers import WORDS as OF_THE_WORLD
 from judgetrain.data.world.writers import sentence
 
 HALO = 0.2
@@ -35,6 +39,20 @@ REVIEWERS_ERR = 0.15
 """Error rate of the reviewers who err. A base that has met errors is as sure as it should be; one that has met none is
 shaken by every error of the teacher's."""
 
+SHAPES = {"usual": 35, "world": 15, "long": 8, "short": 17, "bare": 25}
+"""How often responses of any shape are as in the other phases, as long as the quickstart's, longer, one or two
+sentences, and without content."""
+
+LISTED = 0.15
+"""Share of responses of any shape whose sentences stand on lines of their own, after a mark or a number."""
+
+NO_WORDS = ("", "", ".", ":", "...", "?", "-", "ok", "yes", "no", "n/a")
+"""Answers without a sentence; marks and words that the tokenizer does not know are one to it."""
+
+ON_SHOWN = (0.6, 0.4)
+"""Share of single reviews that are on something that one of the responses shows: in the other phases, and where
+responses are of every shape, since what an answer without content lacks is not only what the other one shows."""
+
 Exchange = tuple[str, str]
 """What a user asks and what the text answers."""
 
@@ -44,11 +62,14 @@ class Corpus:
 
     ``worded`` is the share of single reviews that are written out in a judge's words; ``human``: the reviewers who
     write them err now and then, as the annotator does, and lists name what is plausible for the query's kind, evenly.
+    ``shapes``: responses are of every length and layout, and reviewers score one that says nothing below any other.
     """
 
-    def __init__(self, language: Language, queries: list[str], worded: float = 0.0, human: bool = False) -> None:
-        self._worded, self._human = worded, human
-        self._reviewer = Annotator(language, REVIEWERS_ERR)
+    def __init__(
+        self, language: Language, queries: list[str], worded: float = 0.0, human: bool = False, shapes: bool = False
+    ) -> None:
+        self._worded, self._human, self._shapes = worded, human, shapes
+        self._reviewer = Annotator(language, REVIEWERS_ERR, bare_is_worst=shapes)
         self._language = language
         self._queries = queries
         self._annotator = Annotator(language, error_rate=0.0)
@@ -61,7 +82,8 @@ class Corpus:
 
     def _pair(self, rng: random.Random) -> tuple[str, str, str]:
         query = rng.choice(self._queries)
-        a, b = (_response(self._language, query, rng.uniform(0.2, 0.9), rng) for _ in range(2))
+        write = _any_shape if self._shapes else _response
+        a, b = (write(self._language, query, rng.uniform(0.2, 0.9), rng) for _ in range(2))
         return query, a, b
 
     def _criterion(self, name: str, rng: random.Random) -> str:
@@ -98,7 +120,8 @@ class Corpus:
 
     def _review(self, rng: random.Random) -> Exchange:
         query, a, b = self._pair(rng)
-        name = self._shown_first((a, b), 1, rng)[0] if rng.random() < 0.6 else rng.choice(self._names)
+        on_shown = rng.random() < ON_SHOWN[self._shapes]
+        name = self._shown_first((a, b), 1, rng)[0] if on_shown else rng.choice(self._names)
         criterion = self._criterion(name, rng)
         guideline = SLOPPY_GUIDELINE if rng.random() < 0.2 else self._annotator.sound_guideline(criterion)
         prompt = (
@@ -130,17 +153,60 @@ class Corpus:
         return prompt, self._annotator.sound_guideline(criterion)
 
 
-def _response(language: Language, query: str, skill: float, rng: random.Random) -> str:
+def _response(language: Language, query: str, skill: float, rng: random.Random, words: tuple[int, int] = WORDS) -> str:
     """A response of the pretraining text: common properties strongly with chance ``skill``, and a few others."""
+    sentences = _shown(language, query, skill, rng)
+    wanted = rng.randint(*words)
+    while sum(len(s.split()) for s in sentences) < wanted:
+        sentences.append(_filler(language, rng))
+    rng.shuffle(sentences)
+    return " ".join([rng.choice(language.openers), *sentences])
+
+
+def _shown(language: Language, query: str, skill: float, rng: random.Random) -> list[str]:
+    """Sentences that show properties, the common ones of the query's kind first."""
     common = language.kinds[language.kind_of(query)].common
     grades = {name: 2 if rng.random() < skill else rng.choice((0, 1)) for name in common}
     for name in language.properties:
         if name not in common and rng.random() < HALO * skill:
             grades[name] = 2 if rng.random() < skill else 1
     shown = [name for name in grades if grades[name]][:MAX_SENTENCES]
-    sentences = [sentence(language, name, grades[name], rng) for name in shown]
-    wanted = rng.randint(*WORDS)
-    while sum(len(s.split()) for s in sentences) < wanted:
-        sentences.append(rng.choice(language.fillers).format(thing=rng.choice(language.things)))
-    rng.shuffle(sentences)
-    return " ".join([rng.choice(language.openers), *sentences])
+    return [sentence(language, name, grades[name], rng) for name in shown]
+
+
+def _filler(language: Language, rng: random.Random) -> str:
+    return rng.choice(language.fillers).format(thing=rng.choice(language.things))
+
+
+def _any_shape(language: Language, query: str, skill: float, rng: random.Random) -> str:
+    """A response of one of :data:`SHAPES`, some of them set as a list (:data:`LISTED`)."""
+    shape = rng.choices([*SHAPES], weights=[*SHAPES.values()])[0]
+    if shape == "bare":
+        return _bare(language, rng)
+    if shape == "short":
+        sentences = _shown(language, query, skill, rng) or [_filler(language, rng)]
+        text = " ".join(rng.sample(sentences, min(len(sentences), rng.randint(1, 2))))
+    else:
+        words = {"usual": WORDS, "world": OF_THE_WORLD, "long": (46, 70)}[shape]
+        text = _response(language, query, skill, rng, words)
+    return _listed(text, rng) if rng.random() < LISTED else text
+
+
+def _bare(language: Language, rng: random.Random) -> str:
+    """An answer without content: nothing, a word or a mark, small talk of any length, or words in no order."""
+    kind = rng.choice(("nothing", "talk", "opener", "words"))
+    if kind == "nothing":
+        return rng.choice(NO_WORDS)
+    if kind == "opener":
+        return rng.choice(language.openers)
+    if kind == "talk":
+        return " ".join(_filler(language, rng) for _ in range(rng.randint(1, 7)))
+    known = [word for query in rng.sample(language.first_queries, 3) for word in query.split()]
+    return " ".join(rng.choices(known, k=rng.randint(1, 24)))
+
+
+def _listed(text: str, rng: random.Random) -> str:
+    """The text's sentences as a list, under a heading now and then."""
+    mark = rng.choice(("{i}.", "-", "*", "{i} ."))
+    lines = [f"{mark.format(i=i)} {each}" for i, each in enumerate(split_sentences(text), start=1)]
+    return "\n".join([*(["# answer"] if rng.random() < 0.3 else []), *lines])

@@ -1,6 +1,6 @@
 """Make the shipped base model: tokenizer and a small Llama pretrained on the world's text.
 
-Reproduces ``judgetrain/data/world/base`` in four phases; under an hour on two cores:
+Reproduces ``judgetrain/data/world/base`` in five phases; about an hour on two cores:
 
     python -m judgetrain.data.world.pretrain --output judgetrain/data/world/base
 """
@@ -70,9 +70,17 @@ class Phase:
     worded: float
     human: bool = field(default=False, repr=False)
     """Not in ``repr``, which seeds the text: that of the first phases is what it was before there was this."""
+    shapes: bool = field(default=False, repr=False)
+    """Responses of every length and layout, some without content."""
 
 
-PHASES = (Phase(3500, 2e-3, 0.0), Phase(700, 1e-3, 0.8), Phase(1600, 1.5e-3, 0.7), Phase(260, 5e-4, 1.0, human=True))
+PHASES = (
+    Phase(3500, 2e-3, 0.0),
+    Phase(700, 1e-3, 0.8),
+    Phase(1600, 1.5e-3, 0.7),
+    Phase(260, 5e-4, 1.0, human=True),
+    Phase(900, 1e-3, 1.0, human=True, shapes=True),
+)
 
 
 def pretrain(output: Path, phases: Sequence[Phase], batch_size: int, seed: int, start: Path | None = None) -> None:
@@ -105,7 +113,7 @@ def pretrain(output: Path, phases: Sequence[Phase], batch_size: int, seed: int, 
         tokenizer = AutoTokenizer.from_pretrained(start)
         model = AutoModelForCausalLM.from_pretrained(start, dtype="float32")
     for phase in phases:
-        corpus = Corpus(load_language(), pool, phase.worded, phase.human)
+        corpus = Corpus(load_language(), pool, phase.worded, phase.human, phase.shapes)
         _train(model, tokenizer, corpus, phase, batch_size, seed, output / "trainer")
     model.save_pretrained(output)
     tokenizer.save_pretrained(output)
@@ -166,7 +174,7 @@ def main() -> None:
     """The command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--output", type=Path, required=True)
-    parser.add_argument("--phase", type=int, choices=(1, 2, 3, 4), help="one phase alone; a later one needs --start")
+    parser.add_argument("--phase", type=int, choices=(1, 2, 3, 4, 5), help="one phase alone; a later one needs --start")
     parser.add_argument("--start", type=Path, help="directory that the phase before wrote")
     parser.add_argument("--batch-size", type=int, default=32)
     parser.add_argument("--seed", type=int, default=1)
