@@ -51,7 +51,8 @@ def variance(values: ArrayLike) -> float:
 
 
 def _attention(statistics: TokenStatistics) -> NDArray[np.float64]:
-    assert statistics.attention_entropy is not None
+    if statistics.attention_entropy is None:
+        raise KeyError("attention_entropy")
     return np.concatenate([np.asarray(layer, dtype=np.float64) for layer in statistics.attention_entropy])
 
 
