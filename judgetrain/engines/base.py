@@ -113,7 +113,8 @@ class Completion:
     estimated: bool = False
     """Whether token counts are estimates, since the server reported none that can be."""
     logprobs: tuple[float, ...] = ()
-    """Of a ``Reading``: the log-probability of each token after the first, given all before it, nats."""
+    """Of a ``Reading``: the log-probability of each token after the first, given all before it, nats; -9999 where that
+    is no finite number."""
 
 
 def shard_of(rows: Sequence[Mapping[str, Any]], completions: Sequence[Completion]) -> ShardResult:

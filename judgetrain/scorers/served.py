@@ -12,7 +12,7 @@ import numpy as np
 from judgetrain.engines.base import Completion, Reading, Request, Sampling
 from judgetrain.engines.config import EngineConfig, ModelConfig
 from judgetrain.engines.loading import load_tokenizer
-from judgetrain.engines.openai.logprobs import SPACES
+from judgetrain.engines.openai.logprobs import LOWEST, SPACES
 from judgetrain.errors import EngineError
 from judgetrain.scorers.encode import Sample, Tokens, Unscored, encode_samples
 from judgetrain.scorers.results import Result, TokenStatistics, Usage
@@ -120,7 +120,7 @@ def _result(tokens: Tokens, completion: Completion) -> Result:
     if completion.finish_reason != "stop":
         return Unscored("too_long" if completion.finish_reason == "too_long" else "no_answer")
     logprobs = np.array(completion.logprobs[len(tokens.prompt) - 1 :], dtype=np.float32)
-    if not np.isfinite(logprobs).all():
+    if (logprobs <= LOWEST).any():
         return Unscored("non_finite")
     steps = {"logprob": np.append(logprobs, np.float32(np.nan))}  # no server tells of the step after the last token
     return TokenStatistics(len(tokens.prompt), len(tokens.response), steps)

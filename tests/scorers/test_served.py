@@ -250,13 +250,16 @@ def test_texts_that_are_refused(server: ServedModel) -> None:
     assert remote.statistics(SAMPLES[:1]) == [Unscored("no_answer")]
 
 
-def test_a_token_that_is_ruled_out_has_no_score(server: ServedModel) -> None:
+@pytest.mark.parametrize("value", [-9999.0, float("nan"), float("-inf")])
+def test_a_token_that_is_ruled_out_has_no_score(value: float, server: ServedModel, tmp_path: Path) -> None:
     def ruled_out(answer: dict[str, Any]) -> dict[str, Any]:
-        answer["choices"][0]["logprobs"]["token_logprobs"][-2] = -9999.0
+        answer["choices"][0]["logprobs"]["token_logprobs"][-2] = value
         return answer
 
     server.changed = ruled_out
-    assert asking(server).statistics(SAMPLES[:1]) == [Unscored("non_finite")]
+    for _ in range(2):  # the second time from what was kept
+        found = asking(server, answers=AnswerStore(tmp_path, 1)).statistics(SAMPLES[:1])
+        assert found == [Unscored("non_finite")] and len(server.bodies) == 1
 
 
 def test_settings_that_no_server_can_fulfil_are_refused() -> None:

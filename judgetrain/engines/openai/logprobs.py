@@ -15,7 +15,7 @@ from judgetrain.engines.base import Completion, Reading
 from judgetrain.engines.openai.refusals import UnusableError
 
 LOWEST = -9999.0
-"""What vLLM writes in place of minus infinity, which JSON has not."""
+"""What stands for minus infinity and for no number, which JSON has not; so does vLLM write it."""
 ID = "token_id:"
 """How tokens begin where a server names them by id (vLLM's ``--return-tokens-as-token-ids``)."""
 SPACES = " \t\r\n▁Ġ"
@@ -51,7 +51,7 @@ def read_logprobs(answer: Mapping[str, Any], reading: Reading, where: str) -> Co
             "takes completions of token ids with echo and logprobs, as vLLM's does, and scorer.model the tokenizer of "
             "the model that is served"
         )
-    logprobs = tuple(-math.inf if value <= LOWEST else float(value) for value in values[1:number])
+    logprobs = tuple(max(float(v), LOWEST) if math.isfinite(v) else LOWEST for v in values[1:number])
     return Completion(finish_reason="stop", prompt_tokens=number, generated_tokens=1, logprobs=logprobs)
 
 
