@@ -187,7 +187,7 @@ def _scorer(
     read = model if isinstance(model, ModelConfig) else ModelConfig(path=str(model))
     if not read.path:
         raise ConfigError(f"{method.text!r} reads a model's probabilities: name it with model=, a directory or Hub id")
-    settings = _changed(ScorerConfig(engine=served), asked, "scorer")
+    settings = _changed(ScorerConfig(), {**asked, "engine": served}, "scorer")
     return ScorerJudge(load_scorer(settings, read), method.target, settings.tie_threshold, settings)
 
 

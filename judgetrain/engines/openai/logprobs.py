@@ -41,11 +41,11 @@ def read_logprobs(answer: Mapping[str, Any], reading: Reading, where: str) -> Co
         KeyError, IndexError, TypeError, AttributeError: it is no completion.
     """
     told = answer["choices"][0].get("logprobs")
-    found = told if isinstance(told, Mapping) else {}
-    values, texts = found.get("token_logprobs"), found.get("tokens")
+    found: Mapping[str, Any] = told if isinstance(told, Mapping) else {}
+    values: Any = found.get("token_logprobs")
     number, usage = len(reading.ids), answer.get("usage")
     read = usage.get("prompt_tokens") if isinstance(usage, Mapping) else None
-    if why := _unread(values, number, read) or _other_tokens(texts, reading):
+    if why := _unread(values, number, read) or _other_tokens(found.get("tokens"), reading):
         raise UnusableError(
             f"{where} does not tell the log-probabilities of a given text: {why}; scorer.engine needs a server that "
             "takes completions of token ids with echo and logprobs, as vLLM's does, and scorer.model the tokenizer of "

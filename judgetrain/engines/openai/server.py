@@ -83,7 +83,8 @@ class Server:
         import openai
 
         unsent = ["OpenAI-Organization", "OpenAI-Project", *([] if self._key() else ["Authorization"])]
-        limit_key, create = self._limit_key, client.chat.completions.with_raw_response.create
+        limit_key = self._limit_key
+        create: Any = client.chat.completions.with_raw_response.create
         if request.reading:
             create = client.completions.with_raw_response.create
             body, kind = reading_body(self._config.model, request.reading), "completion with log-probabilities"
