@@ -33,7 +33,10 @@ def estimated_tokens(text: str) -> int:
 
 
 def prompt_tokens(request: Request) -> int:
-    """No fewer tokens, as a rule, than a request's messages have, with four for the frame of each."""
+    """No fewer tokens, as a rule, than a request's messages have, with four for the frame of each; of a text to be
+    read as many as it has."""
+    if request.reading:
+        return len(request.reading.ids)
     return sum(counted_tokens(m["content"]) + 4 for m in request.messages)
 
 
@@ -80,7 +83,8 @@ class AnswerStore:
 
     A request's content is the server, the model, the messages, the sampling and a seed, which is derived from these and
     the run's seed. The same several times in one call, or at another attempt, gives as many different seeds, and so
-    different samples. Neither a key nor what else is secret in an address is part of it.
+    different samples. Neither a key nor what else is secret in an address is part of it. Of a text to be read the
+    tokens are the content, whatever the seed: its log-probabilities are asked for once.
 
     Several processes may share the folder: whoever asks for an answer claims it meanwhile (:meth:`claimed`).
 
@@ -95,8 +99,11 @@ class AnswerStore:
     def contents(self, model: str, requests: Sequence[Request], server: str = "") -> list[dict[str, Any]]:
         """The content of each request of one call, its ``seed`` included; ``server``: the address without secrets."""
         seen: Counter[str] = Counter()
-        found = []
+        found: list[dict[str, Any]] = []
         for request in requests:
+            if request.reading:
+                found.append({"server": server, "model": model, "tokens": [*request.reading.ids], "seed": 0})
+                continue
             content = {
                 "server": server,
                 "model": model,
@@ -125,6 +132,7 @@ class AnswerStore:
             )
         choices = tuple(Choice(c["at"], tuple(c["probabilities"])) for c in found.pop("choices", ()))
         found["text"] = writable(found["text"])  # it may have been kept as it came
+        found["logprobs"] = tuple(found.get("logprobs", ()))  # earlier versions kept none
         return Completion(**found, choices=choices)
 
     def put(self, content: Mapping[str, Any], completion: Completion) -> None:

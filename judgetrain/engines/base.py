@@ -11,7 +11,9 @@ from typing import Any, Literal, Protocol
 from judgetrain.artifacts.stage_run import ShardResult, tokens_of
 from judgetrain.engines.config import SamplingConfig
 
-Step = Literal["criteria", "guideline", "judgment", "response", "correction", "one_step", "rating", "preference"]
+Step = Literal[
+    "criteria", "guideline", "judgment", "response", "correction", "one_step", "rating", "preference", "reading"
+]
 FinishReason = Literal["stop", "length", "no_content", "too_long", "error"]
 LOGPROBS = 20
 """Likeliest tokens asked for at each position where candidates' probabilities are wanted: what servers commonly allow
@@ -43,6 +45,18 @@ class Sampling:
         return cls(temperature=settings.temperature, top_p=settings.top_p, max_new_tokens=settings.max_new_tokens)
 
 
+@dataclass(frozen=True)
+class Reading:
+    """A text whose tokens' log-probabilities are wanted, in place of an answer; only servers do that (``openai``).
+
+    ``ids``: the text's token ids. ``texts``: how each token reads, by which a server is found out that has another
+    vocabulary; empty where tokenizers write it in several ways (control tokens, parts of a character).
+    """
+
+    ids: tuple[int, ...]
+    texts: tuple[str, ...]
+
+
 @dataclass(frozen=True, kw_only=True)
 class Request:
     """One prompt as chat messages (``role``/``content``).
@@ -62,6 +76,8 @@ class Request:
     """How often the same was asked before without use: kept answers to those are not what is wanted."""
     readable: Callable[[Completion], bool] | None = field(default=None, compare=False, repr=False)
     """Whether who asks can read an answer; None: any text. Decides what ``engine.ask_again`` asks for again."""
+    reading: Reading | None = None
+    """A text that is read; the messages are then none."""
 
 
 @dataclass(frozen=True)
@@ -96,6 +112,9 @@ class Completion:
     choices: tuple[Choice, ...] = ()
     estimated: bool = False
     """Whether token counts are estimates, since the server reported none that can be."""
+    logprobs: tuple[float, ...] = ()
+    """Of a ``Reading``: the log-probability of each token after the first, given all before it, nats; -9999 where that
+    is no finite number."""
 
 
 def shard_of(rows: Sequence[Mapping[str, Any]], completions: Sequence[Completion]) -> ShardResult:

@@ -11,6 +11,7 @@ from typing import Any
 from judgetrain.artifacts.console import Console
 from judgetrain.artifacts.stage_run import StageRun
 from judgetrain.data.benchmarks.benchmark import load_benchmark
+from judgetrain.engines.config import EngineConfig
 from judgetrain.engines.rehearsal import Costs, Rehearsal
 from judgetrain.evaluate.robustness.battery import attacked_methods, batteries
 from judgetrain.evaluate.runners import runner_of
@@ -41,16 +42,31 @@ def rehearsed(settings: EvaluateSettings) -> Iterator[tuple[str, Costs]]:
     methods = [Method.parse(text) for text in config.methods]
     tried = batteries(benchmarks, settings)
     attacked = attacked_methods(methods, settings)
+    scorers = [m for m in methods if m.kind == "scorer"]
     for method in methods:
-        engine = getattr(settings, method.target) if method.names_model and method.target in EXTERNAL else None
-        if engine is None or not engine.paid:
+        engine = _engine(method, settings)
+        if engine is None or not engine.paid or method in scorers[1:]:  # the first computes what all of them need
             continue
         rehearsal = Rehearsal(name=engine.model_name)
-        changes: dict[str, Any] = {method.target: rehearsal, "evaluate": replace(config, view=0)}
+        changes: dict[str, Any] = {"evaluate": replace(config, view=0)}
+        if method in scorers:
+            assert settings.scorer is not None
+            changes["scorer"] = replace(settings.scorer, engine=rehearsal)
+        else:
+            changes[method.target] = rehearsal
+        together = scorers if method in scorers else [method]
         acted = replace(settings, **changes)
         with tempfile.TemporaryDirectory(prefix="judgetrain-rehearsal-") as folder:
             out = StageRun(Path(folder) / "a" / "b" / "c", "evaluate", settings.seed, _Silent())
             asked = [*benchmarks, *(each.benchmark for each in tried if method in attacked)]
-            evaluation = Evaluation(settings=acted, benchmarks=asked, methods=[method], inputs={}, out=out)
+            evaluation = Evaluation(settings=acted, benchmarks=asked, methods=together, inputs={}, out=out)
             list(runner_of(method).run(method, evaluation))
-        yield f"{method.text} ({engine.model_name})", rehearsal.costs
+        yield f"{' and '.join(m.text for m in together)} ({engine.model_name})", rehearsal.costs
+
+
+def _engine(method: Method, settings: EvaluateSettings) -> EngineConfig | None:
+    """What a method asks that may be paid for."""
+    if method.kind == "scorer":
+        return settings.scorer.engine if settings.scorer else None
+    found: EngineConfig | None = getattr(settings, method.target) if method.target in EXTERNAL else None
+    return found if method.names_model else None

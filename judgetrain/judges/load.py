@@ -49,7 +49,8 @@ def load_judge(
         aggregation: how branches become a verdict.
         early_stop: ask no further branches once the verdict is settled.
         top_up: ask once more where fewer criteria came back than there are branches.
-        model: whose probabilities a scorer reads: a directory or Hub id.
+        model: whose probabilities a scorer reads: a directory or Hub id. With an ``engine`` that is a server its
+            tokenizer is read, and the probabilities are the server's.
         prompts: another prompt set than the judge's own, or the packaged one: a name or a YAML file.
         progress: show the libraries' bars while a model is loaded.
         asked: how it is asked. Of a branching judge the keys of ``judge.*`` (``temperature=1.0``), of one that is asked
@@ -70,7 +71,7 @@ def load_judge(
             return _branching(method, k, engine, aggregation, early_stop, top_up, prompts, how)
         if method.kind == "scorer":
             named = {"prompts": str(prompts)} if prompts else {}
-            return _scorer(method, model or _model_of(engine), {**asked, **named})
+            return _scorer(method, model or _model_of(engine), None if local else engine, {**asked, **named})
         return _prompted(method, engine, prompts, asked)
 
 
@@ -174,7 +175,9 @@ def _served(method: Method, engine: EngineConfig | None) -> EngineConfig:
     return engine
 
 
-def _scorer(method: Method, model: str | Path | ModelConfig, asked: Mapping[str, Any]) -> Judge:
+def _scorer(
+    method: Method, model: str | Path | ModelConfig, served: EngineConfig | None, asked: Mapping[str, Any]
+) -> Judge:
     from judgetrain.judges.kinds.scorer import ScorerJudge
     from judgetrain.scorers.config import ScorerConfig
     from judgetrain.scorers.lazy import load_scorer
@@ -184,7 +187,7 @@ def _scorer(method: Method, model: str | Path | ModelConfig, asked: Mapping[str,
     read = model if isinstance(model, ModelConfig) else ModelConfig(path=str(model))
     if not read.path:
         raise ConfigError(f"{method.text!r} reads a model's probabilities: name it with model=, a directory or Hub id")
-    settings = _changed(ScorerConfig(), asked, "scorer")
+    settings = _changed(ScorerConfig(), {**asked, "engine": served}, "scorer")
     return ScorerJudge(load_scorer(settings, read), method.target, settings.tie_threshold, settings)
 
 

@@ -16,8 +16,9 @@ class ScorerConfig:
     model: ModelConfig = key(ModelConfig, "whose probabilities are read; an empty path takes train.base")
     engine: AnyEngine = engine_key(
         None,
-        "stages selfeval, studies: a server (type openai) that gives log-probabilities of given texts, and generates; "
-        "scorer.model is then its tokenizer, and scores of whole distributions have none. None: scorer.model is read",
+        "a server (type openai) that gives log-probabilities of given texts, and generates, in stages selfeval and "
+        "studies and wherever scorer:NAME is a method; scorer.model is then the tokenizer of the model that is served, "
+        "and scores of whole distributions have none. None: scorer.model is read",
         when=lambda c: c.engine is not None,
     )
     formula: str = key("paper", "glass-box equations or its released code", choices=("paper", "released"))

@@ -33,6 +33,7 @@ class Ensemble(Estimator):
         """SentProb of each sample in each pass."""
 
     def compute(self, batch: Batch, names: Sequence[str]) -> dict[str, Scores]:
+        """Both scores, of every sample, whichever is asked for: they share their passes."""
         passes = self.passes(batch)
         result = {}
         for (name, better), of in zip(self.names.items(), (mean, variance), strict=True):
@@ -55,6 +56,7 @@ class PromptEnsemble(Ensemble):
     names: ClassVar = {"prmensem_exp": 1, "prmensem_var": -1}
 
     def passes(self, batch: Batch) -> Passes:
+        """SentProb of each sample's response under each system prompt drawn; a prompt drawn twice is read once."""
         samples, settings = batch.samples, batch.settings
         rng = random.Random(derive_seed(batch.seed, "prmensem"))
         pool = load_scorer_prompts(settings.prompts).system_prompts
@@ -81,6 +83,7 @@ class DecodingEnsemble(Ensemble):
     of_responses = False
 
     def passes(self, batch: Batch) -> Passes:
+        """SentProb of each text that the model decoded for a sample; texts without one are left out, and logged."""
         samples, settings = batch.samples, batch.settings
         count = _count(settings)
         sampling = Sampling(

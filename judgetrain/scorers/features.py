@@ -51,7 +51,8 @@ def variance(values: ArrayLike) -> float:
 
 
 def _attention(statistics: TokenStatistics) -> NDArray[np.float64]:
-    assert statistics.attention_entropy is not None
+    if statistics.attention_entropy is None:
+        raise KeyError("attention_entropy")
     return np.concatenate([np.asarray(layer, dtype=np.float64) for layer in statistics.attention_entropy])
 
 
@@ -113,9 +114,15 @@ class SinglePass(Estimator):
     names: ClassVar = {name: feature.better for name, feature in FEATURES.items()}
 
     def better(self, name: str, settings: ScorerConfig) -> int:
+        """1 if more of a feature is better, -1 if less is, by the formula of the settings."""
         return FEATURES[name].by(settings.formula).better
 
     def compute(self, batch: Batch, names: Sequence[str]) -> dict[str, Scores]:
+        """Each feature of every sample, ``no_distribution`` where a server does not tell what it is made of.
+
+        Raises:
+            EngineError: attention weights are asked for and cannot be had.
+        """
         results = batch.scorer.statistics(batch.samples, any(FEATURES[name].attention for name in names))
         return {name: read(results, name, batch.settings.formula) for name in names}
 

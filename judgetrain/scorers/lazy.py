@@ -6,7 +6,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, cast
 
-from judgetrain.engines.config import EngineConfig, ModelConfig, OpenAIEngineConfig
+from judgetrain.engines.config import EngineConfig, ModelConfig
 from judgetrain.engines.once import loaded_once
 from judgetrain.scorers.config import ScorerConfig
 
@@ -16,12 +16,21 @@ if TYPE_CHECKING:
     from judgetrain.scorers.statistics import TokenScorer
 
 
-def load_scorer(config: ScorerConfig, model: ModelConfig) -> TokenScorer:
-    """The scorer that reads a model.
+def load_scorer(
+    config: ScorerConfig, model: ModelConfig, answers: AnswerStore | None = None, budget: Budget | None = None
+) -> TokenScorer:
+    """The scorer that reads a model, or asks the server ``scorer.engine`` to, whose tokenizer ``model`` then has.
+
+    ``answers`` and ``budget`` are the server's: where what it tells is kept, and what it may be sent.
 
     Raises:
-        EngineError: the model cannot be loaded or taken apart.
+        EngineError: the model or tokenizer cannot be loaded, or the model not be taken apart.
     """
+    if config.engine is not None:
+        from judgetrain.scorers.served import ServedScorer
+
+        served = ServedScorer.of(config.engine, model, answers, budget, config.max_context)
+        return cast("TokenScorer", served)
     from judgetrain.scorers.statistics import TokenScorer
 
     return TokenScorer.from_pretrained(model, batch_size=config.batch_size, max_context=config.max_context)
@@ -30,23 +39,12 @@ def load_scorer(config: ScorerConfig, model: ModelConfig) -> TokenScorer:
 def lazy_scorer(
     config: ScorerConfig, model: ModelConfig, answers: AnswerStore | None = None, budget: Budget | None = None
 ) -> AbstractContextManager[Callable[[], TokenScorer]]:
-    """A function that loads the scorer when it is first called; it is closed at the end.
-
-    With ``scorer.engine`` a server reads in the model's place; ``answers`` and ``budget`` are its.
-    """
-
-    def load() -> TokenScorer:
-        if not isinstance(config.engine, OpenAIEngineConfig):
-            return load_scorer(config, model)
-        from judgetrain.scorers.served import ServedScorer
-
-        return cast("TokenScorer", ServedScorer.of(config.engine, model, answers, budget))
-
-    return loaded_once(load)
+    """A function that loads the scorer (:func:`load_scorer`) when it is first called; it is closed at the end."""
+    return loaded_once(lambda: load_scorer(config, model, answers, budget))
 
 
 def kept_of(engine: EngineConfig | None, seed: int, out: StageRun) -> AnswerStore | None:
-    """Where the answers of ``scorer.engine`` are kept, if there is one."""
+    """Where what ``scorer.engine`` tells is kept, if there is one."""
     from judgetrain.engines.answers import answers_of
 
     return None if engine is None else answers_of(engine, out.home, seed)

@@ -62,6 +62,7 @@ class ProbDiff(Estimator):
     illustrated = calibrated = False
 
     def compute(self, batch: Batch, names: Sequence[str]) -> dict[str, Scores]:
+        """The discrepancies (:func:`discrepancies`), nats a token."""
         done = discrepancies(batch.scorer, batch.samples, batch.settings, batch.seed)
         values: list[Value] = [r if isinstance(r, Unscored) else r.d for r in done]
         none = {"length_ratio": None, "cut": 0}

@@ -24,6 +24,7 @@ class SelfGeneration(Estimator):
     calibrated = False
 
     def compute(self, batch: Batch, names: Sequence[str]) -> dict[str, Scores]:
+        """The ratings, 1 to 10; ``unreadable_rating`` where the model wrote none."""
         samples, sampling = batch.samples, Sampling(temperature=0.0, max_new_tokens=batch.settings.max_new_tokens)
         template = load_scorer_prompts(batch.settings.prompts).self_generation
         rated = [i for i, sample in enumerate(samples) if sample.response.strip()]

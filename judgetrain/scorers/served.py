@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-import asyncio
+import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from functools import cache
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from judgetrain.engines.base import Completion, Request, Sampling
-from judgetrain.engines.config import ModelConfig, OpenAIEngineConfig
+from judgetrain.engines.base import Completion, Reading, Request, Sampling
+from judgetrain.engines.config import EngineConfig, ModelConfig
 from judgetrain.engines.loading import load_tokenizer
-from judgetrain.engines.openai.engine import OpenAIEngine
-from judgetrain.engines.openai.server import Server
-from judgetrain.engines.prompting import neutralise, render
+from judgetrain.engines.openai.logprobs import LOWEST, SPACES
 from judgetrain.errors import EngineError
-from judgetrain.scorers.encode import Sample, Unscored
+from judgetrain.scorers.encode import Sample, Tokens, Unscored, encode_samples
 from judgetrain.scorers.results import Result, TokenStatistics, Usage
 
 if TYPE_CHECKING:
-    from openai import AsyncOpenAI
     from transformers import PreTrainedTokenizerBase
 
     from judgetrain.engines.answers import AnswerStore, Budget
@@ -29,104 +27,100 @@ ONE = Sampling(temperature=0.0, max_new_tokens=1)
 
 
 class ServedScorer:
-    """Token log-probabilities by a server's completions with ``echo`` and ``logprobs``, as vLLM's has them.
+    """Token log-probabilities of the very tokens that :class:`~judgetrain.scorers.statistics.TokenScorer` would read.
 
+    The server is sent their ids, so that prompt and response part where they part there, whatever characters they have.
     It has no whole distribution, so that entropies, variances and attention have no score (``no_distribution``).
 
     Args:
         config: the server and the model's name there.
-        tokenizer: its chat template renders prompts, as the server does for answers.
-        answers: where generated answers are kept; what was scored lies in the stage's shards.
-        budget: what may be sent.
+        tokenizer: that of the model that is served.
+        answers: where answers and log-probabilities are kept, and looked up before anything is sent.
+        budget: what may be sent, tries that fail included.
+        max_context: longest prompt plus response, tokens; None leaves it to the server.
+
+    Raises:
+        EngineError: no model is named.
     """
 
     def __init__(
         self,
-        config: OpenAIEngineConfig,
+        config: EngineConfig,
         tokenizer: PreTrainedTokenizerBase,
         answers: AnswerStore | None = None,
         budget: Budget | None = None,
+        max_context: int | None = None,
     ) -> None:
-        self.config, self.tokenizer, self._budget = config, tokenizer, budget
-        self.engine = OpenAIEngine(config, answers, budget)
-        self._server = Server(config)
+        self.tokenizer, self.max_context = tokenizer, max_context or sys.maxsize
+        self.engine = config.make(answers, budget)
         self.usage = Usage()
+        self._text = cache(self._spelled)
+        self._answered = False
 
     @classmethod
     def of(
-        cls, config: OpenAIEngineConfig, model: ModelConfig, answers: AnswerStore | None, budget: Budget | None
+        cls,
+        config: EngineConfig,
+        model: ModelConfig,
+        answers: AnswerStore | None = None,
+        budget: Budget | None = None,
+        max_context: int | None = None,
     ) -> ServedScorer:
         """The scorer of a server; ``model`` is where the tokenizer lies.
 
         Raises:
-            EngineError: the tokenizer cannot be loaded.
+            EngineError: the tokenizer cannot be loaded, or no model is named.
         """
-        return cls(config, load_tokenizer(model), answers, budget)
+        return cls(config, load_tokenizer(model), answers, budget, max_context)
 
     def generate(self, requests: Sequence[Request], seed: int) -> list[Completion]:
-        """One completion per request by the same server; counted in ``usage``."""
+        """One completion per request by the same server; counted in ``usage``.
+
+        Raises:
+            EngineError: as :class:`~judgetrain.engines.openai.engine.OpenAIEngine` has it.
+        """
         done = self.engine.generate(requests, seed) if requests else []
         self.usage += Usage(sum(c.prompt_tokens for c in done), sum(c.generated_tokens for c in done), len(done))
         return done
 
     def close(self) -> None:
-        """Nothing to free."""
+        """Free the connection."""
+        self.engine.close()
 
     def statistics(self, samples: Sequence[Sample], attention: bool = False) -> list[Result]:
         """The log-probabilities of every sample's tokens, in order; an :class:`Unscored` where there are none.
 
+        The same tokens are asked for once.
+
         Raises:
-            EngineError: the server cannot be reached, refuses, or gives no log-probabilities of the prompt.
+            EngineError: the server cannot be reached or refuses, gives no log-probabilities of what it is sent, or has
+                another vocabulary than the tokenizer; or the budget is spent.
         """
-        return asyncio.run(self._statistics(samples))
+        encoded = encode_samples(samples, self.tokenizer, sys.maxsize, self.max_context)
+        asked = list(dict.fromkeys(tokens for tokens in encoded if isinstance(tokens, Tokens)))
+        done = self.generate([self._request(tokens) for tokens in asked], 0)
+        self._answered = self._answered or any(c.logprobs for c in done)
+        if done and not self._answered and all(c.finish_reason == "error" for c in done):
+            raise EngineError(f"scorer.engine: {self.engine.name} scored none of the first texts: {done[0].error}")
+        found = {tokens: _result(tokens, completion) for tokens, completion in zip(asked, done, strict=True)}
+        return [tokens if isinstance(tokens, Unscored) else found[tokens] for tokens in encoded]
 
-    async def _statistics(self, samples: Sequence[Sample]) -> list[Result]:
-        slots = asyncio.Semaphore(self.config.concurrency)
-        async with self._server.client() as plain:
-            client = plain.with_options(max_retries=self.config.max_retries)
-            return list(await asyncio.gather(*(self._one(client, slots, sample) for sample in samples)))
+    def _request(self, tokens: Tokens) -> Request:
+        ids = tokens.prompt + tokens.response
+        return Request(messages=(), sampling=ONE, step="reading", reading=Reading(ids, tuple(map(self._text, ids))))
 
-    async def _one(self, client: AsyncOpenAI, slots: asyncio.Semaphore, sample: Sample) -> Result:
-        import openai
+    def _spelled(self, number: int) -> str:
+        """How a token reads, if its place in the vocabulary says the same: a word, or a part of one."""
+        text = str(self.tokenizer.decode([number])).strip(SPACES)
+        piece = str(self.tokenizer.convert_ids_to_tokens(number)).strip(SPACES)
+        return text if piece == text and text.isalnum() else ""
 
-        if not sample.response.strip():
-            return Unscored("empty_response")
-        prompt = sample.prompt if isinstance(sample.prompt, str) else render(sample.prompt, self.tokenizer)
-        text = prompt + neutralise(sample.response, self.tokenizer)
-        request = Request(messages=({"role": "user", "content": text},), sampling=ONE)
-        async with slots:
-            held = self._budget.send(request) if self._budget else 0
-            try:
-                answer = await client.completions.create(
-                    model=self.config.model, prompt=text, echo=True, logprobs=1, max_tokens=1, temperature=0.0
-                )
-            except openai.BadRequestError as error:
-                if "context" in str(error).lower():
-                    return Unscored("too_long")
-                raise self._unable(f"HTTP {error.status_code}") from error
-            except openai.OpenAIError as error:
-                raise self._unable(type(error).__name__) from error
-            finally:
-                if self._budget:
-                    counts: dict[str, Any] = {"prompt_tokens": held - 1, "generated_tokens": 1}
-                    self._budget.settle(held, Completion(finish_reason="stop", estimated=True, **counts))
-        return self._read(answer.choices[0].logprobs, len(prompt), len(text))
 
-    def _read(self, told: Any, start: int, end: int) -> Result:
-        """The response's tokens: those that begin from character ``start`` on and before ``end``."""
-        offsets, logprobs = getattr(told, "text_offset", None), getattr(told, "token_logprobs", None)
-        if not offsets or not logprobs or len(offsets) != len(logprobs) or offsets[0] != 0:
-            raise self._unable("no log-probabilities of the prompt (echo)")
-        found = [x for at, x in zip(offsets, logprobs, strict=True) if start <= at < end]
-        if not found or any(x is None for x in found):
-            return Unscored("empty_response")
-        before = sum(at < start for at in offsets)
-        self.usage += Usage(before + len(found), 1, 1)
-        values = np.array([*found, np.nan], dtype=np.float32)  # no server tells of the step after the last token
-        return TokenStatistics(before, len(found), {"logprob": values})
-
-    def _unable(self, why: str) -> EngineError:
-        return EngineError(
-            f"scorer.engine: {self._server.address.shown} cannot score a given text: {why}; a server is needed that "
-            "takes completions with echo and logprobs, as vLLM's does"
-        )
+def _result(tokens: Tokens, completion: Completion) -> Result:
+    if completion.finish_reason != "stop":
+        return Unscored("too_long" if completion.finish_reason == "too_long" else "no_answer")
+    logprobs = np.array(completion.logprobs[len(tokens.prompt) - 1 :], dtype=np.float32)
+    if (logprobs <= LOWEST).any():
+        return Unscored("non_finite")
+    steps = {"logprob": np.append(logprobs, np.float32(np.nan))}  # no server tells of the step after the last token
+    return TokenStatistics(len(tokens.prompt), len(tokens.response), steps)

@@ -38,6 +38,7 @@ REMEDIES = {
     "empty_response": _NOTHING,
     "no_revision": _NOTHING,
     "no_distribution": "a server tells of the tokens alone: ask for sentprob, sentprob_mean or probdiff",
+    "no_answer": "the server refused the texts, or failed: the log says why",
     "non_finite": "the model's logits are no numbers: try scorer.model.dtype=float32",
 }
 """What helps where nothing could be scored, by the reason."""

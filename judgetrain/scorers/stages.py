@@ -59,6 +59,11 @@ def check_scorer(config: Any) -> None:
         if engine.type != "openai":
             raise ConfigError(f"scorer.engine.type={engine.type!r}: allowed is openai; other models: scorer.model")
         engine.check("scorer.engine")
+        if config.scorer.formula == "released":
+            raise ConfigError(
+                "scorer.formula=released: it reads the step after the last token, which no server tells of "
+                "(scorer.engine); set scorer.formula=paper"
+            )
     check_revision_prompt(config)
 
 

@@ -44,7 +44,7 @@ def run(settings: JudgeSettings, inputs: Mapping[str, Path], out: StageRun) -> N
     """
     config, method = settings.verdicts, settings.method
     items = read_items(config, settings.world, settings.seed)
-    with spending((settings.teacher, settings.external), config, "verdicts", out) as budget:
+    with spending(settings.asked_engines, config, "verdicts", out) as budget:
         models = Models(settings, inputs, out, budget)
         adopt(SHARDS, _key(settings, models, items, out), out)
         try:
@@ -75,12 +75,14 @@ def load(models: Models, settings: AskedSettings, method: Method, branches: int 
     if method.kind == BASELINE:
         return BASELINES[method.target]()
     from judgetrain.judges.kinds.scorer import ScorerJudge
-    from judgetrain.scorers.lazy import load_scorer
+    from judgetrain.scorers.lazy import kept_of, load_scorer
     from judgetrain.scorers.stages import scored_model
 
-    assert settings.scorer is not None
-    scorer = load_scorer(settings.scorer, scored_model(settings.scorer, settings.base))
-    return ScorerJudge(scorer, method.target, settings.scorer.tie_threshold, settings.scorer)
+    config = settings.scorer
+    assert config is not None
+    kept = kept_of(config.engine, settings.seed, models.out)
+    scorer = load_scorer(config, scored_model(config, settings.base), kept, models.budget)
+    return ScorerJudge(scorer, method.target, config.tie_threshold, config)
 
 
 def shard_of(

@@ -8,6 +8,7 @@ from typing import Any, cast
 
 from judgetrain.artifacts.stages import Stage, at
 from judgetrain.data.given import check_adapter
+from judgetrain.engines.config import EngineConfig
 from judgetrain.errors import ConfigError
 from judgetrain.judges.config import Aggregation, AskConfig
 from judgetrain.judges.loading import WorldSettings, check_criteria, check_directories, check_model
@@ -42,6 +43,11 @@ class AskedSettings(WorldSettings):
         if "scorer" in kinds and not config.scorer.model.path:
             unused -= {"base"}
         return unused | (set() if any(m.names_model for m in methods) else {"engine"})
+
+    @property
+    def asked_engines(self) -> tuple[EngineConfig | None, ...]:
+        """The engines that may be paid for."""
+        return self.teacher, self.external, self.scorer.engine if self.scorer else None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -18,7 +18,7 @@ from judgetrain.engines.base import UNANSWERED, Completion, Request, places
 from judgetrain.engines.config import OpenAIEngineConfig
 from judgetrain.engines.openai.call import BROKEN, Asked, Call
 from judgetrain.engines.openai.rate_limit import Clock, Gate
-from judgetrain.engines.openai.refusals import Failure
+from judgetrain.engines.openai.refusals import Failure, UnusableError
 from judgetrain.engines.openai.server import Server
 from judgetrain.errors import EngineError, UnansweredError
 
@@ -229,8 +229,8 @@ class OpenAIEngine:
         held = self._budget.send(request)
         try:
             outcome = await self._server.ask(client, request, seed)
-        except EngineError:
-            self._budget.settle(held, None)
+        except EngineError as error:
+            self._budget.settle(held, None, charged=isinstance(error, UnusableError))
             raise
         if isinstance(outcome, Failure):
             self._budget.settle(held, None, outcome.charged)

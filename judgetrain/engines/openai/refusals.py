@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from judgetrain.engines.answers import writable
+from judgetrain.errors import EngineError
 
 RETRIED = frozenset({408, 409, 425})
 """Statuses below 500 that asking again may help."""
@@ -31,6 +32,10 @@ _A_MOMENT = re.compile(
     r"retry in|try again in|per[ _-]?(?:second|minute|hour)|RetryInfo|retryDelay|rate[ _]limit", re.IGNORECASE
 )
 _TAG = re.compile(r"<(style|script|head)\b.*?</\1>|<[^<>]+>", re.DOTALL | re.IGNORECASE)
+
+
+class UnusableError(EngineError):
+    """An answer came, and is paid for, that says what is asked for in no form that can be read; no other would."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -13,6 +13,7 @@ from judgetrain.engines.answers import writable
 from judgetrain.engines.base import LOGPROBS, Completion, Request
 from judgetrain.engines.config import OpenAIEngineConfig
 from judgetrain.engines.openai.address import Address, hidden, hide_in_logs
+from judgetrain.engines.openai.logprobs import read_logprobs, reading_body
 from judgetrain.engines.openai.rate_limit import retry_after
 from judgetrain.engines.openai.reading import read_completion
 from judgetrain.engines.openai.refusals import FATAL, RETRIED, Failure, error_of, is_empty_account, words_of
@@ -75,15 +76,20 @@ class Server:
         """The server's answer to one request, all of which is there within ``engine.timeout``.
 
         Raises:
-            EngineError: no other request could fare better: the key, the model or the account is refused.
+            EngineError: no other request could fare better: the key, the model or the account is refused, or the
+                log-probabilities of a text are not in its answer.
         """
         import httpx2
         import openai
 
         unsent = ["OpenAI-Organization", "OpenAI-Project", *([] if self._key() else ["Authorization"])]
         limit_key = self._limit_key
-        body = chat_body(self._config.model, request, seed, limit_key)
-        create = client.chat.completions.with_raw_response.create
+        create: Any = client.chat.completions.with_raw_response.create
+        if request.reading:
+            create = client.completions.with_raw_response.create
+            body, kind = reading_body(self._config.model, request.reading), "completion with log-probabilities"
+        else:
+            body, kind = chat_body(self._config.model, request, seed, limit_key), "chat completion"
         try:
             async with asyncio.timeout(self._config.timeout):  # the client's own is for each read: a server may drip
                 answer = await create(**body, extra_headers=dict.fromkeys(unsent, openai.omit))
@@ -103,9 +109,11 @@ class Server:
             found = json.loads(answer.content)
             if error_said := error_of(found):
                 return self._refusal(*error_said, answer.headers, request, limit_key)
+            if request.reading:
+                return read_logprobs(found, request.reading, self.address.shown)
             completion = read_completion(found, request)
         except (ValueError, KeyError, IndexError, TypeError, AttributeError, RecursionError):
-            return Failure(reason="the answer is not a chat completion", status=answer.status_code)
+            return Failure(reason=f"the answer is not a {kind}", status=answer.status_code)
         text = hidden(completion.text, [secret for secret in self._secrets if len(secret) >= UNLIKELY])
         return replace(completion, text=text, error=self._shown(completion.error or "") or None)
 

@@ -63,7 +63,7 @@ def _judged(settings: LeaderboardSettings, inputs: Mapping[str, Path], out: Stag
     assert settings.verdicts is not None
     items = read_items(settings.verdicts, settings.world, settings.seed)
     with (
-        spending((settings.teacher, settings.external), settings.verdicts, "verdicts", out) as budget,
+        spending(settings.asked_engines, settings.verdicts, "verdicts", out) as budget,
         judge_of(Models(settings, inputs, out, budget), settings) as judge,
     ):
         process = shard_of(settings.method, judge, settings)

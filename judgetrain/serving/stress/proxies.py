@@ -77,7 +77,7 @@ def scores_of(methods: Sequence[Method], models: Models, settings: StressSetting
         seed = settings.seed
         yield lambda cases: Scored({method.name: length(cases) if method.target == "longer" else chance(cases, seed)})
     elif method.kind == "scorer":
-        with _scorer(method, settings) as scores:
+        with _scorer(method, models, settings) as scores:
             yield scores
     else:
         with loaded_once(lambda: load(models, settings, method)) as judge:
@@ -128,14 +128,15 @@ def _compared(cases: Sequence[Case], judge: Judge, methods: Sequence[Method], se
 
 
 @contextmanager
-def _scorer(method: Method, settings: StressSettings) -> Iterator[Scores]:
-    from judgetrain.scorers.lazy import lazy_scorer
+def _scorer(method: Method, models: Models, settings: StressSettings) -> Iterator[Scores]:
+    from judgetrain.scorers.lazy import kept_of, lazy_scorer
     from judgetrain.scorers.methods import score
     from judgetrain.scorers.stages import scored_model
 
     config = settings.scorer
     assert config is not None
-    with lazy_scorer(config, scored_model(config, settings.base)) as scorer:
+    model, kept = scored_model(config, settings.base), kept_of(config.engine, settings.seed, models.out)
+    with lazy_scorer(config, model, kept, models.budget) as scorer:
 
         def scored(cases: Sequence[Case]) -> Scored:
             samples = [sample_of(case.dialogue, text) for case in cases for text in case.responses]

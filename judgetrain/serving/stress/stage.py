@@ -43,7 +43,7 @@ def run(settings: StressSettings, inputs: Mapping[str, Path], out: StageRun) -> 
     """
     config = settings.stress
     dialogues = _prompts(settings)
-    with spending((settings.teacher, settings.external, config.writer), config, "stress", out) as budget:
+    with spending((*settings.asked_engines, config.writer), config, "stress", out) as budget:
         models = Models(settings, inputs, out, budget)
         mark = _write(dialogues, settings, budget, out)
         cases = [
