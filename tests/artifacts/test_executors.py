@@ -15,6 +15,9 @@ import pytest
 from judgetrain.artifacts.config import ExecutorConfig
 from judgetrain.artifacts.console import Console
 from judgetrain.artifacts.executors.base import Done, Executor, LocalExecutor, Work, done, make_executor
+from judgetrain.artifacts.executors.cluster import connect
+from judgetrain.artifacts.executors.ray_workers import RayExecutor
+from judgetrain.artifacts.executors.worker import is_alive
 from judgetrain.artifacts.shards import markers_of, read_rows, rows_at
 from judgetrain.artifacts.stage_run import ShardResult, StageRun
 from judgetrain.engines.once import loaded_once
@@ -194,3 +197,39 @@ def test_what_a_worker_finds_wrong_is_said_as_it_is_here(tmp_path: Path, workers
 
     with pytest.raises(DataError, match="row 3 is no comparison"):
         stage(tmp_path, workers(1)).sharded("rows", ROWS, SIZE, process, spread=True)
+
+
+def test_ray_workers_are_gone_at_the_end_with_what_they_loaded(
+    tmp_path: Path, workers: Callable[[int], Executor]
+) -> None:
+    log, executor = tmp_path / "ray", workers(2)
+    fill(stage(tmp_path, executor), log, pause=0.1)
+    executor.close()
+    said = log.read_text().split()
+    pids = [int(word) for word in said if word != "closed"]
+    assert pids and said.count("closed") == len(pids), "a model is closed before its process ends"
+    assert not [pid for pid in pids if is_alive(pid)]
+
+
+def test_ray_goes_on_with_the_workers_that_fit(tmp_path: Path) -> None:
+    ray, said = pytest.importorskip("ray"), []
+    connect(ExecutorConfig(type="ray"))
+    cpus = float(int(ray.cluster_resources()["CPU"] * 0.6) + 1)
+    executor = RayExecutor(ExecutorConfig(type="ray", workers=3, cpus_per_worker=cpus), say=said.append)
+    here, there = stage(tmp_path / "here"), stage(tmp_path / "there", executor)
+    fill(here, tmp_path / "log")
+    fill(there, tmp_path / "ray")
+    executor.close()
+    assert kept(there) == kept(here)
+    assert len(said) == 1 and "1 of 3 workers are ready" in said[0] and f"0 GPU, {cpus:g} CPU to spare" in said[0]
+
+
+def test_ray_names_what_was_asked_where_no_worker_fits(tmp_path: Path) -> None:
+    pytest.importorskip("ray")
+    config = ExecutorConfig(type="ray", workers=2, cpus_per_worker=4096.0, start_timeout=2.0)
+    executor = make_executor(config)
+    with pytest.raises(EngineError, match=r"none of 2 workers .* needs 0 GPU, 4096 CPU .* on one node"):
+        fill(stage(tmp_path, executor), tmp_path / "ray")
+    executor.close()
+    with pytest.raises(EngineError, match="no worker of 0 GPU, 4096 CPU fits on a node"):
+        fill(stage(tmp_path, make_executor(ExecutorConfig(type="ray", cpus_per_worker=4096.0))), tmp_path / "ray")

@@ -90,7 +90,10 @@ def connect(config: ExecutorConfig) -> None:
         except Exception as error:  # Ray raises plain ones too, as where a node does not start in time
             if not left:
                 said = " ".join(str(error).split())[:300]
-                raise EngineError(f"executor.address={address}: no Ray cluster is reached there: {said}") from error
+                raise EngineError(
+                    f"executor.address={address}: no Ray cluster is reached there: {said}"
+                    + ("" if address == "local" else " (one that asks for a token: set RAY_AUTH_MODE=token)")
+                ) from error
 
 
 def _join(address: str) -> None:
