@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections import Counter
 from dataclasses import dataclass
@@ -82,6 +83,7 @@ def connect(config: ExecutorConfig) -> None:
         raise EngineError("executor=ray needs Ray: pip install 'judgetrain[ray]'") from error
     if ray.is_initialized():
         return
+    logging.getLogger("ray").setLevel(logging.ERROR)  # what it warns of before ray.init comes to logging_level
     address = config.address or os.environ.get("RAY_ADDRESS") or "local"
     for left in reversed(range(STARTS if address == "local" else 1)):
         try:

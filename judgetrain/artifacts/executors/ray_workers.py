@@ -113,8 +113,10 @@ class RayExecutor:
             self._say(
                 f"executor=ray: {number} workers have not ended within {ENDING:g} s: their GPUs may not be free yet"
             )
-        for each in (self._workers, self._free, self._coming, self._at):
-            each.clear()  # type: ignore[attr-defined]
+        self._workers.clear()
+        self._free.clear()
+        self._coming.clear()
+        self._at.clear()
 
     def _start(self) -> None:
         if len(self._free) + len(self._coming) < len(self._workers):
@@ -132,7 +134,7 @@ class RayExecutor:
                 f"executor=ray: no worker of {self._need} fits on a node of the cluster, which has {described()}: set "
                 "executor.gpus_per_worker and executor.cpus_per_worker to what a node has"
             )
-        kind = ray.remote(Worker).options(num_cpus=self._need.cpus, num_gpus=self._need.gpus, max_restarts=0)
+        kind: Any = ray.remote(Worker).options(num_cpus=self._need.cpus, num_gpus=self._need.gpus, max_restarts=0)
         self._make = lambda: kind.remote(str(Path.cwd()))
         for _ in range(number):
             self._add()
@@ -186,9 +188,9 @@ class RayExecutor:
         """
         import ray
 
-        began, busy = time.monotonic(), [*under_way]
-        while not (answered := ray.wait([*busy, *self._coming], num_returns=1, timeout=LOOK)[0]):
-            if not busy and time.monotonic() - began > self._config.start_timeout:
+        began, busy, patience = time.monotonic(), [*under_way], self._config.start_timeout
+        while not (answered := ray.wait([*busy, *self._coming], num_returns=1, timeout=min(LOOK, patience))[0]):
+            if not busy and time.monotonic() - began >= patience:
                 raise self._nowhere()
             self._look()
         self._look()
