@@ -130,8 +130,8 @@ def test_a_run_goes_on_with_the_workers_that_there_is_room_for_and_says_so_once(
         assert len(list(pool.run(SAME, ((i, i) for i in range(9))))) == 9
     assert ray.most == 2 and len(ray.alive) == 5
     assert [*map(str, ray.said)] == [  # type: ignore[attr-defined]
-        "executor=ray: 2 of 5 workers are ready, and the run goes on with these; the others start or wait for a node "
-        "with 0 GPU, 1 CPU to spare; the cluster has 10.0.0.0: 0 GPU, 2 CPU (free now: 0 GPU, 0 CPU)"
+        "executor=ray: 2 of 5 workers are ready and get shards; the others start or wait for a node with 0 GPU, 1 CPU "
+        "to spare; the cluster has 10.0.0.0: 0 GPU, 2 CPU (free now: 0 GPU, 0 CPU)"
     ]
 
 

@@ -92,6 +92,7 @@ def timed(run: Path, output: Path, overrides: tuple[str, ...]) -> tuple[Timed, d
 
 def main() -> None:
     """Print a line for each way, the overhead of one worker, and how much faster two are."""
+    os.environ.setdefault("RAY_worker_niceness", "0")  # as this process; Ray's own default is 15
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("run", type=Path, help="output_dir of a run that has the stages before tree")
     parser.add_argument("overrides", nargs="*", help="of its settings, as recipe=quickstart")

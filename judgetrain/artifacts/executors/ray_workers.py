@@ -135,7 +135,7 @@ class RayExecutor:
                 "executor.gpus_per_worker and executor.cpus_per_worker to what a node has"
             )
         kind: Any = ray.remote(Worker).options(num_cpus=self._need.cpus, num_gpus=self._need.gpus, max_restarts=0)
-        self._make = lambda: kind.remote(str(Path.cwd()))
+        self._make: Callable[[], Any] = lambda: kind.remote(str(Path.cwd()))
         for _ in range(number):
             self._add()
 
@@ -204,8 +204,8 @@ class RayExecutor:
             return
         self._told = True
         self._say(
-            f"executor=ray: {ready} of {number} workers are ready, and the run goes on with these; the others start or "
-            f"wait for a node with {self._need} to spare; the cluster has {described()}"
+            f"executor=ray: {ready} of {number} workers are ready and get shards; the others start or wait for a "
+            f"node with {self._need} to spare; the cluster has {described()}"
         )
 
     def _nowhere(self) -> EngineError:
