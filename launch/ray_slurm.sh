@@ -21,6 +21,10 @@ export SRUN_CPUS_PER_TASK="${SLURM_CPUS_PER_TASK:-64}" # srun does not take it o
 address=$(srun --nodes 1 --ntasks 1 --overlap --nodelist "$head" hostname --ip-address | awk '{print $1}')
 # A port of its own for every job that a node may run at a time.
 export RAY_ADDRESS="$address:$((20000 + SLURM_JOB_ID % 20000))"
+# Who has no token is not let in: one of this job's own, which srun hands to every node.
+export RAY_AUTH_MODE=token
+RAY_AUTH_TOKEN="${RAY_AUTH_TOKEN:-$(od -An -N32 -tx1 /dev/urandom | tr -d ' \n')}"
+export RAY_AUTH_TOKEN
 resources=(--num-cpus "${SLURM_CPUS_PER_TASK:-64}" --num-gpus "${SLURM_GPUS_ON_NODE:-8}" --disable-usage-stats --block)
 started=()
 trap 'kill "${started[@]}" 2>/dev/null || true' EXIT

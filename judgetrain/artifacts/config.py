@@ -38,6 +38,13 @@ class ExecutorConfig:
         None, "ray: GPUs of each worker; None takes what engine.* needs where there are any", low=0.0, neutral=True
     )
     cpus_per_worker: float = key(1.0, "ray: CPU cores of each worker", low=0.0, neutral=True)
+    start_timeout: float = key(
+        600.0,
+        "ray: for a first worker to be ready, where the cluster has no room for one yet",
+        low=1.0,
+        unit="s",
+        neutral=True,
+    )
     address: str | None = key(
         None,
         "ray: the cluster, as in auto or HOST:6379; None takes RAY_ADDRESS, else starts one on this machine",

@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Generic, Protocol, TypeVar, cast
 
+from judgetrain.artifacts.executors.base import held
+
 
 class Closable(Protocol):
     """What holds a model or a connection."""
@@ -54,7 +56,10 @@ _SENT: dict[str, Loaded] = {}
 
 def _sent(load: Callable[[], C], name: str) -> Loaded[C]:
     """What has been sent under this name: the same again, so that it is loaded once for all that it is sent with."""
-    return cast(Loaded[C], _SENT.setdefault(name, Loaded(load, name)))
+    if name not in _SENT:
+        _SENT[name] = Loaded(load, name)
+        held(_SENT[name].close)
+    return cast(Loaded[C], _SENT[name])
 
 
 @contextmanager

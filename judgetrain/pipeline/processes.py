@@ -62,7 +62,7 @@ class Silent(Console):
 def stage_run(config: Config, task: Task, console: Console, writes: bool = True) -> StageRun:
     """Where a stage writes."""
     home, recipe = Path(config.output_dir), config.recipe_name
-    executor = make_executor(config.executor, gpus_of(STAGES[task.stage].settings.of(config)))
+    executor = make_executor(config.executor, gpus_of(STAGES[task.stage].settings.of(config)), console.line)
     directory = Path(task.directory)
     return StageRun(directory, task.stage, config.seed, console, writes, home, recipe, executor=executor)
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from judgetrain.artifacts.console import Console, duration, quiet_libraries
+from judgetrain.artifacts.executors.base import check_executor
 from judgetrain.artifacts.files import full_disk_explained, write_json_atomic
 from judgetrain.artifacts.fingerprint import ContentHashes, by_key, fingerprint, plain
 from judgetrain.artifacts.installed import versions
@@ -270,6 +271,7 @@ class Pipeline:
         """Check all that the stages which have to be made will read: files first, then models, keys and the network."""
         stages = list(self.missing(name))
         if stages and self.config.executor.type == "ray":
+            check_executor(self.config.executor)
             check_package("ray", "executor=ray")
         for stage in stages:
             STAGES[stage].check_here(self.config)

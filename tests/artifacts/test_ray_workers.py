@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,16 +13,24 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from judgetrain.artifacts.config import ExecutorConfig
-from judgetrain.artifacts.executors.base import Work
+from judgetrain.artifacts.executors import ray_workers
+from judgetrain.artifacts.executors.base import Work, check_executor
+from judgetrain.artifacts.executors.cluster import STARTS, connect
 from judgetrain.artifacts.executors.ray_workers import RayExecutor
-from judgetrain.errors import EngineError
-from tests.builders.fake_ray import FakeRay
+from judgetrain.engines.once import loaded_once
+from judgetrain.errors import ConfigError, EngineError
+from tests.builders.fake_ray import FakeRay, RayTaskError
+
+SAME: Work[Any] = Work(process=lambda i, x: x)
 
 
 def executor(patch: pytest.MonkeyPatch, ray: FakeRay, gpus: int = 1, **config: Any) -> RayExecutor:
+    """A pool; what it says is in ``ray.said``."""
     patch.setitem(sys.modules, "ray", ray)
     patch.setitem(sys.modules, "ray.exceptions", ray.exceptions)
-    return RayExecutor(ExecutorConfig(type="ray", **config), gpus)
+    patch.setattr(ray_workers, "LOOK", 0.01)
+    ray.said = []  # type: ignore[attr-defined]
+    return RayExecutor(ExecutorConfig(type="ray", **config), gpus, ray.said.append)  # type: ignore[attr-defined]
 
 
 @settings(max_examples=40, deadline=None)
@@ -44,7 +54,7 @@ def test_every_shard_comes_once_whoever_dies(shards: int, workers: int, fatal: d
             assert done.index not in came
             came[done.index] = done.result
         assert came == {i: 10 * i + 1 for i in range(shards)}
-        assert ray.most <= workers and len(ray.alive) == (workers if shards else 0)
+        assert ray.most <= min(workers, 4) and len(ray.alive) == (workers if shards else 0)
         assert len(ray.begun) == shards + sum(n for i, n in fatal.items() if i < shards)
         pool.close()
         assert not ray.alive
@@ -59,45 +69,150 @@ def test_a_shard_that_kills_every_worker_ends_the_run(monkeypatch: pytest.Monkey
 
 
 @pytest.mark.parametrize(
-    ("resources", "config", "gpus", "expected"),
+    ("nodes", "config", "gpus", "expected"),
     [
-        ({"CPU": 4.0}, {}, 1, (4, 0.0)),
-        ({"CPU": 64.0, "GPU": 8.0}, {}, 1, (8, 1.0)),
-        ({"CPU": 64.0, "GPU": 8.0}, {}, 4, (2, 4.0)),
-        ({"CPU": 6.0, "GPU": 8.0}, {"cpus_per_worker": 2.0}, 1, (3, 1.0)),
-        ({"CPU": 64.0, "GPU": 8.0}, {"gpus_per_worker": 0.5}, 1, (16, 0.5)),
-        ({"CPU": 64.0, "GPU": 8.0}, {"workers": 3}, 1, (3, 1.0)),
+        ([{"CPU": 4.0}], {}, 1, (4, 0.0)),
+        ([{"CPU": 64.0, "GPU": 8.0}], {}, 1, (8, 1.0)),
+        ([{"CPU": 64.0, "GPU": 8.0}], {}, 4, (2, 4.0)),
+        ([{"CPU": 64.0, "GPU": 2.0}, {"CPU": 64.0, "GPU": 7.0}], {}, 4, (1, 4.0)),
+        ([{"CPU": 3.0}, {"CPU": 3.0}], {"cpus_per_worker": 2.0}, 1, (2, 0.0)),
+        ([{"CPU": 6.0, "GPU": 8.0}], {"cpus_per_worker": 2.0}, 1, (3, 1.0)),
+        ([{"CPU": 64.0, "GPU": 8.0}], {"gpus_per_worker": 0.5}, 1, (16, 0.5)),
+        ([{"CPU": 64.0, "GPU": 2.0}], {"gpus_per_worker": 0.6}, 1, (2, 0.6)),
+        ([{"CPU": 64.0, "GPU": 1.0}], {"gpus_per_worker": 0.1}, 1, (10, 0.1)),
+        ([{"CPU": 64.0, "GPU": 8.0}], {"workers": 3}, 1, (3, 1.0)),
+        ([{"CPU": 8.0}, {"CPU": 8.0}], {"cpus_per_worker": 0.0}, 1, (2, 0.0)),
     ],
 )
-def test_as_many_workers_as_fit(
-    resources: dict[str, float],
+def test_as_many_workers_as_fit_on_the_nodes(
+    nodes: list[dict[str, float]],
     config: dict[str, Any],
     gpus: int,
     expected: tuple[int, float],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    ray = FakeRay(lambda index, times: False, resources)
-    list(executor(monkeypatch, ray, gpus, **config).run(Work(process=lambda i, x: x), [(0, 0)]))
+    ray = FakeRay(nodes=nodes)
+    list(executor(monkeypatch, ray, gpus, **config).run(SAME, [(0, 0)]))
     assert (len(ray.alive), ray.asked["num_gpus"]) == expected
 
 
-def test_a_cluster_without_room_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    ray = FakeRay(lambda index, times: False, {"CPU": 8.0, "GPU": 2.0})
-    with pytest.raises(EngineError, match="no worker of 4 GPU and 1 CPU fits on a cluster with 2 GPU, 8 CPU"):
-        list(executor(monkeypatch, ray, 4).run(Work(process=lambda i, x: x), [(0, 0)]))
+def test_a_cluster_without_room_on_a_node_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    ray = FakeRay(nodes=[{"CPU": 8.0, "GPU": 2.0}, {"CPU": 16.0, "GPU": 2.0}])
+    message = r"no worker of 4 GPU, 1 CPU fits on a node .* 10.0.0.0: 2 GPU, 8 CPU; 10.0.0.1: 2 GPU, 16 CPU"
+    with pytest.raises(EngineError, match=message):
+        list(executor(monkeypatch, ray, 4).run(SAME, [(0, 0)]))
+
+
+def test_workers_that_are_never_placed_end_the_run_with_what_the_nodes_have(monkeypatch: pytest.MonkeyPatch) -> None:
+    ray = FakeRay(nodes=[{"CPU": 8.0, "GPU": 2.0}] * 2)
+    pool = executor(monkeypatch, ray, 4, workers=2, start_timeout=0.1)
+    with pytest.raises(EngineError) as caught:
+        list(pool.run(SAME, [(0, 0)]))
+    for part in ("executor.workers", "executor.gpus_per_worker", "executor.start_timeout", "needs 4 GPU, 1 CPU"):
+        assert part in str(caught.value)
+    assert "10.0.0.0: 2 GPU, 8 CPU; 10.0.0.1: 2 GPU, 8 CPU" in str(caught.value)
+    pool.close()
+    assert not ray.alive
+
+
+def test_a_large_cluster_is_told_by_its_sizes(monkeypatch: pytest.MonkeyPatch) -> None:
+    ray = FakeRay(nodes=[{"CPU": 8.0, "GPU": 2.0}] * 30)
+    with pytest.raises(EngineError, match="has 30 nodes of 2 GPU, 8 CPU"):
+        list(executor(monkeypatch, ray, 4).run(SAME, [(0, 0)]))
+
+
+def test_a_run_goes_on_with_the_workers_that_there_is_room_for_and_says_so_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    ray = FakeRay(nodes=[{"CPU": 2.0}])
+    pool = executor(monkeypatch, ray, workers=5)
+    for _ in range(2):
+        assert len(list(pool.run(SAME, ((i, i) for i in range(9))))) == 9
+    assert ray.most == 2 and len(ray.alive) == 5
+    assert [*map(str, ray.said)] == [  # type: ignore[attr-defined]
+        "executor=ray: 2 of 5 workers are ready and get shards; the others start or wait for a node with 0 GPU, 1 CPU "
+        "to spare; the cluster has 10.0.0.0: 0 GPU, 2 CPU (free now: 0 GPU, 0 CPU)"
+    ]
+
+
+def test_a_node_that_is_lost_costs_its_shards_and_the_others_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    ray = FakeRay(nodes=[{"CPU": 2.0}] * 2)
+    pool = executor(monkeypatch, ray, workers=4)
+    came = []
+    for done in pool.run(SAME, ((i, i) for i in range(20))):
+        came.append(done.index)
+        if len(came) == 5:
+            ray.lose(1)
+            monkeypatch.setattr(ray_workers, "LATE", 0.0)
+    assert sorted(came) == [*range(20)]
+    assert len(ray.begun) == 20 + 2, "a shard of each worker that was on the node is begun again"
+    assert len(ray.said) == 1 and "of 4 workers are ready" in ray.said[0]  # type: ignore[attr-defined]
+    assert "10.0.0.0: 0 GPU, 2 CPU (free" in ray.said[0], "of the nodes those that are alive"  # type: ignore[attr-defined]
+
+
+def test_workers_that_cannot_start_end_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(EngineError, match="workers died .* the last before it was ready"):
+        list(executor(monkeypatch, FakeRay(starts=False), workers=2).run(SAME, [(0, 0)]))
+
+
+def test_an_error_of_ours_is_no_death(monkeypatch: pytest.MonkeyPatch) -> None:
+    ray = FakeRay()
+
+    def process(index: int, item: Any) -> Any:
+        raise ZeroDivisionError("ours")
+
+    with pytest.raises(RayTaskError, match="ours"):
+        list(executor(monkeypatch, ray, workers=1).run(Work(process=process), [(0, 0)]))
+    assert ray.begun == [0]
+
+
+def test_close_waits_until_the_workers_are_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+    ray = FakeRay(lingers=0.3)
+    pool = executor(monkeypatch, ray, workers=2)
+    list(pool.run(SAME, [(0, 0)]))
+    pool.close()
+    assert all(actor.died and actor.died <= time.monotonic() for actor in ray.actors)
+    assert not ray.said  # type: ignore[attr-defined]
+
+
+def test_close_waits_no_longer_than_it_must_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    ray = FakeRay(lingers=3600)
+    pool = executor(monkeypatch, ray, workers=2)
+    monkeypatch.setattr(ray_workers, "ENDING", 0.1)
+    list(pool.run(SAME, [(0, 0)]))
+    pool.close()
+    assert "2 workers have not ended within 0.1 s" in ray.said[0]  # type: ignore[attr-defined]
+
+
+class Model:
+    """Says in a file when it is closed."""
+
+    def __init__(self, log: Path) -> None:
+        self.log = log
+
+    def close(self) -> None:
+        self.log.write_text("closed")
+
+
+def test_a_worker_closes_its_model_before_it_ends(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    pool = executor(monkeypatch, FakeRay(), workers=1)
+    with loaded_once(lambda: Model(log)) as model:
+        list(pool.run(Work(process=lambda i, x: str(model().log)), [(0, 0)]))
+        assert not log.exists()
+        pool.close()
+        assert log.read_text() == "closed"
 
 
 def test_a_call_that_was_left_leaves_no_shard_to_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
-    ray = FakeRay(lambda index, times: False)
+    ray = FakeRay()
     pool = executor(monkeypatch, ray, workers=2)
     next(pool.run(Work(process=lambda i, x: "first"), ((i, i) for i in range(9))))
     assert [d.result for d in pool.run(Work(process=lambda i, x: "second"), [(0, 0), (1, 1)])] == ["second"] * 2
 
 
 def test_secrets_do_not_go_to_workers(monkeypatch: pytest.MonkeyPatch) -> None:
-    from judgetrain.artifacts.executors.ray_workers import connect
-
-    ray, told = FakeRay(lambda index, times: False), {}
+    ray, told = FakeRay(), {}
     monkeypatch.setitem(sys.modules, "ray", ray)
     monkeypatch.setattr(ray, "is_initialized", lambda: False, raising=False)
     monkeypatch.setattr(ray, "init", lambda **settings: told.update(settings), raising=False)
@@ -108,3 +223,28 @@ def test_secrets_do_not_go_to_workers(monkeypatch: pytest.MonkeyPatch) -> None:
     assert {"HF_HOME", "TOKENIZERS_PARALLELISM"} <= {*passed}
     assert not {"HF_TOKEN", "VLLM_API_KEY", "OPENAI_API_KEY"} & {*passed}
     assert told["address"] == "auto"
+
+
+@pytest.mark.parametrize(("address", "tries"), [("local", STARTS), ("auto", 1)])
+def test_a_cluster_of_ones_own_that_does_not_start_in_time_is_started_again(
+    address: str, tries: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ray, began = FakeRay(), []
+
+    def init(**settings: Any) -> None:
+        began.append(settings["address"])
+        raise RuntimeError("The current node timed out during startup.")
+
+    monkeypatch.setitem(sys.modules, "ray", ray)
+    monkeypatch.setattr(ray, "is_initialized", lambda: False, raising=False)
+    monkeypatch.setattr(ray, "init", init, raising=False)
+    with pytest.raises(EngineError, match=rf"executor.address={address}: .* timed out during startup"):
+        connect(ExecutorConfig(type="ray", address=address))
+    assert began == [address] * tries
+
+
+@pytest.mark.parametrize("gpus", [None, 0.0, 0.5, 1.0, 4.0])
+def test_a_worker_has_whole_gpus_or_a_part_of_one(gpus: float | None) -> None:
+    check_executor(ExecutorConfig(type="ray", gpus_per_worker=gpus))
+    with pytest.raises(ConfigError, match=r"executor.gpus_per_worker=1.5: "):
+        check_executor(ExecutorConfig(type="ray", gpus_per_worker=1.5))

@@ -82,7 +82,7 @@ def spoken(tmp_path: Path, script: str, *arguments: str, **variables: str) -> su
         "accelerate": 'echo accelerate "$@"',
         "python": 'echo python "$@"',
         "srun": 'if [[ $* == *hostname* ]]; then echo 10.0.0.7; else echo srun "$@"; fi',
-        "ray": "exit 0",
+        "ray": 'echo "$RAY_AUTH_MODE ${#RAY_AUTH_TOKEN}" >"$0.token"',
         "scontrol": "printf 'node7\\nnode8\\n'",
         "nvidia-smi": "printf 'GPU 0\\nGPU 1\\nGPU 2\\n'",
     }.items():
@@ -137,6 +137,7 @@ def test_ray_starts_a_head_and_workers_and_then_the_command(tmp_path: Path) -> N
     )
     assert "--nodes 1 --ntasks 1 --overlap --exclude node7 ray start --address 10.0.0.7:21234" in workers
     assert command.endswith("--nodelist node7 python -m judgetrain executor=ray stage=tree data_dir=a b")
+    assert (tmp_path / "bin" / "ray.token").read_text() == "token 64\n", "a cluster lets in who has the job's token"
     alone = spoken(tmp_path, "ray_slurm.sh")
     assert alone.returncode and "start it with sbatch" in alone.stderr
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar
 
 from judgetrain.artifacts.config import ExecutorConfig
-from judgetrain.errors import UnansweredError
+from judgetrain.errors import ConfigError, UnansweredError
 
 R = TypeVar("R")
 """What a shard gives."""
@@ -51,6 +51,20 @@ def done(work: Work[R], index: int, items: Any) -> Done[R]:
     return Done(index, result, work.clock() - started)
 
 
+_HELD: list[Callable[[], object]] = []
+
+
+def held(close: Callable[[], object]) -> None:
+    """Have what was loaded for shards from elsewhere closed (``close``) before this process is ended."""
+    _HELD.append(close)
+
+
+def free_held() -> None:
+    """Close all that this process has loaded for shards."""
+    for close in _HELD:
+        close()
+
+
 class Executor(Protocol):
     """Processes shards, and knows nothing of files: who asks writes what comes.
 
@@ -82,13 +96,26 @@ class LocalExecutor:
         """Nothing is held."""
 
 
-def make_executor(config: ExecutorConfig, gpus: int = 1) -> Executor:
+def check_executor(config: ExecutorConfig) -> None:
+    """Refuse what no cluster can give.
+
+    Raises:
+        ConfigError: names the key.
+    """
+    gpus = config.gpus_per_worker or 0.0
+    if gpus > 1 and gpus % 1:
+        raise ConfigError(
+            f"executor.gpus_per_worker={gpus:g}: workers share a GPU (as 0.5) or have whole ones: give 1, 2, …"
+        )
+
+
+def make_executor(config: ExecutorConfig, gpus: int = 1, say: Callable[[str], object] = print) -> Executor:
     """The executor of a configuration; Ray is imported, and reached, when it gets its first shards.
 
-    ``gpus``: what a stage's models need, where there are GPUs.
+    ``gpus``: what a stage's models need, where there are GPUs; ``say`` prints a line.
     """
     if config.type == "local":
         return LocalExecutor()
     from judgetrain.artifacts.executors.ray_workers import RayExecutor
 
-    return RayExecutor(config, gpus)
+    return RayExecutor(config, gpus, say)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import os
+import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
@@ -10,66 +10,50 @@ from pathlib import Path
 from typing import Any
 
 from judgetrain.artifacts.config import ExecutorConfig
-from judgetrain.artifacts.executors.base import Done, R, Work, done
+from judgetrain.artifacts.executors.base import Done, R, Work
+from judgetrain.artifacts.executors.cluster import Share, connect, described, nodes
+from judgetrain.artifacts.executors.worker import Worker, is_alive
 from judgetrain.errors import EngineError, JudgetrainError
 
 DEATHS = 3
 """Deaths for each worker, with no shard finished in between, after which a run gives up."""
-PASSED_ON = ("HF_", "TRANSFORMERS_", "TOKENIZERS_", "VLLM_", "OMP_", "CUDA_DEVICE_ORDER", "PYTHONPATH", "WANDB_MODE")
-"""Beginnings of the environment variables that workers get as they are here; never one that holds a secret."""
-
-
-class Worker:
-    """One worker: it unpacks what is to be done once, and with it holds the model that it needs.
-
-    Args:
-        place: this run's working directory, in which relative paths are meant.
-    """
-
-    def __init__(self, place: str) -> None:
-        from judgetrain.artifacts.console import quiet_libraries
-
-        if Path(place).is_dir():
-            os.chdir(place)
-        quiet_libraries(False)
-        self._name = ""
-        self._work: Work[Any] | None = None
-
-    def shard(self, name: str, packed: bytes, index: int, items: Any) -> Done[Any] | JudgetrainError:
-        """Process a shard with what is packed, which goes by ``name``; an expected failure is given, not raised."""
-        from ray import cloudpickle
-
-        try:
-            if self._work is None or name != self._name:
-                self._name, self._work = name, cloudpickle.loads(packed)
-            return done(self._work, index, items)
-        except JudgetrainError as error:
-            return error
+LOOK = 5.0
+"""Seconds between two looks at what is late."""
+LATE = 30.0
+"""Seconds after which workers that are not ready are said to wait for room."""
+ENDING = 30.0
+"""Seconds that workers have to free their models, and then to be gone."""
 
 
 class RayExecutor:
     """A pool of workers that lasts from a stage's first shard to its end (:meth:`close`).
 
-    A worker that dies costs the shard that it had: another takes its place, and the shard is processed again. This
+    Shards go to the workers that are ready, however many of those that were asked for the cluster has room for. A
+    worker that dies costs the shard that it had: another takes its place, and the shard is processed again. This
     process ends: its workers end with it, and the next run goes on with the shards that are missing.
 
     Args:
         config: the keys ``executor.*``, with ``type=ray``.
         gpus: GPUs that a worker needs where ``gpus_per_worker`` does not say, and the cluster has any.
+        say: prints a line.
     """
 
-    def __init__(self, config: ExecutorConfig, gpus: int = 1) -> None:
-        self._config, self._needs = config, gpus
+    def __init__(self, config: ExecutorConfig, gpus: int = 1, say: Callable[[str], object] = print) -> None:
+        self._config, self._needs, self._say = config, gpus, say
         self._workers: list[Any] = []
+        self._coming: dict[Any, Any] = {}  # by the call that will say that they are ready
         self._free: deque[Any] = deque()
-        self._calls = 0
+        self._at: dict[Any, tuple[str, int]] = {}
+        self._calls = self._deaths = 0
+        self._asked, self._told = 0.0, False
 
     def run(self, work: Work[R], shards: Iterable[tuple[int, Any]]) -> Iterator[Done[R]]:
         """The shards in the order in which workers finish them; each is taken when a worker is free.
 
         Raises:
             JudgetrainError: what ``process`` raised.
-            EngineError: Ray is not installed or not reached, or workers die and nothing is finished.
+            EngineError: Ray is not installed or not reached, no worker is ready in time, or workers die and nothing is
+                finished.
         """
         left = iter(shards)
         again: deque[tuple[int, Any]] = deque(islice(left, 1))
@@ -78,139 +62,165 @@ class RayExecutor:
         self._start()
         import ray
         from ray import cloudpickle
-        from ray.exceptions import OutOfMemoryError, RayActorError
+        from ray.exceptions import RayError, RayTaskError
 
         self._calls += 1
+        self._deaths = 0
         name, packed = str(self._calls), ray.put(cloudpickle.dumps(work))
         under_way: dict[Any, tuple[Any, tuple[int, Any]]] = {}
-        deaths = 0
         while True:
             while self._free and (shard := again.popleft() if again else next(left, None)) is not None:
                 worker = self._free.popleft()
                 under_way[worker.shard.remote(name, packed, *shard)] = worker, shard
-            if not under_way:
+            if self._free and not under_way:
                 return
-            ready, _ = ray.wait(list(under_way), num_returns=1)
-            worker, shard = under_way.pop(ready[0])
+            call = self._first(under_way)
+            if call in self._coming:
+                self._joined(call)
+                continue
+            worker, shard = under_way.pop(call)
             try:
-                found = ray.get(ready[0])
-            except (RayActorError, OutOfMemoryError) as error:
+                found = ray.get(call)
+            except RayTaskError:  # an error of ours
+                raise
+            except RayError as error:  # the worker's end, its node's, or a result that went with it
                 again.append(shard)
-                self._replace(worker)
-                if (deaths := deaths + 1) > DEATHS * len(self._workers):
-                    raise self._hopeless(shard[0], error) from error
+                self._replace(worker, f"over shard {shard[0]}", error)
                 continue
             self._free.append(worker)
-            deaths = 0
+            self._deaths = 0
             if isinstance(found, JudgetrainError):
                 raise found
             yield found
 
     def close(self) -> None:
-        """End the workers: their memory is free, and their GPUs are for others."""
-        if self._workers:
-            import ray
-
-            for worker in self._workers:
-                ray.kill(worker)
-        self._workers.clear()
-        self._free.clear()
-
-    def _start(self) -> None:
-        if self._workers:
-            if len(self._free) < len(self._workers):  # an earlier call was left before its end: its shards are not ours
-                self.close()
-            else:
-                return
-        connect(self._config)
-        self._make = self._maker()
-        for _ in range(self._number()):
-            self._add()
-
-    def _maker(self) -> Callable[[], Any]:
+        """End the workers, and wait until they are gone: their memory is free, and their GPUs are for others."""
+        if not self._workers:
+            return
         import ray
 
-        gpus = self._gpus()
-        kind = ray.remote(Worker).options(num_cpus=self._config.cpus_per_worker, num_gpus=gpus, max_restarts=0)
-        return lambda: kind.remote(str(Path.cwd()))
+        if calls := [worker.free.remote() for worker in self._free]:
+            ray.wait(calls, num_returns=len(calls), timeout=ENDING)
+        for worker in self._workers:
+            ray.kill(worker)
+        calls = [worker.ready.remote() for worker in self._workers]  # fails as soon as Ray knows of the death
+        _, alive = ray.wait(calls, num_returns=len(calls), timeout=ENDING)
+        here, until = ray.get_runtime_context().get_node_id(), time.monotonic() + ENDING
+        mine = [pid for node, pid in self._at.values() if node == here]
+        while (left := [pid for pid in mine if is_alive(pid)]) and time.monotonic() < until:
+            time.sleep(0.05)
+        if number := max(len(alive), len(left)):
+            self._say(
+                f"executor=ray: {number} workers have not ended within {ENDING:g} s: their GPUs may not be free yet"
+            )
+        self._workers.clear()
+        self._free.clear()
+        self._coming.clear()
+        self._at.clear()
+
+    def _start(self) -> None:
+        if len(self._free) + len(self._coming) < len(self._workers):
+            self.close()  # an earlier call was left before its end: its shards are not ours
+        if self._workers:
+            return
+        connect(self._config)
+        import ray
+
+        found = [share for _, share in nodes()]
+        self._told, self._need = False, self._each(found)
+        self._room = sum(share.holds(self._need) for share in found)
+        if not (number := self._config.workers or self._room):
+            raise EngineError(
+                f"executor=ray: no worker of {self._need} fits on a node of the cluster, which has {described()}: set "
+                "executor.gpus_per_worker and executor.cpus_per_worker to what a node has"
+            )
+        kind: Any = ray.remote(Worker).options(num_cpus=self._need.cpus, num_gpus=self._need.gpus, max_restarts=0)
+        self._make: Callable[[], Any] = lambda: kind.remote(str(Path.cwd()))
+        for _ in range(number):
+            self._add()
+
+    def _each(self, found: list[Share]) -> Share:
+        """What a worker needs: ``gpus_per_worker``, else what the stage's engines do where there are GPUs."""
+        gpus = self._config.gpus_per_worker
+        if gpus is None:
+            gpus = float(self._needs) if any(share.gpus for share in found) else 0.0
+        return Share(gpus=gpus, cpus=self._config.cpus_per_worker)
 
     def _add(self) -> None:
         worker = self._make()
         self._workers.append(worker)
-        self._free.append(worker)
+        self._coming[worker.ready.remote()] = worker
+        self._asked = time.monotonic()
 
-    def _replace(self, dead: Any) -> None:
-        self._workers.remove(dead)
-        self._add()
-
-    def _gpus(self) -> float:
+    def _joined(self, call: Any) -> None:
         import ray
+        from ray.exceptions import RayError
 
-        if self._config.gpus_per_worker is not None:
-            return self._config.gpus_per_worker
-        return float(self._needs) if ray.cluster_resources().get("GPU") else 0.0
+        worker = self._coming.pop(call)
+        try:
+            self._at[worker] = ray.get(call)
+        except RayError as error:
+            self._replace(worker, "before it was ready", error)
+        else:
+            self._free.append(worker)
 
-    def _number(self) -> int:
-        """``executor.workers``, or as many as the cluster has room for.
+    def _replace(self, dead: Any, when: str, error: Exception) -> None:
+        """Have another worker in the place of one that died.
 
         Raises:
-            EngineError: it has room for none.
+            EngineError: too many have, one after the other.
         """
         import ray
 
-        if self._config.workers is not None:
-            return self._config.workers
-        has, gpus, cpus = ray.cluster_resources(), self._gpus(), self._config.cpus_per_worker
-        room = [int(has.get("GPU", 0) // gpus)] if gpus else []
-        room += [int(has.get("CPU", 0) // cpus)] if cpus else []
-        if not (number := min(room, default=1)):
-            found = ", ".join(f"{has.get(name, 0):g} {name}" for name in ("GPU", "CPU"))
-            raise EngineError(
-                f"executor=ray: no worker of {gpus:g} GPU and {cpus:g} CPU fits on a cluster with {found}: set "
-                "executor.gpus_per_worker and executor.cpus_per_worker to what a node has"
-            )
-        return number
+        ray.kill(dead)  # one that only cannot be reached would keep its GPUs
+        self._workers.remove(dead)
+        self._at.pop(dead, None)
+        self._add()
+        self._deaths += 1
+        if self._deaths > DEATHS * len(self._workers):
+            raise self._hopeless(when, error) from error
 
-    def _hopeless(self, index: int, error: Exception) -> EngineError:
+    def _first(self, under_way: Iterable[Any]) -> Any:
+        """The first call to be answered, of shards that are under way and of workers that come.
+
+        Raises:
+            EngineError: there is no worker, and none comes.
+        """
+        import ray
+
+        began, busy, patience = time.monotonic(), [*under_way], self._config.start_timeout
+        while not (answered := ray.wait([*busy, *self._coming], num_returns=1, timeout=min(LOOK, patience))[0]):
+            if not busy and time.monotonic() - began >= patience:
+                raise self._nowhere()
+            self._look()
+        self._look()
+        return answered[0]
+
+    def _look(self) -> None:
+        """Say, once, that workers wait: those for which there never was room, or that are late."""
+        ready, number = len(self._workers) - len(self._coming), len(self._workers)
+        late = time.monotonic() - self._asked > LATE
+        if self._told or ready == number or not (late or ready >= self._room):
+            return
+        self._told = True
+        self._say(
+            f"executor=ray: {ready} of {number} workers are ready and get shards; the others start or wait for a "
+            f"node with {self._need} to spare; the cluster has {described()}"
+        )
+
+    def _nowhere(self) -> EngineError:
+        return EngineError(
+            f"executor=ray: none of {len(self._workers)} workers (executor.workers) was ready within "
+            f"{self._config.start_timeout:g} s (executor.start_timeout): each needs {self._need} "
+            "(executor.gpus_per_worker, executor.cpus_per_worker) on one node, and the cluster has "
+            f"{described()}: ask for what a node has, or wait until others leave it"
+        )
+
+    def _hopeless(self, when: str, error: Exception) -> EngineError:
         said = " ".join(str(error).split())[:300]
         return EngineError(
-            f"executor=ray: workers died {DEATHS} times each and finished nothing, the last over shard {index} "
+            f"executor=ray: workers died {DEATHS} times each and finished nothing, the last {when} "
             f"({said}): most often a worker's memory does not hold the model; give it more GPUs "
             "(executor.gpus_per_worker), a smaller model or fewer requests at once (engine.batch_size, "
             "engine.max_num_seqs)"
         )
-
-
-def connect(config: ExecutorConfig) -> None:
-    """Join the Ray cluster of ``executor.address``, or start one on this machine; once in a process.
-
-    Raises:
-        EngineError: Ray is not installed, or the cluster cannot be reached.
-    """
-    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-    try:
-        import ray
-    except ImportError as error:
-        raise EngineError("executor=ray needs Ray: pip install 'judgetrain[ray]'") from error
-    if ray.is_initialized():
-        return
-    address = config.address or os.environ.get("RAY_ADDRESS") or "local"
-    variables = {name: value for name, value in os.environ.items() if _passed_on(name)}
-    here = {"include_dashboard": False} if address == "local" else {}
-    try:
-        ray.init(
-            address=address,
-            runtime_env={"env_vars": variables},
-            log_to_driver=False,
-            logging_level="ERROR",
-            configure_logging=False,
-            **here,
-        )
-    except Exception as error:  # Ray raises plain ones too, as where a node does not start in time
-        said = " ".join(str(error).split())[:300]
-        raise EngineError(f"executor.address={address}: no Ray cluster is reached there: {said}") from error
-
-
-def _passed_on(name: str) -> bool:
-    secret = any(part in name for part in ("TOKEN", "KEY", "SECRET", "PASSWORD"))
-    return name.startswith(PASSED_ON) and not (secret and not name.startswith("TOKENIZERS_"))
