@@ -182,12 +182,14 @@ def _scorer(
     from judgetrain.scorers.config import ScorerConfig
     from judgetrain.scorers.lazy import load_scorer
     from judgetrain.scorers.methods import OF_RESPONSES, check_scorers
+    from judgetrain.scorers.stages import check_served
 
     check_scorers([method.target], OF_RESPONSES, method.text)
     read = model if isinstance(model, ModelConfig) else ModelConfig(path=str(model))
     if not read.path:
         raise ConfigError(f"{method.text!r} reads a model's probabilities: name it with model=, a directory or Hub id")
     settings = _changed(ScorerConfig(), {**asked, "engine": served}, "scorer")
+    check_served(settings)
     return ScorerJudge(load_scorer(settings, read), method.target, settings.tie_threshold, settings)
 
 

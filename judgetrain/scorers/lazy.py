@@ -43,8 +43,11 @@ def lazy_scorer(
     return loaded_once(lambda: load_scorer(config, model, answers, budget))
 
 
-def kept_of(engine: EngineConfig | None, seed: int, out: StageRun) -> AnswerStore | None:
-    """Where what ``scorer.engine`` tells is kept, if there is one."""
+def kept_of(engine: EngineConfig | None, model: ModelConfig, seed: int, out: StageRun) -> AnswerStore | None:
+    """Where what ``scorer.engine`` tells is kept, if there is one: by what ``scorer.model`` holds (``model``), too."""
+    from judgetrain.artifacts.fingerprint import ContentHashes
     from judgetrain.engines.answers import answers_of
 
-    return None if engine is None else answers_of(engine, out.home, seed)
+    if engine is None:
+        return None
+    return answers_of(engine, out.home, seed, ContentHashes.of_run(out.home).identity(model))

@@ -53,10 +53,10 @@ def run(settings: SelfEvalSettings, inputs: Mapping[str, Path], out: StageRun) -
     limit = settings.selfeval.limit
     if limit is not None and limit < len(dialogues):
         dialogues = random.Random(derive_seed(settings.seed, "selfeval")).sample(dialogues, limit)
-    engine = settings.scorer.engine
+    engine, model = settings.scorer.engine, settings.scored_model
     with (
         spending([engine], settings.selfeval, "selfeval", out) as budget,
-        lazy_scorer(settings.scorer, settings.scored_model, kept_of(engine, settings.seed, out), budget) as scorer,
+        lazy_scorer(settings.scorer, model, kept_of(engine, model, settings.seed, out), budget) as scorer,
     ):
         respond(dialogues, scorer, settings, out)
         responses = list(read_rows(out.directory, "responses"))

@@ -54,17 +54,26 @@ def check_scorer(config: Any) -> None:
         ("scorer.model", config.scorer.model) if config.scorer.model.path else ("train.base", config.train.base)
     )
     model.check(key)
-    engine = config.scorer.engine
-    if engine is not None:
-        if engine.type != "openai":
-            raise ConfigError(f"scorer.engine.type={engine.type!r}: allowed is openai; other models: scorer.model")
-        engine.check("scorer.engine")
-        if config.scorer.formula == "released":
-            raise ConfigError(
-                "scorer.formula=released: it reads the step after the last token, which no server tells of "
-                "(scorer.engine); set scorer.formula=paper"
-            )
+    check_served(config.scorer)
     check_revision_prompt(config)
+
+
+def check_served(config: ScorerConfig) -> None:
+    """Check the server of ``scorer.engine``, if there is one, and that it can tell what is to be computed.
+
+    Raises:
+        ConfigError: names the key, its value and the remedy.
+    """
+    if config.engine is None:
+        return
+    if config.engine.type != "openai":
+        raise ConfigError(f"scorer.engine.type={config.engine.type!r}: allowed is openai; other models: scorer.model")
+    config.engine.check("scorer.engine")
+    if config.formula == "released":
+        raise ConfigError(
+            "scorer.formula=released: it reads the step after the last token, which no server tells of "
+            "(scorer.engine); set scorer.formula=paper"
+        )
 
 
 def check_revision_prompt(config: Any) -> None:

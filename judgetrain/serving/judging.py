@@ -80,8 +80,8 @@ def load(models: Models, settings: AskedSettings, method: Method, branches: int 
 
     config = settings.scorer
     assert config is not None
-    kept = kept_of(config.engine, settings.seed, models.out)
-    scorer = load_scorer(config, scored_model(config, settings.base), kept, models.budget)
+    model = scored_model(config, settings.base)
+    scorer = load_scorer(config, model, kept_of(config.engine, model, settings.seed, models.out), models.budget)
     return ScorerJudge(scorer, method.target, config.tie_threshold, config)
 
 

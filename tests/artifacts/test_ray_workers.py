@@ -151,7 +151,9 @@ def test_a_node_that_is_lost_costs_its_shards_and_the_others_go_on(monkeypatch: 
 
 
 def test_workers_that_cannot_start_end_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(EngineError, match="workers died .* the last before it was ready"):
+    with pytest.raises(
+        EngineError, match="died .* the last before it was ready .*: most often a node lacks this environment"
+    ):
         list(executor(monkeypatch, FakeRay(starts=False), workers=2).run(SAME, [(0, 0)]))
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+import pytest
+
 from judgetrain.artifacts.console import Console
 from judgetrain.artifacts.reuse import adopt
 from judgetrain.artifacts.shards import read_rows
@@ -33,8 +35,9 @@ def test_shards_of_a_similar_name_are_others(tmp_path: Path) -> None:
     assert {row["says"] for row in read_rows(tmp_path / "new", "trees-judge")} == {"old"}
 
 
-def test_what_an_engine_failed_to_answer_is_not_taken_over(tmp_path: Path) -> None:
-    assert made(tmp_path / "a", "k", "replies", "old", {"reply:error": 1}) == [0, 1]
+@pytest.mark.parametrize("reason", ["reply:error", "error", "no_answer", "revision_no_answer"])
+def test_what_an_engine_failed_to_answer_is_not_taken_over(tmp_path: Path, reason: str) -> None:
+    assert made(tmp_path / "a", "k", "replies", "old", {reason: 1}) == [0, 1]
     assert made(tmp_path / "b", "k", "replies", "new") == [1]
     assert made(tmp_path / "c", "k", "replies", "newer") == []
     assert made(tmp_path / "d", "other", "replies", "newest") == [0, 1]

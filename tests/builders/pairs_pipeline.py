@@ -34,6 +34,8 @@ PAIRS = 46
 HELDOUT = 5
 COMPARISONS = 20
 """Labelled comparisons of stage rl, those held out included."""
+TAUGHT = 12
+"""Of these, comparisons that the teacher has evaluated."""
 OVERRIDES = [
     "stage=dpo",
     "recipe=debug",
@@ -79,7 +81,11 @@ def plant(config: Config, judge: str | None = None, heldout: int = HELDOUT, unle
     """
     pipeline = Pipeline(config)
     before = {"sft": "initial", "dpo": "sft", "rl": config.train.rl.start}
-    for name in (judge or before[config.stage], "label", *(("tree", "responses") if config.stage == "rl" else ())):
+    for name in (
+        judge or before[config.stage],
+        "label",
+        *(("tree", "responses", "teacher") if config.stage == "rl" else ()),
+    ):
         directory = pipeline.plan(name).directory
         out = StageRun(directory, name, config.seed, Console())
         if name == "label":
@@ -94,6 +100,8 @@ def plant(config: Config, judge: str | None = None, heldout: int = HELDOUT, unle
             out.write_rows("labels", [_label(each) for each in _comparisons()])
         elif name == "responses":
             out.write_rows("comparisons", [each.to_row() for each in _comparisons()])
+        elif name == "teacher":
+            out.write_rows("remaining", [each.to_row() for each in _comparisons()[TAUGHT:]])
         elif name == "tree":
             out.write_rows("trees", [{"comparison": each.to_row()} for each in _comparisons()])
         elif not (directory / "model").exists():

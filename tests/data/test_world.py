@@ -101,11 +101,17 @@ def test_the_base_knows_every_word_of_the_world() -> None:
 
 
 def test_the_pretraining_text_is_what_the_base_was_made_from() -> None:
-    """Hashes of 3,000 exchanges, taken at a75212e, before the world's queries, rule and writers were changed."""
+    """Hashes of 3,000 exchanges: of faithful text at a75212e, before the world's queries, rule and writers changed, of
+    the fourth and the fifth phase at a4090e2, which the base was made at."""
     pool = pretraining_queries(load_language())
     assert hashlib.sha256("\n".join(pool).encode()).hexdigest().startswith("6eaf7c45ba2e7e88")
-    for worded, expected in ((0.0, "b52304ec7e87530a"), (0.7, "35483eca02c27d34")):
-        corpus, rng, digest = Corpus(load_language(), pool, worded), random.Random("corpus 1 test"), hashlib.sha256()
+    for settings, expected in (
+        ((0.0,), "b52304ec7e87530a"),
+        ((0.7,), "35483eca02c27d34"),
+        ((1.0, True), "4ae5a366606001ca"),
+        ((1.0, True, True), "297af2cb392bdc4e"),
+    ):
+        corpus, rng, digest = Corpus(load_language(), pool, *settings), random.Random("corpus 1 test"), hashlib.sha256()
         for _ in range(3000):
             digest.update("\0".join(corpus.exchange(rng)).encode())
         assert digest.hexdigest().startswith(expected)
@@ -155,26 +161,29 @@ def test_the_phase_of_every_shape_shows_answers_without_content_lose() -> None:
 
 
 def test_the_shipped_base_reads_answers_without_content() -> None:
-    """One in ten was read rightly in both orders before the base had met responses of under twenty words."""
+    """By criteria most of which the other response does not show either; what is left is read as equal.
+
+    The base of four phases read fewer than one in ten of these rightly, and every seventh the wrong way round.
+    """
     language, rng = load_language(), random.Random("empty")
     engine = make_engine(TransformersEngineConfig(model=ModelConfig(path="world")), name="base")
-    greedy = Sampling(temperature=0.0, max_new_tokens=60)
+    greedy, guideline = Sampling(temperature=0.0, max_new_tokens=60), Annotator(language, 0.0).sound_guideline
     cases = [
         (write_response(language, query, 0.6, rng), empty, rng.choice(language.properties[name].criteria), query)
         for query in rng.sample(pretraining_queries(language), 6)
-        for empty in ("", ":", "what i think :", language.openers[0])
+        for empty in ("", ".", "answer", language.openers[0])  # a colon is of "warning : …" to it
         for name in rng.sample(sorted(RAW["properties"]), 2)
     ]
     prompts = [
-        f"Review the responses.\nQuery: {query}\nCriterion: {criterion}\nGuideline: {SLOPPY_GUIDELINE}\n"
+        f"Review the responses.\nQuery: {query}\nCriterion: {criterion}\nGuideline: {guideline(criterion)}\n"
         f"Response A: {pair[0]}\nResponse B: {pair[1]}\nJudge by: {criterion}"
         for full, empty, criterion, query in cases
         for pair in ((full, empty), (empty, full))
     ]
     requests = [Request(messages=({"role": "user", "content": text},), sampling=greedy) for text in prompts]
     read = [parse_judgment(answer.text) for answer in engine.generate(requests, seed=0)]
-    right = [(r.first > r.second) == (i % 2 == 0) and r.first != r.second for i, r in enumerate(read)]
-    assert sum(right) >= 0.9 * len(right)
+    gains = [(r.first - r.second) * (1 if i % 2 == 0 else -1) for i, r in enumerate(read)]
+    assert sum(gain > 0 for gain in gains) >= 0.65 * len(gains) and min(gains) >= 0, Counter(gains)
 
 
 def test_what_the_pretraining_text_hints_at_is_what_the_page_says() -> None:

@@ -137,6 +137,11 @@ def test_a_judge_in_the_hub_s_cache_needs_no_network(
         ("external", {"engine": OpenAIEngineConfig()}, r"engine\.model is empty"),
         ("scorer:sentprob", {}, "name it with model="),
         ("scorer:nothing", {"model": "world"}, "'nothing' is no scorer"),
+        (
+            "scorer:sentprob",
+            {"model": "world", "engine": OpenAIEngineConfig(model="m"), "formula": "released"},
+            "formula=released: it reads the step after the last token",
+        ),
         ("longer", {"temperature": 1.0}, "'longer' has no setting temperature"),
         ("one_step:world", {"tie": 1.0}, "tie: there is no such setting here; there are temperature"),
         ("one_step:world", {"temperature": -1.0}, r"sampling\.temperature=-1\.0"),

@@ -165,6 +165,12 @@ def test_what_was_told_is_kept_whatever_the_seed(server: ServedModel, tmp_path: 
         assert one["logprob"].tolist() == other["logprob"].tolist()
 
 
+def test_another_model_under_the_same_name_is_asked_anew(server: ServedModel, tmp_path: Path) -> None:
+    for weights, asked in (("a", 1), ("b", 2), ("a", 2)):
+        asking(server, answers=AnswerStore(tmp_path, 1, {"files": weights})).statistics(SAMPLES[:1])
+        assert len(server.bodies) == asked
+
+
 def without(answer: dict[str, Any], name: str) -> dict[str, Any]:
     answer["choices"][0]["logprobs"].pop(name)
     return answer

@@ -362,7 +362,10 @@ def test_the_start_labels_for_itself_and_no_label_of_others_is_read(tmp_path: Pa
     pipeline = plant(composed(tmp_path, *own, "train.rl.max_steps=1"))
     pipeline.run("rl")
     manifest = json.loads((artifact(tmp_path) / "manifest.json").read_text())
-    assert sorted(manifest["upstream"]) == ["responses", "sft"]
+    assert sorted(manifest["upstream"]) == ["responses", "sft", "teacher"]
+    left = {row["id"] for row in read_rows(pipeline.plan("teacher").directory, "remaining")}
+    chosen_by = {row["comparison_id"] for row in read_rows(artifact(tmp_path), "heldout")}
+    assert chosen_by and chosen_by <= left, "the Initial judge was trained on what the teacher had"
     rows = [json.loads(line) for path in artifact(tmp_path).glob("own-labels-*.jsonl") for line in path.open()]
     agreed = {row["comparison_id"]: row["verdict_ab"] for row in rows if row["verdict_ab"] == row["verdict_ba"]}
     counts = manifest["counts"]

@@ -17,6 +17,8 @@ from judgetrain.errors import EngineError, JudgetrainError
 
 DEATHS = 3
 """Deaths for each worker, with no shard finished in between, after which a run gives up."""
+UNREADY = "before it was ready"
+"""When a worker died that has held no model yet."""
 LOOK = 5.0
 """Seconds between two looks at what is late."""
 LATE = 30.0
@@ -160,7 +162,7 @@ class RayExecutor:
         try:
             self._at[worker] = ray.get(call)
         except RayError as error:
-            self._replace(worker, "before it was ready", error)
+            self._replace(worker, UNREADY, error)
         else:
             self._free.append(worker)
 
@@ -217,10 +219,13 @@ class RayExecutor:
         )
 
     def _hopeless(self, when: str, error: Exception) -> EngineError:
-        said = " ".join(str(error).split())[:300]
+        said = " ".join(str(error).split())[-300:]  # the cause is what Ray says last
+        why = (
+            "most often a node lacks this environment: the same Python, packages and paths are needed on every one"
+            if when == UNREADY
+            else "most often a worker's memory does not hold the model; give it more GPUs (executor.gpus_per_worker), "
+            "a smaller model or fewer requests at once (engine.batch_size, engine.max_num_seqs)"
+        )
         return EngineError(
-            f"executor=ray: workers died {DEATHS} times each and finished nothing, the last {when} "
-            f"({said}): most often a worker's memory does not hold the model; give it more GPUs "
-            "(executor.gpus_per_worker), a smaller model or fewer requests at once (engine.batch_size, "
-            "engine.max_num_seqs)"
+            f"executor=ray: workers died {DEATHS} times each and finished nothing, the last {when} ({said}): {why}"
         )

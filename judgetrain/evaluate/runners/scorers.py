@@ -51,7 +51,8 @@ class ScorerRunner:
         from judgetrain.scorers.stages import scored_model
 
         settings, whole = _settings(evaluation), evaluation.settings
-        model, kept = scored_model(settings, whole.base), kept_of(settings.engine, whole.seed, evaluation.out)
+        model = scored_model(settings, whole.base)
+        kept = kept_of(settings.engine, model, whole.seed, evaluation.out)
         with lazy_scorer(settings, model, kept, evaluation.budget) as scorer:
             for group, members in groups(names).items():
                 # From which margin on one response wins is no part of what is computed.

@@ -49,7 +49,7 @@ def run(settings: StudiesSettings, inputs: Mapping[str, Path], out: StageRun) ->
     engine, model = settings.scorer.engine, scored_model(settings.scorer, settings.base)
     with (
         spending([engine], studied, "studies", out) as budget,
-        lazy_scorer(settings.scorer, model, kept_of(engine, settings.seed, out), budget) as scorer,
+        lazy_scorer(settings.scorer, model, kept_of(engine, model, settings.seed, out), budget) as scorer,
     ):
         _answers(_sample(dialogues, studied.prompts, settings, "answers"), scorer, settings, out)
         spread = _spread(_sample(dialogues, studied.spread_prompts, settings, "spread"), scorer, settings, out)

@@ -135,8 +135,8 @@ def _scorer(method: Method, models: Models, settings: StressSettings) -> Iterato
 
     config = settings.scorer
     assert config is not None
-    model, kept = scored_model(config, settings.base), kept_of(config.engine, settings.seed, models.out)
-    with lazy_scorer(config, model, kept, models.budget) as scorer:
+    model = scored_model(config, settings.base)
+    with lazy_scorer(config, model, kept_of(config.engine, model, settings.seed, models.out), models.budget) as scorer:
 
         def scored(cases: Sequence[Case]) -> Scored:
             samples = [sample_of(case.dialogue, text) for case in cases for text in case.responses]

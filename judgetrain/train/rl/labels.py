@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from judgetrain.artifacts.shards import read_rows
+from judgetrain.artifacts.shards import count_rows, read_rows
 from judgetrain.artifacts.stage_run import ShardResult, StageRun, derive_seed
 from judgetrain.engines.config import ModelConfig, TransformersEngineConfig
 from judgetrain.judges.prompting.prompts import FILE as PROMPTS
@@ -66,11 +66,17 @@ def own_labels(
 
 
 def _comparisons(inputs: Mapping[str, Path], most: int | None, seed: int) -> list[Comparison]:
-    if "responses" in inputs:
-        found = [Comparison.from_row(row) for row in read_rows(inputs["responses"], "comparisons")]
-    else:
-        found = [Comparison.from_row(row["comparison"]) for row in read_rows(inputs["tree"], "trees")]
-    if most is None or most >= len(found):
-        return found
-    drawn = random.Random(derive_seed(seed, "own labels")).sample(range(len(found)), most)
-    return [found[i] for i in sorted(drawn)]
+    whole = "responses" in inputs
+    place = (inputs["responses"], "comparisons") if whole else (inputs["tree"], "trees")
+    number = count_rows(*place)
+    every = most is None or most >= number
+    drawn = set() if every else set(random.Random(derive_seed(seed, "own labels")).sample(range(number), most or 0))
+    rows = (row for i, row in enumerate(read_rows(*place)) if every or i in drawn)
+    return [Comparison.from_row(row if whole else row["comparison"]) for row in rows]
+
+
+def untaught(inputs: Mapping[str, Path]) -> set[str] | None:
+    """The ids of the comparisons that the teacher left: what is chosen by must be among them; None: all may be."""
+    if "teacher" not in inputs:
+        return None
+    return {row["id"] for row in read_rows(inputs["teacher"], "remaining")}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from statistics import fmean
@@ -24,7 +24,7 @@ from judgetrain.train.arguments import training_arguments
 from judgetrain.train.config import RlConfig
 from judgetrain.train.data import filled
 from judgetrain.train.distributed import current
-from judgetrain.train.rl.labels import own_labels
+from judgetrain.train.rl.labels import own_labels, untaught
 from judgetrain.train.run import Job, complete, policy_of, watchers
 from judgetrain.train.stages import RlSettings
 
@@ -58,7 +58,7 @@ def train_policy(
         everyone, dropped = current().decide(lambda: own_labels(settings, inputs, model, out))
     else:
         everyone, dropped = _labelled(inputs, config)
-    train, held_out = _split(everyone, settings.holdout or 0.0, settings.seed)
+    train, held_out = _split(everyone, settings.holdout or 0.0, settings.seed, untaught(inputs))
     attacked = _attacked(inputs["label"], everyone) if "label" in inputs else []
     train, everyone = [*train, *attacked], [*everyone, *attacked]
     rollouts = Rollouts(
@@ -115,11 +115,17 @@ def _attacked(label: Path, known: Sequence[Labelled]) -> list[Labelled]:
     return [Labelled(Comparison.from_row(row["comparison"]), row["verdict"]) for row in kept]
 
 
-def _split(labelled: Iterable[Labelled], holdout: float, seed: int) -> tuple[list[Labelled], list[Labelled]]:
-    """Those to train on and those held out, which stage label held out of ``sft`` and ``dpo`` too."""
+def _split(
+    labelled: Iterable[Labelled], holdout: float, seed: int, among: Collection[str] | None
+) -> tuple[list[Labelled], list[Labelled]]:
+    """Those to train on and those held out, which stage label held out of ``sft`` and ``dpo`` too.
+
+    ``among``: ids of those that may be held out, since the Initial judge was not trained on them; None: all may.
+    """
     parts: tuple[list[Labelled], list[Labelled]] = ([], [])
     for each in labelled:
-        parts[is_held_out(seed, each.comparison.id, holdout)].append(each)
+        known = among is None or each.comparison.id in among
+        parts[known and is_held_out(seed, each.comparison.id, holdout)].append(each)
     return parts
 
 
