@@ -23,8 +23,6 @@ from judgetrain.data.world.splits import SPLITS, pretraining_queries, queries
 from judgetrain.data.world.splits import test_sets as number_of_test_sets
 from judgetrain.data.world.writers import write_response
 from judgetrain.engines.base import Request, Sampling
-from judgetrain.engines.config import ModelConfig, TransformersEngineConfig
-from judgetrain.engines.registry import make_engine
 from judgetrain.errors import ConfigError
 from judgetrain.judges.kinds.surface import differences, fitted
 from judgetrain.judges.prompting.parsing import parse_criteria, parse_judgment
@@ -102,7 +100,7 @@ def test_the_base_knows_every_word_of_the_world() -> None:
 
 def test_the_pretraining_text_is_what_the_base_was_made_from() -> None:
     """Hashes of 3,000 exchanges: of faithful text at a75212e, before the world's queries, rule and writers changed, of
-    the fourth and the fifth phase at a4090e2, which the base was made at."""
+    the fourth phase and the one of every shape at a4090e2."""
     pool = pretraining_queries(load_language())
     assert hashlib.sha256("\n".join(pool).encode()).hexdigest().startswith("6eaf7c45ba2e7e88")
     for settings, expected in (
@@ -158,32 +156,6 @@ def test_the_phase_of_every_shape_shows_answers_without_content_lose() -> None:
     assert 0.25 < bare_pairs / single < 0.45
     assert 0.8 < lost / bare_pairs < 0.97, "the reviewers err, as on anything else"
     assert min(lengths) == 0 and max(lengths) > 60 and 0.1 < listed / (2 * single) < 0.25
-
-
-def test_the_shipped_base_reads_answers_without_content() -> None:
-    """By criteria most of which the other response does not show either; what is left is read as equal.
-
-    The base of four phases read fewer than one in ten of these rightly, and every seventh the wrong way round.
-    """
-    language, rng = load_language(), random.Random("empty")
-    engine = make_engine(TransformersEngineConfig(model=ModelConfig(path="world")), name="base")
-    greedy, guideline = Sampling(temperature=0.0, max_new_tokens=60), Annotator(language, 0.0).sound_guideline
-    cases = [
-        (write_response(language, query, 0.6, rng), empty, rng.choice(language.properties[name].criteria), query)
-        for query in rng.sample(pretraining_queries(language), 6)
-        for empty in ("", ".", "answer", language.openers[0])  # a colon is of "warning : …" to it
-        for name in rng.sample(sorted(RAW["properties"]), 2)
-    ]
-    prompts = [
-        f"Review the responses.\nQuery: {query}\nCriterion: {criterion}\nGuideline: {guideline(criterion)}\n"
-        f"Response A: {pair[0]}\nResponse B: {pair[1]}\nJudge by: {criterion}"
-        for full, empty, criterion, query in cases
-        for pair in ((full, empty), (empty, full))
-    ]
-    requests = [Request(messages=({"role": "user", "content": text},), sampling=greedy) for text in prompts]
-    read = [parse_judgment(answer.text) for answer in engine.generate(requests, seed=0)]
-    gains = [(r.first - r.second) * (1 if i % 2 == 0 else -1) for i, r in enumerate(read)]
-    assert sum(gain > 0 for gain in gains) >= 0.65 * len(gains) and min(gains) >= 0, Counter(gains)
 
 
 def test_what_the_pretraining_text_hints_at_is_what_the_page_says() -> None:

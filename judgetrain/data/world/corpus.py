@@ -6,9 +6,9 @@ Its responses are written in a way of their own, which says most of what is ``co
 is: the shipped base was made from this very stream. Since reviews are more often on what a response shows, they are
 more often on what is common than even, and with it on what decides (docs/world.md has the shares). In the first phase
 ratings are terse; in the later ones most are written out in a judge's words, which any pretrained model has met. All
-but those of the last two phases, where reviewers err, are faithful. In the last one responses are of every length and
-layout, as answers are that people and models give: a base that has read none of under twenty words copies a judgment's
-content from the other response.
+but those of the last two phases, where reviewers err, are faithful. In the fifth, which is not the shipped base's,
+responses are of every length and layout, as answers are that people and models give: a base that has read none of under
+twenty words copies a judgment's content from the other response.
 """
 
 from __future__ import annotations
