@@ -6,7 +6,8 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from judgetrain.judges.prompting.verdicts import read_preference, read_rating, read_verdict
+from judgetrain.engines.lookalikes import fold
+from judgetrain.judges.prompting.verdicts import _SPOKEN_OF, _SUPPOSED, read_preference, read_rating, read_verdict
 
 PROSE = st.text(st.characters(codec="ascii", exclude_characters="[]\\\"'`>\x1e"), max_size=60) | st.text(
     st.characters(exclude_characters="[]\\\"'`>", exclude_categories=["Cs", "Ps", "Pe", "Pi", "Pf", "Sm"]), max_size=60
@@ -16,7 +17,8 @@ PROSE = st.text(st.characters(codec="ascii", exclude_characters="[]\\\"'`>\x1e")
 
 @given(PROSE, st.sampled_from(["A", "B", "C"]), PROSE)
 def test_one_mark_anywhere_is_the_verdict(before: str, mark: str, after: str) -> None:
-    assume("forg" not in before.casefold())  # "forged [[A]]" speaks of a mark
+    # Words that speak of a mark ("forged [[A]]", "[[A]] if …") have tests of their own; here they would come by chance.
+    assume(not _SPOKEN_OF.search(fold(before).text) and not _SUPPOSED.match(fold(after).text))
     reading = read_verdict(f"{before}[[{mark}]]{after}")
     assert (reading.value, reading.failure) == ({"A": "A", "B": "B", "C": "tie"}[mark], None)
 

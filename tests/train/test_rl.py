@@ -300,7 +300,7 @@ def test_what_it_holds_out_no_stage_before_it_was_trained_on(tmp_path: Path) -> 
     taught = {row["comparison_id"] for name in ("sft", "pairs") for row in read_rows(out.directory, f"{name}-train")}
     everyone, _ = _labelled({"tree": trees.directory, "label": out.directory}, RlConfig())
     settings = RlSettings.of(config)
-    train, held_out = _split(everyone, settings.holdout or 0.0, settings.seed)
+    train, held_out = _split(everyone, settings.holdout or 0.0, settings.seed, None)
     assert len(held_out) > 10 and len(train) > 30 and len(taught) > 30
     assert not taught & {each.comparison.id for each in held_out}
 
