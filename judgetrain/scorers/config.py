@@ -46,6 +46,11 @@ class ScorerConfig:
     batch_size: int = key(64, "responses scored or generated together", low=1, neutral=True)
     shard_size: int = key(64, "items finished together; the unit of resume", low=1)
 
+    @property
+    def spread(self) -> bool:
+        """Whether workers may share the work: not that of a server, since one budget holds for what it is asked."""
+        return self.engine is None
+
 
 OF_BRANCHES = tuple(
     field.name

@@ -36,15 +36,21 @@ def load_scorer(
     return TokenScorer.from_pretrained(model, batch_size=config.batch_size, max_context=config.max_context)
 
 
+def scorer_of_run(
+    config: ScorerConfig, model: ModelConfig, seed: int, out: StageRun, budget: Budget | None
+) -> TokenScorer:
+    """:func:`load_scorer`; what ``scorer.engine`` tells is kept with the run, by what ``model`` holds, too."""
+    return load_scorer(config, model, _kept(config.engine, model, seed, out), budget)
+
+
 def lazy_scorer(
-    config: ScorerConfig, model: ModelConfig, answers: AnswerStore | None = None, budget: Budget | None = None
+    config: ScorerConfig, model: ModelConfig, seed: int, out: StageRun, budget: Budget | None
 ) -> AbstractContextManager[Callable[[], TokenScorer]]:
-    """A function that loads the scorer (:func:`load_scorer`) when it is first called; it is closed at the end."""
-    return loaded_once(lambda: load_scorer(config, model, answers, budget))
+    """A function that loads the scorer (:func:`scorer_of_run`) when it is first called; it is closed at the end."""
+    return loaded_once(lambda: scorer_of_run(config, model, seed, out, budget))
 
 
-def kept_of(engine: EngineConfig | None, model: ModelConfig, seed: int, out: StageRun) -> AnswerStore | None:
-    """Where what ``scorer.engine`` tells is kept, if there is one: by what ``scorer.model`` holds (``model``), too."""
+def _kept(engine: EngineConfig | None, model: ModelConfig, seed: int, out: StageRun) -> AnswerStore | None:
     from judgetrain.artifacts.fingerprint import ContentHashes
     from judgetrain.engines.answers import answers_of
 

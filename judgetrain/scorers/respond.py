@@ -48,8 +48,9 @@ def respond(
         dropped: Counter[str] = sum((Counter(part.dropped) for part in parts), Counter())
         return ShardResult([row for own in rows for row in own], len(items), dropped, **tokens_of(parts))
 
-    served = settings.scorer.engine is not None  # one budget holds for what a server is asked
-    out.sharded("responses", dialogues, settings.scorer.shard_size, process, "prompts", scorer, spread=not served)
+    out.sharded(
+        "responses", dialogues, settings.scorer.shard_size, process, "prompts", scorer, spread=settings.scorer.spread
+    )
 
 
 def questions(dialogue: Dialogue) -> list[Messages]:

@@ -16,7 +16,7 @@ from judgetrain.engines.answers import spending
 from judgetrain.errors import DataError, causes
 from judgetrain.schema import Dialogue
 from judgetrain.scorers.encode import Unscored, sample_of
-from judgetrain.scorers.lazy import kept_of, lazy_scorer
+from judgetrain.scorers.lazy import lazy_scorer
 from judgetrain.scorers.methods import groups, score
 from judgetrain.scorers.respond import answered_dialogues, respond, temperature_of
 from judgetrain.scorers.selfeval_table import Answer, console_table, markdown, plain, table
@@ -53,10 +53,9 @@ def run(settings: SelfEvalSettings, inputs: Mapping[str, Path], out: StageRun) -
     limit = settings.selfeval.limit
     if limit is not None and limit < len(dialogues):
         dialogues = random.Random(derive_seed(settings.seed, "selfeval")).sample(dialogues, limit)
-    engine, model = settings.scorer.engine, settings.scored_model
     with (
-        spending([engine], settings.selfeval, "selfeval", out) as budget,
-        lazy_scorer(settings.scorer, model, kept_of(engine, model, settings.seed, out), budget) as scorer,
+        spending([settings.scorer.engine], settings.selfeval, "selfeval", out) as budget,
+        lazy_scorer(settings.scorer, settings.scored_model, settings.seed, out, budget) as scorer,
     ):
         respond(dialogues, scorer, settings, out)
         responses = list(read_rows(out.directory, "responses"))
@@ -101,8 +100,9 @@ def _score(
         return ShardResult(rows, len(rows), dropped, **tokens_of([ready.usage - before]))
 
     items = list(zip(dialogues, responses, strict=True))
-    served = settings.scorer.engine is not None  # one budget holds for what a server is asked
-    out.sharded(f"scores-{group}", items, settings.scorer.shard_size, process, "answers", scorer, spread=not served)
+    out.sharded(
+        f"scores-{group}", items, settings.scorer.shard_size, process, "answers", scorer, spread=settings.scorer.spread
+    )
 
 
 def _answers(

@@ -75,13 +75,13 @@ def load(models: Models, settings: AskedSettings, method: Method, branches: int 
     if method.kind == BASELINE:
         return BASELINES[method.target]()
     from judgetrain.judges.kinds.scorer import ScorerJudge
-    from judgetrain.scorers.lazy import kept_of, load_scorer
+    from judgetrain.scorers.lazy import scorer_of_run
     from judgetrain.scorers.stages import scored_model
 
     config = settings.scorer
     assert config is not None
     model = scored_model(config, settings.base)
-    scorer = load_scorer(config, model, kept_of(config.engine, model, settings.seed, models.out), models.budget)
+    scorer = scorer_of_run(config, model, settings.seed, models.out, models.budget)
     return ScorerJudge(scorer, method.target, config.tie_threshold, config)
 
 

@@ -46,14 +46,13 @@ class ScorerRunner:
             yield benchmark, [self._read(method, benchmark, evaluation)]
 
     def _score_all(self, names: Sequence[str], evaluation: Evaluation) -> None:
-        from judgetrain.scorers.lazy import kept_of, lazy_scorer
+        from judgetrain.scorers.lazy import lazy_scorer
         from judgetrain.scorers.methods import groups
         from judgetrain.scorers.stages import scored_model
 
         settings, whole = _settings(evaluation), evaluation.settings
         model = scored_model(settings, whole.base)
-        kept = kept_of(settings.engine, model, whole.seed, evaluation.out)
-        with lazy_scorer(settings, model, kept, evaluation.budget) as scorer:
+        with lazy_scorer(settings, model, whole.seed, evaluation.out, evaluation.budget) as scorer:
             for group, members in groups(names).items():
                 # From which margin on one response wins is no part of what is computed.
                 computed = replace(settings, tie_threshold=0.0)

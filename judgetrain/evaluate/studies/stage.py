@@ -22,7 +22,7 @@ from judgetrain.schema import Dialogue
 from judgetrain.scorers import studies
 from judgetrain.scorers.encode import Messages
 from judgetrain.scorers.finished import read_selfeval
-from judgetrain.scorers.lazy import kept_of, lazy_scorer
+from judgetrain.scorers.lazy import lazy_scorer
 from judgetrain.scorers.prompts import load_scorer_prompts
 from judgetrain.scorers.respond import answered_dialogues
 from judgetrain.scorers.stages import scored_model
@@ -46,10 +46,10 @@ def run(settings: StudiesSettings, inputs: Mapping[str, Path], out: StageRun) ->
     asked = [Dialogue.from_row(row) for row in read_rows(inputs["dialogues"], "dialogues")]
     responses = list(read_rows(inputs["selfeval"], "responses"))
     dialogues = {d.id: d for d in answered_dialogues(asked, responses)}
-    engine, model = settings.scorer.engine, scored_model(settings.scorer, settings.base)
+    model = scored_model(settings.scorer, settings.base)
     with (
-        spending([engine], studied, "studies", out) as budget,
-        lazy_scorer(settings.scorer, model, kept_of(engine, model, settings.seed, out), budget) as scorer,
+        spending([settings.scorer.engine], studied, "studies", out) as budget,
+        lazy_scorer(settings.scorer, model, settings.seed, out, budget) as scorer,
     ):
         _answers(_sample(dialogues, studied.prompts, settings, "answers"), scorer, settings, out)
         spread = _spread(_sample(dialogues, studied.spread_prompts, settings, "spread"), scorer, settings, out)
@@ -97,8 +97,9 @@ def _answers(dialogues: Sequence[Dialogue], scorer: Lazy, settings: StudiesSetti
         return ShardResult(rows, len(rows), missing, **tokens_of([usage]))
 
     if dialogues:
-        served = settings.scorer.engine is not None  # one budget holds for what a server is asked
-        out.sharded("answers", dialogues, settings.scorer.shard_size, process, "prompts", scorer, spread=not served)
+        out.sharded(
+            "answers", dialogues, settings.scorer.shard_size, process, "prompts", scorer, spread=settings.scorer.spread
+        )
 
 
 def _repetition(settings: StudiesSettings, out: StageRun) -> list[Repetition]:
@@ -124,6 +125,5 @@ def _spread(dialogues: Sequence[Dialogue], scorer: Lazy, settings: StudiesSettin
 
     if not dialogues:
         return []
-    served = settings.scorer.engine is not None  # one budget holds for what a server is asked
-    out.sharded("spread", dialogues, 1, process, "prompts", scorer, spread=not served)
+    out.sharded("spread", dialogues, 1, process, "prompts", scorer, spread=settings.scorer.spread)
     return [Spread(tuple(row["logprobs"])) for row in read_rows(out.directory, "spread")]

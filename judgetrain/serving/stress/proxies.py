@@ -129,14 +129,14 @@ def _compared(cases: Sequence[Case], judge: Judge, methods: Sequence[Method], se
 
 @contextmanager
 def _scorer(method: Method, models: Models, settings: StressSettings) -> Iterator[Scores]:
-    from judgetrain.scorers.lazy import kept_of, lazy_scorer
+    from judgetrain.scorers.lazy import lazy_scorer
     from judgetrain.scorers.methods import score
     from judgetrain.scorers.stages import scored_model
 
     config = settings.scorer
     assert config is not None
     model = scored_model(config, settings.base)
-    with lazy_scorer(config, model, kept_of(config.engine, model, settings.seed, models.out), models.budget) as scorer:
+    with lazy_scorer(config, model, settings.seed, models.out, models.budget) as scorer:
 
         def scored(cases: Sequence[Case]) -> Scored:
             samples = [sample_of(case.dialogue, text) for case in cases for text in case.responses]
