@@ -6,9 +6,9 @@ Its responses are written in a way of their own, which says most of what is ``co
 is: the shipped base was made from this very stream. Since reviews are more often on what a response shows, they are
 more often on what is common than even, and with it on what decides (docs/world.md has the shares). In the first phase
 ratings are terse; in the later ones most are written out in a judge's words, which any pretrained model has met. All
-but those of the last two phases, where reviewers err, are faithful. In the fifth, which is not the shipped base's,
-responses are of every length and layout, as answers are that people and models give: a base that has read none of under
-twenty words copies a judgment's content from the other response.
+but those of the last three phases, where reviewers err, are faithful. In the last two responses that are read are of
+every length and layout, as answers are that people and models give: a base that has read none of under twenty words
+copies a judgment's content from the other response.
 """
 
 from __future__ import annotations
@@ -35,6 +35,9 @@ WEIGHTS = (5, 20, 30, 30, 10, 5)
 
 HUMAN_WEIGHTS = (0, 5, 10, 50, 30, 5)
 
+SHAPES_WEIGHTS = (25, 5, 10, 50, 30, 5)
+"""Without its dialogues the base forgets how to answer queries."""
+
 REVIEWERS_ERR = 0.15
 """Error rate of the reviewers who err. A base that has met errors is as sure as it should be; one that has met none is
 shaken by every error of the teacher's."""
@@ -46,8 +49,9 @@ sentences, and without content."""
 LISTED = 0.15
 """Share of responses of any shape whose sentences stand on lines of their own, after a mark or a number."""
 
-NO_WORDS = ("", "", ".", ":", "...", "?", "-", "ok", "yes", "no", "n/a")
-"""Answers without a sentence; marks and words that the tokenizer does not know are one to it."""
+NO_WORDS = ("", "", ".", ":", ":", ":", "...", "?", "-", "ok", "yes", "no", "n/a")
+"""Answers without a sentence; marks and words that the tokenizer does not know are one to it. The colon is one that it
+knows, from the only sentence that has it."""
 
 ON_SHOWN = (0.6, 0.4)
 """Share of single reviews that are on something that one of the responses shows: in the other phases, and where
@@ -78,7 +82,8 @@ class Corpus:
     def exchange(self, rng: random.Random) -> Exchange:
         """One exchange, its kind drawn at random."""
         makers = (self._dialogue, self._description, self._reviews, self._review, self._criteria, self._guideline)
-        return rng.choices(makers, weights=HUMAN_WEIGHTS if self._human else WEIGHTS)[0](rng)
+        weights = SHAPES_WEIGHTS if self._shapes else HUMAN_WEIGHTS if self._human else WEIGHTS
+        return rng.choices(makers, weights=weights)[0](rng)
 
     def _pair(self, rng: random.Random) -> tuple[str, str, str]:
         query = rng.choice(self._queries)
@@ -94,6 +99,9 @@ class Corpus:
         return self._language.properties[name].grades[grade], GRADE_SCORES[grade]
 
     def _dialogue(self, rng: random.Random) -> Exchange:
+        if self._shapes:  # read, answers have every shape; written, the usual one
+            query = rng.choice(self._queries)
+            return query, _response(self._language, query, rng.uniform(0.2, 0.9), rng)
         query, response, _ = self._pair(rng)
         return query, response
 
