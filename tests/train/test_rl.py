@@ -105,8 +105,8 @@ def test_a_list_is_worth_its_first_criteria_most() -> None:
 
 COMPARISONS = eval_comparisons(WorldConfig(eval_comparisons=4), 5)
 ASKING = AskingConfig(
-    criteria=4,
-    criteria_sampling=SamplingConfig(1.0, 1.0, 40),
+    criteria=10,  # what the base has read, and so writes itself
+    criteria_sampling=SamplingConfig(1.0, 1.0, 120),
     guideline_sampling=SamplingConfig(1.0, 1.0, 30),
     judgment_sampling=SamplingConfig(1.0, 1.0, 50),
 )
@@ -162,7 +162,7 @@ def test_the_rows_are_the_parts_of_branches_group_by_group(world: tuple[Any, Any
         texts = [tree.lists[0].text]
         for criterion in tree.criteria:
             texts += [criterion.guidelines[0].text, *(j.text for j in criterion.judgments)]
-        assert len(texts) == parts, "the base lists two criteria here, and writes a guideline for each"
+        assert len(texts) == parts, "the base lists criteria here, and writes a guideline for each of the first two"
         for part, text in enumerate(texts):
             row = first + part * generations
             said = tokenizer.decode(found["completion_ids"][row], skip_special_tokens=True)
@@ -314,12 +314,12 @@ def test_two_processes_make_what_one_makes(alone: Path, tmp_path: Path) -> None:
     logs = [
         [json.loads(line) for line in (artifact(output) / "train_log.jsonl").open()] for output in (alone, tmp_path)
     ]
-    for key in ("loss", "rewards/both_orders/mean", "eval_agreement"):
+    for key in ("loss", "kl", "rewards/both_orders/mean", "eval_agreement"):
         one, two = ([row[key] for row in log if key in row] for log in logs)
-        assert one == pytest.approx(two, abs=LOSS) and one
+        assert one == pytest.approx(two, rel=0.1 if key == "kl" else None, abs=LOSS) and one
+        assert key != "kl" or max(one) > 10 * LOSS, "something was learned, whichever step is kept"
     models = [weights(artifact(output)) for output in (alone, tmp_path)]
     assert max(float((models[0][k] - models[1][k]).abs().max()) for k in models[0]) < WEIGHT
-    assert not same(models[0], weights(next(alone.glob("artifacts/sft/*")))), "something was learned"
 
 
 @pytest.mark.parametrize(
