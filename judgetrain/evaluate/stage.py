@@ -66,8 +66,7 @@ def run(settings: EvaluateSettings, inputs: Mapping[str, Path], out: StageRun) -
         out.log(line)
     attacked = attacked_methods(methods, settings)
     by_benchmark: dict[str, list[Result]] = {b.name: [] for b in (*benchmarks, *(each.benchmark for each in tried))}
-    engines = settings.teacher, settings.external, settings.scorer.engine if settings.scorer else None
-    with spending(engines, config, "evaluate", out) as budget:
+    with spending(settings.asked_engines, config, "evaluate", out) as budget:
         evaluation = Evaluation(
             settings=settings, benchmarks=benchmarks, methods=methods, inputs=inputs, out=out, budget=budget
         )

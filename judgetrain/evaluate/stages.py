@@ -17,6 +17,7 @@ from judgetrain.evaluate.correlate.config import CorrelateConfig
 from judgetrain.judges.config import Aggregation, AskConfig
 from judgetrain.judges.loading import (
     ModelSettings,
+    ScoredSettings,
     WorldSettings,
     check_directories,
     check_model,
@@ -30,12 +31,11 @@ from judgetrain.scorers.stages import check_scorer
 
 
 @dataclass(frozen=True, kw_only=True)
-class EvaluateSettings(WorldSettings):
+class EvaluateSettings(ScoredSettings):
     """Stage evaluate."""
 
     evaluate: EvaluateConfig = at("evaluate")
     shard_size: int = at("tree.shard_size")
-    scorer: ScorerConfig | None = at("scorer")
     near_similarity: float = at("dialogues.near_similarity")
 
     @classmethod
@@ -47,14 +47,6 @@ class EvaluateSettings(WorldSettings):
     def of_world(cls, config: Any) -> bool:
         """Whether a benchmark is of the world."""
         return any(b.source.type == "world" for b in config.evaluate.benchmarks)
-
-    @classmethod
-    def unused(cls, config: Any) -> Collection[str]:
-        """Scorers, where no method is one; else the base model counts if it is the one that they read."""
-        unused = {*super().unused(config)}
-        if not any(m.kind == "scorer" for m in cls.methods_of(config)):
-            return unused | {"scorer"}
-        return unused - ({"base"} if not config.scorer.model.path else set())
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -23,6 +23,7 @@ from judgetrain.judges.config import Aggregation, JudgeConfig, criteria_of
 from judgetrain.judges.method import BRANCHING, JUDGE_STAGES, TARGETS, Method
 from judgetrain.judges.prompting.prompts import FILE as PROMPTS
 from judgetrain.judges.prompting.prompts import has_step, load_prompt_set, prompt_path
+from judgetrain.scorers.config import ScorerConfig
 
 if TYPE_CHECKING:
     from judgetrain.artifacts.fingerprint import ContentHashes
@@ -90,6 +91,26 @@ class WorldSettings(ModelSettings):
         """The world, where it is not read."""
         world = () if cls.of_world(config) else ("world", "eval_comparisons")
         return {*super().unused(config), *world}
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScoredSettings(WorldSettings):
+    """What a stage reads among whose methods may be scorers."""
+
+    scorer: ScorerConfig | None = at("scorer")
+
+    @classmethod
+    def unused(cls, config: Any) -> Collection[str]:
+        """Scorers, where no method is one; else the base model counts if it is the one that they read."""
+        unused = {*super().unused(config)}
+        if not any(m.kind == "scorer" for m in cls.methods_of(config)):
+            return unused | {"scorer"}
+        return unused - ({"base"} if not config.scorer.model.path else set())
+
+    @property
+    def asked_engines(self) -> tuple[EngineConfig | None, ...]:
+        """The engines that may be paid for."""
+        return self.teacher, self.external, self.scorer.engine if self.scorer else None
 
 
 @dataclass(frozen=True)

@@ -27,9 +27,10 @@ def load_scorer(
         EngineError: the model or tokenizer cannot be loaded, or the model not be taken apart.
     """
     if config.engine is not None:
+        from judgetrain.engines.loading import load_tokenizer
         from judgetrain.scorers.served import ServedScorer
 
-        served = ServedScorer.of(config.engine, model, answers, budget, config.max_context)
+        served = ServedScorer(config.engine, load_tokenizer(model), answers, budget, config.max_context)
         return cast("TokenScorer", served)
     from judgetrain.scorers.statistics import TokenScorer
 

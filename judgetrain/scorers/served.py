@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from judgetrain.engines.base import Completion, Reading, Request, Sampling
-from judgetrain.engines.config import EngineConfig, ModelConfig
-from judgetrain.engines.loading import load_tokenizer
+from judgetrain.engines.config import EngineConfig
 from judgetrain.engines.openai.logprobs import LOWEST, SPACES
 from judgetrain.errors import EngineError
 from judgetrain.scorers.encode import Sample, Tokens, Unscored, encode_samples
@@ -56,22 +55,6 @@ class ServedScorer:
         self.usage = Usage()
         self._text = cache(self._spelled)
         self._answered = False
-
-    @classmethod
-    def of(
-        cls,
-        config: EngineConfig,
-        model: ModelConfig,
-        answers: AnswerStore | None = None,
-        budget: Budget | None = None,
-        max_context: int | None = None,
-    ) -> ServedScorer:
-        """The scorer of a server; ``model`` is where the tokenizer lies.
-
-        Raises:
-            EngineError: the tokenizer cannot be loaded, or no model is named.
-        """
-        return cls(config, load_tokenizer(model), answers, budget, max_context)
 
     def generate(self, requests: Sequence[Request], seed: int) -> list[Completion]:
         """One completion per request by the same server; counted in ``usage``.

@@ -8,20 +8,18 @@ from typing import Any, cast
 
 from judgetrain.artifacts.stages import Stage, at
 from judgetrain.data.given import check_adapter
-from judgetrain.engines.config import EngineConfig
 from judgetrain.errors import ConfigError
 from judgetrain.judges.config import Aggregation, AskConfig
-from judgetrain.judges.loading import WorldSettings, check_criteria, check_directories, check_model
+from judgetrain.judges.loading import ScoredSettings, check_criteria, check_directories, check_model
 from judgetrain.judges.method import BASELINE, BRANCHING, TARGETS, Method
 from judgetrain.judges.prompting.prompts import Dialect, load_prompt_set
-from judgetrain.scorers.config import ScorerConfig
 from judgetrain.serving.config import VerdictsConfig
 
 ASKED_ONCE = ("one_step", "rating")
 
 
 @dataclass(frozen=True, kw_only=True)
-class AskedSettings(WorldSettings):
+class AskedSettings(ScoredSettings):
     """What a stage reads that asks judges of any kind: how is said by ``judge.*``, and by ``evaluate.*`` where that
     says it already."""
 
@@ -30,24 +28,16 @@ class AskedSettings(WorldSettings):
     top_up: bool | None = at("evaluate.top_up")
     one_step: AskConfig | None = at("evaluate.one_step")
     rating: AskConfig | None = at("evaluate.rating")
-    scorer: ScorerConfig | None = at("scorer")
 
     @classmethod
     def unused(cls, config: Any) -> Collection[str]:
-        """How judges of other kinds are asked; the base model, where a scorer reads another."""
+        """How judges of other kinds are asked."""
         methods = list(cls.methods_of(config))
         kinds = {m.kind for m in methods}
-        unused = {*super().unused(config), *({"one_step", "rating", "scorer"} - kinds)}
+        unused = {*super().unused(config), *({"one_step", "rating"} - kinds)}
         if BRANCHING not in kinds:
             unused |= {"aggregation", "early_stop", "top_up"}
-        if "scorer" in kinds and not config.scorer.model.path:
-            unused -= {"base"}
         return unused | (set() if any(m.names_model for m in methods) else {"engine"})
-
-    @property
-    def asked_engines(self) -> tuple[EngineConfig | None, ...]:
-        """The engines that may be paid for."""
-        return self.teacher, self.external, self.scorer.engine if self.scorer else None
 
 
 @dataclass(frozen=True, kw_only=True)
