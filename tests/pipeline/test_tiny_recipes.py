@@ -11,6 +11,7 @@ from dataclasses import replace
 import pytest
 
 from judgetrain.artifacts.shards import read_rows
+from judgetrain.data.config import SourceConfig
 from judgetrain.engines.config import WORLD_BASE, TransformersEngineConfig
 from judgetrain.judges.prompting.prompts import load_prompt_set
 from judgetrain.pipeline.compose import recipes
@@ -98,8 +99,8 @@ def test_correction_pairs_are_among_what_the_sft_judge_learns(tiny: Tiny) -> Non
     """Table 3: what stage correct wrote, as recipe=paper_ood's label.corrections."""
     written = Pipeline(shrunk("tables/table3", tiny)).run("correct")
     corrected = sum(row["corrected"] is not None for row in read_rows(written, "corrections"))
-    plain = shrunk("paper_ood", tiny)
-    config = shrunk("paper_ood", tiny, f"label.corrections.path={written}/corrections-*.jsonl")
+    plain, config = (shrunk("paper_ood", tiny) for _ in range(2))
+    config.label.corrections = SourceConfig(path=f"{written}/corrections-*.jsonl")
     without, taught = (
         json.loads((Pipeline(each).run("sft") / "manifest.json").read_text())["counts"] for each in (plain, config)
     )
