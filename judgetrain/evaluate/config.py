@@ -185,7 +185,8 @@ class StudiesConfig(LimitsConfig):
     )
     official: dict[str, dict[str, float]] = key(
         {},
-        "name of a published score -> model -> its score, shown beside the models' confidence",
+        "name of a published score -> model -> its score, shown beside the models' confidence; over the prompts of one "
+        "source or category where it has that name",
         when=lambda c: c.official,
     )
 

@@ -279,7 +279,8 @@ class LabelConfig:
     )
     corrections: SourceConfig = key(
         SourceConfig,
-        "SFT examples of correction (the paper: 3,000): rows query, response, judgment, corrected; no path: none",
+        "SFT examples of correction (the paper: 3,000): rows query, response, judgment, corrected, as stage correct "
+        "writes them too; no path: none",
         when=lambda c: c.corrections.path,
     )
     external: ExternalConfig = key(ExternalConfig, "the external judge", when=lambda c: c.source == "external")

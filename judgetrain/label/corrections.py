@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -15,33 +16,43 @@ from judgetrain.label.examples import sft_row
 from judgetrain.schema import Comparison
 
 KEY = "label.corrections"
-COLUMNS = ("response", "judgment", "corrected")
+COLUMNS = {"response": ("response",), "judgment": ("judgment", "evaluation"), "corrected": ("corrected",)}
+"""Where the texts of a row stand; the second name is that of stage correct's own rows."""
 
 
 def correction_rows(
     source: SourceConfig, prompts: PromptSet, queries: BenchmarkQueries | None = None
-) -> tuple[list[dict[str, Any]], int]:
+) -> tuple[list[dict[str, Any]], Counter[str]]:
     """Supervised examples of level ``correction``: the prompt that stage correct asks with, and the corrected response.
 
-    Rows have a query (or messages) and the columns response, judgment and corrected. Those that hold one of a
-    benchmark's ``queries`` are left out; how many they are comes second.
+    Rows have a query (or messages) and the columns response, judgment and corrected; so do those of stage correct.
+    How many are left out, by reason, comes second: ``contaminated``, they hold one of a benchmark's ``queries``, and
+    ``not_corrected``, their ``corrected`` is null.
 
     Raises:
         DataError: a row without one of them; names file and line.
     """
     reader = RowReader(replace(source, name=source.name or "corrections"), key=KEY)
+    dropped = Counter[str]()
 
-    def take(row: Any, number: int) -> dict[str, Any] | None:
-        for column in COLUMNS:
-            if not isinstance(row, Mapping) or not isinstance(row.get(column), str) or not row[column].strip():
-                raise RowError("missing_field", f"expected text in the columns {', '.join(COLUMNS)}: {column} has none")
+    def take(row: Any, number: int) -> list[dict[str, Any]]:
+        if isinstance(row, Mapping) and "corrected" in row and row["corrected"] is None:
+            dropped["not_corrected"] += 1
+            return []
+        texts = {name: _text(row, name) for name in COLUMNS}
         dialogue = reader.dialogue(row, number)
         if queries is not None and queries.matches(dialogue):
-            return None
-        item = Comparison(dialogue.id, dialogue, row["response"], row["corrected"])
-        slots = slots_of(item) | {"response": row["response"], "judgment": row["judgment"]}
-        return sft_row(list(prompts.render("correction", slots)), row["corrected"], "correction", item, [])
+            dropped["contaminated"] += 1
+            return []
+        corrected = texts.pop("corrected")
+        item = Comparison(dialogue.id, dialogue, texts["response"], corrected)
+        return [sft_row(list(prompts.render("correction", slots_of(item) | texts)), corrected, "correction", item, [])]
 
-    found = list(read(source, KEY, take))
-    kept = [row for row in found if row is not None]
-    return kept, len(found) - len(kept)
+    return [row for rows in read(source, KEY, take) for row in rows], dropped
+
+
+def _text(row: Any, name: str) -> str:
+    found = [row[column] for column in COLUMNS[name] if column in row] if isinstance(row, Mapping) else []
+    if not found or not isinstance(found[0], str) or not found[0].strip():
+        raise RowError("missing_field", f"expected text in the columns {', '.join(COLUMNS)}: {name} has none")
+    return found[0]

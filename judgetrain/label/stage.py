@@ -65,8 +65,8 @@ def run(settings: LabelSettings, inputs: Mapping[str, Path], out: StageRun) -> N
     if config.corrections.path:
         wording = load_prompt_set(settings.correction_prompts or "", "correction", "correct.prompts")
         queries = named_queries(settings.dialogues) if settings.dialogues else None
-        corrections, contaminated = correction_rows(config.corrections, wording, queries)
-        out.count(dropped={"corrections:contaminated": contaminated})
+        corrections, left_out = correction_rows(config.corrections, wording, queries)
+        out.count(dropped={f"corrections:{reason}": n for reason, n in left_out.items()})
     for name, wanted in {"train": False, "heldout": True}.items():
         sft = [
             r

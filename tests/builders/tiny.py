@@ -39,7 +39,8 @@ class Tiny:
     def shrink(self, config: Config) -> Config:
         """The configuration with everything in it made tiny, in place."""
         config.dialogues.world = WORLD
-        config.teacher.comparisons, config.teacher.branches, config.teacher.both_orders = 10, 2, True
+        every = config.teacher.comparisons >= config.cluster.sample
+        config.teacher.comparisons, config.teacher.branches, config.teacher.both_orders = 1000 if every else 10, 2, True
         if config.teacher.judged is not None:
             config.teacher.judged = 10
         if config.teacher.evaluations:
@@ -68,7 +69,7 @@ class Tiny:
             min(1, studies.spread_prompts),
             2,
         )
-        config.correlate.bootstrap = 10
+        config.correlate.bootstrap, config.stress.prompts, config.stress.samples = 10, 2, 4
         return config
 
     def _walk(self, node: Any) -> None:

@@ -1,4 +1,5 @@
-"""The real published files, where they are at hand: what recipe=published reports equals an independent count.
+"""The real published files, where they are at hand: what recipe=published reports equals an independent count,
+and the glass-box paper's stored features give the rows that they can give.
 
 ``JUDGETRAIN_DATA`` names their directory; without it, and without the recipe's default place, these tests are skipped.
 """
@@ -16,13 +17,15 @@ import pytest
 from judgetrain.artifacts.console import Console
 from judgetrain.artifacts.stage_run import StageRun
 from judgetrain.evaluate import stage
-from judgetrain.evaluate.stages import EvaluateSettings
+from judgetrain.evaluate.correlate import stage as correlate_stage
+from judgetrain.evaluate.stages import CorrelateSettings, EvaluateSettings
 from tests.builders.recipes import composed
 
 ROOT = Path(__file__).parents[2]
 DATA = Path(os.environ.get("JUDGETRAIN_DATA", ROOT.parent / "shared" / "data"))
 EVAL_P = DATA / "eval_p" / "dev.jsonl"
 VOTES, GPT4 = (DATA / "mt_bench_human" / f"{name}.jsonl" for name in ("human_votes", "gpt4_pair"))
+GLASSBOX = DATA / "glassbox"
 pytestmark = pytest.mark.skipif(not (EVAL_P.exists() and VOTES.exists()), reason="no published data at hand")
 
 Row = dict[str, Any]
@@ -82,3 +85,29 @@ def test_gpt_4_on_the_majority_of_human_votes(table: dict[str, Row], turn: int) 
         right += verdicts[key] == first
     found = table[f"stored:gpt-4-turn-{turn}"]
     assert (found["n"], found["agreement"]) == (total, pytest.approx(right / total, abs=1e-6))
+
+
+@pytest.mark.skipif(not GLASSBOX.exists(), reason="no published glass-box files at hand")
+def test_the_stored_sentprob_rows_come_out_to_four_digits(tmp_path: Path) -> None:
+    """The glass-box paper's table 1 of its own files: two SentProb rows, what differs, and what has no data."""
+    config = composed("recipe=tables/glassbox_stored", f"data_dir={DATA}", "correlate.bootstrap=20")
+    out = StageRun(tmp_path / "correlate", "correlate", 1, Console(), home=tmp_path)
+    correlate_stage.run(CorrelateSettings.of(config), {}, out)
+    found = json.loads((out.directory / "correlations.json").read_text())["correlations"]
+    rows = {(r["benchmark"], r["model"], r["score"]): r for r in found}
+    assert len(rows) == len(found) == 2 * 2 * 13, "every printed row has its line"
+    kinds = ("pearson", "kendall", "spearman")
+    expected = {
+        ("mt_bench", "vicuna-7b"): (0.2350, 0.1706, 0.2547),
+        ("vicuna_bench", "llama2-7b-chat"): (0.4970, 0.2304, 0.3192),
+    }
+    for (benchmark, model), printed in expected.items():
+        row = rows[benchmark, model, "sentprob"]
+        assert tuple(round(-row[kind], 4) for kind in kinds) == printed == tuple(row["published"])
+        assert row["same"] and row["pearson_ci"][0] < row["pearson"] < row["pearson_ci"][1]
+        assert row["n"] == (160 if benchmark == "mt_bench" else 80)
+    assert {key for key, row in rows.items() if row["same"]} == {(*cell, "sentprob") for cell in expected}
+    stored = {(s.benchmark, s.model, s.name) for s in config.correlate.scores}
+    assert {key for key, row in rows.items() if row["n"]} == stored, "of the others there is no data"
+    report = (out.directory / "report.md").read_text(encoding="utf-8")
+    assert report.count("| no data |") == len(rows) - len(stored)

@@ -95,3 +95,28 @@ def test_training_dialogues_and_benchmarks_side_by_side(tmp_path: Path) -> None:
     config.evaluate.scenarios = SourceConfig()
     with pytest.raises(ConfigError, match=r"evaluate\.scenarios\.path is empty"):
         SCENARIOS.check(config)
+
+
+def test_every_set_is_shown_in_the_groups_of_the_classifiers_scenarios(tmp_path: Path) -> None:
+    """MT-Bench has categories of its own (math), and Auto-J's queries scenarios of no group (peer_review)."""
+    rng = random.Random(5)
+    scenarios = {"code_generation": "code", "peer_review": "cooking"}
+    taught = [{"instruction": query(word, rng), "category": s} for s, word in scenarios.items() for _ in range(30)]
+    asked = [Dialogue(f"d:{i}", "d", (Message("user", query("cooking", rng)),)).to_row() for i in range(3)]
+    write_rows_atomic(tmp_path / "cluster" / "sample.jsonl", asked)
+    eval_p = [
+        {"prompt": query("code", rng), "response 1": "a", "response 2": "b", "label": 0, "scenario": "chitchat"},
+        {"prompt": query("code", rng), "response 1": "a", "response 2": "b", "label": 0, "scenario": "code_generation"},
+    ]
+    mine = [{"query": query("code", rng), "response_a": "a", "response_b": "b", "label": "A", "group": "math"}]
+    sources = [
+        SourceConfig(type="jsonl", path=write_lines(tmp_path / "eval_p.jsonl", eval_p)),
+        SourceConfig(type="comparisons", path=write_lines(tmp_path / "mine.jsonl", mine), format="comparison"),
+    ]
+    benchmarks = [BenchmarkConfig("eval_p", sources[0], adapter="eval_p"), BenchmarkConfig("mine", sources[1])]
+    config = Config(evaluate=EvaluateConfig(benchmarks=benchmarks))
+    config.evaluate.scenarios = SourceConfig(path=write_lines(tmp_path / "taught.jsonl", taught))
+    out = StageRun(tmp_path / "out", "scenarios", 0, Console(), recipe="r")
+    SCENARIOS.run(ScenariosSettings.of(config), {"cluster": tmp_path / "cluster"}, out)
+    sets = json.loads((tmp_path / "out" / "metrics.json").read_text())["sets"]
+    assert [s["domains"] for s in sets] == [{"Others": 3}, {"General Communication": 1, "Code": 1}, {"Code": 1}]

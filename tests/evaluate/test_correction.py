@@ -294,6 +294,15 @@ def test_a_single_response_is_judged_against_itself_and_corrected_once() -> None
     assert len(done.completions) == len(low) == sum(c.corrected is not None for c in done.corrections)
 
 
+def test_ratings_before_and_after_are_of_the_same_responses() -> None:
+    """Three are rated 4, 6 and 9; the first becomes 8, the new text of the second cannot be read, the third stays."""
+    kept = Correction("c", "A", "m", "q", "r", 5.0, rated=9.0)
+    better = Correction("a", "A", "m", "q", "r", 1.0, corrected="x", rated=4.0, rated_after=8.0)
+    unread = Correction("b", "A", "m", "q", "r", 1.0, corrected="x", rated=6.0)
+    table = refinement([better, unread, kept])
+    assert (table["rated"], table["rated_after"]) == ((4 + 9) / 2, (8 + 9) / 2)
+
+
 def test_an_external_rater_rates_every_response_and_every_new_one(
     config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

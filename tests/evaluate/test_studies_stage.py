@@ -20,11 +20,13 @@ from judgetrain.evaluate.config import StudiesConfig
 from judgetrain.judges.base import Prediction
 from judgetrain.judges.loading import Models
 from judgetrain.pipeline.config import Config
+from judgetrain.schema import Dialogue
 from judgetrain.scorers.finished import read_selfeval
 from judgetrain.scorers.statistics import TokenScorer
 from tests.builders.evaluate import check
 from tests.builders.evaluate import run as run_stage
 from tests.builders.faulty_server import serving
+from tests.builders.pipeline import configured
 
 D = {"world:0": 0.2, "world:1": -0.3, "world:2": None, "world:3": -0.04, "world:4": 0.0}
 RATIOS = [1.0, 1.5, None, 0.9, 1.0]
@@ -198,6 +200,32 @@ def test_a_judge_that_is_paid_for_keeps_to_a_budget(prepared: tuple[Config, dict
         run(config, inputs, tmp_path / "out")
         assert len(server.billed) == 2 * 3, "both orders of three revisions that change something"
     assert json.loads((tmp_path / "out" / ".notes.json").read_text())["spent"]["requests"] == 6
+
+
+def test_an_official_score_of_a_source_is_set_beside_the_confidence_over_its_prompts(
+    prepared: tuple[Config, dict[str, Path]], tmp_path: Path
+) -> None:
+    """ProbDiff's table 4: one order of models on MT-Bench, another on AlpacaEval, which has ten times the prompts."""
+    config, inputs = prepared
+    config.studies.prompts = config.studies.spread_prompts = 0
+    dialogues = [Dialogue.from_row(row) for row in read_rows(inputs["dialogues"], "dialogues")]
+    named = [
+        replace(d, id=i) for d, i in zip(dialogues, ("mt:1", "arena:1", "arena:2", "arena:3", "arena:4"), strict=False)
+    ]
+    write_rows_atomic(inputs["dialogues"] / "dialogues.jsonl", (d.to_row() for d in named))
+    ours = {"mt:1": 0.1, "arena:1": -0.2, "arena:2": -0.2, "arena:3": 0.1, "arena:4": 0.1}
+    theirs = {"mt:1": -0.1, "arena:1": 0.1, "arena:2": 0.1, "arena:3": 0.1, "arena:4": 0.1}
+    inputs["selfeval"] = selfeval(tmp_path / "ours", "ours", dict(ours))
+    config.studies.against = [str(selfeval(tmp_path / "theirs", "theirs", dict(theirs)))]
+    config.studies.official = {name: {"ours": 2.0, "theirs": 1.0} for name in ("mt", "arena", "Elo")}
+    found = run(config, inputs, tmp_path / "out")["official"]
+    assert [(o["score"], o["prompts"], o["spearman"]) for o in found] == [
+        ("mt", "mt", pytest.approx(1)),
+        ("arena", "arena", pytest.approx(-1)),
+        ("Elo", "all", pytest.approx(-1)),
+    ]
+    sources = [s.name for s in configured("recipe=tables/probdiff_leaderboard").dialogues.sources]
+    assert [*configured("recipe=tables/probdiff_leaderboard").studies.official] == sources
 
 
 @pytest.mark.parametrize(

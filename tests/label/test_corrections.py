@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from judgetrain.artifacts.shards import read_rows
 from judgetrain.artifacts.stage_run import StageRun
 from judgetrain.data.config import BenchmarkConfig, SourceConfig
 from judgetrain.errors import DataError
+from judgetrain.evaluate.correct.correction import Correction
 from judgetrain.judges.config import TreeConfig
 from judgetrain.label import stage as label_stage
 from judgetrain.label.config import LabelConfig
@@ -70,6 +72,22 @@ def test_rows_that_hold_a_benchmark_s_query_are_left_out_and_counted(tmp_path: P
     said = {r["completion"][0]["content"] for r in taught}
     assert said == {row["corrected"] for i, row in enumerate(ROWS) if i not in (3, 8)}
     assert out.totals()["counts"]["dropped"]["corrections:contaminated"] == 2
+
+
+def test_what_stage_correct_wrote_is_taken_as_it_is(tmp_path: Path) -> None:
+    """Its rows call the judgment evaluation, and have no corrected response where the old one was good enough."""
+    made = [
+        Correction(f"c{i}", "A", "m", row["query"], row["response"], 2.0, row["judgment"], row["corrected"])
+        for i, row in enumerate(ROWS)
+    ]
+    made[5] = replace(made[5], score=4.0, corrected=None)
+    config = Config(prompts="compact", tree=TreeConfig(criteria=4), label=LabelConfig(holdout=0.3, **ANY_EVIDENCE))
+    config.label.corrections = SourceConfig(path=write_lines(tmp_path / "c.jsonl", [asdict(c) for c in made]))
+    out = run(tmp_path, config)
+    rows = [r for n in ("sft-train", "sft-heldout") for r in read_rows(out.directory, n) if r["level"] == "correction"]
+    assert {r["completion"][0]["content"] for r in rows} == {r["corrected"] for r in ROWS} - {ROWS[5]["corrected"]}
+    assert all("It names none." in r["prompt"][-1]["content"] for r in rows)
+    assert out.totals()["counts"]["dropped"]["corrections:not_corrected"] == 1
 
 
 def test_a_row_without_a_judgment_is_refused(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 from collections.abc import Iterator
@@ -9,6 +10,8 @@ from dataclasses import replace
 
 import pytest
 
+from judgetrain.artifacts.shards import read_rows
+from judgetrain.data.config import SourceConfig
 from judgetrain.engines.config import WORLD_BASE, TransformersEngineConfig
 from judgetrain.judges.prompting.prompts import load_prompt_set
 from judgetrain.pipeline.compose import recipes
@@ -23,6 +26,7 @@ STAGE = {
     "corpus": "cluster",
     "paper_dialogues": "cluster",
     "selfeval": "studies",
+    "stress": "stress",
     "pairs": "correct",
     "tables/table3": "correct",
     "tables/scenarios": "scenarios",
@@ -76,8 +80,34 @@ def test_the_recipe_runs(name: str, tiny: Tiny) -> None:
     stage = STAGE.get(name, "evaluate")
     directory = Pipeline(config).run(stage)
     assert (directory / "manifest.json").is_file()
-    if stage in ("evaluate", "studies", "correlate"):
-        assert (directory / "report.html").stat().st_size > 1000
+    if stage in ("evaluate", "studies", "correlate", "scenarios", "stress"):
+        page = "stress.html" if stage == "stress" else "report.html"
+        assert (directory / page).stat().st_size > 1000
+
+
+def test_the_in_distribution_setting_grows_trees_over_the_comparisons_that_the_teacher_saw(tiny: Tiny) -> None:
+    """Table 6: the same dialogues in every stage."""
+    pipeline = Pipeline(shrunk("paper_id", tiny))
+    seen = {
+        stage: {row["comparison_id"] for row in read_rows(pipeline.run(stage), name)}
+        for stage, name in (("teacher", "examples"), ("label", "labels"))
+    }
+    assert len(seen["label"]) > 10 and seen["teacher"] <= seen["label"]
+
+
+def test_correction_pairs_are_among_what_the_sft_judge_learns(tiny: Tiny) -> None:
+    """Table 3: what stage correct wrote, as recipe=paper_ood's label.corrections."""
+    written = Pipeline(shrunk("tables/table3", tiny)).run("correct")
+    corrected = sum(row["corrected"] is not None for row in read_rows(written, "corrections"))
+    plain, config = (shrunk("paper_ood", tiny) for _ in range(2))
+    config.label.corrections = SourceConfig(path=f"{written}/corrections-*.jsonl")
+    without, taught = (
+        json.loads((Pipeline(each).run("sft") / "manifest.json").read_text())["counts"] for each in (plain, config)
+    )
+    labelled = Pipeline(config).run("label")
+    held = sum(row["level"] == "correction" for row in read_rows(labelled, "sft-heldout"))
+    assert corrected > held
+    assert taught["in"] - without["in"] == corrected - held
 
 
 def test_models_side_by_side_and_judged_against_each_other(tiny: Tiny) -> None:

@@ -206,12 +206,15 @@ def refinement(corrections: Iterable[Correction]) -> dict[str, Any]:
     ``before`` is the mean of the scores that they were chosen by, ``before_again`` and ``after`` those of the old and
     the new text judged against each other. ``all_before`` and ``all_after`` are means over all scored responses, with
     the same two scores for the rewritten ones. ``rated`` and ``rated_after``: an external rater's mean over all
-    responses, before and with the rewritten ones in the place of the old (the paper's table 3, from 1 to 10).
+    responses that have both ratings, before and with the rewritten ones in the place of the old (the paper's table 3,
+    from 1 to 10).
     """
     everything = list(corrections)
     scored = [c for c in everything if c.score is not None]
     rewritten = [c for c in scored if c.corrected is not None]
     kept = [c.score for c in scored if c.corrected is None]
+    ratings = [(c.rated, c.rated if c.corrected is None else c.rated_after) for c in everything]
+    both = [(before, after) for before, after in ratings if before is not None and after is not None]
     return {
         "responses": len(everything),
         "scored": len(scored),
@@ -223,8 +226,8 @@ def refinement(corrections: Iterable[Correction]) -> dict[str, Any]:
         "after": _mean(c.score_after for c in rewritten),
         "all_before": _mean([*kept, *(c.score_again for c in rewritten)]),
         "all_after": _mean([*kept, *(c.score_after for c in rewritten)]),
-        "rated": _mean(c.rated for c in everything),
-        "rated_after": _mean(c.rated if c.corrected is None else c.rated_after for c in everything),
+        "rated": _mean(before for before, _ in both),
+        "rated_after": _mean(after for _, after in both),
         "verdicts": dict(sorted(Counter(c.verdict for c in rewritten if c.verdict).items())),
     }
 

@@ -17,8 +17,10 @@ from judgetrain.artifacts.integrity import MANIFEST, checked
 from judgetrain.artifacts.pages import render
 from judgetrain.artifacts.shards import read_rows
 from judgetrain.artifacts.stage_run import StageRun
+from judgetrain.data.benchmarks.adapter import load_adapter
 from judgetrain.data.benchmarks.benchmark import load_benchmark
 from judgetrain.data.benchmarks.scenarios import load_classifier
+from judgetrain.data.config import BenchmarkConfig
 from judgetrain.errors import DataError
 from judgetrain.evaluate.report.table import TEMPLATES, Columns, Table, percent
 from judgetrain.evaluate.report.text import table_lines
@@ -26,6 +28,8 @@ from judgetrain.evaluate.stages import ScenariosSettings
 from judgetrain.schema import Dialogue
 
 TITLE = "Scenarios"
+REST = "Others"
+"""The group of what is in no group, where a benchmark has one of that name."""
 
 
 @dataclass(frozen=True)
@@ -49,19 +53,21 @@ class Distribution:
 def run(settings: ScenariosSettings, inputs: Mapping[str, Path], out: StageRun) -> None:
     """Write ``metrics.json``, ``report.md`` and ``report.html``: training dialogues, those of other runs, benchmarks.
 
-    Training dialogues have the scenario that the classifier finds, and so have benchmarks whose rows name none.
+    Training dialogues have the scenario that the classifier finds, and so have benchmarks whose rows name none that it
+    knows: categories of a benchmark's own (MT-Bench's) could not be set beside them.
     """
     assert settings.source is not None
     classifier = load_classifier(settings.source, "evaluate.scenarios", settings.seed)
     dialogues = [Dialogue.from_row(row) for row in read_rows(inputs["cluster"], "sample")]
     benchmarks = [load_benchmark(b, i, settings.seed, settings.world) for i, b in enumerate(settings.benchmarks)]
-    domains = {group: domain for benchmark in benchmarks for group, domain in benchmark.domains.items()}
+    domains = _domains(map(str, classifier.model.classes_), settings.benchmarks)
+    domains |= {group: domain for benchmark in benchmarks for group, domain in benchmark.domains.items()}
     found = [_distribution(f"training: {out.recipe}", classifier.model.predict([d.query for d in dialogues]), domains)]
     found += _others(settings.runs, out.directory)
     for benchmark in benchmarks:
         queries = [c.dialogue.query for c in benchmark.comparisons]
         predicted = classifier.model.predict(queries)
-        named = [c.group or str(p) for c, p in zip(benchmark.comparisons, predicted, strict=True)]
+        named = [c.group if c.group in domains else p for c, p in zip(benchmark.comparisons, predicted, strict=True)]
         found.append(_distribution(benchmark.name, named, domains))
     out.write_json("metrics", {"sets": [asdict(each) for each in found], "classifier": classifier.facts()})
     table = _table(found)
@@ -75,11 +81,21 @@ def run(settings: ScenariosSettings, inputs: Mapping[str, Path], out: StageRun) 
     out.log(f"scenarios: report: {out.path('report.html')}")
 
 
+def _domains(scenarios: Iterable[str], benchmarks: Sequence[BenchmarkConfig]) -> dict[str, str]:
+    """The domain of every scenario that the classifier knows: itself, where no benchmark has groups of scenarios.
+
+    Auto-J's queries have scenarios that are in none of its groups: they are the rest, as its own others are.
+    """
+    adapters = [load_adapter(b.adapter) for b in benchmarks if b.adapter]
+    rest = REST if any(REST in adapter.domains for adapter in adapters) else None
+    return {s: next((d for adapter in adapters if (d := adapter.domain(s))), rest or s) for s in scenarios}
+
+
 def _distribution(name: str, scenarios: Iterable[Any], domains: Mapping[str, str]) -> Distribution:
     counts = Counter(map(str, scenarios))
     coarse: Counter[str] = Counter()
     for scenario, n in counts.items():
-        coarse[domains.get(scenario, scenario)] += n
+        coarse[domains[scenario]] += n
     return Distribution(name, dict(counts.most_common()), dict(coarse.most_common()))
 
 

@@ -18,7 +18,7 @@ from judgetrain.evaluate.report.table import TEMPLATES, Columns, Table, number, 
 from judgetrain.evaluate.report.text import table_lines
 from judgetrain.evaluate.studies.conflicts import Verdicts, kappas
 from judgetrain.evaluate.studies.duels import Duel
-from judgetrain.evaluate.studies.models import groups_of
+from judgetrain.evaluate.studies.models import ALL, groups_of
 from judgetrain.scorers import discrepancy
 from judgetrain.scorers.discrepancy import LengthReport, Rank
 from judgetrain.scorers.finished import SelfEvaluated
@@ -148,17 +148,23 @@ class Studies:
         return [table for table in (*compared, *judged, self._repeated(), self._deviations()) if table.cells]
 
     def _official(self) -> list[dict[str, Any]]:
-        """How the order of models by confidence goes with that of each official score."""
+        """How the order of models by confidence goes with that of each official score: over a group of its name alone.
+
+        Scores that no group has the name of are set beside the confidence over all prompts.
+        """
         result = []
         for name, given in self.official.items():
-            both = [(rank.confidence, given[rank.model]) for rank in self.ranking if rank.model in given]
+            group = name if any(row.group == name for row in self.by_group) else ALL
+            here = [row for row in self.by_group if (row.group, row.delta) == (group, self.delta)]
+            both = [(r.confidence, given[r.model]) for r in here if r.model in given and r.confidence is not None]
             found = correlations(*zip(*both, strict=True)) if both else {}
             ranks = {kind: found.get(kind) for kind in ("kendall", "spearman")}
-            result.append({"score": name, "models": len(both), **ranks})
+            result.append({"score": name, "prompts": group, "models": len(both), **ranks})
         return result
 
     def _beside(self) -> Table:
-        columns: Columns = {"official score": itemgetter("score"), "models": itemgetter("models")}
+        columns: Columns = {"official score": itemgetter("score")}
+        columns |= {name: itemgetter(name) for name in ("prompts", "models")}
         columns |= {"Kendall": lambda r: number(r["kendall"]), "Spearman": lambda r: number(r["spearman"])}
         return Table.of("Beside official scores", self._official(), columns)
 
