@@ -108,6 +108,14 @@ def test_what_cannot_be_labelled_is_counted_and_files_are_what_the_tools_read(tm
     manifest = json.loads((directory / "manifest.json").read_text())
     assert manifest["counts"] == {"in": 4, "out": 2, "dropped": {"labelled": 1, "not_judged": 1}}
     first, second = read_rows(directory, "queue")
+    assert manifest["notes"]["label_queue"] == {
+        "judges": [],
+        "verdicts": 4,
+        "to_label": 2,
+        "by_chance": 0,
+        "information": pytest.approx((first["information"] + second["information"]) / 2, abs=1e-5),
+        "information_of_first_tenth": first["information"],
+    }
     assert (first["id"], second["id"]) == ("a", "b") and first["information"] > second["information"]
     tasks = json.loads((directory / "label_studio.json").read_text())
     assert tasks[0]["data"]["messages"] == multi and tasks[0]["data"]["group"] == "g"
