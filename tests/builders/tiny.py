@@ -69,6 +69,7 @@ class Tiny:
             2,
         )
         config.correlate.bootstrap = 10
+        config.stress.prompts, config.stress.samples, config.stress.bootstrap = 2, 4, 100
         return config
 
     def _walk(self, node: Any) -> None:

@@ -213,5 +213,7 @@ def test_exports_of_other_shapes_are_told(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"label_queue\.by is empty"):
         queued(tmp_path, f"label_queue.files=[{source}]", "label_queue.by=[]")
     labelled = lines(tmp_path / "l.jsonl", [row("a", label="A")])
-    with pytest.raises(DataError, match="none of the 1 rows is left"):
+    with pytest.raises(DataError, match="none of the 1 rows is left.*label_queue.relabel=true"):
         queued(tmp_path, f"label_queue.files=[{labelled}]")
+    again = queued(tmp_path, f"label_queue.files=[{labelled}]", "label_queue.relabel=true")
+    assert [q["id"] for q in read_rows(again, "queue")] == ["a"]

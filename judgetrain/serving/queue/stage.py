@@ -30,9 +30,10 @@ def run(settings: LabelQueueSettings, inputs: Mapping[str, Path], out: StageRun)
     config = settings.label_queue
     rows = read_rows_of([*config.files] or [str(inputs["judge"])])
     queue = ranked(rows, config, out.seed)
-    gone = Counter(reason for row in rows if (reason := left_out(row)))
+    gone = Counter(reason for row in rows if (reason := left_out(row, config.relabel)))
     if not queue:
-        raise DataError(f"none of the {len(rows)} rows is left to label: {dict(gone) or 'there is no row'}")
+        again = "; label_queue.relabel=true ranks those that have a label too" if gone["labelled"] else ""
+        raise DataError(f"none of the {len(rows)} rows is left to label: {dict(gone) or 'there is no row'}{again}")
     out.write_rows("queue", queue)
     write_json_atomic(out.path("label_studio.json"), label_studio(queue))
     write_text_atomic(out.path("label_studio.xml"), INTERFACE)
