@@ -8,27 +8,34 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import redirect_stdout
+from io import StringIO
 from pathlib import Path
 
+from judgetrain.artifacts.console import Console
+from judgetrain.pipeline.run import Pipeline
 from tests.builders.debug_run import lasting
 from tests.builders.judging import lines
+from tests.builders.pipeline import configured
 
 ROWS, PROMPTS = 48, 8
 
 
-def command(stage: str, output: Path, *overrides: str) -> list[str]:
+def words(output: Path, *overrides: str) -> list[str]:
     """A judge with weights (the world's untrained base), asked for a branch, sampled: what depends on chance shows."""
     return [
-        *(sys.executable, "-m", "judgetrain", stage, "recipe=debug", "track.tracker=none", f"output_dir={output}"),
+        *("recipe=debug", "track.tracker=none", f"output_dir={output}"),
         *("judge.criteria_tokens=16", "judge.guideline_tokens=12", "judge.judgment_tokens=24", *overrides),
     ]
 
 
 def stopped_and_finished(stage: str, home: Path, shards: str, moment: int, *overrides: str) -> None:
     """Run a stage whole, and again where ``kill -9`` ends it after so many shards and it goes on: the same files."""
-    subprocess.run(command(stage, home / "whole", *overrides), check=True, capture_output=True, timeout=1200)
-    killed = command(stage, home / "killed", *overrides)
-    process = subprocess.Popen(killed, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    whole, killed = (words(home / name, *overrides) for name in ("whole", "killed"))
+    Pipeline(configured(*whole), Console()).run(stage)
+    process = subprocess.Popen(
+        [sys.executable, "-m", "judgetrain", stage, *killed], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
     try:
         until = time.monotonic() + 1200
         while len(done := list((home / "killed").glob(f"artifacts/{stage}/*/.{shards}-*.json"))) < moment:
@@ -40,9 +47,10 @@ def stopped_and_finished(stage: str, home: Path, shards: str, moment: int, *over
     (place,) = (home / "killed").glob(f"artifacts/{stage}/*")
     assert not (place / "manifest.json").exists()
     before = {path: path.stat().st_mtime_ns for path in done}
-    again = subprocess.run(killed, capture_output=True, text=True, timeout=1200, check=False)
-    assert again.returncode == 0, again.stderr
-    assert f"{stage}: resuming" in again.stdout
+    printed = StringIO()
+    with redirect_stdout(printed):
+        assert Pipeline(configured(*killed), Console()).run(stage) == place
+    assert f"{stage}: resuming" in printed.getvalue()
     assert before == {path: os.stat(path).st_mtime_ns for path in before}, "finished shards are not made again"
     assert lasting(home / "killed") == lasting(home / "whole"), f"killed after {moment} shards"
 

@@ -47,4 +47,5 @@ def _run(rows: Sequence[Row]) -> Columns:
 
 
 def _estimate(found: Mapping[str, Any]) -> str:
-    return bounded(found["mean"], tuple(found["interval"]), 2)
+    low, high = found["interval"]
+    return bounded(found["mean"], (low, high), 2)
