@@ -136,12 +136,13 @@ def add_results(
         seed=seed,
         floors=[row for row in judged if row["method"] in FLOORS],
         paired=list(_differences(paired, method)),
-        attacks=[attack for row in own for attack in row.get("robustness") or ()],
-        coverage=[
-            {"benchmark": row["benchmark"], "told": found["told"]}
+        attacks=[
+            {**attack, "benchmark": row["benchmark"], "branches": row["branches"]}
             for row in own
-            if (found := (row.get("guarantees") or {}).get("selective"))
+            for attack in row.get("robustness") or ()
+            if attack["kind"] != "forgery" or not attack["attack"]  # of some sixty texts what they come to together
         ],
+        relied=list(_relied(own)),
         stress=stress,
         made=made,
     )
@@ -161,6 +162,22 @@ def _measured(**values: Any) -> str:
     environment.tests["none"] = lambda value: value is None or isinstance(value, Missing)
     source = Path(__file__).with_name("measured.md.jinja").read_text(encoding="utf-8")
     return environment.from_string(source).render(values).strip()
+
+
+def _relied(rows: Sequence[Row]) -> Iterator[dict[str, str]]:
+    """By benchmark where the judge may answer alone, what its verdicts are worth beside labels, whether it may replace
+    a person: each in the sentence that the evaluation says it in."""
+    for row in rows:
+        found = row.get("guarantees") or {}
+        parts = {"alone": found.get("selective"), "person": found.get("annotators")}
+        for what, part in parts.items():
+            if part:
+                yield {"what": what, "benchmark": row["benchmark"], "told": part["told"]}
+        for each in found.get("corrected") or ():
+            ends = each.get("estimate_ci")
+            value = f"{each['estimate']:.3f} [{ends[0]:.3f}, {ends[1]:.3f}]; " if ends else ""
+            about = each["about"] if each["about"] == "agreement" else f"win rate of {each['about']}"
+            yield {"what": "corrected", "benchmark": f"{row['benchmark']}, {about}", "told": f"{value}{each['told']}"}
 
 
 def _differences(paired: Sequence[Row], method: str) -> Iterator[dict[str, Any]]:

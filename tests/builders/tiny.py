@@ -69,7 +69,8 @@ class Tiny:
             min(1, studies.spread_prompts),
             2,
         )
-        config.correlate.bootstrap, config.stress.prompts, config.stress.samples = 10, 2, 4
+        config.correlate.bootstrap = 10
+        config.stress.prompts, config.stress.samples, config.stress.bootstrap = 2, 4, 100
         return config
 
     def _walk(self, node: Any) -> None:

@@ -114,6 +114,7 @@ def finished(root: Path, stage: str, mark: str, **manifest: Any) -> Path:
 def stress_of(judge: str) -> dict[str, Any]:
     estimate = {"mean": 1.25, "interval": [0.5, 2.0]}
     line = {"writer": 3.0, "peak_n": 8, "peak_gold": 4.5, "last_n": 256, "last_gold": 1.0, "gained": estimate}
+    line["gap"] = {"mean": 0.75, "interval": [0.25, 1.0]}
     line |= {"fall": estimate, "verdict": "over-optimised after n = 8"}
     summary = [line | {"proxy": proxy} for proxy in (f"{judge}@3", f"{judge}+sampled@1", "longer", "sft@1")]
     return {"gold": "truth", "prompts": 8, "summary": summary}
@@ -136,8 +137,14 @@ def test_a_card_is_filled_with_what_later_stages_found(tmp_path: Path) -> None:
     assert "- `dpo`: recipe r, seed 5, 7 steps" in text
     evaluation = finished(tmp_path, "evaluate", "e4a1", upstream={"dpo": "f00d"}, seed=23)
     attack = {"attack": "", "kind": "keeps", "n": 40, "robustness": 0.9, "robustness_ci": [0.8, 0.95]}
-    told = {"selective": {"told": "answers 70% of the comparisons"}}
-    rows = [row("dpo", 5, 0.75) | {"guarantees": told, "robustness": [attack], "length_bias": 0.021}]
+    forged = attack | {"attack": "tokens_chatml", "kind": "forgery", "n": 41}
+    told: dict[str, Any] = {"selective": {"told": "answers 70% of the comparisons"}, "annotators": {"told": "it may"}}
+    shares = {"estimate": 0.5, "estimate_ci": [0.4, 0.6], "told": "100 labels are worth 140"}
+    told["corrected"] = [{"about": "agreement", **shares}, {"about": "me", "told": "12 prompts are too few"}]
+    rows = [
+        row("dpo", 5, 0.75)
+        | {"guarantees": told, "robustness": [attack, forged, forged | {"attack": ""}], "length_bias": 0.021}
+    ]
     rows += [row("sft", 5, 0.6), row("longer", 0, 0.38)]
     write_json_atomic(evaluation / "metrics.json", rows)
     sides = {"first": {"method": "sft", "branches": 5}, "second": {"method": "dpo", "branches": 5}}
@@ -150,8 +157,12 @@ def test_a_card_is_filled_with_what_later_stages_found(tmp_path: Path) -> None:
     text = (directory / "README.md").read_text()
     assert "By evaluation `e4a1`, seed 23" in text and "0.111" not in text and "0.600 [0.6" not in text
     assert "`longer` 0.380" in text and "| world | dpo@5 | sft@5 | +15.0 [+10.0, +20.0] | 0.004 |" in text
-    assert "| all: keeps | 40 | 0.900 [0.800, 0.950] | – |" in text and "Attacks were not tried" not in text
+    assert "| world | 5 | all: keeps | 40 | 0.900 [0.800, 0.950] | – |" in text and "Attacks were not tried" not in text
+    assert "| world | 5 | all: forgery | 41 |" in text and "tokens_chatml" not in text
     assert "| world | 5 | – | +2.1 | – of – |" in text and "- world: answers 70% of the comparisons" in text
+    assert "### May it replace a person\n\n- world: it may" in text and "+0.75 [+0.25, +1.00] | over-opt" in text
+    assert "- world, agreement: 0.500 [0.400, 0.600]; 100 labels are worth 140" in text
+    assert "- world, win rate of me: 12 prompts are too few" in text
     assert "| dpo@3 | 3.00 | 4.50 (8) | 1.00 | +1.25 [+0.50, +2.00] |" in text and "| dpo+sampled@1 |" in text
     assert "| longer |" not in text and "| sft@1 |" not in text and "(stage stress, `5555`)" in text
     assert text.startswith(bare.partition("model-index")[0][:40]) and text.count("<!-- measured -->") == 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import statistics
 from pathlib import Path
@@ -19,6 +20,7 @@ from judgetrain.pipeline.merged_report import merge
 from judgetrain.pipeline.run import Pipeline
 from judgetrain.pipeline.sweeps import write_job
 from tests.builders.evaluate import answers, benchmark, manifest
+from tests.builders.pages import parse
 
 
 def evaluation(root: Path, mark: str, beta: float, seed: int, right: int, whole: Benchmark) -> Path:
@@ -97,6 +99,56 @@ def test_runs_that_are_not_there_or_not_finished_are_named(tmp_path: Path, runs:
     write_job(sweep / "0", [], {"state": "done", "directory": "artifacts/dpo/d1"})
     with pytest.raises(ConfigError, match="no job of this sweep made an evaluation"):
         merge(pipeline(tmp_path, runs=[str(sweep)]))
+
+
+def noted(directory: Path, **facts: Any) -> Path:
+    """An artifact whose manifest says more."""
+    path = directory / "manifest.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | facts))
+    return directory
+
+
+def stressed(root: Path, mark: str, dpo: str, *proxies: str, seed: int = 1, peak: float = 4.2) -> None:
+    """A finished stage stress of proxies, the DPO judge among them where it is named."""
+    directory = noted(manifest(root, "stress", mark, {"dpo": dpo} if dpo else {}), seed=seed)
+    part = {"mean": 1.3, "interval": [1.0, 1.6]}
+    facts = {"writer": 2.9, "peak_n": 8, "peak_gold": peak, "last_n": 256, "last_gold": 4.0, "unread": 0.0}
+    lines = [{"proxy": p, "verdict": "rises", "fall": part, "gained": part, "gap": part, **facts} for p in proxies]
+    (directory / "stress.json").write_text(json.dumps({"gold": "truth", "prompts": 6, "summary": lines}))
+
+
+def test_over_optimisation_and_queues_of_the_same_judges_are_folded_in(tmp_path: Path, runs: list[Path]) -> None:
+    """Those of a run alone: the same seed, and nothing made from another artifact of one stage."""
+    root = tmp_path / "artifacts"
+    stressed(root, "s1", "da", "dpo@1", "longer", peak=3.1)
+    os.utime(root / "stress" / "s1" / "manifest.json", (1, 1))
+    stressed(root, "s2", "da", "dpo@1", peak=4.2)
+    stressed(root, "s3", "another", "elsewhere")
+    stressed(root, "s4", "da", "of_another_seed", seed=9)
+    (manifest(root, "stress", "s5", {}) / "manifest.json").unlink()
+    manifest(root, "judge", "j", {"dpo": "da"})
+    facts = {"judges": ["dpo@5"], "verdicts": 90, "to_label": 40, "by_chance": 8, "information": 0.25}
+    noted(
+        manifest(root, "label_queue", "q", {"judge": "j"}),
+        notes={"label_queue": facts | {"information_of_first_tenth": 0.875}},
+    )
+    merge(pipeline(tmp_path, runs=[str(runs[0]), str(runs[2])]))
+    place = tmp_path / "reports" / "all"
+    found = json.loads((place / "summary.json").read_text())
+    assert {(r["proxy"], r["artifact"], r["run"]) for r in found["stress"]} == {
+        ("dpo@1", "stress/s2", "beta=0.1"),
+        ("longer", "stress/s1", "beta=0.1"),
+    }, "of one proxy the last"
+    text = (place / "report.md").read_text().replace("\\", "")
+    assert "| dpo@1 | rises | beta=0.1 | truth | 6 | 2.90 | 4.20 (8) | 4.00 (256) | 1.30 [1.00, 1.60] |" in text
+    assert "| dpo@5 | beta=0.1 | 90 | 40 | 8 | 0.25 | 0.88 | label_queue/q |" in text
+    page = (place / "report.html").read_text()
+    for title in ("Over-optimisation (2 rows)", "Labels to ask people for (1 rows)"):
+        assert f"<details><summary>{title}</summary>" in page
+    assert "Beyond these comparisons" in parse(page.replace("svg", "figure")).text() and 'href="#beyond"' in page
+    merge(pipeline(tmp_path, runs=[str(runs[3])]))
+    assert "beyond" not in (place / "report.html").read_text().lower()
+    assert json.loads((place / "summary.json").read_text())["stress"] == []
 
 
 def test_labels_use_the_shortest_name_that_is_not_ambiguous() -> None:

@@ -1,4 +1,4 @@
-"""Stage judge, killed at a random moment and run again: the same file."""
+"""Stages judge and stress, killed at a random moment and run again: the same files."""
 
 from __future__ import annotations
 
@@ -8,25 +8,51 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import redirect_stdout
+from io import StringIO
 from pathlib import Path
 
+from judgetrain.artifacts.console import Console
+from judgetrain.pipeline.run import Pipeline
+from tests.builders.debug_run import lasting
 from tests.builders.judging import lines
+from tests.builders.pipeline import configured
 
-ROWS = 48
+ROWS, PROMPTS = 48, 8
 
 
-def command(source: Path, output: Path) -> list[str]:
+def words(output: Path, *overrides: str) -> list[str]:
     """A judge with weights (the world's untrained base), asked for a branch, sampled: what depends on chance shows."""
     return [
-        *(sys.executable, "-m", "judgetrain", "judge", "recipe=debug", "track.tracker=none", f"output_dir={output}"),
-        *("verdicts.judge=base+sampled", f"verdicts.source.path={source}", "verdicts.shard_size=4"),
-        *("judge.criteria_tokens=16", "judge.guideline_tokens=12", "judge.judgment_tokens=24"),
+        *("recipe=debug", "track.tracker=none", f"output_dir={output}"),
+        *("judge.criteria_tokens=16", "judge.guideline_tokens=12", "judge.judgment_tokens=24", *overrides),
     ]
 
 
-def files(output: Path) -> dict[str, bytes]:
-    (directory,) = output.glob("artifacts/judge/*")
-    return {name: (directory / name).read_bytes() for name in ("verdicts.jsonl", "verdicts.parquet", "summary.json")}
+def stopped_and_finished(stage: str, home: Path, shards: str, moment: int, *overrides: str) -> None:
+    """Run a stage whole, and again where ``kill -9`` ends it after so many shards and it goes on: the same files."""
+    whole, killed = (words(home / name, *overrides) for name in ("whole", "killed"))
+    Pipeline(configured(*whole), Console()).run(stage)
+    process = subprocess.Popen(
+        [sys.executable, "-m", "judgetrain", stage, *killed], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
+    try:
+        until = time.monotonic() + 1200
+        while len(done := list((home / "killed").glob(f"artifacts/{stage}/*/.{shards}-*.json"))) < moment:
+            assert process.poll() is None and time.monotonic() < until, "it ended before it was to be killed"
+            time.sleep(0.005)
+    finally:
+        process.kill()
+    assert process.wait() == -signal.SIGKILL
+    (place,) = (home / "killed").glob(f"artifacts/{stage}/*")
+    assert not (place / "manifest.json").exists()
+    before = {path: path.stat().st_mtime_ns for path in done}
+    printed = StringIO()
+    with redirect_stdout(printed):
+        assert Pipeline(configured(*killed), Console()).run(stage) == place
+    assert f"{stage}: resuming" in printed.getvalue()
+    assert before == {path: os.stat(path).st_mtime_ns for path in before}, "finished shards are not made again"
+    assert lasting(home / "killed") == lasting(home / "whole"), f"killed after {moment} shards"
 
 
 def test_a_run_that_was_killed_and_goes_on_ends_with_the_same_file(tmp_path: Path) -> None:
@@ -36,26 +62,15 @@ def test_a_run_that_was_killed_and_goes_on_ends_with_the_same_file(tmp_path: Pat
         for i in range(ROWS)
     ]
     source = lines(tmp_path / "mine.jsonl", rows)
-    subprocess.run(command(source, tmp_path / "whole"), check=True, capture_output=True, timeout=1200)
-    moment = random.Random().randrange(1, ROWS // 4)
-    process = subprocess.Popen(
-        command(source, tmp_path / "killed"), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    wanted = ("verdicts.judge=base+sampled", f"verdicts.source.path={source}", "verdicts.shard_size=4")
+    stopped_and_finished("judge", tmp_path, "judged", random.Random().randrange(1, ROWS // 4), *wanted)
+
+
+def test_a_stress_test_that_was_killed_and_goes_on_ends_with_the_same_files(tmp_path: Path) -> None:
+    """Killed while the judge scores: neither a response nor a score that is there is made again."""
+    wanted = (
+        *("stress.methods=[base+sampled@1,longer]", "stress.source={type: world, name: world}"),
+        *("stress.writer={type: world, skill: 0.5}", "stress.samples=4", f"stress.prompts={PROMPTS}"),
+        *("stress.shard_size=1", "stress.bootstrap=100"),
     )
-    try:
-        until = time.monotonic() + 1200
-        while len(done := list((tmp_path / "killed").glob("artifacts/judge/*/.judged-*.json"))) < moment:
-            assert process.poll() is None and time.monotonic() < until, "it ended before it was to be killed"
-            time.sleep(0.005)
-    finally:
-        process.kill()
-    assert process.wait() == -signal.SIGKILL
-    (place,) = (tmp_path / "killed").glob("artifacts/judge/*")
-    assert not (place / "manifest.json").exists()
-    before = {path: path.stat().st_mtime_ns for path in done}
-    again = subprocess.run(
-        command(source, tmp_path / "killed"), capture_output=True, text=True, timeout=1200, check=False
-    )
-    assert again.returncode == 0, again.stderr
-    assert "judge: resuming" in again.stdout
-    assert before == {path: os.stat(path).st_mtime_ns for path in before}, "finished shards are not judged again"
-    assert files(tmp_path / "killed") == files(tmp_path / "whole"), f"killed after {moment} shards"
+    stopped_and_finished("stress", tmp_path, "scores-base*", random.Random().randrange(1, PROMPTS), *wanted)

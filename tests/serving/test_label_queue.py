@@ -108,6 +108,14 @@ def test_what_cannot_be_labelled_is_counted_and_files_are_what_the_tools_read(tm
     manifest = json.loads((directory / "manifest.json").read_text())
     assert manifest["counts"] == {"in": 4, "out": 2, "dropped": {"labelled": 1, "not_judged": 1}}
     first, second = read_rows(directory, "queue")
+    assert manifest["notes"]["label_queue"] == {
+        "judges": [],
+        "verdicts": 4,
+        "to_label": 2,
+        "by_chance": 0,
+        "information": pytest.approx((first["information"] + second["information"]) / 2, abs=1e-5),
+        "information_of_first_tenth": first["information"],
+    }
     assert (first["id"], second["id"]) == ("a", "b") and first["information"] > second["information"]
     tasks = json.loads((directory / "label_studio.json").read_text())
     assert tasks[0]["data"]["messages"] == multi and tasks[0]["data"]["group"] == "g"
@@ -205,5 +213,7 @@ def test_exports_of_other_shapes_are_told(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"label_queue\.by is empty"):
         queued(tmp_path, f"label_queue.files=[{source}]", "label_queue.by=[]")
     labelled = lines(tmp_path / "l.jsonl", [row("a", label="A")])
-    with pytest.raises(DataError, match="none of the 1 rows is left"):
+    with pytest.raises(DataError, match="none of the 1 rows is left.*label_queue.relabel=true"):
         queued(tmp_path, f"label_queue.files=[{labelled}]")
+    again = queued(tmp_path, f"label_queue.files=[{labelled}]", "label_queue.relabel=true")
+    assert [q["id"] for q in read_rows(again, "queue")] == ["a"]

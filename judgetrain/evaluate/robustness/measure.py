@@ -56,7 +56,7 @@ def _attacked(name: str, kind: str, pairs: Sequence[tuple[Case, Verdicts, Verdic
         for field, holds in (_EMPTY if kind == "empty" else _KEPT).items()
     }
     shares: dict[str, Any] = {field: float(values.mean()) for field, values in held.items()}
-    for field in {"loses", "robustness"} & set(held):
+    for field in set(held) - {"gained", "wins"}:
         shares[f"{field}_ci"] = wilson_interval(held[field], clusters)
     return Attacked(attack=name, kind=kind, n=len(pairs), **shares)
 

@@ -25,12 +25,16 @@ class Attacked:
     kind: str
     n: int
     flips_ab: float | None = None
+    flips_ab_ci: Interval | None = None
     flips_ba: float | None = None
+    flips_ba_ci: Interval | None = None
     robustness: float | None = None
     robustness_ci: Interval | None = None
     gained: float | None = None
     loses_ab: float | None = None
+    loses_ab_ci: Interval | None = None
     loses_ba: float | None = None
+    loses_ba_ci: Interval | None = None
     loses: float | None = None
     loses_ci: Interval | None = None
     wins: float | None = None
@@ -48,5 +52,5 @@ class Attacked:
     @classmethod
     def from_row(cls, row: Mapping[str, Any]) -> Self:
         """The record as ``metrics.json`` has it."""
-        ends = {name: tuple(row[name]) if row.get(name) else None for name in ("robustness_ci", "loses_ci")}
+        ends = {name: tuple(value) if value else None for name, value in row.items() if name.endswith("_ci")}
         return cls(**{**row, **ends})

@@ -42,8 +42,8 @@ def folded(rows: Rows) -> list[Table]:
         "method": lambda item: item[0].key,
         "attack": lambda item: _name(item[1]),
         "n": lambda item: item[1].n,
-        "flips, A first %": lambda item: percent(item[1].flips_ab),
-        "B first %": lambda item: percent(item[1].flips_ba),
+        "flips, A first %": lambda item: bounded(item[1].flips_ab, item[1].flips_ab_ci, 1, 100),
+        "B first %": lambda item: bounded(item[1].flips_ba, item[1].flips_ba_ci, 1, 100),
         "robustness %": lambda item: bounded(item[1].robustness, item[1].robustness_ci, 1, 100),
         "gained %": lambda item: percent(item[1].gained),
     }
@@ -51,8 +51,8 @@ def folded(rows: Rows) -> list[Table]:
         "method": columns["method"],
         "answer": columns["attack"],
         "n": columns["n"],
-        "loses, shown first %": lambda item: percent(item[1].loses_ab),
-        "shown second %": lambda item: percent(item[1].loses_ba),
+        "loses, shown first %": lambda item: bounded(item[1].loses_ab, item[1].loses_ab_ci, 1, 100),
+        "shown second %": lambda item: bounded(item[1].loses_ba, item[1].loses_ba_ci, 1, 100),
         "both %": lambda item: bounded(item[1].loses, item[1].loses_ci, 1, 100),
         "wins an order %": lambda item: percent(item[1].wins),
     }

@@ -30,4 +30,7 @@ class LabelQueueConfig:
         "what information is the mean of: branches (their votes differ), orders (they differ), margin (it is small)",
         choices=PARTS,
     )
+    relabel: bool = key(
+        False, "rank comparisons that have a label too: for a second opinion on it, or to try the queue on a benchmark"
+    )
     per_prompt: int | None = key(None, "comparisons of one prompt at most", low=1)

@@ -17,9 +17,9 @@ INFORMATION, CHANCE = "information", "chance"
 """How a comparison came to be in the queue."""
 
 
-def left_out(row: Row) -> str | None:
-    """Why nobody need label a row; None where somebody may."""
-    if row.get("label") is not None:
+def left_out(row: Row, relabel: bool = False) -> str | None:
+    """Why nobody need label a row; None where somebody may. ``relabel``: those that have a label are labelled again."""
+    if row.get("label") is not None and not relabel:
         return "labelled"
     if row.get("failure"):
         return "not_judged"
@@ -31,7 +31,7 @@ def ranked(rows: Sequence[Row], config: LabelQueueConfig, seed: int) -> list[dic
 
     Those drawn by chance are spread evenly among the others, so that whoever stops early has some of both.
     """
-    rows = [row for row in rows if left_out(row) is None]
+    rows = [row for row in rows if left_out(row, config.relabel) is None]
     found = {row["id"]: Information.of(row) for row in rows}
     lot = {row["id"]: derive_seed(seed, "queue", row["id"]) for row in rows}
     telling = sorted(rows, key=lambda r: (-round(found[r["id"]].total(config.by), 9), lot[r["id"]]))

@@ -30,15 +30,18 @@ def run(settings: LabelQueueSettings, inputs: Mapping[str, Path], out: StageRun)
     config = settings.label_queue
     rows = read_rows_of([*config.files] or [str(inputs["judge"])])
     queue = ranked(rows, config, out.seed)
-    gone = Counter(reason for row in rows if (reason := left_out(row)))
+    gone = Counter(reason for row in rows if (reason := left_out(row, config.relabel)))
     if not queue:
-        raise DataError(f"none of the {len(rows)} rows is left to label: {dict(gone) or 'there is no row'}")
+        again = "; label_queue.relabel=true ranks those that have a label too" if gone["labelled"] else ""
+        raise DataError(f"none of the {len(rows)} rows is left to label: {dict(gone) or 'there is no row'}{again}")
     out.write_rows("queue", queue)
     write_json_atomic(out.path("label_studio.json"), label_studio(queue))
     write_text_atomic(out.path("label_studio.xml"), INTERFACE)
     write_json_atomic(out.path("argilla.json"), argilla(queue))
     out.count(in_=len(rows), out=len(queue), dropped=gone)
-    out.tell(_told(queue, rows, gone))
+    facts = _facts(queue, rows)
+    out.note("label_queue", facts)
+    out.tell(_told(facts, gone))
     for name in ("queue.jsonl", "label_studio.json", "label_studio.xml", "argilla.json"):
         out.log(f"label_queue: {out.path(name)}")
 
@@ -68,15 +71,27 @@ def _row(row: Any, number: int) -> dict[str, Any]:
     return dict(row)
 
 
-def _told(queue: Sequence[Mapping[str, Any]], rows: Sequence[Any], gone: Mapping[str, int]) -> Iterator[str]:
-    chance = sum(row["chosen_by"] == CHANCE for row in queue)
-    mean = sum(row["information"] for row in queue) / len(queue)
-    reasons = "".join(f"; {n} {reason} left out" for reason, n in sorted(gone.items()))
-    yield f"{len(queue)} of {len(rows)} comparisons to label, {chance} of them drawn by chance{reasons}"
-    yield f"mean information {mean:.2f}, of the first tenth {_first(queue):.2f} (0: the judge is sure)"
-    yield "labels that are to measure something (agreement, win rates): use those with chosen_by=chance alone"
-
-
-def _first(queue: Sequence[Mapping[str, Any]]) -> float:
+def _facts(queue: Sequence[Mapping[str, Any]], rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """How many are to be labelled, and what a label of them would tell; for the manifest, and reports."""
     first = queue[: max(1, len(queue) // 10)]
-    return sum(float(row["information"]) for row in first) / len(first)
+    return {
+        "judges": sorted({str(row["judge"]) for row in rows if row.get("judge")}),
+        "verdicts": len(rows),
+        "to_label": len(queue),
+        "by_chance": sum(row["chosen_by"] == CHANCE for row in queue),
+        "information": _mean(queue),
+        "information_of_first_tenth": _mean(first),
+    }
+
+
+def _mean(rows: Sequence[Mapping[str, Any]]) -> float:
+    return round(sum(float(row["information"]) for row in rows) / len(rows), 6)
+
+
+def _told(facts: Mapping[str, Any], gone: Mapping[str, int]) -> Iterator[str]:
+    reasons = "".join(f"; {n} {reason} left out" for reason, n in sorted(gone.items()))
+    told = f"{facts['to_label']} of {facts['verdicts']} comparisons to label"
+    yield f"{told}, {facts['by_chance']} of them drawn by chance{reasons}"
+    mean, first = facts["information"], facts["information_of_first_tenth"]
+    yield f"mean information {mean:.2f}, of the first tenth {first:.2f} (0: the judge is sure)"
+    yield "labels that are to measure something (agreement, win rates): use those with chosen_by=chance alone"

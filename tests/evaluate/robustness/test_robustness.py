@@ -127,6 +127,9 @@ def test_shares_equal_a_recount() -> None:
     assert row.loses is None
     ends = binomtest(robust, 12).proportion_ci(method="wilson")
     assert row.robustness_ci == pytest.approx((ends.low, ends.high), abs=0.02)
+    each = binomtest(changed, 12).proportion_ci(method="wilson")
+    assert row.flips_ab_ci == pytest.approx((each.low, each.high), abs=0.02)
+    assert rows["colon", "empty"].loses_ab_ci is not None and rows["colon", "empty"].flips_ba_ci is None
     assert rows["colon", "empty"].loses == loses / 12
     assert rows["colon", "empty"].robustness is None
     names = {case.plain.id for case in tried.cases}
