@@ -114,11 +114,11 @@ def test_the_teachers_stage_completes_and_needs_the_server_once(
     teacher = TeacherConfig(
         engine=engine(served),
         comparisons=2,
-        criteria=4,
+        criteria=10,  # what the base has read, and so writes itself
         branches=2,
-        sampling=SamplingConfig(0.0, 1.0, max_new_tokens=40),
+        sampling=SamplingConfig(0.0, 1.0, max_new_tokens=120),
     )
-    config = Config(prompts="compact", teacher=teacher, tree=TreeConfig(criteria=4))
+    config = Config(prompts="compact", teacher=teacher, tree=TreeConfig(criteria=10))
     responses = StageRun(tmp_path / "responses", "responses", 0, Console())
     responses.write_rows("comparisons", (c.to_row() for c in COMPARISONS))
 
@@ -130,7 +130,7 @@ def test_the_teachers_stage_completes_and_needs_the_server_once(
     out = run("teacher")
     trees = [EvaluationTree.from_row(row) for row in read_rows(out.directory, "evaluations")]
     calls = sum(1 + len(list(guidelines(t))) + len(list(t.judgments())) for t in trees)
-    assert [len(parse_criteria(t.criteria_text, 4)) for t in trees] == [4, 4], "the world's base writes such lists"
+    assert [len(parse_criteria(t.criteria_text, 10)) for t in trees] == [10, 10], "the world's base writes such lists"
     assert calls == 2 * (1 + 2 + 2 * 2)
     assert served.log.read_text().count('"POST /v1/chat/completions HTTP/1.1" 200') >= calls
     totals = out.totals()["tokens"]
