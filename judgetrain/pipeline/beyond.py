@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -49,22 +49,24 @@ def _of(stage: str, runs: Mapping[Path, str]) -> Iterator[tuple[Path, str, Mappi
     """
     roots = {run: run.resolve().parents[1] for run in runs}
     beside = {path.parent for root in roots.values() for path in root.glob(f"{stage}/*/{MANIFEST}")}
+    known = {run: _origin(run.resolve()) for run in runs} if beside else {}
     for directory in sorted(beside, key=lambda d: ((d / MANIFEST).stat().st_mtime, d), reverse=True):
         manifest = checked(directory) or {}
-        of = [run for run, root in roots.items() if root == directory.parents[1] and _agree(directory, run.resolve())]
+        origin = _origin(directory)
+        of = [run for run, root in roots.items() if root == directory.parents[1] and _agree(origin, known[run])]
         if of:
             yield directory, "; ".join(runs[run] for run in of if runs[run]), manifest
 
 
-def _agree(first: Path, second: Path) -> bool:
-    mine, others = lineage([first]), lineage([second])
-    made, known = _made_from(mine), _made_from(others)
-    return mine[-1]["seed"] == others[-1]["seed"] and all(known.get(name, mark) == mark for name, mark in made.items())
+def _origin(directory: Path) -> tuple[Any, dict[str, str]]:
+    """An artifact's seed, and by stage the artifact that was used, the last where there are several rounds."""
+    rows = lineage([directory])
+    return rows[-1]["seed"], {stage: mark for row in rows for stage, mark in (row["upstream"] or {}).items()}
 
 
-def _made_from(rows: Sequence[Mapping[str, Any]]) -> dict[str, str]:
-    """By stage the artifact that was used, the last where there are several rounds."""
-    return {stage: mark for row in rows for stage, mark in (row["upstream"] or {}).items()}
+def _agree(first: tuple[Any, dict[str, str]], second: tuple[Any, dict[str, str]]) -> bool:
+    (seed, made), (other, known) = first, second
+    return bool(seed == other) and all(known.get(name, mark) == mark for name, mark in made.items())
 
 
 def _name(directory: Path) -> str:
