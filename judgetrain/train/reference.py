@@ -29,6 +29,7 @@ from judgetrain.train.arguments import device_arguments
 from judgetrain.train.config import DpoConfig
 from judgetrain.train.data import REFERENCE_COLUMNS, Examples, Row, dataset, digest, fitting
 from judgetrain.train.distributed import current, forget_deepspeed
+from judgetrain.train.fused_head import labelled_tokens_alone
 from judgetrain.train.preflight import check_same_vocabulary
 
 TRAINER = ".trainer"
@@ -125,9 +126,10 @@ class _Forward:
             collate_fn=trainer.data_collator,
         )
         parts = []
-        for batch in trainer.accelerator.prepare(loader):
-            sides = torch.stack(trainer.compute_ref_log_probs(self._model, batch), dim=1)
-            parts.append(trainer.accelerator.gather_for_metrics(sides).float().cpu())
+        with labelled_tokens_alone():
+            for batch in trainer.accelerator.prepare(loader):
+                sides = torch.stack(trainer.compute_ref_log_probs(self._model, batch), dim=1)
+                parts.append(trainer.accelerator.gather_for_metrics(sides).float().cpu())
         return [(chosen, rejected) for chosen, rejected in torch.cat(parts).tolist()]
 
     @cached_property

@@ -86,6 +86,7 @@ def complete(
         TrainingError: as :func:`train`.
     """
     from judgetrain.train.checkpoints import finite, forget_logs_after, last_complete, no_number
+    from judgetrain.train.fused_head import labelled_tokens_alone
 
     checkpoints = out.path("checkpoints")
     group = current()
@@ -93,7 +94,7 @@ def complete(
         if group.leads:
             shutil.rmtree(checkpoints, ignore_errors=True)
         return
-    with memory_explained(out.stage):
+    with memory_explained(out.stage), labelled_tokens_alone():
         trainer = build(checkpoints)
         resume = group.decide(lambda: last_complete(checkpoints))
         step = int(resume.rsplit("-", 1)[1]) if resume else 0
