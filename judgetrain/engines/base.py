@@ -12,7 +12,16 @@ from judgetrain.artifacts.stage_run import ShardResult, tokens_of
 from judgetrain.engines.config import SamplingConfig
 
 Step = Literal[
-    "criteria", "guideline", "judgment", "response", "correction", "one_step", "rating", "preference", "reading"
+    "criteria",
+    "guideline",
+    "judgment",
+    "response",
+    "correction",
+    "one_step",
+    "at_once",
+    "rating",
+    "preference",
+    "reading",
 ]
 FinishReason = Literal["stop", "length", "no_content", "too_long", "error"]
 LOGPROBS = 20

@@ -85,7 +85,7 @@ class _Rehearsed:
         return Completion(finish_reason="stop", prompt_tokens=tokens, generated_tokens=longest, logprobs=logprobs)
 
 
-_TEXTS: Mapping[Step, str] = {"one_step": "[[A]]", "rating": "[[5]]", "preference": "[[X]]"}
+_TEXTS: Mapping[Step, str] = {"one_step": "[[A]]", "at_once": "A", "rating": "[[5]]", "preference": "[[X]]"}
 
 
 def described(costs: Mapping[Step, Cost], limits: LimitsConfig, key: str) -> Iterator[str]:

@@ -51,8 +51,8 @@ class EvaluateConfig(PaidConfig):
     methods: list[str] = key(
         ["initial", "sft", "dpo"],
         "judges (base, initial, sft, dpo, rl, teacher, external or a judge's directory), the same or any model "
-        "directory asked once (one_step:base, rating:teacher, one_step:DIR), a judge asked in another way "
-        "(dpo+sampled, dpo+independent@1: docs/asking.md), scorers (scorer:sentprob and the like: "
+        "directory asked once (one_step:base, at_once:base, rating:teacher, one_step:DIR), a judge asked in another "
+        "way (dpo+sampled, dpo+independent@1: docs/asking.md), scorers (scorer:sentprob and the like: "
         "judgetrain/scorers/methods.py), baselines (random, first, longer; surface: word counts and lengths, fitted "
         "to the benchmark's own labels), and stored:NAME",
         content=method_directory,
@@ -92,6 +92,11 @@ class EvaluateConfig(PaidConfig):
     )
     one_step: AskConfig = key(
         AskConfig, "methods one_step:MODEL: [[A]], [[B]] or [[C]], in both orders", when=_has_kind("one_step")
+    )
+    at_once: AskConfig = key(
+        AskConfig("at_once", SamplingConfig(0.0, 1.0, 2)),
+        "methods at_once:MODEL: one letter in each order, and the model's log-odds of A over B",
+        when=_has_kind("at_once"),
     )
     rating: AskConfig = key(
         AskConfig("rating"), "methods rating:MODEL: each response rated by itself", when=_has_kind("rating")

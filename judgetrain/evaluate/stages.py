@@ -23,7 +23,7 @@ from judgetrain.judges.loading import (
     check_model,
     engine_of,
 )
-from judgetrain.judges.method import BRANCHING, JUDGE_STAGES, TARGETS, Method
+from judgetrain.judges.method import ASKED_ONCE, BRANCHING, JUDGE_STAGES, TARGETS, Method
 from judgetrain.judges.prompting.prompts import Dialect, load_prompt_set
 from judgetrain.judges.rounds import GatesConfig
 from judgetrain.scorers.config import ScorerConfig
@@ -89,6 +89,7 @@ class StudiesSettings(ModelSettings):
     early_stop: bool | None = at("evaluate.early_stop")
     top_up: bool | None = at("evaluate.top_up")
     one_step: AskConfig | None = at("evaluate.one_step")
+    at_once: AskConfig | None = at("evaluate.at_once")
     rating: AskConfig | None = at("evaluate.rating")
 
     @classmethod
@@ -101,7 +102,7 @@ class StudiesSettings(ModelSettings):
     def unused(cls, config: Any) -> Collection[str]:
         """How a judge is asked, where none or another kind is; the base model, where scorers read another."""
         kinds = {m.kind for m in cls.methods_of(config)}
-        unused = {*super().unused(config), *({"one_step", "rating"} - kinds)}
+        unused = {*super().unused(config), *({*ASKED_ONCE} - kinds)}
         if BRANCHING not in kinds:
             unused |= {"branches", "aggregation", "early_stop", "top_up"}
         if not config.studies.prompts:
@@ -297,7 +298,7 @@ def _check_studies(config: Any) -> None:
         raise ConfigError("studies.duels: name other models' finished stage selfeval in studies.against")
     for method in StudiesSettings.methods_of(config):
         key = "studies.judge" if method.text == settings.judge else "studies.duels"
-        if method.target in JUDGE_STAGES or method.kind not in (BRANCHING, "one_step", "rating"):
+        if method.target in JUDGE_STAGES or method.kind not in (BRANCHING, *ASKED_ONCE):
             raise ConfigError(
                 f"{key}={method.text!r}: allowed are base, teacher, external or a judge's directory (./NAME)"
             )

@@ -7,7 +7,7 @@ if TYPE_CHECKING:
     from judgetrain.judges.base import Cost, Judge, Prediction
     from judgetrain.judges.kinds.baselines import BASELINES, FirstJudge, LongerJudge, RandomJudge
     from judgetrain.judges.kinds.branching import BranchingJudge
-    from judgetrain.judges.kinds.prompted import OneStepJudge, SingleRatingJudge
+    from judgetrain.judges.kinds.prompted import AtOnceJudge, OneStepJudge, SingleRatingJudge
     from judgetrain.judges.kinds.scorer import ScorerJudge
     from judgetrain.judges.load import load_judge
     from judgetrain.schema import Comparison, Dialogue, Message
@@ -16,7 +16,7 @@ _PLACES = {
     "judges.base": ("Cost", "Judge", "Prediction"),
     "judges.kinds.baselines": ("BASELINES", "FirstJudge", "LongerJudge", "RandomJudge"),
     "judges.kinds.branching": ("BranchingJudge",),
-    "judges.kinds.prompted": ("OneStepJudge", "SingleRatingJudge"),
+    "judges.kinds.prompted": ("AtOnceJudge", "OneStepJudge", "SingleRatingJudge"),
     "judges.kinds.scorer": ("ScorerJudge",),
     "judges.load": ("load_judge",),
     "schema": ("Comparison", "Dialogue", "Message"),
@@ -24,6 +24,7 @@ _PLACES = {
 
 __all__ = [
     "BASELINES",
+    "AtOnceJudge",
     "BranchingJudge",
     "Comparison",
     "Cost",

@@ -18,8 +18,9 @@ from judgetrain.judges.prompting.prompts import FILE, load_prompt_set
 from judgetrain.keys import validate
 
 FORMS = (
-    "a judge's directory, its id on the Hub (OWNER/NAME), one_step:MODEL or rating:MODEL (a directory, a Hub id, or "
-    "with engine= a server's model), external or one_step:external (whatever engine= is), scorer:NAME (with model=)"
+    "a judge's directory, its id on the Hub (OWNER/NAME), one_step:MODEL, at_once:MODEL or rating:MODEL (a directory, "
+    "a Hub id, or with engine= a server's model), external or one_step:external (whatever engine= is), "
+    "scorer:NAME (with model=)"
 )
 C = TypeVar("C")
 
@@ -41,9 +42,9 @@ def load_judge(
 
     Args:
         name: a directory that training wrote (``.../model``, or the artifact that holds it); the id of such a judge on
-            the Hub; ``one_step:MODEL`` or ``rating:MODEL``; ``external`` or ``one_step:external``, which ask
-            ``engine`` as it is; ``scorer:sentprob`` and the like; a baseline (``longer``). Options may follow a
-            branching judge's name, as in ``./my-judge+sampled@3``.
+            the Hub; ``one_step:MODEL``, ``at_once:MODEL`` or ``rating:MODEL``; ``external`` or ``one_step:external``,
+            which ask ``engine`` as it is; ``scorer:sentprob`` and the like; a baseline (``longer``). Options may
+            follow a branching judge's name, as in ``./my-judge+sampled@3``.
         branches: k of a branching judge; what stands after ``@`` comes first.
         engine: what runs the model; by default Transformers. An ``OpenAIEngineConfig`` names an endpoint.
         aggregation: how branches become a verdict.
@@ -151,11 +152,12 @@ def _prompted(
     method: Method, engine: EngineConfig | None, prompts: str | Path | None, asked: Mapping[str, Any]
 ) -> Judge:
     from judgetrain.engines.registry import make_engine
-    from judgetrain.judges.kinds.prompted import GREEDY, PROMPTED
+    from judgetrain.judges.kinds.prompted import PROMPTED
 
     if method.kind not in PROMPTED or not method.target:
         raise ConfigError(f"{method.text!r} is no judge; there are {FORMS}")
-    judge, sampling = PROMPTED[method.kind], _changed(GREEDY, asked, "sampling")
+    judge = PROMPTED[method.kind]
+    sampling = _changed(judge.sampled, asked, "sampling")
     if method.target in TARGETS:
         shown = load_prompt_set(prompts or judge.dialect, judge.dialect)
         return judge(make_engine(_served(method, engine)), shown, sampling, method.name)

@@ -194,10 +194,10 @@ class Models:
         return BranchingJudge(engine, prompts, branches, asking, aggregation, method.name, early_stop, top_up, plan)
 
     def asked(self, method: Method, prompts: str, sampling: SamplingConfig, key: str) -> PromptedJudge:
-        """The judge of a method such as ``one_step:base`` or ``rating:DIRECTORY``, which may hold any model.
+        """The judge of a method such as ``one_step:base``, ``at_once:dpo`` or ``rating:DIRECTORY``.
 
-        ``prompts`` names a prompt set; ``key`` is where the configuration has it, for messages. A directory that
-        carries a set with the step that is asked for is asked by that one.
+        A directory may hold any model; one that carries a prompt set with the step that is asked for is asked by that.
+        ``prompts`` names the set for the others; ``key`` is where the configuration has it, for messages.
         """
         from judgetrain.judges.kinds.prompted import PROMPTED
 
@@ -274,11 +274,13 @@ def check_model(config: Any, method: Method, key: str, step: str | None = None) 
         engine.check(where)
     else:
         asked = config.judge.changed(**method.asking)
-        check_asking(config, "judge.constrained=true, +constrained" if asked.constrained else "")
-    if engine.computes and "expected" in method.options:
+        forced = "judge.constrained=true, +constrained" if asked.constrained else ""
+        check_asking(config, method.text if method.kind == "at_once" else forced)
+    if engine.computes and (method.kind == "at_once" or "expected" in method.options):
+        instead = "" if method.kind == "at_once" else "leave out +expected or "
         raise ConfigError(
             f"{where}.type={engine.type}: gives no probabilities of tokens, which {method.text!r} reads; "
-            "leave out +expected or choose transformers, vllm or openai"
+            f"{instead}choose transformers, vllm or openai"
         )
     if step is not None:
         engine.check_step(where, step)

@@ -31,7 +31,9 @@ OPTIONS: dict[str, dict[str, Any]] = {
 """What may follow a branching judge's name after ``+``, and what it changes in how the judge is asked."""
 
 _OPTIONS = re.compile(rf"((?:\+(?:{'|'.join(OPTIONS)}))*)(?:@(\d+))?$")
-_ASKED = ("one_step", "rating", "scorer", "stored")
+ASKED_ONCE = ("one_step", "at_once", "rating")
+"""The kinds of methods that ask a model once, by a prompt of their own."""
+_PREFIXES = (*ASKED_ONCE, "scorer", "stored")
 """Prefixes that stand before any target; a word before the colon of a path is part of the path otherwise."""
 _PREFIX = re.compile(r"([a-z_]+):(.*)", re.DOTALL)
 
@@ -47,7 +49,7 @@ class Method:
     """One way to compare two responses.
 
     Args:
-        kind: ``branching``, ``one_step``, ``rating``, ``scorer``, ``stored`` or ``baseline``.
+        kind: ``branching``, ``one_step``, ``at_once``, ``rating``, ``scorer``, ``stored`` or ``baseline``.
         target: the model (one of :data:`TARGETS` or a directory), or the scorer, stored entry or baseline by name.
         options: those that follow a branching judge's name, as ``("sampled", "expected")``: see :data:`OPTIONS`.
         text: as the configuration has it.
@@ -67,7 +69,7 @@ class Method:
 
         Nothing is refused here: whether there is such a kind, and such a target of it, the kind's runner says.
         """
-        if (found := _PREFIX.fullmatch(text)) and (found[1] in _ASKED or not _is_path(text)):
+        if (found := _PREFIX.fullmatch(text)) and (found[1] in _PREFIXES or not _is_path(text)):
             return cls(found[1], found[2], (), text)
         ending = _OPTIONS.search(text)
         assert ending is not None  # it may be empty

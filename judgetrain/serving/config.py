@@ -20,7 +20,8 @@ class VerdictsConfig(LimitsConfig):
     judge: str = key(
         "dpo",
         "who judges, as in evaluate.methods: base, initial, sft, dpo, rl, teacher, external, a judge's directory or "
-        "its id on the Hub, the same or any model asked once (one_step:DIR), scorer:NAME, or random, first, longer",
+        "its id on the Hub, the same or any model asked once (one_step:DIR, at_once:DIR), scorer:NAME, or random, "
+        "first, longer",
         content=method_directory,
     )
     source: SourceConfig = key(

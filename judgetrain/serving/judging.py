@@ -18,16 +18,17 @@ from judgetrain.engines.answers import Budget, spending
 from judgetrain.engines.once import loaded_once
 from judgetrain.errors import JudgetrainError
 from judgetrain.judges.base import Judge, Prediction
+from judgetrain.judges.config import AskConfig
 from judgetrain.judges.kinds.baselines import BASELINES
 from judgetrain.judges.loading import Models
-from judgetrain.judges.method import BASELINE, BRANCHING, Method
+from judgetrain.judges.method import ASKED_ONCE, BASELINE, BRANCHING, Method
 from judgetrain.judges.views.tree_page import DIRECTORY, write_views
 from judgetrain.judges.views.verdict_rows import VERDICTS, verdict_views
 from judgetrain.serving.config import VerdictsConfig
 from judgetrain.serving.formats import WRITERS
 from judgetrain.serving.items import Item, read_items
 from judgetrain.serving.rows import Row, row_of, write_parquet
-from judgetrain.serving.stages import ASKED_ONCE, AskedSettings, JudgeSettings
+from judgetrain.serving.stages import AskedSettings, JudgeSettings
 from judgetrain.serving.summary import Summary
 
 SHARDS = "judged"
@@ -69,7 +70,7 @@ def load(models: Models, settings: AskedSettings, method: Method, branches: int 
         how = settings.aggregation, bool(settings.early_stop), bool(settings.top_up)
         return models.branching(method, branches if method.most is None else method.most, *how)
     if method.kind in ASKED_ONCE:
-        ask = settings.one_step if method.kind == "one_step" else settings.rating
+        ask: AskConfig | None = getattr(settings, method.kind)
         assert ask is not None
         return models.asked(method, ask.prompts, ask.sampling, f"evaluate.{method.kind}.prompts")
     if method.kind == BASELINE:

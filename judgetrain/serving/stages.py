@@ -11,11 +11,9 @@ from judgetrain.data.given import check_adapter
 from judgetrain.errors import ConfigError
 from judgetrain.judges.config import Aggregation, AskConfig
 from judgetrain.judges.loading import ScoredSettings, check_criteria, check_directories, check_model
-from judgetrain.judges.method import BASELINE, BRANCHING, TARGETS, Method
+from judgetrain.judges.method import ASKED_ONCE, BASELINE, BRANCHING, TARGETS, Method
 from judgetrain.judges.prompting.prompts import Dialect, load_prompt_set
 from judgetrain.serving.config import VerdictsConfig
-
-ASKED_ONCE = ("one_step", "rating")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,6 +25,7 @@ class AskedSettings(ScoredSettings):
     early_stop: bool | None = at("evaluate.early_stop")
     top_up: bool | None = at("evaluate.top_up")
     one_step: AskConfig | None = at("evaluate.one_step")
+    at_once: AskConfig | None = at("evaluate.at_once")
     rating: AskConfig | None = at("evaluate.rating")
 
     @classmethod
@@ -34,7 +33,7 @@ class AskedSettings(ScoredSettings):
         """How judges of other kinds are asked."""
         methods = list(cls.methods_of(config))
         kinds = {m.kind for m in methods}
-        unused = {*super().unused(config), *({"one_step", "rating"} - kinds)}
+        unused = {*super().unused(config), *({*ASKED_ONCE} - kinds)}
         if BRANCHING not in kinds:
             unused |= {"aggregation", "early_stop", "top_up"}
         return unused | (set() if any(m.names_model for m in methods) else {"engine"})
@@ -95,8 +94,8 @@ def check_judge(config: Any, text: str, key: str, branches: int) -> None:
         baselines = ", ".join(name for name in BASELINES if name != "surface")
         raise ConfigError(
             f"{key}={text!r}: no judge of comparisons without labels; allowed are {', '.join(TARGETS)}, a judge's "
-            f"directory (./NAME) or its id on the Hub, one_step: and rating: before any of these or a model's "
-            f"directory, scorer:NAME, {baselines}"
+            f"directory (./NAME) or its id on the Hub, one_step:, at_once: and rating: before any of these or a "
+            f"model's directory, scorer:NAME, {baselines}"
         )
 
 

@@ -277,8 +277,14 @@ class RlConfig(TrainConfig):
         low=0.0,
         high=1.0,
     )
-    keep_best: bool = key(
-        True, "keep the checkpoint that agrees most with held-out labels, asked greedily; needs label.holdout"
+    keep_best: bool = key(True, "keep the checkpoint that agrees most with held-out labels, asked greedily; needs them")
+    holdout: float | None = key(
+        None,
+        "share of the comparisons that are held out to choose a checkpoint by; None: label.holdout. What is above that "
+        "share is new to this stage, though sft and dpo may have learned from it",
+        low=0.0,
+        high=0.5,
+        when=lambda c: c.keep_best,
     )
     patience: int | None = key(None, "stop after so many evaluations in a row without a better agreement", low=1)
     eval_steps: int = key(

@@ -106,11 +106,19 @@ class RlSettings(TrainingSettings):
     aggregation: Aggregation | None = at("evaluate.aggregation")
     """How the branches of the start's own labels become a verdict."""
 
+    @property
+    def held_out(self) -> float:
+        """The share of the comparisons that a checkpoint is chosen by; 0 where none is chosen."""
+        if not self.train.keep_best:
+            return 0.0
+        return (self.holdout if self.train.holdout is None else self.train.holdout) or 0.0
+
     @classmethod
     def unused(cls, config: Any) -> Collection[str]:
-        """The held-out share, where nothing is held out; how the start says what it says, where it is not asked."""
+        """The other stages' held-out share, where nothing is held out or a share of its own is; how the start says what
+        it says, where it is not asked."""
         own = config.train.rl
-        kept = () if own.keep_best else ("holdout",)
+        kept = () if own.keep_best and own.holdout is None else ("holdout",)
         return {*super().unused(config), *kept, *(() if own.labels == "start" else ("aggregation",))}
 
 
@@ -150,8 +158,9 @@ def _check_rl(config: Any) -> None:
         raise ConfigError(
             f"train.rl.label_branches={settings.label_branches}: at most tree.criteria={config.tree.criteria}"
         )
-    if settings.keep_best and not config.label.holdout:
-        raise ConfigError("train.rl.keep_best=true: label.holdout=0 holds no comparisons out to choose by; raise it")
+    key, share = ("label", config.label.holdout) if settings.holdout is None else ("train.rl", settings.holdout)
+    if settings.keep_best and not share:
+        raise ConfigError(f"train.rl.keep_best=true: {key}.holdout=0 holds no comparisons out to choose by; raise it")
 
 
 def _check_training(config: Any, stage: str, after: str | None = None) -> None:

@@ -14,7 +14,7 @@ import pytest
 
 from judgetrain.artifacts.console import Console
 from judgetrain.artifacts.shards import read_rows
-from judgetrain.artifacts.stage_run import StageRun
+from judgetrain.artifacts.stage_run import StageRun, is_held_out
 from judgetrain.data.config import WorldConfig
 from judgetrain.data.world.splits import eval_comparisons
 from judgetrain.engines.config import ModelConfig, SamplingConfig
@@ -330,6 +330,7 @@ def test_two_processes_make_what_one_makes(alone: Path, tmp_path: Path) -> None:
         ("train.rl.rewards={both_orders: 0, unreadable: 0}", r"train\.rl\.rewards: every weight is 0"),
         ("train.rl={credit: level, rewards: {unreadable: 0}}", r"train\.rl\.credit=level rewards judgments only by"),
         ("label.holdout=0", r"train\.rl\.keep_best=true: label\.holdout=0 holds no comparisons out"),
+        ("train.rl.holdout=0", r"train\.rl\.keep_best=true: train\.rl\.holdout=0 holds no comparisons out"),
         ("train.rl.packing=true", r"train\.rl\.packing=true: branches are padded"),
         ("train.rl.branches=5", r"train\.rl\.branches=5: at most tree\.criteria=4"),
         ("train.rl={labels: start, label_branches: 5}", r"train\.rl\.label_branches=5: at most tree\.criteria=4"),
@@ -390,6 +391,23 @@ def test_so_many_comparisons_are_labelled_as_are_asked_for_and_in_rounds_those_o
     assert json.loads((artifact(tmp_path) / "manifest.json").read_text())["counts"]["in"] == 7
     plan = Pipeline(composed(tmp_path, *few, "rounds.count=2")).plan("rl")
     assert "tree" in plan.inputs and "responses" not in plan.inputs
+
+
+def test_what_a_checkpoint_is_chosen_by_is_labelled_whatever_the_limit(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    few = [*RL, "train.rl.labels=start", "train.rl.label_branches=1", "train.rl.max_comparisons=3"]
+    pipeline = plant(composed(tmp_path, *few, "train.rl.max_steps=1", "train.rl.holdout=0.5"))
+    pipeline.run("rl")
+    rows = [json.loads(line) for path in artifact(tmp_path).glob("own-labels-*.jsonl") for line in path.open()]
+    agreed = {row["comparison_id"] for row in rows if row["verdict_ab"] == row["verdict_ba"]}
+    left = [row["id"] for row in read_rows(pipeline.plan("teacher").directory, "remaining")]
+    wanted = {each for each in left if is_held_out(pipeline.config.seed, each, 0.5)}
+    labelled = {row["comparison_id"] for row in rows}
+    assert len(wanted) > 2 and wanted <= labelled and 3 <= len(labelled) <= 3 + len(wanted)
+    chosen_by = {row["comparison_id"] for row in read_rows(artifact(tmp_path), "heldout")}
+    assert chosen_by == wanted & agreed
+    assert f"{len(chosen_by)} held-out comparisons hardly tell one checkpoint from another" in capsys.readouterr().out
 
 
 def test_the_ways_the_start_labels_decide_the_artifact_only_where_it_does(tmp_path: Path) -> None:

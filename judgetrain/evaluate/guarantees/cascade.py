@@ -21,6 +21,7 @@ from judgetrain.evaluate.guarantees.selective import (
     in_full,
     levels,
     lower_bound,
+    reliabilities,
     thinned,
     thresholds,
     within_budget,
@@ -34,6 +35,8 @@ LEAST = 20
 """Labelled comparisons on either side: of fewer nothing is said."""
 POINTS = 20
 """Points of a curve."""
+FITTED = 1 / 3
+"""Share of the calibration side that tells what confidences are worth, where tiers have several scales."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,7 +96,8 @@ class Selective:
     """A method that may abstain.
 
     Its ``tiers`` by name, what was ``wanted`` at which ``risk``, what it came to as a ``whole`` and by group, the
-    ``curve`` of all thresholds, and the cascade ``in_full``, that never abstains (None for one tier).
+    ``curve`` of all thresholds, and the cascade ``in_full``, that never abstains (None for one tier). With a tier of
+    another method in front thresholds are chances to be right.
     """
 
     tiers: tuple[str, ...]
@@ -113,16 +117,21 @@ def selective(
     config: SelectiveConfig,
     resamples: int,
     seed: int,
+    own: str | None = None,
 ) -> Selective | None:
     """Selective judging by one method, None where either side has fewer than :data:`LEAST` labelled comparisons.
 
+    With a tier of another method in front a share of the calibration side sets no threshold: it tells what the
+    confidences of each tier are worth.
+
     Args:
         benchmark: what was judged.
-        tiers: the predictions of each tier in the benchmark's order; the last may be another method's.
+        tiers: the predictions of each tier in the benchmark's order; the first and the last may be other methods'.
         calibrating: which comparisons set thresholds, bool [n]; a query is on one side only.
         config: ``evaluate.selective``.
         resamples: of bootstrap intervals.
         seed: of these, and of the one comparison that calibrates where several share a prompt.
+        own: the method's name; None: that of the first tier.
     """
     labelled = np.array([c.label is not None for c in benchmark.comparisons])
     prompts, ids = [benchmark.prompt_of(c) for c in benchmark.comparisons], [c.id for c in benchmark.comparisons]
@@ -131,11 +140,18 @@ def selective(
     reported = labelled & ~calibrating
     if min(calibrates.sum(), reported.sum()) < LEAST:
         return None
-    found, names = _tiers(benchmark, tiers, config.confidence), _names(tiers)
+    own = own or tiers[0][0].method
+    found, names = _tiers(benchmark, tiers, config.confidence, own), _names(tiers)
+    in_front, tests = tiers[0][0].method != own, calibrates
+    if in_front:
+        fits = _share(calibrates, FITTED, ids, seed)
+        found, tests = reliabilities(found, fits), calibrates & ~fits
+        if tests.sum() < LEAST:
+            return None
     groups = np.array([c.group or "" for c in benchmark.comparisons], dtype=object)
 
     def answers(of: NDArray[np.bool_]) -> Answers:
-        return _answers(found, calibrates & of, reported & of, alone, config)
+        return _answers(found, tests & of, reported & of, alone, config)
 
     everything = np.ones(len(labelled), dtype=bool)
     whole = answers(everything)
@@ -144,7 +160,8 @@ def selective(
     if len(names) > 1 and not np.isnan(found.tokens).any():
         sides = found.part(calibrates), found.part(reported)
         clusters = [p for p, is_reported in zip(prompts, reported, strict=True) if is_reported]
-        full = _in_full(*sides, names, config.budget, resamples, seed, clusters)
+        before = _spent(tiers[0]) if in_front else np.zeros(len(labelled))
+        full = _in_full(*sides, names, config.budget, resamples, seed, clusters, before[calibrates], before[reported])
     return Selective(
         tiers=names,
         wanted=config.agreement,
@@ -168,18 +185,36 @@ def _one_a_prompt(kept: NDArray[np.bool_], prompts: Sequence[str], ids: Sequence
     return result
 
 
-def _tiers(benchmark: Benchmark, tiers: Sequence[Sequence[Prediction]], confidence: str) -> Tiers:
+def _share(kept: NDArray[np.bool_], share: float, ids: Sequence[str], seed: int) -> NDArray[np.bool_]:
+    """A share of the items that are kept, drawn by the seed."""
+    drawn = sorted(np.flatnonzero(kept).tolist(), key=lambda i: derive_seed(seed, "fits", ids[i]))
+    result = np.zeros(len(kept), dtype=bool)
+    result[drawn[: round(share * len(drawn))]] = True
+    return result
+
+
+def _spent(predictions: Sequence[Prediction]) -> NDArray[np.float64]:
+    return np.array([p.cost.generated_tokens for p in predictions], dtype=float)
+
+
+def _tiers(benchmark: Benchmark, tiers: Sequence[Sequence[Prediction]], confidence: str, own: str) -> Tiers:
     labels = [c.label for c in benchmark.comparisons]
-    first = tiers[0][0].method
-    sure = [[_confidence(p, confidence) for p in each] for each in tiers]
+    sure, spent = [], []
     right = [[p.verdict == y for p, y in zip(each, labels, strict=True)] for each in tiers]
-    spent = np.array([[p.cost.generated_tokens for p in each] for each in tiers], dtype=float)
-    # A larger number of branches holds the smaller ones; another method is asked beside them, and always answers.
+    before = np.zeros(len(labels))
+    # A larger number of branches holds the smaller ones. Another method is asked beside them: in front, where its
+    # margin decides, or at last, where it always answers.
     for i, each in enumerate(tiers):
-        if each[0].method != first:
-            spent[i] += spent[i - 1]
-            sure[i] = [NEVER if c == NEVER else ALWAYS for c in sure[i]]
-    return Tiers(np.array(sure, dtype=float), np.array(right, dtype=bool), spent)
+        alone = _spent(each)
+        if each[0].method == own:
+            sure.append([_confidence(p, confidence) for p in each])
+            spent.append(before + alone)
+            continue
+        margins = [_confidence(p, "margin") for p in each]
+        sure.append([NEVER if c == NEVER else ALWAYS for c in margins] if i else margins)
+        spent.append(alone + (spent[-1] if i else 0.0))
+        before = alone
+    return Tiers(np.array(sure, dtype=float), np.array(right, dtype=bool), np.array(spent))
 
 
 def _confidence(prediction: Prediction, kind: str) -> float:
@@ -241,13 +276,18 @@ def _in_full(
     resamples: int,
     seed: int,
     prompts: Sequence[str],
+    *before: NDArray[np.float64],
 ) -> InFull:
-    count, threshold = within_budget(calibration, levels(calibration.confidence), budget)
+    """``before``: tokens spent in front of the judge, on either side; the full judge is asked without."""
+    spent = [
+        float((side.tokens[-1] - front).mean()) for side, front in zip((calibration, reported), before, strict=True)
+    ]
+    count, threshold = within_budget(calibration, levels(calibration.confidence), budget, spent[0])
     right, tokens = in_full(reported.first(count), threshold)
     best = int(calibration.right.mean(axis=1).argmax())
     differ = paired_difference(right, reported.right[best], resamples, seed, prompts)
     assert differ is not None
-    full = float(reported.tokens[-1].mean())
+    full = spent[1]
     return InFull(
         tiers=count,
         threshold=None if np.isinf(threshold) else round(threshold, 6),

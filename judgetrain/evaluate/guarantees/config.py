@@ -34,6 +34,12 @@ class SelectiveConfig:
         above=0.0,
         high=1.0,
     )
+    first: str = key(
+        "",
+        "the method of evaluate.methods that is asked before a judge's branches, and answers at once where its margin "
+        "says that it is sure, as at_once:dpo or scorer:sentprob; a third of the queries that set the threshold then "
+        "tell what a margin of each tier is worth; empty: none",
+    )
     then: str = key("", "the method of evaluate.methods that is asked last, before a judge abstains; empty: none")
 
 

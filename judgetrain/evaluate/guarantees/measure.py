@@ -43,17 +43,19 @@ def guarantees(
         methods.setdefault(predictions[0].method, []).append(predictions)
     last = {name: tiers[-1] for name, tiers in methods.items()}
     proxy, then = (last.get(name) for name in (settings.corrected.proxy, settings.selective.then))
+    first = methods.get(settings.selective.first, [None])[0]
     found = {}
     for name, each in methods.items():
         if name in BASELINES:
             continue
-        tiers = [*each, *([then] if then is not None and then is not last[name] else [])]
+        before = [first] if first is not None and first is not each[0] else []
+        tiers = [*before, *each, *([then] if then is not None and then is not last[name] else [])]
         mine = part_of(test, each[-1])
         stand_in = part_of(test, proxy) if proxy is not None and proxy is not last[name] else None
         bootstrap = settings.bootstrap
         found[MethodKey(name, each[-1][0].branches)] = Guarantees(
             selective=selective(
-                whole, [part_of(whole, p) for p in tiers], calibrating, settings.selective, bootstrap, seed
+                whole, [part_of(whole, p) for p in tiers], calibrating, settings.selective, bootstrap, seed, name
             ),
             corrected=corrected(test, mine, stand_in, settings.corrected, seed),
             annotators=replacement(test, mine, settings.annotators),
@@ -68,6 +70,10 @@ def check_guarantees(settings: EvaluateConfig) -> None:
         ConfigError: one of them is not evaluated; lists those that are.
     """
     names = [Method.parse(text).name for text in settings.methods]
-    for key, name in (("selective.then", settings.selective.then), ("corrected.proxy", settings.corrected.proxy)):
+    selective = settings.selective
+    if selective.first in BASELINES:
+        raise ConfigError(f"evaluate.selective.first={selective.first!r}: a baseline does not say how sure it is")
+    asked = {"selective.first": selective.first, "selective.then": selective.then}
+    for key, name in (asked | {"corrected.proxy": settings.corrected.proxy}).items():
         if name and name not in names:
             raise ConfigError(f"evaluate.{key}={name!r}: is not evaluated; evaluate.methods has {', '.join(names)}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Hashable, Mapping, Sequence
 
-from judgetrain.judges.method import Method
+from judgetrain.judges.method import ASKED_ONCE, Method
 
 MEASURED = ("evaluate.methods", "evaluate.branches", "evaluate.bootstrap", "evaluate.stored")
 """Settings that say what is measured and not what it is like."""
@@ -66,7 +66,7 @@ def uses(method: str, key: str) -> bool:
     if not parsed.names_model:
         return _within(key, _COMPARISONS)
     target = parsed.target
-    unused = {"scorer", *(f"evaluate.{name}" for name in ("scenarios", "external", "one_step", "rating"))}
+    unused = {"scorer", *(f"evaluate.{name}" for name in ("scenarios", "external", *ASKED_ONCE))}
     unused -= {f"evaluate.{parsed.kind}", f"evaluate.{target}"}
     if not parsed.has_branches:
         unused |= {"tree", "judge", "evaluate.aggregation", "evaluate.early_stop", "evaluate.top_up"}

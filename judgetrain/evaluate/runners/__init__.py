@@ -12,6 +12,7 @@ from judgetrain.judges.method import BASELINE, BRANCHING, Method
 RUNNERS: dict[str, Runner] = {
     BRANCHING: BranchingRunner(),
     "one_step": AskedRunner(),
+    "at_once": AskedRunner(),
     "rating": AskedRunner(),
     "scorer": ScorerRunner(),
     "stored": StoredRunner(),

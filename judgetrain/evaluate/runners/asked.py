@@ -1,4 +1,4 @@
-"""Judges that are asked once (``one_step:``, ``rating:``) on benchmarks: their replies in shards, read to verdicts."""
+"""Judges that are asked once (``one_step:``, ``at_once:``, ``rating:``): their replies in shards, read to verdicts."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from judgetrain.schema import Comparison
 class AskedRunner:
     """Keeps the replies, with every text, as ``replies-BENCHMARK-METHOD`` shards."""
 
-    forms = "a model or directory after one_step: or rating:"
+    forms = "a model or directory after one_step:, at_once: or rating:"
 
     def check(self, method: Method, config: Any) -> None:
         """The model that it names, that it can be asked so, and the prompt set."""
@@ -83,7 +83,7 @@ class AskedRunner:
             out.log(f"evaluate: {benchmark.name}: {method.name}: {told}")
         sampling = getattr(evaluation.settings.evaluate, method.kind).sampling
         predictions = [prediction_of(method.kind, method.name, i, each, sampling) for i, each in replies.items()]
-        verdicts = 2 if method.kind == "one_step" else 1
+        verdicts = 1 if method.kind == "rating" else 2
         return predictions, round(seconds_of(out.directory, shards) / len(replies) / verdicts, 6)
 
 

@@ -18,10 +18,11 @@ from judgetrain.engines.once import loaded_once
 from judgetrain.errors import DataError
 from judgetrain.evaluate.stages import StudiesSettings
 from judgetrain.judges.base import Prediction
+from judgetrain.judges.config import AskConfig
 from judgetrain.judges.kinds.branching import BranchingJudge
 from judgetrain.judges.kinds.prompted import PromptedJudge
 from judgetrain.judges.loading import Models
-from judgetrain.judges.method import Method
+from judgetrain.judges.method import ASKED_ONCE, Method
 from judgetrain.schema import Comparison, Dialogue
 from judgetrain.scorers.finished import SelfEvaluated
 
@@ -79,7 +80,7 @@ def asked(
 
 
 def _load(method: Method, settings: StudiesSettings, models: Models) -> PromptedJudge | BranchingJudge:
-    ask = settings.one_step or settings.rating
+    ask: AskConfig | None = getattr(settings, method.kind) if method.kind in ASKED_ONCE else None
     if ask is not None:
         return models.asked(method, ask.prompts, ask.sampling, f"evaluate.{method.kind}.prompts")
     branches, aggregation = max(settings.branches or [1]), settings.aggregation or "vote"

@@ -1,5 +1,5 @@
-"""Judges that one prompt asks for a verdict: pairwise in one step, or pointwise by rating each response (branching
-paper, section 5.1)."""
+"""Judges that one prompt asks for a verdict: pairwise in one step or by one letter, or pointwise by rating each
+response (branching paper, section 5.1)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from judgetrain.engines.config import EngineConfig, ModelConfig, SamplingConfig,
 from judgetrain.judges.base import Cost, Judge, Prediction, Reason, verdict_of
 from judgetrain.judges.prompting.prompts import Dialect, PromptSet, load_prompt_set, slots_of
 from judgetrain.judges.prompting.replies import Asker, Question, Reply, failures_of
-from judgetrain.judges.prompting.verdicts import read_rating, read_verdict
+from judgetrain.judges.prompting.verdicts import read_letter, read_rating, read_verdict
 from judgetrain.schema import ORDERS, Comparison, Verdict, mirror
 
 GREEDY = SamplingConfig(temperature=0.0, max_new_tokens=512)
@@ -27,20 +27,24 @@ class PromptedJudge(Judge):
     Args:
         engine: generates the text.
         prompts: a set of the judge's :attr:`dialect`; None takes the packaged one of this name.
-        sampling: of the reply; greedy by default.
+        sampling: of the reply; None: greedy, as long as :attr:`sampled` says.
         name: the method's name in predictions; None takes the dialect's.
     """
 
     dialect: ClassVar[Dialect]
+    sampled: ClassVar[SamplingConfig] = GREEDY
+    """How it is asked unless something else is said."""
+    letters: ClassVar[tuple[str, ...]] = ()
+    """What a reply may be, where it is one letter."""
 
     def __init__(
         self,
         engine: Engine,
         prompts: PromptSet | None = None,
-        sampling: SamplingConfig = GREEDY,
+        sampling: SamplingConfig | None = None,
         name: str | None = None,
     ) -> None:
-        self.engine, self.sampling = engine, sampling
+        self.engine, self.sampling = engine, sampling or self.sampled
         self.prompts = prompts or load_prompt_set(self.dialect, self.dialect)
         self.name = name or self.dialect
 
@@ -51,7 +55,7 @@ class PromptedJudge(Judge):
         *,
         engine: EngineConfig | None = None,
         prompts: str | Path | None = None,
-        sampling: SamplingConfig = GREEDY,
+        sampling: SamplingConfig | None = None,
     ) -> Self:
         """A judge from any model directory; ``prompts`` names another set than the packaged one.
 
@@ -74,7 +78,7 @@ class PromptedJudge(Judge):
 
     @property
     def _asker(self) -> Asker:
-        return Asker(self.engine, self.prompts, self.sampling)
+        return Asker(self.engine, self.prompts, self.sampling, letters=self.letters)
 
     @abstractmethod
     def ask(
@@ -102,6 +106,25 @@ class OneStepJudge(PromptedJudge):
         """Two replies a comparison, one in each order."""
         read = self.prompts.reads.verdict if self.prompts.reads else read_verdict
         return self._asker.ask(list(map(pairwise_questions, comparisons)), "one_step", read, seed, numbers)
+
+
+class AtOnceJudge(PromptedJudge):
+    """The pairwise judge that gives no reason: one letter, A or B, once in each order, which costs a token or two.
+
+    The margin is the mean log-odds of A over B in both orders, nats, so that a preference for a place cancels in it. It
+    says how sure the verdict is, and is the first tier of a cascade (``evaluate.selective.first``). There is no tie.
+    The letter is enforced; it takes an engine that gives probabilities.
+    """
+
+    dialect = "at_once"
+    sampled = SamplingConfig(temperature=0.0, max_new_tokens=2)
+    letters = ("A", "B")
+
+    def ask(
+        self, comparisons: Sequence[Comparison], seed: int, numbers: Sequence[int] | None = None
+    ) -> list[list[Reply]]:
+        """Two replies a comparison, one in each order."""
+        return self._asker.ask(list(map(pairwise_questions, comparisons)), "at_once", read_letter, seed, numbers)
 
 
 class SingleRatingJudge(PromptedJudge):
@@ -142,7 +165,9 @@ class SingleRatingJudge(PromptedJudge):
         return self._asker.ask(groups, "rating", read, seed, numbers)
 
 
-PROMPTED: dict[str, type[PromptedJudge]] = {judge.dialect: judge for judge in (OneStepJudge, SingleRatingJudge)}
+PROMPTED: dict[str, type[PromptedJudge]] = {
+    judge.dialect: judge for judge in (OneStepJudge, AtOnceJudge, SingleRatingJudge)
+}
 """The judges with a single prompt, by the prefix of their methods' names (``one_step:base``)."""
 
 
@@ -180,16 +205,19 @@ def verdicts_in(replies: Sequence[Reply], order: str) -> list[Verdict]:
 def prediction_of(
     dialect: str, method: str, comparison_id: str, replies: Sequence[Reply], sampling: SamplingConfig
 ) -> Prediction:
-    """The prediction of a ``one_step`` or ``rating`` judge from its replies on one comparison, so sampled.
+    """The prediction of a ``one_step``, ``at_once`` or ``rating`` judge from its replies on one comparison, so sampled.
 
-    ``branches`` is 0, as for every method without. The margin of ratings is on the set's scale; one step gives none.
+    ``branches`` is 0, as for every method without. The margin of ratings is on the set's scale, that of letters
+    in nats; one step gives none.
     """
     margin: float | None = None
     first: Verdict | None
     second: Verdict | None
-    if dialect == "one_step":
+    if dialect != "rating":
         first, second = (next(reversed(verdicts_in(replies, order)), None) for order in ORDERS)
         share = 0.5  # a verdict takes the replies of one order
+        odds = [r.margin for r in replies if r.margin is not None]
+        margin = sum(odds) / len(odds) if len(odds) == len(ORDERS) else None
     else:
         ratings = {r.shown: float(r.answer) for r in replies if r.answer is not None}
         margin = ratings["A"] - ratings["B"] if len(ratings) == 2 else None
@@ -208,5 +236,5 @@ def prediction_of(
         failures=dict(failures_of(replies)),
         reasons=tuple(map(_reason, replies)),
         asked=sampling.shown,
-        plan="independent" if dialect == "one_step" else None,
+        plan=None if dialect == "rating" else "independent",
     )

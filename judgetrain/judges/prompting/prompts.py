@@ -25,6 +25,7 @@ SLOTS: dict[Step, frozenset[str]] = {
     "guideline": _DIALOGUE | {"criterion"},
     "judgment": _BOTH | {"criterion", "guideline"},
     "one_step": _BOTH,
+    "at_once": _BOTH,
     "rating": _DIALOGUE | {"response", "lowest", "highest"},
     "preference": _BOTH | {"criterion", "guideline", "judgment_x", "judgment_y"},
     "correction": _DIALOGUE | {"response", "judgment"},
@@ -32,10 +33,11 @@ SLOTS: dict[Step, frozenset[str]] = {
 """What each step's prompt must contain. ``context_block`` is the set's ``context`` fragment with the earlier turns
 of the dialogue in it, or nothing for a single turn; ``lowest`` and ``highest`` are the ends of the set's ``scale``."""
 
-Dialect = Literal["branching", "one_step", "rating", "preference", "correction"]
+Dialect = Literal["branching", "one_step", "at_once", "rating", "preference", "correction"]
 DIALECTS: dict[Dialect, tuple[Step, ...]] = {
     "branching": ("criteria", "guideline", "judgment"),
     "one_step": ("one_step",),
+    "at_once": ("at_once",),
     "rating": ("rating",),
     "preference": ("preference",),
     "correction": ("correction",),

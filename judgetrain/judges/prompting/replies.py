@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -13,6 +14,9 @@ from judgetrain.engines.base import UNANSWERED, Completion, Engine, Request, Sam
 from judgetrain.engines.config import SamplingConfig
 from judgetrain.judges.prompting.prompts import PromptSet
 from judgetrain.judges.prompting.verdicts import Reading, quotes
+
+LEAST = 5e-7
+"""Half of the last digit that a probability is kept with (:class:`~judgetrain.engines.base.Choice`)."""
 
 Read = Callable[..., Reading[Any]]
 """Reads a generated text; the keyword ``material`` is the text that is judged."""
@@ -35,6 +39,8 @@ class Reply:
     generated_tokens: int
     finish_reason: str
     error: str = ""
+    margin: float | None = None
+    """Of one letter alone: the log-odds of the comparison's A over its B, nats."""
 
     def to_row(self) -> dict[str, Any]:
         """A JSON-ready dictionary; its items are the arguments of the class."""
@@ -62,6 +68,8 @@ class Asker:
     prompts: PromptSet
     sampling: SamplingConfig
     attempts: int = 1
+    letters: tuple[str, ...] = ()
+    """The whole reply is to be one of these, A's first; each reply has their log-odds."""
 
     def ask(
         self,
@@ -81,6 +89,8 @@ class Asker:
         if numbers is not None:
             places = [n * len(group) + i for n, group in zip(numbers, groups, strict=True) for i in range(len(group))]
         limits = Sampling.of(self.sampling)
+        if self.letters:
+            limits = replace(limits, pattern=f"({'|'.join(self.letters)})", candidates=self.letters)
         replies: list[list[Reply]] = [[] for _ in questions]
         waiting = list(range(len(questions)))
         for attempt in range(self.attempts if self.sampling.temperature > 0 else 1):
@@ -126,7 +136,15 @@ def _reply(question: Question, completion: Completion, read: Read) -> Reply:
         generated_tokens=completion.generated_tokens,
         finish_reason=completion.finish_reason,
         error=completion.error or "",
+        margin=_log_odds(completion, question.shown) if completion.choices else None,
     )
+
+
+def _log_odds(completion: Completion, shown: str) -> float:
+    """Of the comparison's A over its B; a probability that was rounded away counts as half of the last digit."""
+    first, second = (max(p, LEAST) for p in completion.choices[0].probabilities[:2])
+    odds = round(math.log(first / second), 6)
+    return -odds if shown == "BA" else odds
 
 
 def errors_told(replies: Iterable[Reply]) -> str:

@@ -137,6 +137,7 @@ def _scored(
 _ASKING = {
     BRANCHING: ("aggregation", "early_stop", "top_up", "judge", "criteria"),
     "one_step": ("one_step",),
+    "at_once": ("at_once",),
     "rating": ("rating",),
     "scorer": ("scorer", "base"),
     BASELINE: (),

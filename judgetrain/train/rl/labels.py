@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from judgetrain.artifacts.shards import count_rows, read_rows
-from judgetrain.artifacts.stage_run import ShardResult, StageRun, derive_seed
+from judgetrain.artifacts.stage_run import ShardResult, StageRun, derive_seed, is_held_out
 from judgetrain.engines.config import ModelConfig, TransformersEngineConfig
 from judgetrain.judges.prompting.prompts import FILE as PROMPTS
 from judgetrain.judges.prompting.prompts import load_prompt_set
@@ -31,13 +31,19 @@ def own_labels(
 
     The start is asked greedily, with ``label_branches`` branches; what many branches say, one learns to say. No label
     of people or of an ensemble is read, nor are trees: all comparisons there are may be learned from, or
-    ``max_comparisons`` of them drawn by the seed. In rounds they are those of the round's trees. Kept in shards.
+    ``max_comparisons`` of them drawn by the seed, and besides all those that are held out. In rounds they are those of
+    the round's trees. Kept in shards.
     """
     from judgetrain.engines.local.transformers_engine import TransformersEngine
     from judgetrain.judges.kinds.branching import BranchingJudge
     from judgetrain.train.rl.rollouts import Labelled, sampled_at
 
-    comparisons = _comparisons(inputs, settings.train.max_comparisons, out.seed)
+    left = untaught(inputs)
+
+    def always(identifier: str) -> bool:
+        return (left is None or identifier in left) and is_held_out(settings.seed, identifier, settings.held_out)
+
+    comparisons = _comparisons(inputs, settings.train.max_comparisons, out.seed, always)
     asking = sampled_at(replace(settings.asking, tie=settings.tie), 0.0)
     prompts = load_prompt_set(inputs[settings.train.start] / "model" / PROMPTS)
     engine = TransformersEngine(TransformersEngineConfig(model=start, batch_size=256))
@@ -65,14 +71,16 @@ def own_labels(
     return kept, Counter({"no_label": len(comparisons) - len(kept)} if len(kept) < len(comparisons) else {})
 
 
-def _comparisons(inputs: Mapping[str, Path], most: int | None, seed: int) -> list[Comparison]:
+def _comparisons(
+    inputs: Mapping[str, Path], most: int | None, seed: int, always: Callable[[str], bool]
+) -> list[Comparison]:
     whole = "responses" in inputs
     place = (inputs["responses"], "comparisons") if whole else (inputs["tree"], "trees")
     number = count_rows(*place)
     every = most is None or most >= number
     drawn = set() if every else set(random.Random(derive_seed(seed, "own labels")).sample(range(number), most or 0))
-    rows = (row for i, row in enumerate(read_rows(*place)) if every or i in drawn)
-    return [Comparison.from_row(row if whole else row["comparison"]) for row in rows]
+    rows = ((i, row if whole else row["comparison"]) for i, row in enumerate(read_rows(*place)))
+    return [Comparison.from_row(row) for i, row in rows if every or i in drawn or always(row["id"])]
 
 
 def untaught(inputs: Mapping[str, Path]) -> set[str] | None:

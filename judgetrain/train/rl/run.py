@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 
     from judgetrain.train.rl.rollouts import Labelled, Rollouts
 
+FEW = 30
+"""Held-out comparisons, of which fewer are said to be too few to choose by."""
 SHARD = 32
 """Comparisons whose pass rates are found together; the unit of resume."""
 
@@ -42,8 +44,8 @@ def train_policy(
 ) -> None:
     """Train on branches of the judge as it is at each step, and write ``model/``.
 
-    Labels are those of stage label, or what the start says itself; ``label.holdout`` of the comparisons are held out.
-    Attacked comparisons (``label.harden``) are trained on too. Comparisons whose rows are left out are counted:
+    Labels are those of stage label, or what the start says itself; ``train.rl.holdout`` of the comparisons are held
+    out. Attacked comparisons (``label.harden``) are trained on too. Comparisons whose rows are left out are counted:
     ``no_label``, ``low_label_share``, ``too_hard`` and ``too_easy`` (``train.rl.pass_rate``).
 
     Raises:
@@ -58,7 +60,7 @@ def train_policy(
         everyone, dropped = current().decide(lambda: own_labels(settings, inputs, model, out))
     else:
         everyone, dropped = _labelled(inputs, config)
-    train, held_out = _split(everyone, settings.holdout or 0.0, settings.seed, untaught(inputs))
+    train, held_out = _split(everyone, settings.held_out, settings.seed, untaught(inputs))
     attacked = _attacked(inputs["label"], everyone) if "label" in inputs else []
     train, everyone = [*train, *attacked], [*everyone, *attacked]
     rollouts = Rollouts(
@@ -77,7 +79,12 @@ def train_policy(
         raise TrainingError(f"there are no labelled comparisons to train on: {dict(dropped)} were left out")
     if config.keep_best and not held_out:
         raise TrainingError(
-            "train.rl.keep_best=true, and none of the labelled comparisons is held out: raise label.holdout"
+            "train.rl.keep_best=true, and none of the labelled comparisons is held out: raise train.rl.holdout"
+        )
+    if config.keep_best and len(held_out) < FEW:
+        out.log(
+            f"{out.stage}: {len(held_out)} held-out comparisons hardly tell one checkpoint from another: raise "
+            "train.rl.holdout, or set train.rl.keep_best=false"
         )
     job = Job(start=model, config=config, train=[], heldout=[], what="labelled comparisons")
     tokenizer = load_tokenizer(model)

@@ -156,6 +156,11 @@ def test_methods_that_are_not_evaluated_and_adapters_with_unlabelled_rows_are_re
     config.evaluate.corrected.proxy, config.evaluate.selective.then = "longer", "dpo"
     assert "evaluate.selective.then='dpo'" in refused(config, "evaluate")
     config.evaluate.selective.then = ""
+    config.evaluate.selective.first = "at_once:base"
+    assert "evaluate.selective.first='at_once:base': is not evaluated" in refused(config, "evaluate")
+    config.evaluate.selective.first = "longer"
+    assert "evaluate.selective.first='longer': a baseline does not say how sure it is" in refused(config, "evaluate")
+    config.evaluate.selective.first = ""
     assert not refused(config, "evaluate")
     config.evaluate.benchmarks[0] = BenchmarkConfig("p", SourceConfig(path="x"), adapter="pandalm", unlabelled=True)
     with pytest.raises(ConfigError, match=r"evaluate\.benchmarks\[0\]\.unlabelled"):

@@ -13,6 +13,7 @@ import pytest
 from judgetrain.data.benchmarks.benchmark import Benchmark
 from judgetrain.data.config import BenchmarkConfig, SourceConfig
 from judgetrain.evaluate.config import EvaluateConfig, StoredConfig
+from judgetrain.evaluate.guarantees.cascade import Selective
 from judgetrain.evaluate.guarantees.measure import guarantees
 from judgetrain.evaluate.metrics.choose import split
 from judgetrain.evaluate.metrics.rows import MethodKey, MetricRow, metric_row
@@ -67,6 +68,31 @@ def rows(evaluated: tuple[Benchmark, list[list[Prediction]], EvaluateConfig]) ->
     found = guarantees(None, whole, results, settings, 1)
     made = [metric_row(whole, predictions, 0.1, 50, 1) for predictions in results]
     return [replace(row, guarantees=found.get(row.key)) for row in made]
+
+
+def test_a_verdict_at_once_stands_before_the_branches_and_another_judge_behind_them(
+    evaluated: tuple[Benchmark, list[list[Prediction]], EvaluateConfig],
+) -> None:
+    whole, results, settings = evaluated
+    rng = random.Random(4)
+    quick = [
+        Prediction(
+            comparison_id=c.id, method="at_once:dpo", verdict_ab=c.label, verdict_ba=c.label, margin=9 * rng.random()
+        )
+        for c in whole.comparisons
+    ]
+
+    def measured(**keys: str) -> dict[str, Selective]:
+        changed = replace(settings, selective=replace(settings.selective, **keys))  # type: ignore[arg-type]
+        found = guarantees(None, whole, [*results, quick], changed, 1)
+        return {key.method: g.selective for key, g in found.items() if g.selective}
+
+    tiers = {name: found.tiers for name, found in measured(first="at_once:dpo", then="sft").items()}
+    assert tiers["dpo"] == ("at_once:dpo", "dpo@1", "dpo@3", "dpo@10", "sft@10")
+    assert tiers["sft"] == ("at_once:dpo", "sft@1", "sft@3", "sft@10")
+    assert tiers["at_once:dpo"] == ("at_once:dpo", "sft@10"), "it is not asked twice"
+    assert measured(first="at_once:dpo")["dpo"].whole.tiers[0] == 1, "always right, and so believed at once"
+    assert len(measured(first="")["dpo"].tiers) == 3
 
 
 def test_the_row_with_the_most_branches_carries_it_and_is_read_back(rows: list[MetricRow]) -> None:

@@ -8,11 +8,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from scipy import stats
+from scipy.special import expit
 
 from judgetrain.data.benchmarks.benchmark import Benchmark
 from judgetrain.evaluate.guarantees.cascade import Selective, selective
 from judgetrain.evaluate.guarantees.config import SelectiveConfig
 from judgetrain.evaluate.guarantees.selective import (
+    ALWAYS,
     NEVER,
     Tiers,
     certified,
@@ -20,6 +22,7 @@ from judgetrain.evaluate.guarantees.selective import (
     in_full,
     lower_bound,
     passes,
+    reliabilities,
     thresholds,
     within_budget,
 )
@@ -211,3 +214,81 @@ def test_the_bound_of_what_is_seen_counts_a_prompt_once() -> None:
     assert found.whole.bound == pytest.approx(
         lower_bound(round(found.whole.agreement * answers), answers, 0.1), abs=1e-6
     )
+
+
+def test_chances_are_those_of_a_logistic_regression_on_the_items_that_set_no_threshold() -> None:
+    from scipy.optimize import minimize
+
+    rng = np.random.default_rng(7)
+    n = 300
+    confidence = rng.gamma(2.0, 3.0, (3, n))
+    confidence[:, ::10] = NEVER
+    confidence[0, 5] = ALWAYS
+    right = rng.random((3, n)) < np.array([expit(0.4 * confidence[0].clip(0) - 1), expit(-confidence[1]), np.ones(n)])
+    right &= confidence > NEVER
+    fits = np.arange(n) < 100
+    found = reliabilities(Tiers(confidence, right, np.zeros((3, n))), fits).confidence
+    assert (found[:, ::10] == NEVER).all() and found[0, 5] == ALWAYS
+    known = fits & (confidence[0] > NEVER) & (confidence[0] < ALWAYS)
+    x, y = confidence[0, known], right[0, known]
+    scaled = (x - x.mean()) / x.std()
+
+    def loss(w: np.ndarray) -> float:
+        return float(np.logaddexp(0, -np.where(y, 1, -1) * (w[0] + w[1] * scaled)).sum() + w[1] ** 2 / 2)
+
+    intercept, slope = minimize(loss, np.zeros(2)).x
+    others = ~fits & (confidence[0] > NEVER)
+    expected = expit(intercept + slope * (confidence[0, others] - x.mean()) / x.std())
+    assert found[0, others] == pytest.approx(expected, abs=1e-3) and slope > 0
+    falling = fits & (confidence[1] > NEVER)
+    assert {*found[1, others].tolist()} == {right[1, falling].mean()}, "surer where it is wrong: one chance for all"
+    assert {*found[2, others].tolist()} == {1.0}, "right wherever it was looked at"
+
+
+def at_once(tier: list[Prediction], scale: float, useful: bool) -> list[Prediction]:
+    """A verdict at once on each comparison, on a scale of its own, right where its margin is large, or anywhere."""
+    rng, found = np.random.default_rng(11), []
+    for p in tier:
+        margin = float(rng.random())
+        right = rng.random() < (0.4 + 0.6 * margin if useful else 0.5)
+        verdict = "A" if right else "B"
+        found.append(
+            Prediction(
+                comparison_id=p.comparison_id,
+                method="quick",
+                verdict_ab=verdict,  # type: ignore[arg-type]
+                verdict_ba=verdict,  # type: ignore[arg-type]
+                margin=scale * (margin if right else -margin),
+                cost=Cost(generated_tokens=2.0),
+            )
+        )
+    return found
+
+
+@pytest.mark.parametrize("scale", [0.01, 100.0])
+def test_a_verdict_at_once_stands_where_it_is_worth_as_much_whatever_its_scale(scale: float) -> None:
+    benchmark, tiers = judged(1200, 8)
+    config, calibrating = replace(SelectiveConfig(), agreement=0.75), np.arange(1200) % 4 < 2
+
+    def asked(useful: bool) -> Selective:
+        quick = at_once(tiers[0], scale, useful)
+        found = selective(benchmark, [quick, *tiers], calibrating, config, 100, 1, "m")
+        assert found is not None
+        return found
+
+    alone = selective(benchmark, tiers, calibrating, config, 100, 1)
+    useful, useless = asked(True), asked(False)
+    assert alone is not None and alone.whole.tokens is not None and useful.whole.tokens is not None
+    assert useful.tiers == ("quick", "m@1", "m@3") and useful.whole.calibrated == 400
+    assert useful.whole.tiers[0] > 0.2 and useful.whole.tokens < alone.whole.tokens
+    assert useful.whole.agreement is not None and useful.whole.agreement > 0.75
+    assert useless.whole.tiers[0] < 0.05, "right half of the time: never so sure"
+    assert useful.in_full is not None and alone.in_full is not None
+    assert useful.in_full.full_agreement == alone.in_full.full_agreement
+    assert useful.in_full.share == pytest.approx(useful.in_full.tokens / 150, abs=1e-5), "the full judge is asked alone"
+
+
+def test_the_guarantee_holds_with_a_verdict_at_once_in_front() -> None:
+    worse, found, covered = broken(simulated(5, front=True), 300, 0.8, 0.1, 200, fitted=True)
+    assert worse <= 0.1 + 2 * math.sqrt(0.1 * 0.9 / 200)
+    assert found > 0.7 and covered > 0.3
