@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from judgetrain.evaluate.metrics.bootstrap import bootstrap_interval
-from judgetrain.evaluate.metrics.statistics import paired_difference
+from judgetrain.evaluate.metrics.statistics import Difference, paired_difference
 
 Key = tuple[str, int]
 Rows = dict[Key, dict[str, Any]]
@@ -84,15 +84,11 @@ def _steps(seeds: Sequence[Seed], present: Sequence[str], few: int, most: int) -
     least = {"sft": 0.0, "dpo": 0.12, "rl": 0.04}
     pairs += [((b, few), (a, few), least[b]) for a, b in pairwise(present)]
     for first, second, points in pairs:
-        a, b = ([right for seed in seeds for right in seed.right[key]] for key in (first, second))
-        found = paired_difference(a, b, RESAMPLES, 0)
-        assert found is not None
-        low, high = found.interval or (found.mean, found.mean)
+        found, told = _pooled(seeds, first, second)
         text = (
             f"{_at(first)} above {_at(second)}"
             + (f" by at least {100 * points:.0f} points" if points else "")
-            + f": {100 * found.mean:+.1f} [{100 * low:.1f}, {100 * high:.1f}] points on {len(a)} comparisons, "
-            f"McNemar p = {found.p_value:.2g}"
+            + f": {told}, McNemar p = {found.p_value:.2g}"
         )
         gains = [seed.rows[first]["agreement"] - seed.rows[second]["agreement"] for seed in seeds]
         met = found.mean >= points - EPSILON and found.mean > 0 and found.p_value < 0.05
@@ -102,6 +98,27 @@ def _steps(seeds: Sequence[Seed], present: Sequence[str], few: int, most: int) -
         for seed in seeds
     ]
     yield Claim(f"no seed where a stage at {few} is below the one before", all(falls), tuple(falls))
+
+
+def _pooled(seeds: Sequence[Seed], first: Key, second: Key) -> tuple[Difference, str]:
+    """By how much one row agrees more often than another, on the seeds' comparisons pooled, and that in words."""
+    a, b = ([right for seed in seeds for right in seed.right[key]] for key in (first, second))
+    found = paired_difference(a, b, RESAMPLES, 0)
+    assert found is not None
+    low, high = found.interval or (found.mean, found.mean)
+    ends = f"[{100 * low:.1f}, {100 * high:.1f}]"
+    return found, f"{100 * found.mean:+.1f} {ends} points on {len(a)} comparisons"
+
+
+def differences(seeds: Sequence[Seed]) -> list[str]:
+    """Each judge against the one before it with as many branches, and trained ones against the Initial judge with the
+    most, pooled: a line each."""
+    counts = sorted({k for method, k in seeds[0].rows if method in STAGES})
+    present = [s for s in STAGES if all((s, k) in seed.rows for seed in seeds for k in counts)]
+    pairs = [((b, k), (a, k)) for a, b in pairwise(present) for k in counts]
+    if "initial" in present:
+        pairs += [((judge, k), ("initial", counts[-1])) for judge in present[1:] for k in counts]
+    return [f"- {_at(a)} less {_at(b)}: {_pooled(seeds, a, b)[1]}" for a, b in dict.fromkeys(pairs)]
 
 
 def _readable(seeds: Sequence[Seed], present: Sequence[str], counts: Sequence[int]) -> Iterator[Claim]:

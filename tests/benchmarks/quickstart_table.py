@@ -3,9 +3,9 @@
     python -m tests.benchmarks.quickstart_table --seeds 101 102 103 104 105 --n 500
 
 Each seed is one run of the main command (its world, models and sampling all follow the seed); finished runs are
-reused. Prints a Markdown table of means ± standard deviations (n - 1) over seeds, the ceilings, and each target
-(quickstart_claims.py) with its figures, whether it is met over all seeds, and on how many of them. Exit code 0 whether
-or not they are met. Judge rl is part of the table where evaluate.methods names it.
+reused. Prints a Markdown table of means ± standard deviations (n - 1) over seeds, the ceilings, pooled differences, and
+each target (quickstart_claims.py) with its figures, whether it is met over all seeds, and on how many of them. Exit
+code 0 whether or not they are met. Judge rl is part of the table where evaluate.methods names it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from pathlib import Path
 
 from judgetrain.data.config import WorldConfig
 from judgetrain.data.world import eval_comparisons
-from tests.benchmarks.quickstart_claims import Key, Rows, Seed, claims
+from tests.benchmarks.quickstart_claims import Key, Rows, Seed, claims, differences
 from tests.benchmarks.world_ceilings import reader
 
 
@@ -138,6 +138,7 @@ def main() -> None:
         f"{', '.join(map(str, options.seeds))}, mean ± standard deviation; n = {n} held-out comparisons a seed, both "
         f"orders; {datetime.date.today().isoformat()}; {os.cpu_count()} cores; {minutes} min a run.\n"
     )
+    print("\n".join([*differences(found), ""]))
     print("\n".join(map(str, claims(found))) or "The targets need the methods initial, sft and dpo.")
 
 

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.benchmarks import quickstart_table
-from tests.benchmarks.quickstart_claims import Claim, Rows, Seed, claims
+from tests.benchmarks.quickstart_claims import Claim, Rows, Seed, claims, differences
 from tests.benchmarks.quickstart_table import load, read, seconds, spread, table
 
 Values = dict[tuple[str, int], tuple[float, float, float]]
@@ -57,6 +57,15 @@ def test_targets_reached_exactly_are_met() -> None:
     without = {k: v for k, v in GOOD.items() if k[0] != "rl"}
     assert not unmet(claims([run_of(without)])) and not any("rl" in c.text for c in claims([run_of(without)]))
     assert claims([run_of({k: v for k, v in GOOD.items() if k[0] != "sft"})]) == []
+
+
+def test_differences_are_of_all_comparisons_of_all_seeds() -> None:
+    fewer = GOOD | {("dpo", 1): (0.50, 0.93, 105)}
+    told = differences([run_of(GOOD), run_of(fewer)])
+    assert len(told) == len({*told}) == 6 + 6 - 1, "rl@10, dpo@10 and sft@10 stand against initial@10, sft@10 in both"
+    assert told[0].startswith("- sft@1 less initial@1: +10.0 [") and told[0].endswith("] points on 400 comparisons")
+    assert any(line.startswith("- dpo@1 less sft@1: +15.0 [") for line in told)
+    assert any(line.startswith("- dpo@1 less initial@10: +15.0 [") for line in told)
 
 
 @pytest.mark.parametrize(
