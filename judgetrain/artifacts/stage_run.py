@@ -47,7 +47,8 @@ def derive_seed(*parts: object) -> int:
 def is_held_out(seed: int, identifier: str, share: float) -> bool:
     """Whether a comparison is among the share (``label.holdout``) that is held out of training; ``seed``: the run's.
 
-    The same in every stage and every run: what one stage chooses by, no stage before it was trained on.
+    The same in every stage and every run: what one stage chooses by, no stage before it was trained on, as long as its
+    share is no larger than theirs.
     """
     return derive_seed(derive_seed(seed, "label"), "heldout", identifier) / 2**31 < share
 

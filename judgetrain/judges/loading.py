@@ -272,6 +272,8 @@ def check_model(config: Any, method: Method, key: str, step: str | None = None) 
                 f"{key}={method.text!r}: {where}.type=given knows labels of training data alone; leave the method out"
             )
         engine.check(where)
+        if method.kind == "at_once" and isinstance(engine, TransformersEngineConfig):
+            check_package("xgrammar", f"an enforced form ({method.text})")
     else:
         asked = config.judge.changed(**method.asking)
         forced = "judge.constrained=true, +constrained" if asked.constrained else ""

@@ -237,7 +237,10 @@ class RlConfig(TrainConfig):
         10, "branches of the start's own labels, put together as evaluate.aggregation says", low=1, when=_own_labels
     )
     max_comparisons: int | None = key(
-        None, "comparisons that the start labels, drawn by the seed; None: all", low=1, when=_own_labels
+        None,
+        "comparisons that the start labels, drawn by the seed, and all that are held out; None: all",
+        low=1,
+        when=_own_labels,
     )
     comparisons_per_step: int = key(8, "comparisons judged for one optimizer step, over all processes", low=1)
     num_generations: int = key(

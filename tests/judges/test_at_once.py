@@ -57,7 +57,7 @@ def test_log_odds_are_the_models_and_the_letter_is_the_likelier_one() -> None:
 
 
 class Lettered(ScriptedEngine):
-    """Prefers a side by its text, and the first by a fixed amount; some replies have no letter or no probabilities."""
+    """Prefers a side by its text, and the first by a fixed amount; some replies are no letter."""
 
     def generate(self, requests: Sequence[Request], seed: int) -> list[Completion]:
         done = []
@@ -65,8 +65,7 @@ class Lettered(ScriptedEngine):
             assert request.sampling.pattern == "(A|B)" and request.sampling.candidates == ("A", "B")
             odds = 1.0 + worth(request.slots["response_a"]) - worth(request.slots["response_b"])
             chance = round(1 / (1 + math.exp(-odds)), 6)
-            choices = (Choice(0, (chance, round(1 - chance, 6))),) if completion.text in ("A", "B") else ()
-            done.append(replace(completion, choices=choices))
+            done.append(replace(completion, choices=(Choice(0, (chance, round(1 - chance, 6))),)))
         return done
 
 
@@ -93,6 +92,11 @@ def test_a_preference_for_the_first_place_cancels_in_the_margin() -> None:
         expected = ("A" if difference + 1 >= 0 else "B", "B" if 1 - difference >= 0 else "A")
         assert (prediction.verdict_ab, prediction.verdict_ba) == expected
     assert 0 < unread < 30
+
+
+def test_a_letter_without_probabilities_is_no_verdict() -> None:
+    (found,) = AtOnceJudge(ScriptedEngine(lambda request, occurrence: "A")).compare_all([comparison(0)])
+    assert (found.verdict, found.margin, found.failures) == ("unreadable", None, {"no_probabilities": 2})
 
 
 def test_it_is_loaded_by_its_name_and_evaluated_as_a_method(tmp_path: Path) -> None:

@@ -24,7 +24,8 @@ from judgetrain.label.config import LabelConfig
 from judgetrain.label.stages import LABEL
 from judgetrain.pipeline.config import Config
 from judgetrain.train.rl.rollouts import Labelled
-from judgetrain.train.rl.run import _attacked
+from judgetrain.train.rl.run import _attacked, _parts
+from judgetrain.train.stages import RlSettings
 from tests.builders.evaluate import check, judge, run
 from tests.builders.scripted import ScriptedEngine, comparison, criteria
 
@@ -161,6 +162,12 @@ def test_the_comparisons_on_which_attacks_succeed_are_stage_rl_s_too(
         assert bad == "" or PRAISE in bad
         assert attacked.id.split("+")[0] not in held
     assert _attacked(tmp_path, known) == []
+    config = Config()
+    config.train.rl.holdout = 0.5
+    train, held_out = _parts(known, RlSettings.of(config), {"label": out})
+    apart = {each.comparison.id for each in held_out}
+    copies = [each.comparison.id.split("+")[0] for each in train if "+" in each.comparison.id]
+    assert len(apart) > 5 and len(copies) > 5 and apart.isdisjoint(copies), "no attack on what is held out"
     others = [replace(each, verdict="tie") if i % 2 else each for i, each in enumerate(known)]
     kept = {each.comparison.id.split("+")[0] for each in _attacked(out, others)}
     assert kept and kept <= {c.id for c in COMPARISONS[::2]}, "none whose label is another there"

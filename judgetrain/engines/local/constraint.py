@@ -36,7 +36,7 @@ class Constraints:
         except ImportError as error:
             raise EngineError(
                 "constrained decoding needs XGrammar: pip install 'judgetrain[constrained]', or leave out "
-                "judge.constrained and tree.constrained"
+                "judge.constrained, tree.constrained and at_once:"
             ) from error
         try:
             info = xgrammar.TokenizerInfo.from_huggingface(

@@ -122,7 +122,8 @@ def selective(
     """Selective judging by one method, None where either side has fewer than :data:`LEAST` labelled comparisons.
 
     With a tier of another method in front a share of the calibration side sets no threshold: it tells what the
-    confidences of each tier are worth.
+    confidences of each tier are worth, and :data:`LEAST` of the others are needed. A verdict without a margin does not
+    stand in front.
 
     Args:
         benchmark: what was judged.
@@ -210,7 +211,7 @@ def _tiers(benchmark: Benchmark, tiers: Sequence[Sequence[Prediction]], confiden
             sure.append([_confidence(p, confidence) for p in each])
             spent.append(before + alone)
             continue
-        margins = [_confidence(p, "margin") for p in each]
+        margins = [NEVER if p.margin is None and not i else _confidence(p, "margin") for p in each]
         sure.append([NEVER if c == NEVER else ALWAYS for c in margins] if i else margins)
         spent.append(alone + (spent[-1] if i else 0.0))
         before = alone

@@ -71,8 +71,10 @@ def check_guarantees(settings: EvaluateConfig) -> None:
     """
     names = [Method.parse(text).name for text in settings.methods]
     selective = settings.selective
-    if selective.first in BASELINES:
-        raise ConfigError(f"evaluate.selective.first={selective.first!r}: a baseline does not say how sure it is")
+    if selective.first in BASELINES or Method.parse(selective.first).kind == "one_step":
+        raise ConfigError(f"evaluate.selective.first={selective.first!r}: it does not say how sure it is")
+    if selective.first and selective.first == selective.then:
+        raise ConfigError(f"evaluate.selective.first={selective.first!r}: it is asked last, too (selective.then)")
     asked = {"selective.first": selective.first, "selective.then": selective.then}
     for key, name in (asked | {"corrected.proxy": settings.corrected.proxy}).items():
         if name and name not in names:

@@ -87,7 +87,8 @@ def reliabilities(tiers: Tiers, fits: NDArray[np.bool_]) -> Tiers:
 
     The chance is a logistic regression of right on confidence, a tier each, over the items ``fits`` [n], which may then
     set no threshold. A tier that is right less often where it is surer, or that has not both kinds of verdicts there,
-    has one chance for all of them. :data:`NEVER` and :data:`ALWAYS` stay.
+    has one chance for all of them, Laplace's: two that are right make nothing certain. :data:`NEVER` and :data:`ALWAYS`
+    stay.
     """
     from sklearn.linear_model import LogisticRegression
     from sklearn.pipeline import make_pipeline
@@ -99,7 +100,7 @@ def reliabilities(tiers: Tiers, fits: NDArray[np.bool_]) -> Tiers:
         known = given & fits
         if not known.any():
             continue
-        chance[given] = right[known].mean()
+        chance[given] = (right[known].sum() + 1) / (known.sum() + 2)
         if right[known].all() or not right[known].any():
             continue
         model = make_pipeline(StandardScaler(), LogisticRegression()).fit(sure[known][:, None], right[known])

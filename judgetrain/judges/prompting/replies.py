@@ -102,23 +102,24 @@ class Asker:
                     slots=q.slots,
                     attempt=attempt,
                     place=places[i],
-                    readable=partial(_can_be_read, q, read),
+                    readable=partial(_can_be_read, q, read, bool(self.letters)),
                 )
                 for i, q in ((i, questions[i]) for i in waiting)
             ]
             completions = self.engine.generate(requests, derive_seed(seed, step, attempt)) if requests else []
             for index, completion in zip(waiting, completions, strict=True):
-                replies[index].append(_reply(questions[index], completion, read))
+                replies[index].append(_reply(questions[index], completion, read, bool(self.letters)))
             waiting = [i for i in waiting if replies[i][-1].failure and replies[i][-1].finish_reason not in UNANSWERED]
         each = iter(replies)
         return [[reply for _ in group for reply in next(each)] for group in groups]
 
 
-def _can_be_read(question: Question, read: Read, completion: Completion) -> bool:
-    return _reply(question, completion, read).failure is None
+def _can_be_read(question: Question, read: Read, weighed: bool, completion: Completion) -> bool:
+    return _reply(question, completion, read, weighed).failure is None
 
 
-def _reply(question: Question, completion: Completion, read: Read) -> Reply:
+def _reply(question: Question, completion: Completion, read: Read, weighed: bool) -> Reply:
+    """A completion as it is read; ``weighed``: without the letters' probabilities it cannot be."""
     material = "\n".join(question.slots.values())
     if completion.finish_reason in UNANSWERED:
         reading: Reading[Any] = Reading(None, completion.finish_reason)
@@ -127,6 +128,8 @@ def _reply(question: Question, completion: Completion, read: Read) -> Reply:
     cut_off = completion.finish_reason == "length"
     if cut_off and reading.value is not None and quotes(completion.text, material):
         reading = Reading(None, "quoted")  # the verdict, due at the end, never came; this one was in what is judged
+    if weighed and reading.value is not None and not completion.choices:
+        reading = Reading(None, "no_probabilities")
     return Reply(
         shown=question.shown,
         answer=None if reading.value is None else question.translate(reading.value),
@@ -136,7 +139,7 @@ def _reply(question: Question, completion: Completion, read: Read) -> Reply:
         generated_tokens=completion.generated_tokens,
         finish_reason=completion.finish_reason,
         error=completion.error or "",
-        margin=_log_odds(completion, question.shown) if completion.choices else None,
+        margin=_log_odds(completion, question.shown) if weighed and reading.value is not None else None,
     )
 
 

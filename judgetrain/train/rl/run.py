@@ -60,11 +60,9 @@ def train_policy(
         everyone, dropped = current().decide(lambda: own_labels(settings, inputs, model, out))
     else:
         everyone, dropped = _labelled(inputs, config)
-    train, held_out = _split(everyone, settings.held_out, settings.seed, untaught(inputs))
-    attacked = _attacked(inputs["label"], everyone) if "label" in inputs else []
-    train, everyone = [*train, *attacked], [*everyone, *attacked]
+    train, held_out = _parts(everyone, settings, inputs)
     rollouts = Rollouts(
-        labelled={each.comparison.id: each for each in everyone},
+        labelled={each.comparison.id: each for each in (*train, *held_out)},
         prompts=load_prompt_set(start / PROMPTS),
         asking=replace(settings.asking, tie=settings.tie),
         config=config,
@@ -122,10 +120,19 @@ def _attacked(label: Path, known: Sequence[Labelled]) -> list[Labelled]:
     return [Labelled(Comparison.from_row(row["comparison"]), row["verdict"]) for row in kept]
 
 
+def _parts(
+    labelled: Sequence[Labelled], settings: RlSettings, inputs: Mapping[str, Path]
+) -> tuple[list[Labelled], list[Labelled]]:
+    """What is trained on, with the attacks on it, and what is held out with all attacks on that."""
+    train, held_out = _split(labelled, settings.held_out, settings.seed, untaught(inputs))
+    return [*train, *(_attacked(inputs["label"], train) if "label" in inputs else ())], held_out
+
+
 def _split(
     labelled: Iterable[Labelled], holdout: float, seed: int, among: Collection[str] | None
 ) -> tuple[list[Labelled], list[Labelled]]:
-    """Those to train on and those held out, which stage label held out of ``sft`` and ``dpo`` too.
+    """Those to train on and those held out: as far as ``label.holdout`` goes, what stage label held out of ``sft`` and
+    ``dpo`` too.
 
     ``among``: ids of those that may be held out, since the Initial judge was not trained on them; None: all may.
     """

@@ -159,7 +159,12 @@ def test_methods_that_are_not_evaluated_and_adapters_with_unlabelled_rows_are_re
     config.evaluate.selective.first = "at_once:base"
     assert "evaluate.selective.first='at_once:base': is not evaluated" in refused(config, "evaluate")
     config.evaluate.selective.first = "longer"
-    assert "evaluate.selective.first='longer': a baseline does not say how sure it is" in refused(config, "evaluate")
+    assert "evaluate.selective.first='longer': it does not say how sure it is" in refused(config, "evaluate")
+    config.evaluate.selective.first = "one_step:base"
+    assert "evaluate.selective.first='one_step:base': it does not say how sure" in refused(config, "evaluate")
+    config.evaluate.selective.first = config.evaluate.selective.then = "dpo"
+    assert "evaluate.selective.first='dpo': it is asked last, too" in refused(config, "evaluate")
+    config.evaluate.selective.then = ""
     config.evaluate.selective.first = ""
     assert not refused(config, "evaluate")
     config.evaluate.benchmarks[0] = BenchmarkConfig("p", SourceConfig(path="x"), adapter="pandalm", unlabelled=True)
