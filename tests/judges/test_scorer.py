@@ -22,7 +22,7 @@ from judgetrain.evaluate.config import EvaluateConfig
 from judgetrain.evaluate.metrics.statistics import auc_interval, correlation_intervals
 from judgetrain.evaluate.stages import EvaluateSettings
 from judgetrain.judges import ScorerJudge
-from judgetrain.judges.kinds.scorer import predictions, samples_of, verdict_of
+from judgetrain.judges.kinds.scorer import PREFIX, predictions, samples_of, verdict_of
 from judgetrain.pipeline.config import Config
 from judgetrain.pipeline.graph import STAGES
 from judgetrain.scorers import lazy
@@ -226,7 +226,7 @@ def test_the_recipe_has_every_scorer_of_given_responses_beside_the_judges() -> N
             typed(compose("config", overrides=[f"recipe={r}"])) for r in ("quickstart_scorers", "quickstart")
         )
     STAGES["evaluate"].check(config)
-    greedily = [method for method in plain.evaluate.methods if "+" not in method]
+    greedily = [method for method in plain.evaluate.methods if "+" not in method and not method.startswith(PREFIX)]
     judges = len(greedily)
     assert config.evaluate.methods[:judges] == greedily
     assert sorted(config.evaluate.methods[judges:]) == sorted(f"scorer:{name}" for name in OF_RESPONSES)
