@@ -16,7 +16,7 @@ from judgetrain.artifacts.config import ExecutorConfig
 from judgetrain.artifacts.executors import ray_workers
 from judgetrain.artifacts.executors.base import Work, check_executor
 from judgetrain.artifacts.executors.cluster import STARTS, connect
-from judgetrain.artifacts.executors.ray_workers import RayExecutor
+from judgetrain.artifacts.executors.ray_workers import DEATHS, RayExecutor
 from judgetrain.engines.once import loaded_once
 from judgetrain.errors import ConfigError, EngineError
 from tests.builders.fake_ray import FakeRay, RayTaskError
@@ -155,6 +155,30 @@ def test_workers_that_cannot_start_end_the_run(monkeypatch: pytest.MonkeyPatch) 
         EngineError, match="died .* the last before it was ready .*: most often a node lacks this environment"
     ):
         list(executor(monkeypatch, FakeRay(starts=False), workers=2).run(SAME, [(0, 0)]))
+
+
+def test_where_no_worker_can_start_the_others_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    ray = FakeRay(nodes=[{"CPU": 1.0}] * 2, barren={1})
+    pool = executor(monkeypatch, ray, workers=2)
+    assert {done.index for done in pool.run(SAME, ((i, i) for i in range(20)))} == {*range(20)}
+    assert len(ray.alive) == 1
+    assert len(ray.actors) == 2 + DEATHS * 2, "those that cannot start are not tried for ever"
+    assert [*map(str, ray.said)] == [  # type: ignore[attr-defined]
+        "executor=ray: a worker could not start, 7 times in a row, and is left out: 1 go on (the actor died): most "
+        "often a node lacks this environment: the same Python, packages and paths are needed on every one"
+    ]
+    pool.close()
+
+
+def test_the_last_worker_that_is_lost_ends_a_run_where_no_other_can_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    ray = FakeRay(nodes=[{"CPU": 1.0}] * 2, barren={1})
+    came = []
+    with pytest.raises(EngineError, match="died .* the last before it was ready"):
+        for done in executor(monkeypatch, ray, workers=2).run(SAME, ((i, i) for i in range(20))):
+            came.append(done.index)
+            if len(came) == 5:
+                ray.lose(0)
+    assert len(came) == 5
 
 
 def test_an_error_of_ours_is_no_death(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
@@ -31,6 +31,7 @@ class FakeRay(ModuleType):
         nodes: what each has.
         lingers: seconds from the killing of an actor to its death.
         starts: whether actors can be started.
+        barren: nodes on which none can be, and where that is known before any shard is finished.
     """
 
     def __init__(
@@ -39,9 +40,10 @@ class FakeRay(ModuleType):
         nodes: Sequence[dict[str, float]] = ({"CPU": 4.0},),
         lingers: float = 0.0,
         starts: bool = True,
+        barren: Collection[int] = (),
     ) -> None:
         super().__init__("ray")
-        self.dies, self.lingers, self.starts = dies, lingers, starts
+        self.dies, self.lingers, self.starts, self.barren = dies, lingers, starts, barren
         self.has = [dict(node) for node in nodes]
         self.lost: set[int] = set()
         self.chance = random.Random(1)
@@ -105,6 +107,7 @@ class FakeRay(ModuleType):
             if time.monotonic() > until:
                 break
             time.sleep(0.001)
+        answered = [call for call in answered if call.actor.node in self.barren] or answered
         chosen = self.chance.sample(answered, min(num_returns, len(answered)))
         return chosen, [call for call in calls if call not in chosen]
 
@@ -113,7 +116,7 @@ class FakeRay(ModuleType):
         self.under_way -= is_shard
         if is_shard and self.dies(call.arguments[2], self.begun.count(call.arguments[2])):
             actor.died = 0.0
-        if actor.died is not None or not self.starts:
+        if actor.died is not None or not self.starts or actor.node in self.barren:
             actor.died = 0.0
             raise ActorDied("the actor died")
         return call.result()

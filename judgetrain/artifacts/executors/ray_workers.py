@@ -16,9 +16,11 @@ from judgetrain.artifacts.executors.worker import Worker, is_alive
 from judgetrain.errors import EngineError, JudgetrainError
 
 DEATHS = 3
-"""Deaths for each worker, with no shard finished in between, after which a run gives up."""
+"""Deaths for each worker, with no shard finished in between, after which a run gives up; and failures to start, with no
+start in between, after which none is started again."""
 UNREADY = "before it was ready"
 """When a worker died that has held no model yet."""
+NO_ENVIRONMENT = "most often a node lacks this environment: the same Python, packages and paths are needed on every one"
 LOOK = 5.0
 """Seconds between two looks at what is late."""
 LATE = 30.0
@@ -46,7 +48,7 @@ class RayExecutor:
         self._coming: dict[Any, Any] = {}  # by the call that will say that they are ready
         self._free: deque[Any] = deque()
         self._at: dict[Any, tuple[str, int]] = {}
-        self._calls = self._deaths = 0
+        self._calls = self._deaths = self._failed = 0
         self._asked, self._told = 0.0, False
 
     def run(self, work: Work[R], shards: Iterable[tuple[int, Any]]) -> Iterator[Done[R]]:
@@ -129,7 +131,7 @@ class RayExecutor:
         import ray
 
         found = [share for _, share in nodes()]
-        self._told, self._need = False, self._each(found)
+        self._told, self._failed, self._need = False, 0, self._each(found)
         self._room = sum(share.holds(self._need) for share in found)
         if not (number := self._config.workers or self._room):
             raise EngineError(
@@ -162,25 +164,50 @@ class RayExecutor:
         try:
             self._at[worker] = ray.get(call)
         except RayError as error:
-            self._replace(worker, UNREADY, error)
+            self._not_started(worker, error)
         else:
+            self._failed = 0
             self._free.append(worker)
 
     def _replace(self, dead: Any, when: str, error: Exception) -> None:
-        """Have another worker in the place of one that died.
+        """Have another worker in the place of one that died over a shard.
 
         Raises:
             EngineError: too many have, one after the other.
         """
+        self._end(dead)
+        self._add()
+        self._deaths += 1
+        if self._deaths > DEATHS * len(self._workers):
+            raise self._hopeless(when, error) from error
+
+    def _not_started(self, dead: Any, error: Exception) -> None:
+        """Have another worker in the place of one that could not start, while there is hope that it can.
+
+        Where there are others, the run goes on with those: what fails to start says nothing of their shards.
+
+        Raises:
+            EngineError: too many have failed, one after the other, and it was the last one.
+        """
+        number = len(self._workers)
+        self._end(dead)
+        self._failed += 1
+        if self._failed <= DEATHS * number:
+            self._add()
+        elif not self._workers:
+            raise self._hopeless(UNREADY, error) from error
+        else:
+            self._say(
+                f"executor=ray: a worker could not start, {self._failed} times in a row, and is left out: "
+                f"{len(self._workers)} go on ({_last(error)}): {NO_ENVIRONMENT}"
+            )
+
+    def _end(self, dead: Any) -> None:
         import ray
 
         ray.kill(dead)  # one that only cannot be reached would keep its GPUs
         self._workers.remove(dead)
         self._at.pop(dead, None)
-        self._add()
-        self._deaths += 1
-        if self._deaths > DEATHS * len(self._workers):
-            raise self._hopeless(when, error) from error
 
     def _first(self, under_way: Iterable[Any]) -> Any:
         """The first call to be answered, of shards that are under way and of workers that come.
@@ -219,13 +246,17 @@ class RayExecutor:
         )
 
     def _hopeless(self, when: str, error: Exception) -> EngineError:
-        said = " ".join(str(error).split())[-300:]  # the cause is what Ray says last
         why = (
-            "most often a node lacks this environment: the same Python, packages and paths are needed on every one"
+            NO_ENVIRONMENT
             if when == UNREADY
             else "most often a worker's memory does not hold the model; give it more GPUs (executor.gpus_per_worker), "
             "a smaller model or fewer requests at once (engine.batch_size, engine.max_num_seqs)"
         )
         return EngineError(
-            f"executor=ray: workers died {DEATHS} times each and finished nothing, the last {when} ({said}): {why}"
+            f"executor=ray: workers died {DEATHS} times each and finished nothing, the last {when} ({_last(error)}): {why}"
         )
+
+
+def _last(error: Exception) -> str:
+    """The end of what Ray says, where the cause stands."""
+    return " ".join(str(error).split())[-300:]
