@@ -172,13 +172,11 @@ def test_where_no_worker_can_start_the_others_go_on(monkeypatch: pytest.MonkeyPa
 
 def test_the_last_worker_that_is_lost_ends_a_run_where_no_other_can_start(monkeypatch: pytest.MonkeyPatch) -> None:
     ray = FakeRay(nodes=[{"CPU": 1.0}] * 2, barren={1})
-    came = []
+    came = executor(monkeypatch, ray, workers=2).run(SAME, ((i, i) for i in range(20)))
+    assert len({next(came).index for _ in range(5)}) == 5
+    ray.lose(0)
     with pytest.raises(EngineError, match="died .* the last before it was ready"):
-        for done in executor(monkeypatch, ray, workers=2).run(SAME, ((i, i) for i in range(20))):
-            came.append(done.index)
-            if len(came) == 5:
-                ray.lose(0)
-    assert len(came) == 5
+        next(came)
 
 
 def test_an_error_of_ours_is_no_death(monkeypatch: pytest.MonkeyPatch) -> None:

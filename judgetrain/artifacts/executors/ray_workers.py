@@ -253,7 +253,8 @@ class RayExecutor:
             "a smaller model or fewer requests at once (engine.batch_size, engine.max_num_seqs)"
         )
         return EngineError(
-            f"executor=ray: workers died {DEATHS} times each and finished nothing, the last {when} ({_last(error)}): {why}"
+            f"executor=ray: workers died {DEATHS} times each and finished nothing, the last {when} ({_last(error)}): "
+            f"{why}"
         )
 
 
