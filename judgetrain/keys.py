@@ -6,6 +6,7 @@ import dataclasses
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import field
+from difflib import get_close_matches
 from typing import Any
 
 from judgetrain.errors import ConfigError
@@ -99,7 +100,9 @@ def _check(name: str, value: Any, item: dataclasses.Field[Any]) -> None:
         for k, entry in value.items():
             _check(f"{name}.{k}", entry, item)
     elif choices and value not in choices:
-        raise ConfigError(f"{name}={value!r}: allowed are {', '.join(map(str, choices))}")
+        near = get_close_matches(str(value), list(map(str, choices)), n=1)
+        meant = f"; did you mean {near[0]}?" if near else ""
+        raise ConfigError(f"{name}={value!r}: allowed are {', '.join(map(str, choices))}{meant}")
     elif value == "" and item.default not in ("", None, dataclasses.MISSING) and not item.metadata.get("empty"):
         raise ConfigError(f"{name}={value!r}: must not be empty; leave it out for {item.default}")
     elif isinstance(value, (int, float)) and not isinstance(value, bool):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from itertools import pairwise
 from pathlib import Path
@@ -51,7 +51,7 @@ def run(settings: DialoguesSettings, inputs: Mapping[str, Path], out: StageRun) 
         for index, source in enumerate(config.sources):
             counts = table[source.name] = Counter()
             before, rows = Counter(rejects.counts), 0
-            for items in _rows(source, f"dialogues.sources[{index}]", settings, rejects):
+            for items in _rows(source, f"dialogues.sources[{index}]", settings, rejects, out.log):
                 rows += 1
                 for dialogue, comparison in items:
                     outcome, match = sieve(dialogue, comparison)
@@ -114,15 +114,19 @@ class Sieve:
         return ("kept" if self._ids.add_text(dialogue.id) else "repeated_id"), None
 
 
-def _rows(source: SourceConfig, key: str, settings: DialoguesSettings, rejects: Rejects) -> Iterator[Sequence[Item]]:
+def _rows(
+    source: SourceConfig, key: str, settings: DialoguesSettings, rejects: Rejects, say: Callable[[str], object]
+) -> Iterator[Sequence[Item]]:
     """What every row that is taken gives: one dialogue, or one for each of its user turns."""
-    rows = _read(source, key, settings, rejects)
+    rows = _read(source, key, settings, rejects, say)
     if source.sample is None:
         return rows
     return iter(sampled(rows, source.sample, derive_seed(settings.seed, "sample", source.name)))
 
 
-def _read(source: SourceConfig, key: str, settings: DialoguesSettings, rejects: Rejects) -> Iterator[Sequence[Item]]:
+def _read(
+    source: SourceConfig, key: str, settings: DialoguesSettings, rejects: Rejects, say: Callable[[str], object]
+) -> Iterator[Sequence[Item]]:
     """The same of every row that can be read."""
     if source.type == "world":
         yield from ([(d, None)] for d in world.train_dialogues(settings.dialogues.world, settings.seed))
@@ -145,6 +149,7 @@ def _read(source: SourceConfig, key: str, settings: DialoguesSettings, rejects: 
             yield [(replace(next(user_turns(dialogue)), id=dialogue.id), None)]
         else:
             yield [(turn, None) for turn in user_turns(dialogue)]
+    reader.tell_unknown(lambda told: say(f"dialogues: {told}"))
 
 
 def user_turns(dialogue: Dialogue) -> Iterator[Dialogue]:

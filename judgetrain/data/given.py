@@ -12,13 +12,10 @@ from judgetrain.data.benchmarks.adapter import load_adapter
 from judgetrain.data.benchmarks.benchmark import majority
 from judgetrain.data.benchmarks.reading import CaseReader, source_of
 from judgetrain.data.config import BenchmarkConfig, ResponsesConfig, SourceConfig
-from judgetrain.data.rows import RowReader, label_text
+from judgetrain.data.rows import SHOWN, RowReader, label_text
 from judgetrain.data.sources import Rejects, read
 from judgetrain.errors import ConfigError
 from judgetrain.schema import Comparison
-
-SHOWN = 5
-"""Ways of writing a label that a message names."""
 
 
 def adapted(source: SourceConfig, key: str, rejects: Rejects) -> Iterator[list[Comparison]]:
@@ -79,9 +76,9 @@ def check_labelled(sources: list[SourceConfig], responses: ResponsesConfig, want
     raise ConfigError(
         f"{wanted}: no comparison of dialogues.sources has a label"
         + (
-            f": the column holds {written}; say what they mean with dialogues.sources[0].labels={{...: A, ...: B}}"
+            f": the column holds {written}; say what they mean with 'dialogues.sources[0].labels={{...: A, ...: B}}'"
             if found
-            else "; name its column with dialogues.sources[0].fields={label: COLUMN}, or construct pairs with "
+            else "; name its column with 'dialogues.sources[0].fields={label: COLUMN}', or construct pairs with "
             "responses.contrast.kinds"
         )
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from itertools import cycle
 from typing import Any, cast
@@ -53,6 +54,10 @@ def label_text(value: Any) -> str:
     return str(int(value)) if whole else str(value)
 
 
+SHOWN = 5
+"""Ways of writing a label that a message names."""
+
+
 class RowReader:
     """Reads the rows of one source, whatever their published shape.
 
@@ -61,7 +66,8 @@ class RowReader:
     """
 
     def __init__(self, source: SourceConfig, labels: Mapping[str, str] | None = None, key: str = "source") -> None:
-        self._source, self._labels = source, dict(labels or {})
+        self._source, self._labels, self._key = source, dict(labels or {}), key
+        self._unknown: Counter[str] = Counter()
         unknown = set(source.fields) - set(DEFAULT_FIELDS)
         if unknown:
             known = ", ".join(DEFAULT_FIELDS)
@@ -96,7 +102,7 @@ class RowReader:
                 raise RowError(
                     "missing_column",
                     f"no column for {field}: looked for {', '.join(looked)}, found {', '.join(map(str, row))}; say "
-                    f"{key}.fields={{{field}: COLUMN}}",
+                    f"'{key}.fields={{{field}: COLUMN}}'" + _delimited(row),
                 )
 
     def dialogue(self, row: Any, number: int) -> Dialogue:
@@ -142,11 +148,25 @@ class RowReader:
         return Comparison(dialogue.id, dialogue, a, b, model_a, model_b, label, group)
 
     def label(self, row: Mapping[str, Any]) -> Verdict | None:
-        """The label of a row, where it has one that is known."""
+        """The label of a row, where it has one that is known; :meth:`tell_unknown` says what else stood there."""
         try:
             return self._label(row)
         except RowError:
+            if (written := self.written_label(row)) not in (None, ""):
+                self._unknown[label_text(written)] += 1
             return None
+
+    def tell_unknown(self, say: Callable[[str], object]) -> None:
+        """Say how many labels were read that are none, how they are written, and what to do; if any."""
+        if not (number := self._unknown.total()):
+            return
+        written = ", ".join(f"{label!r} ({n})" for label, n in self._unknown.most_common(SHOWN))
+        first = next(iter(self._unknown))
+        more = ", ..." if len(self._unknown) > SHOWN else ""
+        say(
+            f"{self._source.name}: {number} labels are none of {', '.join(self._labels or ('A', 'B', 'tie'))} and are "
+            f"not used: {written}{more}; say what they mean with '{self._key}.labels={{{first}: A, ...}}'"
+        )
 
     def written_label(self, row: Mapping[str, Any]) -> Any:
         """What stands in the column of labels; None where there is none."""
@@ -197,6 +217,13 @@ class RowReader:
         if self._get(row, "input"):
             query = f"{query}\n\n{self._text(row, 'input')}"
         return self._source.template.replace("{query}", query) if self._source.template else query
+
+
+def _delimited(row: Mapping[str, Any]) -> str:
+    """A hint, where the only column's name holds what other CSV files have between columns."""
+    names = [str(name) for name in row]
+    between = next((sign for sign in (";", "\t", "|") if len(names) == 1 and sign in names[0]), None)
+    return f"; the columns seem to stand between {between!r}: a CSV file has commas there" if between else ""
 
 
 def _column(row: Mapping[str, Any], name: str, field: str) -> Any:

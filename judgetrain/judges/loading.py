@@ -313,7 +313,9 @@ def check_criteria(config: Any, method: Method, branches: int, key: str) -> None
     if method.is_directory:
         criteria = criteria_of(Path(method.target).expanduser(), config.tree.criteria)
         if branches > criteria:
-            raise ConfigError(f"{key}: at most {criteria}, the criteria that {method.text} was trained to name")
+            raise ConfigError(
+                f"{key}={branches}: at most {criteria}, the criteria that {method.text} was trained to name"
+            )
 
 
 def check_directories(config: Any, methods: Iterable[Method], key: str) -> None:

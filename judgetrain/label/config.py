@@ -33,6 +33,11 @@ class GivenEngineConfig(EngineConfig):
     """Labels that the data brings, in the teacher's place: evaluations are written from them by rule."""
 
     type: str = key("given", "backend")
+    reasons: bool = key(
+        True,
+        "say of the better response what can be seen in it; without, the verdict is all that a judgment leaves open, "
+        "and all that training on it is about",
+    )
 
     computes = True
     steps = LEVELS

@@ -54,11 +54,13 @@ class KnownLabels:
 
     Args:
         comparisons: those with a label; nothing else can be judged.
+        reasons: end judgments with a reason.
     """
 
     name = "given"
 
-    def __init__(self, comparisons: Sequence[Comparison]) -> None:
+    def __init__(self, comparisons: Sequence[Comparison], reasons: bool = True) -> None:
+        self._reasons = reasons
         self._labels: dict[Shown, Verdict] = {}
         for comparison in comparisons:
             for order in ORDERS:
@@ -80,7 +82,7 @@ class KnownLabels:
         elif request.step == "guideline":
             text = GUIDELINE
         elif (label := self._labels.get(_shown(slots))) is not None:
-            text = judgment(slots["query"], slots["response_a"], slots["response_b"], label)
+            text = judgment(slots["query"], slots["response_a"], slots["response_b"], label, self._reasons)
         else:
             return Completion(finish_reason="error", error="a comparison without a label")
         prompt = " ".join(message["content"] for message in request.messages)
@@ -101,12 +103,14 @@ def suited(query: str) -> list[Aspect]:
     return sorted(ASPECTS, key=rank)
 
 
-def judgment(query: str, first: str, second: str, label: Verdict) -> str:
+def judgment(query: str, first: str, second: str, label: Verdict, reasons: bool = True) -> str:
     """A short judgment that says the label (of the responses as shown) and why, in what can be seen in them."""
     scores = {"A": (BETTER, WORSE), "B": (WORSE, BETTER), "tie": (EQUAL, EQUAL)}[label]
     head = f"Response A Score: {scores[0]}\nResponse B Score: {scores[1]}\nComparison: "
     if label == "tie":
         return f"{head}Both are equal."
+    if not reasons:
+        return f"{head}{label} is better."
     good, bad = (first, second) if label == "A" else (second, first)
     other = "B" if label == "A" else "A"
     gaps = [(criterion.check(query, good) - criterion.check(query, bad), criterion.looks_for) for criterion in CRITERIA]

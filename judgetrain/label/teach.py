@@ -48,8 +48,8 @@ def run(settings: TeacherSettings, inputs: Mapping[str, Path], out: StageRun) ->
         if not known:
             raise DataError(
                 "teacher=given: none of the comparisons has a label; name its column with "
-                "dialogues.sources[0].fields={label: COLUMN}, construct pairs with responses.contrast.kinds, or choose "
-                "another teacher"
+                "'dialogues.sources[0].fields={label: COLUMN}', construct pairs with responses.contrast.kinds, "
+                "or choose another teacher"
             )
         taught, remaining = divided(known, settings.teacher.comparisons, out.seed)
         if unknown := [c for c in comparisons if _by_labels(settings.teacher) and not c.label]:
@@ -133,8 +133,8 @@ def _annotate(settings: TeacherSettings, comparisons: Sequence[Comparison], out:
         spending([teacher.engine], teacher, "teacher", out) as budget,
         loaded_once(
             lambda: (
-                KnownLabels(comparisons)
-                if _by_labels(teacher)
+                KnownLabels(comparisons, teacher.engine.reasons)
+                if isinstance(teacher.engine, GivenEngineConfig)
                 else make_engine(teacher.engine, answers=answers, budget=budget)
             )
         ) as engine,

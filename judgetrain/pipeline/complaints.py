@@ -125,7 +125,7 @@ def _of_key(error: OmegaConfBaseException, outer: BaseException | None = None) -
         named = re.match(r"Could not override '(.*)'\.", str(outer))
         within = f"{named[1]}: " if named and named[1] != key else ""
         return f"{within}{key}: there is no such key in {getattr(kind, '__name__', kind)}{meant}"
-    given = re.match(r"Error merging override (.*)", str(outer))
+    given = re.match(r"Error merging override \+*(.*)", str(outer))
     place = given[1] if given else key
     if "is not a subclass of" in first:
         return f"{place}: it is a section, whose keys are set one by one: python -m judgetrain keys {key}"

@@ -183,8 +183,21 @@ def recipe_overrides(arguments: list[str]) -> list[str]:
             )
         if value == "null" and key in options:  # which keeps the recipe's; Hydra takes no null there
             continue
-        result.append(argument)
+        result.append(_taken(argument, options))
     return result
+
+
+def _taken(argument: str, options: Collection[str]) -> str:
+    """An argument as Hydra takes it: places in lists with dots, and ``++`` where it may bring entries of a mapping.
+
+    The entries of ``verdicts.source.fields`` and its like are the user's own; Hydra would ask for a ``+`` before each.
+    """
+    key, equals, value = argument.partition("=")
+    dotted = re.sub(r"\[(\d+)\](?=\.|$)", r".\1", key)
+    if not equals or not re.match(r"\w", key) or key in options or not is_key(dotted):
+        return argument
+    new = "++" if value.startswith("{") or is_key(f"{dotted}.x") else ""
+    return f"{new}{dotted}={value}"
 
 
 def typed(composed: DictConfig, overrides: Collection[str] = ()) -> Config:

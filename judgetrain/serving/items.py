@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -28,10 +28,16 @@ class Item:
     failure: str | None = None
 
 
-def read_items(config: VerdictsConfig, world_config: WorldConfig | None, seed: int) -> list[Item]:
+def read_items(
+    config: VerdictsConfig,
+    world_config: WorldConfig | None,
+    seed: int,
+    say: Callable[[str], object] = lambda told: None,
+) -> list[Item]:
     """The rows that stage judge is given, in their order, each under an id of its own.
 
-    A row that cannot be read is one with a ``failure``. Columns that the first row lacks stop the reading.
+    A row that cannot be read is one with a ``failure``. Columns that the first row lacks stop the reading. ``say`` is
+    told of labels that are not known.
 
     Raises:
         ConfigError: a missing path, fewer than two systems, or no such baseline.
@@ -43,21 +49,21 @@ def read_items(config: VerdictsConfig, world_config: WorldConfig | None, seed: i
         assert world_config is not None
         found = [Item(c) for c in world.eval_comparisons(world_config, seed)]
     else:
-        found = _of_source(config.source)
+        found = _of_source(config.source, say)
     return [_checked(item) for item in _told_apart(found)]
 
 
-def _of_source(source: SourceConfig) -> list[Item]:
+def _of_source(source: SourceConfig, say: Callable[[str], object]) -> list[Item]:
     source = replace(source, name=source.name or Path(source.path).name.partition(".")[0])
     found: list[Item] = []
 
     rejects = Rejects(strict=False, keep=lambda row: found.append(Item(*unread(source.name, row))))
-    for comparisons in _adapted(source, rejects) if source.adapter else _plain(source, rejects):
+    for comparisons in _adapted(source, rejects) if source.adapter else _plain(source, rejects, say):
         found += map(Item, comparisons)
     return found
 
 
-def _plain(source: SourceConfig, rejects: Rejects) -> Iterator[list[Comparison]]:
+def _plain(source: SourceConfig, rejects: Rejects, say: Callable[[str], object]) -> Iterator[list[Comparison]]:
     reader = RowReader(source, source.labels, KEY)
 
     def take(row: Any, number: int) -> list[Comparison]:
@@ -65,7 +71,8 @@ def _plain(source: SourceConfig, rejects: Rejects) -> Iterator[list[Comparison]]
             reader.check_columns(row, KEY)
         return [replace(reader.comparison(row, number, labelled=False), label=reader.label(row))]
 
-    return read(source, KEY, take, rejects)
+    yield from read(source, KEY, take, rejects)
+    reader.tell_unknown(say)
 
 
 def _adapted(source: SourceConfig, rejects: Rejects) -> Iterator[list[Comparison]]:

@@ -44,7 +44,7 @@ def run(settings: JudgeSettings, inputs: Mapping[str, Path], out: StageRun) -> N
     limit of what may be spent, ``verdicts.jsonl`` holds the rows that are finished.
     """
     config, method = settings.verdicts, settings.method
-    items = read_items(config, settings.world, settings.seed)
+    items = read_items(config, settings.world, settings.seed, lambda told: out.log(f"judge: {told}"))
     with spending(settings.asked_engines, config, "verdicts", out) as budget:
         models = Models(settings, inputs, out, budget)
         adopt(SHARDS, _key(settings, models, items, out), out)

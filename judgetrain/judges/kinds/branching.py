@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import repeat
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, cast, get_args
 
 from judgetrain.artifacts.stage_run import derive_seed
 from judgetrain.engines.base import UNANSWERED, Engine
@@ -61,6 +61,7 @@ class BranchingJudge(Judge):
         top_up: bool = False,
         plan: Plan = "shared",
     ) -> None:
+        check_aggregation(aggregation)
         self.engine, self.prompts, self.branches = engine, prompts, branches
         self.settings = settings or JudgeConfig().asking(AskingConfig.criteria)
         self.aggregation, self.name, self.early_stop, self.top_up = aggregation, name, early_stop, top_up
@@ -271,3 +272,9 @@ def check_branches(branches: int, asking: AskingConfig) -> None:
     """Raise ``ConfigError`` unless a judge that is asked so has that many branches."""
     if not 1 <= branches <= asking.criteria:
         raise ConfigError(f"branches={branches}: allowed are 1 to the {asking.criteria} criteria of this judge")
+
+
+def check_aggregation(aggregation: str) -> None:
+    """Raise ``ConfigError`` unless there is such a way from branches to a verdict."""
+    if aggregation not in get_args(Aggregation):
+        raise ConfigError(f"aggregation={aggregation!r}: allowed are {', '.join(get_args(Aggregation))}")

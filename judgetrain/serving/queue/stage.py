@@ -33,7 +33,8 @@ def run(settings: LabelQueueSettings, inputs: Mapping[str, Path], out: StageRun)
     gone = Counter(reason for row in rows if (reason := left_out(row, config.relabel)))
     if not queue:
         again = "; label_queue.relabel=true ranks those that have a label too" if gone["labelled"] else ""
-        raise DataError(f"none of the {len(rows)} rows is left to label: {dict(gone) or 'there is no row'}{again}")
+        why = ", ".join(f"{n} {reason}" for reason, n in sorted(gone.items())) or "there is no row"
+        raise DataError(f"none of the {len(rows)} rows is left to label: {why}{again}")
     out.write_rows("queue", queue)
     write_json_atomic(out.path("label_studio.json"), label_studio(queue))
     write_text_atomic(out.path("label_studio.xml"), INTERFACE)

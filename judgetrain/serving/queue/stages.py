@@ -29,11 +29,20 @@ def _check(config: Any) -> None:
 
 
 def _check_here(config: Any) -> None:
-    """Read every row of the files."""
+    """Read every row of the files, or of what is to be judged: it has comparisons that nobody has labelled."""
+    from judgetrain.serving.items import read_items
     from judgetrain.serving.queue.stage import read_rows_of
 
-    if config.label_queue.files:
-        read_rows_of(config.label_queue.files)
+    verdicts, queue = config.verdicts, config.label_queue
+    if queue.files:
+        read_rows_of(queue.files)
+    elif not queue.relabel and (verdicts.systems or verdicts.source.type != "hub"):
+        items = read_items(verdicts, config.dialogues.world, config.seed)
+        if items and all(item.failure or item.comparison.label for item in items):
+            raise ConfigError(
+                f"label_queue: none of the {len(items)} comparisons is left to label: all have a label or cannot be "
+                "judged; label_queue.relabel=true ranks those that have a label too"
+            )
 
 
 LABEL_QUEUE = Stage(

@@ -61,7 +61,8 @@ def scalars(groups: Sequence[Group], ask: Ask, mode: str = "round_robin") -> lis
 
     All pairs of a round, of all groups, are asked in one call; ``round_robin`` and ``bradley_terry`` have one round,
     ``anchor`` one with references and else two, ``knockout`` as many as its bracket. The same texts are asked about
-    once, and in an order that depends on them alone; equal responses are equally good without being asked about.
+    once, and in an order that depends on them alone. Nothing is asked about equal responses, which are equally good,
+    nor about one without text, which loses to every one that has some.
 
     Raises:
         ConfigError: no such mode.
@@ -96,7 +97,7 @@ class _Running:
     def answer(self, shares: dict[str, Share]) -> None:
         """Take the shares of the comparisons, by their ids, and go on to the next ones."""
         if self.asked:
-            self._go_on([shares[self.asked[pair].id] if pair in self.asked else 0.5 for pair in self._pairs])
+            self._go_on([shares[self.asked[p].id] if p in self.asked else self._known(*p) for p in self._pairs])
 
     def _go_on(self, shares: list[Share] | None) -> None:
         """Send the shares of the last round; rounds in which there is nothing to ask are over at once."""
@@ -104,16 +105,26 @@ class _Running:
         try:
             while not self.asked:
                 self._pairs = next(self._rounds) if shares is None else self._rounds.send(shares)
-                self.asked = {p: c for p in self._pairs if (c := self._comparison(*p)) is not None}
-                shares = [0.5 for _ in self._pairs]
+                shares = [self._known(*pair) for pair in self._pairs]
+                unknown = [pair for pair, share in zip(self._pairs, shares, strict=True) if share is None]
+                self.asked = {pair: self._comparison(*pair) for pair in unknown}
         except StopIteration as done:
             self._scalars = done.value
 
-    def _comparison(self, first: int, second: int) -> Comparison | None:
-        texts = [*self._texts, self._group.reference or ""]
-        if texts[first] == texts[second]:
+    def _known(self, first: int, second: int) -> Share:
+        """What the first of two members wins, where nobody has to be asked; else None."""
+        one, other = self._text(first), self._text(second)
+        if one == other:
+            return 0.5
+        if one.strip() and other.strip():
             return None
-        return Comparison.of(self._group.prompt, texts[first], texts[second])
+        return (bool(one.strip()) - bool(other.strip()) + 1) / 2
+
+    def _comparison(self, first: int, second: int) -> Comparison:
+        return Comparison.of(self._group.prompt, self._text(first), self._text(second))
+
+    def _text(self, number: int) -> str:
+        return self._texts[number] if number < len(self._texts) else self._group.reference or ""
 
     def of_responses(self) -> list[Scalar]:
         """The scalars of the group's responses, equal ones alike."""

@@ -27,9 +27,9 @@ class JudgeReward:
     Give it to ``GRPOTrainer(reward_funcs=[JudgeReward("path/to/judge")])``, to ``RLOOTrainer``, or to any trainer that
     calls rewards the same way. Rewards are worth something within a group alone, as these trainers use them: the
     completions of one prompt that stand in one call. So a process's batch should hold whole groups: its size a multiple
-    of ``num_generations``. A completion about which nothing readable was said gets None, which TRL leaves out. Where
-    the trainer takes metrics it is told how many comparisons were asked about, and what share was unreadable or
-    inconsistent.
+    of ``num_generations``. A completion about which nothing readable was said gets None, which TRL leaves out; one
+    without text loses to every one that has some, without being asked about. Where the trainer takes metrics it is told
+    how many comparisons were asked about, and what share was unreadable or inconsistent.
 
     Args:
         judge: a judge, or its name: it is then loaded at the first call.
@@ -121,7 +121,10 @@ class JudgeReward:
 
 @dataclass(frozen=True)
 class Best:
-    """The best of several responses: its place, None where nothing readable was said; and what each is worth."""
+    """The best of several responses: its place, None where nothing readable was said; and what each is worth.
+
+    Of one response the place is 0, and what it is worth is None: it is compared with nothing.
+    """
 
     index: int | None
     scores: tuple[Scalar, ...]
@@ -144,7 +147,8 @@ def best_of_n(
     with closing(_loaded(judge, asked)) if isinstance(judge, (str, Path)) else nullcontext(judge) as ready:
         scores = scalars([Group(prompt, responses)], lambda pairs: ready.compare_all(pairs, seed), mode)[0]
     read = [(score, -place) for place, score in enumerate(scores) if score is not None]
-    return Best(-max(read)[1] if read else None, tuple(scores))
+    alone = 0 if len({*responses}) == 1 else None  # there is nothing to ask, and nothing else to choose
+    return Best(-max(read)[1] if read else alone, tuple(scores))
 
 
 def _check(mode: str, judge: Named, asked: Mapping[str, Any]) -> None:
