@@ -24,7 +24,7 @@ from judgetrain.engines.config import ENGINES
 from judgetrain.errors import ConfigError
 from judgetrain.keys import validate
 from judgetrain.pipeline.config import Config
-from judgetrain.pipeline.keys_page import is_key, nearest_key
+from judgetrain.pipeline.keys_page import is_key, is_of_open_mapping, nearest_key
 
 CONF = shipped("conf")
 RECIPES = shipped("recipes")
@@ -191,12 +191,14 @@ def _taken(argument: str, options: Collection[str]) -> str:
     """An argument as Hydra takes it: places in lists with dots, and ``++`` where it may bring entries of a mapping.
 
     The entries of ``verdicts.source.fields`` and its like are the user's own; Hydra would ask for a ``+`` before each.
+    A mapping that has entries by default keeps to them, lest a misspelt one is taken for another.
     """
     key, equals, value = argument.partition("=")
     dotted = re.sub(r"\[(\d+)\](?=\.|$)", r".\1", key)
     if not equals or not re.match(r"\w", key) or key in options or not is_key(dotted):
         return argument
-    new = "++" if value.startswith("{") or is_key(f"{dotted}.x") else ""
+    section = value.startswith("{") and not is_key(f"{dotted}.x")
+    new = "++" if section or is_of_open_mapping(dotted) else ""
     return f"{new}{dotted}={value}"
 
 

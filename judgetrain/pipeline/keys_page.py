@@ -124,6 +124,13 @@ def is_key(name: str) -> bool:
     return ".".join(parts) in known or any(known.get(key, "").startswith("dict") for key in above)
 
 
+def is_of_open_mapping(name: str) -> bool:
+    """Whether a key is a mapping that is empty by default, or an entry of one."""
+    name = re.sub(r"\.\d+(?=\.|$)", "[]", name)
+    mappings = (key for key in keys_of(Config()) if key.type.startswith("dict") and key.default == _shown({}))
+    return any(f"{name}.".startswith(f"{key.name}.") for key in mappings)
+
+
 GONE = frozenset({"train.dpo.margin_weight"})
 """Keys that are no more, for which nothing else stands in."""
 SIMILAR = 0.75

@@ -202,12 +202,18 @@ def test_deduplication_is_by_normalised_text(a: str, b: str) -> None:
     assert normalised(normalised(a)) == normalised(a) or not a.isascii()
 
 
-def test_rows_with_two_responses_become_comparisons_with_the_label_that_is_known(tmp_path: Path) -> None:
+def test_rows_with_two_responses_become_comparisons_with_the_label_that_is_known(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """``label.source=given`` alone learns from it; one that is written otherwise stops nothing."""
     labels = ["A", "tie", "first", None]
     rows = [{"query": f"q{y}", "response_a": "x", "response_b": "y", "label": y} for y in labels]
     out = run(tmp_path, [*rows, {"query": "q", "response_a": "x", "response_b": "y"}])
     assert [row["label"] for row in read_rows(out.directory, "comparisons")] == ["A", "tie", None, None, None]
+    assert (
+        "dialogues: src: 1 labels are none of A, B, tie and are not used: 'first' (1); say what they mean with "
+        "'dialogues.sources[0].labels={first: A, ...}'"
+    ) in capsys.readouterr().out
 
 
 def test_a_trailing_answer_is_the_reference(tmp_path: Path) -> None:

@@ -157,6 +157,7 @@ def test_a_judge_is_refused_what_it_cannot_do(trained: Path) -> None:
         ({"branches": 5}, "branches=5: allowed are 1 to the 4 criteria"),
         ({"temprature": 1.0}, "temprature: a judge has no such setting"),
         ({"readout": "x"}, r"judge\.readout='x'"),
+        ({"aggregation": "cleer"}, "aggregation='cleer': allowed are vote, margin, ranked, clear"),
     ]:
         with pytest.raises(ConfigError, match=message):
             load_judge(trained, **how)

@@ -155,7 +155,7 @@ def test_without_a_label_nothing_begins(tmp_path: Path) -> None:
         (source(tmp_path, bare), r"no comparison of dialogues\.sources has a label; name its column"),
         (
             source(tmp_path),
-            r"holds '1', '2', '0', '\?'; say what they mean with dialogues\.sources\[0\]\.labels",
+            r"holds '1', '2', '0', '\?'; say what they mean with 'dialogues\.sources\[0\]\.labels",
         ),
         (source(tmp_path, bare, fields={"label": "winner"}), "has a label; name its column"),
     ):

@@ -7,6 +7,7 @@ from pathlib import Path
 import cloudpickle
 import pytest
 from hydra.core.config_store import ConfigStore
+from hydra.errors import HydraException
 
 from judgetrain.data.config import WorldEngineConfig
 from judgetrain.engines.config import OpenAIEngineConfig, TransformersEngineConfig
@@ -67,6 +68,38 @@ def test_a_recipe_that_chooses_the_type_is_told_its_own_wrong_keys_and_not_those
 def test_a_malformed_engine_is_told_by_its_key(overrides: list[str], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         configured("recipe=quickstart", *overrides)
+
+
+@pytest.mark.parametrize(
+    "override",
+    [
+        "verdicts.source.fields={query: ask, response_a: left}",
+        "verdicts.source.fields.query=ask",
+        "verdicts.source={path: x.csv, fields: {query: ask}}",
+    ],
+)
+def test_the_entries_of_a_mapping_are_the_users_own(override: str) -> None:
+    (argument,) = recipe_overrides([override])
+    assert configured(argument).verdicts.source.fields["query"] == "ask"
+
+
+def test_a_place_in_a_list_is_written_as_messages_write_it() -> None:
+    given = recipe_overrides(["dialogues.sources[0].fields={label: winner}", "dialogues.sources[0].labels.x=A"])
+    source = configured(*given).dialogues.sources[0]
+    assert (source.fields, source.labels) == ({"label": "winner"}, {"x": "A"})
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("rounds={cuont: 3}", "^Error merging override"),
+        ("verdicts.source={feilds: {a: b}}", "^Error merging override"),
+        ("verdicts.sorce.fields={a: b}", "^Could not override"),
+    ],
+)
+def test_a_key_that_there_is_not_is_none_by_being_in_a_mapping(override: str, message: str) -> None:
+    with pytest.raises(HydraException, match=message):
+        configured(*recipe_overrides([override]))
 
 
 def test_a_type_that_the_command_line_chooses_drops_what_does_not_fit_it() -> None:

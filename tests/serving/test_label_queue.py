@@ -215,5 +215,9 @@ def test_exports_of_other_shapes_are_told(tmp_path: Path) -> None:
     labelled = lines(tmp_path / "l.jsonl", [row("a", label="A")])
     with pytest.raises(DataError, match="none of the 1 rows is left.*label_queue.relabel=true"):
         queued(tmp_path, f"label_queue.files=[{labelled}]")
+    known = lines(tmp_path / "k.jsonl", [{"query": "q", "response_a": "x", "response_b": "y", "label": "A"}])
+    with pytest.raises(ConfigError, match="none of the 1 comparisons is left to label.*relabel=true"):
+        queued(tmp_path / "new", f"verdicts.source={{path: {known}, type: comparisons}}", "verdicts.judge=longer")
+    assert not list((tmp_path / "new").rglob("judge")), "nothing is judged first"
     again = queued(tmp_path, f"label_queue.files=[{labelled}]", "label_queue.relabel=true")
     assert [q["id"] for q in read_rows(again, "queue")] == ["a"]

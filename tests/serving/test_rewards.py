@@ -255,6 +255,23 @@ def test_best_of_n_is_the_first_of_the_best() -> None:
         best_of_n("longer", "q", [])
 
 
+@pytest.mark.parametrize("mode", list(MODES))
+def test_what_holds_no_text_loses_without_being_asked_about(mode: str) -> None:
+    judge = Table(lambda a, b: ("tie", "tie", 0.0))
+    found = best_of_n(judge, "q", ["", "a", " \n", "b"], mode)
+    assert found.index in (1, 3)
+    texts = [(c.response_a, c.response_b) for call in judge.calls for c in call]
+    assert all(a.strip() and b.strip() for a, b in texts)
+    (empty, some) = JudgeReward(judge, mode)(["q", "q"], ["", "a"])
+    assert empty is not None and some is not None and empty < some
+    assert len({*JudgeReward(judge, mode)(["q", "q"], ["", " "])}) == 1, "two of them are equally bad"
+
+
+def test_of_one_response_that_one_is_the_best() -> None:
+    for mode in MODES:
+        assert best_of_n(LongerJudge(), "q", ["a"], mode).index == 0 == best_of_n("longer", "q", ["a", "a"], mode).index
+
+
 def test_scalars_take_any_way_of_asking() -> None:
     groups = [Group("p", ["a", "bb"]), Group("q", ["ccc", "a", "a"]), Group("r", [])]
     asked: list[str] = []
