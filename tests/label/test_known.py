@@ -40,6 +40,18 @@ def test_every_judgment_says_the_label_in_both_orders(tmp_path: Path) -> None:
     assert examples == {"criteria": 14, "guideline": 14, "judgment": 28}
 
 
+def test_without_reasons_a_judgment_leaves_nothing_open_but_its_verdict(tmp_path: Path) -> None:
+    config = given()
+    engine = GivenEngineConfig(reasons=False)
+    out = run_teacher(tmp_path / "teacher", replace(config, teacher=replace(config.teacher, engine=engine)))
+    rows = [row for row in read_rows(out.directory, "examples") if row["level"] == "judgment"]
+    texts = {row["completion"][-1]["content"] for row in rows}
+    assert 2 <= len(texts) <= 3, "one text a verdict"
+    for text in texts:
+        scores = parse_judgment(text)
+        assert (scores.first, scores.second) in ((4, 2), (2, 4), (3, 3))
+
+
 def test_rows_without_a_label_are_left_for_the_trees(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     rows = [replace(c, label=None) if i % 2 else c for i, c in enumerate(TAUGHT)]
     monkeypatch.setattr(builders, "TAUGHT", rows)
