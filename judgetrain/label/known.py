@@ -104,16 +104,18 @@ def suited(query: str) -> list[Aspect]:
 
 
 def judgment(query: str, first: str, second: str, label: Verdict, reasons: bool = True) -> str:
-    """A short judgment that says the label (of the responses as shown) and why, in what can be seen in them."""
+    """A short judgment that says the label (of the responses as shown) and why, in what can be seen in them.
+
+    The verdict's letter comes first: a small model learns to copy the letter that stands before the better response long
+    before it learns which of two digits to give the first one (docs/real_text.md).
+    """
     scores = {"A": (BETTER, WORSE), "B": (WORSE, BETTER), "tie": (EQUAL, EQUAL)}[label]
-    head = f"Response A Score: {scores[0]}\nResponse B Score: {scores[1]}\nComparison: "
-    if label == "tie":
-        return f"{head}Both are equal."
-    if not reasons:
-        return f"{head}{label} is better."
+    said = "both are equal" if label == "tie" else f"{label} is better"
+    text = f"Comparison: {said}.\nResponse A Score: {scores[0]}\nResponse B Score: {scores[1]}"
+    if label == "tie" or not reasons:
+        return text
     good, bad = (first, second) if label == "A" else (second, first)
     other = "B" if label == "A" else "A"
     gaps = [(criterion.check(query, good) - criterion.check(query, bad), criterion.looks_for) for criterion in CRITERIA]
     gap, reason = max(gaps, key=lambda found: found[0])
-    said = f" It {reason}, {other} less so." if gap > 0 else ""
-    return f"{head}{label} is better.{said}"
+    return f"{text}\nReason: {label} {reason}, {other} less so." if gap > 0 else text

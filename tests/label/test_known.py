@@ -76,9 +76,11 @@ def test_a_judgment_reads_back_as_its_label_and_gives_a_reason_that_can_be_seen(
     text = judgment("How do I cook rice?", first, second, label)
     parsed = parse_judgment(text, (first, second))
     assert (parsed.first, parsed.second) == {"A": (4, 2), "B": (2, 4), "tie": (3, 3)}[label]
-    assert text.endswith("Both are equal." if label == "tie" else f", {mirror(label)} less so.")
+    assert text.startswith(f"Comparison: {'both are equal' if label == 'tie' else f'{label} is better'}.\n")
+    assert ("Reason: " in text) == (label != "tie")
+    assert label == "tie" or text.endswith(f", {mirror(label)} less so.")
     same = judgment("How do I cook rice?", short, short, "A")
-    assert same.endswith("A is better."), "of equal texts nothing is said that cannot be seen"
+    assert "Reason" not in same, "of equal texts nothing is said that cannot be seen"
 
 
 def test_criteria_suit_the_query() -> None:
