@@ -106,8 +106,8 @@ def suited(query: str) -> list[Aspect]:
 def judgment(query: str, first: str, second: str, label: Verdict, reasons: bool = True) -> str:
     """A short judgment that says the label (of the responses as shown) and why, in what can be seen in them.
 
-    The verdict's letter comes first: a small model learns to copy the letter that stands before the better response long
-    before it learns which of two digits to give the first one (docs/real_text.md).
+    The verdict's letter comes first: a small model learns to copy the letter that stands before the better response
+    sooner than which of two digits to give the first one (docs/real_text.md).
     """
     scores = {"A": (BETTER, WORSE), "B": (WORSE, BETTER), "tie": (EQUAL, EQUAL)}[label]
     said = "both are equal" if label == "tie" else f"{label} is better"
