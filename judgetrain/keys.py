@@ -11,6 +11,8 @@ from typing import Any
 
 from judgetrain.errors import ConfigError
 
+MANY = 10
+"""Choices in whose list what was meant is looked for in vain."""
 PACKAGE = "package:"
 """Stands before the name of an installed PyPI package where a path may name one."""
 
@@ -100,7 +102,7 @@ def _check(name: str, value: Any, item: dataclasses.Field[Any]) -> None:
         for k, entry in value.items():
             _check(f"{name}.{k}", entry, item)
     elif choices and value not in choices:
-        near = get_close_matches(str(value), list(map(str, choices)), n=1)
+        near = get_close_matches(str(value), list(map(str, choices)), n=1) if len(choices) > MANY else []
         meant = f"; did you mean {near[0]}?" if near else ""
         raise ConfigError(f"{name}={value!r}: allowed are {', '.join(map(str, choices))}{meant}")
     elif value == "" and item.default not in ("", None, dataclasses.MISSING) and not item.metadata.get("empty"):

@@ -50,7 +50,7 @@ def test_the_page_s_short_look_ends_with_the_table_of_all_judges(data: Path, tmp
     assert {row["method"] for row in rows} >= {"base", "initial", "sft", "dpo", "longer", "surface"}
     examples = next((tmp_path / "outputs/artifacts/teacher").iterdir())
     said = [row["completion"][0]["content"] for row in read_rows(examples, "examples") if row["level"] == "judgment"]
-    assert said and all(re.match(r"Response A Score: [234]\nResponse B Score: [234]\n", text) for text in said)
+    assert said and all(re.search(r"^Response A Score: [234]\nResponse B Score: [234]$", text, re.M) for text in said)
 
 
 def test_a_model_that_learns_no_form_ends_with_the_judge_before_and_the_reason(data: Path, tmp_path: Path) -> None:

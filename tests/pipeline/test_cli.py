@@ -42,7 +42,7 @@ LIBRARIES = HEAVY | {
         (["train.initial.batch_sise=8"], ["did you mean train.initial.per_device_train_batch_size?"]),
         (["stage=report"], ["holds no finished evaluation", "stage=evaluate first", "report.runs"]),
         (["train.dpo.beta=much"], ["train.dpo.beta", "'much'", "Float"]),
-        (["stage=dop"], ["stage='dop'", "dpo", "evaluate"]),
+        (["stage=dop"], ["stage='dop'", "evaluate", "did you mean dpo?"]),
         (["recipe=nope"], ["recipe=nope", "quickstart"]),
         (["recipe=nowhere.yaml"], ["recipe=nowhere.yaml", "no such file"]),
         (["stage=evaluate", "evaluate.branches=[1,99]"], ["evaluate.branches=[1, 99]", "tree.criteria=10"]),

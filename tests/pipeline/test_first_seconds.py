@@ -198,7 +198,7 @@ def test_a_judge_in_a_directory(tmp_path: Path) -> None:
 
     assert "no such directory" in said(tmp_path / "nowhere")
     assert f"did you mean {model}?" in said(model.parent)
-    assert "evaluate.branches: at most 3" in said(model, "evaluate.branches=[1,4]")
+    assert "evaluate.branches=4: at most 3" in said(model, "evaluate.branches=[1,4]")
     (model / "model.safetensors").unlink()
     assert "holds no weights" in said(model, "evaluate.branches=[1,3]")
 

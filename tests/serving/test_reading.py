@@ -78,7 +78,7 @@ def test_columns_may_be_named_and_one_that_is_missing_is_told_with_file_and_line
     assert of(path, fields=fields)[0].comparison.response_b == "no"
     with pytest.raises(DataError, match=r"a\.jsonl:1: no column for query: looked for query, .* found ask, left"):
         of(path)
-    with pytest.raises(DataError, match=r"response_b: looked for wrong, .* say verdicts\.source\.fields=\{res"):
+    with pytest.raises(DataError, match=r"response_b: looked for wrong, .* say 'verdicts\.source\.fields=\{res"):
         of(path, fields=fields | {"response_b": "wrong"})
 
 
