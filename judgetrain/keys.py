@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import field
 from difflib import get_close_matches
 from typing import Any
@@ -91,6 +91,12 @@ def validate(config: Any, prefix: str = "") -> None:
         _check(f"{prefix}{item.name}", getattr(config, item.name), item)
 
 
+def did_you_mean(wrong: str, there: Iterable[str]) -> str:
+    """The end of a message that names what looks most like a wrong name; empty if nothing does."""
+    found = get_close_matches(wrong, list(there), n=1)
+    return f"; did you mean {found[0]}?" if found else ""
+
+
 def _check(name: str, value: Any, item: dataclasses.Field[Any]) -> None:
     choices = item.metadata.get("choices")
     if dataclasses.is_dataclass(value):
@@ -102,8 +108,7 @@ def _check(name: str, value: Any, item: dataclasses.Field[Any]) -> None:
         for k, entry in value.items():
             _check(f"{name}.{k}", entry, item)
     elif choices and value not in choices:
-        near = get_close_matches(str(value), list(map(str, choices)), n=1) if len(choices) > MANY else []
-        meant = f"; did you mean {near[0]}?" if near else ""
+        meant = did_you_mean(str(value), map(str, choices)) if len(choices) > MANY else ""
         raise ConfigError(f"{name}={value!r}: allowed are {', '.join(map(str, choices))}{meant}")
     elif value == "" and item.default not in ("", None, dataclasses.MISSING) and not item.metadata.get("empty"):
         raise ConfigError(f"{name}={value!r}: must not be empty; leave it out for {item.default}")

@@ -12,7 +12,7 @@ from judgetrain.data.benchmarks.adapter import load_adapter
 from judgetrain.data.benchmarks.benchmark import majority
 from judgetrain.data.benchmarks.reading import CaseReader, source_of
 from judgetrain.data.config import BenchmarkConfig, ResponsesConfig, SourceConfig
-from judgetrain.data.rows import SHOWN, RowReader, label_text
+from judgetrain.data.rows import SHOWN, RowReader
 from judgetrain.data.sources import Rejects, read
 from judgetrain.errors import ConfigError
 from judgetrain.schema import Comparison
@@ -92,11 +92,8 @@ def _labelled(source: SourceConfig, key: str, found: Counter[str]) -> bool:
     reader = RowReader(source, source.labels, key)
 
     def known(row: Any, number: int) -> bool:
-        if not reader.has_responses(row):
-            return False
-        written = reader.written_label(row)
-        if written is not None and reader.label(row) is None:
-            found[label_text(written)] += 1
-        return reader.label(row) is not None
+        return reader.has_responses(row) and reader.label(row) is not None
 
-    return any(read(source, key, known, rejects))
+    there = any(read(source, key, known, rejects))
+    found.update(reader.unknown)
+    return there

@@ -67,7 +67,8 @@ class RowReader:
 
     def __init__(self, source: SourceConfig, labels: Mapping[str, str] | None = None, key: str = "source") -> None:
         self._source, self._labels, self._key = source, dict(labels or {}), key
-        self._unknown: Counter[str] = Counter()
+        self.unknown: Counter[str] = Counter()
+        """How labels that are none are written, and how often."""
         unknown = set(source.fields) - set(DEFAULT_FIELDS)
         if unknown:
             known = ", ".join(DEFAULT_FIELDS)
@@ -152,17 +153,18 @@ class RowReader:
         try:
             return self._label(row)
         except RowError:
-            if (written := self.written_label(row)) not in (None, ""):
-                self._unknown[label_text(written)] += 1
+            if (written := self.written_label(row)) is not None:
+                self.unknown[label_text(written)] += 1
             return None
 
     def tell_unknown(self, say: Callable[[str], object]) -> None:
         """Say how many labels were read that are none, how they are written, and what to do; if any."""
-        if not (number := self._unknown.total()):
+        unknown = Counter({label: n for label, n in self.unknown.items() if label})
+        if not (number := unknown.total()):
             return
-        written = ", ".join(f"{label!r} ({n})" for label, n in self._unknown.most_common(SHOWN))
-        first = next(iter(self._unknown))
-        more = ", ..." if len(self._unknown) > SHOWN else ""
+        written = ", ".join(f"{label!r} ({n})" for label, n in unknown.most_common(SHOWN))
+        first = next(iter(unknown))
+        more = ", ..." if len(unknown) > SHOWN else ""
         say(
             f"{self._source.name}: {number} labels are none of {', '.join(self._labels or ('A', 'B', 'tie'))} and are "
             f"not used: {written}{more}; say what they mean with '{self._key}.labels={{{first}: A, ...}}'"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Iterable
 from difflib import get_close_matches
 
 from hydra.errors import HydraException, MissingConfigException, OverrideParseException
@@ -12,6 +11,7 @@ from hydra.main import get_args_parser
 from omegaconf.errors import ConfigAttributeError, ConfigKeyError, OmegaConfBaseException
 
 from judgetrain.errors import ConfigError, JudgetrainError
+from judgetrain.keys import did_you_mean
 from judgetrain.pipeline.compose import groups, recipes
 from judgetrain.pipeline.graph import COMMANDS, STAGES
 from judgetrain.pipeline.keys_page import nearest_key
@@ -37,7 +37,7 @@ def arguments(given: list[str]) -> list[str]:
     except ArgumentError as error:
         raise ConfigError(str(error)) from error
     if unknown:
-        near = _did_you_mean(unknown[0], re.findall(r"--[\w-]+", parser.format_usage()))
+        near = did_you_mean(unknown[0], re.findall(r"--[\w-]+", parser.format_usage()))
         raise ConfigError(f"{unknown[0]}: there is no such flag{near}; keys are set as in seed=3, without dashes")
     return [*(text for text in given if text not in known.overrides), *known.overrides]
 
@@ -109,7 +109,7 @@ def _missing(path: str, place: str) -> str:
         return f"{group}={name}: its package is not installed; pip install 'judgetrain[{PLUGINS[name]}]'"
     there = PLUGINS if group.startswith("hydra") else groups().get(group, [])
     listed = f" (there are {', '.join(there)})" if there else ""
-    return f"{place}{group or '--config-name'}={name}: there is no such option{listed}{_did_you_mean(name, there)}"
+    return f"{place}{group or '--config-name'}={name}: there is no such option{listed}{did_you_mean(name, there)}"
 
 
 def _of_key(error: OmegaConfBaseException, outer: BaseException | None = None) -> str:
@@ -121,7 +121,7 @@ def _of_key(error: OmegaConfBaseException, outer: BaseException | None = None) -
         kind = error.object_type
         near = nearest_key(key)
         fields = [f.name for f in dataclasses.fields(kind)] if dataclasses.is_dataclass(kind) else []
-        meant = f"; did you mean {near}?" if near else _did_you_mean(key.rpartition(".")[2], [*fields, *groups()])
+        meant = f"; did you mean {near}?" if near else did_you_mean(key.rpartition(".")[2], [*fields, *groups()])
         named = re.match(r"Could not override '(.*)'\.", str(outer))
         within = f"{named[1]}: " if named and named[1] != key else ""
         return f"{within}{key}: there is no such key in {getattr(kind, '__name__', kind)}{meant}"
@@ -132,8 +132,3 @@ def _of_key(error: OmegaConfBaseException, outer: BaseException | None = None) -
     if "is not a ListConfig" in first:
         return f"{place}: expected a list, as in {key}=[a,b]"
     return f"{place}: {first}" if place else first
-
-
-def _did_you_mean(wrong: str, there: Iterable[str]) -> str:
-    found = get_close_matches(wrong, list(there), n=1)
-    return f"; did you mean {found[0]}?" if found else ""

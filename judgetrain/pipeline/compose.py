@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from difflib import get_close_matches
 from functools import cache, partial
 from itertools import chain
 from pathlib import Path
@@ -22,9 +21,9 @@ from judgetrain.data.config import SourceConfig
 from judgetrain.data.data_sets import describe_sources
 from judgetrain.engines.config import ENGINES
 from judgetrain.errors import ConfigError
-from judgetrain.keys import validate
+from judgetrain.keys import did_you_mean, validate
 from judgetrain.pipeline.config import Config
-from judgetrain.pipeline.keys_page import is_key, is_of_open_mapping, nearest_key
+from judgetrain.pipeline.keys_page import is_key, key_types, nearest_key
 
 CONF = shipped("conf")
 RECIPES = shipped("recipes")
@@ -162,7 +161,7 @@ def recipe_overrides(arguments: list[str]) -> list[str]:
     Raises:
         ConfigError: a recipe that is neither shipped nor a file; lists the shipped ones.
     """
-    known, options = recipes(), groups()
+    known, options, keys = recipes(), groups(), key_types()
     result = []
     for argument in arguments:
         key, _, value = argument.partition("=")
@@ -176,29 +175,26 @@ def recipe_overrides(arguments: list[str]) -> list[str]:
             _own[name] = list(_leaves(_load_recipe(path)))
             argument = f"{key}={name}"
         elif key == "recipe" and "," not in value and value not in known:
-            near = get_close_matches(value, known, n=1)
-            meant = f"; did you mean {near[0]}?" if near else ""
             raise ConfigError(
-                f"recipe={value}: no such recipe (there are {', '.join(known)}, or give a YAML file){meant}"
+                f"recipe={value}: no such recipe (there are {', '.join(known)}, or give a YAML file)"
+                + did_you_mean(value, known)
             )
         if value == "null" and key in options:  # which keeps the recipe's; Hydra takes no null there
             continue
-        result.append(_taken(argument, options))
+        result.append(_taken(argument, options, keys))
     return result
 
 
-def _taken(argument: str, options: Collection[str]) -> str:
+def _taken(argument: str, options: Collection[str], keys: Mapping[str, str]) -> str:
     """An argument as Hydra takes it: places in lists with dots, and ``++`` where it may bring entries of a mapping.
 
     The entries of ``verdicts.source.fields`` and its like are the user's own; Hydra would ask for a ``+`` before each.
-    A mapping that has entries by default keeps to them, lest a misspelt one is taken for another.
     """
     key, equals, value = argument.partition("=")
     dotted = re.sub(r"\[(\d+)\](?=\.|$)", r".\1", key)
-    if not equals or not re.match(r"\w", key) or key in options or not is_key(dotted):
+    if not equals or not re.match(r"\w", key) or key in options or not is_key(dotted, keys):
         return argument
-    section = value.startswith("{") and not is_key(f"{dotted}.x")
-    new = "++" if section or is_of_open_mapping(dotted) else ""
+    new = "++" if value.startswith("{") or is_key(f"{dotted}.x", keys) else ""
     return f"{new}{dotted}={value}"
 
 
@@ -221,8 +217,10 @@ def typed(composed: DictConfig, overrides: Collection[str] = ()) -> Config:
     for key, _, value in _fields(config):
         if isinstance(value, SourceConfig) and value.type == "world" and _path_alone(key, layers):
             value.type = "jsonl"  # which reads whatever file the path names
-    for text in overrides:
-        if text.startswith("+") and not is_key(name := text.lstrip("+").partition("=")[0]) and name not in groups():
+    added = [text.lstrip("+").partition("=")[0] for text in overrides if text.startswith("+")]
+    keys = key_types() if added else {}
+    for name in added:
+        if not is_key(name, keys) and name not in groups():
             near = nearest_key(name)
             raise ConfigError(f"{name}: there is no such key" + (f"; did you mean {near}?" if near else ""))
     validate(config)

@@ -116,19 +116,16 @@ def nearest_key(wrong: str) -> str | None:
     return names[found[0]] if found else None
 
 
-def is_key(name: str) -> bool:
-    """Whether there is a configuration key of this name, or one whose value is a mapping that may have it."""
-    known = {key.name: key.type for key in keys_of(Config())}
+def key_types() -> dict[str, str]:
+    """The type of every configuration key, by its name."""
+    return {key.name: key.type for key in keys_of(Config())}
+
+
+def is_key(name: str, known: Mapping[str, str]) -> bool:
+    """Whether there is a key of this name in :func:`key_types`, or one whose value is a mapping that may have it."""
     parts = re.sub(r"\.\d+(?=\.|$)", "[]", name).split(".")
     above = (".".join(parts[:i]) for i in range(1, len(parts)))
     return ".".join(parts) in known or any(known.get(key, "").startswith("dict") for key in above)
-
-
-def is_of_open_mapping(name: str) -> bool:
-    """Whether a key is a mapping that is empty by default, or an entry of one."""
-    name = re.sub(r"\.\d+(?=\.|$)", "[]", name)
-    mappings = (key for key in keys_of(Config()) if key.type.startswith("dict") and key.default == _shown({}))
-    return any(f"{name}.".startswith(f"{key.name}.") for key in mappings)
 
 
 GONE = frozenset({"train.dpo.margin_weight"})

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from judgetrain.artifacts.stages import Stage, at
 from judgetrain.data.given import check_adapter
@@ -14,6 +14,9 @@ from judgetrain.judges.loading import ScoredSettings, check_criteria, check_dire
 from judgetrain.judges.method import ASKED_ONCE, BASELINE, BRANCHING, TARGETS, Method
 from judgetrain.judges.prompting.prompts import Dialect, load_prompt_set
 from judgetrain.serving.config import VerdictsConfig
+
+if TYPE_CHECKING:
+    from judgetrain.serving.items import Item
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -115,12 +118,18 @@ def _check_judge(config: Any) -> None:
     check_adapter(settings.source, "verdicts.source")
 
 
-def _check_judge_here(config: Any) -> None:
-    """Read what is to be judged, and look at the judge's directory."""
+def items_here(config: Any) -> Sequence[Item]:
+    """What is to be judged, as far as it is on this machine: none of what the Hub holds."""
     from judgetrain.serving.items import read_items
 
-    if config.verdicts.source.type != "hub" or config.verdicts.systems:
-        read_items(config.verdicts, config.dialogues.world, config.seed)
+    if config.verdicts.source.type == "hub" and not config.verdicts.systems:
+        return ()
+    return read_items(config.verdicts, config.dialogues.world, config.seed)
+
+
+def _check_judge_here(config: Any) -> None:
+    """Read what is to be judged, and look at the judge's directory."""
+    items_here(config)
     check_directories(config, JudgeSettings.methods_of(config), "verdicts.judge")
 
 

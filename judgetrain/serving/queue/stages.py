@@ -9,7 +9,7 @@ from typing import Any
 from judgetrain.artifacts.stages import Stage, StageSettings, at
 from judgetrain.errors import ConfigError
 from judgetrain.serving.queue.config import LabelQueueConfig
-from judgetrain.serving.stages import JUDGE
+from judgetrain.serving.stages import JUDGE, items_here
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,14 +30,13 @@ def _check(config: Any) -> None:
 
 def _check_here(config: Any) -> None:
     """Read every row of the files, or of what is to be judged: it has comparisons that nobody has labelled."""
-    from judgetrain.serving.items import read_items
     from judgetrain.serving.queue.stage import read_rows_of
 
-    verdicts, queue = config.verdicts, config.label_queue
+    queue = config.label_queue
     if queue.files:
         read_rows_of(queue.files)
-    elif not queue.relabel and (verdicts.systems or verdicts.source.type != "hub"):
-        items = read_items(verdicts, config.dialogues.world, config.seed)
+    elif not queue.relabel:
+        items = items_here(config)
         if items and all(item.failure or item.comparison.label for item in items):
             raise ConfigError(
                 f"label_queue: none of the {len(items)} comparisons is left to label: all have a label or cannot be "
