@@ -49,6 +49,13 @@ def check_training(stage: str, config: TrainConfig) -> None:
             f"{key}.per_device_train_batch_size={config.per_device_train_batch_size}: "
             f"{key}.orders_together puts both orders into one batch; give an even number"
         )
+    if config.verdicts_first and stage != "initial":
+        raise ConfigError(f"{key}.verdicts_first={config.verdicts_first:g}: it is for stage initial; leave it out")
+    if config.verdicts_first and not config.orders_together:
+        raise ConfigError(
+            f"{key}.verdicts_first={config.verdicts_first:g}: a verdict is learned from both orders at once; set "
+            f"{key}.orders_together=true"
+        )
     if isinstance(config, DpoConfig):
         _check_dpo(key, config)
     if isinstance(config, RlConfig):

@@ -90,6 +90,13 @@ class TrainConfig:
         was=("optimizer",),
     )
     weight_decay: float = key(0.0, "AdamW", low=0.0)
+    adam_beta2: float = key(
+        0.999,
+        "AdamW: how much of its mean of squared gradients a step keeps",
+        low=0.0,
+        high=0.99999,
+        when=lambda c: c.adam_beta2 != 0.999,
+    )
     max_grad_norm: float = key(1.0, "gradient clipping", low=0.0)
     gradient_checkpointing: bool = key(False, "trade time for memory")
     bf16: bool | None = key(None, "None: where the GPU has it")
@@ -101,6 +108,14 @@ class TrainConfig:
         "initial, sft: judgments by one guideline in both orders stand in one batch, so that no step prefers a place; "
         "needs an even per_device_train_batch_size",
         when=lambda c: c.orders_together,
+    )
+    verdicts_first: float = key(
+        0.0,
+        "initial: passes over the judgments given in both orders, before all else and shortened to the token at which "
+        "the two part, which alone is learned: for a teacher that says who is better before it says anything that "
+        "differs between the orders, as teacher.engine.type=given; needs orders_together",
+        low=0.0,
+        when=lambda c: c.verdicts_first,
     )
     use_liger_kernel: bool = key(
         False, "Liger's Triton kernels for the layers (a GPU and the extra 'liger')", was=("liger", "use_liger")

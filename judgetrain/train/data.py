@@ -175,6 +175,51 @@ def _together(judgments: Sequence[str]) -> dict[int, list[int]]:
     return {index: list(pair) for pair in pairs for index in pair}
 
 
+def parting(examples: Examples) -> dict[int, int]:
+    """By example, the place in its completion where a judgment parts from the one by its guideline in the other order.
+
+    Where a teacher says who is better before it says anything else, that is the token of its verdict. Judgments that
+    say the same in both orders have none.
+    """
+    places = {}
+    for index, (one, other) in _together(examples.judgments).items():
+        texts = [examples.tokens[i]["completion"] for i in (one, other)]
+        differ = (place for place, (a, b) in enumerate(zip(*texts, strict=False)) if a != b)
+        if (place := next(differ, None)) is not None:
+            places[index] = place
+    return places
+
+
+def verdicts(examples: Examples, config: TrainConfig, seed: int) -> Dataset | None:
+    """What ``config.verdicts_first`` trains on before all else, in its order; None if that is nothing.
+
+    Judgments that end with the token at which the two orders part, and that token alone has a loss. Filled up to whole
+    optimizer steps.
+
+    Raises:
+        TrainingError: no two judgments by one guideline part anywhere.
+    """
+    from datasets import Dataset
+
+    if not config.verdicts_first:
+        return None
+    places = parting(examples)
+    if not places:
+        raise TrainingError(
+            "verdicts_first: no guideline has a judgment in either order that differ: set teacher.both_orders=true, or "
+            "leave out verdicts_first"
+        )
+    columns, judgments = [], []
+    for index, place in places.items():
+        ids = [*examples.tokens[index]["prompt"], *examples.tokens[index]["completion"][: place + 1]]
+        columns.append({"input_ids": ids, "completion_mask": [0] * (len(ids) - 1) + [1]})
+        judgments.append(examples.judgments[index])
+    own = replace(config, num_train_epochs=config.verdicts_first)
+    indices = order([len(c["input_ids"]) for c in columns], own, derive_seed(seed, "verdicts"), judgments)
+    step = config.per_device_train_batch_size * config.global_accumulation_steps
+    return Dataset.from_list(columns).select(filled(indices, step))
+
+
 def fill(indices: Sequence[int], config: TrainConfig) -> list[int]:
     """The indices, filled up with the first ones to whole optimizer steps where a step has several micro-batches.
 

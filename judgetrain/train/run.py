@@ -17,7 +17,7 @@ from judgetrain.errors import TrainingError
 from judgetrain.train.adapters import peft_config, quantization, save_adapted
 from judgetrain.train.arguments import mixed_precision, training_arguments
 from judgetrain.train.config import DpoConfig, TrainConfig
-from judgetrain.train.data import Examples, Row, dataset, fill, fitting, order, with_reference
+from judgetrain.train.data import Examples, Row, dataset, fill, fitting, order, verdicts, with_reference
 from judgetrain.train.distributed import current, forget_deepspeed, whole_model
 from judgetrain.train.preflight import check_same_vocabulary, check_vocabulary, memory_explained
 
@@ -122,6 +122,7 @@ def _start_is_best(trainer: Trainer) -> bool:
 def _trainer(
     job: Job, examples: Examples, tokenizer: PreTrainedTokenizerBase, checkpoints: Path, out: StageRun
 ) -> Trainer:
+    from datasets import concatenate_datasets
     from transformers import PrinterCallback
     from transformers.trainer_pt_utils import get_model_param_count
     from trl import SFTTrainer
@@ -133,6 +134,10 @@ def _trainer(
     indices: Sequence[int] = range(len(examples.rows))
     if not config.packing:
         indices = fill(order(examples.lengths, config, out.seed, examples.judgments), config)
+    rows = dataset(examples, indices)
+    if (first := verdicts(examples, config, out.seed)) is not None:
+        out.log(f"{out.stage}: before all else the verdicts of {len(first)} judgments")
+        rows = concatenate_datasets([first, rows])
     heldout = _heldout(job, tokenizer, out)
     callbacks = watchers(job, heldout, out)
     # Before the model: under ZeRO-3 the arguments have it partitioned as it is loaded.
@@ -140,7 +145,7 @@ def _trainer(
     model = policy_of(job, tokenizer)
     shared: dict[str, Any] = {
         "model": model,
-        "train_dataset": dataset(examples, indices),
+        "train_dataset": rows,
         "eval_dataset": heldout,
         "processing_class": tokenizer,
         "peft_config": peft_config(config.lora, model, out.stage),

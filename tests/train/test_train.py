@@ -8,6 +8,7 @@ import re
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -21,7 +22,7 @@ from judgetrain.judges import BranchingJudge
 from judgetrain.train.card import add_results
 from judgetrain.train.checkpoints import COMPLETE, CheckpointMarks, last_complete
 from judgetrain.train.config import AdapterConfig, TrainConfig
-from judgetrain.train.data import fitting, order
+from judgetrain.train.data import fitting, order, verdicts
 from judgetrain.train.run import lasting
 from tests.builders.scripted import comparison
 from tests.builders.train import config, logged, run_dpo, run_initial, run_sft, same, sft_rows, weights
@@ -95,7 +96,7 @@ def test_only_completions_carry_loss() -> None:
         assert out.notes["training"]["train_loss"] == pytest.approx(total / count, rel=1e-4)
 
 
-@pytest.mark.parametrize("kind", ["sft", "dpo"])
+@pytest.mark.parametrize("kind", ["sft", "verdicts", "dpo"])
 def test_a_killed_training_ends_with_the_same_weights(
     kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -104,6 +105,8 @@ def test_a_killed_training_ends_with_the_same_weights(
     def run(name: str) -> StageRun:
         if kind == "sft":
             return run_initial(tmp_path, config(num_train_epochs=1.5, save_steps=3), sft_rows(30), name)
+        if kind == "verdicts":
+            return run_initial(tmp_path, config(orders_together=True, verdicts_first=1.0), verdict_rows(12), name)
         return run_dpo(tmp_path, config(save_steps=2), start, name)
 
     whole = run("whole")
@@ -216,6 +219,60 @@ def test_judgments_in_both_orders_stand_in_one_batch() -> None:
 
     assert parted(indices[:number]) == parted(indices[number:]) == 0
     assert parted(order(lengths, replace(settings, orders_together=False), 1, nodes)[:number]) > 10
+
+
+def verdict_rows(number: int, ties: int = 0) -> list[dict[str, Any]]:
+    """A judgment in either order by each of so many guidelines, the last ``ties`` of which say the same in both."""
+    made = []
+    for i in range(number):
+        for shown in ("AB", "BA"):
+            better = "no one" if i >= number - ties else "A" if (shown == "AB") == (i % 2 == 0) else "B"
+            query = [{"role": "user", "content": f"Response {shown[0]} {'the cat ' * (i % 7)}"}]
+            answer = [{"role": "assistant", "content": f"Comparison : {better} is better . Response A Score : 4"}]
+            nodes = [f"t{i}/g0/{shown}0"]
+            made.append({"prompt": query, "completion": answer, "level": "judgment", "nodes": nodes})
+    return made
+
+
+def test_verdicts_come_first_by_the_token_at_which_the_orders_part_alone() -> None:
+    tokenizer = load_tokenizer(ModelConfig(path="world"))
+    rows = [*verdict_rows(11, ties=2), *sft_rows(5)]
+    random.Random(1).shuffle(rows)
+    settings = TrainConfig(
+        per_device_train_batch_size=4, global_accumulation_steps=2, orders_together=True, verdicts_first=1.5
+    )
+    examples = fitting(rows, tokenizer, 256, "examples")
+    made = verdicts(examples, settings, 3)
+    assert made is not None
+    assert len(made) == 32  # 9 decided pairs are 18 judgments, one and a half times 27, filled up to steps of 8
+    seen = Counter[str]()
+    for start in range(0, len(made), 4):
+        batch = made[start : start + 4]
+        texts = [tokenizer.decode(ids) for ids in batch["input_ids"]]
+        for text, ids, mask in zip(texts, batch["input_ids"], batch["completion_mask"], strict=True):
+            assert re.search(r"Comparison ?: ?[AB]$", text)  # ends with the verdict
+            assert mask == [0] * (len(ids) - 1) + [1]
+            seen[text] += 1
+        if start < 16:  # whole pairs, but for the one short batch of a pass
+            assert Counter(re.findall(r"Response ([AB])", text)[0] for text in texts) == {"A": 2, "B": 2}
+    assert len(seen) == 18
+    assert made.to_list() == verdicts(examples, settings, 3).to_list()  # type: ignore[union-attr]
+    assert made.to_list() != verdicts(examples, settings, 4).to_list()  # type: ignore[union-attr]
+    assert verdicts(examples, replace(settings, verdicts_first=0.0), 3) is None
+    with pytest.raises(TrainingError, match=r"verdicts_first: no guideline has .*teacher\.both_orders=true"):
+        verdicts(fitting(verdict_rows(3, ties=3), tokenizer, 256, "examples"), settings, 3)
+
+
+def test_verdicts_first_are_steps_before_all_others(tmp_path: Path) -> None:
+    """Passes over the verdicts are steps of their own, and the rest of the data is gone through as ever."""
+    rows = [*verdict_rows(12), *sft_rows(12)]
+    settings = config(orders_together=True, verdicts_first=2.0, adam_beta2=0.95)
+    out = run_initial(tmp_path, settings, rows)
+    assert out.notes["training"]["steps"] == 2 * 24 // 4 + 36 // 4
+    plain = run_initial(tmp_path, config(orders_together=True), rows, "plain")
+    assert plain.notes["training"]["steps"] == 36 // 4
+    slower = run_initial(tmp_path, config(orders_together=True, verdicts_first=2.0), rows, "slower")
+    assert not same(weights(out.directory), weights(slower.directory))  # adam_beta2 reaches the optimizer
 
 
 def test_little_data_is_gone_through_until_there_are_enough_steps() -> None:
