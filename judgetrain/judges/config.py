@@ -11,7 +11,7 @@ from judgetrain.artifacts.files import write_json_atomic
 from judgetrain.engines.config import EngineConfig, SamplingConfig, engine_type
 from judgetrain.errors import ConfigError
 from judgetrain.judges.prompting.prompts import prompt_path
-from judgetrain.keys import key, validate
+from judgetrain.keys import did_you_mean, key, validate
 
 if TYPE_CHECKING:
     from judgetrain.engines.answers import AnswerStore, Budget
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 
 SETTINGS = "judge.json"
+BESIDES = ("branches", "aggregation", "early_stop", "top_up", "prompts")
+"""What a judge in Python is given besides these settings, for messages."""
 """Carried in a trained judge's directory: how it is asked unless one says otherwise."""
 
 LEVELS = ("criteria", "guideline", "judgment")
@@ -112,7 +114,8 @@ class JudgeConfig:
         known = [field.name for field in fields(self)]
         for name in changes:
             if name not in known:
-                raise ConfigError(f"{name}: a judge has no such setting; there are {', '.join(known)}")
+                meant = did_you_mean(name, [*known, *BESIDES])
+                raise ConfigError(f"{name}: a judge has no such setting; there are {', '.join(known)}{meant}")
         found = replace(self, **changes)
         validate(found, "judge.")
         return found

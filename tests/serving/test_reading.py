@@ -98,6 +98,15 @@ def test_a_row_that_cannot_be_judged_stands_in_its_place_with_its_reason(tmp_pat
     assert len({item.comparison.id for item in found}) == len(found)
 
 
+def test_a_file_of_another_form_is_refused_whole(tmp_path: Path) -> None:
+    path = tmp_path / "a.dat"
+    path.write_text("query,response_a,response_b\nwhy,yes,no\n")
+    with pytest.raises(
+        DataError, match=r"a\.dat: none of its 2 lines is JSON; expected .* a name that ends in .*\.csv"
+    ):
+        of(path)
+
+
 def test_csv_rows_with_other_cells_are_kept_aside_and_what_is_no_csv_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "a.csv"
     path.write_text('query,response_a,response_b\nwhy,"two\nlines",b\nwhy,a\nwhy,a,b,c\nwhy,,b\nwhy,a,b\n')
