@@ -153,18 +153,17 @@ class RowReader:
         try:
             return self._label(row)
         except RowError:
-            if (written := self.written_label(row)) is not None:
+            if (written := self.written_label(row)) not in (None, ""):
                 self.unknown[label_text(written)] += 1
             return None
 
     def tell_unknown(self, say: Callable[[str], object]) -> None:
         """Say how many labels were read that are none, how they are written, and what to do; if any."""
-        unknown = Counter({label: n for label, n in self.unknown.items() if label})
-        if not (number := unknown.total()):
+        if not (number := self.unknown.total()):
             return
-        written = ", ".join(f"{label!r} ({n})" for label, n in unknown.most_common(SHOWN))
-        first = next(iter(unknown))
-        more = ", ..." if len(unknown) > SHOWN else ""
+        written = ", ".join(f"{label!r} ({n})" for label, n in self.unknown.most_common(SHOWN))
+        first = next(iter(self.unknown))
+        more = ", ..." if len(self.unknown) > SHOWN else ""
         say(
             f"{self._source.name}: {number} labels are none of {', '.join(self._labels or ('A', 'B', 'tie'))} and are "
             f"not used: {written}{more}; say what they mean with '{self._key}.labels={{{first}: A, ...}}'"

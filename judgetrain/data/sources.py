@@ -135,7 +135,7 @@ def _csv(path: Path, rejects: Rejects) -> Iterator[_Row]:
 
 
 def _jsonl(path: Path, rejects: Rejects) -> Iterator[_Row]:
-    number, found_json = 0, False
+    number = 0
     try:
         with gzip.open(path, "rb") if path.suffix == ".gz" else path.open("rb") as lines:
             for number, line in enumerate(lines, start=1):
@@ -152,17 +152,11 @@ def _jsonl(path: Path, rejects: Rejects) -> Iterator[_Row]:
                     found = error.msg if isinstance(error, json.JSONDecodeError) else "brackets nested too deep"
                     rejects.add(place, "not_json", f"expected a JSON object a line ({found})", raw)
                     continue
-                found_json = True
                 yield place, row, raw
     except (gzip.BadGzipFile, EOFError) as error:
         raise DataError(f"{path}: not a whole gzip file ({error})") from error
     if number == 0:
         raise DataError(f"{path}: the file is empty; expected a JSON object a line")
-    if not found_json:
-        raise DataError(
-            f"{path}: none of its {number} lines is JSON; expected a JSON object a line, or a name that ends in .json, "
-            ".csv, .tsv, .parquet or .txt (ParlAI) for another form"
-        )
 
 
 def _hub(source: SourceConfig, key: str) -> Iterator[_Row]:

@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 
 
 SETTINGS = "judge.json"
-BESIDES = ("branches", "aggregation", "early_stop", "top_up", "prompts")
-"""What a judge in Python is given besides these settings, for messages."""
 """Carried in a trained judge's directory: how it is asked unless one says otherwise."""
+BESIDES = ("branches", "aggregation", "early_stop", "top_up", "prompts", "engine", "model", "progress")
+"""What a judge in Python is given besides these settings, for messages."""
 
 LEVELS = ("criteria", "guideline", "judgment")
 """The levels of an evaluation tree, and the steps of a branch."""

@@ -13,6 +13,7 @@ from judgetrain.data.config import SourceConfig, WorldConfig
 from judgetrain.data.given import adapted
 from judgetrain.data.rows import RowReader
 from judgetrain.data.sources import Rejects, read
+from judgetrain.errors import DataError
 from judgetrain.schema import Comparison
 from judgetrain.serving.config import VerdictsConfig
 from judgetrain.serving.systems import pairs_of, unread
@@ -60,6 +61,11 @@ def _of_source(source: SourceConfig, say: Callable[[str], object]) -> list[Item]
     rejects = Rejects(strict=False, keep=lambda row: found.append(Item(*unread(source.name, row))))
     for comparisons in _adapted(source, rejects) if source.adapter else _plain(source, rejects, say):
         found += map(Item, comparisons)
+    if found and all((item.failure or "").startswith("not_json:") for item in found):
+        raise DataError(
+            f"{KEY}.path={source.path}: none of the lines is JSON ({found[0].failure}); give JSON lines, or a "
+            "name that ends in .csv, .tsv, .parquet or .txt (ParlAI), by which other forms are told"
+        )
     return found
 
 

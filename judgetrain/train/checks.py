@@ -8,7 +8,7 @@ from importlib.metadata import version
 
 from judgetrain.errors import ConfigError, TrainingError
 from judgetrain.schema import ORDERS
-from judgetrain.train.config import DpoConfig, RlConfig, TrainConfig, TrainStages
+from judgetrain.train.config import DpoConfig, InitialConfig, RlConfig, TrainConfig, TrainStages
 
 TRL = ">=1.16,<2"
 """The range of TRL that training is written for; pyproject.toml says the same."""
@@ -49,17 +49,25 @@ def check_training(stage: str, config: TrainConfig) -> None:
             f"{key}.per_device_train_batch_size={config.per_device_train_batch_size}: "
             f"{key}.orders_together puts both orders into one batch; give an even number"
         )
-    if config.verdicts_first and stage != "initial":
-        raise ConfigError(f"{key}.verdicts_first={config.verdicts_first:g}: it is for stage initial; leave it out")
+    if isinstance(config, InitialConfig):
+        _check_initial(key, config)
+    if isinstance(config, DpoConfig):
+        _check_dpo(key, config)
+    if isinstance(config, RlConfig):
+        _check_rl(key, config)
+
+
+def _check_initial(key: str, config: InitialConfig) -> None:
     if config.verdicts_first and not config.orders_together:
         raise ConfigError(
             f"{key}.verdicts_first={config.verdicts_first:g}: a verdict is learned from both orders at once; set "
             f"{key}.orders_together=true"
         )
-    if isinstance(config, DpoConfig):
-        _check_dpo(key, config)
-    if isinstance(config, RlConfig):
-        _check_rl(key, config)
+    if config.verdicts_first and config.max_steps > 0:
+        raise ConfigError(
+            f"{key}.max_steps={config.max_steps}: counts the steps of {key}.verdicts_first too, so that little "
+            f"of the form would be learned; leave one of them out, or set {key}.num_train_epochs"
+        )
 
 
 def check_trl(installed: str = "") -> None:

@@ -59,7 +59,7 @@ class TrainConfig:
     min_steps: int = key(
         0,
         "initial, sft, dpo: of little data so many passes more are taken that there are at least so many optimizer "
-        "steps; a positive max_steps overrides it",
+        "steps (those of verdicts_first come on top); a positive max_steps overrides it",
         low=0,
         when=lambda c: c.min_steps,
     )
@@ -109,14 +109,6 @@ class TrainConfig:
         "needs an even per_device_train_batch_size",
         when=lambda c: c.orders_together,
     )
-    verdicts_first: float = key(
-        0.0,
-        "initial: passes over the judgments given in both orders, before all else and shortened to the token at which "
-        "the two part, which alone is learned: for a teacher that says who is better before it says anything that "
-        "differs between the orders, as teacher.engine.type=given; needs orders_together",
-        low=0.0,
-        when=lambda c: c.verdicts_first,
-    )
     use_liger_kernel: bool = key(
         False, "Liger's Triton kernels for the layers (a GPU and the extra 'liger')", was=("liger", "use_liger")
     )
@@ -129,6 +121,20 @@ class TrainConfig:
     )
     save_total_limit: int = key(2, "checkpoints kept while training", low=2, neutral=True, was=("keep_checkpoints",))
     lora: AdapterConfig = key(AdapterConfig, "adapters")
+
+
+@dataclass
+class InitialConfig(TrainConfig):
+    """Stage initial."""
+
+    verdicts_first: float = key(
+        0.0,
+        "passes over the judgments given in both orders, before all else and shortened to the token at which the two "
+        "part, which alone is learned (ties do not part and have none): for a teacher that says who is better before "
+        "it says anything that differs between the orders, as teacher.engine.type=given; needs orders_together",
+        low=0.0,
+        when=lambda c: c.verdicts_first,
+    )
 
 
 DPO_LOSSES = (
@@ -332,7 +338,7 @@ class TrainStages:
     """The three training stages of the paper, and the on-policy one after them."""
 
     base: ModelConfig = key(ModelConfig, "the pretrained model that the Initial judge starts from")
-    initial: TrainConfig = key(TrainConfig, "stage initial")
+    initial: InitialConfig = key(InitialConfig, "stage initial")
     sft: TrainConfig = key(TrainConfig, "stage sft")
     dpo: DpoConfig = key(DpoConfig, "stage dpo")
     rl: RlConfig = key(RlConfig, "stage rl")

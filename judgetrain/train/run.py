@@ -16,10 +16,12 @@ from judgetrain.engines.loading import end_token_ids, load_model, load_tokenizer
 from judgetrain.errors import TrainingError
 from judgetrain.train.adapters import peft_config, quantization, save_adapted
 from judgetrain.train.arguments import mixed_precision, training_arguments
-from judgetrain.train.config import DpoConfig, TrainConfig
-from judgetrain.train.data import Examples, Row, dataset, fill, fitting, order, verdicts, with_reference
+from judgetrain.train.config import DpoConfig, InitialConfig, TrainConfig
+from judgetrain.train.data import Examples, Row, dataset, fitting, with_reference
 from judgetrain.train.distributed import current, forget_deepspeed, whole_model
+from judgetrain.train.order import fill, order
 from judgetrain.train.preflight import check_same_vocabulary, check_vocabulary, memory_explained
+from judgetrain.train.verdicts import opening
 
 if TYPE_CHECKING:
     import torch
@@ -135,9 +137,11 @@ def _trainer(
     if not config.packing:
         indices = fill(order(examples.lengths, config, out.seed, examples.judgments), config)
     rows = dataset(examples, indices)
-    if (first := verdicts(examples, config, out.seed)) is not None:
-        out.log(f"{out.stage}: before all else the verdicts of {len(first)} judgments")
-        rows = concatenate_datasets([first, rows])
+    first = opening(examples, config, out.seed) if isinstance(config, InitialConfig) else None
+    if first is not None:
+        out.log(f"{out.stage}: {first.told(tokenizer)}")
+        out.note("verdicts_first", {"judgments": first.judgments, "steps": first.steps})
+        rows = concatenate_datasets([first.data, rows])
     heldout = _heldout(job, tokenizer, out)
     callbacks = watchers(job, heldout, out)
     # Before the model: under ZeRO-3 the arguments have it partitioned as it is loaded.

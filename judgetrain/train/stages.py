@@ -12,7 +12,7 @@ from judgetrain.errors import ConfigError
 from judgetrain.judges.config import Aggregation, AskingConfig, JudgeConfig
 from judgetrain.judges.prompting.prompts import load_prompt_set, prompt_path
 from judgetrain.train.checks import check_machine, check_training
-from judgetrain.train.config import DpoConfig, RlConfig, TrainConfig
+from judgetrain.train.config import DpoConfig, InitialConfig, RlConfig, TrainConfig
 from judgetrain.train.distributed import check_distributed
 
 
@@ -51,7 +51,7 @@ class InitialSettings(TrainingSettings):
     """Stage initial."""
 
     base: ModelConfig = at("train.base")
-    train: TrainConfig = at("train.initial")
+    train: InitialConfig = at("train.initial")
     prompts: str = at("prompts", file=prompt_path)
     judge: JudgeConfig = at("judge", neutral=True)
     criteria: int = at("tree.criteria", neutral=True)
@@ -126,6 +126,11 @@ def _check_initial(config: Any) -> None:
     load_prompt_set(config.prompts)
     config.train.base.check("train.base")
     _check_training(config, "initial")
+    first, teacher = config.train.initial.verdicts_first, config.teacher
+    if first and not teacher.evaluations and not teacher.both_orders:
+        raise ConfigError(
+            f"train.initial.verdicts_first={first:g}: needs judgments in both orders; set teacher.both_orders=true"
+        )
 
 
 def _check_sft(config: Any) -> None:

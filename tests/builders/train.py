@@ -17,7 +17,7 @@ from judgetrain.engines.loading import load_model
 from judgetrain.judges.config import JudgeConfig
 from judgetrain.pipeline.config import Config
 from judgetrain.train import stage
-from judgetrain.train.config import DpoConfig, TrainConfig, TrainStages
+from judgetrain.train.config import DpoConfig, InitialConfig, TrainConfig, TrainStages
 from judgetrain.train.stages import DpoSettings, InitialSettings, ReferenceSettings, SftSettings
 
 WORDS = "the cat reads a book for my sister and gives a clear example of it".split()
@@ -56,8 +56,10 @@ def config(**changes: Any) -> Config:
         "save_steps": 2,
         **changes,
     }
+    initial = InitialConfig(**settings)
+    settings.pop("verdicts_first", None)
     dpo = DpoConfig(**{k: v for k, v in settings.items() if k != "beta"}, beta=changes.get("beta", 0.1))
-    stages = TrainStages(ModelConfig(path="world"), TrainConfig(**settings), TrainConfig(**settings), dpo)
+    stages = TrainStages(ModelConfig(path="world"), initial, TrainConfig(**settings), dpo)
     judge = JudgeConfig(criteria_tokens=120, guideline_tokens=40, judgment_tokens=64)
     return Config(prompts="compact", train=stages, judge=judge)
 

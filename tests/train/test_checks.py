@@ -14,7 +14,7 @@ from judgetrain.pipeline.config import Config
 from judgetrain.pipeline.graph import STAGES
 from judgetrain.train import checks
 from judgetrain.train.checks import TRL, check_training, check_trl, gpu_only
-from judgetrain.train.config import AdapterConfig, DpoConfig, RlConfig, TrainConfig
+from judgetrain.train.config import AdapterConfig, DpoConfig, InitialConfig, RlConfig, TrainConfig
 
 ROOT = Path(__file__).parents[2]
 
@@ -57,10 +57,10 @@ def test_both_orders_in_one_batch_need_a_batch_that_holds_them() -> None:
         check_training("rl", RlConfig(min_steps=5))
     check_training("sft", TrainConfig(orders_together=True, per_device_train_batch_size=4, min_steps=5))
     with pytest.raises(ConfigError, match=r"train\.initial\.verdicts_first=1: .*train\.initial\.orders_together=true"):
-        check_training("initial", TrainConfig(verdicts_first=1.0))
-    with pytest.raises(ConfigError, match=r"train\.sft\.verdicts_first=1: it is for stage initial"):
-        check_training("sft", TrainConfig(verdicts_first=1.0, orders_together=True))
-    check_training("initial", TrainConfig(verdicts_first=1.0, orders_together=True))
+        check_training("initial", InitialConfig(verdicts_first=1.0))
+    with pytest.raises(ConfigError, match=r"train\.initial\.max_steps=9: counts the steps of train\.initial\.verdicts"):
+        check_training("initial", InitialConfig(verdicts_first=1.0, orders_together=True, max_steps=9))
+    check_training("initial", InitialConfig(verdicts_first=1.0, orders_together=True))
 
 
 def test_every_loss_is_accepted_by_trl_with_the_settings_that_are_let_through(tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ from judgetrain.errors import ConfigError, TrainingError
 from judgetrain.train import distributed
 from judgetrain.train.checkpoints import COMPLETE, last_complete
 from judgetrain.train.config import TrainConfig
-from judgetrain.train.data import fill
+from judgetrain.train.order import fill
 from tests.builders.pairs_pipeline import LOGP, LOSS, OVERRIDES, WEIGHT, composed, finish, plant, start
 
 pytest.importorskip("deepspeed")

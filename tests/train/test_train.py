@@ -21,9 +21,11 @@ from judgetrain.errors import DataError, TrainingError
 from judgetrain.judges import BranchingJudge
 from judgetrain.train.card import add_results
 from judgetrain.train.checkpoints import COMPLETE, CheckpointMarks, last_complete
-from judgetrain.train.config import AdapterConfig, TrainConfig
-from judgetrain.train.data import fitting, order, verdicts
+from judgetrain.train.config import AdapterConfig, InitialConfig, TrainConfig
+from judgetrain.train.data import fitting
+from judgetrain.train.order import order
 from judgetrain.train.run import lasting
+from judgetrain.train.verdicts import opening
 from tests.builders.scripted import comparison
 from tests.builders.train import config, logged, run_dpo, run_initial, run_sft, same, sft_rows, weights
 
@@ -218,17 +220,19 @@ def test_judgments_in_both_orders_stand_in_one_batch() -> None:
         return 35 - together.total()
 
     assert parted(indices[:number]) == parted(indices[number:]) == 0
+    half = order(lengths, replace(settings, num_train_epochs=0.51), 1, nodes)
+    assert len(half) % 4 == 0 and half == indices[: len(half)]
     assert parted(order(lengths, replace(settings, orders_together=False), 1, nodes)[:number]) > 10
 
 
-def verdict_rows(number: int, ties: int = 0) -> list[dict[str, Any]]:
+def verdict_rows(number: int, ties: int = 0, better: tuple[str, str] = ("A", "B")) -> list[dict[str, Any]]:
     """A judgment in either order by each of so many guidelines, the last ``ties`` of which say the same in both."""
     made = []
     for i in range(number):
-        for shown in ("AB", "BA"):
-            better = "no one" if i >= number - ties else "A" if (shown == "AB") == (i % 2 == 0) else "B"
-            query = [{"role": "user", "content": f"Response {shown[0]} {'the cat ' * (i % 7)}"}]
-            answer = [{"role": "assistant", "content": f"Comparison : {better} is better . Response A Score : 4"}]
+        for place, shown in enumerate(("AB", "BA")):
+            said = "no one" if i >= number - ties else better[(place + i) % 2]
+            query = [{"role": "user", "content": f"Response {shown[0]} {'the ' * i}cat"}]
+            answer = [{"role": "assistant", "content": f"Comparison : {said} is better . Response A Score : 4"}]
             nodes = [f"t{i}/g0/{shown}0"]
             made.append({"prompt": query, "completion": answer, "level": "judgment", "nodes": nodes})
     return made
@@ -237,40 +241,69 @@ def verdict_rows(number: int, ties: int = 0) -> list[dict[str, Any]]:
 def test_verdicts_come_first_by_the_token_at_which_the_orders_part_alone() -> None:
     tokenizer = load_tokenizer(ModelConfig(path="world"))
     rows = [*verdict_rows(11, ties=2), *sft_rows(5)]
+    rows[0]["prompt"][0]["content"] += " the" * 300  # too long, so that the other order of it stands alone
     random.Random(1).shuffle(rows)
-    settings = TrainConfig(
+    settings = InitialConfig(
         per_device_train_batch_size=4, global_accumulation_steps=2, orders_together=True, verdicts_first=1.5
     )
     examples = fitting(rows, tokenizer, 256, "examples")
-    made = verdicts(examples, settings, 3)
-    assert made is not None
-    assert len(made) == 32  # 9 decided pairs are 18 judgments, one and a half times 27, filled up to steps of 8
-    seen = Counter[str]()
-    for start in range(0, len(made), 4):
-        batch = made[start : start + 4]
+    found = opening(examples, settings, 3)
+    assert found is not None
+    # 8 decided pairs are 16 judgments; once and half of them again, filled up to steps of 8.
+    assert (found.judgments, found.steps, len(found.data)) == (16, 3, 24)
+    seen = Counter[tuple[str, str]]()
+    for start in range(0, len(found.data), 4):
+        batch = found.data[start : start + 4]
         texts = [tokenizer.decode(ids) for ids in batch["input_ids"]]
         for text, ids, mask in zip(texts, batch["input_ids"], batch["completion_mask"], strict=True):
             assert re.search(r"Comparison ?: ?[AB]$", text)  # ends with the verdict
             assert mask == [0] * (len(ids) - 1) + [1]
-            seen[text] += 1
-        if start < 16:  # whole pairs, but for the one short batch of a pass
-            assert Counter(re.findall(r"Response ([AB])", text)[0] for text in texts) == {"A": 2, "B": 2}
-    assert len(seen) == 18
-    assert made.to_list() == verdicts(examples, settings, 3).to_list()  # type: ignore[union-attr]
-    assert made.to_list() != verdicts(examples, settings, 4).to_list()  # type: ignore[union-attr]
-    assert verdicts(examples, replace(settings, verdicts_first=0.0), 3) is None
-    with pytest.raises(TrainingError, match=r"verdicts_first: no guideline has .*teacher\.both_orders=true"):
-        verdicts(fitting(verdict_rows(3, ties=3), tokenizer, 256, "examples"), settings, 3)
+        # Both orders of two comparisons (known by how many words they have), with one verdict each.
+        known = [(text.count("the"), re.findall(r"Response ([AB])", text)[0], text[-1]) for text in texts]
+        pairs = Counter(words for words, _, _ in known)
+        assert set(pairs.values()) == {2}
+        assert {(words, shown) for words, shown, _ in known} == {(words, side) for words in pairs for side in "AB"}
+        assert all(len({said for w, _, said in known if w == words}) == 2 for words in pairs)
+        seen.update((str(words), shown) for words, shown, _ in known)
+    assert len(seen) == 16 and set(seen.values()) == {1, 2}
+    assert found.told(tokenizer).startswith("before all else the verdicts of 16 judgments, 3 steps")
+    assert re.search(r": ' ?B' \(8\), ' ?A' \(8\)$", found.told(tokenizer))
+    again, other = opening(examples, settings, 3), opening(examples, settings, 4)
+    assert again is not None and other is not None
+    assert found.data.to_list() == again.data.to_list() != other.data.to_list()
+    assert opening(examples, replace(settings, verdicts_first=0.0), 3) is None
+    with pytest.raises(TrainingError, match=r"train\.initial\.verdicts_first=1\.5: no judgment differs"):
+        opening(fitting(verdict_rows(3, ties=3), tokenizer, 256, "examples"), settings, 3)
 
 
-def test_verdicts_first_are_steps_before_all_others(tmp_path: Path) -> None:
-    """Passes over the verdicts are steps of their own, and the rest of the data is gone through as ever."""
+def test_what_is_no_verdict_is_said() -> None:
+    tokenizer = load_tokenizer(ModelConfig(path="world"))
+    rows = verdict_rows(6, better=("A", "B")) + [
+        {**row, "nodes": [row["nodes"][0].replace("t", "u")]} for row in verdict_rows(6, better=("query", "response"))
+    ]
+    found = opening(
+        fitting(rows, tokenizer, 256, "examples"), InitialConfig(orders_together=True, verdicts_first=1.0), 0
+    )
+    assert found is not None and "these are hardly verdicts" in found.told(tokenizer)
+
+
+def test_verdicts_are_learned_before_all_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import trl
+
+    masks: list[list[int]] = []
+
+    class Watched(trl.SFTTrainer):
+        def __init__(self, *args: Any, **kwargs: Any) -> None:
+            masks[:] = kwargs["train_dataset"]["completion_mask"]
+            super().__init__(*args, **kwargs)
+
+    monkeypatch.setattr(trl, "SFTTrainer", Watched)
     rows = [*verdict_rows(12), *sft_rows(12)]
-    settings = config(orders_together=True, verdicts_first=2.0, adam_beta2=0.95)
-    out = run_initial(tmp_path, settings, rows)
-    assert out.notes["training"]["steps"] == 2 * 24 // 4 + 36 // 4
-    plain = run_initial(tmp_path, config(orders_together=True), rows, "plain")
-    assert plain.notes["training"]["steps"] == 36 // 4
+    out = run_initial(tmp_path, config(orders_together=True, verdicts_first=2.0, adam_beta2=0.95), rows)
+    assert [sum(mask) for mask in masks[:48]] == [1] * 48
+    assert len(masks) == 48 + 36 and min(sum(mask) for mask in masks[48:]) > 1
+    assert out.notes["training"]["steps"] == len(masks) // 4
+    assert out.notes["verdicts_first"] == {"judgments": 24, "steps": 12}
     slower = run_initial(tmp_path, config(orders_together=True, verdicts_first=2.0), rows, "slower")
     assert not same(weights(out.directory), weights(slower.directory))  # adam_beta2 reaches the optimizer
 

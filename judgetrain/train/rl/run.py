@@ -22,8 +22,8 @@ from judgetrain.schema import Comparison
 from judgetrain.train.adapters import peft_config
 from judgetrain.train.arguments import training_arguments
 from judgetrain.train.config import RlConfig
-from judgetrain.train.data import filled
 from judgetrain.train.distributed import current
+from judgetrain.train.order import filled
 from judgetrain.train.rl.labels import own_labels, untaught
 from judgetrain.train.run import Job, complete, policy_of, watchers
 from judgetrain.train.stages import RlSettings

@@ -1,0 +1,82 @@
+"""What ``train.initial.verdicts_first`` trains on before all else: who is better, and nothing of how it is said."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from judgetrain.artifacts.stage_run import derive_seed
+from judgetrain.errors import TrainingError
+from judgetrain.train.config import InitialConfig
+from judgetrain.train.data import Examples
+from judgetrain.train.order import filled, order, together
+
+if TYPE_CHECKING:
+    from datasets import Dataset
+    from transformers import PreTrainedTokenizerBase
+
+SHOWN = 3
+FEW = 0.9
+"""The share of the judgments that the two commonest tokens have where they are verdicts."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Opening:
+    """The judgments up to their verdicts, all passes in training order."""
+
+    data: Dataset
+    """``input_ids`` and ``completion_mask``, whole optimizer steps."""
+    judgments: int
+    steps: int
+    learned: Counter[int]
+    """How many judgments end with which token."""
+
+    def told(self, tokenizer: PreTrainedTokenizerBase) -> str:
+        """A sentence for the log: how much there is, and what is learned."""
+        common = sorted(self.learned.items(), key=lambda found: (-found[1], found[0]))[:SHOWN]
+        named = ", ".join(f"{tokenizer.decode([token])!r} ({number})" for token, number in common)
+        more = ", ..." if len(self.learned) > SHOWN else ""
+        doubt = ""
+        if sum(number for _, number in common[:2]) < FEW * self.judgments:
+            doubt = "; these are hardly verdicts: verdicts_first is for a teacher that says first who is better"
+        return (
+            f"before all else the verdicts of {self.judgments} judgments, {self.steps} steps, where both orders part: "
+            f"{named}{more}{doubt}"
+        )
+
+
+def opening(examples: Examples, config: InitialConfig, seed: int) -> Opening | None:
+    """What ``config.verdicts_first`` trains on before all else; None if that is nothing.
+
+    A judgment ends with the token at which it parts from the one by the same guideline in the other order, and that
+    token alone has a loss. Where a teacher says who is better before anything else, it is the verdict. Judgments that
+    say the same in both orders, as ties do, are left out.
+
+    Raises:
+        TrainingError: no two judgments by one guideline part anywhere.
+    """
+    from datasets import Dataset
+
+    if not config.verdicts_first:
+        return None
+    columns, judgments = [], []
+    for index, pair in together(examples.judgments).items():
+        completions = [examples.tokens[i]["completion"] for i in pair]
+        differ = (place for place, tokens in enumerate(zip(*completions, strict=False)) if len(set(tokens)) > 1)
+        if (place := next(differ, None)) is not None:
+            ids = [*examples.tokens[index]["prompt"], *examples.tokens[index]["completion"][: place + 1]]
+            columns.append({"input_ids": ids, "completion_mask": [0] * (len(ids) - 1) + [1]})
+            judgments.append(examples.judgments[index])
+    if not columns:
+        raise TrainingError(
+            f"train.initial.verdicts_first={config.verdicts_first:g}: no judgment differs from the one by its "
+            "guideline in the other order (ties do not, and those longer than max_length are left out): leave it out"
+        )
+    own = replace(config, num_train_epochs=config.verdicts_first)
+    indices = order([len(c["input_ids"]) for c in columns], own, derive_seed(seed, "verdicts"), judgments)
+    step = config.per_device_train_batch_size * config.global_accumulation_steps
+    indices = filled(indices, step)
+    learned = Counter(int(c["input_ids"][-1]) for c in columns)
+    data = Dataset.from_list(columns).select(indices)
+    return Opening(data=data, judgments=len(columns), steps=len(indices) // step, learned=learned)
