@@ -106,6 +106,8 @@ class Tiny:
             value.criteria, value.guidelines, value.max_comparisons, value.shard_size = 3, 2, None, 32
         if isinstance(value, TrainConfig):
             value.max_steps, value.per_device_train_batch_size, value.global_accumulation_steps = 1, 2, 1
+            if getattr(value, "verdicts_first", 0):  # which max_steps would not leave room for
+                value.max_steps, value.num_train_epochs, value.verdicts_first = -1, 0.001, 0.001
             value.max_length, value.bf16, value.tf32, value.gradient_checkpointing = 512, False, False, False
         if dataclasses.is_dataclass(value):
             self._walk(value)
