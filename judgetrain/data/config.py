@@ -275,6 +275,11 @@ class ContrastConfig:
         high=1.0,
         when=lambda c: "nearby" in c.kinds,
     )
+    keep_labels: bool = key(
+        False,
+        "leave comparisons as they are that their sources label: pairs are constructed for the other dialogues alone",
+        when=lambda c: c.kinds and c.keep_labels,
+    )
 
 
 @dataclass

@@ -9,7 +9,7 @@ from __future__ import annotations
 import random
 import re
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -85,10 +85,15 @@ class Contrasts:
         """Read for the first pair of kind ``nearby``."""
         return Neighbours(self._cluster, list(self._dialogues))
 
-    def pairs(self) -> dict[str, Comparison]:
-        """The pairs by dialogue: one for each that is drawn and for which one of the kinds can be made."""
+    def pairs(self, leave: Collection[str] = ()) -> dict[str, Comparison]:
+        """The pairs by dialogue: one for each that is drawn and for which one of the kinds can be made.
+
+        None are constructed for dialogues whose ids are in ``leave``; what is said in them still serves other queries.
+        """
         found = {}
         for dialogue in self._dialogues.values():
+            if dialogue.id in leave:
+                continue
             rng = random.Random(derive_seed(self.seed, "contrast", dialogue.id))
             if rng.random() < self.config.share and (pair := self._pair(dialogue, rng)):
                 found[dialogue.id] = pair

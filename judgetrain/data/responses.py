@@ -87,16 +87,18 @@ def _constructed(
     """
     if not config.kinds:
         return {}
-    texts = responses
+    texts, labelled = responses, set[str]()
     if not texts:
         better = {}
         for row in read_rows(inputs["dialogues"], "comparisons"):
             found = Comparison.from_row(row)
             if found.label in ("A", "B"):
                 better[found.dialogue.id] = found.response_a if found.label == "A" else found.response_b
+            if found.label:
+                labelled.add(found.dialogue.id)
         texts = {"reference": better | {d.id: d.reference for d in sample if d.reference}}
     contrasts = Contrasts(config, sample, texts, inputs["cluster"], out.seed)
-    made = contrasts.pairs()
+    made = contrasts.pairs(leave=labelled if config.keep_labels else ())
     facts = dict(sorted(contrasts.counts.items()))
     out.note("contrast", facts)
     out.log(f"responses: {len(made)} of {len(sample)} pairs constructed: {json.dumps(facts)}")

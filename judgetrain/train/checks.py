@@ -10,6 +10,8 @@ from judgetrain.errors import ConfigError, TrainingError
 from judgetrain.schema import ORDERS
 from judgetrain.train.config import DpoConfig, InitialConfig, RlConfig, TrainConfig, TrainStages
 
+WITHOUT_BETAS = ("adafactor", "sgd", "rmsprop")
+"""Optimizers that Transformers gives no ``betas``."""
 TRL = ">=1.16,<2"
 """The range of TRL that training is written for; pyproject.toml says the same."""
 
@@ -41,6 +43,11 @@ def check_training(stage: str, config: TrainConfig) -> None:
         raise ConfigError(
             f"{key}.min_steps={config.min_steps}: {key}.packing puts several examples into one, so that "
             "fewer steps are left; raise num_train_epochs, or leave out packing"
+        )
+    if config.optim in WITHOUT_BETAS and config.adam_beta2 != type(config).adam_beta2:
+        raise ConfigError(
+            f"{key}.adam_beta2={config.adam_beta2:g}: {config.optim} has none; leave it out, or set "
+            f"{key}.optim=adamw_torch"
         )
     if config.orders_together and config.packing:
         raise ConfigError(f"{key}.packing: fills sequences as they fit; leave out {key}.orders_together, or packing")

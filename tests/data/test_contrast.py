@@ -115,6 +115,24 @@ def test_the_better_side_of_a_labelled_comparison_is_a_good_answer(tmp_path: Pat
     assert [sides(p) for p in pairs] == [("Good. Very.", "Good.")] * 2
 
 
+def test_labels_can_be_kept_while_other_dialogues_get_constructed_pairs(tmp_path: Path) -> None:
+    labels = ["A", "B", "tie", None]
+    dialogues = [dialogue(i, f"Answer {i}. Indeed.") for i in range(8)]
+    rows = [Comparison(d.id, d, f"Bad {i}.", f"Good {i}.", label=labels[i]) for i, d in enumerate(dialogues[:4])]  # type: ignore[arg-type]
+    inputs = planted(tmp_path, dialogues, rows)
+    pairs, notes = made(tmp_path, contrast("nearby", keep_labels=True, most_similar=0.9999), inputs)
+    by_id = {p.id: p for p in pairs}
+    for row in rows[:3]:
+        assert by_id[row.id] == row, "as the source has it, ties too"
+    assert all(str(by_id[d.id].made).startswith("nearby") for d in dialogues[3:]), "a pair without a label is free"
+    assert notes["contrast"]["nearby"] == 5
+    assert by_id["s:003"].made == "nearby: an answer to s:004"
+    assert by_id["s:004"].made in {"nearby: an answer to s:003", "nearby: an answer to s:005"}
+    without = tmp_path / "without"
+    pairs, _ = made(without, contrast("nearby", most_similar=0.9999), planted(without, dialogues, rows))
+    assert all(p.made for p in pairs)
+
+
 ENDS = {
     "right": "#### 1,042",
     "also": "So the answer is 1042.",

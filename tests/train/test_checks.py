@@ -61,6 +61,10 @@ def test_both_orders_in_one_batch_need_a_batch_that_holds_them() -> None:
     with pytest.raises(ConfigError, match=r"train\.initial\.max_steps=9: counts the steps of train\.initial\.verdicts"):
         check_training("initial", InitialConfig(verdicts_first=1.0, orders_together=True, max_steps=9))
     check_training("initial", InitialConfig(verdicts_first=1.0, orders_together=True))
+    with pytest.raises(ConfigError, match=r"train\.rl\.adam_beta2=0\.9: sgd has none"):
+        check_training("rl", RlConfig(adam_beta2=0.9, optim="sgd"))
+    check_training("sft", TrainConfig(adam_beta2=0.999, optim="sgd"))
+    check_training("sft", TrainConfig(adam_beta2=0.9, optim="adamw_torch"))
 
 
 def test_every_loss_is_accepted_by_trl_with_the_settings_that_are_let_through(tmp_path: Path) -> None:
