@@ -48,6 +48,38 @@ def test_reasoning_before_a_judgment_moves_no_score() -> None:
     assert (read.first, read.second) == (4, 2)
 
 
+FIRST = "Comparison: B is better.\nResponse A Score: 2\nResponse B Score: 4"
+
+
+def said(side_a: float, side_b: float, text: str = FIRST) -> Completion:
+    """A judgment that is sure of its digits, 2 and 4, and of its letter as given."""
+    sure = {"2": (0, 1.0, 0, 0, 0, 0, 0), "4": (0, 0, 0, 1.0, 0, 0, 0)}
+    digits = [Choice(match.start(), sure[match[0]]) for match in re.finditer("[24]", text)]
+    name = Choice(text.index("A Score"), (0, 0, 0, 0, 0, 1.0, 0))
+    letter = Choice(text.index("B is better"), (0, 0, 0, 0, 0, side_a, side_b))
+    return completion(letter, name, *digits, text=text)
+
+
+def test_the_doubt_of_a_judgment_that_says_the_verdict_first_is_in_its_letter() -> None:
+    for a, b in ((0.0, 1.0), (0.3, 0.7), (0.5, 0.5), (0.03, 0.07)):  # relative to each other
+        read = read_expected(said(a, b))
+        share = b / (a + b)
+        assert read.first == pytest.approx(2 * share + 4 * (1 - share)), (
+            "as written, and exchanged as often as A is said"
+        )
+        assert read.second == pytest.approx(4 * share + 2 * (1 - share))
+    assert read_judgment(said(0.3, 0.7), AskingConfig()) == ParsedJudgment(2, 4)
+
+
+def test_a_letter_that_its_scores_do_not_follow_or_that_comes_after_them_is_not_weighed() -> None:
+    denied = read_expected(said(0.3, 0.7, "Comparison: B is better.\nResponse A Score: 4\nResponse B Score: 2"))
+    assert (denied.first, denied.second) == (4, 2)
+    after = "Response A Score: 2\nResponse B Score: 4\nComparison: B is better."
+    assert (read_expected(said(0.3, 0.7, after)).first, read_expected(said(0.3, 0.7, after)).second) == (2, 4)
+    without = completion(*said(0.3, 0.7).choices[1:], text=FIRST)
+    assert (read_expected(without).first, read_expected(without).second) == (2, 4), "an engine that says nothing of it"
+
+
 @pytest.mark.parametrize(
     ("text", "choices", "reason"),
     [
@@ -110,7 +142,7 @@ def test_a_set_may_bring_its_own_frame(tmp_path) -> None:
 def test_sampling_asks_the_engine_for_what_the_readout_needs() -> None:
     prompts, limits = load_prompt_set("compact"), SamplingConfig(0.7, 0.9, 50)
     asked = judgment_sampling(AskingConfig(judgment_sampling=limits, readout="expected", constrained=True), prompts)
-    assert asked.candidates == ("1", "2", "3", "4", "5")
+    assert asked.candidates == ("1", "2", "3", "4", "5", "A", "B")
     assert asked.pattern == prompts.judgment_frame(50)
     assert (asked.temperature, asked.top_p, asked.max_new_tokens) == (0.7, 0.9, 50)
     plain = judgment_sampling(AskingConfig(), prompts)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from judgetrain.engines.base import Completion, Sampling
@@ -14,7 +15,10 @@ from judgetrain.judges.prompting.prompts import PromptSet
 
 SCORES = tuple(str(score) for score in range(int(LOWEST), int(HIGHEST) + 1))
 """The score tokens whose probabilities the expected score weighs."""
+SIDES = ("A", "B")
+"""The letters whose probabilities are weighed where a judgment says who is better before it scores."""
 _WHOLE = {float(score) for score in SCORES}
+_SAID = re.compile(r"(?<!\w)(?P<side>[AB]) is better\b")
 
 
 def judgment_sampling(asking: AskingConfig, prompts: PromptSet) -> Sampling:
@@ -23,7 +27,7 @@ def judgment_sampling(asking: AskingConfig, prompts: PromptSet) -> Sampling:
     return replace(
         Sampling.of(limits),
         pattern=prompts.judgment_frame(limits.max_new_tokens) if asking.constrained else "",
-        candidates=SCORES if asking.readout == "expected" else (),
+        candidates=(*SCORES, *SIDES) if asking.readout == "expected" else (),
     )
 
 
@@ -31,8 +35,10 @@ def read_judgment(completion: Completion, asking: AskingConfig, material: Iterab
     """The scores in the order shown, or why there are none.
 
     With ``readout=expected`` a score is the mean of 1 to 5 weighted by the probabilities of their tokens at its
-    position, a real number, so that fewer judgments are ties. Reasons are those of :func:`parse_judgment`; ``cut_off``,
-    an enforced form that did not reach its end; and ``no_probabilities``, an engine that reported none for a score.
+    position, a real number, so that fewer judgments are ties. A judgment that says who is better before it scores
+    ("Comparison: A is better.") has its doubt in that letter, from which its scores follow: they are mixed with the
+    same scores exchanged, by the letters' probabilities. Reasons are those of :func:`parse_judgment`; ``cut_off``, an
+    enforced form that did not reach its end; and ``no_probabilities``, an engine that reported none for a score.
 
     ``material``: the texts that are judged, whose own score lines are no scores.
     """
@@ -46,9 +52,22 @@ def read_judgment(completion: Completion, asking: AskingConfig, material: Iterab
     whole = parsed.first in _WHOLE and parsed.second in _WHOLE  # a digit of 3.5 says nothing of the rest
     if first is None or second is None or not whole:
         return ParsedJudgment(None, None, "no_probabilities")
-    return ParsedJudgment(_mean(first), _mean(second), places=parsed.places)
+    own, other = _mean(first), _mean(second)
+    sure = _sure(completion.text[: min(parsed.places)], chances, "A" if own > other else "B")
+    return ParsedJudgment(_mixed(own, other, sure), _mixed(other, own, sure), places=parsed.places)
+
+
+def _mixed(score: float, exchanged: float, sure: float) -> float:
+    return round(sure * score + (1.0 - sure) * exchanged, 6)
+
+
+def _sure(before: str, chances: Mapping[int, tuple[float, ...]], better: str) -> float:
+    """The probability of the letter that says the better one before the scores; 1 where none is said, or another."""
+    said = _SAID.search(before)
+    letters = chances.get(said.start(), ())[len(SCORES) :] if said and said["side"] == better else ()
+    return letters[SIDES.index(better)] / total if (total := math.fsum(letters)) > 0.0 else 1.0
 
 
 def _mean(chances: tuple[float, ...]) -> float:
-    weights = math.fsum(chances)
-    return round(math.fsum(int(s) * p for s, p in zip(SCORES, chances, strict=True)) / weights, 6)
+    digits = chances[: len(SCORES)]
+    return round(math.fsum(int(s) * p for s, p in zip(SCORES, digits, strict=True)) / math.fsum(digits), 6)
