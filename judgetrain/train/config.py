@@ -131,7 +131,8 @@ class InitialConfig(TrainConfig):
         0.0,
         "passes over the judgments given in both orders, before all else and shortened to the token at which the two "
         "part, which alone is learned (ties do not part and have none): for a teacher that says who is better before "
-        "it says anything that differs between the orders, as teacher.engine.type=given; needs orders_together",
+        "it says anything that differs between the orders, as teacher.engine.type=given; needs orders_together. Has a "
+        "schedule (lr_scheduler_type, warm-up) of its own, after which that of the rest begins",
         low=0.0,
         when=lambda c: c.verdicts_first,
     )

@@ -130,6 +130,7 @@ def _trainer(
     from trl import SFTTrainer
 
     from judgetrain.train.checkpoints import PackingProbe
+    from judgetrain.train.phases import PhasedTrainer
     from judgetrain.train.preference import PreferenceTrainer
 
     config = job.config
@@ -162,7 +163,9 @@ def _trainer(
             shared["ref_model"] = load_model(trainable(config.reference, config))
         trainer = PreferenceTrainer(args=args, **shared)
     else:
-        trainer = SFTTrainer(args=args, **shared)
+        trainer = (
+            PhasedTrainer(args=args, opening_steps=first.steps, **shared) if first else SFTTrainer(args=args, **shared)
+        )
         if trainer.padding_free:
             trainer.add_callback(PackingProbe(trainer, out.stage))
     trainer.remove_callback(PrinterCallback)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import math
 import os
 import random
 import re
@@ -288,24 +290,31 @@ def test_what_is_no_verdict_is_said() -> None:
 
 
 def test_verdicts_are_learned_before_all_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    import trl
+    from judgetrain.train import phases
 
     masks: list[list[int]] = []
 
-    class Watched(trl.SFTTrainer):
+    class Watched(phases.PhasedTrainer):
         def __init__(self, *args: Any, **kwargs: Any) -> None:
             masks[:] = kwargs["train_dataset"]["completion_mask"]
             super().__init__(*args, **kwargs)
 
-    monkeypatch.setattr(trl, "SFTTrainer", Watched)
+    monkeypatch.setattr(phases, "PhasedTrainer", Watched)
     rows = [*verdict_rows(12), *sft_rows(12)]
     out = run_initial(tmp_path, config(orders_together=True, verdicts_first=2.0, adam_beta2=0.95), rows)
     assert [sum(mask) for mask in masks[:48]] == [1] * 48
     assert len(masks) == 48 + 36 and min(sum(mask) for mask in masks[48:]) > 1
     assert out.notes["training"]["steps"] == len(masks) // 4
     assert out.notes["verdicts_first"] == {"judgments": 24, "steps": 12}
-    slower = run_initial(tmp_path, config(orders_together=True, verdicts_first=2.0), rows, "slower")
+    slower = run_initial(tmp_path, config(orders_together=True, verdicts_first=2.0, warmup_steps=0.0), rows, "slower")
     assert not same(weights(out.directory), weights(slower.directory))  # adam_beta2 reaches the optimizer
+    logs = [json.loads(line) for line in (slower.directory / "train_log.jsonl").read_text().splitlines()]
+    rates = {row["step"]: row["learning_rate"] for row in logs if "learning_rate" in row}
+    peak, lasts = rates[1], ((0, 12), (12, 9))  # twelve steps of verdicts, and nine of all that there is
+    for start, steps in lasts:
+        for i in range(steps):
+            expected = peak * (1 + math.cos(math.pi * i / steps)) / 2
+            assert rates[start + i + 1] == pytest.approx(expected, rel=1e-6), (start, i)
 
 
 def test_little_data_is_gone_through_until_there_are_enough_steps() -> None:
