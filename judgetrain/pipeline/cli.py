@@ -80,11 +80,11 @@ def _run(config: Config) -> Outcome | None:
 
         show_cost(pipeline)
         return None
-    from judgetrain.pipeline.publish import after, check_hub
+    from judgetrain.pipeline.publish import check_hub, fill_cards, push_last
 
     check_hub(config)
     directory = resolve_name(command.code)(pipeline) if command else pipeline.run(config.stage)
-    after(pipeline)
+    judges = fill_cards(pipeline)
     objective = None
     if config.objective is not None:
         from judgetrain.evaluate.objective import described, objective_value
@@ -95,6 +95,7 @@ def _run(config: Config) -> Outcome | None:
         from judgetrain.evaluate.guarantees.gate import require_passed
 
         require_passed(directory)
+    push_last(pipeline, judges)
     last = "gate" if command else config.stage
     reused = [name for name in pipeline.needed(last) if name not in pipeline.made]
     return Outcome(str(directory), pipeline.made, reused, objective)

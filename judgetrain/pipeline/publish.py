@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -39,16 +40,22 @@ def check_hub(config: Config) -> None:
         raise ConfigError("hub.push=true needs a token that may write: set HF_TOKEN, or run `hf auth login`")
 
 
-def after(pipeline: Pipeline) -> None:
-    """Put what was found into the cards of the judges that it is about; push the last where ``hub.push`` says so."""
+def fill_cards(pipeline: Pipeline) -> list[str]:
+    """Put what was found into the cards of the judges that it is about; gives these, in the order of their stages."""
     config = pipeline.config
     judges = [name for name in JUDGE_STAGES if name == config.stage]
     if config.stage in MEASURING:
         judges = [name for name in JUDGE_STAGES if name in pipeline.plan(config.stage).upstream]
     for name in judges:
         fill(pipeline.plan(name).directory, pipeline.plan(config.stage).directory)
-    if config.hub.push:
-        url = push(pipeline.plan(judges[-1]).directory / "model", str(config.hub.repo_id), config.hub.private)
+    return judges
+
+
+def push_last(pipeline: Pipeline, judges: Sequence[str]) -> None:
+    """Push the last of the judges where ``hub.push`` says so; one that fails ``evaluate.gate`` is not to get here."""
+    hub = pipeline.config.hub
+    if hub.push:
+        url = push(pipeline.plan(judges[-1]).directory / "model", str(hub.repo_id), hub.private)
         pipeline.console.line(f"hub: pushed the {judges[-1]} judge: {url}")
 
 

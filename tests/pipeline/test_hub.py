@@ -19,7 +19,7 @@ from judgetrain.engines.config import ModelConfig
 from judgetrain.errors import ConfigError, EngineError
 from judgetrain.pipeline.cards import fill, fill_all
 from judgetrain.pipeline.config import Config, HubConfig
-from judgetrain.pipeline.publish import after, check_hub, push
+from judgetrain.pipeline.publish import check_hub, fill_cards, push, push_last
 from judgetrain.train.card import add_results, licence_of, write_card
 from tests.builders.fake_hub import TOKEN, FakeHub
 
@@ -84,7 +84,7 @@ def test_a_card_names_lineage_and_licence_and_then_what_was_measured(tmp_path: P
     hashes = ContentHashes(tmp_path / "hashes.json")
     before = hashes.of(str(directory))
     for _ in range(2):  # a second evaluation takes the place of the first
-        after(pipeline(tmp_path, Config(stage="evaluate")))
+        fill_cards(pipeline(tmp_path, Config(stage="evaluate")))
     card = ModelCard.load(directory / "README.md")
     assert [(r.metric_type, r.metric_value) for r in card.data.eval_results or []] == [
         ("agreement", 0.7123),
@@ -181,7 +181,7 @@ def test_a_stress_test_and_the_command_fill_cards_too(tmp_path: Path, capsys: py
     }
     nothing = SimpleNamespace(finished=False)
     made = SimpleNamespace(config=Config(stage="stress"), console=Console(), plan=lambda name: plans.get(name, nothing))
-    after(made)
+    fill_cards(made)
     assert "| dpo@3 | 3.00 |" in (directory / "README.md").read_text()
     (place / "stress.json").unlink()
     fill_all(made)
@@ -209,7 +209,8 @@ def test_a_measured_judge_is_pushed_whole(tmp_path: Path, hub: FakeHub, capsys: 
     directory = model_directory(tmp_path)
     config = Config(stage="evaluate", hub=HubConfig(push=True, repo_id="me/judge"))
     check_hub(config)
-    after(pipeline(tmp_path, config))
+    made = pipeline(tmp_path, config)
+    push_last(made, fill_cards(made))
     files = hub.files["me/judge"]
     assert {path: content for path, content in files.items() if path != ".gitattributes"} == {
         p.name: p.read_bytes() for p in directory.iterdir()

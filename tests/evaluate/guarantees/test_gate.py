@@ -19,7 +19,7 @@ from judgetrain.evaluate.guarantees.gate import Check, GateError, Rule, failures
 from judgetrain.evaluate.metrics.predictions import parquet, prediction_rows
 from judgetrain.evaluate.metrics.statistics import mcnemar
 from judgetrain.judges.base import Prediction
-from judgetrain.pipeline import cli
+from judgetrain.pipeline import cli, publish
 from judgetrain.pipeline.config import Config
 from tests.builders.evaluate import answers, benchmark, refused, write_rows
 
@@ -121,6 +121,8 @@ def test_a_run_that_does_not_pass_fails_and_keeps_its_evaluation(
     path = write_rows(tmp_path / "rows.jsonl", rows)
     alerts: list[tuple[str, str]] = []
     monkeypatch.setattr(Run, "alert", lambda self, title, text: alerts.append((title, text)))
+    pushes: list[str] = []
+    monkeypatch.setattr(publish, "push_last", lambda pipeline, judges: pushes.append(pipeline.config.stage))
 
     def run(rule: str) -> int:
         benchmarks = f"evaluate.benchmarks=[{{name: mine, source: {{path: {path}, format: comparison}}}}]"
@@ -129,8 +131,8 @@ def test_a_run_that_does_not_pass_fails_and_keeps_its_evaluation(
         monkeypatch.setattr(sys, "argv", ["judgetrain", *arguments])
         return cli.main()
 
-    assert run("longer beats first") == 0 and not alerts
-    assert run("random beats longer") == 2
+    assert run("longer beats first") == 0 and not alerts and pushes == ["evaluate"]
+    assert run("random beats longer") == 2 and pushes == ["evaluate"], "what does not pass goes to no hub"
     told = capsys.readouterr().err
     assert "evaluate.gate: random is not better than longer on mine (" in told and "is finished all the same" in told
     [(title, text)] = alerts
@@ -140,7 +142,7 @@ def test_a_run_that_does_not_pass_fails_and_keeps_its_evaluation(
     page = (failed.parent / "report.html").read_text()
     assert page.index("random beats longer") < page.index("At a glance")
     assert run("random beats longer") == 2, "the finished evaluation still has not passed"
-    assert len(alerts) == 1
+    assert len(alerts) == 1 and len(pushes) == 1
 
 
 def test_an_alert_goes_to_the_trackers_run_and_stops_nothing() -> None:
