@@ -66,7 +66,7 @@ def _answers(sample: Sequence[Dialogue], settings: ResponsesSettings, out: Stage
     responses, cut, models = {}, {}, settings.responses.models
     with spending([m.engine for m in models], settings.responses, "responses", out) as budget:
         for name, model in _writers(models):
-            _answer(name, model, sample, settings, out, budget)
+            _answer(name, model, sample, settings, out, budget if model.engine.paid else None)
             rows = list(read_rows(out.directory, f"responses-{name}"))
             responses[name] = {row["dialogue_id"]: row["text"] for row in rows}
             cut[name] = sum(row["finish_reason"] == "length" for row in rows)

@@ -72,7 +72,10 @@ def run(settings: EvaluateSettings, inputs: Mapping[str, Path], out: StageRun) -
         )
         with_attacks = replace(evaluation, benchmarks=[*benchmarks, *(each.benchmark for each in tried)])
         for method in methods:
-            for benchmark, results in runner_of(method).run(method, with_attacks if method in attacked else evaluation):
+            asked = with_attacks if method in attacked else evaluation
+            if not evaluation.models.paid(method):  # so that workers may share what it asks
+                asked = replace(asked, budget=None)
+            for benchmark, results in runner_of(method).run(method, asked):
                 by_benchmark[benchmark.name] += results
     links = {"": training_links(inputs.values(), out), **_links(evaluation, tried)}
     _write(evaluation, by_benchmark, tried, overlaps, links)

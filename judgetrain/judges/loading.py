@@ -133,6 +133,13 @@ class Models:
         """The engine of a target that is no model of this run, which may be one that is paid for; else None."""
         return getattr(self.settings, target) if target in EXTERNAL else None
 
+    def paid(self, method: Method) -> bool:
+        """Whether what a method asks may be paid for."""
+        settings, engine = self.settings, self.external(method.target)
+        if method.kind == "scorer" and isinstance(settings, ScoredSettings) and settings.scorer:
+            engine = settings.scorer.engine
+        return engine is not None and engine.paid
+
     def own_engine(self, method: Method) -> EngineConfig | None:
         """The run's engine, if it is what generates for a method."""
         return None if method.target in EXTERNAL else self.settings.engine

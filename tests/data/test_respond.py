@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -141,6 +142,29 @@ def test_answers_of_an_external_model_are_paid_for_once(tmp_path: Path) -> None:
             assert len({(b["messages"][-1]["content"], b["seed"]) for b in server.billed}) == 80
     texts = [list(read_rows(tmp_path / a, "responses-api-1")) for a in ("first", "second")]
     assert texts[0] == texts[1]
+
+
+def test_workers_share_what_local_models_answer_beside_one_that_is_paid(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shared: dict[str, bool] = {}
+    real = StageRun.sharded
+
+    def sharded(self: StageRun, name: str, *args: Any, spread: bool = True, **kwargs: Any) -> float:
+        shared[name] = spread
+        return real(self, name, *args, spread=spread, **kwargs)
+
+    monkeypatch.setattr(StageRun, "sharded", sharded)
+    with serving() as server:
+        api = OpenAIEngineConfig(model="m", base_url=f"http://127.0.0.1:{server.server_port}/v1")
+        models = [
+            ResponseModelConfig(name="api", engine=api),
+            ResponseModelConfig(name="here", engine=WorldEngineConfig(skill=0.5)),
+        ]
+        server.reply = lambda text: f"{len(server.bodies)}"
+        out = run_responses(tmp_path / "a", ResponsesConfig(models), prepare(tmp_path), tmp_path / "outputs")
+        assert out.notes["spent"]["requests"] == len(server.billed) == 40
+    assert shared == {"responses-api": False, "responses-here": True}
 
 
 def test_a_model_may_have_sampling_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

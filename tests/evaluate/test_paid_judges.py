@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -74,6 +75,25 @@ def test_another_metric_asks_an_external_judge_nothing(server: FaultyServer, con
         for path in (first.path("metrics.json"), second.path("metrics.json"))
     ]
     assert rows[0] == rows[1]
+
+
+def test_workers_share_what_judges_of_ones_own_say_beside_one_that_is_paid(
+    server: FaultyServer, config: Config, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shared: dict[str, bool] = {}
+    real = StageRun.sharded
+
+    def sharded(self: StageRun, name: str, *args: Any, spread: bool = True, **kwargs: Any) -> float:
+        shared[name] = spread
+        return real(self, name, *args, spread=spread, **kwargs)
+
+    monkeypatch.setattr(StageRun, "sharded", sharded)
+    config.evaluate.methods = ["one_step:external", "base", "scorer:sentprob"]
+    config.train.base.path = "world"
+    evaluated(config, "a")
+    paid = {name for name, spread in shared.items() if not spread}
+    assert paid == {"replies-b-one_step.external"}
+    assert shared.keys() - paid == {"trees-b-base", "trees-b-attacks-base", "scores-b-single_pass"}
 
 
 @pytest.mark.parametrize("fatal", [1, 9, CALLS - 1])
