@@ -21,6 +21,10 @@ class EngineError(JudgetrainError):
     """A model or server cannot be used (missing package, unknown model, no network, no key)."""
 
 
+class EngineLostError(EngineError):
+    """What holds a model has ended by itself, and cannot be used again; another may do what it was asked."""
+
+
 class UnansweredError(EngineError):
     """A server answered all requests of a call but some, which were given up; asking again asks for those alone.
 

@@ -20,7 +20,7 @@ from judgetrain.engines.loading import (
     resolve_path,
 )
 from judgetrain.engines.prompting import encode
-from judgetrain.errors import EngineError
+from judgetrain.errors import EngineError, EngineLostError
 
 CPU_TOKENS = 4096
 """Prompt tokens that a CPU reads at once."""
@@ -61,16 +61,25 @@ class VllmEngine:
 
         Raises:
             EngineError: the chat template refuses every prompt.
+            EngineLostError: vLLM's own process has ended, as where memory runs out.
         """
         fits, done = encode(requests, self.tokenizer, self.max_context)
         if fits:
             place = places(requests)
-            outputs = self._llm.generate(
-                [{"prompt_token_ids": list(prompt)} for prompt in fits.values()],
-                sampling_params=[self._params(requests[i], seed + place[i]) for i in fits],
-                use_tqdm=False,
-                lora_request=self._adapters,
-            )
+            try:
+                outputs = self._llm.generate(
+                    [{"prompt_token_ids": list(prompt)} for prompt in fits.values()],
+                    sampling_params=[self._params(requests[i], seed + place[i]) for i in fits],
+                    use_tqdm=False,
+                    lora_request=self._adapters,
+                )
+            except Exception as error:
+                if type(error).__name__ != "EngineDeadError":  # where it is defined moves with vLLM's versions
+                    raise
+                raise EngineLostError(
+                    f"{self.name}: vLLM's process has ended, its own words are above: most often memory; lower "
+                    "engine.gpu_memory_utilization or engine.max_num_seqs"
+                ) from error
             for index, output in zip(fits, outputs, strict=True):
                 best = output.outputs[0]
                 reason: FinishReason = "length" if best.finish_reason == "length" else "stop"

@@ -16,9 +16,9 @@ from judgetrain.artifacts.config import ExecutorConfig
 from judgetrain.artifacts.executors import ray_workers
 from judgetrain.artifacts.executors.base import Work, check_executor
 from judgetrain.artifacts.executors.cluster import STARTS, connect
-from judgetrain.artifacts.executors.ray_workers import DEATHS, RayExecutor
+from judgetrain.artifacts.executors.ray_workers import DEATHS, WORST, RayExecutor
 from judgetrain.engines.once import loaded_once
-from judgetrain.errors import ConfigError, EngineError
+from judgetrain.errors import ConfigError, EngineError, EngineLostError
 from tests.builders.fake_ray import FakeRay, RayTaskError
 
 SAME: Work[Any] = Work(process=lambda i, x: x)
@@ -177,6 +177,37 @@ def test_the_last_worker_that_is_lost_ends_a_run_where_no_other_can_start(monkey
     ray.lose(0)
     with pytest.raises(EngineError, match="died .* the last before it was ready"):
         next(came)
+
+
+def test_a_bad_shard_waits_for_the_others_and_ends_the_run_soon_whatever_the_pool(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    ray = FakeRay(lambda index, times: index == 0, nodes=[{"CPU": 64.0}])
+    done: list[Any] = []
+    with pytest.raises(EngineError, match="workers died .* the last over shard 0"):
+        done.extend(executor(monkeypatch, ray, workers=64).run(SAME, ((i, i) for i in range(300))))
+    assert {each.index for each in done} == {*range(1, 300)}
+    tries = [place for place, index in enumerate(ray.begun) if index == 0]
+    assert len(tries) == WORST and len(ray.begun) == 299 + WORST
+    assert tries[DEATHS] >= 300 - 64, "after three deaths it waits until the others are under way or done"
+
+
+def test_a_lost_engine_is_a_death_and_its_shard_is_done_by_another(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    once = tmp_path / "once"
+
+    def process(index: int, item: Any) -> Any:
+        if index == 3 and not once.exists():
+            once.touch()
+            raise EngineLostError("vLLM's process has ended")
+        return item
+
+    ray = FakeRay()
+    pool = executor(monkeypatch, ray, workers=2)
+    done = list(pool.run(Work(process=process), ((i, i) for i in range(6))))
+    assert sorted(each.index for each in done) == [*range(6)] and sorted(ray.begun) == [0, 1, 2, 3, 3, 4, 5]
+    assert len(ray.alive) == 2
 
 
 def test_an_error_of_ours_is_no_death(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,7 +13,7 @@ import pytest
 from judgetrain.artifacts.fingerprint import plain
 from judgetrain.engines.base import Choice, Request, Sampling
 from judgetrain.engines.config import ModelConfig, VllmEngineConfig
-from judgetrain.errors import ConfigError, EngineError
+from judgetrain.errors import ConfigError, EngineError, EngineLostError
 
 
 @pytest.fixture(autouse=True)
@@ -100,6 +100,21 @@ def test_patterns_and_probabilities(model_dir, monkeypatch):
     done = engine.generate([Request(messages=({"role": "user", "content": "cat"},), sampling=limits)], seed=1)[0]
     assert done.choices == (Choice(3, (0.5, 0.5)),)
     assert (asked["logprobs"], asked["structured_outputs"]) == (20, ("regex", "at [12]"))
+
+
+@pytest.mark.parametrize(("error", "told"), [("EngineDeadError", EngineLostError), ("ValueError", ValueError)])
+def test_the_end_of_vllms_process_is_told_apart_from_other_errors(error, told, monkeypatch, model_dir, recorded):
+    kind = type(error, (Exception if error == "EngineDeadError" else ValueError,), {})
+
+    def generate(self, *args, **kwargs):
+        raise kind("see above")
+
+    monkeypatch.setattr(Recorded, "generate", generate, raising=False)
+    engine = VllmEngineConfig(model=ModelConfig(path=str(model_dir))).make()
+    with pytest.raises(told, match="vLLM's process has ended" if told is EngineLostError else "see above"):
+        engine.generate(
+            [Request(messages=({"role": "user", "content": "cat"},), sampling=Sampling(max_new_tokens=8))], 1
+        )
 
 
 class Recorded:

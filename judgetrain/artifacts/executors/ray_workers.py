@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 from pathlib import Path
@@ -13,11 +13,13 @@ from judgetrain.artifacts.config import ExecutorConfig
 from judgetrain.artifacts.executors.base import Done, R, Work
 from judgetrain.artifacts.executors.cluster import Share, connect, described, nodes
 from judgetrain.artifacts.executors.worker import Worker, is_alive
-from judgetrain.errors import EngineError, JudgetrainError
+from judgetrain.errors import EngineError, EngineLostError, JudgetrainError
 
 DEATHS = 3
 """Deaths for each worker, with no shard finished in between, after which a run gives up; and failures to start, with no
 start in between, after which none is started again."""
+WORST = 8
+"""Deaths over one shard, after which a run gives up; one with :data:`DEATHS` waits until all others are finished."""
 UNREADY = "before it was ready"
 """When a worker died that has held no model yet."""
 NO_ENVIRONMENT = "most often a node lacks this environment: the same Python, packages and paths are needed on every one"
@@ -61,6 +63,13 @@ class RayExecutor:
         """
         left = iter(shards)
         again: deque[tuple[int, Any]] = deque(islice(left, 1))
+        last: deque[tuple[int, Any]] = deque()
+
+        def taken() -> tuple[int, Any] | None:
+            if again:
+                return again.popleft()
+            return last.popleft() if (shard := next(left, None)) is None and last else shard
+
         if not again:  # nothing is left to do: no cluster is started for it
             return
         self._start()
@@ -69,11 +78,11 @@ class RayExecutor:
         from ray.exceptions import RayError, RayTaskError
 
         self._calls += 1
-        self._deaths = 0
+        self._deaths, self._over = 0, Counter[int]()
         name, packed = str(self._calls), ray.put(cloudpickle.dumps(work))
         under_way: dict[Any, tuple[Any, tuple[int, Any]]] = {}
         while True:
-            while self._free and (shard := again.popleft() if again else next(left, None)) is not None:
+            while self._free and (shard := taken()) is not None:
                 worker = self._free.popleft()
                 under_way[worker.shard.remote(name, packed, *shard)] = worker, shard
             if self._free and not under_way:
@@ -85,11 +94,13 @@ class RayExecutor:
             worker, shard = under_way.pop(call)
             try:
                 found = ray.get(call)
+                if isinstance(found, EngineLostError):
+                    raise found
             except RayTaskError:  # an error of ours
                 raise
-            except RayError as error:  # the worker's end, its node's, or a result that went with it
-                again.append(shard)
-                self._replace(worker, f"over shard {shard[0]}", error)
+            except (RayError, EngineLostError) as error:  # the end of a worker, its engine or node, or of a result
+                self._replace(worker, shard[0], error)
+                (again if self._over[shard[0]] < DEATHS else last).append(shard)
                 continue
             self._free.append(worker)
             self._deaths = 0
@@ -169,17 +180,18 @@ class RayExecutor:
             self._failed = 0
             self._free.append(worker)
 
-    def _replace(self, dead: Any, when: str, error: Exception) -> None:
+    def _replace(self, dead: Any, shard: int, error: Exception) -> None:
         """Have another worker in the place of one that died over a shard.
 
         Raises:
-            EngineError: too many have, one after the other.
+            EngineError: too many have, one after the other or over this one.
         """
         self._end(dead)
         self._add()
         self._deaths += 1
-        if self._deaths > DEATHS * len(self._workers):
-            raise self._hopeless(when, error) from error
+        self._over[shard] += 1
+        if self._over[shard] >= WORST or self._deaths > DEATHS * len(self._workers):
+            raise self._hopeless(f"over shard {shard}", error) from error
 
     def _not_started(self, dead: Any, error: Exception) -> None:
         """Have another worker in the place of one that could not start, while there is hope that it can.
@@ -253,8 +265,7 @@ class RayExecutor:
             "a smaller model or fewer requests at once (engine.batch_size, engine.max_num_seqs)"
         )
         return EngineError(
-            f"executor=ray: workers died {DEATHS} times each and finished nothing, the last {when} ({_last(error)}): "
-            f"{why}"
+            f"executor=ray: workers died again and again and finished nothing, the last {when} ({_last(error)}): {why}"
         )
 
 
