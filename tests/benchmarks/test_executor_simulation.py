@@ -1,4 +1,4 @@
-"""The simulation of the executor, against closed forms and against the executor itself."""
+"""The simulation of the executor, against closed forms."""
 
 from __future__ import annotations
 
