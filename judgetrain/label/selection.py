@@ -9,7 +9,9 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from statistics import fmean
 from typing import Any
 
+from judgetrain.judges.trees.schema import JudgmentNode
 from judgetrain.label.examples import Pair
+from judgetrain.schema import ORDERS, Order
 
 
 def near_identical(first: str, second: str) -> str | None:
@@ -36,6 +38,21 @@ def repeats(pairs: Iterable[Pair]) -> set[int]:
     keys = [(repr(p.prompt), tuple(_words(p.chosen)), tuple(_words(p.rejected))) for p in pairs]
     first = {key: index for index, key in reversed(list(enumerate(keys)))}
     return {index for index, key in enumerate(keys) if first[key] != index}
+
+
+def in_both_orders(judgments: Sequence[JudgmentNode]) -> list[tuple[int, ...]]:
+    """Indices two by two: judgments by one guideline, the first in order AB and the second in order BA.
+
+    The n-th of one order goes with the n-th of the other; those that are left over are in no pair, and two that repeat
+    the texts of an earlier pair make none.
+    """
+    found: dict[str, dict[Order, list[int]]] = {}
+    for index, judgment in enumerate(judgments):
+        sides = found.setdefault(judgment.id.rpartition("/")[0], {order: [] for order in ORDERS})
+        sides[judgment.order].append(index)
+    pairs = [(name, pair) for name, sides in found.items() for pair in zip(*sides.values(), strict=False)]
+    said = {(name, *(judgments[i].text.strip() for i in pair)): pair for name, pair in reversed(pairs)}
+    return sorted(said.values())
 
 
 def surplus(pairs: Sequence[Pair], by: Collection[str], rng: random.Random) -> set[int]:

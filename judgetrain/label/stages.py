@@ -14,6 +14,7 @@ from judgetrain.judges.config import TreeConfig
 from judgetrain.judges.loading import check_asking
 from judgetrain.judges.prompting.prompts import DIALECTS, load_prompt_set, prompt_path
 from judgetrain.label.config import GivenEngineConfig, LabelConfig, TeacherConfig
+from judgetrain.schema import ORDERS
 from judgetrain.scorers.config import OF_BRANCHES, ScorerConfig
 from judgetrain.scorers.stages import check_revision_prompt
 
@@ -155,6 +156,11 @@ def _check_label(config: Any) -> None:
     if labels.by_success and labels.low_success >= labels.high_success:
         raise ConfigError(
             f"label.low_success={labels.low_success}: must be below label.high_success={labels.high_success}"
+        )
+    if labels.orders_together and labels.max_sft_per_tree % len(ORDERS):
+        raise ConfigError(
+            f"label.max_sft_per_tree={labels.max_sft_per_tree}: label.orders_together=true takes judgments two by two; "
+            "give an even number"
         )
     if labels.pairs_by == "label" and "judgment" in labels.levels:
         _check_two_judgments(config, "label.pairs_by=label", ", or leave judgment out of label.levels")

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from statistics import fmean
 from typing import Any
 
 from judgetrain.artifacts.stage_run import derive_seed
@@ -18,7 +19,8 @@ from judgetrain.label.labels import Label, accepts, ensemble_label
 from judgetrain.label.pairs import taken
 from judgetrain.label.remedies import BRANCHES, LABELS, of_judging
 from judgetrain.label.rewards import Rewards, vote_shares
-from judgetrain.label.selection import leanings, near_identical
+from judgetrain.label.selection import in_both_orders, leanings, near_identical
+from judgetrain.schema import ORDERS
 
 
 class TrainingData:
@@ -106,7 +108,11 @@ class TrainingData:
         config, prompter, comparison = self.config, self.prompter, tree.comparison
         shares = vote_shares(tree)
         values = [self.rewards.of_judgment(j, shares) for _, _, j in kept]
-        chosen = [kept[i] for i in sorted(taken(values, config.max_sft_per_tree, config.reward.choose, rng))]
+        groups = in_both_orders([j for _, _, j in kept]) if config.orders_together else [(i,) for i in range(len(kept))]
+        limit = config.max_sft_per_tree // (len(ORDERS) if config.orders_together else 1)
+        worth = [_mean([values[i] for i in group]) for group in groups]
+        drawn = [groups[i] for i in taken(worth, limit, config.reward.choose, rng)]
+        chosen = [kept[i] for i in sorted(i for group in drawn for i in group)]
         rows = [prompter.judgment_row(comparison, c, g, j) for c, g, j in chosen if j.finish_reason == "stop"]
         guidelines = {g.id: (c, g) for c, g, _ in chosen if g.finish_reason == "stop"}
         rows += [prompter.guideline_row(comparison, c, g) for c, g in guidelines.values()]
@@ -198,3 +204,9 @@ class TrainingData:
     def unlabelled(self) -> Counter[str]:
         """Trees without a label, by reason."""
         return Counter({reason: n for reason, n in self.trees.items() if not reason.startswith("label_")})
+
+
+def _mean(values: Sequence[float | None]) -> float | None:
+    """The mean of rewards, None if one of them is not known."""
+    known = [value for value in values if value is not None]
+    return fmean(known) if len(known) == len(values) else None

@@ -6,6 +6,7 @@ import random
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -20,17 +21,18 @@ from judgetrain.judges.prompting.parsing import parse_criteria
 from judgetrain.judges.prompting.prompts import load_prompt_set
 from judgetrain.judges.trees.grow import Shape, grow
 from judgetrain.judges.trees.prune import prune
-from judgetrain.judges.trees.schema import EvaluationTree
+from judgetrain.judges.trees.schema import EvaluationTree, JudgmentNode
 from judgetrain.label import stage as label_stage
 from judgetrain.label.config import LabelConfig
 from judgetrain.label.examples import Prompter
 from judgetrain.label.labels import ensemble_label
 from judgetrain.label.pairs import PairBuilder
+from judgetrain.label.selection import in_both_orders
 from judgetrain.label.stages import LabelSettings
 from judgetrain.label.training_data import TrainingData
 from judgetrain.label.votes import vote
 from judgetrain.pipeline.config import Config
-from judgetrain.schema import mirror
+from judgetrain.schema import Order, mirror
 from tests.builders.judges import SAMPLING
 from tests.builders.label import ANY_EVIDENCE, tree_of
 from tests.builders.scripted import ScriptedEngine, comparison, judged, noisy
@@ -333,6 +335,59 @@ def test_who_is_pruned_and_why_equals_an_independent_count(ties: str) -> None:
     assert set(reasons) == rules, "every rule has its branches here"
     assert sum(reasons.values()) == len(TREES) * 32
     assert holds["both"] < min(holds["self_consistent"], holds["positionally_consistent"]), "each rule prunes by itself"
+
+
+def test_sft_judgments_are_drawn_in_both_orders_by_the_same_guideline_and_repeats_once() -> None:
+    """Of every drawn judgment its counterpart is drawn; no two draws of a tree say the same by the same guideline."""
+    data = TrainingData(PROMPTER, LabelConfig(orders_together=True, max_sft_per_tree=4, **ANY_EVIDENCE))
+    alone = TrainingData(PROMPTER, LabelConfig(max_sft_per_tree=4, **ANY_EVIDENCE))
+    for tree in TREES:
+        data.add(tree)
+        alone.add(tree)
+    texts = {j.id: j.text for tree in TREES for _, _, j in tree.judgments()}
+
+    def nodes_of(rows: list[dict[str, Any]]) -> dict[str, list[str]]:
+        found: dict[str, list[str]] = {}
+        for row in rows:
+            if row["level"] == "judgment":
+                found.setdefault(row["comparison_id"], []).append(row["nodes"][0])
+        return found
+
+    def orders_of(drawn: list[str]) -> dict[str, Counter[str]]:
+        sides: dict[str, Counter[str]] = {}
+        for node in drawn:
+            guideline, _, leaf = node.rpartition("/")
+            sides.setdefault(guideline, Counter())[leaf[:2]] += 1
+        return sides
+
+    drawn = nodes_of(data.sft)
+    assert len(drawn) > 5
+    assert {len(nodes) for nodes in drawn.values()} <= {2, 4}
+    assert 4 in {len(nodes) for nodes in drawn.values()}
+    for nodes in drawn.values():
+        assert all(side["AB"] == side["BA"] for side in orders_of(nodes).values())
+    assert any(side["AB"] != side["BA"] for nodes in nodes_of(alone.sft).values() for side in orders_of(nodes).values())
+    said = [(node.rpartition("/")[0], texts[node]) for nodes in drawn.values() for node in nodes]
+    assert all(count <= 2 for count in Counter(said).values())
+
+
+def test_two_pairs_of_orders_that_say_the_same_are_one() -> None:
+    def leaf(name: str, text: str) -> JudgmentNode:
+        order: Order = "AB" if "/AB" in name else "BA"
+        scores = {"score_a": 4.0, "score_b": 2.0, "failure": None, "finish_reason": "stop"}
+        return JudgmentNode(id=name, order=order, text=text, prompt_tokens=1, generated_tokens=1, **scores)
+
+    leaves = [
+        leaf("c0/g0/AB0", "A"),
+        leaf("c0/g0/AB1", "A "),
+        leaf("c0/g0/BA0", "B"),
+        leaf("c0/g0/BA1", "B"),
+        leaf("c0/g1/BA0", "B"),
+        leaf("c1/g0/AB0", "A"),
+        leaf("c1/g0/BA1", "b"),
+        leaf("c1/g0/BA0", "B"),
+    ]
+    assert in_both_orders(leaves) == [(0, 2), (5, 6)]
 
 
 def test_label_stage_end_to_end(tmp_path: Path) -> None:
