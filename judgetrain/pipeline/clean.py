@@ -21,8 +21,21 @@ from judgetrain.pipeline.run import Pipeline
 from judgetrain.pipeline.status import size_of
 from judgetrain.pipeline.sweeps import JOB
 
-MEASURED = ("evaluate", "gate")
-"""Stages whose results are kept, with all that they were made from, whatever the present settings are."""
+RESULTS = (
+    "evaluate",
+    "gate",
+    "judge",
+    "leaderboard",
+    "stress",
+    "label_queue",
+    "correct",
+    "selfeval",
+    "studies",
+    "correlate",
+    "scenarios",
+)
+"""Stages whose results are kept, with all that they were made from, whatever the present settings are: what was asked
+for, and no step on the way to a judge."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +55,7 @@ class Leftover:
 def clean(pipeline: Pipeline) -> None:
     """Print what nothing refers to, or with ``clean.damaged`` what is damaged; with ``clean.yes`` remove it.
 
-    Kept is: whatever the present settings would use or resume, the evaluations and gates (with ``clean.evaluations``
+    Kept is: whatever the present settings would use or resume, results (:data:`RESULTS`; with ``clean.evaluations``
     only those of the present settings, of sweeps and of merged reports), what the jobs of sweeps came to, what other
     processes make or need at the moment, and everything that these were made from. Links to elsewhere are left alone.
     """
@@ -64,7 +77,7 @@ def clean(pipeline: Pipeline) -> None:
 
 
 def leftovers(pipeline: Pipeline, evaluations: bool = False) -> list[Leftover]:
-    """What nothing refers to; ``evaluations``: evaluations of other settings are no reason to keep anything."""
+    """What nothing refers to; ``evaluations``: results of other settings are no reason to keep anything."""
     kept = set(_used(pipeline, evaluations))
     return [
         Leftover(directory, (directory / MANIFEST).is_file())
@@ -101,7 +114,7 @@ def _used(pipeline: Pipeline, evaluations: bool) -> Iterator[Path]:
     output = Path(pipeline.config.output_dir)
     roots = [each.plan(name).directory for each in each_round(pipeline) for name in STAGES]
     if not evaluations:
-        roots += [path.parent for stage in MEASURED for path in (pipeline.root / stage).glob(f"*/{MANIFEST}")]
+        roots += [path.parent for stage in RESULTS for path in (pipeline.root / stage).glob(f"*/{MANIFEST}")]
     for job in output.glob(f"sweeps/*/*/*/{JOB}"):
         if directory := json.loads(job.read_text(encoding="utf-8")).get("directory"):
             roots.append(Path(directory))

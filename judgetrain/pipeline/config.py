@@ -58,7 +58,9 @@ class CleanConfig:
         neutral=True,
     )
     evaluations: bool = key(
-        False, "list evaluations of other settings too, with what only they are made from", neutral=True
+        False,
+        "list results of other settings too (evaluations, verdicts, ...), with what only they are made from",
+        neutral=True,
     )
 
 

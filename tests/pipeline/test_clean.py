@@ -53,6 +53,13 @@ def test_what_an_evaluation_was_made_from_is_used(pipeline: Pipeline) -> None:
     ]
 
 
+@pytest.mark.parametrize("stage", ["judge", "leaderboard", "stress", "label_queue", "correct", "selfeval", "scenarios"])
+def test_results_of_other_settings_are_kept_with_what_they_were_made_from(pipeline: Pipeline, stage: str) -> None:
+    manifest(pipeline.root, stage, "verdicts", {"dpo": "other"})
+    assert names(leftovers(pipeline)) == ["sft/half"]
+    assert f"{stage}/verdicts" in names(leftovers(pipeline, evaluations=True))
+
+
 def test_the_present_settings_and_sweeps_keep_what_they_use(pipeline: Pipeline, tmp_path: Path) -> None:
     present = pipeline.plan("dpo").directory
     present.mkdir(parents=True)
