@@ -41,11 +41,15 @@ DEFAULT_FIELDS = {
 
 
 class RowError(ValueError):
-    """A row that cannot be used; ``reason`` is short and countable, the message says what was expected."""
+    """A row that cannot be used; ``reason`` is short and countable, the message says what was expected.
+
+    ``id`` is the row's own, where that could be read.
+    """
 
     def __init__(self, reason: str, message: str) -> None:
         super().__init__(message)
         self.reason = reason
+        self.id: str | None = None
 
 
 def label_text(value: Any) -> str:
@@ -123,16 +127,24 @@ class RowReader:
             )
         if not messages[-1].content.strip():
             raise RowError("empty_query", "expected a query, found only white space")
-        identifier = self._get(row, "id")
-        local = f"{number:07d}" if identifier is None else str(identifier)
         category = self._get(row, "category")
         return Dialogue(
-            _checked(f"{self._source.name}:{local}", "field id"),
+            self.id_of(row, number),
             self._source.name,
             messages,
             self._reference(row) or answer,
             None if category is None else _checked(str(category), "field category"),
         )
+
+    def id_of(self, row: Mapping[str, Any], number: int) -> str:
+        """The source's name and the row's id; ``number`` stands in where it has none.
+
+        Raises:
+            RowError: there is no column of the name that was given, or the id is no text.
+        """
+        identifier = self._get(row, "id")
+        local = f"{number:07d}" if identifier is None else str(identifier)
+        return _checked(f"{self._source.name}:{local}", "field id")
 
     def comparison(self, row: Any, number: int, labelled: bool | None) -> Comparison:
         """The comparison of a row. ``labelled`` asks for a label, None reads one where it is; False never does.

@@ -27,14 +27,17 @@ RAW_CHARS = 500
 
 @dataclass
 class Rejects:
-    """Rows kept aside: counted by reason; ``keep`` gets each with its place and the beginning of its text."""
+    """Rows kept aside: counted by reason; ``keep`` gets each with its place, the beginning of its text and its id.
+
+    The id is there where whoever took the row could read it.
+    """
 
     strict: bool
     remedy: str = " (dialogues.strict=false keeps such rows aside)"
     keep: Callable[[Mapping[str, Any]], None] | None = None
     counts: Counter[str] = field(default_factory=Counter)
 
-    def add(self, place: str, reason: str, message: str, raw: str) -> None:
+    def add(self, place: str, reason: str, message: str, raw: str, name: str | None = None) -> None:
         """Keep a row aside, or stop when strict.
 
         Raises:
@@ -44,7 +47,8 @@ class Rejects:
             raise DataError(f"{place}: {message}{self.remedy}")
         self.counts[reason] += 1
         if self.keep:
-            self.keep({"place": place, "reason": reason, "message": message, "raw": raw[:RAW_CHARS]})
+            known = {} if name is None else {"id": name}
+            self.keep({"place": place, "reason": reason, "message": message, "raw": raw[:RAW_CHARS], **known})
 
 
 def read(source: SourceConfig, key: str, take: Callable[[Any, int], T], rejects: Rejects | None = None) -> Iterator[T]:
@@ -66,7 +70,7 @@ def read(source: SourceConfig, key: str, take: Callable[[Any, int], T], rejects:
         try:
             value = take(shape(row) if shape else row, number)
         except RowError as error:
-            rejects.add(place, error.reason, str(error), raw)
+            rejects.add(place, error.reason, str(error), raw, error.id)
             continue
         count += 1
         yield value

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ from typing import Any
 from judgetrain.data import world
 from judgetrain.data.config import SourceConfig, WorldConfig
 from judgetrain.data.given import adapted
-from judgetrain.data.rows import RowReader
+from judgetrain.data.rows import RowError, RowReader
 from judgetrain.data.sources import Rejects, read
 from judgetrain.errors import DataError
 from judgetrain.schema import Comparison
@@ -75,7 +76,12 @@ def _plain(source: SourceConfig, rejects: Rejects, say: Callable[[str], object])
     def take(row: Any, number: int) -> list[Comparison]:
         if number == 1:
             reader.check_columns(row, KEY)
-        return [replace(reader.comparison(row, number, labelled=False), label=reader.label(row))]
+        try:
+            return [replace(reader.comparison(row, number, labelled=False), label=reader.label(row))]
+        except RowError as error:
+            with suppress(RowError):
+                error.id = reader.id_of(row, number) if isinstance(row, Mapping) else None
+            raise
 
     yield from read(source, KEY, take, rejects)
     reader.tell_unknown(say)

@@ -69,13 +69,15 @@ class _Answers:
 def unread(source: str, row: Mapping[str, Any]) -> Pair:
     """A row that holds no comparison, of what :class:`Rejects` tells of it: an empty one, and why.
 
+    Its id is the row's own, where that could be read, else the source's name and the place.
+
     Raises:
         DataError: a column is missing, which is no fault of one row.
     """
     if row["reason"] == "missing_column":
         raise DataError(f"{row['place']}: {row['message']}")
     place = Path(row["place"]).name
-    name = f"{source}:{place}"
+    name = row.get("id") or f"{source}:{place}"
     return Comparison(name, Dialogue(name, source, ()), "", ""), f"{row['reason']}: {place}: {row['message']}"
 
 

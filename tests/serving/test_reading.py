@@ -123,6 +123,14 @@ def test_csv_rows_with_other_cells_are_kept_aside_and_what_is_no_csv_is_refused(
         of(path)
 
 
+def test_a_row_that_cannot_be_judged_keeps_its_own_id(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text("id,query,response_a,response_b\nx7,why,,b\n,why,a,\nx9,why,a\nx8,why,a,b\n")
+    assert [(item.comparison.id, item.failure is None) for item in of(path, name="mine")] == [
+        *(("mine:x7", False), ("mine:0000002", False), ("mine:a.csv:4", False), ("mine:x8", True))
+    ]
+
+
 def test_ids_that_stand_twice_are_told_apart(tmp_path: Path) -> None:
     rows = [{"id": name, "query": "Why?", "response_a": "yes", "response_b": "no"} for name in ("a", "a", "a#2", "a")]
     found = of(lines(tmp_path / "f.jsonl", rows))
