@@ -1,6 +1,6 @@
 """Are labels better spent where a judge is unsure? Stage label_queue's order against chance, on the world.
 
-    python -m tests.benchmarks.label_queue                            # a light judge that learns from the labels
+    python -m tests.benchmarks.label_queue --to queue.json            # a light judge that learns from the labels
     python -m tests.benchmarks.label_queue --verdicts OUTPUTS ...     # labels in the place of a judge's verdicts
 
 First: a light judge, over seeds. A pool and a test set of held-out queries' comparisons are judged by the world's
@@ -21,7 +21,7 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,6 +33,7 @@ from judgetrain.data.world.engine import WorldEngine
 from judgetrain.data.world.language import load_language
 from judgetrain.data.world.splits import queries, true_verdict
 from judgetrain.data.world.writers import write_response
+from judgetrain.judges.config import Aggregation
 from judgetrain.judges.kinds.branching import BranchingJudge, predict
 from judgetrain.judges.prompting.prompts import load_prompt_set
 from judgetrain.judges.trees.schema import EvaluationTree
@@ -106,7 +107,10 @@ def agreement(train: Set, test: Set) -> float:
 
 
 def learned(seed: int, pool_size: int, test_size: int, errors: float, draws: int) -> dict[str, list[float]]:
-    """Agreement after each number of labels: by chance (the mean over draws), and by each way of ranking."""
+    """Agreement after each number of labels: by chance (the mean over draws), and by each way of ranking.
+
+    ``as shipped`` is the stage's default: by all three parts, and a fifth drawn by chance.
+    """
     pool, test = judged(pool_size, 2 * seed, errors), judged(test_size, 2 * seed + 1, errors)
     places = {row["id"]: i for i, row in enumerate(pool.rows)}
     rng = np.random.default_rng(seed)
@@ -116,7 +120,8 @@ def learned(seed: int, pool_size: int, test_size: int, errors: float, draws: int
         queue = ranked(pool.rows, LabelQueueConfig(random=0.0, by=list(way)), seed)
         order = [places[row["id"]] for row in queue]
         found[" + ".join(way)] = [agreement(pool.part(order[:n]), test) for n in NUMBERS]
-    return found
+    shipped = [places[row["id"]] for row in ranked(pool.rows, LabelQueueConfig(), seed)]
+    return found | {"as shipped": [agreement(pool.part(shipped[:n]), test) for n in NUMBERS]}
 
 
 def needed(numbers: Sequence[int], curve: Sequence[float], wanted: float) -> float | None:
@@ -133,6 +138,8 @@ def needed(numbers: Sequence[int], curve: Sequence[float], wanted: float) -> flo
 def table_of_learning(options: argparse.Namespace) -> None:
     """Print agreement by labels, and the labels needed for what 200 by chance reach."""
     seeds = [learned(s, options.pool, options.test, options.errors, options.draws) for s in range(options.seeds)]
+    if options.to:
+        options.to.write_text(json.dumps({"numbers": NUMBERS, "seeds": seeds}) + "\n", encoding="utf-8")
     print(f"| ranked by | {' | '.join(map(str, NUMBERS))} | labels for the agreement of 200 by chance |")
     print("| --- " * (len(NUMBERS) + 2) + "|")
     for name in seeds[0]:
@@ -147,7 +154,7 @@ def table_of_learning(options: argparse.Namespace) -> None:
         print(f"| {name} | {' | '.join(cells)} | {told} |", flush=True)
 
 
-def stored(outputs: Path, method: str, branches: int) -> list[Row]:
+def stored(outputs: Path, method: str, branches: int, aggregation: Aggregation) -> list[Row]:
     """Rows of stage judge out of the trees of a finished stage evaluate, each with its truth as ``truth``."""
     for manifest in sorted(outputs.glob("artifacts/evaluate/*/manifest.json")):
         directory = manifest.parent
@@ -161,7 +168,7 @@ def stored(outputs: Path, method: str, branches: int) -> list[Row]:
     rows = []
     for tree in trees:
         c = tree.comparison
-        prediction = predict(tree, branches, "ranked", method, early_stop=True)
+        prediction = predict(tree, branches, aggregation, method, early_stop=True)
         truth = true_verdict(c.dialogue.query, c.response_a, c.response_b)
         rows.append(row_of(c, prediction, method) | {"label": None, "truth": truth})
     return rows
@@ -180,7 +187,7 @@ def table_of_verdicts(options: argparse.Namespace) -> None:
     print("| --- " * (len(shares) + 3) + "|")
     for outputs in options.verdicts:
         for branches in options.branches:
-            rows = stored(Path(outputs), options.method, branches)
+            rows = stored(Path(outputs), options.method, branches, options.aggregation)
             places = {row["id"]: i for i, row in enumerate(rows)}
             counts = [round(s * len(rows)) for s in shares]
             base = replaced(rows, (), 0)
@@ -205,6 +212,12 @@ def main() -> None:
     parser.add_argument("--verdicts", nargs="*", default=[], help="output_dirs with a finished evaluation")
     parser.add_argument("--method", default="dpo")
     parser.add_argument("--branches", type=int, nargs="*", default=[3])
+    parser.add_argument(
+        "--aggregation", choices=get_args(Aggregation), default="clear", help="the quickstart's by default"
+    )
+    parser.add_argument(
+        "--to", type=Path, help="write the agreement of every seed, as JSON, for tests.benchmarks.figures"
+    )
     options = parser.parse_args()
     table_of_verdicts(options) if options.verdicts else table_of_learning(options)
 
