@@ -13,7 +13,7 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any
@@ -25,7 +25,7 @@ from judgetrain.evaluate.metrics.rows import MetricRow
 from judgetrain.evaluate.robustness.record import Attacked
 
 TEMPLATE = Path(__file__).with_name("figure.svg.jinja")
-PANEL, HEAD, ROW = 380, 56, 24
+PANEL, LINE, ROW = 380, 18, 24
 STYLE = (
     "svg .head{font-weight:600;font-size:14px;fill:var(--text)}svg .name{font-weight:600}"
     "svg .ground{fill:var(--page)}svg .wide{stroke-width:2}"
@@ -44,8 +44,6 @@ class Dots:
     values: dict[str, list[tuple[float, float, float, str]]]
     least: float = 0.0
     most: float = 1.0
-    x: float = 0.0
-    y: float = HEAD
     chart: None = None
     left, right = 150, PANEL - 24
 
@@ -78,8 +76,6 @@ class Lines:
     """A line chart as a panel."""
 
     chart: Chart
-    x: float = 0.0
-    y: float = HEAD
 
     @property
     def title(self) -> str:
@@ -95,13 +91,26 @@ class Frame:
     names: Sequence[str]
     dashes: Sequence[str]
     panels: Sequence[Dots | Lines]
-    width: int = field(init=False)
-    height: int = field(init=False)
 
-    def __post_init__(self) -> None:
-        tall = max(298 if isinstance(p, Lines) else p.foot + 40 for p in self.panels)
-        object.__setattr__(self, "width", PANEL * len(self.panels))
-        object.__setattr__(self, "height", HEAD + tall)
+    @property
+    def width(self) -> int:
+        """Of the picture, in units of its view box."""
+        return PANEL * len(self.panels)
+
+    @property
+    def head(self) -> int:
+        """Where the panels begin: below the title and the lines of the legend."""
+        return max(y for *_, y in self.legend) + 14
+
+    @property
+    def height(self) -> int:
+        """Of the picture."""
+        return self.head + max(298 if isinstance(p, Lines) else p.foot + 40 for p in self.panels)
+
+    @property
+    def placed(self) -> Iterator[tuple[int, int, Dots | Lines]]:
+        """The left and upper end of each panel."""
+        return ((PANEL * i, self.head, panel) for i, panel in enumerate(self.panels))
 
     @property
     def style(self) -> str:
@@ -113,10 +122,13 @@ class Frame:
     @property
     def legend(self) -> Iterator[tuple[str, str, str, int, int]]:
         """Name, colour, dashes and place of each series."""
-        x = 12
+        x, y = 12, 42
         for i, (name, dashes) in enumerate(zip(self.names, self.dashes, strict=True)):
-            yield name, f"c{i}", dashes, x, 42
-            x += 50 + 7 * len(name)
+            wide = 50 + 7 * len(name)
+            if x > 12 and x + wide > self.width:
+                x, y = 12, y + LINE
+            yield name, f"c{i}", dashes, x, y
+            x += wide
 
 
 def drawn(frame: Frame) -> str:
@@ -130,7 +142,7 @@ def of_charts(title: str, charts: Sequence[Chart]) -> str:
         raise SystemExit(f"{title}: there is nothing to draw")
     lines = charts[0].lines
     names, dashes = [name for name, *_ in lines], [dashes for _, _, dashes, _ in lines]
-    panels = [Lines(chart, x=PANEL * i) for i, chart in enumerate(charts)]
+    panels = [Lines(chart) for chart in charts]
     return drawn(Frame(title=title, names=names, dashes=dashes, panels=panels))
 
 
@@ -196,10 +208,14 @@ def robustness(directory: Path) -> str:
     edits = panel(
         edits.title, edits.x_label, ("rerun", "control", "edit"), flips, most=round_ticks(0.0, most)[-1] + 0.05
     )
-    empty = panel("Answers without content that lose", "in both orders", ("empty",), loses, x=PANEL)
+    empty = panel("Answers without content that lose", "in both orders", ("empty",), loses)
     n = {attacked.n for row in rows for attacked in row.robustness or () if attacked.attack}
     title = f"Under attack, {min(n)} comparisons an attack, 95% intervals"
     return drawn(Frame(title=title, names=names, dashes=[""] * len(names), panels=[edits, empty]))
+
+
+QUEUES = {"chance": "drawn by chance", "branches + orders + margin": "the queue", "as shipped": "the queue as shipped"}
+"""What is drawn of the ways to choose comparisons, and what it is called."""
 
 
 def labelling(path: Path) -> str:
@@ -207,17 +223,14 @@ def labelling(path: Path) -> str:
     found = _json(path)
     seeds: list[dict[str, list[float]]] = found["seeds"]
     series = {}
-    for name in ("chance", "branches + orders + margin", "as shipped"):
-        points = []
-        for i, number in enumerate(found["numbers"]):
-            values = [each[name][i] / 100 for each in seeds]
-            spread = stdev(values) if len(values) > 1 else 0.0
-            mean = fmean(values)
-            points.append(Point(number, 100 * mean, f"{name}, {number} labels: {100 * mean:.1f}%", None))
-            points[-1] = Point(number, 100 * mean, points[-1].tip, (100 * (mean - spread), 100 * (mean + spread)))
-        series[name] = points
+    for name, shown in QUEUES.items():
+        series[shown] = []
+        for number, values in zip(found["numbers"], zip(*(each[name] for each in seeds), strict=True), strict=True):
+            mean, spread = fmean(values), stdev(values) if len(values) > 1 else 0.0
+            tip = f"{shown}, {number} labels: {mean:.1f}%"
+            series[shown].append(Point(number, mean, tip, (mean - spread, mean + spread)))
     chart = Chart(
-        title="Agreement on decided pairs (%), ± standard deviation",
+        title="Agreement on decided pairs, % (± SD over seeds)",
         x_label="labels",
         series=series,
         ticks=found["numbers"],

@@ -156,15 +156,12 @@ def table_of_learning(options: argparse.Namespace) -> None:
 
 def stored(outputs: Path, method: str, branches: int, aggregation: Aggregation) -> list[Row]:
     """Rows of stage judge out of the trees of a finished stage evaluate, each with its truth as ``truth``."""
-    for manifest in sorted(outputs.glob("artifacts/evaluate/*/manifest.json")):
-        directory = manifest.parent
-        if json.loads(manifest.read_text())["config"].get("evaluate", {}) and list(
-            directory.glob(f"trees-world-{method}-*.jsonl")
-        ):
-            trees = [EvaluationTree.from_row(row) for row in read_rows(directory, f"trees-world-{method}")]
-            break
-    else:
-        raise SystemExit(f"{outputs}: no finished evaluation has trees of {method} on the world")
+    found = [outputs] if (outputs / "manifest.json").is_file() else sorted(outputs.glob("artifacts/evaluate/*"))
+    known = [d for d in found if (d / "manifest.json").is_file() and [*d.glob(f"trees-world-{method}-*.jsonl")]]
+    if len(known) != 1:
+        several = f"several have ({', '.join(d.name for d in known)}): name one" if known else "there is none"
+        raise SystemExit(f"{outputs}: expected a finished evaluation with trees of {method} on the world; {several}")
+    trees = [EvaluationTree.from_row(row) for row in read_rows(known[0], f"trees-world-{method}")]
     rows = []
     for tree in trees:
         c = tree.comparison
@@ -209,7 +206,7 @@ def main() -> None:
     parser.add_argument("--test", type=int, default=400)
     parser.add_argument("--errors", type=float, default=0.15, help="of the annotator's judgments")
     parser.add_argument("--draws", type=int, default=3, help="by chance, a seed")
-    parser.add_argument("--verdicts", nargs="*", default=[], help="output_dirs with a finished evaluation")
+    parser.add_argument("--verdicts", nargs="*", default=[], help="finished evaluations, or output_dirs with one")
     parser.add_argument("--method", default="dpo")
     parser.add_argument("--branches", type=int, nargs="*", default=[3])
     parser.add_argument(

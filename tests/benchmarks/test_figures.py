@@ -81,7 +81,7 @@ def test_the_queue_s_curve_is_the_mean_over_seeds(tmp_path: Path) -> None:
     seeds = [{way: [80.0 + i, 90.0 + i] for way in ways} for i in (0, 2)]
     picture = ElementTree.fromstring(labelling(written(tmp_path / "q.json", {"numbers": [25, 50], "seeds": seeds})))
     tips = [circle.findtext(f"{SVG}title") for circle in picture.findall(f".//{SVG}circle")]
-    assert tips[:2] == ["chance, 25 labels: 81.0%", "chance, 50 labels: 91.0%"] and len(tips) == 6
+    assert tips[:2] == ["drawn by chance, 25 labels: 81.0%", "drawn by chance, 50 labels: 91.0%"] and len(tips) == 6
 
 
 def test_what_is_drawn_from_must_be_there_and_be_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
