@@ -94,7 +94,7 @@ def parameters(path: str) -> float | None:
 def needs(pipeline: Pipeline) -> list[Need]:
     """What the models of a run up to the evaluation take, each once, with whether it fits."""
     gpus = gpus_here(pipeline.config.status.gpus)
-    found = dict.fromkeys([*_sampling(pipeline), *_training(pipeline.config, gpus)])
+    found = dict.fromkeys([*_sampling(pipeline), *_scoring(pipeline.config), *_training(pipeline.config, gpus)])
     return [_judged(need, gpus) for need in found]
 
 
@@ -115,6 +115,15 @@ def _sampling(pipeline: Pipeline) -> Iterator[Need]:
                 if isinstance(engine, VllmEngineConfig) and engine.quantization:
                     each = BITS.get(engine.quantization, each)  # type: ignore[assignment]
                 yield Need(what=key, model=model, gigabytes=_gigabytes(model, each), gpus=engine.gpus)
+
+
+def _scoring(config: Any) -> Iterator[Need]:
+    """The model whose probabilities scorers read, on one GPU, where any is asked for or one is named."""
+    asked = any("scorer:" in method for method in config.evaluate.methods) or config.scorer.model.path
+    if asked and config.scorer.engine is None:
+        model: ModelConfig = config.scorer.model
+        path = model.path or config.train.base.path
+        yield Need(what="scorer.model", model=path, gigabytes=_gigabytes(path, BYTES[model.dtype]), gpus=1)
 
 
 def _training(config: Any, gpus: Gpus | None) -> Iterator[Need]:

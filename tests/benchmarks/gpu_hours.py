@@ -28,9 +28,12 @@ ASSUMED = {
     "prompt tokens/s of 7B a GPU": 20_000,
     "share of prompts found in the prefix cache": 0.5,  # calls about one pair begin alike
     "training FLOP/s a GPU": 125e12,  # 40% of an A100's 312
-    "comparisons of the benchmarks": 1_392 + 3_355,  # Eval-P and MT-Bench's votes
 }
 """Of A100s with 80 GB in bfloat16; other sizes by the inverse of their parameters."""
+COMPARISONS = {"eval_p": 1_392, "mt_bench": 3_355}
+"""Of benchmarks: Eval-P, and MT-Bench's votes."""
+PROMPTS = {"mt_bench": 160, "vicuna_bench": 80, "alpaca_eval": 805, "alignbench": 683, "blog_writing": 100}
+"""Questions (MT-Bench: turns) of data sets that a recipe takes whole."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,9 +93,9 @@ def parts(config: Config) -> Iterator[Part]:
 
 def judging(config: Config) -> Iterator[Part]:
     """What evaluate takes: branching judges with their most branches, in both orders."""
-    most = max(config.evaluate.branches)
-    calls = int(ASSUMED["comparisons of the benchmarks"]) * (1 + 3 * most)
-    tokens = ASSUMED["comparisons of the benchmarks"] * (
+    most, comparisons = max(config.evaluate.branches), sum(COMPARISONS[b.name] for b in config.evaluate.benchmarks)
+    calls = comparisons * (1 + 3 * most)
+    tokens = comparisons * (
         ASSUMED["criteria tokens"] + most * (ASSUMED["guideline tokens"] + 2 * ASSUMED["judgment tokens"])
     )
     hours = sampling(calls, tokens, 7)
@@ -101,17 +104,56 @@ def judging(config: Config) -> Iterator[Part]:
             yield Part(stage=f"evaluate {name.rpartition('/')[2]}", calls=calls, tokens=tokens, hours=hours)
 
 
+def self_evaluation(config: Config, billions: float) -> Iterator[Part]:
+    """What ``selfeval`` takes of one model with ProbDiff: an answer, its revisions, and reading all of them again."""
+    prompts = sum(source.sample or PROMPTS[str(source.dataset)] for source in config.dialogues.sources)
+    revised = prompts * config.scorer.revisions * config.scorer.chains
+    written = prompts + revised
+    tokens = written * ASSUMED["response tokens"]
+    hours = sampling(written, tokens, billions) + sampling(written, 0, billions)
+    yield Part(stage=f"selfeval of a {billions:g}B model", calls=2 * written, tokens=tokens, hours=hours)
+
+
+def expected(name: str) -> list[Part]:
+    """The parts of a recipe by its name; of a sweep, those of all its jobs."""
+    config = configured(f"recipe={name}", "data_dir=DIR")
+    if name in SELF_EVALUATED:
+        return [part for size in SELF_EVALUATED[name] for part in self_evaluation(config, size)]
+    if name == "tables/table4":
+        config.evaluate.methods, config.evaluate.branches = ["initial"], [10]
+        found = []
+        for taught in (1_000, 2_000, 3_000):
+            config.teacher.comparisons = taught
+            found += [part for part in parts(config) if part.stage == "initial"]
+            found += judging(config)
+        return found
+    if name == "paper_ood_gpt4":  # all before is paper_ood's own work
+        return [part for part in parts(config) if part.stage == "reference, dpo"]
+    return [*([] if name.startswith("tables/") else parts(config)), *judging(config)]
+
+
+SELF_EVALUATED = {
+    "tables/probdiff_align": (14.0, 14.0),
+    "tables/probdiff_tuned": (14.0, 14.0),
+    "tables/probdiff_leaderboard": (70.0, 34.0, 70.0, 70.0),
+}
+"""The paper's models, in billions of parameters, that a recipe's runs are of."""
+
+
+def total(name: str) -> float:
+    """GPU hours of a recipe."""
+    return sum(part.hours for part in expected(name))
+
+
 def main() -> None:
     """Print a Markdown table for each recipe."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("recipes", nargs="+")
     for name in parser.parse_args().recipes:
-        config = configured(f"recipe={name}", "data_dir=DIR")
-        found = [*([] if name.startswith("tables/") else parts(config)), *judging(config)]
         print(f"\n| `{name}` | calls or examples | million tokens | GPU hours |\n| --- | --- | --- | --- |")
-        for part in found:
+        for part in expected(name):
             print(f"| {part.stage} | {part.calls:,} | {part.tokens / 1e6:.1f} | {part.hours:.1f} |")
-        print(f"| all | | | {sum(part.hours for part in found):.0f} |")
+        print(f"| all | | | {total(name):.0f} |")
 
 
 if __name__ == "__main__":

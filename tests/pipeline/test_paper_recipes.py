@@ -170,6 +170,21 @@ def test_every_model_fits_on_the_eight_gpus_that_the_recipe_names(name: str) -> 
     assert [need.model for need in needs(Pipeline(wrong)) if need.fits is False] == ["Qwen/Qwen1.5-72B-Chat"]
 
 
+def test_the_model_that_scorers_read_is_one_that_must_fit() -> None:
+    """Asked for, or named; read by a server it is not loaded here. A 70B model in bfloat16 takes 140 GB, on one GPU."""
+
+    def scorers(*overrides: str) -> list[tuple[str, float | None, bool | None]]:
+        found = needs(Pipeline(recipe("paper_ood", "data_dir=DIR", "status.gpus=8x80", *overrides)))
+        return [(need.model, need.gigabytes, need.fits) for need in found if need.what == "scorer.model"]
+
+    assert scorers() == []
+    assert scorers("scorer.model.path=OWNER/big-70b") == [("OWNER/big-70b", 140.0, False)]
+    base = "scorer.model.dtype=bfloat16", "evaluate.methods=[dpo,scorer:sentprob]"
+    assert scorers(*base) == [("HuggingFaceH4/zephyr-7b-beta", 14.0, True)]
+    served = "scorer.engine={type: openai, name: m, model: m, base_url: 'http://localhost:1/v1'}"
+    assert scorers(*base, served) == []
+
+
 @pytest.mark.parametrize(
     ("path", "billions"),
     [
