@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from judgetrain.artifacts.files import read_json
 from judgetrain.artifacts.integrity import MANIFEST, made_from, read_manifest
 from judgetrain.errors import ConfigError, DataError
+from judgetrain.evaluate.guarantees.gate import FILE as GATE
 from judgetrain.judges.method import JUDGE_STAGES, Method
 
 if TYPE_CHECKING:
@@ -56,6 +57,7 @@ def fill(judge: Path, newest: Path | None = None) -> None:
         seed=_manifest(evaluation).get("seed"),
         paired=_rows(evaluation, "paired.json"),
         stress=list(_stressed(stress, name)),
+        gate=list(_gated(evaluation, name)),
         made=list(_made(judge)),
     )
 
@@ -87,6 +89,12 @@ def _stressed(directory: Path | None, judge: str) -> Iterator[dict[str, Any]]:
         if Method.parse(line["proxy"]).target == judge:
             facts = {"gold": found["gold"], "prompts": found["prompts"], "mark": directory.name if directory else ""}
             yield {"line": line, **facts}
+
+
+def _gated(directory: Path | None, judge: str) -> Iterator[dict[str, Any]]:
+    """The checks of ``gate.json`` that are of the judge, however it was asked."""
+    found = (read_json(directory / GATE) if directory else None) or {"checks": ()}
+    return (check for check in found["checks"] if Method.parse(check["first"]).target == judge)
 
 
 def _made(judge: Path) -> Iterator[tuple[str, str]]:

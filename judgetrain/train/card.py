@@ -85,6 +85,7 @@ def add_results(
     seed: int | None = None,
     paired: Sequence[Row] = (),
     stress: Sequence[Row] = (),
+    gate: Sequence[Row] = (),
     made: Sequence[tuple[str, str]] = (),
 ) -> None:
     """Put what is known of a judge into its card, in place of what was there.
@@ -98,6 +99,7 @@ def add_results(
         paired: rows of ``paired.json``.
         stress: of each proxy that is this judge its ``line`` of ``stress.json``, with ``gold``, ``prompts`` and the
             artifact's ``mark``.
+        gate: the checks of ``gate.json`` that are of this judge.
         made: what it was trained on, in a sentence a stage.
 
     Raises:
@@ -144,6 +146,7 @@ def add_results(
         ],
         relied=list(_relied(own)),
         stress=stress,
+        gate=gate,
         made=made,
     )
     text = re.sub(f"{_START}.*{_END}", lambda _: f"{_START}\n{measured}\n{_END}", card.text, flags=re.DOTALL)

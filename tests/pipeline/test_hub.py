@@ -165,9 +165,17 @@ def test_a_card_is_filled_with_what_later_stages_found(tmp_path: Path) -> None:
     assert "- world, win rate of me: 12 prompts are too few" in text
     assert "| dpo@3 | 3.00 | 4.50 (8) | 1.00 | +1.25 [+0.50, +2.00] |" in text and "| dpo+sampled@1 |" in text
     assert "| longer |" not in text and "| sft@1 |" not in text and "(stage stress, `5555`)" in text
+    assert "A flip is a verdict in one order" in text and "Nothing was asked of it (`evaluate.gate`)" in text
     assert text.startswith(bare.partition("model-index")[0][:40]) and text.count("<!-- measured -->") == 1
     fill(judge)
     assert (directory / "README.md").read_text() == text
+    check = {"benchmark": "world", "rule": "dpo beats floors", "first": "dpo@5", "passed": False, "told": "no better"}
+    others = [check | {"first": "sft@5", "told": "of another"}, check | {"first": "dpo+sampled@1", "passed": True}]
+    write_json_atomic(evaluation / "gate.json", {"passed": False, "untested": [], "checks": [check, *others]})
+    fill(judge)
+    text = (directory / "README.md").read_text()
+    assert "- **failed**, world, dpo beats floors: no better\n- passed, world, dpo beats floors: no better" in text
+    assert "of another" not in text and "Nothing was asked" not in text and "Beats: more agreement" in text
 
 
 def test_a_stress_test_and_the_command_fill_cards_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
