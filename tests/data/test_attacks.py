@@ -23,7 +23,7 @@ EDITS = (
     "position, repetition, fake_citation, bandwagon, authority, sentiment, markdown, identity, distraction, self_praise"
 )
 EMPTY = "nothing, full_stop, colon, thought_process, solution, adversarial, first_sentence"
-ALL = {name: load_attacks(name) for name in ("english", "world")}
+ALL = {name: load_attacks(name) for name in ("english", "world", "world_other")}
 PLAIN = Comparison.of("how long ?", "a bad one .", "Six. Then wait!\nGood?", label="B", id="c")
 
 
@@ -92,13 +92,14 @@ def test_the_worse_response_is_put_first() -> None:
         worse_first(Comparison.of("q", "a", "b", label="tie"))
 
 
-def test_the_world_s_truth_about_a_response_is_the_same_under_every_edit() -> None:
+@pytest.mark.parametrize("wording", ["world", "world_other"])
+def test_the_world_s_truth_about_a_response_is_the_same_under_every_edit(wording: str) -> None:
     language = load_language()
     for comparison in world.eval_comparisons(WorldConfig(eval_comparisons=60), 17):
         if comparison.label == "tie":
             continue
         plain = worse_first(comparison)
-        for attack in ALL["world"]:
+        for attack in ALL[wording]:
             attacked = attack.into(plain)
             assert attacked is not None
             query = plain.dialogue.query
@@ -115,12 +116,18 @@ def test_the_world_s_truth_about_a_response_is_the_same_under_every_edit() -> No
                 assert after == before, attack.name
 
 
-def test_the_world_s_judge_knows_every_word_of_its_wording() -> None:
+@pytest.mark.parametrize("wording", ["world", "world_other"])
+def test_the_world_s_judge_knows_every_word_of_its_wording(wording: str) -> None:
     tokenizer = PreTrainedTokenizerFast.from_pretrained(world.BASE)
-    for attack in ALL["world"]:
+    for attack in ALL[wording]:
         if attack.kind != "forgery" and attack.how != "swap":
             said = " ".join((attack.text, attack.join, attack.bullet if attack.how == "markdown" else ""))
             assert tokenizer.unk_token_id not in tokenizer(" ".join(["a", *said.split()]))["input_ids"], attack.name
+
+
+def test_the_other_wording_of_the_world_shares_no_text_with_the_first() -> None:
+    said = [{a.text for a in ALL[name] if a.text and a.kind != "forgery"} for name in ("world", "world_other")]
+    assert not said[0] & said[1] and [a.name for a in ALL["world"]] == [a.name for a in ALL["world_other"]]
 
 
 def test_attacks_are_chosen_by_kind_and_by_name() -> None:
