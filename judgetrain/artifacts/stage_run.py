@@ -220,6 +220,7 @@ class StageRun:
         unit: str = "items",
         load: Callable[[], object] | None = None,
         spread: bool = False,
+        gpus: int | None = None,
     ) -> float:
         """Process items in shards, skipping those already finished; gives the seconds of those that were not.
 
@@ -235,6 +236,7 @@ class StageRun:
             load: called before a shard is timed, to load what ``process`` needs.
             spread: the run's executor may process shards elsewhere and in any order: ``process`` and ``load`` can be
                 pickled and depend on nothing that happens here meanwhile.
+            gpus: that a copy of the model takes; None: what the largest of the stage does.
 
         Raises:
             UnansweredError: a server gave requests of some shards up; those are not finished, all others are.
@@ -251,7 +253,7 @@ class StageRun:
         stems = [*chunks]
         left = [(index, chunk) for index, (stem, chunk) in enumerate(chunks.items()) if stem not in finished]
         executor = self.executor if spread else LocalExecutor()
-        work = Work(process=process, load=load, clock=self._clock)
+        work = Work(process=process, load=load, clock=self._clock, gpus=gpus)
         with self.console.progress(f"{self.stage}: {name}", len(items), unit, before) as advance:
             for done in executor.run(work, left):
                 stem = stems[done.index]

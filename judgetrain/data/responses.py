@@ -152,7 +152,8 @@ def _answer(
             return shard_of([{"dialogue_id": d.id, "model": name} for d, _ in items], done)
 
         asked = list(zip(dialogues, requests, strict=True))
-        out.sharded(f"responses-{name}", asked, SHARD, process, "responses", engine, spread=budget is None)
+        copy = model.engine.gpus  # a model of 72B beside others makes no worker of theirs larger
+        out.sharded(f"responses-{name}", asked, SHARD, process, "responses", engine, spread=budget is None, gpus=copy)
 
 
 def pair(

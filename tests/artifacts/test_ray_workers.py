@@ -60,6 +60,31 @@ def test_every_shard_comes_once_whoever_dies(shards: int, workers: int, fatal: d
         assert not ray.alive
 
 
+def test_workers_have_the_gpus_of_the_model_whose_turn_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of two 7B models, a 72B one on four GPUs, and a 7B one again: eight workers, the same eight, two, and eight."""
+    ray = FakeRay(nodes=[{"CPU": 64.0, "GPU": 8.0}])
+    pool, pools = executor(monkeypatch, ray, gpus=4), []
+    for gpus in (1, 1, 4, None, 1):
+        assert len(list(pool.run(Work(process=lambda i, x: x, gpus=gpus), ((i, i) for i in range(20))))) == 20
+        pools.append({id(actor) for actor in ray.alive})
+    assert [len(found) for found in pools] == [8, 8, 2, 2, 8]
+    assert pools[0] == pools[1] and pools[2] == pools[3] and not pools[0] & pools[4]
+    pool.close()
+    assert not ray.alive
+
+
+@pytest.mark.parametrize("config", [{"gpus_per_worker": 2.0}, {}])
+def test_workers_stay_where_no_model_makes_a_difference(
+    monkeypatch: pytest.MonkeyPatch, config: dict[str, float]
+) -> None:
+    ray = FakeRay(nodes=[{"CPU": 4.0} | ({"GPU": 8.0} if config else {})])
+    pool, pools = executor(monkeypatch, ray, **config), []
+    for gpus in (1, 4):
+        list(pool.run(Work(process=lambda i, x: x, gpus=gpus), [(0, 0)]))
+        pools.append({id(actor) for actor in ray.alive})
+    assert pools[0] == pools[1] and len(pools[0]) == 4
+
+
 def test_a_shard_that_kills_every_worker_ends_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
     pool = executor(monkeypatch, FakeRay(lambda index, times: index == 2), workers=2)
     done: list[Any] = []

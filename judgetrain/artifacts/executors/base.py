@@ -22,11 +22,13 @@ class Work(Generic[R]):
         process: gives a shard's result from its number and its items.
         load: called before a shard is timed, to load what ``process`` needs; None: nothing.
         clock: gives seconds from any beginning.
+        gpus: that a copy of its model takes, where there are any; None: what the largest of the stage does.
     """
 
     process: Callable[[int, Any], R]
     load: Callable[[], object] | None = None
     clock: Callable[[], float] = time.monotonic
+    gpus: int | None = None
 
 
 @dataclass(frozen=True)

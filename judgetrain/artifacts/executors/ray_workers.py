@@ -34,24 +34,28 @@ ENDING = 30.0
 class RayExecutor:
     """A pool of workers that lasts from a stage's first shard to its end (:meth:`close`).
 
+    Where what is to be done says what its model takes (``Work.gpus``), and the workers have another number of GPUs,
+    they end and others take their place.
+
     Shards go to the workers that are ready, however many of those that were asked for the cluster has room for. A
     worker that dies costs the shard that it had: another takes its place, and the shard is processed again. This
     process ends: its workers end with it, and the next run goes on with the shards that are missing.
 
     Args:
         config: the keys ``executor.*``, with ``type=ray``.
-        gpus: GPUs that a worker needs where ``gpus_per_worker`` does not say, and the cluster has any.
+        gpus: GPUs that a worker needs where neither ``gpus_per_worker`` nor the work says, and the cluster has any.
         say: prints a line.
     """
 
     def __init__(self, config: ExecutorConfig, gpus: int = 1, say: Callable[[str], object] = print) -> None:
-        self._config, self._needs, self._say = config, gpus, say
+        self._config, self._default, self._needs, self._say = config, gpus, gpus, say
         self._workers: list[Any] = []
         self._coming: dict[Any, Any] = {}  # by the call that will say that they are ready
         self._free: deque[Any] = deque()
         self._at: dict[Any, tuple[str, int]] = {}
         self._calls = self._deaths = self._failed = 0
         self._asked, self._told = 0.0, False
+        self._need = Share(gpus=0.0, cpus=0.0)
 
     def run(self, work: Work[R], shards: Iterable[tuple[int, Any]]) -> Iterator[Done[R]]:
         """The shards in the order in which workers finish them; each is taken when a worker is free.
@@ -72,7 +76,7 @@ class RayExecutor:
 
         if not again:  # nothing is left to do: no cluster is started for it
             return
-        self._start()
+        self._start(work.gpus)
         import ray
         from ray import cloudpickle
         from ray.exceptions import RayError, RayTaskError
@@ -133,15 +137,18 @@ class RayExecutor:
         self._coming.clear()
         self._at.clear()
 
-    def _start(self) -> None:
+    def _start(self, gpus: int | None) -> None:
         if len(self._free) + len(self._coming) < len(self._workers):
             self.close()  # an earlier call was left before its end: its shards are not ours
+        needs = gpus or self._default
+        if self._workers and needs != self._needs and self._config.gpus_per_worker is None and self._need.gpus:
+            self.close()
         if self._workers:
             return
         connect(self._config)
         import ray
 
-        found = [share for _, share in nodes()]
+        found, self._needs = [share for _, share in nodes()], needs
         self._told, self._failed, self._need = False, 0, self._each(found)
         self._room = sum(share.holds(self._need) for share in found)
         if not (number := self._config.workers or self._room):
@@ -155,7 +162,7 @@ class RayExecutor:
             self._add()
 
     def _each(self, found: list[Share]) -> Share:
-        """What a worker needs: ``gpus_per_worker``, else what the stage's engines do where there are GPUs."""
+        """What a worker needs: ``gpus_per_worker``, else what its model does where there are GPUs."""
         gpus = self._config.gpus_per_worker
         if gpus is None:
             gpus = float(self._needs) if any(share.gpus for share in found) else 0.0
