@@ -25,6 +25,8 @@ export RAY_ADDRESS="$address:$((20000 + SLURM_JOB_ID % 20000))"
 export RAY_AUTH_MODE=token
 RAY_AUTH_TOKEN="${RAY_AUTH_TOKEN:-$(od -An -N32 -tx1 /dev/urandom | tr -d ' \n')}"
 export RAY_AUTH_TOKEN
+# What a worker has started (vLLM's engine, which holds the GPU) ends with it, also where it is killed.
+export RAY_process_group_cleanup_enabled=true
 resources=(--num-cpus "${SLURM_CPUS_PER_TASK:-64}" --num-gpus "${SLURM_GPUS_ON_NODE:-8}" --disable-usage-stats --block)
 started=()
 trap 'kill "${started[@]}" 2>/dev/null || true' EXIT

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import random
 import signal
+import subprocess
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
@@ -179,6 +180,23 @@ def test_killed_ray_workers_cost_their_shards_alone(tmp_path: Path, workers: Cal
     fill(here, tmp_path / "log", rows=rows)
     fill(there, log, pause=0.2, rows=rows)
     assert kept(there) == kept(here) and len(killed) >= effort(1, 20)
+
+
+def test_what_a_killed_worker_has_started_ends_with_it(tmp_path: Path, workers: Callable[[int], Executor]) -> None:
+    """As vLLM's engine, a process of its own that holds the GPU: else the next worker would find no room there."""
+    started = tmp_path / "started"
+
+    def process(index: int, items: Sequence[int]) -> ShardResult:
+        if not started.exists():
+            started.write_text(str(subprocess.Popen(["sleep", "300"]).pid))
+            os.kill(os.getpid(), signal.SIGKILL)
+        return ShardResult([{"item": i} for i in items], len(items))
+
+    stage(tmp_path / "out", workers(1)).sharded("rows", ROWS, SIZE, process, spread=True)
+    pid, until = int(started.read_text()), time.monotonic() + 15
+    while is_alive(pid) and time.monotonic() < until:
+        time.sleep(0.1)
+    assert not is_alive(pid)
 
 
 def test_a_worker_that_always_dies_ends_the_run(tmp_path: Path, workers: Callable[[int], Executor]) -> None:

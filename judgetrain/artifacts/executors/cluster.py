@@ -105,6 +105,8 @@ def _join(address: str) -> None:
     if address == "local":
         # Ray would start a process for every core at once, none of which has the variables of our workers.
         os.environ.setdefault("RAY_prestart_worker_first_driver", "0")
+        # What a worker has started (vLLM's engine, which holds the GPU) ends with it, also where it is killed.
+        os.environ.setdefault("RAY_process_group_cleanup_enabled", "true")
         here = {"include_dashboard": False}
     ray.init(
         address=address,
