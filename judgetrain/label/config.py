@@ -256,9 +256,9 @@ class LabelConfig:
     balance: list[str] = key(
         ["verdict"],
         "leave out pairs at random until, at each level, as many chosen sides are longer as are shorter (length), as "
-        "many judgment pairs show order AB as BA (order), in as many the chosen side decides as says tie (verdict); "
-        "all that are named at once",
-        choices=("length", "order", "verdict"),
+        "many judgment pairs show order AB as BA (order), in as many the chosen side decides as says tie (verdict), in "
+        "as many it prefers the response shown first as the second (place); all that are named at once",
+        choices=("length", "order", "verdict", "place"),
     )
     harden: list[str] = key(
         [],

@@ -81,6 +81,8 @@ class Pair:
     rejected_nodes: tuple[str, ...]
     chosen_verdict: Verdict | None = None
     """Of a judgment pair's chosen side."""
+    rejected_verdict: Verdict | None = None
+    """Of a judgment pair's rejected side; None: it could not be read, or there is none."""
     reward: dict[str, float] = field(default_factory=dict)
     made: str = ""
     """How the comparison was constructed, where it was (``responses.contrast``)."""

@@ -129,7 +129,8 @@ class PairBuilder:
             self.skipped[f"judgment:{reason}"] += 1
         else:
             prompt = self.prompter.judgment(tree.comparison, criterion.text, guideline.text, chosen)
-            yield pair_of("judgment", tree, prompt, [chosen], [rejected], 1.0, chosen.verdict)
+            verdicts = chosen.verdict, rejected.verdict
+            yield pair_of("judgment", tree, prompt, [chosen], [rejected], 1.0, verdicts)
 
     def guideline_pairs(self, tree: EvaluationTree, label: Verdict) -> Iterator[Pair]:
         """Same criterion: a guideline by which its consensus is reached more often against one with fewer.
@@ -233,9 +234,9 @@ def pair_of(
     chosen: Sequence[Node],
     rejected: Sequence[Node],
     margin: float,
-    verdict: Verdict | None = None,
+    verdicts: tuple[Verdict | None, Verdict | None] = (None, None),
 ) -> Pair:
-    """The pair of two judgments, two guidelines, or two lists of criteria; ``verdict``: of a chosen judgment."""
+    """The pair of two judgments, two guidelines, or two lists of criteria; ``verdicts``: of both sides' judgments."""
     texts = [[node.text for node in side] for side in (chosen, rejected)]
     sides = [render_criteria(side) if level == "criteria" else side[0] for side in texts]
     return Pair(
@@ -247,6 +248,7 @@ def pair_of(
         comparison_id=tree.comparison.id,
         chosen_nodes=tuple(node.id for node in chosen),
         rejected_nodes=tuple(node.id for node in rejected),
-        chosen_verdict=verdict,
+        chosen_verdict=verdicts[0],
+        rejected_verdict=verdicts[1],
         made=tree.comparison.made or "",
     )

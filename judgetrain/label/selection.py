@@ -11,7 +11,7 @@ from typing import Any
 
 from judgetrain.judges.trees.schema import JudgmentNode
 from judgetrain.label.examples import Pair
-from judgetrain.schema import ORDERS, Order
+from judgetrain.schema import ORDERS, Order, mirror
 
 
 def near_identical(first: str, second: str) -> str | None:
@@ -59,22 +59,30 @@ def surplus(pairs: Sequence[Pair], by: Collection[str], rng: random.Random) -> s
     """Indices of pairs drawn at random to be left out, so that at each level both sides of every trait have as many.
 
     ``by`` ``length``: chosen longer or shorter than rejected, in characters; ``order``: chosen judged in order AB or
-    BA; ``verdict``: the chosen judgment decides or says tie. With several, each combination and its opposite (longer in
-    AB, shorter in BA) are evened out. Pairs on neither side of a trait (equal lengths, no order) are kept as far as the
-    other traits allow.
+    BA; ``verdict``: the chosen judgment decides or says tie; ``place``: what is taught speaks for the response shown
+    first or second (a chosen verdict for it, or a rejected one for the other beside a chosen tie), evened out apart for
+    pairs that decide on both sides, on the chosen and on the rejected one. With several, each combination and its
+    opposite (longer in AB, shorter in BA) are evened out. Pairs on neither side of a trait (equal lengths, no order)
+    are kept as far as the other traits allow.
     """
     names = [name for name in _TRAITS if name in by]
+
+    def kind(pair: Pair) -> tuple[bool, bool]:
+        said = (pair.chosen_verdict, pair.rejected_verdict) if "place" in names else (None, None)
+        return said[0] in ("A", "B"), said[1] in ("A", "B")
+
     left_out: set[int] = set()
     for level in sorted({pair.level for pair in pairs}):
-        cells: dict[_Sides, list[int]] = {}
-        for place, pair in enumerate(pairs):
+        cells: dict[tuple[tuple[bool, bool], _Sides], list[int]] = {}
+        for index, pair in enumerate(pairs):
             if pair.level == level:
-                cells.setdefault(tuple(_TRAITS[name](pair) for name in names), []).append(place)
-        for sides in itertools.product((True, False, None), repeat=len(names)):
+                cells.setdefault((kind(pair), tuple(_TRAITS[name](pair) for name in names)), []).append(index)
+        every = itertools.product((True, False, None), repeat=len(names))
+        for sides, of in itertools.product(every, sorted({of for of, _ in cells})):
             opposite = tuple(None if side is None else not side for side in sides)
-            more = len(cells.get(sides, ())) - len(cells.get(opposite, ()))
+            more = len(cells.get((of, sides), ())) - len(cells.get((of, opposite), ()))
             if more > 0:
-                left_out.update(rng.sample(cells[sides], more))
+                left_out.update(rng.sample(cells[of, sides], more))
     return left_out
 
 
@@ -96,7 +104,18 @@ def _decides(pair: Pair) -> bool | None:
     return None if pair.chosen_verdict is None else pair.chosen_verdict != "tie"
 
 
-_TRAITS: dict[str, Callable[[Pair], bool | None]] = {"length": _longer, "order": _order, "verdict": _decides}
+def _first(pair: Pair) -> bool | None:
+    order, (chosen, rejected) = _order(pair), (pair.chosen_verdict, pair.rejected_verdict)
+    spoken_for = chosen if chosen in ("A", "B") else mirror(rejected) if chosen and rejected else None
+    return None if order is None or spoken_for not in ("A", "B") else order == (spoken_for == "A")
+
+
+_TRAITS: dict[str, Callable[[Pair], bool | None]] = {
+    "length": _longer,
+    "order": _order,
+    "verdict": _decides,
+    "place": _first,
+}
 
 
 def leanings(pairs: Sequence[Pair]) -> dict[str, dict[str, Any]]:
@@ -104,7 +123,8 @@ def leanings(pairs: Sequence[Pair]) -> dict[str, dict[str, Any]]:
 
     ``chosen_chars``, ``rejected_chars``: mean lengths; ``chosen_longer``: share of the pairs of unequal length whose
     chosen side is the longer; ``order_ab``: share of the judgment pairs that show the responses in order AB. Near
-    0.5, there is nothing to learn. ``decides``: share of the judgment pairs whose chosen side is no tie.
+    0.5, there is nothing to learn. ``decides``: share of the judgment pairs whose chosen side is no tie; ``first``:
+    share of those that speak for a place, the response shown first.
     """
     result: dict[str, dict[str, Any]] = {}
     for level in sorted({pair.level for pair in pairs}):
@@ -116,6 +136,7 @@ def leanings(pairs: Sequence[Pair]) -> dict[str, dict[str, Any]]:
             "chosen_longer": _share(map(_longer, here)),
             "order_ab": _share(map(_order, here)),
             "decides": _share(map(_decides, here)),
+            "first": _share(map(_first, here)),
         }
     return result
 

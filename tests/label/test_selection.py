@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -145,6 +147,38 @@ def test_balancing_by_both_traits_leaves_no_leaning_to_either(cells: tuple[int, 
     assert builder().selected(pairs, 0) == pairs
 
 
+SAID = st.sampled_from(["A", "B", "tie", None])
+
+
+@given(st.lists(st.tuples(st.sampled_from(["A", "B", "tie"]), SAID, st.sampled_from(["AB", "BA"])), max_size=40))
+def test_neither_place_is_spoken_for_more_often(drawn: list[tuple[Any, Any, str]]) -> None:
+    """The response shown first is A in order AB and B in order BA; what a pair says of the places, by its two sides."""
+    pairs = [
+        replace(pair("x", "y", order=order, query=str(i)), chosen_verdict=chosen, rejected_verdict=rejected)
+        for i, (chosen, rejected, order) in enumerate(drawn)
+    ]
+
+    def kinds(found: list[Pair]) -> Counter[tuple[str, str, int]]:
+        def seat(verdict: str | None, order: str) -> int:  # 1: shown first, -1: second, 0: neither
+            return 0 if verdict not in ("A", "B") else 1 if (verdict == "A") == (order == "AB") else -1
+
+        counts: Counter[tuple[str, str, int]] = Counter()
+        for p in found:
+            order = p.chosen_nodes[0][-3:-1]
+            chosen, rejected = seat(p.chosen_verdict, order), seat(p.rejected_verdict, order)
+            taught = chosen or (-rejected if p.rejected_verdict else 0)
+            counts[("decides" if chosen else "-", "decides" if rejected else "-", taught)] += 1
+        return counts
+
+    before, kept = kinds(pairs), balanced(pairs, ["place"])
+    after = kinds(kept)
+    for (chosen, rejected, taught), n in before.items():
+        assert after[chosen, rejected, taught] == min(n, before[chosen, rejected, -taught]) or not taught
+        assert taught or after[chosen, rejected, 0] == n, "what speaks for no place is kept"
+    assert all(p in pairs for p in kept)
+    assert not kept or leanings(kept)["judgment"]["first"] in (None, 0.5)
+
+
 def test_leanings_are_shares_of_the_pairs_that_have_a_side() -> None:
     pairs = [
         pair("aaaa", "a"),
@@ -156,10 +190,10 @@ def test_leanings_are_shares_of_the_pairs_that_have_a_side() -> None:
     assert leanings(pairs) == {
         "guideline": {
             "pairs": 1, "chosen_chars": 1.0, "rejected_chars": 3.0, "chosen_longer": 0.0, "order_ab": None,
-            "decides": None,
+            "decides": None, "first": None,
         },
         "judgment": {
             "pairs": 4, "chosen_chars": 2.0, "rejected_chars": 1.5, "chosen_longer": 0.667, "order_ab": 0.75,
-            "decides": None,
+            "decides": None, "first": None,
         },
     }  # fmt: skip
