@@ -128,14 +128,15 @@ def test_a_killed_driver_is_gone_with_its_workers_and_goes_on(finished: Path, pa
     run = start(partial, log, "stage=tree", *RAY)
     limit = threading.Timer(1200, run.kill)
     limit.start()
-    while run.poll() is None and not markers():
-        time.sleep(0.05)
     left = workers_of(run.pid)
+    while run.poll() is None and not (markers() and left):
+        time.sleep(0.05)
+        left = workers_of(run.pid)
     run.kill()
     run.wait()
     limit.cancel()
     kept = {path: path.stat().st_mtime_ns for path in markers()}
-    assert kept, log.read_text()
+    assert kept and left, log.read_text()
     finish(partial, log, "stage=tree", *RAY)  # what was made of the trees is there: no later stage asks for them
     finish(partial, log, *RAY)
     assert {path: path.stat().st_mtime_ns for path in kept} == kept, "finished shards are not made again"
