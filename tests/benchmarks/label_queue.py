@@ -11,6 +11,9 @@ the world's truth.
 
 Second: no training. A label takes the place of a judge's verdict where there is one, in stored predictions of stage
 evaluate (``OUTPUTS/artifacts/evaluate/*``); what is said in the end agrees with the truth in how many?
+
+How branches become a verdict and the share that is drawn by chance are those of recipe label_queue (``--aggregation``,
+``--random``): the line *as shipped* has both.
 """
 
 from __future__ import annotations
@@ -41,9 +44,12 @@ from judgetrain.schema import Comparison
 from judgetrain.serving.queue.config import LabelQueueConfig
 from judgetrain.serving.queue.ranking import ranked
 from judgetrain.serving.rows import row_of
+from tests.builders.pipeline import configured
 
 NUMBERS = (25, 50, 100, 200, 300)
 WAYS = (("branches",), ("orders",), ("margin",), ("branches", "orders", "margin"))
+SHIPPED = "as shipped"
+"""Ranked by all that information is the mean of by default, with the share that is drawn by chance."""
 Row = dict[str, Any]
 
 
@@ -60,7 +66,15 @@ class Set:
         return Set([self.rows[i] for i in places], self.features[places], [self.truth[i] for i in places])
 
 
-def judged(count: int, seed: int, errors: float) -> Set:
+def queues(rows: Sequence[Row], random_share: float, seed: int) -> dict[str, list[int]]:
+    """Places of the rows in the order of the queue, by each way of ranking and :data:`SHIPPED`."""
+    places = {row["id"]: i for i, row in enumerate(rows)}
+    ways = {" + ".join(way): LabelQueueConfig(random=0.0, by=list(way)) for way in WAYS}
+    ways[SHIPPED] = LabelQueueConfig(random=random_share)
+    return {name: [places[row["id"]] for row in ranked(rows, config, seed)] for name, config in ways.items()}
+
+
+def judged(count: int, seed: int, errors: float, aggregation: Aggregation = "clear") -> Set:
     """Comparisons of held-out queries, by writers of three skills, judged by the annotator with ten criteria."""
     language, rng = load_language(), random.Random(f"queue {seed}")
     made = []
@@ -68,7 +82,7 @@ def judged(count: int, seed: int, errors: float) -> Set:
         skills = rng.sample((0.35, 0.6, 0.85), 2)
         made.append(Comparison.of(query, *(write_response(language, query, s, rng) for s in skills)))
     engine = WorldEngine(WorldEngineConfig(error_rate=errors))
-    judge = BranchingJudge(engine, load_prompt_set("compact"), 10, name="annotator")
+    judge = BranchingJudge(engine, load_prompt_set("compact"), 10, aggregation=aggregation, name="annotator")
     rows = [row_of(c, p, "annotator") for c, p in zip(made, judge.compare_all(made, seed), strict=True)]
     truth = [true_verdict(c.dialogue.query, c.response_a, c.response_b) for c in made]
     return Set(rows, np.array([_features(row) for row in rows]), list(truth))
@@ -106,22 +120,16 @@ def agreement(train: Set, test: Set) -> float:
     return 100 * float(np.mean(said == right))
 
 
-def learned(seed: int, pool_size: int, test_size: int, errors: float, draws: int) -> dict[str, list[float]]:
-    """Agreement after each number of labels: by chance (the mean over draws), and by each way of ranking.
-
-    ``as shipped`` is the stage's default: by all three parts, and a fifth drawn by chance.
-    """
-    pool, test = judged(pool_size, 2 * seed, errors), judged(test_size, 2 * seed + 1, errors)
-    places = {row["id"]: i for i, row in enumerate(pool.rows)}
+def learned(seed: int, options: argparse.Namespace) -> dict[str, list[float]]:
+    """Agreement after each number of labels: by chance (the mean over draws), and by each of :func:`queues`."""
+    pool = judged(options.pool, 2 * seed, options.errors, options.aggregation)
+    test = judged(options.test, 2 * seed + 1, options.errors, options.aggregation)
     rng = np.random.default_rng(seed)
-    orders = [rng.permutation(len(pool.rows)) for _ in range(draws)]
+    orders = [rng.permutation(len(pool.rows)) for _ in range(options.draws)]
     found = {"chance": [float(np.mean([agreement(pool.part(o[:n]), test) for o in orders])) for n in NUMBERS]}
-    for way in WAYS:
-        queue = ranked(pool.rows, LabelQueueConfig(random=0.0, by=list(way)), seed)
-        order = [places[row["id"]] for row in queue]
-        found[" + ".join(way)] = [agreement(pool.part(order[:n]), test) for n in NUMBERS]
-    shipped = [places[row["id"]] for row in ranked(pool.rows, LabelQueueConfig(), seed)]
-    return found | {"as shipped": [agreement(pool.part(shipped[:n]), test) for n in NUMBERS]}
+    for name, order in queues(pool.rows, options.random, seed).items():
+        found[name] = [agreement(pool.part(order[:n]), test) for n in NUMBERS]
+    return found
 
 
 def needed(numbers: Sequence[int], curve: Sequence[float], wanted: float) -> float | None:
@@ -137,9 +145,10 @@ def needed(numbers: Sequence[int], curve: Sequence[float], wanted: float) -> flo
 
 def table_of_learning(options: argparse.Namespace) -> None:
     """Print agreement by labels, and the labels needed for what 200 by chance reach."""
-    seeds = [learned(s, options.pool, options.test, options.errors, options.draws) for s in range(options.seeds)]
+    seeds = [learned(seed, options) for seed in range(options.seeds)]
     if options.to:
-        options.to.write_text(json.dumps({"numbers": NUMBERS, "seeds": seeds}) + "\n", encoding="utf-8")
+        found = {"numbers": NUMBERS, "pool": options.pool, "aggregation": options.aggregation, "seeds": seeds}
+        options.to.write_text(json.dumps(found) + "\n", encoding="utf-8")
     print(f"| ranked by | {' | '.join(map(str, NUMBERS))} | labels for the agreement of 200 by chance |")
     print("| --- " * (len(NUMBERS) + 2) + "|")
     for name in seeds[0]:
@@ -185,21 +194,19 @@ def table_of_verdicts(options: argparse.Namespace) -> None:
     for outputs in options.verdicts:
         for branches in options.branches:
             rows = stored(Path(outputs), options.method, branches, options.aggregation)
-            places = {row["id"]: i for i, row in enumerate(rows)}
             counts = [round(s * len(rows)) for s in shares]
             base = replaced(rows, (), 0)
             lines = {"chance (expected)": [base + (100 - base) * s for s in shares]}
-            for way in WAYS:
-                queue = ranked(rows, LabelQueueConfig(random=0.0, by=list(way)), 0)
-                order = [places[row["id"]] for row in queue]
-                lines[" + ".join(way)] = [replaced(rows, order, n) for n in counts]
+            for name, order in queues(rows, options.random, 0).items():
+                lines[name] = [replaced(rows, order, n) for n in counts]
             for name, values in lines.items():
                 cells = " | ".join(f"{v:.1f}" for v in values)
                 print(f"| {options.method}@{branches} | {len(rows)} | {name} | {cells} |", flush=True)
 
 
-def main() -> None:
-    """Print a table."""
+def options_of(arguments: Sequence[str] | None = None) -> argparse.Namespace:
+    """The options of the command line; how judges are asked and queues drawn is by default as recipe label_queue has
+    it."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--pool", type=int, default=600)
@@ -209,13 +216,20 @@ def main() -> None:
     parser.add_argument("--verdicts", nargs="*", default=[], help="finished evaluations, or output_dirs with one")
     parser.add_argument("--method", default="dpo")
     parser.add_argument("--branches", type=int, nargs="*", default=[3])
+    shipped = configured("recipe=label_queue")
+    parser.add_argument("--aggregation", choices=get_args(Aggregation), default=shipped.evaluate.aggregation)
     parser.add_argument(
-        "--aggregation", choices=get_args(Aggregation), default="clear", help="the quickstart's by default"
+        "--random", type=float, default=shipped.label_queue.random, help=f"share drawn by chance of what is {SHIPPED}"
     )
     parser.add_argument(
         "--to", type=Path, help="write the agreement of every seed, as JSON, for tests.benchmarks.figures"
     )
-    options = parser.parse_args()
+    return parser.parse_args(arguments)
+
+
+def main() -> None:
+    """Print a table."""
+    options = options_of()
     table_of_verdicts(options) if options.verdicts else table_of_learning(options)
 
 

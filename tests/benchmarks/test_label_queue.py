@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.benchmarks.label_queue import agreement, judged, needed, replaced
+from tests.benchmarks.label_queue import agreement, judged, needed, options_of, queues, replaced
 
 
 def test_labels_needed_lie_between_the_numbers_measured() -> None:
@@ -22,3 +22,19 @@ def test_the_light_judge_learns_which_criteria_decide() -> None:
     vote, learned = agreement(pool.part([]), test), agreement(pool, test)
     assert vote < 88 and learned > vote + 8
     assert {row["label"] for row in pool.rows} == {None}, "the queue never sees the truth"
+
+
+def test_defaults_are_the_recipe_s_and_may_be_changed() -> None:
+    options = options_of([])
+    assert (options.aggregation, options.random) == ("clear", 0.2)
+    changed = options_of(["--aggregation", "ranked", "--random", "0"])
+    assert (changed.aggregation, changed.random) == ("ranked", 0.0)
+
+
+def test_as_shipped_a_share_of_every_beginning_is_drawn_by_chance() -> None:
+    pool = judged(60, 0, 0.15)
+    found = queues(pool.rows, 0.5, 7)
+    assert all(sorted(order) == list(range(60)) for order in found.values())
+    whole, shipped = found["branches + orders + margin"], found["as shipped"]
+    assert queues(pool.rows, 0.0, 7)["as shipped"] == whole
+    assert shipped != whole and len(set(shipped[:20]) - set(whole[:20])) >= 5, "half of them are drawn"
