@@ -14,6 +14,7 @@ from judgetrain.artifacts.files import read_json
 from judgetrain.artifacts.integrity import MANIFEST, made_from, read_manifest
 from judgetrain.errors import ConfigError, DataError
 from judgetrain.evaluate.guarantees.gate import FILE as GATE
+from judgetrain.evaluate.guarantees.gate import Rule
 from judgetrain.judges.method import JUDGE_STAGES, Method
 
 if TYPE_CHECKING:
@@ -92,9 +93,16 @@ def _stressed(directory: Path | None, judge: str) -> Iterator[dict[str, Any]]:
 
 
 def _gated(directory: Path | None, judge: str) -> Iterator[dict[str, Any]]:
-    """The checks of ``gate.json`` that are of the judge, however it was asked."""
-    found = (read_json(directory / GATE) if directory else None) or {"checks": ()}
-    return (check for check in found["checks"] if Method.parse(check["first"]).target == judge)
+    """The checks of ``gate.json`` that are of the judge, however it was asked.
+
+    A rule that could be tested nowhere is one that failed, on 0 comparisons of no benchmark.
+    """
+    found = (read_json(directory / GATE) if directory else None) or {"checks": (), "untested": ()}
+    yield from (check for check in found["checks"] if Method.parse(check["first"]).target == judge)
+    nowhere = {"benchmark": "no benchmark", "n": 0, "passed": False, "told": "it could be tested nowhere"}
+    for rule in found["untested"]:
+        if Method.parse(Rule.parse(rule).judge).target == judge:
+            yield {"rule": rule, **nowhere}
 
 
 def _made(judge: Path) -> Iterator[tuple[str, str]]:

@@ -99,7 +99,7 @@ def add_results(
         paired: rows of ``paired.json``.
         stress: of each proxy that is this judge its ``line`` of ``stress.json``, with ``gold``, ``prompts`` and the
             artifact's ``mark``.
-        gate: the checks of ``gate.json`` that are of this judge.
+        gate: the checks of ``gate.json`` that are of this judge, and its rules that were tested nowhere.
         made: what it was trained on, in a sentence a stage.
 
     Raises:

@@ -166,16 +166,30 @@ def test_a_card_is_filled_with_what_later_stages_found(tmp_path: Path) -> None:
     assert "| dpo@3 | 3.00 | 4.50 (8) | 1.00 | +1.25 [+0.50, +2.00] |" in text and "| dpo+sampled@1 |" in text
     assert "| longer |" not in text and "| sft@1 |" not in text and "(stage stress, `5555`)" in text
     assert "A flip is a verdict in one order" in text and "Nothing was asked of it (`evaluate.gate`)" in text
+    assert "`rerun`: asked once more, nothing changed, so that its\nflips are what the judge changes of itself" in text
     assert text.startswith(bare.partition("model-index")[0][:40]) and text.count("<!-- measured -->") == 1
     fill(judge)
     assert (directory / "README.md").read_text() == text
     check = {"benchmark": "world", "rule": "dpo beats floors", "first": "dpo@5", "passed": False, "told": "no better"}
+    check |= {"n": 77}
     others = [check | {"first": "sft@5", "told": "of another"}, check | {"first": "dpo+sampled@1", "passed": True}]
     write_json_atomic(evaluation / "gate.json", {"passed": False, "untested": [], "checks": [check, *others]})
     fill(judge)
     text = (directory / "README.md").read_text()
-    assert "- **failed**, world, dpo beats floors: no better\n- passed, world, dpo beats floors: no better" in text
+    rule = "world (n = 77), dpo beats floors: no better"
+    assert f"- **failed**, {rule}\n- passed, {rule}" in text
     assert "of another" not in text and "Nothing was asked" not in text and "Beats: more agreement" in text
+    assert "**It did not pass**: 1 of 2 hold." in text
+    passed = {"passed": True, "untested": [], "checks": [check | {"passed": True}]}
+    write_json_atomic(evaluation / "gate.json", passed)
+    fill(judge)
+    assert "**It passed**: 1 of 1 hold." in (directory / "README.md").read_text()
+    nowhere = ["dpo+sampled@1 matches release", "sft beats floors"]
+    write_json_atomic(evaluation / "gate.json", passed | {"passed": False, "untested": nowhere})
+    fill(judge)
+    text = (directory / "README.md").read_text()
+    assert "- **failed**, no benchmark (n = 0), dpo+sampled@1 matches release: it could be tested nowhere" in text
+    assert "**It did not pass**: 1 of 2 hold." in text and "sft beats floors" not in text
 
 
 def test_a_stress_test_and_the_command_fill_cards_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
