@@ -52,7 +52,7 @@ class VllmEngine:
                 model=weights, tokenizer=path, **{**_settings(config, base, gguf_file), **lora, **config.vllm}
             )
         except (OSError, ValueError, RuntimeError, TypeError) as error:
-            raise EngineError(f"vLLM cannot load {config.model.path}: {' '.join(str(error).split())[:300]}") from error
+            raise EngineError(f"vLLM cannot load {config.model.path}: {_why(error, config)}") from error
         self.max_context = context_length(self._llm.llm_engine.model_config.hf_config, config.max_context)
         self._ends = sorted(end_token_ids(config.model.at(base) if lora else config.model, self.tokenizer))
 
@@ -176,6 +176,20 @@ def _adapters(path: str) -> tuple[Any, str, dict[str, Any]]:
         raise EngineError(f"{path} holds adapters that vLLM cannot take ({why}): train with lora.merge=true")
     lora = {"enable_lora": True, "max_lora_rank": next(r for r in ranks if r >= rank)}
     return LoRARequest("adapters", 1, path), said["base_model_name_or_path"], lora
+
+
+def _why(error: Exception, config: VllmEngineConfig) -> str:
+    """What vLLM says; where its engine's own process failed that is nothing, and the cause stands in that one's log."""
+    said = " ".join(str(error).split())[:300]
+    if "root cause" not in said:
+        return said
+    share = config.gpu_memory_utilization
+    wanted = "vLLM's own share" if share is None else f"a share of {share:g}"
+    return (
+        f"{said} (its process has said why: above, or on a worker of Ray in that node's /tmp/ray/session_latest/logs; "
+        f"most often {wanted} of the memory, on a CPU of the machine's, is not free: set a smaller "
+        "engine.gpu_memory_utilization)"
+    )
 
 
 def _choices(output: Any, candidates: Sequence[str]) -> tuple[Choice, ...]:

@@ -117,6 +117,27 @@ def test_the_end_of_vllms_process_is_told_apart_from_other_errors(error, told, m
         )
 
 
+@pytest.mark.parametrize(
+    ("said", "told"),
+    [
+        ("no such model", "^vLLM cannot load .*: no such model$"),
+        (
+            "Failed. See root cause above.",
+            r"logs; most often a share of 0\.4 of the memory.* set a smaller engine\.gpu_mem",
+        ),
+    ],
+)
+def test_where_vllms_process_does_not_start_the_message_says_where_the_cause_stands(said, told, monkeypatch, model_dir):
+    def fails(**settings):
+        raise RuntimeError(said)
+
+    fake = ModuleType("vllm")
+    fake.LLM = fails
+    monkeypatch.setitem(sys.modules, "vllm", fake)
+    with pytest.raises(EngineError, match=told):
+        VllmEngineConfig(model=ModelConfig(path=str(model_dir)), gpu_memory_utilization=0.4).make()
+
+
 class Recorded:
     """An ``LLM`` that keeps what it was made with, and whose processes are ended once."""
 
