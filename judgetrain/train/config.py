@@ -112,6 +112,13 @@ class TrainConfig:
     use_liger_kernel: bool = key(
         False, "Liger's Triton kernels for the layers (a GPU and the extra 'liger')", was=("liger", "use_liger")
     )
+    regional_compilation: bool = key(
+        False,
+        "initial, sft, dpo: torch.compile for the repeated blocks; compiling takes a minute or more. Results differ in "
+        "the last digits, after a resume too. Without a C++ compiler it is left out, which is said",
+        neutral=True,
+        was=("torch_compile", "compile"),
+    )
     save_steps: int = key(50, "checkpoint every so many optimizer steps", low=1, neutral=True)
     eval_steps: int = key(
         50,

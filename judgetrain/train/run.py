@@ -169,6 +169,8 @@ def _trainer(
         if trainer.padding_free:
             trainer.add_callback(PackingProbe(trainer, out.stage))
     trainer.remove_callback(PrinterCallback)
+    if config.regional_compilation:
+        _compile(trainer, out)
     examples_a_step = config.per_device_train_batch_size * config.global_accumulation_steps
     steps = config.max_steps
     if steps < 0:  # packing leaves fewer, longer examples
@@ -176,6 +178,18 @@ def _trainer(
     size = get_model_param_count(model) / 1e6
     out.log(f"{out.stage}: {len(examples.rows)} {job.what}, {steps} steps, {size:.1f}M parameters")
     return trainer
+
+
+def _compile(trainer: Trainer, out: StageRun) -> None:
+    """Compile the blocks of the policy, or say why not."""
+    from judgetrain.train.compiling import compile_blocks, no_compiler
+
+    if why := no_compiler():
+        out.log(f"{out.stage}: regional_compilation is left out, since {why}")
+    elif not (number := compile_blocks(trainer.model)):
+        out.log(f"{out.stage}: regional_compilation is left out, since the model has no repeated blocks")
+    else:
+        out.log(f"{out.stage}: {number} blocks are compiled at the first steps, which take longer")
 
 
 def policy_of(job: Job, tokenizer: PreTrainedTokenizerBase) -> PreTrainedModel:

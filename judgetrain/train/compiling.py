@@ -1,0 +1,43 @@
+"""Compiling a model's repeated blocks for training: PyTorch's regional compilation, in place."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from torch import nn
+
+
+def compile_blocks(model: nn.Module) -> int:
+    """Have every block of the model's stacks of like blocks compiled by ``torch.compile`` at its first call.
+
+    In place: names of weights, saving and wrapping (PEFT, DDP) stay as they are, and the blocks share what is compiled.
+    Lengths are dynamic, so that batches of another width need no other code.
+
+    Returns:
+        How many blocks; 0 where the model has no such stack.
+    """
+    from accelerate.utils.other import is_repeated_blocks
+
+    stacks = [module for module in model.modules() if is_repeated_blocks(module) and len(module) > 1]  # type: ignore[arg-type]
+    blocks = [block for stack in stacks for block in stack.children()]
+    for block in blocks:
+        block.compile(dynamic=True)
+    return len(blocks)
+
+
+def no_compiler() -> str | None:
+    """What ``torch.compile`` lacks on this machine, or None: a C++ compiler, on a GPU Triton too."""
+    import torch
+    from torch._inductor.cpp_builder import get_cpp_compiler
+    from torch._inductor.exc import InvalidCxxCompiler
+
+    if torch.cuda.is_available():
+        from importlib.util import find_spec
+
+        return None if find_spec("triton") else "the package triton is not installed"
+    try:
+        get_cpp_compiler()
+    except (InvalidCxxCompiler, RuntimeError):
+        return "there is no C++ compiler (g++ or clang++)"
+    return None
