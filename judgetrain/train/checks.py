@@ -164,6 +164,8 @@ def _check_rl(key: str, config: RlConfig) -> None:
     for name in ("packing", "padding_free"):
         if getattr(config, name):
             raise ConfigError(f"{key}.{name}=true: branches are padded to batches of like length; leave it false")
+    if config.regional_compilation:
+        raise ConfigError(f"{key}.regional_compilation=true: the model that is trained also samples; leave it false")
     if config.global_accumulation_steps != 1:
         raise ConfigError(
             f"{key}.global_accumulation_steps={config.global_accumulation_steps}: a step holds comparisons_per_step x "

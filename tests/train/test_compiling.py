@@ -1,0 +1,84 @@
+"""Regional compilation: the same losses and gradients from compiled blocks, and what is said where it is left out."""
+
+from __future__ import annotations
+
+import copy
+from pathlib import Path
+
+import pytest
+import torch
+
+from judgetrain.engines.config import ModelConfig
+from judgetrain.errors import ConfigError
+from judgetrain.train import compiling
+from judgetrain.train.checks import check_training
+from judgetrain.train.compiling import compile_blocks, no_compiler
+from judgetrain.train.config import AdapterConfig, RlConfig
+from tests.benchmarks.fused_head import adapted, batch, step
+from tests.builders.train import config, run_initial, same, sft_rows, weights
+
+needs_compiler = pytest.mark.skipif(no_compiler() is not None, reason="no C++ compiler")
+
+
+@needs_compiler
+def test_losses_gradients_and_names_stay_whatever_the_width() -> None:
+    plain = adapted(ModelConfig(path="world")).eval()  # no dropout
+    compiled = copy.deepcopy(plain)
+    names = list(compiled.state_dict())
+    assert compile_blocks(compiled) == plain.config.num_hidden_layers
+    assert list(compiled.state_dict()) == names
+    for tokens in (24, 31):
+        rows = batch(plain.config.vocab_size, tokens, 5)
+        rows["attention_mask"][0, -3:] = 0
+        _, loss, gradient = step(plain, rows)
+        _, other, others = step(compiled, rows)
+        assert other == pytest.approx(loss, rel=1e-5)
+        torch.testing.assert_close(others, gradient, rtol=1e-3, atol=1e-6)
+        assert gradient.norm() > 0
+
+
+@needs_compiler
+def test_a_compiled_stage_ends_with_nearly_the_weights_of_another(tmp_path: Path) -> None:
+    lora = AdapterConfig(enabled=True, r=4, lora_dropout=0.0)
+    plain = run_initial(tmp_path, config(max_steps=4, lora=lora), sft_rows(16), "plain")
+    out = run_initial(tmp_path, config(max_steps=4, lora=lora, regional_compilation=True), sft_rows(16), "compiled")
+    ours, theirs = weights(out.directory), weights(plain.directory)
+    assert ours.keys() == theirs.keys()
+    assert all(torch.allclose(ours[name], theirs[name], atol=1e-3) for name in ours)
+    start = weights_of_base()
+    moved = max(float((theirs[name] - start[name]).abs().max()) for name in start if name in theirs)
+    assert moved > 3e-3  # what training does is more than what compiling does
+
+
+def weights_of_base() -> dict[str, torch.Tensor]:
+    from judgetrain.engines.loading import load_model
+
+    return dict(load_model(ModelConfig(path="world")).state_dict())
+
+
+def test_without_a_compiler_it_is_said_and_training_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from torch._inductor import cpp_builder
+    from torch._inductor.exc import InvalidCxxCompiler
+
+    def none_here() -> str:
+        raise InvalidCxxCompiler
+
+    monkeypatch.setattr(cpp_builder, "get_cpp_compiler", none_here)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    assert no_compiler() == "there is no C++ compiler (g++ or clang++)"
+    plain = run_initial(tmp_path, config(max_steps=2), sft_rows(16), "plain")
+    out = run_initial(tmp_path, config(max_steps=2, regional_compilation=True), sft_rows(16), "left-out")
+    assert "regional_compilation is left out, since there is no C++ compiler" in capsys.readouterr().out
+    assert same(weights(plain.directory), weights(out.directory))
+
+
+def test_what_has_no_blocks_is_left_as_it_is() -> None:
+    assert compile_blocks(torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.Linear(2, 2))) == 0
+    assert compiling.compile_blocks(torch.nn.ModuleList([torch.nn.Linear(2, 2)])) == 0
+
+
+def test_a_policy_that_samples_is_not_compiled() -> None:
+    with pytest.raises(ConfigError, match=r"train\.rl\.regional_compilation=true: the model that is trained also sam"):
+        check_training("rl", RlConfig(regional_compilation=True))
