@@ -17,10 +17,10 @@ def compile_blocks(model: nn.Module) -> int:
     Returns:
         How many blocks; 0 where the model has no such stack.
     """
-    from accelerate.utils.other import is_repeated_blocks
+    from accelerate.utils.other import is_repeated_blocks  # type: ignore[import-untyped]
 
-    stacks = [module for module in model.modules() if is_repeated_blocks(module) and len(module) > 1]  # type: ignore[arg-type]
-    blocks = [block for stack in stacks for block in stack.children()]
+    stacks = [module for module in model.modules() if is_repeated_blocks(module)]
+    blocks = [block for stack in stacks if len([*stack.children()]) > 1 for block in stack.children()]
     for block in blocks:
         block.compile(dynamic=True)
     return len(blocks)
