@@ -71,6 +71,14 @@ class ModelConfig:
         choices=(None, "eager", "sdpa", "flex_attention", "flash_attention_2", "flash_attention_3"),
     )
     trust_remote_code: bool = key(False, "run code that the model repository brings")
+    gpus: int = key(
+        1,
+        "GPUs that share out the layers of a model which does not fit on one, where Transformers reads it: "
+        "engine.model of type transformers, scorer.model (vLLM: tensor_parallel_size; training: train.distributed)",
+        low=1,
+        unit="GPUs",
+        neutral=True,
+    )
     chat_template: str | None = key(
         None,
         "path of a Jinja chat template; None takes the tokenizer's, else the documented default",
@@ -201,8 +209,14 @@ def engines_in(settings: Any, key: str = "") -> Iterator[tuple[str, EngineConfig
 
 
 def gpus_of(settings: Any) -> int:
-    """How many GPUs the largest engine in a stage's settings runs on, where there are any; at least 1."""
-    return max((engine.gpus for _, engine in engines_in(settings)), default=1)
+    """How many GPUs the largest model in a stage's settings runs on, where there are any; at least 1."""
+    if isinstance(settings, (EngineConfig, ModelConfig)):
+        return settings.gpus
+    if isinstance(settings, (list, tuple)):
+        return max(map(gpus_of, settings), default=1)
+    if is_dataclass(settings) and not isinstance(settings, type):
+        return max((gpus_of(getattr(settings, field.name)) for field in fields(settings)), default=1)
+    return 1
 
 
 if TYPE_CHECKING:
@@ -247,6 +261,11 @@ class TransformersEngineConfig(LocalEngineConfig):
 
     type: str = key("transformers", "backend")
     batch_size: int = key(32, "requests decoded together", low=1, unit="requests", neutral=True)
+
+    @property
+    def gpus(self) -> int:
+        """Those that share out its layers."""
+        return self.model.gpus
 
     def make(self, answers: AnswerStore | None = None, budget: Budget | None = None) -> Engine:
         """The engine."""
@@ -296,6 +315,10 @@ class VllmEngineConfig(LocalEngineConfig):
             known = {"max_model_len": "max_context"}.get(twice, twice)
             where = f"{key}.{known}" if hasattr(self, known) else f"{key}.model"
             raise ConfigError(f"{key}.vllm.{twice}: is not given here; see {where}")
+        if self.model.gpus > 1:
+            raise ConfigError(
+                f"{key}.model.gpus={self.model.gpus}: vLLM shares out a model otherwise; set {key}.tensor_parallel_size"
+            )
         super().check(key)
 
     def make(self, answers: AnswerStore | None = None, budget: Budget | None = None) -> Engine:

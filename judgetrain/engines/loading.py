@@ -124,7 +124,8 @@ def load_model(
     Transformers quantisation configuration, for training adapters on a base that stays quantised.
 
     ``device`` None leaves the weights where Transformers puts them (the CPU, or partitioned under ZeRO-3), as
-    trainers want it. ``config.dtype`` "auto" is bfloat16 on a GPU that has it and float32 otherwise.
+    trainers want it; on a GPU ``config.gpus`` of them share out the layers. ``config.dtype`` "auto" is bfloat16 on a
+    GPU that has it and float32 otherwise.
 
     Raises:
         EngineError: names the path and the remedy.
@@ -133,6 +134,7 @@ def load_model(
     from transformers.utils.import_utils import is_flash_attn_2_available
 
     path, gguf_file = resolve_path(config)
+    split = config.gpus > 1 and str(device).startswith("cuda")
     if adapters is None and not gguf_file and (Path(path) / ADAPTERS).is_file():
         base = json.loads((Path(path) / ADAPTERS).read_text(encoding="utf-8"))["base_model_name_or_path"]
         if quantization is not None:
@@ -147,6 +149,8 @@ def load_model(
         options["attn_implementation"] = config.attn_implementation
     elif is_flash_attn_2_available() and not gguf_file and "float32" not in str(options["dtype"]):
         options["attn_implementation"] = "flash_attention_2"
+    if split:
+        options |= _split(config)
     if gguf_file:
         from transformers.utils.quantization_config import GgufConfig
 
@@ -160,7 +164,23 @@ def load_model(
         with _explained(config, adapters):
             model = PeftModel.from_pretrained(model, adapters).merge_and_unload().requires_grad_(True)
     model = model.train(False)
-    return model if device is None else model.to(device)  # type: ignore[arg-type]
+    return model if device is None or split else model.to(device)  # type: ignore[arg-type]
+
+
+def _split(config: ModelConfig) -> dict[str, Any]:
+    """How Transformers shares a model's layers out over the first GPUs, and nothing but these.
+
+    Raises:
+        EngineError: there are fewer.
+    """
+    import torch
+
+    if (there := torch.cuda.device_count()) < config.gpus:
+        raise EngineError(
+            f"model.gpus={config.gpus}: {config.path} is to be shared out over so many GPUs, and there are {there} here"
+        )
+    free = {index: torch.cuda.mem_get_info(index)[0] for index in range(config.gpus)}
+    return {"device_map": "balanced", "max_memory": free}
 
 
 def best_device() -> str:
@@ -229,6 +249,8 @@ def _explain(error: Exception, config: ModelConfig, path: str) -> str:
         return f"{config.path} needs code from its repository: read that code, then set model.trust_remote_code=true"
     if isinstance(error, ImportError):
         return f"cannot load {config.path}: {text}"
+    if config.gpus > 1 and "offload" in text:
+        return f"{config.path} does not fit into what is free on {config.gpus} GPUs: raise model.gpus"
     if not Path(path).exists():
         why = "no network, no access or no such model"
         return f"cannot reach {path} on the Hugging Face Hub ({why}); give a local directory"

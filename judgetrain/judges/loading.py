@@ -144,6 +144,11 @@ class Models:
         """The run's engine, if it is what generates for a method."""
         return None if method.target in EXTERNAL else self.settings.engine
 
+    def gpus(self, method: Method) -> int:
+        """How many GPUs a copy of the model that a method names runs on, where there are any."""
+        engine = self.external(method.target) or self.settings.engine
+        return 1 if engine is None else engine.gpus
+
     def engine(self, method: Method) -> Engine:
         """The engine of the model that a method names.
 

@@ -71,6 +71,7 @@ def branch_rewards(stage: LabelSettings, inputs: Mapping[str, Path], prompter: P
         dtype=base.dtype,
         attn_implementation=base.attn_implementation,
         trust_remote_code=base.trust_remote_code,
+        gpus=settings.gpus,
     )
     methods = {signal: "probdiff" if signal == "probdiff" else config.glassbox for signal in config.signals}
     with loaded_once(lambda: load_scorer(settings, judge)) as scorer:

@@ -118,12 +118,14 @@ def _sampling(pipeline: Pipeline) -> Iterator[Need]:
 
 
 def _scoring(config: Any) -> Iterator[Need]:
-    """The model whose probabilities scorers read, on one GPU, where any is asked for or one is named."""
+    """The model whose probabilities scorers read, where any is asked for or one is named."""
     asked = any("scorer:" in method for method in config.evaluate.methods) or config.scorer.model.path
     if asked and config.scorer.engine is None:
         model: ModelConfig = config.scorer.model
         path = model.path or config.train.base.path
-        yield Need(what="scorer.model", model=path, gigabytes=_gigabytes(path, BYTES[model.dtype]), gpus=1)
+        yield Need(
+            what="scorer.model", model=path, gigabytes=_gigabytes(path, BYTES[model.dtype]), gpus=config.scorer.gpus
+        )
 
 
 def _training(config: Any, gpus: Gpus | None) -> Iterator[Need]:

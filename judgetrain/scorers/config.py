@@ -51,6 +51,11 @@ class ScorerConfig:
         """Whether workers may share the work: not that of a server, since one budget holds for what it is asked."""
         return self.engine is None
 
+    @property
+    def gpus(self) -> int:
+        """How many GPUs one copy of the model runs on, where there are any."""
+        return self.model.gpus
+
 
 OF_BRANCHES = tuple(
     field.name

@@ -59,8 +59,7 @@ class Head:
             options["position_ids"] = (mask.cumsum(dim=-1) - 1).clamp(min=0)
         output = self._decoder(input_ids=ids, attention_mask=mask, **options)
         self._output = type(output)
-        states: torch.Tensor = output[0]
-        return states
+        return self._here(output[0])
 
     def prefix(self, ids: torch.Tensor) -> Cache:
         """What the model remembers of token ids ``[width]``, for :meth:`following`."""
@@ -79,15 +78,17 @@ class Head:
         options: dict[str, Any] = {"past_key_values": own, "use_cache": True}
         if self._positions:
             options["position_ids"] = (whole.cumsum(dim=-1) - 1)[:, past:]
-        states: torch.Tensor = self._decoder(input_ids=ids, attention_mask=whole, **options)[0]
-        return states
+        return self._here(self._decoder(input_ids=ids, attention_mask=whole, **options)[0])
 
     def logits(self, states: torch.Tensor) -> torch.Tensor:
         """Logits ``[steps, vocabulary]`` of hidden states ``[steps, size]``, in the model's type."""
         ids = torch.zeros((1, len(states)), dtype=torch.long, device=states.device)
         with self._given(states[None]):
-            result: torch.Tensor = self._model(input_ids=ids, use_cache=False).logits[0]
-        return result
+            return self._here(self._model(input_ids=ids, use_cache=False).logits[0])
+
+    def _here(self, states: torch.Tensor) -> torch.Tensor:
+        """What a model whose layers lie on several GPUs leaves on the last one."""
+        return states.to(self.device)
 
     @contextmanager
     def _given(self, states: torch.Tensor) -> Iterator[None]:

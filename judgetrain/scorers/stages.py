@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from judgetrain.artifacts.stages import Stage, StageSettings, at, needs
@@ -32,9 +32,10 @@ class ReadModelSettings(StageSettings):
 
 def scored_model(scorer: ScorerConfig, base: ModelConfig | None) -> ModelConfig:
     """The model whose probabilities are read: ``scorer.model``, or ``train.base`` where that has no path."""
-    model = scorer.model if scorer.model.path else base
-    assert model is not None
-    return model
+    if scorer.model.path:
+        return scorer.model
+    assert base is not None
+    return replace(base, gpus=scorer.model.gpus)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -172,6 +172,11 @@ def _check_training(config: Any, stage: str, after: str | None = None) -> None:
     """Check a stage's settings, the processes, and that its base is not what adapters of the stage before are on."""
     check_training(stage, getattr(config.train, stage))
     check_distributed(config.train, stage)
+    if config.train.base.gpus > 1:
+        raise ConfigError(
+            f"train.base.gpus={config.train.base.gpus}: training shares a model out otherwise; set "
+            "train.distributed=zero3, and scorer.model.gpus for scorers"
+        )
     if after and all(s.lora.enabled and not s.lora.merge for s in (getattr(config.train, n) for n in (stage, after))):
         raise ConfigError(
             f"train.{stage}.lora.merge=false: its base would be the adapters of {after}; "

@@ -50,6 +50,7 @@ class RowLayer(DynamicLayer):  # type: ignore[no-untyped-call]
         for name in ("keys", "values"):
             states, filled = getattr(self, name), getattr(source, name)
             start = self.length - filled.shape[2]
+            rows, take = rows.to(states.device), take.to(states.device)  # layers may lie on several GPUs
             states[rows, :, :start] = 0.0
             states[rows, :, start : self.length] = filled[take]
 
@@ -58,6 +59,7 @@ class RowLayer(DynamicLayer):  # type: ignore[no-untyped-call]
         assert self.keys is not None and self.values is not None
         for name in ("keys", "values"):
             states = getattr(self, name)
+            holes, movers = holes.to(states.device), movers.to(states.device)
             states[holes, :, : self.length] = states[movers, :, : self.length]
             setattr(self, name, states[:rows])
 

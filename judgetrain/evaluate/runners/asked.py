@@ -68,7 +68,8 @@ class AskedRunner:
             "asked": ask,
             "engine": evaluation.models.own_engine(method),
         }
-        evaluation.fill(_shards(benchmark, method), benchmark, depends, process, judge, method.name)
+        gpus = evaluation.models.gpus(method)
+        evaluation.fill(_shards(benchmark, method), benchmark, depends, process, judge, method.name, gpus=gpus)
 
     def _read(self, method: Method, benchmark: Benchmark, evaluation: Evaluation) -> Result:
         """The predictions on a benchmark, and the seconds that a verdict took: half of a comparison's, of one step.

@@ -72,13 +72,15 @@ class Evaluation:
         who: str,
         told: str = "",
         size: int | None = None,
+        gpus: int | None = None,
     ) -> None:
         """Fill shards with what a method makes of a benchmark's comparisons.
 
         Those that an earlier evaluation filled are taken over: new metrics, another method in the table, or a sweep
         that leaves a judge as it is need no new inference. ``depends`` is what the rows depend on besides comparisons
         and seed; ``process`` makes a shard of a seed and ``size`` comparisons; ``load`` loads the model before the
-        first shard that is missing; ``who`` and ``told`` are for the log.
+        first shard that is missing; ``who`` and ``told`` are for the log; ``gpus``: that a copy of the model
+        runs on.
         """
         # A corrected label asks nobody again: no judge is shown it.
         shown = [asdict(replace(c, label=None, group=None)) for c in benchmark.comparisons]
@@ -91,7 +93,8 @@ class Evaluation:
         def seeded(index: int, items: Sequence[Comparison]) -> ShardResult:
             return process(out.shard_seed(index), items)
 
-        if spent := out.sharded(shards, items, size or self.shard_size, seeded, "comparisons", load, spread=spread):
+        of = size or self.shard_size
+        if spent := out.sharded(shards, items, of, seeded, "comparisons", load, spread=spread, gpus=gpus):
             done = f"{len(items)} comparisons{told}, in {duration(spent)}"
             self.out.log(f"evaluate: {benchmark.name}: {who}: {done}")
 

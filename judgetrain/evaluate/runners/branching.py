@@ -72,7 +72,8 @@ class BranchingRunner:
             "prompts": None if trained else evaluation.hashes.of(prompt_path(settings.prompts or "")),
         }
         told = f", both orders, up to {branches} branches"
-        evaluation.fill(_shards(benchmark, method), benchmark, depends, process, judge, method.name, told)
+        gpus = evaluation.models.gpus(method)
+        evaluation.fill(_shards(benchmark, method), benchmark, depends, process, judge, method.name, told, gpus=gpus)
 
     def _read_off(self, method: Method, benchmark: Benchmark, evaluation: Evaluation) -> Iterator[Result]:
         """The results for each number of branches, from one sampled run.

@@ -60,7 +60,9 @@ class ScorerRunner:
                 for benchmark in evaluation.benchmarks:
                     process = _scores(group, members, benchmark.name, scorer, settings)
                     shards, who = _shards(benchmark, group), ", ".join(members)
-                    evaluation.fill(shards, benchmark, depends, process, scorer, who, size=settings.shard_size)
+                    evaluation.fill(
+                        shards, benchmark, depends, process, scorer, who, size=settings.shard_size, gpus=model.gpus
+                    )
 
     def _read(self, method: Method, benchmark: Benchmark, evaluation: Evaluation) -> Result:
         """The predictions of one scorer, and seconds of a verdict: those of its group's passes."""
