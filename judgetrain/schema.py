@@ -42,8 +42,12 @@ def messages_of(prompt: Prompt) -> tuple[Message, ...]:
     """
     if isinstance(prompt, str):
         return (Message("user", prompt),)
+    if not isinstance(prompt, Sequence):
+        raise DataError(f"expected a prompt: a text, or a list of messages; found {type(prompt).__name__}")
     found = []
     for i, each in enumerate(prompt):
+        if isinstance(each, str) or not isinstance(each, (Message, Mapping)):
+            raise DataError(f"message {i}: expected a role and a content, found {type(each).__name__}")
         role, content = (
             (each.role, each.content) if isinstance(each, Message) else (each.get("role"), each.get("content"))
         )

@@ -8,13 +8,14 @@ import hashlib
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from itertools import islice
 from os.path import exists
 from pathlib import Path
 from typing import Any, Self
 
 from judgetrain.artifacts.files import read_json, sha256_of, write_json_atomic
 from judgetrain.artifacts.installed import version_of
-from judgetrain.errors import JudgetrainError
+from judgetrain.errors import DataError, JudgetrainError
 from judgetrain.keys import PACKAGE
 
 Content = Callable[[str, str], Any]
@@ -91,6 +92,10 @@ def fingerprint(parts: Mapping[str, Any]) -> str:
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
 
+MOST = 10_000
+"""Files of a directory whose content is hashed; one with more was named by mistake."""
+
+
 class ContentHashes:
     """SHA-256 of files, remembered by path, size, modification time and inode so that big files are read once.
 
@@ -111,6 +116,10 @@ class ContentHashes:
 
         A directory stands for its files but README.md: a model's card is no part of the model, since evaluations write
         into it. Empty when there is no such file.
+
+        Raises:
+            DataError: a directory of more than :data:`MOST` files.
+            OSError: a file cannot be read.
         """
         if not pattern:
             return {}
@@ -118,7 +127,12 @@ class ContentHashes:
             return {"version": version_of(pattern.removeprefix(PACKAGE)) or "not installed"}
         root = Path(pattern).expanduser()
         if root.is_dir():
-            files = [p for p in sorted(root.rglob("*")) if p.is_file() and p != root / "README.md"]
+            found_here = [*islice(root.rglob("*"), MOST + 1)]
+            if len(found_here) > MOST:
+                raise DataError(
+                    f"{pattern}: holds more than {MOST} files, so that it is no model's directory, nor data's"
+                )
+            files = [p for p in sorted(found_here) if p.is_file() and p != root / "README.md"]
             return self._kept({str(p.relative_to(root)): self.file(p) for p in files})
         files = [Path(p) for p in sorted(glob.glob(str(root)))]
         names = [p.name for p in files]
@@ -144,7 +158,7 @@ class ContentHashes:
 
     def keep(self) -> None:
         """Remember what was read, beside what other processes have meanwhile; files that are gone are forgotten."""
-        if self._new and self._cache:
+        if self._new and self._cache and self._cache.parent.is_dir():  # what only looks makes no directory
             known = {place: seen for place, seen in (_remembered(self._cache) | self._known).items() if exists(place)}
             # A disk that is full or may not be written to costs only the time to read again.
             with suppress(OSError, JudgetrainError):

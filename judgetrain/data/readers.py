@@ -6,7 +6,7 @@ import csv
 import gzip
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import IO, Any
 
@@ -121,6 +121,12 @@ def _element(decoder: json.JSONDecoder, buffer: str, file: IO[str], place: str) 
         buffer = (buffer + more).lstrip()
 
 
+def delimited(names: Sequence[str]) -> str:
+    """A hint, where the only column's name holds what other CSV files have between columns."""
+    between = next((sign for sign in (";", "\t", "|") if len(names) == 1 and sign in names[0]), None)
+    return f"; the columns seem to stand between {between!r}: a CSV file has commas there" if between else ""
+
+
 def table(path: Path) -> Iterator[Row]:
     """The rows of a CSV file, or with tabs of a ``.tsv``, under the names of its first line; an empty cell is None.
 
@@ -147,9 +153,11 @@ def table(path: Path) -> Iterator[Row]:
                 if len(cells) == len(names):
                     yield place, {name: cell or None for name, cell in zip(names, cells, strict=True)}
                 else:
-                    yield place, f"expected {len(names)} cells, as the first line has, found {len(cells)}"
+                    told = f"expected {len(names)} cells, as the first line has, found {len(cells)}"
+                    yield place, told + delimited(names)
     except (csv.Error, UnicodeDecodeError, EOFError, gzip.BadGzipFile) as error:
-        raise DataError(f"{path}:{begins}: not a row of CSV ({error})") from error
+        encoding = "; save the file as UTF-8" if isinstance(error, UnicodeDecodeError) else ""
+        raise DataError(f"{path}:{begins}: not a row of CSV ({error}){encoding}") from error
     if not found:
         raise DataError(f"{path}: the file has no rows; expected names in the first line, and a comparison a line")
 

@@ -8,7 +8,7 @@ from itertools import cycle
 from typing import Any, cast
 
 from judgetrain.data.config import SourceConfig
-from judgetrain.data.readers import SILENCE
+from judgetrain.data.readers import SILENCE, delimited
 from judgetrain.errors import ConfigError
 from judgetrain.schema import Comparison, Dialogue, Message, Verdict
 
@@ -58,6 +58,8 @@ def label_text(value: Any) -> str:
     return str(int(value)) if whole else str(value)
 
 
+VERDICTS = ("A", "B", "tie")
+"""What a label may mean."""
 SHOWN = 5
 """Ways of writing a label that a message names."""
 
@@ -77,6 +79,10 @@ class RowReader:
         if unknown:
             known = ", ".join(DEFAULT_FIELDS)
             raise ConfigError(f"{key}.fields: unknown field {sorted(unknown)[0]!r}; known: {known}")
+        if wrong := next((text for text, meaning in self._labels.items() if meaning not in VERDICTS), None):
+            raise ConfigError(
+                f"{key}.labels.{wrong}={self._labels[wrong]!r}: what a label means is one of {', '.join(VERDICTS)}"
+            )
 
     def _get(self, row: Mapping[str, Any], field: str) -> Any:
         named = self._source.fields.get(field)
@@ -107,7 +113,7 @@ class RowReader:
                 raise RowError(
                     "missing_column",
                     f"no column for {field}: looked for {', '.join(looked)}, found {', '.join(map(str, row))}; say "
-                    f"'{key}.fields={{{field}: COLUMN}}'" + _delimited(row),
+                    f"'{key}.fields={{{field}: COLUMN}}'" + delimited([*map(str, row)]),
                 )
 
     def dialogue(self, row: Any, number: int) -> Dialogue:
@@ -230,13 +236,6 @@ class RowReader:
         if self._get(row, "input"):
             query = f"{query}\n\n{self._text(row, 'input')}"
         return self._source.template.replace("{query}", query) if self._source.template else query
-
-
-def _delimited(row: Mapping[str, Any]) -> str:
-    """A hint, where the only column's name holds what other CSV files have between columns."""
-    names = [str(name) for name in row]
-    between = next((sign for sign in (";", "\t", "|") if len(names) == 1 and sign in names[0]), None)
-    return f"; the columns seem to stand between {between!r}: a CSV file has commas there" if between else ""
 
 
 def _column(row: Mapping[str, Any], name: str, field: str) -> Any:

@@ -148,8 +148,10 @@ class Judge(Protocol):
         """
         if isinstance(response_a, str) and isinstance(response_b, str):
             return self.compare_all([Comparison.of(cast(Prompt, prompt), response_a, response_b)], seed)[0]
-        if any(isinstance(each, str) for each in (prompt, response_a, response_b)):
-            raise DataError("expected one prompt and two responses, or three lists of the same length")
+        given = (prompt, response_a, response_b)
+        if any(isinstance(each, str) or not isinstance(each, Sequence) for each in given):
+            found = ", ".join(type(each).__name__ for each in given)
+            raise DataError(f"expected one prompt and two responses, or three lists of the same length; found {found}")
         if not len(prompt) == len(response_a) == len(response_b):
             lengths = f"{len(prompt)}, {len(response_a)} and {len(response_b)}"
             raise DataError(f"expected as many prompts as responses on both sides, found {lengths}")

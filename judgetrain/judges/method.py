@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from judgetrain.engines.config import looks_local
+from judgetrain.keys import did_you_mean
 
 TARGETS = ("base", "teacher", "external", "initial", "sft", "dpo", "rl")
 """Models that a method may name; a directory is another."""
@@ -36,6 +37,15 @@ ASKED_ONCE = ("one_step", "at_once", "rating")
 _PREFIXES = (*ASKED_ONCE, "scorer", "stored")
 """Prefixes that stand before any target; a word before the colon of a path is part of the path otherwise."""
 _PREFIX = re.compile(r"([a-z_]+):(.*)", re.DOTALL)
+
+
+def meant(text: str, others: Iterable[str] = ()) -> str:
+    """The end of a message about a method that there is not: what was meant, or what may follow a judge's name."""
+    name, plus, _ = text.partition("+")
+    name = name.partition("@")[0]
+    if plus and name in TARGETS:
+        return f"; after a judge's name may stand {', '.join(f'+{option}' for option in OPTIONS)}, and last @BRANCHES"
+    return did_you_mean(name, [*TARGETS, *others])
 
 
 def judge_among(inputs: Mapping[str, Path]) -> Path:

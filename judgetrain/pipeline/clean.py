@@ -14,7 +14,7 @@ from judgetrain.artifacts.fingerprint import ContentHashes
 from judgetrain.artifacts.integrity import MANIFEST, damage, made_from
 from judgetrain.artifacts.locks import cleaning, held_if_free, in_use, needed_by_others
 from judgetrain.engines.answers import ANSWERS, broken_answers
-from judgetrain.errors import DataError
+from judgetrain.errors import ConfigError, DataError
 from judgetrain.pipeline.graph import STAGES
 from judgetrain.pipeline.rounds import each_round
 from judgetrain.pipeline.run import Pipeline
@@ -60,6 +60,10 @@ def clean(pipeline: Pipeline) -> None:
     processes make or need at the moment, and everything that these were made from. Links to elsewhere are left alone.
     """
     settings, console = pipeline.config.clean, pipeline.console
+    if not Path(pipeline.config.output_dir).is_dir():
+        raise ConfigError(
+            f"output_dir={pipeline.config.output_dir!r}: there is no such directory, so nothing to remove"
+        )
     what = "damaged artifacts and answers" if settings.damaged else "artifacts"
     with cleaning(Path(pipeline.config.output_dir)):  # no process begins to need what is looked at
         found = broken(pipeline) if settings.damaged else leftovers(pipeline, settings.evaluations)

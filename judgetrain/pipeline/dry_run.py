@@ -9,7 +9,8 @@ from collections.abc import Sequence
 
 from judgetrain.artifacts.shards import read_rows
 from judgetrain.artifacts.stage_run import derive_seed
-from judgetrain.engines.config import EngineConfig
+from judgetrain.engines.config import EngineConfig, OpenAIEngineConfig
+from judgetrain.engines.openai.address import Address
 from judgetrain.engines.rehearsal import Costs, described
 from judgetrain.errors import ConfigError
 from judgetrain.evaluate.estimate import rehearsed
@@ -17,6 +18,7 @@ from judgetrain.evaluate.stages import EvaluateSettings
 from judgetrain.label.estimate import estimate, estimate_external
 from judgetrain.label.external import cases_of, load_external_prompts
 from judgetrain.label.teach import divided
+from judgetrain.pipeline.graph import STAGES
 from judgetrain.pipeline.run import Pipeline
 from judgetrain.schema import Comparison
 
@@ -28,6 +30,8 @@ def show(pipeline: Pipeline) -> None:
         ConfigError: other external models are asked before and have not answered yet, which would cost; or no
             external judge labels.
     """
+    if pipeline.config.stage == "evaluate":  # what is to be measured on, as a run looks at it before it begins
+        STAGES["evaluate"].check_here(pipeline.config)
     if pipeline.config.teacher.dry_run:
         _teacher(pipeline)
     elif pipeline.config.label.external.dry_run:
@@ -50,7 +54,8 @@ def _teacher(pipeline: Pipeline) -> None:
     if not remaining:
         left = "none remains, so that the trees are grown over the same ones; a smaller teacher.comparisons leaves some"
     pipeline.console.line(
-        f"teacher: dry run for {config.teacher.engine.model_name}: {len(taught)} comparisons ({left}), expected"
+        f"teacher: dry run for {config.teacher.engine.model_name}{_server(config.teacher.engine)}: {len(taught)} "
+        f"comparisons ({left}), expected"
     )
     for line in described(estimate(config.teacher, config.prompts, taught), config.teacher, "teacher"):
         pipeline.console.line(line)
@@ -65,7 +70,8 @@ def _external(pipeline: Pipeline) -> None:
     directory = pipeline.run("tree")
     _, dialect = load_external_prompts(settings)
     cases = list(cases_of(config.label, directory, dialect, derive_seed(config.seed, "label")))
-    pipeline.console.line(f"label: dry run for {settings.engine.model_name}: {len(cases)} comparisons, expected")
+    who = f"{settings.engine.model_name}{_server(settings.engine)}"
+    pipeline.console.line(f"label: dry run for {who}: {len(cases)} comparisons, expected")
     for line in described(estimate_external(settings, cases), settings, "label.external"):
         pipeline.console.line(line)
 
@@ -84,6 +90,13 @@ def _evaluate(pipeline: Pipeline) -> None:
             total[step] += cost
     for line in described(total, config.evaluate, "evaluate"):
         pipeline.console.line(line)
+
+
+def _server(engine: EngineConfig) -> str:
+    """Where it would be asked, without a password or key in the address; empty for what is no server."""
+    if not isinstance(engine, OpenAIEngineConfig):
+        return ""
+    return f" at {Address.parse(engine.base_url, 'base_url').shown}"
 
 
 def _refuse_costs(pipeline: Pipeline, key: str, target: str) -> None:

@@ -132,7 +132,9 @@ class Pipeline:
         except OSError as error:
             raise ConfigError(f"{key}={path!r}: cannot be read ({error.strerror})") from error
         if not found:
-            raise ConfigError(f"{key}={path!r}: no such file; give an existing path")
+            place = self.config.data_dir
+            inside = f"; or set data_dir (now {place}) to the directory that holds it" if _inside(path, place) else ""
+            raise ConfigError(f"{key}={path!r}: no such file; give an existing path{inside}")
         return found
 
     def needed(self, name: str) -> Iterator[str]:
@@ -342,6 +344,11 @@ class Pipeline:
             "seconds": round(out.seconds, 2),
             "notes": out.notes,
         }
+
+
+def _inside(path: str, directory: str) -> bool:
+    """Whether a path begins with a directory's, as a recipe writes it."""
+    return bool(directory) and Path(path).is_relative_to(directory)
 
 
 def _numbers(manifest: dict[str, Any]) -> dict[str, Any]:

@@ -57,7 +57,8 @@ def show(pipeline: Pipeline) -> None:
         table.add_row(*row.values())
     title = f"recipe {pipeline.config.recipe_name}, seed {pipeline.config.seed}: {pipeline.root}/STAGE/FINGERPRINT"
     more = "" if pipeline.config.status.detail else "; status.detail=true adds times, sizes"
-    parts = [Text(title), table, Text(f"{', '.join(TARGETS)}: what such a run would do{more}")]
+    unseen = "models, servers and keys are looked at when a run begins"
+    parts = [Text(title), table, Text(f"{', '.join(TARGETS)}: what such a run would do{more}; {unseen}")]
     if gpus := gpus_here(pipeline.config.status.gpus):
         parts += [Text(f"\nmodels on {gpus}, by weights alone (and what training keeps beside them):"), _fits(pipeline)]
     console.plain(parts)

@@ -8,6 +8,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, cast
 
 from judgetrain.errors import ConfigError
+from judgetrain.keys import did_you_mean
 from judgetrain.scorers.config import ScorerConfig
 from judgetrain.scorers.encode import Messages, Sample, Unscored, turns
 from judgetrain.scorers.ensembles import DecodingEnsemble, PromptEnsemble
@@ -62,7 +63,8 @@ def check_scorers(names: Sequence[str], allowed: Sequence[str] = SCORERS, key: s
                 f"{key}: {name} scores a model on a prompt, not a given response: use it in stage=selfeval"
             )
         if name not in allowed:
-            raise ConfigError(f"{key}: {name!r} is no scorer; allowed are {', '.join(allowed)}")
+            near = did_you_mean(name, allowed)
+            raise ConfigError(f"{key}: {name!r} is no scorer; allowed are {', '.join(allowed)}{near}")
 
 
 def groups(names: Sequence[str]) -> dict[str, list[str]]:

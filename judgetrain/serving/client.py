@@ -12,7 +12,7 @@ from typing import Any
 
 import httpx2
 
-from judgetrain.errors import EngineError
+from judgetrain.errors import ConfigError, EngineError
 from judgetrain.judges.base import Judge, Prediction
 from judgetrain.schema import Comparison
 from judgetrain.serving.server.kept import prediction_of_row
@@ -38,6 +38,9 @@ class RemoteJudge(Judge):
         concurrency: requests at a time.
         patience: seconds for which one request is sent again.
         timeout: seconds that one answer may take.
+
+    Raises:
+        ConfigError: the URL is none.
     """
 
     def __init__(
@@ -51,6 +54,8 @@ class RemoteJudge(Judge):
         timeout: float = 600.0,
     ) -> None:
         address = httpx2.URL(url.rstrip("/"))
+        if address.scheme not in ("http", "https") or not address.host:
+            raise ConfigError(f"url={url!r}: expected http://HOST:PORT or https://HOST")
         # Without its password, so that no message and no log holds it.
         self._url = str(address.copy_with(userinfo=b""))
         self.name, self._rows, self._patience = "remote", rows, patience

@@ -49,7 +49,7 @@ def read_items(
         found = [Item(*pair) for pair in pairs_of(config.systems, config.questions, config.baseline)]
     elif config.source.type == "world":
         assert world_config is not None
-        found = [Item(c) for c in world.eval_comparisons(world_config, seed)]
+        found = [Item(c) for c in world.eval_comparisons(world_config, seed)[: config.source.limit]]
     else:
         found = _of_source(config.source, say)
     return [_checked(item) for item in _told_apart(found)]
@@ -62,11 +62,18 @@ def _of_source(source: SourceConfig, say: Callable[[str], object]) -> list[Item]
     rejects = Rejects(strict=False, keep=lambda row: found.append(Item(*unread(source.name, row))))
     for comparisons in _adapted(source, rejects) if source.adapter else _plain(source, rejects, say):
         found += map(Item, comparisons)
-    if found and all((item.failure or "").startswith("not_json:") for item in found):
-        raise DataError(
-            f"{KEY}.path={source.path}: none of the lines is JSON ({found[0].failure}); give JSON lines, or a "
-            "name that ends in .csv, .tsv, .parquet or .txt (ParlAI), by which other forms are told"
+    if not found:
+        raise DataError(f"{KEY}.path={source.path}: there is no row; expected a comparison a line")
+    if all(item.failure for item in found):
+        told = (
+            f"{KEY}.path={source.path}: none of the {len(found)} rows holds a comparison; the first: {found[0].failure}"
         )
+        if all(str(item.failure).startswith("not_json:") for item in found):
+            told += (
+                "; give JSON lines, or a name that ends in .csv, .tsv, .parquet or .txt (ParlAI), by which other forms "
+                "are told"
+            )
+        raise DataError(told)
     return found
 
 

@@ -45,6 +45,10 @@ def run(settings: JudgeSettings, inputs: Mapping[str, Path], out: StageRun) -> N
     """
     config, method = settings.verdicts, settings.method
     items = read_items(config, settings.world, settings.seed, lambda told: out.log(f"judge: {told}"))
+    if settings.world is not None and not config.systems and config.source.type == "world":
+        out.log(
+            f"judge: {len(items)} comparisons of the generated world; a file of your own is verdicts.source.path=FILE"
+        )
     with spending(settings.asked_engines, config, "verdicts", out) as budget:
         models = Models(settings, inputs, out, budget)
         adopt(SHARDS, _key(settings, models, items, out), out)

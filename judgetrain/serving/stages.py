@@ -11,7 +11,7 @@ from judgetrain.data.given import check_adapter
 from judgetrain.errors import ConfigError
 from judgetrain.judges.config import Aggregation, AskConfig
 from judgetrain.judges.loading import ScoredSettings, check_criteria, check_directories, check_model
-from judgetrain.judges.method import ASKED_ONCE, BASELINE, BRANCHING, TARGETS, Method
+from judgetrain.judges.method import ASKED_ONCE, BASELINE, BRANCHING, TARGETS, Method, meant
 from judgetrain.judges.prompting.prompts import Dialect, load_prompt_set
 from judgetrain.serving.config import VerdictsConfig
 
@@ -98,7 +98,7 @@ def check_judge(config: Any, text: str, key: str, branches: int) -> None:
         raise ConfigError(
             f"{key}={text!r}: no judge of comparisons without labels; allowed are {', '.join(TARGETS)}, a judge's "
             f"directory (./NAME) or its id on the Hub, one_step:, at_once: and rating: before any of these or a "
-            f"model's directory, scorer:NAME, {baselines}"
+            f"model's directory, scorer:NAME, {baselines}{meant(text, BASELINES)}"
         )
 
 

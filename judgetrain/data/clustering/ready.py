@@ -23,7 +23,8 @@ def check_encoder(name: str, key: str) -> None:
     try:
         _check(name)
     except EngineError as error:
-        raise ConfigError(f"{key}={name}: {error}") from error
+        told = str(error).replace("give a local directory", "give a local directory, package:NAME or static:world")
+        raise ConfigError(f"{key}={name}: {told}") from error
 
 
 def _check(name: str) -> None:

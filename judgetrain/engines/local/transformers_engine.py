@@ -63,6 +63,8 @@ class TransformersEngine:
         Raises:
             EngineError: the chat template refuses every prompt, or one request alone does not fit into memory.
         """
+        if "model" not in vars(self):
+            raise EngineError(f"{self.name}: it was closed")
         fits, done = encode(requests, self.tokenizer, self.max_context)
         place = places(requests)
         self.model.train(False)

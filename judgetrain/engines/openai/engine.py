@@ -206,7 +206,7 @@ class OpenAIEngine:
             if self._refused >= OUTAGE and not (self._answered or self._known):
                 raise EngineError(
                     f"{self._server.address.shown} refuses each of the first {OUTAGE} requests ({failure.reason}); "
-                    f"check engine.base_url and engine.model={self._config.model}"
+                    f"check its base_url and model={self._config.model}"
                 )
             return
         self._given_up += 1
@@ -214,7 +214,7 @@ class OpenAIEngine:
         if self._answered == answered and (failure.unreachable or outage):
             raise EngineError(
                 f"{failure.reason}, {tries} times; check that the server runs and that "
-                "engine.base_url is its address, then run the same command again: it goes on where it stopped"
+                "base_url is its address, then run the same command again: it goes on where it stopped"
             )
 
     def _pause(self, attempt: int, after: float | None, jitter: random.Random) -> float:

@@ -9,7 +9,7 @@ from judgetrain.data.benchmarks.benchmark import Benchmark
 from judgetrain.errors import ConfigError
 from judgetrain.evaluate.runners.base import Evaluation, Result
 from judgetrain.judges.kinds.baselines import BASELINES
-from judgetrain.judges.method import Method
+from judgetrain.judges.method import Method, meant
 
 
 class BaselineRunner:
@@ -22,7 +22,8 @@ class BaselineRunner:
         if method.target not in BASELINES:
             from judgetrain.evaluate.runners import known_methods
 
-            raise ConfigError(f"evaluate.methods: {method.text!r} is none of {known_methods()} (./{method.text})")
+            near = meant(method.text, BASELINES)
+            raise ConfigError(f"evaluate.methods: {method.text!r} is none of {known_methods()}{near}")
 
     def run(self, method: Method, evaluation: Evaluation) -> Iterator[tuple[Benchmark, list[Result]]]:
         """Their verdicts cost nothing."""

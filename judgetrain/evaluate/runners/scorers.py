@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 from judgetrain.artifacts.shards import markers_of, read_rows
 from judgetrain.artifacts.stage_run import ShardResult, derive_seed, tokens_of
 from judgetrain.data.benchmarks.benchmark import Benchmark
-from judgetrain.errors import ConfigError
 from judgetrain.evaluate.runners.base import Evaluation, Result
 from judgetrain.judges.method import Method
 from judgetrain.schema import Comparison
@@ -29,12 +28,10 @@ class ScorerRunner:
 
     def check(self, method: Method, config: Any) -> None:
         """That there is such a scorer, and the model that it reads."""
-        from judgetrain.evaluate.runners import known_methods
-        from judgetrain.scorers.methods import OF_RESPONSES
+        from judgetrain.scorers.methods import OF_RESPONSES, check_scorers
         from judgetrain.scorers.stages import check_scorer
 
-        if method.target not in OF_RESPONSES:
-            raise ConfigError(f"evaluate.methods: {method.text!r} is none of {known_methods()}")
+        check_scorers([method.target], OF_RESPONSES, "evaluate.methods")
         check_scorer(config)
 
     def run(self, method: Method, evaluation: Evaluation) -> Iterator[tuple[Benchmark, list[Result]]]:

@@ -270,8 +270,8 @@ def _cost(trees: Sequence[EvaluationTree], criteria: Sequence[Sequence[Criterion
 
 def check_branches(branches: int, asking: AskingConfig) -> None:
     """Raise ``ConfigError`` unless a judge that is asked so has that many branches."""
-    if not 1 <= branches <= asking.criteria:
-        raise ConfigError(f"branches={branches}: allowed are 1 to the {asking.criteria} criteria of this judge")
+    if not isinstance(branches, int) or not 1 <= branches <= asking.criteria:
+        raise ConfigError(f"branches={branches!r}: allowed are 1 to the {asking.criteria} criteria of this judge")
 
 
 def check_aggregation(aggregation: str) -> None:

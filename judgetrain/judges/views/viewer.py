@@ -102,7 +102,8 @@ def main(argv: Sequence[str] | None = None) -> None:
         found = read_views(options.artifact, options.trees, options.comparison, options.limit)
         print(write_views(found, output, f"Evaluation trees of {options.artifact.resolve().parent.name}"))
     except JudgetrainError as error:
-        sys.exit(f"error: {error}")
+        print(f"judgetrain: {error}", file=sys.stderr)
+        sys.exit(2)
 
 
 if __name__ == "__main__":

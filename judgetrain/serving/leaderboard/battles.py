@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -15,6 +15,7 @@ from judgetrain.data.rows import RowError
 from judgetrain.data.sources import read
 from judgetrain.errors import DataError
 from judgetrain.judges.base import SHARES, BothOrders, logistic
+from judgetrain.keys import did_you_mean
 from judgetrain.schema import Verdict
 from judgetrain.serving.leaderboard.config import LeaderboardConfig
 from judgetrain.serving.leaderboard.markdown import Style, style_of
@@ -92,6 +93,19 @@ def read_places(files: Sequence[str | Path]) -> Iterator[tuple[str, Any]]:
     for name in files:
         path = file_of(Path(name).expanduser(), "leaderboard.files")
         yield from read(source_of(path), "leaderboard.files", partial(_placed, path))
+
+
+def check_baseline(baseline: str | None, pairs: Iterable[tuple[str, str]]) -> list[str]:
+    """The names of the systems of comparisons, sorted; of rows that could not be read they are empty, and left out.
+
+    Raises:
+        DataError: the baseline is none of them.
+    """
+    names = sorted({name for pair in pairs for name in pair if name})
+    if baseline is not None and baseline not in names:
+        listed, meant = ", ".join(names), did_you_mean(baseline, names)
+        raise DataError(f"leaderboard.baseline={baseline!r}: no comparison has this system; there are {listed}{meant}")
+    return names
 
 
 def has_reasons(row: Mapping[str, Any]) -> bool:

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, fields
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from judgetrain.artifacts.stages import Stage, at
-from judgetrain.errors import ConfigError
+from judgetrain.errors import ConfigError, DataError
 from judgetrain.serving.config import VerdictsConfig
 from judgetrain.serving.leaderboard.config import LeaderboardConfig
-from judgetrain.serving.stages import JUDGE, JudgeSettings
+from judgetrain.serving.stages import JUDGE, JudgeSettings, items_here
+
+if TYPE_CHECKING:
+    from judgetrain.serving.items import Item
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,13 +50,36 @@ def _check(config: Any) -> None:
 
 
 def _check_here(config: Any) -> None:
-    """Read every row of the files, or what is to be judged."""
-    from judgetrain.serving.leaderboard.battles import read_battles
+    """Read every row of the files, or what is to be judged, and look for the systems that are to be ranked."""
+    from judgetrain.serving.leaderboard.battles import check_baseline, read_battles
 
-    for _ in read_battles(config.leaderboard.files):
-        pass
     if config.leaderboard.budget is not None:
         JUDGE.check_here(config)
+    if config.leaderboard.files:
+        found = [(battle.system_a, battle.system_b) for battle in read_battles(config.leaderboard.files)]
+    else:
+        found = _systems(items_here(config))
+    if found:
+        check_baseline(config.leaderboard.baseline, found)
+
+
+def _systems(items: Sequence[Item]) -> list[tuple[str, str]]:
+    """The two systems of each comparison that can be judged.
+
+    Raises:
+        DataError: a comparison does not name its systems, or none can be judged; says which, or why.
+    """
+    judged = [item.comparison for item in items if item.failure is None]
+    if items and not judged:
+        raise DataError(f"leaderboard: none of {len(items)} comparisons can be judged; the first: {items[0].failure}")
+    for comparison in judged:
+        a, b = comparison.model_a, comparison.model_b
+        if not (a and b) or a == b:
+            raise DataError(
+                f"leaderboard: {comparison.id}: expected the names of two systems in model_a and model_b, found {a!r} "
+                f"and {b!r}; other columns are named as in 'verdicts.source.fields={{model_a: COLUMN}}'"
+            )
+    return [(comparison.model_a, comparison.model_b) for comparison in judged]
 
 
 LEADERBOARD = Stage(

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from judgetrain.errors import DataError
-from judgetrain.serving.leaderboard.battles import Battle
+from judgetrain.serving.leaderboard.battles import Battle, check_baseline
 from judgetrain.serving.leaderboard.config import LeaderboardConfig
 from judgetrain.serving.leaderboard.fit import ENDS, Fit, ends, fit
 from judgetrain.serving.leaderboard.games import Floats
@@ -26,10 +26,7 @@ def leaderboard(battles: Sequence[Battle], config: LeaderboardConfig, seed: int)
     Raises:
         DataError: none of them can be counted, or there is no such baseline.
     """
-    names = sorted({name for b in battles for name in (b.system_a, b.system_b) if name})
-    if config.baseline is not None and config.baseline not in names:
-        listed = ", ".join(names)
-        raise DataError(f"leaderboard.baseline={config.baseline!r}: no comparison has this system; there are {listed}")
+    names = check_baseline(config.baseline, ((b.system_a, b.system_b) for b in battles))
     kept = counted(battles, config)
     found = fit(games_of(kept, names), config.bootstrap, seed)
     styled = _styled(found, [b for b, _ in kept], config, seed)

@@ -191,6 +191,8 @@ def _handle_errors(app: FastAPI) -> None:
         first = error.errors()[0]
         if first["type"] == "json_invalid":
             return _error(422, f"body: no JSON: {first['ctx']['error']}", "body")
+        if "json" not in request.headers.get("content-type", ""):
+            return _error(422, "expected the header Content-Type: application/json (curl -H)", "body")
         field, message = _field(first["loc"]), str(first["msg"]).removeprefix("Value error, ")
         if not field and message.partition(":")[0] in ("messages", "prompts", "labels"):
             field, _, message = message.partition(": ")
