@@ -141,6 +141,14 @@ def test_what_is_no_json_or_no_text_is_refused(client: TestClient, body: bytes) 
     assert client.post("/v1/judge", json=ROW).status_code == 200
 
 
+def test_json_without_its_header_is_told_to_have_one(client: TestClient) -> None:
+    """As curl sends what follows -d."""
+    form = {"content-type": "application/x-www-form-urlencoded"}
+    answer = client.post("/v1/judge", content=json.dumps(ROW), headers=form)
+    assert answer.status_code == 422
+    assert answer.json()["error"]["message"] == "expected the header Content-Type: application/json (curl -H)"
+
+
 def test_a_body_that_is_too_long_is_refused_however_it_is_sent(judge: Recording) -> None:
     with client_of(judge, body=2000) as client:
         fits = {**ROW, "response_a": "x" * 1500}
