@@ -30,7 +30,7 @@ from judgetrain.label.stages import LabelSettings
 from judgetrain.pipeline.config import Config
 from judgetrain.schema import Dialogue, Message
 from tests.builders.judges import SAMPLING
-from tests.builders.pages import Element, parse
+from tests.builders.pages import Element, parse, told
 from tests.builders.scripted import ScriptedEngine, comparison, noisy
 
 PROMPTS = load_prompt_set("compact")
@@ -290,9 +290,9 @@ def test_any_comparison_can_be_looked_at_by_its_id(
     assert capsys.readouterr().out.strip() == str(tmp_path / "pages" / "index.html")
     assert "d7" in (tmp_path / "pages" / "00001.html").read_text(encoding="utf-8")
     assert len(list((tmp_path / "pages").glob("0*.html"))) == 2
-    with pytest.raises(SystemExit, match="error: .*trees hold no comparison 'd99'"):
+    with told("judgetrain: .*trees hold no comparison 'd99'", capsys):
         viewer.main([str(label), "--comparison", "d99", "--output", str(tmp_path)])
-    with pytest.raises(SystemExit, match=r"holds no manifest\.json: give the directory of a finished stage"):
+    with told(r"holds no manifest\.json: give the directory of a finished stage", capsys):
         viewer.main([str(tmp_path)])
     tree = label.parents[1] / "tree" / "t1"
     (tree / "manifest.json").write_text(json.dumps({"stage": "tree", "upstream": {}}))
@@ -307,12 +307,12 @@ def test_an_evaluation_says_which_trees_it_has_and_its_pages_lie_in_its_output_d
     monkeypatch.chdir(tmp_path)
     out = StageRun(tmp_path / "mine" / "artifacts" / "evaluate" / "e1", "evaluate", 0, Console())
     (out.directory / "manifest.json").write_text(json.dumps({"stage": "evaluate", "upstream": {}}))
-    with pytest.raises(SystemExit, match="e1 holds no trees: baselines, scorers"):
+    with told("e1 holds no trees: baselines, scorers", capsys):
         viewer.main([str(out.directory)])
     out.write_rows("trees-world-sft-00000-of-00001", [t.to_row() for t in TREES[:2]])
     out.write_rows("trees-world-dpo-00000-of-00002", [t.to_row() for t in TREES[:1]])
     out.write_rows("trees-world-dpo-00001-of-00002", [t.to_row() for t in TREES[1:2]])
-    with pytest.raises(SystemExit, match="has no rows called 'trees': .* one of trees-world-dpo, trees-world-sft$"):
+    with told("has no rows called 'trees': .* one of trees-world-dpo, trees-world-sft$", capsys):
         viewer.main([str(out.directory)])
     viewer.main([str(out.directory), "--trees", "trees-world-dpo"])
     pages = tmp_path / "mine" / "view" / "evaluate-e1-trees-world-dpo-first-20"

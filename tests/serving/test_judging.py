@@ -20,6 +20,7 @@ from judgetrain.judges.views import viewer
 from judgetrain.serving.items import read_items
 from tests.builders.faulty_server import serving
 from tests.builders.judging import alpaca_eval, arena_hard, judge_stage, judged, lines
+from tests.builders.pages import told
 from tests.builders.pipeline import configured, judgetrain
 
 GOOD = {"query": "how do i cook apple cake ?", "response_a": "use cups of warm water.", "response_b": "fun ."}
@@ -189,7 +190,7 @@ def test_a_limit_ends_the_run_with_what_was_judged_and_raising_it_goes_on(
 
 
 def test_a_comparison_has_a_page_and_the_viewer_makes_any_other(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     directory = judge_stage(tmp_path / "out", "verdicts.view=2", judge="one_step:external")
     assert sorted(p.name for p in (directory / "view").iterdir()) == ["00001.html", "00002.html", "index.html"]
@@ -200,7 +201,7 @@ def test_a_comparison_has_a_page_and_the_viewer_makes_any_other(
     monkeypatch.chdir(tmp_path)
     viewer.main([str(directory), "--comparison", "world-eval:00009", "--output", str(tmp_path / "pages")])
     assert "world-eval:00009" in (tmp_path / "pages" / "00001.html").read_text()
-    with pytest.raises(SystemExit, match="hold no comparison 'mine:9'"):
+    with told("hold no comparison 'mine:9'", capsys):
         viewer.main([str(directory), "--comparison", "mine:9"])
 
 

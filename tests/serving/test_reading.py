@@ -102,7 +102,8 @@ def test_a_file_of_another_form_is_refused_whole(tmp_path: Path) -> None:
     path = tmp_path / "a.dat"
     path.write_text("query,response_a,response_b\nwhy,yes,no\n")
     with pytest.raises(
-        DataError, match=r"a\.dat: none of the lines is JSON \(not_json: a\.dat:1: .*\); .* a name that ends in \.csv"
+        DataError,
+        match=r"none of the 2 rows holds a comparison; the first: not_json: a\.dat:1: .* a name that ends in \.csv",
     ):
         of(path)
 

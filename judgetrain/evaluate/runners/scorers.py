@@ -31,7 +31,7 @@ class ScorerRunner:
         from judgetrain.scorers.methods import OF_RESPONSES, check_scorers
         from judgetrain.scorers.stages import check_scorer
 
-        check_scorers([method.target], OF_RESPONSES, "evaluate.methods")
+        check_scorers([method.target], OF_RESPONSES, f"evaluate.methods: {method.text!r}")
         check_scorer(config)
 
     def run(self, method: Method, evaluation: Evaluation) -> Iterator[tuple[Benchmark, list[Result]]]:

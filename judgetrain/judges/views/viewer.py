@@ -11,7 +11,6 @@ Stages ``label``, ``evaluate`` and ``judge`` write some pages by themselves (``l
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Iterable, Sequence
 from itertools import chain, islice
 from pathlib import Path
@@ -102,8 +101,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         found = read_views(options.artifact, options.trees, options.comparison, options.limit)
         print(write_views(found, output, f"Evaluation trees of {options.artifact.resolve().parent.name}"))
     except JudgetrainError as error:
-        print(f"judgetrain: {error}", file=sys.stderr)
-        sys.exit(2)
+        parser.exit(2, f"judgetrain: {error}\n")
 
 
 if __name__ == "__main__":
