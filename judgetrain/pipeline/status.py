@@ -56,9 +56,8 @@ def show(pipeline: Pipeline) -> None:
     for row in found:
         table.add_row(*row.values())
     title = f"recipe {pipeline.config.recipe_name}, seed {pipeline.config.seed}: {pipeline.root}/STAGE/FINGERPRINT"
-    more = "" if pipeline.config.status.detail else "; status.detail=true adds times, sizes"
-    unseen = "models, servers and keys are looked at when a run begins"
-    parts = [Text(title), table, Text(f"{', '.join(TARGETS)}: what such a run would do{more}; {unseen}")]
+    more = "" if pipeline.config.status.detail else "; status.detail=true: more"
+    parts = [Text(title), table, Text(f"{', '.join(TARGETS)}: what a run would do (models unchecked){more}")]
     if gpus := gpus_here(pipeline.config.status.gpus):
         parts += [Text(f"\nmodels on {gpus}, by weights alone (and what training keeps beside them):"), _fits(pipeline)]
     console.plain(parts)

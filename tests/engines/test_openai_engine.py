@@ -115,7 +115,7 @@ def test_refused_key_or_model_ends_the_run(server, engine, status):
 def test_server_that_never_answered_is_said_at_once(engine, config):
     config.base_url = "http://127.0.0.1:9/v1"
     config.max_retries = 1
-    with pytest.raises(EngineError, match="cannot reach http://127.0.0.1:9/v1.*engine.base_url"):
+    with pytest.raises(EngineError, match="cannot reach http://127.0.0.1:9/v1.* base_url is its address"):
         engine.generate([ask("q")], seed=1)
 
 

@@ -56,7 +56,7 @@ def test_the_expected_calls_are_printed_and_the_stage_is_not_run(
     assert __main__.run(configured(tmp_path)) is None
     assert made == ["responses"]
     printed = capsys.readouterr().out
-    assert "dry run for gpt-x: 4 comparisons (6 remain for the tree)" in printed
+    assert "dry run for gpt-x at http://127.0.0.1:9/v1: 4 comparisons (6 remain for the tree)" in printed
     lines = {line.split()[1].rstrip(":"): line for line in printed.splitlines() if "calls," in line}
     assert [int(lines[step].split()[2]) for step in ("criteria", "guideline", "judgment", "all")] == [4, 8, 16, 28]
 
@@ -107,7 +107,7 @@ def test_the_external_judge_is_estimated_on_the_trees_and_not_asked(
     assert __main__.run(config) is None
     assert made == ["tree"]
     printed = capsys.readouterr().out
-    assert "label: dry run for gpt-x: 3 comparisons" in printed
+    assert "label: dry run for gpt-x at http://127.0.0.1:9/v1: 3 comparisons" in printed
     assert "one_step: 6 calls" in printed
     assert "label.external.max_requests=5 does not suffice" in printed
 
