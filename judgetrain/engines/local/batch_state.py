@@ -49,6 +49,10 @@ def uniforms(seed: int, index: int, count: int) -> NDArray[np.float32]:
     return np.random.Generator(np.random.Philox(key=[seed % 2**64, index])).random(count, dtype=np.float32)
 
 
+LIKELIEST = 512
+"""Tokens among which a nucleus is looked for first."""
+
+
 class Sampler:
     """Temperature, top-k and nucleus sampling by inversion: one uniform number a token decides, per row."""
 
@@ -70,15 +74,41 @@ class Sampler:
         return torch.where(self._greedy, logits.argmax(dim=-1), drawn) if self._any_greedy else drawn
 
     def _draw_ranked(self, probs: torch.Tensor, noise: torch.Tensor) -> torch.Tensor:
-        """Sample from the ``top_k`` most probable tokens, the smallest set of them whose mass reaches ``top_p``."""
-        ranked, ids = probs.sort(dim=-1, descending=True, stable=True)
-        ranked.masked_fill_(torch.arange(ranked.shape[1], device=ranked.device) >= self._top_k[:, None], 0.0)
+        """Sample from the ``top_k`` most probable tokens, the smallest set of them whose mass reaches ``top_p``.
+
+        Of a large vocabulary only the likeliest are put in order, where that set lies among them: what is drawn is the
+        same.
+        """
+        every = torch.arange(len(probs), device=probs.device)
+        if probs.shape[1] <= 2 * LIKELIEST:
+            return self._draw_whole(probs, noise, every)
+        ids = probs.topk(LIKELIEST, dim=-1).indices.sort(dim=-1).values
+        ranked, order = probs.gather(1, ids).sort(dim=-1, descending=True, stable=True)
+        drawn, inside = self._draw_among(ranked, ids.gather(1, order), noise, every, probs.shape[1])
+        # Of tokens as likely as the last one some may have been left out.
+        settled = inside <= (ranked > ranked[:, -1:]).sum(dim=-1)
+        settled &= (self._top_k <= LIKELIEST) | (self._top_k >= probs.shape[1])
+        if len(left := (~settled).nonzero().squeeze(1)):
+            drawn[left] = self._draw_whole(probs, noise, left)
+        return drawn
+
+    def _draw_whole(self, probs: torch.Tensor, noise: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
+        """The tokens drawn for these rows, all tokens in order."""
+        ranked, ids = probs[rows].sort(dim=-1, descending=True, stable=True)
+        return self._draw_among(ranked, ids, noise[rows], rows, probs.shape[1])[0]
+
+    def _draw_among(
+        self, ranked: torch.Tensor, ids: torch.Tensor, noise: torch.Tensor, rows: torch.Tensor, vocabulary: int
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """The tokens drawn ``[rows]`` from the likeliest, in order ``[rows, count]``, and of how many each was."""
+        top_k = self._top_k[rows]
+        ranked = ranked.masked_fill(torch.arange(ranked.shape[1], device=ranked.device) >= top_k[:, None], 0.0)
         mass = ranked.cumsum(dim=-1)
-        whole = torch.where(self._top_k < ranked.shape[1], mass[:, -1], 1.0)
-        outside = mass - ranked >= (self._top_p * whole)[:, None]
+        whole = torch.where(top_k < vocabulary, mass[:, -1], 1.0)
+        outside = mass - ranked >= (self._top_p[rows] * whole)[:, None]
         outside[:, 0] = False
         rank = _invert(ranked.masked_fill(outside, 0.0), noise)
-        return ids.gather(1, rank[:, None]).squeeze(1)
+        return ids.gather(1, rank[:, None]).squeeze(1), (~outside).sum(dim=-1)
 
 
 def _invert(weights: torch.Tensor, noise: torch.Tensor) -> torch.Tensor:
