@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 import time
@@ -93,3 +94,6 @@ def quiet_libraries(terminal: bool) -> None:
     for name, value in defaults.items():
         os.environ.setdefault(name, value)
     warnings.filterwarnings("ignore", category=FutureWarning, module=r"transformers\..*")
+    logging.getLogger("bitsandbytes").setLevel(
+        logging.ERROR
+    )  # it misses 4-bit kernels for CPUs, which nothing here uses
