@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
@@ -42,7 +42,7 @@ def messages_of(prompt: Prompt) -> tuple[Message, ...]:
     """
     if isinstance(prompt, str):
         return (Message("user", prompt),)
-    if not isinstance(prompt, Sequence):
+    if not isinstance(prompt, Iterable) or isinstance(prompt, Mapping):
         raise DataError(f"expected a prompt: a text, or a list of messages; found {type(prompt).__name__}")
     found = []
     for i, each in enumerate(prompt):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Sequence, Sized
 from dataclasses import dataclass, field
 from typing import Literal, Protocol, cast, overload
 
@@ -149,7 +149,7 @@ class Judge(Protocol):
         if isinstance(response_a, str) and isinstance(response_b, str):
             return self.compare_all([Comparison.of(cast(Prompt, prompt), response_a, response_b)], seed)[0]
         given = (prompt, response_a, response_b)
-        if any(isinstance(each, str) or not isinstance(each, Sequence) for each in given):
+        if any(isinstance(each, str) or not isinstance(each, Sized) for each in given):
             found = ", ".join(type(each).__name__ for each in given)
             raise DataError(f"expected one prompt and two responses, or three lists of the same length; found {found}")
         if not len(prompt) == len(response_a) == len(response_b):

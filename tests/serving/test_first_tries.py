@@ -151,6 +151,15 @@ def test_what_is_no_prompt_or_response_is_told_in_python() -> None:
         judge("q", None, "c")  # type: ignore[call-overload]
 
 
+def test_columns_of_a_table_are_lists() -> None:
+    import numpy as np
+
+    judge, column = BASELINES["longer"](), np.array(["a", "bb"])
+    assert [found.verdict for found in judge(column, column, np.array(["aa", "b"]))] == ["B", "A"]  # type: ignore[call-overload]
+    messages = np.array([{"role": "user", "content": "q"}])
+    assert judge(messages, "a", "bb").verdict == "B"  # type: ignore[call-overload]
+
+
 def test_branches_that_are_no_number_and_a_closed_judge_are_told() -> None:
     from judgetrain.engines.config import ModelConfig, TransformersEngineConfig
     from judgetrain.engines.local.transformers_engine import TransformersEngine

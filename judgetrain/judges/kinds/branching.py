@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import repeat
+from numbers import Integral
 from pathlib import Path
 from typing import Any, cast, get_args
 
@@ -270,7 +271,7 @@ def _cost(trees: Sequence[EvaluationTree], criteria: Sequence[Sequence[Criterion
 
 def check_branches(branches: int, asking: AskingConfig) -> None:
     """Raise ``ConfigError`` unless a judge that is asked so has that many branches."""
-    if not isinstance(branches, int) or not 1 <= branches <= asking.criteria:
+    if not isinstance(branches, Integral) or not 1 <= branches <= asking.criteria:
         raise ConfigError(f"branches={branches!r}: allowed are 1 to the {asking.criteria} criteria of this judge")
 
 
