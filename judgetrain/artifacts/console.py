@@ -94,6 +94,5 @@ def quiet_libraries(terminal: bool) -> None:
     for name, value in defaults.items():
         os.environ.setdefault(name, value)
     warnings.filterwarnings("ignore", category=FutureWarning, module=r"transformers\..*")
-    logging.getLogger("bitsandbytes").setLevel(
-        logging.ERROR
-    )  # it misses 4-bit kernels for CPUs, which nothing here uses
+    # It misses 4-bit kernels for CPUs, which nothing here uses.
+    logging.getLogger("bitsandbytes").setLevel(logging.ERROR)
