@@ -44,14 +44,14 @@ def timed(config: EngineConfig, requests: Sequence[Request]) -> tuple[list[Compl
         engine.close()
 
 
-def margins(judge: str, requests: Sequence[Request], texts: Sequence[str]) -> list[float]:
+def margins(model: ModelConfig, requests: Sequence[Request], texts: Sequence[str]) -> list[float]:
     """How much likelier the model finds the token after a text than the second likeliest, nats."""
     import torch
 
     from judgetrain.engines.local.transformers_engine import TransformersEngine
     from judgetrain.engines.prompting import encode
 
-    engine = TransformersEngine(TransformersEngineConfig(model=ModelConfig(path=judge)))
+    engine = TransformersEngine(TransformersEngineConfig(model=model))
     prompts, _ = encode(requests, engine.tokenizer, engine.max_context)
     found = []
     for index, text in enumerate(texts):
@@ -73,14 +73,16 @@ def main() -> None:
     parser.add_argument("judge")
     parser.add_argument("--prompts", type=int, default=200)
     parser.add_argument("--tokens", type=int, default=120)
+    parser.add_argument("--dtype", default="auto", help="of both, as float32 or bfloat16")
     options = parser.parse_args()
-    requests, model = asked(options.judge, options.prompts, options.tokens), ModelConfig(path=options.judge)
+    requests = asked(options.judge, options.prompts, options.tokens)
+    model = ModelConfig(path=options.judge, dtype=options.dtype)
     theirs, slow = timed(TransformersEngineConfig(model=model), requests)
     ours, fast = timed(VllmEngineConfig(model=model, vllm={"enforce_eager": True}), requests)
     differ = [i for i, (a, b) in enumerate(zip(ours, theirs, strict=True)) if a.text != b.text]
     print(f"equal: {len(requests) - len(differ)} of {len(requests)}")
     shared = [common(ours[i].text, theirs[i].text) for i in differ]
-    found = margins(options.judge, [requests[i] for i in differ], shared)
+    found = margins(model, [requests[i] for i in differ], shared)
     for i, text, margin in zip(differ, shared, found, strict=True):
         parts = [repr(each[i].text[len(text) :][:30]) for each in (theirs, ours)]
         print(f"prompt {i}: after {len(text)} characters {parts[0]} against {parts[1]}; margin {margin:.6f} nats")
