@@ -2,7 +2,7 @@
 
 import sys
 
-from judgetrain.pipeline.cli import main
+from judgetrain.pipeline.cli import command
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(command())

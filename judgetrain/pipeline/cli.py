@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import faulthandler
 import os
 import sys
 import tempfile
+import threading
 import time
 import traceback
 from dataclasses import asdict, dataclass
@@ -36,6 +38,8 @@ from judgetrain.train.distributed import processes, started_by_launcher
 
 EXIT_ERROR = 2
 EXIT_INTERRUPTED = 130
+TIME_TO_END = 30.0
+"""Seconds that an interrupted process has to end by itself."""
 
 _show_traceback = os.environ.get("HYDRA_FULL_ERROR") == "1"
 _complaints: list[BaseException] = []
@@ -212,6 +216,22 @@ def main() -> int:
     return EXIT_ERROR if _complaints or not fine else 0
 
 
+def command() -> int:
+    """:func:`main` for a process of its own, which ends when it is interrupted."""
+    code = main()
+    if code == EXIT_INTERRUPTED:
+        threading.Thread(target=_end, args=(TIME_TO_END,), daemon=True).start()
+    return code
+
+
+def _end(seconds: float) -> None:
+    """Leave, whoever still waits: libraries join their threads and processes, and an interrupt may cost them one."""
+    time.sleep(seconds)
+    print(f"judgetrain: did not end within {seconds:g} s of the interrupt; left while it was here:", file=sys.stderr)
+    faulthandler.dump_traceback()
+    os._exit(EXIT_INTERRUPTED)
+
+
 def _helper_overrides() -> list[str]:
     """Hydra's own files are none of a status, and under torchrun the processes but the first leave them to it."""
     if os.environ.get("RANK", "0") == "0" and "stage=status" not in sys.argv[1:]:
@@ -225,4 +245,4 @@ def _complain(error: BaseException) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(command())

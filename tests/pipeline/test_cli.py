@@ -297,3 +297,18 @@ def test_completion_can_be_installed_for_bash() -> None:
     script = judgetrain("-sc", "install=bash").stdout
     assert "complete " in script and "-sc query=bash" in script
     assert subprocess.run(["bash", "-n"], input=script, text=True, check=False).returncode == 0
+
+
+def test_an_interrupted_process_ends_though_something_waits_at_its_end() -> None:
+    code = (
+        "import atexit, sys, threading\n"
+        "from judgetrain.pipeline import cli\n"
+        "cli.TIME_TO_END = 0.5\n"
+        "cli.main = lambda: cli.EXIT_INTERRUPTED\n"
+        "atexit.register(threading.Event().wait)\n"
+        "sys.exit(cli.command())"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 130
+    assert "did not end within 0.5 s of the interrupt" in done.stderr
+    assert "most recent call first" in done.stderr
