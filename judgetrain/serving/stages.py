@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, cast
 
 from judgetrain.artifacts.stages import Stage, at
+from judgetrain.data.config import WorldEngineConfig
 from judgetrain.data.given import check_adapter
 from judgetrain.errors import ConfigError
 from judgetrain.judges.config import Aggregation, AskConfig
-from judgetrain.judges.loading import ScoredSettings, check_criteria, check_directories, check_model
+from judgetrain.judges.loading import EXTERNAL, ScoredSettings, check_criteria, check_directories, check_model
 from judgetrain.judges.method import ASKED_ONCE, BASELINE, BRANCHING, TARGETS, Method, meant
 from judgetrain.judges.prompting.prompts import Dialect, load_prompt_set
 from judgetrain.serving.config import VerdictsConfig
@@ -116,6 +118,12 @@ def _check_judge(config: Any) -> None:
         )
     settings.source.check("verdicts.source")
     check_adapter(settings.source, "verdicts.source")
+    asked = EXTERNAL.get(Method.parse(settings.judge).target)
+    if asked and settings.source.type != "world" and isinstance(attrgetter(asked)(config), WorldEngineConfig):
+        raise ConfigError(
+            f"verdicts.judge={settings.judge}: {asked}.type=world knows what the generated world says and nothing "
+            "else; name a model, as external=openai does"
+        )
 
 
 def items_here(config: Any) -> Sequence[Item]:

@@ -58,6 +58,14 @@ def test_a_file_that_is_not_utf8_says_so(tmp_path: Path) -> None:
     refused(tmp_path / "out", "save the file as UTF-8", f"verdicts.source.path={tmp_path / 'x.csv'}")
 
 
+@pytest.mark.parametrize(("judge", "key"), [("external", "evaluate.external"), ("rating:teacher", "teacher.engine")])
+def test_the_quickstarts_referee_is_not_asked_about_real_text(judge: str, key: str, tmp_path: Path) -> None:
+    path = tmp_path / "x.jsonl"
+    path.write_text(json.dumps(ROW), encoding="utf-8")
+    message = rf"verdicts\.judge={judge}: {key}\.type=world knows what the generated world says and nothing else"
+    refused(tmp_path / "out", message, f"verdicts.source.path={path}", judge=judge, kind=ConfigError)
+
+
 def test_one_row_of_several_that_cannot_be_read_stops_nothing(tmp_path: Path) -> None:
     file = lines(tmp_path / "x.jsonl", [ROW, {**ROW, "query": 3}])
     assert [bool(row["failure"]) for row in judged(tmp_path / "out", f"verdicts.source.path={file}")] == [False, True]
