@@ -53,7 +53,7 @@ def modules_after(*arguments: str) -> tuple[set[str], str]:
     code = (
         "import sys, judgetrain.__main__ as m\n"
         f"sys.argv = ['judgetrain', *{list(arguments)!r}]\n"
-        "try:\n    m.main()\nexcept SystemExit:\n    pass\n"
+        "try:\n    m.command()\nexcept SystemExit:\n    pass\n"
         "print('MODULES', *sys.modules)\n"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=False)
