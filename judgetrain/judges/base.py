@@ -61,9 +61,10 @@ class Prediction:
     ``verdict_ab`` is the verdict when the responses were shown as they are, ``verdict_ba`` when they were
     shown exchanged; both are in the comparison's own order, so a consistent judge gives the same twice. None
     means that no branch could be read in that order. ``margin`` is the mean score of A minus that of B over the
-    readable branches of both orders. ``failures`` counts unreadable judgments by reason; ``judgments`` is how
-    many were sampled. ``merged``: the two orders are known only as one verdict or as a conflict (A, B), so that
-    nothing can be said of a single order. ``spread`` is the chance that two of the branches that were read in one
+    readable branches of both orders, ``margin_ab`` and ``margin_ba`` that of one order. ``failures`` counts unreadable
+    judgments by reason; ``judgments`` is how many were sampled. ``merged``: the two orders are known only as one
+    verdict or as a conflict (A, B), so that nothing can be said of a single order. ``spread`` is the chance that two of
+    the branches that were read in one
     order say different things; None with fewer than two. ``reasons``: the branches of a branching judge, order AB
     first, or the replies of one that is asked once; predictions are compared without them. ``asked``: how the judge
     was asked, as ``greedy`` or ``T=1``; ``plan``: whether both orders shared a plan; both are None where there is
@@ -76,6 +77,8 @@ class Prediction:
     verdict_ab: Verdict | None
     verdict_ba: Verdict | None
     margin: float | None = None
+    margin_ab: float | None = None
+    margin_ba: float | None = None
     cost: Cost = field(default_factory=Cost)
     judgments: int = 0
     failures: dict[str, int] = field(default_factory=dict)

@@ -31,6 +31,10 @@ _READOUT = (
 )
 _CONSTRAINED = "enforce the judgment's form while decoding (needs the extra 'constrained')"
 _TIE = "scores at most so far apart are a tie"
+_OFFSET = (
+    "by how much the response shown first is ahead for its position alone; taken off each judgment's difference of "
+    "scores (reports measure it: position offset)"
+)
 
 Aggregation = Literal["vote", "margin", "ranked", "clear"]
 """How branches become a verdict: the side that more of them prefer, that with the larger sum of scores, that which the
@@ -66,6 +70,7 @@ class AskingConfig:
     readout: str = key("parsed", _READOUT, choices=READOUTS)
     constrained: bool = key(False, _CONSTRAINED)
     tie: float = key(0.0, _TIE, low=0.0, high=4.0, unit="points")
+    position_offset: float = key(0.0, _OFFSET, low=-4.0, high=4.0, unit="points")
 
     @property
     def shown(self) -> str:
@@ -73,6 +78,7 @@ class AskingConfig:
         steps = [s.shown for s in (self.criteria_sampling, self.guideline_sampling, self.judgment_sampling)]
         parts = [steps[0] if len(set(steps)) == 1 else " / ".join(steps)]
         parts += [self.readout] if self.readout != "parsed" else []
+        parts += [f"offset {self.position_offset:g}"] if self.position_offset else []
         return ", ".join([*parts, "constrained"] if self.constrained else parts)
 
 
@@ -88,6 +94,7 @@ class JudgeConfig:
     readout: str = key("parsed", _READOUT, choices=READOUTS)
     constrained: bool = key(False, _CONSTRAINED)
     tie: float = key(0.0, _TIE, low=0.0, high=4.0, unit="points")
+    position_offset: float = key(0.0, _OFFSET, low=-4.0, high=4.0, unit="points")
     plan: str = key(
         "shared",
         "stage evaluate: both orders are judged by one list of criteria and one guideline each (shared), or each order "
@@ -102,7 +109,12 @@ class JudgeConfig:
             for step in LEVELS
         }
         return AskingConfig(
-            criteria=criteria, readout=self.readout, constrained=self.constrained, tie=self.tie, **steps
+            criteria=criteria,
+            readout=self.readout,
+            constrained=self.constrained,
+            tie=self.tie,
+            position_offset=self.position_offset,
+            **steps,
         )
 
     def changed(self, **changes: Any) -> Self:

@@ -50,6 +50,8 @@ def row_of(comparison: Comparison, prediction: Prediction | None, judge: str, fa
         "verdict_ab": found.verdict_ab,
         "verdict_ba": found.verdict_ba,
         "margin": found.margin,
+        "margin_ab": found.margin_ab,
+        "margin_ba": found.margin_ba,
         "spread": found.spread,
         "reasons": [asdict(reason) for reason in found.reasons],
         "failures": dict(sorted(found.failures.items())),
@@ -96,7 +98,8 @@ def _schema() -> Any:
 
     columns = [(name, arrow.string()) for name in _TEXTS]
     columns.insert(2, ("messages", arrow.list_(struct(_MESSAGE))))
-    columns += [("margin", arrow.float64()), ("spread", arrow.float64()), ("reasons", arrow.list_(struct(_REASON)))]
+    columns += [(name, arrow.float64()) for name in ("margin", "margin_ab", "margin_ba", "spread")]
+    columns += [("reasons", arrow.list_(struct(_REASON)))]
     columns += [(name, arrow.string()) for name in ("failures", "judge", "asked", "plan")]
     columns += [("branches", arrow.int64()), ("cost", struct(_COST))]
     return arrow.schema([*columns, *((name, arrow.string()) for name in ("group", "label", "failure"))])

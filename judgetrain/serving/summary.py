@@ -7,6 +7,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Self
 
+from judgetrain.judges.position import position_offset
+
 READABLE = ("A", "B", "tie", "inconsistent")
 
 
@@ -16,7 +18,9 @@ class Summary:
 
     ``consistency`` is the share of readable verdicts that both orders give; None where there is none. ``failures``
     counts rows by their ``failure``, ``unreadable`` judgments by reason. ``tokens`` and ``calls`` are those of all
-    rows, both orders; ``spent`` is what a paid model was sent, answers that were kept left out.
+    rows, both orders; ``position_offset`` is by how much the response shown first is ahead
+    (:func:`~judgetrain.judges.position.position_offset`), None where scores were not read as ``expected``; ``spent`` is
+    what a paid model was sent, answers that were kept left out.
     """
 
     judge: str
@@ -28,6 +32,7 @@ class Summary:
     tokens: dict[str, int]
     calls: float
     spent: dict[str, int]
+    position_offset: float | None = None
 
     @classmethod
     def of(
@@ -40,6 +45,7 @@ class Summary:
     ) -> Self:
         """The summary of the rows."""
         verdicts, failures, unreadable = Counter[str](), Counter[str](), Counter[str]()
+        margins: list[tuple[float | None, float | None]] = []
         total = 0
         for row in rows:
             total += 1
@@ -48,6 +54,8 @@ class Summary:
                 failures[str(row["failure"]).partition(":")[0]] += 1
             else:
                 verdicts[row["verdict"]] += 1
+                if row["branches"] and "expected" in (row["asked"] or ""):
+                    margins.append((row["margin_ab"], row["margin_ba"]))
         readable = sum(verdicts[name] for name in READABLE)
         return cls(
             judge=judge,
@@ -59,6 +67,7 @@ class Summary:
             tokens=dict(tokens),
             calls=calls,
             spent=dict(spent),
+            position_offset=position_offset([ab for ab, _ in margins], [ba for _, ba in margins]),
         )
 
     def told(self) -> Iterator[Any]:
@@ -76,6 +85,11 @@ class Summary:
         yield table
         if self.consistency is not None:
             yield f"consistency: {100 * self.consistency:.1f}% of the readable verdicts are the same in both orders"
+        if self.position_offset:
+            yield (
+                f"position: the response shown first is ahead by {self.position_offset:.2g} points of score (median "
+                "over both orders); judge.position_offset takes that off"
+            )
         if self.unreadable:
             yield f"judgments not read: {', '.join(f'{n} {reason}' for reason, n in self.unreadable.items())}"
         if self.calls:

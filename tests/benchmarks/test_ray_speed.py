@@ -37,5 +37,5 @@ def test_shards_are_counted_once_every_worker_has_made_one(monkeypatch: pytest.M
 def test_too_few_shards_are_no_measure(monkeypatch: pytest.MonkeyPatch) -> None:
     timed = Timed(ByTurns([1, 2, 1], monkeypatch), workers=2)
     list(timed.run(Work(process=lambda i, x: x), ((i, i) for i in range(3))))
-    with pytest.raises(SystemExit, match="raise tree.max_comparisons"):
+    with pytest.raises(SystemExit, match="lower tree.shard_size"):
         _ = timed.rate

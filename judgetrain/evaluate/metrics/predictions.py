@@ -14,7 +14,7 @@ COLUMNS = {
     **dict.fromkeys(("benchmark", "split", "comparison_id", "group", "label", "method"), "string"),
     "branches": "int64",
     **dict.fromkeys(("verdict_ab", "verdict_ba"), "string"),
-    "margin": "double",
+    **dict.fromkeys(("margin", "margin_ab", "margin_ba"), "double"),
     "judgments": "int64",
     "failures": "string",
     **dict.fromkeys(("prompt_tokens", "generated_tokens", "calls"), "double"),

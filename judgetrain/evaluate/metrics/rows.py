@@ -15,6 +15,7 @@ from judgetrain.evaluate.metrics import verdicts
 from judgetrain.evaluate.metrics.bootstrap import bootstrap_interval
 from judgetrain.evaluate.metrics.calibration import Calibration, calibration
 from judgetrain.evaluate.metrics.groups import Group, agreement_by_name, agreement_by_prompt
+from judgetrain.evaluate.metrics.position import Balanced, balanced
 from judgetrain.evaluate.metrics.registry import Column, Interval, Metric, mean, metric
 from judgetrain.evaluate.metrics.sample import Sample
 from judgetrain.evaluate.metrics.statistics import Correlations, auc_interval, margin_correlations
@@ -23,6 +24,7 @@ from judgetrain.evaluate.metrics.votes import VoteMetrics, vote_metrics
 from judgetrain.evaluate.overlap import Overlap
 from judgetrain.evaluate.robustness.record import Attacked
 from judgetrain.judges.base import Prediction
+from judgetrain.judges.position import position_offset
 
 Record = TypeVar("Record")
 _OPTIONAL = ("asked", "plan", "overlap", "guarantees", "robustness", "chosen", "run")
@@ -128,6 +130,8 @@ class MetricRow:
         verdicts.cohens_kappa, "ab ba labels", Column(DEFINITIONS, "kappa", "hundredths", order=3)
     )
     position_bias: float | None = metric(verdicts.position_bias, "single_ab single_ba", Column(BIASES, "first wins %"))
+    position_offset: float | None = metric(position_offset, "margins_ab margins_ba")
+    balanced: Balanced | None = metric(balanced, "margins_ab margins_ba labels prompts resamples seed")
     longer_preference: float | None = metric(
         verdicts.longer_preference, "ab ba longer", Column(BIASES, "longer wins %")
     )
@@ -212,6 +216,8 @@ class MetricRow:
             values["guarantees"] = Guarantees.from_row(row["guarantees"])
         if row.get("robustness"):
             values["robustness"] = tuple(map(Attacked.from_row, row["robustness"]))
+        if row.get("balanced"):
+            values["balanced"] = _read(Balanced, row["balanced"])
         if row.get("calibration"):
             values["calibration"] = Calibration.from_row(row["calibration"])
         return cls(**values)

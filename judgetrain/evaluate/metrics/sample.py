@@ -21,12 +21,13 @@ class Sample:
     ``labelled``: the predictions; ``labels``: A, B or tie; ``ab`` and ``ba``: the verdicts in each order, as the
     comparison has it; ``single_ab`` and ``single_ba``: the same, None where both orders are stored as one verdict.
     ``agreed``, ``consistent``: strict agreement and consistency; ``without_ties``: items whose label is A or B;
-    ``decided``: those that the verdict gives to A or B, too. ``margins``: score of A minus that of B;
-    ``single_margins``: those of a method without branches, such as a scorer. ``longer``: the response with more
-    characters, A, B or tie. ``prompts``: what intervals resample whole; ``named_prompts``: the same where the benchmark
-    says which comparisons belong together. ``groups``, ``domains``: names or None. ``failures``: unreadable judgments
-    by reason; a reason with a colon ended a branch before its judgment. ``votes``: every prediction, labelled or not,
-    with its prompt and the votes on it. ``seconds``: of a verdict. ``resamples``, ``seed``: of intervals.
+    ``decided``: those that the verdict gives to A or B, too. ``margins``: score of A minus that of B; ``margins_ab``,
+    ``margins_ba``: the same of one order, where a method has them; ``single_margins``: those of a method without
+    branches, such as a scorer. ``longer``: the response with more characters, A, B or tie. ``prompts``: what intervals
+    resample whole; ``named_prompts``: the same where the benchmark says which comparisons belong together. ``groups``,
+    ``domains``: names or None. ``failures``: unreadable judgments by reason; a reason with a colon ended a branch
+    before its judgment. ``votes``: every prediction, labelled or not, with its prompt and the votes on it. ``seconds``:
+    of a verdict. ``resamples``, ``seed``: of intervals.
     """
 
     labelled: Sequence[Prediction]
@@ -40,6 +41,8 @@ class Sample:
     without_ties: Bools
     decided: Bools
     margins: Sequence[float | None]
+    margins_ab: Sequence[float | None] | None
+    margins_ba: Sequence[float | None] | None
     single_margins: Sequence[float | None] | None
     longer: Sequence[str]
     prompts: Sequence[str]
@@ -90,6 +93,8 @@ class Sample:
             without_ties=without_ties(labels),
             decided=decided(ab, ba, labels),
             margins=margins,
+            margins_ab=_known([p.margin_ab for p in labelled]),
+            margins_ba=_known([p.margin_ba for p in labelled]),
             single_margins=None if predictions[0].branches or set(margins) <= {None} else margins,
             longer=[c.longer for c in comparisons],
             prompts=prompts,
@@ -102,3 +107,7 @@ class Sample:
             resamples=resamples,
             seed=seed,
         )
+
+
+def _known(margins: Sequence[float | None]) -> Sequence[float | None] | None:
+    return None if set(margins) <= {None} else margins

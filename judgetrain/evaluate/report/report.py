@@ -87,6 +87,7 @@ class Report:
             sections.declared(DEFINITIONS, verdicts),
             sections.votes(verdicts),
             *(sections.declared(title, verdicts) for title in declared),
+            sections.positions(verdicts),
             sections.calibration(verdicts),
             sections.by_domain(verdicts),
             sections.by_group(verdicts),

@@ -197,7 +197,7 @@ def predict(
     found = [tree.criteria[:branches] for tree in trees]
     criteria = [c for each in found for c in each]
     nodes = [j for c in criteria for j in c.judgments]
-    margins = [j.margin for j in nodes if j.margin is not None]
+    margins = {order: [j.margin for j in nodes if j.order == order and j.margin is not None] for order in ORDERS}
     failures = Counter(j.failure for j in nodes if j.failure)
     failures.update(f"guideline:{r}" for c in criteria for g in c.guidelines if (r := g.failure))
     failures.update(_nothing(tree) for tree, each in zip(trees, found, strict=True) if not each)
@@ -207,7 +207,9 @@ def predict(
         branches=branches,
         verdict_ab=verdict(found[0], "AB", aggregation),
         verdict_ba=verdict(found[-1], "BA", aggregation),
-        margin=sum(margins) / len(margins) if margins else None,
+        margin=_mean([*margins["AB"], *margins["BA"]]),
+        margin_ab=_mean(margins["AB"]),
+        margin_ba=_mean(margins["BA"]),
         cost=_cost(trees, found),
         judgments=len(nodes),
         failures=dict(failures),
@@ -216,6 +218,10 @@ def predict(
         asked=asked,
         plan="shared" if other is None else "independent",
     )
+
+
+def _mean(values: Sequence[float]) -> float | None:
+    return sum(values) / len(values) if values else None
 
 
 def _nothing(tree: EvaluationTree) -> str:

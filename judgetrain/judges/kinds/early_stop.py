@@ -34,6 +34,9 @@ def next_wave(tree: EvaluationTree, branches: int, aggregation: Aggregation, ord
     """What a judge with ``branches`` branches must judge next; empty when the verdicts of ``orders`` are settled."""
     criteria = tree.criteria[:branches]
     weights = [weight(place, aggregation) for place in range(len(criteria))]
+    if aggregation == "margin":  # an offset adds to the largest margin of one side
+        offset = max((abs(j.offset) for c in criteria for j in c.judgments), default=0.0)
+        weights = [each + offset for each in weights]
     waiting = {}
     for order in orders:
         judged = steps(criteria, order, aggregation)

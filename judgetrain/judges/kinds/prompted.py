@@ -212,11 +212,13 @@ def prediction_of(
     in nats; one step gives none.
     """
     margin: float | None = None
+    by_order: dict[str, float | None] = {}
     first: Verdict | None
     second: Verdict | None
     if dialect != "rating":
         first, second = (next(reversed(verdicts_in(replies, order)), None) for order in ORDERS)
         share = 0.5  # a verdict takes the replies of one order
+        by_order = {r.shown: r.margin for r in replies}
         odds = [r.margin for r in replies if r.margin is not None]
         margin = sum(odds) / len(odds) if len(odds) == len(ORDERS) else None
     else:
@@ -232,6 +234,8 @@ def prediction_of(
         verdict_ab=first,
         verdict_ba=second,
         margin=margin,
+        margin_ab=by_order.get("AB"),
+        margin_ba=by_order.get("BA"),
         cost=Cost(share * prompt, share * generated, share * len(replies)),
         judgments=len(replies),
         failures=dict(failures_of(replies)),

@@ -238,6 +238,7 @@ class _Grower:
             score_b=score_b,
             failure=parsed.failure,
             tie=self.asking.tie,
+            offset=self.asking.position_offset,
             retried=sampled.retried,
             **sampled.record,
         )

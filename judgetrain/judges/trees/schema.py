@@ -19,7 +19,8 @@ class JudgmentNode:
 
     ``score_a`` and ``score_b`` (1 to 5) belong to the comparison's own response A and B whatever order was
     shown; so does ``verdict``. All three are None when the text could not be read, and ``failure`` says why.
-    Scores at most ``tie`` apart are a tie.
+    Margins of at most ``tie`` are a tie. ``offset``: by how much the response shown first is ahead for its position
+    alone (``position_offset``).
 
     ``seed`` is that of the batch and ``place`` the request's place in it; the two fix an engine's random numbers, but
     for servers whose answers are kept, which get a seed made from the request's content (``engines/answers.py``). None
@@ -37,6 +38,7 @@ class JudgmentNode:
     generated_tokens: int
     finish_reason: str
     tie: float = 0.0
+    offset: float = 0.0
     seed: int | None = None
     place: int | None = None
     retried: tuple[str, ...] = ()
@@ -48,8 +50,10 @@ class JudgmentNode:
 
     @property
     def margin(self) -> float | None:
-        """``score_a - score_b``, from -4 to 4; None if the judgment could not be read."""
-        return None if self.score_a is None or self.score_b is None else self.score_a - self.score_b
+        """``score_a - score_b``, from -4 to 4, less the ``offset`` of what was shown first; None if not readable."""
+        if self.score_a is None or self.score_b is None:
+            return None
+        return self.score_a - self.score_b - (self.offset if self.order == "AB" else -self.offset)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -110,6 +110,8 @@ class VerdictOut(BaseModel):
     verdict_ba: Verdict | None = Field(description="with the responses shown exchanged")
     consistent: bool | None = Field(description="null where one of the orders could not be read")
     margin: float | None = Field(description="mean score of A minus that of B")
+    margin_ab: float | None = Field(None, description="that of the order in which A is shown first")
+    margin_ba: float | None = Field(None, description="that of the other order")
     spread: float | None
     reasons: list[ReasonOut]
     judgments: int
@@ -153,6 +155,8 @@ def verdict_out(comparison: Comparison, prediction: Prediction) -> dict[str, Any
         "verdict_ba": prediction.verdict_ba,
         "consistent": prediction.consistent,
         "margin": prediction.margin,
+        "margin_ab": prediction.margin_ab,
+        "margin_ba": prediction.margin_ba,
         "spread": prediction.spread,
         "reasons": [asdict(reason) for reason in prediction.reasons],
         "judgments": prediction.judgments,
