@@ -70,7 +70,6 @@ class AskingConfig:
     readout: str = key("parsed", _READOUT, choices=READOUTS)
     constrained: bool = key(False, _CONSTRAINED)
     tie: float = key(0.0, _TIE, low=0.0, high=4.0, unit="points")
-    position_offset: float = key(0.0, _OFFSET, low=-4.0, high=4.0, unit="points")
 
     @property
     def shown(self) -> str:
@@ -78,8 +77,12 @@ class AskingConfig:
         steps = [s.shown for s in (self.criteria_sampling, self.guideline_sampling, self.judgment_sampling)]
         parts = [steps[0] if len(set(steps)) == 1 else " / ".join(steps)]
         parts += [self.readout] if self.readout != "parsed" else []
-        parts += [f"offset {self.position_offset:g}"] if self.position_offset else []
         return ", ".join([*parts, "constrained"] if self.constrained else parts)
+
+
+def shown_with(asked: str, position_offset: float) -> str:
+    """How a judge is asked, and its position's offset where there is one."""
+    return f"{asked}, offset {position_offset:g}" if position_offset else asked
 
 
 @dataclass
@@ -109,13 +112,13 @@ class JudgeConfig:
             for step in LEVELS
         }
         return AskingConfig(
-            criteria=criteria,
-            readout=self.readout,
-            constrained=self.constrained,
-            tie=self.tie,
-            position_offset=self.position_offset,
-            **steps,
+            criteria=criteria, readout=self.readout, constrained=self.constrained, tie=self.tie, **steps
         )
+
+    @property
+    def shown(self) -> str:
+        """As of :class:`AskingConfig`, and the position's offset where there is one."""
+        return shown_with(self.asking(1).shown, self.position_offset)
 
     def changed(self, **changes: Any) -> Self:
         """The same but for some keys.

@@ -127,7 +127,8 @@ def _branching(
     check_branches(branches, asking)
     plan = cast(Plan, settings.plan)
     loaded = make_engine(served, name=method.name)
-    return BranchingJudge(loaded, found, branches, asking, aggregation, method.name, early_stop, top_up, plan)
+    how = early_stop, top_up, plan, settings.position_offset
+    return BranchingJudge(loaded, found, branches, asking, aggregation, method.name, *how)
 
 
 def judge_directory(name: str, revision: str | None = None) -> Path:

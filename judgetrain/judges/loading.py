@@ -193,7 +193,7 @@ class Models:
             prompts = load_prompt_set(self.settings.prompts or "")
             external = self.external(method.target)
             if external and external.computes:
-                judge = replace(judge, readout="parsed", constrained=False)
+                judge = replace(judge, readout="parsed", constrained=False, position_offset=0.0)
         else:
             directory = self._directory(method)
             if not (directory / PROMPTS).is_file():
@@ -203,7 +203,8 @@ class Models:
         judge = judge.changed(**method.asking)
         asking, plan = judge.asking(criteria), cast(Plan, judge.plan)
         engine = self.engine(method)
-        return BranchingJudge(engine, prompts, branches, asking, aggregation, method.name, early_stop, top_up, plan)
+        how = early_stop, top_up, plan, judge.position_offset
+        return BranchingJudge(engine, prompts, branches, asking, aggregation, method.name, *how)
 
     def asked(self, method: Method, prompts: str, sampling: SamplingConfig, key: str) -> PromptedJudge:
         """The judge of a method such as ``one_step:base``, ``at_once:dpo`` or ``rating:DIRECTORY``.

@@ -102,8 +102,6 @@ class RlSettings(TrainingSettings):
     """How many criteria are listed, and how long each text may be."""
     tie: float = at("judge.tie")
     """A branch's verdict is rewarded as it is read when the judge is used."""
-    position_offset: float = at("judge.position_offset")
-    """So is this."""
     holdout: float | None = at("label.holdout")
     aggregation: Aggregation | None = at("evaluate.aggregation")
     """How the branches of the start's own labels become a verdict."""

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 
 from judgetrain.data.config import BenchmarkConfig, SourceConfig
@@ -99,6 +100,23 @@ def test_shards_that_lie_there_under_another_key_are_of_other_trees(world: tuple
         change(directory / ".trees-b-sft.key")
         again, _ = evaluated(config, inputs, "a")
         assert again == whole
+
+
+def test_another_offset_of_the_position_is_read_off_the_same_trees(world: tuple[Config, dict[str, Path]]) -> None:
+    config, inputs = world
+    config = replace(config, evaluate=replace(config.evaluate, aggregation="margin"))
+    _, before = evaluated(config, inputs, "a")
+    leaning = replace(config, judge=replace(config.judge, position_offset=4.0))
+    spent, after = evaluated(leaning, inputs, "b")
+    assert spent == 0
+    first, second = (pq.read_table(d / "predictions.parquet").to_pylist() for d in (before, after))
+    judged = [(a, b) for a, b in zip(first, second, strict=True) if a["method"] == "sft" and a["margin_ab"] is not None]
+    assert judged and all(b["margin_ab"] == pytest.approx(a["margin_ab"] - 4) for a, b in judged)
+    assert {b["asked"] for _, b in judged} == {f"{judged[0][0]['asked']}, offset 4"}
+    stopping = replace(leaning, evaluate=replace(leaning.evaluate, early_stop=True))
+    assert evaluated(stopping, inputs, "c")[0] > 0
+    other = replace(stopping, judge=replace(config.judge, position_offset=-4.0))
+    assert evaluated(other, inputs, "d")[0] > 0, "where branches stop early an offset decides what is asked"
 
 
 CHANGES: dict[str, Callable[[Config], Config]] = {

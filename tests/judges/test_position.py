@@ -54,8 +54,17 @@ def leaning(request: Request, occurrence: int) -> str:
 
 
 def judge(branches: int = 1, early_stop: bool = False, **asked: object) -> BranchingJudge:
-    settings = JudgeConfig().changed(**asked).asking(5)
-    return BranchingJudge(ScriptedEngine(leaning), PROMPTS, branches, settings, "margin", "test", early_stop)
+    settings = JudgeConfig().changed(**asked)
+    return BranchingJudge(
+        ScriptedEngine(leaning),
+        PROMPTS,
+        branches,
+        settings.asking(5),
+        "margin",
+        "test",
+        early_stop,
+        position_offset=settings.position_offset,
+    )
 
 
 COMPARISONS = [comparison(i, f"one {i}", f"other {i}") for i in range(40)]
@@ -105,9 +114,11 @@ def test_stopping_early_stays_safe_where_an_offset_lets_margins_go_further_than_
         draw = number(tuple(request.slots.values()))
         return judged(1 + draw % 5, 1 + draw // 5 % 5)
 
-    settings = JudgeConfig().changed(position_offset=offset).asking(9)
+    settings = JudgeConfig().asking(9)
     whole, early = (
-        BranchingJudge(ScriptedEngine(drawn), PROMPTS, 9, settings, "margin", "test", stop).compare_all(COMPARISONS)
+        BranchingJudge(
+            ScriptedEngine(drawn), PROMPTS, 9, settings, "margin", "test", stop, position_offset=offset
+        ).compare_all(COMPARISONS)
         for stop in (False, True)
     )
     assert [(p.verdict_ab, p.verdict_ba) for p in early] == [(p.verdict_ab, p.verdict_ba) for p in whole]

@@ -66,7 +66,10 @@ class BranchingRunner:
             "branches": branches,
             "aggregation": asked.aggregation if asked.early_stop else None,
             "how": [asked.early_stop, asked.top_up, evaluation.shard_size],
-            "asking": _asked(method, settings),
+            # An offset decides what is asked only where branches stop early.
+            "asking": _asked(method, settings)
+            if asked.early_stop
+            else _asked(method, settings).changed(position_offset=0.0),
             "criteria": settings.criteria,
             "engine": evaluation.models.own_engine(method),
             "prompts": None if trained else evaluation.hashes.of(prompt_path(settings.prompts or "")),
@@ -82,10 +85,10 @@ class BranchingRunner:
         """
         settings, out, shards = evaluation.settings.evaluate, evaluation.out, _shards(benchmark, method)
         rows = zip(read_rows(out.directory, shards), benchmark.comparisons, strict=True)
-        trees = [_trees(row, comparison) for row, comparison in rows]
+        how_asked = _asked(method, evaluation.settings)
+        trees = [_trees(row, comparison, how_asked.position_offset) for row, comparison in rows]
         seconds, aggregation = seconds_of(out.directory, shards), cast(Aggregation, settings.aggregation)
-        shown = _asked(method, evaluation.settings).asking(1).shown
-        how = aggregation, method.name, settings.early_stop, shown
+        how = aggregation, method.name, settings.early_stop, how_asked.shown
         read = {k: [predict(tree, k, *how, other) for tree, other in trees] for k in method.branches(settings.branches)}
         write_disagreements(method.name, benchmark, trees, read[max(read)], settings.view, out)
         tokens = {k: sum(p.cost.generated_tokens for p in predictions) for k, predictions in read.items()}
@@ -99,15 +102,21 @@ OTHER = "other"
 """Where plans are independent, a row is the tree of order AB, and the tree of order BA stands under this name."""
 
 
-def _trees(row: Mapping[str, Any], comparison: Comparison) -> tuple[EvaluationTree, EvaluationTree | None]:
+def _trees(
+    row: Mapping[str, Any], comparison: Comparison, offset: float
+) -> tuple[EvaluationTree, EvaluationTree | None]:
     """The tree of both orders and None, or that of order AB and that of order BA.
 
-    Both are about the benchmark's ``comparison``: trees of an earlier evaluation may carry a label that has been
-    corrected since.
+    Both are about the benchmark's ``comparison``, read with this run's ``offset``: trees of an earlier evaluation may
+    carry a label that has been corrected since, and another offset.
     """
-    first, other = EvaluationTree.from_row({k: v for k, v in row.items() if k != OTHER}), row.get(OTHER)
-    about = replace(first, comparison=comparison)
-    return about, None if other is None else replace(EvaluationTree.from_row(other), comparison=comparison)
+
+    def read(found: Mapping[str, Any]) -> EvaluationTree:
+        tree = EvaluationTree.from_row({k: v for k, v in found.items() if k != OTHER})
+        return replace(tree, comparison=comparison).with_offset(offset)
+
+    other = row.get(OTHER)
+    return read(row), None if other is None else read(other)
 
 
 def _asked(method: Method, settings: EvaluateSettings) -> JudgeConfig:

@@ -14,7 +14,7 @@ from judgetrain.engines.base import UNANSWERED, Engine
 from judgetrain.engines.config import EngineConfig, ModelConfig, TransformersEngineConfig
 from judgetrain.errors import ConfigError, EngineError
 from judgetrain.judges.base import Cost, Judge, Plan, Prediction, Reason
-from judgetrain.judges.config import Aggregation, AskingConfig, JudgeConfig, criteria_of
+from judgetrain.judges.config import Aggregation, AskingConfig, JudgeConfig, criteria_of, shown_with
 from judgetrain.judges.kinds.aggregation import verdict
 from judgetrain.judges.kinds.early_stop import next_wave, stopped
 from judgetrain.judges.prompting.prompts import FILE, PromptSet, load_prompt_set
@@ -48,6 +48,8 @@ class BranchingJudge(Judge):
         plan: whether both orders are judged by one list of criteria and its guidelines (``shared``), or each by its own
             (``independent``). Where these steps are greedy and their prompts do not show the responses, as in all
             shipped sets, the two plans are the same texts, and only the cost differs.
+        position_offset: by how many points the response shown first is ahead for its position alone; taken off each
+            judgment's margin (:func:`~judgetrain.judges.position.position_offset` measures it).
     """
 
     def __init__(
@@ -61,12 +63,13 @@ class BranchingJudge(Judge):
         early_stop: bool = False,
         top_up: bool = False,
         plan: Plan = "shared",
+        position_offset: float = 0.0,
     ) -> None:
         check_aggregation(aggregation)
         self.engine, self.prompts, self.branches = engine, prompts, branches
         self.settings = settings or JudgeConfig().asking(AskingConfig.criteria)
         self.aggregation, self.name, self.early_stop, self.top_up = aggregation, name, early_stop, top_up
-        self.plan = plan
+        self.plan, self.position_offset = plan, position_offset
 
     @classmethod
     def from_pretrained(
@@ -112,6 +115,7 @@ class BranchingJudge(Judge):
             early_stop,
             top_up,
             cast(Plan, settings.plan),
+            settings.position_offset,
         )
 
     def compare_all(self, comparisons: Sequence[Comparison], seed: int = 0) -> list[Prediction]:
@@ -159,7 +163,8 @@ class BranchingJudge(Judge):
         """
         settings, wanted = self.settings, self.branches if branches is None else branches
         check_branches(wanted, settings)
-        shape = Shape(count=settings.criteria, criteria=wanted, orders=orders, top_up=self.top_up)
+        offset = self.position_offset
+        shape = Shape(count=settings.criteria, criteria=wanted, orders=orders, top_up=self.top_up, offset=offset)
         steer = (lambda tree: next_wave(tree, wanted, self.aggregation, orders)) if self.early_stop else None
         return grow(comparisons, self.engine, self.prompts, shape, settings, seed, steer=steer, numbers=numbers)
 
@@ -167,7 +172,8 @@ class BranchingJudge(Judge):
         self, trees: Sequence[EvaluationTree], branches: int, others: Sequence[EvaluationTree] = ()
     ) -> list[Prediction]:
         """What the first ``branches`` criteria say of the trees, and the ``others``, that :meth:`ask` gave."""
-        how = branches, self.aggregation, self.name, self.early_stop, self.settings.shown
+        shown = shown_with(self.settings.shown, self.position_offset)
+        how = branches, self.aggregation, self.name, self.early_stop, shown
         second = others or repeat(None, len(trees))
         return [predict(tree, *how, other) for tree, other in zip(trees, second, strict=True)]
 

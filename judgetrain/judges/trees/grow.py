@@ -40,6 +40,8 @@ class Shape:
     """Ask once more where fewer than ``criteria`` different criteria came back."""
     retries: int = 0
     """How often a judgment that cannot be read is sampled again, at a temperature above 0."""
+    offset: float = 0.0
+    """Of the judgments: by how much the response shown first is ahead for its position alone."""
 
 
 def grow(
@@ -238,7 +240,7 @@ class _Grower:
             score_b=score_b,
             failure=parsed.failure,
             tie=self.asking.tie,
-            offset=self.asking.position_offset,
+            offset=self.shape.offset,
             retried=sampled.retried,
             **sampled.record,
         )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from judgetrain.artifacts.stage_run import ShardResult
@@ -139,6 +139,19 @@ class EvaluationTree:
     def judgments(self) -> Iterator[tuple[CriterionNode, GuidelineNode, JudgmentNode]]:
         """All branches (paths from the root to a leaf), in order."""
         return ((c, g, judgment) for c, g in self.guidelines() for judgment in g.judgments)
+
+    def with_offset(self, offset: float) -> EvaluationTree:
+        """The same texts and scores, read with another ``offset`` of what was shown first."""
+        criteria = tuple(
+            replace(
+                c,
+                guidelines=tuple(
+                    replace(g, judgments=tuple(replace(j, offset=offset) for j in g.judgments)) for g in c.guidelines
+                ),
+            )
+            for c in self.criteria
+        )
+        return replace(self, criteria=criteria)
 
     def to_row(self) -> dict[str, Any]:
         """A JSON-ready dictionary; the inverse of :meth:`from_row`."""

@@ -44,7 +44,7 @@ def own_labels(
         return (left is None or identifier in left) and is_held_out(settings.seed, identifier, settings.held_out)
 
     comparisons = _comparisons(inputs, settings.train.max_comparisons, out.seed, always)
-    asking = sampled_at(replace(settings.asking, tie=settings.tie, position_offset=settings.position_offset), 0.0)
+    asking = sampled_at(replace(settings.asking, tie=settings.tie), 0.0)
     prompts = load_prompt_set(inputs[settings.train.start] / "model" / PROMPTS)
     engine = TransformersEngine(TransformersEngineConfig(model=start, batch_size=256))
     assert settings.aggregation is not None

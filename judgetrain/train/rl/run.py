@@ -64,7 +64,7 @@ def train_policy(
     rollouts = Rollouts(
         labelled={each.comparison.id: each for each in (*train, *held_out)},
         prompts=load_prompt_set(start / PROMPTS),
-        asking=replace(settings.asking, tie=settings.tie, position_offset=settings.position_offset),
+        asking=replace(settings.asking, tie=settings.tie),
         config=config,
         seed=out.seed,
         lend=policy,
