@@ -17,7 +17,7 @@ def summary(*rows: dict) -> Summary:
 def test_it_is_said_in_points_where_scores_are_expected_ones() -> None:
     found = summary(row(2.0, -1.0), row(1.5, 1.25), row(None, 4.0))
     assert found.position_offset == 1.25  # of 2, 1, 1.5 and -1.25
-    assert any("ahead by 1.2 points" in str(line) and "judge.position_offset" in str(line) for line in found.told())
+    assert any("ahead by +1.2 points" in str(line) and "judge.position_offset" in str(line) for line in found.told())
 
 
 def test_it_is_not_said_of_whole_scores_nor_of_letters() -> None:
