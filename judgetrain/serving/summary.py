@@ -87,8 +87,8 @@ class Summary:
             yield f"consistency: {100 * self.consistency:.1f}% of the readable verdicts are the same in both orders"
         if self.position_offset:
             yield (
-                f"position: the response shown first is ahead by {self.position_offset:+.2g} points of score (median over "
-                "both orders); added to judge.position_offset, that takes it off"
+                f"position: the response shown first is ahead by {self.position_offset:+.2g} points of score (median "
+                "over both orders); added to judge.position_offset, that takes it off"
             )
         if self.unreadable:
             yield f"judgments not read: {', '.join(f'{n} {reason}' for reason, n in self.unreadable.items())}"
