@@ -100,10 +100,15 @@ class Batches:
     def _work(self) -> None:
         while batch := self._next():
             started = time.perf_counter()
-            self._run(batch)
+            found = self._run(batch)
             seconds = time.perf_counter() - started
             self._pace = (self._pace or seconds / len(batch)) * 0.7 + seconds / len(batch) * 0.3
-            self._told(batch[0].lane, len(batch), seconds)
+            self._told(batch[0].lane, len(batch), seconds)  # first: who has an answer finds it in the numbers
+            for job, result in zip(batch, found, strict=True):
+                if isinstance(result, Exception):
+                    job.result.set_exception(result)
+                else:
+                    job.result.set_result(result)
 
     def _next(self) -> list[Job]:
         """The next batch; an empty one when all is done and closed."""
@@ -124,18 +129,18 @@ class Batches:
             self._jobs = others
             return batch
 
-    def _run(self, batch: Sequence[Job]) -> None:
-        """Do a batch; where it fails, each job alone, so that one that cannot be done takes no other with it."""
+    def _run(self, batch: Sequence[Job]) -> list[Any]:
+        """What a batch's jobs come to, an exception for one that cannot be done.
+
+        Where the batch fails, each is done alone, so that one takes no other with it.
+        """
         try:
-            found = self._do(batch[0].lane, [job.item for job in batch])
-            for job, result in zip(batch, found, strict=True):
-                job.result.set_result(result)
+            found = list(self._do(batch[0].lane, [job.item for job in batch]))
+            if len(found) != len(batch):
+                raise ValueError(f"{len(found)} results for {len(batch)} jobs")
+            return found
         except Exception as error:
-            left = [job for job in batch if not job.result.done()]
-            if len(batch) > 1:
-                log.warning("a batch of %d failed, each is done alone: %s", len(batch), error)
-                for job in left:
-                    self._run([job])
-            for job in left:
-                if not job.result.done():
-                    job.result.set_exception(error)
+            if len(batch) == 1:
+                return [error]
+            log.warning("a batch of %d failed, each is done alone: %s", len(batch), error)
+            return [result for job in batch for result in self._run([job])]
