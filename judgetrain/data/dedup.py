@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import unicodedata
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -84,6 +84,19 @@ def bands(similarity: float) -> int:
     return PERMUTATIONS
 
 
+def signature(query: str) -> Any:
+    """The query's MinHash signature (rensa's ``RMinHash``) over its shingles."""
+    from rensa import RMinHash
+
+    sketch = RMinHash(PERMUTATIONS, _SEED)
+    sketch.update(shingles(query))
+    return sketch
+
+
+Sign = Callable[[str], Any]
+"""Gives a text's signature: computes it, or looks it up."""
+
+
 class NearIndex:
     """Queries kept so far, by MinHash signature, with locality-sensitive hashing (rensa).
 
@@ -100,9 +113,9 @@ class NearIndex:
         )
         self._window, self._added = window, 0
 
-    def add(self, query: str) -> bool:
+    def add(self, query: str, sign: Sign = signature) -> bool:
         """Remember a query; False if it is a near-duplicate of one that was there before."""
-        if not self._index.add(str(self._added), signature(query)):
+        if not self._index.add(str(self._added), sign(query)):
             return False
         self._added += 1
         if self._window is not None and self._added > self._window:
@@ -111,15 +124,6 @@ class NearIndex:
 
     def __len__(self) -> int:
         return self._index.len()
-
-
-def signature(query: str) -> Any:
-    """The query's MinHash signature (rensa's ``RMinHash``) over its shingles."""
-    from rensa import RMinHash
-
-    sketch = RMinHash(PERMUTATIONS, _SEED)
-    sketch.update(shingles(query))
-    return sketch
 
 
 @dataclass(frozen=True)
@@ -165,14 +169,19 @@ class BenchmarkQueries:
             for number, (_, query) in enumerate(self._texts):
                 self._near.insert(number, signature(query))
 
-    def matches(self, dialogue: Dialogue) -> list[Match]:
+    @property
+    def near(self) -> bool:
+        """Whether signatures are looked at."""
+        return self._near is not None
+
+    def matches(self, dialogue: Dialogue, sign: Sign = signature) -> list[Match]:
         """The queries that the dialogue's query, its user turns together, or a long user turn is; the likest first."""
         found: dict[int, Match] = {}
-        for text in _texts(dialogue):
+        for text in looked_up(dialogue):
             exact = self._exact.get(normalised(text))
             if exact is not None:
                 found[exact] = Match(*self._texts[exact], 1.0, True)
-            for number in self._near.query(signature(text)) if self._near is not None else ():
+            for number in self._near.query(sign(text)) if self._near is not None else ():
                 name, query = self._texts[number]
                 match = Match(name, query, round(jaccard(text, query), 4), False)
                 known = found[number].similarity if number in found else 0.0
@@ -252,7 +261,8 @@ def asked(dialogue: Dialogue) -> Iterator[str]:
         yield from ("\n".join(m.content for m in users[:count]) for count in range(1, len(users)))
 
 
-def _texts(dialogue: Dialogue) -> Iterator[str]:
+def looked_up(dialogue: Dialogue) -> Iterator[str]:
+    """The texts of a dialogue that a benchmark's query may be."""
     yield dialogue.query
     users = [m.content for m in dialogue.messages[:-1] if m.role == "user"]
     if users:

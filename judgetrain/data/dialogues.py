@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+from judgetrain.artifacts.executors.base import Executor
 from judgetrain.artifacts.stage_run import StageRun, derive_seed
 from judgetrain.data import world
 from judgetrain.data.config import DialoguesConfig, SourceConfig
-from judgetrain.data.dedup import Match, NearIndex, Seen, named_queries
+from judgetrain.data.dedup import Match, NearIndex, Seen, Sign, looked_up, named_queries
 from judgetrain.data.given import adapted
 from judgetrain.data.rows import RowReader
+from judgetrain.data.signing import signed
 from judgetrain.data.sources import Rejects, read, sampled
 from judgetrain.data.stages import DialoguesSettings
 from judgetrain.errors import DataError, causes
@@ -50,20 +52,18 @@ def run(settings: DialoguesSettings, inputs: Mapping[str, Path], out: StageRun) 
         rejects = Rejects(config.strict, keep=reject)
         for index, source in enumerate(config.sources):
             counts = table[source.name] = Counter()
-            before, rows = Counter(rejects.counts), 0
-            for items in _rows(source, f"dialogues.sources[{index}]", settings, rejects, out.log):
-                rows += 1
-                for dialogue, comparison in items:
-                    outcome, match = sieve(dialogue, comparison)
-                    counts[outcome] += 1
-                    if outcome == "kept":
-                        keep(dialogue.to_row())
-                        if comparison:
-                            compare(comparison.to_row())
-                    elif match:
-                        contaminated({"id": dialogue.id, "query": dialogue.query} | asdict(match))
+            before = Counter(rejects.counts)
+            given = Flat(_rows(source, f"dialogues.sources[{index}]", settings, rejects, out.log))
+            for (dialogue, comparison), outcome, match in sieve(given, out.executor):
+                counts[outcome] += 1
+                if outcome == "kept":
+                    keep(dialogue.to_row())
+                    if comparison:
+                        compare(comparison.to_row())
+                elif match:
+                    contaminated({"id": dialogue.id, "query": dialogue.query} | asdict(match))
             rejected = rejects.counts - before
-            facts[source.name] = {"read": rows + rejected.total()}
+            facts[source.name] = {"read": given.rows + rejected.total()}
             if source.turns == "every":
                 facts[source.name]["dialogues"] = counts.total()
             counts.update({f"{REJECTED}{reason}": n for reason, n in rejected.items()})
@@ -94,24 +94,58 @@ class Sieve:
         self._near = NearIndex(settings.near_similarity, settings.near_window) if settings.near_dedup else None
         self.benchmarks = named_queries(settings)
 
-    def __call__(self, dialogue: Dialogue, comparison: Comparison | None) -> tuple[str, Match | None]:
-        """``kept`` or why not, and for ``contaminated`` the benchmark query that the dialogue holds."""
-        settings = self._settings
+    def __call__(self, items: Iterable[Item], executor: Executor) -> Iterator[tuple[Item, str, Match | None]]:
+        """Each with ``kept`` or why not, and for ``contaminated`` the benchmark query that the dialogue holds.
+
+        Signatures, where any are looked at, are made by the executor; all else is done here, in the items' order.
+        """
+        begun = ((item, self._at_sight(item)) for item in items)
+        near = self._near is not None or (self.benchmarks is not None and self.benchmarks.near)
+        both = signed(begun, lambda each: self._to_sign(*each), executor) if near else ((each, {}) for each in begun)
+        for (item, reason), signatures in both:
+            yield item, *((reason, None) if reason else self._looked_up(item, signatures.__getitem__))
+
+    def _at_sight(self, item: Item) -> str | None:
+        """Why a dialogue goes that needs no signature for it."""
+        settings, (dialogue, _) = self._settings, item
         if len(dialogue.query) < settings.min_query_chars:
-            return "too_short", None
+            return "too_short"
         if sum(len(m.content) for m in dialogue.messages) > settings.max_query_chars:
-            return "too_long", None
-        parts = [dialogue.context, dialogue.query] if dialogue.context else [dialogue.query]
-        if comparison:  # the same query with other responses is another comparison
-            parts += [comparison.response_a, comparison.response_b]
-        text = "\n".join(parts)
-        if settings.dedup and not self._seen.add(text):
-            return "duplicate", None
-        if self.benchmarks and (found := self.benchmarks.matches(dialogue)):
+            return "too_long"
+        return "duplicate" if settings.dedup and not self._seen.add(_compared(item)) else None
+
+    def _to_sign(self, item: Item, reason: str | None) -> Iterator[str]:
+        if reason is None and self.benchmarks is not None and self.benchmarks.near:
+            yield from looked_up(item[0])
+        if reason is None and self._near is not None:
+            yield _compared(item)
+
+    def _looked_up(self, item: Item, sign: Sign) -> tuple[str, Match | None]:
+        dialogue, _ = item
+        if self.benchmarks and (found := self.benchmarks.matches(dialogue, sign)):
             return "contaminated", found[0]
-        if self._near is not None and not self._near.add(text):
+        if self._near is not None and not self._near.add(_compared(item), sign):
             return "near_duplicate", None
         return ("kept" if self._ids.add_text(dialogue.id) else "repeated_id"), None
+
+
+def _compared(item: Item) -> str:
+    """The text by which a dialogue is a duplicate: the same query with other responses is another comparison."""
+    dialogue, comparison = item
+    parts = [dialogue.context, dialogue.query] if dialogue.context else [dialogue.query]
+    return "\n".join([*parts, *((comparison.response_a, comparison.response_b) if comparison else ())])
+
+
+class Flat:
+    """The items of rows one after another, counting the rows."""
+
+    def __init__(self, rows: Iterable[Sequence[Item]]) -> None:
+        self._given, self.rows = rows, 0
+
+    def __iter__(self) -> Iterator[Item]:
+        for items in self._given:
+            self.rows += 1
+            yield from items
 
 
 def _rows(

@@ -6,9 +6,10 @@ import csv
 import gzip
 import json
 import re
+import zlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, cast
 
 from judgetrain.errors import DataError
 
@@ -26,9 +27,31 @@ SILENCE = "__SILENCE__"
 """What ParlAI writes for a speaker who has not said anything yet."""
 
 
+BROKEN = (gzip.BadGzipFile, EOFError, zlib.error)
+"""How Python says of a gzip file that it is none, is cut off or damaged."""
+
+
 def open_text(path: Path) -> IO[str]:
     """A UTF-8 text file, gzipped or not, with or without a byte order mark."""
     return gzip.open(path, "rt", encoding="utf-8-sig") if path.suffix == ".gz" else path.open(encoding="utf-8-sig")
+
+
+def open_bytes(path: Path) -> IO[bytes]:
+    """A file's bytes, unpacked where it is gzipped."""
+    return cast(IO[bytes], gzip.open(path, "rb")) if path.suffix == ".gz" else path.open("rb")
+
+
+def unreadable(path: Path, error: Exception) -> str:
+    """Why a file cannot be read, with the line where that can be told: one that is no UTF-8, or a damaged file."""
+    if not isinstance(error, UnicodeDecodeError):
+        return f"{path}: not a whole gzip file ({error})"
+    with open_bytes(path) as lines:
+        for number, line in enumerate(lines, start=1):
+            try:
+                line.decode("utf-8")
+            except UnicodeDecodeError as here:
+                return f"{path}:{number}: expected UTF-8 text ({here}); save the file as UTF-8"
+    return f"{path}: expected UTF-8 text ({error}); save the file as UTF-8"
 
 
 def is_json_array(path: Path) -> bool:
@@ -40,7 +63,7 @@ def is_json_array(path: Path) -> bool:
             while (first := file.read(1)) and first.isspace():
                 pass
         return first == "["
-    except (UnicodeDecodeError, OSError, EOFError):
+    except (UnicodeDecodeError, OSError, *BROKEN):
         return False
 
 
@@ -51,7 +74,7 @@ def is_json_lists(path: Path) -> bool:
     try:
         with open_text(path) as file:
             begins = _begun("", file)
-    except (UnicodeDecodeError, OSError, EOFError):
+    except (UnicodeDecodeError, OSError, *BROKEN):
         return False
     return re.match(r'\{\s*"[^"\n]*"\s*:\s*\[\s*\n?\s*\{', begins) is not None
 
@@ -65,7 +88,7 @@ def json_lists(path: Path) -> Iterator[Row]:
     try:
         with open_text(path) as file:
             whole = json.load(file)
-    except (json.JSONDecodeError, UnicodeDecodeError, EOFError, gzip.BadGzipFile, RecursionError) as error:
+    except (json.JSONDecodeError, RecursionError) as error:
         raise DataError(f"{path}: not a whole JSON object ({str(error).splitlines()[0]})") from error
     for name, rows in whole.items():
         if not isinstance(rows, list):
@@ -112,10 +135,7 @@ def _element(decoder: json.JSONDecoder, buffer: str, file: IO[str], place: str) 
             broken = bool(rest)
         except (json.JSONDecodeError, RecursionError) as error:
             problem, broken = str(error).splitlines()[0], len(buffer) > LONGEST
-        try:
-            more = "" if broken else file.read(max(CHUNK, len(buffer)))
-        except (UnicodeDecodeError, EOFError, gzip.BadGzipFile) as error:
-            raise DataError(f"{place}: expected UTF-8 text ({error})") from error
+        more = "" if broken else file.read(max(CHUNK, len(buffer)))
         if not more:
             raise DataError(f"{place}: not a whole JSON array ({problem})")
         buffer = (buffer + more).lstrip()
@@ -134,7 +154,7 @@ def table(path: Path) -> Iterator[Row]:
     begin on.
 
     Raises:
-        DataError: no UTF-8 text, quotes that do not end, or a file without rows.
+        DataError: quotes that do not end, or a file without rows.
     """
     csv.field_size_limit(LONGEST)
     tabs = path.name.removesuffix(".gz").endswith(".tsv")
@@ -155,9 +175,8 @@ def table(path: Path) -> Iterator[Row]:
                 else:
                     told = f"expected {len(names)} cells, as the first line has, found {len(cells)}"
                     yield place, told + delimited(names)
-    except (csv.Error, UnicodeDecodeError, EOFError, gzip.BadGzipFile) as error:
-        encoding = "; save the file as UTF-8" if isinstance(error, UnicodeDecodeError) else ""
-        raise DataError(f"{path}:{begins}: not a row of CSV ({error}){encoding}") from error
+    except csv.Error as error:
+        raise DataError(f"{path}:{begins}: not a row of CSV ({error})") from error
     if not found:
         raise DataError(f"{path}: the file has no rows; expected names in the first line, and a comparison a line")
 
@@ -176,10 +195,13 @@ def parquet(path: Path) -> Iterator[Row]:
     except pyarrow.ArrowInvalid as error:
         raise DataError(f"{path}: not a Parquet file ({error})") from error
     number = 0
-    for batch in file.iter_batches(batch_size=1024):
-        for row in batch.to_pylist():
-            number += 1
-            yield f"{path}:row {number}", row
+    try:
+        for batch in file.iter_batches(batch_size=1024):
+            for row in batch.to_pylist():
+                number += 1
+                yield f"{path}:row {number}", row
+    except (pyarrow.ArrowException, OSError) as error:
+        raise DataError(f"{path}: not a whole Parquet file; after row {number}: {error}") from error
     if number == 0:
         raise DataError(f"{path}: the file has no rows")
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import glob
-import gzip
 import json
 import random
 from collections import Counter
@@ -111,19 +110,27 @@ def _rows(source: SourceConfig, key: str, rejects: Rejects) -> Iterator[_Row]:
         yield from _hub(source, key)
         return
     for path in files_of(source.path, f"{key}.path"):
-        name = path.name.removesuffix(".gz")
-        if name.endswith(".parquet"):
-            yield from _with_text(readers.parquet(path))
-        elif name.endswith(".txt"):
-            yield from _with_text(readers.parlai(path))
-        elif name.endswith((".csv", ".tsv")):
-            yield from _csv(path, rejects)
-        elif readers.is_json_array(path):
-            yield from _with_text(readers.json_array(path))
-        elif readers.is_json_lists(path):
-            yield from _with_text(readers.json_lists(path))
-        else:
-            yield from _jsonl(path, rejects)
+        try:
+            yield from _of_file(path, rejects)
+        except (UnicodeDecodeError, *readers.BROKEN) as error:
+            raise DataError(readers.unreadable(path, error)) from error
+
+
+def _of_file(path: Path, rejects: Rejects) -> Iterator[_Row]:
+    """The rows of a file, whose form its name tells, and of JSON its beginning."""
+    name = path.name.removesuffix(".gz")
+    if name.endswith(".parquet"):
+        yield from _with_text(readers.parquet(path))
+    elif name.endswith(".txt"):
+        yield from _with_text(readers.parlai(path))
+    elif name.endswith((".csv", ".tsv")):
+        yield from _csv(path, rejects)
+    elif readers.is_json_array(path):
+        yield from _with_text(readers.json_array(path))
+    elif readers.is_json_lists(path):
+        yield from _with_text(readers.json_lists(path))
+    else:
+        yield from _jsonl(path, rejects)
 
 
 def _with_text(rows: Iterable[readers.Row]) -> Iterator[_Row]:
@@ -140,25 +147,22 @@ def _csv(path: Path, rejects: Rejects) -> Iterator[_Row]:
 
 def _jsonl(path: Path, rejects: Rejects) -> Iterator[_Row]:
     number = 0
-    try:
-        with gzip.open(path, "rb") if path.suffix == ".gz" else path.open("rb") as lines:
-            for number, line in enumerate(lines, start=1):
-                if not line.strip():
-                    continue
-                place = f"{path}:{number}"
-                try:
-                    raw = line.decode("utf-8-sig" if number == 1 else "utf-8")
-                    row = json.loads(raw)
-                except UnicodeDecodeError as error:
-                    rejects.add(place, "not_utf8", f"expected UTF-8 text ({error.reason})", repr(line[:RAW_CHARS]))
-                    continue
-                except (RecursionError, json.JSONDecodeError) as error:
-                    found = error.msg if isinstance(error, json.JSONDecodeError) else "brackets nested too deep"
-                    rejects.add(place, "not_json", f"expected a JSON object a line ({found})", raw)
-                    continue
-                yield place, row, raw
-    except (gzip.BadGzipFile, EOFError) as error:
-        raise DataError(f"{path}: not a whole gzip file ({error})") from error
+    with readers.open_bytes(path) as lines:
+        for number, line in enumerate(lines, start=1):
+            if not line.strip():
+                continue
+            place = f"{path}:{number}"
+            try:
+                raw = line.decode("utf-8-sig" if number == 1 else "utf-8")
+                row = json.loads(raw)
+            except UnicodeDecodeError as error:
+                rejects.add(place, "not_utf8", f"expected UTF-8 text ({error.reason})", repr(line[:RAW_CHARS]))
+                continue
+            except (RecursionError, json.JSONDecodeError) as error:
+                found = error.msg if isinstance(error, json.JSONDecodeError) else "brackets nested too deep"
+                rejects.add(place, "not_json", f"expected a JSON object a line ({found})", raw)
+                continue
+            yield place, row, raw
     if number == 0:
         raise DataError(f"{path}: the file is empty; expected a JSON object a line")
 

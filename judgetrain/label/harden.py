@@ -54,6 +54,11 @@ class Attempt:
     attacked: Comparison
     criteria: tuple[CriterionNode, ...]
 
+    @property
+    def judged(self) -> EvaluationTree:
+        """What is judged anew, and no more of the tree than that."""
+        return replace(self.tree, comparison=self.attacked, criteria=self.criteria, failures={})
+
 
 @dataclass
 class Habits:
@@ -117,16 +122,17 @@ def hardened(
         habits.add(tree)
         attempts += attempts_on(tree, labels.get(tree.comparison.id), attacks, config, out.seed)
     judge = judge_among(inputs)
-    model, greedy = judge / "model", replace(asking.judgment_sampling, temperature=0.0)
+    name, model, greedy = judge.parent.name, judge / "model", replace(asking.judgment_sampling, temperature=0.0)
     prompts, asked = load_prompt_set(model / "prompts.yaml"), replace(asking, judgment_sampling=greedy)
 
-    def process(index: int, items: Sequence[Attempt]) -> ShardResult:
-        trees = [replace(item.tree, comparison=item.attacked, criteria=item.criteria, failures={}) for item in items]
-        found = shard_of(rejudge(trees, engine(), prompts, asked, out.shard_seed(index)))
+    def process(index: int, items: Sequence[EvaluationTree]) -> ShardResult:
+        found = shard_of(rejudge(items, engine(), prompts, asked, out.shard_seed(index)))
         return replace(found, counts_in=0, counts_out=0, dropped={})  # they are no items of this stage
 
-    with loaded_once(lambda: make_engine(engine_config, model_path=str(model), name=judge.parent.name)) as engine:
-        out.sharded(ROWS, attempts, asking.shard_size * 4, process, "attacked comparisons", load=engine)
+    size, spread = asking.shard_size * 4, not engine_config.paid
+    with loaded_once(lambda: make_engine(engine_config, model_path=str(model), name=name)) as engine:
+        trees = [attempt.judged for attempt in attempts]
+        out.sharded(ROWS, trees, size, process, "attacked comparisons", engine, spread=spread)
     result = Hardened()
     for attempt, row in zip(attempts, read_rows(out.directory, ROWS), strict=True):
         _learn(attempt, EvaluationTree.from_row(row), habits, prompter, labels, result)

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 Row = dict[str, Any]
 Tokens = Mapping[str, "array[int]"]
+Pair = tuple[Row, Tokens]
+"""A row and its tokens."""
 REFERENCE_COLUMNS = ("ref_chosen_logps", "ref_rejected_logps")
 _SIDES = ("completion", "chosen", "rejected")
 
@@ -44,6 +46,11 @@ class Examples:
     def lengths(self) -> list[int]:
         """Of each row's prompt with its longest completion, in tokens."""
         return [_length(tokens) for tokens in self.tokens]
+
+    @property
+    def pairs(self) -> list[Pair]:
+        """Each row with its tokens."""
+        return list(zip(self.rows, self.tokens, strict=True))
 
     @property
     def dropped(self) -> dict[str, int]:

@@ -7,35 +7,34 @@ a sweep over beta or the learning rate reads them; no reference model is then in
 from __future__ import annotations
 
 import contextlib
-import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
 from datasets import Dataset
 from torch.utils.data import DataLoader
-from transformers import PreTrainedTokenizerBase
 from trl import DPOConfig, DPOTrainer
 from trl.models import prepare_deepspeed
 
 from judgetrain.artifacts.stage_run import ShardResult, StageRun
 from judgetrain.engines.config import ModelConfig
 from judgetrain.engines.loading import end_token_ids, load_model, load_tokenizer
+from judgetrain.engines.once import loaded_once
 from judgetrain.errors import TrainingError
 from judgetrain.train.adapters import peft_config, quantization
 from judgetrain.train.arguments import device_arguments
 from judgetrain.train.config import DpoConfig
-from judgetrain.train.data import REFERENCE_COLUMNS, Examples, Row, dataset, digest, fitting
+from judgetrain.train.data import REFERENCE_COLUMNS, Examples, Pair, Row, dataset, digest, fitting
 from judgetrain.train.distributed import current, forget_deepspeed
 from judgetrain.train.fused_head import labelled_tokens_alone
 from judgetrain.train.preflight import check_same_vocabulary
 
-TRAINER = ".trainer"
-"""The directory that TRL's trainer wants to have."""
 SHARD = 512
-"""Pairs finished together; the unit of resume."""
+"""Pairs finished together; the unit of resume, and what a worker gets at once."""
+_ANY = [{"prompt_ids": [0], "chosen_ids": [0], "rejected_ids": [0]}]
+"""TRL's trainer looks at a row when it is made; the pairs come later, shard by shard."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,66 +63,89 @@ def reference_logps(reference: Reference, pairs: Mapping[str, Sequence[Row]], ou
     """Write ``<split>-*.jsonl``: each pair's digest and its reference log-probabilities (sums over tokens, nats).
 
     Pairs longer than ``max_length`` are left out and counted, as in training. Shards that an earlier run finished are
-    kept. Every process computes its share of each shard; the leader says which shard comes, and writes.
+    kept. A process that is alone has the run's executor process them, whose workers hold a copy of the reference each.
+    Of several that train together every one computes its share of each shard: how they hold weights, and in which
+    precision, is part of the result. The leader then says which shard comes, and writes.
     """
     group = current()
+    splits = _that_fit(reference, pairs)
+    with loaded_once(lambda: _Forward(reference)) as forward:
+        if group.leads:
+            out.log(f"{out.stage}: {', '.join(f'{len(e.rows)} {split}' for split, e in splits.items())} pairs")
+            for split, examples in splits.items():
+                _fill(split, examples, forward, out)
+                out.count(in_=sum(examples.dropped.values()), dropped=examples.dropped)
+            group.decide(lambda: None)
+        else:
+            while (task := group.decide(_nothing)) is not None:
+                split, index = task
+                forward()(splits[split].pairs[index * SHARD : (index + 1) * SHARD])
+    if group.deepspeed:
+        forget_deepspeed()
+
+
+def _that_fit(reference: Reference, pairs: Mapping[str, Sequence[Row]]) -> dict[str, Examples]:
+    """The pairs of each split that are trained on, or watched, with their tokens."""
     tokenizer = load_tokenizer(reference.policy)
     check_same_vocabulary(tokenizer, reference.model, reference.policy)
-    tokenizer.padding_side = "right"
     ends = end_token_ids(reference.policy, tokenizer)
     length = reference.config.max_length
     splits = {"train": fitting(pairs["train"], tokenizer, length, "preference pairs", ends)}
     with contextlib.suppress(TrainingError):  # training says what it means that no held-out pair fits
         splits["heldout"] = fitting(pairs.get("heldout", []), tokenizer, length, "held-out pairs", ends)
-    forward = _Forward(reference, splits, tokenizer, out)
-    if group.leads:
-        for split, examples in splits.items():
+    return splits
 
-            def process(index: int, rows: Sequence[Row], split: str = split) -> ShardResult:
-                task = (split, index * SHARD, len(rows))
-                group.decide(lambda: task)
-                return ShardResult(forward(*task), len(rows))
 
-            out.sharded(split, examples.rows, SHARD, process, unit="pairs")
-            out.count(in_=sum(examples.dropped.values()), dropped=examples.dropped)
-        group.decide(lambda: None)
-        shutil.rmtree(out.path(TRAINER), ignore_errors=True)
+def _fill(split: str, examples: Examples, forward: Callable[[], _Forward], out: StageRun) -> None:
+    """The shards of a split, by the executor or together with the other processes."""
+    group = current()
+
+    def process(_: int, items: Sequence[Pair]) -> ShardResult:
+        return ShardResult(forward()(items), len(items))
+
+    def together(index: int, items: Sequence[Pair]) -> ShardResult:
+        group.decide(lambda: (split, index))  # before the model is loaded, which takes all of them under ZeRO-3
+        return process(index, items)
+
+    if group.group is None:
+        out.sharded(split, examples.pairs, SHARD, process, "pairs", forward, spread=True)
     else:
-        while (task := group.decide(_nothing)) is not None:
-            forward(*task)
-    if group.deepspeed:
-        forget_deepspeed()
+        out.sharded(split, examples.pairs, SHARD, together, "pairs")
 
 
-def _nothing() -> tuple[str, int, int] | None:
+def _nothing() -> tuple[str, int] | None:
     return None
 
 
 class _Forward:
-    """The reference model, loaded when the first shard needs it; calls give a shard's rows on every process."""
+    """The reference model in this process, and TRL's trainer around it; a call gives the rows of pairs."""
 
-    def __init__(
-        self, reference: Reference, splits: Mapping[str, Examples], tokenizer: PreTrainedTokenizerBase, out: StageRun
-    ) -> None:
-        self._reference, self._splits, self._tokenizer, self._out = reference, splits, tokenizer, out
+    def __init__(self, reference: Reference) -> None:
+        self._reference = reference
+        self._place = TemporaryDirectory(prefix="judgetrain-reference-")  # TRL's trainer wants one; it stays empty
+        self._trainer: Any = self._made()
+        self._model: Any = self._prepared()
 
-    def __call__(self, split: str, start: int, count: int) -> list[Row]:
-        """Rows of ``count`` pairs of a split from ``start`` on."""
-        examples = self._splits[split]
-        indices = range(start, start + count)
-        by_length = sorted(indices, key=lambda i: examples.lengths[i])
-        logps = dict(zip(by_length, self._logps(split, by_length), strict=True))
+    def __call__(self, pairs: Sequence[Pair]) -> list[Row]:
+        """A row for each pair, in their order."""
+        examples = Examples(rows=[row for row, _ in pairs], tokens=[tokens for _, tokens in pairs], too_long=0)
+        by_length = sorted(range(len(pairs)), key=lambda i: examples.lengths[i])
+        logps = dict(zip(by_length, self._logps(dataset(examples, by_length)), strict=True))
         return [
-            {"pair": digest(examples.rows[i]), **dict(zip(REFERENCE_COLUMNS, logps[i], strict=True))} for i in indices
+            {"pair": digest(row), **dict(zip(REFERENCE_COLUMNS, logps[i], strict=True))}
+            for i, row in enumerate(examples.rows)
         ]
 
-    def _logps(self, split: str, indices: Sequence[int]) -> list[tuple[float, float]]:
-        """Reference log-probabilities (chosen, rejected) of the pairs, in the order of the indices."""
+    def close(self) -> None:
+        """Free the model."""
+        self._trainer = self._model = None
+        self._place.cleanup()
+
+    def _logps(self, data: Dataset) -> list[tuple[float, float]]:
+        """Reference log-probabilities (chosen, rejected) of the pairs, in their order."""
         trainer = self._trainer
         loader = DataLoader(
-            (trainer.train_dataset if split == "train" else trainer.eval_dataset[split]).select(indices),
-            batch_size=self._reference.config.precompute_ref_batch_size,
-            collate_fn=trainer.data_collator,
+            data, batch_size=self._reference.config.precompute_ref_batch_size, collate_fn=trainer.data_collator
         )
         parts = []
         with labelled_tokens_alone():
@@ -132,19 +154,18 @@ class _Forward:
                 parts.append(trainer.accelerator.gather_for_metrics(sides).float().cpu())
         return [(chosen, rejected) for chosen, rejected in torch.cat(parts).tolist()]
 
-    @cached_property
-    def _trainer(self) -> Any:
+    def _made(self) -> _Untrained:
         settings = self._reference.config
         args = DPOConfig(
-            output_dir=str(self._out.path(TRAINER)),
+            output_dir=self._place.name,
             precompute_ref_log_probs=True,
             per_device_train_batch_size=settings.precompute_ref_batch_size,
             max_length=None,
             ld_alpha=settings.ld_alpha,
             **device_arguments(settings.bf16, settings.tf32),
         )
-        data = {split: dataset(examples, range(len(examples.rows))) for split, examples in self._splits.items()}
-        self._out.log(f"{self._out.stage}: {', '.join(f'{len(d)} {split}' for split, d in data.items())} pairs")
+        tokenizer = load_tokenizer(self._reference.policy)
+        tokenizer.padding_side = "right"
         model = load_model(self._reference.model, quantization=quantization(settings.lora))
         # A trainer takes a quantised model with adapters only; log-probabilities are computed with them switched off.
         adapters = peft_config(settings.lora, model, "dpo") if settings.lora.quantize else None
@@ -152,13 +173,11 @@ class _Forward:
             model=model,
             peft_config=adapters,
             args=args,
-            train_dataset=data.pop("train"),
-            eval_dataset=data or None,
-            processing_class=self._tokenizer,
+            train_dataset=Dataset.from_list(_ANY),
+            processing_class=tokenizer,
         )
 
-    @cached_property
-    def _model(self) -> Any:
+    def _prepared(self) -> Any:
         trainer = self._trainer
         if trainer.is_deepspeed_enabled:
             return prepare_deepspeed(trainer.model, trainer.accelerator)

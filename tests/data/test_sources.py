@@ -20,7 +20,7 @@ from judgetrain.artifacts.stage_run import StageRun
 from judgetrain.data import dialogues
 from judgetrain.data.config import DialoguesConfig, SourceConfig
 from judgetrain.data.dedup import Seen, normalised
-from judgetrain.data.sources import read_comparisons, sampled
+from judgetrain.data.sources import read, read_comparisons, sampled
 from judgetrain.data.stages import DialoguesSettings
 from judgetrain.errors import ConfigError, DataError, JudgetrainError
 from tests.builders.data import run_dialogues, write_lines
@@ -131,6 +131,50 @@ def test_unusable_sources(
 ) -> None:
     with pytest.raises(error, match=message):
         run(tmp_path, content, **options)
+
+
+PLAIN = {
+    "jsonl": b'{"query": "a"}\n' * 5000,
+    "json": b"[" + b'{"query": "a"},' * 5000 + b'{"query": "b"}]',
+    "csv": b"query,x\n" + b"a,b\n" * 5000,
+    "txt": b"1 hello\thi\n" * 5000,
+}
+
+
+@pytest.mark.parametrize("form", PLAIN)
+@pytest.mark.parametrize("damage", ["cut off", "another byte", "no gzip", "latin-1"])
+def test_a_damaged_file_of_any_form_is_said_in_a_line(tmp_path: Path, form: str, damage: str) -> None:
+    packed = gzip.compress(PLAIN[form])
+    place = tmp_path / f"in.{form}.gz"
+    if damage == "latin-1":  # far behind what tells the form of a file
+        place, told = tmp_path / f"in.{form}", rf"in\.{form}:\d+: expected UTF-8 text"
+        place.write_bytes(PLAIN[form][:-4] + "é".encode("latin-1") + PLAIN[form][-4:])
+    else:
+        told = "not a whole gzip file"
+        wrong = {
+            "cut off": packed[:40],
+            "another byte": packed[:20] + b"\xff\xff\xff" + packed[23:],
+            "no gzip": b"junk",
+        }
+        place.write_bytes(wrong[damage])
+    with pytest.raises(DataError, match=told):
+        list(read(SourceConfig(name="src", path=str(place)), "src", lambda row, number: row))
+
+
+def test_bytes_that_are_no_utf8_are_said_by_their_line(tmp_path: Path) -> None:
+    (tmp_path / "in.csv").write_bytes("query,x\na,b\nä,b\n".encode("latin-1"))
+    with pytest.raises(DataError, match=r"in\.csv:3: expected UTF-8 text .* save the file as UTF-8"):
+        run_dialogues(tmp_path, DialoguesConfig([SourceConfig(name="src", path=str(tmp_path / "in.csv"))]))
+
+
+def test_a_damaged_parquet_file_is_said_in_a_line(tmp_path: Path) -> None:
+    path = tmp_path / "in.parquet"
+    pyarrow.parquet.write_table(pyarrow.table({"query": [f"hello {i}" for i in range(3000)]}), path)
+    damaged = bytearray(path.read_bytes())
+    damaged[100:3000] = bytes(byte ^ 0x5A for byte in damaged[100:3000])
+    path.write_bytes(damaged)
+    with pytest.raises(DataError, match=r"in\.parquet: not a whole Parquet file; after row 0: "):
+        run_dialogues(tmp_path, DialoguesConfig([SourceConfig(name="src", path=str(path))]))
 
 
 def test_a_broken_gzip_and_a_missing_path(tmp_path: Path) -> None:

@@ -29,12 +29,26 @@ STAGES = {
         f"responses.models=[{ANSWERING % 'a'},{ANSWERING % 'b'}]",
         "responses.sampling.max_new_tokens=16",
     ),
+    "dialogues": ("dialogues.near_dedup=true",),
     "cluster": (),
     "teacher": (),
     "tree": (),
-    "label": ("reward=both", "label.reward.shard_size=4"),
+    "label": (
+        *("reward=both", "label.reward.shard_size=4"),
+        *("label.harden=[edit,empty]", "label.harden_wording=world", "label.harden_attempts=4"),
+    ),
+    "reference": (),
+    "rl": (
+        "train.rl={labels: start, label_branches: 2, pass_rate: [0.0, 0.9], num_generations: 2, max_steps: 1}",
+        *("train.rl.comparisons_per_step=2", "train.rl.per_device_train_batch_size=4", "train.rl.keep_best=false"),
+    ),
     "evaluate": ("evaluate.methods=[dpo,dpo+independent@1,one_step:dpo,scorer:sentprob]", "evaluate.shard_size=4"),
     "judge": ("verdicts.judge=sft", "verdicts.shard_size=6"),
+    "stress": (
+        *("stress.source={type: world, name: world}", "stress.prompts=4", "stress.samples=3", "stress.shard_size=2"),
+        *("stress.writer={type: transformers, model: {path: world}}", "stress.sampling.max_new_tokens=12"),
+        *("stress.methods=[dpo@1,dpo@2,one_step:dpo,scorer:sentprob,random]", "stress.bootstrap=100"),
+    ),
     "correct": ("correct.max_comparisons=6", "correct.shard_size=2"),
     "selfeval": (
         *("scorer.model.path=world", "scorer.max_context=512", "scorer.shard_size=2"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from judgetrain.pipeline.config import Config
 from judgetrain.pipeline.run import Pipeline
 from judgetrain.train import reference
 from judgetrain.train.data import digest, fitting, with_reference
+from tests.builders.executors import Elsewhere
 from tests.builders.pairs_pipeline import PAIRS, composed, plant
 
 LOSS = 1e-5
@@ -64,7 +66,7 @@ def test_log_probabilities_are_those_of_the_reference_model(cached: Pipeline) ->
     assert found == [pytest.approx(pair, abs=1e-3) for pair in expected]
     manifest = cached.plan("reference").manifest or {}
     assert manifest["counts"] == {"in": PAIRS + 5, "out": PAIRS + 5, "dropped": {}}
-    assert not (made / reference.TRAINER).exists()
+    assert not [path for path in made.iterdir() if path.is_dir()], "what TRL's trainer wants to have is no part of it"
 
 
 def test_losses_are_those_of_training_with_a_live_reference(cached: Pipeline, tmp_path: Path) -> None:
@@ -93,25 +95,63 @@ def test_a_sweep_makes_them_once_and_loads_no_reference(cached: Pipeline, monkey
         assert other.plan("reference").fingerprint != cached.plan("reference").fingerprint
 
 
+def rows_of(pipeline: Pipeline, split: str) -> list[dict[str, Any]]:
+    return [*read_rows(pipeline.plan("reference").directory, split)]
+
+
+def shards_of(pipeline: Pipeline) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in pipeline.plan("reference").directory.glob("*-of-*.jsonl")}
+
+
+def test_it_is_the_same_wherever_its_shards_are_processed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reference, "SHARD", 10)
+    here, there = (plant(composed(tmp_path / name)) for name in ("here", "there"))
+    here.run("reference")
+    executor = Elsewhere()
+    monkeypatch.setattr("judgetrain.pipeline.processes.make_executor", lambda *_: executor)
+    there.run("reference")
+    assert len(executor.carried) == 2 and max(executor.carried) < 2**16, "how the model is loaded, and no pair"
+    assert len(shards_of(here)) == 6 and shards_of(there) == shards_of(here)
+
+
+def test_ray_workers_make_the_same_reference(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With Ray itself, where it is installed; a finished shard is not made again."""
+    pytest.importorskip("ray")
+    monkeypatch.setattr(reference, "SHARD", 10)
+    here = plant(composed(tmp_path / "here"))
+    here.run("reference")
+    ray = ("executor=ray", "executor.workers=2", "executor.cpus_per_worker=0.5")
+    there = plant(composed(tmp_path / "there", *ray))
+    first = Path("train-00000-of-00005.jsonl"), Path(".train-00000-of-00005.json")
+    made, copied = here.plan("reference").directory, there.plan("reference").directory
+    copied.mkdir(parents=True)
+    for name in first:
+        shutil.copy2(made / name, copied / name)
+    there.run("reference")
+    assert (copied / first[1]).stat().st_mtime_ns == (made / first[1]).stat().st_mtime_ns
+    assert shards_of(there) == shards_of(here)
+
+
 def test_a_crash_loses_one_shard_at_most(cached: Pipeline, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reference, "SHARD", 10)
     pipeline = plant(composed(tmp_path, "train.dpo.max_steps=1"))
     real, calls = reference._Forward.__call__, []
 
-    def dying(self: Any, split: str, start: int, count: int) -> Any:
-        calls.append((split, start))
+    def dying(self: Any, pairs: Any) -> Any:
+        calls.append(digest(pairs[0][0]))
         if len(calls) == 3:
             raise KeyboardInterrupt
-        return real(self, split, start, count)
+        return real(self, pairs)
 
     monkeypatch.setattr(reference._Forward, "__call__", dying)
     with pytest.raises(KeyboardInterrupt):
         pipeline.run("reference")
     again = Pipeline(pipeline.config)
     again.run("reference")
-    assert calls == [("train", s) for s in (0, 10, 20, 20, 30, 40)] + [("heldout", 0)]
+    train, heldout = ([row["pair"] for row in rows_of(again, split)] for split in ("train", "heldout"))
+    assert calls == [*(train[start] for start in (0, 10, 20, 20, 30, 40)), heldout[0]]
     for split in ("train", "heldout"):
-        one, two = ([*read_rows(p.plan("reference").directory, split)] for p in (cached, again))
+        one, two = (rows_of(p, split) for p in (cached, again))
         assert [row["pair"] for row in one] == [row["pair"] for row in two]
         assert [r["ref_chosen_logps"] for r in two] == pytest.approx([r["ref_chosen_logps"] for r in one], abs=1e-4)
 

@@ -36,6 +36,7 @@ from judgetrain.train.rl.rewards import REWARDS, Outcome, of_list
 from judgetrain.train.rl.rollouts import Labelled, RecordingEngine, Rollouts, outcome_of, reward_functions
 from judgetrain.train.rl.run import _labelled, _split, in_order
 from judgetrain.train.stages import RlSettings
+from tests.builders.executors import Elsewhere
 from tests.builders.label import ANY_EVIDENCE, tree_of
 from tests.builders.pairs_pipeline import LOSS, RL, WEIGHT, composed, finish, plant, start
 from tests.builders.train import same, weights
@@ -356,6 +357,23 @@ def test_comparisons_that_teach_nothing_are_left_out_and_counted(
     assert counts["dropped"].get("too_easy", 0) == sum(row["pass_rate"] == 1 for row in rates)
     with pytest.raises(TrainingError, match="no labelled comparisons to train on"):
         plant(composed(tmp_path / "none", *RL, "train.rl.pass_rate=[0.3,0.4]")).run("rl")
+
+
+def test_workers_label_and_are_gone_before_training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Workers(Elsewhere):
+        def close(self) -> None:
+            self.carried.append(0)
+
+    workers = Workers()
+
+    def complete(*_: object) -> None:
+        assert [bool(size) for size in workers.carried] == [True, True, False], "labels, pass rates, and the end"
+
+    monkeypatch.setattr("judgetrain.pipeline.processes.make_executor", lambda *_: workers)
+    monkeypatch.setattr("judgetrain.train.rl.run.complete", complete)
+    settings = ("train.rl.labels=start", "train.rl.label_branches=2", "train.rl.pass_rate=[0.0,0.99]")
+    plant(composed(tmp_path, *RL, *settings, "train.rl.keep_best=false")).run("rl")
+    assert len(workers.carried) == 4, "and at the stage's end, as of any"
 
 
 def test_the_start_labels_for_itself_and_no_label_of_others_is_read(tmp_path: Path) -> None:

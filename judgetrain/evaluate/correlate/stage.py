@@ -131,7 +131,8 @@ def _rated(
                 missing = Counter(reply.failure for reply in replies if reply.failure)
                 return ShardResult(rows, len(rows), missing, **tokens_of(replies))
 
-            out.sharded(name, answers, SHARD, process, "answers")
+            gpus = models.gpus(method)
+            out.sharded(name, answers, SHARD, process, "answers", judge, spread=budget is None, gpus=gpus)
     rows = [row for row in read_rows(out.directory, name) if row["value"] is not None]
     return Column(method.name, 1, {Item(*(row[f] for f in Item._fields)): float(row["value"]) for row in rows})
 

@@ -97,7 +97,8 @@ def _write(dialogues: Sequence[Dialogue], settings: StressSettings, budget: Budg
                 made, len(done), {"empty_response": empty}, counts_out=len(done) - empty, **tokens_of(done)
             )
 
-        out.sharded(RESPONSES, dialogues, config.shard_size, process, "prompts", load=engine)
+        size, copy = config.shard_size, writer.gpus
+        out.sharded(RESPONSES, dialogues, size, process, "prompts", engine, spread=budget is None, gpus=copy)
     return mark
 
 
@@ -128,10 +129,17 @@ def _scored(
         parts = {"format": FORMAT, "responses": mark, "methods": [*map(shown, members)], "judge": judge, "asked": asked}
         adopt(name, fingerprint(parts), out)
         with scores_of(members, models, settings) as scores:
-            out.sharded(name, cases, settings.stress.shard_size, _shard_of(scores), "prompts")
+            process, size = _shard_of(scores), settings.stress.shard_size
+            spread = models.budget is None and first.kind != BASELINE  # no model: a worker would take longer to ask
+            out.sharded(name, cases, size, process, "prompts", spread=spread, gpus=_gpus(first, models, settings))
         rows = list(read_rows(out.directory, name))
         found |= {shown(m): [row["scores"][shown(m)] for row in rows] for m in members}
     return found
+
+
+def _gpus(method: Method, models: Models, settings: StressSettings) -> int:
+    """How many GPUs a copy of what scores runs on, where there are any."""
+    return settings.scorer.gpus if method.kind == "scorer" and settings.scorer else models.gpus(method)
 
 
 _ASKING = {

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from judgetrain.artifacts.shards import count_rows, read_rows
 from judgetrain.artifacts.stage_run import ShardResult, StageRun, derive_seed, is_held_out
 from judgetrain.engines.config import ModelConfig, TransformersEngineConfig
+from judgetrain.engines.once import loaded_once
 from judgetrain.judges.prompting.prompts import FILE as PROMPTS
 from judgetrain.judges.prompting.prompts import load_prompt_set
 from judgetrain.schema import Comparison
@@ -46,22 +47,22 @@ def own_labels(
     comparisons = _comparisons(inputs, settings.train.max_comparisons, out.seed, always)
     asking = sampled_at(replace(settings.asking, tie=settings.tie), 0.0)
     prompts = load_prompt_set(inputs[settings.train.start] / "model" / PROMPTS)
-    engine = TransformersEngine(TransformersEngineConfig(model=start, batch_size=256))
     assert settings.aggregation is not None
-    branches = settings.train.label_branches
-    judge = BranchingJudge(engine, prompts, branches, asking, settings.aggregation, early_stop=True)
+    branches, how = settings.train.label_branches, settings.aggregation
+
+    def load() -> BranchingJudge:
+        engine = TransformersEngine(TransformersEngineConfig(model=start, batch_size=256))
+        return BranchingJudge(engine, prompts, branches, asking, how, early_stop=True)
 
     def process(index: int, items: Sequence[Comparison]) -> ShardResult:
-        said = judge.compare_all(items, out.shard_seed(index))
+        said = judge().compare_all(items, out.shard_seed(index))
         rows = [
             {"comparison_id": p.comparison_id, "verdict_ab": p.verdict_ab, "verdict_ba": p.verdict_ba} for p in said
         ]
         return ShardResult(rows, 0, counts_out=0)
 
-    try:
-        out.sharded("own-labels", comparisons, SHARD, process, "comparisons")
-    finally:
-        judge.close()
+    with loaded_once(load) as judge:
+        out.sharded("own-labels", comparisons, SHARD, process, "comparisons", judge, spread=True)
     found = {row["comparison_id"]: row for row in read_rows(out.directory, "own-labels")}
     kept = [
         Labelled(comparison, row["verdict_ab"])

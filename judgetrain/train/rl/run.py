@@ -15,6 +15,7 @@ from judgetrain.artifacts.shards import read_rows
 from judgetrain.artifacts.stage_run import ShardResult, StageRun, derive_seed, is_held_out
 from judgetrain.engines.config import ModelConfig, TransformersEngineConfig
 from judgetrain.engines.loading import load_tokenizer
+from judgetrain.engines.once import loaded_once
 from judgetrain.errors import TrainingError
 from judgetrain.judges.prompting.prompts import FILE as PROMPTS
 from judgetrain.judges.prompting.prompts import load_prompt_set
@@ -86,6 +87,7 @@ def train_policy(
         )
     job = Job(start=model, config=config, train=[], heldout=[], what="labelled comparisons")
     tokenizer = load_tokenizer(model)
+    out.executor.close()  # what is trained next may have the GPUs that workers hold
     complete(lambda place: _trainer(job, tokenizer, train, held_out, rollouts, place, out), job, tokenizer, out, finish)
 
 
@@ -151,27 +153,23 @@ def _pass_rates(
     from judgetrain.train.rl.rewards import both_orders
     from judgetrain.train.rl.rollouts import outcome_of
 
-    engine = TransformersEngine(TransformersEngineConfig(model=start, batch_size=256))
-    one = replace(rollouts, config=replace(rollouts.config, branches=1))
+    one = replace(rollouts, labelled={}, config=replace(rollouts.config, branches=1))  # a shard's come with it
     times = rollouts.config.num_generations
 
     def process(index: int, items: Sequence[Labelled]) -> ShardResult:
         comparisons = [each.comparison for each in items for _ in range(times)]
-        trees = one.grow(comparisons, engine, out.shard_seed(index))
+        trees = one.grow(comparisons, engine(), out.shard_seed(index))
         rows = []
         for number, each in enumerate(items):
             grown = trees[number * times : (number + 1) * times]
             right = [
-                both_orders(outcome_of(next(iter(tree.criteria), None), each.verdict, rollouts.asking.tie))
-                for tree in grown
+                both_orders(outcome_of(next(iter(tree.criteria), None), each.verdict, one.asking.tie)) for tree in grown
             ]
             rows.append({"comparison_id": each.comparison.id, "label": each.verdict, "pass_rate": fmean(right)})
         return ShardResult(rows, 0, counts_out=0)
 
-    try:
-        out.sharded("pass-rates", labelled, SHARD, process, "comparisons")
-    finally:
-        engine.close()
+    with loaded_once(lambda: TransformersEngine(TransformersEngineConfig(model=start, batch_size=256))) as engine:
+        out.sharded("pass-rates", labelled, SHARD, process, "comparisons", engine, spread=True)
     return {row["comparison_id"]: row["pass_rate"] for row in read_rows(out.directory, "pass-rates")}
 
 
