@@ -22,15 +22,16 @@ WORLD_BASE = Path(__file__).parents[1] / "data" / "world" / "base"
 """The shipped base model that the path ``world`` names."""
 
 
-def check_package(module: str, because: str) -> None:
-    """Refuse what needs a package that is not installed.
+def check_package(module: str, because: str, extra: str | None = None) -> None:
+    """Refuse what needs a package that is not installed; ``extra``: the extra that brings it, and what else is needed.
 
     Raises:
-        ConfigError: names the package.
+        ConfigError: names the package, and what to install.
     """
     if importlib.util.find_spec(module) is None:
         name = module.replace("_", "-")
-        raise ConfigError(f"{because}: the package {name} is not installed; pip install {name}")
+        wanted = f"'judgetrain[{extra}]'" if extra else name
+        raise ConfigError(f"{because}: the package {name} is not installed; pip install {wanted}")
 
 
 def own_host(host: str) -> bool:

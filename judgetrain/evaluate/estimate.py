@@ -56,6 +56,8 @@ def rehearsed(settings: EvaluateSettings) -> Iterator[tuple[str, Costs]]:
             changes[method.target] = rehearsal
         together = scorers if method in scorers else [method]
         acted = replace(settings, **changes)
+        if acted.judge is not None:  # a rehearsal's replies cannot be read, and are no reason to ask again
+            acted = replace(acted, judge=acted.judge.changed(retries=0))
         with tempfile.TemporaryDirectory(prefix="judgetrain-rehearsal-") as folder:
             out = StageRun(Path(folder) / "a" / "b" / "c", "evaluate", settings.seed, _Silent())
             asked = [*benchmarks, *(each.benchmark for each in tried if method in attacked)]

@@ -34,7 +34,7 @@ from judgetrain.evaluate.runners.base import Evaluation, Result
 from judgetrain.evaluate.stages import EvaluateSettings
 from judgetrain.judges.base import Prediction
 from judgetrain.judges.kinds.baselines import BASELINES
-from judgetrain.judges.method import Method
+from judgetrain.judges.method import JUDGE_STAGES, Method
 
 
 def run(settings: EvaluateSettings, inputs: Mapping[str, Path], out: StageRun) -> None:
@@ -144,6 +144,9 @@ def _write(
     if settings.gate.required:
         _write_gate(gated, settings.gate.required, out)
     out.log(f"evaluate: report: {out.path('report.html')}")
+    if trained := [name for name in JUDGE_STAGES if name in evaluation.inputs]:
+        model = evaluation.inputs[trained[-1]] / "model"
+        out.log(f"evaluate: the {trained[-1]} judge, for judgetrain judge verdicts.judge=DIRECTORY: {model}")
 
 
 def _write_gate(checks: Sequence[Check], required: Sequence[str], out: StageRun) -> None:

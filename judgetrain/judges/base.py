@@ -68,7 +68,7 @@ class Prediction:
     order say different things; None with fewer than two. ``reasons``: the branches of a branching judge, order AB
     first, or the replies of one that is asked once; predictions are compared without them. ``asked``: how the judge
     was asked, as ``greedy`` or ``T=1``; ``plan``: whether both orders shared a plan; both are None where there is
-    nothing to say.
+    nothing to say. ``asked_again``: how many times it was asked about anew, since its first branch could not be read.
     """
 
     comparison_id: str
@@ -87,6 +87,7 @@ class Prediction:
     reasons: tuple[Reason, ...] = field(default=(), compare=False, repr=False)
     asked: str | None = None
     plan: Plan | None = None
+    asked_again: int = 0
 
     @property
     def verdict(self) -> BothOrders:

@@ -25,12 +25,20 @@ BESIDES = ("branches", "aggregation", "early_stop", "top_up", "prompts", "engine
 
 LEVELS = ("criteria", "guideline", "judgment")
 """The levels of an evaluation tree, and the steps of a branch."""
-READOUTS, PLANS = ("parsed", "expected"), ("shared", "independent")
+READOUTS, PLANS, LAYOUTS = ("parsed", "expected"), ("shared", "independent"), ("shown", "plain")
 _READOUT = (
     "scores of a judgment: parsed, as written; expected, the mean of 1 to 5 weighted by the tokens' probabilities"
 )
 _CONSTRAINED = "enforce the judgment's form while decoding (needs the extra 'constrained')"
 _TIE = "scores at most so far apart are a tie"
+_LAYOUT = (
+    "responses as they are (shown), or their headings and lists as running text (plain), so that what is only set "
+    "otherwise is judged alike"
+)
+_RETRIES = (
+    "times that a comparison is asked about again where its first branch cannot be read in some order; what was greedy "
+    "is then sampled at temperature 1"
+)
 _OFFSET = (
     "by how much the response shown first is ahead for its position alone; taken off each judgment's difference of "
     "scores (reports measure it: position offset)"
@@ -79,10 +87,18 @@ class AskingConfig:
         parts += [self.readout] if self.readout != "parsed" else []
         return ", ".join([*parts, "constrained"] if self.constrained else parts)
 
+    @property
+    def sampled(self) -> Self:
+        """The same, but that what is greedy is sampled at the model's own probabilities."""
+        names = [f"{step}_sampling" for step in LEVELS]
+        greedy = {name: found for name in names if not (found := getattr(self, name)).temperature}
+        return replace(self, **{name: replace(found, temperature=1.0) for name, found in greedy.items()})
 
-def shown_with(asked: str, position_offset: float) -> str:
-    """How a judge is asked, and its position's offset where there is one."""
-    return f"{asked}, offset {position_offset:g}" if position_offset else asked
+
+def shown_with(asked: str, position_offset: float, layout: str = "shown") -> str:
+    """How a judge is asked, its position's offset where there is one, and a layout that is not the responses' own."""
+    parts = [asked, f"offset {position_offset:g}" if position_offset else "", layout if layout != "shown" else ""]
+    return ", ".join(filter(None, parts))
 
 
 @dataclass
@@ -98,6 +114,8 @@ class JudgeConfig:
     constrained: bool = key(False, _CONSTRAINED)
     tie: float = key(0.0, _TIE, low=0.0, high=4.0, unit="points")
     position_offset: float = key(0.0, _OFFSET, low=-4.0, high=4.0, unit="points")
+    retries: int = key(1, _RETRIES, low=0, high=10)
+    layout: str = key("shown", _LAYOUT, choices=LAYOUTS)
     plan: str = key(
         "shared",
         "stage evaluate: both orders are judged by one list of criteria and one guideline each (shared), or each order "
@@ -117,8 +135,8 @@ class JudgeConfig:
 
     @property
     def shown(self) -> str:
-        """As of :class:`AskingConfig`, and the position's offset where there is one."""
-        return shown_with(self.asking(1).shown, self.position_offset)
+        """As of :class:`AskingConfig`, and :func:`shown_with`."""
+        return shown_with(self.asking(1).shown, self.position_offset, self.layout)
 
     def changed(self, **changes: Any) -> Self:
         """The same but for some keys.
@@ -135,9 +153,10 @@ class JudgeConfig:
         validate(found, "judge.")
         return found
 
-    def save(self, directory: Path, criteria: int) -> None:
-        """Write it as ``judge.json`` into a trained judge's directory, with the number of criteria it names."""
-        write_json_atomic(directory / SETTINGS, {"criteria": criteria, **asdict(self)})
+    def save(self, directory: Path, criteria: int, aggregation: Aggregation = "vote") -> None:
+        """Write it as ``judge.json`` into a trained judge's directory, with the number of criteria it names and how
+        its branches become a verdict."""
+        write_json_atomic(directory / SETTINGS, {"criteria": criteria, "aggregation": aggregation, **asdict(self)})
 
     @classmethod
     def load(cls, directory: Path) -> Self:
@@ -164,6 +183,13 @@ class AskConfig:
 def criteria_of(directory: Path, otherwise: int = AskingConfig.criteria) -> int:
     """How many criteria the judge of a directory was trained to name; ``otherwise`` where it does not say."""
     return int(_saved(directory).get("criteria", otherwise))
+
+
+def aggregation_of(directory: Path) -> Aggregation:
+    """How the branches of a directory's judge become a verdict unless one says otherwise; ``vote`` where it does not
+    say."""
+    found: Aggregation = _saved(directory).get("aggregation", "vote")
+    return found
 
 
 def _saved(directory: Path) -> dict[str, Any]:

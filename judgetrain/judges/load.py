@@ -30,7 +30,7 @@ def load_judge(
     branches: int = 1,
     *,
     engine: EngineConfig | None = None,
-    aggregation: Aggregation = "vote",
+    aggregation: Aggregation | None = None,
     early_stop: bool = False,
     top_up: bool = False,
     model: str | Path | ModelConfig | None = None,
@@ -47,7 +47,7 @@ def load_judge(
             follow a branching judge's name, as in ``./my-judge+sampled@3``.
         branches: k of a branching judge; what stands after ``@`` comes first.
         engine: what runs the model; by default Transformers. An ``OpenAIEngineConfig`` names an endpoint.
-        aggregation: how branches become a verdict.
+        aggregation: how branches become a verdict; None: as the run that trained the judge has it, else ``vote``.
         early_stop: ask no further branches once the verdict is settled.
         top_up: ask once more where fewer criteria came back than there are branches.
         model: whose probabilities a scorer reads: a directory or Hub id. With an ``engine`` that is a server its
@@ -101,7 +101,7 @@ def _branching(
     method: Method,
     branches: int,
     engine: EngineConfig | None,
-    aggregation: Aggregation,
+    aggregation: Aggregation | None,
     early_stop: bool,
     top_up: bool,
     prompts: str | Path | None,
@@ -127,8 +127,8 @@ def _branching(
     check_branches(branches, asking)
     plan = cast(Plan, settings.plan)
     loaded = make_engine(served, name=method.name)
-    how = early_stop, top_up, plan, settings.position_offset
-    return BranchingJudge(loaded, found, branches, asking, aggregation, method.name, *how)
+    how = early_stop, top_up, plan, settings.position_offset, settings.retries, settings.layout
+    return BranchingJudge(loaded, found, branches, asking, aggregation or "vote", method.name, *how)
 
 
 def judge_directory(name: str, revision: str | None = None) -> Path:

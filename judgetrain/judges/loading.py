@@ -20,6 +20,7 @@ from judgetrain.engines.config import (
 from judgetrain.errors import ConfigError, EngineError
 from judgetrain.judges.base import Plan
 from judgetrain.judges.config import Aggregation, JudgeConfig, criteria_of
+from judgetrain.judges.lengths import check_lengths
 from judgetrain.judges.method import BRANCHING, JUDGE_STAGES, TARGETS, Method
 from judgetrain.judges.prompting.prompts import FILE as PROMPTS
 from judgetrain.judges.prompting.prompts import has_step, load_prompt_set, prompt_path
@@ -169,6 +170,17 @@ class Models:
             raise ConfigError(f"{method.text}: {directory} is no directory: name a model's")
         return make_engine(self.settings.engine, model_path=str(directory), name=method.name)
 
+    def asking(self, method: Method) -> JudgeConfig:
+        """How the branching judge of a method is asked: as the run's ``judge.*`` and the method's options say.
+
+        What computes scores has no probabilities of tokens to read them off, and prefers no position.
+        """
+        judge, external = self.settings.judge, self.external(method.target)
+        assert judge is not None
+        if external and external.computes:
+            judge = replace(judge, readout="parsed", constrained=False, position_offset=0.0)
+        return judge.changed(**method.asking)
+
     def branching(
         self,
         method: Method,
@@ -187,23 +199,19 @@ class Models:
         """
         from judgetrain.judges.kinds.branching import BranchingJudge
 
-        criteria, judge = self.settings.criteria, self.settings.judge
-        assert criteria is not None and judge is not None
+        criteria, judge = self.settings.criteria, self.asking(method)
+        assert criteria is not None
         if method.target in ("base", *EXTERNAL):
             prompts = load_prompt_set(self.settings.prompts or "")
-            external = self.external(method.target)
-            if external and external.computes:
-                judge = replace(judge, readout="parsed", constrained=False, position_offset=0.0)
         else:
             directory = self._directory(method)
             if not (directory / PROMPTS).is_file():
                 raise ConfigError(f"{method.text}: {directory} holds no {PROMPTS}: it is no trained judge")
             prompts = load_prompt_set(directory / PROMPTS)
             criteria = criteria_of(directory, criteria)
-        judge = judge.changed(**method.asking)
         asking, plan = judge.asking(criteria), cast(Plan, judge.plan)
         engine = self.engine(method)
-        how = early_stop, top_up, plan, judge.position_offset
+        how = early_stop, top_up, plan, judge.position_offset, judge.retries, judge.layout
         return BranchingJudge(engine, prompts, branches, asking, aggregation, method.name, *how)
 
     def asked(self, method: Method, prompts: str, sampling: SamplingConfig, key: str) -> PromptedJudge:
@@ -245,10 +253,12 @@ class Models:
 
 
 def _of_base(settings: ModelSettings) -> EngineConfig:
-    """The run's engine for the untrained model."""
+    """The run's engine for the untrained model, which lies on as many GPUs as the engine's own."""
     engine, base = settings.engine, settings.base
     assert engine is not None and base is not None
-    return replace(engine, model=base) if isinstance(engine, LocalEngineConfig) else engine.with_model(base.path)
+    if isinstance(engine, LocalEngineConfig):
+        return replace(engine, model=replace(base, gpus=engine.model.gpus))
+    return engine.with_model(base.path)
 
 
 def judges_of(methods: Iterable[Method]) -> list[str]:
@@ -291,6 +301,8 @@ def check_model(config: Any, method: Method, key: str, step: str | None = None) 
         asked = config.judge.changed(**method.asking)
         forced = "judge.constrained=true, +constrained" if asked.constrained else ""
         check_asking(config, method.text if method.kind == "at_once" else forced)
+        if method.kind == BRANCHING and isinstance(engine, LocalEngineConfig) and not method.on_hub:
+            check_lengths(asked, method.target if method.is_directory else config.train.base.path, method.text)
     if engine.computes and (method.kind == "at_once" or "expected" in method.options):
         instead = "" if method.kind == "at_once" else "leave out +expected or "
         raise ConfigError(
@@ -307,7 +319,10 @@ def _check_directory(config: Any, method: Method, key: str) -> None:
     if method.on_hub:  # looked at in check_directories
         return
     if not directory.is_dir():
-        raise ConfigError(f"{key}={method.text!r}: there is no such directory; give a model's")
+        raise ConfigError(
+            f"{key}={method.text!r}: there is no such directory; give that of a model, as "
+            "OUTPUT_DIR/artifacts/dpo/FINGERPRINT/model (stage=status shows fingerprints)"
+        )
     if method.kind != BRANCHING:
         return
     if not (directory / PROMPTS).is_file():

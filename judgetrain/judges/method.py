@@ -28,6 +28,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "constrained": {"constrained": True},
     "shared": {"plan": "shared"},
     "independent": {"plan": "independent"},
+    "plain": {"layout": "plain"},
 }
 """What may follow a branching judge's name after ``+``, and what it changes in how the judge is asked."""
 

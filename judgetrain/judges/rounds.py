@@ -28,7 +28,7 @@ class GatesConfig:
         0.05, "rise over the Initial judge in the share of verdicts that cannot be read", low=0.0, high=1.0
     )
     score: float | None = key(
-        1.0, "change against the Initial judge of the mean score", low=0.0, high=4.0, unit="points"
+        1.5, "change against the Initial judge of the mean score", low=0.0, high=4.0, unit="points"
     )
     length: float | None = key(
         0.2,

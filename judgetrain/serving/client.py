@@ -12,7 +12,8 @@ from typing import Any
 
 import httpx2
 
-from judgetrain.errors import ConfigError, EngineError
+from judgetrain.engines.openai.address import Address
+from judgetrain.errors import EngineError
 from judgetrain.judges.base import Judge, Prediction
 from judgetrain.schema import Comparison
 from judgetrain.serving.server.kept import prediction_of_row
@@ -53,11 +54,8 @@ class RemoteJudge(Judge):
         patience: float = 600.0,
         timeout: float = 600.0,
     ) -> None:
-        address = httpx2.URL(url.rstrip("/"))
-        if address.scheme not in ("http", "https") or not address.host:
-            raise ConfigError(f"url={url!r}: expected http://HOST:PORT or https://HOST")
-        # Without its password, so that no message and no log holds it.
-        self._url = str(address.copy_with(userinfo=b""))
+        address = Address.parse(url, "url")  # whose messages, and what is shown, hold no password
+        self._url = address.shown
         self.name, self._rows, self._patience = "remote", rows, patience
         token = token or address.password or os.environ.get("JUDGETRAIN_TOKEN")
         headers = {"Authorization": f"Bearer {token}"} if token else {}

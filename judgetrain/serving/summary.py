@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Self
 
 from judgetrain.judges.position import position_offset
+from judgetrain.judges.remedies import of_too_long
 
 READABLE = ("A", "B", "tie", "inconsistent")
 
@@ -20,7 +21,8 @@ class Summary:
     counts rows by their ``failure``, ``unreadable`` judgments by reason. ``tokens`` and ``calls`` are those of all
     rows, both orders; ``position_offset`` is by how much the response shown first is ahead
     (:func:`~judgetrain.judges.position.position_offset`), None where scores were not read as ``expected``; ``spent`` is
-    what a paid model was sent, answers that were kept left out.
+    what a paid model was sent, answers that were kept left out. Of the ``labelled`` rows ``agreed`` have the label as
+    their verdict, in both orders.
     """
 
     judge: str
@@ -33,6 +35,8 @@ class Summary:
     calls: float
     spent: dict[str, int]
     position_offset: float | None = None
+    labelled: int = 0
+    agreed: int = 0
 
     @classmethod
     def of(
@@ -46,9 +50,11 @@ class Summary:
         """The summary of the rows."""
         verdicts, failures, unreadable = Counter[str](), Counter[str](), Counter[str]()
         margins: list[tuple[float | None, float | None]] = []
-        total = 0
+        total = labelled = agreed = 0
         for row in rows:
             total += 1
+            labelled += row["label"] is not None
+            agreed += row["label"] is not None and row["label"] == row["verdict"]
             unreadable.update(row["failures"])
             if row["failure"]:
                 failures[str(row["failure"]).partition(":")[0]] += 1
@@ -68,6 +74,8 @@ class Summary:
             calls=calls,
             spent=dict(spent),
             position_offset=position_offset([ab for ab, _ in margins], [ba for _, ba in margins]),
+            labelled=labelled,
+            agreed=agreed,
         )
 
     def told(self) -> Iterator[Any]:
@@ -85,6 +93,14 @@ class Summary:
         yield table
         if self.consistency is not None:
             yield f"consistency: {100 * self.consistency:.1f}% of the readable verdicts are the same in both orders"
+        if self.labelled:
+            from scipy.stats import binomtest
+
+            low, high = binomtest(self.agreed, self.labelled).proportion_ci(method="wilson")
+            yield (
+                f"agreement: {self.agreed} of {self.labelled} labels, {100 * self.agreed / self.labelled:.1f}% "
+                f"(95%: {100 * low:.0f} to {100 * high:.0f}; stage=evaluate has the rest)"
+            )
         if self.position_offset:
             yield (
                 f"position: the response shown first is ahead by {self.position_offset:+.2g} points of score (median "
@@ -92,6 +108,8 @@ class Summary:
             )
         if self.unreadable:
             yield f"judgments not read: {', '.join(f'{n} {reason}' for reason, n in self.unreadable.items())}"
+            if told := of_too_long(self.unreadable):
+                yield told
         if self.calls:
             tokens = f"{self.tokens['prompt']} prompt and {self.tokens['generated']} generated tokens"
             yield f"cost: {self.calls:.0f} calls, {tokens} for both orders of {self.rows} comparisons"

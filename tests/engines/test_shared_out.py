@@ -11,12 +11,16 @@ from typing import Any
 import pytest
 import torch
 
-from judgetrain.engines import loading
+from judgetrain.artifacts.console import Console
+from judgetrain.artifacts.stage_run import StageRun
+from judgetrain.engines import loading, registry
 from judgetrain.engines.base import Request, Sampling
 from judgetrain.engines.config import ModelConfig, TransformersEngineConfig, VllmEngineConfig, gpus_of
 from judgetrain.engines.loading import load_model
 from judgetrain.engines.local.transformers_engine import TransformersEngine
 from judgetrain.errors import ConfigError, EngineError
+from judgetrain.judges.loading import Models
+from judgetrain.judges.method import Method
 from judgetrain.pipeline.config import Config
 from judgetrain.pipeline.graph import STAGES
 from judgetrain.scorers.config import ScorerConfig
@@ -108,6 +112,18 @@ def test_workers_have_as_many_gpus_as_the_largest_model_takes() -> None:
     assert isinstance(settings, SelfEvalSettings) and gpus_of(settings) == 2
     # Without a path the scorer reads train.base, on as many GPUs as scorer.model says.
     assert scored_model(config.scorer, ModelConfig(path="world")) == ModelConfig(path="world", gpus=2)
+
+
+def test_the_untrained_model_is_shared_out_as_the_judges_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    config = Config(engine=TransformersEngineConfig(model=ModelConfig(gpus=2)))
+    config.train.base = ModelConfig(path="world", dtype="float32")
+    config.evaluate.methods = ["base"]
+    made: list[Any] = []
+    monkeypatch.setattr(registry, "make_engine", lambda engine, **_: made.append(engine))
+    models = Models(STAGES["evaluate"].settings.of(config), {}, StageRun(tmp_path, "evaluate", 1, Console()))  # type: ignore[arg-type]
+    models.engine(Method.parse("base"))
+    assert made[0].model == ModelConfig(path="world", dtype="float32", gpus=2)
+    assert models.gpus(Method.parse("base")) == made[0].gpus == 2, "what a worker reserves"
 
 
 def test_where_it_does_nothing_it_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

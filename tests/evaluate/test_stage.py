@@ -316,6 +316,7 @@ def test_rows_say_how_each_judge_was_asked_and_charge_each_plan_what_it_costs(
         "first": (None, None),
     }
     config.evaluate.methods = ["sft", "sft+sampled", "sft+independent", "sft+sampled+independent@1", "first"]
+    config.judge.retries = 0
     check(config, "evaluate")
     out = evaluate(config, inputs, tmp_path / "out")
     rows = {(r["method"], r["branches"]): r for r in json.loads((out / "metrics.json").read_text())}

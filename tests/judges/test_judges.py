@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
+from dataclasses import replace
 from itertools import combinations
 from pathlib import Path
 
@@ -14,10 +16,11 @@ from judgetrain.engines.config import SamplingConfig
 from judgetrain.errors import ConfigError, EngineError
 from judgetrain.judges import BASELINES, BranchingJudge
 from judgetrain.judges.base import Plan, Prediction
-from judgetrain.judges.config import Aggregation, AskingConfig, JudgeConfig, criteria_of
+from judgetrain.judges.config import Aggregation, AskingConfig, JudgeConfig, aggregation_of, criteria_of
 from judgetrain.judges.prompting.prompts import load_prompt_set, slots_of
+from judgetrain.judges.trees.schema import EvaluationTree, shard_of, tree_tokens
 from judgetrain.schema import Verdict, mirror
-from tests.builders.scripted import Answer, ScriptedEngine, by_length, comparison, judged, noisy
+from tests.builders.scripted import Answer, Ending, ScriptedEngine, by_length, comparison, judged, noisy
 
 PROMPTS = load_prompt_set("compact")
 SETTINGS = AskingConfig(criteria=6)
@@ -75,6 +78,74 @@ def test_a_judge_that_reads_content_mirrors_when_responses_are_exchanged() -> No
         assert one.verdict_ab == one.verdict_ba
         assert one.verdict_ab is not None
         assert other.verdict_ab == mirror(one.verdict_ab)
+
+
+def second_tries(request: Request, occurrence: int) -> str:
+    """The first comparison's list and the second's judgment in order AB can be read at the second try alone."""
+    query, shown = request.slots["query"], request.slots.get("response_a")
+    if request.step == "guideline":
+        return "a guideline"
+    if request.step == "criteria":
+        lost = query == COMPARISONS[0].dialogue.query and not request.attempt
+        return "no list" if lost else "1. Depth: how deep\n2. Tone: how kind"
+    first = request.slots["criterion"].startswith("Depth")
+    lost = query == COMPARISONS[1].dialogue.query and shown == COMPARISONS[1].response_a and not request.attempt
+    return "no scores" if first and lost else judged(4, 2)
+
+
+def retrying(retries: int, branches: int, early_stop: bool = False, plan: Plan = "shared") -> BranchingJudge:
+    settings = AskingConfig(criteria=2, criteria_sampling=SamplingConfig(temperature=0.0, max_new_tokens=7))
+    how = {"early_stop": early_stop, "plan": plan, "retries": retries}
+    return BranchingJudge(ScriptedEngine(second_tries), PROMPTS, branches, settings, name="test", **how)  # type: ignore[arg-type]
+
+
+def test_what_cannot_be_read_is_asked_again_and_counted_and_charged() -> None:
+    once, again = (retrying(n, 1).compare_all(COMPARISONS[:4]) for n in (0, 1))
+    assert [(p.verdict_ab, p.verdict_ba) for p in once] == [(None, None), (None, "B"), ("A", "B"), ("A", "B")]
+    assert [(p.verdict_ab, p.verdict_ba) for p in again] == [("A", "B")] * 4
+    assert ([p.asked_again for p in once], [p.asked_again for p in again]) == ([0] * 4, [1, 1, 0, 0])
+    assert [p.failures for p in again] == [{}] * 4
+    assert [p.cost.calls for p in once] == [1 / 2, 2, 2, 2]
+    assert [p.cost.calls for p in again] == [1 / 2 + 2, 2 + 2, 2, 2]
+    lost, whole = once[0].cost, again[2].cost
+    assert again[0].cost.generated_tokens == lost.generated_tokens + whole.generated_tokens
+    assert again[0].cost.prompt_tokens == lost.prompt_tokens + whole.prompt_tokens
+
+
+@pytest.mark.parametrize("plan", ["shared", "independent"])
+@pytest.mark.parametrize("early_stop", [False, True])
+def test_the_first_branch_alone_decides_what_is_asked_again(early_stop: bool, plan: Plan) -> None:
+    """So that one branch read off two says, and is asked again, as a judge with one branch is."""
+    large, small = retrying(1, 2, early_stop, plan), retrying(1, 1, early_stop, plan)
+    trees, others = large.ask(COMPARISONS[:4], 0)
+    read, own = large.predictions(trees, 1, others), small.compare_all(COMPARISONS[:4])
+    assert [(p.verdict_ab, p.verdict_ba, p.asked_again) for p in read] == [
+        (p.verdict_ab, p.verdict_ba, p.asked_again) for p in own
+    ]
+    assert [p.asked_again for p in own] == ([1, 1, 0, 0] if plan == "shared" else [2, 1, 0, 0])
+
+
+def test_what_was_greedy_is_sampled_when_it_is_asked_again_and_its_tree_is_kept() -> None:
+    tested = retrying(3, 2)
+    [tree, *_] = tested.sample(COMPARISONS[:2], 5)
+    assert isinstance(tested.engine, ScriptedEngine)
+    lists = [r for r in tested.engine.requests if r.step == "criteria"]
+    assert [(r.attempt, r.sampling.temperature, r.sampling.max_new_tokens) for r in lists] == [
+        (0, 0.0, 7), (0, 0.0, 7), (2, 1.0, 7), (2, 1.0, 7),
+    ]  # fmt: skip
+    assert [r.place for r in lists] == [0, 1, 0, 1]
+    assert [each.criteria_text for each in tree.earlier] == ["no list"] and not tree.earlier[0].criteria
+    assert EvaluationTree.from_row(json.loads(json.dumps(tree.to_row()))) == tree
+    assert tree_tokens(tree)[1] == tree_tokens(replace(tree, earlier=()))[1] + 2, "the words of 'no list'"
+    assert shard_of([tree]).dropped == {"asked_again": 1}
+
+
+@pytest.mark.parametrize("step", ["criteria", "guideline", "judgment"])
+@pytest.mark.parametrize("reason", ["too_long", "error"])
+def test_what_gave_no_answer_is_not_asked_again(step: str, reason: str) -> None:
+    silent = Ending(lambda r, i: f"!{reason}" if r.step == step else second_tries(r, i))
+    BranchingJudge(silent, PROMPTS, 1, AskingConfig(criteria=2), retries=3).compare_all(COMPARISONS[2:4])
+    assert not any(r.attempt for r in silent.requests)
 
 
 def test_cost_by_hand() -> None:
@@ -200,6 +271,7 @@ def test_settings_round_trip(tmp_path: Path) -> None:
     settings.save(tmp_path, 6)
     assert (JudgeConfig.load(tmp_path), criteria_of(tmp_path)) == (settings, 6)
     assert (JudgeConfig.load(tmp_path / "none"), criteria_of(tmp_path / "none", 4)) == (JudgeConfig(), 4)
+    assert (aggregation_of(tmp_path), aggregation_of(tmp_path / "none")) == ("vote", "vote")
 
 
 def from_directory(directory: Path, monkeypatch: pytest.MonkeyPatch, **asked: object) -> BranchingJudge:
@@ -220,8 +292,10 @@ def test_a_judge_is_asked_greedily_at_every_step_unless_one_says_otherwise(
 
     assert temperatures() == {0.0}
     assert temperatures(temperature=1.0) == {1.0}
-    JudgeConfig(temperature=0.4).save(tmp_path, 6)
+    JudgeConfig(temperature=0.4).save(tmp_path, 6, "clear")
     assert temperatures() == {0.4}, "judge.json holds the default way to ask"
+    assert from_directory(tmp_path, monkeypatch).aggregation == "clear", "and how branches become a verdict"
+    assert from_directory(tmp_path, monkeypatch, aggregation="vote").aggregation == "vote"
     assert temperatures(temperature=0.0, tie=1.0) == {0.0}
     plain = BranchingJudge(ScriptedEngine(noisy), PROMPTS)
     assert plain.settings == JudgeConfig().asking(10)

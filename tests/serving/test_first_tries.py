@@ -142,11 +142,31 @@ def test_a_missing_file_of_a_recipe_names_data_dir(tmp_path: Path) -> None:
         pipeline.plan("dialogues")
 
 
-@pytest.mark.parametrize("url", ["127.0.0.1:8765", "localhost", "ftp://host", ""])
+def test_a_huge_directory_is_refused_by_its_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "model").mkdir()
+    for number in range(60):
+        (tmp_path / "model" / str(number)).touch()
+    monkeypatch.setattr("judgetrain.artifacts.fingerprint.MOST", 50)
+    pipeline = Pipeline(configured("recipe=debug", f"train.base.path={tmp_path / 'model'}", f"output_dir={tmp_path}"))
+    with pytest.raises(ConfigError, match=r"train\.base\.path=/.*/model: holds more than 50 files"):
+        pipeline.plan("initial")
+
+
+def test_an_empty_directory_is_called_one(tmp_path: Path) -> None:
+    (tmp_path / "model").mkdir()
+    pipeline = Pipeline(configured("recipe=debug", f"train.base.path={tmp_path / 'model'}", f"output_dir={tmp_path}"))
+    with pytest.raises(ConfigError, match=r"train\.base\.path='.*/model': an empty directory; give an existing path"):
+        pipeline.plan("initial")
+
+
+@pytest.mark.parametrize(
+    "url", ["127.0.0.1:8765", "localhost", "ftp://host", "", "any:a-token@host", "http://any:a-token@host:port"]
+)
 def test_an_address_without_http_is_refused_at_once(url: str) -> None:
     began = time.monotonic()
-    with pytest.raises(ConfigError, match="expected http://HOST:PORT or https://HOST"):
+    with pytest.raises(ConfigError, match="url is no server's address: give one that begins with http://") as told:
         RemoteJudge(url)
+    assert "a-token" not in str(told.value), "what stands before the host is a secret, with http:// or without"
     assert time.monotonic() - began < 5
 
 

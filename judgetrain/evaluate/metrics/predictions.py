@@ -21,6 +21,7 @@ COLUMNS = {
     "merged": "bool",
     "spread": "double",
     **dict.fromkeys(("asked", "plan"), "string"),
+    "asked_again": "int64",
 }
 """Arrow's types of the columns, the same whatever the rows hold, so that files add up."""
 

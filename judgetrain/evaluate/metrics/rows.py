@@ -86,6 +86,7 @@ class MetricRow:
     trained on, None for what is no trained judge. ``guarantees``: how far it can be relied on, in the row with the most
     branches. ``robustness``: what attacks did to it. ``chosen``: this number of branches was chosen on a development
     split; ``run``: in a merged report, its run.
+    ``asked_again`` counts how often a comparison was asked about anew, since its first branch could not be read.
     A metric is None where it is not defined, and in rows of versions that did not have it.
     """
 
@@ -153,6 +154,9 @@ class MetricRow:
         _mean_of("cost.generated_tokens"), "labelled", Column(COST, "generated tokens", "integer")
     )
     calls: float | None = metric(_mean_of("cost.calls"), "labelled", Column(COST, "calls", "tenths"))
+    asked_again: int | None = metric(
+        lambda found: sum(p.asked_again for p in found), "labelled", Column(COST, "asked again", "integer")
+    )
     seconds: float | None = metric(float, "seconds", Column(COST, "seconds", "seconds"))
     groups: Mapping[str, Group] | None = metric(agreement_by_name, "groups agreed consistent")
     domains: Mapping[str, Group] | None = metric(agreement_by_name, "domains agreed consistent")

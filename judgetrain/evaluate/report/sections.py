@@ -121,8 +121,8 @@ def positions(rows: Rows) -> Table:
         "*Offset*: by how much the response shown first is ahead, in points of score (nats of a judge that is asked "
         "for a letter): the median of its margins over both orders, for which no labels are needed. *Balanced*: "
         "verdicts by the mean margin of an order's branches less the offset, measured on the other comparisons (ten "
-        "folds of prompts). `judge.position_offset` makes a judge's verdicts so; with `judge.readout=expected` "
-        "margins are fine enough for it."
+        "folds of prompts). `judge.position_offset` makes a branching judge's verdicts so, with several branches by "
+        "`evaluate.aggregation=margin`; with `judge.readout=expected` margins are fine enough for it."
     )
     return Table.of("Position", shown, columns, note)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, cast
@@ -13,13 +14,13 @@ from judgetrain.engines.once import loaded_once
 from judgetrain.errors import ConfigError
 from judgetrain.evaluate.report.disagreements import write_disagreements
 from judgetrain.evaluate.runners.base import Evaluation, Result
-from judgetrain.evaluate.stages import EvaluateSettings
-from judgetrain.judges.config import Aggregation, JudgeConfig
+from judgetrain.judges.config import Aggregation
 from judgetrain.judges.kinds.branching import BranchingJudge, predict
 from judgetrain.judges.loading import check_criteria, check_model
 from judgetrain.judges.method import TARGETS, Method
 from judgetrain.judges.prompting.prompts import prompt_path
-from judgetrain.judges.trees.schema import EvaluationTree, shard_of
+from judgetrain.judges.remedies import of_too_long
+from judgetrain.judges.trees.schema import OFFSETS, OTHER, EvaluationTree, shard_of, trees_of
 from judgetrain.schema import Comparison
 
 
@@ -51,6 +52,7 @@ class BranchingRunner:
         """Grow the judge's trees over a benchmark, shard by shard; a row is a comparison."""
         settings, asked = evaluation.settings, evaluation.settings.evaluate
         branches, about = max(method.branches(asked.branches)), benchmark.name
+        how = evaluation.models.asking(method)
 
         def process(seed: int, items: Sequence[Comparison]) -> ShardResult:
             trees, others = judge().ask(items, derive_seed(seed, about, method.name), branches)
@@ -67,9 +69,7 @@ class BranchingRunner:
             "aggregation": asked.aggregation if asked.early_stop else None,
             "how": [asked.early_stop, asked.top_up, evaluation.shard_size],
             # An offset decides what is asked only where branches stop early.
-            "asking": _asked(method, settings)
-            if asked.early_stop
-            else _asked(method, settings).changed(position_offset=0.0),
+            "asking": how if asked.early_stop else how.changed(position_offset=0.0),
             "criteria": settings.criteria,
             "engine": evaluation.models.own_engine(method),
             "prompts": None if trained else evaluation.hashes.of(prompt_path(settings.prompts or "")),
@@ -85,21 +85,24 @@ class BranchingRunner:
         """
         settings, out, shards = evaluation.settings.evaluate, evaluation.out, _shards(benchmark, method)
         rows = zip(read_rows(out.directory, shards), benchmark.comparisons, strict=True)
-        how_asked = _asked(method, evaluation.settings)
+        how_asked = evaluation.models.asking(method)
+        # Of trees that were taken over the shards have another's.
+        out.note(OFFSETS, out.notes.get(OFFSETS, {}) | {shards: how_asked.position_offset})
         trees = [_trees(row, comparison, how_asked.position_offset) for row, comparison in rows]
         seconds, aggregation = seconds_of(out.directory, shards), cast(Aggregation, settings.aggregation)
         how = aggregation, method.name, settings.early_stop, how_asked.shown
         read = {k: [predict(tree, k, *how, other) for tree, other in trees] for k in method.branches(settings.branches)}
+        lost: Counter[str] = Counter()
+        for prediction in read[max(read)]:
+            lost.update(prediction.failures)
+        if told := of_too_long(lost):
+            out.log(f"evaluate: {benchmark.name}: {method.name}: {told}", keep=True)
         write_disagreements(method.name, benchmark, trees, read[max(read)], settings.view, out)
         tokens = {k: sum(p.cost.generated_tokens for p in predictions) for k, predictions in read.items()}
         full = tokens[max(tokens)]
         for branches, predictions in read.items():
             share = tokens[branches] / full if full else 1.0
             yield predictions, round(seconds / len(trees) / 2 * share, 6)
-
-
-OTHER = "other"
-"""Where plans are independent, a row is the tree of order AB, and the tree of order BA stands under this name."""
 
 
 def _trees(
@@ -110,19 +113,8 @@ def _trees(
     Both are about the benchmark's ``comparison``, read with this run's ``offset``: trees of an earlier evaluation may
     carry a label that has been corrected since, and another offset.
     """
-
-    def read(found: Mapping[str, Any]) -> EvaluationTree:
-        tree = EvaluationTree.from_row({k: v for k, v in found.items() if k != OTHER})
-        return replace(tree, comparison=comparison).with_offset(offset)
-
-    other = row.get(OTHER)
-    return read(row), None if other is None else read(other)
-
-
-def _asked(method: Method, settings: EvaluateSettings) -> JudgeConfig:
-    """How the judge of a method is asked."""
-    assert settings.judge is not None
-    return settings.judge.changed(**method.asking)
+    first, *others = (replace(tree, comparison=comparison) for tree in trees_of(row, offset))
+    return first, others[0] if others else None
 
 
 def _shards(benchmark: Benchmark, method: Method) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from itertools import repeat
 from numbers import Integral
 from pathlib import Path
@@ -14,12 +15,13 @@ from judgetrain.engines.base import UNANSWERED, Engine
 from judgetrain.engines.config import EngineConfig, ModelConfig, TransformersEngineConfig
 from judgetrain.errors import ConfigError, EngineError
 from judgetrain.judges.base import Cost, Judge, Plan, Prediction, Reason
-from judgetrain.judges.config import Aggregation, AskingConfig, JudgeConfig, criteria_of, shown_with
+from judgetrain.judges.config import Aggregation, AskingConfig, JudgeConfig, aggregation_of, criteria_of, shown_with
 from judgetrain.judges.kinds.aggregation import verdict
 from judgetrain.judges.kinds.early_stop import next_wave, stopped
+from judgetrain.judges.prompting.layout import plain
 from judgetrain.judges.prompting.prompts import FILE, PromptSet, load_prompt_set
 from judgetrain.judges.trees.grow import Shape, grow
-from judgetrain.judges.trees.schema import CriterionNode, EvaluationTree, GuidelineNode, JudgmentNode
+from judgetrain.judges.trees.schema import CriterionNode, EvaluationTree, GuidelineNode, JudgmentNode, tree_tokens
 from judgetrain.schema import ORDERS, Comparison, Order
 
 
@@ -48,6 +50,10 @@ class BranchingJudge(Judge):
         plan: whether both orders are judged by one list of criteria and its guidelines (``shared``), or each by its own
             (``independent``). Where these steps are greedy and their prompts do not show the responses, as in all
             shipped sets, the two plans are the same texts, and only the cost differs.
+        retries: how often a comparison is asked about again where its first branch cannot be read in some order, which
+            no number of ``branches`` changes: by another list, with what was greedy sampled.
+        layout: ``plain`` sets the responses' headings and lists as running text before they are judged
+            (``prompting/layout.py``); trees and predictions are of the comparisons as they were given.
         position_offset: by how many points the response shown first is ahead for its position alone; taken off each
             judgment's margin (:func:`~judgetrain.judges.position.position_offset` measures it).
     """
@@ -64,12 +70,14 @@ class BranchingJudge(Judge):
         top_up: bool = False,
         plan: Plan = "shared",
         position_offset: float = 0.0,
+        retries: int = 0,
+        layout: str = "shown",
     ) -> None:
         check_aggregation(aggregation)
         self.engine, self.prompts, self.branches = engine, prompts, branches
         self.settings = settings or JudgeConfig().asking(AskingConfig.criteria)
         self.aggregation, self.name, self.early_stop, self.top_up = aggregation, name, early_stop, top_up
-        self.plan, self.position_offset = plan, position_offset
+        self.plan, self.position_offset, self.retries, self.layout = plan, position_offset, retries, layout
 
     @classmethod
     def from_pretrained(
@@ -78,7 +86,7 @@ class BranchingJudge(Judge):
         branches: int = 1,
         *,
         engine: EngineConfig | None = None,
-        aggregation: Aggregation = "vote",
+        aggregation: Aggregation | None = None,
         early_stop: bool = False,
         top_up: bool = False,
         prompts: str | Path | None = None,
@@ -87,7 +95,8 @@ class BranchingJudge(Judge):
     ) -> BranchingJudge:
         """A judge from a directory that training wrote; it carries its prompt set and how it is asked.
 
-        ``prompts``: another prompt set than its own, a name or a YAML file. ``asked``: keys of
+        ``prompts``: another prompt set than its own, a name or a YAML file. ``aggregation``: None is the judge's own
+        (``judge.json``). ``asked``: keys of
         :class:`~judgetrain.judges.config.JudgeConfig` that are to be otherwise, as in ``temperature=1.0``. A judge is
         asked greedily unless it or they say otherwise.
 
@@ -110,12 +119,14 @@ class BranchingJudge(Judge):
             load_prompt_set(prompts or directory / FILE),
             branches,
             asking,
-            aggregation,
+            aggregation or aggregation_of(directory),
             name,
             early_stop,
             top_up,
             cast(Plan, settings.plan),
             settings.position_offset,
+            settings.retries,
+            settings.layout,
         )
 
     def compare_all(self, comparisons: Sequence[Comparison], seed: int = 0) -> list[Prediction]:
@@ -166,13 +177,32 @@ class BranchingJudge(Judge):
         offset = self.position_offset
         shape = Shape(count=settings.criteria, criteria=wanted, orders=orders, top_up=self.top_up, offset=offset)
         steer = (lambda tree: next_wave(tree, wanted, self.aggregation, orders)) if self.early_stop else None
-        return grow(comparisons, self.engine, self.prompts, shape, settings, seed, steer=steer, numbers=numbers)
+        how, shown = (self.engine, self.prompts), comparisons
+        if self.layout == "plain":
+            shown = [replace(c, response_a=plain(c.response_a), response_b=plain(c.response_b)) for c in comparisons]
+        trees = grow(shown, *how, shape, settings, seed, steer=steer, numbers=numbers)
+        places = range(len(trees)) if numbers is None else numbers
+        for attempt in range(1, self.retries + 1):
+            lost = [i for i, tree in enumerate(trees) if not tree.can_be_read(orders)]
+            items, anew = [shown[i] for i in lost], replace(shape, attempt=attempt)
+            again = grow(
+                items,
+                *how,
+                anew,
+                settings.sampled,
+                derive_seed(seed, "again", attempt),
+                steer=steer,
+                numbers=[places[i] for i in lost],
+            )
+            for i, tree in zip(lost, again, strict=True):
+                trees[i] = tree.instead_of(trees[i])
+        return [replace(tree, comparison=given) for tree, given in zip(trees, comparisons, strict=True)]
 
     def predictions(
         self, trees: Sequence[EvaluationTree], branches: int, others: Sequence[EvaluationTree] = ()
     ) -> list[Prediction]:
         """What the first ``branches`` criteria say of the trees, and the ``others``, that :meth:`ask` gave."""
-        shown = shown_with(self.settings.shown, self.position_offset)
+        shown = shown_with(self.settings.shown, self.position_offset, self.layout)
         how = branches, self.aggregation, self.name, self.early_stop, shown
         second = others or repeat(None, len(trees))
         return [predict(tree, *how, other) for tree, other in zip(trees, second, strict=True)]
@@ -223,6 +253,7 @@ def predict(
         reasons=tuple(_reasons(criteria)),
         asked=asked,
         plan="shared" if other is None else "independent",
+        asked_again=sum(len(tree.earlier) for tree in trees),
     )
 
 
@@ -278,6 +309,11 @@ def _cost(trees: Sequence[EvaluationTree], criteria: Sequence[Sequence[Criterion
         generated += sum(c.generated_tokens for c in used) if used else tree.criteria_generated_tokens
         generated += sum(n.generated_tokens for n in nodes)
         calls += 1 + len(nodes)
+        # What is asked again is decided by the first branch, and paid for whole, however few branches are read off.
+        for lost in tree.earlier:
+            whole = tree_tokens(lost)
+            prompt, generated = prompt + whole[0], generated + whole[1]
+            calls += 1 + sum(1 + len(guideline.judgments) for _, guideline in lost.guidelines())
     return Cost(prompt / len(ORDERS), generated / len(ORDERS), calls / len(ORDERS))
 
 

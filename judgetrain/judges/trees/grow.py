@@ -42,6 +42,8 @@ class Shape:
     """How often a judgment that cannot be read is sampled again, at a temperature above 0."""
     offset: float = 0.0
     """Of the judgments: by how much the response shown first is ahead for its position alone."""
+    attempt: int = 0
+    """How many trees of the same comparisons were of no use: answers that were kept for those are not wanted."""
 
 
 def grow(
@@ -154,7 +156,7 @@ class _Grower:
                         sampling=limits,
                         step="criteria",
                         slots=slots,
-                        attempt=attempt,
+                        attempt=2 * shape.attempt + attempt,
                         place=number,
                         readable=partial(_lists, tree.comparison),
                     )
@@ -224,7 +226,8 @@ class _Grower:
     def _requests(self, step: Step, slots: dict[str, str], limits: Sampling, group: int, number: int) -> list[Request]:
         """The same prompt ``number`` times; ``group`` numbers the prompts and decides their random numbers."""
         messages, places = self.prompts.render(step, slots), range(group * number, (group + 1) * number)
-        return [Request(messages=messages, sampling=limits, step=step, slots=slots, place=place) for place in places]
+        asked = Request(messages=messages, sampling=limits, step=step, slots=slots, attempt=self.shape.attempt)
+        return [replace(asked, place=place) for place in places]
 
     def _judgment(self, tree: PartialTree, id_: str, order: Order, request: Request, sampled: Sampled) -> JudgmentNode:
         parsed = self._read(request, sampled.completion)

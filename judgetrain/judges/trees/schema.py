@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -120,7 +120,8 @@ class EvaluationTree:
     ``criteria_text`` is what the judge listed as sampled; ``lists`` holds it generation by generation, a second one
     where the first fell short (empty where no list was sampled). ``seed`` is the seed of the shard that grew it.
     ``failures`` counts what could not be read or not be used whole, by reason (``criteria:none``,
-    ``criteria:repeated``, ``guideline:cut_off``, ``judgment:no_score_a``, ...).
+    ``criteria:repeated``, ``guideline:cut_off``, ``judgment:no_score_a``, ...). ``earlier``: trees of the same
+    comparison that could not be read, in whose place this one was grown (``judge.retries``).
     """
 
     comparison: Comparison
@@ -131,6 +132,19 @@ class EvaluationTree:
     seed: int
     failures: dict[str, int]
     lists: tuple[CriteriaList, ...] = ()
+    earlier: tuple[EvaluationTree, ...] = ()
+
+    def can_be_read(self, orders: Sequence[Order]) -> bool:
+        """Whether its first branch says something in each of the orders, or asking again is no use: no answer came."""
+        first = self.criteria[0] if self.criteria else None
+        ends = [*self.lists, *(first.guidelines if first else ()), *(first.judgments if first else ())]
+        if any(node.finish_reason in UNANSWERED for node in ends):
+            return True
+        return first is not None and {*orders} <= {j.order for j in first.judgments if j.verdict is not None}
+
+    def instead_of(self, other: EvaluationTree) -> EvaluationTree:
+        """This tree, grown since an ``other`` of its comparison cannot be read; that one is kept in ``earlier``."""
+        return replace(self, earlier=(*other.earlier, replace(other, earlier=())))
 
     def guidelines(self) -> Iterator[tuple[CriterionNode, GuidelineNode]]:
         """All guidelines with their criteria, in order."""
@@ -155,7 +169,9 @@ class EvaluationTree:
 
     def to_row(self) -> dict[str, Any]:
         """A JSON-ready dictionary; the inverse of :meth:`from_row`."""
-        return asdict(self) | {"comparison": self.comparison.to_row()}
+        row = asdict(replace(self, earlier=())) | {"comparison": self.comparison.to_row()}
+        del row["earlier"]
+        return row | ({"earlier": [tree.to_row() for tree in self.earlier]} if self.earlier else {})
 
     @classmethod
     def from_row(cls, row: dict[str, Any]) -> EvaluationTree:
@@ -166,8 +182,22 @@ class EvaluationTree:
                 "comparison": Comparison.from_row(row["comparison"]),
                 "criteria": tuple(map(_criterion, row["criteria"])),
                 "lists": tuple(CriteriaList(**each) for each in row.get("lists", ())),
+                "earlier": tuple(map(EvaluationTree.from_row, row.get("earlier", ()))),
             }
         )
+
+
+OTHER = "other"
+"""Where plans are independent, a row is the tree of order AB, and the tree of order BA stands under this name."""
+OFFSETS = "position_offsets"
+"""Under this name a manifest's notes have the offset with which a stage read its trees, by the name of their shards."""
+
+
+def trees_of(row: Mapping[str, Any], offset: float | None = None) -> list[EvaluationTree]:
+    """The tree of a row, or the trees of order AB and of order BA, read with another ``offset`` where one is given."""
+    rows = [{k: v for k, v in row.items() if k != OTHER}, *([row[OTHER]] if row.get(OTHER) else [])]
+    found = map(EvaluationTree.from_row, rows)
+    return [tree if offset is None else tree.with_offset(offset) for tree in found]
 
 
 def _criterion(row: dict[str, Any]) -> CriterionNode:
@@ -183,17 +213,21 @@ def _judgment(row: dict[str, Any]) -> JudgmentNode:
 
 
 def tree_tokens(tree: EvaluationTree) -> tuple[int, int]:
-    """Prompt and generated tokens of a whole tree."""
+    """Prompt and generated tokens of a whole tree, and of those that could not be read before it."""
     prompt, generated = tree.criteria_prompt_tokens, tree.criteria_generated_tokens
     for _, guideline in tree.guidelines():
         prompt += guideline.prompt_tokens + sum(j.prompt_tokens for j in guideline.judgments)
         generated += guideline.generated_tokens + sum(j.generated_tokens for j in guideline.judgments)
+    for lost in tree.earlier:
+        further = tree_tokens(lost)
+        prompt, generated = prompt + further[0], generated + further[1]
     return prompt, generated
 
 
 def shard_of(trees: Sequence[EvaluationTree]) -> ShardResult:
     """Trees as a finished shard, with their failures counted as dropped by reason."""
     failures = sum((Counter(t.failures) for t in trees), Counter[str]())
+    failures += Counter({"asked_again": sum(len(t.earlier) for t in trees)})  # adding leaves out what is 0
     prompt, generated = map(sum, zip((0, 0), *map(tree_tokens, trees), strict=True))
     rows = [t.to_row() for t in trees]
     return ShardResult(rows, len(rows), failures, prompt_tokens=prompt, generated_tokens=generated)

@@ -39,14 +39,14 @@ class View:
 
 def views(trees: Iterable[EvaluationTree], labels: Rows = (), sft: Rows = (), pairs: Rows = ()) -> list[View]:
     """The trees, each with its own label, examples and pairs out of rows of many trees (by ``comparison_id``)."""
-    chosen = {tree.comparison.id: tree for tree in trees}
-    known = {row["comparison_id"]: row for row in labels if row["comparison_id"] in chosen}
-    made: dict[str, tuple[list[Mapping[str, Any]], list[Mapping[str, Any]]]] = {i: ([], []) for i in chosen}
+    shown = [(tree.comparison.id, tree) for tree in trees]  # with independent plans a comparison has two
+    made: dict[str, tuple[list[Mapping[str, Any]], list[Mapping[str, Any]]]] = {i: ([], []) for i, _ in shown}
+    known = {row["comparison_id"]: row for row in labels if row["comparison_id"] in made}
     for kind, rows in enumerate((sft, pairs)):
         for row in rows:
             if row["comparison_id"] in made:
                 made[row["comparison_id"]][kind].append(row)
-    return [View(tree, known.get(i), *made[i]) for i, tree in chosen.items()]
+    return [View(tree, known.get(i), *made[i]) for i, tree in shown]
 
 
 def write_views(found: Sequence[View], directory: Path, title: str) -> Path:

@@ -20,7 +20,7 @@ from judgetrain.artifacts.fingerprint import fingerprint
 from judgetrain.artifacts.integrity import MANIFEST, checked
 from judgetrain.artifacts.shards import names_of, read_rows
 from judgetrain.errors import DataError, JudgetrainError
-from judgetrain.judges.trees.schema import EvaluationTree
+from judgetrain.judges.trees.schema import OFFSETS, trees_of
 from judgetrain.judges.views.tree_page import DIRECTORY, View, views, write_views
 from judgetrain.judges.views.verdict_rows import VERDICTS, verdict_views
 
@@ -49,7 +49,8 @@ def read_views(directory: Path, name: str, ids: Sequence[str], limit: int) -> li
         raise DataError(f"{source} holds no trees: baselines, scorers and judges that are asked once grow none")
     if name not in there:
         raise DataError(f"{source} has no rows called {name!r}: give --trees with one of {', '.join(there)}")
-    trees = (EvaluationTree.from_row(row) for row in read_rows(source, name))
+    offset = manifest.get("notes", {}).get(OFFSETS, {}).get(name)
+    trees = (tree for row in read_rows(source, name) for tree in trees_of(row, offset))
     found = _chosen(((t.comparison.id, t) for t in trees), ids, limit, f"{source}: {name}")
     if not labelled:
         return views(found)

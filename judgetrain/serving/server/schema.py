@@ -121,6 +121,7 @@ class VerdictOut(BaseModel):
     asked: str | None
     plan: str | None
     branches: int
+    asked_again: int = Field(0, description="times it was asked anew, since its first branch could not be read")
     cost: CostOut
 
 
@@ -166,6 +167,7 @@ def verdict_out(comparison: Comparison, prediction: Prediction) -> dict[str, Any
         "asked": prediction.asked,
         "plan": prediction.plan,
         "branches": prediction.branches,
+        "asked_again": prediction.asked_again,
         "cost": cost,
     }
 

@@ -1,0 +1,44 @@
+"""A judge that could never be asked is refused before anything runs."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from judgetrain.errors import ConfigError
+from judgetrain.judges.config import JudgeConfig
+from judgetrain.judges.lengths import check_lengths
+
+
+def test_answers_as_long_as_the_context_are_refused_with_what_to_set() -> None:
+    message = (
+        "judge.criteria_tokens=512 judge.judgment_tokens=600: the model of dpo has a context of 512 tokens, which "
+        "leaves none for a prompt: lower them, for example judge.criteria_tokens=128 judge.judgment_tokens=128"
+    )
+    with pytest.raises(ConfigError) as error:
+        check_lengths(JudgeConfig(guideline_tokens=511, judgment_tokens=600), "world", "dpo")
+    assert str(error.value) == message
+    check_lengths(JudgeConfig(criteria_tokens=128, guideline_tokens=128, judgment_tokens=128), "world", "dpo")
+
+
+@pytest.mark.parametrize(
+    ("content", "refused"),
+    [
+        ({"max_position_embeddings": 512}, True),
+        ({"text_config": {"max_position_embeddings": 512}, "max_position_embeddings": 4096}, True),
+        ({"n_positions": 256}, True),
+        ({"max_position_embeddings": 513}, False),
+        ({"vocab_size": 3}, False),
+        (None, False),
+    ],
+)
+def test_the_models_own_configuration_says_its_context(tmp_path: Path, content: object, refused: bool) -> None:
+    if content is not None:
+        (tmp_path / "config.json").write_text(json.dumps(content))
+    if refused:
+        with pytest.raises(ConfigError, match=r"judge\.criteria_tokens=512 judge\.guideline_tokens=512"):
+            check_lengths(JudgeConfig(), str(tmp_path), "./mine")
+    else:
+        check_lengths(JudgeConfig(), str(tmp_path), "./mine")
