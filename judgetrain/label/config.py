@@ -147,8 +147,9 @@ class RewardConfig:
     choose: str = key(
         "random",
         "which examples and pairs are taken where there are more than max_sft_per_tree and max_pairs_per_level: "
-        "drawn at random, or those with the largest reward and margin",
-        choices=("random", "reward"),
+        "drawn at random, or those with the largest reward and margin; of examples as many with each verdict as a draw "
+        "has",
+        choices=("random", "best"),
     )
     min_margin: float = key(
         0.0, "leave out (and count) pairs whose margin is below this, negative ones always", low=0.0, high=1.0
@@ -178,8 +179,9 @@ class LabelConfig:
         "deciding",
         "how branches become a tree's label: deciding, the side with more of the branches that decide, ties "
         "abstaining; plurality, what most branches say, ties too (the paper's letter); mean_score, the response with "
-        "the higher mean score",
-        choices=("deciding", "plurality", "mean_score"),
+        "the higher mean score; ranked, clear, what both orders say where the branches are read as by "
+        "evaluate.aggregation, the first criteria first: for trees of a judge that names first what matters",
+        choices=("deciding", "plurality", "mean_score", "ranked", "clear"),
         when=lambda c: c.vote != "deciding",
     )
     min_readable: float = key(

@@ -62,15 +62,18 @@ def given_label(tree: EvaluationTree, config: LabelConfig) -> Label:
 def ensemble_label(tree: EvaluationTree, config: LabelConfig) -> Label:
     """The label of a tree by ``label.vote``, or an abstention.
 
-    ``reason``: ``too_few_readable``; ``low_vote_share``, the winner's share is not above ``min_vote_share``; or
-    ``low_deciding_share``, so many branches see a tie that the few which decide are below ``min_deciding_share``.
+    ``reason``: ``too_few_readable``; ``orders_disagree`` (``label.vote`` ranked or clear); ``low_vote_share``, the
+    winner's share is not above ``min_vote_share``; or ``low_deciding_share``, so many branches see a tie that the few
+    which decide are below ``min_deciding_share``.
     """
     judgments = [j for _, _, j in tree.judgments()]
     readable = sum(j.verdict is not None for j in judgments) / len(judgments) if judgments else 0.0
-    verdict, share, votes = VOTES[config.vote](judgments)
+    verdict, share, votes = VOTES[config.vote](tree)
     label, reason = Label(verdict=verdict, share=share, votes=votes, readable=readable), None
-    if verdict is None or readable < config.min_readable:
+    if readable < config.min_readable or not readable:
         reason = "too_few_readable"
+    elif verdict is None:
+        reason = "orders_disagree"
     elif verdict != "tie" and share <= config.min_vote_share:
         reason = "low_vote_share"
     elif verdict != "tie" and label.deciding_share < config.min_deciding_share:

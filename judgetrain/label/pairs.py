@@ -6,7 +6,7 @@ import itertools
 import math
 import random
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar
 
@@ -37,12 +37,31 @@ GATED = ("guideline", "judgment")
 rightly is borne out by no other, and is what the level is to find."""
 
 
-def taken(values: Sequence[float | None], limit: int, choose: str, rng: random.Random) -> list[int]:
-    """Indices of at most ``limit`` candidates: at random, or those of the largest value, of equal ones at random."""
-    drawn = rng.sample(range(len(values)), len(values) if choose == "reward" else min(len(values), limit))
-    if choose == "reward":
-        drawn.sort(key=lambda i: -math.inf if (value := values[i]) is None else value, reverse=True)
-    return drawn[:limit]
+def taken(
+    values: Sequence[float | None],
+    limit: int,
+    choose: str,
+    rng: random.Random,
+    kinds: Sequence[Hashable] | None = None,
+) -> list[int]:
+    """Indices of at most ``limit`` candidates: at random, or those of the largest value, of equal ones at random.
+
+    With ``kinds`` (one a candidate) the draw says how many of each kind are taken, and the values which of them: what
+    a judge is surest of is most often that there is nothing to tell the responses apart, and would be all that is left.
+    """
+    drawn = rng.sample(range(len(values)), len(values) if choose == "best" else min(len(values), limit))
+    if choose != "best":
+        return drawn
+    left = Counter(kinds[i] for i in drawn[:limit]) if kinds else None
+    drawn.sort(key=lambda i: -math.inf if (value := values[i]) is None else value, reverse=True)
+    if kinds is None or left is None:
+        return drawn[:limit]
+    found = []
+    for index in drawn:
+        if left[kinds[index]]:
+            left[kinds[index]] -= 1
+            found.append(index)
+    return found
 
 
 @dataclass
@@ -67,7 +86,7 @@ class PairBuilder:
         self.tested.add_tree(tree, self.config.min_evidence)
         found = {"judgment": list(self.judgment_pairs(tree, verdict))}
         if verdict != "tie" or self.orders_ties:
-            lists = len(tree.criteria) if choose == "reward" and limit else limit
+            lists = len(tree.criteria) if choose == "best" and limit else limit
             found["guideline"] = list(self.guideline_pairs(tree, verdict))
             found["criteria"] = list(self.criteria_pairs(tree, verdict, rng, lists))
         pairs: list[Pair] = []

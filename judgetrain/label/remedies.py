@@ -38,6 +38,7 @@ LABELS = {
     "no_given_label": "the comparisons bring none: look at the column of labels and dialogues.sources[].labels, and "
     "where an earlier version made stage dialogues, which did not read them, remove that stage's directory",
     "low_vote_share": "the votes are too close: lower label.min_vote_share",
+    "orders_disagree": "the two orders say different things: label.vote=deciding counts all branches alike",
     "low_deciding_share": "most branches see a tie: lower label.min_deciding_share",
     "external_unreadable": "the external judge's replies cannot be read: look at external-*.jsonl, and choose a model "
     "that keeps to the prompt's form (label.external.engine)",

@@ -5,13 +5,20 @@ from __future__ import annotations
 import itertools
 import random
 import re
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from statistics import fmean
 from typing import Any
 
 from judgetrain.judges.trees.schema import JudgmentNode
 from judgetrain.label.examples import Pair
 from judgetrain.schema import ORDERS, Order, mirror
+
+_Sides = tuple[bool | None, ...]
+"""On which side of each trait a pair is; None: on neither."""
+_Kind = tuple[bool, bool]
+"""Whether its chosen and its rejected side decide, where places are evened out."""
+_Cells = dict[tuple[_Kind, _Sides], list[int]]
 
 
 def near_identical(first: str, second: str) -> str | None:
@@ -62,32 +69,68 @@ def surplus(pairs: Sequence[Pair], by: Collection[str], rng: random.Random) -> s
     BA; ``verdict``: the chosen judgment decides or says tie; ``place``: what is taught speaks for the response shown
     first or second (a chosen verdict for it, or a rejected one for the other beside a chosen tie), evened out apart for
     pairs that decide on both sides, on the chosen and on the rejected one. With several, each combination and its
-    opposite (longer in AB, shorter in BA) are evened out. Pairs on neither side of a trait (equal lengths, no order)
-    are kept as far as the other traits allow.
+    opposite (longer in AB, shorter in BA) are evened out; ``verdict`` beside ``place`` after all others, whose evened
+    pairs go together then. Pairs on neither side of a trait (equal lengths, no order) are kept as far as the other
+    traits allow.
     """
     names = [name for name in _TRAITS if name in by]
-
-    def kind(pair: Pair) -> tuple[bool, bool]:
-        said = (pair.chosen_verdict, pair.rejected_verdict) if "place" in names else (None, None)
-        return said[0] in ("A", "B"), said[1] in ("A", "B")
-
+    if after := {"verdict", "place"} <= {*names}:  # the kinds of pairs that a place is evened out in differ in verdict
+        names.remove("verdict")
     left_out: set[int] = set()
     for level in sorted({pair.level for pair in pairs}):
-        cells: dict[tuple[tuple[bool, bool], _Sides], list[int]] = {}
-        for index, pair in enumerate(pairs):
-            if pair.level == level:
-                cells.setdefault((kind(pair), tuple(_TRAITS[name](pair) for name in names)), []).append(index)
+        cells = _cells(pairs, level, names)
         every = itertools.product((True, False, None), repeat=len(names))
         for sides, of in itertools.product(every, sorted({of for of, _ in cells})):
-            opposite = tuple(None if side is None else not side for side in sides)
-            more = len(cells.get((of, sides), ())) - len(cells.get((of, opposite), ()))
+            more = len(cells.get((of, sides), ())) - len(cells.get((of, _opposite(sides)), ()))
             if more > 0:
                 left_out.update(rng.sample(cells[of, sides], more))
+        if after:
+            even = {cell: [i for i in indices if i not in left_out] for cell, indices in cells.items()}
+            left_out.update(_too_many_verdicts(pairs, even, rng))
     return left_out
 
 
-_Sides = tuple[bool | None, ...]
-"""On which side of each trait a pair is; None: on neither."""
+def _cells(pairs: Sequence[Pair], level: str, names: Sequence[str]) -> _Cells:
+    """Indices of a level's pairs by their kind and their sides of the traits."""
+
+    def kind(pair: Pair) -> _Kind:
+        said = (pair.chosen_verdict, pair.rejected_verdict) if "place" in names else (None, None)
+        return said[0] in ("A", "B"), said[1] in ("A", "B")
+
+    cells: _Cells = {}
+    for index, pair in enumerate(pairs):
+        if pair.level == level:
+            cells.setdefault((kind(pair), tuple(_TRAITS[name](pair) for name in names)), []).append(index)
+    return cells
+
+
+def _opposite(sides: _Sides) -> _Sides:
+    return tuple(None if side is None else not side for side in sides)
+
+
+def _too_many_verdicts(pairs: Sequence[Pair], cells: _Cells, rng: random.Random) -> Iterator[int]:
+    """Indices to be left out of cells as large as their opposites until as many chosen sides decide as say tie.
+
+    Each goes together with one of the opposite cell, so that no other trait is unbalanced.
+    """
+    counts = {True: 1, False: -1, None: 0}
+    together: dict[int, list[tuple[int, ...]]] = defaultdict(list)
+    done: set[tuple[_Kind, _Sides]] = set()
+    for (of, sides), here in cells.items():
+        rng.shuffle(here)
+        opposite = of, _opposite(sides)
+        if opposite not in done:
+            with_opposite = [here] if opposite == (of, sides) else [here, cells.get(opposite, [])]
+            for group in zip(*with_opposite, strict=True):
+                together[sum(counts[_decides(pairs[i])] for i in group)].append(group)
+        done.add((of, sides))
+    more = sum(weight * len(groups) for weight, groups in together.items())
+    while more:
+        sign = 1 if more > 0 else -1
+        sizes = (2 * sign, sign) if abs(more) > 1 else (sign, 2 * sign)
+        weight = next(size for size in sizes if together[size])
+        more -= weight
+        yield from together[weight].pop(rng.randrange(len(together[weight])))
 
 
 def _longer(pair: Pair) -> bool | None:

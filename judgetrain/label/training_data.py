@@ -111,7 +111,8 @@ class TrainingData:
         groups = in_both_orders([j for _, _, j in kept]) if config.orders_together else [(i,) for i in range(len(kept))]
         limit = config.max_sft_per_tree // (len(ORDERS) if config.orders_together else 1)
         worth = [_mean([values[i] for i in group]) for group in groups]
-        drawn = [groups[i] for i in taken(worth, limit, config.reward.choose, rng)]
+        said = [tuple(kept[i][2].verdict for i in group) for group in groups]
+        drawn = [groups[i] for i in taken(worth, limit, config.reward.choose, rng, said)]
         chosen = [kept[i] for i in sorted(i for group in drawn for i in group)]
         rows = [prompter.judgment_row(comparison, c, g, j) for c, g, j in chosen if j.finish_reason == "stop"]
         guidelines = {g.id: (c, g) for c, g, _ in chosen if g.finish_reason == "stop"}

@@ -17,16 +17,20 @@ from judgetrain.evaluate.metrics.bootstrap import bootstrap_interval
 from judgetrain.evaluate.metrics.position import balanced, balanced_verdicts
 from judgetrain.judges.kinds.branching import predict
 from judgetrain.judges.position import position_offset
-from judgetrain.judges.trees.schema import EvaluationTree
+from judgetrain.judges.trees.schema import trees_of
 
 SEED, RESAMPLES = 0, 1000
 
 
 def line(directory: Path, name: str) -> str:
     """The row of a table for the trees of one method on one benchmark."""
-    trees = [EvaluationTree.from_row(row) for row in read_rows(directory, name)]
-    trees = [tree for tree in trees if tree.comparison.label is not None]
-    found = [predict(tree, max(1, len(tree.criteria)), "vote", name) for tree in trees]
+    rows = [trees_of(row, 0.0) for row in read_rows(directory, name)]
+    rows = [row for row in rows if row[0].comparison.label is not None]
+    most = [max(1, *(len(tree.criteria) for tree in row)) for row in rows]
+    found = [
+        predict(tree, k, "vote", name, other=next(iter(o), None)) for (tree, *o), k in zip(rows, most, strict=True)
+    ]
+    trees = [tree for tree, *_ in rows]
     labels = [str(tree.comparison.label) for tree in trees]
     prompts = [tree.comparison.dialogue.messages[-1].content for tree in trees]
     ab, ba = [p.verdict_ab for p in found], [p.verdict_ba for p in found]

@@ -1,6 +1,6 @@
 """How often prediction-powered intervals hold the truth: by judge, by number of labels, and where prompts are shared.
 
-    python -m tests.benchmarks.powered_coverage [--simulations 2000] [--level 0.9]
+    python -m tests.benchmarks.powered_coverage [--simulations 20000] [--level 0.9]
 
 Every simulation draws a world of labelled and unlabelled comparisons: whether a model wins (1), ties (0.5) or loses (0)
 depends on the prompt, and a judge repeats the label with a stated chance, else it says anything. Prints Markdown: the
@@ -73,7 +73,7 @@ def coverage(setting: Setting, simulations: int, level: float, seed: int = 0) ->
 def main() -> None:
     """Measure every setting and print the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--simulations", type=int, default=2000)
+    parser.add_argument("--simulations", type=int, default=20000)
     parser.add_argument("--level", type=float, default=0.9)
     arguments = parser.parse_args()
     print(f"{arguments.simulations} simulations of {100 * arguments.level:g}% intervals\n")

@@ -1,11 +1,12 @@
 """Do auxiliary rewards help? Labels, pairs and DPO judges of a quickstart, by who labels and which signals are used.
 
-    python -m tests.benchmarks.reward_ablation --seed 17 --output outputs
+    python -m tests.benchmarks.reward_ablation --seeds 101 102 103 --n 500 --output outputs
 
-Each setting is one run of the main command; the trees are sampled once, and finished runs are reused. ``--only`` names
-the settings to run in this call. Prints three Markdown tables over the settings that are finished: labels and pairs
-against the world's truth, DPO judges, and how well each signal tells right judgments from wrong ones by that truth.
-Exit code 0 whatever the figures are.
+Each setting is one run of the main command a seed; the trees are sampled once, and finished runs are reused. ``--only``
+names the settings to run in this call. Prints three Markdown tables a seed over the settings that are finished: labels
+and pairs against the world's truth, DPO judges, and how well each signal tells right judgments from wrong ones by that
+truth; with several seeds also every setting's judges against those of the first, pooled. Exit code 0 whatever the
+figures are.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from typing import Any
 from judgetrain.artifacts.shards import read_rows
 from judgetrain.data.world import true_verdict
 from judgetrain.data.world.language import load_language
+from judgetrain.evaluate.metrics.statistics import paired_difference
 from judgetrain.judges.trees.schema import EvaluationTree
 from judgetrain.label.branch_scores import read_scores
 from judgetrain.label.rewards import vote_shares
@@ -29,7 +31,8 @@ from judgetrain.scorers.association import associate
 from judgetrain.scorers.config import ScorerConfig
 from judgetrain.scorers.methods import better
 from tests.benchmarks.pair_truth import Fates, fates, judgment_rightness
-from tests.benchmarks.quickstart_table import read, run
+from tests.benchmarks.quickstart_claims import RESAMPLES, Key, Seed
+from tests.benchmarks.quickstart_table import load, read, run, spread
 
 SETTINGS: dict[str, tuple[str, ...]] = {
     "ensemble": (),
@@ -45,6 +48,7 @@ SHARED = (
     f"evaluate.branches=[{','.join(map(str, BRANCHES))}]",
     "scorer.max_new_tokens=64",
     "scorer.batch_size=256",
+    "evaluate.robustness.sample=0",
 )
 LEVELS = ("judgment", "guideline", "criteria")
 
@@ -165,24 +169,61 @@ def command(
 ) -> None:
     """The command line of a script that runs settings beside one another, and shows the finished ones."""
     parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seed", type=int, default=17)
+    parser.add_argument("--seeds", type=int, nargs="+", default=[17])
+    parser.add_argument("--n", type=int, help="held-out comparisons of a seed; without it the recipe's")
     parser.add_argument("--recipe", default="quickstart")
     parser.add_argument("--output", type=Path, default=Path("outputs"))
     parser.add_argument("--only", nargs="+", choices=list(settings), default=list(settings))
     options = parser.parse_args()
-    # Those of earlier calls are there already: the main command then does nothing, and says where they are.
-    done = {
-        name: run(options.recipe, options.seed, options.output, [*shared, *overrides])
-        for name, overrides in settings.items()
-        if name in options.only
-    }
-    print(show(done, options.output))
-    n = next(iter(read(next(iter(done.values())), None).values()))["n"]
-    print(
-        f"\nRecipe {options.recipe}, seed {options.seed}; n = {n} held-out comparisons, both orders; in brackets 95% "
-        f"intervals, and n of labels and pairs; {datetime.date.today().isoformat()}; {os.cpu_count()} cores.",
-        flush=True,
-    )
+    more = [f"dialogues.world.eval_comparisons={options.n}"] if options.n else []
+    found: dict[str, list[Path]] = {}
+    for seed in options.seeds:
+        # Those of earlier calls are there already: the main command then does nothing, and says where they are.
+        done = {
+            name: run(options.recipe, seed, options.output, [*shared, *more, *overrides])
+            for name, overrides in settings.items()
+            if name in options.only
+        }
+        print(show(done, options.output))
+        n = next(iter(read(next(iter(done.values())), None).values()))["n"]
+        print(
+            f"\nRecipe {options.recipe}, seed {seed}; n = {n} held-out comparisons, both orders; in brackets 95% "
+            f"intervals, and n of labels and pairs; {datetime.date.today().isoformat()}; {os.cpu_count()} cores.\n",
+            flush=True,
+        )
+        for name, directory in done.items():
+            found.setdefault(name, []).append(directory)
+    if len(options.seeds) > 1:
+        print(over_seeds(found, options.seeds))
+
+
+def over_seeds(found: Mapping[str, Sequence[Path]], seeds: Sequence[int]) -> str:
+    """DPO judges of every setting over seeds, and by how much they agree more often than those of the first setting,
+    on all seeds' comparisons, with a 95% interval over them and McNemar's p."""
+    judges = {name: [load(d, None, s) for d, s in zip(ds, seeds, strict=True)] for name, ds in found.items()}
+    first = next(iter(judges.values()))
+    keys = sorted(first[0].rows, key=lambda key: key[1])
+    lines = [
+        f"| DPO judge | {' | '.join(f'agreement %, k={k} | less the first | consistency %' for _, k in keys)} |",
+        f"| --- |{' --- | --- | --- |' * len(keys)}",
+    ]
+    for name, own in judges.items():
+        cells = []
+        for key in keys:
+            cells.append(spread([seed.rows[key]["agreement"] for seed in own]))
+            cells.append("–" if own is first else _less(own, first, key))
+            cells.append(spread([seed.rows[key]["consistency"] for seed in own]))
+        lines.append(f"| {name} | {' | '.join(cells)} |")
+    n = sum(len(seed.right[keys[0]]) for seed in first)
+    return "\n".join([*lines, "", f"Seeds {', '.join(map(str, seeds))}: mean ± standard deviation; n = {n}."])
+
+
+def _less(own: Sequence[Seed], first: Sequence[Seed], key: Key) -> str:
+    a, b = ([right for seed in seeds for right in seed.right[key]] for seeds in (own, first))
+    found = paired_difference(a, b, RESAMPLES, 0)
+    assert found is not None
+    low, high = found.interval or (found.mean, found.mean)
+    return f"{100 * found.mean:+.1f} ({100 * low:+.1f} to {100 * high:+.1f}; p {found.p_value:.2g})"
 
 
 if __name__ == "__main__":

@@ -14,6 +14,7 @@ from judgetrain.data.config import WorldConfig
 from judgetrain.data.world import train_dialogues, true_verdict
 from judgetrain.data.world.language import load_language
 from tests.benchmarks import reward_ablation
+from tests.benchmarks.quickstart_claims import Seed
 from tests.benchmarks.reward_ablation import label_fates, share, tables, upstream
 from tests.builders.label import tree_of
 
@@ -82,6 +83,22 @@ def test_labels_by_hand(output: Path) -> None:
     rows = [{"comparison_id": "x", "verdict": None}]
     assert label_fates(rows, {}) == {}
     assert share(3, 4) == "75.0 (30.1–95.4; 4)"
+
+
+def test_settings_over_seeds_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
+    right = {"one": [True, False, False, False], "two": [True, True, True, False]}
+
+    def fake(directory: Path, benchmark: str | None, seed: int) -> Seed:
+        share = sum(right[directory.name]) / 4
+        rows = {("dpo", 1): {"agreement": share + (seed - 2) / 100, "consistency": 0.5}}
+        return Seed(rows=rows, right={("dpo", 1): right[directory.name]})
+
+    monkeypatch.setattr(reward_ablation, "load", fake)
+    printed = reward_ablation.over_seeds({"a": [Path("one")] * 3, "b": [Path("two")] * 3}, [1, 2, 3])
+    assert "| a | 25.0 ± 1.0 | – | 50.0 ± 0.0 |" in printed
+    # 6 of 12 are gained, none lost: twice the chance of six heads in six throws.
+    assert "| b | 75.0 ± 1.0 | +50.0 (" in printed and f"p {2 / 2**6:.2g})" in printed
+    assert "n = 12." in printed
 
 
 def test_the_settings_asked_for_are_run_with_what_they_share(

@@ -148,7 +148,7 @@ def test_the_stage_tells_how_good_each_signal_is(
     config, inputs, trees = prepared
     config.label = replace(config.label, balance=[], **ANY_EVIDENCE)
     run = out(tmp_path / "label")
-    config.label.reward.break_ties, config.label.reward.choose = True, "reward"  # as conf/reward/both.yaml has them
+    config.label.reward.break_ties, config.label.reward.choose = True, "best"
     label_stage.run(LabelSettings.of(config), inputs, run)
     assert json.loads((tmp_path / "label" / "yield.json").read_text())["ties"] == {"broken": 0}
     table = json.loads((tmp_path / "label" / "rewards.json").read_text())

@@ -178,6 +178,28 @@ def test_a_mean_score_weighs_how_much_better() -> None:
     assert ensemble_label(tree, LabelConfig(vote="mean_score", min_vote_share=0.0)).verdict == "B"
 
 
+@pytest.mark.parametrize(
+    ("words", "ranked", "clear"),
+    [
+        # The first criterion decides, whatever the others say; each word is two judgments in order AB and two in BA.
+        (("AAAA", "BBBB", "BBBB"), ("A", 1.0), ("A", 1.0)),
+        # It sees no difference: the next that does decides, and by ``clear`` if its scores lie far enough apart.
+        (("tttt", "BBBB", "AAAA"), ("B", 1.0), ("tie", 0.5)),
+        (("tttt", "tttt"), ("tie", 0.5), ("tie", 0.5)),
+        (("AABB", "BBBB"), (None, 0.0), (None, 0.0)),  # the orders differ
+        (("??AA", "BBBB"), (None, 0.0), (None, 0.0)),  # order AB: only the second criterion, order BA: the first
+        (("????", "????"), (None, 0.0), (None, 0.0)),
+    ],
+)
+def test_labels_as_a_judge_would_read_the_tree(words: tuple[str, ...], ranked: object, clear: object) -> None:
+    tree = tree_of(*((word,) for word in words))
+    for vote, expected in (("ranked", ranked), ("clear", clear)):
+        label = ensemble_label(tree, LabelConfig(vote=vote, min_readable=0.0))
+        assert (label.verdict, label.share) == expected
+        unread = all(word == "????" for word in words)
+        assert label.reason == (None if label.verdict else "too_few_readable" if unread else "orders_disagree")
+
+
 def trees(number: int) -> list[EvaluationTree]:
     return [tree_of(("AAAA", "ABAA"), ("BBBB",), ("AAAA",), index=i) for i in range(number)]
 

@@ -10,6 +10,7 @@ import pytest
 
 from judgetrain.artifacts.shards import read_rows
 from judgetrain.errors import ConfigError, DataError
+from judgetrain.judges.config import LEVELS
 from judgetrain.judges.prompting.parsing import parse_criteria, parse_judgment
 from judgetrain.judges.trees.schema import EvaluationTree
 from judgetrain.label.config import GivenEngineConfig
@@ -102,6 +103,7 @@ def test_as_a_method_it_is_refused_before_anything_is_trained() -> None:
         "evaluate.methods": ["stage=evaluate", "evaluate.methods=[sft,teacher]"],
         "verdicts.judge": ["stage=judge", "verdicts.judge=teacher"],
     }.items():
+        overrides += [f"judge.{step}_tokens=128" for step in LEVELS]  # of the 512 that the world's base reads
         config = configured("recipe=pairs", "data_dir=DIR", "train.base.path=world", "teacher=given", *overrides)
         with pytest.raises(
             ConfigError, match=rf"{key}='teacher': teacher\.engine\.type=given knows labels of training"

@@ -7,12 +7,14 @@ from collections import Counter
 from dataclasses import replace
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from judgetrain.judges.prompting.parsing import parse_criteria
 from judgetrain.judges.trees.schema import EvaluationTree
 from judgetrain.label.config import LabelConfig
 from judgetrain.label.labels import ensemble_label
-from judgetrain.label.pairs import PairBuilder
+from judgetrain.label.pairs import PairBuilder, taken
 from judgetrain.label.training_data import TrainingData
 from tests.builders.label import ANY_EVIDENCE, PROMPTER, tree_of
 
@@ -112,3 +114,26 @@ def test_a_tie_label_orders_no_criteria_or_guidelines() -> None:
     assert label.verdict == "tie"
     pairs = PairBuilder(PROMPTER, LENIENT).pairs(tree, label, random.Random(0))
     assert {p.level for p in pairs} == {"judgment"}
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from("ABt"), st.none() | st.floats(0, 1)), max_size=12),
+    st.integers(0, 6),
+    st.integers(0, 99),
+)
+def test_the_draw_says_how_many_of_each_kind_and_the_values_which(
+    candidates: list[tuple[str, float | None]], limit: int, seed: int
+) -> None:
+    kinds, values = [kind for kind, _ in candidates], [value for _, value in candidates]
+    best = taken(values, limit, "best", random.Random(seed), kinds)
+    drawn = random.Random(seed).sample(range(len(values)), len(values))[:limit]
+    assert Counter(kinds[i] for i in best) == Counter(kinds[i] for i in drawn)
+    assert len(best) == len(set(best)) == min(limit, len(values))
+    worth = [-1.0 if value is None else value for value in values]
+    for kind in set(kinds):
+        left = [worth[i] for i in range(len(values)) if kinds[i] == kind and i not in best]
+        assert all(worth[i] >= max(left, default=-1.0) for i in best if kinds[i] == kind)
+    top = taken(values, limit, "best", random.Random(seed))
+    assert sorted((worth[i] for i in top), reverse=True) == sorted(worth, reverse=True)[:limit], (
+        "without kinds: the best"
+    )

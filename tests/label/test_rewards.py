@@ -21,7 +21,7 @@ from judgetrain.label.rewards import Rewards, percentiles, vote_shares
 from judgetrain.label.training_data import TrainingData
 from tests.builders.label import ANY_EVIDENCE, PROMPTER, tree_of
 
-ON = RewardConfig(signals=["glassbox"], break_ties=True, choose="reward")
+ON = RewardConfig(signals=["glassbox"], break_ties=True, choose="best")
 
 
 def scored(tree: EvaluationTree, config: RewardConfig = ON, **raised: float) -> Rewards:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 from collections import Counter
 from dataclasses import replace
@@ -177,6 +178,35 @@ def test_neither_place_is_spoken_for_more_often(drawn: list[tuple[Any, Any, str]
         assert taught or after[chosen, rejected, 0] == n, "what speaks for no place is kept"
     assert all(p in pairs for p in kept)
     assert not kept or leanings(kept)["judgment"]["first"] in (None, 0.5)
+
+
+VERDICTS = st.sampled_from([*itertools.permutations(("A", "B", "tie"), 2)])
+DRAWN = st.lists(st.tuples(VERDICTS, st.sampled_from(["AB", "BA"]), st.sampled_from(["x", "yyy"])), max_size=60)
+
+
+@given(DRAWN, st.sampled_from([["verdict", "place"], ["length", "order", "verdict", "place"]]), st.integers(0, 3))
+def test_verdicts_and_places_are_balanced_together(drawn: list[tuple[Any, str, str]], by: list[str], seed: int) -> None:
+    pairs = [
+        replace(pair(text, "zz", order=order, query=str(i)), chosen_verdict=said[0], rejected_verdict=said[1])
+        for i, (said, order, text) in enumerate(drawn)
+    ]
+    kept = balanced(pairs, by, seed)
+    assert kept == balanced(pairs, by[::-1], seed)
+    by_place = balanced(pairs, [name for name in by if name != "verdict"], seed)
+    decide, say_tie = ([p for p in by_place if (p.chosen_verdict == "tie") is tie] for tie in (False, True))
+    assert len(kept) == 2 * min(len(decide), len(say_tie)), "nothing more is left out than verdicts ask for"
+    for both in (True, False):  # and in each kind of pair as many speak for either place
+        first = [
+            (p.chosen_verdict == "A" or (p.chosen_verdict == "tie" and p.rejected_verdict == "B"))
+            == (p.chosen_nodes[0][-3:-1] == "AB")
+            for p in kept
+            if (p.chosen_verdict == "tie") is both
+        ]
+        assert sum(first) * 2 == len(first)
+    lean = leanings(kept).get("judgment", {})
+    assert {lean.get(trait) for trait in ("decides", "first")} <= {0.5, None}
+    if "length" in by:
+        assert {lean.get(trait) for trait in ("chosen_longer", "order_ab")} <= {0.5, None}
 
 
 def test_leanings_are_shares_of_the_pairs_that_have_a_side() -> None:
