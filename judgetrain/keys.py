@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import field
 from difflib import get_close_matches
@@ -103,10 +104,10 @@ def _check(name: str, value: Any, item: dataclasses.Field[Any]) -> None:
         validate(value, f"{name}.")
     elif isinstance(value, list):
         for i, entry in enumerate(value):
-            _check(f"{name}[{i}]", entry, item)
+            _check_entry(f"{name}[{i}]", entry, item)
     elif isinstance(value, Mapping):
         for k, entry in value.items():
-            _check(f"{name}.{k}", entry, item)
+            _check_entry(f"{name}.{k}", entry, item)
     elif choices and value not in choices:
         meant = did_you_mean(str(value), map(str, choices)) if len(choices) > MANY else ""
         raise ConfigError(f"{name}={value!r}: allowed are {', '.join(map(str, choices))}{meant}")
@@ -114,6 +115,19 @@ def _check(name: str, value: Any, item: dataclasses.Field[Any]) -> None:
         raise ConfigError(f"{name}={value!r}: must not be empty; leave it out for {item.default}")
     elif isinstance(value, (int, float)) and not isinstance(value, bool):
         _check_number(name, value, item.metadata)
+
+
+_OF_VALUES = re.compile(r"(?:list|dict)\[(?:str, )?(str|int|float)\]")
+"""A list or mapping whose entries are single values, as annotations write it."""
+
+
+def _check_entry(name: str, value: Any, item: dataclasses.Field[Any]) -> None:
+    """Check an entry; OmegaConf lets lists and mappings stand where a single value is expected."""
+    found = _OF_VALUES.fullmatch(str(item.type))
+    if found and (value is None or isinstance(value, (list, Mapping))):
+        kind = "a text" if found[1] == "str" else "a number"
+        raise ConfigError(f"{name}={value!r}: expected {kind}")
+    _check(name, value, item)
 
 
 def _check_number(name: str, value: float, meta: Mapping[str, Any]) -> None:

@@ -9,6 +9,7 @@ import tempfile
 import threading
 import time
 import traceback
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from pkgutil import resolve_name
@@ -38,6 +39,8 @@ from judgetrain.train.distributed import processes, started_by_launcher
 
 EXIT_ERROR = 2
 EXIT_INTERRUPTED = 130
+WITHOUT_FILES = {"stage=status", "stage=clean"}
+"""What writes nothing, and what removes: a directory that was named by mistake is not made."""
 TIME_TO_END = 30.0
 """Seconds that an interrupted process has to end by itself."""
 
@@ -178,13 +181,14 @@ def main() -> int:
             print(f"judgetrain {__version__}")
             return 0
         if sys.argv[1:2] == ["keys"]:
-            keys_page.show(sys.argv[2:])
+            _show(lambda: keys_page.show(sys.argv[2:]))
             return 0
         if {"--help", "-h"}.intersection(sys.argv[1:]):
-            print(usage())
+            _show(lambda: print(usage()))
             return 0
         register(ConfigStore.instance())
-        sys.argv[1:] = [*recipe_overrides(arguments(named_stage(sys.argv[1:]))), *_helper_overrides()]
+        given = named_stage(sys.argv[1:])
+        sys.argv[1:] = [*recipe_overrides(arguments(given)), *_helper_overrides(given)]
         job()
     except (JudgetrainError, HydraException, OmegaConfBaseException) as error:
         if _show_traceback:
@@ -216,6 +220,15 @@ def main() -> int:
     return EXIT_ERROR if _complaints or not fine else 0
 
 
+def _show(page: Callable[[], None]) -> None:
+    """Print a page; whoever reads it through a pipe may stop early, as ``head`` does."""
+    try:
+        page()
+        sys.stdout.flush()
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or the rest fails once more at exit
+
+
 def command() -> int:
     """:func:`main` for a process of its own, which ends when it is interrupted."""
     code = main()
@@ -232,9 +245,9 @@ def _end(seconds: float) -> None:
     os._exit(EXIT_INTERRUPTED)
 
 
-def _helper_overrides() -> list[str]:
+def _helper_overrides(given: list[str]) -> list[str]:
     """Hydra's own files are none of a status, and under torchrun the processes but the first leave them to it."""
-    if os.environ.get("RANK", "0") == "0" and "stage=status" not in sys.argv[1:]:
+    if os.environ.get("RANK", "0") == "0" and WITHOUT_FILES.isdisjoint(given):
         return []
     return [f"hydra.run.dir={tempfile.gettempdir()}", "hydra.output_subdir=null"]
 

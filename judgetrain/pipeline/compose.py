@@ -138,7 +138,7 @@ def _store_recipe(store: ConfigStore, name: str, path: Path) -> None:
 def _load_recipe(path: Path) -> DictConfig:
     try:
         content = OmegaConf.load(path)
-    except (yaml.YAMLError, OSError) as error:
+    except (yaml.YAMLError, OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"recipe {path}: not valid YAML: {' '.join(str(error).split())}") from error
     if not isinstance(content, DictConfig):
         raise ConfigError(f"recipe {path}: expected keys and values, as in seed: 3")

@@ -131,10 +131,13 @@ class Pipeline:
             found = self._hashes.of(path)
         except OSError as error:
             raise ConfigError(f"{key}={path!r}: cannot be read ({error.strerror})") from error
+        except DataError as error:
+            raise ConfigError(f"{key}={error}") from error
         if not found:
             place = self.config.data_dir
             inside = f"; or set data_dir (now {place}) to the directory that holds it" if _inside(path, place) else ""
-            raise ConfigError(f"{key}={path!r}: no such file; give an existing path{inside}")
+            what = "an empty directory" if Path(path).expanduser().is_dir() else "no such file"
+            raise ConfigError(f"{key}={path!r}: {what}; give an existing path{inside}")
         return found
 
     def needed(self, name: str) -> Iterator[str]:

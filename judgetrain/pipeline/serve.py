@@ -33,7 +33,7 @@ def serve(pipeline: Pipeline) -> None:
     """
     config, home = pipeline.config, Path(pipeline.config.output_dir)
     for package in ("fastapi", "uvicorn", "prometheus_client"):
-        check_package(package, "stage=serve (the extra 'serving')")
+        check_package(package, "stage=serve", extra="serving")
     from judgetrain.serving.server.kept import KeptAnswers
     from judgetrain.serving.server.run import bound, run, token_of
     from judgetrain.serving.server.service import Service

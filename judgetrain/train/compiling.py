@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import importlib.util
+import os
+import shutil
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -27,15 +30,17 @@ def compile_blocks(model: nn.Module) -> int:
 
 
 def no_compiler() -> str | None:
-    """What ``torch.compile`` lacks on this machine, or None: a C++ compiler, on a GPU Triton too."""
+    """What ``torch.compile`` lacks on this machine, or None: a C++ compiler; on a GPU Triton, and a C compiler."""
     import torch
     from torch._inductor.cpp_builder import get_cpp_compiler
     from torch._inductor.exc import InvalidCxxCompiler
 
     if torch.cuda.is_available():
-        from importlib.util import find_spec
-
-        return None if find_spec("triton") else "the package triton is not installed"
+        if not importlib.util.find_spec("triton"):
+            return "the package triton is not installed"
+        if not (os.environ.get("CC") or shutil.which("gcc") or shutil.which("clang")):
+            return "there is no C compiler (gcc or clang), which Triton calls"
+        return None
     try:
         get_cpp_compiler()
     except (InvalidCxxCompiler, RuntimeError):

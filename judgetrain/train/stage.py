@@ -58,7 +58,7 @@ def run_initial(settings: InitialSettings, inputs: Mapping[str, Path], out: Stag
 
     def finish(model: Path) -> None:
         load_prompt_set(settings.prompts).save(model)
-        settings.judge.save(model, settings.criteria)
+        settings.judge.save(model, settings.criteria, settings.aggregation)
         _describe(model, settings, inputs, out)
 
     job = Job(start=settings.base, config=settings.train, train=rows, heldout=[], what="supervised examples")

@@ -55,7 +55,8 @@ class InitialSettings(TrainingSettings):
     prompts: str = at("prompts", file=prompt_path)
     judge: JudgeConfig = at("judge", neutral=True)
     criteria: int = at("tree.criteria", neutral=True)
-    """Both are written beside the weights, for those who ask the judge without saying how; they decide nothing of
+    aggregation: Aggregation = at("evaluate.aggregation", neutral=True)
+    """The three are written beside the weights, for those who ask the judge without saying how; they decide nothing of
     them."""
 
 
@@ -143,6 +144,11 @@ def _check_dpo(config: Any) -> None:
     _check_training(config, "dpo", after="sft")
     if settings.reference.path:
         settings.reference.check("train.dpo.reference")
+        if settings.reference.gpus > 1:
+            raise ConfigError(
+                f"train.dpo.reference.gpus={settings.reference.gpus}: each process holds the reference on one GPU; "
+                "train.distributed=zero3 shares it out"
+            )
     if not config.label.max_pairs_per_level:
         raise ConfigError("label.max_pairs_per_level=0 keeps no preference pairs for stage dpo: raise it")
     if settings.stop.watched and not config.label.holdout:
@@ -175,7 +181,7 @@ def _check_training(config: Any, stage: str, after: str | None = None) -> None:
     if config.train.base.gpus > 1:
         raise ConfigError(
             f"train.base.gpus={config.train.base.gpus}: training shares a model out otherwise; set "
-            "train.distributed=zero3, and scorer.model.gpus for scorers"
+            "train.distributed=zero3, engine.model.gpus for sampling, and scorer.model.gpus for scorers"
         )
     if after and all(s.lora.enabled and not s.lora.merge for s in (getattr(config.train, n) for n in (stage, after))):
         raise ConfigError(

@@ -20,7 +20,7 @@ from judgetrain.pipeline.graph import STAGES
 COMMAND = [sys.executable, "-m", "judgetrain", "recipe=debug", "stage=evaluate"]
 RENDERED = ("report.html", "report.md")
 """Pages made of metrics.json and the manifests, with the seconds of both."""
-_TIME = re.compile(r"seconds|runtime|_per_second|^train_loss$|^total_flos$")
+_TIME = re.compile(r"seconds|runtime|step_time|_per_second|^train_loss$|^total_flos$")
 """Keys that tell of the process: the time it took, and what Transformers sums up over its own steps alone."""
 
 

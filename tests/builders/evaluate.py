@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from judgetrain.artifacts.console import Console
+from judgetrain.artifacts.executors.base import Executor
 from judgetrain.artifacts.stage_run import StageRun
 from judgetrain.data.benchmarks.benchmark import Benchmark
 from judgetrain.errors import ConfigError
@@ -55,11 +56,18 @@ def refused(config: Config, stage: str) -> str:
     return ""
 
 
-def run(stage: str, config: Config, inputs: Mapping[str, Path], directory: Path, seed: int = 1) -> StageRun:
+def run(
+    stage: str,
+    config: Config,
+    inputs: Mapping[str, Path],
+    directory: Path,
+    seed: int = 1,
+    executor: Executor | None = None,
+) -> StageRun:
     """Run a stage alone, on inputs that lie there, with the settings that it reads of a configuration."""
     given = config.output_dir != Config().output_dir
     home = Path(config.output_dir) if given else directory.parent
-    out = StageRun(directory, stage, seed, Console(), home=home, recipe=config.recipe_name)
+    out = StageRun(directory, stage, seed, Console(), home=home, recipe=config.recipe_name, executor=executor)
     STAGES[stage].run(STAGES[stage].settings.of(config), inputs, out)
     return out
 

@@ -19,7 +19,7 @@ from judgetrain.engines.base import Request
 from judgetrain.engines.config import LocalEngineConfig, ModelConfig, OpenAIEngineConfig, SamplingConfig
 from judgetrain.engines.config import TransformersEngineConfig as Local
 from judgetrain.evaluate.correlate.config import ColumnConfig
-from judgetrain.judges.config import TreeConfig
+from judgetrain.judges.config import JudgeConfig, TreeConfig
 from judgetrain.pipeline.config import Config
 from judgetrain.schema import Comparison
 from judgetrain.train.config import TrainConfig
@@ -100,6 +100,8 @@ class Tiny:
             return ModelConfig(path="world") if value.path else value
         if isinstance(value, SamplingConfig):
             return replace(value, max_new_tokens=TOKENS)
+        if isinstance(value, JudgeConfig):
+            return replace(value, criteria_tokens=TOKENS, guideline_tokens=TOKENS, judgment_tokens=TOKENS)
         if isinstance(value, ClusterConfig):
             return replace(value, encoder="static:world", backend="sklearn", n_clusters=3, sample=20)
         if isinstance(value, TreeConfig):

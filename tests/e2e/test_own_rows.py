@@ -18,6 +18,8 @@ from tests.builders.pipeline import configured, judgetrain
 from tests.pipeline.test_docs import commands
 
 PAGE = Path(__file__).parents[2] / "docs" / "own_data.md"
+SHORT = ["judge.criteria_tokens=120", "judge.guideline_tokens=60", "judge.judgment_tokens=80"]
+"""Texts that fit beside a prompt into the 512 tokens that the world's base reads."""
 
 
 @pytest.fixture(scope="module")
@@ -40,7 +42,7 @@ def in_a_minute(data: Path, model: str) -> list[str]:
 
 
 def test_the_page_s_short_look_ends_with_the_table_of_all_judges(data: Path, tmp_path: Path) -> None:
-    done = judgetrain(*in_a_minute(data, "world"), cwd=tmp_path, timeout=1500)
+    done = judgetrain(*in_a_minute(data, "world"), *SHORT, cwd=tmp_path, timeout=1500)
     assert done.returncode == 0, done.stderr + done.stdout
     assert re.search(r"teacher: 20 in, 20 out, \d+ tokens", done.stdout + done.stderr), (
         "nothing that the teacher wrote was dropped"
@@ -71,7 +73,9 @@ def test_without_a_teacher_the_choices_are_named_before_anything_runs(data: Path
     with pytest.raises(ConfigError, match=r"no teacher.*openai.*local.*given.*contrast.*teacher\.evaluations"):
         Pipeline(configured(*mine)).check("evaluate")
     assert not (tmp_path / "o" / "artifacts").exists()
-    Pipeline(configured(*mine, "teacher=given")).check("evaluate")
+    with pytest.raises(ConfigError, match=r"judge\.criteria_tokens=512 .* a context of 512 tokens, which leaves none"):
+        Pipeline(configured(*mine, "teacher=given")).check("evaluate")
+    Pipeline(configured(*mine, "teacher=given", *SHORT)).check("evaluate")
 
 
 def test_labels_that_are_not_there_are_missed_before_anything_runs(data: Path, tmp_path: Path) -> None:

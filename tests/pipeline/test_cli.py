@@ -71,6 +71,9 @@ LIBRARIES = HEAVY | {
                 "train.sft.per_device_train_batch_size",
             ],
         ),
+        (["evaluate.methods=[{a: 1}]"], ["evaluate.methods[0]={'a': 1}: expected a text"]),
+        (["evaluate.branches=[[1,2]]"], ["evaluate.branches[0]=[1, 2]: expected a number"]),
+        (["verdicts.source.labels={left: {a: 1}}"], ["verdicts.source.labels.left={'a': 1}: expected a text"]),
         (["tree.criteria_sampling.top_p=1.5"], ["tree.criteria_sampling.top_p=1.5", "at most 1"]),
     ],
 )
@@ -116,6 +119,16 @@ def test_status_imports_nothing_heavy(tmp_path: Path) -> None:
     modules, printed = modules_after("stage=status", f"output_dir={tmp_path}")
     assert "missing" in printed
     assert not HEAVY & modules
+
+
+def test_a_page_may_be_read_in_part() -> None:
+    for page in ("--help", "keys"):
+        asked = [sys.executable, "-m", "judgetrain", page]
+        with subprocess.Popen(asked, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+            assert process.stdout and process.stderr
+            process.stdout.close()
+            assert "BrokenPipeError" not in process.stderr.read()
+        assert process.returncode == 0
 
 
 def test_help_names_stages_recipes_and_examples() -> None:
@@ -219,16 +232,26 @@ def test_a_recipe_may_have_the_name_of_the_one_it_builds_on(tmp_path: Path) -> N
         ("seed: 1\nseed: 2\n", "duplicate key"),
         ("- a\n", "expected keys"),
         ("a: [", "not valid"),
+        (b"# caf\xe9\nseed: 1\n", "not valid YAML: 'utf-8' codec"),
         ("sed: 1\n", "sed: there is no such key in Config; did you mean seed?"),
         ("train: {dpo: {lora: {dropout: 0.1}}}\n", "did you mean train.dpo.lora.lora_dropout?"),
     ],
 )
-def test_a_broken_recipe_is_said_in_a_line(tmp_path: Path, text: str, expected: str) -> None:
-    (tmp_path / "mine.yaml").write_text(text)
+def test_a_broken_recipe_is_said_in_a_line(tmp_path: Path, text: str | bytes, expected: str) -> None:
+    (tmp_path / "mine.yaml").write_bytes(text if isinstance(text, bytes) else text.encode())
     done = judgetrain(f"recipe={tmp_path / 'mine.yaml'}", "--cfg", "job")
     assert done.returncode == 2
     assert expected in done.stderr
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(("word", "code"), [("status", 0), ("stage=status", 0), ("clean", 2), ("stage=clean", 2)])
+def test_what_only_looks_or_removes_makes_no_directory(tmp_path: Path, word: str, code: int) -> None:
+    done = judgetrain(word, "recipe=debug", f"output_dir={tmp_path / 'mistyped'}")
+    assert done.returncode == code, done.stderr
+    assert not list(tmp_path.iterdir())
+    if code:
+        assert "mistyped': there is no such directory, so nothing to remove" in done.stderr
 
 
 def test_a_sweep_goes_on_past_a_job_that_is_wrong(tmp_path: Path) -> None:
@@ -264,7 +287,18 @@ def test_a_full_disk_anywhere_is_said_in_one_line(
     assert "the disk is full; everything finished is kept" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("error", [ValueError("a defect"), OSError(5, "Input/output error")])
+@pytest.mark.skipif(not Path("/proc/self").exists(), reason="needs a file system in which nobody makes folders")
+@pytest.mark.parametrize("flags", [[], ["-m"]])
+def test_an_output_dir_where_no_folder_can_be_made_is_said_in_one_line(flags: list[str]) -> None:
+    done = judgetrain(*flags, "recipe=debug", "stage=dialogues", "output_dir=/proc/x")
+    assert done.returncode == 2
+    assert "/proc/x" in done.stderr and "output_dir must be a directory" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    "error", [ValueError("a defect"), OSError(5, "Input/output error"), FileNotFoundError(2, "No such file", "lost")]
+)
 def test_an_error_that_nobody_expected_is_not_swallowed(monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
     from judgetrain.pipeline import cli as entry
 

@@ -12,6 +12,7 @@ import pytest
 
 from judgetrain.engines import config as config_of_engines
 from judgetrain.engines import registry
+from judgetrain.judges.config import LEVELS
 from judgetrain.judges.method import Method
 from judgetrain.judges.prompting.prompts import load_prompt_set
 from judgetrain.pipeline.config import Config
@@ -53,7 +54,8 @@ def data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def configured(table: str, data: Path, *overrides: str) -> Config:
     where = (f"data_dir={data}", f"output_dir={data / 'out'}", "track.tracker=none")
-    return pipeline.configured(f"recipe=tables/{table}", "stage=evaluate", *where, *overrides)
+    short = (f"judge.{step}_tokens=64" for step in LEVELS)  # the judges are the world's base, which reads 512
+    return pipeline.configured(f"recipe=tables/{table}", "stage=evaluate", *where, *short, *overrides)
 
 
 @pytest.fixture(autouse=True)

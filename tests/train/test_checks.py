@@ -117,3 +117,12 @@ def test_adapters_are_not_left_on_adapters_and_a_stop_needs_held_out_pairs() -> 
     config.label.holdout = 0.0
     with pytest.raises(JudgetrainError, match=r"train\.dpo\.stop watches held-out pairs, and label\.holdout=0"):
         STAGES["dpo"].check(config)
+
+
+@pytest.mark.parametrize("stage", ["reference", "dpo"])
+def test_a_reference_on_several_gpus_is_refused_and_what_shares_it_out_is_named(stage: str) -> None:
+    config = Config()
+    config.train.dpo.reference.path = "world"
+    config.train.dpo.reference.gpus = 2
+    with pytest.raises(ConfigError, match=r"train\.dpo\.reference\.gpus=2: .* train\.distributed=zero3"):
+        STAGES[stage].check(config)

@@ -97,6 +97,21 @@ def test_without_a_compiler_it_is_said_and_training_goes_on(
     assert same(weights(plain.directory), weights(out.directory))
 
 
+def test_on_a_gpu_triton_and_the_compiler_that_it_calls_are_looked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("CC", raising=False)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    assert no_compiler() == "the package triton is not installed"
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: name)
+    monkeypatch.setattr("shutil.which", lambda name: None)
+    assert no_compiler() == "there is no C compiler (gcc or clang), which Triton calls"
+    monkeypatch.setattr("shutil.which", lambda name: name if name == "clang" else None)
+    assert no_compiler() is None
+    monkeypatch.setattr("shutil.which", lambda name: None)
+    monkeypatch.setenv("CC", "/opt/cc")
+    assert no_compiler() is None
+
+
 def test_what_has_no_blocks_is_left_as_it_is() -> None:
     assert compile_blocks(torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.Linear(2, 2))) == 0
     assert compiling.compile_blocks(torch.nn.ModuleList([torch.nn.Linear(2, 2)])) == 0
