@@ -69,6 +69,8 @@ class Prediction:
     first, or the replies of one that is asked once; predictions are compared without them. ``asked``: how the judge
     was asked, as ``greedy`` or ``T=1``; ``plan``: whether both orders shared a plan; both are None where there is
     nothing to say. ``asked_again``: how many times it was asked about anew, since its first branch could not be read.
+    ``summed``: the side of the margin, where that is the judge's verdict (``judge.verdict=summed``) and both orders
+    could be read; else None.
     """
 
     comparison_id: str
@@ -88,22 +90,29 @@ class Prediction:
     asked: str | None = None
     plan: Plan | None = None
     asked_again: int = 0
+    summed: Verdict | None = None
+
+    @property
+    def decided(self) -> tuple[Verdict | None, Verdict | None]:
+        """What each order counts for: its own verdict, or, where the margin of both decides, its side for either."""
+        return (self.verdict_ab, self.verdict_ba) if self.summed is None else (self.summed, self.summed)
 
     @property
     def verdict(self) -> BothOrders:
-        """The verdict over both orders, by the strict rule: what both of them say.
+        """The verdict over both orders: by the strict rule what both of them say, or the side of their margin.
 
-        ``inconsistent``: they say different things, so that nothing can be said of the responses; ``unreadable``: in
-        one of them no branch could be read.
+        ``inconsistent``: they say different things, so that by the strict rule nothing can be said of the responses;
+        ``unreadable``: in one of them no branch could be read.
         """
-        if self.verdict_ab is None or self.verdict_ba is None:
+        first, second = self.decided
+        if first is None or second is None:
             return "unreadable"
-        return self.verdict_ab if self.verdict_ab == self.verdict_ba else "inconsistent"
+        return first if first == second else "inconsistent"
 
     @property
     def consistent(self) -> bool | None:
-        """Whether both orders say the same; None where one of them could not be read."""
-        return None if self.verdict == "unreadable" else self.verdict != "inconsistent"
+        """Whether both orders say the same, whatever decides; None where one of them could not be read."""
+        return None if None in (self.verdict_ab, self.verdict_ba) else self.verdict_ab == self.verdict_ba
 
     @property
     def whole_cost(self) -> Cost:

@@ -26,6 +26,7 @@ BESIDES = ("branches", "aggregation", "early_stop", "top_up", "prompts", "engine
 LEVELS = ("criteria", "guideline", "judgment")
 """The levels of an evaluation tree, and the steps of a branch."""
 READOUTS, PLANS, LAYOUTS = ("parsed", "expected"), ("shared", "independent"), ("shown", "plain")
+RULES = ("strict", "summed")
 _READOUT = (
     "scores of a judgment: parsed, as written; expected, the mean of 1 to 5 weighted by the tokens' probabilities"
 )
@@ -42,6 +43,10 @@ _RETRIES = (
 _OFFSET = (
     "by how much the response shown first is ahead for its position alone; taken off each judgment's difference of "
     "scores (reports measure it: position offset)"
+)
+_VERDICT = (
+    "of both orders: what each of them says (strict), or the side of their mean margin (summed), in which a preference "
+    "for a position cancels"
 )
 
 Aggregation = Literal["vote", "margin", "ranked", "clear"]
@@ -95,10 +100,11 @@ class AskingConfig:
         return replace(self, **{name: replace(found, temperature=1.0) for name, found in greedy.items()})
 
 
-def shown_with(asked: str, position_offset: float, layout: str = "shown") -> str:
-    """How a judge is asked, its position's offset where there is one, and a layout that is not the responses' own."""
-    parts = [asked, f"offset {position_offset:g}" if position_offset else "", layout if layout != "shown" else ""]
-    return ", ".join(filter(None, parts))
+def shown_with(asked: str, position_offset: float, layout: str = "shown", rule: str = "strict") -> str:
+    """How a judge is asked, its position's offset where there is one, a layout that is not the responses' own, and a
+    rule other than the strict one."""
+    offset = f"offset {position_offset:g}" if position_offset else ""
+    return ", ".join(filter(None, [asked, offset, layout.replace("shown", ""), rule.replace("strict", "")]))
 
 
 @dataclass
@@ -116,6 +122,7 @@ class JudgeConfig:
     position_offset: float = key(0.0, _OFFSET, low=-4.0, high=4.0, unit="points")
     retries: int = key(1, _RETRIES, low=0, high=10)
     layout: str = key("shown", _LAYOUT, choices=LAYOUTS)
+    verdict: str = key("strict", _VERDICT, choices=RULES)
     plan: str = key(
         "shared",
         "stage evaluate: both orders are judged by one list of criteria and one guideline each (shared), or each order "
@@ -136,7 +143,7 @@ class JudgeConfig:
     @property
     def shown(self) -> str:
         """As of :class:`AskingConfig`, and :func:`shown_with`."""
-        return shown_with(self.asking(1).shown, self.position_offset, self.layout)
+        return shown_with(self.asking(1).shown, self.position_offset, self.layout, self.verdict)
 
     def changed(self, **changes: Any) -> Self:
         """The same but for some keys.

@@ -127,7 +127,7 @@ def _branching(
     check_branches(branches, asking)
     plan = cast(Plan, settings.plan)
     loaded = make_engine(served, name=method.name)
-    how = early_stop, top_up, plan, settings.position_offset, settings.retries, settings.layout
+    how = early_stop, top_up, plan, settings.position_offset, settings.retries, settings.layout, settings.verdict
     return BranchingJudge(loaded, found, branches, asking, aggregation or "vote", method.name, *how)
 
 

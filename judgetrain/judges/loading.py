@@ -211,7 +211,7 @@ class Models:
             criteria = criteria_of(directory, criteria)
         asking, plan = judge.asking(criteria), cast(Plan, judge.plan)
         engine = self.engine(method)
-        how = early_stop, top_up, plan, judge.position_offset, judge.retries, judge.layout
+        how = early_stop, top_up, plan, judge.position_offset, judge.retries, judge.layout, judge.verdict
         return BranchingJudge(engine, prompts, branches, asking, aggregation, method.name, *how)
 
     def asked(self, method: Method, prompts: str, sampling: SamplingConfig, key: str) -> PromptedJudge:

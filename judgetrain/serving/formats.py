@@ -55,13 +55,16 @@ def arena_hard(rows: Rows, out: StageRun) -> str:
 
 
 def alpaca_eval(rows: Rows, out: StageRun) -> str:
-    """A row for every pair; ``preference`` is the mean of both orders (1.5: a draw), null where one was not read."""
+    """A row for every pair; ``preference`` is the verdict's, or the mean of both orders where they contradict one
+    another (1.5: a draw), null where one was not read."""
     write_json_atomic(out.path("annotations.json"), list(map(_annotation, rows)))
     return "annotations.json"
 
 
 def _annotation(row: Mapping[str, Any]) -> dict[str, Any]:
     orders = [_PREFERENCES.get(row[f"verdict_{order}"]) for order in ("ab", "ba")]
+    if row["verdict"] in _PREFERENCES:
+        orders = [_PREFERENCES[row["verdict"]]] * len(ORDERS)
     readable = [value for value in orders if value is not None]
     return {
         "instruction": row["messages"][-1]["content"] if row["messages"] else "",

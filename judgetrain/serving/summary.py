@@ -17,12 +17,13 @@ READABLE = ("A", "B", "tie", "inconsistent")
 class Summary:
     """Numbers of rows by verdict, and by the reason where there is none.
 
-    ``consistency`` is the share of readable verdicts that both orders give; None where there is none. ``failures``
+    ``consistency`` is the share of readable verdicts that both orders give, whatever decides between them
+    (``judge.verdict``); None where there is none. ``failures``
     counts rows by their ``failure``, ``unreadable`` judgments by reason. ``tokens`` and ``calls`` are those of all
     rows, both orders; ``position_offset`` is by how much the response shown first is ahead
     (:func:`~judgetrain.judges.position.position_offset`), None where scores were not read as ``expected``; ``spent`` is
     what a paid model was sent, answers that were kept left out. Of the ``labelled`` rows ``agreed`` have the label as
-    their verdict, in both orders.
+    their verdict.
     """
 
     judge: str
@@ -50,7 +51,7 @@ class Summary:
         """The summary of the rows."""
         verdicts, failures, unreadable = Counter[str](), Counter[str](), Counter[str]()
         margins: list[tuple[float | None, float | None]] = []
-        total = labelled = agreed = 0
+        total = labelled = agreed = same = 0
         for row in rows:
             total += 1
             labelled += row["label"] is not None
@@ -60,6 +61,7 @@ class Summary:
                 failures[str(row["failure"]).partition(":")[0]] += 1
             else:
                 verdicts[row["verdict"]] += 1
+                same += row["verdict"] in READABLE and row["verdict_ab"] == row["verdict_ba"]
                 if row["branches"] and "expected" in (row["asked"] or ""):
                     margins.append((row["margin_ab"], row["margin_ba"]))
         readable = sum(verdicts[name] for name in READABLE)
@@ -67,7 +69,7 @@ class Summary:
             judge=judge,
             rows=total,
             verdicts={name: verdicts[name] for name in (*READABLE, "unreadable")},
-            consistency=1 - verdicts["inconsistent"] / readable if readable else None,
+            consistency=same / readable if readable else None,
             failures=dict(failures.most_common()),
             unreadable=dict(unreadable.most_common()),
             tokens=dict(tokens),

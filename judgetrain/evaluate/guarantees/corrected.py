@@ -104,7 +104,8 @@ def _wins(pairs: Sequence[tuple[Comparison, Prediction]], model: str) -> list[It
     items: list[Item] = []
     for comparison, prediction in pairs:
         side: Callable[[float], float] = (lambda x: x) if comparison.model_a == model else (lambda x: 1.0 - x)
-        [said] = merged([prediction.verdict_ab], [prediction.verdict_ba])
+        first, second = prediction.decided
+        [said] = merged([first], [second])
         won = None if comparison.label is None else side(SHARES[comparison.label])
         items.append((comparison, prediction, won, side(0.5 if said is None else SHARES[said])))
     return items

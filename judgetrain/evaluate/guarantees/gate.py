@@ -141,8 +141,7 @@ def gate_checks(
     if gate.benchmarks and benchmark.name not in gate.benchmarks:
         return []
     here: dict[MethodKey, Verdicts] = {
-        MethodKey(r[0].method, r[0].branches): {p.comparison_id: (p.verdict_ab, p.verdict_ba) for p in r}
-        for r in results
+        MethodKey(r[0].method, r[0].branches): {p.comparison_id: p.decided for p in r} for r in results
     }
     found = []
     for rule in map(Rule.parse, gate.required):
@@ -230,11 +229,13 @@ def read_verdicts(directory: Path, benchmark: str) -> dict[MethodKey, Verdicts]:
     if not path.is_file():
         raise DataError(f"evaluate.gate.release={str(directory)!r}: no finished evaluation ({path} is missing)")
     found: dict[MethodKey, Verdicts] = {}
-    columns = ["benchmark", "comparison_id", "method", "branches", "verdict_ab", "verdict_ba"]
+    wanted = ("benchmark", "comparison_id", "method", "branches", "verdict_ab", "verdict_ba", "summed")
+    columns = [name for name in pyarrow.parquet.read_schema(path).names if name in wanted]  # older ones sum nothing
     for row in pyarrow.parquet.read_table(path, columns=columns).to_pylist():
         if row["benchmark"] == benchmark:
-            key = MethodKey(row["method"], row["branches"])
-            found.setdefault(key, {})[row["comparison_id"]] = row["verdict_ab"], row["verdict_ba"]
+            key, one = MethodKey(row["method"], row["branches"]), row.get("summed")
+            said = (one, one) if one else (row["verdict_ab"], row["verdict_ba"])
+            found.setdefault(key, {})[row["comparison_id"]] = said
     return found
 
 

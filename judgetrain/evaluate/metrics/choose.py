@@ -83,7 +83,7 @@ def choose(dev: Benchmark, results: Sequence[Sequence[Prediction]]) -> list[Choi
     labels = [str(c.label) for c in labelled.comparisons]
     for predictions in results:
         mine = part_of(labelled, predictions)
-        agreed = agreement([p.verdict_ab for p in mine], [p.verdict_ba for p in mine], labels)
+        agreed = agreement([p.decided[0] for p in mine], [p.decided[1] for p in mine], labels)
         by_method.setdefault(mine[0].method, {})[mine[0].branches] = round(float(np.mean(agreed)), 6)
     return [
         Choice(method, max(sorted(found), key=lambda k: found[k]), len(labels), dict(sorted(found.items())))

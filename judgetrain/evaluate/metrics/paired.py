@@ -62,7 +62,7 @@ def paired_comparisons(
     labels = [str(benchmark.comparisons[i].label) for i in labelled]
     agreed = {
         MethodKey(r[0].method, r[0].branches): agreement(
-            [r[i].verdict_ab for i in labelled], [r[i].verdict_ba for i in labelled], labels
+            [r[i].decided[0] for i in labelled], [r[i].decided[1] for i in labelled], labels
         )
         for r in results
     }
@@ -120,10 +120,7 @@ def disagreements(benchmark: Benchmark, results: Sequence[Sequence[Prediction]])
         results: one method's predictions each, in the benchmark's order.
     """
     items = [i for i, c in enumerate(benchmark.comparisons) if c.label is not None]
-    right = {
-        r[0].method: [r[i].verdict_ab == r[i].verdict_ba == benchmark.comparisons[i].label for i in items]
-        for r in results
-    }
+    right = {r[0].method: [r[i].verdict == benchmark.comparisons[i].label for i in items] for r in results}
     outcomes = {
         "both_right": (True, True),
         "only_first": (True, False),
@@ -147,5 +144,5 @@ def _example(benchmark: Benchmark, results: Sequence[Sequence[Prediction]], item
         "group": comparison.group,
         "query": query if len(query) <= SNIPPET else f"{query[:SNIPPET]}…",
         "label": comparison.label,
-        "verdicts": {r[item].method: [r[item].verdict_ab, r[item].verdict_ba] for r in results},
+        "verdicts": {r[item].method: [*r[item].decided] for r in results},
     }

@@ -13,7 +13,7 @@ from judgetrain.judges.base import Prediction
 COLUMNS = {
     **dict.fromkeys(("benchmark", "split", "comparison_id", "group", "label", "method"), "string"),
     "branches": "int64",
-    **dict.fromkeys(("verdict_ab", "verdict_ba"), "string"),
+    **dict.fromkeys(("verdict_ab", "verdict_ba", "summed"), "string"),
     **dict.fromkeys(("margin", "margin_ab", "margin_ba"), "double"),
     "judgments": "int64",
     "failures": "string",

@@ -18,9 +18,10 @@ class Sample:
     """Arrays and lists [n] over the comparisons with a label. What the data does not have is None, and so is every
     metric that needs it.
 
-    ``labelled``: the predictions; ``labels``: A, B or tie; ``ab`` and ``ba``: the verdicts in each order, as the
-    comparison has it; ``single_ab`` and ``single_ba``: the same, None where both orders are stored as one verdict.
-    ``agreed``, ``consistent``: strict agreement and consistency; ``without_ties``: items whose label is A or B;
+    ``labelled``: the predictions; ``labels``: A, B or tie; ``ab`` and ``ba``: what each order counts for, as the
+    comparison has it (:attr:`~judgetrain.judges.base.Prediction.decided`); ``single_ab`` and ``single_ba``: what it
+    says, None where both orders are stored as one verdict. ``agreed``: agreement of the former; ``consistent``:
+    consistency of what each order says; ``without_ties``: items whose label is A or B;
     ``decided``: those that the verdict gives to A or B, too. ``margins``: score of A minus that of B; ``margins_ab``,
     ``margins_ba``: the same of one order, where a method has them; ``single_margins``: those of a method without
     branches, such as a scorer. ``longer``: the response with more characters, A, B or tie. ``prompts``: what intervals
@@ -73,10 +74,11 @@ class Sample:
         )
         labels, prompts = [str(c.label) for c in comparisons], [benchmark.prompt_of(c) for c in comparisons]
         ab, ba, margins = (
-            [p.verdict_ab for p in labelled],
-            [p.verdict_ba for p in labelled],
+            [p.decided[0] for p in labelled],
+            [p.decided[1] for p in labelled],
             [p.margin for p in labelled],
         )
+        said = [p.verdict_ab for p in labelled], [p.verdict_ba for p in labelled]
         merged = any(p.merged for p in labelled)
         failures: Counter[str] = sum((Counter(p.failures) for p in labelled), Counter())
         every = zip(benchmark.comparisons, predictions, strict=True)
@@ -86,10 +88,10 @@ class Sample:
             labels=labels,
             ab=ab,
             ba=ba,
-            single_ab=None if merged else ab,
-            single_ba=None if merged else ba,
+            single_ab=None if merged else said[0],
+            single_ba=None if merged else said[1],
             agreed=agreement(ab, ba, labels),
-            consistent=consistency(ab, ba),
+            consistent=consistency(*said),
             without_ties=without_ties(labels),
             decided=decided(ab, ba, labels),
             margins=margins,

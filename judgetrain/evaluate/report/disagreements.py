@@ -33,7 +33,7 @@ def write_disagreements(
     wrong = [
         (p, both)
         for p, both in zip(predictions, trees, strict=True)
-        if both[0].comparison.label is not None and not p.verdict_ab == p.verdict_ba == both[0].comparison.label
+        if both[0].comparison.label is not None and p.verdict != both[0].comparison.label
     ]
     wrong.sort(key=lambda pair: -_wrongness(pair[0], pair[1][0].comparison.label))
     views = [View(tree, facts=_facts(p)) for p, both in wrong[:limit] for tree in both if tree is not None]

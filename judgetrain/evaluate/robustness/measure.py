@@ -25,8 +25,8 @@ def robustness(battery: Battery, plain: Sequence[Prediction], attacked: Sequence
         plain: the method's predictions on the benchmark, in any order.
         attacked: those on the battery's benchmark.
     """
-    before = {p.comparison_id: (p.verdict_ab, p.verdict_ba) for p in plain}
-    after = {p.comparison_id: (p.verdict_ab, p.verdict_ba) for p in attacked}
+    before = {p.comparison_id: p.decided for p in plain}
+    after = {p.comparison_id: p.decided for p in attacked}
     pairs = [(case, *_verdicts(case, before, after)) for case in battery.cases]
     attacks = list(dict.fromkeys((case.attack.name, case.attack.kind) for case in battery.cases))
     kinds = list(dict.fromkeys(kind for _, kind in attacks))

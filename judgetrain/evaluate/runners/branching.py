@@ -15,7 +15,7 @@ from judgetrain.errors import ConfigError
 from judgetrain.evaluate.report.disagreements import write_disagreements
 from judgetrain.evaluate.runners.base import Evaluation, Result
 from judgetrain.judges.config import Aggregation
-from judgetrain.judges.kinds.branching import BranchingJudge, predict
+from judgetrain.judges.kinds.branching import BranchingJudge, predict, summed
 from judgetrain.judges.loading import check_criteria, check_model
 from judgetrain.judges.method import TARGETS, Method
 from judgetrain.judges.prompting.prompts import prompt_path
@@ -52,10 +52,10 @@ class BranchingRunner:
         """Grow the judge's trees over a benchmark, shard by shard; a row is a comparison."""
         settings, asked = evaluation.settings, evaluation.settings.evaluate
         branches, about = max(method.branches(asked.branches)), benchmark.name
-        how = evaluation.models.asking(method)
+        how = evaluation.models.asking(method).changed(verdict="strict")  # which is for reading, not asking
 
         def process(seed: int, items: Sequence[Comparison]) -> ShardResult:
-            trees, others = judge().ask(items, derive_seed(seed, about, method.name), branches)
+            trees, others = judge().ask(items, derive_seed(seed, about, method.asked.name), branches)
             rows = [tree.to_row() for tree in trees]
             for row, other in zip(rows, others, strict=bool(others)):
                 row[OTHER] = other.to_row()
@@ -63,7 +63,7 @@ class BranchingRunner:
 
         trained = method.target in evaluation.inputs or method.is_directory  # it brings its own prompts
         depends = {
-            "method": "+".join(method.options) if method.is_directory else method.name,
+            "method": "+".join(method.asked.options) if method.is_directory else method.asked.name,
             "judge": evaluation.models.identity(method, evaluation.hashes),
             "branches": branches,
             "aggregation": asked.aggregation if asked.early_stop else None,
@@ -92,6 +92,8 @@ class BranchingRunner:
         seconds, aggregation = seconds_of(out.directory, shards), cast(Aggregation, settings.aggregation)
         how = aggregation, method.name, settings.early_stop, how_asked.shown
         read = {k: [predict(tree, k, *how, other) for tree, other in trees] for k in method.branches(settings.branches)}
+        if how_asked.verdict == "summed":
+            read = {k: [summed(p, how_asked.tie) for p in found] for k, found in read.items()}
         lost: Counter[str] = Counter()
         for prediction in read[max(read)]:
             lost.update(prediction.failures)
@@ -118,4 +120,5 @@ def _trees(
 
 
 def _shards(benchmark: Benchmark, method: Method) -> str:
-    return f"trees-{benchmark.name}-{method.name}"
+    """Where the trees are: methods that ask the same share them."""
+    return f"trees-{benchmark.name}-{method.asked.name}"

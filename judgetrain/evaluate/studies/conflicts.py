@@ -88,9 +88,8 @@ def _load(method: Method, settings: StudiesSettings, models: Models) -> Prompted
 
 
 def verdict(prediction: Prediction) -> int | None:
-    """What a judge says of the revision (B) against the answer (A); None unless both orders say the same."""
-    first, second = prediction.verdict_ab, prediction.verdict_ba
-    return OF_REVISION[first] if first is not None and first == second else None
+    """What a judge says of the revision (B) against the answer (A); None where it gives no verdict."""
+    return OF_REVISION.get(prediction.verdict)
 
 
 def read_verdicts(path: str, key: str, ids: Mapping[str, Any] | None = None) -> dict[str, dict[str, int]]:

@@ -14,7 +14,7 @@ from judgetrain.artifacts.stage_run import derive_seed
 from judgetrain.engines.base import UNANSWERED, Engine
 from judgetrain.engines.config import EngineConfig, ModelConfig, TransformersEngineConfig
 from judgetrain.errors import ConfigError, EngineError
-from judgetrain.judges.base import Cost, Judge, Plan, Prediction, Reason
+from judgetrain.judges.base import Cost, Judge, Plan, Prediction, Reason, verdict_of
 from judgetrain.judges.config import Aggregation, AskingConfig, JudgeConfig, aggregation_of, criteria_of, shown_with
 from judgetrain.judges.kinds.aggregation import verdict
 from judgetrain.judges.kinds.early_stop import next_wave, stopped
@@ -56,6 +56,8 @@ class BranchingJudge(Judge):
             (``prompting/layout.py``); trees and predictions are of the comparisons as they were given.
         position_offset: by how many points the response shown first is ahead for its position alone; taken off each
             judgment's margin (:func:`~judgetrain.judges.position.position_offset` measures it).
+        rule: how two orders become a verdict: ``strict``, what both say; ``summed``, the side of the mean margin over
+            the branches of both, in which a preference for a position cancels.
     """
 
     def __init__(
@@ -72,12 +74,14 @@ class BranchingJudge(Judge):
         position_offset: float = 0.0,
         retries: int = 0,
         layout: str = "shown",
+        rule: str = "strict",
     ) -> None:
         check_aggregation(aggregation)
         self.engine, self.prompts, self.branches = engine, prompts, branches
         self.settings = settings or JudgeConfig().asking(AskingConfig.criteria)
         self.aggregation, self.name, self.early_stop, self.top_up = aggregation, name, early_stop, top_up
         self.plan, self.position_offset, self.retries, self.layout = plan, position_offset, retries, layout
+        self.rule = rule
 
     @classmethod
     def from_pretrained(
@@ -127,6 +131,7 @@ class BranchingJudge(Judge):
             settings.position_offset,
             settings.retries,
             settings.layout,
+            settings.verdict,
         )
 
     def compare_all(self, comparisons: Sequence[Comparison], seed: int = 0) -> list[Prediction]:
@@ -202,10 +207,11 @@ class BranchingJudge(Judge):
         self, trees: Sequence[EvaluationTree], branches: int, others: Sequence[EvaluationTree] = ()
     ) -> list[Prediction]:
         """What the first ``branches`` criteria say of the trees, and the ``others``, that :meth:`ask` gave."""
-        shown = shown_with(self.settings.shown, self.position_offset, self.layout)
+        shown = shown_with(self.settings.shown, self.position_offset, self.layout, self.rule)
         how = branches, self.aggregation, self.name, self.early_stop, shown
         second = others or repeat(None, len(trees))
-        return [predict(tree, *how, other) for tree, other in zip(trees, second, strict=True)]
+        found = [predict(tree, *how, other) for tree, other in zip(trees, second, strict=True)]
+        return [summed(p, self.settings.tie) for p in found] if self.rule == "summed" else found
 
     def close(self) -> None:
         """Free the model."""
@@ -255,6 +261,16 @@ def predict(
         plan="shared" if other is None else "independent",
         asked_again=sum(len(tree.earlier) for tree in trees),
     )
+
+
+def summed(prediction: Prediction, tie: float = 0.0) -> Prediction:
+    """The prediction with the side of its margin as the verdict, a tie where that is at most ``tie``.
+
+    Where one order could not be read the other one's preference for a position would decide: it stays unreadable.
+    """
+    if prediction.consistent is None:
+        return prediction
+    return replace(prediction, summed=verdict_of(prediction.margin, tie))
 
 
 def _mean(values: Sequence[float]) -> float | None:

@@ -122,6 +122,7 @@ class VerdictOut(BaseModel):
     plan: str | None
     branches: int
     asked_again: int = Field(0, description="times it was asked anew, since its first branch could not be read")
+    summed: Verdict | None = Field(None, description="the side of the margin, where that is the verdict")
     cost: CostOut
 
 
@@ -168,6 +169,7 @@ def verdict_out(comparison: Comparison, prediction: Prediction) -> dict[str, Any
         "plan": prediction.plan,
         "branches": prediction.branches,
         "asked_again": prediction.asked_again,
+        "summed": prediction.summed,
         "cost": cost,
     }
 
