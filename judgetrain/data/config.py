@@ -269,16 +269,17 @@ class ContrastConfig:
         1.0, "of the dialogues; the others are paired as without kinds", low=0.0, high=1.0, when=lambda c: c.kinds
     )
     most_similar: float = key(
-        0.95,
+        0.8,
         "nearby: queries with a larger cosine may have the same good answers, and are left out",
         low=-1.0,
         high=1.0,
         when=lambda c: "nearby" in c.kinds,
     )
     keep_labels: bool = key(
-        False,
-        "leave comparisons as they are that their sources label: pairs are constructed for the other dialogues alone",
-        when=lambda c: c.kinds and c.keep_labels,
+        True,
+        "leave comparisons as they are that their sources label: pairs are constructed for the other dialogues alone; "
+        "false: constructed pairs take their place",
+        when=lambda c: c.kinds,
     )
 
 

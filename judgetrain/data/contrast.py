@@ -25,6 +25,8 @@ from judgetrain.schema import Comparison, Dialogue
 
 MOST_ERRORS = 3
 """Numbers that are changed in one answer."""
+STEPS = (1, 2, 3, 10)
+"""By how much: up as often as down, to as many digits, or the larger or the longer number would be the wrong one."""
 LEAST_WORDS = 4
 """Words of a sentence that can be put in another order."""
 
@@ -185,16 +187,35 @@ def sentences(text: str) -> list[str]:
 
 
 def _other_numbers(text: str, rng: random.Random) -> tuple[str, str] | None:
-    """The text with at most ``MOST_ERRORS`` of its numbers changed, and what was put in for what."""
+    """The text with at most ``MOST_ERRORS`` of its numbers changed, and what was put in for what.
+
+    The number of an item in a list says nothing, and stays.
+    """
     places = list(re.finditer(r"(?<![\w.,])\d+(?![\w]|[.,]\d)", text))
+    places = [p for p in places if not _numbers_an_item(text, p)]
     if not places:
         return None
     changed: list[str] = []
     for place in sorted(rng.sample(places, min(len(places), MOST_ERRORS)), key=lambda p: p.start(), reverse=True):
-        wrong = str(int(place[0]) + rng.choice((1, 2, 3, 10)))
+        wrong = wrong_number(place[0], rng)
         text = text[: place.start()] + wrong + text[place.end() :]
         changed.insert(0, f"{wrong} for {place[0]}")
     return text, ", ".join(changed)
+
+
+def wrong_number(digits: str, rng: random.Random) -> str:
+    """Another whole number of as many digits, as often smaller as larger where there are such on either side."""
+    right, up = int(digits), rng.choice((True, False))
+    for side in (1, -1) if up else (-1, 1):
+        near = [found for step in STEPS if (found := right + side * step) >= 0]
+        if fitting := [found for found in near if len(str(found)) == len(str(right))]:
+            return str(rng.choice(fitting))
+    raise AssertionError("every number has a neighbour of as many digits")
+
+
+def _numbers_an_item(text: str, place: re.Match[str]) -> bool:
+    line = text[: place.start()].rpartition("\n")[2]
+    return not line.strip(" \t*#(->+") and re.match(r"[.):]\**(\s|$)", text[place.end() :]) is not None
 
 
 def _other_order(text: str, rng: random.Random) -> tuple[str, str] | None:

@@ -61,7 +61,10 @@ def check_labelled(sources: list[SourceConfig], responses: ResponsesConfig, want
     Raises:
         ConfigError: none of the sources has a label; names what stands in the column, and the remedy.
     """
-    if responses.contrast.kinds or any(source.type == "world" and responses.models for source in sources):
+    if any(source.type == "world" and responses.models for source in sources):
+        return
+    if responses.contrast.kinds:
+        _check_good_answers(sources, responses, wanted)
         return
     if responses.models:
         raise ConfigError(
@@ -82,6 +85,30 @@ def check_labelled(sources: list[SourceConfig], responses: ResponsesConfig, want
             "responses.contrast.kinds"
         )
     )
+
+
+def _check_good_answers(sources: list[SourceConfig], responses: ResponsesConfig, wanted: str) -> None:
+    """Check that there are good answers to construct pairs from: the models', a reference or a labelled pair's side."""
+    if responses.models:
+        return
+    for index, source in enumerate(sources):
+        key = f"dialogues.sources[{index}]"
+        if source.type in ("hub", "world") or _labelled(source, key, Counter()) or _has_reference(source, key):
+            return
+    raise ConfigError(
+        f"{wanted} with responses.contrast.kinds={[*responses.contrast.kinds]}: there is no good answer to construct a "
+        "pair from; name the column of reference answers with 'dialogues.sources[0].fields={reference: COLUMN}', "
+        "that of labels with 'dialogues.sources[0].fields={label: COLUMN}', or give responses.models"
+    )
+
+
+def _has_reference(source: SourceConfig, key: str) -> bool:
+    """Whether a row of a source brings a reference answer, or ends with one."""
+    if source.adapter:
+        return False
+    reader = RowReader(source, source.labels, key)
+    rows = read(source, key, lambda row, number: reader.dialogue(row, number).reference, Rejects(strict=False))
+    return any(rows)
 
 
 def _labelled(source: SourceConfig, key: str, found: Counter[str]) -> bool:

@@ -102,6 +102,12 @@ def _constructed(
     facts = dict(sorted(contrasts.counts.items()))
     out.note("contrast", facts)
     out.log(f"responses: {len(made)} of {len(sample)} pairs constructed: {json.dumps(facts)}")
+    if replaced := labelled & made.keys():
+        out.log(
+            f"responses: {len(replaced)} comparisons with a label were replaced by constructed pairs; "
+            "responses.contrast.keep_labels=true keeps them",
+            keep=True,
+        )
     return made
 
 

@@ -228,7 +228,7 @@ TEACHER = Stage(
     inputs=needs("responses"),
     check=check_teacher,
     check_here=_check_evaluations,
-    format=2,
+    format=3,
 )
 
 TREE = Stage(

@@ -34,8 +34,9 @@ from judgetrain.schema import ORDERS, Comparison, Order
 def run(settings: TeacherSettings, inputs: Mapping[str, Path], out: StageRun) -> None:
     """Write ``evaluations`` shards (trees by the teacher), ``remaining.jsonl`` and ``examples.jsonl``.
 
-    The teacher gets the first ``teacher.comparisons`` of a seeded shuffle; the others remain for the Initial
-    judge's trees. When none would remain, the trees are grown over all comparisons, and the manifest says so. With
+    The teacher gets the first ``teacher.comparisons`` of a seeded shuffle, whole queries at a time, and no more than
+    half where it would get all; the others remain for the Initial judge's trees. Where there is but one query, the
+    trees are grown over the same comparisons, and the manifest says so. With
     ``teacher.evaluations`` nobody is asked: those are taken as they are, and what they are not about remains.
     """
     comparisons = [Comparison.from_row(row) for row in read_rows(inputs["responses"], "comparisons")]
@@ -48,17 +49,20 @@ def run(settings: TeacherSettings, inputs: Mapping[str, Path], out: StageRun) ->
         if not known:
             raise DataError(
                 "teacher=given: none of the comparisons has a label; name its column with "
-                "'dialogues.sources[0].fields={label: COLUMN}', construct pairs with responses.contrast.kinds, "
-                "or choose another teacher"
+                "'dialogues.sources[0].fields={label: COLUMN}', construct pairs with responses.contrast.kinds (where "
+                "that is set: the manifest of stage responses counts what could not be made), or choose another teacher"
             )
         taught, remaining = divided(known, settings.teacher.comparisons, out.seed)
         if unknown := [c for c in comparisons if _by_labels(settings.teacher) and not c.label]:
             remaining = [*(remaining or taught), *unknown]  # label.source=given learns from labelled trees alone
     out.note("comparisons", {"teacher": len(taught), "remaining": len(remaining)})
     if not remaining:
+        out.log(f"teacher: it annotates all {len(taught)} comparisons, so the trees are grown over the same ones")
+    elif not settings.teacher.evaluations and len(taught) < min(settings.teacher.comparisons, len(known)):
         out.log(
-            f"teacher: it annotates all {len(taught)} comparisons, so the trees are grown over the same ones; "
-            "a smaller teacher.comparisons leaves some"
+            f"teacher: it annotates {len(taught)} comparisons, fewer than teacher.comparisons="
+            f"{settings.teacher.comparisons}, so that trees can be grown over {len(remaining)} others",
+            keep=True,
         )
     out.write_rows("remaining", (c.to_row() for c in remaining or comparisons))
     if not settings.teacher.evaluations:
@@ -99,10 +103,23 @@ def _read_written(
 
 
 def divided(comparisons: Sequence[Comparison], number: int, seed: int) -> tuple[list[Comparison], list[Comparison]]:
-    """The comparisons that the teacher gets, the first ``number`` of a seeded shuffle, and those that remain."""
+    """The comparisons that the teacher gets, at most ``number`` in a seeded shuffle's order, and those that remain.
+
+    Those of one query stay together, since who has learned what is better for a query has seen it: a query that is
+    taught is in no tree. Where all would be taught, half are.
+    """
     shuffled = list(comparisons)
     random.Random(seed).shuffle(shuffled)
-    return shuffled[:number], shuffled[number:]
+    queries: dict[tuple[str, ...], list[Comparison]] = {}
+    for comparison in shuffled:
+        asked = tuple(" ".join(message.content.split()) for message in comparison.dialogue.messages)
+        queries.setdefault(asked, []).append(comparison)
+    most = number if number < len(shuffled) else -(-len(shuffled) // 2)
+    taught: list[Comparison] = []
+    remaining: list[Comparison] = []
+    for same in queries.values():
+        (taught if len(taught) + len(same) <= most else remaining).extend(same)
+    return (taught, remaining) if taught else (remaining, [])
 
 
 def _by_labels(teacher: TeacherConfig) -> bool:

@@ -52,7 +52,7 @@ def _teacher(pipeline: Pipeline) -> None:
     taught, remaining = divided(comparisons, config.teacher.comparisons, derive_seed(config.seed, "teacher"))
     left = f"{len(remaining)} remain for the tree"
     if not remaining:
-        left = "none remains, so that the trees are grown over the same ones; a smaller teacher.comparisons leaves some"
+        left = "none remains, so that the trees are grown over the same ones"
     pipeline.console.line(
         f"teacher: dry run for {config.teacher.engine.model_name}{_server(config.teacher.engine)}: {len(taught)} "
         f"comparisons ({left}), expected"

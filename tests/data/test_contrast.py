@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from judgetrain.artifacts.shards import read_rows
 from judgetrain.artifacts.stage_run import StageRun
 from judgetrain.data.answer_key import is_right, key_of
 from judgetrain.data.config import ContrastConfig, ResponseModelConfig, ResponsesConfig, WorldConfig, WorldEngineConfig
-from judgetrain.data.contrast import sentences
+from judgetrain.data.contrast import sentences, wrong_number
 from judgetrain.data.world import train_dialogues, true_verdict
 from judgetrain.errors import DataError
 from judgetrain.schema import Comparison, Dialogue, Message
@@ -111,16 +112,20 @@ def test_an_answers_own_first_sentence_or_itself_with_errors_is_worse(kind: str,
 def test_the_better_side_of_a_labelled_comparison_is_a_good_answer(tmp_path: Path) -> None:
     dialogues = [dialogue(i, None) for i in range(4)]
     rows = [Comparison(d.id, d, "Bad.", "Good. Very.", label="B") for d in dialogues[:2]]
-    pairs, _ = made(tmp_path, contrast("first_sentence"), planted(tmp_path, dialogues, rows))
+    config = contrast("first_sentence", keep_labels=False)
+    pairs, _ = made(tmp_path, config, planted(tmp_path, dialogues, rows))
     assert [sides(p) for p in pairs] == [("Good. Very.", "Good.")] * 2
 
 
-def test_labels_can_be_kept_while_other_dialogues_get_constructed_pairs(tmp_path: Path) -> None:
+def test_labels_are_kept_while_other_dialogues_get_constructed_pairs(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     labels = ["A", "B", "tie", None]
     dialogues = [dialogue(i, f"Answer {i}. Indeed.") for i in range(8)]
     rows = [Comparison(d.id, d, f"Bad {i}.", f"Good {i}.", label=labels[i]) for i, d in enumerate(dialogues[:4])]  # type: ignore[arg-type]
     inputs = planted(tmp_path, dialogues, rows)
-    pairs, notes = made(tmp_path, contrast("nearby", keep_labels=True, most_similar=0.9999), inputs)
+    pairs, notes = made(tmp_path, contrast("nearby", most_similar=0.9999), inputs)
+    assert "replaced" not in capsys.readouterr().out
     by_id = {p.id: p for p in pairs}
     for row in rows[:3]:
         assert by_id[row.id] == row, "as the source has it, ties too"
@@ -129,8 +134,33 @@ def test_labels_can_be_kept_while_other_dialogues_get_constructed_pairs(tmp_path
     assert by_id["s:003"].made == "nearby: an answer to s:004"
     assert by_id["s:004"].made in {"nearby: an answer to s:003", "nearby: an answer to s:005"}
     without = tmp_path / "without"
-    pairs, _ = made(without, contrast("nearby", most_similar=0.9999), planted(without, dialogues, rows))
+    config = contrast("nearby", keep_labels=False, most_similar=0.9999)
+    pairs, _ = made(without, config, planted(without, dialogues, rows))
     assert all(p.made for p in pairs)
+    assert "3 comparisons with a label were replaced by constructed pairs" in capsys.readouterr().out
+
+
+def test_a_wrong_number_is_as_long_as_the_right_one_and_as_often_smaller() -> None:
+    rng = random.Random(0)
+    larger = Counter[bool]()
+    for right in [*range(3, 9), *range(20, 90, 7), 150, 4711] * 100:
+        wrong = wrong_number(str(right), rng)
+        assert len(wrong) == len(str(right)) and abs(int(wrong) - right) in (1, 2, 3, 10)
+        larger[int(wrong) > right] += 1
+    # 1800 draws of a fair coin lie within 4 standard deviations (85) of the half.
+    assert abs(larger[True] - 900) < 85 and larger.total() == 1800
+    assert {wrong_number("9", random.Random(i)) for i in range(40)} == {"6", "7", "8"}
+    assert {wrong_number("10", random.Random(i)) for i in range(40)} == {"11", "12", "13", "20"}
+    assert {wrong_number("0", random.Random(i)) for i in range(40)} == {"1", "2", "3"}
+
+
+def test_a_list_s_own_numbers_stay(tmp_path: Path) -> None:
+    listed = "Do this:\n1. Take 20 eggs.\n2) Boil them 70 minutes.\n- 3. Wait.\n**4.** Eat."
+    pairs, _ = made(tmp_path, contrast("errors"), planted(tmp_path, [dialogue(i, listed) for i in range(N)]))
+    for pair in pairs:
+        good, bad = sides(pair)
+        assert all(mark in bad for mark in ("\n1. Take", "\n2) Boil", "\n- 3. Wait", "\n**4.** Eat"))
+        assert bad != good and str(pair.made).count(" for ") == 2
 
 
 ENDS = {

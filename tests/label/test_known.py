@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
@@ -11,16 +12,19 @@ import pytest
 from judgetrain.artifacts.shards import read_rows
 from judgetrain.errors import ConfigError, DataError
 from judgetrain.judges.config import LEVELS
+from judgetrain.judges.heuristic.labelling import CRITERIA
 from judgetrain.judges.prompting.parsing import parse_criteria, parse_judgment
 from judgetrain.judges.trees.schema import EvaluationTree
 from judgetrain.label.config import GivenEngineConfig
-from judgetrain.label.known import judgment, suited
+from judgetrain.label.known import ASPECTS, judgment, suited
+from judgetrain.label.teach import divided
 from judgetrain.pipeline.config import Config
 from judgetrain.pipeline.graph import STAGES
 from judgetrain.schema import ORDERS, Verdict, mirror
 from tests.builders import label as builders
 from tests.builders.label import TAUGHT, run_teacher, teacher_config
 from tests.builders.pipeline import configured
+from tests.builders.scripted import comparison
 
 
 def given(**changes: int) -> Config:
@@ -58,9 +62,10 @@ def test_rows_without_a_label_are_left_for_the_trees(tmp_path: Path, monkeypatch
     monkeypatch.setattr(builders, "TAUGHT", rows)
     out = run_teacher(tmp_path / "teacher", given(taught=20))
     taught = {EvaluationTree.from_row(row).comparison.id for row in read_rows(out.directory, "evaluations")}
-    assert taught == {c.id for c in rows if c.label}
+    known = {c.id for c in rows if c.label}
+    assert taught < known and len(taught) == -(-len(known) // 2), "half of the labelled ones, where it would get all"
     remaining = [row["id"] for row in read_rows(out.directory, "remaining")]
-    assert sorted(remaining) == sorted(c.id for c in rows), "of labelled ones none is left: the taught ones serve again"
+    assert sorted(remaining) == sorted(c.id for c in rows if c.id not in taught)
     out = run_teacher(tmp_path / "some" / "teacher", given(taught=6))
     taught = {EvaluationTree.from_row(row).comparison.id for row in read_rows(out.directory, "evaluations")}
     remaining = [row["id"] for row in read_rows(out.directory, "remaining")]
@@ -74,14 +79,27 @@ def test_rows_without_a_label_are_left_for_the_trees(tmp_path: Path, monkeypatch
 def test_a_judgment_reads_back_as_its_label_and_gives_a_reason_that_can_be_seen(label: Verdict) -> None:
     short, long = "No.", "Boil water, for example 2 litres, since rice needs it. Then add the rice and wait."
     first, second = (long, short) if label == "A" else (short, long)
-    text = judgment("How do I cook rice?", first, second, label)
+    text = judgment("How do I cook rice?", first, second, label, "Completeness: is all there that was asked for")
     parsed = parse_judgment(text, (first, second))
     assert (parsed.first, parsed.second) == {"A": (4, 2), "B": (2, 4), "tie": (3, 3)}[label]
     assert text.startswith(f"Comparison: {'both are equal' if label == 'tie' else f'{label} is better'}.\n")
     assert ("Reason: " in text) == (label != "tie")
     assert label == "tie" or text.endswith(f", {mirror(label)} less so.")
-    same = judgment("How do I cook rice?", short, short, "A")
+    same = judgment("How do I cook rice?", short, short, "A", "Completeness: is all there that was asked for")
     assert "Reason" not in same, "of equal texts nothing is said that cannot be seen"
+
+
+def test_a_reason_speaks_of_its_criterion() -> None:
+    good, bad = "Rice: boil 2 litres, for example in a pot. It is done in 12 minutes.", "boil it boil it boil it"
+    said = {a.name: judgment("How is rice boiled?", good, bad, "A", a.line).partition("Reason: A ")[2] for a in ASPECTS}
+    looks_for = {c.name: c.looks_for for c in CRITERIA}
+    for aspect in ASPECTS:
+        assert set(aspect.seen_in) <= set(looks_for)
+        reason = said[aspect.name].removesuffix(", B less so.")
+        assert reason in {looks_for[name] for name in aspect.seen_in} | {""}
+    assert said["Accuracy"] == "", "whether it is right cannot be seen"
+    assert len({reason for reason in said.values() if reason}) >= 3
+    assert "Reason" not in judgment("How?", good, bad, "A"), "none where none is asked for"
 
 
 def test_criteria_suit_the_query() -> None:
@@ -109,3 +127,21 @@ def test_as_a_method_it_is_refused_before_anything_is_trained() -> None:
             ConfigError, match=rf"{key}='teacher': teacher\.engine\.type=given knows labels of training"
         ):
             STAGES[config.stage].check(config)
+
+
+def test_a_query_that_is_taught_is_in_no_tree() -> None:
+    """Of one query there may be several comparisons: who has learned one of them has seen the others' responses."""
+    rows = [comparison(i // 3, a=f"first {i}", b=f"second {i}", label="A") for i in range(60)]
+    for number in (1, 2, 10, 30, 59, 60, 600):
+        taught, remaining = divided(rows, number, seed=3)
+        sides = [{c.dialogue.query for c in part} for part in (taught, remaining)]
+        if number < 3:  # no query has so few: nobody can be taught without all others
+            assert not remaining and len(taught) == 60
+            continue
+        assert not sides[0] & sides[1] and len(taught) + len(remaining) == 60
+        assert len(taught) == (30 if number >= 60 else number // 3 * 3)
+    one_each = [comparison(i, label="A") for i in range(20)]
+    shuffled = list(one_each)
+    random.Random(3).shuffle(shuffled)
+    assert divided(one_each, 7, 3) == (shuffled[:7], shuffled[7:])
+    assert divided(one_each[:1], 5, 3) == (one_each[:1], [])

@@ -65,10 +65,14 @@ def test_it_says_where_nothing_would_remain_for_the_tree(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = StageRun(tmp_path / "responses", "responses", 0, Console())
-    out.write_rows("comparisons", (c.to_row() for c in eval_comparisons(WorldConfig(eval_comparisons=3), 0)))
+    rows = [c.to_row() for c in eval_comparisons(WorldConfig(eval_comparisons=3), 0)]
     monkeypatch.setattr(Pipeline, "run", lambda self, name: out.directory)
+    out.write_rows("comparisons", rows[:1])
     dry_run.show(Pipeline(configured(tmp_path)))
-    assert "3 comparisons (none remains, so that the trees are grown over the same ones" in capsys.readouterr().out
+    assert "1 comparisons (none remains, so that the trees are grown over the same ones" in capsys.readouterr().out
+    out.write_rows("comparisons", rows)
+    dry_run.show(Pipeline(configured(tmp_path)))
+    assert "2 comparisons (1 remain for the tree)" in capsys.readouterr().out
 
 
 def test_external_response_models_are_not_asked_for_it(tmp_path: Path) -> None:
