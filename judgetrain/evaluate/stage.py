@@ -15,7 +15,7 @@ from judgetrain.engines.answers import spending
 from judgetrain.errors import ConfigError
 from judgetrain.evaluate.guarantees.gate import FILE, Check, failures, gate_checks, gate_row
 from judgetrain.evaluate.guarantees.measure import guarantees
-from judgetrain.evaluate.metrics.choose import Choice, choose, part_of, split
+from judgetrain.evaluate.metrics.choose import Choice, better_judge, choose, part_of, split
 from judgetrain.evaluate.metrics.paired import disagreements, paired_comparisons
 from judgetrain.evaluate.metrics.predictions import parquet, prediction_rows
 from judgetrain.evaluate.metrics.rows import MethodKey, MetricRow, metric_row
@@ -147,6 +147,8 @@ def _write(
     if trained := [name for name in JUDGE_STAGES if name in evaluation.inputs]:
         model = evaluation.inputs[trained[-1]] / "model"
         out.log(f"evaluate: the {trained[-1]} judge, for judgetrain judge verdicts.judge=DIRECTORY: {model}")
+        if told := better_judge(rows, trained, evaluation.benchmarks[0].name):
+            out.log(f"evaluate: {told[1]}: {evaluation.inputs[told[0]] / 'model'}", keep=True)
 
 
 def _write_gate(checks: Sequence[Check], required: Sequence[str], out: StageRun) -> None:

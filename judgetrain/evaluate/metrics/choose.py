@@ -1,4 +1,4 @@
-"""Choosing the number of branches on a development split, never on the comparisons that are reported."""
+"""Choosing: the number of branches on a development split, and which of a run's judges did best."""
 
 from __future__ import annotations
 
@@ -11,8 +11,10 @@ import numpy as np
 from judgetrain.artifacts.stage_run import derive_seed
 from judgetrain.data.benchmarks.benchmark import Benchmark
 from judgetrain.errors import DataError
+from judgetrain.evaluate.metrics.rows import MetricRow
 from judgetrain.evaluate.metrics.verdicts import agreement
 from judgetrain.judges.base import Prediction
+from judgetrain.judges.method import Method
 
 DEVELOPMENT = "development"
 """The name of the split that choices are made on."""
@@ -90,3 +92,21 @@ def choose(dev: Benchmark, results: Sequence[Sequence[Prediction]]) -> list[Choi
         for method, found in by_method.items()
         if len(found) > 1
     ]
+
+
+def better_judge(rows: Sequence[MetricRow], trained: Sequence[str], benchmark: str) -> tuple[str, str] | None:
+    """The stage of the judge that agrees most with the labels, and a sentence; None where it is that of the last stage.
+
+    Of each judge it is the way of asking and the number of branches that did best.
+    """
+    best: dict[str, MetricRow] = {}
+    for row in rows:
+        target = Method.parse(row.method).target
+        if row.benchmark == benchmark and target in trained and row.agreement is not None:
+            best[target] = max(best.get(target, row), row, key=lambda r: r.agreement or 0.0)
+    first = max(best, key=lambda name: best[name].agreement or 0.0, default=trained[-1])
+    last = best.get(trained[-1])
+    if last is None or not (best[first].agreement or 0.0) > (last.agreement or 0.0):
+        return None
+    shares = [f"{each.key} {100 * (each.agreement or 0.0):.1f}%" for each in (best[first], last)]
+    return first, f"the {first} judge agrees with more labels of {benchmark} ({shares[0]}, {shares[1]})"
