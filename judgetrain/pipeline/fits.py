@@ -1,4 +1,4 @@
-"""Which models of a run fit on which GPUs: said by ``stage=status``, before a model is loaded or input files are there."""
+"""Which models of a run fit on which GPUs: ``stage=status`` says it before models are loaded or files are there."""
 
 from __future__ import annotations
 
