@@ -114,9 +114,9 @@ def test_it_is_the_same_wherever_its_shards_are_processed(tmp_path: Path, monkey
     assert len(shards_of(here)) == 6 and shards_of(there) == shards_of(here)
 
 
+@pytest.mark.ray
 def test_ray_workers_make_the_same_reference(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """With Ray itself, where it is installed; a finished shard is not made again."""
-    pytest.importorskip("ray")
     monkeypatch.setattr(reference, "SHARD", 10)
     here = plant(composed(tmp_path / "here"))
     here.run("reference")
