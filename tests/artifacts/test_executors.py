@@ -85,6 +85,27 @@ def test_any_executor_gives_the_same_rows_and_totals(tmp_path: Path, executor: C
     ]
 
 
+def test_a_shard_s_items_are_taken_when_its_turn_comes(tmp_path: Path) -> None:
+    """Items may be made as they are asked for: no more than a shard of them is there at once."""
+    taken: list[slice] = []
+
+    class Made(Sequence[int]):
+        def __len__(self) -> int:
+            return len(ROWS)
+
+        def __getitem__(self, place: Any) -> Any:
+            taken.append(place)
+            return list(ROWS[place])
+
+    def process(index: int, items: Sequence[int]) -> ShardResult:
+        assert len(taken) == index + 1
+        return ShardResult([{"item": i} for i in items], len(items))
+
+    out = stage(tmp_path)
+    out.sharded("rows", Made(), SIZE, process)
+    assert [row["item"] for row in read_rows(out.directory, "rows")] == list(ROWS)
+
+
 def test_what_cannot_be_spread_stays_here(tmp_path: Path) -> None:
     class Never(LocalExecutor):
         def run(self, work: Work[Any], shards: Iterable[tuple[int, Any]]) -> Iterator[Done[Any]]:
