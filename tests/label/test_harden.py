@@ -207,7 +207,10 @@ def test_what_was_not_written_to_its_end_teaches_nothing(
 
 def test_of_a_tree_no_more_is_held_than_what_is_judged_anew(grown: dict[str, Path]) -> None:
     """All trees are read before the first is attacked: a million of them would not fit as they are."""
-    attacks, config = load_attacks("english", ["self_praise", "distraction"], "label.harden"), LabelConfig(max_chance=1.0)
+    attacks, config = (
+        load_attacks("english", ["self_praise", "distraction"], "label.harden"),
+        LabelConfig(max_chance=1.0),
+    )
     attempts: list[harden.Attempt] = []
     for row in read_rows(grown["tree"], "trees"):
         tree = EvaluationTree.from_row(row)
