@@ -229,7 +229,7 @@ class StageRun:
 
         Args:
             name: of the shards.
-            items: what is processed.
+            items: what is processed; a shard's are taken when its turn comes.
             size: items of a shard.
             process: gives a shard's result from its number and its items.
             unit: what the items are, for the progress bar.
@@ -245,24 +245,23 @@ class StageRun:
         write_json_atomic(self.path(f".{name}.plan.json"), {"shards": total, "items": len(items), "unit": unit})
         self._sharded.append(name)
         self._forget_other_shards(name, total)
-        chunks = {f"{name}-{i:05d}-of-{total:05d}": items[i * size : (i + 1) * size] for i in range(total)}
-        finished = {s for s in chunks if self._marker(s).exists() and self._whole(s)}
-        before = sum(len(chunks[stem]) for stem in finished)
+        stems = [f"{name}-{i:05d}-of-{total:05d}" for i in range(total)]
+        sizes = [min(size, len(items) - i * size) for i in range(total)]
+        finished = {i for i, stem in enumerate(stems) if self._marker(stem).exists() and self._whole(stem)}
+        before = sum(sizes[i] for i in finished)
         unanswered: list[UnansweredError] = []
         spent = 0.0
-        stems = [*chunks]
-        left = [(index, chunk) for index, (stem, chunk) in enumerate(chunks.items()) if stem not in finished]
+        left = ((i, items[i * size : (i + 1) * size]) for i in range(total) if i not in finished)
         executor = self.executor if spread else LocalExecutor()
         work = Work(process=process, load=load, clock=self._clock, gpus=gpus)
         with self.console.progress(f"{self.stage}: {name}", len(items), unit, before) as advance:
             for done in executor.run(work, left):
-                stem = stems[done.index]
                 if isinstance(done.result, UnansweredError):
                     unanswered.append(done.result)
                 else:
                     spent += done.seconds
-                    self._finish(stem, done.result, done.seconds)
-                advance(len(chunks[stem]))
+                    self._finish(stems[done.index], done.result, done.seconds)
+                advance(sizes[done.index])
         if unanswered:
             raise UnansweredError(sum(error.number for error in unanswered), unanswered[-1].reason)
         return spent

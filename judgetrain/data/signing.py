@@ -13,6 +13,8 @@ T = TypeVar("T")
 
 CHUNK = 4096
 """Items whose texts a worker signs at once: a second of its work, and megabytes of text."""
+AHEAD = 16
+"""Chunks that are held at once, the one that is waited for among them: several times what keeps the driver busy."""
 
 
 def signed(
@@ -20,8 +22,7 @@ def signed(
 ) -> Iterator[tuple[T, Mapping[str, Any]]]:
     """The items in their order, each with the signatures (rensa's ``RMinHash``) of its ``texts``, among others.
 
-    A text is signed once in a chunk. Of the items no more is held than a chunk for each worker, and those that wait
-    for an earlier one.
+    A text is signed once in a chunk. Of the items no more than :data:`AHEAD` chunks are held, however late one is.
     """
     held: dict[int, tuple[list[T], list[str]]] = {}
     found: dict[int, list[Any]] = {}
@@ -35,7 +36,7 @@ def signed(
             yield index, held[index][1]
 
     turn = 0
-    for done in executor.run(Work(process=_sign), chunks()):
+    for done in executor.run(Work(process=_sign, gpus=0, ahead=AHEAD), chunks()):
         assert isinstance(done.result, list)
         found[done.index] = done.result
         while turn in found:

@@ -47,17 +47,11 @@ NOTHING = "it has no content that this could be found in."
 
 @dataclass(frozen=True)
 class Attempt:
-    """An attack on a tree's comparison, judged by some of the tree's criteria; ``attacked`` is in the tree's order."""
+    """An attack on a comparison; ``judged`` is what is judged anew, in the tree's order, and no more of the tree."""
 
     attack: Attack
-    tree: EvaluationTree
-    attacked: Comparison
-    criteria: tuple[CriterionNode, ...]
-
-    @property
-    def judged(self) -> EvaluationTree:
-        """What is judged anew, and no more of the tree than that."""
-        return replace(self.tree, comparison=self.attacked, criteria=self.criteria, failures={})
+    comparison: Comparison
+    judged: EvaluationTree
 
 
 @dataclass
@@ -165,7 +159,9 @@ def attempts_on(
         attacked, criterion = attack.into(plain), rng.choice(pool)
         if attacked is not None:
             shown = attacked if label == "B" else attacked.swapped()
-            yield Attempt(attack, tree, shown, (replace(criterion, guidelines=criterion.guidelines[:1]),))
+            asked = (replace(criterion, guidelines=criterion.guidelines[:1]),)
+            judged = replace(tree, comparison=shown, criteria=asked, failures={}, earlier=())
+            yield Attempt(attack, tree.comparison, judged)
 
 
 def _sound(criterion: CriterionNode, label: Verdict, config: LabelConfig) -> bool:
@@ -183,8 +179,8 @@ def _learn(
 ) -> None:
     """Add what an attempt teaches, if the judge failed in an order."""
     name, failed = attempt.attack.name, False
-    before = {j.order: j for c in attempt.criteria for g in c.guidelines for j in reversed(g.judgments)}
-    label = labels[attempt.tree.comparison.id]
+    before = {j.order: j for c in attempt.judged.criteria for g in c.guidelines for j in reversed(g.judgments)}
+    label = labels[attempt.comparison.id]
     for criterion, guideline, node in judged.judgments():
         if node.finish_reason in UNANSWERED or before[node.order].finish_reason != "stop":
             result.counts["not_whole"] += 1
@@ -200,8 +196,8 @@ def _learn(
         failed = True
         result.counts[f"{name}:failed"] += 1
         prompt = prompter.judgment(judged.comparison, criterion.text, guideline.text, node)
-        id_of = attempt.tree.comparison.id
-        result.sft.append(sft_row(prompt, text, "judgment", attempt.tree.comparison, [before[node.order].id]))
+        id_of = attempt.comparison.id
+        result.sft.append(sft_row(prompt, text, "judgment", attempt.comparison, [before[node.order].id]))
         result.pairs.append(
             Pair(
                 prompt=prompt,
@@ -218,7 +214,7 @@ def _learn(
         )
     if failed:
         told = replace(judged.comparison, label=None)
-        row = {"of": attempt.tree.comparison.id, "verdict": label, "attack": name}
+        row = {"of": attempt.comparison.id, "verdict": label, "attack": name}
         result.comparisons.append(row | {"comparison": told.to_row()})
 
 
@@ -234,7 +230,7 @@ def _should_say(
     said = written_judgment(before.text)
     if said is None:
         return None
-    worse_is_a = labels[attempt.tree.comparison.id] == "B"
+    worse_is_a = labels[attempt.comparison.id] == "B"
     shown_first: Order = "AB" if worse_is_a else "BA"
     text = habits.without_content(criterion, said, first=before.order == shown_first)
     other = before.score_b if worse_is_a else before.score_a

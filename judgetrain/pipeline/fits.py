@@ -1,4 +1,4 @@
-"""Which models of a run fit on which GPUs, said before anything is loaded: ``stage=status``."""
+"""Which models of a run fit on which GPUs: ``stage=status`` says it before models are loaded or files are there."""
 
 from __future__ import annotations
 
@@ -11,9 +11,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from rich.table import Table
+from rich.text import Text
+
 from judgetrain.engines.config import LocalEngineConfig, ModelConfig, VllmEngineConfig, engines_in
 from judgetrain.engines.config import model_files as files_of
 from judgetrain.errors import ConfigError
+from judgetrain.judges.method import Method
 from judgetrain.pipeline.graph import STAGES
 
 if TYPE_CHECKING:
@@ -91,10 +95,28 @@ def parameters(path: str) -> float | None:
     return size_of_one * (experts if experts == 1 else experts * 0.84)
 
 
+def show(pipeline: Pipeline) -> None:
+    """Print what fits on the GPUs that are planned for or here; nothing where there are none."""
+    if not (gpus := gpus_here(pipeline.config.status.gpus)):
+        return
+    table = Table(box=None, padding=(0, 2, 0, 0))
+    for column in ("key", "model", "GB", "GPUs", "fits"):
+        table.add_column(column, overflow="fold")
+    for need in needs(pipeline):
+        size = "?" if need.gigabytes is None else f"{need.gigabytes:g}"
+        fits = {True: "yes", False: "NO", None: "unknown"}[need.fits]
+        table.add_row(need.what, need.model, size, str(need.gpus), fits)
+    title = Text(f"models on {gpus}, by weights alone (and what training keeps beside them):")
+    pipeline.console.plain([title, table, ""])
+
+
 def needs(pipeline: Pipeline) -> list[Need]:
-    """What the models of a run up to the evaluation take, each once, with whether it fits."""
+    """What the models of a run up to the evaluation take, each once, with whether it fits.
+
+    Training under ZeRO-3 is split over ``train.processes`` where that is given, else over all GPUs.
+    """
     gpus = gpus_here(pipeline.config.status.gpus)
-    found = dict.fromkeys([*_sampling(pipeline), *_scoring(pipeline.config), *_training(pipeline.config, gpus)])
+    found = dict.fromkeys([*_sampling(pipeline), *_scoring(pipeline.config), *_training(pipeline, gpus)])
     return [_judged(need, gpus) for need in found]
 
 
@@ -106,15 +128,26 @@ def _judged(need: Need, gpus: Gpus | None) -> Need:
 
 
 def _sampling(pipeline: Pipeline) -> Iterator[Need]:
-    base: ModelConfig = pipeline.config.train.base
+    config = pipeline.config
     for name in pipeline.needed("evaluate"):
-        for key, engine in engines_in(STAGES[name].settings.of(pipeline.config)):
+        for key, engine in engines_in(STAGES[name].settings.of(config)):
             if isinstance(engine, LocalEngineConfig):
-                model = engine.model.path or base.path  # a judge has its base's size
-                each = BYTES[engine.model.dtype]
-                if isinstance(engine, VllmEngineConfig) and engine.quantization:
-                    each = BITS.get(engine.quantization, each)  # type: ignore[assignment]
-                yield Need(what=key, model=model, gigabytes=_gigabytes(model, each), gpus=engine.gpus)
+                yield from _sampled(
+                    key, engine, engine.model.path or config.train.base.path
+                )  # a judge: its base's size
+    if isinstance(config.engine, LocalEngineConfig):
+        for method in map(Method.parse, config.evaluate.methods):
+            if method.is_directory:
+                yield from _sampled("evaluate.methods", config.engine, method.target)
+
+
+def _sampled(key: str, engine: LocalEngineConfig, model: str) -> Iterator[Need]:
+    if not model:  # judges have models of their own, and no other is read
+        return
+    each: float = BYTES[engine.model.dtype]
+    if isinstance(engine, VllmEngineConfig) and engine.quantization:
+        each = BITS.get(engine.quantization, each)
+    yield Need(what=key, model=model, gigabytes=_gigabytes(model, each), gpus=engine.gpus)
 
 
 def _scoring(config: Any) -> Iterator[Need]:
@@ -128,11 +161,11 @@ def _scoring(config: Any) -> Iterator[Need]:
         )
 
 
-def _training(config: Any, gpus: Gpus | None) -> Iterator[Need]:
-    settings, model = config.train, config.train.base.path
+def _training(pipeline: Pipeline, gpus: Gpus | None) -> Iterator[Need]:
+    settings, model = pipeline.config.train, pipeline.config.train.base.path
     there = gpus.number if gpus else 1
     processes = 1 if settings.distributed == "none" else settings.processes or there
-    for name in ("initial", "sft", "dpo"):
+    for name in (stage for stage in pipeline.needed("evaluate") if stage in ("initial", "sft", "dpo")):
         adapters = getattr(settings, name).lora
         each = TRAINED if not adapters.enabled else 0.6 if adapters.quantize == "4bit" else 2
         # ZeRO-2 keeps whole weights on every GPU; it is counted as if nothing were split, which is on the safe side.

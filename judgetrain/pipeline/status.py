@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 from rich.table import Table
@@ -12,18 +13,21 @@ from judgetrain.artifacts.console import duration
 from judgetrain.artifacts.locks import in_use
 from judgetrain.artifacts.shards import seconds_so_far, shard_progress
 from judgetrain.artifacts.stage_run import MANIFEST
-from judgetrain.pipeline.fits import gpus_here, needs
+from judgetrain.errors import ConfigError
 from judgetrain.pipeline.graph import OF_A_ROUND, OF_ROUNDS, STAGES
 from judgetrain.pipeline.rounds import each_round
 from judgetrain.pipeline.run import Pipeline, Plan
 
 TARGETS = ("dpo", "evaluate")
+NO_INPUT = "no input"
+"""The state of a stage that reads a file which is not there, or needs one that does."""
 
 
 def rows(pipeline: Pipeline) -> list[dict[str, str]]:
     """One row a stage: its state, how far it is, and what a run of each of :data:`TARGETS` would do with it.
 
-    Of several rounds each has rows of its own, as ``tree 2``; the targets are of the round that is meant.
+    Of several rounds each has rows of its own, as ``tree 2``; the targets are of the round that is meant. A stage that
+    lacks an input file has no fingerprint: its row names the file's key.
     """
     rounds = each_round(pipeline)
     if len(rounds) == 1:
@@ -44,11 +48,19 @@ def _wanted(pipeline: Pipeline, each: Pipeline, target: str) -> set[str]:
     if number > meant:
         return set()
     stage = target if number == meant else "gate"
-    return {*each.missing(stage), *(name for name in each.needed(stage) if each.plan(name).finished)}
+    try:
+        missing = {*each.missing(stage)}
+    except ConfigError:  # a run would stop before its first stage
+        return {*each.needed(stage)}
+    return {*missing, *(name for name in each.needed(stage) if each.plan(name).finished)}
 
 
 def show(pipeline: Pipeline) -> None:
-    """Print the table for the pipeline's configuration: a line a stage at 80 columns, unless ``status.detail``."""
+    """Print the table for the pipeline's configuration: a line a stage at 80 columns, unless ``status.detail``.
+
+    Raises:
+        ConfigError: input files are missing; said of each once, after the table.
+    """
     console, found = pipeline.console, rows(pipeline)
     table = Table(box=None, padding=(0, 1, 0, 0), pad_edge=False)
     for column in found[0]:
@@ -58,24 +70,28 @@ def show(pipeline: Pipeline) -> None:
     title = f"recipe {pipeline.config.recipe_name}, seed {pipeline.config.seed}: {pipeline.root}/STAGE/FINGERPRINT"
     more = "" if pipeline.config.status.detail else "; status.detail=true: more"
     parts = [Text(title), table, Text(f"{', '.join(TARGETS)}: what a run would do (models unchecked){more}")]
-    if gpus := gpus_here(pipeline.config.status.gpus):
-        parts += [Text(f"\nmodels on {gpus}, by weights alone (and what training keeps beside them):"), _fits(pipeline)]
     console.plain(parts)
+    if any(row["state"] == NO_INPUT for row in found):
+        raise ConfigError("\n".join(dict.fromkeys(_lacking(pipeline))))
 
 
-def _fits(pipeline: Pipeline) -> Table:
-    table = Table(box=None, padding=(0, 2, 0, 0))
-    for column in ("key", "model", "GB", "GPUs", "fits"):
-        table.add_column(column, overflow="fold")
-    for need in needs(pipeline):
-        size = "?" if need.gigabytes is None else f"{need.gigabytes:g}"
-        fits = {True: "yes", False: "NO", None: "unknown"}[need.fits]
-        table.add_row(need.what, need.model, size, str(need.gpus), fits)
-    return table
+def _lacking(pipeline: Pipeline) -> Iterator[str]:
+    """What is said of each stage that has no plan, since a file of its own or of a stage before it is missing."""
+    for each in each_round(pipeline):
+        for name in STAGES:
+            try:
+                each.plan(name)
+            except ConfigError as error:
+                yield str(error)
 
 
 def _row(pipeline: Pipeline, name: str, wanted: dict[str, set[str]]) -> dict[str, str]:
-    plan, damage, detail = pipeline.plan(name), pipeline.damage(name), pipeline.config.status.detail
+    try:
+        plan = pipeline.plan(name)
+    except ConfigError as error:
+        stop = {f"stage={target}": "stop" if name in stages else "-" for target, stages in wanted.items()}
+        return {"fingerprint": "-", "state": NO_INPUT, **stop, "detail": str(error).partition("=")[0]}
+    damage, detail = pipeline.damage(name), pipeline.config.status.detail
     state = "damaged" if damage else "done" if plan.finished else "missing"
     if state == "missing" and plan.directory.exists():
         state = "running" if in_use(plan.directory) else "partial"

@@ -47,10 +47,9 @@ class Examples:
         """Of each row's prompt with its longest completion, in tokens."""
         return [_length(tokens) for tokens in self.tokens]
 
-    @property
-    def pairs(self) -> list[Pair]:
-        """Each row with its tokens."""
-        return list(zip(self.rows, self.tokens, strict=True))
+    def pairs(self, start: int = 0, stop: int | None = None) -> list[Pair]:
+        """Each row with its tokens, from ``start`` up to ``stop``."""
+        return list(zip(self.rows[start:stop], self.tokens[start:stop], strict=True))
 
     @property
     def dropped(self) -> dict[str, int]:

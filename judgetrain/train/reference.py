@@ -79,7 +79,7 @@ def reference_logps(reference: Reference, pairs: Mapping[str, Sequence[Row]], ou
         else:
             while (task := group.decide(_nothing)) is not None:
                 split, index = task
-                forward()(splits[split].pairs[index * SHARD : (index + 1) * SHARD])
+                forward()(splits[split].pairs(index * SHARD, (index + 1) * SHARD))
     if group.deepspeed:
         forget_deepspeed()
 
@@ -108,9 +108,9 @@ def _fill(split: str, examples: Examples, forward: Callable[[], _Forward], out: 
         return process(index, items)
 
     if group.group is None:
-        out.sharded(split, examples.pairs, SHARD, process, "pairs", forward, spread=True)
+        out.sharded(split, examples.pairs(), SHARD, process, "pairs", forward, spread=True)
     else:
-        out.sharded(split, examples.pairs, SHARD, together, "pairs")
+        out.sharded(split, examples.pairs(), SHARD, together, "pairs")
 
 
 def _nothing() -> tuple[str, int] | None:

@@ -85,6 +85,27 @@ def test_any_executor_gives_the_same_rows_and_totals(tmp_path: Path, executor: C
     ]
 
 
+def test_a_shard_s_items_are_taken_when_its_turn_comes(tmp_path: Path) -> None:
+    """Items may be made as they are asked for: no more than a shard of them is there at once."""
+    taken: list[slice] = []
+
+    class Made(Sequence[int]):
+        def __len__(self) -> int:
+            return len(ROWS)
+
+        def __getitem__(self, place: Any) -> Any:
+            taken.append(place)
+            return list(ROWS[place])
+
+    def process(index: int, items: Sequence[int]) -> ShardResult:
+        assert len(taken) == index + 1
+        return ShardResult([{"item": i} for i in items], len(items))
+
+    out = stage(tmp_path)
+    out.sharded("rows", Made(), SIZE, process)
+    assert [row["item"] for row in read_rows(out.directory, "rows")] == list(ROWS)
+
+
 def test_what_cannot_be_spread_stays_here(tmp_path: Path) -> None:
     class Never(LocalExecutor):
         def run(self, work: Work[Any], shards: Iterable[tuple[int, Any]]) -> Iterator[Done[Any]]:
@@ -135,7 +156,6 @@ def test_ray_is_named_where_it_is_missing(monkeypatch: pytest.MonkeyPatch, tmp_p
 
 @pytest.fixture
 def workers() -> Iterator[Callable[[int], Executor]]:
-    pytest.importorskip("ray")
     made: list[Executor] = []
 
     def executor(number: int) -> Executor:
@@ -147,6 +167,7 @@ def workers() -> Iterator[Callable[[int], Executor]]:
         each.close()
 
 
+@pytest.mark.ray
 @pytest.mark.parametrize("number", [1, 2])
 def test_ray_workers_give_the_same_artifact(tmp_path: Path, workers: Callable[[int], Executor], number: int) -> None:
     here, there = stage(tmp_path / "here"), stage(tmp_path / "there", workers(number))
@@ -157,6 +178,7 @@ def test_ray_workers_give_the_same_artifact(tmp_path: Path, workers: Callable[[i
     assert len(loaded) == len({*loaded}) <= number and str(os.getpid()) not in loaded, "once in each worker"
 
 
+@pytest.mark.ray
 def test_killed_ray_workers_cost_their_shards_alone(tmp_path: Path, workers: Callable[[int], Executor]) -> None:
     """By hand (``JUDGETRAIN_FUZZ=full``, a quiet machine): twenty of them and more in one run."""
     log, killed, rows = tmp_path / "ray", [], range(SIZE * effort(10, 400))
@@ -182,6 +204,7 @@ def test_killed_ray_workers_cost_their_shards_alone(tmp_path: Path, workers: Cal
     assert kept(there) == kept(here) and len(killed) >= effort(1, 20)
 
 
+@pytest.mark.ray
 def test_what_a_killed_worker_has_started_ends_with_it(tmp_path: Path, workers: Callable[[int], Executor]) -> None:
     """As vLLM's engine, a process of its own that holds the GPU: else the next worker would find no room there."""
     started = tmp_path / "started"
@@ -199,6 +222,7 @@ def test_what_a_killed_worker_has_started_ends_with_it(tmp_path: Path, workers: 
     assert not is_alive(pid)
 
 
+@pytest.mark.ray
 def test_a_worker_that_always_dies_ends_the_run(tmp_path: Path, workers: Callable[[int], Executor]) -> None:
     def process(index: int, items: Sequence[int]) -> ShardResult:
         if index == 5:
@@ -211,6 +235,7 @@ def test_a_worker_that_always_dies_ends_the_run(tmp_path: Path, workers: Callabl
     assert len(markers_of(out.directory, "rows")) >= 5
 
 
+@pytest.mark.ray
 def test_what_a_worker_finds_wrong_is_said_as_it_is_here(tmp_path: Path, workers: Callable[[int], Executor]) -> None:
     def process(index: int, items: Sequence[int]) -> ShardResult:
         raise DataError("row 3 is no comparison")
@@ -219,6 +244,7 @@ def test_what_a_worker_finds_wrong_is_said_as_it_is_here(tmp_path: Path, workers
         stage(tmp_path, workers(1)).sharded("rows", ROWS, SIZE, process, spread=True)
 
 
+@pytest.mark.ray
 def test_ray_workers_are_gone_at_the_end_with_what_they_loaded(
     tmp_path: Path, workers: Callable[[int], Executor]
 ) -> None:
@@ -231,8 +257,11 @@ def test_ray_workers_are_gone_at_the_end_with_what_they_loaded(
     assert not [pid for pid in pids if is_alive(pid)]
 
 
+@pytest.mark.ray
 def test_ray_goes_on_with_the_workers_that_fit(tmp_path: Path) -> None:
-    ray, said = pytest.importorskip("ray"), []
+    import ray
+
+    said: list[str] = []
     connect(ExecutorConfig(type="ray"))
     cpus = float(int(ray.cluster_resources()["CPU"] * 0.6) + 1)
     executor = RayExecutor(ExecutorConfig(type="ray", workers=3, cpus_per_worker=cpus), say=said.append)
@@ -244,8 +273,8 @@ def test_ray_goes_on_with_the_workers_that_fit(tmp_path: Path) -> None:
     assert len(said) == 1 and "1 of 3 workers are ready" in said[0] and f"0 GPU, {cpus:g} CPU to spare" in said[0]
 
 
+@pytest.mark.ray
 def test_ray_names_what_was_asked_where_no_worker_fits(tmp_path: Path) -> None:
-    pytest.importorskip("ray")
     config = ExecutorConfig(type="ray", workers=2, cpus_per_worker=4096.0, start_timeout=2.0)
     executor = make_executor(config)
     with pytest.raises(EngineError, match=r"none of 2 workers .* needs 0 GPU, 4096 CPU .* on one node"):

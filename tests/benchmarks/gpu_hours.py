@@ -8,7 +8,7 @@ The table in docs/scale.md is its output. ``ASSUMED`` is all that is not a key o
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from judgetrain.engines.config import LocalEngineConfig
@@ -58,12 +58,17 @@ def training(tokens: float, billions: float, passes: float = 1.0) -> float:
     return 8 * billions * 1e9 * tokens * passes / ASSUMED["training FLOP/s a GPU"] / 3600
 
 
+def embedding() -> Part:
+    """What ``cluster`` takes of the paper's five million queries."""
+    return Part(stage="cluster", calls=5_000_000, tokens=0, hours=5e6 / ASSUMED["queries embedded a second"] / 3600)
+
+
 def parts(config: Config) -> Iterator[Part]:
     """What the stages of a recipe take on GPUs."""
     billions = (parameters(config.train.base.path or "7b") or 7e9) / 1e9
     queries, tree, example = config.cluster.sample, config.tree, ASSUMED["training tokens of an example"]
     if any(s.dataset for s in config.dialogues.sources):
-        yield Part(stage="cluster", calls=5_000_000, tokens=0, hours=5e6 / ASSUMED["queries embedded a second"] / 3600)
+        yield embedding()
     for model in config.responses.models:
         if isinstance(model.engine, LocalEngineConfig):
             size, tokens = (parameters(model.engine.model.path) or 7e9) / 1e9, queries * ASSUMED["response tokens"]
@@ -105,13 +110,37 @@ def judging(config: Config) -> Iterator[Part]:
 
 
 def self_evaluation(config: Config, billions: float) -> Iterator[Part]:
-    """What ``selfeval`` takes of one model with ProbDiff: an answer, its revisions, and reading all of them again."""
-    prompts = sum(source.sample or PROMPTS[str(source.dataset)] for source in config.dialogues.sources)
-    revised = prompts * config.scorer.revisions * config.scorer.chains
-    written = prompts + revised
+    """What ``selfeval`` takes of one model: an answer, what its scores write or decode anew, reading it all.
+
+    ProbDiff reads an answer and its revisions, a decoding ensemble decodes as often as it has passes, and a prompt
+    ensemble reads as often; other scores are read off the answer.
+    """
+    methods, passes = " ".join(config.selfeval.methods), config.scorer.passes or 10
+    prompts = sum(source.sample or PROMPTS[source.dataset or source.name] for source in config.dialogues.sources)
+    revised = prompts * config.scorer.revisions * config.scorer.chains if "probdiff" in methods else 0
+    written = prompts + revised + (prompts * passes if "decensem" in methods else 0)
+    read = prompts + revised + (prompts * passes if "prmensem" in methods else 0)
+    tokens = written * ASSUMED["response tokens"]
+    hours = sampling(written, tokens, billions) + sampling(read, 0, billions)
+    yield Part(stage=f"selfeval of a {billions:g}B model", calls=written + read, tokens=tokens, hours=hours)
+
+
+def studied(config: Config, billions: float) -> Part:
+    """What ``studies`` takes of one model: answers to some prompts a few times, to others many times, read again."""
+    settings = config.studies
+    written = settings.prompts * settings.times + settings.spread_prompts * settings.samples
     tokens = written * ASSUMED["response tokens"]
     hours = sampling(written, tokens, billions) + sampling(written, 0, billions)
-    yield Part(stage=f"selfeval of a {billions:g}B model", calls=2 * written, tokens=tokens, hours=hours)
+    return Part(stage=f"studies of a {billions:g}B model", calls=2 * written, tokens=tokens, hours=hours)
+
+
+def corrected(config: Config, billions: float) -> Part:
+    """What ``correct`` takes: responses to MT-Bench, judged by a few branches, and at most all of them written anew."""
+    branches, responses = config.correct.branches, PROMPTS["mt_bench"]
+    calls = responses * (2 + 3 * branches)
+    each = ASSUMED["criteria tokens"] + branches * (ASSUMED["guideline tokens"] + 2 * ASSUMED["judgment tokens"])
+    tokens = responses * (each + ASSUMED["response tokens"])
+    return Part(stage="correct", calls=calls, tokens=tokens, hours=sampling(calls, tokens, billions))
 
 
 def expected(name: str) -> list[Part]:
@@ -119,6 +148,8 @@ def expected(name: str) -> list[Part]:
     config = configured(f"recipe={name}", "data_dir=DIR")
     if name in SELF_EVALUATED:
         return [part for size in SELF_EVALUATED[name] for part in self_evaluation(config, size)]
+    if name in ALONE:
+        return ALONE[name](config)
     if name == "tables/table4":
         config.evaluate.methods, config.evaluate.branches = ["initial"], [10]
         found = []
@@ -132,7 +163,17 @@ def expected(name: str) -> list[Part]:
     return [*([] if name.startswith("tables/") else parts(config)), *judging(config)]
 
 
+ALONE: dict[str, Callable[[Config], list[Part]]] = {
+    "paper_dialogues": lambda config: [embedding()],
+    "tables/scenarios": lambda config: [embedding()],  # unless paper_ood has made its dialogues
+    "tables/table3": lambda config: [corrected(config, 7.0)],
+    "tables/probdiff_hypothesis": lambda config: [studied(config, 34.0)],
+    "tables/glassbox_stored": lambda config: [],
+}
+"""Recipes of which one stage is run."""
 SELF_EVALUATED = {
+    "tables/glassbox": (7.0, 7.0),
+    "tables/glassbox_references": (7.0, 7.0),
     "tables/probdiff_align": (14.0, 14.0),
     "tables/probdiff_tuned": (14.0, 14.0),
     "tables/probdiff_leaderboard": (70.0, 34.0, 70.0, 70.0),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import pickle
 import random
 from collections import Counter
@@ -17,8 +18,10 @@ from judgetrain.data import dedup, signing
 from judgetrain.data.config import BenchmarkConfig, DialoguesConfig, SourceConfig
 from judgetrain.data.dedup import signature
 from judgetrain.data.signing import signed
+from tests.artifacts.test_ray_workers import executor as pool_of
 from tests.builders.data import run_dialogues, write_lines
 from tests.builders.executors import Elsewhere
+from tests.builders.fake_ray import FakeRay
 
 WORDS = [f"{word} {number}" for word in ("why", "is", "the", "sky", "blue", "over") for number in range(30)]
 
@@ -53,6 +56,26 @@ def test_no_more_is_read_than_a_chunk_ahead() -> None:
     assert next(numbers) == 21
 
 
+def late_chunk(monkeypatch: pytest.MonkeyPatch, executor: Executor, items: int = 700) -> int:
+    """Sign so many items, the first chunk last of all that may be read; gives the most that were held."""
+    read, most, came = count(), 0, []
+    monkeypatch.setattr(signing, "AHEAD", 5)
+    for item, _ in signed((next(read) for _ in range(items)), lambda i: [str(i)], executor):
+        most = max(most, int(repr(read)[6:-1]) - item)
+        came.append(item)
+    assert came == list(range(items))
+    return most
+
+
+def test_a_late_chunk_has_no_more_read_than_may_be_held(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Three workers die over the first, which then waits for others, as they do for it."""
+    ray = FakeRay(lambda index, times: index == 0 and times <= 3, nodes=[{"CPU": 2.0, "GPU": 1.0}])
+    pool = pool_of(monkeypatch, ray, workers=2)
+    assert late_chunk(monkeypatch, pool) <= 5 * 7
+    assert ray.begun.count(0) == 4 and ray.asked["num_gpus"] == 0.0, "there is no model"
+    pool.close()
+
+
 def configured(root: Path) -> DialoguesConfig:
     """Dialogues of which some are duplicates, near-duplicates, too long, or hold a benchmark's query."""
     draw = random.Random(5)
@@ -83,7 +106,6 @@ def left(root: Path, executor: Executor) -> tuple[dict[str, str], Counter[str]]:
 @pytest.fixture
 def ray() -> Iterator[Executor]:
     """Two workers of Ray, where it is installed."""
-    pytest.importorskip("ray")
     executor = make_executor(ExecutorConfig(type="ray", workers=2, cpus_per_worker=0.5))
     yield executor
     executor.close()
@@ -101,8 +123,26 @@ def test_the_same_dialogues_are_left_wherever_they_are_signed(tmp_path: Path) ->
     assert len(executor.carried) == 1 and executor.carried[0] < 2**12
 
 
+@pytest.mark.ray
 def test_ray_workers_leave_the_same_dialogues(tmp_path: Path, ray: Executor) -> None:
     check(ray, tmp_path)
+
+
+@pytest.mark.ray
+def test_a_late_chunk_of_ray_s_workers_has_no_more_read_than_may_be_held(
+    tmp_path: Path, ray: Executor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    deaths = tmp_path / "deaths"
+
+    def sign(index: int, texts: list[str]) -> list[str]:
+        if index == 0 and (died := deaths.read_text() if deaths.exists() else "") != "ddd":
+            deaths.write_text(f"{died}d")
+            os._exit(1)
+        return texts
+
+    monkeypatch.setattr(signing, "_sign", sign)
+    assert late_chunk(monkeypatch, ray) <= 5 * 7
+    assert deaths.read_text() == "ddd"
 
 
 def test_nobody_is_asked_where_no_signature_is_looked_at(tmp_path: Path) -> None:

@@ -93,7 +93,6 @@ RAY = "executor=ray", "executor.workers=2", "executor.cpus_per_worker=0.5", "tra
 @pytest.fixture
 def partial(finished: Path, tmp_path: Path) -> Path:
     """A copy of the finished run whose trees and evaluation are to be made again, in small shards."""
-    pytest.importorskip("ray")
     output = tmp_path / "outputs"
     shutil.copytree(finished, output)
     for stage in ("tree", "evaluate"):
@@ -129,6 +128,7 @@ def remade(output: Path, log: Path, kills: int) -> int:
     return killed
 
 
+@pytest.mark.ray
 def test_killed_workers_change_nothing(finished: Path, partial: Path, tmp_path: Path) -> None:
     killed = remade(partial, tmp_path / "log", effort(2, 5))  # of two shards: more without one would end the run
     finish(partial, tmp_path / "log", *RAY)
@@ -137,6 +137,7 @@ def test_killed_workers_change_nothing(finished: Path, partial: Path, tmp_path: 
     assert [name for name in expected if expected[name] != found.get(name)] == []
 
 
+@pytest.mark.ray
 def test_a_killed_driver_is_gone_with_its_workers_and_goes_on(finished: Path, partial: Path, tmp_path: Path) -> None:
     log, markers = tmp_path / "log", lambda: [*partial.glob("artifacts/tree/*/.trees-*-of-*.json")]
     run = start(partial, log, "stage=tree", *RAY)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import weakref
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,13 +13,14 @@ import pytest
 from judgetrain.artifacts.console import Console
 from judgetrain.artifacts.shards import read_rows
 from judgetrain.artifacts.stage_run import StageRun
+from judgetrain.data.attacks.loading import load_attacks
 from judgetrain.engines.base import Request
 from judgetrain.errors import ConfigError
 from judgetrain.judges.config import TreeConfig
 from judgetrain.judges.prompting.parsing import parse_judgment, render_judgment, written_judgment
 from judgetrain.judges.prompting.prompts import load_prompt_set
 from judgetrain.judges.trees.grow import Shape, grow
-from judgetrain.judges.trees.schema import CriterionNode, shard_of
+from judgetrain.judges.trees.schema import CriterionNode, EvaluationTree, shard_of
 from judgetrain.label import harden
 from judgetrain.label.config import LabelConfig
 from judgetrain.label.stages import LABEL
@@ -190,15 +192,34 @@ def test_what_was_not_written_to_its_end_teaches_nothing(
 ) -> None:
     """An attacked response that does not fit, or a judgment before the attack that was cut off."""
     real = getattr(harden, what)
-    monkeypatch.setattr(
-        harden,
-        what,
-        lambda *a: [replace(t, criteria=tuple(cut(c, reason) for c in t.criteria)) for t in real(*a)],
-    )
+
+    def shortened(each: Any) -> Any:
+        if isinstance(each, harden.Attempt):
+            return replace(each, judged=shortened(each.judged))
+        return replace(each, criteria=tuple(cut(c, reason) for c in each.criteria))
+
+    monkeypatch.setattr(harden, what, lambda *a: list(map(shortened, real(*a))))
     out = labelled(grown, tmp_path, monkeypatch, PRAISE, harden=["self_praise"])
     assert json.loads((out / "yield.json").read_text())["hardened"] == {"not_whole": 60}
     assert not [row for row in both(out, "pairs") if row["made"].startswith("harden")]
     assert list(read_rows(out, "attacked")) == []
+
+
+def test_of_a_tree_no_more_is_held_than_what_is_judged_anew(grown: dict[str, Path]) -> None:
+    """All trees are read before the first is attacked: a million of them would not fit as they are."""
+    attacks, config = (
+        load_attacks("english", ["self_praise", "distraction"], "label.harden"),
+        LabelConfig(max_chance=1.0),
+    )
+    attempts: list[harden.Attempt] = []
+    for row in read_rows(grown["tree"], "trees"):
+        tree = EvaluationTree.from_row(row)
+        attempts += harden.attempts_on(tree, "A", attacks, config, 1) if int(tree.comparison.id[1:]) % 2 == 0 else ()
+        gone, branches = weakref.ref(tree), sum(len(criterion.guidelines) for criterion in tree.criteria)
+        del tree
+        assert gone() is None and branches > 1
+    assert attempts and {len(c.guidelines) for a in attempts for c in a.judged.criteria} == {1}
+    assert {len(attempt.judged.criteria) for attempt in attempts} == {1}
 
 
 def cut(criterion: CriterionNode, reason: str) -> CriterionNode:

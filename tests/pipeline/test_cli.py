@@ -187,7 +187,7 @@ def test_groups_override_the_recipe() -> None:
     for section, following in (("label", "train"), ("evaluate", "correct")):
         external = text.split(f"\n{section}:")[1].split(f"\n{following}:")[0].split("\n  external:")[1]
         assert "type: openai" in external
-        assert "gpt-4o" in external
+        assert "gpt-5.4" in external
     assert "type: openai" not in plain
 
 

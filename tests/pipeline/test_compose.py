@@ -128,7 +128,7 @@ def test_engine_keys_of_every_type_are_there_to_be_completed() -> None:
 def test_a_recipes_keys_of_another_type_are_dropped_where_the_command_line_chooses_the_type() -> None:
     assert configured("recipe=quickstart").teacher.engine == WorldEngineConfig(name="annotator", error_rate=0.15)
     teacher = configured("recipe=quickstart", "teacher=openai").teacher.engine
-    assert isinstance(teacher, OpenAIEngineConfig) and teacher.model == "gpt-4o"
+    assert isinstance(teacher, OpenAIEngineConfig) and teacher.model == "gpt-5.4"
     chosen = configured("recipe=quickstart", "teacher.engine.type=openai", "teacher.engine.model=m")
     assert chosen.teacher.engine == OpenAIEngineConfig(name="annotator", model="m")
     assert isinstance(configured("recipe=quickstart", "teacher=heuristic").teacher.engine, HeuristicEngineConfig)

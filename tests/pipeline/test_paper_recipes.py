@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 
 import pytest
+from openai.types.shared import chat_model
 
 from judgetrain.engines.config import OpenAIEngineConfig, engines_in
 from judgetrain.errors import ConfigError
@@ -149,14 +150,22 @@ def test_what_is_evaluated_on_is_taken_out_of_training(name: str) -> None:
     assert recipe(name, "data_dir=DIR", other).dialogues == config.dialogues, "another benchmark touches no training"
 
 
-WITHDRAWN = {"gpt-4-0125-preview", "gpt-4-1106-preview", "gpt-3.5-turbo", "gpt-3.5-turbo-1106", "gpt-4", "gpt-4-turbo"}
-"""Shut down by November 2026, by the package openai."""
+def withdrawn() -> set[str]:
+    """Models whose end the installed package ``openai`` announces, whenever that is."""
+    source = Path(chat_model.__file__).read_text(encoding="utf-8").partition("Deprecated values:")[2]
+    return set(re.findall(r'"([\w.-]+)"', source))
 
 
-@pytest.mark.parametrize("name", [*recipes()])
-def test_no_recipe_asks_a_model_that_is_gone(name: str) -> None:
-    asked = {engine.model for _, engine in engines_in(recipe(name)) if isinstance(engine, OpenAIEngineConfig)}
-    assert not asked & WITHDRAWN
+def test_the_package_openai_lists_what_is_withdrawn() -> None:
+    assert {"gpt-4-0125-preview", "gpt-4-1106-preview", "gpt-3.5-turbo", "gpt-4", "gpt-4-turbo"} <= withdrawn()
+
+
+@pytest.mark.parametrize(
+    "overrides", [*([f"recipe={name}"] for name in recipes()), ["teacher=openai", "external=openai"]]
+)
+def test_no_recipe_or_group_asks_a_model_that_is_gone_or_will_be(overrides: list[str]) -> None:
+    asked = {engine.model for _, engine in engines_in(configured(*overrides)) if isinstance(engine, OpenAIEngineConfig)}
+    assert not asked & withdrawn()
 
 
 @pytest.mark.parametrize("name", SETTINGS)

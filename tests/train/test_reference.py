@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from array import array
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from judgetrain.errors import TrainingError
 from judgetrain.pipeline.config import Config
 from judgetrain.pipeline.run import Pipeline
 from judgetrain.train import reference
-from judgetrain.train.data import digest, fitting, with_reference
+from judgetrain.train.data import Examples, digest, fitting, with_reference
 from tests.builders.executors import Elsewhere
 from tests.builders.pairs_pipeline import PAIRS, composed, plant
 
@@ -114,9 +115,9 @@ def test_it_is_the_same_wherever_its_shards_are_processed(tmp_path: Path, monkey
     assert len(shards_of(here)) == 6 and shards_of(there) == shards_of(here)
 
 
+@pytest.mark.ray
 def test_ray_workers_make_the_same_reference(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """With Ray itself, where it is installed; a finished shard is not made again."""
-    pytest.importorskip("ray")
     monkeypatch.setattr(reference, "SHARD", 10)
     here = plant(composed(tmp_path / "here"))
     here.run("reference")
@@ -130,6 +131,18 @@ def test_ray_workers_make_the_same_reference(tmp_path: Path, monkeypatch: pytest
     there.run("reference")
     assert (copied / first[1]).stat().st_mtime_ns == (made / first[1]).stat().st_mtime_ns
     assert shards_of(there) == shards_of(here)
+
+
+def test_the_pairs_of_a_shard_are_found_without_those_of_all_others() -> None:
+    """Each process but the first looks its shard up; of 20,000 shards each would otherwise make 10 million pairs."""
+
+    class Rows(list[dict[str, Any]]):
+        def __iter__(self) -> Any:
+            raise AssertionError("all rows are gone through")
+
+    rows, tokens = Rows({"n": i} for i in range(10)), [{"prompt": array("i", [i])} for i in range(10)]
+    examples = Examples(rows=rows, tokens=tokens, too_long=0)
+    assert examples.pairs(4, 6) == [({"n": i}, {"prompt": array("i", [i])}) for i in (4, 5)]
 
 
 def test_a_crash_loses_one_shard_at_most(cached: Pipeline, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

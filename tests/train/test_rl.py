@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
@@ -31,6 +31,7 @@ from judgetrain.pipeline.run import Pipeline
 from judgetrain.schema import Comparison, Verdict, mirror
 from judgetrain.train.arguments import training_arguments
 from judgetrain.train.config import RewardWeights, RlConfig
+from judgetrain.train.distributed import ProcessGroup
 from judgetrain.train.rl import trainer as trainer_module
 from judgetrain.train.rl.rewards import REWARDS, Outcome, of_list
 from judgetrain.train.rl.rollouts import Labelled, RecordingEngine, Rollouts, outcome_of, reward_functions
@@ -360,11 +361,25 @@ def test_comparisons_that_teach_nothing_are_left_out_and_counted(
 
 
 def test_workers_label_and_are_gone_before_training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Other processes wait until they are: the leader alone knows of them, and they may be on any process's GPU."""
+    deciding: list[bool] = []
+    waited: list[bool] = []
+
+    class Group(ProcessGroup):
+        def decide(self, function: Callable[[], Any]) -> Any:
+            deciding.append(True)
+            try:
+                return function()
+            finally:
+                deciding.pop()
+
     class Workers(Elsewhere):
         def close(self) -> None:
             self.carried.append(0)
+            waited.append(bool(deciding))
 
     workers = Workers()
+    monkeypatch.setattr("judgetrain.train.rl.run.current", Group)
 
     def complete(*_: object) -> None:
         assert [bool(size) for size in workers.carried] == [True, True, False], "labels, pass rates, and the end"
@@ -374,6 +389,7 @@ def test_workers_label_and_are_gone_before_training(tmp_path: Path, monkeypatch:
     settings = ("train.rl.labels=start", "train.rl.label_branches=2", "train.rl.pass_rate=[0.0,0.99]")
     plant(composed(tmp_path, *RL, *settings, "train.rl.keep_best=false")).run("rl")
     assert len(workers.carried) == 4, "and at the stage's end, as of any"
+    assert waited == [True, False], "before training, and not at the end"
 
 
 def test_the_start_labels_for_itself_and_no_label_of_others_is_read(tmp_path: Path) -> None:

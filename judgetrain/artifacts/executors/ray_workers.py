@@ -5,13 +5,13 @@ from __future__ import annotations
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from judgetrain.artifacts.config import ExecutorConfig
 from judgetrain.artifacts.executors.base import Done, R, Work
 from judgetrain.artifacts.executors.cluster import Share, connect, described, nodes
+from judgetrain.artifacts.executors.feed import Feed, Shard
 from judgetrain.artifacts.executors.worker import Worker, is_alive
 from judgetrain.errors import EngineError, EngineLostError, JudgetrainError
 
@@ -19,7 +19,7 @@ DEATHS = 3
 """Deaths for each worker, with no shard finished in between, after which a run gives up; and failures to start, with no
 start in between, after which none is started again."""
 WORST = 8
-"""Deaths over one shard, after which a run gives up; one with :data:`DEATHS` waits until all others are finished."""
+"""Deaths over one shard, after which a run gives up; one with :data:`DEATHS` waits while others may be read."""
 UNREADY = "before it was ready"
 """When a worker died that has held no model yet."""
 NO_ENVIRONMENT = "most often a node lacks this environment: the same Python, packages and paths are needed on every one"
@@ -48,7 +48,7 @@ class RayExecutor:
     """
 
     def __init__(self, config: ExecutorConfig, gpus: int = 1, say: Callable[[str], object] = print) -> None:
-        self._config, self._default, self._needs, self._say = config, gpus, gpus, say
+        self._config, self._default, self._say = config, gpus, say
         self._workers: list[Any] = []
         self._coming: dict[Any, Any] = {}  # by the call that will say that they are ready
         self._free: deque[Any] = deque()
@@ -65,16 +65,8 @@ class RayExecutor:
             EngineError: Ray is not installed or not reached, no worker is ready in time, or workers die and nothing is
                 finished.
         """
-        left = iter(shards)
-        again: deque[tuple[int, Any]] = deque(islice(left, 1))
-        last: deque[tuple[int, Any]] = deque()
-
-        def taken() -> tuple[int, Any] | None:
-            if again:
-                return again.popleft()
-            return last.popleft() if (shard := next(left, None)) is None and last else shard
-
-        if not again:  # nothing is left to do: no cluster is started for it
+        feed = Feed(shards, work.ahead)
+        if feed.empty:  # nothing is left to do: no cluster is started for it
             return
         self._start(work.gpus)
         import ray
@@ -84,9 +76,9 @@ class RayExecutor:
         self._calls += 1
         self._deaths, self._over = 0, Counter[int]()
         name, packed = str(self._calls), ray.put(cloudpickle.dumps(work))
-        under_way: dict[Any, tuple[Any, tuple[int, Any]]] = {}
+        under_way: dict[Any, tuple[Any, Shard]] = {}
         while True:
-            while self._free and (shard := taken()) is not None:
+            while self._free and (shard := feed.next()) is not None:
                 worker = self._free.popleft()
                 under_way[worker.shard.remote(name, packed, *shard)] = worker, shard
             if self._free and not under_way:
@@ -104,12 +96,13 @@ class RayExecutor:
                 raise
             except (RayError, EngineLostError) as error:  # the end of a worker, its engine or node, or of a result
                 self._replace(worker, shard[0], error)
-                (again if self._over[shard[0]] < DEATHS else last).append(shard)
+                feed.lost(shard, last=self._over[shard[0]] >= DEATHS)
                 continue
             self._free.append(worker)
             self._deaths = 0
             if isinstance(found, JudgetrainError):
                 raise found
+            feed.finished(shard[0])
             yield found
 
     def close(self) -> None:
@@ -140,16 +133,16 @@ class RayExecutor:
     def _start(self, gpus: int | None) -> None:
         if len(self._free) + len(self._coming) < len(self._workers):
             self.close()  # an earlier call was left before its end: its shards are not ours
-        needs = gpus or self._default
-        if self._workers and needs != self._needs and self._config.gpus_per_worker is None and self._need.gpus:
-            self.close()
-        if self._workers:
-            return
         connect(self._config)
         import ray
 
-        found, self._needs = [share for _, share in nodes()], needs
-        self._told, self._failed, self._need = False, 0, self._each(found)
+        found = [share for _, share in nodes()]
+        need = self._each(found, self._default if gpus is None else gpus)
+        if self._workers and need != self._need:
+            self.close()
+        if self._workers:
+            return
+        self._told, self._failed, self._need = False, 0, need
         self._room = sum(share.holds(self._need) for share in found)
         if not (number := self._config.workers or self._room):
             raise EngineError(
@@ -161,11 +154,11 @@ class RayExecutor:
         for _ in range(number):
             self._add()
 
-    def _each(self, found: list[Share]) -> Share:
-        """What a worker needs: ``gpus_per_worker``, else what its model does where there are GPUs."""
-        gpus = self._config.gpus_per_worker
+    def _each(self, found: list[Share], needs: int) -> Share:
+        """What a worker needs: no GPU without a model, else ``gpus_per_worker``, or its model's where there are any."""
+        gpus = self._config.gpus_per_worker if needs else 0.0
         if gpus is None:
-            gpus = float(self._needs) if any(share.gpus for share in found) else 0.0
+            gpus = float(needs) if any(share.gpus for share in found) else 0.0
         return Share(gpus=gpus, cpus=self._config.cpus_per_worker)
 
     def _add(self) -> None:

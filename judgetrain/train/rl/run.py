@@ -87,7 +87,7 @@ def train_policy(
         )
     job = Job(start=model, config=config, train=[], heldout=[], what="labelled comparisons")
     tokenizer = load_tokenizer(model)
-    out.executor.close()  # what is trained next may have the GPUs that workers hold
+    current().decide(out.executor.close)  # every process trains next, on GPUs that the leader's workers may hold
     complete(lambda place: _trainer(job, tokenizer, train, held_out, rollouts, place, out), job, tokenizer, out, finish)
 
 
