@@ -275,6 +275,12 @@ class ContrastConfig:
         high=1.0,
         when=lambda c: "nearby" in c.kinds,
     )
+    other_category: bool = key(
+        False,
+        "nearby: take no neighbour of the dialogue's own category, where it has one: a good answer to a query of the "
+        "same kind may be as good here (docs/own_data.md)",
+        when=lambda c: "nearby" in c.kinds and c.other_category,
+    )
     keep_labels: bool = key(
         True,
         "leave comparisons as they are that their sources label: pairs are constructed for the other dialogues alone; "

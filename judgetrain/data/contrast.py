@@ -122,14 +122,16 @@ class Contrasts:
         return self.texts[name][dialogue.id].strip(), name
 
     def nearby(self, dialogue: Dialogue, rng: random.Random) -> Made | str:
-        """The same writer's answer to the nearest query that is another one."""
+        """The same writer's answer to the nearest query that is another (``other_category``: of another kind)."""
         good = self._good(dialogue, rng)
         if good is None:
             return "no_good_answer"
         text, writer = good
         for name in self.neighbours.of(dialogue.id, self.config.most_similar):
-            other = self.texts[writer].get(name, "").strip()
-            if other and other != text and self._dialogues[name].query.strip() != dialogue.query.strip():
+            neighbour, other = self._dialogues[name], self.texts[writer].get(name, "").strip()
+            if self.config.other_category and dialogue.category and neighbour.category == dialogue.category:
+                continue
+            if other and other != text and neighbour.query.strip() != dialogue.query.strip():
                 return Made(good=text, bad=other, good_by=writer, bad_by=writer, how=f"an answer to {name}")
         return "no_neighbour"
 

@@ -6,15 +6,15 @@ import json
 import random
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from judgetrain.artifacts.shards import read_rows
 from judgetrain.artifacts.stage_run import ShardResult, StageRun, derive_seed
 from judgetrain.data.config import ContrastConfig, ResponseModelConfig
 from judgetrain.data.contrast import Contrasts
 from judgetrain.data.stages import ResponsesSettings
-from judgetrain.data.world import true_verdict
+from judgetrain.data.world.truth import against_the_world, with_truth
 from judgetrain.engines.answers import Budget, answers_of, spending
 from judgetrain.engines.base import Request, Sampling, shard_of
 from judgetrain.engines.once import loaded_once
@@ -43,7 +43,7 @@ def run(settings: ResponsesSettings, inputs: Mapping[str, Path], out: StageRun) 
     made = _constructed(settings.responses.contrast, sample, responses, inputs, out)
     left = [d for d in sample if d.id not in made]
     if models:
-        made |= {c.id: _with_truth(c) for c in pair(left, responses, out.seed, dropped)}
+        made |= {c.id: with_truth(c) for c in pair(left, responses, out.seed, dropped)}
         places = {d.id: i for i, d in enumerate(sample)}
         comparisons = sorted(made.values(), key=lambda c: places[c.id])
     else:
@@ -99,7 +99,9 @@ def _constructed(
         texts = {"reference": better | {d.id: d.reference for d in sample if d.reference}}
     contrasts = Contrasts(config, sample, texts, inputs["cluster"], out.seed)
     made = contrasts.pairs(leave=labelled if config.keep_labels else ())
-    facts = dict(sorted(contrasts.counts.items()))
+    facts: dict[str, Any] = dict(sorted(contrasts.counts.items()))
+    if by_world := against_the_world(made.values()):
+        facts["by_the_world"] = by_world
     out.note("contrast", facts)
     out.log(f"responses: {len(made)} of {len(sample)} pairs constructed: {json.dumps(facts)}")
     if replaced := labelled & made.keys():
@@ -109,17 +111,6 @@ def _constructed(
             keep=True,
         )
     return made
-
-
-def _with_truth(comparison: Comparison) -> Comparison:
-    """With the verdict of the generated world, whose dialogues have that source."""
-    if comparison.dialogue.source != "world":
-        return comparison
-    try:
-        label = true_verdict(comparison.dialogue.query, comparison.response_a, comparison.response_b)
-    except KeyError:  # a source of the same name
-        return comparison
-    return replace(comparison, label=label)
 
 
 def _writers(models: Sequence[ResponseModelConfig]) -> list[tuple[str, ResponseModelConfig]]:

@@ -7,108 +7,23 @@ and its trees then teach the next round the same. The anchors' labels stay what 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from statistics import fmean
-from typing import Any, Self
-
-import numpy as np
+from typing import Any
 
 from judgetrain.artifacts.shards import read_rows
 from judgetrain.artifacts.stage_run import ShardResult, StageRun, derive_seed
 from judgetrain.engines.once import loaded_once
-from judgetrain.evaluate.metrics import verdicts
+from judgetrain.evaluate.collapse import Figures, Round, best_of, failures
 from judgetrain.evaluate.stages import GateSettings
 from judgetrain.judges.base import Prediction
 from judgetrain.judges.loading import Models
 from judgetrain.judges.method import JUDGE_STAGES, Method
-from judgetrain.judges.rounds import GatesConfig
-from judgetrain.schema import ORDERS, Comparison
+from judgetrain.schema import Comparison
 
 FILE = "rounds.json"
-
-
-@dataclass(frozen=True, kw_only=True)
-class Figures:
-    """A judge on the ``n`` anchors: shares from 0 to 1, but for ``score``, the mean of all scores that were read.
-
-    ``position_bias``: comparisons in which the response shown first wins in both orders, less those in which the
-    second does; ``unreadable``: of the verdicts, two a comparison; ``length_bias``: how much more often verdicts go to
-    the longer response than labels do (:func:`judgetrain.evaluate.metrics.verdicts.length_bias`).
-    """
-
-    n: int
-    agreement: float
-    consistency: float
-    position_bias: float
-    unreadable: float
-    score: float | None
-    length_bias: float
-
-    @classmethod
-    def of(cls, rows: Sequence[Mapping[str, Any]], anchors: Sequence[Comparison]) -> Self:
-        """The figures of what :func:`row_of` kept of the predictions, in the anchors' order."""
-        ab, ba = ([row[f"verdict_{order.lower()}"] for row in rows] for order in ORDERS)
-        labels = [str(c.label) for c in anchors]
-        scores = [row["score"] for row in rows if row["score"] is not None]
-        first = [(a == "A" and b == "B") - (a == "B" and b == "A") for a, b in zip(ab, ba, strict=True)]
-        return cls(
-            n=len(anchors),
-            agreement=float(np.mean(verdicts.agreement(ab, ba, labels))),
-            consistency=float(np.mean(verdicts.consistency(ab, ba))),
-            position_bias=fmean(first),
-            unreadable=fmean(verdict is None for verdict in (*ab, *ba)),
-            score=fmean(scores) if scores else None,
-            length_bias=verdicts.length_bias(ab, ba, [c.longer for c in anchors], labels) or 0.0,
-        )
-
-
-@dataclass(frozen=True, kw_only=True)
-class Round:
-    """A round's result: ``judge`` is its artifact, as ``dpo/FINGERPRINT``; ``stopped`` says which gates it failed."""
-
-    round: int
-    judge: str
-    figures: Figures
-    stopped: Sequence[str] = ()
-
-    @classmethod
-    def from_row(cls, row: Mapping[str, Any]) -> Self:
-        """Read back what ``asdict`` gave."""
-        return cls(**{**row, "figures": Figures(**row["figures"])})
-
-
-def failures(found: Figures, before: Sequence[Round], limits: GatesConfig) -> Iterator[str]:
-    """The gates that a judge fails, in words; ``before``: the rounds so far, of which the first is the Initial judge.
-
-    Agreement is held against the best of them. All else is held against the Initial judge, so that a drift in small
-    steps is seen; how often a verdict goes by position or length is only held against a judge that does so more.
-    """
-    start, best = before[0].figures, before[best_of(before)].figures
-    checks: list[tuple[str, float | None, float, float]] = [
-        ("agreement", limits.agreement, best.agreement, best.agreement - found.agreement),
-        ("position_bias", limits.position_bias, start.position_bias, _rise(start.position_bias, found.position_bias)),
-        ("unreadable", limits.unreadable, start.unreadable, found.unreadable - start.unreadable),
-        ("length_bias", limits.length, start.length_bias, _rise(start.length_bias, found.length_bias)),
-    ]
-    if start.score is not None and found.score is not None:
-        checks.append(("score", limits.score, start.score, abs(found.score - start.score)))
-    for name, limit, was, change in checks:
-        if limit is not None and change > limit + 1e-9:
-            key = "length" if name == "length_bias" else name
-            yield f"{name} {getattr(found, name):.2f} after {was:.2f} (rounds.gates.{key}={limit:g})"
-
-
-def _rise(start: float, found: float) -> float:
-    """How much larger a bias is, whichever way it goes."""
-    return abs(found - start) if abs(found) > abs(start) else 0.0
-
-
-def best_of(rounds: Sequence[Round]) -> int:
-    """The round of the best agreement among those that passed every gate; of equal ones the first."""
-    passed = [r for r in rounds if not r.stopped]
-    return max(passed, key=lambda r: r.figures.agreement).round
 
 
 def row_of(prediction: Prediction) -> dict[str, Any]:
@@ -171,7 +86,7 @@ def _table(rounds: Sequence[Round], best: int) -> Any:
     from rich import box
     from rich.table import Table
 
-    shown = ("agreement", "consistency", "position_bias", "unreadable", "length_bias", "score")
+    shown = ("agreement", "consistency", "position_bias", "unreadable", "ties", "length_bias", "score")
     title = f"rounds on {rounds[0].figures.n} anchors (* the best)"
     table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
     for column in ("round", "judge", *shown, "stopped by"):

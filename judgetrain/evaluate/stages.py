@@ -366,6 +366,7 @@ GATE = Stage(
     artifact="evaluation",
     inputs=_gate_inputs,
     check=_check_gate,
+    format=2,
 )
 
 EVALUATE = Stage(

@@ -27,12 +27,41 @@ class GatesConfig:
     unreadable: float | None = key(
         0.05, "rise over the Initial judge in the share of verdicts that cannot be read", low=0.0, high=1.0
     )
+    ties: float | None = key(
+        0.3,
+        "rise in the share of verdicts that are ties, over the Initial judge's or, where they have more, the labels'",
+        low=0.0,
+        high=1.0,
+    )
     score: float | None = key(
         1.5, "change against the Initial judge of the mean score", low=0.0, high=4.0, unit="points"
     )
     length: float | None = key(
         0.2,
         "change against the Initial judge in how much more often verdicts go to the longer response than labels do",
+        low=0.0,
+        high=1.0,
+    )
+    alike: float | None = key(
+        0.9,
+        "the most verdicts that may be one and the same as shown (the first, the second, a tie), whatever the Initial "
+        "judge's are; where more labels are ties, as many",
+        low=0.0,
+        high=1.0,
+    )
+    most_unreadable: float | None = key(
+        0.5, "the most verdicts that may be unreadable, whatever the Initial judge's are", low=0.0, high=1.0
+    )
+    most_length: float | None = key(
+        0.4,
+        "the most by which verdicts may go to the longer (or shorter) response more often than labels",
+        low=0.0,
+        high=1.0,
+    )
+    above_constant: float | None = key(
+        0.0,
+        "how far agreement must be above that of one verdict for everything, which in both orders is right where "
+        "labels are ties: a judge that is no better has learned nothing from what it is shown",
         low=0.0,
         high=1.0,
     )

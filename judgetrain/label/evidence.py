@@ -138,12 +138,15 @@ class LevelTest:
         return float(binomtest(self.agreed[level], tested, 0.5, "greater").pvalue) if tested >= self.FEWEST else 0.0
 
     def table(self) -> dict[str, dict[str, float | int | None]]:
-        """By level: how many were ``tested``, the ``share`` that agreed, and the p-value (``chance``)."""
+        """By level: how many were ``tested``, the ``share`` that agreed, and the p-value (``chance``).
+
+        It is None where fewer than :attr:`FEWEST` were tested: such a level teaches, but nothing is known of it.
+        """
         return {
             level: {
                 "tested": tested,
                 "share": round(self.agreed[level] / tested, 3),
-                "chance": round(self.p_value(level), 4),
+                "chance": round(self.p_value(level), 4) if tested >= self.FEWEST else None,
             }
             for level, tested in sorted(self.tested.items())
         }

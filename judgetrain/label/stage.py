@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ from judgetrain.label.examples import Prompter
 from judgetrain.label.external import external_labels
 from judgetrain.label.harden import Hardened, hardened
 from judgetrain.label.labels import given_label
+from judgetrain.label.precision import in_words
 from judgetrain.label.reward_report import Evidence, summary
 from judgetrain.label.stages import LabelSettings
 from judgetrain.label.training_data import TrainingData
@@ -89,9 +90,20 @@ def run(settings: LabelSettings, inputs: Mapping[str, Path], out: StageRun) -> N
         table["corrections"] = {"taken": len(corrections)}
     out.write_json("yield", table)
     out.note("yield", table)
-    counted = [(what, reason, n) for what, counts in table.items() for reason, n in counts.items()]
-    out.track.table("yield", ("what", "reason", "n"), [row for row in counted if isinstance(row[2], (int, float))])
+    for line in in_words(table["levels"], table["pairs"]):
+        out.log(f"label: {line}")
+    out.track.table("yield", ("what", "reason", "n"), [*_counted(table)])
     out.count(dropped=data.unlabelled)
+
+
+def _counted(table: Mapping[str, Any]) -> Iterator[tuple[str, str, int | float]]:
+    """The yield table's numbers a row each, those of a level as ``LEVEL:NAME``."""
+    for what, counts in table.items():
+        for reason, found in counts.items():
+            rows = (
+                {f"{reason}:{name}": n for name, n in found.items()} if isinstance(found, Mapping) else {reason: found}
+            )
+            yield from ((what, name, n) for name, n in rows.items() if isinstance(n, (int, float)))
 
 
 def _harden(data: TrainingData, found: Hardened, settings: LabelSettings, out: StageRun) -> None:

@@ -17,6 +17,7 @@ from judgetrain.label.config import LabelConfig
 from judgetrain.label.examples import Pair, Prompter
 from judgetrain.label.labels import Label, accepts, ensemble_label
 from judgetrain.label.pairs import taken
+from judgetrain.label.precision import Precision
 from judgetrain.label.remedies import BRANCHES, LABELS, of_judging
 from judgetrain.label.rewards import Rewards, vote_shares
 from judgetrain.label.selection import in_both_orders, leanings, near_identical
@@ -56,6 +57,7 @@ class TrainingData:
         self.branches: Counter[str] = Counter()
         self._consistent: Counter[str] = Counter()
         self._truth: Counter[str] = Counter()
+        self._precision = Precision()
         self._rejected_but_right: set[str] = set()
         """Judgments that give the label and yet are the rejected side of a pair."""
         self._ties_broken = 0
@@ -89,6 +91,7 @@ class TrainingData:
         self._rejected_but_right.update(
             j.id for _, _, j in tree.judgments() if j.id in rejected and j.verdict == label.verdict
         )
+        self._precision.add(pairs, tree)
         self.pairs += pairs
         return label
 
@@ -153,11 +156,12 @@ class TrainingData:
         """Whether a comparison may give preference pairs (``config.sft_share``)."""
         return self._taught is None or comparison_id not in self._taught
 
-    def table(self) -> dict[str, dict[str, int | float]]:
+    def table(self) -> dict[str, dict[str, Any]]:
         """Kept and dropped, by rule.
 
         ``branches`` are counted by the first rule that they break, ``branches_that_are`` by each constraint on its own;
-        ``pairs_that_are`` counts kept pairs of a kind that one may want to know of.
+        ``pairs_that_are`` counts kept pairs of a kind that one may want to know of; ``levels`` says whether differences
+        of a level are more than chance, and where comparisons carry a truth, how many of its pairs are ``right``.
         """
         ties = {"ties": {"broken": self._ties_broken}} if self.rewards.config.break_ties else {}
         divided = {"comparisons_for": self.divided} if self.divided else {}
@@ -170,12 +174,17 @@ class TrainingData:
             "pairs_skipped": dict(sorted(self.pair_builder.skipped.items())),
             "pairs_that_are": dict(sorted(self._notable().items())),
             "pairs_lean_to": leanings(self.pairs),
-            "levels": self.pair_builder.tested.table(),
+            "levels": self._levels(),
             "ensemble_vs_given" if self.config.source == "given" else "label_vs_truth": dict(self._truth),
             **ties,
             **divided,
             **({"hardened": self.hardened} if self.hardened else {}),
         }
+
+    def _levels(self) -> dict[str, dict[str, Any]]:
+        """By level what its test says, and where a truth is known how many of its pairs are right."""
+        tested, right = self.pair_builder.tested.table(), self._precision.table(self.pairs)
+        return {level: {**tested.get(level, {}), **right.get(level, {})} for level in sorted({*tested, *right})}
 
     def _notable(self) -> Counter[str]:
         found = Counter[str]()

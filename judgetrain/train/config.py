@@ -282,7 +282,7 @@ class RlConfig(TrainConfig):
     credit: str = key(
         "branch",
         "what a branch's parts are rewarded for: branch, all for the branch's reward; level, judgments only for what "
-        "they can decide, being readable and the same in both orders",
+        "they can decide: rewards.unreadable, and where it has a weight rewards.consistent",
         choices=("branch", "level"),
     )
     rewards: RewardWeights = key(RewardWeights, "what is rewarded")

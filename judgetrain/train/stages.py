@@ -105,7 +105,7 @@ class RlSettings(TrainingSettings):
     """A branch's verdict is rewarded as it is read when the judge is used."""
     holdout: float | None = at("label.holdout")
     aggregation: Aggregation | None = at("evaluate.aggregation")
-    """How the branches of the start's own labels become a verdict."""
+    """How branches become a verdict, the start's own labels' and those of held-out comparisons."""
 
     @property
     def held_out(self) -> float:
@@ -116,11 +116,12 @@ class RlSettings(TrainingSettings):
 
     @classmethod
     def unused(cls, config: Any) -> Collection[str]:
-        """The other stages' held-out share, where nothing is held out or a share of its own is; how the start says what
-        it says, where it is not asked."""
+        """The other stages' held-out share, where nothing is held out or a share of its own is; how branches become a
+        verdict, where neither the start is asked for labels nor a checkpoint about more branches than one."""
         own = config.train.rl
         kept = () if own.keep_best and own.holdout is None else ("holdout",)
-        return {*super().unused(config), *kept, *(() if own.labels == "start" else ("aggregation",))}
+        together = own.labels == "start" or (own.keep_best and own.branches > 1)
+        return {*super().unused(config), *kept, *(() if together else ("aggregation",))}
 
 
 def _check_initial(config: Any) -> None:

@@ -25,8 +25,7 @@ from typing import Any
 from judgetrain.artifacts.shards import read_rows
 from judgetrain.artifacts.stage_run import MANIFEST
 from judgetrain.data.world import true_verdict
-from judgetrain.data.world.annotator import Annotator, criterion_name
-from judgetrain.data.world.language import GRADE_SCORES, Language, load_language
+from judgetrain.data.world.truth import earliness, is_sound, reading
 from judgetrain.judges.prompting.parsing import parse_criteria
 from judgetrain.judges.trees.schema import EvaluationTree
 
@@ -46,49 +45,31 @@ def compare(chosen: float, rejected: float) -> str:
     return "better" if chosen > rejected else "worse" if chosen < rejected else "same"
 
 
-def judgment_rightness(language: Language, trees: dict[str, EvaluationTree]) -> dict[str, float]:
+def judgment_rightness(trees: dict[str, EvaluationTree]) -> dict[str, float]:
     """1 or 0 by judgment id: whether its verdict on its criterion is the true one."""
-    right = {}
-    for tree in trees.values():
-        for criterion, _, judgment in tree.judgments():
-            name = criterion_name(criterion.text)
-            if name in language.properties:
-                pair = tree.comparison.response_a, tree.comparison.response_b
-                a, b = (GRADE_SCORES[language.grade(response, name)] for response in pair)
-                truth = "tie" if a == b else "A" if a > b else "B"
-                right[judgment.id] = float(judgment.verdict == truth)
-    return right
-
-
-def earliness(language: Language, kind: str, text: str) -> float:
-    """How early the deciding criteria stand in a list, the primary one counting double; larger is earlier."""
-    names = [criterion_name(line) for line in parse_criteria(text, 100)]
-    weights = {language.kinds[kind].primary: 2.0, language.kinds[kind].secondary: 1.0}
-    return -sum(weight * names.index(name) for name, weight in weights.items() if name in names)
+    every = ((tree.comparison, *branch) for tree in trees.values() for branch in tree.judgments())
+    known = ((j, reading(comparison, c.text)) for comparison, c, _, j in every)
+    return {j.id: float(j.verdict == truth) for j, truth in known if truth}
 
 
 def fates(pairs: Iterator[dict[str, Any]], trees: dict[str, EvaluationTree]) -> dict[str, Fates]:
     """Counts of better, worse and same by level."""
-    language = load_language()
-    annotator = Annotator(language, 0.0)
-    right = judgment_rightness(language, trees)
-    names = {g.id: criterion_name(c.text) for t in trees.values() for c in t.criteria for g in c.guidelines}
+    right = judgment_rightness(trees)
+    names = {g.id: c.text for t in trees.values() for c in t.criteria for g in c.guidelines}
     found: dict[str, Fates] = {}
     for pair in pairs:
         level, texts = pair["level"], [pair[side][0]["content"] for side in ("chosen", "rejected")]
         nodes = [pair["nodes"][side][0] for side in ("chosen", "rejected")]
         if level == "judgment":
-            if not set(nodes) <= set(right):
-                continue
-            values = [right[node] for node in nodes]
+            values = [right.get(node) for node in nodes]
         elif level == "guideline":
-            if names[nodes[0]] not in language.properties:
-                continue
-            values = [float(text == annotator.sound_guideline(names[nodes[0]])) for text in texts]
+            values = [is_sound(names[nodes[0]], text) for text in texts]
         else:
-            kind = language.kind_of(trees[pair["comparison_id"]].comparison.dialogue.query)
-            values = [earliness(language, kind, text) for text in texts]
-        found.setdefault(level, Counter())[compare(*values)] += 1
+            query = trees[pair["comparison_id"]].comparison.dialogue.query
+            values = [earliness(query, parse_criteria(text, 100)) for text in texts]
+        if None in values:
+            continue
+        found.setdefault(level, Counter())[compare(*map(float, values))] += 1
     return found
 
 

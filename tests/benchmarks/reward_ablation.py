@@ -22,7 +22,6 @@ from typing import Any
 
 from judgetrain.artifacts.shards import read_rows
 from judgetrain.data.world import true_verdict
-from judgetrain.data.world.language import load_language
 from judgetrain.evaluate.metrics.statistics import paired_difference
 from judgetrain.judges.trees.schema import EvaluationTree
 from judgetrain.label.branch_scores import read_scores
@@ -110,7 +109,7 @@ def judge_row(name: str, directory: Path) -> str:
 def signal_rows(directory: Path, trees: Trees) -> list[str]:
     """AUC and correlation of every score, turned so that higher is better, with a judgment's rightness on its
     criterion."""
-    right = judgment_rightness(load_language(), trees)
+    right = judgment_rightness(trees)
     nodes = {
         j.id: (t, j) for t in trees.values() for _, _, j in t.judgments() if j.verdict is not None and j.id in right
     }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,8 @@ from judgetrain.data.contrast import sentences, wrong_number
 from judgetrain.data.world import train_dialogues, true_verdict
 from judgetrain.errors import DataError
 from judgetrain.schema import Comparison, Dialogue, Message
-from tests.builders.data import run_responses
+from tests.builders.data import RAW, independent_grade, run_responses
+from tests.builders.pipeline import configured, marks
 
 N = 60
 
@@ -76,6 +78,65 @@ def test_queries_too_near_are_left_out_and_the_same_answer_is_no_contrast(tmp_pa
     named = {p.id: str(p.made) for p in pairs}
     assert named["s:010"] in {"nearby: an answer to s:008", "nearby: an answer to s:012"}
     assert named["s:029"] in {"nearby: an answer to s:027"}, "s:031 says the same"
+
+
+def test_neighbours_of_another_category_are_taken_where_asked(tmp_path: Path) -> None:
+    groups = ["eggs"] * 10 + ["lamps"] * 10 + [None] * 10
+    dialogues = [replace(dialogue(i, f"Answer {i}."), category=group) for i, group in enumerate(groups)]
+    config = contrast("nearby", most_similar=0.9999, other_category=True)
+    pairs, notes = made(tmp_path / "groups", config, planted(tmp_path / "groups", dialogues))
+    by = {p.id: str(p.made).removeprefix("nearby: an answer to ") for p in pairs}
+    assert {by[f"s:{i:03d}"] for i in range(10)} == {"s:010"} and by["s:010"] == "s:009"
+    assert {by[f"s:{i:03d}"] for i in range(15, 20)} == {"s:020"}, "one without a category is of another"
+    assert by["s:025"] in {"s:024", "s:026"}, "where the dialogue itself has none, any neighbour will do"
+    assert "by_the_world" not in notes["contrast"], "of other sources the world says nothing"
+    rows = [Comparison(d.id, d, "left", "right") for d in dialogues[:10]]
+    alone = planted(tmp_path / "alone", dialogues[:10], rows)
+    pairs, notes = made(tmp_path / "alone", config, alone)
+    assert not any(p.made for p in pairs) and notes["contrast"]["nearby:no_neighbour"] == 10
+
+
+def by_the_rule(pair: Comparison) -> str:
+    """Whether a pair's label is right, by the world's vocabulary as written."""
+    rule = RAW["kinds"][pair.group]
+    good, bad = (
+        2 * independent_grade(s, rule["primary"]) + independent_grade(s, rule["secondary"]) for s in sides(pair)
+    )
+    return "right" if good > bad else "tie" if good == bad else "wrong"
+
+
+def test_on_the_world_an_answer_to_another_kind_of_query_is_mostly_worse_and_one_to_the_same_kind_is_not(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As in the quickstart the nearest queries are of the same kind, which asks for the same properties."""
+    dialogues = sorted(train_dialogues(WorldConfig(train_dialogues=400), 0), key=lambda d: str(d.category))
+    found = {}
+    for name, config in {
+        "same": contrast("nearby", most_similar=0.99999),
+        "other": contrast("nearby", most_similar=0.99999, other_category=True),
+        "errors": contrast("errors"),
+    }.items():
+        config.models = [ResponseModelConfig(name=f"w{s}", engine=WorldEngineConfig(skill=s)) for s in (0.9, 0.6)]
+        pairs, notes = made(tmp_path / name, config, planted(tmp_path / name, dialogues))
+        assert len(pairs) == 400 and all(p.made for p in pairs)
+        counted = Counter(map(by_the_rule, pairs))
+        assert notes["contrast"]["by_the_world"] == {each: counted[each] for each in ("right", "tie", "wrong")}
+        assert f'"by_the_world": {{"right": {counted["right"]}, ' in capsys.readouterr().out
+        found[name] = counted
+    assert found["other"]["right"] > 0.65 * 400 and found["other"]["wrong"] < 0.15 * 400
+    assert found["same"]["right"] < 0.45 * 400 and abs(found["same"]["right"] - found["same"]["wrong"]) < 0.15 * 400
+    assert found["errors"]["wrong"] == 0 and found["errors"]["tie"] > 0.6 * 400, (
+        "words in another order, most of filler"
+    )
+
+
+def test_the_other_category_counts_where_neighbours_are_taken() -> None:
+    before, asked = marks(configured("recipe=debug")), ("responses.contrast.other_category=true",)
+    assert marks(configured("recipe=debug", *asked)) == before
+    nearby = ("recipe=debug", "responses.contrast.kinds=[nearby]")
+    assert marks(configured(*nearby))["responses"] != marks(configured(*nearby, *asked))["responses"]
+    errors = ("recipe=debug", "responses.contrast.kinds=[errors]")
+    assert marks(configured(*errors)) == marks(configured(*errors, *asked))
 
 
 @pytest.mark.parametrize("kind", ["first_sentence", "errors"])

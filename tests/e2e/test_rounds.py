@@ -10,7 +10,9 @@ from pathlib import Path
 from tests.builders.debug_run import finish, start
 
 ROUNDS = ("stage=rounds", "rounds.count=2", "rounds.anchors=4", "track.tracker=none")
-OPEN = "rounds.gates={agreement: null, position_bias: null, unreadable: null, score: null, length: null}"
+GATES = ("agreement", "position_bias", "unreadable", "ties", "score", "length")
+CAPS = ("alike", "most_unreadable", "most_length", "above_constant")
+OPEN = f"rounds.gates={{{', '.join(f'{name}: null' for name in (*GATES, *CAPS))}}}"
 """Four anchors tell nothing."""
 
 

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Sequence
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from judgetrain.artifacts.files import write_json_atomic, write_rows_atomic
 from judgetrain.artifacts.shards import counted
 from judgetrain.engines.base import Request
 from judgetrain.errors import ConfigError, DataError, TrainingError
-from judgetrain.evaluate.gate import Figures, Round, failures, read_rounds, row_of
+from judgetrain.evaluate.collapse import Figures, Round, failures
+from judgetrain.evaluate.gate import read_rounds, row_of
 from judgetrain.judges.kinds.branching import BranchingJudge
 from judgetrain.judges.loading import Models
 from judgetrain.judges.method import Method
@@ -69,6 +72,8 @@ LONGEST = steps(lambda s: judged(4, 2) if len(s["response_a"]) > len(s["response
 ALWAYS_A = steps(lambda s: judged(5, 1))
 SILENT = steps(lambda s: "I like both.")
 GENEROUS = steps(lambda s: judged(5, 5))
+EQUAL = steps(lambda s: judged(3, 3))
+OPEN = GatesConfig(**dict.fromkeys(field.name for field in fields(GatesConfig)))
 
 
 def judge_of(answer: Answer) -> BranchingJudge:
@@ -83,6 +88,8 @@ def test_figures_of_scripted_judges() -> None:
     found = figures(fair(6))
     assert (found.agreement, found.consistency, found.position_bias, found.unreadable) == (0.75, 1.0, 0.0, 0.0)
     assert found.score == 3.0 and abs(found.length_bias) < 0.1
+    assert (found.ties, found.alike, found.tie_labels) == (0.25, 0.375, 0.0), "the other 18 as often the first"
+    assert (figures(ALWAYS_A).alike, figures(EQUAL).ties, figures(SILENT).alike) == (1.0, 1.0, 0.0)
     always = figures(ALWAYS_A)
     assert (always.agreement, always.position_bias, always.length_bias) == (0.0, 1.0, 0.0)
     assert figures(LONGEST).length_bias == 0.5 and figures(LONGEST).position_bias == 0
@@ -94,10 +101,11 @@ def test_figures_of_scripted_judges() -> None:
 @pytest.mark.parametrize(
     ("answer", "stopped"),
     [
-        (ALWAYS_A, {"agreement", "position_bias"}),
+        (ALWAYS_A, {"agreement", "position_bias", "alike"}),
         (LONGEST, {"agreement", "length_bias"}),
         (SILENT, {"agreement", "unreadable"}),
-        (GENEROUS, {"agreement", "score"}),
+        (EQUAL, {"agreement", "ties", "alike"}),
+        (GENEROUS, {"agreement", "score", "ties", "alike"}),
         (fair(7), set()),  # a little worse than round 1, within what chance does on 24 anchors
         (fair(2), set()),
         (fair(9), {"agreement"}),
@@ -108,8 +116,88 @@ def test_a_collapse_is_stopped_and_a_sound_judge_is_not(answer: Answer, stopped:
     before.append(Round(round=1, judge="dpo/y", figures=figures(fair(5))))
     found = {sentence.split()[0] for sentence in failures(figures(answer), before, GatesConfig())}
     assert found == stopped
-    open_ = GatesConfig(agreement=None, position_bias=None, unreadable=None, score=None, length=None)
-    assert not [*failures(figures(answer), before, open_)]
+    assert not [*failures(figures(answer), before, OPEN)]
+
+
+def read_as(verdicts: Sequence[tuple[str | None, str | None]], labels: Sequence[str]) -> Figures:
+    """The figures of verdicts in both orders, in each comparison's own order, on the anchors with other labels."""
+    rows = [{"verdict_ab": ab, "verdict_ba": ba, "score": 3.0 if ab or ba else None} for ab, ba in verdicts]
+    return Figures.of(rows, [replace(c, label=y) for c, y in zip(ANCHORS, labels, strict=True)])  # type: ignore[arg-type]
+
+
+LABELS = ["tie" if i in (0, 1, 12, 13) else str(c.label) for i, c in enumerate(ANCHORS)]
+"""Four of the 24 are ties; of the others the longer response is the right one in half."""
+LONGER = [c.longer for c in ANCHORS]
+COLLAPSES: dict[str, list[tuple[str | None, str | None]]] = {
+    "alike": [("A", "B")] * 24,
+    "ties": [("tie", "tie")] * 24,
+    "unreadable": [(None, None)] * 24,
+    "length_bias": [(side, side) for side in LONGER],
+}
+SAID = st.tuples(*[st.sampled_from(["A", "B", "tie", None])] * 2)
+
+
+@settings(max_examples=30)
+@given(start=st.lists(SAID, min_size=24, max_size=24))
+@pytest.mark.parametrize("name", COLLAPSES)
+def test_a_plain_collapse_is_stopped_whatever_the_initial_judge_is(
+    name: str, start: list[tuple[str | None, str | None]]
+) -> None:
+    before = [Round(round=0, judge="initial/x", figures=read_as(start, LABELS))]
+    stopped = [*failures(read_as(COLLAPSES[name], LABELS), before, GatesConfig())]
+    caps = [s for s in stopped if s.startswith(("alike" if name == "ties" else name, "agreement"))]
+    assert caps, f"{name} by its cap, or for being no better than one verdict for all"
+    if name != "length_bias":
+        assert any("one verdict for all has 0.17" in s for s in stopped)
+
+
+def test_a_judge_that_begins_as_badly_as_it_ends_is_stopped() -> None:
+    """What the gates that look at changes alone let pass: nothing here moves by more than their limits."""
+    labels = [str(c.label) for c in ANCHORS]
+    mostly = {
+        "alike": [("A", "B")] * 20 + [("A", "A")] * 4,
+        "ties": [("tie", "tie")] * 20 + [("A", "A")] * 4,
+        "unreadable": [(None, None)] * 23 + [("A", "A")],
+        "length_bias": [
+            (a if i % 6 else b, a if i % 6 else b) for i, (a, b) in enumerate(zip(LONGER, labels, strict=True))
+        ],
+    }
+    relative = GatesConfig(alike=None, most_unreadable=None, most_length=None, above_constant=None)
+    for name, said in mostly.items():
+        before = [Round(round=0, judge="initial/x", figures=read_as(said, labels))]
+        found = read_as(COLLAPSES[name], labels)
+        changed = {s.split()[0] for s in failures(found, before, relative)} - {"agreement"}
+        assert not changed, name
+        stopped = [*failures(found, before, GatesConfig())]
+        cap = {"ties": "alike", "unreadable": "most_unreadable", "length_bias": "most_length"}.get(name, name)
+        assert any(f"(rounds.gates.{cap}=" in s for s in stopped), name
+
+
+@settings(max_examples=30)
+@given(kept=st.lists(st.booleans(), min_size=24, max_size=24), start=st.lists(SAID, min_size=24, max_size=24))
+def test_an_honest_judge_that_changes_a_little_is_not_stopped(
+    kept: list[bool], start: list[tuple[str | None, str | None]]
+) -> None:
+    """It gives the label but in two anchors, where it now says another verdict; whatever the Initial judge was."""
+    labels = ["A", "B", "B", "A", "tie", "A"] * 4
+    wrong = [i for i, keep in enumerate(kept) if not keep][:2]
+    said = [("tie", "tie") if i in wrong else (y, y) for i, y in enumerate(labels)]
+    own = read_as([(y, y) for y in labels], labels)
+    before = [Round(round=0, judge="initial/x", figures=own), Round(round=1, judge="dpo/y", figures=own)]
+    assert not [*failures(read_as(said, labels), before, GatesConfig())]
+    first = [Round(round=0, judge="initial/x", figures=read_as(start, labels))]
+    moved = {s.split()[0] for s in failures(read_as(said, labels), first, GatesConfig())}
+    assert not moved, "a better judge has fewer ties, is easier to read, and leans no more"
+
+
+def test_where_nearly_all_labels_are_ties_nearly_all_verdicts_may_be() -> None:
+    labels = ["tie"] * 23 + ["A"]
+    sure = read_as([(y, y) for y in labels], labels)
+    assert not [*failures(sure, [Round(round=0, judge="x", figures=sure)], GatesConfig())]
+    always = read_as([("tie", "tie")] * 24, labels)
+    stopped = [*failures(always, [Round(round=0, judge="x", figures=sure)], GatesConfig())]
+    assert {s.split()[0] for s in stopped} == {"alike", "agreement"}
+    assert "agreement 0.96, where one verdict for all has 0.96 (rounds.gates.above_constant=0)" in stopped
 
 
 def test_a_drift_in_small_steps_is_held_against_the_first_judge() -> None:

@@ -21,7 +21,7 @@ CLEAR = (HIGHEST - LOWEST) / 2
 judge that sees no difference in what matters most and looks on finds one sooner or later, also between equals; what it
 names late may not matter, so that a small difference there says little."""
 
-_VOTES: dict[Verdict | None, float] = {"A": 1.0, "B": -1.0}
+_VOTES: dict[Verdict | None, float] = {"A": 1.0, "B": -1.0, "tie": 0.0}
 
 
 def weight(place: int, aggregation: Aggregation) -> float:
@@ -35,22 +35,28 @@ def steps(criteria: Sequence[CriterionNode], order: Order, aggregation: Aggregat
     """What each branch judged in one order adds: above 0 for A, below for B.
 
     0 for a tie, for what cannot be read, for a guideline that cannot be judged by, and under ``clear`` for a small
-    difference on any criterion but the first: a branch that says nothing.
+    difference on any criterion but the first: a branch that says nothing. Where the order of criteria counts, a
+    criterion with several branches adds what most of them say, once: its place is worth the same however often it was
+    judged, and no tie among them lets later criteria outvote it.
     """
     found: list[float] = []
     for place, criterion in enumerate(criteria):
+        votes: list[float] = []
         for guideline in criterion.guidelines:
             judged = [j for j in guideline.judgments if j.order == order]
-            found += [0.0] if guideline.failure else [_step(j, place, aggregation) for j in judged]
+            votes += [0.0] if guideline.failure else [_vote(j, place, aggregation) for j in judged]
+        if votes and aggregation in ("ranked", "clear"):
+            votes = [_VOTES[verdict_of(math.fsum(votes))] * weight(place, aggregation)]
+        found += votes
     return found
 
 
-def _step(judgment: JudgmentNode, place: int, aggregation: Aggregation) -> float:
+def _vote(judgment: JudgmentNode, place: int, aggregation: Aggregation) -> float:
     if aggregation == "margin":
         return judgment.margin or 0.0
     if aggregation == "clear" and place and abs(judgment.margin or 0.0) <= CLEAR:
         return 0.0
-    return _VOTES.get(judgment.verdict, 0.0) * weight(place, aggregation)
+    return _VOTES.get(judgment.verdict, 0.0)
 
 
 def verdict(criteria: Sequence[CriterionNode], order: Order, aggregation: Aggregation) -> Verdict | None:

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase, Trainer
 
     from judgetrain.train.rl.rollouts import Labelled, Rollouts
+    from judgetrain.train.rl.trainer import HeldOut
 
 FEW = 30
 """Held-out comparisons, of which fewer are said to be too few to choose by."""
@@ -53,7 +54,7 @@ def train_policy(
         TrainingError: no comparison is left to train on, or training fails (:func:`judgetrain.train.run.complete`).
     """
     from judgetrain.train.rl.rollouts import Rollouts
-    from judgetrain.train.rl.trainer import policy
+    from judgetrain.train.rl.trainer import HeldOut, policy
 
     config, start = settings.train, inputs[settings.train.start] / "model"
     model = settings.base.at(start)
@@ -88,7 +89,8 @@ def train_policy(
     job = Job(start=model, config=config, train=[], heldout=[], what="labelled comparisons")
     tokenizer = load_tokenizer(model)
     current().decide(out.executor.close)  # every process trains next, on GPUs that the leader's workers may hold
-    complete(lambda place: _trainer(job, tokenizer, train, held_out, rollouts, place, out), job, tokenizer, out, finish)
+    watch = HeldOut(held_out, rollouts, settings.aggregation or "vote") if config.keep_best else None
+    complete(lambda place: _trainer(job, tokenizer, train, rollouts, watch, place, out), job, tokenizer, out, finish)
 
 
 def _labelled(inputs: Mapping[str, Path], config: RlConfig) -> tuple[list[Labelled], Counter[str]]:
@@ -203,8 +205,8 @@ def _trainer(
     job: Job,
     tokenizer: PreTrainedTokenizerBase,
     train: Sequence[Labelled],
-    held_out: Sequence[Labelled],
     rollouts: Rollouts,
+    watch: HeldOut | None,
     checkpoints: Path,
     out: StageRun,
 ) -> Trainer:
@@ -212,22 +214,22 @@ def _trainer(
     from transformers import EarlyStoppingCallback, PrinterCallback
 
     from judgetrain.train.rl.rollouts import reward_functions
-    from judgetrain.train.rl.trainer import BranchTrainer, HeldOut, Kept
+    from judgetrain.train.rl.trainer import BranchTrainer, Kept
 
     config = rollouts.config
     chosen = [train[i] for i in in_order(len(train), config, out.seed)]
     rows = [_row(each) for each in chosen for _ in range(config.parts)]
-    watched = config.keep_best
+    held_out = watch.labelled if watch else ()
     callbacks = watchers(job, None, out)
     if config.patience:
         callbacks.append(EarlyStoppingCallback(early_stopping_patience=config.patience))
-    if watched:
+    if watch:
         callbacks.append(Kept(len(held_out), out))
         out.note("heldout", {"comparisons": len(held_out)})
         if current().leads:
             out.write_rows("heldout", ({"comparison_id": e.comparison.id, "verdict": e.verdict} for e in held_out))
     functions, weights = reward_functions(config)
-    args: Any = training_arguments(config, checkpoints, out.seed, evaluate=watched)
+    args: Any = training_arguments(config, checkpoints, out.seed, evaluate=watch is not None)
     args.reward_weights = weights
     asking = rollouts.asking
     limits = (asking.criteria_sampling, asking.guideline_sampling, asking.judgment_sampling)
@@ -240,12 +242,12 @@ def _trainer(
             reward_funcs=functions,
             args=args,
             train_dataset=Dataset.from_list(rows),
-            eval_dataset=Dataset.from_list([_row(each) for each in held_out]) if watched else None,
+            eval_dataset=Dataset.from_list([_row(each) for each in held_out]) if watch else None,
             processing_class=tokenizer,
             peft_config=peft_config(config.lora, model, out.stage),
             callbacks=callbacks,
             rollout_func=rollouts,
-            held_out=HeldOut(held_out, rollouts) if watched else None,
+            held_out=watch,
         )
     trainer.remove_callback(PrinterCallback)
     steps = config.max_steps

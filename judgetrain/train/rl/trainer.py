@@ -14,6 +14,8 @@ from trl.models.utils import unwrap_model_for_generation
 from trl.trainer.utils import split_tensor_dict
 
 from judgetrain.artifacts.stage_run import StageRun
+from judgetrain.engines.base import Engine
+from judgetrain.judges.config import Aggregation
 from judgetrain.judges.kinds.branching import BranchingJudge
 from judgetrain.train.rl.rollouts import Labelled, RecordingEngine, Rollouts, sampled_at
 
@@ -126,15 +128,17 @@ class HeldOut:
     Args:
         labelled: comparisons and their labels, which are those that training is rewarded by, not the truth.
         rollouts: how branches are sampled.
+        aggregation: how they become a verdict, where there are several: as when the judge is evaluated.
     """
 
-    def __init__(self, labelled: Sequence[Labelled], rollouts: Rollouts) -> None:
-        self.labelled, self.rollouts = labelled, rollouts
+    def __init__(self, labelled: Sequence[Labelled], rollouts: Rollouts, aggregation: Aggregation = "vote") -> None:
+        self.labelled, self.rollouts, self.aggregation = labelled, rollouts, aggregation
 
-    def figures(self, engine: RecordingEngine) -> dict[str, float]:
+    def figures(self, engine: Engine) -> dict[str, float]:
         """``eval_agreement`` (both orders give the label), ``eval_consistency``, ``eval_unreadable``: shares."""
         rollouts = self.rollouts
-        judge = BranchingJudge(engine, rollouts.prompts, rollouts.config.branches, sampled_at(rollouts.asking, 0.0))
+        asking = sampled_at(rollouts.asking, 0.0)
+        judge = BranchingJudge(engine, rollouts.prompts, rollouts.config.branches, asking, self.aggregation)
         said = judge.compare_all([each.comparison for each in self.labelled], rollouts.seed)
         verdicts = [(prediction.verdict_ab, prediction.verdict_ba) for prediction in said]
         return {
