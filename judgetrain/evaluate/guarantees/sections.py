@@ -45,7 +45,7 @@ def gate(checks: Sequence[Check]) -> Table:
         "against": lambda c: c.second,
         "difference": lambda c: _points(c.difference, c.difference_ci),
         "p": lambda c: number(c.p, 3),
-        "passed": lambda c: "yes" if c.passed else "no",
+        "passed": lambda c: "yes" if c.passed else "no" if c.difference is not None else f"no: {c.told}",
     }
     return Table.of("Gate", checks, columns, names=3)
 
@@ -92,11 +92,15 @@ def _in_full(found: Selective | None) -> str:
 
 
 def _worth(found: Sequence[Corrected]) -> str:
-    known = [(c.effective / c.n, c) for c in found if c.effective is not None]
-    if not known:
-        return found[0].told if found else "–"
-    times, best = max(known, key=lambda item: item[0])
-    return f"{best.n} labels → {times * best.n:.0f} ({best.about})" if best.adds else "nothing"
+    """What verdicts add to labels: of agreement in numbers, of win rates for how many models they add anything."""
+    if not found:
+        return "–"
+    agreement, *models = found
+    told = "not known" if agreement.effective is None else "nothing"
+    if agreement.effective is not None and agreement.adds:
+        told = f"{agreement.n} labels → {agreement.effective:.0f}"
+    won = f"; win rates: {sum(c.adds for c in models)} of {len(models)} models" if models else ""
+    return f"agreement: {told}{won}"
 
 
 def _replaces(found: Guarantees) -> str:
