@@ -88,8 +88,8 @@ def coverage(setting: Setting, simulations: int, level: float, seed: int = 0) ->
             verdicts[known],
             verdicts[~known],
             level,
-            clusters=prompts[known].tolist(),
-            unlabelled_clusters=prompts[~known].tolist(),
+            clusters=prompts[known].tolist() if setting.shared > 1 else None,
+            unlabelled_clusters=prompts[~known].tolist() if setting.shared > 1 else None,
         )
         shown, alone = found.bounded(level)
         held, normal = (ends[0] <= setting.share <= ends[1] for ends in (shown, found.interval))

@@ -103,9 +103,7 @@ def powered_mean(
     if not len(y):
         raise ValueError("no labels")
     tuned = best_power(y, f, g) if power is None else power
-    names = [*(range(len(y)) if clusters is None else clusters)]
-    others = [*(range(len(y), len(y) + len(g)) if unlabelled_clusters is None else unlabelled_clusters)]
-    index = cluster_index([*names, *others], len(y) + len(g))
+    index = _numbered(clusters, unlabelled_clusters, len(y), len(g))
 
     def of(share: float) -> tuple[float, float, tuple[float, float]]:
         rest = y - share * f
@@ -131,6 +129,14 @@ def powered_mean(
         variance=variance,
         variance_alone=variance_alone,
     )
+
+
+def _numbered(clusters: Clusters, others: Clusters, n: int, rest: int) -> NDArray[np.intp]:
+    """The number of the cluster of each labelled item, and of each of the others [n + rest]."""
+    if clusters is None and others is None:
+        return cluster_index(None, n + rest)
+    names = range(n) if clusters is None else clusters
+    return cluster_index([*names, *(range(n, n + rest) if others is None else others)], n + rest)
 
 
 def best_power(y: NDArray[np.float64], f: NDArray[np.float64], g: NDArray[np.float64]) -> float:

@@ -88,7 +88,8 @@ def _sure(found: Selective | None) -> str:
 def _in_full(found: Selective | None) -> str:
     if found is None or found.in_full is None:
         return "–"
-    return f"{percent(found.in_full.share)}% for {signed(found.in_full.difference)} points"
+    told = f"{percent(found.in_full.share)}% for {signed(found.in_full.difference)} points"
+    return told if found.in_full.fits else f"{told}, over the budget"
 
 
 def _worth(found: Sequence[Corrected]) -> str:
@@ -144,7 +145,7 @@ def _all_answered(rows: Rows) -> Table:
         "until sure by": lambda item: number(item[2].threshold, 2),
         "agreement %": lambda item: bounded(item[2].agreement, item[2].agreement_ci, 1, 100),
         "tokens": lambda item: number(item[2].tokens, 0),
-        "of the full judge's %": lambda item: percent(item[2].share),
+        "of the full judge's %": lambda item: percent(item[2].share) + ("" if item[2].fits else ", over the budget"),
         "full %": lambda item: percent(item[2].full_agreement),
         "best": lambda item: f"{item[2].best}: {percent(item[2].best_agreement)}",
         "difference": lambda item: _points(item[2].difference, item[2].difference_ci),

@@ -140,6 +140,21 @@ def test_a_line_a_judge_stands_in_front_and_the_rest_is_folded(rows: list[Metric
     assert "relied on" not in plain and "<details><summary>Agreement of what" not in plain
 
 
+def test_a_cascade_over_the_budget_is_said_to_be_so(
+    evaluated: tuple[Benchmark, list[list[Prediction]], EvaluateConfig],
+) -> None:
+    whole, results, settings = evaluated
+    made = [metric_row(whole, predictions, 0.1, 50, 1) for predictions in results]
+
+    def page(budget: float) -> str:
+        changed = replace(settings, selective=replace(settings.selective, budget=budget))
+        found = guarantees(None, whole, results, changed, 1)
+        return markdown(Report(recipe="r", seed=1, rows=[replace(r, guarantees=found.get(r.key)) for r in made]))
+
+    assert "points, over the budget |" in page(0.05), "one branch of ten costs 10%"
+    assert "over the budget |" not in page(0.3)
+
+
 def test_the_development_split_sets_thresholds_where_there_is_one(
     evaluated: tuple[Benchmark, list[list[Prediction]], EvaluateConfig],
 ) -> None:
