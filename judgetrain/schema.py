@@ -130,13 +130,17 @@ class Comparison:
         return cls(name, dialogue, response_a, response_b, **fields)
 
     @property
+    def content(self) -> str:
+        """16 hexadecimal digits that its texts alone decide, in their order: not its id, label or group."""
+        return _id_of([[asdict(m) for m in self.dialogue.messages], self.response_a, self.response_b])
+
+    @property
     def number(self) -> int:
         """A number below 2**40 that its texts alone decide, whatever it is called and wherever it stands.
 
         A judge's random numbers for it follow from this, so that it is judged alike alone and among others.
         """
-        texts = [[asdict(m) for m in self.dialogue.messages], self.response_a, self.response_b]
-        return int(_id_of(texts)[:10], 16)
+        return int(self.content[:10], 16)
 
     @property
     def longer(self) -> Verdict:

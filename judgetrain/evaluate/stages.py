@@ -238,9 +238,9 @@ def _check_evaluate_here(config: Any) -> None:
         labelled_queries(settings.scenarios, "evaluate.scenarios")
     check_directories(config, methods, "evaluate.methods")
     if settings.gate.required and settings.gate.release:
-        from judgetrain.evaluate.guarantees.gate import read_verdicts
+        from judgetrain.evaluate.guarantees.release import read_release
 
-        read_verdicts(Path(settings.gate.release), settings.benchmarks[0].name)
+        read_release(Path(settings.gate.release), settings.benchmarks[0].name)
 
 
 def _check_correct_here(config: Any) -> None:

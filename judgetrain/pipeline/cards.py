@@ -5,8 +5,8 @@ A card is written when its judge is trained, and is no part of the artifact (``a
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,12 +16,15 @@ from judgetrain.errors import ConfigError, DataError
 from judgetrain.evaluate.guarantees.gate import FILE as GATE
 from judgetrain.evaluate.guarantees.gate import Rule
 from judgetrain.judges.method import JUDGE_STAGES, Method
+from judgetrain.train.measured import attack_lines, corrected_lines, own_rows, paired_lines, told_lines
 
 if TYPE_CHECKING:
     from judgetrain.pipeline.run import Pipeline
+    from judgetrain.train.card import Section
 
-EVALUATE, STRESS = MEASURING = ("evaluate", "stress")
+MEASURING = ("evaluate", "stress")
 """Stages whose figures stand in cards."""
+METRICS = "metrics.json"
 
 
 def fill_all(pipeline: Pipeline) -> None:
@@ -39,7 +42,7 @@ def fill_all(pipeline: Pipeline) -> None:
 
 
 def fill(judge: Path, newest: Path | None = None) -> None:
-    """Fill a judge's card from the last finished evaluation and stress test that it was part of.
+    """Fill a judge's card: each section from the last finished evaluation or stress test that measured it.
 
     Args:
         judge: its artifact, ``.../artifacts/STAGE/FINGERPRINT``.
@@ -47,27 +50,52 @@ def fill(judge: Path, newest: Path | None = None) -> None:
     """
     from judgetrain.train.card import add_results
 
-    evaluation = newest if newest and newest.parent.name == EVALUATE else _last(EVALUATE, judge)
-    stress = newest if newest and newest.parent.name == STRESS else _last(STRESS, judge)
     name = judge.parent.name
+    found = _measuring(judge, newest)
+    directory = next((d for d in found if own_rows(_rows(d, METRICS), name)), None)
     add_results(
         judge / "model",
         name,
-        _rows(evaluation, "metrics.json"),
-        evaluation.name if evaluation else None,
-        seed=_manifest(evaluation).get("seed"),
-        paired=_rows(evaluation, "paired.json"),
-        stress=list(_stressed(stress, name)),
-        gate=list(_gated(evaluation, name)),
+        _rows(directory, METRICS) if directory else [],
+        _source(directory) if directory else None,
+        seed=_manifest(directory).get("seed"),
+        sections=dict(_sections(found, name)),
         made=list(_made(judge)),
     )
 
 
-def _last(stage: str, judge: Path) -> Path | None:
-    """The last finished artifact of a stage that a judge was part of."""
-    found = [path.parent for path in (judge.parents[1] / stage).glob(f"*/{MANIFEST}")]
-    of = [d for d in found if _manifest(d).get("upstream", {}).get(judge.parent.name) == judge.name]
-    return max(of, key=lambda d: (d / MANIFEST).stat().st_mtime, default=None)
+def _sections(found: Sequence[Path], judge: str) -> Iterator[tuple[str, Section]]:
+    """The parts of the card by name, each of the first artifact that says anything of it."""
+    from judgetrain.train.card import Section
+
+    lines: dict[str, Callable[[Path], Iterable[Mapping[str, Any]]]] = {
+        "paired": lambda d: paired_lines(_rows(d, "paired.json"), judge),
+        "attacks": lambda d: attack_lines(_rows(d, METRICS), judge),
+        "alone": lambda d: told_lines(_rows(d, METRICS), judge, "selective"),
+        "corrected": lambda d: corrected_lines(_rows(d, METRICS), judge),
+        "person": lambda d: told_lines(_rows(d, METRICS), judge, "annotators"),
+        "gate": lambda d: _gated(d, judge),
+        "stress": lambda d: _stressed(d, judge),
+    }
+    for name, of in lines.items():
+        for directory in found:
+            if rows := list(of(directory)):
+                yield name, Section(rows, _source(directory))
+                break
+
+
+def _measuring(judge: Path, newest: Path | None) -> list[Path]:
+    """The finished artifacts of measuring stages that a judge was part of, the last first."""
+    found = [path.parent for stage in MEASURING for path in (judge.parents[1] / stage).glob(f"*/{MANIFEST}")]
+    of = [d for d in found if _manifest(d).get("upstream", {}).get(judge.parent.name) == judge.name and d != newest]
+    return [*([newest] if newest else []), *sorted(of, key=lambda d: (d / MANIFEST).stat().st_mtime, reverse=True)]
+
+
+def _source(directory: Path) -> str:
+    """An artifact's fingerprint and the day on which it was finished."""
+    manifest = directory / MANIFEST
+    day = f", {date.fromtimestamp(manifest.stat().st_mtime)}" if manifest.is_file() else ""
+    return f"`{directory.name}`{day}"
 
 
 def _manifest(directory: Path | None) -> Mapping[str, Any]:
@@ -78,26 +106,24 @@ def _manifest(directory: Path | None) -> Mapping[str, Any]:
         return {}
 
 
-def _rows(directory: Path | None, name: str) -> list[dict[str, Any]]:
-    path = directory / name if directory else None
-    return json.loads(path.read_text(encoding="utf-8")) if path and path.is_file() else []
+def _rows(directory: Path, name: str) -> list[dict[str, Any]]:
+    return read_json(directory / name) or []
 
 
-def _stressed(directory: Path | None, judge: str) -> Iterator[dict[str, Any]]:
+def _stressed(directory: Path, judge: str) -> Iterator[dict[str, Any]]:
     """The lines of ``stress.json`` whose proxy is the judge, however it is asked."""
-    found = (read_json(directory / "stress.json") if directory else None) or {"summary": ()}
+    found = read_json(directory / "stress.json") or {"summary": ()}
     for line in found["summary"]:
         if Method.parse(line["proxy"]).target == judge:
-            facts = {"gold": found["gold"], "prompts": found["prompts"], "mark": directory.name if directory else ""}
-            yield {"line": line, **facts}
+            yield {"line": line, "gold": found["gold"], "prompts": found["prompts"]}
 
 
-def _gated(directory: Path | None, judge: str) -> Iterator[dict[str, Any]]:
+def _gated(directory: Path, judge: str) -> Iterator[dict[str, Any]]:
     """The checks of ``gate.json`` that are of the judge, however it was asked.
 
     A rule that could be tested nowhere is one that failed, on 0 comparisons of no benchmark.
     """
-    found = (read_json(directory / GATE) if directory else None) or {"checks": (), "untested": ()}
+    found = read_json(directory / GATE) or {"checks": (), "untested": ()}
     yield from (check for check in found["checks"] if Method.parse(check["first"]).target == judge)
     nowhere = {"benchmark": "no benchmark", "n": 0, "passed": False, "told": "it could be tested nowhere"}
     for rule in found["untested"]:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from judgetrain import __version__
@@ -76,6 +78,18 @@ def licence_of(base: ModelConfig) -> dict[str, str]:
     return {k: str(data[k]) for k in ("license", "license_name", "license_link") if data.get("license") and data.get(k)}
 
 
+@dataclass(frozen=True)
+class Section:
+    """A part of the card: its rows, and what they are from, as "`FINGERPRINT`, 2026-11-25"."""
+
+    rows: Sequence[Row] = ()
+    source: str = ""
+
+
+SECTIONS = ("paired", "attacks", "alone", "corrected", "person", "gate", "stress")
+"""The parts beside agreement, each from whatever measured it last (:mod:`judgetrain.train.measured` has their rows)."""
+
+
 def add_results(
     directory: Path,
     method: str,
@@ -83,9 +97,7 @@ def add_results(
     evaluation: str | None,
     *,
     seed: int | None = None,
-    paired: Sequence[Row] = (),
-    stress: Sequence[Row] = (),
-    gate: Sequence[Row] = (),
+    sections: Mapping[str, Section] = MappingProxyType({}),
     made: Sequence[tuple[str, str]] = (),
 ) -> None:
     """Put what is known of a judge into its card, in place of what was there.
@@ -94,12 +106,9 @@ def add_results(
         directory: the model's directory.
         method: the judge's name in the rows.
         rows: those of ``metrics.json``; of other methods the baselines are named beside it.
-        evaluation: fingerprint of the evaluation; None: there is none yet.
+        evaluation: what they are from, its fingerprint first; None: there is none yet.
         seed: of the evaluation.
-        paired: rows of ``paired.json``.
-        stress: of each proxy that is this judge its ``line`` of ``stress.json``, with ``gold``, ``prompts`` and the
-            artifact's ``mark``.
-        gate: the checks of ``gate.json`` that are of this judge, and its rules that were tested nowhere.
+        sections: by name (:data:`SECTIONS`); one that is not there was not measured.
         made: what it was trained on, in a sentence a stage.
 
     Raises:
@@ -110,7 +119,7 @@ def add_results(
 
     judged = [row for row in rows if row.get("agreement") is not None]
     own = [row for row in judged if row["method"] == method]
-    if not (own or stress or made) or not (directory / CARD).is_file():
+    if not (own or sections or made) or not (directory / CARD).is_file():
         return
     try:
         card = ModelCard.load(directory / CARD)
@@ -137,17 +146,8 @@ def add_results(
         evaluation=evaluation,
         seed=seed,
         floors=[row for row in judged if row["method"] in FLOORS],
-        paired=list(_differences(paired, method)),
-        attacks=[
-            {**attack, "benchmark": row["benchmark"], "branches": row["branches"]}
-            for row in own
-            for attack in row.get("robustness") or ()
-            if attack["kind"] != "forgery" or not attack["attack"]  # of some sixty texts what they come to together
-        ],
-        relied=list(_relied(own)),
-        stress=stress,
-        gate=gate,
         made=made,
+        **{name: sections.get(name, Section()) for name in SECTIONS},
     )
     text = re.sub(f"{_START}.*{_END}", lambda _: f"{_START}\n{measured}\n{_END}", card.text, flags=re.DOTALL)
     _save(directory, card.data, text)
@@ -165,35 +165,6 @@ def _measured(**values: Any) -> str:
     environment.tests["none"] = lambda value: value is None or isinstance(value, Missing)
     source = Path(__file__).with_name("measured.md.jinja").read_text(encoding="utf-8")
     return environment.from_string(source).render(values).strip()
-
-
-def _relied(rows: Sequence[Row]) -> Iterator[dict[str, str]]:
-    """By benchmark where the judge may answer alone, what its verdicts are worth beside labels, whether it may replace
-    a person: each in the sentence that the evaluation says it in."""
-    for row in rows:
-        found = row.get("guarantees") or {}
-        parts = {"alone": found.get("selective"), "person": found.get("annotators")}
-        for what, part in parts.items():
-            if part:
-                yield {"what": what, "benchmark": row["benchmark"], "told": part["told"]}
-        for each in found.get("corrected") or ():
-            ends = each.get("estimate_ci")
-            value = f"{each['estimate']:.3f} [{ends[0]:.3f}, {ends[1]:.3f}]; " if ends else ""
-            about = each["about"] if each["about"] == "agreement" else f"win rate of {each['about']}"
-            yield {"what": "corrected", "benchmark": f"{row['benchmark']}, {about}", "told": f"{value}{each['told']}"}
-
-
-def _differences(paired: Sequence[Row], method: str) -> Iterator[dict[str, Any]]:
-    """The rows in which the judge stands first, or second: then turned round."""
-    for row in paired:
-        sides = [f"{row[side]['method']}@{row[side]['branches']}" for side in ("first", "second")]
-        names = [row[side]["method"] for side in ("first", "second")]
-        difference, ends = row["agreement_difference"], row["agreement_difference_ci"]
-        if names[0] != method:
-            sides, difference, ends = sides[::-1], -difference, ends and [-ends[1], -ends[0]]
-        if method in names and names[0] != names[1]:
-            found = {"this": sides[0], "other": sides[1].removesuffix("@0"), "difference": difference, "ends": ends}
-            yield {"benchmark": row["benchmark"], **found, "p": row["bootstrap_p"]}
 
 
 def _save(directory: Path, data: Any, body: str) -> None:

@@ -4,7 +4,8 @@
 
 Every simulation draws a world of labelled and unlabelled comparisons: whether a model wins (1), ties (0.5) or loses (0)
 depends on the prompt, and a judge repeats the label with a stated chance, else it says anything. Prints Markdown: the
-share of intervals that hold the true win rate, and how wide they are beside those of the labels alone.
+share of intervals that hold the true win rate, of those that are reported and of normal ones, and how wide the
+reported ones are beside those of the labels alone. Nothing is measured of a judge: it is simulation throughout.
 """
 
 from __future__ import annotations
@@ -16,23 +17,46 @@ import numpy as np
 
 from judgetrain.evaluate.guarantees.prediction_powered import powered_mean
 
-WIN, TIE = 0.45, 0.2
-"""The chances of a win and of a tie, and so the true win rate, 0.55."""
-TRUTH = WIN + TIE / 2
-
 
 @dataclass(frozen=True)
 class Setting:
-    """A judge who repeats the label with a chance, so many labels and verdicts, and comparisons that share a prompt."""
+    """A judge who repeats the label with a chance, so many labels and verdicts, comparisons that share a prompt, and
+    the chances that the model wins and ties."""
 
     repeats: float
     labels: int
     verdicts: int
     shared: int = 1
+    win: float = 0.45
+    tie: float = 0.2
+
+    @property
+    def share(self) -> float:
+        """The true win rate; a tie is half a win."""
+        return self.win + self.tie / 2
 
 
-SETTINGS = [Setting(repeats, labels, 2000) for repeats in (0.0, 0.5, 0.9) for labels in (100, 200, 500)] + [
-    Setting(0.7, 400, 2000, shared=4)
+@dataclass(frozen=True)
+class Coverage:
+    """Shares of intervals that hold the truth, and mean widths: of those that are reported (Wilson's), of the normal
+    ones, and of the reported ones of the labels alone. ``told``: the share of simulations with an interval by both."""
+
+    held: float
+    normal: float
+    width: float
+    alone: float
+    told: float
+
+
+SETTINGS = [
+    *(Setting(repeats, labels, 2000) for repeats in (0.0, 0.5, 0.9) for labels in (100, 200, 500)),
+    Setting(0.7, 400, 2000, shared=4),
+    *(
+        Setting(repeats, labels, 2000, win=win, tie=0.0)
+        for win in (0.9, 0.95)
+        for repeats in (0.0, 0.5, 0.9)
+        for labels in (60, 100, 200)
+    ),
 ]
 
 
@@ -43,31 +67,34 @@ def world(setting: Setting, rng: np.random.Generator) -> tuple[np.ndarray, np.nd
     """
     n = setting.labels + setting.verdicts
     prompts = np.arange(n) // setting.shared
-    drawn, of_prompt = (rng.choice([1.0, 0.5, 0.0], size=n, p=[WIN, TIE, 1 - WIN - TIE]) for _ in range(2))
+    chances = [setting.win, setting.tie, 1 - setting.win - setting.tie]
+    drawn, of_prompt = (rng.choice([1.0, 0.5, 0.0], size=n, p=chances) for _ in range(2))
     same = (rng.random(n) < 0.5) & (setting.shared > 1)
     labels = np.where(same, of_prompt[prompts * setting.shared], drawn)
     anything = rng.choice([1.0, 0.5, 0.0], size=n, p=[0.6, 0.1, 0.3])  # a judge who is wrong is biased
     return labels, np.where(rng.random(n) < setting.repeats, labels, anything), prompts
 
 
-def coverage(setting: Setting, simulations: int, level: float, seed: int = 0) -> tuple[float, float, float]:
-    """The share of intervals that hold the truth, their mean width, and that of the labels alone."""
-    rng, held, widths = np.random.default_rng(seed), [], []
+def coverage(setting: Setting, simulations: int, level: float, seed: int = 0) -> Coverage:
+    """What came of so many simulations; those whose labels are all the same, which are told otherwise, are left out."""
+    rng, rows = np.random.default_rng(seed), []
     for _ in range(simulations):
         labels, verdicts, prompts = world(setting, rng)
         known = np.arange(len(labels)) < setting.labels
+        if np.ptp(labels[known]) == 0:
+            continue
         found = powered_mean(
             labels[known],
             verdicts[known],
             verdicts[~known],
             level,
-            clusters=prompts[known].tolist(),
-            unlabelled_clusters=prompts[~known].tolist(),
+            clusters=prompts[known].tolist() if setting.shared > 1 else None,
+            unlabelled_clusters=prompts[~known].tolist() if setting.shared > 1 else None,
         )
-        held.append(found.interval[0] <= TRUTH <= found.interval[1])
-        widths.append([found.interval[1] - found.interval[0], found.alone_interval[1] - found.alone_interval[0]])
-    width, alone = np.mean(widths, axis=0)
-    return float(np.mean(held)), float(width), float(alone)
+        shown, alone = found.bounded(level)
+        held, normal = (ends[0] <= setting.share <= ends[1] for ends in (shown, found.interval))
+        rows.append([held, normal, shown[1] - shown[0], alone[1] - alone[0]])
+    return Coverage(*np.mean(rows, axis=0).tolist(), told=len(rows) / simulations)
 
 
 def main() -> None:
@@ -77,12 +104,12 @@ def main() -> None:
     parser.add_argument("--level", type=float, default=0.9)
     arguments = parser.parse_args()
     print(f"{arguments.simulations} simulations of {100 * arguments.level:g}% intervals\n")
-    print("| judge repeats the label | labels | verdicts | comparisons a prompt | hold % | width | labels alone |")
-    print("| --- | --- | --- | --- | --- | --- | --- |")
+    print("| true share | judge repeats | labels | a prompt | told % | hold % | normal hold % | width | labels alone |")
+    print("| --- | --- | --- | --- | --- | --- | --- | --- | --- |")
     for setting in SETTINGS:
-        held, width, alone = coverage(setting, arguments.simulations, arguments.level)
-        of = f"{setting.repeats:.0%} | {setting.labels} | {setting.verdicts} | {setting.shared}"
-        print(f"| {of} | {100 * held:.1f} | {width:.3f} | {alone:.3f} |")
+        found = coverage(setting, arguments.simulations, arguments.level)
+        of = f"{setting.share:.2f} | {setting.repeats:.0%} | {setting.labels} | {setting.shared} | {found.told:.1%}"
+        print(f"| {of} | {found.held:.1%} | {found.normal:.1%} | {found.width:.3f} | {found.alone:.3f} |", flush=True)
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
@@ -19,7 +20,6 @@ from judgetrain.engines import registry
 from judgetrain.errors import DataError
 from judgetrain.evaluate.config import EvaluateConfig
 from judgetrain.evaluate.metrics.choose import choose, part_of, split
-from judgetrain.evaluate.metrics.groups import Group
 from judgetrain.evaluate.metrics.paired import disagreements, paired_comparisons
 from judgetrain.evaluate.metrics.rows import metric_row
 from judgetrain.evaluate.objective import objective_value
@@ -196,15 +196,17 @@ def test_every_definition_stands_under_its_own_name(evaluated: Path) -> None:
     assert "ECE" in text and row["calibration"]["n"] == sum(b["n"] for b in row["calibration"]["curve"])
 
 
-def test_long_tables_fold_and_what_has_no_rows_is_not_shown() -> None:
+def test_the_front_is_results_and_details_and_long_tables_fold() -> None:
     whole = benchmark(40)
     rows = [metric_row(whole, answers("a", 0, whole, 40), 0.0, 20, 1)]
     report = Report(recipe="r", seed=1, rows=rows)
     page, text = html_page(report), markdown(report)
-    assert "<details>" not in page and "Calibration" not in text and "Where it comes from" not in text
-    groups = {f"group {i}": Group(1, 1.0, 1.0) for i in range(30)}
-    report = replace(report, rows=[replace(rows[0], groups=groups)])
-    assert "<details><summary>Agreement by group (30 rows)</summary>" in html_page(report)
+    assert "Calibration" not in text and "Where it comes from" not in text, "what has no rows is not shown"
+    assert re.findall("<h3>(.*)</h3>", page) == ["Results"]
+    folded = re.findall(r"<details><summary>(.*) \(", page)
+    assert folded == ["Definitions", "Biases", "Cost", "Agreement by group"]
+    several = [replace(rows[0], method=f"m{i}") for i in range(17)]
+    assert "<details><summary>Results (17 rows)</summary>" in html_page(replace(report, rows=several))
 
 
 def test_methods_stand_side_by_side_at_a_glance(evaluated: Path) -> None:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from judgetrain.data.benchmarks.benchmark import Benchmark
 from judgetrain.engines.base import Request
-from judgetrain.evaluate.guarantees.gate import read_verdicts
+from judgetrain.evaluate.guarantees.release import read_release
 from judgetrain.evaluate.metrics.predictions import parquet, prediction_rows
 from judgetrain.evaluate.metrics.rows import MethodKey, metric_row
 from judgetrain.judges import BranchingJudge
@@ -155,10 +155,10 @@ def test_a_release_s_sums_are_read_again_and_older_ones_have_none(tmp_path: Path
     both = judge().compare_all(whole.comparisons)
     path = tmp_path / "predictions.parquet"
     path.write_bytes(parquet(prediction_rows(whole, both)))
-    assert read_verdicts(tmp_path, "b")[MethodKey("test", 1)] == {p.comparison_id: p.decided for p in both}
+    assert read_release(tmp_path, "b").verdicts[MethodKey("test", 1)] == {p.comparison_id: p.decided for p in both}
     pq.write_table(pq.read_table(path).drop_columns(["summed"]), path)
     said = {p.comparison_id: (p.verdict_ab, p.verdict_ba) for p in both}
-    assert read_verdicts(tmp_path, "b")[MethodKey("test", 1)] == said
+    assert read_release(tmp_path, "b").verdicts[MethodKey("test", 1)] == said
 
 
 def test_rows_of_stage_judge_say_both(tmp_path: Path) -> None:

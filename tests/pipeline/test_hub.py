@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator
+from datetime import date, datetime
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -98,7 +100,7 @@ def test_a_card_names_lineage_and_licence_and_then_what_was_measured(tmp_path: P
 
 def test_a_share_without_an_interval_stands_alone(tmp_path: Path) -> None:
     directory = model_directory(tmp_path)
-    add_results(directory, "dpo", [ROWS[0] | {"agreement_ci": None}], "e4a1")
+    add_results(directory, "dpo", [ROWS[0] | {"agreement_ci": None}], "`e4a1`")
     assert "| 1 | 300 | 0.712 | 0.900 [0.850, 0.950] |" in (directory / "README.md").read_text()
 
 
@@ -155,16 +157,20 @@ def test_a_card_is_filled_with_what_later_stages_found(tmp_path: Path) -> None:
     write_json_atomic(finished(tmp_path, "stress", "5555", upstream={"dpo": "f00d"}) / "stress.json", stress_of("dpo"))
     fill(judge)
     text = (directory / "README.md").read_text()
-    assert "By evaluation `e4a1`, seed 23" in text and "0.111" not in text and "0.600 [0.6" not in text
+    day = date.fromtimestamp((evaluation / "manifest.json").stat().st_mtime)
+    assert f"By evaluation `e4a1`, {day}, seed 23" in text and "0.111" not in text and "0.600 [0.6" not in text
     assert "`longer` 0.380" in text and "| world | dpo@5 | sft@5 | +15.0 [+10.0, +20.0] | 0.004 |" in text
     assert "| world | 5 | all: keeps | 40 | 0.900 [0.800, 0.950] | – |" in text and "Attacks were not tried" not in text
     assert "| world | 5 | all: forgery | 41 |" in text and "tokens_chatml" not in text
     assert "| world | 5 | – | +2.1 | – of – |" in text and "- world: answers 70% of the comparisons" in text
-    assert "### May it replace a person\n\n- world: it may" in text and "+0.75 [+0.25, +1.00] | over-opt" in text
+    assert (
+        f"### May it replace a person\n\nBy evaluation `e4a1`, {day}:\n\n- world: it may" in text
+        and "+0.75 [+0.25, +1.00] | over-opt" in text
+    )
     assert "- world, agreement: 0.500 [0.400, 0.600]; 100 labels are worth 140" in text
     assert "- world, win rate of me: 12 prompts are too few" in text
     assert "| dpo@3 | 3.00 | 4.50 (8) | 1.00 | +1.25 [+0.50, +2.00] |" in text and "| dpo+sampled@1 |" in text
-    assert "| longer |" not in text and "| sft@1 |" not in text and "(stage stress, `5555`)" in text
+    assert "| longer |" not in text and "| sft@1 |" not in text and "(stage stress, `5555`, 20" in text
     assert "A flip is a verdict in one order" in text and "Nothing was asked of it (`evaluate.gate`)" in text
     assert "`rerun`: asked once more, nothing changed, so that its\nflips are what the judge changes of itself" in text
     assert text.startswith(bare.partition("model-index")[0][:40]) and text.count("<!-- measured -->") == 1
@@ -190,6 +196,44 @@ def test_a_card_is_filled_with_what_later_stages_found(tmp_path: Path) -> None:
     text = (directory / "README.md").read_text()
     assert "- **failed**, no benchmark (n = 0), dpo+sampled@1 matches release: it could be tested nowhere" in text
     assert "**It did not pass**: 1 of 2 hold." in text and "sft beats floors" not in text
+
+
+def test_every_section_of_a_card_is_of_the_last_evaluation_that_measured_it(tmp_path: Path) -> None:
+    """The recipes guarantees and robustness measure different things; a card has both, whichever ran last."""
+    directory = model_directory(tmp_path)
+    judge = finished(tmp_path, "dpo", "f00d")
+    attack = {"attack": "", "kind": "edit", "n": 40, "robustness": 0.9, "robustness_ci": [0.8, 0.95]}
+    check = {"benchmark": "world", "rule": "dpo beats sft", "first": "dpo@5", "passed": True, "told": "better", "n": 9}
+    sides = {"first": {"method": "dpo", "branches": 5}, "second": {"method": "sft", "branches": 5}}
+    paired = {"agreement_difference": 0.04, "agreement_difference_ci": [0.01, 0.07], "bootstrap_p": 0.03}
+    told = {"selective": {"told": "answers 70%"}}
+
+    def evaluated(mark: str, day: str, agreement: float, **files: Any) -> None:
+        place = finished(tmp_path, "evaluate", mark, upstream={"dpo": "f00d"})
+        write_json_atomic(place / "metrics.json", [row("dpo", 5, agreement) | files.pop("row", {})])
+        for name, content in files.items():
+            write_json_atomic(place / f"{name}.json", content)
+        when = datetime.fromisoformat(f"{day}T12:00").timestamp()
+        os.utime(place / "manifest.json", (when, when))
+
+    gate = {"passed": True, "untested": [], "checks": [check]}
+    evaluated(
+        "aaaa", "2026-11-01", 0.7, row={"guarantees": told}, gate=gate, paired=[{"benchmark": "w", **sides, **paired}]
+    )
+    evaluated("bbbb", "2026-11-02", 0.71, row={"robustness": [attack]})
+    evaluated("cccc", "2026-11-03", 0.72)
+    fill(judge)
+    text = (directory / "README.md").read_text()
+    assert "By evaluation `cccc`, 2026-11-03, seed 5;" in text and "| 0.720 [" in text
+    assert "By evaluation `bbbb`, 2026-11-02:\n\n| benchmark | branches | attack" in text
+    assert "### Where it may answer alone\n\nBy evaluation `aaaa`, 2026-11-01:\n\n- world: answers 70%" in text
+    assert "(`evaluate.gate`, evaluation `aaaa`, 2026-11-01)" in text and "- passed, world (n = 9)" in text
+    assert "evaluation `aaaa`, 2026-11-01):\n\n| benchmark | this" in text and "| dpo@5 | sft@5 | +4.0" in text
+    assert "Attacks were not tried" not in text and "Nothing was asked of it" not in text
+    fill(judge, tmp_path / "artifacts" / "evaluate" / "bbbb")
+    assert "By evaluation `bbbb`, 2026-11-02, seed 5;" in (directory / "README.md").read_text(), (
+        "this one counts as last"
+    )
 
 
 def test_a_stress_test_and_the_command_fill_cards_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

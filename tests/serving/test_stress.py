@@ -82,19 +82,32 @@ def test_a_curve_that_only_wavers_has_no_fall() -> None:
     assert np.mean([(d.max(axis=1) - d[:, -1]).mean() for d in draws]) > 1
 
 
+def test_few_prompts_give_intervals_that_hold_as_often_as_they_say() -> None:
+    """Of 8 prompts plain percentiles hold 90% of the time where they say 95%."""
+    rng, held, plain = np.random.default_rng(3), [], []
+    for seed in range(600):
+        values = rng.normal(size=8)
+        low, high = Estimate.of(values, 1000, seed).interval
+        held.append(low <= 0 <= high)
+        means = values[rng.integers(8, size=(1000, 8))].mean(axis=1)
+        plain.append(np.percentile(means, 2.5) <= 0 <= np.percentile(means, 97.5))
+    assert np.mean(held) >= 0.93 > 0.915 > np.mean(plain)
+
+
 def test_verdicts_follow_the_intervals() -> None:
     def estimate(low: float, high: float) -> Estimate:
         return Estimate(mean=(low + high) / 2, interval=(low, high))
 
-    assert told(estimate(0.1, 1), estimate(0.2, 2), 8, 256) == "over-optimised after n = 8"
-    assert told(estimate(0.1, 1), estimate(-2, -1), 8, 256) == "over-optimised after n = 8, below the writer"
-    assert told(estimate(0.1, 1), estimate(-2, 1), 8, 256) == "over-optimised after n = 8: in the end nothing is won"
-    assert told(estimate(-0.1, 1), estimate(1, 2), 256, 256) == "rises up to n = 256"
-    assert told(estimate(-0.1, 1), estimate(1, 2), 64, 256) == "rises; no fall is shown up to n = 64".replace(
+    assert told(estimate(0.1, 1), estimate(0.2, 2), 8, 256, 8) == "over-optimised after n = 8"
+    assert told(estimate(0.1, 1), estimate(-2, -1), 8, 256, 8) == "over-optimised after n = 8, below the writer"
+    assert told(estimate(0.1, 1), estimate(-2, 1), 8, 256, 8) == "over-optimised after n = 8: in the end nothing is won"
+    assert told(estimate(-0.1, 1), estimate(1, 2), 256, 256, 8) == "rises up to n = 256"
+    assert told(estimate(-0.1, 1), estimate(1, 2), 64, 256, 8) == "rises; no fall is shown up to n = 64".replace(
         "64", "256"
     )
-    assert told(estimate(-0.1, 1), estimate(-1, 1), 4, 256) == "nothing is won"
-    assert told(estimate(-0.1, 1), estimate(-3, -1), 1, 256) == "falls from the start"
+    assert told(estimate(-0.1, 1), estimate(-1, 1), 4, 256, 8) == "nothing is won"
+    assert told(estimate(-0.1, 1), estimate(-3, -1), 1, 256, 8) == "falls from the start"
+    assert told(estimate(0.1, 1), estimate(0.2, 2), 8, 256, 7) == "a first look: 7 prompts, words from 8 on"
 
 
 def test_length_tells_nothing_of_the_worlds_writers_and_misleads_where_they_ramble() -> None:

@@ -75,7 +75,8 @@ class InFull:
 
     ``tiers``: how many are asked at most. Agreement and tokens are of the other side, as are those of the full judge
     (the last tier) and of the ``best`` single tier on the calibration side; ``share``: tokens over the full judge's;
-    ``difference``: agreement less that of ``best``, with its 95% paired interval.
+    ``difference``: agreement less that of ``best``, with its 95% paired interval. ``fits``: False where nothing is
+    within the budget, and this is the first tier alone, over it.
     """
 
     tiers: int
@@ -89,6 +90,7 @@ class InFull:
     best_agreement: float
     difference: float
     difference_ci: Interval | None
+    fits: bool = True
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -283,7 +285,7 @@ def _in_full(
     spent = [
         float((side.tokens[-1] - front).mean()) for side, front in zip((calibration, reported), before, strict=True)
     ]
-    count, threshold = within_budget(calibration, levels(calibration.confidence), budget, spent[0])
+    count, threshold, fits = within_budget(calibration, levels(calibration.confidence), budget, spent[0])
     right, tokens = in_full(reported.first(count), threshold)
     best = int(calibration.right.mean(axis=1).argmax())
     differ = paired_difference(right, reported.right[best], resamples, seed, prompts)
@@ -301,6 +303,7 @@ def _in_full(
         best_agreement=round(float(reported.right[best].mean()), 6),
         difference=round(differ.mean, 6),
         difference_ci=differ.interval,
+        fits=fits,
     )
 
 

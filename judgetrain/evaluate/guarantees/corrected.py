@@ -25,7 +25,7 @@ Item = tuple[Comparison, Prediction, float | None, float]
 
 @dataclass(frozen=True, kw_only=True)
 class Corrected:
-    """A share by ``n`` labels and ``unlabelled`` verdicts, beside that by the labels alone; 95% intervals.
+    """A share by ``n`` labels and ``unlabelled`` verdicts, beside that by the labels alone; 95% intervals, Wilson's.
 
     ``about``: :data:`AGREEMENT`, or the model whose win rate it is (a tie is half a win). ``effective``: how many
     labels alone would give as narrow an interval; ``needed``: labels for an interval of ``evaluate.corrected.width``,
@@ -125,19 +125,20 @@ def _mean(about: str, items: Sequence[Item], benchmark: Benchmark, taken: set[st
     if found.variance_alone == 0:
         value, reach = found.alone, unseen(trials)
         ends = max(0.0, value - reach), min(1.0, value + reach)
-        told = "all labels say the same: the interval is Clopper and Pearson's, of the labels alone"
+        told = f"{_alike(about, value, n)}: the interval is Clopper and Pearson's, of the labels alone"
         shares = {"estimate": value, "estimate_ci": ends, "alone": value, "alone_ci": ends}
         return Corrected(about=about, n=n, unlabelled=rest, told=told, **shares)  # type: ignore[arg-type]
     needed, alone = labels_needed(found, width)
+    interval, alone_interval = found.bounded()
     adds = found.effective >= WORTH * n
     return Corrected(
         about=about,
         n=n,
         unlabelled=rest,
-        estimate=round(found.estimate, 6),
-        estimate_ci=found.interval,
+        estimate=round(min(1.0, max(0.0, found.estimate)), 6),
+        estimate_ci=interval,
         alone=round(found.alone, 6),
-        alone_ci=found.alone_interval,
+        alone_ci=alone_interval,
         power=round(found.power, 6),
         correlation=round(found.correlation, 6),
         effective=round(found.effective, 1),
@@ -146,6 +147,14 @@ def _mean(about: str, items: Sequence[Item], benchmark: Benchmark, taken: set[st
         adds=adds,
         told=f"{_worth(found, adds)}; {_still(found, needed, width)}",
     )
+
+
+def _alike(about: str, value: float, n: int) -> str:
+    """What all labels have in common, in words."""
+    if about == AGREEMENT:
+        return f"both orders say the label on {'every one' if value else 'none'} of {n} labelled comparisons"
+    outcome = {1.0: "wins", 0.0: "loses"}.get(value, "ties")
+    return f"it {outcome} all {n} labelled comparisons"
 
 
 def _worth(found: PoweredMean, adds: bool) -> str:

@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import Any, Self
 
 from judgetrain.data.benchmarks.benchmark import Benchmark
-from judgetrain.errors import ConfigError, DataError, JudgetrainError
+from judgetrain.errors import ConfigError, JudgetrainError
 from judgetrain.evaluate.config import EvaluateConfig
+from judgetrain.evaluate.guarantees.release import Verdicts, read_release
 from judgetrain.evaluate.metrics.registry import Interval
 from judgetrain.evaluate.metrics.rows import MethodKey
 from judgetrain.evaluate.metrics.statistics import paired_difference
@@ -25,8 +26,8 @@ FILE = "gate.json"
 """Where an artifact says what its gate found; there is none without a gate."""
 BETTER, NOT_WORSE = "beats", "matches"
 _RULE = re.compile(rf"\s*(\S+)\s+({BETTER}|{NOT_WORSE})\s+(\S+)\s*")
-Verdicts = dict[str, tuple[Any, Any]]
-"""The verdicts in both orders by comparison id."""
+COVERED = 0.98
+"""Both sides must have verdicts on so large a share of a benchmark's labelled comparisons, or nothing has passed."""
 
 
 class GateError(JudgetrainError):
@@ -63,10 +64,21 @@ class Rule:
         return cls(text, *_numbered(found[1]), found[2] == BETTER, *_numbered(found[3]))
 
 
+@dataclass(frozen=True)
+class Side:
+    """One side of a rule: its name and verdicts; of a release also what shows that it judged other comparisons, and
+    what is to be said of how they were paired."""
+
+    name: str
+    verdicts: Verdicts
+    differs: str = ""
+    remark: str = ""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Check:
     """A rule on a benchmark: agreement of ``first`` less that of ``second`` on the same ``n`` items, its 95% paired
-    interval and p."""
+    interval and p. Difference and p are None where the two cannot be compared, which is not to pass."""
 
     benchmark: str
     rule: str
@@ -148,8 +160,8 @@ def gate_checks(
         first = _key(here, rule.judge, rule.branches, chosen)
         if first is None:
             continue
-        for name, other in _others(rule, here, chosen, gate.release, benchmark.name, first.branches):
-            found.append(_checked(rule, benchmark, (str(first), here[first]), (name, other), settings, seed))
+        for other in _others(rule, here, chosen, gate.release, benchmark, first.branches):
+            found.append(_checked(rule, benchmark, Side(str(first), here[first]), other, settings, seed))
     return found
 
 
@@ -158,85 +170,70 @@ def _others(
     here: Mapping[MethodKey, Verdicts],
     chosen: Mapping[str, int],
     release: str,
-    benchmark: str,
-    branches: int,
-) -> Iterable[tuple[str, Verdicts]]:
-    """What a rule's judge is set against: names and verdicts."""
-    if rule.than == FLOORS:
-        return [(key.method, verdicts) for key, verdicts in here.items() if key.method in BASELINES]
-    released = _released(rule.than)
-    if released is not None:
-        then = read_verdicts(Path(release), benchmark)
-        key = _key(then, released or rule.judge, rule.than_branches or (None if released else branches), {})
-        if rule.than_branches is None:  # else no other number stands in for the one that was asked for
-            key = key or _key(then, released or rule.judge, None, {})
-        wanted = released or rule.judge
-        if rule.than_branches is not None:
-            wanted += f"@{rule.than_branches}"
-        return [(f"{RELEASE}:{key or wanted}", then[key] if key else {})]
-    second = _key(here, rule.than, rule.than_branches, chosen)
-    return [(str(second), here[second])] if second else []
-
-
-def _checked(
-    rule: Rule,
     benchmark: Benchmark,
-    first: tuple[str, Verdicts],
-    second: tuple[str, Verdicts],
-    settings: EvaluateConfig,
-    seed: int,
-) -> Check:
-    items = [c for c in benchmark.comparisons if c.label is not None and c.id in first[1] and c.id in second[1]]
-    sides = [
-        agreement([said[c.id][0] for c in items], [said[c.id][1] for c in items], [str(c.label) for c in items])
-        for _, said in (first, second)
-    ]
-    prompts = [benchmark.prompt_of(c) for c in items]
-    differ = paired_difference(sides[0], sides[1], settings.bootstrap, seed, prompts)
-    names: dict[str, Any] = {"benchmark": benchmark.name, "rule": rule.text, "first": first[0], "second": second[0]}
-    if differ is None:
-        told = f"{second[0]} has no verdict on the comparisons of {benchmark.name}"
-        return Check(**names, difference=None, difference_ci=None, p=None, n=0, passed=False, told=told)
-    p = differ.p_value if differ.bootstrap_p is None else differ.bootstrap_p
+    branches: int,
+) -> Iterable[Side]:
+    """What a rule's judge is set against."""
+    if rule.than == FLOORS:
+        return [Side(key.method, verdicts) for key, verdicts in here.items() if key.method in BASELINES]
+    if (released := _released(rule.than)) is not None:
+        then = read_release(Path(release), benchmark.name)
+        key = _key(then.verdicts, released or rule.judge, rule.than_branches or (None if released else branches), {})
+        if rule.than_branches is None:  # else no other number stands in for the one that was asked for
+            key = key or _key(then.verdicts, released or rule.judge, None, {})
+        at = "" if rule.than_branches is None else f"@{rule.than_branches}"
+        name = f"{RELEASE}:{key or (released or rule.judge) + at}"
+        verdicts = then.verdicts[key] if key else {}
+        return [Side(name, verdicts, then.differs(benchmark), then.remark(benchmark))]
+    second = _key(here, rule.than, rule.than_branches, chosen)
+    return [Side(str(second), here[second])] if second else []
+
+
+def _checked(rule: Rule, benchmark: Benchmark, first: Side, second: Side, settings: EvaluateConfig, seed: int) -> Check:
+    labelled = [c for c in benchmark.comparisons if c.label is not None]
+    items = [c for c in labelled if c.id in first.verdicts and c.id in second.verdicts]
+    names: dict[str, Any] = {"benchmark": benchmark.name, "rule": rule.text, "first": first.name, "second": second.name}
+    names["n"] = len(items)
+    if told := _incomparable(second, benchmark.name, len(items), len(labelled)):
+        return Check(**names, difference=None, difference_ci=None, p=None, passed=False, told=told)
+    labels, prompts = [str(c.label) for c in items], [benchmark.prompt_of(c) for c in items]
+    right = []
+    for side in (first, second):
+        ab, ba = ([side.verdicts[c.id][order] for c in items] for order in (0, 1))
+        right.append(agreement(ab, ba, labels))
+    differ = paired_difference(right[0], right[1], settings.bootstrap, seed, prompts)
+    assert differ is not None
+    p = 1.0 if differ.bootstrap_p is None else differ.bootstrap_p  # one prompt shows nothing
     counts = p <= settings.gate.p
     passed = counts and differ.mean > 0 if rule.strict else not (counts and differ.mean < 0)
     relation = ("is " if passed else "is not ") + ("better than" if rule.strict else "as good as")
     ends = differ.interval
-    interval = "" if ends is None else f" [{100 * ends[0]:+.1f}, {100 * ends[1]:+.1f}]"
-    told = (
-        f"{first[0]} {relation} {second[0]} on {benchmark.name} ({100 * differ.mean:+.1f} points{interval}, p {p:.3f})"
-    )
+    figures = f"{100 * differ.mean:+.1f} points"
+    figures += "" if ends is None else f" [{100 * ends[0]:+.1f}, {100 * ends[1]:+.1f}]"
+    remarks = [f"{figures}, p {p:.3f}", *(["one prompt shows nothing"] if len(set(prompts)) == 1 else [])]
+    remarks += [second.remark] if second.remark else []
     return Check(
         **names,
-        n=len(items),
         difference=round(differ.mean, 6),
         difference_ci=ends,
         p=p,
         passed=passed,
-        told=told,
+        told=f"{first.name} {relation} {second.name} on {benchmark.name} ({'; '.join(remarks)})",
     )
 
 
-def read_verdicts(directory: Path, benchmark: str) -> dict[MethodKey, Verdicts]:
-    """The verdicts of a finished evaluation on a benchmark.
-
-    Raises:
-        DataError: there is none in the directory.
-    """
-    import pyarrow.parquet
-
-    path = directory.expanduser() / "predictions.parquet"
-    if not path.is_file():
-        raise DataError(f"evaluate.gate.release={str(directory)!r}: no finished evaluation ({path} is missing)")
-    found: dict[MethodKey, Verdicts] = {}
-    wanted = ("benchmark", "comparison_id", "method", "branches", "verdict_ab", "verdict_ba", "summed")
-    columns = [name for name in pyarrow.parquet.read_schema(path).names if name in wanted]  # older ones sum nothing
-    for row in pyarrow.parquet.read_table(path, columns=columns).to_pylist():
-        if row["benchmark"] == benchmark:
-            key, one = MethodKey(row["method"], row["branches"]), row.get("summed")
-            said = (one, one) if one else (row["verdict_ab"], row["verdict_ba"])
-            found.setdefault(key, {})[row["comparison_id"]] = said
-    return found
+def _incomparable(second: Side, benchmark: str, shared: int, labelled: int) -> str:
+    """Why the two sides cannot be compared, in a sentence; empty where they can."""
+    if not shared:
+        return f"{second.name} has no verdict on the comparisons of {benchmark}"
+    if second.differs:
+        return f"{second.name} judged something else than {benchmark}: {second.differs}"
+    if shared < COVERED * labelled:
+        return (
+            f"{second.name} has verdicts on {shared} of {labelled} labelled comparisons of {benchmark}, which is less "
+            f"than {COVERED:.0%}: what is left out may be what it is weak on"
+        )
+    return ""
 
 
 def gate_row(checks: Sequence[Check], required: Sequence[str]) -> dict[str, Any]:

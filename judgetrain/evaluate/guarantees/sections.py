@@ -45,7 +45,7 @@ def gate(checks: Sequence[Check]) -> Table:
         "against": lambda c: c.second,
         "difference": lambda c: _points(c.difference, c.difference_ci),
         "p": lambda c: number(c.p, 3),
-        "passed": lambda c: "yes" if c.passed else "no",
+        "passed": lambda c: "yes" if c.passed else "no" if c.difference is not None else f"no: {c.told}",
     }
     return Table.of("Gate", checks, columns, names=3)
 
@@ -88,15 +88,20 @@ def _sure(found: Selective | None) -> str:
 def _in_full(found: Selective | None) -> str:
     if found is None or found.in_full is None:
         return "–"
-    return f"{percent(found.in_full.share)}% for {signed(found.in_full.difference)} points"
+    told = f"{percent(found.in_full.share)}% for {signed(found.in_full.difference)} points"
+    return told if found.in_full.fits else f"{told}, over the budget"
 
 
 def _worth(found: Sequence[Corrected]) -> str:
-    known = [(c.effective / c.n, c) for c in found if c.effective is not None]
-    if not known:
-        return found[0].told if found else "–"
-    times, best = max(known, key=lambda item: item[0])
-    return f"{best.n} labels → {times * best.n:.0f} ({best.about})" if best.adds else "nothing"
+    """What verdicts add to labels: of agreement in numbers, of win rates for how many models they add anything."""
+    if not found:
+        return "–"
+    agreement, *models = found
+    told = "not known" if agreement.effective is None else "nothing"
+    if agreement.effective is not None and agreement.adds:
+        told = f"{agreement.n} labels → {agreement.effective:.0f}"
+    won = f"; win rates: {sum(c.adds for c in models)} of {len(models)} models" if models else ""
+    return f"agreement: {told}{won}"
 
 
 def _replaces(found: Guarantees) -> str:
@@ -140,7 +145,7 @@ def _all_answered(rows: Rows) -> Table:
         "until sure by": lambda item: number(item[2].threshold, 2),
         "agreement %": lambda item: bounded(item[2].agreement, item[2].agreement_ci, 1, 100),
         "tokens": lambda item: number(item[2].tokens, 0),
-        "of the full judge's %": lambda item: percent(item[2].share),
+        "of the full judge's %": lambda item: percent(item[2].share) + ("" if item[2].fits else ", over the budget"),
         "full %": lambda item: percent(item[2].full_agreement),
         "best": lambda item: f"{item[2].best}: {percent(item[2].best_agreement)}",
         "difference": lambda item: _points(item[2].difference, item[2].difference_ci),

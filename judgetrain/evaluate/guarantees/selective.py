@@ -167,22 +167,23 @@ def certified(tiers: Tiers, sequence: Sequence[float], agreement: float, risk: f
 
 def within_budget(
     tiers: Tiers, sequence: Sequence[float], budget: float, full: float | None = None
-) -> tuple[int, float]:
-    """How many tiers are asked, and the threshold of all but the last, of the cascade without abstentions that is right
-    most often.
+) -> tuple[int, float, bool]:
+    """How many tiers are asked, the threshold of all but the last, and whether it fits, of the cascade without
+    abstentions that is right most often.
 
-    It spends at most ``budget`` of ``full`` tokens (None: of what the last tier spends); of equals the cheapest; where
-    none does, the first tier.
+    It spends at most ``budget`` of ``full`` tokens (None: of what the last tier spends); of equals the cheapest. Where
+    none fits it is the first tier, over the budget.
     The last tier asked always answers: with one tier the threshold is of no use (infinite).
     """
     most = budget * (float(tiers.tokens[-1].mean()) if full is None else full)
-    best = (float(tiers.right[0].mean()), -float(tiers.tokens[0].mean()), 1, math.inf)
+    best: tuple[float, float, int, float] | None = None
     for count in range(1, len(tiers.right) + 1):
         for threshold in [math.inf, *sequence] if count > 1 else [math.inf]:
             right, tokens = in_full(tiers.first(count), threshold)
             if tokens.mean() <= most:
-                best = max(best, (float(right.mean()), -float(tokens.mean()), count, threshold))
-    return best[2], best[3]
+                found = float(right.mean()), -float(tokens.mean()), count, threshold
+                best = max(best or found, found)
+    return (1, math.inf, False) if best is None else (best[2], best[3], True)
 
 
 def in_full(tiers: Tiers, threshold: float) -> tuple[NDArray[np.bool_], Floats]:

@@ -87,6 +87,7 @@ def unseen(trials: int) -> float:
 
 def cluster_index(clusters: Clusters, n: int) -> NDArray[np.intp]:
     """The number of each item's cluster [n]; clusters are numbered as they first occur."""
+    if clusters is None:
+        return np.arange(n, dtype=np.intp)
     numbers: dict[object, int] = {}
-    known = range(n) if clusters is None else clusters
-    return np.array([numbers.setdefault(cluster, len(numbers)) for cluster in known], dtype=np.intp)
+    return np.array([numbers.setdefault(cluster, len(numbers)) for cluster in clusters], dtype=np.intp)

@@ -11,7 +11,7 @@ from judgetrain.data.benchmarks.benchmark import Benchmark
 from judgetrain.judges.base import Prediction
 
 COLUMNS = {
-    **dict.fromkeys(("benchmark", "split", "comparison_id", "group", "label", "method"), "string"),
+    **dict.fromkeys(("benchmark", "split", "comparison_id", "content", "group", "label", "method"), "string"),
     "branches": "int64",
     **dict.fromkeys(("verdict_ab", "verdict_ba", "summed"), "string"),
     **dict.fromkeys(("margin", "margin_ab", "margin_ba"), "double"),
@@ -27,11 +27,12 @@ COLUMNS = {
 
 
 def prediction_rows(benchmark: Benchmark, predictions: Sequence[Prediction]) -> list[dict[str, Any]]:
-    """The rows of one method on a benchmark, in its order; ``failures`` is JSON."""
+    """The rows of one method on a benchmark, in its order; ``failures`` is JSON, ``content`` a hash of the texts."""
     rows = []
     for comparison, prediction in zip(benchmark.comparisons, predictions, strict=True):
         own = {"benchmark": benchmark.name, "split": benchmark.split, "group": comparison.group}
-        own |= {"label": comparison.label, "failures": json.dumps(dict(sorted(prediction.failures.items())))}
+        own |= {"label": comparison.label, "content": comparison.content}
+        own |= {"failures": json.dumps(dict(sorted(prediction.failures.items())))}
         found = vars(prediction) | vars(prediction.cost) | own
         rows.append({name: found[name] for name in COLUMNS})
     return rows

@@ -23,9 +23,14 @@ def wilson_interval(values: ArrayLike, clusters: Clusters = None) -> tuple[float
     array = np.asarray(values, dtype=float)
     if not len(array):
         return None
-    share, n = float(array.mean()), _effective(array, clusters)
-    middle = (share + Z * Z / (2 * n)) / (1 + Z * Z / n)
-    reach = Z / (1 + Z * Z / n) * math.sqrt(share * (1 - share) / n + Z * Z / (4 * n * n))
+    return score_interval(float(array.mean()), _effective(array, clusters))
+
+
+def score_interval(share: float, trials: float, z: float = Z) -> tuple[float, float]:
+    """Wilson's interval of a share seen in so many independent trials, which need be no whole number; ``z``: the normal
+    quantile. It lies between 0 and 1 and is never empty."""
+    middle = (share + z * z / (2 * trials)) / (1 + z * z / trials)
+    reach = z / (1 + z * z / trials) * math.sqrt(share * (1 - share) / trials + z * z / (4 * trials * trials))
     return max(0.0, min(share, middle - reach)), min(1.0, max(share, middle + reach))
 
 

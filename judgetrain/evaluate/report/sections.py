@@ -91,7 +91,7 @@ def declared(title: str, rows: Rows) -> Table:
         if not column.sparse or any(getattr(row, name) is not None for row in rows)
     }
     columns: Columns = {c.header: value(name, c.unit) for name, c in shown.items()}
-    return Table.of(title, rows, NAME | columns, " ".join(c.note for c in shown.values() if c.note))
+    return Table.of(title, rows, NAME | columns, " ".join(c.note for c in shown.values() if c.note), folded=True)
 
 
 def votes(rows: Rows) -> Table:
@@ -124,7 +124,7 @@ def positions(rows: Rows) -> Table:
         "folds of prompts). `judge.position_offset` makes a branching judge's verdicts so, with several branches by "
         "`evaluate.aggregation=margin`; with `judge.readout=expected` margins are fine enough for it."
     )
-    return Table.of("Position", shown, columns, note)
+    return Table.of("Position", shown, columns, note, folded=True)
 
 
 def calibration(rows: Rows) -> Table:
@@ -134,7 +134,7 @@ def calibration(rows: Rows) -> Table:
         "AUC": share("auc", 2, 1),
         "ECE": lambda r: number(r.calibration.ece if r.calibration else None, 3),
     }
-    return Table.of("Calibration of margins", [r for r in rows if r.auc is not None], columns)
+    return Table.of("Calibration of margins", [r for r in rows if r.auc is not None], columns, folded=True)
 
 
 def chosen(choices: Sequence[Choice]) -> Table:
@@ -160,7 +160,8 @@ def by_group(rows: Rows) -> Table:
     shown = [r for r in one_each(rows) if r.groups]
     columns: Columns = {"group": itemgetter(0), "n": lambda item: item[1].n}
     columns |= {str(r.key): _of_method(r) for r in shown}
-    return Table.of("Agreement by group", (shown[0].groups or {}).items() if shown else (), columns)
+    groups = (shown[0].groups or {}).items() if shown else ()
+    return Table.of("Agreement by group", groups, columns, folded=True)
 
 
 def by_domain(rows: Rows) -> Table:
@@ -227,7 +228,7 @@ def differences(paired: Sequence[PairedComparison]) -> Table:
         "bootstrap p": lambda r: _p(r.bootstrap_p),
         "McNemar p": lambda r: _p(r.mcnemar_p),
     }
-    return Table.of("Differences", paired, columns, names=2)
+    return Table.of("Differences", paired, columns, names=2, folded=True)
 
 
 def _difference(row: PairedComparison) -> str:
@@ -248,20 +249,20 @@ def trained_on(rows: Rows) -> Table:
     columns: Columns = {"method": attrgetter("method"), "training queries": known("training_queries")}
     columns |= {"word for word": known("exact"), "nearly": known("near")}
     columns["comparisons"] = lambda row: ", ".join(row.overlap.ids) or "–"
-    return Table.of("Trained on", [r for r in one_each(rows) if r.overlap], columns)
+    return Table.of("Trained on", [r for r in one_each(rows) if r.overlap], columns, folded=True)
 
 
 def overlap(pairs: Sequence[Row]) -> Table:
     """How many comparisons two methods get right together, alone or not at all."""
     names = ("first", "second", "both_right", "only_first", "only_second", "both_wrong")
-    return Table.of("Disagreements", pairs, {n.replace("_", " "): itemgetter(n) for n in names}, names=2)
+    return Table.of("Disagreements", pairs, {n.replace("_", " "): itemgetter(n) for n in names}, names=2, folded=True)
 
 
 def examples(found: Sequence[Row]) -> Table:
     """Comparisons on which methods differ."""
     columns: Columns = {"comparison": itemgetter("id"), "query": itemgetter("query"), "label": itemgetter("label")}
     columns |= {m: _said_by(m) for m in (found[0]["verdicts"] if found else ())}
-    return Table.of("Where methods differ", found, columns, names=2)
+    return Table.of("Where methods differ", found, columns, names=2, folded=True)
 
 
 def _said_by(method: str) -> Callable[[Row], str]:

@@ -49,15 +49,13 @@ def _mirrored(verdict: Verdict | None) -> Verdict | None:
 
 
 def _attacked(name: str, kind: str, pairs: Sequence[tuple[Case, Verdicts, Verdicts]]) -> Attacked:
-    clusters = [case.prompt for case, _, _ in pairs]
-
-    held = {
-        field: np.array([holds(before, after) for _, before, after in pairs], dtype=bool)
-        for field, holds in (_EMPTY if kind == "empty" else _KEPT).items()
-    }
-    shares: dict[str, Any] = {field: float(values.mean()) for field, values in held.items()}
-    for field in set(held) - {"gained", "wins"}:
-        shares[f"{field}_ci"] = wilson_interval(held[field], clusters)
+    """What was not read without the attack tells nothing of what the attack did to it, and is counted."""
+    read = pairs if kind == "empty" else [pair for pair in pairs if None not in pair[1]]
+    clusters = [case.prompt for case, _, _ in read]
+    shares: dict[str, Any] = {} if kind == "empty" else {"unreadable": len(pairs) - len(read)}
+    for field, holds in (_EMPTY if kind == "empty" else _KEPT).items() if read else ():
+        held = np.array([holds(before, after) for _, before, after in read], dtype=bool)
+        shares |= {field: float(held.mean()), f"{field}_ci": wilson_interval(held, clusters)}
     return Attacked(attack=name, kind=kind, n=len(pairs), **shares)
 
 

@@ -17,13 +17,16 @@ class Attacked:
     ``flips_ba``, verdicts in one order that are another than before; ``robustness``, comparisons on which neither order
     changed (CALM's robustness rate); ``gained``, those on which an order now says A and none did before. Where A has no
     content: ``loses_ab`` and ``loses_ba``, verdicts for B; ``loses``, comparisons on which both orders say B; ``wins``,
-    those on which an order says A. ``..._ci``: 95% Wilson intervals, over prompts where comparisons or attacks share
-    one. What does not concern a kind is None.
+    those on which an order says A. ``unreadable``: comparisons of which an order could not be read without the attack;
+    flips, robustness and gained are of the others, and None without any. ``..._ci``: 95% Wilson intervals, over prompts
+    where comparisons or attacks share one. What does not concern a kind is None, and so is what a version that wrote
+    the row did not have.
     """
 
     attack: str
     kind: str
     n: int
+    unreadable: int | None = None
     flips_ab: float | None = None
     flips_ab_ci: Interval | None = None
     flips_ba: float | None = None
@@ -31,6 +34,7 @@ class Attacked:
     robustness: float | None = None
     robustness_ci: Interval | None = None
     gained: float | None = None
+    gained_ci: Interval | None = None
     loses_ab: float | None = None
     loses_ab_ci: Interval | None = None
     loses_ba: float | None = None
@@ -38,6 +42,7 @@ class Attacked:
     loses: float | None = None
     loses_ci: Interval | None = None
     wins: float | None = None
+    wins_ci: Interval | None = None
 
     @property
     def flips(self) -> float | None:

@@ -30,6 +30,8 @@ def front(rows: Rows) -> Table:
         "re-run flips %": lambda row: _flips(_whole(row, "rerun")),
         "attacked": lambda row: max(found.n for found in row.robustness if found.attack),
     }
+    if any(_unread(row) for row in shown):
+        columns["unreadable before"] = _unread
     if any(_whole(row, "forgery") for row in shown):
         columns["forgeries flip %"] = lambda row: _flips(_whole(row, "forgery"))
     return Table.of("Under attack", shown, columns)
@@ -45,7 +47,8 @@ def folded(rows: Rows) -> list[Table]:
         "flips, A first %": lambda item: bounded(item[1].flips_ab, item[1].flips_ab_ci, 1, 100),
         "B first %": lambda item: bounded(item[1].flips_ba, item[1].flips_ba_ci, 1, 100),
         "robustness %": lambda item: bounded(item[1].robustness, item[1].robustness_ci, 1, 100),
-        "gained %": lambda item: percent(item[1].gained),
+        "gained %": lambda item: bounded(item[1].gained, item[1].gained_ci, 1, 100),
+        "unreadable before": lambda item: "–" if item[1].unreadable is None else item[1].unreadable,
     }
     empty: Columns = {
         "method": columns["method"],
@@ -54,7 +57,7 @@ def folded(rows: Rows) -> list[Table]:
         "loses, shown first %": lambda item: bounded(item[1].loses_ab, item[1].loses_ab_ci, 1, 100),
         "shown second %": lambda item: bounded(item[1].loses_ba, item[1].loses_ba_ci, 1, 100),
         "both %": lambda item: bounded(item[1].loses, item[1].loses_ci, 1, 100),
-        "wins an order %": lambda item: percent(item[1].wins),
+        "wins an order %": lambda item: bounded(item[1].wins, item[1].wins_ci, 1, 100),
     }
 
     def of(*kinds: str) -> list[tuple[MetricRow, Attacked]]:
@@ -75,6 +78,11 @@ def _whole(row: MetricRow, kind: str) -> Attacked | None:
     """All attacks of a kind together; the only one where there is one."""
     found = [each for each in row.robustness or () if each.kind == kind]
     return next((each for each in found if not each.attack), found[0] if found else None)
+
+
+def _unread(row: MetricRow) -> int:
+    """The most comparisons under one attack that could not be read without it."""
+    return max((found.unreadable or 0 for found in row.robustness or () if found.attack), default=0)
 
 
 def _loses(found: Attacked | None) -> str:

@@ -32,7 +32,11 @@ class StressConfig(LimitsConfig):
         content=lambda text, owner: method_directory(text),
     )
     source: SourceConfig = key(SourceConfig, "the prompts: type world, or a file of dialogues")
-    prompts: int = key(16, "the first prompts of the source; intervals are over prompts", low=2)
+    prompts: int = key(
+        16,
+        "the first prompts of the source; intervals are over prompts, and of fewer than 8 nothing is said in words",
+        low=2,
+    )
     writer: AnyEngine = engine_key(None, "who writes the responses")
     sampling: SamplingConfig = key(SamplingConfig(1.0, 1.0, 512), "of the responses")
     samples: int = key(256, "responses to each prompt; n goes up to as many", low=2, high=4096)

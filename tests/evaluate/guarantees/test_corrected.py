@@ -69,7 +69,13 @@ def test_win_rates_and_agreement_are_those_of_ppi_python_on_a_recount() -> None:
                 judged.append(f)
     for name, (y, f, g) in arrays.items():
         low, high = ppi_py.ppi_mean_ci(np.array(y), np.array(f), np.array(g), alpha=0.05)
-        assert found[name].estimate_ci == pytest.approx((float(low[0]), float(high[0])), abs=1e-8), name
+        middle, error = (float(high[0]) + float(low[0])) / 2, (float(high[0]) - float(low[0])) / 2 / 1.959964
+        assert found[name].estimate == pytest.approx(middle, abs=1e-6), name
+        power = found[name].power or 0.0
+        variance = min(error**2 + power**2 / (2 * len(y) ** 2), np.var(y) / len(y))  # half a difference more
+        trials = np.mean(y) * (1 - np.mean(y)) / variance
+        for end in found[name].estimate_ci or ():  # Wilson's: the ends are 1.96 of their own standard errors away
+            assert abs(end - middle) == pytest.approx(1.959964 * (end * (1 - end) / trials) ** 0.5, abs=1e-6), name
         assert (found[name].n, found[name].unlabelled) == (len(y), len(g))
         assert found[name].alone == pytest.approx(np.mean(y), abs=1e-6)
         classical = np.std(y) / len(y) ** 0.5
@@ -107,6 +113,27 @@ def test_labels_are_taken_away_to_see_what_fewer_would_tell() -> None:
     ]
     alike = by_about(corrected(benchmark, right, None, CorrectedConfig(labels=100), 1))[AGREEMENT]
     assert alike.estimate == 1 and alike.estimate_ci == pytest.approx((0.9638, 1.0), abs=1e-4), "Clopper and Pearson"
+    assert alike.told.startswith("both orders say the label on every one of 100 labelled comparisons: the interval is")
+    wrong = [replace(p, verdict_ab=None) for p in predictions]
+    never = by_about(corrected(benchmark, wrong, None, CorrectedConfig(labels=100), 1))[AGREEMENT]
+    assert never.estimate == 0 and never.told.startswith("both orders say the label on none of 100 labelled")
+    first = [replace(c, model_a="x", model_b="y", label="A" if c.label else None) for c in benchmark.comparisons]
+    won = by_about(corrected(replace(benchmark, comparisons=first), predictions, None, CorrectedConfig(labels=100), 1))
+    assert won["x"].told.startswith("it wins all 100") and won["y"].told.startswith("it loses all 100")
+
+
+def test_shares_near_one_have_intervals_that_end_there() -> None:
+    """A judge that is right on 57 of 60 labels and sure on the rest: a normal interval passes one."""
+    benchmark, predictions = world(400, 400, 0.9)
+    right = [
+        replace(p, verdict_ab=c.label, verdict_ba=c.label) if i % 20 else replace(p, verdict_ab=None)
+        for i, (c, p) in enumerate(zip(benchmark.comparisons, predictions, strict=True))
+    ]
+    for seed in range(5):
+        found = corrected(benchmark, right, None, CorrectedConfig(labels=60, width=0.3), seed)[0]
+        assert found.estimate_ci and found.alone_ci and found.needed is not None and found.needed >= 30
+        for low, high in (found.estimate_ci, found.alone_ci):
+            assert 0 < low < high < 1
 
 
 def test_another_methods_verdicts_stand_in_for_labels() -> None:

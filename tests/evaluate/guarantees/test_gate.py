@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import io
 import json
 import sys
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 
 from judgetrain.artifacts.tracker import Run
@@ -21,7 +25,10 @@ from judgetrain.evaluate.metrics.statistics import mcnemar
 from judgetrain.judges.base import Prediction
 from judgetrain.pipeline import cli, publish
 from judgetrain.pipeline.config import Config
+from judgetrain.schema import mirror
 from tests.builders.evaluate import answers, benchmark, refused, write_rows
+
+FILE = "predictions.parquet"
 
 
 def checks(of: Benchmark, results: list[list[Prediction]], *required: str, **keys: Any) -> list[Check]:
@@ -72,6 +79,65 @@ def test_a_release_is_an_earlier_evaluation_of_the_same_comparisons(tmp_path: Pa
     assert not named.passed and "release:sft@1 has no verdict on the comparisons of b" in named.told
     with pytest.raises(DataError, match=r"evaluate\.gate\.release=.*no finished evaluation"):
         checks(whole, results(whole), "dpo beats release", release=str(tmp_path / "nowhere"))
+
+
+def released(directory: Path, then: Benchmark, right: int, without: Sequence[str] = ()) -> str:
+    """A release's directory: dpo@3 was right on so many comparisons; columns that its file lacks."""
+    rows = prediction_rows(then, answers("dpo", 3, then, right))
+    directory.mkdir(exist_ok=True)
+    pq.write_table(pq.read_table(io.BytesIO(parquet(rows))).drop_columns(list(without)), directory / FILE)
+    return str(directory)
+
+
+def test_a_release_of_other_comparisons_with_the_same_ids_is_no_match(tmp_path: Path) -> None:
+    whole = benchmark(60)
+    flipped = [replace(c, label=mirror(c.label)) for c in whole.comparisons if c.label is not None]
+    other = replace(whole, comparisons=[replace(c, response_a="another") for c in flipped])
+    judged = [answers("dpo", 3, whole, 30)]
+    then = released(tmp_path / "other", other, 58)
+    for rule in ("dpo beats release", "dpo matches release"):
+        [found] = checks(whole, judged, rule, release=then)
+        assert not found.passed and found.difference is None
+        assert found.told == (
+            "release:dpo@3 judged something else than b: 60 of 60 comparisons of the same id have other texts there "
+            "(first 'b:0')"
+        )
+    [older] = checks(whole, judged, "dpo beats release", release=released(tmp_path / "older", other, 58, ["content"]))
+    assert (
+        not older.passed and "40 of 60 comparisons of the same id have other labels there (first 'b:0')" in older.told
+    )
+    assert "it kept no hashes of texts" in older.told
+    [alike] = checks(whole, judged, "dpo beats release", release=released(tmp_path / "alike", whole, 10, ["content"]))
+    assert alike.passed and "paired by id and label alone: the release kept no hashes of texts" in alike.told
+    relabelled = replace(whole, comparisons=[replace(c, label="A") if i < 6 else c for i, c in enumerate(flipped)])
+    mended = replace(whole, comparisons=[*relabelled.comparisons[:6], *whole.comparisons[6:]])
+    [told] = checks(whole, judged, "dpo beats release", release=released(tmp_path / "mended", mended, 10))
+    assert told.passed and "4 labels are not those of then; both are held against today's" in told.told
+
+
+def test_a_release_that_judged_a_sliver_passes_no_gate(tmp_path: Path) -> None:
+    whole = benchmark(60)
+
+    def against(n: int) -> Check:
+        sliver = replace(whole, comparisons=whole.comparisons[:n])
+        then = released(tmp_path / str(n), sliver, n)
+        return checks(whole, [answers("dpo", 3, whole, 60)], "dpo matches release", release=then)[0]
+
+    few = against(2)
+    assert (few.n, few.passed, few.p) == (2, False, None)
+    assert few.told.startswith(
+        "release:dpo@3 has verdicts on 2 of 60 labelled comparisons of b, which is less than 98%"
+    )
+    assert not against(58).passed and against(59).passed
+
+
+def test_one_prompt_passes_nothing() -> None:
+    one = benchmark(60, queries=1)
+    [found] = checks(one, [answers("dpo", 3, one, 45), answers("sft", 3, one, 15)], "dpo beats sft")
+    assert (found.passed, found.p) == (False, 1.0) and "one prompt shows nothing" in found.told
+    several = benchmark(60, queries=30)
+    [found] = checks(several, [answers("dpo", 3, several, 45), answers("sft", 3, several, 15)], "dpo beats sft")
+    assert found.passed
 
 
 def test_what_was_tested_nowhere_has_not_passed(tmp_path: Path) -> None:

@@ -7,8 +7,9 @@ import ppi_py
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy import stats
 
-from judgetrain.evaluate.guarantees.prediction_powered import labels_needed, powered_mean
+from judgetrain.evaluate.guarantees.prediction_powered import LEAST, labels_needed, powered_mean
 from tests.benchmarks.powered_coverage import Setting, coverage
 
 SCORES = (0.0, 0.5, 1.0)
@@ -64,11 +65,43 @@ def test_items_of_a_prompt_are_summed_before_they_are_squared() -> None:
 
 def test_ninety_percent_intervals_hold_the_truth_nine_times_in_ten() -> None:
     for setting in (Setting(0.8, 200, 1000), Setting(0.7, 200, 1000, shared=4)):
-        held, width, alone = coverage(setting, 600, 0.9)
-        assert 0.865 <= held <= 0.935, "three standard errors of 600 simulations"
-        assert width < 0.85 * alone, "the verdicts add something"
-    held, width, alone = coverage(Setting(0.0, 200, 1000), 300, 0.9)
-    assert held > 0.85 and width == pytest.approx(alone, rel=0.03), "a judge who says anything adds nothing"
+        found = coverage(setting, 600, 0.9)
+        assert 0.865 <= found.held <= 0.935, "three standard errors of 600 simulations"
+        assert found.width < 0.85 * found.alone, "the verdicts add something"
+    found = coverage(Setting(0.0, 200, 1000), 300, 0.9)
+    assert found.held > 0.85 and found.width == pytest.approx(found.alone, rel=0.03), "who says anything adds nothing"
+
+
+def test_intervals_of_high_shares_hold_the_truth_as_often_as_they_say() -> None:
+    """Normal ones do not: of 0.9 with 60 labels and 0.95 with 100, some 90% of those that say 95%."""
+    for win, labels in ((0.9, 60), (0.95, 100)):
+        found = coverage(Setting(0.9, labels, 1000, win=win, tie=0.0), 1000, 0.95)
+        assert found.told > 0.99 and found.held >= 0.935 > 0.92 > found.normal
+
+
+def test_reported_intervals_are_wilsons_of_as_many_trials_as_tell_as_much_and_never_pass_one() -> None:
+    rng = np.random.default_rng(5)
+    for wins, n, wrong, others in ((57, 60, 2, 400), (95, 100, 5, 400), (33, 60, 20, 90)):
+        labels = np.array([1.0] * wins + [0.0] * (n - wins))
+        judged = labels.copy()
+        judged[:wrong] = 1 - judged[:wrong]
+        unlabelled = (rng.random(others) < 0.97).astype(float)
+        found = powered_mean(labels, judged, unlabelled)
+        (low, high), alone = found.bounded()
+        classical = stats.binomtest(wins, n).proportion_ci(method="wilson")
+        assert alone == pytest.approx((classical.low, classical.high))
+        assert 0 <= low < min(1.0, found.estimate) <= high <= 1
+        variance = np.var(labels - found.power * judged) / n + found.power**2 * np.var(unlabelled) / others
+        variance = np.clip(variance + found.power**2 / (2 * n**2), labels.var() / (n + others), labels.var() / n)
+        spread = 3.841459 * variance / labels.var()  # ends are the shares 1.96 of their own standard errors away
+        middle = min(1.0, found.estimate)
+        roots = np.sort(np.roots([1 + spread, -2 * middle - spread, middle**2]))
+        assert (low, high) == pytest.approx((roots[0], min(1.0, roots[1])), abs=1e-5)
+    with pytest.raises(ValueError, match="all labels are the same"):
+        powered_mean(np.ones(40), np.ones(40), np.ones(9)).bounded()
+    found = powered_mean(labels, labels, rng.permutation([1.0] * 55 + [0.0] * 45))
+    low, high = found.bounded()[0]
+    assert high - low > stats.binomtest(88, 160).proportion_ci(method="wilson").high - 0.55, "not worth over 160 labels"
 
 
 def test_a_useless_judge_is_left_out_and_nothing_unlabelled_is_no_error() -> None:
@@ -100,3 +133,5 @@ def test_so_many_labels_give_the_width_that_was_asked_for() -> None:
     assert np.mean(widths) == pytest.approx(width, rel=0.04)
     assert np.mean(classical) == pytest.approx(width, rel=0.04)
     assert labels_needed(pilots[0], 0.01)[0] is None, "all 3000 labels are too few"
+    sure = powered_mean([1.0] * 59 + [0.0], [1.0] * 59 + [0.0], [1.0] * 900)
+    assert labels_needed(sure, 0.2) == (LEAST, LEAST), "no interval is told of fewer"

@@ -120,6 +120,9 @@ def test_a_line_a_judge_stands_in_front_and_the_rest_is_folded(rows: list[Metric
     assert whole.agreement is not None and full.share is not None and full.share <= 0.3
     assert f"{100 * whole.coverage:.1f}% answered, {100 * whole.agreement:.1f}% agree (≥ 80.0%)" in lines[0]
     assert f"{100 * full.share:.1f}% for {100 * full.difference:+.1f} points" in lines[0]
+    [told] = [c for c in dpo.corrected if c.about == "agreement"]
+    worth = f"{told.n} labels → {told.effective:.0f}" if told.adds else "nothing"
+    assert f"| agreement: {worth} |" in lines[0], "of agreement, however much more a win rate may gain"
     assert f"yes (ω {dpo.annotators.winning_rate:.2f}, ρ {dpo.annotators.advantage:.2f})" in lines[0]
     folded = re.findall(r"<details><summary>(.*?)</summary>", page)
     for title in (
@@ -135,6 +138,21 @@ def test_a_line_a_judge_stands_in_front_and_the_rest_is_folded(rows: list[Metric
     assert "<h3>What can be relied on</h3>" in page and "Agreement by coverage" in page
     plain = html_page(Report(recipe="r", seed=1, rows=[replace(row, guarantees=None) for row in rows]))
     assert "relied on" not in plain and "<details><summary>Agreement of what" not in plain
+
+
+def test_a_cascade_over_the_budget_is_said_to_be_so(
+    evaluated: tuple[Benchmark, list[list[Prediction]], EvaluateConfig],
+) -> None:
+    whole, results, settings = evaluated
+    made = [metric_row(whole, predictions, 0.1, 50, 1) for predictions in results]
+
+    def page(budget: float) -> str:
+        changed = replace(settings, selective=replace(settings.selective, budget=budget))
+        found = guarantees(None, whole, results, changed, 1)
+        return markdown(Report(recipe="r", seed=1, rows=[replace(r, guarantees=found.get(r.key)) for r in made]))
+
+    assert "points, over the budget |" in page(0.05), "one branch of ten costs 10%"
+    assert "over the budget |" not in page(0.3)
 
 
 def test_the_development_split_sets_thresholds_where_there_is_one(
@@ -169,5 +187,8 @@ def test_an_evaluation_of_partly_labelled_rows_corrects_stored_verdicts(tmp_path
     assert set(by_about) == {"agreement", "x", "y"} and by_about["x"].unlabelled == 200
     assert by_about["x"].adds and by_about["x"].estimate is not None and by_about["x"].estimate > 0.6
     assert by_about["x"].estimate == pytest.approx(1 - (by_about["y"].estimate or 0), abs=1e-6)
-    assert "100 labels →" in (out / "report.html").read_text()
+    agreement = by_about["agreement"]
+    assert agreement.effective is not None and not agreement.adds, "its two orders always say the same"
+    page = (out / "report.html").read_text()
+    assert "agreement: nothing; win rates: 2 of 2 models" in page and "labels →" not in page
     assert "200 left out: no_label" in (out / "report.md").read_text().replace("\\", "")

@@ -99,14 +99,15 @@ def test_the_threshold_is_the_last_before_the_first_that_fails(population: Tiers
 def test_within_the_budget_no_cascade_is_right_more_often(population: Tiers) -> None:
     tiers = some(population, 150, 5)
     levels = [0.9, 0.7, 0.5, 0.3]
-    count, threshold = within_budget(tiers, levels, 0.3)
+    count, threshold, fits = within_budget(tiers, levels, 0.3)
+    assert fits
     best, tokens = in_full(tiers.first(count), threshold)
     assert tokens.mean() <= 0.3 * 600
     for other in (1, 2, 3):
         for level in [math.inf, *levels]:
             right, spent = in_full(tiers.first(other), level)
             assert spent.mean() > 180 or (right.mean(), -spent.mean()) <= (best.mean(), -tokens.mean())
-    assert within_budget(tiers, levels, 0.01) == (1, math.inf), "nothing is so cheap: the first tier"
+    assert within_budget(tiers, levels, 0.01) == (1, math.inf, False), "nothing is so cheap: the first tier"
 
 
 def judged(n: int, seed: int, group: bool = False) -> tuple[Benchmark, list[list[Prediction]]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import random
+import re
 from pathlib import Path
 
 import numpy as np
@@ -17,11 +18,14 @@ from judgetrain.data.config import BenchmarkConfig, SourceConfig
 from judgetrain.engines import registry
 from judgetrain.engines.base import Request
 from judgetrain.evaluate.config import EvaluateConfig
-from judgetrain.evaluate.metrics.rows import MetricRow
+from judgetrain.evaluate.metrics.rows import MetricRow, metric_row
 from judgetrain.evaluate.metrics.wilson import wilson_interval
+from judgetrain.evaluate.report.report import Report
+from judgetrain.evaluate.report.text import markdown
 from judgetrain.evaluate.robustness.battery import Battery, battery
 from judgetrain.evaluate.robustness.config import RobustnessConfig
 from judgetrain.evaluate.robustness.measure import robustness
+from judgetrain.evaluate.robustness.record import Attacked
 from judgetrain.judges.base import Prediction
 from judgetrain.judges.config import TreeConfig
 from judgetrain.judges.kinds.baselines import LongerJudge
@@ -104,7 +108,7 @@ def test_shares_equal_a_recount() -> None:
     plain, attacked = said("m", tried, 1)
     rows = {(r.attack, r.kind): r for r in robustness(tried, plain, attacked)}
     base, labels = {p.comparison_id: p for p in plain}, {c.id: c.label for c in tried.of.comparisons}
-    changed, robust, loses, all_edits = 0, 0, 0, []
+    changed, robust, loses, unread, all_edits = 0, 0, 0, 0, []
 
     def seen(name: str) -> tuple[Verdict | None, Verdict | None]:
         p = base[name]
@@ -116,30 +120,69 @@ def test_shares_equal_a_recount() -> None:
     for p in attacked:
         name, attack = p.comparison_id.split("+")
         before = seen(name)
-        if attack == "bandwagon":
+        if attack == "bandwagon" and None in before:
+            unread += 1
+        elif attack == "bandwagon":
             changed += before[0] != p.verdict_ab
             robust += before == (p.verdict_ab, p.verdict_ba)
         if attack == "colon":
             loses += p.verdict_ab == p.verdict_ba == "B"
     row = rows["bandwagon", "edit"]
-    assert row.n == 12
-    assert (row.flips_ab, row.robustness) == (changed / 12, robust / 12)
+    assert (row.n, row.unreadable) == (12, unread) and 0 < unread < 12
+    read = 12 - unread
+    assert (row.flips_ab, row.robustness) == (changed / read, robust / read)
     assert row.loses is None
-    ends = binomtest(robust, 12).proportion_ci(method="wilson")
-    assert row.robustness_ci == pytest.approx((ends.low, ends.high), abs=0.02)
-    each = binomtest(changed, 12).proportion_ci(method="wilson")
-    assert row.flips_ab_ci == pytest.approx((each.low, each.high), abs=0.02)
+    ends = binomtest(robust, read).proportion_ci(method="wilson")
+    assert row.robustness_ci == pytest.approx((ends.low, ends.high), abs=0.03)
+    each = binomtest(changed, read).proportion_ci(method="wilson")
+    assert row.flips_ab_ci == pytest.approx((each.low, each.high), abs=0.03)
     assert rows["colon", "empty"].loses_ab_ci is not None and rows["colon", "empty"].flips_ba_ci is None
     assert rows["colon", "empty"].loses == loses / 12
     assert rows["colon", "empty"].robustness is None
     names = {case.plain.id for case in tried.cases}
     position = rows["position", "edit"]
-    assert position.robustness == sum(seen(name)[0] == seen(name)[1] for name in names) / 12
+    known = [seen(name) for name in names if None not in seen(name)]
+    assert position.robustness == sum(before[0] == before[1] for before in known) / len(known)
     all_edits = [r for (name, kind), r in rows.items() if kind == "edit" and name]
     whole = rows["", "edit"]
-    assert whole.n == sum(r.n for r in all_edits)
-    assert whole.robustness == pytest.approx(sum(r.n * r.robustness for r in all_edits) / whole.n)  # type: ignore[operator]
+    assert whole.n == sum(r.n for r in all_edits) and whole.unreadable == sum(r.unreadable or 0 for r in all_edits)
+    parts = [(r.n - (r.unreadable or 0), r.robustness or 0.0) for r in all_edits]
+    assert whole.robustness == pytest.approx(sum(n * share for n, share in parts) / sum(n for n, _ in parts))
     assert ("", "rerun") not in rows
+
+
+def test_a_judge_that_reads_nothing_is_not_robust() -> None:
+    tried = found()
+    silent = [
+        [Prediction(comparison_id=c.id, method="m", verdict_ab=None, verdict_ba=None) for c in of.comparisons]
+        for of in (tried.of, tried.benchmark)
+    ]
+    rows = {(r.attack, r.kind): r for r in robustness(tried, *silent)}
+    edits, dot = rows["", "edit"], rows["colon", "empty"]
+    assert edits.unreadable == edits.n and edits.robustness is None is edits.robustness_ci is edits.flips
+    assert (dot.loses, dot.wins) == (0, 0), "what has no content lost nowhere"
+    shown = metric_row(tried.of, silent[0], 0.1, 50, 1)
+    page = markdown(Report(recipe="r", seed=1, rows=[dataclasses.replace(shown, robustness=tuple(rows.values()))]))
+    assert re.search(r"\| m \| 0.0 \[.*\| – \| .* \| 12 \| 12 \|", page), "no flips are told of what was not read"
+    lost = [dataclasses.replace(p, verdict_ab="B", verdict_ba="B") for p in silent[0]]
+    assert {r.robustness for r in robustness(tried, lost, silent[1]) if r.attack == "markdown"} == {0.0}
+
+
+def test_gains_and_wins_have_wilsons_intervals_and_older_rows_are_read_back() -> None:
+    tried = found()
+    rows = {r.attack: r for r in robustness(tried, *said("m", tried, 1)) if r.attack}
+    for share, ends, n in (
+        (rows["bandwagon"].gained, rows["bandwagon"].gained_ci, 12 - (rows["bandwagon"].unreadable or 0)),
+        (rows["colon"].wins, rows["colon"].wins_ci, 12),
+    ):
+        assert share is not None
+        known = binomtest(round(share * n), n).proportion_ci(method="wilson")
+        assert ends == pytest.approx((known.low, known.high), abs=0.03)
+    written = dataclasses.asdict(rows["bandwagon"])
+    older = {name: v for name, v in written.items() if name not in ("unreadable", "gained_ci", "wins_ci")}
+    again = Attacked.from_row(json.loads(json.dumps(older)))
+    assert (again.robustness, again.unreadable, again.gained_ci) == (rows["bandwagon"].robustness, None, None)
+    assert Attacked.from_row(json.loads(json.dumps(written))) == rows["bandwagon"]
 
 
 def test_the_longer_response_wins_by_repetition_and_loses_without_content() -> None:
