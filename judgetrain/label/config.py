@@ -75,6 +75,9 @@ class TeacherConfig(PaidConfig):
         file=lambda path, owner: path or None,
     )
     comparisons: int = key(3000, "comparisons annotated; the rest is left for the tree", low=1)
+    share: float = key(
+        1.0, "of the comparisons at most, however few there are", above=0.0, high=1.0, when=lambda c: c.share < 1
+    )
     criteria: int = key(10, "criteria listed", low=1)
     judged: int | None = key(
         None, "comparisons whose criteria are judged; of the others the list alone is written; None: all", low=1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -35,8 +36,8 @@ def run(settings: TeacherSettings, inputs: Mapping[str, Path], out: StageRun) ->
     """Write ``evaluations`` shards (trees by the teacher), ``remaining.jsonl`` and ``examples.jsonl``.
 
     The teacher gets the first ``teacher.comparisons`` of a seeded shuffle, whole queries at a time, and no more than
-    half where it would get all; the others remain for the Initial judge's trees. Where there is but one query, the
-    trees are grown over the same comparisons, and the manifest says so. With
+    ``teacher.share`` of all; the others remain for the Initial judge's trees. When none would remain, the trees are
+    grown over the same comparisons, and the manifest says so. With
     ``teacher.evaluations`` nobody is asked: those are taken as they are, and what they are not about remains.
     """
     comparisons = [Comparison.from_row(row) for row in read_rows(inputs["responses"], "comparisons")]
@@ -52,17 +53,14 @@ def run(settings: TeacherSettings, inputs: Mapping[str, Path], out: StageRun) ->
                 "'dialogues.sources[0].fields={label: COLUMN}', construct pairs with responses.contrast.kinds (where "
                 "that is set: the manifest of stage responses counts what could not be made), or choose another teacher"
             )
-        taught, remaining = divided(known, settings.teacher.comparisons, out.seed)
+        taught, remaining = divided(known, settings.teacher, out.seed)
         if unknown := [c for c in comparisons if _by_labels(settings.teacher) and not c.label]:
             remaining = [*(remaining or taught), *unknown]  # label.source=given learns from labelled trees alone
     out.note("comparisons", {"teacher": len(taught), "remaining": len(remaining)})
     if not remaining:
-        out.log(f"teacher: it annotates all {len(taught)} comparisons, so the trees are grown over the same ones")
-    elif not settings.teacher.evaluations and len(taught) < min(settings.teacher.comparisons, len(known)):
         out.log(
-            f"teacher: it annotates {len(taught)} comparisons, fewer than teacher.comparisons="
-            f"{settings.teacher.comparisons}, so that trees can be grown over {len(remaining)} others",
-            keep=True,
+            f"teacher: it annotates all {len(taught)} comparisons, so the trees are grown over the same ones; "
+            "a smaller teacher.comparisons or teacher.share leaves some"
         )
     out.write_rows("remaining", (c.to_row() for c in remaining or comparisons))
     if not settings.teacher.evaluations:
@@ -102,11 +100,13 @@ def _read_written(
     return [t.comparison for t in trees], [c for c in comparisons if text_of(c) not in known]
 
 
-def divided(comparisons: Sequence[Comparison], number: int, seed: int) -> tuple[list[Comparison], list[Comparison]]:
-    """The comparisons that the teacher gets, at most ``number`` in a seeded shuffle's order, and those that remain.
+def divided(
+    comparisons: Sequence[Comparison], teacher: TeacherConfig, seed: int
+) -> tuple[list[Comparison], list[Comparison]]:
+    """The comparisons that the teacher gets, as many as it may in a seeded shuffle's order, and those that remain.
 
-    Those of one query stay together, since who has learned what is better for a query has seen it: a query that is
-    taught is in no tree. Where all would be taught, half are.
+    Those of one query stay together, since who has learned what is better for a query has seen it: unless all are
+    taught, a query that is taught is in no tree.
     """
     shuffled = list(comparisons)
     random.Random(seed).shuffle(shuffled)
@@ -114,7 +114,7 @@ def divided(comparisons: Sequence[Comparison], number: int, seed: int) -> tuple[
     for comparison in shuffled:
         asked = tuple(" ".join(message.content.split()) for message in comparison.dialogue.messages)
         queries.setdefault(asked, []).append(comparison)
-    most = number if number < len(shuffled) else -(-len(shuffled) // 2)
+    most = min(teacher.comparisons, math.ceil(teacher.share * len(shuffled)))
     taught: list[Comparison] = []
     remaining: list[Comparison] = []
     for same in queries.values():

@@ -49,10 +49,10 @@ def _teacher(pipeline: Pipeline) -> None:
     _refuse_costs(pipeline, "teacher.dry_run", "responses")
     directory = pipeline.run("responses")
     comparisons = [Comparison.from_row(row) for row in read_rows(directory, "comparisons")]
-    taught, remaining = divided(comparisons, config.teacher.comparisons, derive_seed(config.seed, "teacher"))
+    taught, remaining = divided(comparisons, config.teacher, derive_seed(config.seed, "teacher"))
     left = f"{len(remaining)} remain for the tree"
     if not remaining:
-        left = "none remains, so that the trees are grown over the same ones"
+        left = "none remains, so that the trees are grown over the same ones; a smaller teacher.share leaves some"
     pipeline.console.line(
         f"teacher: dry run for {config.teacher.engine.model_name}{_server(config.teacher.engine)}: {len(taught)} "
         f"comparisons ({left}), expected"

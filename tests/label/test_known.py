@@ -15,7 +15,7 @@ from judgetrain.judges.config import LEVELS
 from judgetrain.judges.heuristic.labelling import CRITERIA
 from judgetrain.judges.prompting.parsing import parse_criteria, parse_judgment
 from judgetrain.judges.trees.schema import EvaluationTree
-from judgetrain.label.config import GivenEngineConfig
+from judgetrain.label.config import GivenEngineConfig, TeacherConfig
 from judgetrain.label.known import ASPECTS, judgment, suited
 from judgetrain.label.teach import divided
 from judgetrain.pipeline.config import Config
@@ -62,10 +62,9 @@ def test_rows_without_a_label_are_left_for_the_trees(tmp_path: Path, monkeypatch
     monkeypatch.setattr(builders, "TAUGHT", rows)
     out = run_teacher(tmp_path / "teacher", given(taught=20))
     taught = {EvaluationTree.from_row(row).comparison.id for row in read_rows(out.directory, "evaluations")}
-    known = {c.id for c in rows if c.label}
-    assert taught < known and len(taught) == -(-len(known) // 2), "half of the labelled ones, where it would get all"
+    assert taught == {c.id for c in rows if c.label}
     remaining = [row["id"] for row in read_rows(out.directory, "remaining")]
-    assert sorted(remaining) == sorted(c.id for c in rows if c.id not in taught)
+    assert sorted(remaining) == sorted(c.id for c in rows), "of labelled ones none is left: the taught ones serve again"
     out = run_teacher(tmp_path / "some" / "teacher", given(taught=6))
     taught = {EvaluationTree.from_row(row).comparison.id for row in read_rows(out.directory, "evaluations")}
     remaining = [row["id"] for row in read_rows(out.directory, "remaining")]
@@ -132,16 +131,21 @@ def test_as_a_method_it_is_refused_before_anything_is_trained() -> None:
 def test_a_query_that_is_taught_is_in_no_tree() -> None:
     """Of one query there may be several comparisons: who has learned one of them has seen the others' responses."""
     rows = [comparison(i // 3, a=f"first {i}", b=f"second {i}", label="A") for i in range(60)]
-    for number in (1, 2, 10, 30, 59, 60, 600):
-        taught, remaining = divided(rows, number, seed=3)
+    least = (600, 0.001, 60)  # no query has so few comparisons: nobody can be taught without all
+    several = ((10, 1.0, 9), (30, 1.0, 30), (59, 1.0, 57), (60, 1.0, 60), (600, 1.0, 60))
+    for number, share, wanted in (*several, (600, 0.5, 30), (600, 0.51, 30), (10, 0.5, 9), least):
+        taught, remaining = divided(rows, TeacherConfig(comparisons=number, share=share), seed=3)
         sides = [{c.dialogue.query for c in part} for part in (taught, remaining)]
-        if number < 3:  # no query has so few: nobody can be taught without all others
-            assert not remaining and len(taught) == 60
-            continue
         assert not sides[0] & sides[1] and len(taught) + len(remaining) == 60
-        assert len(taught) == (30 if number >= 60 else number // 3 * 3)
+        assert len(taught) == wanted, (number, share)
     one_each = [comparison(i, label="A") for i in range(20)]
     shuffled = list(one_each)
     random.Random(3).shuffle(shuffled)
-    assert divided(one_each, 7, 3) == (shuffled[:7], shuffled[7:])
-    assert divided(one_each[:1], 5, 3) == (one_each[:1], [])
+    assert divided(one_each, TeacherConfig(comparisons=7), 3) == (shuffled[:7], shuffled[7:])
+    assert divided(one_each[:1], TeacherConfig(share=0.5), 3) == (one_each[:1], [])
+
+
+def test_of_own_rows_half_are_left_for_the_trees() -> None:
+    config = configured("recipe=pairs", "data_dir=DIR", "train.base.path=world", "teacher=given")
+    rows = [comparison(i, label="A") for i in range(60)]
+    assert [len(part) for part in divided(rows, config.teacher, 3)] == [30, 30]

@@ -230,7 +230,9 @@ def test_a_refused_key_ends_the_run_after_what_is_under_way(server: FaultyServer
 
 def test_the_dry_run_expects_the_calls_that_are_made(server: FaultyServer, tmp_path: Path) -> None:
     config = configured(server, tmp_path)
-    taught, remaining = teach.divided(COMPARISONS, 4, StageRun(tmp_path / "x", "teacher", config.seed, Console()).seed)
+    seed = StageRun(tmp_path / "x", "teacher", config.seed, Console()).seed
+    taught, remaining = teach.divided(COMPARISONS, config.teacher, seed)
+    assert len(taught) == 4
     costs = estimate(config.teacher, config.prompts, taught)
     run(config, tmp_path / "teacher")
     starts = Counter(body["messages"][-1]["content"].split()[0] for body in server.billed)

@@ -67,11 +67,12 @@ def test_it_says_where_nothing_would_remain_for_the_tree(
     out = StageRun(tmp_path / "responses", "responses", 0, Console())
     rows = [c.to_row() for c in eval_comparisons(WorldConfig(eval_comparisons=3), 0)]
     monkeypatch.setattr(Pipeline, "run", lambda self, name: out.directory)
-    out.write_rows("comparisons", rows[:1])
-    dry_run.show(Pipeline(configured(tmp_path)))
-    assert "1 comparisons (none remains, so that the trees are grown over the same ones" in capsys.readouterr().out
     out.write_rows("comparisons", rows)
     dry_run.show(Pipeline(configured(tmp_path)))
+    assert "3 comparisons (none remains, so that the trees are grown over the same ones" in capsys.readouterr().out
+    half = configured(tmp_path)
+    half.teacher.share = 0.5
+    dry_run.show(Pipeline(half))
     assert "2 comparisons (1 remain for the tree)" in capsys.readouterr().out
 
 
