@@ -7,6 +7,7 @@ from judgetrain.serving.summary import Summary
 
 def row(ab: float | None, ba: float | None, asked: str | None = "greedy, expected", branches: int = 1) -> dict:
     told = {"verdict": "A", "failure": None, "failures": {}, "asked": asked, "branches": branches, "label": None}
+    told |= {"verdict_ab": "A", "verdict_ba": "A"}
     return told | {"margin_ab": ab, "margin_ba": ba}
 
 
