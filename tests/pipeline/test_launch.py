@@ -80,7 +80,7 @@ def spoken(tmp_path: Path, script: str, *arguments: str, **variables: str) -> su
     for name, body in {
         "torchrun": 'echo torchrun "$@"',
         "accelerate": 'echo accelerate "$@"',
-        "python": 'echo python "$@"',
+        "python": 'sleep 1; echo python "$@"',  # as it waits for every node: what was started speaks before the end
         "srun": 'if [[ $* == *hostname* ]]; then echo 10.0.0.7; else echo srun "$@"; fi',
         "ray": 'echo "$RAY_AUTH_MODE ${#RAY_AUTH_TOKEN}" >"$0.token"',
         "scontrol": "printf 'node7\\nnode8\\n'",
