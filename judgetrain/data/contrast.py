@@ -27,6 +27,8 @@ MOST_ERRORS = 3
 """Numbers that are changed in one answer."""
 STEPS = (1, 2, 3, 10)
 """By how much: up as often as down, to as many digits, or the larger or the longer number would be the wrong one."""
+NUMBER = re.compile(r"(?<![\w.,])\d+(?![\w]|[.,]\d)")
+"""A whole number, which is no part of a word or of a longer number."""
 LEAST_WORDS = 4
 """Words of a sentence that can be put in another order."""
 
@@ -193,8 +195,7 @@ def _other_numbers(text: str, rng: random.Random) -> tuple[str, str] | None:
 
     The number of an item in a list says nothing, and stays.
     """
-    places = list(re.finditer(r"(?<![\w.,])\d+(?![\w]|[.,]\d)", text))
-    places = [p for p in places if not _numbers_an_item(text, p)]
+    places = [place for place in NUMBER.finditer(text) if not _numbers_an_item(text, place)]
     if not places:
         return None
     changed: list[str] = []

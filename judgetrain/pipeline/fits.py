@@ -132,9 +132,8 @@ def _sampling(pipeline: Pipeline) -> Iterator[Need]:
     for name in pipeline.needed("evaluate"):
         for key, engine in engines_in(STAGES[name].settings.of(config)):
             if isinstance(engine, LocalEngineConfig):
-                yield from _sampled(
-                    key, engine, engine.model.path or config.train.base.path
-                )  # a judge: its base's size
+                base = config.train.base.path  # a judge has its base's size
+                yield from _sampled(key, engine, engine.model.path or base)
     if isinstance(config.engine, LocalEngineConfig):
         for method in map(Method.parse, config.evaluate.methods):
             if method.is_directory:

@@ -16,20 +16,17 @@ from __future__ import annotations
 import argparse
 import json
 import random
-import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
 from judgetrain.artifacts.shards import read_rows
 from judgetrain.artifacts.stage_run import derive_seed
 from judgetrain.data.config import SourceConfig
-from judgetrain.data.contrast import sentences, wrong_number
+from judgetrain.data.contrast import NUMBER, sentences, wrong_number
 from judgetrain.data.readers import open_text
 from judgetrain.data.rows import RowReader
 from judgetrain.schema import Comparison, Dialogue
 from tests.builders.evaluate import write_rows
-
-NUMBER = re.compile(r"(?<![\w.,])\d+(?![\w]|[.,]\d)")
 
 
 def wrong_end(answer: str, rng: random.Random) -> str | None:

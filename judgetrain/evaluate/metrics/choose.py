@@ -99,14 +99,15 @@ def better_judge(rows: Sequence[MetricRow], trained: Sequence[str], benchmark: s
 
     Of each judge it is the way of asking and the number of branches that did best.
     """
-    best: dict[str, MetricRow] = {}
+    best: dict[str, tuple[float, str]] = {}
     for row in rows:
-        target = Method.parse(row.method).target
-        if row.benchmark == benchmark and target in trained and row.agreement is not None:
-            best[target] = max(best.get(target, row), row, key=lambda r: r.agreement or 0.0)
-    first = max(best, key=lambda name: best[name].agreement or 0.0, default=trained[-1])
+        target, share = Method.parse(row.method).target, row.agreement
+        known = row.benchmark == benchmark and target in trained
+        if known and share is not None and share > best.get(target, (-1.0, ""))[0]:
+            best[target] = share, str(row.key)
     last = best.get(trained[-1])
-    if last is None or not (best[first].agreement or 0.0) > (last.agreement or 0.0):
+    first = max(best, key=lambda name: best[name][0], default=trained[-1])
+    if last is None or best[first][0] <= last[0]:
         return None
-    shares = [f"{each.key} {100 * (each.agreement or 0.0):.1f}%" for each in (best[first], last)]
+    shares = [f"{key} {100 * share:.1f}%" for share, key in (best[first], last)]
     return first, f"the {first} judge agrees with more labels of {benchmark} ({shares[0]}, {shares[1]})"
