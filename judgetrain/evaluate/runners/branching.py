@@ -15,7 +15,7 @@ from judgetrain.errors import ConfigError
 from judgetrain.evaluate.report.disagreements import write_disagreements
 from judgetrain.evaluate.runners.base import Evaluation, Result
 from judgetrain.judges.config import Aggregation
-from judgetrain.judges.kinds.branching import BranchingJudge, predict, summed
+from judgetrain.judges.kinds.branching import BranchingJudge, by_rule, predict
 from judgetrain.judges.loading import check_criteria, check_model
 from judgetrain.judges.method import TARGETS, Method
 from judgetrain.judges.prompting.prompts import prompt_path
@@ -91,9 +91,11 @@ class BranchingRunner:
         trees = [_trees(row, comparison, how_asked.position_offset) for row, comparison in rows]
         seconds, aggregation = seconds_of(out.directory, shards), cast(Aggregation, settings.aggregation)
         how = aggregation, method.name, settings.early_stop, how_asked.shown
-        read = {k: [predict(tree, k, *how, other) for tree, other in trees] for k in method.branches(settings.branches)}
-        if how_asked.verdict == "summed":
-            read = {k: [summed(p, how_asked.tie) for p in found] for k, found in read.items()}
+        rule = how_asked.verdict, how_asked.tie
+        read = {
+            k: by_rule([predict(tree, k, *how, other) for tree, other in trees], *rule)
+            for k in method.branches(settings.branches)
+        }
         lost: Counter[str] = Counter()
         for prediction in read[max(read)]:
             lost.update(prediction.failures)

@@ -211,7 +211,7 @@ class BranchingJudge(Judge):
         how = branches, self.aggregation, self.name, self.early_stop, shown
         second = others or repeat(None, len(trees))
         found = [predict(tree, *how, other) for tree, other in zip(trees, second, strict=True)]
-        return [summed(p, self.settings.tie) for p in found] if self.rule == "summed" else found
+        return by_rule(found, self.rule, self.settings.tie)
 
     def close(self) -> None:
         """Free the model."""
@@ -261,6 +261,11 @@ def predict(
         plan="shared" if other is None else "independent",
         asked_again=sum(len(tree.earlier) for tree in trees),
     )
+
+
+def by_rule(predictions: list[Prediction], rule: str, tie: float) -> list[Prediction]:
+    """The predictions with both orders' verdict by a rule: ``strict`` as they are, or :func:`summed`."""
+    return [summed(p, tie) for p in predictions] if rule == "summed" else predictions
 
 
 def summed(prediction: Prediction, tie: float = 0.0) -> Prediction:
