@@ -148,7 +148,8 @@ def _write(
         model = evaluation.inputs[trained[-1]] / "model"
         out.log(f"evaluate: the {trained[-1]} judge, for judgetrain judge verdicts.judge=DIRECTORY: {model}")
         if told := better_judge(rows, trained, evaluation.benchmarks[0].name):
-            out.log(f"evaluate: {told[1]}: {evaluation.inputs[told[0]] / 'model'}", keep=True)
+            out.log(f"evaluate: {told[1]}", keep=True)
+            out.log(f"evaluate: the {told[0]} judge: {evaluation.inputs[told[0]] / 'model'}")
 
 
 def _write_gate(checks: Sequence[Check], required: Sequence[str], out: StageRun) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.builders.debug_run import finish, start
+from tests.builders.debug_run import finish, lasting, start
 
 STAGES = [
     *("dialogues", "cluster", "responses", "teacher", "initial", "tree", "label", "sft", "reference", "dpo"),
@@ -43,6 +43,11 @@ def test_every_stage_leaves_a_manifest_that_refers_to_its_inputs(uninterrupted: 
     rows = json.loads((artifact(uninterrupted, "evaluate") / "metrics.json").read_text())
     assert {(r["method"], r["branches"]) for r in rows} >= {("initial", 1), ("sft", 4), ("dpo", 4), ("random", 0)}
     assert all(r["n"] == 24 for r in rows)
+
+
+def test_no_artifact_names_a_place_on_this_machine(uninterrupted: Path) -> None:
+    here = str(uninterrupted.parent).encode()
+    assert [name for name, content in lasting(uninterrupted).items() if here in content] == []
 
 
 def test_everything_opens_with_the_usual_libraries(uninterrupted: Path, tmp_path: Path) -> None:
