@@ -142,7 +142,8 @@ def rows_of(path: Path) -> int | None:
 
 def _listed(directory: Path) -> Iterator[Path]:
     for path in sorted(directory.rglob("*")):
-        if path.is_file() and str(path.relative_to(directory)) not in UNLISTED and path.suffix != ".tmp":
+        passing = path.suffix == ".tmp" or path.name.startswith(".nfs")  # NFS: removed, and still open
+        if path.is_file() and str(path.relative_to(directory)) not in UNLISTED and not passing:
             yield path
 
 

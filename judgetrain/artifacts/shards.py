@@ -6,7 +6,7 @@ import glob
 import json
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from functools import cache
 from itertools import islice
@@ -130,6 +130,23 @@ def read_rows(directory: Path, name: str) -> Iterator[dict[str, Any]]:
     """
     for path in _files(directory, name):
         yield from _rows(path)
+
+
+@dataclass(frozen=True)
+class Rows(Collection[dict[str, Any]]):
+    """What :func:`read_rows` gives, read anew whenever it is gone through; the artifact must be finished."""
+
+    directory: Path
+    name: str
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        return read_rows(self.directory, self.name)
+
+    def __len__(self) -> int:
+        return count_rows(self.directory, self.name)
+
+    def __contains__(self, row: object) -> bool:
+        return any(row == each for each in self)
 
 
 def _rows(path: Path, start: int = 0, count: int | None = None) -> Iterator[dict[str, Any]]:

@@ -87,6 +87,12 @@ class Pair:
     made: str = ""
     """How the comparison was constructed, where it was (``responses.contrast``)."""
 
+    @classmethod
+    def from_parts(cls, parts: dict[str, Any]) -> Pair:
+        """The pair of its own fields, as JSON has them."""
+        nodes = {name: tuple(parts[name]) for name in ("chosen_nodes", "rejected_nodes")}
+        return cls(**{**parts, **nodes})
+
     def to_row(self) -> dict[str, Any]:
         """A row in TRL's conversational preference format."""
         return {

@@ -6,10 +6,11 @@ import itertools
 import math
 import random
 from collections import Counter
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar
 
+from judgetrain.artifacts.spilled import only
 from judgetrain.artifacts.stage_run import derive_seed
 from judgetrain.judges.prompting.parsing import render_criteria
 from judgetrain.judges.trees.schema import CriterionNode, EvaluationTree, GuidelineNode, JudgmentNode
@@ -203,21 +204,28 @@ class PairBuilder:
             margin = (outcomes[chosen[0].id].net - outcomes[rejected[0].id].net) / 2
             yield pair_of("criteria", tree, self.prompter.criteria(tree.comparison), chosen, rejected, margin)
 
-    def selected(self, pairs: Sequence[Pair], seed: int) -> list[Pair]:
-        """The pairs of all trees without repeats and balanced by the traits that ``config.balance`` names.
+    def selected(self, pairs: Sequence[Pair], seed: int) -> list[int]:
+        """Indices of the pairs of all trees without repeats, balanced by the traits that ``config.balance`` names.
 
         Those of guidelines and judgments are left out if such differences are no larger than chance (``max_chance``).
         """
         traits = sorted(set(self.config.balance))
         chance = {level for level in GATED if self.tested.p_value(level) > self.config.max_chance}
-        pairs = self._without(pairs, {i for i, p in enumerate(pairs) if p.level in chance}, "level_is_chance")
-        once = self._without(pairs, repeats(pairs), "repeated")
-        left_out = surplus(once, traits, random.Random(derive_seed(seed, "balance", *traits)))
-        return self._without(once, left_out, f"unbalanced_{'_'.join(traits)}")
-
-    def _without(self, pairs: Sequence[Pair], left_out: set[int], reason: str) -> list[Pair]:
-        self.skipped.update(f"{pairs[i].level}:{reason}" for i in left_out)
-        return [pair for i, pair in enumerate(pairs) if i not in left_out]
+        left = list(range(len(pairs)))
+        steps: tuple[tuple[str, Callable[[Sequence[Pair]], set[int]]], ...] = (
+            ("level_is_chance", lambda here: {i for i, p in enumerate(here) if p.level in chance}),
+            ("repeated", repeats),
+            (
+                f"unbalanced_{'_'.join(traits)}",
+                lambda here: surplus(here, traits, random.Random(derive_seed(seed, "balance", *traits))),
+            ),
+        )
+        for reason, found in steps:
+            here = only(pairs, left)
+            left_out = found(here)
+            self.skipped.update(f"{here[i].level}:{reason}" for i in left_out)
+            left = [at for i, at in enumerate(left) if i not in left_out]
+        return left
 
 
 def _above(more: Outcomes, less: Outcomes, sure: float) -> bool:

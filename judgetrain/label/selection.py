@@ -5,9 +5,9 @@ from __future__ import annotations
 import itertools
 import random
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from statistics import fmean
+from hashlib import blake2b
 from typing import Any
 
 from judgetrain.judges.trees.schema import JudgmentNode
@@ -42,9 +42,15 @@ def repeats(pairs: Iterable[Pair]) -> set[int]:
 
     Case, punctuation and spacing of the sides make no difference; of the prompt, which is a question, they do.
     """
-    keys = [(repr(p.prompt), tuple(_words(p.chosen)), tuple(_words(p.rejected))) for p in pairs]
-    first = {key: index for index, key in reversed(list(enumerate(keys)))}
-    return {index for index, key in enumerate(keys) if first[key] != index}
+    seen: set[bytes] = set()
+    found: set[int] = set()
+    for index, pair in enumerate(pairs):
+        said = repr((pair.prompt, _words(pair.chosen), _words(pair.rejected)))
+        key = blake2b(said.encode("utf-8", "surrogatepass"), digest_size=16).digest()
+        if key in seen:
+            found.add(index)
+        seen.add(key)
+    return found
 
 
 def in_both_orders(judgments: Sequence[JudgmentNode]) -> list[tuple[int, ...]]:
@@ -161,7 +167,7 @@ _TRAITS: dict[str, Callable[[Pair], bool | None]] = {
 }
 
 
-def leanings(pairs: Sequence[Pair]) -> dict[str, dict[str, Any]]:
+def leanings(pairs: Iterable[Pair]) -> dict[str, dict[str, Any]]:
     """What a judge could learn from the pairs besides quality, by level.
 
     ``chosen_chars``, ``rejected_chars``: mean lengths; ``chosen_longer``: share of the pairs of unequal length whose
@@ -169,21 +175,22 @@ def leanings(pairs: Sequence[Pair]) -> dict[str, dict[str, Any]]:
     0.5, there is nothing to learn. ``decides``: share of the judgment pairs whose chosen side is no tie; ``first``:
     share of those that speak for a place, the response shown first.
     """
-    result: dict[str, dict[str, Any]] = {}
-    for level in sorted({pair.level for pair in pairs}):
-        here = [pair for pair in pairs if pair.level == level]
-        result[level] = {
-            "pairs": len(here),
-            "chosen_chars": round(fmean(len(p.chosen.strip()) for p in here), 1),
-            "rejected_chars": round(fmean(len(p.rejected.strip()) for p in here), 1),
-            "chosen_longer": _share(map(_longer, here)),
-            "order_ab": _share(map(_order, here)),
-            "decides": _share(map(_decides, here)),
-            "first": _share(map(_first, here)),
+    shares = {"chosen_longer": _longer, "order_ab": _order, "decides": _decides, "first": _first}
+    found: dict[str, Counter[str]] = {}
+    for pair in pairs:
+        sums = found.setdefault(pair.level, Counter())
+        sums["pairs"] += 1
+        sums["chosen_chars"] += len(pair.chosen.strip())
+        sums["rejected_chars"] += len(pair.rejected.strip())
+        for name, trait in shares.items():
+            if (side := trait(pair)) is not None:
+                sums[name] += side
+                sums[f"of:{name}"] += 1
+    return {
+        level: {
+            "pairs": sums["pairs"],
+            **{name: round(sums[name] / sums["pairs"], 1) for name in ("chosen_chars", "rejected_chars")},
+            **{name: round(sums[name] / of, 3) if (of := sums[f"of:{name}"]) else None for name in shares},
         }
-    return result
-
-
-def _share(sides: Iterable[bool | None]) -> float | None:
-    known = [side for side in sides if side is not None]
-    return round(fmean(known), 3) if known else None
+        for level, sums in sorted(found.items())
+    }

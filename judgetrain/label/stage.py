@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -44,7 +45,7 @@ def run(settings: LabelSettings, inputs: Mapping[str, Path], out: StageRun) -> N
     by_pair = external and config.external.by == "pair"
     preferred = {name: said.nodes for name, said in asked.items()} if by_pair else None
     labels = {} if by_pair else {name: said.label for name, said in asked.items()}
-    data = TrainingData(prompter, config, rewards, out.seed, preferred)
+    data = TrainingData(prompter, config, rewards, out.seed, preferred, out.directory)
     evidence = Evidence(rewards, config.ties)
     by_data = config.source == "given"
     shown: list[EvaluationTree] = []
@@ -68,16 +69,14 @@ def run(settings: LabelSettings, inputs: Mapping[str, Path], out: StageRun) -> N
         queries = named_queries(settings.dialogues) if settings.dialogues else None
         corrections, left_out = correction_rows(config.corrections, wording, queries)
         out.count(dropped={f"corrections:{reason}": n for reason, n in left_out.items()})
-    for name, wanted in {"train": False, "heldout": True}.items():
-        sft = [
-            r
-            for r in (*data.sft, *corrections)
-            if is_held_out(settings.seed, r["comparison_id"], config.holdout) == wanted
-        ]
-        pairs = [p for p in data.pairs if is_held_out(settings.seed, p.comparison_id, config.holdout) == wanted]
-        out.write_rows(f"sft-{name}", sft)
-        out.write_rows(f"pairs-{name}", (p.to_row() for p in pairs))
-        out.count(out=len(sft) + len(pairs))
+    for split, held in {"train": False, "heldout": True}.items():
+
+        def here(row: Mapping[str, Any], held: bool = held) -> bool:
+            return is_held_out(settings.seed, row["comparison_id"], config.holdout) == held
+
+        sft = _written(f"sft-{split}", filter(here, chain(data.sft, corrections)), out)
+        pairs = _written(f"pairs-{split}", filter(here, (pair.to_row() for pair in data.pairs)), out)
+        out.count(out=sft + pairs)
     out.write_rows("labels", data.labels)
     if shown:
         found = views(shown, data.labels, data.sft, (p.to_row() for p in data.pairs))
@@ -96,6 +95,16 @@ def run(settings: LabelSettings, inputs: Mapping[str, Path], out: StageRun) -> N
     out.count(dropped=data.unlabelled)
 
 
+def _written(name: str, rows: Iterable[Mapping[str, Any]], out: StageRun) -> int:
+    """Write rows one by one; gives how many there were."""
+    number = 0
+    with out.rows_writer(name) as write:
+        for row in rows:
+            write(row)
+            number += 1
+    return number
+
+
 def _counted(table: Mapping[str, Any]) -> Iterator[tuple[str, str, int | float]]:
     """The yield table's numbers a row each, those of a level as ``LEVEL:NAME``."""
     for what, counts in table.items():
@@ -108,8 +117,8 @@ def _counted(table: Mapping[str, Any]) -> Iterator[tuple[str, str, int | float]]
 
 def _harden(data: TrainingData, found: Hardened, settings: LabelSettings, out: StageRun) -> None:
     """Add what failed attacks teach; the comparisons that stage rl is to be trained on are no held-out ones."""
-    data.sft += [row for row in found.sft if data.for_sft(row["comparison_id"])]
-    data.pairs += [pair for pair in found.pairs if data.for_pairs(pair.comparison_id)]
+    data.sft.extend(row for row in found.sft if data.for_sft(row["comparison_id"]))
+    data.pairs.extend(pair for pair in found.pairs if data.for_pairs(pair.comparison_id))
     data.hardened = dict(sorted(found.counts.items()))
     taught = [r for r in found.comparisons if not is_held_out(settings.seed, r["of"], settings.label.holdout)]
     out.write_rows("attacked", taught)

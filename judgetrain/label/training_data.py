@@ -5,9 +5,11 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+from judgetrain.artifacts.spilled import Spilled
 from judgetrain.artifacts.stage_run import derive_seed
 from judgetrain.errors import causes
 from judgetrain.judges.trees.prune import PrunedBranch, prune
@@ -33,6 +35,7 @@ class TrainingData:
         rewards: the branches' scores, and how they are weighed.
         seed: what is drawn for a tree depends on it and on the comparison's id.
         preferred: an external judge's preferences between critiques by comparison, where they choose the pairs.
+        place: the directory of the temporary files that hold examples and pairs.
     """
 
     def __init__(
@@ -42,11 +45,12 @@ class TrainingData:
         rewards: Rewards | None = None,
         seed: int = 0,
         preferred: Mapping[str, Preferences] | None = None,
+        place: Path | None = None,
     ) -> None:
         self.prompter, self.config, self.rewards = prompter, config or LabelConfig(), rewards or Rewards()
         self.pair_builder, self.seed = pair_builder(prompter, self.config, self.rewards, preferred), seed
-        self.sft: list[dict[str, Any]] = []
-        self.pairs: list[Pair] = []
+        self.sft: Spilled[dict[str, Any]] = Spilled(dict, dict, place)
+        self.pairs: Spilled[Pair] = Spilled(vars, Pair.from_parts, place)
         self.labels: list[dict[str, Any]] = []
         self.divided: dict[str, int] = {}
         self._taught: set[str] | None = None
@@ -85,14 +89,14 @@ class TrainingData:
             said = ensemble.verdict if label.source == "given" else label.verdict
             self._truth["right" if tree.comparison.label == said else "wrong" if said else "no_label"] += 1
         rng = random.Random(derive_seed(self.seed, tree.comparison.id))
-        self.sft += self.sft_examples(tree, branches, label, rng)
+        self.sft.extend(self.sft_examples(tree, branches, label, rng))
         pairs = self.pair_builder.pairs(tree, label, rng)
         rejected = {p.rejected_nodes[0] for p in pairs if p.level == "judgment"}
         self._rejected_but_right.update(
             j.id for _, _, j in tree.judgments() if j.id in rejected and j.verdict == label.verdict
         )
         self._precision.add(pairs, tree)
-        self.pairs += pairs
+        self.pairs.extend(pairs)
         return label
 
     def _pruning_reason(self, branch: PrunedBranch, label: Label) -> str:
@@ -136,7 +140,7 @@ class TrainingData:
         """
         if self.config.sft_share is not None:
             self._divide(self.config.sft_share)
-        self.pairs = self.pair_builder.selected(self.pairs, self.seed)
+        self.pairs = self.pairs.only(self.pair_builder.selected(self.pairs, self.seed))
 
     def _divide(self, share: float) -> None:
         """Take SFT examples and preference pairs from disjoint comparisons: a seeded draw of all trees."""
@@ -145,8 +149,8 @@ class TrainingData:
         taught = set(random.Random(derive_seed(self.seed, "sft_share")).sample(ids, min(number, len(ids))))
         self.divided = {"sft": len(taught), "pairs": len(ids) - len(taught)}
         self._taught = taught
-        self.sft = [row for row in self.sft if self.for_sft(row["comparison_id"])]
-        self.pairs = [pair for pair in self.pairs if self.for_pairs(pair.comparison_id)]
+        self.sft = self.sft.only(i for i, row in enumerate(self.sft) if self.for_sft(row["comparison_id"]))
+        self.pairs = self.pairs.only(i for i, pair in enumerate(self.pairs) if self.for_pairs(pair.comparison_id))
 
     def for_sft(self, comparison_id: str) -> bool:
         """Whether a comparison may give supervised examples (``config.sft_share``)."""

@@ -1,11 +1,16 @@
-"""Training rows as TRL data sets: neutralised, length-checked, in an order that depends on the seed alone."""
+"""Training rows as TRL data sets: neutralised, length-checked, in an order that depends on the seed alone.
+
+They are tokenised row by row into a table on disk that every process of the training maps into its memory: what is
+held of a row is its length.
+"""
 
 from __future__ import annotations
 
+import itertools
 from array import array
-from collections.abc import Collection, Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,19 +26,25 @@ if TYPE_CHECKING:
 
 Row = dict[str, Any]
 Tokens = Mapping[str, "array[int]"]
-Pair = tuple[Row, Tokens]
-"""A row and its tokens."""
+PAIR = "pair"
+"""The column of a pair's :func:`digest`."""
 REFERENCE_COLUMNS = ("ref_chosen_logps", "ref_rejected_logps")
+WAITING = 100
+"""Rows held until they are written to a table."""
 _SIDES = ("completion", "chosen", "rejected")
+_SUPERVISED = {"input_ids": "int32", "completion_mask": "int8"}
+_PREFERENCE = {"prompt_ids": "int32", "chosen_ids": "int32", "rejected_ids": "int32"}
+"""Columns of token ids (lists), as TRL's trainers take them, by type."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Examples:
-    """Rows that fit, their tokens, and how many rows did not fit."""
+    """Rows that fit, in a table of token ids, and how many rows did not fit."""
 
-    rows: list[Row]
-    tokens: list[Tokens]
-    """By row: ``prompt``, and each completion's own, token ids."""
+    data: Dataset
+    """``input_ids`` and ``completion_mask``, or ``prompt_ids``, ``chosen_ids``, ``rejected_ids`` and ``pair``."""
+    lengths: Sequence[int]
+    """Of each row's prompt with its longest completion, in tokens."""
     too_long: int
     all_masked: int = 0
     """Examples of whose completions the chat template renders nothing: they would carry no loss."""
@@ -42,14 +53,8 @@ class Examples:
     remarks: tuple[str, ...] = ()
     """What is trained beyond what the chat template writes."""
 
-    @cached_property
-    def lengths(self) -> list[int]:
-        """Of each row's prompt with its longest completion, in tokens."""
-        return [_length(tokens) for tokens in self.tokens]
-
-    def pairs(self, start: int = 0, stop: int | None = None) -> list[Pair]:
-        """Each row with its tokens, from ``start`` up to ``stop``."""
-        return list(zip(self.rows[start:stop], self.tokens[start:stop], strict=True))
+    def __len__(self) -> int:
+        return len(self.lengths)
 
     @property
     def dropped(self) -> dict[str, int]:
@@ -58,51 +63,88 @@ class Examples:
 
 
 def fitting(
-    rows: Sequence[Row],
+    rows: Collection[Row],
     tokenizer: PreTrainedTokenizerBase,
     max_length: int,
     what: str,
     ends: Collection[int] | None = None,
+    place: Path | None = None,
 ) -> Examples:
     """The rows whose prompt and longest completion have at most ``max_length`` tokens; nothing is cut.
 
-    ``ends``: the token ids on which generation stops; by default the tokenizer's end token.
+    Args:
+        rows: all supervised examples, or all pairs; gone through once.
+        tokenizer: of the model that is trained.
+        max_length: in tokens.
+        what: the rows are, for errors.
+        ends: the token ids on which generation stops; by default the tokenizer's end token.
+        place: the file of the table, which is mapped into memory; None: the table is held in memory.
 
     Raises:
         TrainingError: there are no rows, none fits, the chat template renders none's completion, or no answer can end.
     """
-    if not rows:
+    if not len(rows):
         raise TrainingError(f"there are no {what} to train on: look at the counts of the stage before")
     renderer = Renderer(tokenizer, {tokenizer.eos_token_id} - {None} if ends is None else ends)
-    kept, encoded, judgments, masked = [], [], [], 0
-    for row in rows:
-        clean = {side: neutralise_messages(row[side], tokenizer) for side in _SIDES if side in row}
-        clean = {"prompt": accepted_messages(row["prompt"], tokenizer), **clean}
-        tokens = _tokens(clean, renderer)
-        if tokens is None:  # the loss is computed on what is left after the prompt
-            masked += 1
-        elif _length(tokens) <= max_length:
-            kept.append(clean)
-            encoded.append(tokens)
-            judgments.append(_judgment(row))
-    if masked == len(rows):
+    lengths, judgments, left = array("i"), [], Counter[str]()
+
+    def kept() -> Iterator[Row]:
+        for row in rows:
+            clean = neutral(row, tokenizer)
+            tokens = _tokens(clean, renderer)
+            if tokens is None:  # the loss is computed on what is left after the prompt
+                left["all_masked"] += 1
+            elif (length := _length(tokens)) > max_length:
+                left["too_long"] += 1
+            else:
+                lengths.append(length)
+                judgments.append(_judgment(row))
+                yield _columns(clean, tokens)
+
+    data = table(kept(), place)
+    if left["all_masked"] == len(rows):
         raise TrainingError(
-            f"in all {masked} {what} the chat template renders nothing for the assistant's turn, so that every label "
-            "is masked: give a template that does, as train.base.chat_template=FILE"
+            f"in all {len(rows)} {what} the chat template renders nothing for the assistant's turn, so that every "
+            "label is masked: give a template that does, as train.base.chat_template=FILE"
         )
-    if not kept:
+    if not lengths:
         raise TrainingError(
-            f"all {len(rows) - masked} {what} are longer than max_length={max_length} tokens: raise train.*.max_length "
+            f"all {left['too_long']} {what} are longer than max_length={max_length} tokens: raise train.*.max_length "
             "or leave out long dialogues with dialogues.max_query_chars"
         )
-    return Examples(
-        rows=kept,
-        tokens=encoded,
-        too_long=len(rows) - len(kept) - masked,
-        all_masked=masked,
-        judgments=judgments,
-        remarks=tuple(renderer.remarks),
+    return Examples(data=data, lengths=lengths, judgments=judgments, remarks=tuple(renderer.remarks), **_numbers(left))
+
+
+def _numbers(left: Counter[str]) -> dict[str, int]:
+    return {reason: left[reason] for reason in ("too_long", "all_masked")}
+
+
+def neutral(row: Row, tokenizer: PreTrainedTokenizerBase) -> Row:
+    """A row's prompt and sides as they are trained: no text is a control token."""
+    clean = {side: neutralise_messages(row[side], tokenizer) for side in _SIDES if side in row}
+    return {"prompt": accepted_messages(row["prompt"], tokenizer), **clean}
+
+
+def table(rows: Iterable[Row], place: Path | None = None) -> Dataset:
+    """Rows of token ids as a data set: mapped from the file at ``place`` that they are written to, or in memory."""
+    import pyarrow as pa
+    from datasets import Dataset, Features, List, Value
+    from datasets.arrow_writer import ArrowWriter
+
+    waiting = iter(rows)
+    first = next(waiting, None)
+    kinds = _SUPERVISED if first is None or "input_ids" in first else _PREFERENCE
+    features = {name: List(Value(kind)) for name, kind in kinds.items()}
+    if first and PAIR in first:
+        features[PAIR] = Value("string")
+    sink = None if place else pa.BufferOutputStream()
+    writer = ArrowWriter(
+        features=Features(features), path=str(place) if place else None, stream=sink, writer_batch_size=WAITING
     )
+    for row in waiting if first is None else itertools.chain([first], waiting):
+        writer.write(row)
+    writer.finalize(close_stream=place is not None)
+    return Dataset.from_file(str(place)) if sink is None else Dataset.from_buffer(sink.getvalue())
 
 
 def _tokens(row: Row, renderer: Renderer) -> Tokens | None:
@@ -129,21 +171,33 @@ def _length(tokens: Tokens) -> int:
 
 def dataset(examples: Examples, indices: Sequence[int]) -> Dataset:
     """A data set of the examples in the given order, tokenised as TRL's trainers take it."""
-    from datasets import Dataset
-
-    columns = [_columns(*pair) for pair in zip(examples.rows, examples.tokens, strict=True)]
-    return Dataset.from_list(columns).select(indices)
+    names = [name for name in examples.data.column_names if name != PAIR]
+    return examples.data.select_columns(names).select(indices)
 
 
 def _columns(row: Row, tokens: Tokens) -> Row:
-    """The columns that TRL's SFT or DPO trainer makes of a conversation."""
+    """The columns that TRL's SFT or DPO trainer makes of a conversation, and a pair's digest."""
     prompt = list(tokens["prompt"])
     if "completion" in tokens:
         completion = list(tokens["completion"])
         mask = [0] * len(prompt) + [1] * len(completion)
         return {"input_ids": prompt + completion, "completion_mask": mask}
-    reference = {column: row[column] for column in REFERENCE_COLUMNS if column in row}
-    return {"prompt_ids": prompt, **{f"{side}_ids": list(tokens[side]) for side in _SIDES[1:]}, **reference}
+    return {"prompt_ids": prompt, **{f"{side}_ids": list(tokens[side]) for side in _SIDES[1:]}, PAIR: digest(row)}
+
+
+class Slices(Sequence[Row]):
+    """The rows of a table, read when they are asked for."""
+
+    def __init__(self, data: Dataset) -> None:
+        self._data = data
+
+    def __len__(self) -> int:
+        return len(self._data)
+
+    def __getitem__(self, place: Any) -> Any:
+        if not isinstance(place, slice):
+            return self._data[place]
+        return self._data.select(range(*place.indices(len(self)))).to_list()
 
 
 def digest(row: Row) -> str:
@@ -157,11 +211,15 @@ def with_reference(examples: Examples, reference: Path, split: str) -> Examples:
     Raises:
         TrainingError: the artifact holds other pairs.
     """
-    known = {row["pair"]: row for row in read_rows(reference, split)}
-    rows = []
-    for row in examples.rows:
-        logps = known.get(digest(row))
+    found = read_rows(reference, split)  # in the order of the pairs, from the same rows
+    values: dict[str, list[float]] = {column: [] for column in REFERENCE_COLUMNS}
+    for pair in examples.data.select_columns([PAIR]):
+        logps = next((row for row in found if row["pair"] == pair[PAIR]), None)
         if logps is None:
             raise TrainingError(f"{reference} lacks a pair of the {split} split: remove that directory and run again")
-        rows.append({**row, **{column: logps[column] for column in REFERENCE_COLUMNS}})
-    return replace(examples, rows=rows)
+        for column, sums in values.items():
+            sums.append(logps[column])
+    data = examples.data
+    for column, sums in values.items():
+        data = data.add_column(column, sums)
+    return replace(examples, data=data)

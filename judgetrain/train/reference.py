@@ -7,8 +7,10 @@ a sweep over beta or the learning rate reads them; no reference model is then in
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Mapping, Sequence
+import shutil
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
@@ -26,13 +28,15 @@ from judgetrain.errors import TrainingError
 from judgetrain.train.adapters import peft_config, quantization
 from judgetrain.train.arguments import device_arguments
 from judgetrain.train.config import DpoConfig
-from judgetrain.train.data import REFERENCE_COLUMNS, Examples, Pair, Row, dataset, digest, fitting
+from judgetrain.train.data import PAIR, REFERENCE_COLUMNS, Examples, Row, Slices, fitting
 from judgetrain.train.distributed import current, forget_deepspeed
 from judgetrain.train.fused_head import labelled_tokens_alone
 from judgetrain.train.preflight import check_same_vocabulary
 
 SHARD = 512
 """Pairs finished together; the unit of resume, and what a worker gets at once."""
+TABLES = ".tokens"
+"""The directory of the tokenised pairs while the stage runs."""
 _ANY = [{"prompt_ids": [0], "chosen_ids": [0], "rejected_ids": [0]}]
 """TRL's trainer looks at a row when it is made; the pairs come later, shard by shard."""
 
@@ -59,7 +63,7 @@ class _Untrained(DPOTrainer):  # type: ignore[misc]
         return dataset
 
 
-def reference_logps(reference: Reference, pairs: Mapping[str, Sequence[Row]], out: StageRun) -> None:
+def reference_logps(reference: Reference, pairs: Mapping[str, Collection[Row]], out: StageRun) -> None:
     """Write ``<split>-*.jsonl``: each pair's digest and its reference log-probabilities (sums over tokens, nats).
 
     Pairs longer than ``max_length`` are left out and counted, as in training. Shards that an earlier run finished are
@@ -68,10 +72,11 @@ def reference_logps(reference: Reference, pairs: Mapping[str, Sequence[Row]], ou
     precision, is part of the result. The leader then says which shard comes, and writes.
     """
     group = current()
-    splits = _that_fit(reference, pairs)
+    place = out.path(TABLES)
+    splits = group.decide(lambda: _that_fit(reference, pairs, place))
     with loaded_once(lambda: _Forward(reference)) as forward:
         if group.leads:
-            out.log(f"{out.stage}: {', '.join(f'{len(e.rows)} {split}' for split, e in splits.items())} pairs")
+            out.log(f"{out.stage}: {', '.join(f'{len(e)} {split}' for split, e in splits.items())} pairs")
             for split, examples in splits.items():
                 _fill(split, examples, forward, out)
                 out.count(in_=sum(examples.dropped.values()), dropped=examples.dropped)
@@ -79,20 +84,25 @@ def reference_logps(reference: Reference, pairs: Mapping[str, Sequence[Row]], ou
         else:
             while (task := group.decide(_nothing)) is not None:
                 split, index = task
-                forward()(splits[split].pairs(index * SHARD, (index + 1) * SHARD))
+                forward()(Slices(splits[split].data)[index * SHARD : (index + 1) * SHARD])
     if group.deepspeed:
         forget_deepspeed()
+    if group.leads:
+        shutil.rmtree(place, ignore_errors=True)
 
 
-def _that_fit(reference: Reference, pairs: Mapping[str, Sequence[Row]]) -> dict[str, Examples]:
-    """The pairs of each split that are trained on, or watched, with their tokens."""
+def _that_fit(reference: Reference, pairs: Mapping[str, Collection[Row]], place: Path) -> dict[str, Examples]:
+    """The pairs of each split that are trained on, or watched, tokenised in ``place``."""
+    shutil.rmtree(place, ignore_errors=True)
+    place.mkdir(parents=True)
     tokenizer = load_tokenizer(reference.policy)
     check_same_vocabulary(tokenizer, reference.model, reference.policy)
     ends = end_token_ids(reference.policy, tokenizer)
     length = reference.config.max_length
-    splits = {"train": fitting(pairs["train"], tokenizer, length, "preference pairs", ends)}
+    splits = {"train": fitting(pairs["train"], tokenizer, length, "preference pairs", ends, place / "train.arrow")}
+    file = place / "heldout.arrow"
     with contextlib.suppress(TrainingError):  # training says what it means that no held-out pair fits
-        splits["heldout"] = fitting(pairs.get("heldout", []), tokenizer, length, "held-out pairs", ends)
+        splits["heldout"] = fitting(pairs.get("heldout", []), tokenizer, length, "held-out pairs", ends, file)
     return splits
 
 
@@ -100,17 +110,17 @@ def _fill(split: str, examples: Examples, forward: Callable[[], _Forward], out: 
     """The shards of a split, by the executor or together with the other processes."""
     group = current()
 
-    def process(_: int, items: Sequence[Pair]) -> ShardResult:
+    def process(_: int, items: Sequence[Row]) -> ShardResult:
         return ShardResult(forward()(items), len(items))
 
-    def together(index: int, items: Sequence[Pair]) -> ShardResult:
+    def together(index: int, items: Sequence[Row]) -> ShardResult:
         group.decide(lambda: (split, index))  # before the model is loaded, which takes all of them under ZeRO-3
         return process(index, items)
 
     if group.group is None:
-        out.sharded(split, examples.pairs(), SHARD, process, "pairs", forward, spread=True)
+        out.sharded(split, Slices(examples.data), SHARD, process, "pairs", forward, spread=True)
     else:
-        out.sharded(split, examples.pairs(), SHARD, together, "pairs")
+        out.sharded(split, Slices(examples.data), SHARD, together, "pairs")
 
 
 def _nothing() -> tuple[str, int] | None:
@@ -126,14 +136,17 @@ class _Forward:
         self._trainer: Any = self._made()
         self._model: Any = self._prepared()
 
-    def __call__(self, pairs: Sequence[Pair]) -> list[Row]:
-        """A row for each pair, in their order."""
-        examples = Examples(rows=[row for row, _ in pairs], tokens=[tokens for _, tokens in pairs], too_long=0)
-        by_length = sorted(range(len(pairs)), key=lambda i: examples.lengths[i])
-        logps = dict(zip(by_length, self._logps(dataset(examples, by_length)), strict=True))
+    def __call__(self, pairs: Sequence[Row]) -> list[Row]:
+        """A row for each pair of token ids, in their order."""
+
+        def length(i: int) -> int:
+            return len(pairs[i]["prompt_ids"]) + max(len(pairs[i]["chosen_ids"]), len(pairs[i]["rejected_ids"]))
+
+        by_length = sorted(range(len(pairs)), key=length)
+        data = Dataset.from_list([pairs[i] for i in by_length]).remove_columns(PAIR)
+        logps = dict(zip(by_length, self._logps(data), strict=True))
         return [
-            {"pair": digest(row), **dict(zip(REFERENCE_COLUMNS, logps[i], strict=True))}
-            for i, row in enumerate(examples.rows)
+            {"pair": row[PAIR], **dict(zip(REFERENCE_COLUMNS, logps[i], strict=True))} for i, row in enumerate(pairs)
         ]
 
     def close(self) -> None:

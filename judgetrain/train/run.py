@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -30,6 +30,9 @@ if TYPE_CHECKING:
 
 Config = TypeVar("Config", bound=TrainConfig)
 
+TABLES = "tokens"
+"""The directory of the tokenised rows, beside the checkpoints: it goes when they do."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Job:
@@ -37,8 +40,8 @@ class Job:
 
     start: ModelConfig
     config: TrainConfig
-    train: Sequence[Row]
-    heldout: Sequence[Row]
+    train: Collection[Row]
+    heldout: Collection[Row]
     what: str
     reference: Path | None = None
     """The artifact that holds the pairs' reference log-probabilities, if the reference model is not to be loaded."""
@@ -56,15 +59,21 @@ def train(job: Job, out: StageRun, finish: Callable[[Path], None]) -> None:
     epochs, tokenizer = job.config.num_train_epochs, load_tokenizer(job.start)
     tokenizer.padding_side = "right"
     ends = end_token_ids(job.start, tokenizer)
-    examples = fitting(job.train, tokenizer, job.config.max_length, job.what, ends)
+    group, tables = current(), out.path("checkpoints") / TABLES
+
+    def tokenised() -> Examples:
+        shutil.rmtree(tables, ignore_errors=True)
+        tables.mkdir(parents=True)
+        found = fitting(job.train, tokenizer, job.config.max_length, job.what, ends, tables / "train.arrow")
+        return with_reference(found, job.reference, "train") if job.reference else found
+
+    examples = group.decide(tokenised)
     for remark in examples.remarks:
         out.log(f"{out.stage}: {remark}")
-    job = replace(job, config=lasting(job.config, len(examples.rows)))
+    job = replace(job, config=lasting(job.config, len(examples)))
     if job.config.num_train_epochs > epochs:
         out.log(f"{out.stage}: {job.config.num_train_epochs:g} passes, for min_steps={job.config.min_steps}")
-    if job.reference:
-        examples = with_reference(examples, job.reference, "train")
-    out.count(in_=len(job.train), out=len(examples.rows), dropped=examples.dropped)
+    out.count(in_=len(job.train), out=len(examples), dropped=examples.dropped)
     complete(lambda checkpoints: _trainer(job, examples, tokenizer, checkpoints, out), job, tokenizer, out, finish)
 
 
@@ -134,16 +143,20 @@ def _trainer(
     from judgetrain.train.preference import PreferenceTrainer
 
     config = job.config
-    indices: Sequence[int] = range(len(examples.rows))
+    indices: Sequence[int] = range(len(examples))
     if not config.packing:
         indices = fill(order(examples.lengths, config, out.seed, examples.judgments), config)
     rows = dataset(examples, indices)
-    first = opening(examples, config, out.seed) if isinstance(config, InitialConfig) else None
+    first = None
+    if isinstance(config, InitialConfig):
+        initial = config
+        place = checkpoints / TABLES / "opening.arrow"
+        first = current().decide(lambda: opening(examples, initial, out.seed, place))
     if first is not None:
         out.log(f"{out.stage}: {first.told(tokenizer)}")
         out.note("verdicts_first", {"judgments": first.judgments, "steps": first.steps})
         rows = concatenate_datasets([first.data, rows])
-    heldout = _heldout(job, tokenizer, out)
+    heldout = current().decide(lambda: _heldout(job, tokenizer, checkpoints / TABLES, out))
     callbacks = watchers(job, heldout, out)
     # Before the model: under ZeRO-3 the arguments have it partitioned as it is loaded.
     args = training_arguments(config, checkpoints, out.seed, evaluate=heldout is not None)
@@ -176,7 +189,7 @@ def _trainer(
     if steps < 0:  # packing leaves fewer, longer examples
         steps = math.ceil(len(trainer.train_dataset) * trainer.args.num_train_epochs / examples_a_step)
     size = get_model_param_count(model) / 1e6
-    out.log(f"{out.stage}: {len(examples.rows)} {job.what}, {steps} steps, {size:.1f}M parameters")
+    out.log(f"{out.stage}: {len(examples)} {job.what}, {steps} steps, {size:.1f}M parameters")
     return trainer
 
 
@@ -238,20 +251,20 @@ def trainable(model: ModelConfig, config: TrainConfig) -> ModelConfig:
     return replace(model, dtype="float32", attn_implementation=attention)
 
 
-def _heldout(job: Job, tokenizer: PreTrainedTokenizerBase, out: StageRun) -> Dataset | None:
-    """The held-out rows that fit, or None, which is said."""
-    if not job.heldout:
+def _heldout(job: Job, tokenizer: PreTrainedTokenizerBase, tables: Path, out: StageRun) -> Dataset | None:
+    """The held-out rows that fit, or None, which is said; tokenised by the leader."""
+    if not len(job.heldout):
         return None
     try:
-        ends = end_token_ids(job.start, tokenizer)
-        held = fitting(job.heldout, tokenizer, job.config.max_length, f"held-out {job.what}", ends)
+        ends, file = end_token_ids(job.start, tokenizer), tables / "heldout.arrow"
+        held = fitting(job.heldout, tokenizer, job.config.max_length, f"held-out {job.what}", ends, file)
     except TrainingError as error:
         out.log(f"{out.stage}: there is no held-out loss: {error}")
         return None
-    out.note("heldout", {"examples": len(held.rows)} | held.dropped)
+    out.note("heldout", {"examples": len(held)} | held.dropped)
     if job.reference:
         held = with_reference(held, job.reference, "heldout")
-    return dataset(held, range(len(held.rows)))
+    return dataset(held, range(len(held)))
 
 
 def _save(

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from judgetrain.artifacts.files import write_json_atomic
 from judgetrain.artifacts.integrity import made_from
-from judgetrain.artifacts.shards import read_rows
+from judgetrain.artifacts.shards import Rows
 from judgetrain.artifacts.stage_run import StageRun
 from judgetrain.errors import NothingToLearnError, causes
 from judgetrain.judges.config import SETTINGS
@@ -20,7 +20,6 @@ from judgetrain.judges.prompting.prompts import FILE as PROMPTS
 from judgetrain.judges.prompting.prompts import load_prompt_set
 from judgetrain.train.card import write_card
 from judgetrain.train.config import AdapterConfig
-from judgetrain.train.data import Row
 from judgetrain.train.preflight import memory_explained
 from judgetrain.train.run import Job, train, trainable
 from judgetrain.train.stages import DpoSettings, InitialSettings, ReferenceSettings, RlSettings, SftSettings
@@ -54,7 +53,7 @@ NO_PAIR = {
 
 def run_initial(settings: InitialSettings, inputs: Mapping[str, Path], out: StageRun) -> None:
     """Train the Initial judge: the base model on the teacher's evaluations."""
-    rows = list(read_rows(inputs["teacher"], "examples"))
+    rows = Rows(inputs["teacher"], "examples")
 
     def finish(model: Path) -> None:
         load_prompt_set(settings.prompts).save(model)
@@ -123,14 +122,14 @@ def _goes_on(source: Path, settings: Trained, inputs: Mapping[str, Path], out: S
     return finish
 
 
-def _labelled(label: Path, data: str, what: str) -> dict[str, list[Row]]:
+def _labelled(label: Path, data: str, what: str) -> dict[str, Rows]:
     """What stage ``label`` made to train on, and what it holds out.
 
     Raises:
         NothingToLearnError: there is nothing to train on; says what most was lost for, and what helps.
     """
-    found = {split: list(read_rows(label, f"{data}-{split}")) for split in ("train", "heldout")}
-    if found["train"]:
+    found = {split: Rows(label, f"{data}-{split}") for split in ("train", "heldout")}
+    if len(found["train"]):
         return found
     if held := len(found["heldout"]):
         raise NothingToLearnError(f"there are no {what} to train on: all {held} are held out; lower label.holdout")

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from array import array
 from collections import Counter
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from judgetrain.artifacts.stage_run import derive_seed
 from judgetrain.errors import TrainingError
 from judgetrain.train.config import InitialConfig
-from judgetrain.train.data import Examples
+from judgetrain.train.data import Examples, Row, table
 from judgetrain.train.order import filled, order, together
 
 if TYPE_CHECKING:
@@ -46,37 +49,49 @@ class Opening:
         )
 
 
-def opening(examples: Examples, config: InitialConfig, seed: int) -> Opening | None:
+def opening(examples: Examples, config: InitialConfig, seed: int, place: Path | None = None) -> Opening | None:
     """What ``config.verdicts_first`` trains on before all else; None if that is nothing.
 
     A judgment ends with the token at which it parts from the one by the same guideline in the other order, and that
     token alone has a loss. Where a teacher says who is better before anything else, it is the verdict. Judgments that
-    say the same in both orders, as ties do, are left out.
+    say the same in both orders, as ties do, are left out. ``place``: as of :func:`judgetrain.train.data.fitting`.
 
     Raises:
         TrainingError: no two judgments by one guideline part anywhere.
     """
-    from datasets import Dataset
-
     if not config.verdicts_first:
         return None
-    columns, judgments = [], []
-    for index, pair in together(examples.judgments).items():
-        completions = [examples.tokens[i]["completion"] for i in pair]
-        differ = (place for place, tokens in enumerate(zip(*completions, strict=False)) if len(set(tokens)) > 1)
-        if (place := next(differ, None)) is not None:
-            ids = [*examples.tokens[index]["prompt"], *examples.tokens[index]["completion"][: place + 1]]
-            columns.append({"input_ids": ids, "completion_mask": [0] * (len(ids) - 1) + [1]})
-            judgments.append(examples.judgments[index])
-    if not columns:
+    lengths, judgments, learned = array("i"), [], Counter[int]()
+
+    def shortened() -> Iterator[Row]:
+        for index, pair in together(examples.judgments).items():
+            if (ids := _to_the_verdict(examples, index, pair)) is not None:
+                lengths.append(len(ids))
+                judgments.append(examples.judgments[index])
+                learned[ids[-1]] += 1
+                yield {"input_ids": ids, "completion_mask": [0] * (len(ids) - 1) + [1]}
+
+    data = table(shortened(), place)
+    if not lengths:
         raise TrainingError(
             f"train.initial.verdicts_first={config.verdicts_first:g}: no judgment differs from the one by its "
             "guideline in the other order (ties do not, and those longer than max_length are left out): leave it out"
         )
     own = replace(config, num_train_epochs=config.verdicts_first)
-    indices = order([len(c["input_ids"]) for c in columns], own, derive_seed(seed, "verdicts"), judgments)
+    indices = order(lengths, own, derive_seed(seed, "verdicts"), judgments)
     step = config.per_device_train_batch_size * config.global_accumulation_steps
     indices = filled(indices, step)
-    learned = Counter(int(c["input_ids"][-1]) for c in columns)
-    data = Dataset.from_list(columns).select(indices)
-    return Opening(data=data, judgments=len(columns), steps=len(indices) // step, learned=learned)
+    return Opening(data=data.select(indices), judgments=len(lengths), steps=len(indices) // step, learned=learned)
+
+
+def _to_the_verdict(examples: Examples, index: int, pair: Sequence[int]) -> list[int] | None:
+    """Token ids of a judgment up to the token at which the two of a pair part; None where none does."""
+    rows = {i: examples.data[i] for i in {index, *pair}}
+    starts = {i: row["completion_mask"].index(1) for i, row in rows.items()}
+    completions = [rows[i]["input_ids"][starts[i] :] for i in pair]
+    differ = (place for place, tokens in enumerate(zip(*completions, strict=False)) if len(set(tokens)) > 1)
+    place = next(differ, None)
+    if place is None:
+        return None
+    ids: list[int] = rows[index]["input_ids"][: starts[index] + place + 1]
+    return ids

@@ -13,6 +13,9 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
+import pytest
+from filelock import FileLock
+
 from judgetrain.artifacts.integrity import CHECKSUM, FILES, UNLISTED
 from judgetrain.artifacts.stage_run import MANIFEST
 from judgetrain.pipeline.graph import STAGES
@@ -41,6 +44,19 @@ def finish(output: Path, log: Path, *overrides: str) -> str:
     """The command to its end, which is a good one; gives its lines."""
     assert start(output, log, *overrides).wait(timeout=3000) == 0, log.read_text()
     return log.read_text()
+
+
+def finished_once(factory: pytest.TempPathFactory) -> Path:
+    """The ``output_dir`` of a run that was left alone, made once for all processes of the tests, which only read it."""
+    root = factory.getbasetemp()
+    root = root.parent if "PYTEST_XDIST_WORKER" in os.environ else root
+    place = root / "debug-run"
+    with FileLock(root / "debug-run.lock"):
+        if not (place / "finished").exists():
+            place.mkdir(exist_ok=True)
+            finish(place / "outputs", place / "log")
+            (place / "finished").touch()
+    return place / "outputs"
 
 
 def lasting(output: Path) -> dict[str, bytes]:

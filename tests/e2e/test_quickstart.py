@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-import os
+import shutil
 import signal
 import time
 from pathlib import Path
 
 import pytest
 
-from tests.builders.debug_run import finish, lasting, start
+from tests.builders.debug_run import finish, finished_once, fork, lasting, start
 
 STAGES = [
     *("dialogues", "cluster", "responses", "teacher", "initial", "tree", "label", "sft", "reference", "dpo"),
@@ -27,9 +27,9 @@ def artifact(output: Path, stage: str) -> Path:
 
 @pytest.fixture(scope="module")
 def uninterrupted(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    root = tmp_path_factory.mktemp("whole")
-    finish(root / "outputs", root / "log")
-    return root / "outputs"
+    output = tmp_path_factory.mktemp("whole") / "outputs"
+    shutil.copytree(finished_once(tmp_path_factory), output)
+    return output
 
 
 def test_every_stage_leaves_a_manifest_that_refers_to_its_inputs(uninterrupted: Path) -> None:
@@ -45,9 +45,9 @@ def test_every_stage_leaves_a_manifest_that_refers_to_its_inputs(uninterrupted: 
     assert all(r["n"] == 24 for r in rows)
 
 
-def test_no_artifact_names_a_place_on_this_machine(uninterrupted: Path) -> None:
-    here = str(uninterrupted.parent).encode()
-    assert [name for name, content in lasting(uninterrupted).items() if here in content] == []
+def test_no_artifact_names_a_place_on_this_machine(tmp_path_factory: pytest.TempPathFactory) -> None:
+    output = finished_once(tmp_path_factory)
+    assert [name for name, content in lasting(output).items() if str(output.parent).encode() in content] == []
 
 
 def test_everything_opens_with_the_usual_libraries(uninterrupted: Path, tmp_path: Path) -> None:
@@ -94,15 +94,16 @@ def test_killed_in_every_stage_it_ends_with_the_same_artifacts(uninterrupted: Pa
     output, log = tmp_path / "outputs", tmp_path / "log"
     killed = 0
     for stage in STAGES:
-        run = start(output, log)
+        log.touch()
+        run = fork(output, log)
         # Into the middle of the stage: a moment after the line that announces it.
-        while run.poll() is None and f"{stage}: starting" not in log.read_text():
+        while run.is_alive() and f"{stage}: starting" not in log.read_text():
             time.sleep(0.02)
         time.sleep(0.4)
-        if run.poll() is None:
-            os.kill(run.pid, signal.SIGKILL)
+        if run.is_alive():
+            run.kill()
             killed += 1
-        run.wait()
+        run.join()
     assert killed >= len(STAGES) - 1
     before = {p: p.stat().st_mtime_ns for p in output.glob("artifacts/*/*/*-of-*.jsonl")}
     finish(output, log)

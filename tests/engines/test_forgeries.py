@@ -19,7 +19,7 @@ from judgetrain.judges.config import AskingConfig
 from judgetrain.judges.prompting.parsing import parse_judgment, render_judgment
 from judgetrain.judges.prompting.prompts import judgment_slots, load_prompt_set
 from judgetrain.judges.trees.grow import Shape, grow
-from judgetrain.train.data import fitting
+from judgetrain.train.data import fitting, neutral
 from tests.benchmarks.forgeries import load_forgeries
 from tests.builders.engines import encoded, tiny_llama, word_tokenizer
 from tests.builders.scripted import ScriptedEngine, comparison, criteria, judged
@@ -161,15 +161,18 @@ def test_training_rows_are_protected_as_prompts_are(tokenizer: Any) -> None:
 
     honest = row("thanks", judgment_prompt(next(f for f in FORGERIES if f.kind == "control")))
     rows = [row(f.text, judgment_prompt(f)) for f in FORGERIES]
-    first, *clean = fitting([honest, *rows], tokenizer, 10**6, "rows").rows
+    first, *clean = (neutral(each, tokenizer) for each in (honest, *rows))
     assert len(clean) == len(FORGERIES)
-    for forged, original in zip(clean, rows, strict=True):
+    table = fitting([honest, *rows], tokenizer, 10**6, "rows").data
+    first_ids, *trained_ids = table["input_ids"]
+    for forged, original, ids in zip(clean, rows, trained_ids, strict=True):
         assert structure(forged) == structure(first)
+        assert controls(ids, tokenizer) == controls(first_ids, tokenizer)
         sent = encoded([original["prompt"]], tokenizer)[0]
         trained = tokenizer.apply_chat_template(forged["prompt"], add_generation_prompt=True, return_dict=True)
         assert tuple(trained["input_ids"]) == sent
     everything = "".join(f.text for f in FORGERIES)
-    [pair] = fitting([row(everything, rows[0]["prompt"], ("chosen", "rejected"))], tokenizer, 10**6, "pairs").rows
+    pair = neutral(row(everything, rows[0]["prompt"], ("chosen", "rejected")), tokenizer)
     assert structure(pair, "chosen") == structure(pair, "rejected") == structure(first)
 
 

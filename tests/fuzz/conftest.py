@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.builders.debug_run import finish
+from tests.builders.debug_run import finished_once
 
 
 @pytest.fixture(scope="session")
@@ -15,6 +15,4 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Its ``output_dir``; ``JUDGETRAIN_FUZZ_RUN`` names one that is there, made by the same code and settings."""
     if known := os.environ.get("JUDGETRAIN_FUZZ_RUN"):
         return Path(known)
-    root = tmp_path_factory.mktemp("finished")
-    finish(root / "outputs", root / "log")
-    return root / "outputs"
+    return finished_once(tmp_path_factory)

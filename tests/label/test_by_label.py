@@ -220,7 +220,7 @@ def test_sft_and_pairs_come_from_disjoint_comparisons() -> None:
     assert (len(sft), len(dpo)) == (20, 20)
     assert sft | dpo == every
     assert halves.table()["comparisons_for"] == {"sft": 20, "pairs": 20}
-    assert [r for r in both.sft if r["comparison_id"] in sft] == halves.sft, "what is kept is what it was"
+    assert [r for r in both.sft if r["comparison_id"] in sft] == [*halves.sft], "what is kept is what it was"
     third = data(sft_share=0.25)
     assert {len({r["comparison_id"] for r in third.sft}), len({p.comparison_id for p in third.pairs})} == {10, 30}
 

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from scipy import integrate, stats
 
+from judgetrain.artifacts.spilled import only
 from judgetrain.label.config import LabelConfig
 from judgetrain.label.evidence import LevelTest, Outcomes, above_zero, against_label, better, consensus, others_vote
 from judgetrain.label.pairs import PairBuilder
@@ -102,7 +103,7 @@ def test_a_level_that_is_chance_teaches_nothing() -> None:
         if share is not None:
             assert (table["guideline"]["tested"], table["guideline"]["share"]) == (30, share)
             assert table["guideline"]["chance"] == 1.0
-        kept = {p.level for p in builder.selected(pairs, 0)}
+        kept = {p.level for p in only(pairs, builder.selected(pairs, 0))}
         assert ("guideline" in kept) == (taught and any(p.level == "guideline" for p in pairs))
         assert (builder.skipped["guideline:level_is_chance"] > 0) == (
             not taught and any(p.level == "guideline" for p in pairs)
@@ -127,5 +128,5 @@ def test_as_many_judgment_pairs_decide_as_say_tie() -> None:
     pairs = [replace(p, comparison_id=t.comparison.id) for t in trees for p in builder.judgment_pairs(t, "A")]
     ties = [p.chosen_verdict == "tie" for p in pairs]
     assert sum(ties) > len(ties) - sum(ties) > 0
-    kept = [p.chosen_verdict == "tie" for p in builder.selected(pairs, 0)]
+    kept = [p.chosen_verdict == "tie" for p in only(pairs, builder.selected(pairs, 0))]
     assert sum(kept) == len(kept) - sum(kept) > 0

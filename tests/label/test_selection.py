@@ -37,6 +37,10 @@ def builder(*balance: str) -> PairBuilder:
     return PairBuilder(Prompter(load_prompt_set("compact"), 4), LabelConfig(balance=[*balance]))
 
 
+def selected(made: PairBuilder, pairs: list[Pair]) -> list[Pair]:
+    return [pairs[i] for i in made.selected(pairs, 0)]
+
+
 def balanced(pairs: list[Pair], by: list[str], seed: int = 0) -> list[Pair]:
     left_out = surplus(pairs, by, random.Random(seed))
     return [p for i, p in enumerate(pairs) if i not in left_out]
@@ -59,7 +63,7 @@ def test_near_identical_texts_have_a_reason(first: str, second: str, reason: str
 def test_repeats_need_prompt_and_both_sides() -> None:
     kept = [pair("a", "b"), pair("a", "c"), pair("a", "b", query="other"), pair("b", "a")]
     made = builder()
-    assert made.selected([*kept, pair(" a", "b\n"), pair("a", "c")], 0) == kept
+    assert selected(made, [*kept, pair(" a", "b\n"), pair("a", "c")]) == kept
     assert made.skipped == {"judgment:repeated": 2}
 
 
@@ -73,7 +77,7 @@ def test_pairs_that_differ_in_case_punctuation_and_spacing_alone_are_repeats() -
     ]
     made = builder()
     again = [pair("Response A Score: 5.  It is good!", "x  y"), pair("response a score: 5 it is good", "X, y.")]
-    assert made.selected([first, *again, *others], 0) == [first, *others]
+    assert selected(made, [first, *again, *others]) == [first, *others]
     assert made.skipped == {"judgment:repeated": 2}
 
 
@@ -142,10 +146,10 @@ def test_balancing_by_both_traits_leaves_no_leaning_to_either(cells: tuple[int, 
     drawn = [kind for kind, n in zip(kinds, cells, strict=True) for _ in range(n)]
     pairs = [pair(a, b, order=order, query=str(i)) for i, (a, b, order) in enumerate(drawn)]
     made = builder(*by)
-    lean = leanings(made.selected(pairs, 0))["judgment"]
+    lean = leanings(selected(made, pairs))["judgment"]
     assert (lean["pairs"], lean["chosen_longer"], lean["order_ab"]) == (left, 0.5, 0.5)
     assert made.skipped == {"judgment:unbalanced_length_order": 40 - left}
-    assert builder().selected(pairs, 0) == pairs
+    assert selected(builder(), pairs) == pairs
 
 
 SAID = st.sampled_from(["A", "B", "tie", None])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-from array import array
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +17,7 @@ from judgetrain.errors import TrainingError
 from judgetrain.pipeline.config import Config
 from judgetrain.pipeline.run import Pipeline
 from judgetrain.train import reference
-from judgetrain.train.data import Examples, digest, fitting, with_reference
+from judgetrain.train.data import Slices, digest, fitting, table, with_reference
 from tests.builders.executors import Elsewhere
 from tests.builders.pairs_pipeline import PAIRS, composed, plant
 
@@ -133,16 +132,12 @@ def test_ray_workers_make_the_same_reference(tmp_path: Path, monkeypatch: pytest
     assert shards_of(there) == shards_of(here)
 
 
-def test_the_pairs_of_a_shard_are_found_without_those_of_all_others() -> None:
+def test_the_pairs_of_a_shard_are_read_without_those_of_all_others(tmp_path: Path) -> None:
     """Each process but the first looks its shard up; of 20,000 shards each would otherwise make 10 million pairs."""
-
-    class Rows(list[dict[str, Any]]):
-        def __iter__(self) -> Any:
-            raise AssertionError("all rows are gone through")
-
-    rows, tokens = Rows({"n": i} for i in range(10)), [{"prompt": array("i", [i])} for i in range(10)]
-    examples = Examples(rows=rows, tokens=tokens, too_long=0)
-    assert examples.pairs(4, 6) == [({"n": i}, {"prompt": array("i", [i])}) for i in (4, 5)]
+    made = [{"prompt_ids": [i], "chosen_ids": [i, 1], "rejected_ids": [], "pair": str(i)} for i in range(10)]
+    data = table(iter(made), tmp_path / "pairs.arrow")
+    assert len(Slices(data)) == 10 and Slices(data)[3] == made[3]
+    assert Slices(data)[4:6] == made[4:6] and Slices(data)[8:12] == made[8:]
 
 
 def test_a_crash_loses_one_shard_at_most(cached: Pipeline, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -151,7 +146,7 @@ def test_a_crash_loses_one_shard_at_most(cached: Pipeline, tmp_path: Path, monke
     real, calls = reference._Forward.__call__, []
 
     def dying(self: Any, pairs: Any) -> Any:
-        calls.append(digest(pairs[0][0]))
+        calls.append(pairs[0]["pair"])
         if len(calls) == 3:
             raise KeyboardInterrupt
         return real(self, pairs)

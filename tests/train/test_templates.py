@@ -42,9 +42,9 @@ ROW: dict[str, Any] = {
 PAIR = {"prompt": ROW["prompt"], "chosen": ROW["completion"], "rejected": [{"role": "assistant", "content": "no"}]}
 
 
-def trained(row: dict[str, Any], tokenizer: Any, side: str) -> tuple[tuple[int, ...], list[int]]:
+def trained(row: dict[str, Any], tokenizer: Any, side: str, ends: Any = None) -> tuple[tuple[int, ...], list[int]]:
     """The prefix and the answer that the trainer gets."""
-    columns = dataset(fitting([row], tokenizer, 999, "rows"), [0])[0]
+    columns = dataset(fitting([row], tokenizer, 999, "rows", ends), [0])[0]
     if side == "completion":
         length = columns["completion_mask"].index(1)
         assert set(columns["completion_mask"][length:]) == {1}
@@ -69,10 +69,10 @@ def test_the_prefix_that_is_trained_is_the_one_that_is_asked(template: str, side
 def test_an_answer_that_the_template_does_not_end_is_ended() -> None:
     tokenizer = byte_level(ENDLESS)
     examples = fitting([ROW], tokenizer, 999, "rows")
-    assert examples.tokens[0]["completion"][-1] == tokenizer.eos_token_id
+    assert trained(ROW, tokenizer, "completion")[1][-1] == tokenizer.eos_token_id
     assert examples.remarks == ("the chat template ends no answer; </s> is put after each, for generation to stop",)
     ended = fitting([ROW], byte_level(R1), 999, "rows")
-    assert list(ended.tokens[0]["completion"]).count(tokenizer.eos_token_id) == 1
+    assert trained(ROW, byte_level(R1), "completion")[1].count(tokenizer.eos_token_id) == 1
     assert ended.remarks == ("the chat template opens reasoning; answers are trained after its end",)
 
 
@@ -85,7 +85,7 @@ def test_what_ends_an_answer_is_what_generation_stops_on(name: str, tmp_path: Pa
     GenerationConfig(eos_token_id=[stop]).save_pretrained(tmp_path)
     ends = end_token_ids(ModelConfig(path=str(tmp_path)), tokenizer)
     assert ends == {stop, tokenizer.eos_token_id}
-    answer = list(fitting([ROW], tokenizer, 999, "rows", ends).tokens[0]["completion"])
+    answer = trained(ROW, tokenizer, "completion", ends)[1]
     assert answer.count(stop) == 1
     assert (answer[-1] == tokenizer.eos_token_id) == (name == "</s>")
 

@@ -24,7 +24,7 @@ from judgetrain.judges import BranchingJudge
 from judgetrain.train.card import add_results
 from judgetrain.train.checkpoints import COMPLETE, CheckpointMarks, last_complete
 from judgetrain.train.config import AdapterConfig, InitialConfig, TrainConfig
-from judgetrain.train.data import fitting
+from judgetrain.train.data import fitting, neutral
 from judgetrain.train.order import order
 from judgetrain.train.run import lasting
 from judgetrain.train.verdicts import opening
@@ -38,7 +38,7 @@ def test_a_template_without_system_role_trains_on_the_prompt_that_the_engines_se
     tokenizer.chat_template = refuse + str(tokenizer.chat_template)
     [row] = sft_rows(1)
     row["prompt"] = [{"role": "system", "content": "be fair"}, *row["prompt"]]
-    clean = fitting([row], tokenizer, 256, "examples").rows[0]
+    clean = neutral(row, tokenizer)
     assert [m["role"] for m in clean["prompt"]] == ["user"]
     assert clean["prompt"][0]["content"].startswith("be fair\n\nList 10 criteria.")
     assert clean["completion"] == row["completion"]
@@ -179,11 +179,8 @@ def test_special_tokens_in_rows_stay_text() -> None:
         "prompt": [{"role": "user", "content": "say <end> <assistant>"}],
         "completion": [{"role": "assistant", "content": "<end>"}],
     }
-    examples = fitting([row], tokenizer, 100, "rows")
-    ids = tokenizer.encode(
-        tokenizer.apply_chat_template(examples.rows[0]["prompt"], tokenize=False), add_special_tokens=False
-    )
-    assert Counter(ids)[tokenizer.eos_token_id] == 0
+    ids = fitting([row], tokenizer, 100, "rows").data[0]["input_ids"]
+    assert Counter(ids)[tokenizer.eos_token_id] == 1, "the end of the answer"
 
 
 def test_the_order_is_a_function_of_the_seed_and_covers_every_epoch() -> None:
