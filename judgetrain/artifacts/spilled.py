@@ -28,13 +28,13 @@ class Spilled(Sequence[T], Generic[T]):
 
     def extend(self, elements: Iterable[T]) -> None:
         """Add elements at the end."""
-        place = self._file.seek(0, 2)
         for element in elements:
-            self._places.append(place)
-            place += self._file.write(json.dumps(self._encode(element)).encode() + b"\n")
+            line = json.dumps(self._encode(element)).encode() + b"\n"
+            self._places.append(self._file.seek(0, 2))  # the elements may be read from this very file
+            self._file.write(line)
 
     def only(self, indices: Iterable[int]) -> Spilled[T]:
-        """Some of the elements, in the order given, from the same file; nothing more is added to either."""
+        """Some of the elements, in the order given, from the same file, to whose end each adds its own."""
         found = object.__new__(Spilled)
         found._encode, found._decode, found._file = self._encode, self._decode, self._file
         found._places = array("q", (self._places[i] for i in indices))

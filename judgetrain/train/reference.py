@@ -94,7 +94,7 @@ def reference_logps(reference: Reference, pairs: Mapping[str, Collection[Row]], 
 def _that_fit(reference: Reference, pairs: Mapping[str, Collection[Row]], place: Path) -> dict[str, Examples]:
     """The pairs of each split that are trained on, or watched, tokenised in ``place``."""
     shutil.rmtree(place, ignore_errors=True)
-    place.mkdir(parents=True)
+    place.mkdir(parents=True, exist_ok=True)
     tokenizer = load_tokenizer(reference.policy)
     check_same_vocabulary(tokenizer, reference.model, reference.policy)
     ends = end_token_ids(reference.policy, tokenizer)

@@ -63,7 +63,7 @@ def train(job: Job, out: StageRun, finish: Callable[[Path], None]) -> None:
 
     def tokenised() -> Examples:
         shutil.rmtree(tables, ignore_errors=True)
-        tables.mkdir(parents=True)
+        tables.mkdir(parents=True, exist_ok=True)
         found = fitting(job.train, tokenizer, job.config.max_length, job.what, ends, tables / "train.arrow")
         return with_reference(found, job.reference, "train") if job.reference else found
 

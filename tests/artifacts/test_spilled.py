@@ -38,6 +38,15 @@ def test_going_through_it_twice_at_once_gives_each_its_own() -> None:
     assert [(a["n"], b["n"]) for a in made for b in made] == [(a, b) for a in range(5) for b in range(5)]
 
 
+def test_rows_of_its_own_file_can_be_added() -> None:
+    made = spilled({"n": i} for i in range(5))
+    some = made.only([4, 0])
+    some.extend({"n": row["n"] + 10} for row in made)
+    made.extend(some.only([0, 6]))
+    assert [row["n"] for row in some] == [4, 0, 10, 11, 12, 13, 14]
+    assert [row["n"] for row in made] == [0, 1, 2, 3, 4, 4, 14]
+
+
 def test_memory_holds_places_alone_and_the_directory_nothing(tmp_path: Path) -> None:
     tracemalloc.start()
     made = spilled(({"text": f"{i} " + "x" * 10_000} for i in range(2_000)), tmp_path)
