@@ -110,7 +110,6 @@ def _check_responses(config: Any) -> None:
         key = f"responses.models[{i}].engine"
         if model.engine is None:
             raise ConfigError(f"{key} is empty: say which engine answers, as in engine: {{type: transformers, ...}}")
-        model.engine.check_step(key, "response")
         model.engine.check(key)
 
 

@@ -71,7 +71,7 @@ class Request:
     """One prompt as chat messages (``role``/``content``).
 
     ``slots`` are the values that filled the prompt template; engines that are no language model (the world's
-    annotator, the heuristic annotator) read them in place of the text.
+    annotator) read them in place of the text.
     """
 
     messages: tuple[Mapping[str, str], ...]

@@ -138,8 +138,6 @@ class EngineConfig:
     """Whether it may be one that is paid for: its answers are kept, and limits hold for it."""
     computes: ClassVar[bool] = False
     """Whether it computes scores and has no probabilities of tokens."""
-    steps: ClassVar[tuple[str, ...] | None] = None
-    """The steps that it can do; None: all."""
 
     @property
     def model_name(self) -> str:
@@ -161,18 +159,6 @@ class EngineConfig:
         Raises:
             ConfigError: names the key, its value and the remedy.
         """
-
-    def check_step(self, key: str, step: str) -> None:
-        """Check that the engine can do a step.
-
-        Raises:
-            ConfigError: names the type's key and what it is asked for.
-        """
-        if self.steps is not None and step not in self.steps:
-            raise ConfigError(
-                f"{key}.type={self.type}: cannot do step {step}, only {', '.join(self.steps)}; choose "
-                f"{', '.join(name for name, other in ENGINES.items() if other.steps is None or step in other.steps)}"
-            )
 
     def make(self, answers: AnswerStore | None = None, budget: Budget | None = None) -> Engine:
         """The engine; ``answers`` and ``budget`` are for types that may be paid.

@@ -21,7 +21,6 @@ from judgetrain.judges.loading import (
     WorldSettings,
     check_directories,
     check_model,
-    engine_of,
 )
 from judgetrain.judges.method import ASKED_ONCE, BRANCHING, JUDGE_STAGES, TARGETS, Method
 from judgetrain.judges.prompting.prompts import Dialect, load_prompt_set
@@ -276,16 +275,12 @@ def _check_correct(config: Any) -> None:
         rater = Method.parse(settings.rater)
         if rater.kind != "rating":
             raise ConfigError(f"correct.rater={settings.rater!r}: allowed are rating:external, rating:DIRECTORY, ...")
-        check_model(config, rater, "correct.rater", "rating")
+        check_model(config, rater, "correct.rater")
         load_prompt_set(config.evaluate.rating.prompts, "rating", "evaluate.rating.prompts")
     if settings.branches > config.tree.criteria:
         raise ConfigError(f"correct.branches={settings.branches}: at most tree.criteria={config.tree.criteria}")
     if settings.engine is not None:
-        settings.engine.check_step("correct.engine", "correction")
         settings.engine.check("correct.engine")
-    else:
-        key, engine = engine_of(config, method.target)
-        engine.check_step(key, "correction")
     load_prompt_set(settings.prompts, "correction", "correct.prompts")
 
 
@@ -305,7 +300,7 @@ def _check_studies(config: Any) -> None:
         way = None if method.kind == BRANCHING else method.kind
         if way is None:
             _check_branches(config)
-        check_model(config, method, key, way)
+        check_model(config, method, key)
         if way:
             load_prompt_set(getattr(config.evaluate, way).prompts, cast(Dialect, way), f"evaluate.{way}.prompts")
 
@@ -333,7 +328,7 @@ def _check_correlate(config: Any) -> None:
     for method in raters:
         if method.kind != "rating":
             raise ConfigError(f"correlate.raters: {method.text!r}: allowed are rating:external, rating:DIRECTORY, ...")
-        check_model(config, method, "correlate.raters", "rating")
+        check_model(config, method, "correlate.raters")
         load_prompt_set(config.evaluate.rating.prompts, "rating", "evaluate.rating.prompts")
     known = {column.name for column in settings.ratings} | {method.name for method in raters}
     if unknown := [name for name in settings.against if name not in known]:

@@ -5,18 +5,13 @@ from __future__ import annotations
 import json
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import Any, Literal, Self
 
 from judgetrain.artifacts.files import write_json_atomic
-from judgetrain.engines.config import EngineConfig, SamplingConfig, engine_type
+from judgetrain.engines.config import SamplingConfig
 from judgetrain.errors import ConfigError
 from judgetrain.judges.prompting.prompts import prompt_path
 from judgetrain.keys import did_you_mean, key, validate
-
-if TYPE_CHECKING:
-    from judgetrain.engines.answers import AnswerStore, Budget
-    from judgetrain.engines.base import Engine
-
 
 SETTINGS = "judge.json"
 """Carried in a trained judge's directory: how it is asked unless one says otherwise."""
@@ -52,24 +47,6 @@ _VERDICT = (
 Aggregation = Literal["vote", "margin", "ranked", "clear"]
 """How branches become a verdict: the side that more of them prefer, that with the larger sum of scores, that which the
 first to see a difference prefers, or the same with clear differences (``judges/kinds/aggregation.py``)."""
-
-
-@engine_type("heuristic")
-@dataclass
-class HeuristicEngineConfig(EngineConfig):
-    """Labelling functions over text statistics, in the teacher's place."""
-
-    type: str = key("heuristic", "backend")
-    error_rate: float = key(0.1, "share of judgments that carry random scores", low=0.0, high=1.0)
-
-    computes = True
-    steps = LEVELS
-
-    def make(self, answers: AnswerStore | None = None, budget: Budget | None = None) -> Engine:
-        """The engine."""
-        from judgetrain.judges.heuristic.engine import HeuristicEngine
-
-        return HeuristicEngine(self)
 
 
 @dataclass

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,17 @@ def check_lengths(judge: JudgeConfig, path: str, method: str) -> None:
             f"{told}: the model of {method} has a context of {context} tokens, which leaves none for a prompt: lower "
             f"them, for example {lower}"
         )
+
+
+def too_long_hint(failures: Mapping[str, int]) -> str | None:
+    """What to lower where comparisons did not fit into the context, by the reasons of predictions' ``failures``; None
+    where all did. A server's and a scorer's failures name no step, and get no hint."""
+    found = {step: n for step in LEVELS if (n := failures.get(f"{step}:too_long", 0))}
+    if not found:
+        return None
+    keys = " and ".join(f"judge.{step}_tokens" for step in found)
+    told = ", ".join(f"{n} {step}:too_long" for step, n in found.items())
+    return f"{told}: a prompt and {keys} together exceed the model's context, so that it was not asked: lower {keys}"
 
 
 def _context(directory: Path) -> int | None:

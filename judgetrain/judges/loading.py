@@ -267,14 +267,13 @@ def judges_of(methods: Iterable[Method]) -> list[str]:
     return [name for name in JUDGE_STAGES if name in targets]
 
 
-def check_model(config: Any, method: Method, key: str, step: str | None = None) -> None:
+def check_model(config: Any, method: Method, key: str) -> None:
     """Check that the model which a method names is there, and that it can do what the method asks of it.
 
     Args:
         config: the whole configuration.
         method: one whose target is a model.
         key: where the method stands.
-        step: what it is asked to do, if that is not to grow branches.
 
     Raises:
         ConfigError: names the key, its value and the remedy.
@@ -309,8 +308,6 @@ def check_model(config: Any, method: Method, key: str, step: str | None = None) 
             f"{where}.type={engine.type}: gives no probabilities of tokens, which {method.text!r} reads; "
             f"{instead}choose transformers, vllm or openai"
         )
-    if step is not None:
-        engine.check_step(where, step)
 
 
 def _check_directory(config: Any, method: Method, key: str) -> None:

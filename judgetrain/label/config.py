@@ -40,7 +40,6 @@ class GivenEngineConfig(EngineConfig):
     )
 
     computes = True
-    steps = LEVELS
 
     def check(self, key: str) -> None:
         """Check that it stands in the teacher's place: it knows the labels of the training comparisons alone."""
@@ -65,8 +64,7 @@ class TeacherConfig(PaidConfig):
 
     engine: AnyEngine = engine_key(
         TransformersEngineConfig(),
-        "who writes: an external model, a model here, the data's own labels (given), the world's or the heuristic "
-        "annotator",
+        "who writes: an external model, a model here, the data's own labels (given), the world's annotator",
         when=lambda c: not c.evaluations,
     )
     evaluations: str = key(

@@ -13,9 +13,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from judgetrain.engines.base import Completion, Request
-from judgetrain.judges.heuristic.labelling import CRITERIA
 from judgetrain.judges.prompting.parsing import render_criteria
 from judgetrain.judges.prompting.prompts import judgment_slots
+from judgetrain.label.labelling import FUNCTIONS, tight
 from judgetrain.schema import ORDERS, Comparison, Verdict
 
 Shown = tuple[str, str, str, str]
@@ -138,9 +138,9 @@ def judgment(query: str, first: str, second: str, label: Verdict, criterion: str
     aspect = next((a for a in ASPECTS if a.line == criterion), None)
     if label == "tie" or aspect is None:
         return text
-    good, bad = (first, second) if label == "A" else (second, first)
+    good, bad = map(tight, (first, second) if label == "A" else (second, first))
     other = "B" if label == "A" else "A"
-    functions = [function for function in CRITERIA if function.name in aspect.seen_in]
+    functions = [function for function in FUNCTIONS if function.name in aspect.seen_in]
     gaps = [(function.check(query, good) - function.check(query, bad), function.looks_for) for function in functions]
     gap, reason = max(gaps, key=lambda found: found[0], default=(0.0, ""))
     return f"{text}\nReason: {label} {reason}, {other} less so." if gap > 0 else text

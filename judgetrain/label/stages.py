@@ -12,7 +12,7 @@ from judgetrain.engines.config import EngineConfig, LocalEngineConfig, ModelConf
 from judgetrain.errors import ConfigError
 from judgetrain.judges.config import TreeConfig
 from judgetrain.judges.loading import check_asking
-from judgetrain.judges.prompting.prompts import DIALECTS, load_prompt_set, prompt_path
+from judgetrain.judges.prompting.prompts import load_prompt_set, prompt_path
 from judgetrain.label.config import GivenEngineConfig, LabelConfig, TeacherConfig
 from judgetrain.schema import ORDERS
 from judgetrain.scorers.config import OF_BRANCHES, ScorerConfig
@@ -172,8 +172,6 @@ def _check_label(config: Any) -> None:
 
         labels.external.engine.check("label.external.engine")
         dialect = load_external_prompts(labels.external)[1]
-        for step in DIALECTS[dialect]:
-            labels.external.engine.check_step("label.external.engine", step)
         if labels.external.by == "pair" and dialect != "preference":
             raise ConfigError(
                 f"label.external.by=pair: label.external.prompts={labels.external.prompts} compares the responses, not "

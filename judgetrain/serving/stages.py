@@ -84,7 +84,7 @@ def check_judge(config: Any, text: str, key: str, branches: int) -> None:
             raise ConfigError(f"{key}={text!r}: {most} branches; allowed are 1 to tree.criteria={criteria}")
         check_criteria(config, method, most, key)
     elif method.kind in ASKED_ONCE:
-        check_model(config, method, key, step=method.kind)
+        check_model(config, method, key)
         dialect = cast(Dialect, method.kind)
         load_prompt_set(getattr(config.evaluate, dialect).prompts, dialect, f"evaluate.{dialect}.prompts")
     elif method.kind == "scorer":

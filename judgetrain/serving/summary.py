@@ -7,8 +7,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Self
 
+from judgetrain.judges.lengths import too_long_hint
 from judgetrain.judges.position import position_offset
-from judgetrain.judges.remedies import of_too_long
 
 READABLE = ("A", "B", "tie", "inconsistent")
 
@@ -110,7 +110,7 @@ class Summary:
             )
         if self.unreadable:
             yield f"judgments not read: {', '.join(f'{n} {reason}' for reason, n in self.unreadable.items())}"
-            if told := of_too_long(self.unreadable):
+            if told := too_long_hint(self.unreadable):
                 yield told
         if self.calls:
             tokens = f"{self.tokens['prompt']} prompt and {self.tokens['generated']} generated tokens"

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 import pytest
 
 from judgetrain.artifacts.fingerprint import ContentHashes, plain
-from judgetrain.data.config import BenchmarkConfig, ResponseModelConfig, SourceConfig, WorldEngineConfig
+from judgetrain.data.config import BenchmarkConfig, SourceConfig, WorldEngineConfig
 from judgetrain.engines.answers import answers_of, budget_of
-from judgetrain.engines.base import Request, Sampling, Step
 from judgetrain.engines.config import (
     ENGINES,
     EngineConfig,
@@ -21,26 +20,10 @@ from judgetrain.engines.config import (
     VllmEngineConfig,
 )
 from judgetrain.errors import ConfigError
-from judgetrain.judges.config import HeuristicEngineConfig
 from judgetrain.pipeline.config import Config
 from judgetrain.pipeline.graph import STAGES
 
 LOCAL = (TransformersEngineConfig, VllmEngineConfig)
-
-
-@pytest.mark.parametrize("step", get_args(Step))
-def test_the_steps_of_the_heuristic_annotator_are_those_that_it_does(step: Step) -> None:
-    config = HeuristicEngineConfig()
-    slots = dict.fromkeys(("query", "criterion", "guideline", "response_a", "response_b"), "x") | {"count": "2"}
-    request = Request(messages=({"role": "user", "content": "x"},), sampling=Sampling(), step=step, slots=slots)
-    can = config.make().generate([request], 1)[0].finish_reason == "stop"
-    if can:
-        config.check_step("teacher.engine", step)
-        return
-    with pytest.raises(ConfigError, match=f"teacher.engine.type=heuristic: cannot do step {step}, only criteria") as at:
-        config.check_step("teacher.engine", step)
-    for name, other in ENGINES.items():
-        assert (name in str(at.value).partition("choose ")[2].split(", ")) == (other().steps is None)
 
 
 def evaluation(*methods: str, engine: EngineConfig) -> Config:
@@ -54,13 +37,10 @@ def evaluation(*methods: str, engine: EngineConfig) -> Config:
 @pytest.mark.parametrize(
     ("kind", "method", "message"),
     [
-        ("heuristic", "one_step:external", r"evaluate\.external\.type=heuristic: cannot do step one_step"),
-        ("heuristic", "rating:teacher", r"teacher\.engine\.type=heuristic: cannot do step rating"),
-        ("heuristic", "external", None),
         ("world", "one_step:external", None),
         ("world", "rating:external", None),
         ("world", "teacher+expected", r"teacher\.engine\.type=world: gives no probabilities.*'teacher\+expected'"),
-        ("heuristic", "external+expected+constrained", r"evaluate\.external\.type=heuristic: gives no probabilities"),
+        ("world", "external+expected+constrained", r"evaluate\.external\.type=world: gives no probabilities"),
         ("world", "teacher+parsed", None),
     ],
 )
@@ -71,22 +51,6 @@ def test_methods_that_an_engine_cannot_do_are_refused(kind: str, method: str, me
         return
     with pytest.raises(ConfigError, match=message):
         STAGES["evaluate"].check(config)
-
-
-@pytest.mark.parametrize(("prompts", "step"), [("one_step", "one_step"), ("preference", "preference")])
-def test_labels_that_an_engine_cannot_give_are_refused(prompts: str, step: str) -> None:
-    config = Config(stage="label")
-    config.label.source, config.label.external.prompts = "external", prompts
-    config.label.external.engine = HeuristicEngineConfig()
-    with pytest.raises(ConfigError, match=rf"label\.external\.engine\.type=heuristic: cannot do step {step}"):
-        STAGES["label"].check(config)
-
-
-def test_responses_that_an_engine_cannot_write_are_refused() -> None:
-    config = Config(stage="responses")
-    config.responses.models = [ResponseModelConfig(name="h", engine=HeuristicEngineConfig())]
-    with pytest.raises(ConfigError, match=r"responses\.models\[0\]\.engine\.type=heuristic: cannot do step response"):
-        STAGES["responses"].check(config)
 
 
 @pytest.mark.parametrize(
@@ -116,7 +80,7 @@ def test_engines_that_lack_nothing_are_let_through(model_dir: Path, monkeypatch:
     for path in (str(model_dir), "owner/name", "world", "package:some-weights"):
         for kind in LOCAL:
             kind(model=ModelConfig(path=path)).check("e")
-    for config in (OpenAIEngineConfig(model="gpt"), WorldEngineConfig(), HeuristicEngineConfig()):
+    for config in (OpenAIEngineConfig(model="gpt"), WorldEngineConfig()):
         config.check("e")
 
 
@@ -144,7 +108,7 @@ def test_what_changes_how_fast_or_where_is_no_part_of_an_engine() -> None:
     assert plain(here) != plain(OpenAIEngineConfig(model="m", keep_errors=True)), "this one changes what is written"
     assert plain(TransformersEngineConfig(batch_size=1)) == plain(TransformersEngineConfig())
     assert plain(TransformersEngineConfig(max_context=64)) != plain(TransformersEngineConfig())
-    assert plain(HeuristicEngineConfig(error_rate=0.2)) != plain(HeuristicEngineConfig())
+    assert plain(WorldEngineConfig(error_rate=0.2)) != plain(WorldEngineConfig())
 
 
 @pytest.mark.parametrize("kind", LOCAL)
@@ -158,7 +122,7 @@ def test_another_model_brings_its_own_files(kind: Any) -> None:
 def test_a_server_knows_another_model_by_its_path() -> None:
     server = OpenAIEngineConfig(model="m", base_url="http://here/v1")
     assert server.with_model("out/judge") == OpenAIEngineConfig(model="out/judge", base_url="http://here/v1")
-    assert HeuristicEngineConfig().with_model("out/judge") == HeuristicEngineConfig()
+    assert WorldEngineConfig().with_model("out/judge") == WorldEngineConfig()
 
 
 def test_only_answers_that_may_be_paid_are_kept_and_limited(tmp_path: Path) -> None:

@@ -9,7 +9,8 @@ import pytest
 
 from judgetrain.errors import ConfigError
 from judgetrain.judges.config import JudgeConfig
-from judgetrain.judges.lengths import check_lengths
+from judgetrain.judges.lengths import check_lengths, too_long_hint
+from judgetrain.serving.summary import Summary
 
 
 def test_answers_as_long_as_the_context_are_refused_with_what_to_set() -> None:
@@ -42,3 +43,13 @@ def test_the_models_own_configuration_says_its_context(tmp_path: Path, content: 
             check_lengths(JudgeConfig(), str(tmp_path), "./mine")
     else:
         check_lengths(JudgeConfig(), str(tmp_path), "./mine")
+
+
+def test_a_hint_names_what_to_lower_for_each_step_and_nothing_else() -> None:
+    told = too_long_hint({"criteria:too_long": 12, "judgment:no_scores": 3, "judgment:too_long": 2})
+    assert told is not None and "12 criteria:too_long, 2 judgment:too_long" in told
+    assert told.endswith("lower judge.criteria_tokens and judge.judgment_tokens")
+    assert too_long_hint({"judgment:no_scores": 3}) is None
+    row = {"verdict": "unreadable", "label": None, "failure": "too_long", "branches": 0}
+    summary = Summary.of([row | {"failures": {"criteria:too_long": 1}}], "dpo", 1, {"prompt": 1, "generated": 0}, {})
+    assert any("lower judge.criteria_tokens" in str(line) for line in summary.told()), "stage judge says it at its end"

@@ -23,7 +23,7 @@ from judgetrain.engines.config import (
 )
 from judgetrain.errors import ConfigError
 from judgetrain.evaluate.config import EvaluateConfig
-from judgetrain.judges.config import HeuristicEngineConfig, JudgeConfig, TreeConfig
+from judgetrain.judges.config import JudgeConfig, TreeConfig
 from judgetrain.judges.loading import Models, ModelSettings, check_model, judges_of
 from judgetrain.judges.method import Method
 from judgetrain.judges.prompting.prompts import load_prompt_set
@@ -49,7 +49,7 @@ class Settings(ModelSettings):
 def config_of(*methods: str) -> Config:
     config = Config(prompts="compact", tree=TREE, judge=JUDGE, evaluate=EvaluateConfig(methods=[*methods]))
     config.train.base = ModelConfig(path="the-base")
-    config.teacher = TeacherConfig(engine=HeuristicEngineConfig())
+    config.teacher = TeacherConfig(engine=WorldEngineConfig())
     config.evaluate.external = OpenAIEngineConfig(model="the-external")
     return config
 
@@ -189,7 +189,7 @@ def test_the_stages_of_named_judges_are_the_inputs_in_the_pipelines_order() -> N
         ("one_step:nobody", r"evaluate\.methods='one_step:nobody': allowed are base, teacher"),
         ("base", r"train\.base\.path is empty"),
         ("external", r"evaluate\.external\.model is empty"),
-        ("teacher+expected", r"teacher\.engine\.type=heuristic: gives no probabilities"),
+        ("teacher+expected", r"teacher\.engine\.type=world: gives no probabilities"),
     ],
 )
 def test_a_method_that_cannot_be_is_refused(method: str, expected: str) -> None:
@@ -198,11 +198,6 @@ def test_a_method_that_cannot_be_is_refused(method: str, expected: str) -> None:
     config.train.base, config.evaluate.external = ModelConfig(), OpenAIEngineConfig()
     with pytest.raises(ConfigError, match=expected):
         check_model(config, Method.parse(method), "evaluate.methods")
-
-
-def test_a_step_that_an_engine_cannot_do_is_refused() -> None:
-    with pytest.raises(ConfigError, match=r"teacher\.engine\.type=heuristic: cannot do step one_step"):
-        check_model(config_of(), Method.parse("one_step:teacher"), "evaluate.methods", "one_step")
 
 
 def test_a_judge_on_the_hub_is_loaded_from_its_cache_and_known_by_its_commit(

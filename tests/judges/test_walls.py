@@ -15,7 +15,6 @@ MAY_IMPORT = {
     "trees": {"prompting"},
     "kinds": {"prompting", "trees"},
     "views": {"prompting", "trees", "kinds"},
-    "heuristic": {"prompting"},
 }
 
 

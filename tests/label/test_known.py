@@ -12,11 +12,11 @@ import pytest
 from judgetrain.artifacts.shards import read_rows
 from judgetrain.errors import ConfigError, DataError
 from judgetrain.judges.config import LEVELS
-from judgetrain.judges.heuristic.labelling import CRITERIA
 from judgetrain.judges.prompting.parsing import parse_criteria, parse_judgment
 from judgetrain.judges.trees.schema import EvaluationTree
 from judgetrain.label.config import GivenEngineConfig, TeacherConfig
 from judgetrain.label.known import ASPECTS, judgment, suited
+from judgetrain.label.labelling import FUNCTIONS
 from judgetrain.label.teach import divided
 from judgetrain.pipeline.config import Config
 from judgetrain.pipeline.graph import STAGES
@@ -91,7 +91,7 @@ def test_a_judgment_reads_back_as_its_label_and_gives_a_reason_that_can_be_seen(
 def test_a_reason_speaks_of_its_criterion() -> None:
     good, bad = "Rice: boil 2 litres, for example in a pot. It is done in 12 minutes.", "boil it boil it boil it"
     said = {a.name: judgment("How is rice boiled?", good, bad, "A", a.line).partition("Reason: A ")[2] for a in ASPECTS}
-    looks_for = {c.name: c.looks_for for c in CRITERIA}
+    looks_for = {c.name: c.looks_for for c in FUNCTIONS}
     for aspect in ASPECTS:
         assert set(aspect.seen_in) <= set(looks_for)
         reason = said[aspect.name].removesuffix(", B less so.")

@@ -316,7 +316,7 @@ def test_an_error_that_nobody_expected_is_not_swallowed(monkeypatch: pytest.Monk
     [
         ("judgetrain stage=evaluate train.dpo.be", {"train.dpo.beta="}),
         ("judgetrain recipe=qu", {"recipe=quickstart"}),
-        ("judgetrain teacher=", {"teacher=given", "teacher=heuristic", "teacher=local", "teacher=openai"}),
+        ("judgetrain teacher=", {"teacher=given", "teacher=local", "teacher=openai"}),
     ],
 )
 def test_keys_recipes_and_groups_are_completed(typed: str, offered: set[str], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,7 +12,7 @@ from hydra.errors import HydraException
 from judgetrain.data.config import WorldEngineConfig
 from judgetrain.engines.config import OpenAIEngineConfig, TransformersEngineConfig
 from judgetrain.errors import ConfigError
-from judgetrain.judges.config import HeuristicEngineConfig
+from judgetrain.label.config import GivenEngineConfig
 from judgetrain.pipeline.compose import recipe_overrides, register
 from tests.builders.pipeline import configured
 
@@ -131,7 +131,7 @@ def test_a_recipes_keys_of_another_type_are_dropped_where_the_command_line_choos
     assert isinstance(teacher, OpenAIEngineConfig) and teacher.model == "gpt-5.4"
     chosen = configured("recipe=quickstart", "teacher.engine.type=openai", "teacher.engine.model=m")
     assert chosen.teacher.engine == OpenAIEngineConfig(name="annotator", model="m")
-    assert isinstance(configured("recipe=quickstart", "teacher=heuristic").teacher.engine, HeuristicEngineConfig)
+    assert isinstance(configured("recipe=quickstart", "teacher=given").teacher.engine, GivenEngineConfig)
     with pytest.raises(ConfigError, match=r"teacher\.engine\.error_rate: type openai has no such key"):
         configured("recipe=quickstart", "teacher=openai", "teacher.engine.error_rate=0.2")
     with pytest.raises(ConfigError, match=r"teacher\.engine\.pth: type openai has no such key"):

@@ -10,11 +10,10 @@ import pytest
 
 from judgetrain.artifacts.console import Console
 from judgetrain.artifacts.stage_run import StageRun
-from judgetrain.data.config import ResponseModelConfig, SourceConfig, WorldConfig
+from judgetrain.data.config import ResponseModelConfig, SourceConfig, WorldConfig, WorldEngineConfig
 from judgetrain.data.world import eval_comparisons
 from judgetrain.engines.config import OpenAIEngineConfig
 from judgetrain.errors import ConfigError
-from judgetrain.judges.config import HeuristicEngineConfig
 from judgetrain.label.config import TeacherConfig
 from judgetrain.pipeline import cli as __main__
 from judgetrain.pipeline import dry_run
@@ -96,7 +95,7 @@ def test_the_flag_and_the_limits_redo_nothing(tmp_path: Path) -> None:
 
 def external(tmp_path: Path) -> Config:
     config = configured(tmp_path)
-    config.label.external.engine, config.teacher.engine = config.teacher.engine, HeuristicEngineConfig()
+    config.label.external.engine, config.teacher.engine = config.teacher.engine, WorldEngineConfig()
     config.teacher.dry_run, config.label.external.dry_run = False, True
     config.label.source = "external"
     return config

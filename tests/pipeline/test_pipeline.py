@@ -16,11 +16,10 @@ from judgetrain.artifacts.config import TrackConfig
 from judgetrain.artifacts.console import Console
 from judgetrain.artifacts.locks import locked
 from judgetrain.artifacts.shards import SECONDS, seconds_so_far
-from judgetrain.data.config import BenchmarkConfig, DialoguesConfig, SourceConfig
+from judgetrain.data.config import BenchmarkConfig, DialoguesConfig, SourceConfig, WorldEngineConfig
 from judgetrain.engines.config import ModelConfig, TransformersEngineConfig, VllmEngineConfig
 from judgetrain.errors import ConfigError, DataError
 from judgetrain.evaluate.config import EvaluateConfig
-from judgetrain.judges.config import HeuristicEngineConfig
 from judgetrain.judges.prompting.prompts import prompt_file
 from judgetrain.label.config import TeacherConfig
 from judgetrain.pipeline.config import Config
@@ -219,7 +218,7 @@ def test_what_a_later_stage_lacks_is_said_before_the_first_runs(
 ) -> None:
     write(tmp_path, "a")
     base = config(tmp_path)
-    base.teacher.engine = HeuristicEngineConfig()
+    base.teacher.engine = WorldEngineConfig()
     fine = replace(base, train=TrainStages(base=ModelConfig(path="a/b")))
     monkeypatch.setitem(sys.modules, "vllm", None)
     broken = tmp_path / "mine.yaml"

@@ -27,7 +27,7 @@ class AskedRunner:
 
     def check(self, method: Method, config: Any) -> None:
         """The model that it names, that it can be asked so, and the prompt set."""
-        check_model(config, method, "evaluate.methods", step=method.kind)
+        check_model(config, method, "evaluate.methods")
         key = f"evaluate.{method.kind}.prompts"
         load_prompt_set(getattr(config.evaluate, method.kind).prompts, cast(Dialect, method.kind), key)
 

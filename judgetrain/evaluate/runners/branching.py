@@ -16,10 +16,10 @@ from judgetrain.evaluate.report.disagreements import write_disagreements
 from judgetrain.evaluate.runners.base import Evaluation, Result
 from judgetrain.judges.config import Aggregation
 from judgetrain.judges.kinds.branching import BranchingJudge, by_rule, predict
+from judgetrain.judges.lengths import too_long_hint
 from judgetrain.judges.loading import check_criteria, check_model
 from judgetrain.judges.method import TARGETS, Method
 from judgetrain.judges.prompting.prompts import prompt_path
-from judgetrain.judges.remedies import of_too_long
 from judgetrain.judges.trees.schema import OFFSETS, OTHER, EvaluationTree, shard_of, trees_of
 from judgetrain.schema import Comparison
 
@@ -99,7 +99,7 @@ class BranchingRunner:
         lost: Counter[str] = Counter()
         for prediction in read[max(read)]:
             lost.update(prediction.failures)
-        if told := of_too_long(lost):
+        if told := too_long_hint(lost):
             out.log(f"evaluate: {benchmark.name}: {method.name}: {told}", keep=True)
         write_disagreements(method.name, benchmark, trees, read[max(read)], settings.view, out)
         tokens = {k: sum(p.cost.generated_tokens for p in predictions) for k, predictions in read.items()}

@@ -51,7 +51,6 @@ def _check(config: Any) -> None:
             "stress.writer: nobody is named to write the responses; name an engine, as in "
             "stress.writer={type: transformers, model: {path: DIR}} or {type: openai, model: NAME, base_url: URL}"
         )
-    settings.writer.check_step("stress.writer", "response")
     settings.writer.check("stress.writer")
     if settings.gold == TRUTH and settings.source.type != "world":
         raise ConfigError(

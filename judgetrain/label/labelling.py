@@ -1,4 +1,4 @@
-"""Labelling functions: criteria that can be checked on plain text, each a weak signal of quality from 0 to 1."""
+"""Labelling functions: what can be seen in a plain text, each a weak signal of quality from 0 to 1."""
 
 from __future__ import annotations
 
@@ -13,6 +13,15 @@ _STOP = frozenset(
     "should will they them their there about into than then when where is it in on of to a an do does did be or as at "
     "by me my i we us please write give tell make".split()
 )
+
+
+def tight(text: str) -> str:
+    """The text without blank lines and without blanks around lines.
+
+    No labelling function looks at these, but their patterns take quadratic time on long runs of them, such as a weak
+    model's response of nothing but line breaks.
+    """
+    return "\n".join(line for line in map(str.strip, text.split("\n")) if line)
 
 
 def words(text: str) -> list[str]:
@@ -99,14 +108,6 @@ def language_match(query: str, response: str) -> float:
     return 1.0 - abs(latin(query) - latin(response))
 
 
-def politeness(query: str, response: str) -> float:
-    """Courteous words, and no rude ones."""
-    text = response.casefold()
-    kind = len(re.findall(r"\b(please|thank|glad|happy|welcome|hope|sorry)\b", text))
-    rude = len(re.findall(r"\b(stupid|idiot|shut up|dumb|hate)\b", text))
-    return max(0.0, min(1.0, 0.5 + 0.2 * kind - 0.5 * rude)) if text.strip() else 0.0
-
-
 def reasoning(query: str, response: str) -> float:
     """Words that connect a claim with a reason."""
     found = re.findall(
@@ -116,31 +117,24 @@ def reasoning(query: str, response: str) -> float:
 
 
 @dataclass(frozen=True)
-class Criterion:
-    """A criterion, what it looks for, and how it is checked. ``when``: the queries that it suits best."""
+class Function:
+    """A labelling function, and what it looks for in words."""
 
     name: str
     looks_for: str
     check: Callable[[str, str], float]
-    when: str = ""
-
-    @property
-    def line(self) -> str:
-        """The criterion as a judge would list it."""
-        return f"{self.name}: {self.looks_for}"
 
 
-CRITERIA = (
-    Criterion("Relevance", "takes up what the query asks about", relevance),
-    Criterion("Completeness", "covers the question in enough depth", completeness),
-    Criterion("Requested form", "gives the kind of text asked for", requested_form, r"code|list|summar|write|steps"),
-    Criterion("Directness", "answers at once, without refusing", directness, r"\?"),
-    Criterion("Specificity", "gives numbers, names and examples", specificity, r"how|what|explain|which"),
-    Criterion("Fluency", "consists of whole, clean sentences", fluency, r"write|letter|story|email|essay"),
-    Criterion("Freshness", "does not repeat itself", freshness, r"story|poem|creative|write"),
-    Criterion("Structure", "is easy to follow and well laid out", structure, r"plan|list|steps|compare|guide"),
-    Criterion("Reasoning", "gives reasons for what it says", reasoning, r"why|explain|should|solve|calculate"),
-    Criterion("Conciseness", "says it without padding", conciseness, r"short|brief|summar|tl;?dr"),
-    Criterion("Language", "uses the language of the query", language_match),
-    Criterion("Politeness", "has a courteous tone", politeness, r"email|letter|reply|apolog|chat|hello"),
+FUNCTIONS = (
+    Function("Relevance", "takes up what the query asks about", relevance),
+    Function("Completeness", "covers the question in enough depth", completeness),
+    Function("Requested form", "gives the kind of text asked for", requested_form),
+    Function("Directness", "answers at once, without refusing", directness),
+    Function("Specificity", "gives numbers, names and examples", specificity),
+    Function("Fluency", "consists of whole, clean sentences", fluency),
+    Function("Freshness", "does not repeat itself", freshness),
+    Function("Structure", "is easy to follow and well laid out", structure),
+    Function("Reasoning", "gives reasons for what it says", reasoning),
+    Function("Conciseness", "says it without padding", conciseness),
+    Function("Language", "uses the language of the query", language_match),
 )

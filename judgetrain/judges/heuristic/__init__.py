@@ -1,1 +1,0 @@
-"""An annotator without a model: labelling functions over text statistics."""
