@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import glob
 from collections.abc import Iterable
-from dataclasses import replace
 from pathlib import Path
 
 from judgetrain.artifacts.files import write_json_atomic, write_text_atomic
@@ -14,7 +13,6 @@ from judgetrain.evaluate.report.merge import Run, merged
 from judgetrain.evaluate.report.page import html_page
 from judgetrain.evaluate.report.text import console_tables, markdown
 from judgetrain.judges.method import Method
-from judgetrain.pipeline.beyond import queues, stressed
 from judgetrain.pipeline.run import Pipeline
 from judgetrain.pipeline.sweeps import JOB, evaluations, read_jobs
 
@@ -40,9 +38,6 @@ def merge(pipeline: Pipeline) -> None:
     directories = list(_directories(config.report.runs or [str(made / "*")], Path(config.output_dir)))
     runs = [Run.read(d) for d in directories]
     report = merged(runs, config.report.name, [Method.parse(text).name for text in config.evaluate.methods])
-    names = {row["fingerprint"]: row["run"] for row in report.runs}
-    called = {run.directory: names[run.manifest["fingerprint"]] for run in runs}
-    report = replace(report, stress=stressed(called), queues=queues(called))
     target = Path(config.output_dir) / "reports" / config.report.name
     write_json_atomic(target / "metrics.json", [row.to_row() for row in report.rows])
     write_json_atomic(target / "paired.json", [row.to_row() for row in report.paired])

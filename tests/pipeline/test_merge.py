@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import statistics
 from pathlib import Path
@@ -14,13 +13,12 @@ import pytest
 from judgetrain.data.benchmarks.benchmark import Benchmark
 from judgetrain.errors import ConfigError
 from judgetrain.evaluate.metrics.rows import metric_row
-from judgetrain.evaluate.report.run_names import method_names, run_labels, uses
+from judgetrain.evaluate.report.run_names import method_names, run_labels
 from judgetrain.pipeline.config import Config, ReportConfig
 from judgetrain.pipeline.merged_report import merge
 from judgetrain.pipeline.run import Pipeline
 from judgetrain.pipeline.sweeps import write_job
 from tests.builders.evaluate import answers, benchmark, manifest
-from tests.builders.pages import parse
 
 
 def evaluation(root: Path, mark: str, beta: float, seed: int, right: int, whole: Benchmark) -> Path:
@@ -101,56 +99,6 @@ def test_runs_that_are_not_there_or_not_finished_are_named(tmp_path: Path, runs:
         merge(pipeline(tmp_path, runs=[str(sweep)]))
 
 
-def noted(directory: Path, **facts: Any) -> Path:
-    """An artifact whose manifest says more."""
-    path = directory / "manifest.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | facts))
-    return directory
-
-
-def stressed(root: Path, mark: str, dpo: str, *proxies: str, seed: int = 1, peak: float = 4.2) -> None:
-    """A finished stage stress of proxies, the DPO judge among them where it is named."""
-    directory = noted(manifest(root, "stress", mark, {"dpo": dpo} if dpo else {}), seed=seed)
-    part = {"mean": 1.3, "interval": [1.0, 1.6]}
-    facts = {"writer": 2.9, "peak_n": 8, "peak_gold": peak, "last_n": 256, "last_gold": 4.0, "unread": 0.0}
-    lines = [{"proxy": p, "verdict": "rises", "fall": part, "gained": part, "gap": part, **facts} for p in proxies]
-    (directory / "stress.json").write_text(json.dumps({"gold": "truth", "prompts": 6, "summary": lines}))
-
-
-def test_over_optimisation_and_queues_of_the_same_judges_are_folded_in(tmp_path: Path, runs: list[Path]) -> None:
-    """Those of a run alone: the same seed, and nothing made from another artifact of one stage."""
-    root = tmp_path / "artifacts"
-    stressed(root, "s1", "da", "dpo@1", "longer", peak=3.1)
-    os.utime(root / "stress" / "s1" / "manifest.json", (1, 1))
-    stressed(root, "s2", "da", "dpo@1", peak=4.2)
-    stressed(root, "s3", "another", "elsewhere")
-    stressed(root, "s4", "da", "of_another_seed", seed=9)
-    (manifest(root, "stress", "s5", {}) / "manifest.json").unlink()
-    manifest(root, "judge", "j", {"dpo": "da"})
-    facts = {"judges": ["dpo@5"], "verdicts": 90, "to_label": 40, "by_chance": 8, "information": 0.25}
-    noted(
-        manifest(root, "label_queue", "q", {"judge": "j"}),
-        notes={"label_queue": facts | {"information_of_first_tenth": 0.875}},
-    )
-    merge(pipeline(tmp_path, runs=[str(runs[0]), str(runs[2])]))
-    place = tmp_path / "reports" / "all"
-    found = json.loads((place / "summary.json").read_text())
-    assert {(r["proxy"], r["artifact"], r["run"]) for r in found["stress"]} == {
-        ("dpo@1", "stress/s2", "beta=0.1"),
-        ("longer", "stress/s1", "beta=0.1"),
-    }, "of one proxy the last"
-    text = (place / "report.md").read_text().replace("\\", "")
-    assert "| dpo@1 | rises | beta=0.1 | truth | 6 | 2.90 | 4.20 (8) | 4.00 (256) | 1.30 [1.00, 1.60] |" in text
-    assert "| dpo@5 | beta=0.1 | 90 | 40 | 8 | 0.25 | 0.88 | label_queue/q |" in text
-    page = (place / "report.html").read_text()
-    for title in ("Over-optimisation (2 rows)", "Labels to ask people for (1 rows)"):
-        assert f"<details><summary>{title}</summary>" in page
-    assert "Beyond these comparisons" in parse(page.replace("svg", "figure")).text() and 'href="#beyond"' in page
-    merge(pipeline(tmp_path, runs=[str(runs[3])]))
-    assert "beyond" not in (place / "report.html").read_text().lower()
-    assert json.loads((place / "summary.json").read_text())["stress"] == []
-
-
 def test_labels_use_the_shortest_name_that_is_not_ambiguous() -> None:
     found = run_labels([{"train.sft.rate": "1", "train.dpo.rate": "1"}, {"train.sft.rate": "2", "train.dpo.rate": "3"}])
     assert found == ["train.dpo.rate=1, train.sft.rate=1", "train.dpo.rate=3, train.sft.rate=2"]
@@ -168,22 +116,19 @@ def test_a_benchmarks_title_names_every_size(tmp_path: Path) -> None:
     assert "n = 8 or 12" in (tmp_path / "reports" / "all" / "report.md").read_text()
 
 
-def test_a_method_bears_only_settings_that_it_uses_and_that_differ() -> None:
-    plain = {"evaluate.dev_share": "0.0", "evaluate.external.type": "world", "train.dpo.beta": "0.1"}
-    held = plain | {"evaluate.dev_share": "0.3"}
-    scored = plain | {"scorer.chains": "1", "evaluate.external.type": "openai"}
-    settings = {1: plain, 2: held, 3: scored}
-    whole, part = {"world@1": 0.5}, {"world@1": 0.6}
-    assert method_names("dpo", settings, {1: whole, 2: part, 3: whole}) == [
-        "dpo (dev_share=0.0)",
-        "dpo (dev_share=0.3)",
-        "dpo (dev_share=0.0)",
-    ]
-    assert method_names("dpo", {1: plain, 3: scored}, {1: whole, 3: part}) == ["dpo (run 1)", "dpo (run 3)"]
-    assert method_names("dpo", {1: plain, 3: scored}, {1: whole, 3: {"human@1": 0.1}}) == ["dpo", "dpo"]
-    assert method_names("external", {1: plain, 3: scored}, {1: whole, 3: part})[0] == "external (type=world)"
-    assert not uses("sft", "train.dpo.beta") and uses("dpo", "train.dpo.beta")
-    assert uses("one_step:dpo", "evaluate.one_step.samples") and not uses("dpo", "evaluate.one_step.samples")
+def test_a_method_bears_only_settings_that_its_figures_depend_on() -> None:
+    def names(settings: list[dict[str, str]], *figures: float) -> list[str]:
+        numbered = dict(enumerate(settings, 1))
+        return method_names("dpo", numbered, {i: {"world@1": x} for i, x in enumerate(figures, 1)})
+
+    grid = [{"train.dpo.beta": b, "evaluate.dev_share": d} for b in ("0.1", "0.5") for d in ("0.0", "0.3")]
+    assert names(grid, 0.5, 0.5, 0.5, 0.5) == ["dpo"] * 4
+    assert names(grid, 0.5, 0.6, 0.5, 0.6) == ["dpo (dev_share=0.0)", "dpo (dev_share=0.3)"] * 2
+    both = [f"dpo (dev_share={d}, beta={b})" for b in ("0.1", "0.5") for d in ("0.0", "0.3")]
+    assert names(grid, 0.5, 0.6, 0.7, 0.8) == both
+    assert names([grid[0], grid[3]], 0.5, 0.6) == [both[0], both[3]], "either may be what it is"
+    assert names([grid[0], grid[0]], 0.5, 0.6) == ["dpo (run 1)", "dpo (run 2)"]
+    assert method_names("dpo", {1: grid[0], 3: grid[1]}, {1: {"world@1": 0.5}, 3: {"human@1": 0.1}}) == ["dpo", "dpo"]
 
 
 def test_methods_stand_in_the_configurations_order_whatever_the_files_are_called(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from judgetrain.evaluate.metrics.paired import PairedComparison
 from judgetrain.evaluate.metrics.rows import MethodKey, MetricRow
 from judgetrain.evaluate.report.provenance import lineage
 from judgetrain.evaluate.report.report import Report
-from judgetrain.evaluate.report.run_names import MEASURED, method_names, natural, run_labels, swept_keys
+from judgetrain.evaluate.report.run_names import MEASURED, method_names, natural, run_labels, swept_keys, telling
 from judgetrain.evaluate.report.sections import SeedMeans
 from judgetrain.evaluate.report.swept import swept_values
 
@@ -67,12 +67,19 @@ def merged(runs: Sequence[Run], name: str, methods: Sequence[str] = ()) -> Repor
 
     Methods stand in the order of ``methods`` (names), those that it lacks after them in that of the runs.
 
-    A method is called by the settings of its own that differ from one run to another (``dpo (beta=0.1)``), and rows
-    of one name stand once (:mod:`judgetrain.evaluate.report.run_names`). Runs that differ
-    in nothing but their seed are also put together as mean and standard deviation.
+    A method is called by the settings that its figures depend on (``dpo (beta=0.1)``), and rows of one name stand once
+    (:mod:`judgetrain.evaluate.report.run_names`). Runs that differ in nothing but their seed are also put together as
+    mean and standard deviation.
     """
     runs = _in_order(runs)
-    labels, names = run_labels([run.settings for run in runs]), _method_names(runs)
+    labels, figures = run_labels([run.settings for run in runs]), _figures(runs)
+    given = {method: {i: runs[i - 1].settings for i in found} for method, found in figures.items()}
+    names = {
+        (number, method): name
+        for method, found in figures.items()
+        for number, name in zip(found, method_names(method, given[method], found), strict=True)
+    }
+    tells = {m: telling(list(given[m].values()), list(found.values())) for m, found in figures.items()}
     rows: dict[Hashable, tuple[str, MetricRow]] = {}
     paired: dict[Hashable, PairedComparison] = {}
     chosen: dict[str, dict[Hashable, Choice]] = {}
@@ -100,7 +107,7 @@ def merged(runs: Sequence[Run], name: str, methods: Sequence[str] = ()) -> Repor
         versions=runs[0].manifest["versions"],
         runs=[{"run": label} | {k: run.manifest[k] for k in facts} for run, label in zip(runs, labels, strict=True)],
         seeds=_over_seeds(runs),
-        swept=swept_values([(run.settings, run.rows) for run in runs]),
+        swept=swept_values([(run.settings, run.rows) for run in runs], tells),
     )
 
 
@@ -120,19 +127,15 @@ def _by_method(
     return [row for _, row in found]
 
 
-def _method_names(runs: Sequence[Run]) -> dict[tuple[int, str], str]:
-    """Every method's name in the report by the number of its run, from 1, and its name there."""
+def _figures(runs: Sequence[Run]) -> dict[str, dict[int, dict[Hashable, Hashable]]]:
+    """Every method's figures by the number of the run, from 1, and their place in the report."""
     results: dict[str, dict[int, dict[Hashable, Hashable]]] = {}
     for number, run in enumerate(runs, 1):
         for row in run.rows:
             pearson = row.correlations.pearson if row.correlations else None
             figures = row.n, row.agreement, row.consistency, pearson, row.conflict_as_tie
             results.setdefault(row.method, {}).setdefault(number, {})[row.benchmark, row.key] = figures
-    found: dict[tuple[int, str], str] = {}
-    for method, by_run in results.items():
-        names = method_names(method, {i: runs[i - 1].settings for i in by_run}, by_run)
-        found |= {(number, method): name for number, name in zip(by_run, names, strict=True)}
-    return found
+    return results
 
 
 def _over_seeds(runs: Sequence[Run]) -> list[SeedMeans]:

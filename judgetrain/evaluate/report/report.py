@@ -11,7 +11,7 @@ from judgetrain.evaluate.guarantees.gate import Check
 from judgetrain.evaluate.metrics.choose import Choice
 from judgetrain.evaluate.metrics.paired import PairedComparison
 from judgetrain.evaluate.metrics.rows import COLUMNS, DEFINITIONS, MetricRow
-from judgetrain.evaluate.report import beyond, provenance, sections
+from judgetrain.evaluate.report import provenance, sections
 from judgetrain.evaluate.report.sections import SeedMeans
 from judgetrain.evaluate.report.swept import SweptValue
 from judgetrain.evaluate.report.table import Table
@@ -29,8 +29,7 @@ class Report:
     (manifests of everything upstream) and package ``versions``. ``runs`` describes the runs that were put together,
     ``seeds`` the means over runs that differ in nothing but their seed, ``swept`` the methods under the values of every
     setting that differs, ``scenarios`` the classifier that groups
-    benchmarks without groups, ``gate`` what the gate found. ``stress`` and ``queues``: what the stages ``stress`` and
-    ``label_queue`` found of the same judges (:mod:`judgetrain.evaluate.report.beyond`).
+    benchmarks without groups, ``gate`` what the gate found.
     """
 
     recipe: str
@@ -47,8 +46,6 @@ class Report:
     scenarios: Mapping[str, float] = field(default_factory=dict)
     swept: Sequence[SweptValue] = ()
     gate: Sequence[Check] = ()
-    stress: Sequence[Row] = ()
-    queues: Sequence[Row] = ()
 
     def summary(self) -> dict[str, Any]:
         """All but the rows of the other files, for ``summary.json``."""
@@ -98,11 +95,6 @@ class Report:
             sections.overlap(differ.get("pairs", ())),
             sections.examples(differ.get("examples", ())),
         ]
-        return [table for table in tables if table.cells]
-
-    def beyond(self) -> list[Table]:
-        """What other stages found of the same judges, folded; empty tables are left out."""
-        tables = [beyond.stress_table(self.stress), beyond.queue_table(self.queues)]
         return [table for table in tables if table.cells]
 
     def closing(self) -> list[Table]:

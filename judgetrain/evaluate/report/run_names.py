@@ -3,84 +3,66 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Hashable, Mapping, Sequence
-
-from judgetrain.judges.method import ASKED_ONCE, Method
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from itertools import combinations
 
 MEASURED = ("evaluate.methods", "evaluate.branches", "evaluate.bootstrap", "evaluate.stored")
 """Settings that say what is measured and not what it is like."""
 UNLABELLED = (*MEASURED, "evaluate.benchmarks")
 """Settings that are in no label."""
 
+Settings = Mapping[str, str]
+"""A run's settings by their full names, as text."""
 Results = Mapping[Hashable, Hashable]
 """A method's figures in one run, by the place of their row in the report."""
 
-_COMPARISONS = ("seed", "recipe", "dialogues.world", "evaluate.dev_share")
-_LATER = {
-    "initial": ("label", "train.sft", "train.dpo", "train.rl"),
-    "sft": ("train.dpo", "train.rl"),
-    "dpo": ("train.rl",),
-    "rl": (),
-}
-_ALL_LATER = ("train.initial", *_LATER["initial"])
 
-
-def run_labels(settings: Sequence[Mapping[str, str]]) -> list[str]:
+def run_labels(settings: Sequence[Settings]) -> list[str]:
     """What tells each run from the others: the settings that differ, by the shortest name that is not ambiguous.
 
     A setting that a run does not have is no difference. Runs that no setting tells apart are numbered.
     """
-    labels = _differing_settings(settings)
+    labels = _labels(settings, differing(settings))
     twice = Counter(labels)
     return [_numbered(label, i) if twice[label] > 1 else label for i, label in enumerate(labels, 1)]
 
 
-def method_names(method: str, settings: Mapping[int, Mapping[str, str]], results: Mapping[int, Results]) -> list[str]:
+def method_names(method: str, settings: Mapping[int, Settings], results: Mapping[int, Results]) -> list[str]:
     """What a method is called in each of the runs that have it; both mappings are by the number of the run, from 1.
 
-    It carries the settings that it uses and that differ (``dpo (beta=0.1)``), and its own name alone where there are
-    none or all of the runs gave the same figures. Runs that no setting tells apart share a name where they have the
-    same figures at every place that both have, else their numbers follow.
+    It carries the settings that its figures depend on (``dpo (beta=0.1)``): none where all runs gave the same, the
+    run's number where runs of equal settings gave different ones.
     """
-    numbers = list(settings)
-    labels = _differing_settings([{k: v for k, v in settings[i].items() if uses(method, k)} for i in numbers])
-    if all(results[i] == results[numbers[0]] for i in numbers):
-        labels = [""] * len(numbers)
-    first: dict[str, list[int]] = {}
-    shared: list[tuple[str, int]] = []
-    for number, label in zip(numbers, labels, strict=True):
-        known = first.setdefault(label, [])
-        same = next((i for i in known if _same_figures(results[i], results[number])), None)
-        if same is None:
-            known.append(number)
-        shared.append((label, number if same is None else same))
-    labels = [_numbered(label, number) if len(first[label]) > 1 else label for label, number in shared]
+    numbers, found, given = list(settings), list(results.values()), list(settings.values())
+    labels = [""] * len(numbers)
+    for keys in ([], telling(given, found), differing(given)):
+        labels = _labels(given, keys)
+        if not (unlike := {labels[i] for i, j in _unlike(found) if labels[i] == labels[j]}):
+            break
+    labels = [_numbered(label, n) if label in unlike else label for n, label in zip(numbers, labels, strict=True)]
     return [f"{method} ({label})" if label else method for label in labels]
 
 
-def uses(method: str, key: str) -> bool:
-    """Whether a setting may change what a method gives."""
-    parsed = Method.parse(method)
-    if parsed.kind == "scorer":
-        return _within(key, (*_COMPARISONS, "scorer", "train.base"))
-    if not parsed.names_model:
-        return _within(key, _COMPARISONS)
-    target = parsed.target
-    unused = {"scorer", *(f"evaluate.{name}" for name in ("scenarios", "external", *ASKED_ONCE))}
-    unused -= {f"evaluate.{parsed.kind}", f"evaluate.{target}"}
-    if not parsed.has_branches:
-        unused |= {"tree", "judge", "evaluate.aggregation", "evaluate.early_stop", "evaluate.top_up"}
-    untrained = _ALL_LATER if target in ("base", "teacher", "external") else ()
-    return not _within(key, (*unused, *_LATER.get(target, untrained)))
+def telling(settings: Sequence[Settings], results: Sequence[Results]) -> list[str]:
+    """The differing settings that a method's figures depend on: two runs that differ in one of them alone show it."""
+    keys = differing(settings)
+
+    def apart(i: int, j: int) -> list[str]:
+        return [key for key in keys if settings[i].get(key) != settings[j].get(key)]
+
+    alone = {found[0] for i, j in _unlike(results) if len(found := apart(i, j)) == 1}
+    return [key for key in keys if key in alone]
 
 
-def _within(key: str, groups: Sequence[str]) -> bool:
-    return any(key == group or key.startswith(f"{group}.") for group in groups)
+def differing(settings: Sequence[Settings]) -> list[str]:
+    """The settings that have several values, of those that may stand in a label."""
+    keys = sorted({key for each in settings for key in each if not key.startswith(UNLABELLED)})
+    return [key for key in keys if len({each[key] for each in settings if key in each}) > 1]
 
 
-def swept_keys(settings: Sequence[Mapping[str, str]]) -> list[str]:
+def swept_keys(settings: Sequence[Settings]) -> list[str]:
     """The settings, but the seed, that all runs have and that differ between them."""
-    return [key for key in _differing(settings) if key != "seed" and all(key in each for each in settings)]
+    return [key for key in differing(settings) if key != "seed" and all(key in each for each in settings)]
 
 
 def natural(value: str) -> tuple[bool, float, str]:
@@ -91,22 +73,19 @@ def natural(value: str) -> tuple[bool, float, str]:
         return True, 0.0, value
 
 
-def _differing(settings: Sequence[Mapping[str, str]]) -> list[str]:
-    keys = sorted({key for each in settings for key in each if not key.startswith(UNLABELLED)})
-    return [key for key in keys if len({each[key] for each in settings if key in each}) > 1]
+def _unlike(results: Sequence[Results]) -> Iterator[tuple[int, int]]:
+    """The pairs of runs that have different figures at a place that both have."""
+    for (i, one), (j, other) in combinations(enumerate(results), 2):
+        if any(one[place] != other[place] for place in one if place in other):
+            yield i, j
 
 
-def _differing_settings(settings: Sequence[Mapping[str, str]]) -> list[str]:
-    """Each run's values of the settings that differ between runs, as one text."""
-    differing = _differing(settings)
-    last = Counter(key.rpartition(".")[2] for key in differing)
-    names = {k: k.rpartition(".")[2] if last[k.rpartition(".")[2]] == 1 else k for k in differing}
-    return [", ".join(f"{names[k]}={each[k]}" for k in differing if k in each) for each in settings]
+def _labels(settings: Sequence[Settings], keys: Sequence[str]) -> list[str]:
+    """Each run's values of these settings, as one text."""
+    last = Counter(key.rpartition(".")[2] for key in keys)
+    names = {k: k.rpartition(".")[2] if last[k.rpartition(".")[2]] == 1 else k for k in keys}
+    return [", ".join(f"{names[k]}={each[k]}" for k in keys if k in each) for each in settings]
 
 
 def _numbered(label: str, number: int) -> str:
     return f"{label}{', ' if label else ''}run {number}"
-
-
-def _same_figures(one: Results, other: Results) -> bool:
-    return all(one[place] == other[place] for place in one if place in other)

@@ -9,7 +9,7 @@ from statistics import fmean
 from judgetrain.artifacts.chart import Chart, Point
 from judgetrain.evaluate.metrics.registry import Interval
 from judgetrain.evaluate.metrics.rows import MetricRow
-from judgetrain.evaluate.report.run_names import natural, swept_keys, uses
+from judgetrain.evaluate.report.run_names import Settings, natural, swept_keys
 from judgetrain.evaluate.report.sections import one_each
 from judgetrain.evaluate.report.table import percent
 
@@ -33,17 +33,20 @@ class SweptValue:
     seeds: int
 
 
-def swept_values(runs: Sequence[tuple[Mapping[str, str], Sequence[MetricRow]]]) -> list[SweptValue]:
-    """Every method with one number of branches, under every value of every key that differs between the runs.
+def swept_values(
+    runs: Sequence[tuple[Settings, Sequence[MetricRow]]], tells: Mapping[str, Sequence[str]]
+) -> list[SweptValue]:
+    """Every method with one number of branches, under every value of every key that its figures depend on.
 
     Args:
         runs: the settings and metric rows of each.
+        tells: by method the settings that its figures depend on.
     """
     keys = swept_keys([settings for settings, _ in runs])
     found: dict[tuple[str, str, str, str], list[MetricRow]] = {}
     for settings, rows in runs:
         for row in _shown(rows):
-            used = [key for key in keys if uses(row.method, key)]
+            used = [key for key in keys if key in tells[row.method]]
             for key in used:
                 others = ", ".join(f"{o.rpartition('.')[2]}={settings[o]}" for o in used if o != key)
                 series = f"{row.key} ({others})" if others else str(row.key)

@@ -51,12 +51,8 @@ def markdown(report: Report) -> str:
         lines += [f"## {_cell(report.title(benchmark))}", ""]
         for table in report.tables(benchmark):
             lines += table_lines(table)
-    for title, tables in (
-        ("Beyond these comparisons", report.beyond()),
-        ("Where it comes from", report.closing()),
-    ):
-        lines += [f"## {title}", ""] if tables else []
-        lines += [line for table in tables for line in table_lines(table)]
+    if closing := report.closing():
+        lines += ["## Where it comes from", "", *(line for table in closing for line in table_lines(table))]
     return "\n".join(lines)
 
 
