@@ -11,7 +11,6 @@ least as well.
 
 from __future__ import annotations
 
-import argparse
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -20,6 +19,7 @@ from typing import Any
 
 from judgetrain.evaluate.guarantees.annotators import alternative_annotator
 from judgetrain.evaluate.guarantees.config import AnnotatorsConfig
+from tests.benchmarks.common import parser_of
 
 People = dict[str, dict[str, str]]
 """By person, the annotation by item."""
@@ -67,7 +67,7 @@ def pandalm(path: Path, judge: str) -> tuple[dict[str, str | None], People]:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Print the table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_of(__doc__)
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--epsilon", type=float, nargs="+", default=[0.1, 0.15, 0.2])
     options = parser.parse_args(arguments)

@@ -9,7 +9,6 @@ a difference: how many are read rightly, and how many the wrong way round (the r
 
 from __future__ import annotations
 
-import argparse
 import random
 from collections.abc import Callable, Iterator
 
@@ -22,6 +21,7 @@ from judgetrain.engines.base import Request, Sampling
 from judgetrain.engines.config import ModelConfig, TransformersEngineConfig
 from judgetrain.engines.registry import make_engine
 from judgetrain.judges.prompting.parsing import parse_judgment
+from tests.benchmarks.common import parser_of
 
 GREEDY = Sampling(temperature=0.0, max_new_tokens=64)
 Shaped = Callable[[str, str, random.Random], tuple[str, str]]
@@ -52,7 +52,7 @@ def cases(language: Language, shape: Shaped, n: int, rng: random.Random) -> Iter
 
 def main() -> None:
     """The command line."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_of(__doc__)
     parser.add_argument("--model", default="world")
     parser.add_argument("--n", type=int, default=96, help="comparisons of a shape")
     parser.add_argument("--seed", type=int, default=0)

@@ -8,13 +8,13 @@ primary one is named first, and in how many both are named among the first two, 
 
 from __future__ import annotations
 
-import argparse
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from judgetrain.artifacts.shards import read_rows
 from judgetrain.data.world.language import Language, load_language
+from tests.benchmarks.common import parser_of
 
 BENCHMARK = "world"
 
@@ -41,7 +41,7 @@ def places(found: Sequence[tuple[str, list[str | None]]], language: Language) ->
 
 def main() -> None:
     """The command line."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_of(__doc__)
     parser.add_argument("evaluation", type=Path)
     parser.add_argument("--methods", nargs="+", default=["initial", "sft", "dpo"])
     options = parser.parse_args()

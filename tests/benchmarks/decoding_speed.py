@@ -13,7 +13,6 @@ the clock / of the process; the texts are different samples of the same distribu
 
 from __future__ import annotations
 
-import argparse
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -28,6 +27,7 @@ from judgetrain.engines.local.transformers_engine import TransformersEngine
 from judgetrain.engines.prompting import encode
 from judgetrain.judges.prompting.prompts import load_prompt_set
 from judgetrain.judges.trees.grow import judgment_slots
+from tests.benchmarks.common import parser_of
 
 
 @dataclass(frozen=True)
@@ -126,7 +126,7 @@ def table(arms: Sequence[Measured]) -> list[str]:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Print a Markdown table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_of(__doc__)
     parser.add_argument("--model", default="world", help="the quickstart's judges start from the shipped base, world")
     parser.add_argument("--dtype", default="auto", choices=("auto", "float32", "bfloat16", "float16"))
     parser.add_argument("--requests", type=int, default=512)

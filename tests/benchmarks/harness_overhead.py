@@ -11,7 +11,6 @@ would be the first to make are made before, since every command pays them once.
 
 from __future__ import annotations
 
-import argparse
 import importlib
 import sys
 import tempfile
@@ -26,6 +25,7 @@ from judgetrain.engines import registry
 from judgetrain.engines.base import Completion, Engine, Request
 from judgetrain.evaluate import stage
 from judgetrain.pipeline import cli as entry
+from tests.benchmarks.common import parser_of
 
 
 @dataclass
@@ -119,7 +119,7 @@ def measure(arguments: Sequence[str], name: str = "evaluate", module: ModuleType
 
 def main(arguments: Sequence[str]) -> None:
     """Measure the judges named on the command line."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_of(__doc__)
     parser.add_argument("arguments", nargs="+", metavar="JUDGE_DIR or key=value")
     given = parser.parse_args(arguments).arguments
     judges = [str(Path(a).resolve()) for a in given if "=" not in a]

@@ -15,7 +15,6 @@ seconds a row of the judge, it is the share for so many rows where the judge wou
 
 from __future__ import annotations
 
-import argparse
 import importlib
 import json
 import random
@@ -33,6 +32,7 @@ from judgetrain.data.world.writers import write_response
 from judgetrain.judges.base import Cost, Judge, Prediction, Reason
 from judgetrain.schema import ORDERS, Comparison
 from judgetrain.serving import judging
+from tests.benchmarks.common import parser_of
 from tests.benchmarks.harness_overhead import Clock, Overhead, measure
 
 
@@ -114,7 +114,7 @@ class InstantJudge(Judge):
 
 def main(arguments: Sequence[str]) -> None:
     """Measure the judge named on the command line."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_of(__doc__)
     parser.add_argument("arguments", nargs="*", metavar="JUDGE_DIR or key=value")
     parser.add_argument("--rows", type=int, default=10_000)
     parser.add_argument("--own", action="store_true", help="the stage's own work alone")

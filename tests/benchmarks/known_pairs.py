@@ -13,7 +13,6 @@ Prints what trivial rules get of each: a wrong number is as often smaller as lar
 
 from __future__ import annotations
 
-import argparse
 import json
 import random
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -26,6 +25,7 @@ from judgetrain.data.contrast import NUMBER, sentences, wrong_number
 from judgetrain.data.readers import open_text
 from judgetrain.data.rows import RowReader
 from judgetrain.schema import Comparison, Dialogue
+from tests.benchmarks.common import parser_of
 from tests.builders.evaluate import write_rows
 
 
@@ -88,7 +88,7 @@ def queries(directories: Iterable[Path]) -> set[str]:
 
 def main() -> None:
     """Write ``sums.jsonl`` and ``constructed.jsonl``, and say how many there are."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_of(__doc__)
     parser.add_argument("dialogues", type=Path, help="rows with messages, a reference and source gsm8k")
     parser.add_argument("--to", type=Path, required=True)
     parser.add_argument("--trained", type=Path, nargs="*", default=[], help="directories of stage responses")

@@ -1,6 +1,6 @@
 """Are labels better spent where a judge is unsure? Stage label_queue's order against chance, on the world.
 
-    python -m tests.benchmarks.label_queue --to queue.json            # a light judge that learns from the labels
+    python -m tests.benchmarks.label_queue                              # a light judge that learns from the labels
     python -m tests.benchmarks.label_queue --verdicts OUTPUTS ...     # labels in the place of a judge's verdicts
 
 First: a light judge, over seeds. A pool and a test set of held-out queries' comparisons are judged by the world's
@@ -19,7 +19,6 @@ How branches become a verdict and the share that is drawn by chance are those of
 from __future__ import annotations
 
 import argparse
-import json
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -44,6 +43,7 @@ from judgetrain.schema import Comparison
 from judgetrain.serving.queue.config import LabelQueueConfig
 from judgetrain.serving.queue.ranking import ranked
 from judgetrain.serving.rows import row_of
+from tests.benchmarks.common import parser_of
 from tests.builders.pipeline import configured
 
 NUMBERS = (25, 50, 100, 200, 300)
@@ -146,9 +146,6 @@ def needed(numbers: Sequence[int], curve: Sequence[float], wanted: float) -> flo
 def table_of_learning(options: argparse.Namespace) -> None:
     """Print agreement by labels, and the labels needed for what 200 by chance reach."""
     seeds = [learned(seed, options) for seed in range(options.seeds)]
-    if options.to:
-        found = {"numbers": NUMBERS, "pool": options.pool, "aggregation": options.aggregation, "seeds": seeds}
-        options.to.write_text(json.dumps(found) + "\n", encoding="utf-8")
     print(f"| ranked by | {' | '.join(map(str, NUMBERS))} | labels for the agreement of 200 by chance |")
     print("| --- " * (len(NUMBERS) + 2) + "|")
     for name in seeds[0]:
@@ -207,7 +204,7 @@ def table_of_verdicts(options: argparse.Namespace) -> None:
 def options_of(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     """The options of the command line; how judges are asked and queues drawn is by default as recipe label_queue has
     it."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_of(__doc__)
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--pool", type=int, default=600)
     parser.add_argument("--test", type=int, default=400)
@@ -220,9 +217,6 @@ def options_of(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--aggregation", choices=get_args(Aggregation), default=shipped.evaluate.aggregation)
     parser.add_argument(
         "--random", type=float, default=shipped.label_queue.random, help=f"share drawn by chance of what is {SHIPPED}"
-    )
-    parser.add_argument(
-        "--to", type=Path, help="write the agreement of every seed, as JSON, for tests.benchmarks.figures"
     )
     return parser.parse_args(arguments)
 

@@ -1,6 +1,6 @@
 """Leaderboards of the world's writers against what is true of them.
 
-    python -m tests.benchmarks.leaderboard_truth             # ranks, coverage, budget
+    python -m tests.benchmarks.leaderboard_truth             # ranks, coverage
     python -m tests.benchmarks.leaderboard_truth --judge outputs/artifacts/dpo/FINGERPRINT/model --prompts 60
 
 A writer of the world shows each of the two properties that decide with a chance that is its skill, so that the chance
@@ -10,16 +10,13 @@ at random), or by a trained judge. Simulations draw the responses' qualities as 
 Measured are
 
 - ranks: Spearman's correlation of the ratings with the writers' skills, with verdicts missing too;
-- coverage: how often 95% intervals hold the true ratings, and those of differences the true differences;
-- budget: the share of pairs in the wrong order after so many comparisons, chosen as ``leaderboard.budget`` chooses
-  them, or at random.
+- coverage: how often 95% intervals hold the true ratings, and those of differences the true differences.
 
 Prints Markdown.
 """
 
 from __future__ import annotations
 
-import argparse
 import random
 from collections.abc import Sequence
 from dataclasses import replace
@@ -33,18 +30,16 @@ from judgetrain.data.world.splits import queries
 from judgetrain.data.world.writers import write_response
 from judgetrain.judges.base import Judge, Prediction
 from judgetrain.schema import Comparison, Dialogue, Message, Verdict
-from judgetrain.serving.leaderboard.adaptive import Belief
 from judgetrain.serving.leaderboard.battles import Battle
 from judgetrain.serving.leaderboard.config import LeaderboardConfig
 from judgetrain.serving.leaderboard.fit import bradley_terry, ends, fit, points
 from judgetrain.serving.leaderboard.rates import games_of
 from judgetrain.serving.leaderboard.records import Leaderboard
 from judgetrain.serving.leaderboard.standings import counted, leaderboard
-from judgetrain.serving.leaderboard.waves import Pool, chosen
+from tests.benchmarks.common import parser_of
 
 SIX = (0.2, 0.35, 0.5, 0.65, 0.8, 0.95)
-TEN = (0.3, 0.34, 0.4, 0.44, 0.5, 0.56, 0.6, 0.66, 0.7, 0.9)
-"""Skills of writers; for the budget some are hard to tell apart and some are not."""
+"""Skills of writers."""
 
 
 def names_of(skills: Sequence[float]) -> list[str]:
@@ -171,41 +166,12 @@ def coverage(
     return float(np.mean(held)), float(np.mean(apart))
 
 
-def wrong_order(skills: Sequence[float], battles: Sequence[Battle], config: LeaderboardConfig) -> float:
-    """The share of pairs of writers that the ratings put into the wrong order; half a pair where they are equal."""
-    names = names_of(skills)
-    games = games_of([(b, share) for b in battles if (share := b.share(config)) is not None], names)
-    mean = Belief.of(games.wins).mean
-    return float(np.mean([0.5 - 0.5 * np.sign(mean[j] - mean[i]) for i, j in combinations(range(len(skills)), 2)]))
-
-
-def budget_errors(
-    skills: Sequence[float], prompts: int, error: float, budget: int, wave: int, simulations: int
-) -> tuple[np.ndarray, np.ndarray]:
-    """The mean share of pairs in the wrong order after each wave [waves], chosen adaptively and at random."""
-    config, judge = LeaderboardConfig(wave=wave), Truth(error)
-    errors = np.zeros((2, simulations, budget // wave))
-    for seed in range(simulations):
-        comparisons, battles = drawn(skills, prompts, seed), list[Battle]()
-        pool = Pool(comparisons, seed)
-        for n, (taken, came) in enumerate(chosen(pool, budget, seed, config)):
-            came += battles_of(taken, judge, seed)
-            battles += came
-            errors[0, seed, n] = wrong_order(skills, battles, config)
-        others = battles_of(random.Random(seed).sample(comparisons, budget), judge, seed)
-        for n in range(budget // wave):
-            errors[1, seed, n] = wrong_order(skills, others[: (n + 1) * wave], config)
-    adaptive, at_random = errors.mean(1)
-    return adaptive, at_random
-
-
 def main() -> None:
     """Measure and print the tables."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_of(__doc__)
     parser.add_argument("--simulations", type=int, default=200)
     parser.add_argument("--prompts", type=int, default=100)
     parser.add_argument("--resamples", type=int, default=500)
-    parser.add_argument("--budget", type=int, default=1000)
     parser.add_argument("--judge", help="a judge's directory: ranks by it alone")
     arguments = parser.parse_args()
     config = LeaderboardConfig(bootstrap=arguments.resamples)
@@ -231,15 +197,6 @@ def main() -> None:
     for error in (0.0, 0.2):
         held = coverage(SIX, arguments.prompts, error, arguments.simulations, arguments.resamples)
         print(f"| {arguments.simulations} simulations, errs in {error:.0%} of orders | {held[0]:.1%} | {held[1]:.1%} |")
-    wave = 50
-    adaptive, at_random = budget_errors(TEN, arguments.prompts, 0.1, arguments.budget, wave, arguments.simulations // 2)
-    print(
-        "\n| comparisons | wrong order, chosen | at random | at random as good as chosen |\n| --- | --- | --- | --- |"
-    )
-    for n in range(0, len(adaptive), 2):
-        same = np.flatnonzero(at_random <= adaptive[n])
-        needed = f"{(same[0] + 1) * wave}" if len(same) else f"> {arguments.budget}"
-        print(f"| {(n + 1) * wave} | {adaptive[n]:.1%} | {at_random[n]:.1%} | {needed} |")
 
 
 if __name__ == "__main__":

@@ -14,7 +14,6 @@ among those that differ, with 95% Wilson intervals; then the same of the labels.
 
 from __future__ import annotations
 
-import argparse
 import json
 import sys
 from collections import Counter
@@ -28,6 +27,7 @@ from judgetrain.data.world import true_verdict
 from judgetrain.data.world.truth import earliness, is_sound, reading
 from judgetrain.judges.prompting.parsing import parse_criteria
 from judgetrain.judges.trees.schema import EvaluationTree
+from tests.benchmarks.common import parser_of
 
 Fates = Counter[str]
 
@@ -87,7 +87,7 @@ def line(name: str, count: Fates) -> str:
 
 def main() -> None:
     """Print the table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_of(__doc__)
     parser.add_argument("outputs", nargs="?", type=Path, default=Path("outputs"))
     outputs = parser.parse_args().outputs
     label = newest(outputs, "label")

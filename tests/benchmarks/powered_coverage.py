@@ -10,12 +10,12 @@ reported ones are beside those of the labels alone. Nothing is measured of a jud
 
 from __future__ import annotations
 
-import argparse
 from dataclasses import dataclass
 
 import numpy as np
 
 from judgetrain.evaluate.guarantees.prediction_powered import powered_mean
+from tests.benchmarks.common import parser_of
 
 
 @dataclass(frozen=True)
@@ -99,7 +99,7 @@ def coverage(setting: Setting, simulations: int, level: float, seed: int = 0) ->
 
 def main() -> None:
     """Measure every setting and print the table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_of(__doc__)
     parser.add_argument("--simulations", type=int, default=20000)
     parser.add_argument("--level", type=float, default=0.9)
     arguments = parser.parse_args()

@@ -10,7 +10,6 @@ code 0 whether or not they are met. Judge rl is part of the table where evaluate
 
 from __future__ import annotations
 
-import argparse
 import datetime
 import json
 import os
@@ -22,6 +21,7 @@ from pathlib import Path
 
 from judgetrain.data.config import WorldConfig
 from judgetrain.data.world import eval_comparisons
+from tests.benchmarks.common import parser_of
 from tests.benchmarks.quickstart_claims import Key, Rows, Seed, claims, differences
 from tests.benchmarks.world_ceilings import reader
 
@@ -112,7 +112,7 @@ def load(directory: Path, benchmark: str | None, seed: int) -> Seed:
 
 def main() -> None:
     """The command line."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_of(__doc__)
     parser.add_argument("--seeds", type=int, nargs="+", default=[101, 102, 103, 104, 105])
     parser.add_argument("--n", type=int, help="held-out comparisons of a seed; without it the recipe's")
     parser.add_argument("--recipe", default="quickstart")

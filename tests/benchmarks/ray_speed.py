@@ -11,7 +11,6 @@ shards and with the end, where a worker waits for the last.
 
 from __future__ import annotations
 
-import argparse
 import os
 import shutil
 import tempfile
@@ -25,6 +24,7 @@ import judgetrain.pipeline.processes as processes
 from judgetrain.artifacts.console import Console
 from judgetrain.artifacts.executors.base import Done, Executor, Work, make_executor
 from judgetrain.pipeline.run import Pipeline
+from tests.benchmarks.common import parser_of
 from tests.builders.debug_run import lasting
 from tests.builders.pipeline import configured
 
@@ -92,7 +92,7 @@ def timed(run: Path, output: Path, overrides: tuple[str, ...]) -> tuple[Timed, d
 def main() -> None:
     """Print a line for each way, the overhead of one worker, and how much faster two are."""
     os.environ.setdefault("RAY_worker_niceness", "0")  # as this process; Ray's own default is 15
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_of(__doc__)
     parser.add_argument("run", type=Path, help="output_dir of a run that has the stages before tree")
     parser.add_argument("overrides", nargs="*", help="of its settings, as recipe=quickstart")
     arguments = parser.parse_args()

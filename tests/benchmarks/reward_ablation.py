@@ -11,7 +11,6 @@ figures are.
 
 from __future__ import annotations
 
-import argparse
 import datetime
 import json
 import os
@@ -29,6 +28,7 @@ from judgetrain.label.rewards import vote_shares
 from judgetrain.scorers.association import associate
 from judgetrain.scorers.config import ScorerConfig
 from judgetrain.scorers.methods import better
+from tests.benchmarks.common import parser_of
 from tests.benchmarks.pair_truth import Fates, fates, judgment_rightness
 from tests.benchmarks.quickstart_claims import RESAMPLES, Key, Seed
 from tests.benchmarks.quickstart_table import load, read, run, spread
@@ -167,7 +167,7 @@ def command(
     show: Callable[[Mapping[str, Path], Path], str],
 ) -> None:
     """The command line of a script that runs settings beside one another, and shows the finished ones."""
-    parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_of(doc)
     parser.add_argument("--seeds", type=int, nargs="+", default=[17])
     parser.add_argument("--n", type=int, help="held-out comparisons of a seed; without it the recipe's")
     parser.add_argument("--recipe", default="quickstart")

@@ -11,7 +11,6 @@ share of round robin's pairs. A group whose scalars are all equal counts as 0, o
 
 from __future__ import annotations
 
-import argparse
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -29,6 +28,7 @@ from judgetrain.judges.base import Prediction
 from judgetrain.schema import Comparison
 from judgetrain.serving.rewards.groups import Group, scalars
 from judgetrain.serving.rewards.modes import MODES
+from tests.benchmarks.common import parser_of
 
 SIZE = 8
 ERRORS = (0.0, 0.05, 0.1, 0.2, 0.4)
@@ -106,7 +106,7 @@ def rows(name: str, judge: Judge, found: Sequence[Case]) -> list[str]:
 
 def main() -> None:
     """Print the table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_of(__doc__)
     parser.add_argument("judges", nargs="*", help="judges by name, as for load_judge")
     parser.add_argument("--groups", type=int, default=200)
     parser.add_argument("--branches", type=int, default=1)

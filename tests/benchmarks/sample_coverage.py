@@ -11,7 +11,6 @@ differences (clusters - random) and its 95 % interval (Student's t).
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -21,6 +20,7 @@ from judgetrain.artifacts.shards import read_rows
 from judgetrain.data.clustering.coverage import nearest, sample_uniform
 from judgetrain.data.clustering.kmeans import kmeans
 from judgetrain.data.config import ClusterConfig
+from tests.benchmarks.common import parser_of
 
 HELD_OUT = 0.1
 MEASURES = {
@@ -72,7 +72,7 @@ def interval(differences: Sequence[float]) -> str:
 
 def main() -> None:
     """Measure every sample size and print the table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_of(__doc__)
     parser.add_argument("cluster", type=Path)
     parser.add_argument("dialogues", type=Path)
     parser.add_argument("--clusters", type=int, default=200)

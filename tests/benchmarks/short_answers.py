@@ -9,7 +9,6 @@ between the orders, with the first few comparisons as they were judged.
 
 from __future__ import annotations
 
-import argparse
 import random
 from collections import Counter
 
@@ -19,6 +18,7 @@ from judgetrain.data.world.language import load_language
 from judgetrain.data.world.splits import queries
 from judgetrain.data.world.writers import sentence
 from judgetrain.judges import Comparison, load_judge
+from tests.benchmarks.common import parser_of
 
 
 def comparisons(n: int, seed: int) -> list[Comparison]:
@@ -45,7 +45,7 @@ def _kind(verdict: str, label: str) -> str:
 
 def main() -> None:
     """The command line."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_of(__doc__)
     parser.add_argument("judge")
     parser.add_argument("--branches", type=int, nargs="+", default=[1, 3, 10])
     parser.add_argument("--n", type=int, default=40)

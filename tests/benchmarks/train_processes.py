@@ -34,6 +34,7 @@ from judgetrain.train.config import DISTRIBUTED, DpoConfig, TrainStages
 from judgetrain.train.run import Job, train
 from judgetrain.train.stage import run_reference
 from judgetrain.train.stages import ReferenceSettings
+from tests.benchmarks.common import parser_of
 from tests.benchmarks.train_speed import SIZES, make_model, pairs
 
 ARMS = ("live", "cached", "ddp", "zero2", "zero3")
@@ -159,7 +160,7 @@ def table(measured: Sequence[Measured]) -> list[str]:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the arms one after the other and print the table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_of(__doc__)
     parser.add_argument("--size", choices=tuple(SIZES), default="23m")
     parser.add_argument("--pairs", type=int, default=64)
     parser.add_argument("--processes", type=int, default=2, choices=(1, 2, 4, 8))

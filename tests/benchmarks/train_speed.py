@@ -41,6 +41,7 @@ from judgetrain.engines.loading import load_model, load_tokenizer
 from judgetrain.train.config import DpoConfig, TrainConfig
 from judgetrain.train.reference import Reference, reference_logps
 from judgetrain.train.run import Job, train
+from tests.benchmarks.common import parser_of
 from tests.benchmarks.train_speed_table import Measured, operations, table
 
 BATCH, RATE, BETA, CONTEXT = 8, 1e-4, 0.1, 512
@@ -243,7 +244,7 @@ def run_arm(name: str, work: Path) -> Measured:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the arms, each in a process of its own, and print the table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_of(__doc__)
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     parser.add_argument("--size", choices=tuple(SIZES), default="23m")
     parser.add_argument("--pairs", type=int, default=96)

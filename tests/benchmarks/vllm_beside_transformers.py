@@ -9,7 +9,6 @@ second. Needs an environment with vLLM (docs/scale.md).
 
 from __future__ import annotations
 
-import argparse
 import time
 from collections.abc import Sequence
 from itertools import takewhile
@@ -21,6 +20,7 @@ from judgetrain.engines.base import Completion, Engine, Request, Sampling
 from judgetrain.engines.config import EngineConfig, ModelConfig, TransformersEngineConfig, VllmEngineConfig
 from judgetrain.judges.prompting.prompts import FILE, load_prompt_set
 from judgetrain.label.examples import Prompter
+from tests.benchmarks.common import parser_of
 
 
 def asked(judge: str, number: int, tokens: int) -> list[Request]:
@@ -69,7 +69,7 @@ def common(first: str, second: str) -> str:
 
 def main() -> None:
     """Print the comparison."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_of(__doc__)
     parser.add_argument("judge")
     parser.add_argument("--prompts", type=int, default=200)
     parser.add_argument("--tokens", type=int, default=120)

@@ -9,7 +9,6 @@ quickstart's does, and is asked as a judge is; the ensemble's labels are those o
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Callable, Iterator, Sequence
 
 from judgetrain.data.config import WorldConfig, WorldEngineConfig
@@ -23,6 +22,7 @@ from judgetrain.judges.trees.grow import Shape, grow
 from judgetrain.label.config import LabelConfig
 from judgetrain.label.labels import ensemble_label
 from judgetrain.schema import Comparison, Verdict
+from tests.benchmarks.common import parser_of
 
 BRANCHES = 10
 ERROR_RATE = 0.15
@@ -88,7 +88,7 @@ def line(name: str, verdicts: Verdicts, comparisons: Sequence[Comparison]) -> st
 
 def main() -> None:
     """Print the table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_of(__doc__)
     parser.add_argument("--n", type=int, default=2000)
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()

@@ -27,6 +27,7 @@ from judgetrain.data.world import BASE, train_dialogues
 from judgetrain.data.world.language import load_language
 from judgetrain.data.world.splits import queries
 from judgetrain.rewards import JudgeReward
+from tests.benchmarks.common import parser_of
 
 GENERATIONS = 8
 TOKENS = 48
@@ -116,7 +117,7 @@ def trained(reward: JudgeReward, options: argparse.Namespace, folder: Path) -> t
 
 def main() -> None:
     """Print the table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_of(__doc__)
     parser.add_argument("judge", help="a judge by its name, as for load_judge")
     parser.add_argument("--mode", default="anchor")
     parser.add_argument("--branches", type=int, default=1)

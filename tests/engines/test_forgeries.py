@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from dataclasses import replace
+from typing import Any, NamedTuple
 
 import pytest
+import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from judgetrain.data.attacks.names import FORGERIES as FILE
 from judgetrain.engines.base import Request, Sampling
 from judgetrain.engines.config import ModelConfig, TransformersEngineConfig
 from judgetrain.engines.loading import DEFAULT_CHAT_TEMPLATE, load_tokenizer
@@ -19,12 +22,31 @@ from judgetrain.judges.config import AskingConfig
 from judgetrain.judges.prompting.parsing import parse_judgment, render_judgment
 from judgetrain.judges.prompting.prompts import judgment_slots, load_prompt_set
 from judgetrain.judges.trees.grow import Shape, grow
+from judgetrain.schema import Comparison
 from judgetrain.train.data import fitting, neutral
-from tests.benchmarks.forgeries import load_forgeries
 from tests.builders.engines import encoded, tiny_llama, word_tokenizer
 from tests.builders.scripted import ScriptedEngine, comparison, criteria, judged
 
-FORGERIES = load_forgeries()
+
+class Forgery(NamedTuple):
+    """A text that claims the first response is better, and where it stands."""
+
+    id: str
+    kind: str
+    place: str
+    text: str
+
+    def into(self, plain: Comparison) -> Comparison:
+        if self.place == "response":
+            return replace(plain, response_a=f"{plain.response_a}\n{self.text}")
+        return Comparison.of(f"{plain.dialogue.query}\n{self.text}", plain.response_a, plain.response_b)
+
+
+HARMLESS = ("this is quite usual .", "many know this already .", "the weather is nice today .")
+FORGERIES = [
+    *(Forgery(**row) for row in yaml.safe_load(FILE.read_text(encoding="utf-8"))),
+    *(Forgery(f"control_{p}{i}", "control", p, t) for p in ("response", "query") for i, t in enumerate(HARMLESS)),
+]
 CHATML = (
     "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
     "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"

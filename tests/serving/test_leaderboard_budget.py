@@ -24,7 +24,7 @@ from judgetrain.serving.leaderboard.adaptive import PRIOR, Belief, plan
 from judgetrain.serving.leaderboard.config import LeaderboardConfig
 from judgetrain.serving.leaderboard.waves import judge_in_waves
 from judgetrain.serving.rows import row_of
-from tests.benchmarks.leaderboard_truth import SIX, Truth, budget_errors, drawn
+from tests.benchmarks.leaderboard_truth import SIX, Truth, drawn
 
 WINS = np.array([[0.0, 8.0, 9.5, 3.0], [2.0, 0.0, 5.0, 0.0], [0.5, 5.0, 0.0, 2.0], [0.0, 0.0, 2.0, 0.0]])
 
@@ -138,9 +138,3 @@ def test_comparisons_without_systems_are_refused(tmp_path: Path) -> None:
     nameless = [Item(replace(ITEMS[0].comparison, model_b=""))]
     with pytest.raises(DataError, match="a leaderboard needs two systems.*verdicts.systems"):
         list(judge_in_waves(nameless, Asked(), BUDGET, out(tmp_path)))
-
-
-def test_chosen_comparisons_order_the_writers_sooner_than_random_ones() -> None:
-    skills = (0.1, 0.3, 0.36, 0.6, 0.66, 0.9)
-    chosen, at_random = budget_errors(skills, 100, 0.1, budget=400, wave=50, simulations=40)
-    assert chosen[3:].mean() < 0.85 * at_random[3:].mean()
