@@ -6,7 +6,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from judgetrain.data.attacks.names import DEFAULT, wording_file
 from judgetrain.data.config import SourceConfig
 from judgetrain.engines.config import (
     AnyEngine,
@@ -262,21 +261,6 @@ class LabelConfig:
         "many judgment pairs show order AB as BA (order), in as many the chosen side decides as says tie (verdict), in "
         "as many it prefers the response shown first as the second (place); all that are named at once",
         choices=("length", "order", "verdict", "place"),
-    )
-    harden: list[str] = key(
-        [],
-        "attacks, by kind (edit, empty, forgery) or by name, that the judge which grew the trees is to stand up to: "
-        "what it gets wrong becomes SFT examples, pairs and comparisons for stage rl (docs/robustness.md); empty: none",
-        when=lambda c: c.harden,
-    )
-    harden_wording: str = key(
-        DEFAULT,
-        "what they say: english, world or a YAML file, as evaluate.robustness.wording",
-        file=wording_file,
-        when=lambda c: c.harden,
-    )
-    harden_attempts: int = key(
-        4, "attacks on a comparison, each judged by one criterion in both orders", low=1, when=lambda c: c.harden
     )
     holdout: float = key(0.05, "share of comparisons kept for the trainers' evaluation loss", low=0.0, high=0.5)
     view: int = key(

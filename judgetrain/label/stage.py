@@ -18,7 +18,6 @@ from judgetrain.label.branch_scores import branch_rewards
 from judgetrain.label.corrections import correction_rows
 from judgetrain.label.examples import Prompter
 from judgetrain.label.external import external_labels
-from judgetrain.label.harden import Hardened, hardened
 from judgetrain.label.labels import given_label
 from judgetrain.label.precision import in_words
 from judgetrain.label.reward_report import Evidence, summary
@@ -34,8 +33,7 @@ def run(settings: LabelSettings, inputs: Mapping[str, Path], out: StageRun) -> N
     its preferences between critiques make the pairs, and the branches' label chooses the SFT examples. With
     ``label.source=given`` the comparisons' own labels stand in for the branches'. With ``label.reward.signals``
     the branches' scores are kept in ``branch-scores-SIGNAL`` shards, and how well they tell right from wrong in
-    ``rewards.json`` and the manifest. With ``label.harden`` the attacked judgments are kept in ``hardened`` shards, and
-    comparisons on which attacks succeeded in ``attacked.jsonl``.
+    ``rewards.json`` and the manifest.
     """
     config = settings.label
     prompter = Prompter(load_prompt_set(settings.prompts), settings.criteria)
@@ -58,9 +56,6 @@ def run(settings: LabelSettings, inputs: Mapping[str, Path], out: StageRun) -> N
             shown.append(tree)
         out.count(in_=1)
     data.select_pairs()
-    if config.harden:
-        verdicts = {row["comparison_id"]: row["verdict"] for row in data.labels}
-        _harden(data, hardened(settings, inputs, verdicts, prompter, out), settings, out)
     if not data.sft:
         raise NothingToLearnError(data.nothing_left())
     corrections: list[dict[str, Any]] = []
@@ -113,15 +108,6 @@ def _counted(table: Mapping[str, Any]) -> Iterator[tuple[str, str, int | float]]
                 {f"{reason}:{name}": n for name, n in found.items()} if isinstance(found, Mapping) else {reason: found}
             )
             yield from ((what, name, n) for name, n in rows.items() if isinstance(n, (int, float)))
-
-
-def _harden(data: TrainingData, found: Hardened, settings: LabelSettings, out: StageRun) -> None:
-    """Add what failed attacks teach; the comparisons that stage rl is to be trained on are no held-out ones."""
-    data.sft.extend(row for row in found.sft if data.for_sft(row["comparison_id"]))
-    data.pairs.extend(pair for pair in found.pairs if data.for_pairs(pair.comparison_id))
-    data.hardened = dict(sorted(found.counts.items()))
-    taught = [r for r in found.comparisons if not is_held_out(settings.seed, r["of"], settings.label.holdout)]
-    out.write_rows("attacked", taught)
 
 
 def _report(evidence: Evidence, out: StageRun) -> None:

@@ -93,16 +93,12 @@ class LabelSettings(StageSettings):
     dialogues: DialoguesConfig | None = at("dialogues", only=OF_QUERIES)
     base: ModelConfig | None = at("train.base", neutral=True)
     """How the judge that grew the trees is loaded, where its own branches are scored."""
-    tree: TreeConfig | None = at("tree", neutral=True)
-    engine: EngineConfig | None = at("engine", neutral=True)
-    """How it is asked, where it is attacked; the trees, which it grew in the same way, depend on both."""
 
     @classmethod
     def unused(cls, config: Any) -> Collection[str]:
-        """What is read for scored branches, for attacks or for corrections alone, where there are none."""
+        """What is read for scored branches or for corrections alone, where there are none."""
         needed = {
             ("scorer", "base"): config.label.reward.signals,
-            ("tree", "engine"): config.label.harden,
             ("correction_prompts",): config.label.corrections.path,
             ("dialogues",): config.label.corrections.path and config.dialogues.decontaminate,
         }
@@ -179,10 +175,6 @@ def _check_label(config: Any) -> None:
             )
         if dialect == "preference":
             _check_two_judgments(config, f"label.external.prompts={labels.external.prompts}", "")
-    if labels.harden:
-        from judgetrain.data.attacks.loading import load_attacks
-
-        load_attacks(labels.harden_wording, labels.harden, "label.harden")
     if labels.source == "given":
         from judgetrain.data.given import check_labelled
 
@@ -214,8 +206,7 @@ def _check_two_judgments(config: Any, asked: str, otherwise: str) -> None:
 
 
 def _label_inputs(config: Any) -> Sequence[str]:
-    asked = config.label.reward.signals or config.label.harden
-    return ("tree", config.rounds.grower) if asked else ("tree",)
+    return ("tree", config.rounds.grower) if config.label.reward.signals else ("tree",)
 
 
 TEACHER = Stage(

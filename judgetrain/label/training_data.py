@@ -55,8 +55,6 @@ class TrainingData:
         self.divided: dict[str, int] = {}
         self._taught: set[str] | None = None
         """How many comparisons give SFT examples and pairs, where no comparison gives both."""
-        self.hardened: dict[str, int] = {}
-        """Judgments of attacked responses, asked and failed, by attack."""
         self.trees: Counter[str] = Counter()
         self.branches: Counter[str] = Counter()
         self._consistent: Counter[str] = Counter()
@@ -182,7 +180,6 @@ class TrainingData:
             "ensemble_vs_given" if self.config.source == "given" else "label_vs_truth": dict(self._truth),
             **ties,
             **divided,
-            **({"hardened": self.hardened} if self.hardened else {}),
         }
 
     def _levels(self) -> dict[str, dict[str, Any]]:

@@ -72,8 +72,6 @@ def _run(config: Config) -> Outcome | None:
     from judgetrain.pipeline.run import Pipeline
 
     command = COMMANDS.get(config.stage)
-    if command and command.first:
-        resolve_name(command.first)(Pipeline(config))
     if config.train.distributed != "none":  # a number that results can depend on is named in fingerprints
         config.train.processes = processes(config.train)
     if command and not command.makes:

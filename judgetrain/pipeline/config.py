@@ -42,9 +42,6 @@ class StatusConfig:
     """stage=status: what there is."""
 
     detail: bool = key(False, "also seconds, size and date of what is done", neutral=True)
-    gpus: str | None = key(
-        None, "GPUs to look whether the models fit on, as in 8x80 (GB); None: those of this machine", neutral=True
-    )
 
 
 @dataclass

@@ -44,14 +44,12 @@ def of_round_before(stage: str, needed: str) -> bool:
 class Command:
     """What ``stage=`` may name besides stages: a line for the help, and ``module:function``, given the pipeline.
 
-    One that ``makes`` stages gives a directory. ``first`` is done before it, and before this machine's number of
-    processes stands in the place of one that was not given.
+    One that ``makes`` stages gives a directory.
     """
 
     does: str
     code: str
     makes: bool = False
-    first: str = ""
 
 
 COMMANDS = {
@@ -59,9 +57,8 @@ COMMANDS = {
         "every round up to rounds.count, while the gates let it; the best", "judgetrain.pipeline.rounds:make", True
     ),
     "status": Command(
-        "what there is, what is partial, what a run would do; which models fit",
+        "what there is, what is partial, what a run would do",
         "judgetrain.pipeline.status:show",
-        first="judgetrain.pipeline.fits:show",
     ),
     "report": Command(
         "one report of several evaluations, a sweep among them", "judgetrain.pipeline.merged_report:merge"

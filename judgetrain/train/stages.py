@@ -197,10 +197,9 @@ def _dpo_inputs(config: Any) -> Sequence[str]:
 
 def _rl_inputs(config: Any) -> Sequence[str]:
     own = config.train.rl.labels == "start"
-    labelled = not own or config.label.harden
     # A round's gate is of comparisons that are not to be trained on, and its trees have none of them.
     comparisons = ("responses", "teacher") if own and config.rounds.count == 1 else ("tree",)
-    return (config.train.rl.start, *(("label",) if labelled else ()), *comparisons)
+    return (config.train.rl.start, *(() if own else ("label",)), *comparisons)
 
 
 def _stage(name: str, makes: str, artifact: str = "model", **own: Any) -> Stage[Any]:

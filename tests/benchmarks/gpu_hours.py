@@ -7,12 +7,12 @@ The table in docs/scale.md is its output. ``ASSUMED`` is all that is not a key o
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from judgetrain.engines.config import LocalEngineConfig
 from judgetrain.pipeline.config import Config
-from judgetrain.pipeline.fits import parameters
 from tests.benchmarks.common import parser_of
 from tests.builders.pipeline import configured
 
@@ -34,6 +34,17 @@ COMPARISONS = {"eval_p": 1_392, "mt_bench": 3_355}
 """Of benchmarks: Eval-P, and MT-Bench's votes."""
 PROMPTS = {"mt_bench": 160, "vicuna_bench": 80, "alpaca_eval": 805, "alignbench": 683, "blog_writing": 100}
 """Questions (MT-Bench: turns) of data sets that a recipe takes whole."""
+
+
+def parameters(name: str) -> float | None:
+    """About how many parameters a model has, as its name says: ``7b``, ``8x7b``, ``270m``."""
+    if not (
+        named := re.search(r"(?<![\w.])(?:(\d+)x)?(\d+(?:\.\d+)?)([bm])(?![a-z])", name.rpartition("/")[2].lower())
+    ):
+        return None
+    experts, size_of_one = int(named[1] or 1), float(named[2]) * {"b": 1e9, "m": 1e6}[named[3]]
+    # Experts share attention and embeddings: Mixtral 8x7B has 46.7 billion.
+    return size_of_one * (experts if experts == 1 else experts * 0.84)
 
 
 @dataclass(frozen=True, kw_only=True)

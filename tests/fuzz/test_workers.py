@@ -33,10 +33,7 @@ STAGES = {
     "cluster": (),
     "teacher": (),
     "tree": (),
-    "label": (
-        *("reward=both", "label.reward.shard_size=4"),
-        *("label.harden=[edit,empty]", "label.harden_wording=world", "label.harden_attempts=4"),
-    ),
+    "label": ("reward=both", "label.reward.shard_size=4"),
     "reference": (),
     "rl": (
         "train.rl={labels: start, label_branches: 2, pass_rate: [0.0, 0.9], num_generations: 2, max_steps: 1}",

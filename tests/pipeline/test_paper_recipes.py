@@ -12,9 +12,7 @@ from judgetrain.engines.config import OpenAIEngineConfig, engines_in
 from judgetrain.errors import ConfigError
 from judgetrain.pipeline.compose import recipes
 from judgetrain.pipeline.config import Config
-from judgetrain.pipeline.fits import gpus_here, needs, parameters
 from judgetrain.pipeline.graph import STAGES
-from judgetrain.pipeline.run import Pipeline
 from judgetrain.train.distributed import check_distributed
 from tests.builders.pipeline import composed, configured
 
@@ -166,59 +164,3 @@ def test_the_package_openai_lists_what_is_withdrawn() -> None:
 def test_no_recipe_or_group_asks_a_model_that_is_gone_or_will_be(overrides: list[str]) -> None:
     asked = {engine.model for _, engine in engines_in(configured(*overrides)) if isinstance(engine, OpenAIEngineConfig)}
     assert not asked & withdrawn()
-
-
-@pytest.mark.parametrize("name", SETTINGS)
-def test_every_model_fits_on_the_eight_gpus_that_the_recipe_names(name: str) -> None:
-    """With the GPUs that a copy of it takes; a 72B model on one GPU would not."""
-    pipeline = Pipeline(recipe(name, "data_dir=DIR", "status.gpus=8x80"))
-    found = needs(pipeline)
-    assert {need.what for need in found if need.fits is not True} == set()
-    assert {need.gpus for need in found if "72B" in need.model} == ({4} if name == "paper_ood" else set())
-    wrong = recipe("paper_ood", "data_dir=DIR", "status.gpus=8x80", "responses.models.3.engine.tensor_parallel_size=1")
-    assert [need.model for need in needs(Pipeline(wrong)) if need.fits is False] == ["Qwen/Qwen1.5-72B-Chat"]
-
-
-def test_the_model_that_scorers_read_is_one_that_must_fit() -> None:
-    """Asked for, or named; read by a server it is not loaded here. A 70B model in bfloat16 takes 140 GB, on one GPU."""
-
-    def scorers(*overrides: str) -> list[tuple[str, float | None, bool | None]]:
-        found = needs(Pipeline(recipe("paper_ood", "data_dir=DIR", "status.gpus=8x80", *overrides)))
-        return [(need.model, need.gigabytes, need.fits) for need in found if need.what == "scorer.model"]
-
-    assert scorers() == []
-    assert scorers("scorer.model.path=OWNER/big-70b") == [("OWNER/big-70b", 140.0, False)]
-    base = "scorer.model.dtype=bfloat16", "evaluate.methods=[dpo,scorer:sentprob]"
-    assert scorers(*base) == [("HuggingFaceH4/zephyr-7b-beta", 14.0, True)]
-    served = "scorer.engine={type: openai, name: m, model: m, base_url: 'http://localhost:1/v1'}"
-    assert scorers(*base, served) == []
-
-
-@pytest.mark.parametrize(
-    ("path", "billions"),
-    [
-        ("Qwen/Qwen1.5-72B-Chat", 72.0),
-        ("meta-llama/Llama-2-7b-chat-hf", 7.0),
-        ("mistralai/Mixtral-8x7B-Instruct-v0.1", 47.04),
-        ("google/gemma-3-270m-it", 0.27),
-        ("OWNER/judge-v2", None),
-    ],
-)
-def test_a_models_name_tells_its_size(path: str, billions: float | None) -> None:
-    found = parameters(path)
-    assert found is None if billions is None else found == pytest.approx(billions * 1e9)
-
-
-def test_a_model_that_is_here_is_weighed() -> None:
-    """The shipped base, against its own tensors."""
-    from judgetrain.engines.config import ModelConfig
-    from judgetrain.engines.loading import load_model
-
-    unshared = sum(p.numel() for p in load_model(ModelConfig(path="world")).parameters())
-    assert parameters("world") == pytest.approx(unshared, rel=0.02)
-
-
-@pytest.mark.parametrize("gpus", ["80", "x80", "0x80", "8x"])
-def test_gpus_to_plan_for_are_a_number_and_gigabytes(gpus: str) -> None:
-    with pytest.raises(ConfigError, match=r"status.gpus='.*': expected .* as in 8x80"):
-        gpus_here(gpus)

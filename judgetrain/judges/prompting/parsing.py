@@ -163,32 +163,6 @@ def render_judgment(first: float, second: float, analysis_a: str, analysis_b: st
     )
 
 
-@dataclass(frozen=True)
-class Written:
-    """The parts of a judgment in the output contract, in the order in which the responses were shown."""
-
-    first: float
-    second: float
-    analysis_a: str
-    analysis_b: str
-    comparison: str
-
-
-_CONTRACT = re.compile(
-    r"\s*Response A Score: (?P<first>\S+)\nAnalysis of Response A: (?P<analysis_a>.*?)\n"
-    r"Response B Score: (?P<second>\S+)\nAnalysis of Response B: (?P<analysis_b>.*?)\nComparison: (?P<comparison>.*)",
-    re.DOTALL,
-)
-
-
-def written_judgment(text: str) -> Written | None:
-    """What :func:`render_judgment` was given; None for a judgment in another form, or one that cannot be read."""
-    found, read = _CONTRACT.fullmatch(text.rstrip()), parse_judgment(text)
-    if found is None or read.first is None or read.second is None:
-        return None
-    return Written(read.first, read.second, found["analysis_a"], found["analysis_b"], found["comparison"])
-
-
 def _written(score: float) -> str:
     """A score in digits that read back as the same number."""
     return str(int(score)) if score == int(score) else repr(float(score))

@@ -91,27 +91,6 @@ def grow(
             each.tree.criteria[each.index] = replace(each.criterion, guidelines=tuple(guidelines))
 
 
-def rejudge(
-    trees: Sequence[EvaluationTree], engine: Engine, prompts: PromptSet, asking: AskingConfig, seed: int
-) -> list[EvaluationTree]:
-    """The trees with their own criteria and guidelines, each judged anew, once in each order: one batch.
-
-    For comparisons that were changed: what the judge says of them by what it was to judge before.
-    """
-    shape = Shape(count=asking.criteria, criteria=asking.criteria)
-    grower = _Grower(engine, prompts, shape, asking, seed, range(len(trees)))
-    plain = [PartialTree(comparison=tree.comparison, criteria=list(tree.criteria)) for tree in trees]
-    due = [
-        _Due(tree, index, number * shape.criteria + index, ORDERS)
-        for number, tree in enumerate(plain)
-        for index in range(len(tree.criteria))
-    ]
-    written = [each.criterion.guidelines for each in due]
-    for each, guidelines in zip(due, grower.judge(due, written), strict=True):
-        each.tree.criteria[each.index] = replace(each.criterion, guidelines=tuple(guidelines))
-    return [tree.finished(seed) for tree in plain]
-
-
 @dataclass(frozen=True)
 class _Due:
     """A criterion whose branches grow next: the ``index``-th of its tree, and the orders in which they are judged.

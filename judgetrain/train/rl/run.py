@@ -47,7 +47,7 @@ def train_policy(
     """Train on branches of the judge as it is at each step, and write ``model/``.
 
     Labels are those of stage label, or what the start says itself; ``train.rl.holdout`` of the comparisons are held
-    out. Attacked comparisons (``label.harden``) are trained on too. Comparisons whose rows are left out are counted:
+    out. Comparisons whose rows are left out are counted:
     ``no_label``, ``low_label_share``, ``too_hard`` and ``too_easy`` (``train.rl.pass_rate``).
 
     Raises:
@@ -62,7 +62,7 @@ def train_policy(
         everyone, dropped = current().decide(lambda: own_labels(settings, inputs, model, out))
     else:
         everyone, dropped = _labelled(inputs, config)
-    train, held_out = _parts(everyone, settings, inputs)
+    train, held_out = _split(everyone, settings.held_out, settings.seed, untaught(inputs))
     rollouts = Rollouts(
         labelled={each.comparison.id: each for each in (*train, *held_out)},
         prompts=load_prompt_set(start / PROMPTS),
@@ -109,27 +109,6 @@ def _labelled(inputs: Mapping[str, Path], config: RlConfig) -> tuple[list[Labell
         else:
             kept.append(Labelled(comparison, label["verdict"]))
     return kept, dropped
-
-
-def _attacked(label: Path, known: Sequence[Labelled]) -> list[Labelled]:
-    """The comparisons on which attacks succeeded (``label.harden``), with the labels that they have without.
-
-    Those whose comparison is not among the ``known``, or has another label there, are left out.
-    """
-    from judgetrain.train.rl.rollouts import Labelled
-
-    verdicts = {each.comparison.id: each.verdict for each in known}
-    found = read_rows(label, "attacked") if (label / "attacked.jsonl").is_file() else ()
-    kept = (row for row in found if verdicts.get(row["of"]) == row["verdict"])
-    return [Labelled(Comparison.from_row(row["comparison"]), row["verdict"]) for row in kept]
-
-
-def _parts(
-    labelled: Sequence[Labelled], settings: RlSettings, inputs: Mapping[str, Path]
-) -> tuple[list[Labelled], list[Labelled]]:
-    """What is trained on, with the attacks on it, and what is held out with all attacks on that."""
-    train, held_out = _split(labelled, settings.held_out, settings.seed, untaught(inputs))
-    return [*train, *(_attacked(inputs["label"], train) if "label" in inputs else ())], held_out
 
 
 def _split(
