@@ -6,7 +6,7 @@ import dataclasses
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from difflib import get_close_matches
 from typing import Any
 
@@ -16,6 +16,42 @@ MANY = 10
 """Choices in whose list what was meant is looked for in vain."""
 PACKAGE = "package:"
 """Stands before the name of an installed PyPI package where a path may name one."""
+PathOf = Callable[[Any, Any], "str | None"]
+"""Given a value and the object that holds it, the file, glob, directory or ``package:NAME`` that it names, or None."""
+
+
+@dataclass(frozen=True)
+class File:
+    """In what a key's ``content`` gives: the content of the files that a path names."""
+
+    path: str
+
+
+def in_place(path_of: PathOf) -> Callable[[Any, Any], Any]:
+    """``content=`` of a value that is only a place: fingerprints hold the files' content instead, wherever they lie.
+
+    Of an installed package the name stays, beside its version; a value that names no file here stays as it is.
+    """
+
+    def content(value: Any, owner: Any) -> Any:
+        path = path_of(value, owner)
+        if not path:
+            return value
+        return [value, File(path)] if path.startswith(PACKAGE) else File(path)
+
+    return content
+
+
+def beside(path_of: PathOf) -> Callable[[Any, Any], Any]:
+    """``content=`` of a value, or of each of a list, that says more than a place: fingerprints hold both."""
+
+    def content(value: Any, owner: Any) -> Any:
+        if isinstance(value, list):
+            return [content(entry, owner) for entry in value]
+        path = path_of(value, owner)
+        return [value, File(path)] if path else value
+
+    return content
 
 
 def key(
@@ -28,13 +64,10 @@ def key(
     choices: tuple[Any, ...] | None = None,
     unit: str | None = None,
     empty: bool = False,
-    neutral: bool = False,
-    when: Callable[[Any], bool] | None = None,
-    file: Callable[[Any, Any], str | None] | None = None,
-    content: Callable[[Any, Any], str | None] | None = None,
-    identity: Callable[[Any, Any], Any] | None = None,
+    in_fingerprint: bool = True,
+    active_if: Callable[[Any], Any] | None = None,
+    content: Callable[[Any, Any], Any] | None = None,
     variants: Mapping[str, type] | None = None,
-    was: tuple[str, ...] = (),
 ) -> Any:
     """A configuration field: its default, one line of documentation, what values are allowed, and what depends on it.
 
@@ -47,27 +80,15 @@ def key(
         choices: the values allowed; of a list, of its entries.
         unit: of a number.
         empty: a text that may be empty though its default is not.
-        neutral: it changes how fast or where something is computed, not what; fingerprints leave it out.
-        when: given the object that holds the field, whether it has any use beside the other values there; fingerprints
-            leave it out where it has none.
-        file: given the value and the object that holds it, the file, glob, directory or ``package:NAME`` that it names,
-            or None; fingerprints hold the content in place of the value.
-        content: the same, where the value says more than a place: fingerprints hold both.
-        identity: given the value and the object that holds it, what stands in fingerprints in the value's place: plain
-            data, for values of which only a part decides results.
+        in_fingerprint: whether it decides results; False for what changes how fast or where something is computed.
+        active_if: given the object that holds the field, whether the value has any use beside the other values there;
+            fingerprints leave it out where it has none.
+        content: given the value and the object that holds it, what stands in fingerprints in its place: plain data, in
+            which :class:`File` stands for a file's content. :func:`in_place` and :func:`beside` make such functions.
         variants: by the value of their key ``type``, the dataclasses that the field may hold.
-        was: names that the key had or that others give it; who uses one is told the key's own (``did you mean``).
     """
     limits = {"low": low, "above": above, "high": high, "choices": choices, "unit": unit, "empty": empty}
-    uses = {
-        "neutral": neutral,
-        "when": when,
-        "file": file,
-        "content": content,
-        "identity": identity,
-        "variants": variants,
-        "was": was,
-    }
+    uses = {"in_fingerprint": in_fingerprint, "active_if": active_if, "content": content, "variants": variants}
     metadata = {"doc": doc, **limits, **uses}
     if isinstance(default, list):
         return field(default_factory=lambda: list(default), metadata=metadata)

@@ -31,22 +31,27 @@ class ExecutorConfig:
         "local",
         "local: in this process; ray: by workers on a Ray cluster, each with a model of its own",
         choices=("local", "ray"),
-        neutral=True,
+        in_fingerprint=False,
     )
-    workers: int | None = key(None, "ray: workers; None takes as many as the cluster has room for", low=1, neutral=True)
+    workers: int | None = key(
+        None, "ray: workers; None takes as many as the cluster has room for", low=1, in_fingerprint=False
+    )
     gpus_per_worker: float | None = key(
-        None, "ray: GPUs of each worker; None takes what engine.* needs where there are any", low=0.0, neutral=True
+        None,
+        "ray: GPUs of each worker; None takes what engine.* needs where there are any",
+        low=0.0,
+        in_fingerprint=False,
     )
-    cpus_per_worker: float = key(1.0, "ray: CPU cores of each worker", low=0.0, neutral=True)
+    cpus_per_worker: float = key(1.0, "ray: CPU cores of each worker", low=0.0, in_fingerprint=False)
     start_timeout: float = key(
         600.0,
         "ray: for a first worker to be ready, where the cluster has no room for one yet",
         low=1.0,
         unit="s",
-        neutral=True,
+        in_fingerprint=False,
     )
     address: str | None = key(
         None,
         "ray: the cluster, as in auto or HOST:6379; None takes RAY_ADDRESS, else starts one on this machine",
-        neutral=True,
+        in_fingerprint=False,
     )

@@ -16,7 +16,7 @@ from typing import Any, Self
 from judgetrain.artifacts.files import read_json, sha256_of, write_json_atomic
 from judgetrain.artifacts.installed import version_of
 from judgetrain.errors import DataError, JudgetrainError
-from judgetrain.keys import PACKAGE
+from judgetrain.keys import PACKAGE, File
 
 Content = Callable[[str, str], Any]
 """Given a configuration key and the path that it names: what stands for the file's content."""
@@ -25,21 +25,22 @@ Content = Callable[[str, str], Any]
 def counted(owner: Any) -> Iterator[tuple[dataclasses.Field[Any], Any]]:
     """The fields of a settings or configuration object that decide results, with their values.
 
-    Left out are neutral fields, and those whose ``when`` says that they have no use beside the others.
+    Left out is what is not in fingerprints, and what ``active_if`` says has no use beside the other values.
     """
     for field in dataclasses.fields(owner):
-        when = field.metadata.get("when")
-        if not field.metadata.get("neutral") and (when is None or when(owner)):
+        active_if = field.metadata.get("active_if")
+        if field.metadata.get("in_fingerprint", True) and (active_if is None or active_if(owner)):
             yield field, getattr(owner, field.name)
 
 
 def plain(value: Any, content: Content | None = None, key: str = "") -> Any:
     """Settings as plain data, without what decides nothing.
 
-    ``content`` is called for every field that holds a file, and what it gives stands in the value's place: where a file
-    lies changes nothing. Of packages, and of values that say more than a place, the value stays beside the content.
-    What a field's ``identity`` gives stands in its value's place.
+    ``content`` is called for every file that a field's own ``content`` names (:func:`judgetrain.keys.key`), and what it
+    gives stands in the file's place; without it, values stand as the configuration has them.
     """
+    if isinstance(value, File):
+        return content(key, value.path) if content else value.path
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         found = {}
         for field, item in counted(value):
@@ -49,24 +50,17 @@ def plain(value: Any, content: Content | None = None, key: str = "") -> Any:
     if isinstance(value, Mapping):
         return {str(k): plain(v, content, f"{key}.{k}") for k, v in value.items()}
     if isinstance(value, (list, tuple)):
-        return [plain(v, content, f"{key}[{i}]") for i, v in enumerate(value)]
+        return [plain(v, content, key if isinstance(v, File) else f"{key}[{i}]") for i, v in enumerate(value)]
     return value
 
 
 def _field(field: dataclasses.Field[Any], value: Any, owner: Any, content: Content | None, key: str) -> Any:
     if value is None:
         return None
-    file, also = field.metadata.get("file"), field.metadata.get("content")
     if only := field.metadata.get("only"):
         return _listed(plain(value, content, key), only)
-    if content and (identity := field.metadata.get("identity")):
-        return identity(value, owner)
-    if content and also and isinstance(value, list):
-        return [[v, content(f"{key}[{i}]", path) if (path := also(v, owner)) else None] for i, v in enumerate(value)]
-    if content and file and (path := file(value, owner)):
-        return [value, content(key, path)] if path.startswith(PACKAGE) else content(key, path)
-    if content and also and (path := also(value, owner)):
-        return [value, content(key, path)]
+    if content and (stands := field.metadata.get("content")):
+        value = stands(value, owner)
     return plain(value, content, key)
 
 

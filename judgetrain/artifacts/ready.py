@@ -12,8 +12,8 @@ from judgetrain.artifacts.fingerprint import counted
 def check_parts(settings: Any, key: str, checked: set[str]) -> None:
     """Have every configuration object in a stage's settings say whether it can be used here: its ``check_here(key)``.
 
-    What decides nothing (neutral fields, those whose ``when`` says so) is left out, and so is what is in ``checked``,
-    to which everything that was looked at is added.
+    What decides nothing is left out (:func:`~judgetrain.artifacts.fingerprint.counted`), and so is what is in
+    ``checked``, to which everything that was looked at is added.
 
     Raises:
         ConfigError: an object cannot be used; names its key and the remedy.

@@ -12,21 +12,26 @@ from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 if TYPE_CHECKING:
     from judgetrain.artifacts.stage_run import StageRun
 
-File = Callable[[Any, Any], str | None]
-"""Given a field's value and the object that holds it: the file, glob, directory or ``package:NAME`` whose content
-counts, or None where the value names nothing on this machine."""
 
-
-def at(key: str, *, neutral: bool = False, file: File | None = None, only: Sequence[str] = ()) -> Any:
+def at(
+    key: str,
+    *,
+    in_fingerprint: bool = True,
+    active_if: Callable[[Any], Any] | None = None,
+    content: Callable[[Any, Any], Any] | None = None,
+    only: Sequence[str] = (),
+) -> Any:
     """A field of :class:`StageSettings`: the dotted configuration key that it is taken from.
 
     Args:
         key: of a value, or of a configuration object (or a list of them).
-        neutral: it changes how fast or where something is computed, not what; fingerprints leave it out.
-        file: marks a value that names a file; keys inside configuration objects are marked where they are defined.
+        in_fingerprint: False for what changes how fast or where something is computed, or is only checked.
+        active_if: given the settings, whether the stage has any use for the value; it is None in them where not.
+        content: what stands in fingerprints in the value's place, as :func:`judgetrain.keys.key` has it; keys inside
+            configuration objects are marked where they are defined.
         only: the keys of the object that the stage reads; the others have their defaults in the settings.
     """
-    marks = {"key": key, "neutral": neutral, "file": file, "only": tuple(only)}
+    marks = {"key": key, "in_fingerprint": in_fingerprint, "use_if": active_if, "content": content, "only": tuple(only)}
     return dataclasses.field(metadata=marks)
 
 
@@ -49,7 +54,10 @@ class StageSettings:
             field.name: None if field.name in unused else _read(config, field.metadata)
             for field in dataclasses.fields(cls)
         }
-        return cls(**values)
+        whole = cls(**values)
+        conditions = {field.name: field.metadata["use_if"] for field in dataclasses.fields(cls)}
+        idle: dict[str, Any] = {name: None for name, use_if in conditions.items() if use_if and not use_if(whole)}
+        return dataclasses.replace(whole, **idle) if idle else whole
 
 
 def value_at(config: Any, key: str) -> Any:

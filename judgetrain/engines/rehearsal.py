@@ -38,7 +38,7 @@ class Rehearsal(EngineConfig):
     """Stands in an engine's place: its engine answers every request at once, half as long as it may be."""
 
     name: str = ""
-    costs: Costs = field(default_factory=Costs, metadata={"neutral": True})
+    costs: Costs = field(default_factory=Costs, metadata={"in_fingerprint": False})
 
     def make(self, answers: AnswerStore | None = None, budget: Budget | None = None) -> Engine:
         """The engine."""

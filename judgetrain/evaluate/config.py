@@ -19,7 +19,7 @@ from judgetrain.evaluate.robustness.config import RobustnessConfig
 from judgetrain.judges.config import AskConfig
 from judgetrain.judges.method import Method, method_directory
 from judgetrain.judges.prompting.prompts import prompt_path
-from judgetrain.keys import key
+from judgetrain.keys import beside, in_place, key
 
 
 @dataclass
@@ -55,7 +55,7 @@ class EvaluateConfig(PaidConfig):
         "way (dpo+sampled, dpo+independent@1: docs/asking.md), scorers (scorer:sentprob and the like: "
         "judgetrain/scorers/methods.py), baselines (random, first, longer; surface: word counts and lengths, fitted "
         "to the benchmark's own labels), and stored:NAME",
-        content=method_directory,
+        content=beside(method_directory),
     )
     branches: list[int] = key([1, 3, 5, 10], "k values read off one run of max(branches)", low=1)
     aggregation: str = key(
@@ -67,7 +67,9 @@ class EvaluateConfig(PaidConfig):
         choices=("vote", "margin", "ranked", "clear"),
     )
     bootstrap: int = key(2000, "resamples of the 95% intervals", low=10)
-    view: int = key(20, "pages of disagreements to look at, per benchmark and judge", low=0, unit="trees", neutral=True)
+    view: int = key(
+        20, "pages of disagreements to look at, per benchmark and judge", low=0, unit="trees", in_fingerprint=False
+    )
     shard_size: int | None = key(
         None,
         "comparisons of a judge's branches finished together; the unit of resume, and the larger the faster; "
@@ -83,23 +85,23 @@ class EvaluateConfig(PaidConfig):
     external: AnyEngine = engine_key(
         TransformersEngineConfig(),
         "the model of methods external, one_step:external, rating:external",
-        when=lambda c: any(m.names_model and m.target == "external" for m in map(Method.parse, c.methods)),
+        active_if=lambda c: any(m.names_model and m.target == "external" for m in map(Method.parse, c.methods)),
     )
     partial: bool = key(
         False,
         "where nothing came out to train a judge on, evaluate those before it and say why, rather than fail",
-        neutral=True,
+        in_fingerprint=False,
     )
     one_step: AskConfig = key(
-        AskConfig, "methods one_step:MODEL: [[A]], [[B]] or [[C]], in both orders", when=_has_kind("one_step")
+        AskConfig, "methods one_step:MODEL: [[A]], [[B]] or [[C]], in both orders", active_if=_has_kind("one_step")
     )
     at_once: AskConfig = key(
         AskConfig("at_once", SamplingConfig(0.0, 1.0, 2)),
         "methods at_once:MODEL: one letter in each order, and the model's log-odds of A over B",
-        when=_has_kind("at_once"),
+        active_if=_has_kind("at_once"),
     )
     rating: AskConfig = key(
-        AskConfig("rating"), "methods rating:MODEL: each response rated by itself", when=_has_kind("rating")
+        AskConfig("rating"), "methods rating:MODEL: each response rated by itself", active_if=_has_kind("rating")
     )
     dev_share: float = key(
         0.0,
@@ -113,11 +115,11 @@ class EvaluateConfig(PaidConfig):
     corrected: CorrectedConfig = key(CorrectedConfig, "win rates and agreement from few labels and many verdicts")
     annotators: AnnotatorsConfig = key(AnnotatorsConfig, "the alternative annotator test, where rows name people")
     robustness: RobustnessConfig = key(RobustnessConfig, "attacks that a judge is to stand up to")
-    gate: GateConfig = key(GateConfig, "what a run must show, or it fails", when=lambda c: c.gate.required)
+    gate: GateConfig = key(GateConfig, "what a run must show, or it fails", active_if=lambda c: c.gate.required)
     scenarios: SourceConfig = key(
         SourceConfig,
         "queries with a category: a classifier trained on them groups benchmarks without groups; no path: none",
-        when=lambda c: c.scenarios.path,
+        active_if=lambda c: c.scenarios.path,
     )
 
 
@@ -129,7 +131,7 @@ class CorrectConfig(LimitsConfig):
     judge: str = key(
         "dpo",
         "who judges: base, initial, sft, dpo, rl, teacher, external or a judge's directory",
-        content=method_directory,
+        content=beside(method_directory),
     )
     branches: int = key(3, "criteria that a response is judged by", low=1)
     threshold: float = key(3.0, "rewrite responses whose mean score is below this (the paper: 3)", low=1.0, high=5.0)
@@ -138,11 +140,13 @@ class CorrectConfig(LimitsConfig):
         "",
         "who rates every response before, and the rewritten ones after, from 1 to 10 as evaluate.rating says "
         "(the paper: GPT-4): rating:external, rating:teacher, rating:DIRECTORY",
-        content=lambda method, owner: method_directory(method) if method else None,
-        when=lambda c: c.rater,
+        content=beside(lambda method, owner: method_directory(method) if method else None),
+        active_if=lambda c: c.rater,
     )
     prompts: str = key(
-        "correction", "prompt set: a name in judgetrain/judges/prompting/prompt_sets or a YAML file", file=prompt_path
+        "correction",
+        "prompt set: a name in judgetrain/judges/prompting/prompt_sets or a YAML file",
+        content=in_place(prompt_path),
     )
     sampling: SamplingConfig = key(SamplingConfig(0.7, 0.95, 512), "of the new responses")
     max_comparisons: int | None = key(None, "correct the responses of at most this many", low=1)
@@ -167,7 +171,7 @@ class StudiesConfig(LimitsConfig):
     against: list[str] = key(
         [],
         "other models: directories of their finished stage selfeval over the same prompts, or globs of them",
-        content=lambda directory, owner: f"{directory}/*.json*",
+        content=beside(lambda directory, owner: f"{directory}/*.json*"),
     )
     thresholds: list[float] = key(
         [0.0, 0.05, 0.1], "of win, tie and lose: discrepancies that differ by less are a tie", low=0.0
@@ -175,24 +179,24 @@ class StudiesConfig(LimitsConfig):
     judge: str = key(
         "",
         "who says whether a revision is better: base, teacher, external, one_step:external, a directory",
-        content=lambda method, owner: method_directory(method) if method else None,
+        content=beside(lambda method, owner: method_directory(method) if method else None),
     )
     verdicts: str = key(
         "",
         "file of people's verdicts on revisions: rows id, verdict (1 better, 0 unchanged, -1 worse), annotator",
-        file=lambda path, owner: path or None,
+        content=in_place(lambda path, owner: path or None),
     )
     duels: str = key(
         "",
         "who says which model's answer is better, this run's or another's (studies.against): as studies.judge",
-        content=lambda method, owner: method_directory(method) if method else None,
-        when=lambda c: c.duels,
+        content=beside(lambda method, owner: method_directory(method) if method else None),
+        active_if=lambda c: c.duels,
     )
     official: dict[str, dict[str, float]] = key(
         {},
         "name of a published score -> model -> its score, shown beside the models' confidence; over the prompts of one "
         "source or category where it has that name",
-        when=lambda c: c.official,
+        active_if=lambda c: c.official,
     )
 
 
@@ -203,5 +207,5 @@ class ScenariosConfig:
     runs: list[str] = key(
         [],
         "other training sets: directories of their finished stage scenarios, or globs of them",
-        content=lambda directory, owner: f"{directory}/*.json*",
+        content=beside(lambda directory, owner: f"{directory}/*.json*"),
     )

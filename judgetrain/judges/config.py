@@ -11,7 +11,7 @@ from judgetrain.artifacts.files import write_json_atomic
 from judgetrain.engines.config import SamplingConfig
 from judgetrain.errors import ConfigError
 from judgetrain.judges.prompting.prompts import prompt_path
-from judgetrain.keys import did_you_mean, key, validate
+from judgetrain.keys import did_you_mean, in_place, key, validate
 
 SETTINGS = "judge.json"
 """Carried in a trained judge's directory: how it is asked unless one says otherwise."""
@@ -159,7 +159,9 @@ class AskConfig:
     """How a judge that is asked once is asked."""
 
     prompts: str = key(
-        "one_step", "prompt set: a name in judgetrain/judges/prompting/prompt_sets or a YAML file", file=prompt_path
+        "one_step",
+        "prompt set: a name in judgetrain/judges/prompting/prompt_sets or a YAML file",
+        content=in_place(prompt_path),
     )
     sampling: SamplingConfig = key(SamplingConfig(0.0, 1.0, 512), "of the reply")
 

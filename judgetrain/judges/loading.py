@@ -24,6 +24,7 @@ from judgetrain.judges.lengths import check_lengths
 from judgetrain.judges.method import BRANCHING, JUDGE_STAGES, TARGETS, Method
 from judgetrain.judges.prompting.prompts import FILE as PROMPTS
 from judgetrain.judges.prompting.prompts import has_step, load_prompt_set, prompt_path
+from judgetrain.keys import in_place
 from judgetrain.scorers.config import ScorerConfig
 
 if TYPE_CHECKING:
@@ -45,7 +46,7 @@ class ModelSettings(StageSettings):
     judge: JudgeConfig | None = at("judge")
     criteria: int | None = at("tree.criteria")
     engine: EngineConfig | None = at("engine")
-    prompts: str | None = at("prompts", file=prompt_path)
+    prompts: str | None = at("prompts", content=in_place(prompt_path))
     base: ModelConfig | None = at("train.base")
     teacher: EngineConfig | None = at("teacher.engine")
     external: EngineConfig | None = at("evaluate.external")

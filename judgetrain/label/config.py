@@ -19,7 +19,7 @@ from judgetrain.engines.config import (
 from judgetrain.errors import ConfigError
 from judgetrain.judges.config import LEVELS
 from judgetrain.judges.prompting.prompts import prompt_path
-from judgetrain.keys import key
+from judgetrain.keys import in_place, key
 
 if TYPE_CHECKING:
     from judgetrain.engines.answers import AnswerStore, Budget
@@ -64,16 +64,16 @@ class TeacherConfig(PaidConfig):
     engine: AnyEngine = engine_key(
         TransformersEngineConfig(),
         "who writes: an external model, a model here, the data's own labels (given), the world's annotator",
-        when=lambda c: not c.evaluations,
+        active_if=lambda c: not c.evaluations,
     )
     evaluations: str = key(
         "",
         "file or glob of evaluations that are already written (docs/dialogues.md); the engine is then asked nothing",
-        file=lambda path, owner: path or None,
+        content=in_place(lambda path, owner: path or None),
     )
     comparisons: int = key(3000, "comparisons annotated; the rest is left for the tree", low=1)
     share: float = key(
-        1.0, "of the comparisons at most, however few there are", above=0.0, high=1.0, when=lambda c: c.share < 1
+        1.0, "of the comparisons at most, however few there are", above=0.0, high=1.0, active_if=lambda c: c.share < 1
     )
     criteria: int = key(10, "criteria listed", low=1)
     judged: int | None = key(
@@ -93,7 +93,7 @@ class ExternalConfig(PaidConfig):
         "one_step",
         "a set with a step one_step (it compares the responses) or preference (it prefers one of two critiques, as in "
         "the paper's table 9): a name in judgetrain/judges/prompting/prompt_sets or a YAML file",
-        file=prompt_path,
+        content=in_place(prompt_path),
     )
     sampling: SamplingConfig = key(SamplingConfig(0.5, 1.0, 512), "of its replies")
     samples: int = key(1, "one_step: replies in each order", low=1)
@@ -104,7 +104,7 @@ class ExternalConfig(PaidConfig):
         "preference: what the judge's preferences label: the comparison, by their vote (dialogue), or each pair of "
         "critiques by itself (pair, the paper's way), while the branches' label chooses the SFT examples",
         choices=("dialogue", "pair"),
-        when=lambda c: c.by != "dialogue",
+        active_if=lambda c: c.by != "dialogue",
     )
     shard_size: int = key(32, "comparisons finished together; the unit of resume", low=1)
 
@@ -128,21 +128,24 @@ class RewardConfig:
         choices=SIGNALS,
     )
     glassbox: str = key(
-        "softmax_combo", "the score behind glassbox: judgetrain/scorers/methods.py", when=with_signal("glassbox")
+        "softmax_combo", "the score behind glassbox: judgetrain/scorers/methods.py", active_if=with_signal("glassbox")
     )
     ensemble_weight: float = key(
-        1.0, "of the branches' vote in the weighted mean of the signals", low=0.0, when=lambda c: c.signals
+        1.0, "of the branches' vote in the weighted mean of the signals", low=0.0, active_if=lambda c: c.signals
     )
     probdiff_weight: float = key(
-        1.0, "of ProbDiff; 0: it is reported, and decides nothing", low=0.0, when=with_signal("probdiff")
+        1.0, "of ProbDiff; 0: it is reported, and decides nothing", low=0.0, active_if=with_signal("probdiff")
     )
     glassbox_weight: float = key(
-        1.0, "of the glass-box score; 0: it is reported, and decides nothing", low=0.0, when=with_signal("glassbox")
+        1.0,
+        "of the glass-box score; 0: it is reported, and decides nothing",
+        low=0.0,
+        active_if=with_signal("glassbox"),
     )
     break_ties: bool = key(
         False,
         "where as many branches say A as B, label for the side with the better scores",
-        when=lambda c: c.signals,
+        active_if=lambda c: c.signals,
     )
     choose: str = key(
         "random",
@@ -154,7 +157,7 @@ class RewardConfig:
     min_margin: float = key(
         0.0, "leave out (and count) pairs whose margin is below this, negative ones always", low=0.0, high=1.0
     )
-    shard_size: int = key(8, "trees scored together; the unit of resume", low=1, when=lambda c: c.signals)
+    shard_size: int = key(8, "trees scored together; the unit of resume", low=1, active_if=lambda c: c.signals)
 
 
 @dataclass
@@ -182,7 +185,7 @@ class LabelConfig:
         "the higher mean score; ranked, clear, what both orders say where the branches are read as by "
         "evaluate.aggregation, the first criteria first: for trees of a judge that names first what matters",
         choices=("deciding", "plurality", "mean_score", "ranked", "clear"),
-        when=lambda c: c.vote != "deciding",
+        active_if=lambda c: c.vote != "deciding",
     )
     min_readable: float = key(
         0.5, "leave a tree out of training when fewer of its judgments could be read", low=0.0, high=1.0
@@ -198,7 +201,7 @@ class LabelConfig:
         False,
         "draw SFT judgments two by two, one in each order by the same guideline, so that no place is taught alone "
         "(train.sft.orders_together trains them in one batch)",
-        when=lambda c: c.orders_together,
+        active_if=lambda c: c.orders_together,
     )
     max_pairs_per_level: int = key(4, "preference pairs per comparison and level", low=0)
     levels: list[str] = key([*LEVELS], "levels whose pairs are taken", choices=LEVELS)
@@ -208,7 +211,7 @@ class LabelConfig:
         "label, every judgment in keeping with the label against every one that is not, guidelines and criteria by "
         "their shares of such judgments (the paper's letter)",
         choices=("evidence", "label"),
-        when=lambda c: c.pairs_by != "evidence",
+        active_if=lambda c: c.pairs_by != "evidence",
     )
     high_success: float = key(
         0.75,
@@ -216,14 +219,14 @@ class LabelConfig:
         "right",
         low=0.0,
         high=1.0,
-        when=lambda c: c.by_success,
+        active_if=lambda c: c.by_success,
     )
     low_success: float = key(
         0.25,
         "pairs_by=label or external.by=pair: criteria lead a rejected list if at most this share is",
         low=0.0,
         high=1.0,
-        when=lambda c: c.by_success,
+        active_if=lambda c: c.by_success,
     )
     sft_share: float | None = key(
         None,
@@ -231,7 +234,7 @@ class LabelConfig:
         "(the paper's table 6: 0.5); None: both of every comparison",
         above=0.0,
         high=1.0,
-        when=lambda c: c.sft_share is not None,
+        active_if=lambda c: c.sft_share is not None,
     )
     min_evidence: float = key(
         0.95,
@@ -268,7 +271,7 @@ class LabelConfig:
         "pages of trees to look at; more: python -m judgetrain.judges.views.viewer",
         low=0,
         unit="trees",
-        neutral=True,
+        in_fingerprint=False,
     )
     source: str = key(
         "ensemble",
@@ -279,9 +282,9 @@ class LabelConfig:
         SourceConfig,
         "SFT examples of correction (the paper: 3,000): rows query, response, judgment, corrected, as stage correct "
         "writes them too; no path: none",
-        when=lambda c: c.corrections.path,
+        active_if=lambda c: c.corrections.path,
     )
-    external: ExternalConfig = key(ExternalConfig, "the external judge", when=lambda c: c.source == "external")
+    external: ExternalConfig = key(ExternalConfig, "the external judge", active_if=lambda c: c.source == "external")
     reward: RewardConfig = key(RewardConfig, "auxiliary rewards of the branches")
 
     @property

@@ -13,6 +13,7 @@ from judgetrain.errors import ConfigError
 from judgetrain.judges.config import TreeConfig
 from judgetrain.judges.loading import check_asking
 from judgetrain.judges.prompting.prompts import load_prompt_set, prompt_path
+from judgetrain.keys import in_place
 from judgetrain.label.config import GivenEngineConfig, LabelConfig, TeacherConfig
 from judgetrain.schema import ORDERS
 from judgetrain.scorers.config import OF_BRANCHES, ScorerConfig
@@ -37,7 +38,7 @@ class TeacherSettings(StageSettings):
     teacher: TeacherConfig = at("teacher")
     criteria: int = at("tree.criteria")
     shard_size: int = at("tree.shard_size")
-    prompts: str = at("prompts", file=prompt_path)
+    prompts: str = at("prompts", content=in_place(prompt_path))
     dialogues: DialoguesConfig | None = at("dialogues", only=OF_QUERIES)
 
     @classmethod
@@ -87,11 +88,11 @@ class LabelSettings(StageSettings):
 
     label: LabelConfig = at("label")
     criteria: int = at("tree.criteria")
-    prompts: str = at("prompts", file=prompt_path)
+    prompts: str = at("prompts", content=in_place(prompt_path))
     scorer: ScorerConfig | None = at("scorer", only=OF_BRANCHES)
-    correction_prompts: str | None = at("correct.prompts", file=prompt_path)
+    correction_prompts: str | None = at("correct.prompts", content=in_place(prompt_path))
     dialogues: DialoguesConfig | None = at("dialogues", only=OF_QUERIES)
-    base: ModelConfig | None = at("train.base", neutral=True)
+    base: ModelConfig | None = at("train.base", in_fingerprint=False)
     """How the judge that grew the trees is loaded, where its own branches are scored."""
 
     @classmethod

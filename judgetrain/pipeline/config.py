@@ -12,7 +12,7 @@ from judgetrain.evaluate.correlate.config import CorrelateConfig
 from judgetrain.judges.config import JudgeConfig, TreeConfig
 from judgetrain.judges.prompting.prompts import prompt_path
 from judgetrain.judges.rounds import RoundsConfig
-from judgetrain.keys import key
+from judgetrain.keys import in_place, key
 from judgetrain.label.config import LabelConfig, TeacherConfig
 from judgetrain.pipeline.graph import COMMANDS, STAGES
 from judgetrain.scorers.config import ScorerConfig, SelfEvalConfig
@@ -31,33 +31,33 @@ class HubConfig:
     push: bool = key(
         False,
         "upload the judge: with a stage that trains when made, with stage=evaluate measured",
-        neutral=True,
+        in_fingerprint=False,
     )
-    repo_id: str | None = key(None, "OWNER/NAME", neutral=True)
-    private: bool = key(True, "a repository that is created is private", neutral=True)
+    repo_id: str | None = key(None, "OWNER/NAME", in_fingerprint=False)
+    private: bool = key(True, "a repository that is created is private", in_fingerprint=False)
 
 
 @dataclass
 class StatusConfig:
     """stage=status: what there is."""
 
-    detail: bool = key(False, "also seconds, size and date of what is done", neutral=True)
+    detail: bool = key(False, "also seconds, size and date of what is done", in_fingerprint=False)
 
 
 @dataclass
 class CleanConfig:
     """stage=clean: artifacts that nothing refers to, or that are damaged."""
 
-    yes: bool = key(False, "remove what is listed; without it nothing is removed", neutral=True)
+    yes: bool = key(False, "remove what is listed; without it nothing is removed", in_fingerprint=False)
     damaged: bool = key(
         False,
         "list what is damaged in place of what nothing refers to: artifacts, and kept answers of paid models",
-        neutral=True,
+        in_fingerprint=False,
     )
     evaluations: bool = key(
         False,
         "list results of other settings too (evaluations, verdicts, ...), with what only they are made from",
-        neutral=True,
+        in_fingerprint=False,
     )
 
 
@@ -66,9 +66,11 @@ class ReportConfig:
     """stage=report: one report of several evaluations."""
 
     runs: list[str] = key(
-        [], "evaluations' directories, globs of them, or a sweep's directory; empty: all of output_dir", neutral=True
+        [],
+        "evaluations' directories, globs of them, or a sweep's directory; empty: all of output_dir",
+        in_fingerprint=False,
     )
-    name: str = key("all", "the report is written to output_dir/reports/NAME", neutral=True)
+    name: str = key("all", "the report is written to output_dir/reports/NAME", in_fingerprint=False)
 
 
 @dataclass
@@ -78,12 +80,16 @@ class Config:
     stage: str = key("dpo", "what to make (with whatever it needs)", choices=(*STAGES, *COMMANDS))
     recipe_name: str = key("quickstart", "set by the recipe; shown in reports")
     seed: int = key(17, "every seed derives from it", low=0)
-    output_dir: str = key("outputs", "artifacts, answers of paid models, reports and tracking files", neutral=True)
+    output_dir: str = key(
+        "outputs", "artifacts, answers of paid models, reports and tracking files", in_fingerprint=False
+    )
     data_dir: str = key(
         "", "root that a recipe's source paths may refer to; fingerprints hold the content, not the place"
     )
     prompts: str = key(
-        "multi_step", "prompt set: a name in judgetrain/judges/prompting/prompt_sets or a YAML file", file=prompt_path
+        "multi_step",
+        "prompt set: a name in judgetrain/judges/prompting/prompt_sets or a YAML file",
+        content=in_place(prompt_path),
     )
     dialogues: DialoguesConfig = key(DialoguesConfig, "stage dialogues")
     cluster: ClusterConfig = key(ClusterConfig, "stage cluster")
@@ -119,5 +125,5 @@ class Config:
         None,
         "what a job of stage=evaluate gives to a sweeper, as in world/dpo@1/agreement: over the development split "
         "(evaluate.dev_share), without which a search is refused",
-        neutral=True,
+        in_fingerprint=False,
     )

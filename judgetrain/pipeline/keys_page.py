@@ -36,8 +36,6 @@ class Key:
     default: str = ""
     unit: str = ""
     allowed: str = ""
-    was: tuple[str, ...] = ()
-    """Whole keys that it was, or is elsewhere, known by."""
     variants: tuple[str, ...] = ()
     """The variants of its section that have it; empty: all."""
 
@@ -70,7 +68,6 @@ def keys_of(config: Any, prefix: str = "") -> Iterator[Key]:
                 default=_shown(value),
                 unit=meta.get("unit") or "",
                 allowed=_allowed(meta),
-                was=tuple(f"{prefix}{old}" for old in meta.get("was", ())),
             )
             for kind in entries:
                 yield from keys_of(kind(), f"{name}[].")
@@ -103,17 +100,12 @@ def _allowed(meta: Mapping[str, Any]) -> str:
 
 
 def nearest_key(wrong: str) -> str | None:
-    """The key that a wrong one was called before, else the one that looks most like it; None if none does."""
+    """The key that looks most like a wrong one; None if none does."""
     from difflib import get_close_matches
 
-    names: dict[str, str] = {}
-    for key in keys_of(Config()):
-        names |= dict.fromkeys((key.name, *key.was), key.name)
     wrong = re.sub(r"\[\d+\]", "[]", wrong)
-    if wrong in GONE:
-        return None
-    found = [wrong] if wrong in names else get_close_matches(wrong, names, n=1, cutoff=SIMILAR)
-    return names[found[0]] if found else None
+    found = get_close_matches(wrong, [key.name for key in keys_of(Config())], n=1, cutoff=SIMILAR)
+    return found[0] if found else None
 
 
 def key_types() -> dict[str, str]:
@@ -128,8 +120,6 @@ def is_key(name: str, known: Mapping[str, str]) -> bool:
     return ".".join(parts) in known or any(known.get(key, "").startswith("dict") for key in above)
 
 
-GONE = frozenset({"train.dpo.margin_weight"})
-"""Keys that are no more, for which nothing else stands in."""
 SIMILAR = 0.75
 """How alike two keys must be to be taken for one another (difflib's ratio)."""
 

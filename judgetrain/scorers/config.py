@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 
 from judgetrain.engines.config import AnyEngine, LimitsConfig, ModelConfig, SamplingConfig, engine_key
-from judgetrain.keys import key
+from judgetrain.keys import in_place, key
 from judgetrain.scorers.prompts import prompt_file
 
 
@@ -19,7 +19,7 @@ class ScorerConfig:
         "a server (type openai) that gives log-probabilities of given texts, and generates, in stages selfeval and "
         "studies and wherever scorer:NAME is a method; scorer.model is then the tokenizer of the model that is served, "
         "and scores of whole distributions have none. None: scorer.model is read",
-        when=lambda c: c.engine is not None,
+        active_if=lambda c: c.engine is not None,
     )
     formula: str = key("paper", "glass-box equations or its released code", choices=("paper", "released"))
     illustration: bool = key(False, "query and reference before the prompt as an example (glass-box 3.1)")
@@ -38,12 +38,12 @@ class ScorerConfig:
     prompts: str = key(
         "default",
         "prompt set: a name in judgetrain/scorers/prompt_sets or a YAML file",
-        file=lambda name, owner: str(prompt_file(name)),
+        content=in_place(lambda name, owner: str(prompt_file(name))),
     )
     max_context: int | None = key(
         None, "longest prompt plus response; None takes the model's own", low=16, unit="tokens"
     )
-    batch_size: int = key(64, "responses scored or generated together", low=1, neutral=True)
+    batch_size: int = key(64, "responses scored or generated together", low=1, in_fingerprint=False)
     shard_size: int = key(64, "items finished together; the unit of resume", low=1)
 
     @property

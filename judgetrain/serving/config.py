@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from judgetrain.data.config import SourceConfig
 from judgetrain.engines.config import LimitsConfig
 from judgetrain.judges.method import method_directory
-from judgetrain.keys import key
+from judgetrain.keys import beside, in_place, key
 
 FORMATS = ("arena_hard", "alpaca_eval", "battles")
 """Shapes of other tools that verdicts are also written in (``serving/formats.py``)."""
@@ -22,27 +22,27 @@ class VerdictsConfig(LimitsConfig):
         "who judges, as in evaluate.methods: base, initial, sft, dpo, rl, teacher, external, a judge's directory or "
         "its id on the Hub, the same or any model asked once (one_step:DIR, at_once:DIR), scorer:NAME, or random, "
         "first, longer",
-        content=method_directory,
+        content=beside(method_directory),
     )
     source: SourceConfig = key(
         SourceConfig,
         "the comparisons: a file (JSON lines or array, CSV, Parquet), a Hub data set, or type world; adapter reads the "
         "rows of published benchmarks",
-        when=lambda c: not c.systems,
+        active_if=lambda c: not c.systems,
     )
     systems: list[str] = key(
         [],
         "in place of source: files or globs of several systems' answers to the same prompts (alpaca_eval's outputs, "
         "model_answer files of Arena-Hard and MT-Bench), compared pair by pair",
-        content=lambda path, owner: path,
+        content=beside(lambda path, owner: path),
     )
     questions: str = key(
         "",
         "question.jsonl of MT-Bench or Arena-Hard, where the systems' files hold answers alone",
-        file=lambda path, owner: path or None,
+        content=in_place(lambda path, owner: path or None),
     )
     baseline: str | None = key(
-        None, "compare this system with each other one, as A, and no others", when=lambda c: c.systems
+        None, "compare this system with each other one, as A, and no others", active_if=lambda c: c.systems
     )
     branches: int = key(1, "criteria that a branching judge follows; dpo@3 comes first", low=1)
     write: list[str] = key([], "also write the verdicts in the shapes of other tools", choices=FORMATS)
@@ -50,6 +50,6 @@ class VerdictsConfig(LimitsConfig):
         100,
         "pages of comparisons to look at; more: python -m judgetrain.judges.views.viewer",
         low=0,
-        neutral=True,
+        in_fingerprint=False,
     )
     shard_size: int = key(64, "comparisons finished together; the unit of resume", low=1)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from judgetrain.engines.config import ModelConfig
-from judgetrain.keys import key
+from judgetrain.keys import in_place, key
 
 
 def _on(adapters: AdapterConfig) -> bool:
@@ -18,18 +18,20 @@ class AdapterConfig:
     """Low-rank adapters (PEFT's LoraConfig has keys of the same names)."""
 
     enabled: bool = key(False, "train adapters in place of the weights")
-    r: int = key(16, "rank", low=1, when=_on)
-    lora_alpha: int = key(
-        32, "scale: the adapters' product is multiplied by lora_alpha / r", low=1, when=_on, was=("alpha",)
+    r: int = key(16, "rank", low=1, active_if=_on)
+    lora_alpha: int = key(32, "scale: the adapters' product is multiplied by lora_alpha / r", low=1, active_if=_on)
+    lora_dropout: float = key(0.05, "dropout before the adapters", low=0.0, high=1.0, active_if=_on)
+    target_modules: str = key(
+        "all-linear", "names, as in q_proj,v_proj; a regular expression; or all-linear", active_if=_on
     )
-    lora_dropout: float = key(0.05, "dropout before the adapters", low=0.0, high=1.0, when=_on, was=("dropout",))
-    target_modules: str = key("all-linear", "names, as in q_proj,v_proj; a regular expression; or all-linear", when=_on)
-    merge: bool = key(True, "merge at the end; false leaves adapters that from_pretrained puts on their base", when=_on)
+    merge: bool = key(
+        True, "merge at the end; false leaves adapters that from_pretrained puts on their base", active_if=_on
+    )
     quantize: str | None = key(
         None,
         "QLoRA: the frozen base in 4 or 8 bits (a GPU and the extra 'qlora')",
         choices=(None, "4bit", "8bit"),
-        when=_on,
+        active_if=_on,
     )
 
 
@@ -55,39 +57,34 @@ class TrainConfig:
     """
 
     learning_rate: float = key(1e-5, "peak", above=0.0)
-    num_train_epochs: float = key(1.0, "passes over the data", low=0.001, was=("epochs",))
+    num_train_epochs: float = key(1.0, "passes over the data", low=0.001)
     min_steps: int = key(
         0,
         "initial, sft, dpo: of little data so many passes more are taken that there are at least so many optimizer "
         "steps (those of verdicts_first come on top); a positive max_steps overrides it",
         low=0,
-        when=lambda c: c.min_steps,
+        active_if=lambda c: c.min_steps,
     )
     max_steps: int = key(-1, "overrides num_train_epochs when positive", low=-1)
-    per_device_train_batch_size: int = key(
-        8, "examples that one process computes together", low=1, was=("batch_size", "train_batch_size")
-    )
+    per_device_train_batch_size: int = key(8, "examples that one process computes together", low=1)
     global_accumulation_steps: int = key(
         1,
         "micro-batches in an optimizer step, shared out over the processes: the global batch is "
         "per_device_train_batch_size x global_accumulation_steps however many there are, where Transformers' "
         "gradient_accumulation_steps counts those of each process",
         low=1,
-        was=("accumulation", "gradient_accumulation_steps"),
     )
     max_length: int = key(2048, "longer examples are left out and counted, never cut", low=8, unit="tokens")
-    warmup_steps: float = key(0.05, "steps of warm-up; below 1 a share of all steps", low=0.0, was=("warmup_ratio",))
+    warmup_steps: float = key(0.05, "steps of warm-up; below 1 a share of all steps", low=0.0)
     lr_scheduler_type: str = key(
         "cosine",
         "how the learning rate falls",
         choices=("linear", "cosine", "constant", "constant_with_warmup", "polynomial", "inverse_sqrt"),
-        was=("lr_scheduler",),
     )
     optim: str | None = key(
         None,
         "None takes fused AdamW; 8-bit and paged ones need a GPU and the extra 'qlora'",
         choices=(None, *OPTIMIZERS),
-        was=("optimizer",),
     )
     weight_decay: float = key(0.0, "AdamW", low=0.0)
     adam_beta2: float = key(
@@ -95,7 +92,7 @@ class TrainConfig:
         "AdamW: how much of its mean of squared gradients a step keeps",
         low=0.0,
         high=0.99999,
-        when=lambda c: c.adam_beta2 != 0.999,
+        active_if=lambda c: c.adam_beta2 != 0.999,
     )
     max_grad_norm: float = key(1.0, "gradient clipping", low=0.0)
     gradient_checkpointing: bool = key(False, "trade time for memory")
@@ -107,26 +104,23 @@ class TrainConfig:
         False,
         "initial, sft: judgments by one guideline in both orders stand in one batch, so that no step prefers a place; "
         "needs an even per_device_train_batch_size",
-        when=lambda c: c.orders_together,
+        active_if=lambda c: c.orders_together,
     )
-    use_liger_kernel: bool = key(
-        False, "Liger's Triton kernels for the layers (a GPU and the extra 'liger')", was=("liger", "use_liger")
-    )
+    use_liger_kernel: bool = key(False, "Liger's Triton kernels for the layers (a GPU and the extra 'liger')")
     regional_compilation: bool = key(
         False,
         "initial, sft, dpo: torch.compile for the repeated blocks; compiling takes a minute or more. Results differ in "
         "the last digits, after a resume too. Without a C++ compiler it is left out, which is said",
-        neutral=True,
-        was=("torch_compile", "compile"),
+        in_fingerprint=False,
     )
-    save_steps: int = key(50, "checkpoint every so many optimizer steps", low=1, neutral=True)
+    save_steps: int = key(50, "checkpoint every so many optimizer steps", low=1, in_fingerprint=False)
     eval_steps: int = key(
         50,
         "held-out loss every so many optimizer steps",
         low=1,
-        when=lambda c: isinstance(c, DpoConfig) and c.stop.watched,
+        active_if=lambda c: isinstance(c, DpoConfig) and c.stop.watched,
     )
-    save_total_limit: int = key(2, "checkpoints kept while training", low=2, neutral=True, was=("keep_checkpoints",))
+    save_total_limit: int = key(2, "checkpoints kept while training", low=2, in_fingerprint=False)
     lora: AdapterConfig = key(AdapterConfig, "adapters")
 
 
@@ -141,7 +135,7 @@ class InitialConfig(TrainConfig):
         "it says anything that differs between the orders, as teacher.engine.type=given; needs orders_together. Has a "
         "schedule (lr_scheduler_type, warm-up) of its own, after which that of the rest begins",
         low=0.0,
-        when=lambda c: c.verdicts_first,
+        active_if=lambda c: c.verdicts_first,
     )
 
 
@@ -202,13 +196,11 @@ class DpoConfig(TrainConfig):
         "reverse_kl",
         "f-DPO: the divergence from the reference that is penalised",
         choices=("reverse_kl", "forward_kl", "js_divergence", "alpha_divergence"),
-        was=("f_divergence",),
     )
     f_alpha_divergence_coef: float = key(
         0.5,
         "alpha of f_divergence_type=alpha_divergence",
-        when=lambda c: c.f_divergence_type == "alpha_divergence",
-        was=("f_alpha",),
+        active_if=lambda c: c.f_divergence_type == "alpha_divergence",
     )
     precompute_ref_log_probs: bool = key(
         True,
@@ -216,7 +208,7 @@ class DpoConfig(TrainConfig):
         "model is in memory; false: the reference model is kept beside the trained one",
     )
     precompute_ref_batch_size: int = key(
-        8, "pairs that the reference model reads together", low=1, neutral=True, was=("reference_batch_size",)
+        8, "pairs that the reference model reads together", low=1, in_fingerprint=False
     )
     stop: StopConfig = key(StopConfig, "stop-loss")
 
@@ -250,7 +242,6 @@ class RlConfig(TrainConfig):
         "constant_with_warmup",
         "how the learning rate falls",
         choices=("linear", "cosine", "constant", "constant_with_warmup", "polynomial", "inverse_sqrt"),
-        was=("lr_scheduler",),
     )
     max_length: int = key(
         2048, "prompt and longest answer; a branch that would be longer counts as unreadable", low=8, unit="tokens"
@@ -263,18 +254,19 @@ class RlConfig(TrainConfig):
         choices=("label", "start"),
     )
     label_branches: int = key(
-        10, "branches of the start's own labels, put together as evaluate.aggregation says", low=1, when=_own_labels
+        10,
+        "branches of the start's own labels, put together as evaluate.aggregation says",
+        low=1,
+        active_if=_own_labels,
     )
     max_comparisons: int | None = key(
         None,
         "comparisons that the start labels, drawn by the seed, and all that are held out; None: all",
         low=1,
-        when=_own_labels,
+        active_if=_own_labels,
     )
     comparisons_per_step: int = key(8, "comparisons judged for one optimizer step, over all processes", low=1)
-    num_generations: int = key(
-        8, "branches of a comparison that are compared with one another", low=2, was=("group_size",)
-    )
+    num_generations: int = key(8, "branches of a comparison that are compared with one another", low=2)
     branches: int = key(1, "criteria of each list that are judged", low=1)
     position_discount: float = key(
         0.5, "a list's reward weighs its i-th criterion's branch with this to the power of i", low=0.0, high=1.0
@@ -300,7 +292,7 @@ class RlConfig(TrainConfig):
         "leave out comparisons whose label won a smaller share of the deciding votes; of the labels of stage label",
         low=0.0,
         high=1.0,
-        when=lambda c: not _own_labels(c),
+        active_if=lambda c: not _own_labels(c),
     )
     pass_rate: list[float] = key(
         [],
@@ -316,16 +308,16 @@ class RlConfig(TrainConfig):
         "share is new to this stage, though sft and dpo may have learned from it",
         low=0.0,
         high=0.5,
-        when=lambda c: c.keep_best,
+        active_if=lambda c: c.keep_best,
     )
     patience: int | None = key(None, "stop after so many evaluations in a row without a better agreement", low=1)
     eval_steps: int = key(
         10,
         "held-out agreement every so many optimizer steps; rounded up to whole num_iterations",
         low=1,
-        when=lambda c: c.keep_best,
+        active_if=lambda c: c.keep_best,
     )
-    save_steps: int = key(10, "checkpoint every so many optimizer steps", low=1, neutral=True)
+    save_steps: int = key(10, "checkpoint every so many optimizer steps", low=1, in_fingerprint=False)
 
     @property
     def parts(self) -> int:
@@ -355,13 +347,16 @@ class TrainStages:
         "none",
         "how several processes train one model: ddp (each has all of it), zero2, zero3, zero3_offload (DeepSpeed)",
         choices=DISTRIBUTED,
-        neutral=True,
+        in_fingerprint=False,
     )
     processes: int | None = key(
-        None, "processes here that train together; None: one a GPU; under torchrun: WORLD_SIZE", low=1, neutral=True
+        None,
+        "processes here that train together; None: one a GPU; under torchrun: WORLD_SIZE",
+        low=1,
+        in_fingerprint=False,
     )
     deepspeed: str | None = key(
         None,
         "a DeepSpeed JSON in place of launch/deepspeed/<train.distributed>.json",
-        file=lambda path, owner: path,
+        content=in_place(lambda path, owner: path),
     )

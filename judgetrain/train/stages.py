@@ -11,6 +11,7 @@ from judgetrain.engines.config import ModelConfig
 from judgetrain.errors import ConfigError
 from judgetrain.judges.config import Aggregation, AskingConfig, JudgeConfig
 from judgetrain.judges.prompting.prompts import load_prompt_set, prompt_path
+from judgetrain.keys import in_place
 from judgetrain.train.checks import check_machine, check_training
 from judgetrain.train.config import DpoConfig, InitialConfig, RlConfig, TrainConfig
 from judgetrain.train.distributed import check_distributed
@@ -25,7 +26,7 @@ def deepspeed_file(path: str | None, owner: object = None) -> str | None:
 class TrainingSettings(StageSettings):
     """What every stage that trains reads."""
 
-    deepspeed: str | None = at("train.deepspeed", file=deepspeed_file)
+    deepspeed: str | None = at("train.deepspeed", content=in_place(deepspeed_file))
     distributed: str | None = at("train.distributed")
     processes: int | None = at("train.processes")
 
@@ -52,10 +53,10 @@ class InitialSettings(TrainingSettings):
 
     base: ModelConfig = at("train.base")
     train: InitialConfig = at("train.initial")
-    prompts: str = at("prompts", file=prompt_path)
-    judge: JudgeConfig = at("judge", neutral=True)
-    criteria: int = at("tree.criteria", neutral=True)
-    aggregation: Aggregation = at("evaluate.aggregation", neutral=True)
+    prompts: str = at("prompts", content=in_place(prompt_path))
+    judge: JudgeConfig = at("judge", in_fingerprint=False)
+    criteria: int = at("tree.criteria", in_fingerprint=False)
+    aggregation: Aggregation = at("evaluate.aggregation", in_fingerprint=False)
     """The three are written beside the weights, for those who ask the judge without saying how; they decide nothing of
     them."""
 
@@ -64,7 +65,7 @@ class InitialSettings(TrainingSettings):
 class SftSettings(TrainingSettings):
     """Stage sft."""
 
-    base: ModelConfig = at("train.base", neutral=True)
+    base: ModelConfig = at("train.base", in_fingerprint=False)
     """How the model of the stage before is loaded: its precision and attention are part of that stage."""
     train: TrainConfig = at("train.sft")
 
@@ -86,7 +87,7 @@ class ReferenceSettings(TrainingSettings):
 class DpoSettings(TrainingSettings):
     """Stage dpo."""
 
-    base: ModelConfig = at("train.base", neutral=True)
+    base: ModelConfig = at("train.base", in_fingerprint=False)
     train: DpoConfig = at("train.dpo")
 
 
@@ -97,7 +98,7 @@ _ASKING = ("criteria", "criteria_sampling", "guideline_sampling", "judgment_samp
 class RlSettings(TrainingSettings):
     """Stage rl."""
 
-    base: ModelConfig = at("train.base", neutral=True)
+    base: ModelConfig = at("train.base", in_fingerprint=False)
     train: RlConfig = at("train.rl")
     asking: AskingConfig = at("tree", only=_ASKING)
     """How many criteria are listed, and how long each text may be."""

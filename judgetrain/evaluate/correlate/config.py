@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from judgetrain.data.config import SourceConfig
 from judgetrain.engines.config import LimitsConfig
 from judgetrain.judges.method import method_directory
-from judgetrain.keys import key
+from judgetrain.keys import beside, key
 
 
 @dataclass
@@ -45,12 +45,12 @@ class CorrelateConfig(LimitsConfig):
     runs: list[str] = key(
         [],
         "other models over the same prompts: directories of their finished stage selfeval, or globs of them",
-        content=lambda directory, owner: f"{directory}/*.json*",
+        content=beside(lambda directory, owner: f"{directory}/*.json*"),
     )
     raters: list[str] = key(
         [],
         "who rates every answer now, asked as evaluate.rating says: rating:external, rating:teacher, rating:DIRECTORY",
-        content=method_directory,
+        content=beside(method_directory),
     )
     ratings: list[ColumnConfig] = key([], "ratings read from files: people's, GPT-4's, another run's ratings.jsonl")
     scores: list[ColumnConfig] = key([], "scores read from files")

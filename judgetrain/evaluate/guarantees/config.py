@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from judgetrain.keys import key
+from judgetrain.keys import beside, key
 
 
 @dataclass
@@ -91,5 +91,5 @@ class GateConfig:
     release: str = key(
         "",
         "directory of the last release's finished evaluation",
-        content=lambda directory, owner: f"{directory}/predictions.parquet" if directory else None,
+        content=beside(lambda directory, owner: f"{directory}/predictions.parquet" if directory else None),
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from judgetrain.data.attacks.names import DEFAULT, KINDS, wording_file
-from judgetrain.keys import key
+from judgetrain.keys import in_place, key
 
 
 @dataclass
@@ -22,16 +22,16 @@ class RobustnessConfig:
         ["rerun", "control", "edit", "empty"],
         f"by kind ({', '.join(KINDS)}) or by name (judgetrain/data/attacks/wordings); edits and forgeries are measured "
         "against rerun",
-        when=lambda c: c.sample,
+        active_if=lambda c: c.sample,
     )
     wording: str = key(
         DEFAULT,
         "what the attacks say: english, world (the quickstart's words) or a YAML file of the same shape",
-        file=wording_file,
-        when=lambda c: c.sample,
+        content=in_place(wording_file),
+        active_if=lambda c: c.sample,
     )
     methods: list[str] = key(
         [],
         "attack these of evaluate.methods; if none of them is evaluated: every judge that is not paid for, and longer",
-        when=lambda c: c.sample,
+        active_if=lambda c: c.sample,
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from judgetrain.keys import key
+from judgetrain.keys import beside, key
 
 
 @dataclass
@@ -15,8 +15,7 @@ class LeaderboardConfig:
         [],
         "files or globs of verdicts (stage judge's rows, or rows with model_a, model_b, winner) and directories of "
         "stage judge; empty: the verdicts of stage judge",
-        content=lambda path, owner: path,
-        was=("path", "verdicts"),
+        content=beside(lambda path, owner: path),
     )
     scores: str = key(
         "verdicts",
@@ -25,7 +24,7 @@ class LeaderboardConfig:
         choices=("verdicts", "orders", "margins"),
     )
     margin_scale: float = key(
-        1.0, "the margin that counts as 0.73 of a win", above=0.0, when=lambda c: c.scores == "margins"
+        1.0, "the margin that counts as 0.73 of a win", above=0.0, active_if=lambda c: c.scores == "margins"
     )
     inconsistent: str = key(
         "tie", "what different verdicts in the two orders count as; drop: nothing", choices=("tie", "drop")
@@ -39,5 +38,5 @@ class LeaderboardConfig:
         low=1,
         unit="comparisons",
     )
-    wave: int = key(64, "comparisons chosen at a time", low=1, when=lambda c: c.budget is not None)
+    wave: int = key(64, "comparisons chosen at a time", low=1, active_if=lambda c: c.budget is not None)
     examples: int = key(3, "comparisons shown of each pair of neighbours in the ranks, for either side", low=0)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from judgetrain.keys import key
+from judgetrain.keys import beside, key
 from judgetrain.serving.queue.information import PARTS
 
 
@@ -15,8 +15,7 @@ class LabelQueueConfig:
     files: list[str] = key(
         [],
         "files or globs of stage judge's rows, and directories of stage judge; empty: the verdicts of stage judge",
-        content=lambda path, owner: path,
-        was=("path", "verdicts"),
+        content=beside(lambda path, owner: path),
     )
     labels: int | None = key(None, "how many comparisons people will label; null: all of them, ranked", low=1)
     random: float = key(

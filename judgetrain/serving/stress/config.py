@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from judgetrain.data.config import SourceConfig
 from judgetrain.engines.config import AnyEngine, LimitsConfig, SamplingConfig, engine_key
 from judgetrain.judges.method import method_directory
-from judgetrain.keys import key
+from judgetrain.keys import beside, key
 from judgetrain.serving.rewards.modes import MODES
 
 TRUTH = "truth"
@@ -22,14 +22,13 @@ class StressConfig(LimitsConfig):
         ["dpo", "longer"],
         "the proxies: judges as in verdicts.judge (dpo, dpo@3, ./my-judge, one_step:external), scorer:NAME, longer, "
         "random",
-        content=method_directory,
-        was=("proxies", "judges"),
+        content=beside(method_directory),
     )
     gold: str = key(
         TRUTH,
         "what the chosen responses are measured by: truth (of the generated world), or a method as above that is much "
         "better than the proxies",
-        content=lambda text, owner: method_directory(text),
+        content=beside(lambda text, owner: method_directory(text)),
     )
     source: SourceConfig = key(SourceConfig, "the prompts: type world, or a file of dialogues")
     prompts: int = key(
