@@ -37,7 +37,6 @@ LIBRARIES = HEAVY | {
         (["train.dpo.bta=1"], ["train.dpo.bta", "DpoConfig", "did you mean train.dpo.beta?"]),
         (["tree.qqq=1"], ["tree.qqq", "TreeConfig"]),
         (["train.sft.global_accumulation_step=8"], ["did you mean train.sft.global_accumulation_steps?"]),
-        (["train.initial.batch_sise=8"], ["did you mean train.initial.per_device_train_batch_size?"]),
         (["stage=report"], ["holds no finished evaluation", "stage=evaluate first", "report.runs"]),
         (["train.dpo.beta=much"], ["train.dpo.beta", "'much'", "Float"]),
         (["stage=dop"], ["stage='dop'", "evaluate", "did you mean dpo?"]),
