@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from judgetrain.artifacts.fingerprint import ContentHashes, fingerprint
 from judgetrain.artifacts.locks import using
 from judgetrain.artifacts.stage_run import StageRun
 from judgetrain.data.config import SourceConfig
@@ -19,11 +18,6 @@ from judgetrain.serving.config import VerdictsConfig
 from judgetrain.serving.judging import judge_of
 from judgetrain.serving.stages import JudgeSettings, check_judge
 
-SERVED = "served"
-"""The folder of ``output_dir`` that holds the answers that were given."""
-FORMAT = 1
-"""Raised when the code changes what is answered."""
-
 
 def serve(pipeline: Pipeline) -> None:
     """Answer until a signal ends it; the judge is loaded and asked as by ``stage=judge``.
@@ -34,25 +28,22 @@ def serve(pipeline: Pipeline) -> None:
     config, home = pipeline.config, Path(pipeline.config.output_dir)
     for package in ("fastapi", "uvicorn", "prometheus_client"):
         check_package(package, "stage=serve", extra="serving")
-    from judgetrain.serving.server.kept import KeptAnswers
     from judgetrain.serving.server.run import bound, run, token_of
     from judgetrain.serving.server.service import Service
 
     settings = _settings(config)
     inputs = _inputs(pipeline, settings)
     token, listener = token_of(config.serve), bound(config.serve)
-    models = Models(settings, inputs, StageRun(home / SERVED, "serve", config.seed, pipeline.console, home=home))
+    models = Models(settings, inputs, StageRun(home / "served", "serve", config.seed, pipeline.console, home=home))
     with using(home, inputs.values()), judge_of(models, settings) as judge:
-        path = home / SERVED / f"{_identity(settings, models, home)}.sqlite" if config.serve.keep else None
-        service = Service(judge(), config.serve, KeptAnswers(path, path.stem if path else ""), config.seed)
-        run(service, listener, token, pipeline.console)
+        run(Service(judge(), config.serve, config.seed), listener, token, pipeline.console)
 
 
 def _settings(config: Config) -> JudgeSettings:
     """What stage judge would read, were it to judge with this judge."""
     served = config.serve
-    check_judge(config, served.judge, "serve.judge", served.branches)
-    verdicts = VerdictsConfig(judge=served.judge, branches=served.branches, source=SourceConfig(type="jsonl"))
+    check_judge(config, served.judge, "serve.judge")
+    verdicts = VerdictsConfig(judge=served.judge, source=SourceConfig(type="jsonl"))
     settings = JudgeSettings.of(replace(config, verdicts=verdicts))
     method = settings.method
     if method.kind == "scorer":
@@ -79,10 +70,3 @@ def _inputs(pipeline: Pipeline, settings: JudgeSettings) -> Mapping[str, Path]:
             )
         found[stage] = plan.directory
     return found
-
-
-def _identity(settings: JudgeSettings, models: Models, home: Path) -> str:
-    """Whatever decides the answers besides seed and comparison."""
-    hashes, method = ContentHashes.of_run(home), settings.method
-    judge = models.identity(method, hashes)
-    return fingerprint({"format": FORMAT, "judge": judge, "settings": hashes.identity(settings)})

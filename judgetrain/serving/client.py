@@ -14,9 +14,8 @@ import httpx2
 
 from judgetrain.engines.openai.address import Address
 from judgetrain.errors import EngineError
-from judgetrain.judges.base import Judge, Prediction
+from judgetrain.judges.base import Cost, Judge, Prediction, Reason
 from judgetrain.schema import Comparison
-from judgetrain.serving.server.kept import prediction_of_row
 
 AGAIN = (429, 502, 503, 504)
 """Statuses after which the same is asked again: the server is busy, ends, or is starting."""
@@ -28,8 +27,7 @@ class RemoteJudge(Judge):
     """Asks a server, as any judge is asked; ``with RemoteJudge(url) as judge`` closes its connections.
 
     A connection that breaks, a full queue (429) and a server that is away or shutting down (503) are waited for and
-    asked again, with pauses that grow. A row keeps its id and seed, by which the server knows what it has answered: a
-    verdict that was given, but lost on its way, is not judged again.
+    asked again, with pauses that grow: the same row and seed have the same verdict.
 
     Args:
         url: of the server, as ``http://127.0.0.1:8765``.
@@ -80,26 +78,18 @@ class RemoteJudge(Judge):
         found = self._threads.map(lambda part: self._judged(part, seed), parts)
         return [prediction for part in found for prediction in part]
 
-    @property
-    def served(self) -> list[str]:
-        """The names of the models that the server lets one chat with (``/v1/chat/completions``): none or one."""
-        return [str(model["id"]) for model in self._ask("GET", "/v1/models")["data"]]
-
     def close(self) -> None:
         """Close the connections."""
         self._threads.shutdown()
         self._client.close()
 
     def _judged(self, part: Sequence[Comparison], seed: int) -> list[Prediction]:
-        answer = self._ask("POST", "/v1/judge", {"comparisons": [_row(comparison, seed) for comparison in part]})
-        return [_prediction(row) for row in answer["verdicts"]]
-
-    def _ask(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> Any:
+        body = {"comparisons": [_row(comparison, seed) for comparison in part]}
         until, pause = time.monotonic() + self._patience, FIRST_PAUSE
         while True:
             wait = pause * random.uniform(0.5, 1.0)  # so that clients do not all come back at once
             try:
-                response = self._client.request(method, self._url + path, json=body)
+                response = self._client.post(f"{self._url}/v1/judge", json=body)
                 if response.status_code not in AGAIN:
                     break
                 said = f"status {response.status_code}"
@@ -111,8 +101,8 @@ class RemoteJudge(Judge):
             time.sleep(wait)
             pause = min(LONGEST_PAUSE, 2 * pause)
         if response.status_code != 200:
-            raise EngineError(f"{self._url}{path}: status {response.status_code}: {_message(response)}")
-        return response.json()
+            raise EngineError(f"{self._url}/v1/judge: status {response.status_code}: {_message(response)}")
+        return [_prediction(row) for row in response.json()["verdicts"]]
 
 
 def _row(comparison: Comparison, seed: int) -> dict[str, Any]:
@@ -128,8 +118,10 @@ def _row(comparison: Comparison, seed: int) -> dict[str, Any]:
 
 
 def _prediction(row: Mapping[str, Any]) -> Prediction:
+    known = {name: value for name, value in row.items() if name in Prediction.__dataclass_fields__}
     cost = {name: float("nan") if number is None else number for name, number in row["cost"].items()}
-    return prediction_of_row({**row, "comparison_id": row["id"], "method": row["judge"], "cost": cost})
+    made = {"cost": Cost(**cost), "reasons": tuple(Reason(**reason) for reason in row["reasons"])}
+    return Prediction(comparison_id=row["id"], method=row["judge"], **known | made)
 
 
 def _seconds(text: str | None) -> float:

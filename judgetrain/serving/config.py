@@ -20,8 +20,8 @@ class VerdictsConfig(LimitsConfig):
     judge: str = key(
         "dpo",
         "who judges, as in evaluate.methods: base, initial, sft, dpo, rl, teacher, external, a judge's directory or "
-        "its id on the Hub, the same or any model asked once (one_step:DIR, at_once:DIR), scorer:NAME, or random, "
-        "first, longer",
+        "its id on the Hub (@3 behind any of these: 3 branches in place of one), the same or any model asked once "
+        "(one_step:DIR, at_once:DIR), scorer:NAME, or random, first, longer",
         content=beside(method_directory),
     )
     source: SourceConfig = key(
@@ -44,12 +44,5 @@ class VerdictsConfig(LimitsConfig):
     baseline: str | None = key(
         None, "compare this system with each other one, as A, and no others", active_if=lambda c: c.systems
     )
-    branches: int = key(1, "criteria that a branching judge follows; dpo@3 comes first", low=1)
     write: list[str] = key([], "also write the verdicts in the shapes of other tools", choices=FORMATS)
-    view: int = key(
-        100,
-        "pages of comparisons to look at; more: python -m judgetrain.judges.views.viewer",
-        low=0,
-        in_fingerprint=False,
-    )
     shard_size: int = key(64, "comparisons finished together; the unit of resume", low=1)

@@ -34,6 +34,8 @@ from judgetrain.serving.summary import Summary
 SHARDS = "judged"
 FORMAT = 1
 """Raised when the code changes what stands in a row."""
+PAGES = 100
+"""Comparisons that have a page to look at: as many as anybody reads. The viewer makes any other."""
 
 
 def run(settings: JudgeSettings, inputs: Mapping[str, Path], out: StageRun) -> None:
@@ -59,20 +61,20 @@ def run(settings: JudgeSettings, inputs: Mapping[str, Path], out: StageRun) -> N
         except JudgetrainError:
             _keep_finished(out, len(items))
             raise
-    _write(config.write, config.view, method.name, budget, out)
+    _write(config.write, method.name, budget, out)
 
 
 def judge_of(models: Models, settings: JudgeSettings) -> AbstractContextManager[Callable[[], Judge]]:
     """A function that loads the judge of ``verdicts.judge`` when it is first called; it is closed at the end."""
-    return loaded_once(lambda: load(models, settings, settings.method, settings.verdicts.branches))
+    return loaded_once(lambda: load(models, settings, settings.method))
 
 
-def load(models: Models, settings: AskedSettings, method: Method, branches: int = 1) -> Judge:
-    """The judge of a method of any kind; ``branches``: of a branching judge whose method names no number."""
+def load(models: Models, settings: AskedSettings, method: Method) -> Judge:
+    """The judge of a method of any kind; a branching one whose method names no number has one branch."""
     if method.kind == BRANCHING:
         assert settings.aggregation is not None
         how = settings.aggregation, bool(settings.early_stop), bool(settings.top_up)
-        return models.branching(method, branches if method.most is None else method.most, *how)
+        return models.branching(method, method.most or 1, *how)
     if method.kind in ASKED_ONCE:
         ask: AskConfig | None = getattr(settings, method.kind)
         assert ask is not None
@@ -128,7 +130,7 @@ def dropped(row: Mapping[str, Any]) -> str | None:
 def _key(settings: JudgeSettings, models: Models, items: Sequence[Item], out: StageRun) -> str:
     """What decides the rows: the comparisons as they are shown and told of, and the judge and how it is asked."""
     hashes, method, config = ContentHashes.of_run(out.home), settings.method, settings.verdicts
-    asked = VerdictsConfig(judge=config.judge, branches=config.branches, shard_size=config.shard_size)
+    asked = VerdictsConfig(judge=config.judge, shard_size=config.shard_size)
     return fingerprint(
         {
             "format": FORMAT,
@@ -147,7 +149,7 @@ def _keep_finished(out: StageRun, total: int) -> None:
     out.log(f"judge: {len(rows)} of {total} comparisons are judged: {place}")
 
 
-def _write(formats: Sequence[str], view: int, judge: str, budget: Budget | None, out: StageRun) -> None:
+def _write(formats: Sequence[str], judge: str, budget: Budget | None, out: StageRun) -> None:
     """Everything that is made of the rows, which are read once for each file: none of them is held."""
 
     def rows() -> Iterator[Row]:
@@ -156,7 +158,7 @@ def _write(formats: Sequence[str], view: int, judge: str, budget: Budget | None,
     place = out.write_rows(VERDICTS, rows())
     write_parquet(out.path(f"{VERDICTS}.parquet"), rows())
     places = [place, out.path(f"{VERDICTS}.parquet"), *(out.path(WRITERS[name](rows(), out)) for name in formats)]
-    shown = list(islice(rows(), view))
+    shown = list(islice(rows(), PAGES))
     places.append(write_views(verdict_views(shown), out.path(DIRECTORY), f"Verdicts of {judge}"))
     calls = sum(marker["facts"]["calls"] for marker in markers_of(out.directory, SHARDS))
     summary = Summary.of(rows(), judge, calls, out.totals()["tokens"], budget.spent if budget else {})

@@ -66,7 +66,7 @@ class JudgeSettings(AskedSettings):
         return Method.parse(self.verdicts.judge)
 
 
-def check_judge(config: Any, text: str, key: str, branches: int) -> None:
+def check_judge(config: Any, text: str, key: str) -> None:
     """Check a judge of any kind, as a method that judges comparisons without labels.
 
     Raises:
@@ -79,7 +79,7 @@ def check_judge(config: Any, text: str, key: str, branches: int) -> None:
     method = Method.parse(text)
     if method.kind == BRANCHING:
         check_model(config, method, key)
-        criteria, most = config.tree.criteria, branches if method.most is None else method.most
+        criteria, most = config.tree.criteria, 1 if method.most is None else method.most
         if most < 1 or (most > criteria and not method.is_directory):
             raise ConfigError(f"{key}={text!r}: {most} branches; allowed are 1 to tree.criteria={criteria}")
         check_criteria(config, method, most, key)
@@ -106,7 +106,7 @@ def check_judge(config: Any, text: str, key: str, branches: int) -> None:
 
 def _check_judge(config: Any) -> None:
     settings = config.verdicts
-    check_judge(config, settings.judge, "verdicts.judge", settings.branches)
+    check_judge(config, settings.judge, "verdicts.judge")
     if settings.systems:
         return
     if settings.baseline is not None:

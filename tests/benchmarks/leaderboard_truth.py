@@ -174,12 +174,12 @@ def main() -> None:
     parser.add_argument("--resamples", type=int, default=500)
     parser.add_argument("--judge", help="a judge's directory: ranks by it alone")
     arguments = parser.parse_args()
-    config = LeaderboardConfig(bootstrap=arguments.resamples)
+    config = LeaderboardConfig()
     if arguments.judge:
         from judgetrain.judges import load_judge
 
         judge = load_judge(arguments.judge)
-        board = leaderboard(battles_of(written(SIX, arguments.prompts, 0), judge, 0), config, 0)
+        board = leaderboard(battles_of(written(SIX, arguments.prompts, 0), judge, 0), config, 0, arguments.resamples)
         print(f"{arguments.judge}: Spearman {spearman(board, SIX):.3f}, {board.outcomes}")
         for s in board.systems:
             print(s.system, s.rating)
@@ -187,7 +187,12 @@ def main() -> None:
     print(f"| judge, {arguments.prompts} prompts | Spearman | counted |\n| --- | --- | --- |")
     for error, unreadable in ((0.0, 0.0), (0.2, 0.0), (0.4, 0.0), (0.2, 0.3)):
         found = [
-            leaderboard(battles_of(written(SIX, arguments.prompts, s), Truth(error, unreadable), s), config, s)
+            leaderboard(
+                battles_of(written(SIX, arguments.prompts, s), Truth(error, unreadable), s),
+                config,
+                s,
+                arguments.resamples,
+            )
             for s in range(10)
         ]
         said = f"errs in {error:.0%} of orders, {unreadable:.0%} unreadable"

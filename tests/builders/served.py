@@ -96,14 +96,13 @@ class NotingJudge(LongerJudge):
 def main(directory: Path, port: int, seconds: float, *overrides: str) -> None:
     """Serve a :class:`NotingJudge`."""
     from judgetrain.artifacts.console import Console
-    from judgetrain.serving.server.config import ServeConfig
-    from judgetrain.serving.server.kept import KeptAnswers
+    from judgetrain.serving.server.config import Limits, ServeConfig
     from judgetrain.serving.server.run import bound, run, token_of
     from judgetrain.serving.server.service import Service
 
     numbers = {key: int(value) for key, _, value in (o.partition("=") for o in overrides) if value.isdigit()}
-    config = ServeConfig(port=port, **numbers)  # type: ignore[arg-type]
-    service = Service(NotingJudge(directory, seconds), config, KeptAnswers(directory / "kept.sqlite", "slow"), 17)
+    config = ServeConfig(port=port)
+    service = Service(NotingJudge(directory, seconds), config, 17, Limits(**numbers))  # type: ignore[arg-type]
     run(service, bound(config), token_of(config), Console())
 
 

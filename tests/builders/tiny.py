@@ -72,7 +72,7 @@ class Tiny:
             2,
         )
         config.correlate.bootstrap = 10
-        config.verdicts.branches = 2
+        config.verdicts.judge = config.verdicts.judge.partition("@")[0] + "@2"
         config.stress.prompts, config.stress.samples, config.stress.bootstrap = 2, 4, 100
         return config
 

@@ -155,7 +155,7 @@ CASES: list[tuple[list[str], str, set[str]]] = [
     ([], "dialogues.world.eval_comparisons=30", {"evaluate", "correct", "judge", "scenarios"}),
     ([], "evaluate.bootstrap=30", {"evaluate"}),
     ([], "correct.threshold=2", {"correct"}),
-    ([], "verdicts.branches=2", {"judge"}),
+    ([], "verdicts.judge=dpo@2", {"judge"}),
     ([], "verdicts.write=[battles]", {"judge"}),
     ([], "verdicts.max_requests=9", set()),
     (["verdicts.judge=random"], "evaluate.aggregation=margin", {"gate", "evaluate", "correct", "stress"}),
@@ -164,10 +164,7 @@ CASES: list[tuple[list[str], str, set[str]]] = [
     ([], "selfeval.limit=3", {"selfeval"}),
     # What is said, kept and shown.
     *(([], key, set()) for key in ("recipe_name=x", "track.tracker=none", "hub.private=false")),
-    *(
-        ([], key, set())
-        for key in ("label.view=3", "evaluate.view=3", "verdicts.view=3", "objective=world/dpo@1/agreement")
-    ),
+    *(([], key, set()) for key in ("label.view=3", "evaluate.view=3", "objective=world/dpo@1/agreement")),
 ]
 
 

@@ -17,6 +17,7 @@ from judgetrain.engines.openai import rate_limit
 from judgetrain.errors import ConfigError, EngineError
 from judgetrain.judges import load_judge
 from judgetrain.judges.views import viewer
+from judgetrain.serving import judging
 from judgetrain.serving.items import read_items
 from tests.builders.faulty_server import serving
 from tests.builders.judging import alpaca_eval, arena_hard, judge_stage, judged, lines
@@ -206,7 +207,8 @@ def test_a_limit_ends_the_run_with_what_was_judged_and_raising_it_goes_on(
 def test_a_comparison_has_a_page_and_the_viewer_makes_any_other(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    directory = judge_stage(tmp_path / "out", "verdicts.view=2", judge="one_step:external")
+    monkeypatch.setattr(judging, "PAGES", 2)
+    directory = judge_stage(tmp_path / "out", judge="one_step:external")
     assert sorted(p.name for p in (directory / "view").iterdir()) == ["00001.html", "00002.html", "index.html"]
     page = html.unescape((directory / "view" / "00001.html").read_text())
     row = next(iter(read_rows(directory, "verdicts")))

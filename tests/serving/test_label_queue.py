@@ -79,12 +79,6 @@ def test_the_queue_has_the_unsure_first_and_a_fair_draw_among_them() -> None:
     assert [q["id"] for q in ranked(rows, LabelQueueConfig(labels=100, random=0.3), 1)] == [q["id"] for q in queue]
 
 
-def test_a_prompt_is_asked_about_no_more_often_than_said() -> None:
-    rows = [row(f"r{i}", "AB", 0.0, query="the same" if i < 5 else f"{i}") for i in range(8)]
-    queue = ranked(rows, LabelQueueConfig(random=0.5, per_prompt=2), 0)
-    assert len(queue) == 5 and sum(q["messages"][0]["content"] == "the same" for q in queue) == 2
-
-
 def queued(home: Path, *overrides: str) -> Path:
     """The directory of a finished stage label_queue."""
     words = ("recipe=debug", f"output_dir={home}", "track.tracker=none", *overrides)

@@ -26,7 +26,7 @@ SKILLS = (0.2, 0.5, 0.9)
 
 def ranked(home: Path, *overrides: str) -> Path:
     """The directory of a finished stage leaderboard."""
-    words = ("recipe=debug", f"output_dir={home}", "track.tracker=none", "leaderboard.bootstrap=100", *overrides)
+    words = ("recipe=debug", f"output_dir={home}", "track.tracker=none", *overrides)
     return Pipeline(configured(*words), Console()).run("leaderboard")
 
 
@@ -96,23 +96,7 @@ def test_systems_answers_are_judged_and_ranked_with_pages_of_reasons(tmp_path: P
     assert parquet["pairs"] == found["pairs"] and parquet["prompts"] == 15
 
 
-def test_a_budget_judges_so_many_and_gives_the_verdicts_of_stage_judge(tmp_path: Path, answers: str) -> None:
-    judge = ("verdicts.judge=one_step:external", "evaluate.external={type: world, error_rate: 0.0}")
-    directory = ranked(tmp_path, answers, *judge, "leaderboard.budget=20", "leaderboard.wave=8")
-    rows = [json.loads(line) for line in (directory / "verdicts.jsonl").open(encoding="utf-8")]
-    assert len(rows) == board(directory)["comparisons"] == 20
-    assert json.loads((directory / "manifest.json").read_text())["counts"]["in"] == 20
-    assert not (tmp_path / "artifacts" / "judge").exists()
-    ranked(tmp_path, answers, *judge)
-    [place] = (tmp_path / "artifacts" / "judge").iterdir()
-    every = {row["id"]: row for row in map(json.loads, (place / "verdicts.jsonl").open(encoding="utf-8"))}
-    assert all(every[row["id"]]["verdict_ab"] == row["verdict_ab"] for row in rows)
-
-
-def test_files_and_a_budget_exclude_each_other(tmp_path: Path) -> None:
-    place = lines(tmp_path / "b.jsonl", [{"model_a": "x", "model_b": "y", "winner": "A"}])
-    with pytest.raises(ConfigError, match=r"leaderboard.budget=5: leaderboard.files hold verdicts already"):
-        ranked(tmp_path, f"leaderboard.files=[{place}]", "leaderboard.budget=5")
+def test_a_place_without_verdicts_is_named(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"leaderboard.files.*no such file"):
         ranked(tmp_path, "leaderboard.files=[nowhere.jsonl]")
     with pytest.raises(DataError, match=r"holds no verdicts.jsonl"):

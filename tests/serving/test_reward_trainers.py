@@ -110,7 +110,7 @@ def test_grpo_learns_nothing_from_what_cannot_be_read(tmp_path: Path) -> None:
     before = {name: value.clone() for name, value in model.state_dict().items()}
     trainer = GRPOTrainer(
         model,
-        reward_funcs=JudgeReward(Recording(readable=False), "knockout"),
+        reward_funcs=JudgeReward(Recording(readable=False)),
         args=GRPOConfig(output_dir=str(tmp_path), max_steps=1, **COMMON),
         train_dataset=data(True),
         processing_class=tokenizer,

@@ -67,10 +67,10 @@ class Battle:
         """
         if self.outcome in ("missing", "unreadable"):
             return None
-        if self.outcome == "inconsistent" and config.inconsistent == "drop":
+        if self.outcome == "inconsistent" and config.scores == "consistent":
             return None
         if config.scores == "margins":
-            return None if self.margin is None else logistic(self.margin / config.margin_scale)
+            return None if self.margin is None else logistic(self.margin)
         if config.scores == "orders" and self.ab and self.ba:
             return (SHARES[self.ab] + SHARES[self.ba]) / 2
         return SHARES.get(self.outcome, 0.5)

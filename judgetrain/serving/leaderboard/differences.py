@@ -9,6 +9,7 @@ from itertools import pairwise
 from judgetrain.serving.leaderboard.battles import Battle
 from judgetrain.serving.leaderboard.records import Leaderboard, Pair
 
+SHOWN = 3
 EVERY = 15
 """All pairs are shown where there are at most so many, else neighbours in the ranks."""
 
@@ -22,8 +23,8 @@ class Difference:
     second: Sequence[Battle]
 
 
-def differences(board: Leaderboard, battles: Sequence[Battle], limit: int) -> list[Difference]:
-    """Up to ``limit`` comparisons for either side of each pair that is shown."""
+def differences(board: Leaderboard, battles: Sequence[Battle]) -> list[Difference]:
+    """Up to :data:`SHOWN` comparisons for either side of each pair that is shown."""
     pairs = {(p.first, p.second): p for p in board.pairs}
     if len(pairs) > EVERY:
         ranked = [s.system for s in board.systems]
@@ -37,7 +38,7 @@ def differences(board: Leaderboard, battles: Sequence[Battle], limit: int) -> li
         won: dict[str, list[Battle]] = {first: [], second: []}
         for battle in of.get(frozenset((first, second)), []):
             won[battle.system_a if battle.outcome == "A" else battle.system_b].append(battle)
-        found.append(Difference(pair, *(sorted(won[name], key=_clarity)[:limit] for name in (first, second))))
+        found.append(Difference(pair, *(sorted(won[name], key=_clarity)[:SHOWN] for name in (first, second))))
     return found
 
 

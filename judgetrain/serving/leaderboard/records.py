@@ -72,18 +72,6 @@ class Pair:
 
 
 @dataclass(frozen=True)
-class Ring:
-    """Systems that each beat the next one, the last one the first, by majority; ``least``: the smallest majority.
-
-    ``held``: the share of resamples in which all of these majorities hold.
-    """
-
-    systems: list[str]
-    least: float
-    held: float
-
-
-@dataclass(frozen=True)
 class Position:
     """How often what was shown first won, of all orders that are no tie; of inconsistent verdicts, which side won."""
 
@@ -113,7 +101,6 @@ class Leaderboard:
     systems: list[Standing]
     pairs: list[Pair]
     separability: float | None
-    rings: list[Ring]
     position: Position | None
     style: dict[str, tuple[float, Interval]]
     outcomes: dict[str, int]
@@ -126,7 +113,6 @@ class Leaderboard:
     by_group: dict[str, dict[str, Rate]]
     baseline: str | None
     scores: str
-    inconsistent: str
     resamples: int
 
     def to_json(self) -> dict[str, Any]:

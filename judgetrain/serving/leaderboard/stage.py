@@ -7,42 +7,32 @@ from pathlib import Path
 
 from judgetrain.artifacts.files import write_bytes_atomic, write_text_atomic
 from judgetrain.artifacts.stage_run import StageRun
-from judgetrain.engines.answers import spending
-from judgetrain.judges.loading import Models
 from judgetrain.judges.views.tree_page import DIRECTORY, write_views
 from judgetrain.judges.views.verdict_rows import verdict_views
-from judgetrain.serving.items import read_items
-from judgetrain.serving.judging import judge_of, shard_of
 from judgetrain.serving.leaderboard import text
 from judgetrain.serving.leaderboard.battles import has_reasons, read_battles, read_places
 from judgetrain.serving.leaderboard.differences import Difference, differences
 from judgetrain.serving.leaderboard.page import page
 from judgetrain.serving.leaderboard.stages import LeaderboardSettings
 from judgetrain.serving.leaderboard.standings import leaderboard
-from judgetrain.serving.leaderboard.waves import judge_in_waves
 
 
 def run(settings: LeaderboardSettings, inputs: Mapping[str, Path], out: StageRun) -> None:
     """Write ``leaderboard.json``, ``.csv``, ``.parquet`` and ``.html``, and print the table.
 
-    In ``view`` are pages of the comparisons that the page names, where the verdicts have reasons. With
-    ``leaderboard.budget`` the verdicts are made here, in ``verdicts.jsonl``.
+    In ``view`` are pages of the comparisons that the page names, where the verdicts have reasons.
     """
     config = settings.leaderboard
-    if config.budget is not None:
-        files = [_judged(settings, inputs, out)]
-    else:
-        files = [Path(name) for name in config.files] or [inputs["judge"]]
+    files = [Path(name) for name in config.files] or [inputs["judge"]]
     battles = list(read_battles(files))
     board = leaderboard(battles, config, out.seed)
-    if config.budget is None:  # else the waves' shards say what was judged
-        dropped = {name: board.outcomes.get(name, 0) for name in ("unreadable", "missing")}
-        out.count(in_=board.comparisons, out=board.counted, dropped=dropped)
+    dropped = {name: board.outcomes.get(name, 0) for name in ("unreadable", "missing")}
+    out.count(in_=board.comparisons, out=board.counted, dropped=dropped)
     out.write_json("leaderboard", board.to_json())
     table = text.rows(board)
     write_text_atomic(out.path("leaderboard.csv"), text.csv_of(table))
     write_bytes_atomic(out.path("leaderboard.parquet"), text.parquet_of(table))
-    found = differences(board, battles, config.examples)
+    found = differences(board, battles)
     title = f"Leaderboard of {len(board.systems)} systems"
     write_text_atomic(out.path("leaderboard.html"), page(board, found, title, _pages(found, files, out)))
     out.tell(text.console(board))
@@ -56,15 +46,3 @@ def _pages(found: list[Difference], files: list[Path], out: StageRun) -> dict[st
     if rows:
         write_views(verdict_views(row for _, row in rows), out.path(DIRECTORY), "Comparisons of the leaderboard")
     return {place: f"{DIRECTORY}/{number:05d}.html" for number, (place, _) in enumerate(rows, start=1)}
-
-
-def _judged(settings: LeaderboardSettings, inputs: Mapping[str, Path], out: StageRun) -> Path:
-    """The file of verdicts on the comparisons that ``leaderboard.budget`` goes to, and on what cannot be judged."""
-    assert settings.verdicts is not None
-    items = read_items(settings.verdicts, settings.world, settings.seed)
-    with (
-        spending(settings.asked_engines, settings.verdicts, "verdicts", out) as budget,
-        judge_of(Models(settings, inputs, out, budget), settings) as judge,
-    ):
-        process = shard_of(settings.method, judge, settings)
-        return out.write_rows("verdicts", judge_in_waves(items, process, settings.leaderboard, out))

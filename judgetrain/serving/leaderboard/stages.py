@@ -2,59 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from judgetrain.artifacts.stages import Stage, at
-from judgetrain.errors import ConfigError, DataError
-from judgetrain.serving.config import VerdictsConfig
+from judgetrain.artifacts.stages import Stage, StageSettings, at
+from judgetrain.errors import DataError
 from judgetrain.serving.leaderboard.config import LeaderboardConfig
-from judgetrain.serving.stages import JUDGE, JudgeSettings, items_here
+from judgetrain.serving.stages import JUDGE, items_here
 
 if TYPE_CHECKING:
     from judgetrain.serving.items import Item
 
 
 @dataclass(frozen=True, kw_only=True)
-class LeaderboardSettings(JudgeSettings):
-    """Stage leaderboard, which judges by itself where it chooses what is judged."""
+class LeaderboardSettings(StageSettings):
+    """Stage leaderboard."""
 
     leaderboard: LeaderboardConfig = at("leaderboard")
-    verdicts: VerdictsConfig | None = at("verdicts")  # type: ignore[assignment]  # there where the stage judges
-
-    @classmethod
-    def unused(cls, config: Any) -> Collection[str]:
-        """All that stage judge reads, where verdicts are given."""
-        if config.leaderboard.budget is not None:
-            return super().unused(config)
-        return {field.name for field in fields(cls)} - {"seed", "leaderboard"}
 
 
 def _inputs(config: Any) -> Sequence[str]:
-    if config.leaderboard.budget is not None:
-        return JUDGE.inputs(config)
     return () if config.leaderboard.files else (JUDGE.name,)
-
-
-def _check(config: Any) -> None:
-    settings = config.leaderboard
-    if settings.budget is None:
-        return
-    if settings.files:
-        raise ConfigError(
-            f"leaderboard.budget={settings.budget}: leaderboard.files hold verdicts already; name comparisons to judge "
-            "with verdicts.source.path or verdicts.systems, and leave leaderboard.files out"
-        )
-    JUDGE.check(config)
 
 
 def _check_here(config: Any) -> None:
     """Read every row of the files, or what is to be judged, and look for the systems that are to be ranked."""
     from judgetrain.serving.leaderboard.battles import check_baseline, read_battles
 
-    if config.leaderboard.budget is not None:
-        JUDGE.check_here(config)
     if config.leaderboard.files:
         found = [(battle.system_a, battle.system_b) for battle in read_battles(config.leaderboard.files)]
     else:
@@ -89,6 +64,5 @@ LEADERBOARD = Stage(
     code="judgetrain.serving.leaderboard.stage:run",
     artifact="evaluation",
     inputs=_inputs,
-    check=_check,
     check_here=_check_here,
 )

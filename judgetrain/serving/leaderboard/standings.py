@@ -16,11 +16,15 @@ from judgetrain.serving.leaderboard.fit import ENDS, Fit, ends, fit
 from judgetrain.serving.leaderboard.games import Floats
 from judgetrain.serving.leaderboard.rates import games_of, position_bias, rate_between, rates_by_group
 from judgetrain.serving.leaderboard.records import Leaderboard, Pair, Rating, Standing, Sweep
-from judgetrain.serving.leaderboard.rings import rings
 from judgetrain.serving.leaderboard.style import Controlled, controlled
 
+RESAMPLES = 1000
+"""Resamples of prompts: the ends of a 95% interval then move by some 3% of its width between two seeds."""
 
-def leaderboard(battles: Sequence[Battle], config: LeaderboardConfig, seed: int) -> Leaderboard:
+
+def leaderboard(
+    battles: Sequence[Battle], config: LeaderboardConfig, seed: int, resamples: int = RESAMPLES
+) -> Leaderboard:
     """The standings of comparisons; the same for a seed.
 
     Raises:
@@ -28,15 +32,15 @@ def leaderboard(battles: Sequence[Battle], config: LeaderboardConfig, seed: int)
     """
     names = check_baseline(config.baseline, ((b.system_a, b.system_b) for b in battles))
     kept = counted(battles, config)
-    found = fit(games_of(kept, names), config.bootstrap, seed)
-    styled = _styled(found, [b for b, _ in kept], config, seed)
+    found = fit(games_of(kept, names), resamples, seed)
+    styles = [b.style for b, _ in kept if b.style is not None]
+    styled = controlled(found, styles, resamples, seed) if len(styles) == len(kept) else None
     pairs = list(_pairs(found, names))
     return Leaderboard(
         systems=_standings(found, names, battles, styled, pairs, config.baseline),
         pairs=pairs,
         separability=sum(p.decided for p in pairs) / len(pairs) if pairs else None,
-        rings=rings(found, names),
-        position=position_bias(battles, config.bootstrap, seed),
+        position=position_bias(battles, resamples, seed),
         style=styled.effects if styled else {},
         outcomes=dict(sorted(Counter(b.outcome for b in battles).items())),
         comparisons=len(battles),
@@ -45,11 +49,10 @@ def leaderboard(battles: Sequence[Battle], config: LeaderboardConfig, seed: int)
         judges=sorted({b.judge for b in battles if b.judge}),
         parts=[[names[i] for i in members] for members in found.parts],
         sweeps=[Sweep([names[i] for i in s.winners], [names[i] for i in s.losers], s.prompts) for s in found.sweeps],
-        by_group=rates_by_group(kept, names, config.bootstrap, seed),
+        by_group=rates_by_group(kept, names, resamples, seed),
         baseline=config.baseline,
         scores=config.scores,
-        inconsistent=config.inconsistent,
-        resamples=config.bootstrap,
+        resamples=resamples,
     )
 
 
@@ -65,15 +68,10 @@ def counted(battles: Sequence[Battle], config: LeaderboardConfig) -> list[tuple[
         found = ", ".join(f"{n} {outcome}" for outcome, n in Counter(b.outcome for b in battles).items()) or "no row"
         raise DataError(
             f"leaderboard: nothing to rank by, of {len(battles)} comparisons ({found}) none counts with "
-            f"leaderboard.scores={config.scores}, leaderboard.inconsistent={config.inconsistent}; give verdicts that "
-            "could be read" + (", or scores=verdicts for rows without margins" if config.scores == "margins" else "")
+            f"leaderboard.scores={config.scores}; give verdicts that could be read"
+            + (", or scores=verdicts for rows without margins" if config.scores == "margins" else "")
         )
     return kept
-
-
-def _styled(found: Fit, battles: Sequence[Battle], config: LeaderboardConfig, seed: int) -> Controlled | None:
-    styles = [b.style for b in battles if b.style is not None]
-    return controlled(found, styles, config.bootstrap, seed) if config.style and len(styles) == len(battles) else None
 
 
 def _pairs(found: Fit, names: Sequence[str]) -> Iterator[Pair]:

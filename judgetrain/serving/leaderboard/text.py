@@ -119,9 +119,6 @@ def remarks(board: Leaderboard) -> list[str]:
         pair = f"{', '.join(sweep.winners)} won every comparison with {', '.join(sweep.losers)}"
         how = "no finite rating fits, so half of one more is taken to have gone the other way"
         said.append(f"{pair} ({sweep.prompts} prompts): {how}.")
-    for ring in (ring for ring in board.rings if ring.held >= 0.5):
-        names = " beats ".join([*ring.systems, ring.systems[0]])
-        said.append(f"A ring: {names} (in {100 * ring.held:.0f}% of resamples).")
     if board.position:
         first = board.position.first
         low, high = (100 * end for end in first.interval)

@@ -32,4 +32,3 @@ class LabelQueueConfig:
     relabel: bool = key(
         False, "rank comparisons that have a label too: for a second opinion on it, or to try the queue on a benchmark"
     )
-    per_prompt: int | None = key(None, "comparisons of one prompt at most", low=1)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
@@ -46,38 +44,21 @@ def ranked(rows: Sequence[Row], config: LabelQueueConfig, seed: int) -> list[dic
 
 
 def _taken(telling: Sequence[Row], drawn: Sequence[Row], config: LabelQueueConfig) -> Iterator[tuple[Row, str]]:
-    """Rows of both lists by turns, each once, and no prompt more often than it may be.
+    """Rows of both lists by turns, each once.
 
     Those of chance are drawn first, from all rows: from what the others leave would be no fair draw.
     """
-    most = len(telling) if config.labels is None else min(config.labels, len(telling))
-    prompts = Counter[str]()
-    chance = _first(drawn, round(config.random * most), prompts, config)
+    total = len(telling) if config.labels is None else min(config.labels, len(telling))
+    chance = drawn[: round(config.random * total)]
     fair = {row["id"] for row in chance}
-    rest = _first([row for row in telling if row["id"] not in fair], most - len(chance), prompts, config)
-    total, given = len(chance) + len(rest), 0
+    rest = [row for row in telling if row["id"] not in fair]
+    given = 0
     for place in range(1, total + 1):
         if given < round(len(chance) * place / total):
             given += 1
             yield chance[given - 1], CHANCE
         else:
             yield rest[place - 1 - given], INFORMATION
-
-
-def _first(rows: Sequence[Row], most: int, prompts: Counter[str], config: LabelQueueConfig) -> list[Row]:
-    """The first rows whose prompts are not used up; ``prompts`` counts them."""
-    found: list[Row] = []
-    for row in rows:
-        if len(found) == most:
-            break
-        if config.per_prompt is None or prompts[_prompt(row)] < config.per_prompt:
-            prompts[_prompt(row)] += 1
-            found.append(row)
-    return found
-
-
-def _prompt(row: Row) -> str:
-    return json.dumps(row["messages"], sort_keys=True)
 
 
 def _shown(row: Row) -> dict[str, Any]:

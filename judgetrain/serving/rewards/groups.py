@@ -50,7 +50,6 @@ def soft_share(prediction: Prediction) -> Share:
 READINGS: Mapping[str, Callable[[Prediction], Share]] = {
     "round_robin": hard_share,
     "anchor": soft_share,
-    "knockout": hard_share,
     "bradley_terry": soft_share,
 }
 """How each mode reads a prediction. With one comparison a member, degrees are worth more than what errs least often."""
@@ -60,7 +59,7 @@ def scalars(groups: Sequence[Group], ask: Ask, mode: str = "round_robin") -> lis
     """What each response of each group is worth: lists of the groups' lengths, None where nothing could be read.
 
     All pairs of a round, of all groups, are asked in one call; ``round_robin`` and ``bradley_terry`` have one round,
-    ``anchor`` one with references and else two, ``knockout`` as many as its bracket. The same texts are asked about
+    ``anchor`` one with references and else two. The same texts are asked about
     once, and in an order that depends on them alone. Nothing is asked about equal responses, which are equally good,
     nor about one without text, which loses to every one that has some.
 

@@ -11,7 +11,6 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from statistics import fmean
-from typing import Literal
 
 Pair = tuple[int, int]
 """Two members of a group, by their numbers; the lower one first, so that a pair has one name."""
@@ -106,36 +105,8 @@ def anchor(members: Members) -> Rounds:
     return [own if number == chosen else share for number, share in enumerate(shares)]
 
 
-def knockout(members: Members) -> Rounds:
-    """A bracket: who wins goes on; a member's scalar is the part of the bracket's rounds that it won, in [0, 1].
-
-    Half a round is won by a tie, and by having no opponent. After a tie, or a comparison that cannot be read, the one
-    of the lower number goes on, and the other wins half of every round that is left, since nothing beat it.
-    """
-    count = len(members.weights)
-    won: list[list[float]] = [[] for _ in range(count)]
-    out, read = dict[int, float](), set[int]()
-    left = list(members.numbers)
-    while len(left) > 1:
-        pairs = list(zip(left[::2], left[1::2], strict=False))
-        shares = dict(zip(pairs, (yield pairs), strict=True))
-        read |= {number for pair, share in shares.items() if share is not None for number in pair}
-        points = dict.fromkeys(left, 0.5)
-        for (first, second), share in shares.items():
-            points |= {} if share is None else {first: share, second: 1 - share}
-            loser = second if share is None or share >= 0.5 else first
-            out[loser] = 0.5 if share is None or share == 0.5 else 0.0
-            left.remove(loser)
-        for number in members.numbers:
-            won[number].append(points[number] if number in points else out[number])
-    if count == 1:
-        return [0.5 if members.weights[0] > 1 else None]
-    return [fmean(won[number]) if number in read else None for number in members.numbers]
-
-
-Mode = Literal["round_robin", "anchor", "knockout", "bradley_terry"]
 MODES: Mapping[str, Callable[[Members], Rounds]] = {
-    mode.__name__: mode for mode in (round_robin, anchor, knockout, bradley_terry)
+    mode.__name__: mode for mode in (round_robin, anchor, bradley_terry)
 }
 """Every mode by its name."""
 

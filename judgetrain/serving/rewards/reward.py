@@ -33,7 +33,7 @@ class JudgeReward:
 
     Args:
         judge: a judge, or its name: it is then loaded at the first call.
-        mode: how pairs become scalars: ``round_robin``, ``anchor``, ``knockout`` or ``bradley_terry``
+        mode: how pairs become scalars: ``round_robin``, ``anchor`` or ``bradley_terry``
             (:mod:`judgetrain.serving.rewards.modes`).
         reference: of mode ``anchor``, the column with the answer that completions are compared with, as text or
             messages, None for no reward; by default one of the completions is chosen.

@@ -7,12 +7,14 @@ import math
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
-from typing import Any
 
 from judgetrain.errors import JudgetrainError
+from judgetrain.judges.base import Prediction
+from judgetrain.schema import Comparison
+from judgetrain.serving.server.config import Limits
 
 log = logging.getLogger(__name__)
 
@@ -34,36 +36,30 @@ class ClosedError(JudgetrainError):
 
 @dataclass(frozen=True, eq=False)
 class Job:
-    """One thing to do. Jobs of one ``lane`` can be done together; ``result`` is set by the thread that does them."""
+    """A comparison to judge with a seed; the thread that judges sets the ``result``."""
 
-    lane: Hashable
-    item: Any
-    result: Future[Any] = field(default_factory=Future)
+    comparison: Comparison
+    seed: int
+    result: Future[Prediction] = field(default_factory=Future)
 
 
-Do = Callable[[Any, list[Any]], Sequence[Any]]
-"""Given a lane and its items, the results in their order."""
-
-Told = Callable[[Any, int, float], None]
-"""Told of every batch: its lane, how many items it had, and the seconds it took."""
+Do = Callable[[Sequence[Comparison], int], Sequence[Prediction]]
+"""Judges comparisons of one seed."""
 
 
 class Batches:
-    """A queue of jobs and the thread that does them, those of one lane together.
+    """A queue of jobs and the thread that does them, those of one seed together.
 
-    While a batch is running others gather, so that the busier the server the larger its batches; ``wait`` seconds are
-    waited only where the model is idle. Lanes take turns in the order of their oldest jobs.
+    While a batch is running others gather: the busier the server, the larger its batches. Seeds take turns in the order
+    of their oldest jobs.
 
     Args:
-        do: does the items of one lane.
-        size: items of a batch at most.
-        room: jobs that may wait.
-        wait: seconds.
-        told: of every batch.
+        do: judges a batch.
+        limits: how large batches and queue are, and how long an idle model waits for more.
     """
 
-    def __init__(self, do: Do, size: int, room: int, wait: float, told: Told) -> None:
-        self._do, self._size, self._room, self._wait, self._told = do, size, room, wait, told
+    def __init__(self, do: Do, limits: Limits) -> None:
+        self._do, self._limits = do, limits
         self._jobs: deque[Job] = deque()
         self._changed = threading.Condition()
         self._closed = False
@@ -85,7 +81,7 @@ class Batches:
         with self._changed:
             if self._closed:
                 raise ClosedError("the server is shutting down")
-            if len(self._jobs) + len(jobs) > self._room:
+            if len(self._jobs) + len(jobs) > self._limits.queue:
                 raise QueueFullError(min(LONGEST_RETRY, max(1, math.ceil(len(self._jobs) * self._pace))))
             self._jobs.extend(jobs)
             self._changed.notify()
@@ -101,9 +97,8 @@ class Batches:
         while batch := self._next():
             started = time.perf_counter()
             found = self._run(batch)
-            seconds = time.perf_counter() - started
-            self._pace = (self._pace or seconds / len(batch)) * 0.7 + seconds / len(batch) * 0.3
-            self._told(batch[0].lane, len(batch), seconds)  # first: who has an answer finds it in the numbers
+            pace = (time.perf_counter() - started) / len(batch)
+            self._pace = (self._pace or pace) * 0.7 + pace * 0.3
             for job, result in zip(batch, found, strict=True):
                 if isinstance(result, Exception):
                     job.result.set_exception(result)
@@ -112,30 +107,26 @@ class Batches:
 
     def _next(self) -> list[Job]:
         """The next batch; an empty one when all is done and closed."""
+        size = self._limits.batch
         with self._changed:
             while not self._jobs and not self._closed:
                 self._changed.wait()
-                until = time.monotonic() + self._wait
-                while self._jobs and len(self._jobs) < self._size and not self._closed:
-                    if (left := until - time.monotonic()) <= 0:
-                        break
+                until = time.monotonic() + self._limits.wait
+                while 0 < len(self._jobs) < size and not self._closed and (left := until - time.monotonic()) > 0:
                     self._changed.wait(left)
-            if not self._jobs:
-                return []
-            lane, batch, others = self._jobs[0].lane, list[Job](), deque[Job]()
-            while self._jobs:
-                job = self._jobs.popleft()
-                (batch if job.lane == lane and len(batch) < self._size else others).append(job)
+            batch, others = list[Job](), deque[Job]()
+            for job in self._jobs:
+                (batch if job.seed == self._jobs[0].seed and len(batch) < size else others).append(job)
             self._jobs = others
             return batch
 
-    def _run(self, batch: Sequence[Job]) -> list[Any]:
-        """What a batch's jobs come to, an exception for one that cannot be done.
+    def _run(self, batch: Sequence[Job]) -> Sequence[Prediction | Exception]:
+        """The predictions of a batch, an exception for a job that cannot be done.
 
         Where the batch fails, each is done alone, so that one takes no other with it.
         """
         try:
-            found = list(self._do(batch[0].lane, [job.item for job in batch]))
+            found = self._do([job.comparison for job in batch], batch[0].seed)
             if len(found) != len(batch):
                 raise ValueError(f"{len(found)} results for {len(batch)} jobs")
             return found

@@ -14,31 +14,12 @@ class ServeConfig:
     """stage=serve: a judge behind HTTP."""
 
     judge: str = key("dpo", "who judges: as in verdicts.judge", content=beside(method_directory))
-    branches: int = key(1, "criteria that a branching judge follows; dpo@3 comes first", low=1)
     host: str = key("127.0.0.1", "address to listen at; 0.0.0.0 is every one of this machine", in_fingerprint=False)
     port: int = key(8765, "port to listen at; 0 takes a free one", low=0, high=65535, in_fingerprint=False)
     token_env: str = key(
         "",
         "environment variable that holds the token which clients send (Authorization: Bearer); empty: none is wanted",
         empty=True,
-        in_fingerprint=False,
-    )
-    batch: int = key(64, "comparisons judged together at most, of however many clients", low=1, in_fingerprint=False)
-    wait: float = key(
-        0.01,
-        "how long a batch waits for further comparisons while the model is idle",
-        low=0.0,
-        unit="s",
-        in_fingerprint=False,
-    )
-    queue: int = key(
-        1024, "comparisons that wait at most; further requests are answered 429", low=1, in_fingerprint=False
-    )
-    comparisons: int = key(256, "comparisons in one request at most", low=1, in_fingerprint=False)
-    body: int = key(8 * 2**20, "longest request", low=1024, unit="bytes", in_fingerprint=False)
-    keep: bool = key(
-        True,
-        "keep answers in output_dir/served: a server that is started again judges none of them twice",
         in_fingerprint=False,
     )
     reward: str = key("round_robin", "how /get_reward makes scalars of pairs", choices=tuple(MODES))
@@ -48,10 +29,24 @@ class ServeConfig:
         "(OpenRLHF's n_samples_per_prompt)",
         low=1,
     )
-    group_wait: float = key(
-        60.0,
-        "/get_reward: how long a response waits for the others of its group",
-        low=0.0,
-        unit="s",
-        in_fingerprint=False,
-    )
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What one server takes: the same for everybody, so that no deployment has to be tuned."""
+
+    batch: int = 64
+    """Comparisons judged together at most: an engine splits what does not fit into memory itself."""
+    wait: float = 0.01
+    """Seconds that a batch waits for more while the model is idle: little beside the shortest judgment."""
+    queue: int = 1024
+    """Comparisons that wait at most; further requests are answered 429."""
+    comparisons: int = 256
+    """Comparisons in one request at most."""
+    body: int = 8 * 2**20
+    """Bytes of the longest request."""
+    group_wait: float = 60.0
+    """Seconds that a response waits for the others of its group."""
+
+
+LIMITS = Limits()

@@ -95,7 +95,7 @@ def run(service: Service, listener: socket.socket, token: str | None, console: C
     server = Server(settings, service)
     server.run([listener])
     if server.force_exit:
-        console.line("serve: ended at once; who waited asks again, and what was answered before is kept")
+        console.line("serve: ended at once; who waited asks again")
         return
     service.close()
     console.line("serve: ended; everything that was accepted is answered")

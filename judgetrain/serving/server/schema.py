@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Discriminator, Field, Tag, model_validator
@@ -21,7 +20,6 @@ def _writable(text: str) -> str:
 
 
 Text = Annotated[str, AfterValidator(_writable)]
-Seed = Annotated[int, Field(ge=0, lt=2**63)]
 
 
 class Strict(BaseModel):
@@ -45,7 +43,7 @@ class ComparisonIn(Strict):
     response_a: Text
     response_b: Text
     id: Text | None = Field(None, description="stands in the answer; made of the texts where it is missing")
-    seed: Seed | None = Field(None, description="of a judge that samples; the server's own where it is missing")
+    seed: int | None = Field(None, ge=0, lt=2**63, description="of a judge that samples; by default the server's own")
     model_a: Text = ""
     model_b: Text = ""
 
@@ -78,7 +76,13 @@ JudgeIn = Annotated[
 """One comparison, or ``{"comparisons": [...]}``."""
 
 
-class ReasonOut(BaseModel):
+class Out(BaseModel):
+    """An object made of the attributes of another; numbers that are not known (NaN) are null in JSON."""
+
+    model_config = ConfigDict(from_attributes=True, populate_by_name=True)
+
+
+class ReasonOut(Out):
     """One branch: the judgment in one order, by one criterion and guideline. Scores are in the comparison's order."""
 
     order: Literal["AB", "BA"]
@@ -91,7 +95,7 @@ class ReasonOut(BaseModel):
     failure: str | None
 
 
-class CostOut(BaseModel):
+class CostOut(Out):
     """Of a verdict in one order; null where it is not known."""
 
     prompt_tokens: float | None
@@ -99,31 +103,37 @@ class CostOut(BaseModel):
     calls: float | None
 
 
-class VerdictOut(BaseModel):
+class VerdictOut(Out):
     """The verdict on one comparison, in the comparison's own order."""
 
-    id: str
-    model_a: str
-    model_b: str
+    id: str = Field(validation_alias="comparison_id")
+    model_a: str = ""
+    model_b: str = ""
     verdict: BothOrders
     verdict_ab: Verdict | None = Field(description="with the responses shown as they are")
     verdict_ba: Verdict | None = Field(description="with the responses shown exchanged")
     consistent: bool | None = Field(description="null where one of the orders could not be read")
     margin: float | None = Field(description="mean score of A minus that of B")
-    margin_ab: float | None = Field(None, description="that of the order in which A is shown first")
-    margin_ba: float | None = Field(None, description="that of the other order")
+    margin_ab: float | None = Field(description="that of the order in which A is shown first")
+    margin_ba: float | None = Field(description="that of the other order")
     spread: float | None
     reasons: list[ReasonOut]
     judgments: int
     failures: dict[str, int] = Field(description="judgments that could not be read, by reason")
     merged: bool = Field(description="both orders are known as one verdict only")
-    judge: str
+    judge: str = Field(validation_alias="method")
     asked: str | None
     plan: str | None
     branches: int
-    asked_again: int = Field(0, description="times it was asked anew, since its first branch could not be read")
-    summed: Verdict | None = Field(None, description="the side of the margin, where that is the verdict")
+    asked_again: int = Field(description="times it was asked anew, since its first branch could not be read")
+    summed: Verdict | None = Field(description="the side of the margin, where that is the verdict")
     cost: CostOut
+
+    @classmethod
+    def of(cls, comparison: Comparison, prediction: Prediction) -> Self:
+        """The prediction on a comparison."""
+        named = {"model_a": comparison.model_a, "model_b": comparison.model_b}
+        return cls.model_validate(prediction).model_copy(update=named)
 
 
 class VerdictsOut(BaseModel):
@@ -143,35 +153,6 @@ class ErrorsOut(BaseModel):
     """The answer to a request that is not fulfilled."""
 
     error: ErrorOut
-
-
-def verdict_out(comparison: Comparison, prediction: Prediction) -> dict[str, Any]:
-    """A prediction as :class:`VerdictOut` has it, ready for JSON."""
-    cost = {name: number if number == number else None for name, number in asdict(prediction.cost).items()}
-    return {
-        "id": comparison.id,
-        "model_a": comparison.model_a,
-        "model_b": comparison.model_b,
-        "verdict": prediction.verdict,
-        "verdict_ab": prediction.verdict_ab,
-        "verdict_ba": prediction.verdict_ba,
-        "consistent": prediction.consistent,
-        "margin": prediction.margin,
-        "margin_ab": prediction.margin_ab,
-        "margin_ba": prediction.margin_ba,
-        "spread": prediction.spread,
-        "reasons": [asdict(reason) for reason in prediction.reasons],
-        "judgments": prediction.judgments,
-        "failures": prediction.failures,
-        "merged": prediction.merged,
-        "judge": prediction.method,
-        "asked": prediction.asked,
-        "plan": prediction.plan,
-        "branches": prediction.branches,
-        "asked_again": prediction.asked_again,
-        "summed": prediction.summed,
-        "cost": cost,
-    }
 
 
 class RewardIn(BaseModel):
@@ -196,29 +177,3 @@ class RewardOut(BaseModel):
     rewards: list[float]
     scores: list[float] = Field(description="the rewards, in [0, 1]")
     extra_logs: dict[str, list[float]]
-
-
-class ChatIn(Strict):
-    """A chat with the judge's own model, as OpenAI's clients send it."""
-
-    model: str
-    messages: Annotated[list[ChatMessage], Field(min_length=1)]
-    temperature: float = Field(1.0, ge=0.0, le=10.0)
-    top_p: float = Field(1.0, gt=0.0, le=1.0)
-    max_tokens: int | None = Field(None, ge=1)
-    max_completion_tokens: int | None = Field(None, ge=1)
-    seed: Seed | None = None
-    stop: str | list[str] | None = None
-    n: Literal[1] = 1
-    stream: Literal[False] = False
-    user: str | None = None
-
-    @property
-    def stops(self) -> tuple[str, ...]:
-        """The strings that end the text."""
-        return (self.stop,) if isinstance(self.stop, str) else tuple(self.stop or ())
-
-    @property
-    def limit(self) -> int:
-        """The most tokens to generate; 256 unless it is said."""
-        return self.max_completion_tokens or self.max_tokens or 256

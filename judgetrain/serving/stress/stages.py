@@ -74,7 +74,7 @@ def _check(config: Any) -> None:
         key = "stress.gold" if text == settings.gold else "stress.methods"
         if method.kind == BASELINE and method.target in ("first", "surface"):
             raise ConfigError(f"{key}={text!r}: it gives no score to a response; allowed are {', '.join(SCORED)}")
-        check_judge(config, text, key, 1)
+        check_judge(config, text, key)
 
 
 def _check_here(config: Any) -> None:

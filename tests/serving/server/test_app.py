@@ -1,15 +1,13 @@
-"""What the endpoints answer, in this process: verdicts, refusals, rewards, chats, counters."""
+"""What the endpoints answer, in this process: verdicts, refusals, rewards, counters."""
 
 from __future__ import annotations
 
 import base64
 import json
-import sqlite3
 import threading
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,23 +16,20 @@ from starlette.testclient import TestClient
 from judgetrain.data.config import WorldConfig, WorldEngineConfig
 from judgetrain.data.world import eval_comparisons
 from judgetrain.data.world.engine import WorldEngine
-from judgetrain.engines.base import Completion, Request
 from judgetrain.errors import EngineError
 from judgetrain.judges import BranchingJudge, Judge, LongerJudge, Prediction
 from judgetrain.judges.base import Cost
 from judgetrain.judges.prompting.prompts import load_prompt_set
 from judgetrain.schema import Comparison
+from judgetrain.serving.server import service
 from judgetrain.serving.server.app import create_app
 from judgetrain.serving.server.batches import QueueFullError
-from judgetrain.serving.server.config import ServeConfig
-from judgetrain.serving.server.kept import KeptAnswers
+from judgetrain.serving.server.config import Limits, ServeConfig
 from judgetrain.serving.server.schema import RewardOut, VerdictOut, VerdictsOut
 from judgetrain.serving.server.service import Service
 from tests.builders.judges import SAMPLING
-from tests.builders.scripted import ScriptedEngine, noisy
 
 ROW = {"prompt": "Why?", "response_a": "Because.", "response_b": "No."}
-CHAT = {"model": "judge", "messages": [{"role": "user", "content": "one two three"}]}
 
 
 class Recording(LongerJudge):
@@ -50,9 +45,11 @@ class Recording(LongerJudge):
         return super().compare_all(comparisons, seed)
 
 
-def client_of(judge: Judge, kept: Path | None = None, token: str | None = None, **settings: Any) -> TestClient:
-    service = Service(judge, ServeConfig(**settings), KeptAnswers(kept, "test"), 17)
-    return TestClient(create_app(service, token), raise_server_exceptions=False)
+def client_of(
+    judge: Judge, token: str | None = None, reward: str = "round_robin", group: int = 1, **limits: Any
+) -> TestClient:
+    served = Service(judge, ServeConfig(reward=reward, group=group), 17, Limits(**limits))
+    return TestClient(create_app(served, token), raise_server_exceptions=False)
 
 
 @pytest.fixture
@@ -170,7 +167,7 @@ def test_without_the_token_only_health_and_schema_are_open() -> None:
             {"Authorization": "right"},
             {"Authorization": "Basic !"},
         ):
-            for path in ("/v1/judge", "/get_reward", "/metrics", "/v1/models", "/nothing"):
+            for path in ("/v1/judge", "/get_reward", "/metrics", "/nothing"):
                 answer = client.post(path, json=ROW, headers=headers)
                 assert (answer.status_code, answer.headers["www-authenticate"]) == (401, "Bearer")
         assert client.get("/health").status_code == client.get("/openapi.json").status_code == 200
@@ -189,20 +186,6 @@ def test_a_row_that_fails_takes_no_other_with_it(judge: Recording) -> None:
     assert again.status_code == 500, "a failure is not kept"
 
 
-def test_what_was_answered_is_kept_for_the_same_judge_seed_id_and_texts(tmp_path: Path) -> None:
-    first, second = Recording(), Recording()
-    with client_of(first, tmp_path / "kept") as client:
-        before = [client.post("/v1/judge", json={**ROW, "seed": seed}).json() for seed in (1, 1, 2)]
-        client.post("/v1/judge", json={**ROW, "id": "other"})
-    assert [seed for seed, _ in first.batches] == [1, 2, 17]
-    with client_of(second, tmp_path / "kept") as client:
-        assert client.post("/v1/judge", json={**ROW, "seed": 1}).json() == before[0]
-        assert second.batches == []
-        client.post("/v1/judge", json={**ROW, "seed": 1, "response_a": "another"})
-        assert len(second.batches) == 1
-        assert "judgetrain_kept_answers_total 1.0" in client.get("/metrics").text
-
-
 def test_what_several_clients_ask_at_once_is_judged_once() -> None:
     class Held(Recording):
         def compare_all(self, comparisons: Sequence[Comparison], seed: int = 0) -> list[Prediction]:
@@ -210,24 +193,12 @@ def test_what_several_clients_ask_at_once_is_judged_once() -> None:
             return super().compare_all(comparisons, seed)
 
     asked, judge, row = threading.Event(), Held(), Comparison.of("Why?", "Because.", "No.")
-    service = Service(judge, ServeConfig(), KeptAnswers(None, ""), 17)
-    waiting = [service.compare([row, row], [1, 1]) for _ in range(16)]
+    served = Service(judge, ServeConfig(), 17)
+    waiting = [served.compare([row, row], [1, 1]) for _ in range(16)]
     asked.set()
     assert {future.result(60).verdict for each in waiting for future in each} == {"A"}
     assert judge.batches == [(1, [row.id])]
-    service.close()
-
-
-def test_a_kept_answer_counts_as_given_again_only_where_the_request_is_taken(tmp_path: Path) -> None:
-    service = Service(LongerJudge(), ServeConfig(queue=1), KeptAnswers(tmp_path / "kept", "test"), 17)
-    rows = [Comparison.of("Why?", "Because.", "No." * i) for i in range(3)]
-    service.compare(rows[:1], [1])[0].result(60)
-    with pytest.raises(QueueFullError):
-        service.compare(rows, [1] * 3)
-    assert b"judgetrain_kept_answers_total 0.0" in service.metrics.text()
-    service.compare(rows[:2], [1] * 2)
-    assert b"judgetrain_kept_answers_total 1.0" in service.metrics.text()
-    service.close()
+    served.close()
 
 
 def test_the_schema_is_published_with_examples_that_are_answered(client: TestClient) -> None:
@@ -235,9 +206,7 @@ def test_the_schema_is_published_with_examples_that_are_answered(client: TestCli
     body = schema["paths"]["/v1/judge"]["post"]["requestBody"]["content"]["application/json"]
     for example in body["examples"].values():
         assert client.post("/v1/judge", json=example["value"]).status_code == 200
-    assert {"/v1/judge", "/get_reward", "/v1/chat/completions", "/v1/models", "/health", "/metrics"} <= {
-        *schema["paths"]
-    }
+    assert {"/v1/judge", "/get_reward", "/health", "/metrics"} == {*schema["paths"]}
     assert {"200", "401", "413", "422", "429", "503"} <= {*schema["paths"]["/v1/judge"]["post"]["responses"]}
 
 
@@ -251,7 +220,7 @@ def test_metrics_count_requests_verdicts_batches_and_tokens() -> None:
     assert told['judgetrain_requests_total{endpoint="/v1/judge",status="200"}'] == 1
     assert told['judgetrain_requests_total{endpoint="/v1/judge",status="422"}'] == 1
     assert told['judgetrain_request_seconds_count{endpoint="/v1/judge"}'] == 2
-    assert told['judgetrain_batch_rows_sum{work="judge"}'] == 3 and told["judgetrain_queue_rows"] == 0
+    assert told["judgetrain_batch_rows_sum"] == 3 and told["judgetrain_queue_rows"] == 0
     assert sum(n for name, n in told.items() if name.startswith("judgetrain_verdicts_total")) == 3
     generated = sum(2 * answer["cost"]["generated_tokens"] for answer in answers)
     assert told.get('judgetrain_tokens_total{kind="generated"}', 0) == generated
@@ -297,32 +266,23 @@ def test_a_batch_larger_than_the_queue_rewards_a_group_in_parts_of_the_queue_s_s
         assert client.post("/get_reward", json=body).json()["rewards"] == [i / 7 for i in range(8)]
 
 
-def test_a_group_that_has_begun_waits_for_room_in_every_round(monkeypatch: pytest.MonkeyPatch) -> None:
-    said: list[bool] = []
+def test_a_group_that_has_begun_waits_for_room_and_a_new_one_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(service, "PAUSE", 0.01)
+    served, row, full = Service(LongerJudge(), ServeConfig(), 17), Comparison.of("Why?", "Because.", "No."), [3]
+    compare = served.compare
 
-    def patiently(service: Service, comparisons: Sequence[Comparison], seed: int, wait: bool) -> Any:
-        said.append(wait)
-        return service.compare(comparisons, [seed] * len(comparisons))
+    def sometimes_full(*asked: Any) -> Any:
+        full[0] -= 1
+        if full[0] in (2, 0):
+            raise QueueFullError(1)
+        return compare(*asked)
 
-    monkeypatch.setattr(Service, "compare_patiently", patiently)
-    with client_of(LongerJudge(), reward="knockout") as client:
-        client.post("/get_reward", json={"query": ["p" + "a" * i for i in range(4)], "prompts": ["p"] * 4})
-    assert said == [False, True], "two rounds of a bracket"
-
-
-def test_answers_that_cannot_be_kept_are_given_and_those_after_them_are_kept(tmp_path: Path) -> None:
-    judge = Recording()
-    kept = KeptAnswers(tmp_path / "kept", "test")
-    kept._file.execute("PRAGMA busy_timeout = 10")  # type: ignore[union-attr]
-    service = Service(judge, ServeConfig(), kept, 17)
-    other, row = sqlite3.connect(tmp_path / "kept", isolation_level=None), Comparison.of("Why?", "Because.", "No.")
-    other.execute("BEGIN IMMEDIATE")
-    assert [future.result(60).verdict for future in service.compare([row], [1])] == ["A"]
-    assert len(judge.batches) == 1, "it is not judged a second time"
-    other.execute("ROLLBACK")
-    assert [future.result(60).verdict for future in service.compare([row], [2])] == ["A"]
-    assert other.execute("SELECT count(*) FROM answers").fetchone() == (1,)
-    service.close()
+    monkeypatch.setattr(served, "compare", sometimes_full)
+    with pytest.raises(QueueFullError):
+        served.patient()([row])
+    ask = served.patient()
+    assert [p.verdict for _ in range(2) for p in ask([row])] == ["A", "A"] and full == [-1]
+    served.close()
 
 
 def test_a_verdict_that_cannot_be_read_is_neither_consistent_nor_not() -> None:
@@ -350,41 +310,3 @@ def test_mode_anchor_compares_with_the_label() -> None:
     with client_of(LongerJudge(), reward="anchor") as client:
         body = {"query": ["pa", "paaaa"], "prompts": ["p", "p"], "labels": ["aa", "aa"]}
         assert client.post("/get_reward", json=body).json()["rewards"] == [0.0, 1.0]
-
-
-class Saying(ScriptedEngine):
-    """Keeps the calls that it gets."""
-
-    def __init__(self) -> None:
-        super().__init__(noisy)
-        self.calls: list[Sequence[Request]] = []
-
-    def generate(self, requests: Sequence[Request], seed: int) -> list[Completion]:
-        self.calls.append(requests)
-        return [
-            Completion(text=f"{r.place} said", prompt_tokens=4, generated_tokens=2, finish_reason="stop")
-            for r in requests
-        ]
-
-
-def test_the_raw_model_is_asked_as_openai_s_clients_ask() -> None:
-    engine = Saying()
-    judge = BranchingJudge(engine, load_prompt_set("compact"), 1, name="judge")
-    with client_of(judge) as client:
-        assert [m["id"] for m in client.get("/v1/models").json()["data"]] == ["judge"]
-        body = {**CHAT, "temperature": 0.5, "max_tokens": 9, "seed": 3, "stop": "x", "n": 1, "stream": False}
-        answer = client.post("/v1/chat/completions", json=body).json()
-        assert answer["choices"][0]["message"] == {"role": "assistant", "content": "3 said"}
-        assert (answer["choices"][0]["finish_reason"], answer["usage"]["total_tokens"]) == ("stop", 6)
-        [[asked]] = engine.calls
-        limits = asked.sampling
-        assert (limits.temperature, limits.max_new_tokens, limits.stop) == (0.5, 9, ("x",))
-        for wrong, field in (({"n": 2}, "n"), ({"stream": True}, "stream"), ({"tools": []}, "tools")):
-            refused = client.post("/v1/chat/completions", json={**CHAT, **wrong})
-            assert (refused.status_code, refused.json()["error"]["field"]) == (422, field)
-        assert client.post("/v1/chat/completions", json={**CHAT, "model": "gpt"}).status_code == 404
-
-
-def test_a_judge_without_a_model_has_none_to_chat_with(client: TestClient) -> None:
-    assert client.get("/v1/models").json()["data"] == []
-    assert client.post("/v1/chat/completions", json=CHAT).status_code == 404

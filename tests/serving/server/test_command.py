@@ -20,9 +20,6 @@ import pytest
 from judgetrain.data import world
 from judgetrain.data.config import WorldConfig
 from judgetrain.data.world import eval_comparisons
-from judgetrain.engines.base import Request, Sampling
-from judgetrain.engines.config import OpenAIEngineConfig
-from judgetrain.engines.registry import make_engine
 from judgetrain.errors import ConfigError, EngineError
 from judgetrain.judges import load_judge
 from judgetrain.judges.prompting.prompts import load_prompt_set
@@ -49,8 +46,7 @@ def server(model: Path) -> Iterator[Served]:
     asked = [f"judge.{name}={number}" for name, number in TOKENS.items()]
     command = [
         *COMMAND,
-        f"serve.judge={model}+sampled",
-        "serve.branches=2",
+        f"serve.judge={model}+sampled@2",
         "serve.port=0",
         "serve.token_env=TOKEN_OF_TEST",
     ]
@@ -75,25 +71,6 @@ def test_64_clients_get_what_offline_judging_says_of_the_same_rows(server: Serve
         list(clients.map(client, range(64)))
 
 
-def test_the_raw_model_is_an_endpoint_for_this_package_s_own_engine(
-    server: Served, monkeypatch: pytest.MonkeyPatch, model: Path
-) -> None:
-    monkeypatch.setenv("SERVED_KEY", SECRET)
-    with RemoteJudge(server.url, SECRET) as judge:
-        name = judge.served[0]
-    engine = make_engine(OpenAIEngineConfig(model=name, base_url=f"{server.url}/v1", api_key_env="SERVED_KEY"))
-    limits = Sampling(temperature=0.0, max_new_tokens=12)
-    asked = Request(
-        messages=({"role": "user", "content": "List 3 criteria.\nQuery: a book for my sister"},), sampling=limits
-    )
-    own = load_judge(model)
-    [expected] = own.engine.generate([asked], 0)  # type: ignore[attr-defined]
-    [found] = engine.generate([asked], 0)
-    engine.close()
-    assert (found.text.strip(), found.generated_tokens) == (expected.text.strip(), expected.generated_tokens)
-    assert expected.text
-
-
 def test_refusals_reach_the_client_over_the_wire(server: Served) -> None:
     client = httpx2.Client(base_url=server.url, trust_env=False, headers={"Authorization": f"Bearer {SECRET}"})
     assert client.post("/v1/judge", json={"prompt": "p"}).json()["error"]["field"] == "response_a"
@@ -107,8 +84,8 @@ def test_refusals_reach_the_client_over_the_wire(server: Served) -> None:
 def test_an_address_may_hold_the_token_which_no_log_shows(server: Served, caplog: pytest.LogCaptureFixture) -> None:
     address = server.url.replace("http://", f"http://any:{SECRET}@")
     with caplog.at_level(logging.INFO), RemoteJudge(address) as judge:
-        assert judge.served
-    assert "/v1/models" in caplog.text and SECRET not in caplog.text
+        judge("p", "a", "b")
+    assert "/v1/judge" in caplog.text and SECRET not in caplog.text
 
 
 def test_the_documentation_s_commands_do_what_it_says(tmp_path: Path) -> None:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import base64
 import binascii
 import hmac
-import json
 import time
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
+
+from starlette.responses import JSONResponse, Response
 
 from judgetrain.serving.server.service import Service
 
@@ -19,12 +20,17 @@ App = Callable[[MutableMapping[str, Any], Receive, Send], Awaitable[None]]
 
 OPEN = ("/health", "/openapi.json", "/docs")
 """Paths that need no token."""
-ENDPOINTS = (*OPEN, "/metrics", "/v1/judge", "/v1/models", "/v1/chat/completions", "/get_reward")
+ENDPOINTS = (*OPEN, "/metrics", "/v1/judge", "/get_reward")
 DISCARDED = 8
 """So many times the allowed length is read of a body that is too long, so that its sender gets to read the answer."""
 
 
-class Gate:
+def error(status: int, message: str, field: str | None = None, headers: dict[str, str] | None = None) -> Response:
+    """The answer to a request that is not fulfilled (:class:`judgetrain.serving.server.schema.ErrorsOut`)."""
+    return JSONResponse({"error": {"message": message, "field": field}}, status, headers)
+
+
+class Admission:
     """ASGI middleware.
 
     Args:
@@ -36,7 +42,7 @@ class Gate:
     def __init__(self, app: App, service: Service, token: str | None) -> None:
         self._app, self._service = app, service
         self._token = None if token is None else token.encode()
-        self._longest = service.config.body
+        self._longest = service.limits.body
 
     async def __call__(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
         """One request, or one connection of another kind, which passes."""
@@ -61,24 +67,20 @@ class Gate:
 
     async def _answer(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
         headers = dict(scope["headers"])
-        if scope["path"] not in OPEN and not self._admits(headers.get(b"authorization", b"")):
-            await _refuse(send, 401, "a token is needed: Authorization: Bearer TOKEN", ("www-authenticate", "Bearer"))
+        refusal = self._refusal(scope, headers.get(b"authorization", b""))
+        if refusal is None:
+            body = await self._body(headers, receive)
+            if body is None:
+                refusal = error(413, f"the request is longer than {self._longest} bytes")
+            else:
+                refusal = self._late(scope)
+        if refusal is not None:
+            await refusal(scope, receive, send)
             return
-        if await self._refused(scope, send):
-            return
-        body = await self._body(headers, receive)
-        if body is None:
-            await _refuse(send, 413, f"the request is longer than {self._longest} bytes (serve.body)")
-            return
-        if await self._refused(scope, send):
-            return
+        parts = iter([{"type": "http.request", "body": body, "more_body": False}])
 
         async def again() -> Message:
-            nonlocal body
-            if body is None:
-                return await receive()
-            whole, body = body, None
-            return {"type": "http.request", "body": whole, "more_body": False}
+            return next(parts, None) or await receive()
 
         # Accepted is what has come whole: the server's end does not wait for a client that sends no further.
         self._service.open_requests += 1
@@ -87,12 +89,17 @@ class Gate:
         finally:
             self._service.open_requests -= 1
 
-    async def _refused(self, scope: MutableMapping[str, Any], send: Send) -> bool:
-        """Whether a request came too late, and was told so."""
-        if late := self._service.draining and scope["method"] == "POST":
-            closing = ("retry-after", "5"), ("connection", "close")
-            await _refuse(send, 503, "the server is shutting down", *closing)
-        return late
+    def _refusal(self, scope: MutableMapping[str, Any], authorization: bytes) -> Response | None:
+        """Why a request is not read at all."""
+        if scope["path"] in OPEN or self._admits(authorization):
+            return self._late(scope)
+        return error(401, "a token is needed: Authorization: Bearer TOKEN", headers={"www-authenticate": "Bearer"})
+
+    def _late(self, scope: MutableMapping[str, Any]) -> Response | None:
+        """What a request is told that comes after the signal to end."""
+        if not self._service.draining or scope["method"] != "POST":
+            return None
+        return error(503, "the server is shutting down", headers={"retry-after": "5", "connection": "close"})
 
     def _admits(self, header: bytes) -> bool:
         """Whether a request may pass: its token is the bearer's, or the password of a URL's ``user:TOKEN@``."""
@@ -111,7 +118,7 @@ class Gate:
     async def _body(self, headers: dict[bytes, bytes], receive: Receive) -> bytes | None:
         """The whole body, or None where it is too long."""
         length = headers.get(b"content-length", b"")
-        parts, read, fits = list[bytes](), 0, not (length.isdigit() and int(length) > self._longest)
+        body, read, fits = bytearray(), 0, not (length.isdigit() and int(length) > self._longest)
         while read <= DISCARDED * self._longest:
             message = await receive()
             if message["type"] != "http.request":
@@ -120,17 +127,7 @@ class Gate:
             read += len(part)
             fits = fits and read <= self._longest
             if fits:
-                parts.append(part)
-            else:
-                parts.clear()
+                body += part
             if not message.get("more_body"):
                 break
-        return b"".join(parts) if fits else None
-
-
-async def _refuse(send: Send, status: int, message: str, *headers: tuple[str, str]) -> None:
-    body = json.dumps({"error": {"message": message, "field": None}}).encode()
-    every = [("content-type", "application/json"), ("content-length", str(len(body))), *headers]
-    start = {"type": "http.response.start", "status": status}
-    await send({**start, "headers": [(name.encode(), value.encode()) for name, value in every]})
-    await send({"type": "http.response.body", "body": body})
+        return bytes(body) if fits else None
