@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from importlib.metadata import PackageNotFoundError, version
-from pathlib import Path
 
 PACKAGES = ("judgetrain", "torch", "transformers", "trl", "peft", "datasets", "sentence-transformers", "scikit-learn")
 
@@ -19,10 +18,3 @@ def version_of(package: str) -> str | None:
 def versions() -> dict[str, str]:
     """The installed versions of :data:`PACKAGES`; those that are not installed are left out."""
     return {package: found for package in PACKAGES if (found := version_of(package))}
-
-
-def shipped(name: str) -> Path:
-    """A directory of files that are no Python (conf, recipes, launch): in the installed package, else beside it."""
-    package = Path(__file__).parents[1]
-    installed = package / f"_{name}"
-    return installed if installed.is_dir() else package.parent / name

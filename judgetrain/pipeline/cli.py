@@ -1,223 +1,40 @@
-"""The command line: ``python -m judgetrain stage=... recipe=... key=value ...`` (Hydra). Imports nothing heavy."""
+"""The command line: ``python -m judgetrain stage=... recipe=... key=value ...``. Imports no room."""
 
 from __future__ import annotations
 
 import faulthandler
 import os
 import sys
-import tempfile
 import threading
 import time
-import traceback
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
-from pathlib import Path
-from pkgutil import resolve_name
-from typing import Any
-
-import hydra
-from hydra.core.config_store import ConfigStore
-from hydra.core.hydra_config import HydraConfig
-from hydra.errors import HydraException
-from hydra.types import RunMode
-from omegaconf import DictConfig
-from omegaconf.errors import OmegaConfBaseException
 
 from judgetrain import __version__
-from judgetrain.artifacts.console import Console
-from judgetrain.artifacts.files import FULL, refused
-from judgetrain.artifacts.secrets import without_passwords
-from judgetrain.errors import ConfigError, JudgetrainError
-from judgetrain.pipeline import keys_page
-from judgetrain.pipeline.complaints import NO_SLURM, arguments, named_stage, sentence
-from judgetrain.pipeline.compose import CONF, recipe_overrides, register, typed
-from judgetrain.pipeline.config import Config
-from judgetrain.pipeline.graph import COMMANDS
 from judgetrain.pipeline.help import usage
-from judgetrain.pipeline.sweeps import all_failed, searches, summarise, write_job
-from judgetrain.train.distributed import processes, started_by_launcher
 
 EXIT_ERROR = 2
 EXIT_INTERRUPTED = 130
-WITHOUT_FILES = {"stage=status", "stage=clean"}
-"""What writes nothing, and what removes: a directory that was named by mistake is not made."""
 TIME_TO_END = 30.0
 """Seconds that an interrupted process has to end by itself."""
-
-_show_traceback = os.environ.get("HYDRA_FULL_ERROR") == "1"
-_complaints: list[BaseException] = []
-"""The expected errors of this command's jobs."""
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """What a stage came to: its directory, which stages were made for it and which were there, and the objective."""
-
-    directory: str
-    made: list[str]
-    reused: list[str]
-    objective: float | None = None
-
-
-def run(config: Config) -> Outcome | None:
-    """Do what ``config.stage`` says; None for what is no stage of the pipeline."""
-    if started_by_launcher():
-        from judgetrain.pipeline.processes import one_of_several
-
-        return one_of_several(config, _run)
-    return _run(config)
-
-
-def _run(config: Config) -> Outcome | None:
-    from judgetrain.pipeline.run import Pipeline
-
-    command = COMMANDS.get(config.stage)
-    if config.train.distributed != "none":  # a number that results can depend on is named in fingerprints
-        config.train.processes = processes(config.train)
-    if command and not command.makes:
-        resolve_name(command.code)(Pipeline(config))
-        return None
-    if config.objective is not None:
-        from judgetrain.evaluate.objective import check_objective
-
-        check_objective(config.objective, config.evaluate, config.stage)
-    pipeline = Pipeline(config)
-    if config.teacher.dry_run or config.label.external.dry_run or config.evaluate.dry_run:
-        from judgetrain.pipeline.dry_run import show as show_cost
-
-        show_cost(pipeline)
-        return None
-    from judgetrain.pipeline.publish import check_hub, fill_cards, push_last
-
-    check_hub(config)
-    directory = resolve_name(command.code)(pipeline) if command else pipeline.run(config.stage)
-    judges = fill_cards(pipeline)
-    objective = None
-    if config.objective is not None:
-        from judgetrain.evaluate.objective import described, objective_value
-
-        objective = objective_value(directory, config.objective)
-        pipeline.console.line(described(config.objective, objective, config.evaluate))
-    if config.stage == "evaluate":
-        from judgetrain.evaluate.guarantees.gate import require_passed
-
-        require_passed(directory)
-    push_last(pipeline, judges)
-    last = "gate" if command else config.stage
-    reused = [name for name in pipeline.needed(last) if name not in pipeline.made]
-    return Outcome(str(directory), pipeline.made, reused, objective)
-
-
-@hydra.main(version_base="1.3", config_path=str(CONF), config_name="config")  # type: ignore[untyped-decorator]
-def job(composed: DictConfig) -> Any:
-    """One Hydra job: from the composed configuration to the finished stage; gives the objective, else the directory.
-
-    An expected error is printed here, in place of Hydra's own report.
-    """
-    if HydraConfig.get().mode == RunMode.MULTIRUN:
-        if started_by_launcher():
-            raise ConfigError(
-                f"WORLD_SIZE={os.environ['WORLD_SIZE']}: a sweep starts its jobs itself; leave out torchrun, and set "
-                "train.distributed and train.processes, or sweep=slurm"
-            )
-        return _sweep_job(composed)
-    try:
-        outcome = run(typed(composed, HydraConfig.get().overrides.task))
-    except (JudgetrainError, OmegaConfBaseException) as error:
-        if _show_traceback:
-            raise
-        _complain(error)
-        return None
-    return _result(outcome)
-
-
-def _sweep_job(composed: DictConfig) -> Any:
-    """One job of a sweep: whatever happens to it is written down, and the other jobs go on."""
-    settings, started = HydraConfig.get(), time.monotonic()
-    aim = {}
-    if metric := composed.get("objective"):
-        aim = {"metric": str(metric), "direction": str(settings.sweeper.get("direction") or "maximize")}
-    directory, overrides = Path(settings.runtime.output_dir), list(settings.overrides.task)
-    try:
-        config = typed(composed, overrides)
-        if searches(settings.sweeper):
-            from judgetrain.evaluate.objective import check_search
-
-            check_search(config.objective, config.evaluate)
-        outcome = run(config)
-    except Exception as error:
-        expected = isinstance(error, (JudgetrainError, OmegaConfBaseException))
-        if _show_traceback or not expected:
-            traceback.print_exc()
-        _complain(error)
-        message = sentence(error) if expected else f"{type(error).__name__}: {sentence(error)}"
-        failed = {"state": "failed", "error": message, "seconds": time.monotonic() - started}
-        write_job(directory, overrides, aim | failed)
-        return None
-    result = asdict(outcome) if outcome else {}
-    write_job(directory, overrides, aim | {"state": "done", "seconds": time.monotonic() - started, **result})
-    return _result(outcome)
-
-
-def _result(outcome: Outcome | None) -> Any:
-    if outcome is None:
-        return None
-    return outcome.directory if outcome.objective is None else outcome.objective
 
 
 def main() -> int:
     """Run the command line; the exit code is 0, 2 for an expected error or no arguments, 130 when interrupted."""
-    # Hydra prints a traceback for every error of a job unless it is told to let it through.
-    before = os.environ.get("HYDRA_FULL_ERROR", "")
-    os.environ["HYDRA_FULL_ERROR"] = "1"
-    # A parent's W&B process would keep the run of a killed stage open, and refuse to resume it.
-    os.environ.pop("WANDB_SERVICE", None)
-    _complaints.clear()
-    try:
-        if not sys.argv[1:]:
-            print(usage(), file=sys.stderr)
-            return EXIT_ERROR
-        if "--version" in sys.argv[1:]:
-            print(f"judgetrain {__version__}")
-            return 0
-        if sys.argv[1:2] == ["keys"]:
-            _show(lambda: keys_page.show(sys.argv[2:]))
-            return 0
-        if {"--help", "-h"}.intersection(sys.argv[1:]):
-            _show(lambda: print(usage()))
-            return 0
-        register(ConfigStore.instance())
-        given = named_stage(sys.argv[1:])
-        sys.argv[1:] = [*recipe_overrides(arguments(given)), *_helper_overrides(given)]
-        job()
-    except (JudgetrainError, HydraException, OmegaConfBaseException) as error:
-        if _show_traceback:
-            raise
-        _complain(error)
-    except Exception as error:
-        if not _show_traceback and all_failed():  # a sweeper, as Optuna's, that has nothing to choose from
-            print(f"judgetrain: no job of the sweep is done ({error})", file=sys.stderr)
-            return EXIT_ERROR
-        if not _show_traceback and 'Could not detect "srun"' in str(error):
-            print(f"judgetrain: sweep=slurm: {NO_SLURM}", file=sys.stderr)
-            return EXIT_ERROR
-        said = refused(error) if isinstance(error, OSError) else None
-        if FULL.search(str(error)):
-            said = "the disk is full; everything finished is kept. Free some space and run again."
-        if _show_traceback or not said:
-            raise
-        print(f"judgetrain: {said}", file=sys.stderr)
+    given = sys.argv[1:]
+    if not given:
+        print(usage(), file=sys.stderr)
         return EXIT_ERROR
-    except KeyboardInterrupt:
-        print(
-            "judgetrain: interrupted; everything finished is kept. Run the same command again to go on.",
-            file=sys.stderr,
-        )
-        return EXIT_INTERRUPTED
-    finally:
-        fine = summarise(Console())
-        os.environ["HYDRA_FULL_ERROR"] = before
-    return EXIT_ERROR if _complaints or not fine else 0
+    if "--version" in given:
+        print(f"judgetrain {__version__}")
+        return 0
+    if {"--help", "-h"}.intersection(given):
+        _show(lambda: print(usage()))
+        return 0
+    from judgetrain.pipeline import job
+
+    if given[0] == "keys":
+        return job.guarded(lambda: _show(lambda: job.show_keys(given[1:])))
+    return job.guarded(lambda: job.hydra_jobs(given))
 
 
 def _show(page: Callable[[], None]) -> None:
@@ -243,18 +60,6 @@ def _end(seconds: float) -> None:
     print(f"judgetrain: did not end within {seconds:g} s of the interrupt; left while it was here:", file=sys.stderr)
     faulthandler.dump_traceback()
     os._exit(EXIT_INTERRUPTED)
-
-
-def _helper_overrides(given: list[str]) -> list[str]:
-    """Hydra's own files are none of a status, and under torchrun the processes but the first leave them to it."""
-    if os.environ.get("RANK", "0") == "0" and WITHOUT_FILES.isdisjoint(given):
-        return []
-    return [f"hydra.run.dir={tempfile.gettempdir()}", "hydra.output_subdir=null"]
-
-
-def _complain(error: BaseException) -> None:
-    _complaints.append(error)
-    print(f"judgetrain: {without_passwords(sentence(error))}", file=sys.stderr)
 
 
 if __name__ == "__main__":

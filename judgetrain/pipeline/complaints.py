@@ -10,11 +10,11 @@ from hydra.errors import HydraException, MissingConfigException, OverrideParseEx
 from hydra.main import get_args_parser
 from omegaconf.errors import ConfigAttributeError, ConfigKeyError, OmegaConfBaseException
 
+from judgetrain import rooms
 from judgetrain.errors import ConfigError, JudgetrainError
 from judgetrain.keys import did_you_mean
-from judgetrain.pipeline.compose import groups, recipes
-from judgetrain.pipeline.graph import COMMANDS, STAGES
 from judgetrain.pipeline.keys_page import nearest_key
+from judgetrain.pipeline.options import groups, recipes
 
 PLUGINS = {"joblib": "joblib", "optuna": "optuna", "submitit_slurm": "submitit", "submitit_local": "submitit"}
 """The extras that bring Hydra's launchers and sweepers, by their names."""
@@ -48,7 +48,7 @@ def named_stage(given: list[str]) -> list[str]:
     Raises:
         ConfigError: another stage is named too.
     """
-    if not given or given[0] not in {*STAGES, *COMMANDS}:
+    if not given or given[0] not in {*rooms.stages(), *rooms.commands()}:
         return given
     if other := next((text for text in given[1:] if text.startswith("stage=")), None):
         raise ConfigError(f"{given[0]} and {other}: leave out one of them")
@@ -89,7 +89,9 @@ def _unread(override: str) -> str:
     """Of what cannot be read as key=value."""
     key, equals, _ = override.partition("=")
     if not equals:
-        meant = {f"stage={name}" for name in (*STAGES, *COMMANDS)} | {f"recipe={name}" for name in recipes()}
+        meant = {f"stage={name}" for name in (*rooms.stages(), *rooms.commands())} | {
+            f"recipe={name}" for name in recipes()
+        }
         by_value = {text.partition("=")[2]: text for text in meant}
         found = get_close_matches(override, by_value, n=1)
         near = by_value[found[0]] if found else f"{key}=VALUE" if (key := nearest_key(override) or "") else ""
@@ -124,7 +126,7 @@ def _of_key(error: OmegaConfBaseException, outer: BaseException | None = None) -
         meant = f"; did you mean {near}?" if near else did_you_mean(key.rpartition(".")[2], [*fields, *groups()])
         named = re.match(r"Could not override '(.*)'\.", str(outer))
         within = f"{named[1]}: " if named and named[1] != key else ""
-        return f"{within}{key}: there is no such key in {getattr(kind, '__name__', kind)}{meant}"
+        return f"{within}{key}: there is no such key{meant}"
     given = re.match(r"Error merging override \+*(.*)", str(outer))
     place = given[1] if given else key
     if "is not a subclass of" in first:

@@ -13,20 +13,19 @@ from typing import Any
 import yaml
 from hydra.core.config_store import ConfigNode, ConfigStore
 from hydra.core.override_parser.overrides_parser import OverridesParser
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig, OmegaConf, flag_override
 from omegaconf.errors import ConfigKeyError, OmegaConfBaseException
 
-from judgetrain.artifacts.installed import shipped
+from judgetrain import rooms
 from judgetrain.data.config import SourceConfig
 from judgetrain.data.data_sets import describe_sources
 from judgetrain.engines.config import ENGINES
 from judgetrain.errors import ConfigError
 from judgetrain.keys import did_you_mean, validate
-from judgetrain.pipeline.config import Config
+from judgetrain.pipeline.config import Config, RunConfig, Untyped
 from judgetrain.pipeline.keys_page import is_key, key_types, nearest_key
+from judgetrain.pipeline.options import groups, recipes
 
-CONF = shipped("conf")
-RECIPES = shipped("recipes")
 GROUPS = {
     "teacher.engine": "teacher",
     "engine": "engine",
@@ -48,19 +47,6 @@ def filled(key: str, value: str) -> str:
 
 
 OmegaConf.register_new_resolver("filled", filled, replace=True)
-
-
-def recipes() -> dict[str, Path]:
-    """The shipped recipes by name; a sub-folder is part of the name."""
-    return {str(p.relative_to(RECIPES).with_suffix("")): p for p in sorted(RECIPES.rglob("*.yaml"))}
-
-
-def groups() -> dict[str, list[str]]:
-    """The options of every group of conf/, and the recipes."""
-    found: dict[str, list[str]] = {}
-    for path in sorted(CONF.glob("*/*.yaml")):
-        found.setdefault(path.parent.name, []).append(path.stem)
-    return found | {"recipe": list(recipes())}
 
 
 class Stored(ConfigNode):
@@ -89,22 +75,59 @@ class Stored(ConfigNode):
         return self
 
 
-def register(store: ConfigStore) -> None:
-    """Make the schema and every shipped recipe known to Hydra (``recipe=NAME``)."""
-    store.repo["schema.yaml"] = Stored("schema", None, None, _schema)
+def register(store: ConfigStore, arguments: Sequence[str] | None = None) -> None:
+    """Make the schema and every shipped recipe known to Hydra (``recipe=NAME``).
+
+    Args:
+        store: Hydra's.
+        arguments: the command line. Sections that it does not name, and that not every run reads, are checked when a
+            stage reads them. None: all sections are in the schema, to be completed and shown.
+    """
+    store.repo["schema.yaml"] = Stored("schema", None, None, partial(_schema, _in_schema(arguments)))
     for name, path in recipes().items():
         _store_recipe(store, name, path)
 
 
-def _schema() -> DictConfig:
-    """The configuration's schema, with an open mapping for every field that may hold one of several classes."""
-    schema = OmegaConf.structured(Config)
-    for key, _, default in _variants(Config()):
-        # A key that is null here has its type's own default; it stands here to be completed and shown.
-        every: dict[str, Any] = dict.fromkeys(name for kind in ENGINES.values() for name in _names(kind))
-        every["type"] = default.type if default is not None else None
-        OmegaConf.update(schema, key, OmegaConf.create(every, flags={"struct": False}), merge=False)
+SHOWN = ("-c", "--cfg", "-i", "--info", "-sc", "--shell-completion", "-p", "--package", "--resolve")
+"""Hydra's flags that show or complete configuration."""
+
+
+def _in_schema(arguments: Sequence[str] | None) -> frozenset[str]:
+    """The sections that Hydra is to check: the core's, and those that the command line or the user's recipe names."""
+    every = rooms.sections()
+    if arguments is None or any(a.partition("=")[0] in SHOWN for a in arguments):
+        return frozenset(every)
+    named = {re.split(r"[.=\[]", argument.lstrip("+~"), maxsplit=1)[0] for argument in arguments}
+    for argument in arguments:
+        key, _, value = argument.partition("=")
+        if key in ("recipe", "+recipe") and _is_file(value) and Path(value).is_file():
+            named |= {key.partition(".")[0] for key in _leaves(_load_recipe(Path(value)))}
+    return frozenset(name for name, section in every.items() if section.core or name in named)
+
+
+def _schema(typed: frozenset[str]) -> DictConfig:
+    """The configuration's schema, with an open mapping for what is not typed, or may be one of several classes."""
+    schema: DictConfig = OmegaConf.structured(RunConfig)
+    with flag_override(schema, "struct", False):
+        for name, section in rooms.sections().items():
+            schema[name] = OmegaConf.structured(section.load()) if name in typed else _open({})
+    for key, _, default in _variants(RunConfig()):
+        OmegaConf.update(schema, key, _any_of(default), merge=False)
+    for name in sorted(typed):
+        for key, _, default in _variants(rooms.sections()[name].load()()):
+            OmegaConf.update(schema, f"{name}.{key}", _any_of(default), merge=False)
     return schema
+
+
+def _open(content: Mapping[str, Any]) -> DictConfig:
+    return OmegaConf.create(dict(content), flags={"struct": False})
+
+
+def _any_of(default: Any) -> DictConfig:
+    """The keys of every type of engine: one that is null has its type's own default."""
+    every: dict[str, Any] = dict.fromkeys(name for kind in ENGINES.values() for name in _names(kind))
+    every["type"] = default.type if default is not None else None
+    return _open(every)
 
 
 def _names(kind: type) -> list[str]:
@@ -122,9 +145,9 @@ def _fields(node: Any, prefix: str = "") -> Iterator[tuple[str, dataclasses.Fiel
                 yield from _fields(entry, f"{name}.")
 
 
-def _variants(node: Any) -> list[tuple[str, dataclasses.Field[Any], Any]]:
+def _variants(node: Any, prefix: str = "") -> list[tuple[str, dataclasses.Field[Any], Any]]:
     """The keys, fields and values of a configuration's fields that may hold one of several classes."""
-    return [found for found in _fields(node) if found[1].metadata.get("variants")]
+    return [found for found in _fields(node, prefix) if found[1].metadata.get("variants")]
 
 
 def _store_recipe(store: ConfigStore, name: str, path: Path) -> None:
@@ -155,17 +178,21 @@ def _leaves(node: Any, prefix: str = "") -> Iterator[str]:
         yield from _leaves(value, f"{key}.")
 
 
+def _is_file(recipe: str) -> bool:
+    return recipe.endswith((".yaml", ".yml"))
+
+
 def recipe_overrides(arguments: list[str]) -> list[str]:
     """The command line with ``recipe=PATH.yaml`` replaced by a registered name.
 
     Raises:
         ConfigError: a recipe that is neither shipped nor a file; lists the shipped ones.
     """
-    known, options, keys = recipes(), groups(), key_types()
+    known, options, keys = recipes(), groups(), key_types(arguments)
     result = []
     for argument in arguments:
         key, _, value = argument.partition("=")
-        if key in ("recipe", "+recipe") and value.endswith((".yaml", ".yml")):
+        if key in ("recipe", "+recipe") and _is_file(value):
             path = Path(value)
             if not path.is_file():
                 raise ConfigError(f"recipe={value}: no such file")
@@ -208,24 +235,59 @@ def typed(composed: DictConfig, overrides: Collection[str] = ()) -> Config:
     Raises:
         ConfigError: names the key, the value and what is allowed.
     """
-    config = OmegaConf.to_object(composed)
-    if not isinstance(config, Config):
+    run = OmegaConf.to_object(composed)
+    if not isinstance(run, RunConfig):
         raise ConfigError("conf/config.yaml must start from the schema (defaults: [schema, ...])")
+    found = vars(run)
     layers = _layers(overrides)
-    for key, field, value in _variants(config):
-        _put(config, key, _chosen(key, field, value, layers))
-    for key, _, value in _fields(config):
+    named = {key.partition(".")[0].partition("[")[0] for layer in layers for key in layer}
+    _complete(run, "", layers)
+    config = Config(**{field.name: found[field.name] for field in dataclasses.fields(RunConfig)})
+    for name, section in rooms.sections().items():
+        read = partial(_read, section, found.get(name), layers)
+        setattr(config, name, read() if section.core or name in named else Untyped(read))
+    _check_added(overrides)
+    describe_sources(config.dialogues.sources)
+    return config
+
+
+def _read(section: rooms.Section, value: Any, layers: Sequence[Collection[str]]) -> Any:
+    """A section's typed, range-checked object.
+
+    Raises:
+        ConfigError: names the key, the value and what is allowed.
+    """
+    if not dataclasses.is_dataclass(value):
+        try:
+            schema = OmegaConf.structured(section.load())
+            for key, _, default in _variants(section.load()()):
+                OmegaConf.update(schema, key, _any_of(default), merge=False)
+            value = OmegaConf.to_object(OmegaConf.merge(schema, value or {}))
+        except OmegaConfBaseException as error:
+            error.full_key = f"{section.name}.{error.full_key}"
+            raise
+    _complete(value, f"{section.name}.", layers)
+    return value
+
+
+def _complete(node: Any, prefix: str, layers: Sequence[Collection[str]]) -> None:
+    """Make what stands for one of several classes an object of its own, and check every range."""
+    for key, field, value in _variants(node, prefix):
+        _put(node, key.removeprefix(prefix), _chosen(key, field, value, layers))
+    for key, _, value in _fields(node, prefix):
         if isinstance(value, SourceConfig) and value.type == "world" and _path_alone(key, layers):
             value.type = "jsonl"  # which reads whatever file the path names
+    validate(node, prefix)
+
+
+def _check_added(overrides: Collection[str]) -> None:
+    """Refuse keys that there are not, which Hydra adds where a ``+`` stands before them."""
     added = [text.lstrip("+").partition("=")[0] for text in overrides if text.startswith("+")]
-    keys = key_types() if added else {}
+    keys = key_types(added)
     for name in added:
         if not is_key(name, keys) and name not in groups():
             near = nearest_key(name)
             raise ConfigError(f"{name}: there is no such key" + (f"; did you mean {near}?" if near else ""))
-    validate(config)
-    describe_sources(config.dialogues.sources)
-    return config
 
 
 def _layers(overrides: Collection[str]) -> list[Collection[str]]:

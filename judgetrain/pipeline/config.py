@@ -2,26 +2,19 @@
 
 from __future__ import annotations
 
+import copy
+import dataclasses
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
+from judgetrain import rooms
 from judgetrain.artifacts.config import ExecutorConfig, TrackConfig
-from judgetrain.data.config import ClusterConfig, DialoguesConfig, ResponsesConfig
 from judgetrain.engines.config import AnyEngine, TransformersEngineConfig, engine_key
-from judgetrain.evaluate.config import CorrectConfig, EvaluateConfig, ScenariosConfig, StudiesConfig
-from judgetrain.evaluate.correlate.config import CorrelateConfig
-from judgetrain.judges.config import JudgeConfig, TreeConfig
-from judgetrain.judges.prompting.prompts import prompt_path
-from judgetrain.judges.rounds import RoundsConfig
 from judgetrain.keys import in_place, key
-from judgetrain.label.config import LabelConfig, TeacherConfig
-from judgetrain.pipeline.graph import COMMANDS, STAGES
-from judgetrain.scorers.config import ScorerConfig, SelfEvalConfig
-from judgetrain.serving.config import VerdictsConfig
-from judgetrain.serving.leaderboard.config import LeaderboardConfig
-from judgetrain.serving.queue.config import LabelQueueConfig
-from judgetrain.serving.server.config import ServeConfig
-from judgetrain.serving.stress.config import StressConfig
-from judgetrain.train.config import TrainStages
+
+C = TypeVar("C")
 
 
 @dataclass
@@ -73,11 +66,17 @@ class ReportConfig:
     name: str = key("all", "the report is written to output_dir/reports/NAME", in_fingerprint=False)
 
 
-@dataclass
-class Config:
-    """The whole configuration."""
+def _prompt_file(name: str, owner: Any) -> str | None:
+    from judgetrain.judges.prompting.prompts import prompt_path
 
-    stage: str = key("dpo", "what to make (with whatever it needs)", choices=(*STAGES, *COMMANDS))
+    return prompt_path(name, owner)
+
+
+@dataclass
+class RunConfig:
+    """What every run reads, whatever its stage."""
+
+    stage: str = key("dpo", "what to make (with whatever it needs)", choices=(*rooms.stages(), *rooms.commands()))
     recipe_name: str = key("quickstart", "set by the recipe; shown in reports")
     seed: int = key(17, "every seed derives from it", low=0)
     output_dir: str = key(
@@ -89,32 +88,11 @@ class Config:
     prompts: str = key(
         "multi_step",
         "prompt set: a name in judgetrain/judges/prompting/prompt_sets or a YAML file",
-        content=in_place(prompt_path),
+        content=in_place(_prompt_file),
     )
-    dialogues: DialoguesConfig = key(DialoguesConfig, "stage dialogues")
-    cluster: ClusterConfig = key(ClusterConfig, "stage cluster")
-    responses: ResponsesConfig = key(ResponsesConfig, "stage responses")
-    teacher: TeacherConfig = key(TeacherConfig, "stage teacher")
     engine: AnyEngine = engine_key(
         TransformersEngineConfig(), "how trained judges generate; engine.model.path is set per stage"
     )
-    tree: TreeConfig = key(TreeConfig, "evaluation trees, as judges are trained on them")
-    judge: JudgeConfig = key(JudgeConfig, "how branching judges are asked, whatever they were trained on")
-    label: LabelConfig = key(LabelConfig, "stage label")
-    train: TrainStages = key(TrainStages, "stages initial, sft, dpo, rl")
-    rounds: RoundsConfig = key(RoundsConfig, "rounds of tree, label, sft, dpo, rl, and stages anchors and gate")
-    evaluate: EvaluateConfig = key(EvaluateConfig, "stage evaluate")
-    correct: CorrectConfig = key(CorrectConfig, "stage correct")
-    scorer: ScorerConfig = key(ScorerConfig, "scorers in stages evaluate and selfeval")
-    selfeval: SelfEvalConfig = key(SelfEvalConfig, "stage selfeval")
-    studies: StudiesConfig = key(StudiesConfig, "stage studies")
-    correlate: CorrelateConfig = key(CorrelateConfig, "stage correlate")
-    scenarios: ScenariosConfig = key(ScenariosConfig, "stage scenarios")
-    verdicts: VerdictsConfig = key(VerdictsConfig, "stage judge")
-    serve: ServeConfig = key(ServeConfig, "stage=serve")
-    leaderboard: LeaderboardConfig = key(LeaderboardConfig, "stage leaderboard")
-    stress: StressConfig = key(StressConfig, "stage stress")
-    label_queue: LabelQueueConfig = key(LabelQueueConfig, "stage label_queue")
     executor: ExecutorConfig = key(ExecutorConfig, "where work that goes by shards is done")
     track: TrackConfig = key(TrackConfig, "tracking")
     status: StatusConfig = key(StatusConfig, "stage=status")
@@ -127,3 +105,49 @@ class Config:
         "(evaluate.dev_share), without which a search is refused",
         in_fingerprint=False,
     )
+
+
+@dataclass(frozen=True)
+class Untyped:
+    """A section that no stage has read yet; ``read`` gives its typed, checked object."""
+
+    read: Callable[[], Any]
+
+
+class _Sections(RunConfig):
+    def __getattribute__(self, name: str) -> Any:
+        value = object.__getattribute__(self, name)
+        if isinstance(value, Untyped):
+            value = value.read()
+            setattr(self, name, value)
+        return value
+
+
+def default(section: rooms.Section) -> Any:
+    """A section with its defaults."""
+    return section.load()()
+
+
+def _with_sections(cls: type[C]) -> type[C]:
+    """A dataclass that has every room's sections as fields."""
+    for section in rooms.sections().values():
+        untyped = partial(Untyped, partial(default, section))
+        cls.__annotations__[section.name] = Any
+        setattr(cls, section.name, dataclasses.field(default_factory=untyped, metadata={"doc": section.doc}))
+    return dataclass(cls)
+
+
+@_with_sections
+class Config(_Sections):
+    """The whole configuration. A section is read when it is first asked for: a run imports the rooms that it needs."""
+
+    def changed(self, **values: Any) -> Self:
+        """A copy with other values; sections that nothing has read stay unread."""
+        other = copy.copy(self)
+        for name, value in values.items():
+            setattr(other, name, value)
+        return other
+
+    if TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any: ...

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from judgetrain.pipeline.compose import groups
-from judgetrain.pipeline.graph import COMMANDS, STAGES
+from judgetrain import rooms
+from judgetrain.pipeline.options import groups
 
 _TEXT = """judgetrain: train your own LLM judge by branching preference learning.
 
@@ -33,7 +33,7 @@ Flags of Hydra: python -m judgetrain --hydra-help"""
 
 def usage() -> str:
     """Stages, examples, and the groups of conf/ and recipes/ with their options."""
-    makes = {name: stage.makes for name, stage in STAGES.items()} | {name: c.does for name, c in COMMANDS.items()}
+    makes = {name: entry.does for name, entry in (rooms.stages() | rooms.commands()).items()}
     return _TEXT.format(
         stages="\n".join(f"  {name:<10} {what}" for name, what in makes.items()),
         groups="\n".join(f"  {group}: {', '.join(options)}" for group, options in groups().items()),

@@ -7,13 +7,14 @@ import dataclasses
 import json
 import re
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, get_args, get_type_hints
 
+from judgetrain import rooms
 from judgetrain.artifacts.console import Console
 from judgetrain.errors import ConfigError
 from judgetrain.keys import bounds
-from judgetrain.pipeline.config import Config
+from judgetrain.pipeline.config import RunConfig
 
 COLUMNS = ("key", "type", "default", "unit", "allowed", "meaning")
 WIDEST = 40
@@ -99,18 +100,28 @@ def _allowed(meta: Mapping[str, Any]) -> str:
     return f"{low:g} to {high:g}" if low is not None and high is not None else bounds(meta)
 
 
+def every_key(named: Collection[str] | None = None) -> Iterator[Key]:
+    """Every key of the configuration; ``named``: only of the sections in which these keys are."""
+    yield from keys_of(RunConfig())
+    wanted = None if named is None else {re.split(r"[.=\[]", key.lstrip("+~"), maxsplit=1)[0] for key in named}
+    for section in rooms.sections().values():
+        if wanted is None or section.name in wanted:
+            yield Key(name=section.name, meaning=section.doc)
+            yield from keys_of(section.load()(), f"{section.name}.")
+
+
 def nearest_key(wrong: str) -> str | None:
     """The key that looks most like a wrong one; None if none does."""
     from difflib import get_close_matches
 
     wrong = re.sub(r"\[\d+\]", "[]", wrong)
-    found = get_close_matches(wrong, [key.name for key in keys_of(Config())], n=1, cutoff=SIMILAR)
+    found = get_close_matches(wrong, [key.name for key in every_key()], n=1, cutoff=SIMILAR)
     return found[0] if found else None
 
 
-def key_types() -> dict[str, str]:
-    """The type of every configuration key, by its name."""
-    return {key.name: key.type for key in keys_of(Config())}
+def key_types(named: Collection[str] | None = None) -> dict[str, str]:
+    """The type of every configuration key, by its name; ``named``: only of the sections in which these keys are."""
+    return {key.name: key.type for key in every_key(named)}
 
 
 def is_key(name: str, known: Mapping[str, str]) -> bool:
@@ -138,7 +149,7 @@ def show(arguments: Sequence[str]) -> None:
         sys.stdout.write(page())
         return
     prefix = re.sub(r"\[\d*\]", "[]", options.prefix)
-    keys = [key for key in keys_of(Config()) if f"{key.name}.".startswith(prefix)]
+    keys = [key for key in every_key() if f"{key.name}.".startswith(prefix)]
     if not keys:
         near = nearest_key(prefix)
         raise ConfigError(f"no key begins with {prefix}" + (f"; did you mean {near}?" if near else ""))
@@ -166,7 +177,7 @@ def page() -> str:
     """docs/keys.md: a table for every section of the configuration, those without one first."""
     sections: dict[str, list[Key]] = {"": []}
     titles = {"": "All stages"}
-    for key in keys_of(Config()):
+    for key in every_key():
         head, dot, _ = key.name.partition(".")
         if dot:
             sections[head].append(key)

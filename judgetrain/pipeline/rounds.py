@@ -10,6 +10,11 @@ from judgetrain.errors import ConfigError, TrainingError
 if TYPE_CHECKING:
     from judgetrain.pipeline.run import Pipeline
 
+OF_A_ROUND = ("tree", "label", "sft", "reference", "dpo", "rl", "gate")
+"""Stages of which every round has its own."""
+OF_ROUNDS = ("anchors", "gate")
+"""Stages that one round alone has no use for."""
+
 
 def each_round(pipeline: Pipeline) -> list[Pipeline]:
     """The pipelines of all rounds, the first one first."""

@@ -97,7 +97,7 @@ class Pipeline:
 
     def in_round(self, number: int) -> Pipeline:
         """A pipeline whose tree, label, sft, dpo and rl are those of another round."""
-        other = Pipeline(replace(self.config, rounds=replace(self.config.rounds, round=number)), self.console)
+        other = Pipeline(self.config.changed(rounds=replace(self.config.rounds, round=number)), self.console)
         other.made = self.made
         return other
 
@@ -201,7 +201,7 @@ class Pipeline:
             return False
 
         def only(methods: list[str]) -> Config:
-            return replace(self.config, evaluate=replace(self.config.evaluate, methods=methods))
+            return self.config.changed(evaluate=replace(self.config.evaluate, methods=methods))
 
         left = [m for m in self.config.evaluate.methods if lost not in Pipeline(only([m])).needed(name)]
         if not {"initial", "sft", "dpo"} & {Method.parse(m).target for m in left}:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 
 from judgetrain.artifacts.locks import using
@@ -44,7 +43,7 @@ def _settings(config: Config) -> JudgeSettings:
     served = config.serve
     check_judge(config, served.judge, "serve.judge")
     verdicts = VerdictsConfig(judge=served.judge, source=SourceConfig(type="jsonl"))
-    settings = JudgeSettings.of(replace(config, verdicts=verdicts))
+    settings = JudgeSettings.of(config.changed(verdicts=verdicts))
     method = settings.method
     if method.kind == "scorer":
         from judgetrain.scorers.methods import BY_NAME, SINGLE_PASS

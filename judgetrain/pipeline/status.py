@@ -14,8 +14,8 @@ from judgetrain.artifacts.locks import in_use
 from judgetrain.artifacts.shards import seconds_so_far, shard_progress
 from judgetrain.artifacts.stage_run import MANIFEST
 from judgetrain.errors import ConfigError
-from judgetrain.pipeline.graph import OF_A_ROUND, OF_ROUNDS, STAGES
-from judgetrain.pipeline.rounds import each_round
+from judgetrain.pipeline.graph import STAGES
+from judgetrain.pipeline.rounds import OF_A_ROUND, OF_ROUNDS, each_round
 from judgetrain.pipeline.run import Pipeline, Plan
 
 TARGETS = ("dpo", "evaluate")

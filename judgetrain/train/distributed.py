@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from judgetrain.artifacts.installed import shipped
 from judgetrain.errors import ConfigError
+from judgetrain.rooms import shipped
 from judgetrain.train.config import RlConfig, TrainConfig, TrainStages
 
 if TYPE_CHECKING:

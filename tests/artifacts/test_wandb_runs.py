@@ -18,7 +18,7 @@ from judgetrain.artifacts.console import Console, duration
 from judgetrain.artifacts.secrets import without_secrets
 from judgetrain.artifacts.tracker import Run, mode_of, tracked
 from judgetrain.data.config import ClusterConfig, DialoguesConfig, SourceConfig
-from judgetrain.pipeline import cli as entry
+from judgetrain.pipeline.cli import main
 from judgetrain.pipeline.config import Config
 from judgetrain.pipeline.run import Pipeline
 from tests.builders.wandb_files import read_runs
@@ -210,7 +210,7 @@ def test_jobs_of_a_sweep_have_a_run_each(tmp_path: Path, monkeypatch: pytest.Mon
     arguments = ["stage=dialogues", "dialogues.strict=true,false", "seed=1,2", f"dialogues.sources={source}"]
     command = ["judgetrain", "-m", *arguments, f"output_dir={tmp_path / 'out'}", "track.tracker=wandb_offline"]
     monkeypatch.setattr("sys.argv", command)
-    assert entry.main() == 2
+    assert main() == 2
     runs = read_runs(tmp_path / "out")
     assert [(run.config["dialogues"]["strict"], run.config["seed"], run.exit_code) for run in runs] == [
         (True, 1, 1),

@@ -24,7 +24,7 @@ from typing import Any
 from judgetrain.engines import registry
 from judgetrain.engines.base import Completion, Engine, Request
 from judgetrain.evaluate import stage
-from judgetrain.pipeline import cli as entry
+from judgetrain.pipeline.cli import main as judgetrain
 from tests.benchmarks.common import parser_of
 
 
@@ -109,7 +109,7 @@ def measure(arguments: Sequence[str], name: str = "evaluate", module: ModuleType
     sys.argv = ["judgetrain", f"stage={name}", *arguments]
     registry.make_engine, module.run = timed_engine, timed_stage  # type: ignore[attr-defined]
     try:
-        code = entry.main()
+        code = judgetrain()
     finally:
         registry.make_engine, module.run, sys.argv = make_engine, run, argv  # type: ignore[attr-defined]
     if code:

@@ -91,7 +91,7 @@ PRELOADED = (
     "transformers",
     "trl",
     "judgetrain.judges.loading",
-    "judgetrain.pipeline.cli",
+    "judgetrain.pipeline.job",
     "judgetrain.pipeline.run",
     "judgetrain.train.checkpoints",
     "judgetrain.train.preference",

@@ -23,8 +23,9 @@ from judgetrain.data.config import WorldConfig
 from judgetrain.data.world.splits import eval_comparisons
 from judgetrain.errors import JudgetrainError
 from judgetrain.judges.prompting.prompts import load_prompt_set
-from judgetrain.pipeline.compose import CONF, register, typed
+from judgetrain.pipeline.compose import register, typed
 from judgetrain.pipeline.config import Config
+from judgetrain.pipeline.options import CONF
 from judgetrain.pipeline.run import Pipeline
 from judgetrain.schema import Comparison
 from tests.builders.train import WORDS

@@ -11,9 +11,10 @@ from typing import Any
 from hydra import compose, initialize_config_dir
 from hydra.core.config_store import ConfigStore
 
-from judgetrain.pipeline.compose import CONF, register, typed
+from judgetrain.pipeline.compose import register, typed
 from judgetrain.pipeline.config import Config
 from judgetrain.pipeline.graph import STAGES
+from judgetrain.pipeline.options import CONF
 from judgetrain.pipeline.run import Pipeline
 
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from hydra import compose, initialize_config_dir
 from hydra.core.config_store import ConfigStore
 
-from judgetrain.pipeline.compose import CONF, register, typed
+from judgetrain.pipeline.compose import register, typed
 from judgetrain.pipeline.config import Config
+from judgetrain.pipeline.options import CONF
 
 
 def composed(*overrides: str) -> Config:

@@ -18,7 +18,7 @@ from judgetrain.evaluate.config import CorrectConfig, EvaluateConfig
 from judgetrain.evaluate.estimate import rehearsed
 from judgetrain.evaluate.stages import EvaluateSettings
 from judgetrain.judges.config import TreeConfig
-from judgetrain.pipeline import cli
+from judgetrain.pipeline import job
 from judgetrain.pipeline.config import Config
 from tests.builders.evaluate import run, write_rows
 from tests.builders.faulty_server import FaultyServer, serving
@@ -171,11 +171,11 @@ def test_a_dry_run_of_evaluate_is_printed_with_the_limits_that_do_not_suffice(
     server: FaultyServer, config: Config, capsys: pytest.CaptureFixture[str]
 ) -> None:
     config.stage, config.evaluate.dry_run, config.evaluate.max_requests = "evaluate", True, CALLS - 1
-    assert cli.run(config) is None
+    assert job.run(config) is None
     printed = capsys.readouterr().out
     assert f"all: {CALLS} calls" in printed
     assert f"evaluate.max_requests={CALLS - 1} does not suffice" in printed
     assert server.bodies == [] and not (Path(config.output_dir) / "artifacts").exists()
     config.evaluate.methods = ["first"]
-    assert cli.run(config) is None
+    assert job.run(config) is None
     assert "0 calls, since no method asks a model that is paid for" in capsys.readouterr().out

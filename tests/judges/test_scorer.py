@@ -218,7 +218,8 @@ def test_the_recipe_has_every_scorer_of_given_responses_beside_the_judges() -> N
     from hydra import compose, initialize_config_dir
     from hydra.core.config_store import ConfigStore
 
-    from judgetrain.pipeline.compose import CONF, register, typed
+    from judgetrain.pipeline.compose import register, typed
+    from judgetrain.pipeline.options import CONF
 
     register(ConfigStore.instance())
     with initialize_config_dir(str(CONF), version_base="1.3"):

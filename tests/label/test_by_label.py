@@ -26,9 +26,9 @@ from judgetrain.label.pairs import PairBuilder
 from judgetrain.label.rewards import Rewards
 from judgetrain.label.stages import LabelSettings
 from judgetrain.label.training_data import TrainingData
-from judgetrain.pipeline.compose import CONF
 from judgetrain.pipeline.config import Config
 from judgetrain.pipeline.graph import STAGES
+from judgetrain.pipeline.options import CONF
 from tests.builders.label import ANY_EVIDENCE, PROMPTER, tree_of
 from tests.builders.pipeline import configured
 

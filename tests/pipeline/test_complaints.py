@@ -28,7 +28,7 @@ def told(*given: str) -> str:
         (["evaluate"], "evaluate: expected key=value; did you mean stage=evaluate?"),
         (["stage", "evaluate"], "stage: expected key=value; did you mean stage=VALUE?"),
         (["quikstart"], "quikstart: expected key=value; did you mean recipe=quickstart?"),
-        (["reciep=debug"], "reciep: there is no such key in Config; did you mean recipe?"),
+        (["reciep=debug"], "reciep: there is no such key; did you mean recipe?"),
         (["engine=vlm"], "engine=vlm: there is no such option (there are transformers, vllm); did you mean vllm?"),
         (
             ["sweep=optun"],
@@ -42,7 +42,7 @@ def told(*given: str) -> str:
         (["evaluate.methods=dpo"], "evaluate.methods=dpo: expected a list, as in evaluate.methods=[a,b]"),
         (
             ["dialogues.sources=[{nme: a}]"],
-            "dialogues.sources: nme: there is no such key in SourceConfig; did you mean na",
+            "dialogues.sources: nme: there is no such key; did you mean na",
         ),
         (["+sed=1"], "sed: there is no such key; did you mean seed?"),
         (["+train.dpo.bta=1"], "train.dpo.bta: there is no such key; did you mean train.dpo.beta?"),

@@ -15,8 +15,7 @@ from judgetrain.data.world import eval_comparisons
 from judgetrain.engines.config import OpenAIEngineConfig
 from judgetrain.errors import ConfigError
 from judgetrain.label.config import TeacherConfig
-from judgetrain.pipeline import cli as __main__
-from judgetrain.pipeline import dry_run
+from judgetrain.pipeline import dry_run, job
 from judgetrain.pipeline.config import Config
 from judgetrain.pipeline.run import Pipeline
 from tests.builders.label import tree_of
@@ -52,7 +51,7 @@ def test_the_expected_calls_are_printed_and_the_stage_is_not_run(
 ) -> None:
     rows = (c.to_row() for c in eval_comparisons(WorldConfig(eval_comparisons=10), 0))
     made = pretended(tmp_path, monkeypatch, "comparisons", rows)
-    assert __main__.run(configured(tmp_path)) is None
+    assert job.run(configured(tmp_path)) is None
     assert made == ["responses"]
     printed = capsys.readouterr().out
     assert "dry run for gpt-x at http://127.0.0.1:9/v1: 4 comparisons (6 remain for the tree)" in printed
@@ -108,7 +107,7 @@ def test_the_external_judge_is_estimated_on_the_trees_and_not_asked(
     made = pretended(tmp_path, monkeypatch, "trees", rows)
     config = external(tmp_path)
     config.label.external.max_requests = 5
-    assert __main__.run(config) is None
+    assert job.run(config) is None
     assert made == ["tree"]
     printed = capsys.readouterr().out
     assert "label: dry run for gpt-x at http://127.0.0.1:9/v1: 3 comparisons" in printed

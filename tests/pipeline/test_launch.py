@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import yaml
 
-from judgetrain.artifacts.installed import shipped
+from judgetrain.rooms import shipped
 from judgetrain.train.config import TrainStages
 from judgetrain.train.distributed import deepspeed_json
 from tests.builders.pipeline import configured

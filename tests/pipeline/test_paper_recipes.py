@@ -10,9 +10,9 @@ from openai.types.shared import chat_model
 
 from judgetrain.engines.config import OpenAIEngineConfig, engines_in
 from judgetrain.errors import ConfigError
-from judgetrain.pipeline.compose import recipes
 from judgetrain.pipeline.config import Config
 from judgetrain.pipeline.graph import STAGES
+from judgetrain.pipeline.options import recipes
 from judgetrain.train.distributed import check_distributed
 from tests.builders.pipeline import composed, configured
 

@@ -12,9 +12,9 @@ from typing import NamedTuple
 import pytest
 from hydra.core.override_parser.overrides_parser import OverridesParser
 
-from judgetrain.pipeline.compose import GROUPS, groups, recipes
-from judgetrain.pipeline.config import Config
-from judgetrain.pipeline.keys_page import keys_of
+from judgetrain.pipeline.compose import GROUPS
+from judgetrain.pipeline.keys_page import every_key
+from judgetrain.pipeline.options import groups, recipes
 from tests.builders.pipeline import configured
 
 ROOT = Path(__file__).parents[2]
@@ -96,7 +96,7 @@ def overrides() -> list[str]:
 
 
 def test_keys_exist() -> None:
-    known = {key.name for key in keys_of(Config())} | set(groups()) | set(GROUPS.values())
+    known = {key.name for key in every_key()} | set(groups()) | set(GROUPS.values())
     for token in overrides():
         assert token.partition("=")[0] in known, token
 

@@ -14,7 +14,7 @@ from judgetrain.keys import validate
 from judgetrain.pipeline.compose import recipe_overrides
 from judgetrain.pipeline.config import Config
 from judgetrain.pipeline.graph import STAGES
-from judgetrain.pipeline.keys_page import keys_of
+from judgetrain.pipeline.keys_page import every_key
 from judgetrain.pipeline.run import Pipeline
 from tests.builders.pipeline import configured
 
@@ -55,7 +55,7 @@ def test_no_number_may_be_infinite_or_none(value: float) -> None:
 
 
 def test_every_number_has_a_range_but_those_that_need_none() -> None:
-    free = {key.name for key in keys_of(Config()) if ("int" in key.type or "float" in key.type) and not key.allowed}
+    free = {key.name for key in every_key() if ("int" in key.type or "float" in key.type) and not key.allowed}
     assert free == FREE
 
 

@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import ast
+import dataclasses
+import json
+import subprocess
+import sys
 from collections.abc import Iterator
 from graphlib import TopologicalSorter
 from pathlib import Path
 
 import judgetrain
+from judgetrain import rooms
+from judgetrain.pipeline.config import RunConfig
+from judgetrain.pipeline.graph import STAGES
 
 PACKAGE = Path(judgetrain.__file__).parent
-ROOT = {"__init__", "errors", "schema", "keys"}
+ROOT = {"__init__", "errors", "schema", "keys", "rooms"}
 FLOORS = [
     ROOT,
     {"artifacts"},
@@ -61,3 +68,26 @@ def test_there_are_at_most_ten_rooms_on_seven_floors_and_the_root_is_nearly_empt
     rooms = {p.parent.name for p in PACKAGE.glob("*/__init__.py")}
     assert len(rooms) <= 10 and len(FLOORS) <= 7
     assert rooms | {p.stem for p in PACKAGE.glob("*.py")} == set(FLOOR)
+
+
+LOADED = "import json, sys\n{}\nprint(json.dumps(sorted(m for m in sys.modules if m.startswith('judgetrain.'))))"
+
+
+def loaded(code: str) -> list[str]:
+    """The package's modules that a process has after it ran some code."""
+    done = subprocess.run([sys.executable, "-c", LOADED.format(code)], capture_output=True, text=True, check=True)
+    found: list[str] = json.loads(done.stdout.splitlines()[-1])
+    return found
+
+
+def test_help_imports_no_room() -> None:
+    code = "sys.argv = ['judgetrain', '--help']\nfrom judgetrain.pipeline.cli import main\nmain()"
+    assert {name.split(".")[1] for name in loaded(code)} <= {"rooms", "pipeline"}
+
+
+def test_every_stage_reads_only_sections_that_there_are_and_every_section_loads() -> None:
+    for stage in STAGES.values():
+        for field in dataclasses.fields(stage.settings):
+            name = field.metadata["key"].partition(".")[0]
+            assert name in rooms.sections() or name in {f.name for f in dataclasses.fields(RunConfig)}
+    assert all(dataclasses.is_dataclass(section.load()) for section in rooms.sections().values())

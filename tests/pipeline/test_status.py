@@ -10,7 +10,7 @@ import pytest
 
 from judgetrain.errors import ConfigError
 from judgetrain.pipeline import status
-from judgetrain.pipeline.compose import recipes
+from judgetrain.pipeline.options import recipes
 from judgetrain.pipeline.run import Pipeline
 from tests.builders.pipeline import configured, judgetrain
 

@@ -16,9 +16,10 @@ from hydra.core.plugins import Plugins
 from judgetrain.data.config import BenchmarkConfig
 from judgetrain.errors import ConfigError
 from judgetrain.evaluate.objective import check_objective, objective_value, parse_objective
-from judgetrain.pipeline import cli as entry
-from judgetrain.pipeline.compose import RECIPES
+from judgetrain.pipeline import job as entry
+from judgetrain.pipeline.cli import main
 from judgetrain.pipeline.config import Config
+from judgetrain.pipeline.options import RECIPES
 from judgetrain.pipeline.run import Pipeline
 from judgetrain.pipeline.sweeps import best_of, read_jobs, write_job
 from tests.builders.pipeline import composed, configured
@@ -32,7 +33,7 @@ def run_sweep(
     seeds = () if any(a.startswith("seed=") for a in arguments) else ("seed=1,2,3",)
     command = ["judgetrain", "-m", *seeds, *arguments, f"output_dir={tmp_path}", "track.tracker=none"]
     monkeypatch.setattr("sys.argv", command)
-    code = entry.main()
+    code = main()
     sweep = max(tmp_path.glob("sweeps/*/*"))
     return code, json.loads((sweep / "sweep.json").read_text())
 

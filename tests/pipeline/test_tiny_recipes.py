@@ -14,8 +14,8 @@ from judgetrain.artifacts.shards import read_rows
 from judgetrain.data.config import SourceConfig
 from judgetrain.engines.config import WORLD_BASE, TransformersEngineConfig
 from judgetrain.judges.prompting.prompts import load_prompt_set
-from judgetrain.pipeline.compose import recipes
 from judgetrain.pipeline.config import Config
+from judgetrain.pipeline.options import recipes
 from judgetrain.pipeline.run import Pipeline
 from tests.builders.faulty_server import serving
 from tests.builders.pipeline import configured

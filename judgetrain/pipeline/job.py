@@ -1,0 +1,221 @@
+"""Hydra's jobs: from the command line to finished stages, and what is said where one fails."""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+import time
+import traceback
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from pkgutil import resolve_name
+from typing import Any
+
+import hydra
+from hydra.core.config_store import ConfigStore
+from hydra.core.hydra_config import HydraConfig
+from hydra.errors import HydraException
+from hydra.types import RunMode
+from omegaconf import DictConfig
+from omegaconf.errors import OmegaConfBaseException
+
+from judgetrain import rooms
+from judgetrain.artifacts.console import Console
+from judgetrain.artifacts.files import FULL, refused
+from judgetrain.artifacts.secrets import without_passwords
+from judgetrain.errors import ConfigError, JudgetrainError
+from judgetrain.pipeline.cli import EXIT_ERROR, EXIT_INTERRUPTED
+from judgetrain.pipeline.complaints import NO_SLURM, arguments, named_stage, sentence
+from judgetrain.pipeline.compose import recipe_overrides, register, typed
+from judgetrain.pipeline.config import Config
+from judgetrain.pipeline.keys_page import show as show_keys
+from judgetrain.pipeline.options import CONF
+from judgetrain.pipeline.sweeps import all_failed, searches, summarise, write_job
+from judgetrain.train.distributed import processes, started_by_launcher
+
+__all__ = ["guarded", "hydra_jobs", "run", "show_keys"]
+
+WITHOUT_FILES = {"stage=status", "stage=clean"}
+"""What writes nothing, and what removes: a directory that was named by mistake is not made."""
+
+_show_traceback = os.environ.get("HYDRA_FULL_ERROR") == "1"
+_complaints: list[BaseException] = []
+"""The expected errors of this command's jobs."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a stage came to: its directory, which stages were made for it and which were there, and the objective."""
+
+    directory: str
+    made: list[str]
+    reused: list[str]
+    objective: float | None = None
+
+
+def run(config: Config) -> Outcome | None:
+    """Do what ``config.stage`` says; None for what is no stage of the pipeline."""
+    if started_by_launcher():
+        from judgetrain.pipeline.processes import one_of_several
+
+        return one_of_several(config, _run)
+    return _run(config)
+
+
+def _run(config: Config) -> Outcome | None:
+    from judgetrain.pipeline.run import Pipeline
+
+    command = rooms.commands().get(config.stage)
+    if config.train.distributed != "none":  # a number that results can depend on is named in fingerprints
+        config.train.processes = processes(config.train)
+    if command and not command.makes:
+        resolve_name(command.code)(Pipeline(config))
+        return None
+    if config.objective is not None:
+        from judgetrain.evaluate.objective import check_objective
+
+        check_objective(config.objective, config.evaluate, config.stage)
+    pipeline = Pipeline(config)
+    if config.teacher.dry_run or config.label.external.dry_run or config.evaluate.dry_run:
+        from judgetrain.pipeline.dry_run import show as show_cost
+
+        show_cost(pipeline)
+        return None
+    from judgetrain.pipeline.publish import check_hub, fill_cards, push_last
+
+    check_hub(config)
+    directory = resolve_name(command.code)(pipeline) if command else pipeline.run(config.stage)
+    judges = fill_cards(pipeline)
+    objective = None
+    if config.objective is not None:
+        from judgetrain.evaluate.objective import described, objective_value
+
+        objective = objective_value(directory, config.objective)
+        pipeline.console.line(described(config.objective, objective, config.evaluate))
+    if config.stage == "evaluate":
+        from judgetrain.evaluate.guarantees.gate import require_passed
+
+        require_passed(directory)
+    push_last(pipeline, judges)
+    last = "gate" if command else config.stage
+    reused = [name for name in pipeline.needed(last) if name not in pipeline.made]
+    return Outcome(str(directory), pipeline.made, reused, objective)
+
+
+@hydra.main(version_base="1.3", config_path=str(CONF), config_name="config")  # type: ignore[untyped-decorator]
+def job(composed: DictConfig) -> Any:
+    """One Hydra job: from the composed configuration to the finished stage; gives the objective, else the directory.
+
+    An expected error is printed here, in place of Hydra's own report.
+    """
+    if HydraConfig.get().mode == RunMode.MULTIRUN:
+        if started_by_launcher():
+            raise ConfigError(
+                f"WORLD_SIZE={os.environ['WORLD_SIZE']}: a sweep starts its jobs itself; leave out torchrun, and set "
+                "train.distributed and train.processes, or sweep=slurm"
+            )
+        return _sweep_job(composed)
+    try:
+        outcome = run(typed(composed, HydraConfig.get().overrides.task))
+    except (JudgetrainError, OmegaConfBaseException) as error:
+        if _show_traceback:
+            raise
+        _complain(error)
+        return None
+    return _result(outcome)
+
+
+def _sweep_job(composed: DictConfig) -> Any:
+    """One job of a sweep: whatever happens to it is written down, and the other jobs go on."""
+    settings, started = HydraConfig.get(), time.monotonic()
+    aim = {}
+    if metric := composed.get("objective"):
+        aim = {"metric": str(metric), "direction": str(settings.sweeper.get("direction") or "maximize")}
+    directory, overrides = Path(settings.runtime.output_dir), list(settings.overrides.task)
+    try:
+        config = typed(composed, overrides)
+        if searches(settings.sweeper):
+            from judgetrain.evaluate.objective import check_search
+
+            check_search(config.objective, config.evaluate)
+        outcome = run(config)
+    except Exception as error:
+        expected = isinstance(error, (JudgetrainError, OmegaConfBaseException))
+        if _show_traceback or not expected:
+            traceback.print_exc()
+        _complain(error)
+        message = sentence(error) if expected else f"{type(error).__name__}: {sentence(error)}"
+        failed = {"state": "failed", "error": message, "seconds": time.monotonic() - started}
+        write_job(directory, overrides, aim | failed)
+        return None
+    result = asdict(outcome) if outcome else {}
+    write_job(directory, overrides, aim | {"state": "done", "seconds": time.monotonic() - started, **result})
+    return _result(outcome)
+
+
+def _result(outcome: Outcome | None) -> Any:
+    if outcome is None:
+        return None
+    return outcome.directory if outcome.objective is None else outcome.objective
+
+
+def hydra_jobs(given: Sequence[str]) -> None:
+    """Run Hydra over the command line."""
+    register(ConfigStore.instance(), given)
+    named = named_stage([*given])
+    sys.argv[1:] = [*recipe_overrides(arguments(named)), *_helper_overrides(named)]
+    job()
+
+
+def guarded(work: Callable[[], None]) -> int:
+    """Do what the command line asks; the exit code is 0, 2 for an expected error, 130 when interrupted."""
+    # Hydra prints a traceback for every error of a job unless it is told to let it through.
+    before = os.environ.get("HYDRA_FULL_ERROR", "")
+    os.environ["HYDRA_FULL_ERROR"] = "1"
+    # A parent's W&B process would keep the run of a killed stage open, and refuse to resume it.
+    os.environ.pop("WANDB_SERVICE", None)
+    _complaints.clear()
+    try:
+        work()
+    except (JudgetrainError, HydraException, OmegaConfBaseException) as error:
+        if _show_traceback:
+            raise
+        _complain(error)
+    except Exception as error:
+        if not _show_traceback and all_failed():  # a sweeper, as Optuna's, that has nothing to choose from
+            print(f"judgetrain: no job of the sweep is done ({error})", file=sys.stderr)
+            return EXIT_ERROR
+        if not _show_traceback and 'Could not detect "srun"' in str(error):
+            print(f"judgetrain: sweep=slurm: {NO_SLURM}", file=sys.stderr)
+            return EXIT_ERROR
+        said = refused(error) if isinstance(error, OSError) else None
+        if FULL.search(str(error)):
+            said = "the disk is full; everything finished is kept. Free some space and run again."
+        if _show_traceback or not said:
+            raise
+        print(f"judgetrain: {said}", file=sys.stderr)
+        return EXIT_ERROR
+    except KeyboardInterrupt:
+        print(
+            "judgetrain: interrupted; everything finished is kept. Run the same command again to go on.",
+            file=sys.stderr,
+        )
+        return EXIT_INTERRUPTED
+    finally:
+        fine = summarise(Console())
+        os.environ["HYDRA_FULL_ERROR"] = before
+    return EXIT_ERROR if _complaints or not fine else 0
+
+
+def _helper_overrides(given: list[str]) -> list[str]:
+    """Hydra's own files are none of a status, and under torchrun the processes but the first leave them to it."""
+    if os.environ.get("RANK", "0") == "0" and WITHOUT_FILES.isdisjoint(given):
+        return []
+    return [f"hydra.run.dir={tempfile.gettempdir()}", "hydra.output_subdir=null"]
+
+
+def _complain(error: BaseException) -> None:
+    _complaints.append(error)
+    print(f"judgetrain: {without_passwords(sentence(error))}", file=sys.stderr)

@@ -1,0 +1,116 @@
+"""What every room brings, as data: its stages, commands and sections of the configuration (``room.yaml``).
+
+Nothing here imports a room. ``--help`` reads these files alone, and a run imports the rooms that its stages need.
+A room may stand anywhere in the package, ``extras/`` among it: whoever adds one edits no other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from pkgutil import resolve_name
+from typing import Any
+
+import yaml
+
+PACKAGE = Path(__file__).parent
+CORE = ("data", "scorers", "judges", "label", "train")
+"""Rooms whose sections every run types: all that ``stage=dpo`` can read."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Entry:
+    """What ``stage=`` may name: a stage or a command.
+
+    Args:
+        name: as in ``stage=NAME``.
+        does: one line for the help.
+        code: ``module:NAME`` of the stage, or ``module:function`` of a command, which is given the pipeline.
+        order: where it stands in lists; stages after those that they need.
+        makes: of a command, that it makes stages, and gives a directory.
+    """
+
+    name: str
+    does: str
+    code: str
+    order: int = 0
+    makes: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Section:
+    """A top-level section of the configuration; ``code`` is the ``module:Class`` of its dataclass."""
+
+    name: str
+    code: str
+    doc: str
+    core: bool
+
+    def load(self) -> type[Any]:
+        """The dataclass."""
+        found: type[Any] = resolve_name(self.code)
+        return found
+
+
+@dataclass(frozen=True, kw_only=True)
+class Room:
+    """One room's ``room.yaml``.
+
+    ``evaluation``: ``module:NAME`` of what it adds to stage evaluate (:mod:`judgetrain.evaluate.hooks`).
+    """
+
+    name: str
+    stages: tuple[Entry, ...] = ()
+    commands: tuple[Entry, ...] = ()
+    sections: tuple[Section, ...] = ()
+    evaluation: str = ""
+    stability: str = field(default="stable")
+
+
+@cache
+def rooms() -> tuple[Room, ...]:
+    """Every room that has a ``room.yaml``, the core's first."""
+    found = {path.parent.relative_to(PACKAGE).as_posix(): path for path in PACKAGE.rglob("room.yaml")}
+    core = [name for name in CORE if name in found]
+    return tuple(_read(name, found[name]) for name in [*core, *sorted(set(found) - set(core))])
+
+
+def _read(name: str, path: Path) -> Room:
+    with path.open(encoding="utf-8") as file:
+        content: Mapping[str, Any] = yaml.load(file, getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+    return Room(
+        name=name,
+        stages=tuple(Entry(name=n, **entry) for n, entry in content.get("stages", {}).items()),
+        commands=tuple(Entry(name=n, **entry) for n, entry in content.get("commands", {}).items()),
+        sections=tuple(Section(name=n, core=name in CORE, **entry) for n, entry in content.get("sections", {}).items()),
+        evaluation=content.get("evaluation", ""),
+        stability=content.get("stability", "stable"),
+    )
+
+
+def stages() -> dict[str, Entry]:
+    """Every stage by name, in order."""
+    return _ordered(entry for room in rooms() for entry in room.stages)
+
+
+def commands() -> dict[str, Entry]:
+    """Every command by name, in order."""
+    return _ordered(entry for room in rooms() for entry in room.commands)
+
+
+@cache
+def sections() -> dict[str, Section]:
+    """Every section of the configuration by name."""
+    return {section.name: section for room in rooms() for section in room.sections}
+
+
+def _ordered(entries: Iterator[Entry]) -> dict[str, Entry]:
+    return {entry.name: entry for entry in sorted(entries, key=lambda entry: entry.order)}
+
+
+def shipped(name: str) -> Path:
+    """A directory of files that are no Python (conf, recipes, launch): in the installed package, else beside it."""
+    installed = PACKAGE / f"_{name}"
+    return installed if installed.is_dir() else PACKAGE.parent / name
