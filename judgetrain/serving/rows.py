@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
+from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from judgetrain.artifacts.files import atomic
+from judgetrain.data.config import SourceConfig
+from judgetrain.data.sources import read
 from judgetrain.engines.base import UNANSWERED
+from judgetrain.errors import DataError
 from judgetrain.judges.base import Prediction
+from judgetrain.judges.views.verdict_rows import VERDICTS
 from judgetrain.schema import Comparison
 
 Row = dict[str, Any]
+T = TypeVar("T")
 BATCH = 1024
 """Rows of Parquet written together."""
 
@@ -64,6 +70,28 @@ def row_of(comparison: Comparison, prediction: Prediction | None, judge: str, fa
         "label": comparison.label,
         "failure": failure,
     }
+
+
+def read_verdicts(files: Sequence[str | Path], key: str, take: Callable[[Any, str], T]) -> Iterator[T]:
+    """What ``take`` makes of each row, and of its place, in files and globs of verdicts and directories of stage judge.
+
+    Raises:
+        ConfigError: no such file; names the ``key``.
+        DataError: a directory without verdicts, or a row that ``take`` refuses (RowError); names its place.
+    """
+    for i, name in enumerate(files):
+        path = Path(name).expanduser()
+        if path.is_dir():
+            there = [path / f"{VERDICTS}.{end}" for end in ("jsonl", "parquet")]
+            path = next((file for file in there if file.is_file()), path)
+            if path.is_dir():
+                raise DataError(f"{key}: {path} holds no verdicts.jsonl or verdicts.parquet; name the files in it")
+        source = SourceConfig(name=VERDICTS, type="jsonl", path=str(path))
+        yield from read(source, f"{key}[{i}]", partial(_placed, take, path))
+
+
+def _placed(take: Callable[[Any, str], T], path: Path, row: Any, number: int) -> T:
+    return take(row, f"{path}:{number}")
 
 
 def _unanswered(prediction: Prediction) -> str | None:

@@ -32,10 +32,9 @@ from judgetrain.judges.base import Judge, Prediction
 from judgetrain.schema import Comparison, Dialogue, Message, Verdict
 from judgetrain.serving.leaderboard.battles import Battle
 from judgetrain.serving.leaderboard.config import LeaderboardConfig
-from judgetrain.serving.leaderboard.fit import bradley_terry, ends, fit, points
-from judgetrain.serving.leaderboard.rates import games_of
+from judgetrain.serving.leaderboard.ratings import bradley_terry, ends, fit, points
 from judgetrain.serving.leaderboard.records import Leaderboard
-from judgetrain.serving.leaderboard.standings import counted, leaderboard
+from judgetrain.serving.leaderboard.standings import counted, games_of, leaderboard
 from tests.benchmarks.common import parser_of
 
 SIX = (0.2, 0.35, 0.5, 0.65, 0.8, 0.95)
@@ -127,10 +126,7 @@ def battles_of(comparisons: Sequence[Comparison], judge: Judge, seed: int) -> li
     """What the comparisons came out as."""
     return [
         Battle(
-            id=c.id,
-            place=c.id,
             prompt=c.dialogue.id,
-            query=c.dialogue.query,
             system_a=c.model_a,
             system_b=c.model_b,
             outcome=p.verdict,
@@ -159,7 +155,7 @@ def coverage(
     held, apart = [], []
     for seed in range(simulations):
         battles = battles_of(drawn(skills, prompts, seed), judge, seed)
-        found = fit(games_of(counted(battles, config), names_of(skills)), resamples, seed).resampled
+        found = fit(games_of(counted(battles, config), names_of(skills)), resamples, seed).ratings[1:]
         for hits, resampled, true in ((held, found, truth), (apart, found[:, i] - found[:, j], truth[i] - truth[j])):
             low, high = ends(resampled)
             hits += ((low <= true) & (true <= high)).tolist()

@@ -89,7 +89,7 @@ def test_an_id_that_names_two_comparisons_is_refused_and_the_same_one_counts_onc
     first = lines(tmp_path / "a.jsonl", [row("a", query="one"), row("b")])
     again, other = lines(tmp_path / "b.jsonl", [row("b")]), lines(tmp_path / "c.jsonl", [row("a", query="two")])
     assert [found["id"] for found in read_rows_of([str(first), str(again)])] == ["a", "b"]
-    with pytest.raises(DataError, match=r"c\.jsonl: id 'a' is another comparison's in a file before it"):
+    with pytest.raises(DataError, match=r"c\.jsonl:1: id 'a' is another comparison's in a file before it"):
         read_rows_of([str(first), str(other)])
 
 

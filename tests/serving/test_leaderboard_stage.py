@@ -8,7 +8,6 @@ import re
 from pathlib import Path
 from typing import Any
 
-import pyarrow.parquet
 import pytest
 
 from judgetrain.artifacts.console import Console
@@ -50,11 +49,6 @@ def answers(tmp_path_factory: pytest.TempPathFactory) -> str:
     return f"verdicts.systems=[{place}/*.json]"
 
 
-def elements(page: str) -> Any:
-    """The page's elements, pictures among them."""
-    return parse(re.sub(r"(</?)svg", r"\1figure", page))
-
-
 def test_plain_battles_make_a_leaderboard_in_all_its_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     rows = [
         {"model_a": "x", "model_b": "<b>y</b>", "winner": winner, "question_id": n, "group": f"g{n % 2}"}
@@ -64,12 +58,11 @@ def test_plain_battles_make_a_leaderboard_in_all_its_files(tmp_path: Path, capsy
     found = board(directory)
     assert found["outcomes"] == {"A": 4, "B": 1, "missing": 1, "tie": 1} and found["counted"] == 6
     table = list(csv.DictReader((directory / "leaderboard.csv").open(encoding="utf-8")))
-    parquet = pyarrow.parquet.read_table(directory / "leaderboard.parquet").to_pylist()
-    assert [row["system"] for row in table] == [row["system"] for row in parquet] == ["x", "<b>y</b>"]
-    assert float(table[0]["rating"]) == parquet[0]["rating"] == found["systems"][0]["rating"]["points"]
+    assert [row["system"] for row in table] == ["x", "<b>y</b>"]
+    assert float(table[0]["rating"]) == found["systems"][0]["rating"]["points"]
     assert (table[0]["wins"], table[0]["losses"], table[0]["missing"], table[0]["against"]) == ("4", "1", "1", "")
     assert float(table[1]["against"]) == pytest.approx(1.5 / 6)
-    page = elements((directory / "leaderboard.html").read_text(encoding="utf-8"))
+    page = parse((directory / "leaderboard.html").read_text(encoding="utf-8"))
     assert page.all("tbody")[0].all("td")[0].text() == "x"
     assert "<b>y</b>" in page.text() and "6 of 7 comparisons" in page.text()
     printed = capsys.readouterr().out
@@ -78,17 +71,12 @@ def test_plain_battles_make_a_leaderboard_in_all_its_files(tmp_path: Path, capsy
     assert manifest["counts"] == {"in": 7, "out": 6, "dropped": {"missing": 1}}
 
 
-def test_systems_answers_are_judged_and_ranked_with_pages_of_reasons(tmp_path: Path, answers: str) -> None:
+def test_systems_answers_are_judged_and_ranked(tmp_path: Path, answers: str) -> None:
     judge = ("verdicts.judge=one_step:external", "evaluate.external={type: world, error_rate: 0.0}")
     directory = ranked(tmp_path, answers, *judge)
     found = board(directory)
     assert [s["system"] for s in found["systems"]] == names_of(SKILLS)[::-1]
     assert found["comparisons"] == 45 and found["prompts"] == 15 and found["style"]
-    page = elements((directory / "leaderboard.html").read_text(encoding="utf-8"))
-    links = [a.attributes["href"] for a in page.all("a") if not (a.attributes["href"] or "").startswith("#")]
-    assert links and all((directory / str(link)).is_file() for link in links)
-    shown = (directory / str(links[0])).read_text(encoding="utf-8")
-    assert "What counts most here is" in shown, "the judge's own words"
     # The same verdicts, from the directory of stage judge.
     [place] = (tmp_path / "artifacts" / "judge").iterdir()
     assert board(ranked(tmp_path, f"leaderboard.files=[{place}]"))["pairs"] == found["pairs"]
@@ -127,7 +115,7 @@ def test_rows_are_about_one_prompt_where_their_messages_are_equal() -> None:
     asked = [{"role": "user", "content": "Why?"}]
     one, two = (battle_of({**base, "messages": asked, "dialogue_id": i}, "p") for i in ("d1", "d2"))
     other = battle_of({**base, "messages": [{"role": "user", "content": "How?"}], "dialogue_id": "d1"}, "p")
-    assert one.prompt == two.prompt != other.prompt and one.query == "Why?"
+    assert one.prompt == two.prompt != other.prompt
     assert battle_of({**base, "question_id": 3}, "p").prompt == "3" and battle_of(base, "p").prompt == "p"
 
 

@@ -6,19 +6,17 @@ import hashlib
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any, Literal, cast, get_args
 
-from judgetrain.data.config import SourceConfig
 from judgetrain.data.rows import RowError
-from judgetrain.data.sources import read
 from judgetrain.errors import DataError
 from judgetrain.judges.base import SHARES, BothOrders, logistic
 from judgetrain.keys import did_you_mean
 from judgetrain.schema import Verdict
 from judgetrain.serving.leaderboard.config import LeaderboardConfig
-from judgetrain.serving.leaderboard.markdown import Style, style_of
+from judgetrain.serving.leaderboard.style import Style, style_of
+from judgetrain.serving.rows import read_verdicts
 
 Outcome = BothOrders | Literal["missing"]
 """What both orders say together; ``missing``: the row has no verdict at all."""
@@ -42,13 +40,10 @@ class Battle:
     """One comparison of two systems, whose names are empty where the row could not be read.
 
     ``ab`` and ``ba`` are the verdicts in both orders, in the comparison's own order, where they are known. ``style``
-    is that of both responses, where the row has them. ``place`` names file and line.
+    is that of both responses, where the row has them.
     """
 
-    id: str
-    place: str
     prompt: str
-    query: str
     system_a: str
     system_b: str
     outcome: Outcome
@@ -58,7 +53,6 @@ class Battle:
     group: str | None = None
     judge: str | None = None
     style: tuple[Style, Style] | None = None
-    why: str | None = None
 
     def share(self, config: LeaderboardConfig) -> float | None:
         """The first system's part of the comparison, from 0 to 1; None where the row counts for nothing.
@@ -76,23 +70,14 @@ class Battle:
         return SHARES.get(self.outcome, 0.5)
 
 
-def read_battles(files: Sequence[str | Path], key: str = "leaderboard.files") -> Iterator[Battle]:
+def read_battles(files: Sequence[str | Path]) -> Iterator[Battle]:
     """The comparisons of files, globs, and directories of stage judge, in order.
 
     Raises:
         ConfigError: no such file.
         DataError: a row that is no comparison of two systems; names its place.
     """
-    for i, name in enumerate(files):
-        path = file_of(Path(name).expanduser(), key)
-        yield from read(source_of(path), f"{key}[{i}]", partial(_at, path))
-
-
-def read_places(files: Sequence[str | Path]) -> Iterator[tuple[str, Any]]:
-    """The rows behind :func:`read_battles` as they stand in the files, by :attr:`Battle.place`."""
-    for name in files:
-        path = file_of(Path(name).expanduser(), "leaderboard.files")
-        yield from read(source_of(path), "leaderboard.files", partial(_placed, path))
+    return read_verdicts(files, "leaderboard.files", battle_of)
 
 
 def check_baseline(baseline: str | None, pairs: Iterable[tuple[str, str]]) -> list[str]:
@@ -106,33 +91,6 @@ def check_baseline(baseline: str | None, pairs: Iterable[tuple[str, str]]) -> li
         listed, meant = ", ".join(names), did_you_mean(baseline, names)
         raise DataError(f"leaderboard.baseline={baseline!r}: no comparison has this system; there are {listed}{meant}")
     return names
-
-
-def has_reasons(row: Mapping[str, Any]) -> bool:
-    """Whether a row is one of stage judge's JSON lines, which say why."""
-    return bool(row.get("reasons")) and isinstance(row.get("messages"), list) and isinstance(row.get("failures"), dict)
-
-
-def _at(path: Path, row: Any, number: int) -> Battle:
-    return battle_of(row, f"{path}:{number}")
-
-
-def _placed(path: Path, row: Any, number: int) -> tuple[str, Any]:
-    return f"{path}:{number}", row
-
-
-def source_of(path: Path) -> SourceConfig:
-    return SourceConfig(name="verdicts", type="jsonl", path=str(path))
-
-
-def file_of(path: Path, key: str) -> Path:
-    """The rows in a directory of stage judge, else the path itself."""
-    if not path.is_dir():
-        return path
-    found = [path / f"verdicts.{end}" for end in ("jsonl", "parquet") if (path / f"verdicts.{end}").is_file()]
-    if not found:
-        raise DataError(f"{key}: {path} holds no verdicts.jsonl or verdicts.parquet; name the files in it")
-    return found[0]
 
 
 def battle_of(row: Any, place: str) -> Battle:
@@ -151,20 +109,16 @@ def battle_of(row: Any, place: str) -> Battle:
     ab, ba = (_verdict(row, name) for name in ("verdict_ab", "verdict_ba"))
     x, y, margin = row.get("response_a"), row.get("response_b"), row.get("margin")
     return Battle(
-        id=str(row.get("id") or place),
-        place=place,
         prompt=_prompt(row) or place,
-        query=_query(row),
         system_a=str(a),
         system_b=str(b),
         outcome=_outcome(row),
         ab=ab,
         ba=ba,
         margin=float(margin) if isinstance(margin, (int, float)) and margin == margin else None,
-        group=row.get("group"),
+        group=None if row.get("group") is None else str(row["group"]),
         judge=row.get("judge") if isinstance(row.get("judge"), str) else None,
         style=(style_of(x), style_of(y)) if isinstance(x, str) and isinstance(y, str) else None,
-        why=row.get("failure"),
     )
 
 
@@ -191,24 +145,14 @@ def _verdict(row: Mapping[str, Any], name: str) -> Verdict | None:
     return value
 
 
-def _messages(row: Mapping[str, Any]) -> list[Any] | None:
-    found = row.get("messages")
-    if isinstance(found, str):
-        try:
-            found = json.loads(found)
-        except ValueError:
-            return None
-    return found if isinstance(found, list) and found else None
-
-
 def _prompt(row: Mapping[str, Any]) -> str | None:
     """What tells one prompt from another: rows with equal messages are about one, whatever they are called."""
-    if messages := _messages(row):
+    messages = row.get("messages")
+    if isinstance(messages, str):
+        try:
+            messages = json.loads(messages)
+        except ValueError:
+            messages = None
+    if isinstance(messages, list) and messages:
         return hashlib.sha256(json.dumps(messages, sort_keys=True).encode()).hexdigest()[:16]
     return next((str(row[name]) for name in PROMPTS if row.get(name) not in (None, "")), None)
-
-
-def _query(row: Mapping[str, Any]) -> str:
-    messages = _messages(row) or [{}]
-    last = messages[-1].get("content") if isinstance(messages[-1], Mapping) else None
-    return str(last or next((row[n] for n in ("prompt", "instruction", "query", "question") if row.get(n)), ""))

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
 Interval = tuple[float, float]
 
@@ -23,7 +22,7 @@ class Rating:
 
     rank: int
     points: float
-    interval: Interval | None
+    interval: Interval
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,7 +32,8 @@ class Standing:
     ``part`` is the number of its part of the leaderboard: systems that are linked by comparisons; ranks are within it.
     ``ranks``: the best and the worst rank by the pairs that intervals tell apart. ``bounded``: it won, or lost, all
     comparisons with others, so that its rating is a matter of how that is bounded. ``styled``: with style held equal.
-    ``against``: its win rate against the baseline. ``length``: of its responses, on average, in characters.
+    ``win_rate``: the mean of its win rates against each other system. ``against``: that against the baseline.
+    ``length``: of its responses, on average, in characters.
     """
 
     system: str
@@ -57,9 +57,8 @@ class Standing:
 class Pair:
     """Two systems of one part, the better one first: rating points between them, and the first one's win rate.
 
-    ``decided``: the interval of the difference excludes 0, and the better one is the better one also in 97.5% of the
-    ordinary resamples, which may lack a prompt that all hangs on. ``rate`` is None where they were never compared;
-    ``expected`` is what the ratings say.
+    ``decided``: the interval of the difference is above :data:`~judgetrain.serving.leaderboard.standings.APART`.
+    ``rate`` is None where they were never compared; ``expected`` is what the ratings say.
     """
 
     first: str
@@ -69,24 +68,6 @@ class Pair:
     decided: bool
     expected: float
     rate: Rate | None
-
-
-@dataclass(frozen=True)
-class Position:
-    """How often what was shown first won, of all orders that are no tie; of inconsistent verdicts, which side won."""
-
-    first: Rate
-    first_twice: int
-    second_twice: int
-
-
-@dataclass(frozen=True)
-class Sweep:
-    """Systems that won all comparisons with others, and on how many prompts."""
-
-    winners: list[str]
-    losers: list[str]
-    prompts: int
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -101,7 +82,6 @@ class Leaderboard:
     systems: list[Standing]
     pairs: list[Pair]
     separability: float | None
-    position: Position | None
     style: dict[str, tuple[float, Interval]]
     outcomes: dict[str, int]
     comparisons: int
@@ -109,12 +89,7 @@ class Leaderboard:
     prompts: int
     judges: list[str]
     parts: list[list[str]]
-    sweeps: list[Sweep]
     by_group: dict[str, dict[str, Rate]]
     baseline: str | None
     scores: str
     resamples: int
-
-    def to_json(self) -> dict[str, Any]:
-        """JSON-ready; no number in it is NaN."""
-        return asdict(self)

@@ -12,14 +12,17 @@ import numpy as np
 from judgetrain.errors import DataError
 from judgetrain.serving.leaderboard.battles import Battle, check_baseline
 from judgetrain.serving.leaderboard.config import LeaderboardConfig
-from judgetrain.serving.leaderboard.fit import ENDS, Fit, ends, fit
-from judgetrain.serving.leaderboard.games import Floats
-from judgetrain.serving.leaderboard.rates import games_of, position_bias, rate_between, rates_by_group
-from judgetrain.serving.leaderboard.records import Leaderboard, Pair, Rating, Standing, Sweep
+from judgetrain.serving.leaderboard.ratings import Fit, Floats, Games, ends, fit
+from judgetrain.serving.leaderboard.records import Leaderboard, Pair, Rate, Rating, Standing
 from judgetrain.serving.leaderboard.style import Controlled, controlled
 
 RESAMPLES = 1000
 """Resamples of prompts: the ends of a 95% interval then move by some 3% of its width between two seeds."""
+APART = 1.0
+"""Rating points from which one system is above another: less is the trace of prompts that were not drawn."""
+
+Kept = Sequence[tuple[Battle, float]]
+"""The comparisons that count, with the first system's share."""
 
 
 def leaderboard(
@@ -34,13 +37,13 @@ def leaderboard(
     kept = counted(battles, config)
     found = fit(games_of(kept, names), resamples, seed)
     styles = [b.style for b, _ in kept if b.style is not None]
-    styled = controlled(found, styles, resamples, seed) if len(styles) == len(kept) else None
+    styled = controlled(found, styles, seed) if len(styles) == len(kept) else None
     pairs = list(_pairs(found, names))
+    groups = sorted({b.group for b, _ in kept if b.group is not None})
     return Leaderboard(
         systems=_standings(found, names, battles, styled, pairs, config.baseline),
         pairs=pairs,
         separability=sum(p.decided for p in pairs) / len(pairs) if pairs else None,
-        position=position_bias(battles, resamples, seed),
         style=styled.effects if styled else {},
         outcomes=dict(sorted(Counter(b.outcome for b in battles).items())),
         comparisons=len(battles),
@@ -48,22 +51,20 @@ def leaderboard(
         prompts=found.games.prompts,
         judges=sorted({b.judge for b in battles if b.judge}),
         parts=[[names[i] for i in members] for members in found.parts],
-        sweeps=[Sweep([names[i] for i in s.winners], [names[i] for i in s.losers], s.prompts) for s in found.sweeps],
-        by_group=rates_by_group(kept, names, resamples, seed),
+        by_group={g: _of_group(g, kept, names, resamples, seed) for g in (groups if len(groups) > 1 else ())},
         baseline=config.baseline,
         scores=config.scores,
         resamples=resamples,
     )
 
 
-def counted(battles: Sequence[Battle], config: LeaderboardConfig) -> list[tuple[Battle, float]]:
-    """The comparisons that count, with the first system's share.
+def counted(battles: Sequence[Battle], config: LeaderboardConfig) -> Kept:
+    """The comparisons that count.
 
     Raises:
         DataError: there is none.
     """
-    shares = [b.share(config) for b in battles]
-    kept = [(b, share) for b, share in zip(battles, shares, strict=True) if share is not None]
+    kept = [(b, share) for b in battles if (share := b.share(config)) is not None]
     if not kept:
         found = ", ".join(f"{n} {outcome}" for outcome, n in Counter(b.outcome for b in battles).items()) or "no row"
         raise DataError(
@@ -74,19 +75,59 @@ def counted(battles: Sequence[Battle], config: LeaderboardConfig) -> list[tuple[
     return kept
 
 
+def games_of(kept: Kept, names: Sequence[str]) -> Games:
+    """Comparisons and their shares as numbers; systems as ``names`` has them, prompts as they first occur."""
+    place, prompts = {name: i for i, name in enumerate(names)}, dict[str, int]()
+    return Games(
+        np.array([place[b.system_a] for b, _ in kept], dtype=np.intp),
+        np.array([place[b.system_b] for b, _ in kept], dtype=np.intp),
+        np.array([prompts.setdefault(b.prompt, len(prompts)) for b, _ in kept], dtype=np.intp),
+        np.array([share for _, share in kept], dtype=float),
+        len(names),
+    )
+
+
+def rate_between(games: Games, won: Floats, first: int, others: Sequence[int]) -> Rate | None:
+    """The mean of a system's win rates against others, over those it met, with its interval over resamples.
+
+    Where all or nothing was won, the interval reaches as far as Clopper and Pearson's for so many prompts. None
+    without a comparison. ``won``: the wins of the data and, after that, of resamples (:meth:`Games.resampled`).
+    """
+    from scipy.stats import beta
+
+    prompts, met = games.between([first], others), [j for j in others if won[0, first, j] + won[0, j, first] > 0]
+    if not met:
+        return None
+    shares = (won[:, first, met] / (won[:, first, met] + won[:, met, first])).mean(1).clip(0.0, 1.0)
+    share, (low, high) = float(shares[0]), ends(shares[1:])
+    unseen = float(beta.ppf(0.975, 1, len(np.unique(prompts))))
+    if min(share, 1.0 - share) < 1e-12:
+        share = float(round(share))
+        low, high = (1.0 - unseen, 1.0) if share else (0.0, unseen)
+    return Rate(share=share, interval=(float(low), float(high)), games=len(prompts))
+
+
+def _of_group(group: str, kept: Kept, names: Sequence[str], resamples: int, seed: int) -> dict[str, Rate]:
+    """The win rates of the systems on one group of prompts."""
+    games = games_of([(b, share) for b, share in kept if b.group == group], names)
+    won, everyone = games.resampled(resamples, seed), range(len(names))
+    rates = {n: rate_between(games, won, i, [j for j in everyone if j != i]) for i, n in enumerate(names)}
+    return {name: rate for name, rate in rates.items() if rate}
+
+
 def _pairs(found: Fit, names: Sequence[str]) -> Iterator[Pair]:
     for members in found.parts:
-        for i, j in combinations(sorted(members, key=lambda m: -found.ratings[m]), 2):
-            low, high = (float(end) for end in ends(found.resampled[:, i] - found.resampled[:, j]))
-            difference = float(found.ratings[i] - found.ratings[j])
+        for i, j in combinations(sorted(members.tolist(), key=lambda m: -found.ratings[0, m]), 2):
+            apart = found.ratings[:, i] - found.ratings[:, j]
+            low, high = (float(end) for end in ends(apart[1:]))
             yield Pair(
                 first=names[i],
                 second=names[j],
-                difference=difference,
+                difference=float(apart[0]),
                 interval=(low, high),
-                decided=low > 0.0 and bool(found.above[i, j] >= ENDS[1] / 100.0),
-                expected=1.0 / (1.0 + 10.0 ** (-difference / 400.0)),
-                rate=rate_between(found, [i], [j]),
+                decided=low > APART,
+                expected=1.0 / (1.0 + 10.0 ** (-float(apart[0]) / 400.0)),
+                rate=rate_between(found.games, found.won, i, [j]),
             )
 
 
@@ -100,34 +141,37 @@ def _standings(
 ) -> list[Standing]:
     """The systems' rows: the largest part first, best first; then systems of which nothing could be read."""
     worse, better = Counter(p.second for p in pairs if p.decided), Counter(p.first for p in pairs if p.decided)
-    intervals, everyone = ends(found.resampled), range(len(names))
-    part = {i: k for k, members in enumerate(found.parts) for i in members.tolist()}
-    order = sorted(everyone, key=lambda i: (part.get(i, len(names)), -found.ratings[i] if i in part else 0.0, i))
-    base = [] if baseline is None else [names.index(baseline)]
+    part, everyone = {int(i): k for k, members in enumerate(found.parts) for i in members}, range(len(names))
+    ratings = found.ratings[0]
     rows = []
-    for i in order:
-        name, members = names[i], found.parts[part[i]].tolist() if i in part else []
-        free, styles = i not in found.bounded, styled if members else None
+    for i in sorted(everyone, key=lambda i: (part.get(i, len(names)), -ratings[i] if i in part else 0.0, i)):
+        name, members = names[i], found.parts[part[i]] if i in part else ratings[:0]
         rows.append(
             Standing(
                 system=name,
                 part=part.get(i),
-                rating=_rating(i, found.ratings, intervals, members) if members else None,
-                ranks=(1 + worse[name], len(members) - better[name]) if members else None,
-                bounded=not free,
-                styled=_rating(i, styles.ratings, styles.intervals if free else None, members) if styles else None,
-                win_rate=rate_between(found, [i], [j for j in everyone if j != i]),
-                against=rate_between(found, [i], base) if base and base != [i] else None,
+                rating=_rating(i, found.ratings, members),
+                ranks=(1 + worse[name], len(members) - better[name]) if i in part else None,
+                bounded=i in found.bounded,
+                styled=_rating(i, styled.ratings, members) if styled else None,
+                win_rate=rate_between(found.games, found.won, i, [j for j in everyone if j != i]),
+                against=None
+                if baseline in (None, name)
+                else rate_between(found.games, found.won, i, [names.index(baseline)]),
                 **_counts(name, battles),
             )
         )
     return rows
 
 
-def _rating(system: int, ratings: Floats, intervals: Floats | None, members: Sequence[int]) -> Rating:
-    rank = 1 + sum(bool(ratings[m] > ratings[system]) for m in members)
-    ends = None if intervals is None else (float(intervals[0, system]), float(intervals[1, system]))
-    return Rating(rank=rank, points=float(ratings[system]), interval=ends)
+def _rating(system: int, ratings: Floats, members: Any) -> Rating | None:
+    """A system's rating of :class:`Fit` or :class:`Controlled`, and its rank within its part."""
+    points = ratings[0, system]
+    if np.isnan(points):
+        return None
+    low, high = ends(ratings[1:, system])
+    rank = 1 + int((ratings[0, members] > points).sum())
+    return Rating(rank=rank, points=float(points), interval=(float(low), float(high)))
 
 
 def _counts(name: str, battles: Sequence[Battle]) -> dict[str, Any]:

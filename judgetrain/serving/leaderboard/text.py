@@ -1,77 +1,54 @@
-"""The leaderboard on the console and as a table in files."""
+"""The leaderboard on the console, as a table in a file, and as one self-contained page."""
 
 from __future__ import annotations
 
 import csv
+import datetime
 import io
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
-from judgetrain.serving.leaderboard.records import Interval, Leaderboard, Rate, Standing
+from judgetrain.artifacts.pages import render
+from judgetrain.serving.leaderboard.records import Leaderboard, Pair, Rate, Rating, Standing
 
-COLUMNS = {
-    "part": "int64",
-    "rank": "int64",
-    "system": "string",
-    **dict.fromkeys(("rating", "rating_low", "rating_high"), "double"),
-    **dict.fromkeys(("best_rank", "worst_rank"), "int64"),
-    "bounded": "bool",
-    "styled_rank": "int64",
-    **dict.fromkeys(("styled_rating", "styled_low", "styled_high"), "double"),
-    **dict.fromkeys(("win_rate", "win_rate_low", "win_rate_high", "against", "against_low", "against_high"), "double"),
-    **dict.fromkeys(("games", "wins", "ties", "losses", "inconsistent", "unreadable", "missing"), "int64"),
-    "length": "double",
-}
-"""The columns of ``leaderboard.csv`` and ``.parquet``, with Arrow's types."""
+TEMPLATE = Path(__file__).with_name("templates") / "leaderboard.html"
 
 
-def rows(board: Leaderboard) -> list[dict[str, Any]]:
-    """A row for each system, by :data:`COLUMNS`; None for what is not known."""
-    return [dict(zip(COLUMNS, _row(s), strict=True)) for s in board.systems]
-
-
-def _row(s: Standing) -> tuple[Any, ...]:
-    return (
-        *(s.part, s.rating.rank if s.rating else None, s.system),
-        *(s.rating.points if s.rating else None, *_ends(s.rating.interval if s.rating else None)),
-        *(s.ranks or (None, None)),
-        s.bounded,
-        *(s.styled.rank if s.styled else None, s.styled.points if s.styled else None),
-        *_ends(s.styled.interval if s.styled else None),
-        *_share(s.win_rate),
-        *_share(s.against),
-        s.win_rate.games if s.win_rate else 0,
-        *(s.wins, s.ties, s.losses, s.inconsistent, s.unreadable, s.missing),
-        s.length,
-    )
-
-
-def _ends(interval: Interval | None) -> tuple[float | None, float | None]:
-    return interval or (None, None)
-
-
-def _share(rate: Rate | None) -> tuple[float | None, float | None, float | None]:
-    return (rate.share, *rate.interval) if rate else (None, None, None)
-
-
-def csv_of(table: Sequence[Mapping[str, Any]]) -> str:
-    """The rows as CSV; what is not known is empty."""
+def csv_of(board: Leaderboard) -> str:
+    """A row for each system as CSV; what is not known is empty."""
+    rows = [_row(s) for s in board.systems]
     file = io.StringIO()
-    writer = csv.DictWriter(file, list(COLUMNS), lineterminator="\n")
+    writer = csv.DictWriter(file, list(rows[0]), lineterminator="\n")
     writer.writeheader()
-    writer.writerows(table)
+    writer.writerows(rows)
     return file.getvalue()
 
 
-def parquet_of(table: Sequence[Mapping[str, Any]]) -> bytes:
-    """The rows as a Parquet file."""
-    import pyarrow as arrow
-    import pyarrow.parquet
+def _row(s: Standing) -> dict[str, Any]:
+    best, worst = s.ranks or (None, None)
+    return {
+        "part": s.part,
+        "rank": s.rating.rank if s.rating else None,
+        "system": s.system,
+        **_columns("rating", s.rating),
+        "best_rank": best,
+        "worst_rank": worst,
+        "bounded": s.bounded,
+        "styled_rank": s.styled.rank if s.styled else None,
+        **_columns("styled_rating", s.styled),
+        **_columns("win_rate", s.win_rate),
+        **_columns("against", s.against),
+        "games": s.win_rate.games if s.win_rate else 0,
+        **{n: getattr(s, n) for n in ("wins", "ties", "losses", "inconsistent", "unreadable", "missing", "length")},
+    }
 
-    schema = arrow.schema([(name, arrow.type_for_alias(kind)) for name, kind in COLUMNS.items()])
-    buffer = io.BytesIO()
-    arrow.parquet.write_table(arrow.Table.from_pylist([dict(row) for row in table], schema=schema), buffer)
-    return buffer.getvalue()
+
+def _columns(name: str, found: Rate | Rating | None) -> dict[str, float | None]:
+    if found is None:
+        return dict.fromkeys((name, f"{name}_low", f"{name}_high"))
+    value = found.share if isinstance(found, Rate) else found.points
+    return {name: value, f"{name}_low": found.interval[0], f"{name}_high": found.interval[1]}
 
 
 def console(board: Leaderboard) -> list[Any]:
@@ -97,8 +74,7 @@ def console(board: Leaderboard) -> list[Any]:
 def _rating(s: Standing) -> list[str]:
     if s.rating is None or s.ranks is None:
         return ["–", "–", "–"]
-    low, high = s.rating.interval or (s.rating.points, s.rating.points)
-    best, worst = s.ranks
+    (low, high), (best, worst) = s.rating.interval, s.ranks
     return [f"{s.rating.points:.0f}", f"{low:.0f}..{high:.0f}", str(best) if best == worst else f"{best}-{worst}"]
 
 
@@ -115,13 +91,31 @@ def remarks(board: Leaderboard) -> list[str]:
     if len(board.parts) > 1:
         parts = "; ".join(", ".join(part) for part in board.parts)
         said.append(f"No comparison links these parts, each ranked by itself: {parts}.")
-    for sweep in board.sweeps:
-        pair = f"{', '.join(sweep.winners)} won every comparison with {', '.join(sweep.losers)}"
-        how = "no finite rating fits, so half of one more is taken to have gone the other way"
-        said.append(f"{pair} ({sweep.prompts} prompts): {how}.")
-    if board.position:
-        first = board.position.first
-        low, high = (100 * end for end in first.interval)
-        shown = f"What was shown first won {100 * first.share:.1f}% ({low:.1f} to {high:.1f})"
-        said.append(f"{shown} of {first.games} orders that were no tie.")
+    if bounded := [s.system for s in board.systems if s.bounded]:
+        said.append(
+            f"Won or lost every comparison with others: {', '.join(bounded)}. No finite rating fits that, so half of "
+            "one more prompt is taken to have gone the other way; the interval takes as many as chance may have hidden."
+        )
     return said
+
+
+def page(board: Leaderboard, title: str) -> str:
+    """The page: ranks with intervals, the matrix of pairs, groups of prompts."""
+    return render(
+        TEMPLATE,
+        title=title,
+        board=board,
+        remarks=remarks(board),
+        parts=[[s for s in board.systems if s.part == k] for k in range(len(board.parts))],
+        pairs={key: cell for p in board.pairs for key, cell in _cells(p).items()},
+        day=datetime.date.today().isoformat(),
+    )
+
+
+def _cells(pair: Pair) -> Mapping[tuple[str, str], tuple[Rate, bool]]:
+    """The two fields of a pair in the matrix: the row's win rate against the column, and whether it is decided."""
+    if pair.rate is None:
+        return {}
+    (low, high), rate = pair.rate.interval, pair.rate
+    turned = Rate(share=1.0 - rate.share, interval=(1.0 - high, 1.0 - low), games=rate.games)
+    return {(pair.first, pair.second): (rate, pair.decided), (pair.second, pair.first): (turned, pair.decided)}

@@ -10,12 +10,11 @@ from typing import Any
 from judgetrain.artifacts.files import write_json_atomic, write_text_atomic
 from judgetrain.artifacts.stage_run import StageRun
 from judgetrain.data.rows import RowError
-from judgetrain.data.sources import read
 from judgetrain.errors import DataError
-from judgetrain.serving.leaderboard.battles import file_of, source_of
 from judgetrain.serving.queue.formats import INTERFACE, argilla, label_studio
 from judgetrain.serving.queue.ranking import CHANCE, left_out, ranked
 from judgetrain.serving.queue.stages import LabelQueueSettings
+from judgetrain.serving.rows import read_verdicts
 
 KEY = "label_queue.files"
 NEEDED = ("id", "messages", "response_a", "response_b", "verdict_ab", "verdict_ba")
@@ -55,21 +54,17 @@ def read_rows_of(files: Sequence[str]) -> list[dict[str, Any]]:
         DataError: a row that stage judge did not write, or one id for two comparisons; names its place.
     """
     found: dict[str, dict[str, Any]] = {}
-    for i, name in enumerate(files):
-        path = file_of(Path(name).expanduser(), KEY)
-        for row in read(source_of(path), f"{KEY}[{i}]", _row):
-            known = found.setdefault(row["id"], row)
-            if any(known[name] != row[name] for name in ("messages", "response_a", "response_b")):
-                raise DataError(
-                    f"{path}: id {row['id']!r} is another comparison's in a file before it; make ids differ"
-                )
+
+    def take(row: Any, place: str) -> None:
+        if not isinstance(row, Mapping) or any(name not in row for name in NEEDED):
+            raise RowError("no_verdict", f"expected a row of stage judge, with {', '.join(NEEDED)}")
+        known = found.setdefault(row["id"], dict(row))
+        if any(known[name] != row[name] for name in ("messages", "response_a", "response_b")):
+            raise RowError("other_id", f"id {row['id']!r} is another comparison's in a file before it; make ids differ")
+
+    for _ in read_verdicts(files, KEY, take):
+        pass
     return list(found.values())
-
-
-def _row(row: Any, number: int) -> dict[str, Any]:
-    if not isinstance(row, Mapping) or any(name not in row for name in NEEDED):
-        raise RowError("no_verdict", f"expected a row of stage judge, with {', '.join(NEEDED)}")
-    return dict(row)
 
 
 def _facts(queue: Sequence[Mapping[str, Any]], rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

@@ -1,0 +1,170 @@
+"""Bradley-Terry ratings by ``evalica`` with intervals over prompts, finite whatever the data.
+
+``evalica.bootstrap`` resamples comparisons. Those of one prompt stand and fall together, so that here prompts are
+resampled whole (the cluster bootstrap), and ``evalica`` fits every resample.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.intp]
+
+MEAN, SCALE = 1000.0, 400.0 / np.log(10.0)
+"""Elo's scale: ratings have mean 1000, and 400 points are odds of 10 to 1."""
+ENDS = (2.5, 97.5)
+"""The percentiles that 95% of the resamples lie between."""
+LEAST = 1e-3
+"""The weight of a prompt that is not drawn: what it links stays linked, and decides nothing else."""
+
+
+class Sweep(NamedTuple):
+    """Systems that won every comparison with others, so that no finite rating fits, and on how many prompts."""
+
+    winners: Ints
+    losers: Ints
+    prompts: int
+
+
+@dataclass(frozen=True)
+class Games:
+    """Comparisons that count: the systems of each, its prompt (numbers [n]) and the first system's share [n]."""
+
+    a: Ints
+    b: Ints
+    prompt: Ints
+    share: Floats
+    systems: int
+
+    @property
+    def prompts(self) -> int:
+        """How many prompts there are."""
+        return int(self.prompt.max()) + 1
+
+    def wins(self, weights: Floats) -> Floats:
+        """Shares that one system (row) won from another (column), under weights of the prompts [systems, systems]."""
+        k, weight = self.systems, weights[self.prompt]
+        found = np.bincount(self.a * k + self.b, weight * self.share, k * k)
+        found = found + np.bincount(self.b * k + self.a, weight * (1.0 - self.share), k * k)
+        return np.asarray(found, dtype=np.float64).reshape(k, k)
+
+    def resampled(self, resamples: int, seed: int) -> Floats:
+        """:meth:`wins` of the data and, after that, of resamples of the prompts [1 + resamples, systems, systems]."""
+        rng, n = np.random.default_rng(seed), self.prompts
+        drawn = (np.maximum(rng.multinomial(n, np.full(n, 1.0 / n)), LEAST) for _ in range(resamples))
+        return np.array([self.wins(np.ones(n)), *map(self.wins, drawn)])
+
+    def between(self, first: Sequence[int] | Ints, second: Sequence[int] | Ints) -> Ints:
+        """The prompts [n] of all comparisons between one of the first systems and one of the second."""
+        one, other = np.isin(self.a, first) & np.isin(self.b, second), np.isin(self.b, first) & np.isin(self.a, second)
+        return self.prompt[one | other]
+
+
+def linked(wins: Floats, mutual: bool) -> list[Ints]:
+    """Systems linked by comparisons, or if ``mutual`` by wins both ways; the largest group first.
+
+    Within a group that is linked by wins both ways ratings are finite (Ford, American Mathematical Monthly 64, 1957).
+    """
+    from scipy.sparse.csgraph import connected_components
+
+    labels = connected_components(wins > 0, directed=True, connection="strong" if mutual else "weak")[1]
+    return sorted((np.flatnonzero(labels == label) for label in np.unique(labels)), key=len, reverse=True)
+
+
+def bradley_terry(wins: Floats) -> Floats:
+    """Log ratings [systems] by evalica, of mean 0 in every part that comparisons link; NaN without any comparison.
+
+    Args:
+        wins: shares that one system won from another [systems, systems]; within a part, wins both ways.
+    """
+    import evalica
+
+    found = np.full(len(wins), np.nan)
+    for members in linked(wins, mutual=False):
+        if len(members) > 1:
+            i, j = np.nonzero(wins[np.ix_(members, members)])
+            x, y, won = members[i], members[j], [evalica.Winner.X] * len(i)
+            how = {"weights": wins[x, y].tolist(), "tolerance": 1e-10, "limit": 100_000}
+            scores = evalica.bradley_terry(x.tolist(), y.tolist(), won, **how).scores.loc[members].to_numpy(float)
+            found[members] = np.log(scores) - np.log(scores).mean()
+    return found
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fit:
+    """Ratings of the data and, after that, of its resamples [1 + resamples, systems] (NaN without any comparison).
+
+    ``won``: the wins behind them (:meth:`Games.resampled`). ``sweeps``: where the data bounds no rating. The ratings
+    take half of one more prompt to have gone the other way (Haldane, Annals of Human Genetics 20, 1956), and resamples
+    a share between 0 and what Clopper and Pearson (Biometrika 26, 1934) allow: Beta(1, prompts).
+    """
+
+    games: Games
+    won: Floats
+    sweeps: list[Sweep]
+    ratings: Floats
+
+    @cached_property
+    def parts(self) -> list[Ints]:
+        """Two or more systems linked by comparisons: only within a part can ratings be set against each other."""
+        return [members for members in linked(self.won[0], mutual=False) if len(members) > 1]
+
+    @cached_property
+    def bounded(self) -> set[int]:
+        """The systems whose distance to most others is not in the data, since they won or lost everything."""
+        return {int(i) for members in self.parts for i in set(members) - set(_anchors(self.won[0], members))}
+
+
+def fit(games: Games, resamples: int, seed: int) -> Fit:
+    """The ratings and their resamples; the same for a seed."""
+    won, rng = games.resampled(resamples, seed), np.random.default_rng([seed, 1])
+    sweeps = _sweeps(games, won[0])
+    logs = []
+    for number, wins in enumerate(won):
+        soft = wins.copy()
+        for winners, losers, prompts in sweeps:
+            share = rng.beta(1.0, prompts) if number else 0.5 / (prompts + 1.0)
+            turned = share * wins[np.ix_(winners, losers)]
+            soft[np.ix_(winners, losers)] -= turned
+            soft[np.ix_(losers, winners)] += turned.T
+        logs.append(bradley_terry(soft))
+    return Fit(games=games, won=won, sweeps=sweeps, ratings=points(np.array(logs), won[0]))
+
+
+def points(logs: Floats, wins: Floats) -> Floats:
+    """Rating points of log ratings [..., systems], by the wins of the data [systems, systems]."""
+    found = np.full(logs.shape, np.nan)
+    for members in linked(wins, mutual=False):
+        if len(members) > 1:
+            held = _anchors(wins, members)
+            middle = logs[..., held if len(held) else members].mean(-1, keepdims=True)
+            found[..., members] = MEAN + SCALE * (logs[..., members] - middle)
+    return found
+
+
+def _anchors(wins: Floats, members: Ints) -> Ints:
+    """The systems of a part whose mean is 1000: the largest group linked by wins both ways; none where all are swept.
+
+    So a rating which the data does not bound moves no other one.
+    """
+    held = next(group for group in linked(wins, mutual=True) if np.isin(group, members).all())
+    return held if len(held) > 1 else held[:0]
+
+
+def _sweeps(games: Games, wins: Floats) -> list[Sweep]:
+    """The groups of systems that lost nothing to others which they were compared with."""
+    groups = linked(wins, mutual=True)
+    pairs = ((x, y) for x in groups for y in groups if x is not y and wins[np.ix_(x, y)].any())
+    return [Sweep(x, y, len(np.unique(games.between(x, y)))) for x, y in pairs]
+
+
+def ends(values: Floats) -> Floats:
+    """The 95% percentile interval along the first axis: [2, ...]."""
+    return np.percentile(values, ENDS, axis=0)
