@@ -332,7 +332,7 @@ class BenchmarkConfig:
     where: dict[str, str] = key({}, "take only rows whose columns have these values, as in {turn: '1'}")
     unlabelled: bool = key(
         False,
-        "rows may have no label (null): methods judge them too, and evaluate.corrected reckons with their verdicts; "
-        "all other metrics are of the labelled ones",
+        "rows may have no label (null): methods judge them too, and what their verdicts are worth is told; all "
+        "other metrics are of the labelled ones",
         active_if=lambda b: b.unlabelled,
     )

@@ -14,8 +14,6 @@ from judgetrain.engines.config import (
     TransformersEngineConfig,
     engine_key,
 )
-from judgetrain.evaluate.guarantees.config import AnnotatorsConfig, CorrectedConfig, GateConfig, SelectiveConfig
-from judgetrain.evaluate.robustness.config import RobustnessConfig
 from judgetrain.judges.config import AskConfig
 from judgetrain.judges.method import Method, method_directory
 from judgetrain.judges.prompting.prompts import prompt_path
@@ -111,11 +109,6 @@ class EvaluateConfig(PaidConfig):
         high=0.9,
     )
     stored: list[StoredConfig] = key([], "verdicts read from files, methods stored:NAME")
-    selective: SelectiveConfig = key(SelectiveConfig, "where a judge may abstain, with a guarantee")
-    corrected: CorrectedConfig = key(CorrectedConfig, "win rates and agreement from few labels and many verdicts")
-    annotators: AnnotatorsConfig = key(AnnotatorsConfig, "the alternative annotator test, where rows name people")
-    robustness: RobustnessConfig = key(RobustnessConfig, "attacks that a judge is to stand up to")
-    gate: GateConfig = key(GateConfig, "what a run must show, or it fails", active_if=lambda c: c.gate.required)
     scenarios: SourceConfig = key(
         SourceConfig,
         "queries with a category: a classifier trained on them groups benchmarks without groups; no path: none",

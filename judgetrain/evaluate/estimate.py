@@ -13,7 +13,7 @@ from judgetrain.artifacts.stage_run import StageRun
 from judgetrain.data.benchmarks.benchmark import load_benchmark
 from judgetrain.engines.config import EngineConfig
 from judgetrain.engines.rehearsal import Costs, Rehearsal
-from judgetrain.evaluate.robustness.battery import attacked_methods, batteries
+from judgetrain.evaluate.hooks import calls
 from judgetrain.evaluate.runners import runner_of
 from judgetrain.evaluate.runners.base import Evaluation
 from judgetrain.evaluate.stages import EvaluateSettings
@@ -40,8 +40,7 @@ def rehearsed(settings: EvaluateSettings) -> Iterator[tuple[str, Costs]]:
     config = settings.evaluate
     benchmarks = [load_benchmark(b, i, settings.seed, settings.world) for i, b in enumerate(config.benchmarks)]
     methods = [Method.parse(text) for text in config.methods]
-    tried = batteries(benchmarks, settings)
-    attacked = attacked_methods(methods, settings)
+    further = [each for _, make, _ in calls("benchmarks", settings) for each in make(settings, benchmarks, methods)]
     scorers = [m for m in methods if m.kind == "scorer"]
     for method in methods:
         engine = _engine(method, settings)
@@ -60,7 +59,7 @@ def rehearsed(settings: EvaluateSettings) -> Iterator[tuple[str, Costs]]:
             acted = replace(acted, judge=acted.judge.changed(retries=0))
         with tempfile.TemporaryDirectory(prefix="judgetrain-rehearsal-") as folder:
             out = StageRun(Path(folder) / "a" / "b" / "c", "evaluate", settings.seed, _Silent())
-            asked = [*benchmarks, *(each.benchmark for each in tried if method in attacked)]
+            asked = [*benchmarks, *(each.benchmark for each in further if method in each.methods)]
             evaluation = Evaluation(settings=acted, benchmarks=asked, methods=together, inputs={}, out=out)
             list(runner_of(method).run(method, evaluation))
         yield f"{' and '.join(m.text for m in together)} ({engine.model_name})", rehearsal.costs

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
+from typing import Any
 
 from judgetrain.artifacts.files import write_bytes_atomic, write_text_atomic
 from judgetrain.artifacts.installed import versions
@@ -13,8 +14,7 @@ from judgetrain.data.benchmarks.benchmark import Benchmark, load_benchmark
 from judgetrain.data.benchmarks.scenarios import load_classifier, with_scenarios
 from judgetrain.engines.answers import spending
 from judgetrain.errors import ConfigError
-from judgetrain.evaluate.guarantees.gate import FILE, Check, failures, gate_checks, gate_row
-from judgetrain.evaluate.guarantees.measure import guarantees
+from judgetrain.evaluate.hooks import Further, Measured, Predicted, calls
 from judgetrain.evaluate.metrics.choose import Choice, better_judge, choose, part_of, split
 from judgetrain.evaluate.metrics.paired import disagreements, paired_comparisons
 from judgetrain.evaluate.metrics.predictions import parquet, prediction_rows
@@ -26,9 +26,6 @@ from judgetrain.evaluate.report.provenance import lineage
 from judgetrain.evaluate.report.report import Report
 from judgetrain.evaluate.report.text import console_tables, markdown
 from judgetrain.evaluate.report.tracking import track_report
-from judgetrain.evaluate.robustness.battery import Battery, attacked_methods, batteries
-from judgetrain.evaluate.robustness.measure import robustness
-from judgetrain.evaluate.robustness.record import Attacked
 from judgetrain.evaluate.runners import runner_of
 from judgetrain.evaluate.runners.base import Evaluation, Result
 from judgetrain.evaluate.stages import EvaluateSettings
@@ -52,8 +49,11 @@ def run(settings: EvaluateSettings, inputs: Mapping[str, Path], out: StageRun) -
     config = settings.evaluate
     benchmarks = [load_benchmark(b, i, settings.seed, settings.world) for i, b in enumerate(config.benchmarks)]
     methods = [Method.parse(text) for text in config.methods]
-    tried = batteries(benchmarks, settings)
-    _refuse_equal_names([*benchmarks, *(each.benchmark for each in tried)], methods)
+    further: dict[str, list[Further]] = {}
+    for extra, make, _ in calls("benchmarks", settings):
+        further[extra.name] = make(settings, benchmarks, methods)
+    made = [each for of_extra in further.values() for each in of_extra]
+    _refuse_equal_names([*benchmarks, *(each.benchmark for each in made)], methods)
     if config.scenarios.path:
         classifier = load_classifier(config.scenarios, "evaluate.scenarios", settings.seed)
         benchmarks = [with_scenarios(benchmark, classifier) for benchmark in benchmarks]
@@ -64,56 +64,64 @@ def run(settings: EvaluateSettings, inputs: Mapping[str, Path], out: StageRun) -
     out.write_rows("overlap", map(asdict, overlaps.seen))
     for line in overlaps.told(benchmarks):
         out.log(line)
-    attacked = attacked_methods(methods, settings)
-    by_benchmark: dict[str, list[Result]] = {b.name: [] for b in (*benchmarks, *(each.benchmark for each in tried))}
+    by_benchmark: dict[str, list[Result]] = {b.name: [] for b in (*benchmarks, *(each.benchmark for each in made))}
     with spending(settings.asked_engines, config, "evaluate", out) as budget:
         evaluation = Evaluation(
             settings=settings, benchmarks=benchmarks, methods=methods, inputs=inputs, out=out, budget=budget
         )
-        with_attacks = replace(evaluation, benchmarks=[*benchmarks, *(each.benchmark for each in tried)])
         for method in methods:
-            asked = with_attacks if method in attacked else evaluation
+            own = [each.benchmark for each in made if method in each.methods]
+            asked = replace(evaluation, benchmarks=[*benchmarks, *own])
             if not evaluation.models.paid(method):  # so that workers may share what it asks
                 asked = replace(asked, budget=None)
             for benchmark, results in runner_of(method).run(method, asked):
                 by_benchmark[benchmark.name] += results
-    links = {"": training_links(inputs.values(), out), **_links(evaluation, tried)}
-    _write(evaluation, by_benchmark, tried, overlaps, links)
+    links = {"": training_links(inputs.values(), out), **_links(evaluation, made)}
+    _write(evaluation, by_benchmark, further, overlaps, links)
 
 
-def _links(evaluation: Evaluation, tried: Sequence[Battery]) -> dict[str, list[Link]]:
-    """By benchmark the pages of trees behind verdicts that are not the label, under attack too."""
+def _links(evaluation: Evaluation, made: Sequence[Further]) -> dict[str, list[Link]]:
+    """By benchmark the pages of trees behind verdicts that are not the label, of extras' benchmarks too."""
     names, out = [method.name for method in evaluation.methods], evaluation.out
     links = {b.name: disagreement_links(b.name, names, out) for b in evaluation.benchmarks}
-    for each in tried:
-        seen = disagreement_links(each.name, names, out)
-        links[each.of.name] += [(text.replace("disagreements", "attacks"), address) for text, address in seen]
+    for each in made:
+        seen = disagreement_links(each.benchmark.name, names, out)
+        links[each.of] += [(text.replace("disagreements", each.told), address) for text, address in seen]
     return links
 
 
 def _write(
     evaluation: Evaluation,
     by_benchmark: Mapping[str, Sequence[Result]],
-    tried: Sequence[Battery],
+    further: Mapping[str, Sequence[Further]],
     overlaps: Overlaps,
     links: Mapping[str, Sequence[Link]],
 ) -> None:
     """Everything that is computed from the predictions."""
     settings, seed, out = evaluation.settings.evaluate, evaluation.settings.seed, evaluation.out
     rows, tuning, paired, predicted, chosen, differ = [], [], [], [], {}, {}
-    gated: list[Check] = []
+    records: dict[tuple[str, str], Sequence[Any]] = {}
     for benchmark in evaluation.benchmarks:
         results = by_benchmark[benchmark.name]
         dev, test = split(benchmark, settings.dev_share)
         choices = choose(dev, [p for p, _ in results]) if dev else []
         tested = [part_of(test, p) for p, _ in results]
-        relied = guarantees(dev, test, [p for p, _ in results], settings, seed)
         tested_rows = _rows(test, results, choices, settings.bootstrap, seed, overlaps)
-        attacks = _attacks([each for each in tried if each.of.name == benchmark.name], by_benchmark, results)
-        rows += [replace(r, guarantees=relied.get(r.key), robustness=attacks.get(r.key)) for r in tested_rows]
+        best = {c.method: c.branches for c in choices}
+        found = Predicted(
+            settings=evaluation.settings, dev=dev, test=test, results=[p for p, _ in results], chosen=best
+        )
+        columns: dict[MethodKey, dict[str, Any]] = {r.key: {} for r in tested_rows}
+        for extra, measure, _ in calls("measure", evaluation.settings):
+            own = [each for each in further.get(extra.name, ()) if each.of == benchmark.name]
+            of_own = [(each, [p for p, _ in by_benchmark[each.benchmark.name]]) for each in own]
+            measured: Measured = measure(replace(found, further=of_own))
+            records[extra.name, benchmark.name] = measured.records
+            for key, value in measured.values.items():
+                columns[key][extra.name] = value
+        rows += [replace(row, extras=columns[row.key]) for row in tested_rows]
         tuning += _rows(dev, results, choices, settings.bootstrap, seed, overlaps) if dev else []
         paired += list(paired_comparisons(test, tested, settings.bootstrap, seed))
-        gated += gate_checks(test, tested, {c.method: c.branches for c in choices}, settings, seed)
         for part in (dev, test):
             predicted += [r for p, _ in results if part for r in prediction_rows(part, part_of(part, p))]
         chosen[benchmark.name] = choices
@@ -129,7 +137,7 @@ def _write(
         lineage=lineage(evaluation.inputs.values()),
         versions=versions(),
         scenarios=out.notes.get("scenarios", {}),
-        gate=gated,
+        records=records,
     )
     out.write_json("metrics", [row.to_row() for row in rows])
     if tuning:
@@ -141,8 +149,8 @@ def _write(
     write_text_atomic(out.path("report.html"), html_page(report, links))
     track_report(report, out.track)
     out.tell(console_tables(report))
-    if settings.gate.required:
-        _write_gate(gated, settings.gate.required, out)
+    for extra, write, section in calls("write", evaluation.settings):
+        write([r for (name, _), each in records.items() if name == extra.name for r in each], section, out)
     out.log(f"evaluate: report: {out.path('report.html')}")
     if trained := [name for name in JUDGE_STAGES if name in evaluation.inputs]:
         model = evaluation.inputs[trained[-1]] / "model"
@@ -150,17 +158,6 @@ def _write(
         if told := better_judge(rows, trained, evaluation.benchmarks[0].name):
             out.log(f"evaluate: {told[1]}", keep=True)
             out.log(f"evaluate: the {told[0]} judge: {evaluation.inputs[told[0]] / 'model'}")
-
-
-def _write_gate(checks: Sequence[Check], required: Sequence[str], out: StageRun) -> None:
-    """Write what the gate found, and raise an alert where it did not pass; the run fails once the artifact is there."""
-    found = gate_row(checks, required)
-    out.write_json(FILE, found)
-    out.track.summary({"gate/passed": found["passed"]})
-    for check in checks:
-        out.log(f"evaluate: gate: {check.told}: {'passed' if check.passed else 'FAILED'}")
-    if told := failures(found):
-        out.track.alert(f"{out.recipe}: the judge did not pass its gate", told)
 
 
 def _rows(
@@ -177,15 +174,6 @@ def _rows(
         )
         for row in found
     ]
-
-
-def _attacks(
-    tried: Sequence[Battery], by_benchmark: Mapping[str, Sequence[Result]], results: Sequence[Result]
-) -> dict[MethodKey, tuple[Attacked, ...]]:
-    """What the attacks on a benchmark did to each method that was attacked, by its number of branches."""
-    plain = {MethodKey(p[0].method, p[0].branches): p for p, _ in results}
-    found = {MethodKey(p[0].method, p[0].branches): (each, p) for each in tried for p, _ in by_benchmark[each.name]}
-    return {name: robustness(each, plain[name], p) for name, (each, p) in found.items()}
 
 
 def _one_each(results: Sequence[list[Prediction]], choices: Sequence[Choice]) -> list[list[Prediction]]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, cast
 
 from judgetrain.artifacts.stages import Stage, at
@@ -14,6 +13,7 @@ from judgetrain.data.stages import check_benchmarks, check_names
 from judgetrain.errors import ConfigError
 from judgetrain.evaluate.config import CorrectConfig, EvaluateConfig, StudiesConfig
 from judgetrain.evaluate.correlate.config import CorrelateConfig
+from judgetrain.evaluate.hooks import calls, with_sections
 from judgetrain.judges.config import Aggregation, AskConfig
 from judgetrain.judges.loading import (
     ModelSettings,
@@ -30,6 +30,7 @@ from judgetrain.scorers.stages import check_scorer
 
 
 @dataclass(frozen=True, kw_only=True)
+@with_sections
 class EvaluateSettings(ScoredSettings):
     """Stage evaluate."""
 
@@ -174,9 +175,6 @@ def _check_gate(config: Any) -> None:
 
 
 def _check_evaluate(config: Any) -> None:
-    from judgetrain.evaluate.guarantees.gate import check_gate
-    from judgetrain.evaluate.guarantees.measure import check_guarantees
-    from judgetrain.evaluate.robustness.battery import check_robustness
     from judgetrain.evaluate.runners import known_methods, runner_of
 
     settings = config.evaluate
@@ -196,14 +194,8 @@ def _check_evaluate(config: Any) -> None:
     methods = [Method.parse(text) for text in settings.methods]
     if any(method.has_branches for method in methods):
         _check_branches(config)
-    check_guarantees(settings)
-    check_robustness(settings.robustness, methods)
-    check_gate(settings)
-    if settings.partial and settings.gate.required:
-        raise ConfigError(
-            "evaluate.partial=true: leaves judges out of the table, and evaluate.gate.required asks for them; set "
-            "evaluate.partial=false"
-        )
+    for _, extra, section in calls("check", config):
+        extra(section, settings)
     names = [method.name for method in methods]
     if twice := next((name for name in names if names.count(name) > 1), None):
         raise ConfigError(f"evaluate.methods: the name {twice!r} is used twice; names must differ")
@@ -236,10 +228,8 @@ def _check_evaluate_here(config: Any) -> None:
     if settings.scenarios.path:
         labelled_queries(settings.scenarios, "evaluate.scenarios")
     check_directories(config, methods, "evaluate.methods")
-    if settings.gate.required and settings.gate.release:
-        from judgetrain.evaluate.guarantees.release import read_release
-
-        read_release(Path(settings.gate.release), settings.benchmarks[0].name)
+    for _, extra, section in calls("check_here", config):
+        extra(section, settings)
 
 
 def _check_correct_here(config: Any) -> None:

@@ -95,9 +95,9 @@ def _run(config: Config) -> Outcome | None:
         objective = objective_value(directory, config.objective)
         pipeline.console.line(described(config.objective, objective, config.evaluate))
     if config.stage == "evaluate":
-        from judgetrain.evaluate.guarantees.gate import require_passed
+        from judgetrain.evaluate.hooks import require_finished
 
-        require_passed(directory)
+        require_finished(directory)
     push_last(pipeline, judges)
     last = "gate" if command else config.stage
     reused = [name for name in pipeline.needed(last) if name not in pipeline.made]

@@ -52,7 +52,7 @@ def fill_cards(pipeline: Pipeline) -> list[str]:
 
 
 def push_last(pipeline: Pipeline, judges: Sequence[str]) -> None:
-    """Push the last of the judges where ``hub.push`` says so; one that fails ``evaluate.gate`` is not to get here."""
+    """Push the last of the judges where ``hub.push`` says so; one that fails its gate is not to get here."""
     hub = pipeline.config.hub
     if hub.push:
         url = push(pipeline.plan(judges[-1]).directory / "model", str(hub.repo_id), hub.private)

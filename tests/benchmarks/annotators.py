@@ -13,12 +13,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from judgetrain.evaluate.guarantees.annotators import alternative_annotator
-from judgetrain.evaluate.guarantees.config import AnnotatorsConfig
 from tests.benchmarks.common import parser_of
 
 People = dict[str, dict[str, str]]
@@ -84,7 +82,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     print("| --- " * 7 + "|")
     for name, (judged, people) in parts.items():
         for epsilon in options.epsilon:
-            found = alternative_annotator(judged, people, replace(AnnotatorsConfig(), epsilon=epsilon))
+            found = alternative_annotator(judged, people, epsilon)
             counts = [person.n for person in found.people]
             shown = "– | –" if found.winning_rate is None else f"{found.winning_rate:.2f} | {found.advantage:.2f}"
             of = f"{min(counts)} to {max(counts)}" if counts else "–"

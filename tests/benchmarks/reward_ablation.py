@@ -47,7 +47,7 @@ SHARED = (
     f"evaluate.branches=[{','.join(map(str, BRANCHES))}]",
     "scorer.max_new_tokens=64",
     "scorer.batch_size=256",
-    "evaluate.robustness.sample=0",
+    "robustness.sample=0",
 )
 LEVELS = ("judgment", "guideline", "criteria")
 

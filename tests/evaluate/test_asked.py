@@ -52,7 +52,8 @@ def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, made: Made) -> Confi
     monkeypatch.setattr(registry, "make_engine", make_engine)
     source = SourceConfig(name="pairs", type="jsonl", path=path, format="comparison")
     config = Config(
-        evaluate=EvaluateConfig([BenchmarkConfig("pairs", source)], [], [1], bootstrap=50, robustness=UNATTACKED),
+        evaluate=EvaluateConfig([BenchmarkConfig("pairs", source)], [], [1], bootstrap=50),
+        robustness=UNATTACKED,
         tree=TreeConfig(criteria=2, shard_size=4),
     )
     config.train.base = ModelConfig(path="the-base")

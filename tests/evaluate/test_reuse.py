@@ -39,9 +39,11 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Config, dict
     rows = [{"query": f"q{i}", "response_a": "x", "response_b": "yy", "label": "AB"[i % 2]} for i in range(20)]
     path = write_rows(tmp_path / "pairs.jsonl", rows)
     benchmark = BenchmarkConfig("b", SourceConfig(name="b", path=path, format="comparison"))
-    evaluate = EvaluateConfig([benchmark], ["sft"], [1, 3], bootstrap=20, robustness=UNATTACKED)
+    evaluate = EvaluateConfig([benchmark], ["sft"], [1, 3], bootstrap=20)
     inputs = {name: judge(tmp_path / name / mark) for name, mark in (("sft", "one"), ("dpo", "two"))}
-    config = Config(evaluate=evaluate, tree=TreeConfig(criteria=4, shard_size=3), output_dir=str(tmp_path))
+    config = Config(
+        evaluate=evaluate, robustness=UNATTACKED, tree=TreeConfig(criteria=4, shard_size=3), output_dir=str(tmp_path)
+    )
     return config, inputs
 
 

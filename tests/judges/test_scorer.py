@@ -109,7 +109,7 @@ def test_all_scorers_in_one_call(base: TokenScorer) -> None:
 
 def configured(tmp_path: Path, methods: list[str]) -> Config:
     benchmark = BenchmarkConfig("world", SourceConfig(name="world", type="world"))
-    config = Config(evaluate=EvaluateConfig([benchmark], methods, [1], bootstrap=50, robustness=UNATTACKED))
+    config = Config(evaluate=EvaluateConfig([benchmark], methods, [1], bootstrap=50), robustness=UNATTACKED)
     config.dialogues.world.eval_comparisons = 8
     config.train.base = ModelConfig(path="world")
     config.scorer.shard_size = 3

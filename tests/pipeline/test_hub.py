@@ -171,7 +171,7 @@ def test_a_card_is_filled_with_what_later_stages_found(tmp_path: Path) -> None:
     assert "- world, win rate of me: 12 prompts are too few" in text
     assert "| dpo@3 | 3.00 | 4.50 (8) | 1.00 | +1.25 [+0.50, +2.00] |" in text and "| dpo+sampled@1 |" in text
     assert "| longer |" not in text and "| sft@1 |" not in text and "(stage stress, `5555`, 20" in text
-    assert "A flip is a verdict in one order" in text and "Nothing was asked of it (`evaluate.gate`)" in text
+    assert "A flip is a verdict in one order" in text and "Nothing was asked of it (`guarantees.required`)" in text
     assert "`rerun`: asked once more, nothing changed, so that its\nflips are what the judge changes of itself" in text
     assert text.startswith(bare.partition("model-index")[0][:40]) and text.count("<!-- measured -->") == 1
     fill(judge)
@@ -227,7 +227,7 @@ def test_every_section_of_a_card_is_of_the_last_evaluation_that_measured_it(tmp_
     assert "By evaluation `cccc`, 2026-11-03, seed 5;" in text and "| 0.720 [" in text
     assert "By evaluation `bbbb`, 2026-11-02:\n\n| benchmark | branches | attack" in text
     assert "### Where it may answer alone\n\nBy evaluation `aaaa`, 2026-11-01:\n\n- world: answers 70%" in text
-    assert "(`evaluate.gate`, evaluation `aaaa`, 2026-11-01)" in text and "- passed, world (n = 9)" in text
+    assert "(`guarantees.required`, evaluation `aaaa`, 2026-11-01)" in text and "- passed, world (n = 9)" in text
     assert "evaluation `aaaa`, 2026-11-01):\n\n| benchmark | this" in text and "| dpo@5 | sft@5 | +4.0" in text
     assert "Attacks were not tried" not in text and "Nothing was asked of it" not in text
     fill(judge, tmp_path / "artifacts" / "evaluate" / "bbbb")

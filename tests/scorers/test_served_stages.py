@@ -47,7 +47,7 @@ def overrides(server: ServedModel, home: Path, stage: str) -> list[str]:
         + {
             "evaluate": [
                 f"evaluate.benchmarks=[{{name: b, source: {{name: b, format: comparison, path: {path}}}}}]",
-                *(f"evaluate.methods=[{METHOD},longer]", "evaluate.robustness.sample=0", "evaluate.bootstrap=20"),
+                *(f"evaluate.methods=[{METHOD},longer]", "robustness.sample=0", "evaluate.bootstrap=20"),
             ],
             "verdicts": [f"verdicts.judge={METHOD}", f"verdicts.source.path={path}"],
             "stress": [

@@ -13,11 +13,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from judgetrain.data.benchmarks.benchmark import Benchmark
-from judgetrain.evaluate.guarantees.config import AnnotatorsConfig
 from judgetrain.judges.base import Prediction
 
-NORMAL = 30
-"""Comparisons from which on the test is Student's; of fewer it is Wilcoxon's signed-rank test (the paper's advice)."""
+NORMAL = LEAST = 30
+"""Comparisons from which on the test is Student's; of fewer it is Wilcoxon's signed-rank test (the paper's advice).
+People with fewer that somebody else has labelled too are left out."""
+EPSILON = 0.15
+"""By how much a person may be better and still not be worth the cost: the paper's for skilled annotators."""
+FALSE_DISCOVERIES = 0.05
+"""The false discovery rate over people."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,14 +60,18 @@ class Replacement:
 
 
 def alternative_annotator(
-    judged: Mapping[str, str | None], people: Mapping[str, Mapping[str, str]], config: AnnotatorsConfig
+    judged: Mapping[str, str | None],
+    people: Mapping[str, Mapping[str, str]],
+    epsilon: float = EPSILON,
+    least: int = LEAST,
 ) -> Replacement:
     """The test of a judge's annotations against those of several people.
 
     Args:
         judged: the judge's annotation by item; None agrees with nobody. Items without one are not looked at.
         people: by person, the annotation by item.
-        config: ``evaluate.annotators``.
+        epsilon: by how much a person may be better.
+        least: comparisons of a person that others labelled too.
     """
     shared: dict[str, list[str]] = {}
     for person, own in people.items():
@@ -78,12 +86,12 @@ def alternative_annotator(
         for item in (i for i in own if i in kept):
             others = [people[other][item] for other in kept[item] if other != person]
             scores.append([sum(other == said for other in others) for said in (judged[item], own[item])])
-        if len(scores) >= config.least:
+        if len(scores) >= least:
             judge, human = np.array(scores).T
             differences[person] = (human >= judge).astype(int) - (judge >= human).astype(int)
             judge_holds[person], person_holds[person] = float(np.mean(judge >= human)), float(np.mean(human >= judge))
-    ps = [smaller(values, config.epsilon) for values in differences.values()]
-    wins = rejected(ps, config.false_discoveries)
+    ps = [smaller(values, epsilon) for values in differences.values()]
+    wins = rejected(ps, FALSE_DISCOVERIES)
     found = tuple(
         Person(
             name=name,
@@ -95,13 +103,12 @@ def alternative_annotator(
         )
         for (name, values), p, won in zip(differences.items(), ps, wins, strict=True)
     )
-    return _replacement(found, len(people) - len(found), config)
+    return _replacement(found, len(people) - len(found), epsilon, least)
 
 
-def _replacement(found: tuple[Person, ...], left_out: int, config: AnnotatorsConfig) -> Replacement:
-    epsilon = config.epsilon
+def _replacement(found: tuple[Person, ...], left_out: int, epsilon: float, least: int) -> Replacement:
     if not found:
-        told = f"nobody has {config.least} comparisons that others labelled too (evaluate.annotators.least)"
+        told = f"nobody has {least} comparisons that others labelled too"
         nothing: dict[str, None] = {"winning_rate": None, "advantage": None, "replaces": None}
         return Replacement(epsilon=epsilon, people=(), left_out=left_out, told=told, **nothing)
     rate, advantage = (round(float(np.mean(v)), 6) for v in ([p.wins for p in found], [p.judge for p in found]))
@@ -143,9 +150,7 @@ def rejected(ps: Sequence[float], rate: float) -> list[bool]:
     return [bool(p <= rate) for p in stats.false_discovery_control(ps, method="by")] if ps else []
 
 
-def replacement(
-    benchmark: Benchmark, predictions: Sequence[Prediction], config: AnnotatorsConfig
-) -> Replacement | None:
+def replacement(benchmark: Benchmark, predictions: Sequence[Prediction]) -> Replacement | None:
     """The test on a benchmark whose rows name several people; None where they do not.
 
     The judge's annotation is what both orders say; where they differ or cannot be read, it agrees with nobody.
@@ -159,4 +164,4 @@ def replacement(
     if sum(bool(own) for own in people.values()) < 2:
         return None
     said = {p.comparison_id: p.verdict if p.verdict in ("A", "B", "tie") else None for p in predictions}
-    return alternative_annotator(said, people, config)
+    return alternative_annotator(said, people)

@@ -11,9 +11,8 @@ from numpy.typing import NDArray
 
 from judgetrain.artifacts.stage_run import derive_seed
 from judgetrain.data.benchmarks.benchmark import Benchmark
-from judgetrain.evaluate.guarantees.config import SelectiveConfig
+from judgetrain.evaluate.guarantees.config import GuaranteesConfig
 from judgetrain.evaluate.guarantees.selective import (
-    ALWAYS,
     NEVER,
     Asked,
     Tiers,
@@ -35,6 +34,8 @@ LEAST = 20
 """Labelled comparisons on either side: of fewer nothing is said."""
 POINTS = 20
 """Points of a curve."""
+BUDGET = 0.3
+"""Answering everything, a judge may spend this share of the tokens of its most branches."""
 FITTED = 1 / 3
 """Share of the calibration side that tells what confidences are worth, where tiers have several scales."""
 
@@ -116,7 +117,7 @@ def selective(
     benchmark: Benchmark,
     tiers: Sequence[Sequence[Prediction]],
     calibrating: NDArray[np.bool_],
-    config: SelectiveConfig,
+    config: GuaranteesConfig,
     resamples: int,
     seed: int,
     own: str | None = None,
@@ -129,9 +130,9 @@ def selective(
 
     Args:
         benchmark: what was judged.
-        tiers: the predictions of each tier in the benchmark's order; the first and the last may be other methods'.
+        tiers: the predictions of each tier in the benchmark's order; the first may be another method's.
         calibrating: which comparisons set thresholds, bool [n]; a query is on one side only.
-        config: ``evaluate.selective``.
+        config: ``guarantees``.
         resamples: of bootstrap intervals.
         seed: of these, and of the one comparison that calibrates where several share a prompt.
         own: the method's name; None: that of the first tier.
@@ -144,7 +145,7 @@ def selective(
     if min(calibrates.sum(), reported.sum()) < LEAST:
         return None
     own = own or tiers[0][0].method
-    found, names = _tiers(benchmark, tiers, config.confidence, own), _names(tiers)
+    found, names = _tiers(benchmark, tiers, own), _names(tiers)
     in_front, tests = tiers[0][0].method != own, calibrates
     if in_front:
         fits = _share(calibrates, FITTED, ids, seed)
@@ -164,7 +165,7 @@ def selective(
         sides = found.part(calibrates), found.part(reported)
         clusters = [p for p, is_reported in zip(prompts, reported, strict=True) if is_reported]
         before = _spent(tiers[0]) if in_front else np.zeros(len(labelled))
-        full = _in_full(*sides, names, config.budget, resamples, seed, clusters, before[calibrates], before[reported])
+        full = _in_full(*sides, names, BUDGET, resamples, seed, clusters, before[calibrates], before[reported])
     return Selective(
         tiers=names,
         wanted=config.agreement,
@@ -200,33 +201,21 @@ def _spent(predictions: Sequence[Prediction]) -> NDArray[np.float64]:
     return np.array([p.cost.generated_tokens for p in predictions], dtype=float)
 
 
-def _tiers(benchmark: Benchmark, tiers: Sequence[Sequence[Prediction]], confidence: str, own: str) -> Tiers:
+def _tiers(benchmark: Benchmark, tiers: Sequence[Sequence[Prediction]], own: str) -> Tiers:
+    """The tiers as arrays. A larger number of branches holds the smaller ones; another method is asked beside them."""
     labels = [c.label for c in benchmark.comparisons]
-    sure, spent = [], []
     right = [[p.verdict == y for p, y in zip(each, labels, strict=True)] for each in tiers]
-    before = np.zeros(len(labels))
-    # A larger number of branches holds the smaller ones. Another method is asked beside them: in front, where its
-    # margin decides, or at last, where it always answers.
-    for i, each in enumerate(tiers):
-        alone = _spent(each)
-        if each[0].method == own:
-            sure.append([_confidence(p, confidence) for p in each])
-            spent.append(before + alone)
-            continue
-        margins = [NEVER if p.margin is None and not i else _confidence(p, "margin") for p in each]
-        sure.append([NEVER if c == NEVER else ALWAYS for c in margins] if i else margins)
-        spent.append(alone + (spent[-1] if i else 0.0))
-        before = alone
+    front = tiers[0] if tiers[0][0].method != own else []
+    sure = [[NEVER if front is each and p.margin is None else _confidence(p) for p in each] for each in tiers]
+    spent = [_spent(each) + (_spent(front) if front and front is not each else 0.0) for each in tiers]
     return Tiers(np.array(sure, dtype=float), np.array(right, dtype=bool), np.array(spent))
 
 
-def _confidence(prediction: Prediction, kind: str) -> float:
-    """How sure a verdict is; 0 where there is nothing to say it by."""
+def _confidence(prediction: Prediction) -> float:
+    """How sure a verdict is: the size of its margin, 0 where there is none."""
     if prediction.verdict not in ("A", "B", "tie"):
         return NEVER
-    if kind == "margin":
-        return 0.0 if prediction.margin is None else abs(prediction.margin)
-    return 0.0 if prediction.spread is None else 1.0 - prediction.spread
+    return 0.0 if prediction.margin is None else abs(prediction.margin)
 
 
 def _names(tiers: Sequence[Sequence[Prediction]]) -> tuple[str, ...]:
@@ -238,7 +227,7 @@ def _answers(
     calibrates: NDArray[np.bool_],
     reported: NDArray[np.bool_],
     alone: Callable[[NDArray[np.bool_]], NDArray[np.bool_]],
-    config: SelectiveConfig,
+    config: GuaranteesConfig,
 ) -> Answers:
     n, items = int(reported.sum()), int(calibrates.sum())
     sequence = thresholds(tiers.confidence[:, reported], items, config.agreement, config.risk) if n and items else []
@@ -307,7 +296,7 @@ def _in_full(
     )
 
 
-def _told(whole: Answers, config: SelectiveConfig) -> str:
+def _told(whole: Answers, config: GuaranteesConfig) -> str:
     sure, wanted = f"{100 * (1 - config.risk):g}%", f"{100 * config.agreement:g}%"
     if whole.threshold is None:
         return f"abstains: no threshold passes for {wanted} on {whole.calibrated} comparisons"

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 from judgetrain.artifacts.stage_run import derive_seed
 from judgetrain.data.benchmarks.benchmark import Benchmark
-from judgetrain.evaluate.guarantees.config import CorrectedConfig
 from judgetrain.evaluate.guarantees.prediction_powered import LEAST, PoweredMean, labels_needed, powered_mean
 from judgetrain.evaluate.metrics.bootstrap import unseen
 from judgetrain.evaluate.metrics.registry import Interval
@@ -17,6 +16,8 @@ from judgetrain.schema import Comparison
 
 AGREEMENT = "agreement"
 """What a record is about that is of no model."""
+WIDTH = 0.1
+"""Of the interval whose labels are counted: ten points."""
 WORTH = 1.05
 """Verdicts add something where they are worth so many times the labels."""
 Item = tuple[Comparison, Prediction, float | None, float]
@@ -28,7 +29,7 @@ class Corrected:
     """A share by ``n`` labels and ``unlabelled`` verdicts, beside that by the labels alone; 95% intervals, Wilson's.
 
     ``about``: :data:`AGREEMENT`, or the model whose win rate it is (a tie is half a win). ``effective``: how many
-    labels alone would give as narrow an interval; ``needed``: labels for an interval of ``evaluate.corrected.width``,
+    labels alone would give as narrow an interval; ``needed``: labels for an interval of :data:`WIDTH`,
     None: more than there are comparisons; ``needed_alone``: without verdicts. ``told``: the same in a sentence. All
     other numbers are None where there are too few labels for an interval.
     """
@@ -50,23 +51,19 @@ class Corrected:
 
 
 def corrected(
-    benchmark: Benchmark,
-    predictions: Sequence[Prediction],
-    proxy: Sequence[Prediction] | None,
-    config: CorrectedConfig,
-    seed: int,
+    benchmark: Benchmark, predictions: Sequence[Prediction], labels: int | None, seed: int, width: float = WIDTH
 ) -> tuple[Corrected, ...]:
     """The agreement of a method and the win rate of every model, of a benchmark with unlabelled comparisons.
 
-    Nothing where every comparison has a label (and ``evaluate.corrected.labels`` takes none away). Comparisons on which
+    Nothing where every comparison has a label (and ``labels`` takes none away). Comparisons on which
     people voted without a majority are left out: they are not unlabelled by chance.
 
     Args:
         benchmark: what was judged.
         predictions: in its order.
-        proxy: those of the method whose verdicts stand in for labels when agreement is corrected.
-        config: ``evaluate.corrected``.
+        labels: take so many, as if the others were not known (``guarantees.labels``); None: all.
         seed: draws the labels that are taken.
+        width: of the interval whose labels are counted.
     """
     pairs = [
         (c, p)
@@ -75,27 +72,23 @@ def corrected(
     ]
     labelled = [c.id for c, _ in pairs if c.label is not None]
     drawn = sorted(labelled, key=lambda name: derive_seed(seed, "labels", name))
-    taken = set(drawn if config.labels is None else drawn[: config.labels])
+    taken = set(drawn if labels is None else drawn[:labels])
     if not taken or len(taken) == len(pairs):
         return ()
-    found = [_mean(AGREEMENT, _agreement(pairs, proxy), benchmark, taken, config.width)]
+    found = [_mean(AGREEMENT, _agreement(pairs), benchmark, taken, width)]
     models = sorted({m for c, _ in pairs for m in (c.model_a, c.model_b) if m})
     for model in models if len(models) > 1 else ():
         own = [(c, p) for c, p in pairs if (c.model_a == model) != (c.model_b == model)]
-        found.append(_mean(model, _wins(own, model), benchmark, taken, config.width))
+        found.append(_mean(model, _wins(own, model), benchmark, taken, width))
     return tuple(found)
 
 
-def _agreement(pairs: Sequence[tuple[Comparison, Prediction]], proxy: Sequence[Prediction] | None) -> list[Item]:
-    """Whether both orders say the label, and what stands in for it: whether they say what the proxy says in both, or
-    without one, whether they say the same."""
+def _agreement(pairs: Sequence[tuple[Comparison, Prediction]]) -> list[Item]:
+    """Whether both orders say the label, and what stands in for it: whether they say the same."""
     items: list[Item] = []
-    others = None if proxy is None else {p.comparison_id: p.verdict for p in proxy}
     for comparison, prediction in pairs:
-        said = prediction.verdict
-        like = said in SHARES and (others is None or said == others[comparison.id])
-        right = None if comparison.label is None else float(said == comparison.label)
-        items.append((comparison, prediction, right, float(like)))
+        right = None if comparison.label is None else float(prediction.verdict == comparison.label)
+        items.append((comparison, prediction, right, float(prediction.verdict in SHARES)))
     return items
 
 

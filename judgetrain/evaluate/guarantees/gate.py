@@ -9,9 +9,11 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Self
 
+from judgetrain.artifacts.stage_run import StageRun
 from judgetrain.data.benchmarks.benchmark import Benchmark
 from judgetrain.errors import ConfigError, JudgetrainError
 from judgetrain.evaluate.config import EvaluateConfig
+from judgetrain.evaluate.guarantees.config import GuaranteesConfig
 from judgetrain.evaluate.guarantees.release import Verdicts, read_release
 from judgetrain.evaluate.metrics.registry import Interval
 from judgetrain.evaluate.metrics.rows import MethodKey
@@ -26,6 +28,8 @@ FILE = "gate.json"
 """Where an artifact says what its gate found; there is none without a gate."""
 BETTER, NOT_WORSE = "beats", "matches"
 _RULE = re.compile(rf"\s*(\S+)\s+({BETTER}|{NOT_WORSE})\s+(\S+)\s*")
+P = 0.05
+"""The p of the paired bootstrap up to which a difference counts."""
 COVERED = 0.98
 """Both sides must have verdicts on so large a share of a benchmark's labelled comparisons, or nothing has passed."""
 
@@ -58,7 +62,7 @@ class Rule:
         found = _RULE.fullmatch(text)
         if found is None:
             raise ConfigError(
-                f"evaluate.gate.required: {text!r} is no rule; expected JUDGE {BETTER} METHOD or JUDGE {NOT_WORSE} "
+                f"guarantees.required: {text!r} is no rule; expected JUDGE {BETTER} METHOD or JUDGE {NOT_WORSE} "
                 f"METHOD (not worse), with a method of evaluate.methods, {FLOORS} or {RELEASE}"
             )
         return cls(text, *_numbered(found[1]), found[2] == BETTER, *_numbered(found[3]))
@@ -91,50 +95,47 @@ class Check:
     passed: bool
     told: str
 
-    @classmethod
-    def from_row(cls, row: Mapping[str, Any]) -> Self:
-        """A check as ``gate.json`` has it."""
-        return cls(**row)
 
-
-def check_gate(settings: EvaluateConfig) -> None:
+def check_gate(config: GuaranteesConfig, evaluate: EvaluateConfig) -> None:
     """Check before anything runs that every rule can be tested.
 
     Raises:
-        ConfigError: no rule, a method or benchmark that is not evaluated, no baseline, or no release.
+        ConfigError: no rule, a method that is not evaluated, no baseline, or no release.
     """
-    gate, methods = settings.gate, {m.name: m for m in map(Method.parse, settings.methods)}
-    benchmarks = [b.name for b in settings.benchmarks]
-    for name in gate.benchmarks:
-        if name not in benchmarks:
-            raise ConfigError(f"evaluate.gate.benchmarks: {name!r} is none of {', '.join(benchmarks)}")
-    for rule in map(Rule.parse, gate.required):
+    methods = {m.name: m for m in map(Method.parse, evaluate.methods)}
+    if evaluate.partial and config.required:
+        raise ConfigError(
+            "evaluate.partial=true: leaves judges out of the table, and guarantees.required asks for them; set "
+            "evaluate.partial=false"
+        )
+    for rule in map(Rule.parse, config.required):
         named = [(rule.judge, rule.branches)]
         if rule.than == FLOORS:
             if not set(methods) & set(BASELINES):
                 floors = ", ".join(BASELINES)
-                raise ConfigError(f"evaluate.gate.required: {rule.text}: evaluate.methods has no baseline ({floors})")
+                raise ConfigError(f"guarantees.required: {rule.text}: evaluate.methods has no baseline ({floors})")
         elif _released(rule.than) is None:
             named.append((rule.than, rule.than_branches))
-        elif not gate.release:
-            raise ConfigError(f"evaluate.gate.release is empty, but {rule.text} asks for it: give the directory")
+        elif not config.release:
+            raise ConfigError(f"guarantees.release is empty, but {rule.text} asks for it: give the directory")
         for name, branches in named:
             if name not in methods:
                 raise ConfigError(
-                    f"evaluate.gate.required: {rule.text}: {name} is not evaluated; evaluate.methods has "
+                    f"guarantees.required: {rule.text}: {name} is not evaluated; evaluate.methods has "
                     f"{', '.join(methods)}"
                 )
-            there = methods[name].branches(settings.branches) if methods[name].has_branches else []
+            there = methods[name].branches(evaluate.branches) if methods[name].has_branches else []
             if branches is not None and branches not in there:
                 asked = f"with {', '.join(map(str, there))}" if there else "without branches"
-                raise ConfigError(f"evaluate.gate.required: {rule.text}: {name} is asked {asked}, not with {branches}")
+                raise ConfigError(f"guarantees.required: {rule.text}: {name} is asked {asked}, not with {branches}")
 
 
 def gate_checks(
     benchmark: Benchmark,
     results: Sequence[Sequence[Prediction]],
     chosen: Mapping[str, int],
-    settings: EvaluateConfig,
+    config: GuaranteesConfig,
+    resamples: int,
     seed: int,
 ) -> list[Check]:
     """The rules on one benchmark; those about a method that is not evaluated on it (stored verdicts) are left out.
@@ -143,25 +144,23 @@ def gate_checks(
         benchmark: what is reported.
         results: the predictions of a method with one number of branches each, in its order.
         chosen: numbers of branches by method.
-        settings: of the stage.
+        config: ``guarantees``.
+        resamples: of the paired bootstrap.
         seed: of the resamples.
 
     Raises:
         DataError: the release's evaluation cannot be read.
     """
-    gate = settings.gate
-    if gate.benchmarks and benchmark.name not in gate.benchmarks:
-        return []
     here: dict[MethodKey, Verdicts] = {
         MethodKey(r[0].method, r[0].branches): {p.comparison_id: p.decided for p in r} for r in results
     }
     found = []
-    for rule in map(Rule.parse, gate.required):
+    for rule in map(Rule.parse, config.required):
         first = _key(here, rule.judge, rule.branches, chosen)
         if first is None:
             continue
-        for other in _others(rule, here, chosen, gate.release, benchmark, first.branches):
-            found.append(_checked(rule, benchmark, Side(str(first), here[first]), other, settings, seed))
+        for other in _others(rule, here, chosen, config.release, benchmark, first.branches):
+            found.append(_checked(rule, benchmark, Side(str(first), here[first]), other, resamples, seed))
     return found
 
 
@@ -189,7 +188,7 @@ def _others(
     return [Side(str(second), here[second])] if second else []
 
 
-def _checked(rule: Rule, benchmark: Benchmark, first: Side, second: Side, settings: EvaluateConfig, seed: int) -> Check:
+def _checked(rule: Rule, benchmark: Benchmark, first: Side, second: Side, resamples: int, seed: int) -> Check:
     labelled = [c for c in benchmark.comparisons if c.label is not None]
     items = [c for c in labelled if c.id in first.verdicts and c.id in second.verdicts]
     names: dict[str, Any] = {"benchmark": benchmark.name, "rule": rule.text, "first": first.name, "second": second.name}
@@ -201,10 +200,10 @@ def _checked(rule: Rule, benchmark: Benchmark, first: Side, second: Side, settin
     for side in (first, second):
         ab, ba = ([side.verdicts[c.id][order] for c in items] for order in (0, 1))
         right.append(agreement(ab, ba, labels))
-    differ = paired_difference(right[0], right[1], settings.bootstrap, seed, prompts)
+    differ = paired_difference(right[0], right[1], resamples, seed, prompts)
     assert differ is not None
     p = 1.0 if differ.bootstrap_p is None else differ.bootstrap_p  # one prompt shows nothing
-    counts = p <= settings.gate.p
+    counts = p <= P
     passed = counts and differ.mean > 0 if rule.strict else not (counts and differ.mean < 0)
     relation = ("is " if passed else "is not ") + ("better than" if rule.strict else "as good as")
     ends = differ.interval
@@ -236,6 +235,19 @@ def _incomparable(second: Side, benchmark: str, shared: int, labelled: int) -> s
     return ""
 
 
+def write(checks: Sequence[Check], config: GuaranteesConfig, out: StageRun) -> None:
+    """Write what the gate found, and raise an alert where it did not pass; the run fails once the artifact is there."""
+    if not config.required:
+        return
+    found = gate_row(checks, config.required)
+    out.write_json(FILE.removesuffix(".json"), found)
+    out.track.summary({"gate/passed": found["passed"]})
+    for check in checks:
+        out.log(f"evaluate: gate: {check.told}: {'passed' if check.passed else 'FAILED'}")
+    if told := failures(found):
+        out.track.alert(f"{out.recipe}: the judge did not pass its gate", told)
+
+
 def gate_row(checks: Sequence[Check], required: Sequence[str]) -> dict[str, Any]:
     """What ``gate.json`` holds: whether every rule was tested and passed, and the checks."""
     tested = {check.rule for check in checks}
@@ -258,7 +270,7 @@ def require_passed(directory: Path) -> None:
     """
     path = directory / FILE
     if path.is_file() and (told := failures(json.loads(path.read_text(encoding="utf-8")))):
-        raise GateError(f"evaluate.gate: {told}. The evaluation is finished all the same: {directory}")
+        raise GateError(f"guarantees.required: {told}. The evaluation is finished all the same: {directory}")
 
 
 def _numbered(name: str) -> tuple[str, int | None]:

@@ -11,8 +11,11 @@ from judgetrain.errors import ConfigError
 from judgetrain.evaluate.config import EvaluateConfig
 from judgetrain.evaluate.guarantees.annotators import replacement
 from judgetrain.evaluate.guarantees.cascade import selective
+from judgetrain.evaluate.guarantees.config import GuaranteesConfig
 from judgetrain.evaluate.guarantees.corrected import corrected
+from judgetrain.evaluate.guarantees.gate import check_gate, gate_checks
 from judgetrain.evaluate.guarantees.record import Guarantees
+from judgetrain.evaluate.hooks import Measured, Predicted
 from judgetrain.evaluate.metrics.choose import drawn, part_of
 from judgetrain.evaluate.metrics.rows import MethodKey
 from judgetrain.judges.base import Prediction
@@ -21,10 +24,26 @@ from judgetrain.judges.method import Method
 
 CALIBRATION = "calibration"
 """The purpose that a share of the queries is drawn for."""
+SHARE = 0.5
+"""Of the queries, those that set thresholds where there is no development split: numbers of the others are as sure."""
+
+
+def measure(found: Predicted) -> Measured:
+    """The column of metrics, and the gate's checks."""
+    settings, section = found.settings.evaluate, found.settings.guarantees
+    values = guarantees(found.dev, found.test, found.results, section, settings.bootstrap, found.settings.seed)
+    tested = [part_of(found.test, p) for p in found.results]
+    checks = gate_checks(found.test, tested, found.chosen, section, settings.bootstrap, found.settings.seed)
+    return Measured(values=values, records=checks)
 
 
 def guarantees(
-    dev: Benchmark | None, test: Benchmark, results: Sequence[Sequence[Prediction]], settings: EvaluateConfig, seed: int
+    dev: Benchmark | None,
+    test: Benchmark,
+    results: Sequence[Sequence[Prediction]],
+    config: GuaranteesConfig,
+    resamples: int,
+    seed: int,
 ) -> dict[MethodKey, Guarantees]:
     """Of every method but baselines, by its name and largest number of branches.
 
@@ -32,50 +51,40 @@ def guarantees(
         dev: the development split, which sets thresholds; None: a share of the test split does.
         test: what is reported.
         results: predictions of a method with one number of branches each, on both.
-        settings: of the stage.
+        config: ``guarantees``.
+        resamples: of bootstrap intervals.
         seed: of the run.
     """
     whole = test if dev is None else test.part([*dev.comparisons, *test.comparisons], test.split)
-    setting = {c.id for c in dev.comparisons} if dev else drawn(test, settings.selective.calibration, CALIBRATION)
+    setting = {c.id for c in dev.comparisons} if dev else drawn(test, SHARE, CALIBRATION)
     calibrating = np.array([c.id in setting for c in whole.comparisons])
     methods: dict[str, list[Sequence[Prediction]]] = {}
     for predictions in sorted(results, key=lambda each: each[0].branches):
         methods.setdefault(predictions[0].method, []).append(predictions)
-    last = {name: tiers[-1] for name, tiers in methods.items()}
-    proxy, then = (last.get(name) for name in (settings.corrected.proxy, settings.selective.then))
-    first = methods.get(settings.selective.first, [None])[0]
+    first = methods.get(config.first, [None])[0]
     found = {}
     for name, each in methods.items():
         if name in BASELINES:
             continue
-        before = [first] if first is not None and first is not each[0] else []
-        tiers = [*before, *each, *([then] if then is not None and then is not last[name] else [])]
+        tiers = [*([first] if first is not None and first is not each[0] else []), *each]
         mine = part_of(test, each[-1])
-        stand_in = part_of(test, proxy) if proxy is not None and proxy is not last[name] else None
-        bootstrap = settings.bootstrap
         found[MethodKey(name, each[-1][0].branches)] = Guarantees(
-            selective=selective(
-                whole, [part_of(whole, p) for p in tiers], calibrating, settings.selective, bootstrap, seed, name
-            ),
-            corrected=corrected(test, mine, stand_in, settings.corrected, seed),
-            annotators=replacement(test, mine, settings.annotators),
+            selective=selective(whole, [part_of(whole, p) for p in tiers], calibrating, config, resamples, seed, name),
+            corrected=corrected(test, mine, config.labels, seed),
+            annotators=replacement(test, mine),
         )
     return found
 
 
-def check_guarantees(settings: EvaluateConfig) -> None:
-    """Check the methods that ``evaluate.selective`` and ``.corrected`` name.
+def check(config: GuaranteesConfig, evaluate: EvaluateConfig) -> None:
+    """Check the method that ``guarantees.first`` names, and the gate's rules.
 
     Raises:
-        ConfigError: one of them is not evaluated; lists those that are.
+        ConfigError: it is not evaluated, or has no margin; lists those that are.
     """
-    names = [Method.parse(text).name for text in settings.methods]
-    selective = settings.selective
-    if selective.first in BASELINES or Method.parse(selective.first).kind == "one_step":
-        raise ConfigError(f"evaluate.selective.first={selective.first!r}: it does not say how sure it is")
-    if selective.first and selective.first == selective.then:
-        raise ConfigError(f"evaluate.selective.first={selective.first!r}: it is asked last, too (selective.then)")
-    asked = {"selective.first": selective.first, "selective.then": selective.then}
-    for key, name in (asked | {"corrected.proxy": settings.corrected.proxy}).items():
-        if name and name not in names:
-            raise ConfigError(f"evaluate.{key}={name!r}: is not evaluated; evaluate.methods has {', '.join(names)}")
+    names, first = [Method.parse(text).name for text in evaluate.methods], config.first
+    if first in BASELINES or Method.parse(first).kind == "one_step":
+        raise ConfigError(f"guarantees.first={first!r}: it does not say how sure it is")
+    if first and first not in names:
+        raise ConfigError(f"guarantees.first={first!r}: is not evaluated; evaluate.methods has {', '.join(names)}")
+    check_gate(config, evaluate)

@@ -8,20 +8,21 @@ from typing import Any
 
 from judgetrain.data.benchmarks.benchmark import Benchmark
 from judgetrain.errors import DataError
+from judgetrain.evaluate.config import EvaluateConfig
+from judgetrain.evaluate.guarantees.config import GuaranteesConfig
 from judgetrain.evaluate.metrics.rows import MethodKey
 
 Verdicts = dict[str, tuple[Any, Any]]
 """The verdicts in both orders by comparison id."""
 READ = ("comparison_id", "method", "branches", "verdict_ab", "verdict_ba", "label", "summed", "content")
-"""The columns that are read of ``predictions.parquet``; older files lack the last or the last two."""
+"""The columns that are read of ``predictions.parquet``."""
 
 
 @dataclass(frozen=True)
 class Release:
     """What an evaluation's ``predictions.parquet`` says of a benchmark.
 
-    ``verdicts`` by method; by comparison id the ``contents``, hashes of the texts (none in older files), and the
-    ``labels`` of that time.
+    ``verdicts`` by method; by comparison id the ``contents``, hashes of the texts, and the ``labels`` of that time.
     """
 
     verdicts: dict[MethodKey, Verdicts] = field(default_factory=dict)
@@ -29,27 +30,28 @@ class Release:
     labels: dict[str, str] = field(default_factory=dict)
 
     def differs(self, benchmark: Benchmark) -> str:
-        """What shows that comparisons of the same id are not the same, in words; empty where nothing does.
-
-        With hashes it is other texts, and another label is one that was corrected. Without, it is another label.
-        """
-        here = {c.id: c.content if self.contents else c.label for c in benchmark.comparisons}
-        there = self.contents or self.labels
-        shared = [name for name in here if name in there and here[name] is not None]
-        other = [name for name in shared if here[name] != there[name]]
+        """What shows that comparisons of the same id have other texts, in words; empty where nothing does."""
+        shared = [c for c in benchmark.comparisons if c.id in self.contents]
+        other = [c.id for c in shared if c.content != self.contents[c.id]]
         if not other:
             return ""
-        what = "texts" if self.contents else "labels"
-        told = f"{len(other)} of {len(shared)} comparisons of the same id have other {what} there (first {other[0]!r})"
-        return told if self.contents else f"{told}, and it kept no hashes of texts: evaluate that judge again"
+        return f"{len(other)} of {len(shared)} comparisons of the same id have other texts there (first {other[0]!r})"
 
     def remark(self, benchmark: Benchmark) -> str:
-        """What a reader of the test must know of how comparisons were paired; empty where there is nothing."""
-        if self.verdicts and not self.contents:
-            return "paired by id and label alone: the release kept no hashes of texts"
+        """How many labels were corrected since, in words; empty where none was."""
         labels = {c.id: c.label for c in benchmark.comparisons if c.label is not None}
         changed = sum(self.labels.get(name, label) != label for name, label in labels.items())
         return f"{changed} labels are not those of then; both are held against today's" if changed else ""
+
+
+def check_release(config: GuaranteesConfig, evaluate: EvaluateConfig) -> None:
+    """Read the release that the gate sets judges against.
+
+    Raises:
+        DataError: there is none.
+    """
+    if config.required and config.release:
+        read_release(Path(config.release), evaluate.benchmarks[0].name)
 
 
 def read_release(directory: Path, benchmark: str) -> Release:
@@ -62,14 +64,13 @@ def read_release(directory: Path, benchmark: str) -> Release:
 
     path = directory.expanduser() / "predictions.parquet"
     if not path.is_file():
-        raise DataError(f"evaluate.gate.release={str(directory)!r}: no finished evaluation ({path} is missing)")
+        raise DataError(f"guarantees.release={str(directory)!r}: no finished evaluation ({path} is missing)")
     found = Release()
-    columns = [name for name in pyarrow.parquet.read_schema(path).names if name in READ]
-    rows = pyarrow.parquet.read_table(path, columns=columns, filters=[("benchmark", "=", benchmark)])
+    rows = pyarrow.parquet.read_table(path, columns=list(READ), filters=[("benchmark", "=", benchmark)])
     for row in rows.to_pylist():
-        key, name, one = MethodKey(row["method"], row["branches"]), row["comparison_id"], row.get("summed")
+        key, name, one = MethodKey(row["method"], row["branches"]), row["comparison_id"], row["summed"]
         found.verdicts.setdefault(key, {})[name] = (one, one) if one else (row["verdict_ab"], row["verdict_ba"])
-        for kept, value in ((found.contents, row.get("content")), (found.labels, row["label"])):
+        for kept, value in ((found.contents, row["content"]), (found.labels, row["label"])):
             if value is not None:
                 kept[name] = value
     return found

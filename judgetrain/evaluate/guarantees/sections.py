@@ -9,6 +9,7 @@ from judgetrain.evaluate.guarantees.cascade import Answers, CurvePoint, Selectiv
 from judgetrain.evaluate.guarantees.corrected import Corrected
 from judgetrain.evaluate.guarantees.gate import Check
 from judgetrain.evaluate.guarantees.record import Guarantees
+from judgetrain.evaluate.hooks import FoldedCharts, Sections
 from judgetrain.evaluate.metrics.registry import Interval
 from judgetrain.evaluate.metrics.rows import MetricRow
 from judgetrain.evaluate.report.table import Columns, Table, bounded, number, percent, share, signed
@@ -16,7 +17,19 @@ from judgetrain.evaluate.report.table import Columns, Table, bounded, number, pe
 Rows = Sequence[MetricRow]
 
 
-def front(rows: Rows) -> Table:
+def sections(rows: Rows, checks: Sequence[Check]) -> Sections:
+    """The gate, a line a judge, the tables behind it, and how agreement goes with what is answered."""
+    tables = _cascades(rows), _all_answered(rows), _by_group(rows), _corrected(rows), _people(rows), _each_person(rows)
+    curves = FoldedCharts(
+        title="Agreement of what is answered, by coverage and by cost",
+        charts=_curves(rows),
+        note="A judge that answers only where it is at least so sure, threshold by threshold, on the comparisons that "
+        "set none; abstentions cost tokens too.",
+    )
+    return Sections(first=[_gate(checks)], front=[_front(rows)], folded=tables, charts=[curves])
+
+
+def _front(rows: Rows) -> Table:
     """A line a judge."""
     shown = _found(rows)
     columns: Columns = {"method": lambda item: item[0].method}
@@ -32,12 +45,7 @@ def front(rows: Rows) -> Table:
     return Table.of("What can be relied on", shown if len(columns) > 1 else (), columns)
 
 
-def folded(rows: Rows) -> list[Table]:
-    """The tables behind it, each folded."""
-    return [_cascades(rows), _all_answered(rows), _by_group(rows), _corrected(rows), _people(rows), _each_person(rows)]
-
-
-def gate(checks: Sequence[Check]) -> Table:
+def _gate(checks: Sequence[Check]) -> Table:
     """What the gate asks for and found."""
     columns: Columns = {
         "rule": lambda c: c.rule,
@@ -50,7 +58,7 @@ def gate(checks: Sequence[Check]) -> Table:
     return Table.of("Gate", checks, columns, names=3)
 
 
-def selective_charts(rows: Rows) -> list[Chart]:
+def _curves(rows: Rows) -> list[Chart]:
     """Agreement of what is answered by coverage, and by tokens, of methods that may abstain."""
     curves = {row.method: g.selective.curve for row, g in _found(rows) if g.selective and g.selective.curve}
     by_coverage: dict[str, list[Point]] = {name: [_point(name, p, p.coverage) for p in c] for name, c in curves.items()}
@@ -69,7 +77,7 @@ def selective_charts(rows: Rows) -> list[Chart]:
 
 
 def _found(rows: Rows) -> list[tuple[MetricRow, Guarantees]]:
-    return [(row, row.guarantees) for row in rows if row.guarantees is not None]
+    return [(row, row.extras["guarantees"]) for row in rows if "guarantees" in row.extras]
 
 
 def _selective(rows: Rows) -> Iterator[tuple[MetricRow, Selective]]:

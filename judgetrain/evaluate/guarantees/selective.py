@@ -23,8 +23,6 @@ from numpy.typing import ArrayLike, NDArray
 Floats = NDArray[np.float64]
 NEVER = -math.inf
 """The confidence of a tier that gives no verdict: its orders differ, or cannot be read."""
-ALWAYS = 1e6
-"""That of a tier which is not asked how sure it is."""
 STEADY = 3
 """The sequence begins where so many times the items are answered that would pass without an error."""
 
@@ -87,8 +85,7 @@ def reliabilities(tiers: Tiers, fits: NDArray[np.bool_]) -> Tiers:
 
     The chance is a logistic regression of right on confidence, a tier each, over the items ``fits`` [n], which may then
     set no threshold. A tier that is right less often where it is surer, or that has not both kinds of verdicts there,
-    has one chance for all of them, Laplace's: two that are right make nothing certain. :data:`NEVER` and :data:`ALWAYS`
-    stay.
+    has one chance for all of them, Laplace's: two that are right make nothing certain. :data:`NEVER` stays.
     """
     from sklearn.linear_model import LogisticRegression
     from sklearn.pipeline import make_pipeline
@@ -96,7 +93,7 @@ def reliabilities(tiers: Tiers, fits: NDArray[np.bool_]) -> Tiers:
 
     chances = tiers.confidence.copy()
     for sure, right, chance in zip(tiers.confidence, tiers.right, chances, strict=True):
-        given = (sure > NEVER) & (sure < ALWAYS)
+        given = sure > NEVER
         known = given & fits
         if not known.any():
             continue

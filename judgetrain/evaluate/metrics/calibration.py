@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -38,11 +37,6 @@ class Calibration:
     auc: float
     ece: float
     curve: tuple[Bin, ...]
-
-    @classmethod
-    def from_row(cls, row: Mapping[str, Any]) -> Self:
-        """A calibration as ``metrics.json`` has it."""
-        return cls(row["n"], row["auc"], row["ece"], tuple(Bin(**found) for found in row["curve"]))
 
 
 def reliability_curve(confidence: ArrayLike, correct: ArrayLike, bins: int = 10) -> tuple[Bin, ...]:

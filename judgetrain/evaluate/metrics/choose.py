@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Self
 
 import numpy as np
 
@@ -28,11 +27,6 @@ class Choice:
     branches: int
     n: int
     agreement: dict[int, float]
-
-    @classmethod
-    def from_row(cls, row: Mapping[str, Any]) -> Self:
-        """A choice as ``summary.json`` has it, where numbers of branches are text."""
-        return cls(**({**row} | {"agreement": {int(k): share for k, share in row["agreement"].items()}}))
 
 
 def split(benchmark: Benchmark, share: float) -> tuple[Benchmark | None, Benchmark]:

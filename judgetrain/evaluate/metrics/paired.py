@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from itertools import combinations, pairwise
-from typing import Any, Self
+from typing import Any
 
 from judgetrain.data.benchmarks.benchmark import Benchmark
 from judgetrain.evaluate.metrics.registry import Interval
@@ -38,11 +38,6 @@ class PairedComparison:
     def to_row(self) -> dict[str, Any]:
         """The JSON-ready row."""
         return asdict(self)
-
-    @classmethod
-    def from_row(cls, row: Mapping[str, Any]) -> Self:
-        """A row as it was written."""
-        return cls(**({**row} | {side: MethodKey(**row[side]) for side in ("first", "second")}))
 
 
 def paired_comparisons(

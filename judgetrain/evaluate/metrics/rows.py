@@ -3,31 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, field, fields
 from operator import attrgetter
-from typing import Any, Self, TypeVar
+from typing import Any, Self
 
 import numpy as np
 
 from judgetrain.data.benchmarks.benchmark import Benchmark
-from judgetrain.evaluate.guarantees.record import Guarantees
+from judgetrain.evaluate.hooks import extras, resolved
 from judgetrain.evaluate.metrics import verdicts
 from judgetrain.evaluate.metrics.bootstrap import bootstrap_interval
 from judgetrain.evaluate.metrics.calibration import Calibration, calibration
 from judgetrain.evaluate.metrics.groups import Group, agreement_by_name, agreement_by_prompt
 from judgetrain.evaluate.metrics.position import Balanced, balanced
+from judgetrain.evaluate.metrics.reading import read_record
 from judgetrain.evaluate.metrics.registry import Column, Interval, Metric, mean, metric
 from judgetrain.evaluate.metrics.sample import Sample
 from judgetrain.evaluate.metrics.statistics import Correlations, auc_interval, margin_correlations
 from judgetrain.evaluate.metrics.verdicts import Bools
 from judgetrain.evaluate.metrics.votes import VoteMetrics, vote_metrics
 from judgetrain.evaluate.overlap import Overlap
-from judgetrain.evaluate.robustness.record import Attacked
 from judgetrain.judges.base import Prediction
 from judgetrain.judges.position import position_offset
 
-Record = TypeVar("Record")
-_OPTIONAL = ("asked", "plan", "overlap", "guarantees", "robustness", "chosen", "run")
+_OPTIONAL = ("asked", "plan", "overlap", "chosen", "run")
 DEFINITIONS, BIASES, COST = "Definitions", "Biases", "Cost"
 """Tables of the report whose columns are declared here."""
 
@@ -83,11 +82,11 @@ class MetricRow:
     different things, mean over comparisons; ``unreadable_verdicts`` counts verdicts (of 2n) in which no branch could be
     read. ``asked``: how the judge was asked (``greedy``, ``T=1``); ``plan``: ``shared``, both orders were judged by one
     list of criteria and its guidelines, or ``independent``. ``overlap``: how much of the benchmark the method was
-    trained on, None for what is no trained judge. ``guarantees``: how far it can be relied on, in the row with the most
-    branches. ``robustness``: what attacks did to it. ``chosen``: this number of branches was chosen on a development
-    split; ``run``: in a merged report, its run.
+    trained on, None for what is no trained judge. ``extras``: the columns of extras by their names
+    (:mod:`judgetrain.evaluate.hooks`). ``chosen``: this number of branches was chosen on a development split;
+    ``run``: in a merged report, its run.
     ``asked_again`` counts how often a comparison was asked about anew, since its first branch could not be read.
-    A metric is None where it is not defined, and in rows of versions that did not have it.
+    A metric is None where it is not defined.
     """
 
     method: str
@@ -169,8 +168,7 @@ class MetricRow:
     asked: str | None = None
     plan: str | None = None
     overlap: Overlap | None = None
-    guarantees: Guarantees | None = None
-    robustness: tuple[Attacked, ...] | None = None
+    extras: Mapping[str, Any] = field(default_factory=dict)
     chosen: bool | None = None
     run: str | None = None
 
@@ -195,10 +193,10 @@ class MetricRow:
         return None if self.unreadable_verdicts is None else self.unreadable_verdicts / (2 * self.n)
 
     def to_row(self) -> dict[str, Any]:
-        """The JSON-ready row; correlations stand beside the other metrics, and only where there are any."""
+        """The JSON-ready row; correlations and extras' columns stand beside the metrics, where there are any."""
         row: dict[str, Any] = {}
         for name, value in asdict(self).items():
-            if name == "correlations":
+            if name in ("correlations", "extras"):
                 row |= value or {}
             elif value is not None or name not in _OPTIONAL:
                 row[name] = value
@@ -206,30 +204,12 @@ class MetricRow:
 
     @classmethod
     def from_row(cls, row: Mapping[str, Any]) -> Self:
-        """A row as it was written, also by a version with other metrics: those that are no more are left out."""
-        values = {f.name: row[f.name] for f in fields(cls) if f.name in row}
-        for name in ("groups", "domains"):
-            values[name] = {key: Group(**found) for key, found in (row.get(name) or {}).items()}
-        if "pearson" in row:
-            values["correlations"] = _read(Correlations, row)
-        if row.get("votes"):
-            values["votes"] = _read(VoteMetrics, row["votes"])
-        if row.get("overlap"):
-            values["overlap"] = Overlap(**row["overlap"])
-        if row.get("guarantees"):
-            values["guarantees"] = Guarantees.from_row(row["guarantees"])
-        if row.get("robustness"):
-            values["robustness"] = tuple(map(Attacked.from_row, row["robustness"]))
-        if row.get("balanced"):
-            values["balanced"] = _read(Balanced, row["balanced"])
-        if row.get("calibration"):
-            values["calibration"] = Calibration.from_row(row["calibration"])
-        return cls(**values)
-
-
-def _read(record: type[Record], row: Mapping[str, Any]) -> Record:
-    """The fields of a record that a row has; those that it does not have are None."""
-    return record(**{name: row.get(name) for name in record.__annotations__})
+        """A row as it was written."""
+        columns = {e.name: resolved(e.column) for e in extras() if e.column and row.get(e.name)}
+        found = {name: read_record(kind, row[name]) for name, kind in columns.items()}
+        correlated = row if "pearson" in row else None
+        read: Self = read_record(cls, {**row, "correlations": correlated, "extras": found})
+        return read
 
 
 METRICS: Mapping[str, Metric] = {f.name: f.metadata["metric"] for f in fields(MetricRow) if "metric" in f.metadata}

@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from judgetrain.judges.base import verdict_of
+from judgetrain.schema import Verdict, mirror
 from judgetrain.scorers import association
 
 Bools = NDArray[np.bool_]
@@ -42,6 +43,11 @@ def _arrays(*columns: Verdicts, labels: Sequence[str] | None = None) -> list[NDA
 
 def _same(first: NDArray[np.object_], second: NDArray[np.object_]) -> Bools:
     return np.asarray(first == second, dtype=bool)
+
+
+def mirrored(verdict: Verdict | None) -> Verdict | None:
+    """A verdict on the same responses in the other order; None stays None."""
+    return None if verdict is None else mirror(verdict)
 
 
 def unreadable(verdicts: Verdicts) -> Bools:

@@ -12,6 +12,7 @@ from judgetrain.artifacts.integrity import MANIFEST, checked
 from judgetrain.errors import ConfigError
 from judgetrain.evaluate.metrics.choose import Choice
 from judgetrain.evaluate.metrics.paired import PairedComparison
+from judgetrain.evaluate.metrics.reading import read_record
 from judgetrain.evaluate.metrics.rows import MethodKey, MetricRow
 from judgetrain.evaluate.report.provenance import lineage
 from judgetrain.evaluate.report.report import Report
@@ -55,8 +56,8 @@ class Run:
             directory=directory,
             manifest=manifest,
             rows=[MetricRow.from_row(row) for row in read["metrics"]],
-            paired=[PairedComparison.from_row(row) for row in read["paired"]],
-            chosen={b: [Choice.from_row(row) for row in rows] for b, rows in summary.get("chosen", {}).items()},
+            paired=read_record(tuple[PairedComparison, ...], read["paired"]),
+            chosen=read_record(dict[str, tuple[Choice, ...]], summary.get("chosen", {})),
             left_out=summary.get("left_out", {}),
             settings=settings,
         )

@@ -7,7 +7,6 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from judgetrain.artifacts.chart import Chart, Point
 from judgetrain.artifacts.pages import SHARED, render
-from judgetrain.evaluate.guarantees.sections import selective_charts
 from judgetrain.evaluate.metrics.rows import MetricRow
 from judgetrain.evaluate.report.report import Report
 from judgetrain.evaluate.report.sections import one_each
@@ -24,7 +23,6 @@ def html_page(report: Report, links: Mapping[str, Sequence[tuple[str, str]]] | N
         links=links or {},
         day=datetime.date.today().isoformat(),
         figures=figures,
-        selective_charts=selective_charts,
         swept_charts=swept_charts,
     )
 

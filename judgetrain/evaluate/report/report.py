@@ -6,8 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from judgetrain.evaluate.guarantees import sections as guarantees
-from judgetrain.evaluate.guarantees.gate import Check
+from judgetrain.evaluate.hooks import FoldedCharts, Sections, extras, resolved
 from judgetrain.evaluate.metrics.choose import Choice
 from judgetrain.evaluate.metrics.paired import PairedComparison
 from judgetrain.evaluate.metrics.rows import COLUMNS, DEFINITIONS, MetricRow
@@ -15,7 +14,6 @@ from judgetrain.evaluate.report import provenance, sections
 from judgetrain.evaluate.report.sections import SeedMeans
 from judgetrain.evaluate.report.swept import SweptValue
 from judgetrain.evaluate.report.table import Table
-from judgetrain.evaluate.robustness import sections as attacks
 
 Row = Mapping[str, Any]
 
@@ -29,7 +27,7 @@ class Report:
     (manifests of everything upstream) and package ``versions``. ``runs`` describes the runs that were put together,
     ``seeds`` the means over runs that differ in nothing but their seed, ``swept`` the methods under the values of every
     setting that differs, ``scenarios`` the classifier that groups
-    benchmarks without groups, ``gate`` what the gate found.
+    benchmarks without groups, ``records`` what extras noted of each benchmark, by their names.
     """
 
     recipe: str
@@ -45,12 +43,12 @@ class Report:
     seeds: Sequence[SeedMeans] = ()
     scenarios: Mapping[str, float] = field(default_factory=dict)
     swept: Sequence[SweptValue] = ()
-    gate: Sequence[Check] = ()
+    records: Mapping[tuple[str, str], Sequence[Any]] = field(default_factory=dict)
 
     def summary(self) -> dict[str, Any]:
         """All but the rows of the other files, for ``summary.json``."""
-        found = asdict(replace(self, rows=(), paired=(), gate=()))
-        return {name: value for name, value in found.items() if name not in ("rows", "paired", "gate")}
+        found = asdict(replace(self, rows=(), paired=(), records={}))
+        return {name: value for name, value in found.items() if name not in ("rows", "paired", "records")}
 
     def benchmarks(self) -> dict[str, list[MetricRow]]:
         """The metric rows by benchmark."""
@@ -66,17 +64,26 @@ class Report:
         left_out = "".join(f", {n} left out: {why}" for why, n in self.left_out.get(benchmark, {}).items())
         return f"{benchmark} ({rows[0].split}, n = {sizes}{left_out})"
 
+    def of_extras(self, benchmark: str) -> list[Sections]:
+        """What every extra shows of a benchmark."""
+        rows = [r for r in self.benchmarks()[benchmark] if r.agreement is not None]
+        named = [(e.name, e.sections) for e in extras() if e.sections]
+        return [resolved(of)(rows, self.records.get((name, benchmark), ())) for name, of in named]
+
+    def folded_charts(self, benchmark: str) -> list[FoldedCharts]:
+        """The charts of extras, where there are any."""
+        return [each for found in self.of_extras(benchmark) for each in found.charts if each.charts]
+
     def tables(self, benchmark: str) -> list[Table]:
         """The tables of a benchmark; those without rows are left out."""
-        rows = self.benchmarks()[benchmark]
+        rows, found = self.benchmarks()[benchmark], self.of_extras(benchmark)
         verdicts = [r for r in rows if r.agreement is not None]
         differ = self.disagreements.get(benchmark, {})
         declared = dict.fromkeys(column.table for column in COLUMNS.values() if column.table != DEFINITIONS)
         tables = [
-            guarantees.gate([c for c in self.gate if c.benchmark == benchmark]),
+            *(table for each in found for table in each.first),
             sections.glance(verdicts),
-            guarantees.front(verdicts),
-            attacks.front(verdicts),
+            *(table for each in found for table in each.front),
             sections.results(verdicts),
             sections.ratings(rows),
             sections.seed_means([r for r in self.seeds if r.benchmark == benchmark]),
@@ -89,8 +96,7 @@ class Report:
             sections.by_domain(verdicts),
             sections.by_group(verdicts),
             sections.differences([r for r in self.paired if r.benchmark == benchmark]),
-            *guarantees.folded(verdicts),
-            *attacks.folded(verdicts),
+            *(table for each in found for table in each.folded),
             sections.trained_on(rows),
             sections.overlap(differ.get("pairs", ())),
             sections.examples(differ.get("examples", ())),

@@ -1,4 +1,4 @@
-"""Which attacks a judge is to stand up to: ``evaluate.robustness`` (docs/robustness.md)."""
+"""Which attacks a judge is to stand up to: ``robustness`` (docs/robustness.md)."""
 
 from __future__ import annotations
 

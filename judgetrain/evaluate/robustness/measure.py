@@ -7,28 +7,38 @@ from typing import Any
 
 import numpy as np
 
+from judgetrain.evaluate.hooks import Measured, Predicted
+from judgetrain.evaluate.metrics.rows import MethodKey
+from judgetrain.evaluate.metrics.verdicts import mirrored
 from judgetrain.evaluate.metrics.wilson import wilson_interval
-from judgetrain.evaluate.robustness.battery import Battery, Case
-from judgetrain.evaluate.robustness.record import Attacked
+from judgetrain.evaluate.robustness.attack_suite import AttackSuite, Case
+from judgetrain.evaluate.robustness.record import Attacked, Attacks
 from judgetrain.judges.base import Prediction
-from judgetrain.schema import Verdict, mirror
+from judgetrain.schema import Verdict
 
 Verdicts = tuple[Verdict | None, Verdict | None]
 """With A shown first and with B shown first, both in the comparison's own order."""
 
 
-def robustness(battery: Battery, plain: Sequence[Prediction], attacked: Sequence[Prediction]) -> tuple[Attacked, ...]:
+def measure(found: Predicted) -> Measured:
+    """What the attacks on a benchmark did to each method that was attacked, by its number of branches."""
+    plain = {MethodKey(p[0].method, p[0].branches): p for p in found.results}
+    attacked = [(MethodKey(p[0].method, p[0].branches), f.made, p) for f, results in found.further for p in results]
+    return Measured(values={key: robustness(suite, plain[key], p) for key, suite, p in attacked})
+
+
+def robustness(suite: AttackSuite, plain: Sequence[Prediction], attacked: Sequence[Prediction]) -> Attacks:
     """One method with one number of branches under every attack, and under all of a kind together.
 
     Args:
-        battery: the cases.
+        suite: the cases.
         plain: the method's predictions on the benchmark, in any order.
-        attacked: those on the battery's benchmark.
+        attacked: those on the suite's benchmark.
     """
     before = {p.comparison_id: p.decided for p in plain}
     after = {p.comparison_id: p.decided for p in attacked}
-    pairs = [(case, *_verdicts(case, before, after)) for case in battery.cases]
-    attacks = list(dict.fromkeys((case.attack.name, case.attack.kind) for case in battery.cases))
+    pairs = [(case, *_verdicts(case, before, after)) for case in suite.cases]
+    attacks = list(dict.fromkeys((case.attack.name, case.attack.kind) for case in suite.cases))
     kinds = list(dict.fromkeys(kind for _, kind in attacks))
     singles = [_attacked(n, k, [p for p in pairs if p[0].attack.name == n]) for n, k in attacks]
     several = [k for k in kinds if sum(kind == k for _, kind in attacks) > 1]
@@ -38,14 +48,10 @@ def robustness(battery: Battery, plain: Sequence[Prediction], attacked: Sequence
 def _verdicts(case: Case, before: dict[str, Verdicts], after: dict[str, Verdicts]) -> tuple[Verdicts, Verdicts]:
     """Before and after, in the order that has the worse response as A."""
     known = before[case.plain.id]
-    ab, ba = (_mirrored(known[1]), _mirrored(known[0])) if case.swapped else known
+    ab, ba = (mirrored(known[1]), mirrored(known[0])) if case.swapped else known
     if case.attack.how == "swap":
         return (ab, ba), (ba, ab)  # what was shown first is now second
     return (ab, ba), after[case.attacked.id]
-
-
-def _mirrored(verdict: Verdict | None) -> Verdict | None:
-    return None if verdict is None else mirror(verdict)
 
 
 def _attacked(name: str, kind: str, pairs: Sequence[tuple[Case, Verdicts, Verdicts]]) -> Attacked:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Self
 
 from judgetrain.evaluate.metrics.registry import Interval
 
@@ -19,8 +17,7 @@ class Attacked:
     content: ``loses_ab`` and ``loses_ba``, verdicts for B; ``loses``, comparisons on which both orders say B; ``wins``,
     those on which an order says A. ``unreadable``: comparisons of which an order could not be read without the attack;
     flips, robustness and gained are of the others, and None without any. ``..._ci``: 95% Wilson intervals, over prompts
-    where comparisons or attacks share one. What does not concern a kind is None, and so is what a version that wrote
-    the row did not have.
+    where comparisons or attacks share one. What does not concern a kind is None.
     """
 
     attack: str
@@ -54,8 +51,6 @@ class Attacked:
         """Of :attr:`flips`."""
         return None if self.robustness_ci is None else (1 - self.robustness_ci[1], 1 - self.robustness_ci[0])
 
-    @classmethod
-    def from_row(cls, row: Mapping[str, Any]) -> Self:
-        """The record as ``metrics.json`` has it."""
-        ends = {name: tuple(value) if value else None for name, value in row.items() if name.endswith("_ci")}
-        return cls(**{**row, **ends})
+
+Attacks = tuple[Attacked, ...]
+"""Every attack on a method, and all of each kind together."""

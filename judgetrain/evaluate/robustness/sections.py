@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
+from judgetrain.evaluate.hooks import Sections
 from judgetrain.evaluate.metrics.rows import MetricRow
 from judgetrain.evaluate.report.sections import one_each
 from judgetrain.evaluate.report.table import Columns, Table, bounded, percent
-from judgetrain.evaluate.robustness.record import Attacked
+from judgetrain.evaluate.robustness.record import Attacked, Attacks
 
 Rows = Sequence[MetricRow]
 LABELS = {
@@ -19,16 +21,26 @@ LABELS = {
 }
 
 
-def front(rows: Rows) -> Table:
+def sections(rows: Rows, records: Sequence[Any]) -> Sections:
+    """A line a judge, and every attack behind it."""
+    return Sections(front=[_front(rows)], folded=_folded(rows))
+
+
+def _attacks(row: MetricRow) -> Attacks:
+    found: Attacks = row.extras.get("robustness", ())
+    return found
+
+
+def _front(rows: Rows) -> Table:
     """A line a judge: whether answers without content lose, and the attack that turns most verdicts."""
-    shown = [row for row in one_each(rows) if row.robustness]
+    shown = [row for row in one_each(rows) if _attacks(row)]
     columns: Columns = {
         "method": lambda row: row.key,
         "content-free loses %": lambda row: _loses(_whole(row, "empty")),
         "edits flip %": lambda row: _flips(_whole(row, "edit")),
         "most": lambda row: _worst(row),
         "re-run flips %": lambda row: _flips(_whole(row, "rerun")),
-        "attacked": lambda row: max(found.n for found in row.robustness if found.attack),
+        "attacked": lambda row: max(found.n for found in _attacks(row) if found.attack),
     }
     if any(_unread(row) for row in shown):
         columns["unreadable before"] = _unread
@@ -37,9 +49,9 @@ def front(rows: Rows) -> Table:
     return Table.of("Under attack", shown, columns)
 
 
-def folded(rows: Rows) -> list[Table]:
+def _folded(rows: Rows) -> list[Table]:
     """Every attack on every judge; forgeries, which are many, in a table of their own."""
-    shown = [(row, found) for row in one_each(rows) for found in row.robustness or ()]
+    shown = [(row, found) for row in one_each(rows) for found in _attacks(row)]
     columns: Columns = {
         "method": lambda item: item[0].key,
         "attack": lambda item: _name(item[1]),
@@ -76,13 +88,13 @@ def _name(found: Attacked) -> str:
 
 def _whole(row: MetricRow, kind: str) -> Attacked | None:
     """All attacks of a kind together; the only one where there is one."""
-    found = [each for each in row.robustness or () if each.kind == kind]
+    found = [each for each in _attacks(row) if each.kind == kind]
     return next((each for each in found if not each.attack), found[0] if found else None)
 
 
 def _unread(row: MetricRow) -> int:
     """The most comparisons under one attack that could not be read without it."""
-    return max((found.unreadable or 0 for found in row.robustness or () if found.attack), default=0)
+    return max((found.unreadable or 0 for found in _attacks(row) if found.attack), default=0)
 
 
 def _loses(found: Attacked | None) -> str:
@@ -94,7 +106,7 @@ def _flips(found: Attacked | None) -> str:
 
 
 def _worst(row: MetricRow) -> str:
-    edits = [each for each in row.robustness or () if each.kind == "edit" and each.attack]
+    edits = [each for each in _attacks(row) if each.kind == "edit" and each.attack]
     if not edits:
         return "–"
     worst = max(edits, key=lambda each: each.flips or 0.0)

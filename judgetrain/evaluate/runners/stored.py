@@ -15,10 +15,11 @@ from judgetrain.data.rows import RowError, label_text
 from judgetrain.data.sources import read
 from judgetrain.errors import ConfigError, DataError
 from judgetrain.evaluate.config import EvaluateConfig, StoredConfig
+from judgetrain.evaluate.metrics.verdicts import mirrored
 from judgetrain.evaluate.runners.base import Evaluation, Result
 from judgetrain.judges.base import Cost, Prediction
 from judgetrain.judges.method import Method
-from judgetrain.schema import Comparison, Verdict, mirror
+from judgetrain.schema import Comparison, Verdict
 
 MEANINGS = ("A", "B", "tie", "conflict", "unreadable")
 UNKNOWN = Cost(math.nan, math.nan, math.nan)
@@ -97,7 +98,7 @@ def stored_predictions(
             local, reversed_ = str(row.get(column, f"{number:07d}")), False
         verdicts = _verdicts(row, stored)
         if reversed_:
-            verdicts = _mirror(verdicts[0]), _mirror(verdicts[1])
+            verdicts = mirrored(verdicts[0]), mirrored(verdicts[1])
         if found.setdefault(f"{prefix}:{local}", verdicts) != verdicts:
             raise RowError("repeated_id", f"two rows give different verdicts on {local!r}")
 
@@ -140,7 +141,7 @@ def _verdicts(row: Mapping[str, Any], stored: StoredConfig) -> Verdicts:
         return both, both
     second = _meaning(row, stored.verdict_ba, stored)
     ab, ba = (cast(Verdict, v) if v in ("A", "B", "tie") else None for v in (first, second))
-    return ab, ba if stored.ba_mirrored else _mirror(ba)
+    return ab, ba if stored.ba_mirrored else mirrored(ba)
 
 
 def _meaning(row: Mapping[str, Any], column: str, stored: StoredConfig) -> str:
@@ -158,7 +159,3 @@ def _check_labels(stored: StoredConfig, key: str) -> None:
     for text, meaning in stored.labels.items():
         if meaning not in allowed:
             raise ConfigError(f"{key}.labels.{text}={meaning!r}: allowed are {', '.join(allowed)}")
-
-
-def _mirror(verdict: Verdict | None) -> Verdict | None:
-    return None if verdict is None else mirror(verdict)

@@ -13,7 +13,6 @@ from scipy import stats
 from judgetrain.data.benchmarks.benchmark import Benchmark, load_benchmark
 from judgetrain.data.config import BenchmarkConfig, SourceConfig
 from judgetrain.evaluate.guarantees.annotators import alternative_annotator, rejected, replacement, smaller
-from judgetrain.evaluate.guarantees.config import AnnotatorsConfig
 from judgetrain.judges.base import Prediction
 from tests.builders.evaluate import write_rows
 
@@ -60,7 +59,7 @@ def test_rates_and_ps_are_those_of_a_loop(skill: float, seed: int) -> None:
     people = {f"p{n}": noisy(truth, 0.6 + 0.08 * n, rng, 0.7) for n in range(5)} | {"few": noisy(truth, 0.9, rng, 0.05)}
     judged: dict[str, str | None] = {**noisy(truth, skill, rng)}
     judged |= {f"i{i}": None for i in range(5)}
-    found = alternative_annotator(judged, people, AnnotatorsConfig(epsilon=0.1))
+    found = alternative_annotator(judged, people, epsilon=0.1)
     omega, rho, ps = by_hand(judged, people, 0.1, 0.05, 30)
     assert (found.winning_rate, found.advantage) == pytest.approx((omega, rho), abs=1e-6)
     assert {p.name: p.p for p in found.people} == pytest.approx(ps)
@@ -73,14 +72,15 @@ def test_a_judge_like_the_truth_replaces_people_and_a_coin_does_not() -> None:
     rng = random.Random(0)
     truth = {f"i{i}": rng.choice(LABELS) for i in range(100)}
     people = {f"p{n}": noisy(truth, 0.7, rng) for n in range(3)}
-    best = alternative_annotator(truth, people, AnnotatorsConfig())
+    best = alternative_annotator(truth, people)
     assert best.winning_rate == 1 and best.replaces and best.advantage is not None and best.advantage > 0.8
-    coin = alternative_annotator({i: rng.choice(LABELS) for i in truth}, people, AnnotatorsConfig())
+    coin = alternative_annotator({i: rng.choice(LABELS) for i in truth}, people)
     assert coin.winning_rate == 0 and coin.replaces is False
-    unreadable = alternative_annotator(dict.fromkeys(truth), people, AnnotatorsConfig())
+    unreadable = alternative_annotator(dict.fromkeys(truth), people)
     assert unreadable.replaces is False
     nobody = alternative_annotator(
-        truth, {name: dict([*own.items()][:5]) for name, own in people.items()}, AnnotatorsConfig()
+        truth,
+        {name: dict([*own.items()][:5]) for name, own in people.items()},
     )
     assert nobody.replaces is None and nobody.left_out == 3 and "nobody has 30" in nobody.told
 
@@ -123,7 +123,7 @@ def test_pandalms_three_annotators_are_three_people(tmp_path: Path) -> None:
     assert benchmark.voters["pandalm:0"] == ("annotator1", "annotator2", "annotator3")
     names = {0: "tie", 1: "A", 2: "B"}
     judged = {f"pandalm:{r['idx']}": names[r["truth"]] for r in rows}
-    found = replacement(benchmark, said(benchmark, judged), AnnotatorsConfig(epsilon=0.15))
+    found = replacement(benchmark, said(benchmark, judged))
     people = {f"annotator{n}": {f"pandalm:{r['idx']}": names[r[f"annotator{n}"]] for r in rows} for n in (1, 2, 3)}
     omega, rho, ps = by_hand(judged, people, 0.15, 0.05, 30)
     assert found is not None and (found.winning_rate, found.advantage) == pytest.approx((omega, rho), abs=1e-6)
@@ -148,8 +148,8 @@ def test_mt_benchs_voters_are_told_apart_whichever_model_their_votes_name_first(
     config = BenchmarkConfig(name="mt", source=SourceConfig(path=path), adapter="mt_bench_human")
     benchmark = load_benchmark(config, 0, 1, None)
     judged = {c.id: rng.choice(LABELS) for c in benchmark.comparisons}
-    found = replacement(benchmark, said(benchmark, judged), AnnotatorsConfig())
+    found = replacement(benchmark, said(benchmark, judged))
     omega, rho, ps = by_hand(judged, people, 0.15, 0.05, 30)
     assert found is not None and {p.name: p.p for p in found.people} == pytest.approx(ps)
     assert (found.winning_rate, found.advantage) == pytest.approx((omega, rho), abs=1e-6)
-    assert replacement(benchmark.part(benchmark.comparisons[:0], "test"), [], AnnotatorsConfig()) is None
+    assert replacement(benchmark.part(benchmark.comparisons[:0], "test"), []) is None

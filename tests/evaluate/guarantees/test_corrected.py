@@ -13,7 +13,6 @@ import pytest
 from judgetrain.data.benchmarks.benchmark import Benchmark, load_benchmark
 from judgetrain.data.config import BenchmarkConfig, SourceConfig
 from judgetrain.errors import ConfigError, DataError
-from judgetrain.evaluate.guarantees.config import CorrectedConfig
 from judgetrain.evaluate.guarantees.corrected import AGREEMENT, Corrected, corrected
 from judgetrain.judges.base import Prediction
 from judgetrain.pipeline.config import Config
@@ -45,7 +44,7 @@ def by_about(found: tuple[Corrected, ...]) -> dict[str, Corrected]:
 
 def test_win_rates_and_agreement_are_those_of_ppi_python_on_a_recount() -> None:
     benchmark, predictions = world(900, 200, 0.8)
-    found = by_about(corrected(benchmark, predictions, None, CorrectedConfig(), 1))
+    found = by_about(corrected(benchmark, predictions, None, 1))
     assert set(found) == {AGREEMENT, *MODELS}
     pairs = list(zip(benchmark.comparisons, predictions, strict=True))
     arrays: dict[str, tuple[list[float], list[float], list[float]]] = {name: ([], [], []) for name in found}
@@ -87,7 +86,7 @@ def test_win_rates_and_agreement_are_those_of_ppi_python_on_a_recount() -> None:
 
 def test_a_judge_who_says_anything_adds_nothing_and_the_report_says_so() -> None:
     benchmark, predictions = world(2000, 300, 0.0)
-    found = by_about(corrected(benchmark, predictions, None, CorrectedConfig(width=0.12), 1))
+    found = by_about(corrected(benchmark, predictions, None, 1, 0.12))
     for model in MODELS:
         assert not found[model].adds and "the judge adds nothing" in found[model].told
         assert found[model].estimate_ci == pytest.approx(found[model].alone_ci, abs=0.01)
@@ -96,29 +95,29 @@ def test_a_judge_who_says_anything_adds_nothing_and_the_report_says_so() -> None
 
 def test_labels_are_taken_away_to_see_what_fewer_would_tell() -> None:
     benchmark, predictions = world(400, 400, 0.9)
-    assert corrected(benchmark, predictions, None, CorrectedConfig(), 1) == (), "every comparison has a label"
+    assert corrected(benchmark, predictions, None, 1) == (), "every comparison has a label"
     contested = [replace(c, label=None) if i < 50 else c for i, c in enumerate(benchmark.comparisons)]
     voted = replace(benchmark, comparisons=contested, votes={c.id: ("A", "B") for c in contested})
-    assert corrected(voted, predictions, None, CorrectedConfig(), 1) == (), "no majority is not a label that is missing"
-    assert corrected(voted, predictions, None, CorrectedConfig(labels=100), 1)[0].unlabelled == 250
-    found = by_about(corrected(benchmark, predictions, None, CorrectedConfig(labels=100), 1))
-    again = by_about(corrected(benchmark, predictions, None, CorrectedConfig(labels=100), 2))
+    assert corrected(voted, predictions, None, 1) == (), "no majority is not a label that is missing"
+    assert corrected(voted, predictions, 100, 1)[0].unlabelled == 250
+    found = by_about(corrected(benchmark, predictions, 100, 1))
+    again = by_about(corrected(benchmark, predictions, 100, 2))
     assert (found[AGREEMENT].n, found[AGREEMENT].unlabelled) == (100, 300)
     assert found[AGREEMENT].alone != again[AGREEMENT].alone, "others are drawn by another seed"
-    few = by_about(corrected(benchmark, predictions, None, CorrectedConfig(labels=12), 1))[AGREEMENT]
+    few = by_about(corrected(benchmark, predictions, 12, 1))[AGREEMENT]
     assert few.estimate is None and "12 prompts with labels are too few" in few.told and "label 18 more" in few.told
     right = [
         replace(p, verdict_ab=c.label, verdict_ba=c.label)
         for c, p in zip(benchmark.comparisons, predictions, strict=True)
     ]
-    alike = by_about(corrected(benchmark, right, None, CorrectedConfig(labels=100), 1))[AGREEMENT]
+    alike = by_about(corrected(benchmark, right, 100, 1))[AGREEMENT]
     assert alike.estimate == 1 and alike.estimate_ci == pytest.approx((0.9638, 1.0), abs=1e-4), "Clopper and Pearson"
     assert alike.told.startswith("both orders say the label on every one of 100 labelled comparisons: the interval is")
     wrong = [replace(p, verdict_ab=None) for p in predictions]
-    never = by_about(corrected(benchmark, wrong, None, CorrectedConfig(labels=100), 1))[AGREEMENT]
+    never = by_about(corrected(benchmark, wrong, 100, 1))[AGREEMENT]
     assert never.estimate == 0 and never.told.startswith("both orders say the label on none of 100 labelled")
     first = [replace(c, model_a="x", model_b="y", label="A" if c.label else None) for c in benchmark.comparisons]
-    won = by_about(corrected(replace(benchmark, comparisons=first), predictions, None, CorrectedConfig(labels=100), 1))
+    won = by_about(corrected(replace(benchmark, comparisons=first), predictions, 100, 1))
     assert won["x"].told.startswith("it wins all 100") and won["y"].told.startswith("it loses all 100")
 
 
@@ -130,27 +129,10 @@ def test_shares_near_one_have_intervals_that_end_there() -> None:
         for i, (c, p) in enumerate(zip(benchmark.comparisons, predictions, strict=True))
     ]
     for seed in range(5):
-        found = corrected(benchmark, right, None, CorrectedConfig(labels=60, width=0.3), seed)[0]
+        found = corrected(benchmark, right, 60, seed, 0.3)[0]
         assert found.estimate_ci and found.alone_ci and found.needed is not None and found.needed >= 30
         for low, high in (found.estimate_ci, found.alone_ci):
             assert 0 < low < high < 1
-
-
-def test_another_methods_verdicts_stand_in_for_labels() -> None:
-    benchmark, predictions = world(1500, 200, 0.75)
-    full, _ = world(1500, 1500, 0.75)
-    predictions = [replace(p, verdict_ba=p.verdict_ab) for p in predictions]  # its orders tell nothing of it
-    proxy = [
-        replace(p, method="s", verdict_ab=c.label, verdict_ba=c.label)
-        for c, p in zip(full.comparisons, predictions, strict=True)
-    ]
-    own = by_about(corrected(benchmark, predictions, None, CorrectedConfig(), 1))[AGREEMENT]
-    by_proxy = by_about(corrected(benchmark, predictions, proxy, CorrectedConfig(), 1))[AGREEMENT]
-    assert by_proxy.effective is not None and own.effective is not None
-    assert by_proxy.correlation == pytest.approx(1) and by_proxy.effective > 5 * own.effective
-    said = [p.verdict for p in predictions]
-    truth = np.mean([v == c.label for v, c in zip(said, full.comparisons, strict=True)])
-    assert by_proxy.estimate_ci is not None and by_proxy.estimate_ci[0] <= truth <= by_proxy.estimate_ci[1]
 
 
 def test_rows_without_a_label_are_read_where_the_benchmark_says_so(tmp_path: Path) -> None:
@@ -176,23 +158,14 @@ def test_methods_that_are_not_evaluated_and_adapters_with_unlabelled_rows_are_re
     config = Config()
     config.evaluate.benchmarks = [BenchmarkConfig("world", SourceConfig(name="world", type="world"))]
     config.evaluate.methods = ["longer", "random"]
-    config.evaluate.corrected.proxy = "first"
-    assert "evaluate.corrected.proxy='first': is not evaluated; evaluate.methods has longer" in refused(
-        config, "evaluate"
-    )
-    config.evaluate.corrected.proxy, config.evaluate.selective.then = "longer", "dpo"
-    assert "evaluate.selective.then='dpo'" in refused(config, "evaluate")
-    config.evaluate.selective.then = ""
-    config.evaluate.selective.first = "at_once:base"
-    assert "evaluate.selective.first='at_once:base': is not evaluated" in refused(config, "evaluate")
-    config.evaluate.selective.first = "longer"
-    assert "evaluate.selective.first='longer': it does not say how sure it is" in refused(config, "evaluate")
-    config.evaluate.selective.first = "one_step:base"
-    assert "evaluate.selective.first='one_step:base': it does not say how sure" in refused(config, "evaluate")
-    config.evaluate.selective.first = config.evaluate.selective.then = "dpo"
-    assert "evaluate.selective.first='dpo': it is asked last, too" in refused(config, "evaluate")
-    config.evaluate.selective.then = ""
-    config.evaluate.selective.first = ""
+    for first, message in (
+        ("at_once:base", "is not evaluated; evaluate.methods has longer, random"),
+        ("longer", "it does not say how sure it is"),
+        ("one_step:base", "it does not say how sure it is"),
+    ):
+        config.guarantees.first = first
+        assert f"guarantees.first={first!r}: {message}" in refused(config, "evaluate")
+    config.guarantees.first = ""
     assert not refused(config, "evaluate")
     config.evaluate.benchmarks[0] = BenchmarkConfig("p", SourceConfig(path="x"), adapter="pandalm", unlabelled=True)
     with pytest.raises(ConfigError, match=r"evaluate\.benchmarks\[0\]\.unlabelled"):

@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-import io
 import json
 import sys
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import pyarrow.parquet as pq
 import pytest
 
 from judgetrain.artifacts.tracker import Run
 from judgetrain.data.benchmarks.benchmark import Benchmark
 from judgetrain.data.config import BenchmarkConfig, SourceConfig
 from judgetrain.errors import ConfigError, DataError
-from judgetrain.evaluate.config import EvaluateConfig
-from judgetrain.evaluate.guarantees.config import GateConfig
+from judgetrain.evaluate.guarantees.config import GuaranteesConfig
 from judgetrain.evaluate.guarantees.gate import Check, GateError, Rule, failures, gate_checks, gate_row, require_passed
 from judgetrain.evaluate.metrics.predictions import parquet, prediction_rows
 from judgetrain.evaluate.metrics.statistics import mcnemar
@@ -28,12 +24,9 @@ from judgetrain.pipeline.config import Config
 from judgetrain.schema import mirror
 from tests.builders.evaluate import answers, benchmark, refused, write_rows
 
-FILE = "predictions.parquet"
-
 
 def checks(of: Benchmark, results: list[list[Prediction]], *required: str, **keys: Any) -> list[Check]:
-    gate = GateConfig(required=list(required), **keys)
-    return gate_checks(of, results, {}, EvaluateConfig(bootstrap=400, gate=gate), 1)
+    return gate_checks(of, results, {}, GuaranteesConfig(required=list(required), **keys), 400, 1)
 
 
 def results(of: Benchmark) -> list[list[Prediction]]:
@@ -56,11 +49,9 @@ def test_rules_are_tested_in_pairs_on_the_same_items() -> None:
         "worse on every pair that differs"
     )
     assert [c.passed for c in checks(whole, results(whole), "dpo@1 matches random")] == [True]
-    assert [c.passed for c in checks(whole, results(whole), "dpo@1 beats random", p=0.001)] == [False]
     floors = checks(whole, results(whole), "dpo beats floors", "sft beats floors")
     assert [(c.second, c.passed) for c in floors[:2]] == [("random", True), ("longer", True)]
     assert [(c.second, c.passed) for c in floors[2:]] == [("random", True), ("longer", False)]
-    assert checks(whole, results(whole), "dpo beats sft", benchmarks=["other"]) == []
 
 
 def test_a_release_is_an_earlier_evaluation_of_the_same_comparisons(tmp_path: Path) -> None:
@@ -77,15 +68,14 @@ def test_a_release_is_an_earlier_evaluation_of_the_same_comparisons(tmp_path: Pa
     assert other.second == "release:dpo@3", "the same number, else the most"
     [named] = checks(whole, results(whole), "dpo matches release:sft@1", release=str(tmp_path))
     assert not named.passed and "release:sft@1 has no verdict on the comparisons of b" in named.told
-    with pytest.raises(DataError, match=r"evaluate\.gate\.release=.*no finished evaluation"):
+    with pytest.raises(DataError, match=r"guarantees\.release=.*no finished evaluation"):
         checks(whole, results(whole), "dpo beats release", release=str(tmp_path / "nowhere"))
 
 
-def released(directory: Path, then: Benchmark, right: int, without: Sequence[str] = ()) -> str:
-    """A release's directory: dpo@3 was right on so many comparisons; columns that its file lacks."""
-    rows = prediction_rows(then, answers("dpo", 3, then, right))
+def released(directory: Path, then: Benchmark, right: int) -> str:
+    """A release's directory: dpo@3 was right on so many comparisons."""
     directory.mkdir(exist_ok=True)
-    pq.write_table(pq.read_table(io.BytesIO(parquet(rows))).drop_columns(list(without)), directory / FILE)
+    (directory / "predictions.parquet").write_bytes(parquet(prediction_rows(then, answers("dpo", 3, then, right))))
     return str(directory)
 
 
@@ -102,13 +92,6 @@ def test_a_release_of_other_comparisons_with_the_same_ids_is_no_match(tmp_path: 
             "release:dpo@3 judged something else than b: 60 of 60 comparisons of the same id have other texts there "
             "(first 'b:0')"
         )
-    [older] = checks(whole, judged, "dpo beats release", release=released(tmp_path / "older", other, 58, ["content"]))
-    assert (
-        not older.passed and "40 of 60 comparisons of the same id have other labels there (first 'b:0')" in older.told
-    )
-    assert "it kept no hashes of texts" in older.told
-    [alike] = checks(whole, judged, "dpo beats release", release=released(tmp_path / "alike", whole, 10, ["content"]))
-    assert alike.passed and "paired by id and label alone: the release kept no hashes of texts" in alike.told
     relabelled = replace(whole, comparisons=[replace(c, label="A") if i < 6 else c for i, c in enumerate(flipped)])
     mended = replace(whole, comparisons=[*relabelled.comparisons[:6], *whole.comparisons[6:]])
     [told] = checks(whole, judged, "dpo beats release", release=released(tmp_path / "mended", mended, 10))
@@ -150,7 +133,7 @@ def test_what_was_tested_nowhere_has_not_passed(tmp_path: Path) -> None:
     fine = gate_row(checks(whole, results(whole), "dpo beats sft"), ["dpo beats sft"])
     (tmp_path / "gate.json").write_text(json.dumps(fine))
     require_passed(tmp_path)
-    assert fine["passed"] and Check.from_row(fine["checks"][0]).passed
+    assert fine["passed"] and fine["checks"][0]["passed"]
     require_passed(tmp_path / "no gate")
 
 
@@ -159,7 +142,7 @@ def test_what_was_tested_nowhere_has_not_passed(tmp_path: Path) -> None:
     [
         ("longer", "'longer' is no rule; expected JUDGE beats METHOD"),
         ("dpo beats random", "dpo is not evaluated; evaluate.methods has longer, random, base"),
-        ("longer beats release", "evaluate.gate.release is empty"),
+        ("longer beats release", "guarantees.release is empty"),
         ("longer@3 beats random", "longer is asked without branches, not with 3"),
         ("base@7 beats random", "base is asked with 1, 3, 5, 10, not with 7"),
     ],
@@ -168,7 +151,7 @@ def test_rules_that_cannot_be_tested_are_refused_before_anything_runs(required: 
     config = Config()
     config.evaluate.benchmarks = [BenchmarkConfig("world", SourceConfig(name="world", type="world"))]
     config.evaluate.methods = ["longer", "random", "base"]
-    config.evaluate.gate.required = [required]
+    config.guarantees.required = [required]
     assert message in refused(config, "evaluate")
     assert Rule.parse("dpo@10 matches release:sft@3") == Rule(
         "dpo@10 matches release:sft@3", "dpo", 10, False, "release:sft", 3
@@ -193,14 +176,16 @@ def test_a_run_that_does_not_pass_fails_and_keeps_its_evaluation(
     def run(rule: str) -> int:
         benchmarks = f"evaluate.benchmarks=[{{name: mine, source: {{path: {path}, format: comparison}}}}]"
         arguments = ["stage=evaluate", benchmarks, "evaluate.methods=[longer,first,random]", "evaluate.bootstrap=200"]
-        arguments += [f"evaluate.gate.required=[{rule}]", f"output_dir={tmp_path / 'out'}", "track.tracker=none"]
+        arguments += [f"guarantees.required=[{rule}]", f"output_dir={tmp_path / 'out'}", "track.tracker=none"]
         monkeypatch.setattr(sys, "argv", ["judgetrain", *arguments])
         return cli.main()
 
     assert run("longer beats first") == 0 and not alerts and pushes == ["evaluate"]
     assert run("random beats longer") == 2 and pushes == ["evaluate"], "what does not pass goes to no hub"
     told = capsys.readouterr().err
-    assert "evaluate.gate: random is not better than longer on mine (" in told and "is finished all the same" in told
+    assert (
+        "guarantees.required: random is not better than longer on mine (" in told and "is finished all the same" in told
+    )
     [(title, text)] = alerts
     assert "did not pass its gate" in title and text.startswith("random is not better than longer")
     [failed] = [p for p in (tmp_path / "out").rglob("gate.json") if not json.loads(p.read_text())["passed"]]

@@ -13,8 +13,11 @@ import pytest
 from judgetrain.data.benchmarks.benchmark import Benchmark
 from judgetrain.data.config import BenchmarkConfig, SourceConfig
 from judgetrain.evaluate.config import EvaluateConfig, StoredConfig
+from judgetrain.evaluate.guarantees import cascade
 from judgetrain.evaluate.guarantees.cascade import Selective
+from judgetrain.evaluate.guarantees.config import GuaranteesConfig
 from judgetrain.evaluate.guarantees.measure import guarantees
+from judgetrain.evaluate.guarantees.record import Guarantees
 from judgetrain.evaluate.metrics.choose import split
 from judgetrain.evaluate.metrics.rows import MethodKey, MetricRow, metric_row
 from judgetrain.evaluate.report.page import html_page
@@ -51,27 +54,26 @@ def judged(of: Benchmark, name: str, skill: float, seed: int) -> list[list[Predi
 
 
 @pytest.fixture(scope="module")
-def evaluated() -> tuple[Benchmark, list[list[Prediction]], EvaluateConfig]:
+def evaluated() -> tuple[Benchmark, list[list[Prediction]], GuaranteesConfig]:
     whole = benchmark(300)
     rng = random.Random(9)
     people = {c.id: tuple(c.label if rng.random() < 0.7 else "tie" for _ in range(3)) for c in whole.comparisons}
     whole = replace(whole, votes=people, voters=dict.fromkeys(people, ("p1", "p2", "p3")))  # type: ignore[arg-type]
-    settings = EvaluateConfig(bootstrap=100)
-    settings.corrected.labels = 60
+    settings = GuaranteesConfig(labels=60)
     floors = [Prediction(comparison_id=c.id, method="first", verdict_ab="A", verdict_ba="B") for c in whole.comparisons]
     return whole, [*judged(whole, "dpo", 0.55, 1), *judged(whole, "sft", 0.3, 2), floors], settings
 
 
 @pytest.fixture(scope="module")
-def rows(evaluated: tuple[Benchmark, list[list[Prediction]], EvaluateConfig]) -> list[MetricRow]:
+def rows(evaluated: tuple[Benchmark, list[list[Prediction]], GuaranteesConfig]) -> list[MetricRow]:
     whole, results, settings = evaluated
-    found = guarantees(None, whole, results, settings, 1)
+    found = guarantees(None, whole, results, settings, 100, 1)
     made = [metric_row(whole, predictions, 0.1, 50, 1) for predictions in results]
-    return [replace(row, guarantees=found.get(row.key)) for row in made]
+    return [relied(row, found) for row in made]
 
 
-def test_a_verdict_at_once_stands_before_the_branches_and_another_judge_behind_them(
-    evaluated: tuple[Benchmark, list[list[Prediction]], EvaluateConfig],
+def test_a_verdict_at_once_stands_before_the_branches(
+    evaluated: tuple[Benchmark, list[list[Prediction]], GuaranteesConfig],
 ) -> None:
     whole, results, settings = evaluated
     rng = random.Random(4)
@@ -82,30 +84,27 @@ def test_a_verdict_at_once_stands_before_the_branches_and_another_judge_behind_t
         for c in whole.comparisons
     ]
 
-    def measured(**keys: str) -> dict[str, Selective]:
-        changed = replace(settings, selective=replace(settings.selective, **keys))  # type: ignore[arg-type]
-        found = guarantees(None, whole, [*results, quick], changed, 1)
+    def measured(first: str) -> dict[str, Selective]:
+        found = guarantees(None, whole, [*results, quick], replace(settings, first=first), 100, 1)
         return {key.method: g.selective for key, g in found.items() if g.selective}
 
-    tiers = {name: found.tiers for name, found in measured(first="at_once:dpo", then="sft").items()}
-    assert tiers["dpo"] == ("at_once:dpo", "dpo@1", "dpo@3", "dpo@10", "sft@10")
-    assert tiers["sft"] == ("at_once:dpo", "sft@1", "sft@3", "sft@10")
-    assert tiers["at_once:dpo"] == ("at_once:dpo", "sft@10"), "it is not asked twice"
-    assert measured(first="at_once:dpo")["dpo"].whole.tiers[0] == 1, "always right, and so believed at once"
-    assert len(measured(first="")["dpo"].tiers) == 3
+    found = measured("at_once:dpo")
+    assert found["dpo"].tiers == ("at_once:dpo", "dpo@1", "dpo@3", "dpo@10")
+    assert found["at_once:dpo"].tiers == ("at_once:dpo",), "it is not asked twice"
+    assert found["dpo"].whole.tiers[0] == 1, "always right, and so believed at once"
+    assert len(measured("")["dpo"].tiers) == 3
+
+
+def relied(row: MetricRow, found: dict[MethodKey, Guarantees]) -> MetricRow:
+    return replace(row, extras={"guarantees": found[row.key]} if row.key in found else {})
 
 
 def test_the_row_with_the_most_branches_carries_it_and_is_read_back(rows: list[MetricRow]) -> None:
-    assert [str(row.key) for row in rows if row.guarantees] == ["dpo@10", "sft@10"], "no baseline"
+    assert [str(row.key) for row in rows if row.extras] == ["dpo@10", "sft@10"], "no baseline"
     for row in rows:
         written = json.loads(json.dumps(row.to_row(), allow_nan=False))
-        again = MetricRow.from_row(written)
-        assert json.dumps(again.to_row()) == json.dumps(row.to_row())
-        assert ("guarantees" in written) == (row.guarantees is not None)
-        if row.guarantees and again.guarantees:
-            assert again.guarantees.annotators == row.guarantees.annotators
-            assert again.guarantees.selective and row.guarantees.selective
-            assert again.guarantees.selective.groups == row.guarantees.selective.groups
+        assert MetricRow.from_row(written) == row
+        assert ("guarantees" in written) == ("guarantees" in row.extras)
 
 
 def test_a_line_a_judge_stands_in_front_and_the_rest_is_folded(rows: list[MetricRow]) -> None:
@@ -114,7 +113,7 @@ def test_a_line_a_judge_stands_in_front_and_the_rest_is_folded(rows: list[Metric
     front = text[text.index("### What can be relied on") :].split("###")[1].splitlines()
     lines = [line for line in front if line.startswith(("| dpo", "| sft"))]
     assert len(lines) == 2
-    [dpo] = [row.guarantees for row in rows if row.guarantees and row.method == "dpo"]
+    [dpo] = [row.extras["guarantees"] for row in rows if row.extras and row.method == "dpo"]
     assert dpo.selective and dpo.selective.in_full and dpo.annotators and dpo.corrected
     whole, full = dpo.selective.whole, dpo.selective.in_full
     assert whole.agreement is not None and full.share is not None and full.share <= 0.3
@@ -136,34 +135,34 @@ def test_a_line_a_judge_stands_in_front_and_the_rest_is_folded(rows: list[Metric
     ):
         assert title in folded
     assert "<h3>What can be relied on</h3>" in page and "Agreement by coverage" in page
-    plain = html_page(Report(recipe="r", seed=1, rows=[replace(row, guarantees=None) for row in rows]))
+    plain = html_page(Report(recipe="r", seed=1, rows=[replace(row, extras={}) for row in rows]))
     assert "relied on" not in plain and "<details><summary>Agreement of what" not in plain
 
 
 def test_a_cascade_over_the_budget_is_said_to_be_so(
-    evaluated: tuple[Benchmark, list[list[Prediction]], EvaluateConfig],
+    evaluated: tuple[Benchmark, list[list[Prediction]], GuaranteesConfig], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     whole, results, settings = evaluated
     made = [metric_row(whole, predictions, 0.1, 50, 1) for predictions in results]
 
     def page(budget: float) -> str:
-        changed = replace(settings, selective=replace(settings.selective, budget=budget))
-        found = guarantees(None, whole, results, changed, 1)
-        return markdown(Report(recipe="r", seed=1, rows=[replace(r, guarantees=found.get(r.key)) for r in made]))
+        monkeypatch.setattr(cascade, "BUDGET", budget)
+        found = guarantees(None, whole, results, settings, 100, 1)
+        return markdown(Report(recipe="r", seed=1, rows=[relied(r, found) for r in made]))
 
     assert "points, over the budget |" in page(0.05), "one branch of ten costs 10%"
     assert "over the budget |" not in page(0.3)
 
 
 def test_the_development_split_sets_thresholds_where_there_is_one(
-    evaluated: tuple[Benchmark, list[list[Prediction]], EvaluateConfig],
+    evaluated: tuple[Benchmark, list[list[Prediction]], GuaranteesConfig],
 ) -> None:
     whole, results, settings = evaluated
     dev, test = split(whole, 0.3)
     assert dev is not None
-    found = guarantees(dev, test, results, settings, 1)[MethodKey("dpo", 10)].selective
+    found = guarantees(dev, test, results, settings, 100, 1)[MethodKey("dpo", 10)].selective
     assert found is not None and (found.whole.calibrated, found.whole.n) == (90, 210)
-    half = guarantees(None, whole, results, settings, 1)[MethodKey("dpo", 10)].selective
+    half = guarantees(None, whole, results, settings, 100, 1)[MethodKey("dpo", 10)].selective
     assert half is not None and (half.whole.calibrated, half.whole.n) == (150, 150)
 
 
@@ -182,8 +181,8 @@ def test_an_evaluation_of_partly_labelled_rows_corrects_stored_verdicts(tmp_path
     out = run("evaluate", Config(evaluate=settings), {}, tmp_path / "out").directory
     found = [MetricRow.from_row(row) for row in json.loads((out / "metrics.json").read_text())]
     assert [row.n for row in found] == [100, 100], "metrics are of the labelled"
-    assert found[0].guarantees is not None and found[1].guarantees is None
-    by_about = {c.about: c for c in found[0].guarantees.corrected}
+    assert found[0].extras and not found[1].extras
+    by_about = {c.about: c for c in found[0].extras["guarantees"].corrected}
     assert set(by_about) == {"agreement", "x", "y"} and by_about["x"].unlabelled == 200
     assert by_about["x"].adds and by_about["x"].estimate is not None and by_about["x"].estimate > 0.6
     assert by_about["x"].estimate == pytest.approx(1 - (by_about["y"].estimate or 0), abs=1e-6)

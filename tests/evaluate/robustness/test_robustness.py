@@ -22,10 +22,9 @@ from judgetrain.evaluate.metrics.rows import MetricRow, metric_row
 from judgetrain.evaluate.metrics.wilson import wilson_interval
 from judgetrain.evaluate.report.report import Report
 from judgetrain.evaluate.report.text import markdown
-from judgetrain.evaluate.robustness.battery import Battery, battery
+from judgetrain.evaluate.robustness.attack_suite import AttackSuite, attack_suite
 from judgetrain.evaluate.robustness.config import RobustnessConfig
 from judgetrain.evaluate.robustness.measure import robustness
-from judgetrain.evaluate.robustness.record import Attacked
 from judgetrain.judges.base import Prediction
 from judgetrain.judges.config import TreeConfig
 from judgetrain.judges.kinds.baselines import LongerJudge
@@ -65,13 +64,13 @@ def test_clustered_intervals_cover_what_they_say() -> None:
     assert 0.92 <= covered / 400 <= 0.98
 
 
-def found(settings: RobustnessConfig = WHOLE, n: int = 18) -> Battery:
-    whole = battery(benchmark(n), settings, 5)
+def found(settings: RobustnessConfig = WHOLE, n: int = 18) -> AttackSuite:
+    whole = attack_suite(benchmark(n), settings, 5)
     assert whole is not None
     return whole
 
 
-def test_the_battery_attacks_the_worse_response_of_decided_comparisons() -> None:
+def test_the_suite_attacks_the_worse_response_of_decided_comparisons() -> None:
     labels = {c.id: c.label for c in benchmark(18).comparisons}
     tried = found()
     assert len({case.plain.id for case in tried.cases}) == 12
@@ -84,7 +83,7 @@ def test_the_battery_attacks_the_worse_response_of_decided_comparisons() -> None
     assert len({c.id for c in asked.comparisons}) == len(asked.comparisons)
     assert sum(c.id.endswith("+rerun") for c in asked.comparisons) == 12
     assert not any("+position" in c.id for c in asked.comparisons), "the two orders are known without asking"
-    assert battery(benchmark(18), dataclasses.replace(WHOLE, sample=0), 5) is None
+    assert attack_suite(benchmark(18), dataclasses.replace(WHOLE, sample=0), 5) is None
 
 
 def test_the_sample_is_the_same_for_a_seed_and_grows_in_no_other_way() -> None:
@@ -92,7 +91,7 @@ def test_the_sample_is_the_same_for_a_seed_and_grows_in_no_other_way() -> None:
     assert {c.plain.id for c in found(RobustnessConfig(sample=3)).cases} < {c.plain.id for c in found().cases}
 
 
-def said(name: str, tried: Battery, seed: int) -> tuple[list[Prediction], list[Prediction]]:
+def said(name: str, tried: AttackSuite, seed: int) -> tuple[list[Prediction], list[Prediction]]:
     """Verdicts drawn at random on a benchmark and on its attacked comparisons."""
     rng = random.Random(seed)
 
@@ -162,13 +161,14 @@ def test_a_judge_that_reads_nothing_is_not_robust() -> None:
     assert edits.unreadable == edits.n and edits.robustness is None is edits.robustness_ci is edits.flips
     assert (dot.loses, dot.wins) == (0, 0), "what has no content lost nowhere"
     shown = metric_row(tried.of, silent[0], 0.1, 50, 1)
-    page = markdown(Report(recipe="r", seed=1, rows=[dataclasses.replace(shown, robustness=tuple(rows.values()))]))
+    shown = dataclasses.replace(shown, extras={"robustness": tuple(rows.values())})
+    page = markdown(Report(recipe="r", seed=1, rows=[shown]))
     assert re.search(r"\| m \| 0.0 \[.*\| – \| .* \| 12 \| 12 \|", page), "no flips are told of what was not read"
     lost = [dataclasses.replace(p, verdict_ab="B", verdict_ba="B") for p in silent[0]]
     assert {r.robustness for r in robustness(tried, lost, silent[1]) if r.attack == "markdown"} == {0.0}
 
 
-def test_gains_and_wins_have_wilsons_intervals_and_older_rows_are_read_back() -> None:
+def test_gains_and_wins_have_wilsons_intervals() -> None:
     tried = found()
     rows = {r.attack: r for r in robustness(tried, *said("m", tried, 1)) if r.attack}
     for share, ends, n in (
@@ -178,11 +178,6 @@ def test_gains_and_wins_have_wilsons_intervals_and_older_rows_are_read_back() ->
         assert share is not None
         known = binomtest(round(share * n), n).proportion_ci(method="wilson")
         assert ends == pytest.approx((known.low, known.high), abs=0.03)
-    written = dataclasses.asdict(rows["bandwagon"])
-    older = {name: v for name, v in written.items() if name not in ("unreadable", "gained_ci", "wins_ci")}
-    again = Attacked.from_row(json.loads(json.dumps(older)))
-    assert (again.robustness, again.unreadable, again.gained_ci) == (rows["bandwagon"].robustness, None, None)
-    assert Attacked.from_row(json.loads(json.dumps(written))) == rows["bandwagon"]
 
 
 def test_the_longer_response_wins_by_repetition_and_loses_without_content() -> None:
@@ -216,9 +211,9 @@ def evaluated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, **changes: object
     ]
     source = SourceConfig(name="p", type="jsonl", path=write_rows(tmp_path / "p.jsonl", rows), format="comparison")
     settings = EvaluateConfig([BenchmarkConfig("p", source)], ["sft", "random", "longer"], [1, 2], bootstrap=100)
-    settings = dataclasses.replace(settings, robustness=RobustnessConfig(**changes))  # type: ignore[arg-type]
     monkeypatch.setattr(registry, "make_engine", lambda *a, **k: ScriptedEngine(praised))
-    config = Config(evaluate=settings, tree=TreeConfig(criteria=2, shard_size=4))
+    attacks = RobustnessConfig(**changes)  # type: ignore[arg-type]
+    config = Config(evaluate=settings, robustness=attacks, tree=TreeConfig(criteria=2, shard_size=4))
     return run("evaluate", config, {"sft": judge(tmp_path / "sft")}, tmp_path / "out").directory
 
 
@@ -234,7 +229,7 @@ def test_a_judge_that_believes_praise_is_found_out(tmp_path: Path, monkeypatch: 
         assert attacks["nothing"]["n"] == 5
     assert rows["longer", 0]["robustness"]
     read = MetricRow.from_row(rows["sft", 2])
-    assert read.to_row() == MetricRow.from_row(json.loads(json.dumps(read.to_row()))).to_row()
+    assert read == MetricRow.from_row(json.loads(json.dumps(read.to_row()))) and read.extras["robustness"]
     page, text = (out / "report.html").read_text(), (out / "report.md").read_text()
     assert "Under attack" in page
     assert "self praise 100.0" in text
@@ -267,18 +262,16 @@ def test_where_none_of_those_named_is_evaluated_every_judge_is_attacked(
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"attacks": ["flattery"]}, "evaluate.robustness: 'flattery' is no attack"),
-        ({"wording": "klingon"}, "evaluate.robustness='klingon': no such wording"),
-        ({"methods": ["random"]}, "evaluate.robustness.methods: 'random' cannot be attacked.*these can: sft, longer"),
+        ({"attacks": ["flattery"]}, "robustness: 'flattery' is no attack"),
+        ({"wording": "klingon"}, "robustness='klingon': no such wording"),
+        ({"methods": ["random"]}, "robustness.methods: 'random' cannot be attacked.*these can: sft, longer"),
     ],
 )
 def test_what_cannot_be_attacked_is_refused(changes: dict[str, object], message: str) -> None:
-    import re
-
     source = SourceConfig(name="w", type="world")
     settings = EvaluateConfig([BenchmarkConfig("w", source)], ["sft", "random", "longer"], [1])
-    settings = dataclasses.replace(settings, robustness=RobustnessConfig(**changes))  # type: ignore[arg-type]
-    assert re.search(message, refused(Config(evaluate=settings), "evaluate"))
+    attacks = RobustnessConfig(**changes)  # type: ignore[arg-type]
+    assert re.search(message, refused(Config(evaluate=settings, robustness=attacks), "evaluate"))
 
 
 def test_an_attack_is_on_one_side_of_one_place() -> None:

@@ -1,4 +1,4 @@
-"""The battery: a benchmark's sample under every attack, as a further benchmark that methods are run on."""
+"""The attack suite: a benchmark's sample under every attack, as a further benchmark that methods are run on."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ from judgetrain.data.attacks.attack import Attack, worse_first
 from judgetrain.data.attacks.loading import load_attacks
 from judgetrain.data.benchmarks.benchmark import Benchmark
 from judgetrain.errors import ConfigError
+from judgetrain.evaluate.config import EvaluateConfig
+from judgetrain.evaluate.hooks import Further
 from judgetrain.evaluate.metrics.choose import split
 from judgetrain.evaluate.robustness.config import RobustnessConfig
 from judgetrain.evaluate.stages import EvaluateSettings
@@ -19,7 +21,7 @@ from judgetrain.judges.loading import EXTERNAL
 from judgetrain.judges.method import BASELINE, TARGETS, Method
 from judgetrain.schema import Comparison
 
-KEY = "evaluate.robustness"
+KEY = "robustness"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,7 +39,7 @@ class Case:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Battery:
+class AttackSuite:
     """The cases of a benchmark; those that must be asked about make ``benchmark``.
 
     What a judge says of exchanged responses is known without: it is asked in both orders.
@@ -58,7 +60,7 @@ class Battery:
         return Benchmark(name=self.name, split=self.of.split, comparisons=comparisons)
 
 
-def battery(test: Benchmark, settings: RobustnessConfig, seed: int) -> Battery | None:
+def attack_suite(test: Benchmark, settings: RobustnessConfig, seed: int) -> AttackSuite | None:
     """The attacks on a sample of a benchmark; None where none are asked for, or no label says A or B.
 
     Raises:
@@ -71,36 +73,37 @@ def battery(test: Benchmark, settings: RobustnessConfig, seed: int) -> Battery |
     rng = random.Random(derive_seed(seed, "robustness", test.name))
     chosen = rng.sample(decided, min(settings.sample, len(decided)))
     cases = [case for attack in attacks for c in chosen if (case := _case(attack, c, test)) is not None]
-    return Battery(of=test, cases=cases) if cases else None
+    return AttackSuite(of=test, cases=cases) if cases else None
 
 
-def batteries(benchmarks: Sequence[Benchmark], settings: EvaluateSettings) -> list[Battery]:
-    """The battery of every benchmark that has one, over its test split."""
-    config, seed = settings.evaluate, settings.seed
-    found = (battery(split(benchmark, config.dev_share)[1], config.robustness, seed) for benchmark in benchmarks)
-    return [each for each in found if each is not None]
+def attacked_benchmarks(
+    settings: EvaluateSettings, benchmarks: Sequence[Benchmark], methods: Sequence[Method]
+) -> list[Further]:
+    """The attack suite of every benchmark that has one, over its test split, and the methods that are attacked.
 
-
-def attacked_methods(methods: Sequence[Method], settings: EvaluateSettings) -> list[Method]:
-    """The methods that are attacked: those named, or where none of them is evaluated the judges that nobody pays for.
-
-    ``longer`` is attacked with them: what a judge looks like that goes by length.
+    They are those named, or where none of them is evaluated the judges that nobody pays for. ``longer`` is attacked
+    with them: what a judge looks like that goes by length.
     """
-    if named := [method for method in methods if method.name in settings.evaluate.robustness.methods]:
-        return named
-    return [m for m in methods if _attackable(m) and not (m.target in EXTERNAL and getattr(settings, m.target).paid)]
+    config: RobustnessConfig = settings.robustness  # type: ignore[attr-defined]  # a field of the extra's (hooks.py)
+    attacked = [method for method in methods if method.name in config.methods] or [
+        m for m in methods if _attackable(m) and not (m.target in EXTERNAL and getattr(settings, m.target).paid)
+    ]
+    found = []
+    for benchmark in benchmarks:
+        if suite := attack_suite(split(benchmark, settings.evaluate.dev_share)[1], config, settings.seed):
+            of = suite.benchmark
+            found.append(Further(benchmark=of, of=benchmark.name, methods=attacked, told="attacks", made=suite))
+    return found
 
 
-def check_robustness(settings: RobustnessConfig, methods: Sequence[Method]) -> None:
+def check(settings: RobustnessConfig, evaluate: EvaluateConfig) -> None:
     """Check the attacks, and the methods that are to stand up to them.
 
     Raises:
         ConfigError: names the key, its value and what is allowed.
     """
-    if not settings.sample:
-        return
     load_attacks(settings.wording, settings.attacks, KEY)
-    allowed = [method.name for method in methods if _attackable(method)]
+    allowed = [method.name for method in map(Method.parse, evaluate.methods) if _attackable(method)]
     if wrong := [name for name in settings.methods if name not in (*allowed, *TARGETS)]:
         told = ", ".join(allowed) or "none: stored verdicts, scorers and most baselines cannot be attacked"
         raise ConfigError(f"{KEY}.methods: {wrong[0]!r} cannot be attacked; of evaluate.methods these can: {told}")

@@ -1,0 +1,16 @@
+"""What can be relied on, as an extra of stage evaluate."""
+
+from judgetrain.evaluate.hooks import EvaluationExtra
+
+_ROOM = __name__.rpartition(".")[0]
+
+EXTRA = EvaluationExtra(
+    name="guarantees",
+    check=f"{_ROOM}.measure:check",
+    check_here=f"{_ROOM}.release:check_release",
+    measure=f"{_ROOM}.measure:measure",
+    column=f"{_ROOM}.record:Guarantees",
+    sections=f"{_ROOM}.sections:sections",
+    write=f"{_ROOM}.gate:write",
+    finished=f"{_ROOM}.gate:require_passed",
+)

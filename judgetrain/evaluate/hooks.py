@@ -1,0 +1,153 @@
+"""What extras add to stage ``evaluate``: settings, benchmarks, columns of ``metrics.json``, files, report sections.
+
+The core knows extras by these hooks alone, each ``"module:function"`` or a function.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from pkgutil import resolve_name
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from judgetrain import rooms
+from judgetrain.artifacts.chart import Chart
+from judgetrain.artifacts.stages import at
+from judgetrain.data.benchmarks.benchmark import Benchmark
+from judgetrain.judges.base import Prediction
+from judgetrain.judges.method import Method
+
+if TYPE_CHECKING:
+    from judgetrain.evaluate.report.table import Table
+
+Hook = str | Callable[..., Any]
+C = TypeVar("C", bound=type)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Further:
+    """A benchmark that an extra makes ``of`` another, and the methods that run on it.
+
+    Its results are given to the extra; pages of its trees are linked from the other's as ``told`` of a method.
+    ``made`` is whatever the extra needs to know of it.
+    """
+
+    benchmark: Benchmark
+    of: str
+    methods: Sequence[Method]
+    told: str
+    made: Any = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Predicted:
+    """What an extra measures: all predictions on a benchmark.
+
+    ``results``: of a method with one number of branches each, over both splits (``dev`` may be None) in the benchmark's
+    order. ``chosen``: numbers of branches by method. ``further``: the benchmarks that the extra made of this one, with
+    their results. ``settings``: of the stage.
+    """
+
+    settings: Any
+    dev: Benchmark | None
+    test: Benchmark
+    results: Sequence[list[Prediction]]
+    chosen: Mapping[str, int]
+    further: Sequence[tuple[Further, Sequence[list[Prediction]]]] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Measured:
+    """What an extra found on a benchmark: a column's values by method, and records, of which it writes its files."""
+
+    values: Mapping[Any, Any] = field(default_factory=dict)
+    records: Sequence[Any] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class FoldedCharts:
+    """Charts of one legend that a page folds under a title."""
+
+    title: str
+    charts: Sequence[Chart]
+    note: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sections:
+    """What an extra shows of a benchmark: tables before all others, in front and behind, and charts."""
+
+    first: Sequence[Table] = ()
+    front: Sequence[Table] = ()
+    folded: Sequence[Table] = ()
+    charts: Sequence[FoldedCharts] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class EvaluationExtra:
+    """An extra of stage ``evaluate``.
+
+    Args:
+        name: of its section of the configuration, a field of the stage's settings, and of its column of
+            ``metrics.json``.
+        active: given the section, whether there is anything to do.
+        check: given the section and ``evaluate``; refuses before anything runs (``ConfigError``).
+        check_here: the same, of what is on this machine; reads files.
+        benchmarks: given the settings, the benchmarks and the methods, a list of :class:`Further`.
+        measure: given :class:`Predicted`, returns :class:`Measured`.
+        column: the class of the column's values.
+        sections: given a benchmark's metric rows and records, returns :class:`Sections`.
+        write: given all records, the section and the stage's run; writes files.
+        finished: given the artifact, once it is there; may fail the command.
+    """
+
+    name: str
+    active: Callable[[Any], bool] = lambda section: True
+    check: Hook | None = None
+    check_here: Hook | None = None
+    benchmarks: Hook | None = None
+    measure: Hook | None = None
+    column: Hook | None = None
+    sections: Hook | None = None
+    write: Hook | None = None
+    finished: Hook | None = None
+
+
+@cache
+def extras() -> tuple[EvaluationExtra, ...]:
+    """What the rooms name as ``evaluation`` (``room.yaml``), in the order in which columns and sections stand."""
+    return tuple(resolve_name(room.evaluation) for room in rooms.rooms() if room.evaluation)
+
+
+def with_sections(settings: C) -> C:
+    """A class decorator: the section of each extra as a field of the stage's settings."""
+    for extra in extras():
+        settings.__annotations__[extra.name] = "Any"
+        setattr(settings, extra.name, at(extra.name))
+    return settings
+
+
+def calls(hook: str, config: Any) -> Iterator[tuple[EvaluationExtra, Callable[..., Any], Any]]:
+    """The extras that have a hook and are active: each with its function and its section of ``config``, or settings."""
+    for extra in extras():
+        section, found = getattr(config, extra.name), getattr(extra, hook)
+        if found and extra.active(section):
+            yield extra, resolved(found), section
+
+
+def resolved(hook: Hook) -> Any:
+    """What a hook names."""
+    return resolve_name(hook) if isinstance(hook, str) else hook
+
+
+def require_finished(directory: Path) -> None:
+    """Let every extra look at the finished artifact.
+
+    Raises:
+        JudgetrainError: one is not content with it.
+    """
+    for extra in extras():
+        if extra.finished:
+            resolved(extra.finished)(directory)
