@@ -124,7 +124,7 @@ def extras() -> tuple[EvaluationExtra, ...]:
 def with_sections(settings: C) -> C:
     """A class decorator: the section of each extra as a field of the stage's settings."""
     for extra in extras():
-        settings.__annotations__[extra.name] = "Any"
+        settings.__annotations__[extra.name] = "object"
         setattr(settings, extra.name, at(extra.name))
     return settings
 

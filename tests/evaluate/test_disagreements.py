@@ -44,7 +44,7 @@ def evaluated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (artifacts / "label" / "l1" / "view" / "index.html").touch()
     monkeypatch.setattr(registry, "make_engine", lambda *a, **k: ScriptedEngine(noisy))
     config = Config(
-        evaluate=EvaluateConfig([benchmark], ["sft", "random"], [1, 3], bootstrap=20),
+        evaluate=EvaluateConfig([benchmark], ["sft", "random"], [1, 3], bootstrap=20, view=9),
         robustness=UNATTACKED,
         tree=TreeConfig(criteria=4, shard_size=4),
     )
