@@ -23,7 +23,7 @@ from judgetrain.engines.config import ENGINES
 from judgetrain.errors import ConfigError
 from judgetrain.keys import did_you_mean, validate
 from judgetrain.pipeline.config import Config, RunConfig, Untyped
-from judgetrain.pipeline.keys_page import is_key, key_types, nearest_key
+from judgetrain.pipeline.key_names import is_key, key_types, nearest_key
 from judgetrain.pipeline.options import groups, recipes
 
 GROUPS = {

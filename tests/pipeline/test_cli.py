@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 
 from judgetrain.keys import key
-from judgetrain.pipeline.keys_page import keys_of
+from judgetrain.pipeline import keys_page
+from judgetrain.pipeline.key_names import keys_of
 from tests.builders.pipeline import judgetrain, modules_after
 
 HEAVY = {"torch", "transformers", "trl", "datasets", "sentence_transformers", "sklearn", "wandb", "vllm", "cuml"}
@@ -134,18 +135,26 @@ def test_help_names_stages_recipes_and_examples() -> None:
 
 
 def test_keys_are_printed_with_all_that_is_known_of_them() -> None:
-    rows = [re.split(r"  +", line) for line in judgetrain("keys", "train.dpo").stdout.splitlines()]
-    table = {row[0]: row[1:] for row in rows}
-    assert table["train.dpo.beta"] == ["float", "0.1", "above 0", "strength of the KL constraint"]
-    assert table["train.dpo.stop.chosen_drop"][:4] == ["float | None", "null", "nats/token", "at least 0"]
-    assert table["train.dpo.lora.quantize"][:3] == ["str | None", "null", "null, 4bit, 8bit"]
-    assert table["train.dpo.lora"] == ["adapters"]
-    assert all(name.startswith("train.dpo") for name in table)
+    page = judgetrain("keys", "train.dpo", "tree", "recipe=quickstart", "tree.criteria=3").stdout
+    assert "train.dpo.beta=0.1  float; above 0\n    strength of the KL constraint\n" in page
+    assert "train.dpo.lora.quantize=null  str | None; null, 4bit, 8bit\n" in page
+    assert "train.dpo.lora\n    adapters\n" in page
+    assert "tree.criteria=3  int; 1 to 100; default 10\n" in page, "the value in force, and the default beside it"
+    assert max(map(len, page.splitlines())) <= 100
+    named = [line.split("=")[0].split()[0] for line in page.splitlines() if not line.startswith(" ")]
+    assert all(name.startswith(("train.dpo", "tree")) for name in named)
     assert judgetrain("keys", "dialogues.sources[0].path").stdout.startswith("dialogues.sources[].path")
-    every = {line.split()[0] for line in judgetrain("keys").stdout.splitlines()}
-    assert {"seed", "objective", "engine.batch_size", "evaluate.benchmarks[].source.path"} | set(table) <= every
+    every = {re.split(r"[ =]", line)[0] for line in judgetrain("keys").stdout.splitlines()}
+    assert {"seed", "objective", "engine.batch_size", "evaluate.benchmarks[].source.path"} | set(named) <= every
     wrong = judgetrain("keys", "train.dpo.bta")
     assert wrong.returncode == 2 and "did you mean train.dpo.beta?" in wrong.stderr
+
+
+def test_a_record_that_stands_in_several_places_is_described_once() -> None:
+    rows = [line for line in keys_page.page().splitlines() if line.startswith("| `")]
+    assert any("`evaluate.benchmarks`" in row and "list of [BenchmarkConfig](#benchmarkconfig)" in row for row in rows)
+    assert sum(row.startswith("| `tensor_parallel_size`") for row in rows) == 1
+    assert not any("engine.tensor_parallel_size" in row for row in rows)
 
 
 def test_keys_of_variants_name_the_variants_that_have_them() -> None:
@@ -163,12 +172,12 @@ def test_keys_of_variants_name_the_variants_that_have_them() -> None:
     class Whole:
         engine: Any = field(default_factory=Local, metadata={"doc": "who", "variants": {"a": Local, "b": Server}})
 
-    shown = {k.name: k.cells()[-1] for k in keys_of(Whole())}
+    shown = {k.name: (k.variants, k.meaning) for k in keys_of(Whole())}
     assert shown == {
-        "engine": "who",
-        "engine.batch_size": "(a) together",
-        "engine.url": "(b) address",
-        "engine.seed": "seed",
+        "engine": ((), "who"),
+        "engine.batch_size": (("a",), "together"),
+        "engine.url": (("b",), "address"),
+        "engine.seed": ((), "seed"),
     }
 
 

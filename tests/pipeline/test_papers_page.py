@@ -13,7 +13,7 @@ import pytest
 from hydra.core.override_parser.overrides_parser import OverridesParser
 
 from judgetrain.pipeline.compose import GROUPS
-from judgetrain.pipeline.keys_page import every_key
+from judgetrain.pipeline.key_names import every_key
 from judgetrain.pipeline.options import groups, recipes
 from tests.builders.pipeline import configured
 

@@ -14,7 +14,7 @@ from judgetrain.keys import validate
 from judgetrain.pipeline.compose import recipe_overrides
 from judgetrain.pipeline.config import Config
 from judgetrain.pipeline.graph import STAGES
-from judgetrain.pipeline.keys_page import every_key
+from judgetrain.pipeline.key_names import every_key
 from judgetrain.pipeline.run import Pipeline
 from tests.builders.pipeline import configured
 

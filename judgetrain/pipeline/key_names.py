@@ -1,0 +1,154 @@
+"""Every key of the configuration, by its name: with its type, default, range and meaning."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import re
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping
+from difflib import get_close_matches
+from typing import Any, get_args, get_type_hints
+
+from judgetrain import rooms
+from judgetrain.keys import bounds
+from judgetrain.pipeline.config import RunConfig
+
+ENGINE = "Engine"
+"""The name of the record that stands for an engine of any type."""
+SIMILAR = 0.75
+"""How alike two keys must be to be taken for one another (difflib's ratio)."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Key:
+    """One configuration key as it is shown; a section has a name and a meaning alone."""
+
+    name: str
+    meaning: str
+    type: str = ""
+    default: str = ""
+    unit: str = ""
+    allowed: str = ""
+    variants: tuple[str, ...] = ()
+    """The types of engine that have it; empty: all."""
+
+
+def keys_of(config: Any, prefix: str = "", apart: Collection[str] = ()) -> Iterator[Key]:
+    """The keys of a configuration dataclass (an instance, whose values are the defaults), sections first.
+
+    Args:
+        config: the instance.
+        prefix: what stands before each name.
+        apart: records whose keys are left out: where one stands, its name is the type.
+    """
+    types = get_type_hints(type(config))
+    for item in dataclasses.fields(config):
+        name, value, meta = f"{prefix}{item.name}", getattr(config, item.name), item.metadata
+        record, several = record_of(types[item.name], meta), isinstance(value, list)
+        if record is None:
+            yield Key(
+                name=name,
+                meaning=meta["doc"],
+                type=_type(types[item.name]),
+                default=shown(value),
+                unit=meta.get("unit") or "",
+                allowed=_allowed(meta),
+            )
+            continue
+        called = ENGINE if meta.get("variants") else record.__name__
+        if called in apart:
+            yield Key(name=name, meaning=meta["doc"], type=f"list of {called}" if several else called)
+            continue
+        yield Key(name=name, meaning=meta["doc"], type="list" if several else "")
+        inner = f"{name}[]." if several else f"{name}."
+        if meta.get("variants"):
+            yield from of_engines(meta["variants"], inner, apart)
+        else:
+            yield from keys_of(record() if value is None or several else value, inner, apart)
+
+
+def record_of(hint: Any, meta: Mapping[str, Any]) -> Any:
+    """The dataclass that a field holds, or a list of it; one of an engine's for an engine; None for plain values."""
+    if meta.get("variants"):
+        return next(iter(meta["variants"].values()))
+    kinds = [kind for kind in (hint, *get_args(hint)) if isinstance(kind, type) and dataclasses.is_dataclass(kind)]
+    return kinds[0] if kinds else None
+
+
+def of_engines(variants: Mapping[str, type], prefix: str, apart: Collection[str] = ()) -> Iterator[Key]:
+    """The keys of all types of engine: one that several have alike is there once."""
+    having: dict[Key, list[str]] = {}
+    for variant, kind in sorted(variants.items()):  # they register as their modules are imported
+        for key in keys_of(kind(), prefix, apart):
+            having.setdefault(key, []).append(variant)
+    for key, names in having.items():
+        yield key if len(names) == len(variants) else dataclasses.replace(key, variants=tuple(names))
+
+
+def records() -> dict[str, Any]:
+    """The records that stand in several places, by name: each is described once. An engine's value is its types."""
+    places: Counter[str] = Counter()
+    found: dict[str, Any] = {}
+
+    def visit(kind: Any) -> None:
+        types = get_type_hints(kind)
+        for item in dataclasses.fields(kind):
+            if (record := record_of(types[item.name], item.metadata)) is None:
+                continue
+            variants = item.metadata.get("variants")
+            called = ENGINE if variants else record.__name__
+            places[called] += 1
+            if called not in found:
+                found[called] = variants or record
+                for each in (variants or {"": record}).values():
+                    visit(each)
+
+    for kind in (RunConfig, *(section.load() for section in rooms.sections().values())):
+        visit(kind)
+    return {name: found[name] for name in sorted(found) if places[name] > 1}
+
+
+def every_key(named: Collection[str] | None = None, apart: Collection[str] = ()) -> Iterator[Key]:
+    """Every key of the configuration; ``named``: only of the sections in which these keys are."""
+    yield from keys_of(RunConfig(), apart=apart)
+    wanted = None if named is None else {re.split(r"[.=\[]", key.lstrip("+~"), maxsplit=1)[0] for key in named}
+    for section in rooms.sections().values():
+        if wanted is None or section.name in wanted:
+            yield Key(name=section.name, meaning=section.doc)
+            yield from keys_of(section.load()(), f"{section.name}.", apart)
+
+
+def nearest_key(wrong: str) -> str | None:
+    """The key that looks most like a wrong one; None if none does."""
+    wrong = re.sub(r"\[\d+\]", "[]", wrong)
+    found = get_close_matches(wrong, [key.name for key in every_key()], n=1, cutoff=SIMILAR)
+    return found[0] if found else None
+
+
+def key_types(named: Collection[str] | None = None) -> dict[str, str]:
+    """The type of every configuration key, by its name; ``named``: only of the sections in which these keys are."""
+    return {key.name: key.type for key in every_key(named)}
+
+
+def is_key(name: str, known: Mapping[str, str]) -> bool:
+    """Whether there is a key of this name in :func:`key_types`, or one whose value is a mapping that may have it."""
+    parts = re.sub(r"\.\d+(?=\.|$)", "[]", name).split(".")
+    above = (".".join(parts[:i]) for i in range(1, len(parts)))
+    return ".".join(parts) in known or any(known.get(key, "").startswith("dict") for key in above)
+
+
+def shown(value: Any) -> str:
+    """A value as it is typed on the command line."""
+    return value if isinstance(value, str) and value else json.dumps(value, ensure_ascii=False)
+
+
+def _type(hint: Any) -> str:
+    return hint.__name__ if isinstance(hint, type) and not get_args(hint) else str(hint).replace("typing.", "")
+
+
+def _allowed(meta: Mapping[str, Any]) -> str:
+    if meta.get("choices"):
+        return ", ".join(map(shown, meta["choices"]))
+    low, high = meta.get("low"), meta.get("high")
+    return f"{low:g} to {high:g}" if low is not None and high is not None else bounds(meta)
