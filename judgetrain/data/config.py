@@ -5,7 +5,8 @@ from __future__ import annotations
 import importlib.util
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from pkgutil import resolve_name
+from typing import TYPE_CHECKING, Any
 
 from judgetrain.engines.config import (
     AnyEngine,
@@ -40,14 +41,12 @@ def adapter_file(name: str | None, owner: object = None) -> str | None:
 
 def queries_of(benchmarks: list[BenchmarkConfig], owner: object = None) -> object:
     """What of ``dialogues.decontaminate`` decides which dialogues are left out: the benchmarks' queries."""
-    from judgetrain.data.dedup import identity_of
-
-    return identity_of(benchmarks)
+    return resolve_name("judgetrain.data.contamination:identity_of")(benchmarks)
 
 
 @dataclass
 class SourceConfig:
-    """Where dialogues come from."""
+    """Where rows come from: dialogues, comparisons or prompts."""
 
     name: str = key("", "source name, unique")
     type: str = key(
@@ -58,9 +57,9 @@ class SourceConfig:
         "file, glob (JSON lines or array, CSV, Parquet, ParlAI .txt) or Hub id",
         content=in_place(lambda path, owner: path if owner.local else None),
     )
-    split: str = key("train", "Hub split")
-    subset: str | None = key(None, "Hub configuration name")
-    revision: str | None = key(None, "Hub revision: a branch, tag or commit")
+    hub: dict[str, Any] = key(
+        {}, "Hub: more for datasets.load_dataset: split (train), name (the subset), revision, data_files"
+    )
     format: str = key(
         "auto",
         "row shape",
@@ -69,38 +68,21 @@ class SourceConfig:
             *("comparison", "label_studio", "argilla"),
         ),
     )
-    turns: str = key(
-        "last",
-        "user turns of a conversation that become dialogues, with what came before",
-        choices=("first", "last", "every"),
-    )
-    template: str = key("", "what is asked about the query, as in 'Summarise this. {query}'; empty: the query itself")
     fields: dict[str, str] = key(
         {},
-        "column names where they differ: query, messages, id, response_a, response_b, label, ...",
+        "column names where they differ: query, messages, id, response_a, response_b, label, ...; a text with "
+        "{columns} in it is filled in, as query: 'Summarise this. {article}'",
     )
     limit: int | None = key(None, "take at most this many rows, the first ones", low=1, unit="rows")
-    sample: int | None = key(
-        None,
-        "of dialogues.sources: take this many rows (of those that limit leaves), drawn by the seed; all are read",
-        low=1,
-        unit="rows",
-        active_if=lambda c: c.sample is not None,
-    )
-    dataset: str | None = key(
-        None, "a known data set (dialogues/data_sets.yaml): its shape, and without a path its place on the Hub"
-    )
-    data_files: list[str] = key([], "Hub: the repository's files to read; empty reads those of the split")
     labels: dict[str, str] = key(
         {},
-        "of dialogues.sources: how the labels of comparisons are written -> A, B or tie; empty: as A, B, tie. "
-        "label.source=given learns from them",
+        "how the labels of comparisons are written -> A, B or tie; empty: the adapter's, or as A, B, tie",
         active_if=lambda c: c.labels,
     )
     adapter: str | None = key(
         None,
-        "of dialogues.sources: rows of published comparisons, of kind pair or chosen_rejected: a name in "
-        "judgetrain/data/benchmarks/adapters (ultrafeedback, helpsteer3, ...) or a YAML file",
+        "how rows of published comparisons are read: a name in judgetrain/data/benchmarks/adapters (ultrafeedback, "
+        "helpsteer3, ...) or a YAML file; None: one comparison a row",
         content=in_place(adapter_file),
         active_if=lambda c: c.adapter,
     )
@@ -109,6 +91,11 @@ class SourceConfig:
     def local(self) -> bool:
         """Whether it is read from files of this machine."""
         return self.type in ("jsonl", "csv", "parquet", "comparisons")
+
+    @property
+    def split(self) -> str:
+        """The Hub split that is read."""
+        return str(self.hub.get("split", "train"))
 
     def check(self, key: str) -> None:
         """Check everything but what is in its files; ``key`` is where this stands.
@@ -121,8 +108,6 @@ class SourceConfig:
                 f"{key}.path={self.path!r} and {key}.type=world: the world is generated and reads no file; set "
                 f"{key}.type=jsonl (which also reads Parquet) or hub, or leave the path out"
             )
-        if self.template and "{query}" not in self.template:
-            raise ConfigError(f"{key}.template={self.template!r}: must hold {{query}}, where the query goes")
         if self.type == "hub" and not self.path and not self.adapter:
             raise ConfigError(f"{key}.path is empty: give the data set's Hub id")
         if self.local:
@@ -133,47 +118,50 @@ class SourceConfig:
 
 
 @dataclass
+class DialogueSourceConfig(SourceConfig):
+    """A source of stage dialogues."""
+
+    turns: str = key(
+        "last",
+        "user turns of a conversation that become dialogues, with what came before",
+        choices=("first", "last", "every"),
+    )
+    sample: int | None = key(
+        None,
+        "take this many rows (of those that limit leaves), drawn by the seed; all are read",
+        low=1,
+        unit="rows",
+        active_if=lambda c: c.sample is not None,
+    )
+    dataset: str | None = key(
+        None, "a known data set (judgetrain/data/data_sets.yaml): its shape, and without a path its place on the Hub"
+    )
+
+
+@dataclass
 class WorldConfig:
     """The generated quickstart world (DESIGN section 6)."""
 
     train_dialogues: int = key(480, "queries of the training split", low=8)
     # Neutral for stage dialogues; stages that read the held-out split have it among their settings.
     eval_comparisons: int = key(300, "comparisons of the held-out split", low=8, in_fingerprint=False)
-    seed: int = key(0, "added to the run's seed")
 
 
 @dataclass
 class DialoguesConfig:
     """Stage dialogues."""
 
-    sources: list[SourceConfig] = key([], "where dialogues come from")
+    sources: list[DialogueSourceConfig] = key([], "where dialogues come from")
     world: WorldConfig = key(WorldConfig, "read by sources of type world")
-    min_query_chars: int = key(1, "shorter queries are dropped and counted", low=1, unit="characters")
     max_query_chars: int = key(8000, "longer dialogues are dropped and counted", low=1, unit="characters")
-    dedup: bool = key(True, "drop queries equal after case folding, Unicode NFKC and white-space folding")
     near_dedup: bool = key(
         False, "also drop queries that are near-duplicates of a kept one (MinHash LSH over character 5-grams)"
     )
-    near_similarity: float = key(
-        0.8,
-        "Jaccard similarity of 5-grams from which two queries are near-duplicates: of each other, of a benchmark's",
-        low=0.3,
-        high=1.0,
-    )
-    near_window: int = key(
-        1_000_000, "latest kept queries that near-duplicates are looked for among, about 2.5 kB each", low=1
-    )
     decontaminate: list[BenchmarkConfig] = key(
         [],
-        "benchmarks, written as in evaluate.benchmarks, whose queries are taken out of the training dialogues; their "
-        "queries, and nothing else of them, are part of this stage's fingerprint",
+        "benchmarks, written as in evaluate.benchmarks, whose queries and near-duplicates of them are taken out of the "
+        "training dialogues; their queries, and nothing else of them, are part of this stage's fingerprint",
         content=queries_of,
-    )
-    decontaminate_by: str = key(
-        "near",
-        "what counts as a query of theirs: the same word for word (exact), or near-duplicates too (near)",
-        choices=("near", "exact"),
-        active_if=lambda c: c.decontaminate,
     )
     strict: bool = key(True, "a malformed row stops the run; false keeps it aside in rejects.jsonl and counts it")
 
@@ -189,15 +177,7 @@ class ClusterConfig:
     )
     backend: str = key("auto", "k-means", choices=("auto", "cuml", "sklearn"))
     n_clusters: int = key(1000, "k", low=1)
-    max_iter: int = key(300, "iterations of k-means", low=1)
     sample: int = key(7000, "dialogues sampled uniformly over clusters", low=1)
-    batch_size: int | None = key(None, "queries encoded together; None: 16, and 256 on a GPU", low=1)
-    device: str | None = key(
-        None, "of the encoder: one (cuda:1), or several (cuda:0,cuda:1); None takes every GPU", in_fingerprint=False
-    )
-    dtype: str = key(
-        "auto", "the encoder computes in; auto: bfloat16 on a GPU", choices=("auto", "float32", "bfloat16", "float16")
-    )
 
     def check_here(self, key: str) -> None:
         """Check that the encoder is there, and what the backend needs.
@@ -205,14 +185,12 @@ class ClusterConfig:
         Raises:
             ConfigError: names the key, its value and the remedy.
         """
-        from judgetrain.data.clustering.ready import check_encoder
-
         if self.backend == "cuml" and importlib.util.find_spec("cuml") is None:
             raise ConfigError(
                 f"{key}.backend=cuml: cuML is not installed; pip install 'judgetrain[cuml]', or set "
                 f"{key}.backend=sklearn"
             )
-        check_encoder(self.encoder, f"{key}.encoder")
+        resolve_name("judgetrain.data.clustering.encode:check_encoder")(self.encoder, f"{key}.encoder")
 
 
 @engine_type("world")
@@ -237,9 +215,8 @@ class WorldEngineConfig(EngineConfig):
 
     def make(self, answers: AnswerStore | None = None, budget: Budget | None = None) -> Engine:
         """The engine."""
-        from judgetrain.data.world.engine import WorldEngine
-
-        return WorldEngine(self)
+        engine: Engine = resolve_name("judgetrain.data.world.engine:WorldEngine")(self)
+        return engine
 
 
 @dataclass
@@ -248,10 +225,9 @@ class ResponseModelConfig:
 
     name: str = key("", "name of the model in comparisons, unique; part of the seed of its answers")
     engine: AnyEngine = engine_key(None, "the model")
-    sampling: SamplingConfig | None = key(None, "of this model; None takes responses.sampling")
 
 
-CONTRASTS = ("nearby", "first_sentence", "errors", "answer")
+CONTRASTS = ("nearby", "errors")
 """Ways of constructing a pair whose better side is known."""
 
 
@@ -261,12 +237,9 @@ class ContrastConfig:
 
     kinds: list[str] = key(
         [],
-        "what is set against a good answer, drawn for each dialogue: a good answer to a nearby query (nearby), its own "
-        "first sentence, itself with errors put in (errors), or an answer whose end is not the key's (answer)",
+        "what is set against a good answer, drawn for each dialogue: a good answer to a nearby query (nearby), or "
+        "itself with errors put in (errors); comparisons that have a label stay",
         choices=CONTRASTS,
-    )
-    share: float = key(
-        1.0, "of the dialogues; the others are paired as without kinds", low=0.0, high=1.0, active_if=lambda c: c.kinds
     )
     most_similar: float = key(
         0.8,
@@ -281,12 +254,6 @@ class ContrastConfig:
         "same kind may be as good here (docs/own_data.md)",
         active_if=lambda c: "nearby" in c.kinds and c.other_category,
     )
-    keep_labels: bool = key(
-        True,
-        "leave comparisons as they are that their sources label: pairs are constructed for the other dialogues alone; "
-        "false: constructed pairs take their place",
-        active_if=lambda c: c.kinds,
-    )
 
 
 @dataclass
@@ -294,8 +261,7 @@ class ResponsesConfig(LimitsConfig):
     """Stage responses."""
 
     models: list[ResponseModelConfig] = key([], "response models; empty uses the responses the sources already have")
-    sampling: SamplingConfig = key(SamplingConfig, "of response models that have none of their own")
-    system_prompt: str = key("", "put before every dialogue")
+    sampling: SamplingConfig = key(SamplingConfig, "of the responses")
     max_chars: int | None = key(
         None,
         "leave out (and count) pairs with more text in dialogue and responses, before any is annotated or judged",
@@ -316,14 +282,8 @@ class BenchmarkConfig:
     source: SourceConfig = key(
         SourceConfig, "type world, a comparison file or the Hub; an adapter knows its own place on the Hub"
     )
-    labels: dict[str, str] = key({}, "how labels are written -> A, B or tie; empty takes the adapter's, or A, B, tie")
     limit: int | None = key(None, "take a seeded sample of this many comparisons", low=1)
     max_chars: int | None = key(None, "leave out (and count) comparisons with more text", low=1, unit="characters")
-    adapter: str | None = key(
-        None,
-        "how rows are read: a name in judgetrain/data/benchmarks/adapters or a YAML file; None: one comparison a row",
-        content=in_place(adapter_file),
-    )
     answers: str | None = key(
         None,
         "file of the models' answers, for votes published without texts",

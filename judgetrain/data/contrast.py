@@ -9,17 +9,15 @@ from __future__ import annotations
 import random
 import re
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from judgetrain.artifacts.shards import read_rows
 from judgetrain.artifacts.stage_run import derive_seed
-from judgetrain.data.answer_key import is_right, key_of
 from judgetrain.data.config import ContrastConfig
 from judgetrain.schema import Comparison, Dialogue
 
@@ -36,15 +34,29 @@ Texts = Mapping[str, Mapping[str, str]]
 """Answers by who wrote them and by dialogue id."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Made:
+@dataclass(frozen=True)
+class ConstructedPair:
     """A good and a bad answer, who wrote them, and how the bad one came about."""
 
     good: str
     bad: str
-    good_by: str
-    bad_by: str
+    writer: str
     how: str
+
+    def comparison(self, dialogue: Dialogue, kind: str, rng: random.Random) -> Comparison:
+        """The comparison, labelled; which side stands first is drawn."""
+        pair = Comparison(
+            id=dialogue.id,
+            dialogue=dialogue,
+            response_a=self.good,
+            response_b=self.bad,
+            model_a=self.writer,
+            model_b=self.writer,
+            label="A",
+            group=dialogue.category,
+            made=f"{kind}: {self.how}",
+        )
+        return pair if rng.random() < 0.5 else pair.swapped()
 
 
 class Neighbours:
@@ -90,98 +102,49 @@ class Contrasts:
         return Neighbours(self._cluster, list(self._dialogues))
 
     def pairs(self, leave: Collection[str] = ()) -> dict[str, Comparison]:
-        """The pairs by dialogue: one for each that is drawn and for which one of the kinds can be made.
+        """The pairs by dialogue: one for each for which one of the kinds, tried in a drawn order, can be made.
 
         None are constructed for dialogues whose ids are in ``leave``; what is said in them still serves other queries.
         """
         found = {}
         for dialogue in self._dialogues.values():
-            if dialogue.id in leave:
-                continue
-            rng = random.Random(derive_seed(self.seed, "contrast", dialogue.id))
-            if rng.random() < self.config.share and (pair := self._pair(dialogue, rng)):
+            if dialogue.id not in leave and (pair := self._pair(dialogue)):
                 found[dialogue.id] = pair
-        longer = [len(c.response_a) > len(c.response_b) for c in found.values()]
-        better = [c.label == "A" for c in found.values()]
-        self.counts["better_is_longer"] = sum(a == b for a, b in zip(longer, better, strict=True))
+        agree = [(len(c.response_a) > len(c.response_b)) == (c.label == "A") for c in found.values()]
+        self.counts["better_is_longer"] = sum(agree)
         return found
 
-    def _pair(self, dialogue: Dialogue, rng: random.Random) -> Comparison | None:
+    def _pair(self, dialogue: Dialogue) -> Comparison | None:
+        rng = random.Random(derive_seed(self.seed, "contrast", dialogue.id))
         for kind in rng.sample(self.config.kinds, len(self.config.kinds)):
-            made = _KINDS[kind](self, dialogue, rng)
-            if isinstance(made, Made):
+            made = self._made(kind, dialogue, rng)
+            if isinstance(made, ConstructedPair):
                 self.counts[kind] += 1
-                return _comparison(dialogue, made, f"{kind}: {made.how}" if made.how else kind, rng)
+                return made.comparison(dialogue, kind, rng)
             self.counts[f"{kind}:{made}"] += 1
         return None
 
-    def _good(self, dialogue: Dialogue, rng: random.Random) -> tuple[str, str] | None:
-        """A good answer and who wrote it, drawn where several did."""
+    def _made(self, kind: str, dialogue: Dialogue, rng: random.Random) -> ConstructedPair | str:
+        """A pair, or the reason why there is none; where several wrote a good answer, whose it is is drawn."""
         writers = sorted(name for name, texts in self.texts.items() if texts.get(dialogue.id, "").strip())
         if not writers:
-            return None
-        name = rng.choice(writers)
-        return self.texts[name][dialogue.id].strip(), name
-
-    def nearby(self, dialogue: Dialogue, rng: random.Random) -> Made | str:
-        """The same writer's answer to the nearest query that is another (``other_category``: of another kind)."""
-        good = self._good(dialogue, rng)
-        if good is None:
             return "no_good_answer"
-        text, writer = good
+        writer = rng.choice(writers)
+        good = self.texts[writer][dialogue.id].strip()
+        if kind == "nearby":
+            return self._nearby(dialogue, good, writer)
+        bad, how = _other_numbers(good, rng) or _other_order(good, rng) or ("", "")
+        return ConstructedPair(good, bad, writer, how) if bad else "no_place_for_errors"
+
+    def _nearby(self, dialogue: Dialogue, good: str, writer: str) -> ConstructedPair | str:
+        """The same writer's answer to the nearest query that is another (``other_category``: of another kind)."""
         for name in self.neighbours.of(dialogue.id, self.config.most_similar):
             neighbour, other = self._dialogues[name], self.texts[writer].get(name, "").strip()
             if self.config.other_category and dialogue.category and neighbour.category == dialogue.category:
                 continue
-            if other and other != text and neighbour.query.strip() != dialogue.query.strip():
-                return Made(good=text, bad=other, good_by=writer, bad_by=writer, how=f"an answer to {name}")
+            if other and other != good and neighbour.query.strip() != dialogue.query.strip():
+                return ConstructedPair(good, other, writer, f"an answer to {name}")
         return "no_neighbour"
-
-    def first_sentence(self, dialogue: Dialogue, rng: random.Random) -> Made | str:
-        """The first sentence of a good answer."""
-        good = self._good(dialogue, rng)
-        if good is None:
-            return "no_good_answer"
-        first, *rest = sentences(good[0])
-        return Made(good=good[0], bad=first, good_by=good[1], bad_by=good[1], how="") if rest else "one_sentence"
-
-    def errors(self, dialogue: Dialogue, rng: random.Random) -> Made | str:
-        """A good answer with other numbers, or where it has none, a sentence's words in another order."""
-        good = self._good(dialogue, rng)
-        if good is None:
-            return "no_good_answer"
-        text, writer = good
-        bad, how = _other_numbers(text, rng) or _other_order(text, rng) or ("", "")
-        return Made(good=text, bad=bad, good_by=writer, bad_by=writer, how=how) if bad else "no_place_for_errors"
-
-    def answer(self, dialogue: Dialogue, rng: random.Random) -> Made | str:
-        """An answer that ends as the dialogue's reference does against one that ends otherwise."""
-        key = key_of(dialogue.reference or "", is_reference=True)
-        if key is None:
-            return "no_key"
-        said = {name: texts[dialogue.id].strip() for name, texts in self.texts.items() if texts.get(dialogue.id)}
-        right = {name: is_right(text, key) for name, text in said.items()}
-        goods, bads = ([name for name in sorted(said) if right[name] is side] for side in (True, False))
-        if not goods or not bads:
-            return "all_wrong_or_unclear" if not goods else "all_right_or_unclear"
-        good, bad = rng.choice(goods), rng.choice(bads)
-        return Made(good=said[good], bad=said[bad], good_by=good, bad_by=bad, how=f"the key is {key}")
-
-
-_KINDS: dict[str, Callable[[Contrasts, Dialogue, random.Random], Made | str]] = {
-    "nearby": Contrasts.nearby,
-    "first_sentence": Contrasts.first_sentence,
-    "errors": Contrasts.errors,
-    "answer": Contrasts.answer,
-}
-
-
-def _comparison(dialogue: Dialogue, made: Made, how: str, rng: random.Random) -> Comparison:
-    sides: dict[str, Any] = {"response_a": made.good, "response_b": made.bad}
-    names = {"model_a": made.good_by, "model_b": made.bad_by}
-    group = dialogue.category
-    pair = Comparison(id=dialogue.id, dialogue=dialogue, **sides, **names, label="A", group=group, made=how)
-    return pair if rng.random() < 0.5 else pair.swapped()
 
 
 def sentences(text: str) -> list[str]:

@@ -10,7 +10,7 @@ from typing import Any
 
 import yaml
 
-from judgetrain.data.config import SourceConfig
+from judgetrain.data.config import DialogueSourceConfig
 from judgetrain.errors import ConfigError
 
 CATALOGUE = Path(__file__).parent / "data_sets.yaml"
@@ -22,7 +22,7 @@ def catalogue() -> Mapping[str, Mapping[str, Any]]:
     return yaml.safe_load(CATALOGUE.read_text(encoding="utf-8"))
 
 
-def described(source: SourceConfig, key: str) -> SourceConfig:
+def described(source: DialogueSourceConfig, key: str) -> DialogueSourceConfig:
     """The source with what the catalogue says of its ``dataset`` filled in; one that names none as it is.
 
     Format and fields are the data set's, unless the source gives others. Without a path the rows come from the Hub.
@@ -39,24 +39,16 @@ def described(source: SourceConfig, key: str) -> SourceConfig:
         source,
         format=known["format"] if source.format == "auto" else source.format,
         fields={**known["fields"], **source.fields},
-        template=source.template or known.get("template", ""),
     )
     if source.path:
         return shape
     if "hub" not in known:
         raise ConfigError(f"{key}.path is empty: {source.dataset} is not on the Hub; give its downloaded files")
-    return replace(
-        shape,
-        type="hub",
-        path=known["hub"],
-        subset=source.subset or known.get("subset"),
-        split=known.get("split", source.split) if source.split == "train" else source.split,
-        revision=source.revision or known.get("revision"),
-        data_files=source.data_files or known.get("data_files", []),
-    )
+    place = dict(known["hub"])
+    return replace(shape, type="hub", path=place.pop("path"), hub={**place, **source.hub})
 
 
-def describe_sources(sources: list[SourceConfig]) -> None:
+def describe_sources(sources: list[DialogueSourceConfig]) -> None:
     """Fill in every source of dialogues that names a data set, in place.
 
     Raises:

@@ -12,11 +12,11 @@ from typing import Any
 from judgetrain.artifacts.executors.base import Executor
 from judgetrain.artifacts.stage_run import StageRun, derive_seed
 from judgetrain.data import world
-from judgetrain.data.config import DialoguesConfig, SourceConfig
-from judgetrain.data.dedup import Match, NearIndex, Seen, Sign, looked_up, named_queries
+from judgetrain.data.config import DialoguesConfig, DialogueSourceConfig
+from judgetrain.data.contamination import Match, looked_up, named_queries
+from judgetrain.data.dedup import NEAR_WINDOW, NearIndex, Seen, Sign, signed
 from judgetrain.data.given import adapted
 from judgetrain.data.rows import RowReader
-from judgetrain.data.signing import signed
 from judgetrain.data.sources import Rejects, read, sampled
 from judgetrain.data.stages import DialoguesSettings
 from judgetrain.errors import DataError, causes
@@ -26,10 +26,9 @@ Item = tuple[Dialogue, Comparison | None]
 REJECTED = "rejected:"
 """Stands before a reason for which a row could not be read, in the counts of a source."""
 REMEDIES = {
-    "too_short": "lower dialogues.min_query_chars",
     "too_long": "raise dialogues.max_query_chars",
-    "near_duplicate": "raise dialogues.near_similarity, or set dialogues.near_dedup=false",
-    "duplicate": "the rows repeat one another: look at dialogues.sources[].fields, or set dialogues.dedup=false",
+    "near_duplicate": "set dialogues.near_dedup=false",
+    "duplicate": "the rows repeat one another: look at dialogues.sources[].fields",
     "repeated_id": "rows have the same id: name another column in dialogues.sources[].fields",
     "contaminated": "they hold the benchmarks' queries: give other dialogues, or set dialogues.decontaminate=[]",
 }
@@ -91,7 +90,7 @@ class Sieve:
     def __init__(self, settings: DialoguesConfig) -> None:
         self._settings = settings
         self._seen, self._ids = Seen(), Seen()
-        self._near = NearIndex(settings.near_similarity, settings.near_window) if settings.near_dedup else None
+        self._near = NearIndex(window=NEAR_WINDOW) if settings.near_dedup else None
         self.benchmarks = named_queries(settings)
 
     def __call__(self, items: Iterable[Item], executor: Executor) -> Iterator[tuple[Item, str, Match | None]]:
@@ -100,7 +99,7 @@ class Sieve:
         Signatures, where any are looked at, are made by the executor; all else is done here, in the items' order.
         """
         begun = ((item, self._at_sight(item)) for item in items)
-        near = self._near is not None or (self.benchmarks is not None and self.benchmarks.near)
+        near = self._near is not None or self.benchmarks is not None
         both = signed(begun, lambda each: self._to_sign(*each), executor) if near else ((each, {}) for each in begun)
         for (item, reason), signatures in both:
             yield item, *((reason, None) if reason else self._looked_up(item, signatures.__getitem__))
@@ -108,14 +107,12 @@ class Sieve:
     def _at_sight(self, item: Item) -> str | None:
         """Why a dialogue goes that needs no signature for it."""
         settings, (dialogue, _) = self._settings, item
-        if len(dialogue.query) < settings.min_query_chars:
-            return "too_short"
         if sum(len(m.content) for m in dialogue.messages) > settings.max_query_chars:
             return "too_long"
-        return "duplicate" if settings.dedup and not self._seen.add(_compared(item)) else None
+        return None if self._seen.add(_compared(item)) else "duplicate"
 
     def _to_sign(self, item: Item, reason: str | None) -> Iterator[str]:
-        if reason is None and self.benchmarks is not None and self.benchmarks.near:
+        if reason is None and self.benchmarks is not None:
             yield from looked_up(item[0])
         if reason is None and self._near is not None:
             yield _compared(item)
@@ -149,7 +146,7 @@ class Flat:
 
 
 def _rows(
-    source: SourceConfig, key: str, settings: DialoguesSettings, rejects: Rejects, say: Callable[[str], object]
+    source: DialogueSourceConfig, key: str, settings: DialoguesSettings, rejects: Rejects, say: Callable[[str], object]
 ) -> Iterator[Sequence[Item]]:
     """What every row that is taken gives: one dialogue, or one for each of its user turns."""
     rows = _read(source, key, settings, rejects, say)
@@ -159,7 +156,7 @@ def _rows(
 
 
 def _read(
-    source: SourceConfig, key: str, settings: DialoguesSettings, rejects: Rejects, say: Callable[[str], object]
+    source: DialogueSourceConfig, key: str, settings: DialoguesSettings, rejects: Rejects, say: Callable[[str], object]
 ) -> Iterator[Sequence[Item]]:
     """The same of every row that can be read."""
     if source.type == "world":
@@ -168,7 +165,7 @@ def _read(
     if source.adapter:
         yield from ([(c.dialogue, c) for c in comparisons] for comparisons in adapted(source, key, rejects))
         return
-    reader = RowReader(source, source.labels, key)
+    reader = RowReader(source, key)
 
     def take(row: Any, number: int) -> Item:
         if source.type == "comparisons" or source.format == "comparison" or reader.has_responses(row):

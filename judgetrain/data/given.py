@@ -10,8 +10,8 @@ from typing import Any
 
 from judgetrain.data.benchmarks.adapter import load_adapter
 from judgetrain.data.benchmarks.benchmark import majority
-from judgetrain.data.benchmarks.reading import CaseReader, source_of
-from judgetrain.data.config import BenchmarkConfig, ResponsesConfig, SourceConfig
+from judgetrain.data.benchmarks.reading import CaseReader, placed
+from judgetrain.data.config import DialogueSourceConfig, ResponsesConfig, SourceConfig
 from judgetrain.data.rows import SHOWN, RowReader
 from judgetrain.data.sources import Rejects, read
 from judgetrain.errors import ConfigError
@@ -25,13 +25,9 @@ def adapted(source: SourceConfig, key: str, rejects: Rejects) -> Iterator[list[C
         ConfigError: a missing path.
         DataError: a malformed row or unknown label when strict; names file, row and value.
     """
-    benchmark = _as_benchmark(source)
-    for cases in read(source_of(benchmark), key, CaseReader(benchmark).cases, rejects):
+    source = placed(source)
+    for cases in read(source, key, CaseReader(source).cases, rejects):
         yield [replace(case.comparison, label=majority(case.votes)) for case in cases]
-
-
-def _as_benchmark(source: SourceConfig) -> BenchmarkConfig:
-    return BenchmarkConfig(name=source.name, source=source, adapter=source.adapter, labels=source.labels)
 
 
 def check_adapter(source: SourceConfig, key: str) -> None:
@@ -42,17 +38,18 @@ def check_adapter(source: SourceConfig, key: str) -> None:
     """
     if source.adapter is None:
         return
-    adapter = load_adapter(source.adapter, key)
-    if adapter.kind == "votes":
+    if load_adapter(source.adapter, key).kind == "votes":
         raise ConfigError(
             f"{key}.adapter={source.adapter}: its rows are single votes, several a comparison; give one row a "
             "comparison, with the label that most votes gave"
         )
-    if source.type == "hub" and not source_of(_as_benchmark(source)).path:
+    if source.type == "hub" and not placed(source).path:
         raise ConfigError(f"{key}.path is empty: give the data set's Hub id")
 
 
-def check_labelled(sources: list[SourceConfig], responses: ResponsesConfig, wanted: str = "label.source=given") -> None:
+def check_labelled(
+    sources: list[DialogueSourceConfig], responses: ResponsesConfig, wanted: str = "label.source=given"
+) -> None:
     """Check that there are labels to learn from, as ``wanted`` asks, reading no more rows than it takes to find one.
 
     Labels are those of the sources' comparisons, of pairs that are constructed, and of the generated world. What the
@@ -87,7 +84,7 @@ def check_labelled(sources: list[SourceConfig], responses: ResponsesConfig, want
     )
 
 
-def _check_good_answers(sources: list[SourceConfig], responses: ResponsesConfig, wanted: str) -> None:
+def _check_good_answers(sources: list[DialogueSourceConfig], responses: ResponsesConfig, wanted: str) -> None:
     """Check that there are good answers to construct pairs from: the models', a reference or a labelled pair's side."""
     if responses.models:
         return
@@ -106,7 +103,7 @@ def _has_reference(source: SourceConfig, key: str) -> bool:
     """Whether a row of a source brings a reference answer, or ends with one."""
     if source.adapter:
         return False
-    reader = RowReader(source, source.labels, key)
+    reader = RowReader(source, key)
     rows = read(source, key, lambda row, number: reader.dialogue(row, number).reference, Rejects(strict=False))
     return any(rows)
 
@@ -116,7 +113,7 @@ def _labelled(source: SourceConfig, key: str, found: Counter[str]) -> bool:
     rejects = Rejects(strict=False)
     if source.adapter:
         return any(c.label for comparisons in adapted(source, key, rejects) for c in comparisons)
-    reader = RowReader(source, source.labels, key)
+    reader = RowReader(source, key)
 
     def known(row: Any, number: int) -> bool:
         return reader.has_responses(row) and reader.label(row) is not None

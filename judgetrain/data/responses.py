@@ -98,18 +98,12 @@ def _constructed(
                 labelled.add(found.dialogue.id)
         texts = {"reference": better | {d.id: d.reference for d in sample if d.reference}}
     contrasts = Contrasts(config, sample, texts, inputs["cluster"], out.seed)
-    made = contrasts.pairs(leave=labelled if config.keep_labels else ())
+    made = contrasts.pairs(leave=labelled)
     facts: dict[str, Any] = dict(sorted(contrasts.counts.items()))
     if by_world := against_the_world(made.values()):
         facts["by_the_world"] = by_world
     out.note("contrast", facts)
     out.log(f"responses: {len(made)} of {len(sample)} pairs constructed: {json.dumps(facts)}")
-    if replaced := labelled & made.keys():
-        out.log(
-            f"responses: {len(replaced)} comparisons with a label were replaced by constructed pairs; "
-            "responses.contrast.keep_labels=true keeps them",
-            keep=True,
-        )
     return made
 
 
@@ -129,11 +123,10 @@ def _answer(
     budget: Budget | None,
 ) -> None:
     config = settings.responses
-    limits = Sampling.of(model.sampling or config.sampling)
-    system = ({"role": "system", "content": config.system_prompt},) if config.system_prompt else ()
+    limits = Sampling.of(config.sampling)
     requests = [
         Request(
-            messages=(*system, *({"role": m.role, "content": m.content} for m in d.messages)),
+            messages=tuple({"role": m.role, "content": m.content} for m in d.messages),
             sampling=limits,
             slots={"query": d.query, "context": d.context},
             readable=lambda completion: bool(completion.text.strip()),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from itertools import cycle
@@ -71,8 +72,8 @@ class RowReader:
         ConfigError: ``fields`` of the source names a field that there is not.
     """
 
-    def __init__(self, source: SourceConfig, labels: Mapping[str, str] | None = None, key: str = "source") -> None:
-        self._source, self._labels, self._key = source, dict(labels or {}), key
+    def __init__(self, source: SourceConfig, key: str = "source") -> None:
+        self._source, self._labels, self._key = source, dict(source.labels), key
         self.unknown: Counter[str] = Counter()
         """How labels that are none are written, and how often."""
         unknown = set(source.fields) - set(DEFAULT_FIELDS)
@@ -109,7 +110,7 @@ class RowReader:
             others = DEFAULT_FIELDS["messages"] if field == "query" and "query" not in named else ()
             looked = (named[field],) if field in named else (*DEFAULT_FIELDS[field], *others)
             own = [named["messages"]] if others and "messages" in named else []
-            if not any(name in row or name.partition(".")[0] in row for name in (*looked, *own)):
+            if not any(name in row or "{" in name or name.partition(".")[0] in row for name in (*looked, *own)):
                 raise RowError(
                     "missing_column",
                     f"no column for {field}: looked for {', '.join(looked)}, found {', '.join(map(str, row))}; say "
@@ -235,13 +236,18 @@ class RowReader:
             return f"{query.strip()}\n\n{_options(self._get(row, 'options'))}"
         if self._get(row, "input"):
             query = f"{query}\n\n{self._text(row, 'input')}"
-        return self._source.template.replace("{query}", query) if self._source.template else query
+        return query
+
+
+_PLACE = re.compile(r"\{([^{}]+)\}")
 
 
 def _column(row: Mapping[str, Any], name: str, field: str) -> Any:
-    """A column by name; ``a.b`` is the entry ``b`` of a column ``a`` of objects."""
+    """A column by name; ``a.b`` is the entry ``b`` of a column ``a`` of objects, and ``{a}`` in a text is filled in."""
     if name in row:
         return row[name]
+    if "{" in name:
+        return _PLACE.sub(lambda place: str(_column(row, place[1], field)), name)
     value: Any = row
     for part in name.split("."):
         if not isinstance(value, Mapping) or part not in value:

@@ -171,14 +171,7 @@ def _hub(source: SourceConfig, key: str) -> Iterator[_Row]:
     import datasets
 
     try:
-        rows = datasets.load_dataset(
-            source.path,
-            source.subset,
-            data_files=list(source.data_files) or None,
-            split=source.split,
-            revision=source.revision,
-            streaming=True,
-        )
+        rows = datasets.load_dataset(source.path, streaming=True, **{"split": source.split, **source.hub})
         for number, row in enumerate(rows, start=1):
             yield f"{source.path}[{source.split}]:row {number}", row, str(row)
     except (OSError, ValueError, datasets.exceptions.DatasetNotFoundError) as error:
@@ -198,18 +191,13 @@ def read_dialogues(source: SourceConfig, key: str) -> Iterator[Dialogue]:
 
 
 def read_comparisons(
-    source: SourceConfig,
-    labels: Mapping[str, str],
-    key: str,
-    *,
-    labelled: bool | None = True,
-    rejects: Rejects | None = None,
+    source: SourceConfig, key: str, *, labelled: bool | None = True, rejects: Rejects | None = None
 ) -> Iterator[Comparison]:
-    """The comparisons of a file or Hub data set; ``labels`` maps how labels are written to A, B or tie.
+    """The comparisons of a file or Hub data set.
 
     ``labelled``: every row needs a label; None: a row may have none (no column, null or an empty text).
 
     Raises:
         DataError: an unknown label or malformed row; names file, line and value.
     """
-    yield from read(source, key, partial(RowReader(source, labels, key).comparison, labelled=labelled), rejects)
+    yield from read(source, key, partial(RowReader(source, key).comparison, labelled=labelled), rejects)

@@ -64,36 +64,28 @@ def _check_benchmark(key: str, benchmark: BenchmarkConfig) -> None:
     from judgetrain.data.benchmarks.adapter import load_adapter
     from judgetrain.data.benchmarks.reading import source_of
 
-    if benchmark.adapter is not None:
-        load_adapter(benchmark.adapter, key)
+    adapter = benchmark.source.adapter
+    if adapter is not None:
+        load_adapter(adapter, f"{key}.source")
     source_of(benchmark).check(f"{key}.source")
-    for name in ("labels", "adapter"):
-        if getattr(benchmark.source, name):
-            raise ConfigError(f"{key}.source.{name}: is a key of dialogues.sources; here it is {key}.{name}")
-    if benchmark.source.dataset is not None:
-        raise ConfigError(
-            f"{key}.source.dataset={benchmark.source.dataset}: data sets of dialogues have no labelled comparisons; "
-            "give a comparison file in path"
-        )
     if benchmark.answers is not None and not Path(benchmark.answers).expanduser().is_file():
         raise ConfigError(f"{key}.answers={benchmark.answers!r}: no such file")
-    if benchmark.adapter is not None and benchmark.unlabelled:
-        raise ConfigError(f"{key}.unlabelled: rows that {key}.adapter reads have labels; leave one of the two out")
-    if benchmark.adapter is None and (benchmark.answers or benchmark.where):
-        raise ConfigError(f"{key}: answers and where are read with an adapter; set {key}.adapter")
+    if adapter is not None and benchmark.unlabelled:
+        raise ConfigError(f"{key}.unlabelled: rows that {key}.source.adapter reads have labels; leave one of them out")
+    if adapter is None and (benchmark.answers or benchmark.where):
+        raise ConfigError(f"{key}: answers and where are read with an adapter; set {key}.source.adapter")
 
 
 def _check_dialogues(config: Any) -> None:
+    from judgetrain.data.given import check_adapter
+
     sources = config.dialogues.sources
     if not sources:
         raise ConfigError("dialogues.sources is empty: name a recipe (recipe=quickstart) or a source")
     check_names("dialogues.sources", [s.name for s in sources])
     for i, source in enumerate(sources):
         source.check(f"dialogues.sources[{i}]")
-        if source.adapter:
-            from judgetrain.data.given import check_adapter
-
-            check_adapter(source, f"dialogues.sources[{i}]")
+        check_adapter(source, f"dialogues.sources[{i}]")
     check_benchmarks("dialogues.decontaminate", config.dialogues.decontaminate)
 
 

@@ -10,7 +10,8 @@ from typing import Any, Self
 from judgetrain.artifacts.integrity import checked, made_from, read_manifest
 from judgetrain.artifacts.shards import read_rows
 from judgetrain.data.benchmarks.benchmark import Benchmark
-from judgetrain.data.dedup import BenchmarkQueries, Match, asked, normalised, turns
+from judgetrain.data.contamination import BenchmarkQueries, Match, asked, turns
+from judgetrain.data.dedup import normalised
 from judgetrain.errors import DataError
 from judgetrain.judges.method import Method
 from judgetrain.schema import Comparison, Dialogue
@@ -73,19 +74,16 @@ class Overlaps:
     seen: Sequence[Seen]
 
     @classmethod
-    def find(
-        cls, methods: Sequence[Method], inputs: Mapping[str, Path], benchmarks: Sequence[Benchmark], similarity: float
-    ) -> Self:
+    def find(cls, methods: Sequence[Method], inputs: Mapping[str, Path], benchmarks: Sequence[Benchmark]) -> Self:
         """Look every training dialogue up among the benchmarks' queries, as ``dialogues.decontaminate`` does.
 
         Args:
             methods: those that name no trained judge are left out.
             inputs: directories of this run's judges, by stage.
             benchmarks: loaded.
-            similarity: Jaccard similarity from which queries are near-duplicates.
         """
         trained = list(_trained(methods, inputs))
-        return cls(trained, [s for b in benchmarks for s in _seen(b, trained, similarity)])
+        return cls(trained, [s for b in benchmarks for s in _seen(b, trained)])
 
     def of(self, method: str, benchmark: str, comparisons: Sequence[Comparison]) -> Overlap | None:
         """The overlap of a method's training with labelled comparisons of a benchmark; None for what is no judge."""
@@ -152,12 +150,12 @@ def _dialogues(teacher: Path, only_taught: bool) -> list[Dialogue] | None:
     return list({normalised(turns(d)): d for d in (Comparison.from_row(row).dialogue for row in rows)}.values())
 
 
-def _seen(benchmark: Benchmark, trained: Sequence[Training], similarity: float) -> Iterator[Seen]:
+def _seen(benchmark: Benchmark, trained: Sequence[Training]) -> Iterator[Seen]:
     by_query: dict[str, list[Comparison]] = {}
     for comparison in benchmark.comparisons:
         for text in asked(comparison.dialogue):
             by_query.setdefault(normalised(text), []).append(comparison)
-    index = BenchmarkQueries([(benchmark.name, text) for text in by_query], near=True, similarity=similarity)
+    index = BenchmarkQueries([(benchmark.name, text) for text in by_query])
     for training in trained:
         for dialogue in training.dialogues or ():
             found: dict[str, tuple[Match, Comparison]] = {}

@@ -60,7 +60,7 @@ def run(settings: EvaluateSettings, inputs: Mapping[str, Path], out: StageRun) -
         out.note("scenarios", classifier.facts())
     for benchmark in benchmarks:
         out.note(f"left_out:{benchmark.name}", benchmark.left_out)
-    overlaps = Overlaps.find(methods, inputs, benchmarks, settings.near_similarity)
+    overlaps = Overlaps.find(methods, inputs, benchmarks)
     out.write_rows("overlap", map(asdict, overlaps.seen))
     for line in overlaps.told(benchmarks):
         out.log(line)

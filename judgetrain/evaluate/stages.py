@@ -36,7 +36,6 @@ class EvaluateSettings(ScoredSettings):
 
     evaluate: EvaluateConfig = at("evaluate")
     shard_size: int = at("tree.shard_size")
-    near_similarity: float = at("dialogues.near_similarity")
 
     @classmethod
     def methods_of(cls, config: Any) -> Iterable[Method]:
@@ -83,7 +82,7 @@ class StudiesSettings(ModelSettings):
     delta: float = at("selfeval.delta")
     sweep: list[float] = at("selfeval.sweep")
     scorer: ScorerConfig = at("scorer")
-    cluster: ClusterConfig | None = at("cluster", only=("encoder", "device", "dtype"))
+    cluster: ClusterConfig | None = at("cluster", only=("encoder",))
     branches: list[int] | None = at("evaluate.branches")
     aggregation: Aggregation | None = at("evaluate.aggregation")
     early_stop: bool | None = at("evaluate.early_stop")
@@ -236,7 +235,7 @@ def _check_correct_here(config: Any) -> None:
     """Read the comparisons, and look at the judge's directory."""
     source = config.correct.source
     if source.type != "world":
-        for _ in read_comparisons(source, {}, "correct.source", labelled=False):
+        for _ in read_comparisons(source, "correct.source", labelled=False):
             pass
     check_directories(config, CorrectSettings.methods_of(config), "correct.judge")
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from judgetrain.data.config import SourceConfig
-from judgetrain.data.dedup import BenchmarkQueries
+from judgetrain.data.contamination import BenchmarkQueries
 from judgetrain.data.rows import RowError, RowReader
 from judgetrain.data.sources import read
 from judgetrain.judges.prompting.prompts import PromptSet, slots_of

@@ -9,7 +9,7 @@ from typing import Any
 
 from judgetrain.artifacts.shards import read_rows
 from judgetrain.artifacts.stage_run import StageRun, derive_seed, is_held_out
-from judgetrain.data.dedup import named_queries
+from judgetrain.data.contamination import named_queries
 from judgetrain.errors import NothingToLearnError
 from judgetrain.judges.prompting.prompts import load_prompt_set
 from judgetrain.judges.trees.schema import EvaluationTree

@@ -27,7 +27,7 @@ TEACHERS = (
 )
 """What can stand in the teacher's place; labelling functions over text statistics are left to who asks for them."""
 
-OF_QUERIES = ("decontaminate", "decontaminate_by", "near_similarity")
+OF_QUERIES = ("decontaminate",)
 """What says whether a dialogue holds a benchmark's query."""
 
 

@@ -78,7 +78,7 @@ def _of_source(source: SourceConfig, say: Callable[[str], object]) -> list[Item]
 
 
 def _plain(source: SourceConfig, rejects: Rejects, say: Callable[[str], object]) -> Iterator[list[Comparison]]:
-    reader = RowReader(source, source.labels, KEY)
+    reader = RowReader(source, KEY)
 
     def take(row: Any, number: int) -> list[Comparison]:
         if number == 1:

@@ -67,13 +67,13 @@ def step(name: str, size: int, directory: Path) -> dict[str, Any]:
     from judgetrain.artifacts.console import Console
     from judgetrain.artifacts.stage_run import StageRun
     from judgetrain.data.clustering import stage as cluster
-    from judgetrain.data.config import ClusterConfig, DialoguesConfig, SourceConfig
+    from judgetrain.data.config import ClusterConfig, DialoguesConfig, DialogueSourceConfig
     from judgetrain.data.dialogues import run
     from judgetrain.data.stages import ClusterSettings, DialoguesSettings
 
     out, started = StageRun(directory / name, name, 0, Console(), home=directory), time.perf_counter()
     if name == "dialogues":
-        source = SourceConfig(name="generated", path=str(directory / "queries.jsonl"))
+        source = DialogueSourceConfig(name="generated", path=str(directory / "queries.jsonl"))
         run(DialoguesSettings(seed=0, dialogues=DialoguesConfig([source], near_dedup=True)), {}, out)
     else:
         config = ClusterConfig(

@@ -17,8 +17,8 @@ from pathlib import Path
 import numpy as np
 
 from judgetrain.artifacts.shards import read_rows
-from judgetrain.data.clustering.coverage import nearest, sample_uniform
 from judgetrain.data.clustering.kmeans import kmeans
+from judgetrain.data.clustering.sample import sample_uniform
 from judgetrain.data.config import ClusterConfig
 from tests.benchmarks.common import parser_of
 
@@ -29,6 +29,11 @@ MEASURES = {
     "distance_by_cluster": "its mean, every cluster weighing the same",
     "categories": "share of the categories",
 }
+
+
+def nearest(embeddings: np.ndarray, probes: np.ndarray, rows: np.ndarray) -> np.ndarray:
+    """Cosine distance of each probe to the nearest of ``rows``, float ``[probes]``."""
+    return np.array([1.0 - float((embeddings[rows] @ embeddings[probe]).max()) for probe in probes]).clip(0.0)
 
 
 def measured(

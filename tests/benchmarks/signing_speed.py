@@ -19,14 +19,14 @@ from judgetrain.artifacts.console import Console
 from judgetrain.artifacts.executors.base import Executor, LocalExecutor, make_executor
 from judgetrain.artifacts.executors.cluster import connect
 from judgetrain.artifacts.stage_run import StageRun
-from judgetrain.data.config import DialoguesConfig, SourceConfig
+from judgetrain.data.config import DialoguesConfig, DialogueSourceConfig
 from judgetrain.data.dialogues import run
 from judgetrain.data.stages import DialoguesSettings
 
 
 def stage(file: str, near: bool, executor: Executor) -> tuple[float, float, str]:
     """CPU seconds, seconds, and a hash of what the stage writes."""
-    settings = DialoguesConfig([SourceConfig(name="d", path=file)], near_dedup=near, max_query_chars=10**6)
+    settings = DialoguesConfig([DialogueSourceConfig(name="d", path=file)], near_dedup=near, max_query_chars=10**6)
     with tempfile.TemporaryDirectory() as place:
         out = StageRun(Path(place) / "a" / "dialogues" / "f", "dialogues", 1, Console(), executor=executor)
         cpu, clock = time.process_time(), time.monotonic()

@@ -117,7 +117,7 @@ class Tiny:
 
     def _source(self, source: SourceConfig) -> SourceConfig:
         """The world's dialogues or comparisons in the place of a source, under its name."""
-        if source.type == "world" or not (source.path or source.dataset or source.adapter):
+        if source.type == "world" or not (source.path or getattr(source, "dataset", None) or source.adapter):
             return source
         compared = source.format == "comparison" or bool(source.adapter)
         path = self.home / f"{'comparisons' if compared else 'dialogues'}.jsonl"
@@ -126,15 +126,15 @@ class Tiny:
         single = compared and "response_a" in columns and columns["response_a"] == columns.get("response_b")
         fields = {"response_a": "response_a", "response_b": "response_a"} if single else {}
         shape = "comparison" if compared else "auto"
-        return SourceConfig(name=source.name, type=kind, path=str(path), format=shape, fields=fields)
+        return type(source)(name=source.name, type=kind, path=str(path), format=shape, fields=fields)
 
     def _benchmark(self, benchmark: BenchmarkConfig) -> BenchmarkConfig:
         """Eval-P's published shape for what reads it so, else comparisons with their labels."""
         if benchmark.source.type == "world":
             return benchmark
-        if benchmark.adapter == "eval_p":
+        if benchmark.source.adapter == "eval_p":
             path = str(self.home / "eval_p" / "test.jsonl")
-            return replace(benchmark, source=SourceConfig(type="jsonl", path=path))
+            return replace(benchmark, source=SourceConfig(type="jsonl", path=path, adapter="eval_p"))
         source = SourceConfig(type="comparisons", path=str(self.home / "comparisons.jsonl"), format="comparison")
         return BenchmarkConfig(name=benchmark.name, source=source)
 

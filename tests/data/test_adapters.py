@@ -204,7 +204,7 @@ ROWS: dict[str, list[dict[str, Any]]] = {
 
 def settings(tmp_path: Path, adapter: str, rows: list[dict[str, Any]], **changes: Any) -> BenchmarkConfig:
     path = write_lines(tmp_path / f"{adapter}.jsonl", rows)
-    return BenchmarkConfig(name=adapter, adapter=adapter, source=SourceConfig(path=path), **changes)
+    return BenchmarkConfig(name=adapter, source=SourceConfig(path=path, adapter=adapter), **changes)
 
 
 def load(tmp_path: Path, adapter: str, rows: list[dict[str, Any]] | None = None, **changes: Any) -> Benchmark:
@@ -338,7 +338,7 @@ def test_evalbiasbench_is_read_as_published_a_list_a_bias_in_one_object(tmp_path
     published = {bias: [r for r in rows if r["bias"] == bias] for bias in ("length bias", "concreteness")}
     for indent in (4, None):
         path.write_text(json.dumps(published, indent=indent))
-        entry = BenchmarkConfig(name="b", adapter="evalbiasbench", source=SourceConfig(path=str(path)))
+        entry = BenchmarkConfig(name="b", source=SourceConfig(path=str(path), adapter="evalbiasbench"))
         found = load_benchmark(entry, 0, 17, None).comparisons
         assert [(c.dialogue.query, c.label, c.group) for c in found] == [
             ("do 0", "A", "length bias"),
@@ -436,7 +436,7 @@ def test_a_wrong_row_is_named_with_its_value(
 def test_benchmarks_published_as_one_json_list_are_read(tmp_path: Path) -> None:
     path = tmp_path / "testset-v1.json"
     path.write_text(json.dumps(ROWS["pandalm"], indent=1))
-    entry = BenchmarkConfig(name="pandalm", adapter="pandalm", source=SourceConfig(path=str(path)))
+    entry = BenchmarkConfig(name="pandalm", source=SourceConfig(path=str(path), adapter="pandalm"))
     assert load_benchmark(entry, 0, 17, None).comparisons == load(tmp_path, "pandalm").comparisons
     path.write_text(json.dumps(ROWS["pandalm"])[:-5])
     with pytest.raises(DataError, match=r"testset-v1\.json"):
@@ -447,9 +447,11 @@ def test_benchmarks_published_as_one_json_list_are_read(tmp_path: Path) -> None:
     ("adapter", "place"), [("judgebench", ("ScalerLab/JudgeBench", "gpt")), ("eval_p", ("", "train"))]
 )
 def test_an_adapter_knows_its_place_on_the_hub(adapter: str, place: tuple[str, str]) -> None:
-    source = source_of(BenchmarkConfig(name="b", adapter=adapter, source=SourceConfig(type="hub")))
+    source = source_of(BenchmarkConfig(name="b", source=SourceConfig(type="hub", adapter=adapter)))
     assert (source.path, source.split) == place
-    chosen = BenchmarkConfig(name="b", adapter=adapter, source=SourceConfig(type="hub", split="claude", path="me/copy"))
+    chosen = BenchmarkConfig(
+        name="b", source=SourceConfig(type="hub", adapter=adapter, hub={"split": "claude"}, path="me/copy")
+    )
     assert (source_of(chosen).path, source_of(chosen).split) == ("me/copy", "claude")
 
 
@@ -463,7 +465,7 @@ def test_a_users_own_adapter_and_the_errors_in_it(tmp_path: Path) -> None:
     path.write_text(yaml.safe_dump(mine))
     rows = tmp_path / "rows.jsonl"
     rows.write_text(json.dumps({"q": "?", "l": "1", "r": "2", "w": "right"}))
-    entry = BenchmarkConfig(name="mine", adapter=str(path), source=SourceConfig(path=str(rows)))
+    entry = BenchmarkConfig(name="mine", source=SourceConfig(path=str(rows), adapter=str(path)))
     assert load_benchmark(entry, 0, 17, None).comparisons[0].label == "B"
     for change, message in [
         ({"kind": "pairs"}, r"mine\.yaml: kind='pairs': allowed are pair, votes"),
@@ -477,7 +479,7 @@ def test_a_users_own_adapter_and_the_errors_in_it(tmp_path: Path) -> None:
 
 
 def test_a_missing_adapter_is_refused_before_anything_runs() -> None:
-    entry = BenchmarkConfig(name="x", adapter="evalp", source=SourceConfig(path="x.jsonl"))
+    entry = BenchmarkConfig(name="x", source=SourceConfig(path="x.jsonl", adapter="evalp"))
     with pytest.raises(ConfigError, match=r"adapter 'evalp' is neither a file nor one of eval_p, evalbiasbench"):
         EVALUATE.check(Config(evaluate=EvaluateConfig(benchmarks=[entry], methods=["random"])))
 

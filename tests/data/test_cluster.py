@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,12 +17,13 @@ from judgetrain.artifacts.shards import read_rows
 from judgetrain.artifacts.stage_run import StageRun
 from judgetrain.data.clustering import encode as encode_module
 from judgetrain.data.clustering import kmeans as kmeans_module
-from judgetrain.data.clustering.coverage import quotas, sample_uniform
-from judgetrain.data.clustering.encode import Encoder, devices, dtype_of, encode, load_encoder
+from judgetrain.data.clustering.encode import Encoder, devices, dtype, encode, load_encoder
 from judgetrain.data.clustering.kmeans import kmeans
+from judgetrain.data.clustering.sample import quotas, sample_uniform
 from judgetrain.data.config import ClusterConfig, WorldConfig
 from judgetrain.data.world import train_dialogues
 from judgetrain.errors import ConfigError, EngineError
+from judgetrain.schema import Dialogue, Message
 from tests.builders.data import run_cluster
 
 STATIC = ClusterConfig(encoder="static:world", n_clusters=4, sample=20)
@@ -150,12 +152,12 @@ def test_a_pool_of_processes_gives_what_one_process_gives(tmp_path: Path, monkey
         lambda self, devices: started.append(pool := start(self, devices)) or pool,
     )
     queries = [d.query for d in train_dialogues(WorldConfig(train_dialogues=40), 0)]
-    one, two = (
-        np.array(
-            encode(queries, 40, replace(STATIC, device=device), StageRun(tmp_path / name, "cluster", 0, Console()))
-        )
-        for name, device in (("one", "cpu"), ("two", "cpu, cpu"))
-    )
+    found = {}
+    for name in ("cpu", "cpu cpu"):
+        monkeypatch.setattr(encode_module, "devices", name.split)
+        out = StageRun(tmp_path / name, "cluster", 0, Console())
+        found[name] = np.array(encode(queries, 40, STATIC, out))
+    one, two = found.values()
     assert (one == two).all()
     assert len(started) == 1, "a process a device, in one pool"
     assert len(started[0]["processes"]) == 2
@@ -172,19 +174,20 @@ def test_bfloat16_is_what_a_gpu_computes_in_and_changes_little(tmp_path: Path, m
     base = Transformer(str(Path(world.__file__).parent / "base"))
     SentenceTransformer(modules=[base, Pooling(base.get_embedding_dimension())], device="cpu").save(str(tmp_path / "e"))
     queries = [d.query for d in train_dialogues(WorldConfig(train_dialogues=20), 0)]
-    found = {}
-    for dtype in ("float32", "bfloat16"):
-        config = ClusterConfig(encoder=str(tmp_path / "e"), device="cpu", dtype=dtype)
-        assert next(load_encoder(config).parameters()).dtype == getattr(torch, dtype)
-        found[dtype] = Encoder(config)(queries).astype(np.float64)
-        assert np.linalg.norm(found[dtype], axis=1) == pytest.approx(1.0, abs=2e-3), "also where halves are computed in"
+    found, config = {}, ClusterConfig(encoder=str(tmp_path / "e"))
+    for name in ("float32", "bfloat16"):
+        with monkeypatch.context() as patch:
+            patch.setattr(encode_module, "dtype", lambda name=name: name)
+            assert next(load_encoder(config).parameters()).dtype == getattr(torch, name)
+            found[name] = Encoder(config)(queries).astype(np.float64)
+        assert np.linalg.norm(found[name], axis=1) == pytest.approx(1.0, abs=2e-3), "also where halves are computed in"
     cosine = (found["float32"] * found["bfloat16"]).sum(1)
     assert cosine.min() > 0.99
     assert not (found["float32"] == found["bfloat16"]).all()
+    assert dtype() == "float32" or torch.cuda.is_available()
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda: True)
-    assert (devices(ClusterConfig()), dtype_of(ClusterConfig())) == (["cuda:0", "cuda:1"], "bfloat16")
-    assert dtype_of(ClusterConfig(device="cpu")) == "float32"
+    assert (devices(), dtype()) == (["cuda:0", "cuda:1"], "bfloat16")
 
 
 @pytest.mark.parametrize("encoder", ["package:no-such-package", "no-such-owner/no-such-encoder"])
@@ -205,3 +208,44 @@ def test_the_stage_groups_queries_of_a_kind(tmp_path: Path) -> None:
     assert len(set(sample)) == 48
     assert len({clusters[i] for i in sample}) == 24
     assert out.notes["clustering"]["clusters"] == 24
+
+
+def test_queries_that_are_all_alike_leave_clusters_empty_and_are_sampled_all_the_same(tmp_path: Path) -> None:
+    same = [Dialogue(f"a{i}", "x", (Message("user", "how do i cook ?"),)) for i in range(20)]
+    other = Dialogue("b", "x", (Message("user", "my son likes apple cake ."),))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # scikit-learn says that there are fewer distinct points than clusters
+        out = run_cluster(tmp_path, [*same, other], ClusterConfig(encoder="static:world", n_clusters=5, sample=4))
+    facts = out.notes["clustering"]
+    assert (facts["clusters"], facts["empty"], facts["singletons"]) == (2, 3, 1)
+    sample = [r["id"] for r in read_rows(out.directory, "sample")]
+    assert len(sample) == 4 and "b" in sample, "what the singleton cannot give, the other cluster does"
+
+
+def test_as_many_clusters_as_queries_and_one_more(tmp_path: Path) -> None:
+    dialogues = train_dialogues(WorldConfig(train_dialogues=12), 0)
+    out = run_cluster(tmp_path, dialogues, ClusterConfig(encoder="static:world", n_clusters=12, sample=7))
+    assert len(list(read_rows(out.directory, "sample"))) == 7
+    with pytest.raises(ConfigError, match=r"cluster\.n_clusters=13: there are only 12 dialogues"):
+        run_cluster(tmp_path, dialogues, ClusterConfig(encoder="static:world", n_clusters=13, sample=7))
+
+
+def test_past_a_size_batches_are_used_with_a_like_inertia(monkeypatch: pytest.MonkeyPatch) -> None:
+    import sklearn.cluster
+
+    rng = np.random.default_rng(0)
+    rows = (np.repeat(rng.normal(size=(6, 8)), 100, axis=0) + 0.1 * rng.normal(size=(600, 8))).astype(np.float16)
+    plain = kmeans(rows, ClusterConfig(n_clusters=6), 2)
+    used = []
+    batched = sklearn.cluster.MiniBatchKMeans
+
+    def recording(*arguments: Any, **options: Any) -> Any:
+        used.append(options["random_state"])
+        return batched(*arguments, **options)
+
+    monkeypatch.setattr(sklearn.cluster, "MiniBatchKMeans", recording)
+    monkeypatch.setattr(kmeans_module, "MINI_BATCH_FROM", 500)
+    found = kmeans(rows, ClusterConfig(n_clusters=6), 2)
+    assert used == [2]
+    assert found.inertia == pytest.approx(plain.inertia, rel=0.5)
+    assert np.array_equal(found.labels, kmeans(rows, ClusterConfig(n_clusters=6), 2).labels), "the seed decides"

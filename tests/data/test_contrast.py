@@ -14,10 +14,9 @@ import pytest
 from judgetrain.artifacts.console import Console
 from judgetrain.artifacts.shards import read_rows
 from judgetrain.artifacts.stage_run import StageRun
-from judgetrain.data.answer_key import is_right, key_of
 from judgetrain.data.config import ContrastConfig, ResponseModelConfig, ResponsesConfig, WorldConfig, WorldEngineConfig
-from judgetrain.data.contrast import sentences, wrong_number
-from judgetrain.data.world import train_dialogues, true_verdict
+from judgetrain.data.contrast import wrong_number
+from judgetrain.data.world import train_dialogues
 from judgetrain.errors import DataError
 from judgetrain.schema import Comparison, Dialogue, Message
 from tests.builders.data import RAW, independent_grade, run_responses
@@ -139,54 +138,33 @@ def test_the_other_category_counts_where_neighbours_are_taken() -> None:
     assert marks(configured(*errors)) == marks(configured(*errors, *asked))
 
 
-@pytest.mark.parametrize("kind", ["first_sentence", "errors"])
-def test_an_answers_own_first_sentence_or_itself_with_errors_is_worse(kind: str, tmp_path: Path) -> None:
-    texts = [
-        "Take 2 eggs. Boil them for 7 minutes.",
-        "Only one sentence of many words",
-        "Only some words without numbers. And so on.",
-        None,
-    ]
-    dialogues = [dialogue(i, texts[i % 4]) for i in range(N)]
+def test_an_answer_with_errors_is_worse(tmp_path: Path) -> None:
+    texts = ["Take 2 eggs. Boil them for 7 minutes.", "Only some words without numbers. And so on.", None]
+    dialogues = [dialogue(i, texts[i % 3]) for i in range(N)]
     rows = [Comparison(d.id, d, "left", "right") for d in dialogues[:4]]
-    pairs, notes = made(tmp_path, contrast(kind), planted(tmp_path, dialogues, rows))
+    rows.append(Comparison("s:005", dialogues[5], "Bad.", "Good. It has 3 words.", label="B"))
+    pairs, notes = made(tmp_path, contrast("errors"), planted(tmp_path, dialogues, rows))
     known = [p for p in pairs if p.made]
     for pair in known:
         good, bad = sides(pair)
         assert good == pair.dialogue.reference and bad != good
-        if kind == "first_sentence":
-            assert pair.made == kind and good.startswith(bad) and len(sentences(bad)) == 1
-        else:
-            assert str(pair.made).startswith("errors: ") and len(bad.split()) == len(good.split())
-            said = " for " if "eggs" in good else "the words of a sentence in another order"
-            assert said in str(pair.made) and (sorted(bad.split()) == sorted(good.split())) == ("eggs" not in good)
+        assert str(pair.made).startswith("errors: ") and len(bad.split()) == len(good.split())
+        said = " for " if "eggs" in good else "the words of a sentence in another order"
+        assert said in str(pair.made) and (sorted(bad.split()) == sorted(good.split())) == ("eggs" not in good)
     facts = notes["contrast"]
-    assert facts["better_is_longer"] == (len(known) if kind == "first_sentence" else facts["better_is_longer"])
-    assert facts[kind] == len(known) == (N / 2 if kind == "first_sentence" else 3 * N / 4)
-    assert facts[f"{kind}:no_good_answer"] == N / 4
-    assert facts.get("first_sentence:one_sentence", 0) == (N / 4 if kind == "first_sentence" else 0)
-    others = {p.id: p for p in pairs if not p.made}
-    assert all((p.response_a, p.label) == ("left", None) for p in others.values())
-    assert set(others) == ({"s:001", "s:003"} if kind == "first_sentence" else {"s:003"}), "the data's own pairs"
-
-
-def test_the_better_side_of_a_labelled_comparison_is_a_good_answer(tmp_path: Path) -> None:
-    dialogues = [dialogue(i, None) for i in range(4)]
-    rows = [Comparison(d.id, d, "Bad.", "Good. Very.", label="B") for d in dialogues[:2]]
-    config = contrast("first_sentence", keep_labels=False)
-    pairs, _ = made(tmp_path, config, planted(tmp_path, dialogues, rows))
-    assert [sides(p) for p in pairs] == [("Good. Very.", "Good.")] * 2
+    assert facts["errors"] == len(known) == 2 * N / 3 and facts["errors:no_good_answer"] == N / 3 - 1
+    others = {p.id: (p.response_a, p.label) for p in pairs if not p.made}
+    assert others == {"s:002": ("left", None), "s:005": ("Bad.", "B")}, "the data's own pairs, and what has a label"
 
 
 def test_labels_are_kept_while_other_dialogues_get_constructed_pairs(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path,
 ) -> None:
     labels = ["A", "B", "tie", None]
     dialogues = [dialogue(i, f"Answer {i}. Indeed.") for i in range(8)]
     rows = [Comparison(d.id, d, f"Bad {i}.", f"Good {i}.", label=labels[i]) for i, d in enumerate(dialogues[:4])]  # type: ignore[arg-type]
     inputs = planted(tmp_path, dialogues, rows)
     pairs, notes = made(tmp_path, contrast("nearby", most_similar=0.9999), inputs)
-    assert "replaced" not in capsys.readouterr().out
     by_id = {p.id: p for p in pairs}
     for row in rows[:3]:
         assert by_id[row.id] == row, "as the source has it, ties too"
@@ -194,11 +172,6 @@ def test_labels_are_kept_while_other_dialogues_get_constructed_pairs(
     assert notes["contrast"]["nearby"] == 5
     assert by_id["s:003"].made == "nearby: an answer to s:004"
     assert by_id["s:004"].made in {"nearby: an answer to s:003", "nearby: an answer to s:005"}
-    without = tmp_path / "without"
-    config = contrast("nearby", keep_labels=False, most_similar=0.9999)
-    pairs, _ = made(without, config, planted(without, dialogues, rows))
-    assert all(p.made for p in pairs)
-    assert "3 comparisons with a label were replaced by constructed pairs" in capsys.readouterr().out
 
 
 def test_a_wrong_number_is_as_long_as_the_right_one_and_as_often_smaller() -> None:
@@ -224,83 +197,21 @@ def test_a_list_s_own_numbers_stay(tmp_path: Path) -> None:
         assert bad != good and str(pair.made).count(" for ") == 2
 
 
-ENDS = {
-    "right": "#### 1,042",
-    "also": "So the answer is 1042.",
-    "wrong": "It is 1 and 2. #### 7",
-    "mute": "I cannot say.",
-}
-"""Answers of models, that end rightly, wrongly or in no clear way."""
-
-
-def test_answers_are_checked_against_the_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from judgetrain.data import responses
-
-    dialogues = [dialogue(i, "6 times 7 and 1000.\n#### 1042" if i else "No key in so many words.") for i in range(20)]
-    monkeypatch.setattr(
-        responses, "_answers", lambda sample, *_: {n: {d.id: t for d in sample} for n, t in ENDS.items()}
-    )
-    config = contrast("answer")
-    config.models = [ResponseModelConfig(name=name) for name in ENDS]
-    pairs, notes = made(tmp_path, config, planted(tmp_path, dialogues))
-    known = [p for p in pairs if p.made]
-    assert len(known) == 19 and {p.made for p in known} == {"answer: the key is 1042"}
-    for pair in known:
-        better, worse = (pair.model_a, pair.model_b) if pair.label == "A" else (pair.model_b, pair.model_a)
-        assert better in ("right", "also") and worse == "wrong"
-    assert notes["contrast"]["answer:no_key"] == 1
-    assert len(pairs) == 20 and sum(p.label is None for p in pairs) == 1, "the other is paired as always"
-
-
-@pytest.mark.parametrize(
-    ("text", "key", "right"),
-    [
-        ("So 3 + 4 = 7.\n#### 7", "7", True),
-        ("It costs $1,200.50 in all", "1200.5", True),
-        ("The answer is 12.", "12", True),
-        ("The answer is 12 apples.", "12", True),
-        ("First 12, then 13", "12", False),
-        (r"Thus \boxed{42}.", "42", True),
-        ("**Answer: (C)**", "C", True),
-        ("The final answer is B", "C", False),
-        ("I think it is C", "C", None),
-        ("I do not know.", "7", None),
-        ("The answer is seven", "7", None),
-    ],
-)
-def test_a_final_answer_is_read_where_it_is_marked(text: str, key: str, right: bool | None) -> None:
-    assert is_right(text, key) is right
-
-
-def test_a_reference_is_a_key_where_it_marks_one_or_is_short() -> None:
-    assert key_of("A long solution.\n#### 1,042", True) == "1,042"
-    assert key_of("Paris", True) == "Paris" and key_of("Paris") is None
-    assert key_of("Paris is the capital of France.", True) is None and key_of("", True) is None
-
-
-def test_some_dialogues_are_constructed_the_others_paired_and_the_draw_is_of_the_id_alone(tmp_path: Path) -> None:
+def test_the_draw_is_of_the_id_alone(tmp_path: Path) -> None:
     dialogues = train_dialogues(WorldConfig(train_dialogues=N), 0)
-    models = [ResponseModelConfig(name=f"w{s}", engine=WorldEngineConfig(skill=s)) for s in (0.9, 0.2)]
-    config = contrast("nearby", "first_sentence", share=0.5, most_similar=1.0)
-    config.models = models
+    config = contrast("nearby", "errors", most_similar=1.0)
+    config.models = [ResponseModelConfig(name=f"w{s}", engine=WorldEngineConfig(skill=s)) for s in (0.9, 0.2)]
     pairs, notes = made(tmp_path, config, planted(tmp_path, dialogues))
-    known = [p for p in pairs if p.made]
-    assert N / 4 < len(known) < 3 * N / 4 and notes["contrast"]["nearby"] + notes["contrast"].get(
-        "first_sentence", 0
-    ) == len(known)
     assert [p.id for p in pairs] == sorted(p.id for p in pairs), "mixed, in the sample's order"
-    for pair in pairs:
-        if not pair.made:
-            assert pair.label == true_verdict(pair.dialogue.query, pair.response_a, pair.response_b)
-        elif pair.made.startswith("nearby"):
-            assert pair.model_a == pair.model_b, "the same writer's answer to another query"
-    half = planted(tmp_path / "half", dialogues[: N // 2])
-    again, _ = made(tmp_path / "half", config, half)
-    first = {p.id: p.made for p in again if p.made}
-    assert first.keys() == {p.id for p in known if p.id in {d.id for d in dialogues[: N // 2]}}
+    assert all(p.model_a == p.model_b for p in pairs), "the same writer's answer to another query"
+    counts = notes["contrast"]
+    assert counts["nearby"] + counts["errors"] == N and min(counts["nearby"], counts["errors"]) > N / 4
+    again, _ = made(tmp_path / "half", config, planted(tmp_path / "half", dialogues[: N // 2]))
+    kinds = {p.id: str(p.made).partition(":")[0] for p in pairs}
+    assert all(str(p.made).partition(":")[0] == kinds[p.id] for p in again)
 
 
-def test_without_kinds_nothing_changes_and_old_rows_are_read(tmp_path: Path) -> None:
+def test_without_kinds_nothing_changes(tmp_path: Path) -> None:
     dialogues = [dialogue(i, "A. B.") for i in range(4)]
     rows = [Comparison(d.id, d, "left", "right") for d in dialogues]
     pairs, notes = made(tmp_path, ResponsesConfig(), planted(tmp_path, dialogues, rows))

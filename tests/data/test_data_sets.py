@@ -16,12 +16,10 @@ from hypothesis import strategies as st
 from judgetrain.artifacts.shards import read_rows
 from judgetrain.artifacts.stage_run import StageRun
 from judgetrain.data import readers
-from judgetrain.data.config import BenchmarkConfig, DialoguesConfig, SourceConfig
+from judgetrain.data.config import DialoguesConfig, DialogueSourceConfig
 from judgetrain.data.data_sets import catalogue, described
-from judgetrain.data.stages import DIALOGUES, RESPONSES
+from judgetrain.data.stages import RESPONSES
 from judgetrain.errors import ConfigError, DataError
-from judgetrain.evaluate.config import EvaluateConfig
-from judgetrain.evaluate.stages import EVALUATE
 from judgetrain.pipeline.config import Config
 from judgetrain.schema import Dialogue
 from tests.builders.data import run_dialogues
@@ -212,12 +210,12 @@ PUBLISHED: dict[str, tuple[str, Write, Rows, Dialogue | tuple[Any, ...]]] = {
     "blog_writing": ("test.json", as_lines, BLOG, ("0000001", "写一篇小红书文案", 0, "标题：🍂秋天", None)),
     "blog_writing_train": ("train.json", as_lines, BLOG_TRAIN, ("0", "写100字", 0, "标题：好", None)),
 }  # fmt: skip
-IN_ONE_FILE = [name for name in PUBLISHED if catalogue()[name]["hub"] == "json"]
+IN_ONE_FILE = [name for name in PUBLISHED if catalogue()[name].get("hub", {}).get("path") == "json"]
 """Data sets that are read by the address of a file."""
 OF_THE_HUB = [name for name in PUBLISHED if name not in (*IN_ONE_FILE, "convai2_human_bot")]
 
 
-def run(tmp_path: Path, source: SourceConfig, **options: Any) -> tuple[StageRun, list[Dialogue]]:
+def run(tmp_path: Path, source: DialogueSourceConfig, **options: Any) -> tuple[StageRun, list[Dialogue]]:
     out = run_dialogues(tmp_path, DialoguesConfig([described(source, "key")], **options))
     return out, [Dialogue.from_row(r) for r in read_rows(out.directory, "dialogues")]
 
@@ -236,7 +234,7 @@ def test_a_published_file_is_read_alone(name: str, tmp_path: Path) -> None:
     file, write, rows, expected = PUBLISHED[name]
     path = tmp_path / Path(file).name
     write(path, rows)
-    out, dialogues = run(tmp_path, SourceConfig(name="src", dataset=name, path=str(path)))
+    out, dialogues = run(tmp_path, DialogueSourceConfig(name="src", dataset=name, path=str(path)))
     assert summary(dialogues[0]) == expected
     assert out.notes["sources"]["src"] == {"read": len(rows), "kept": len(rows)}
 
@@ -250,14 +248,15 @@ def test_a_published_repository_is_streamed(name: str, tmp_path: Path, monkeypat
     repository = tmp_path / "repository"
     (repository / file).parent.mkdir(parents=True)
     write(repository / file, rows)
-    if "subset" in catalogue()[name]:  # a repository's card lists its subsets and splits
-        splits = f"[{{split: {catalogue()[name]['split']}, path: {file}}}]"
-        card = f"---\nconfigs: [{{config_name: {catalogue()[name]['subset']}, data_files: {splits}}}]\n---\n"
+    place = catalogue()[name]["hub"]
+    if "name" in place:  # a repository's card lists its subsets and splits
+        splits = f"[{{split: {place['split']}, path: {file}}}]"
+        card = f"---\nconfigs: [{{config_name: {place['name']}, data_files: {splits}}}]\n---\n"
         (repository / "README.md").write_text(card)
-    for other in catalogue()[name].get("data_files", [])[1:]:
+    for other in place.get("data_files", [])[1:]:
         write(repository / other, [rows[0] | {"inputs": "Another question?"}])
-    source = described(SourceConfig(name="src", dataset=name), "key")
-    assert (source.type, source.path) == ("hub", catalogue()[name]["hub"])
+    source = described(DialogueSourceConfig(name="src", dataset=name), "key")
+    assert (source.type, source.path) == ("hub", place["path"])
     asked = []
     load = datasets.load_dataset
 
@@ -266,10 +265,10 @@ def test_a_published_repository_is_streamed(name: str, tmp_path: Path, monkeypat
         return load(str(repository), *arguments, **options)
 
     monkeypatch.setattr(datasets, "load_dataset", local)
-    _, dialogues = run(tmp_path, SourceConfig(name="src", dataset=name))
+    _, dialogues = run(tmp_path, DialogueSourceConfig(name="src", dataset=name))
     assert summary(dialogues[0]) == expected
-    assert asked == [(catalogue()[name]["hub"], True)]
-    assert len(dialogues) == len(rows) + len(catalogue()[name].get("data_files", [""])[1:])
+    assert asked == [(place["path"], True)]
+    assert len(dialogues) == len(rows) + len(place.get("data_files", [""])[1:])
 
 
 @pytest.mark.parametrize("name", IN_ONE_FILE)
@@ -279,7 +278,7 @@ def test_a_published_address_is_streamed(name: str, tmp_path: Path, monkeypatch:
 
     file, write, rows, expected = PUBLISHED[name]
     write(tmp_path / file, rows)
-    (address,) = catalogue()[name]["data_files"]
+    (address,) = catalogue()[name]["hub"]["data_files"]
     assert address.startswith("https://") and address.endswith(file)
     load = datasets.load_dataset
 
@@ -288,7 +287,7 @@ def test_a_published_address_is_streamed(name: str, tmp_path: Path, monkeypatch:
         return load(path, *arguments, **options | {"data_files": [str(tmp_path / file)]})
 
     monkeypatch.setattr(datasets, "load_dataset", local)
-    _, dialogues = run(tmp_path, SourceConfig(name="src", dataset=name))
+    _, dialogues = run(tmp_path, DialogueSourceConfig(name="src", dataset=name))
     assert summary(dialogues[0]) == expected
     assert len(dialogues) == len(rows)
 
@@ -296,7 +295,7 @@ def test_a_published_address_is_streamed(name: str, tmp_path: Path, monkeypatch:
 def test_both_questions_of_mt_bench_stay_open_and_the_first_alone_can_be_taken(tmp_path: Path) -> None:
     path = tmp_path / "question.jsonl"
     as_lines(path, MT_BENCH)
-    source = SourceConfig(name="src", dataset="mt_bench", path=str(path))
+    source = DialogueSourceConfig(name="src", dataset="mt_bench", path=str(path))
     _, dialogues = run(tmp_path, source)
     assert [[(m.role, m.content) for m in d.messages] for d in dialogues] == [
         [("user", question) for question in row["turns"]] for row in MT_BENCH
@@ -316,25 +315,23 @@ def test_both_questions_of_mt_bench_stay_open_and_the_first_alone_can_be_taken(t
 def test_rows_without_questions_are_refused(row: dict[str, Any], tmp_path: Path) -> None:
     as_lines(tmp_path / "question.jsonl", [row])
     with pytest.raises(DataError, match=r"question\.jsonl:1: expected"):
-        run(tmp_path, SourceConfig(name="src", dataset="mt_bench", path=str(tmp_path / "question.jsonl")))
+        run(tmp_path, DialogueSourceConfig(name="src", dataset="mt_bench", path=str(tmp_path / "question.jsonl")))
 
 
 def test_the_other_direction_of_a_translation(tmp_path: Path) -> None:
     as_parquet(tmp_path / "test.parquet", wmt19("de", "Es gibt kein Zurück."))
-    fields = {"query": "translation.en", "reference": "translation.de"}
-    source = SourceConfig(name="src", dataset="wmt19_de_en", path=str(tmp_path / "test.parquet"), fields=fields)
-    _, (dialogue,) = run(tmp_path, replace(source, template="Auf Deutsch: {query}"))
+    fields = {"query": "Auf Deutsch: {translation.en}", "reference": "translation.de"}
+    source = DialogueSourceConfig(name="src", dataset="wmt19_de_en", path=str(tmp_path / "test.parquet"), fields=fields)
+    _, (dialogue,) = run(tmp_path, source)
     assert (dialogue.query, dialogue.reference) == ("Auf Deutsch: There is no way back.", "Es gibt kein Zurück.")
-    with pytest.raises(ConfigError, match=r"dialogues\.sources\[0\]\.template='Auf Deutsch'"):
-        DIALOGUES.check(Config(dialogues=DialoguesConfig([replace(source, template="Auf Deutsch")])))
     with pytest.raises(DataError, match=r"expected the column 'translation\.fr'"):
-        run(tmp_path / "no", replace(source, fields={"query": "translation.fr"}))
+        run(tmp_path / "no", replace(source, fields={"query": "{translation.fr}!"}))
 
 
 def test_convai2_is_read_as_parlai_has_it(tmp_path: Path) -> None:
     (tmp_path / "train_self_original.txt").write_text(CONVAI2)
     path = str(tmp_path / "*.txt")
-    _, (first, second) = run(tmp_path, SourceConfig(name="src", dataset="convai2", path=path))
+    _, (first, second) = run(tmp_path, DialogueSourceConfig(name="src", dataset="convai2", path=path))
     assert [(m.role, m.content) for m in first.messages] == [
         ("system", "your persona: i like to ski.\nyour persona: i hate mexican food."),
         ("user", "hi , how are you ?"),
@@ -345,12 +342,12 @@ def test_convai2_is_read_as_parlai_has_it(tmp_path: Path) -> None:
     assert [m.role for m in second.messages] == ["system", "assistant", "user"]
     assert second.reference == "good for you ."
     with pytest.raises(ConfigError, match=r"key\.path is empty: convai2 is not on the Hub"):
-        described(SourceConfig(name="src", dataset="convai2"), "key")
+        described(DialogueSourceConfig(name="src", dataset="convai2"), "key")
 
 
 def test_every_turn_of_a_conversation_becomes_a_dialogue_when_asked_for(tmp_path: Path) -> None:
     as_lines(tmp_path / "train_0.jsonl", ULTRACHAT)
-    source = SourceConfig(name="src", dataset="ultrachat", path=str(tmp_path / "train_0.jsonl"), turns="every")
+    source = DialogueSourceConfig(name="src", dataset="ultrachat", path=str(tmp_path / "train_0.jsonl"), turns="every")
     out, dialogues = run(tmp_path, source)
     assert [summary(d)[:4] for d in dialogues] == [
         ("0#1", "How do tides work?", 0, "The moon pulls."),
@@ -362,20 +359,14 @@ def test_every_turn_of_a_conversation_becomes_a_dialogue_when_asked_for(tmp_path
 
 def test_an_unknown_data_set_and_the_users_own_settings() -> None:
     with pytest.raises(ConfigError, match=r"dialogues\.sources\[2\]\.dataset=alpacca: .*known are flan_v2"):
-        described(SourceConfig(dataset="alpacca"), "dialogues.sources[2]")
-    own = SourceConfig(dataset="flan_v2", data_files=["niv2_zs_opt_train.jsonl.gz"], fields={"query": "input"})
+        described(DialogueSourceConfig(dataset="alpacca"), "dialogues.sources[2]")
+    own = DialogueSourceConfig(
+        dataset="flan_v2", hub={"data_files": ["niv2_zs_opt_train.jsonl.gz"]}, fields={"query": "input"}
+    )
     found = described(own, "key")
-    assert found.data_files == ["niv2_zs_opt_train.jsonl.gz"]
+    assert (found.path, found.hub) == ("SirNeural/flan_v2", {"data_files": ["niv2_zs_opt_train.jsonl.gz"]})
     assert found.fields == {"query": "input", "reference": "targets", "category": "task"}
     assert described(found, "key") == found, "describing twice changes nothing"
-
-
-def test_a_benchmark_is_none_of_them() -> None:
-    source = SourceConfig(name="b", dataset="alpaca")
-    entry = BenchmarkConfig(name="b", source=replace(source, path="b.jsonl"))
-    config = Config(evaluate=EvaluateConfig(benchmarks=[entry], methods=["random"]))
-    with pytest.raises(ConfigError, match=r"evaluate\.benchmarks\[0\]\.source\.dataset=alpaca"):
-        EVALUATE.check(config)
 
 
 def test_the_papers_recipe_names_the_nine_data_sets() -> None:
@@ -384,7 +375,7 @@ def test_the_papers_recipe_names_the_nine_data_sets() -> None:
     table = [n for n in named[: named.index("mt_bench")] if n != "convai2_human_bot"]
     assert [s.dataset for s in config.dialogues.sources] == table
     assert {s.type for s in config.dialogues.sources if s.dataset != "convai2"} == {"hub"}
-    assert (config.cluster.n_clusters, config.cluster.max_iter, config.cluster.sample) == (1000, 300, 7000)
+    assert (config.cluster.n_clusters, config.cluster.sample) == (1000, 7000)
     assert config.teacher.comparisons == 3000
 
 
@@ -406,7 +397,7 @@ def test_rows_of_another_shape_are_counted_by_reason(
 ) -> None:
     path = tmp_path / "in.jsonl"
     path.write_text("".join(json.dumps(r) + "\n" for r in (row, *PUBLISHED[name][2])))
-    source = SourceConfig(name="src", dataset=name, path=str(path))
+    source = DialogueSourceConfig(name="src", dataset=name, path=str(path))
     out, dialogues = run(tmp_path, source, strict=False)
     assert len(dialogues) == len(PUBLISHED[name][2])
     assert out.totals()["counts"]["dropped"] == {reason: 1}
@@ -459,4 +450,4 @@ def test_an_array_is_not_read_ahead(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 def test_a_broken_array_names_the_row(text: str, message: str, tmp_path: Path) -> None:
     (tmp_path / "in.json").write_text(text)
     with pytest.raises(DataError, match=message):
-        run(tmp_path, SourceConfig(name="src", path=str(tmp_path / "in.json")))
+        run(tmp_path, DialogueSourceConfig(name="src", path=str(tmp_path / "in.json")))

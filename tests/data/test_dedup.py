@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from judgetrain.artifacts.shards import read_rows
 from judgetrain.artifacts.stage_run import StageRun
-from judgetrain.data.config import BenchmarkConfig, DialoguesConfig, SourceConfig
+from judgetrain.data.config import BenchmarkConfig, DialoguesConfig, DialogueSourceConfig, SourceConfig
 from judgetrain.data.dedup import PERMUTATIONS, RECALL, NearIndex, bands, jaccard, normalised
 from judgetrain.errors import ConfigError, DataError
 from judgetrain.pipeline.config import Config
@@ -28,7 +28,7 @@ PIE = "How do I cook an apple pie for my two sons on a rainy Monday afternoon?"
 def configured(
     tmp_path: Path, rows: list[dict[str, Any]], benchmark: list[str] | None = None, **options: Any
 ) -> Config:
-    source = SourceConfig(name="src", path=write_lines(tmp_path / "in.jsonl", rows))
+    source = DialogueSourceConfig(name="src", path=write_lines(tmp_path / "in.jsonl", rows))
     named = []
     if benchmark is not None:
         asked = [{"query": q, "response_a": "x", "response_b": "y", "label": "A"} for q in benchmark]
@@ -93,8 +93,6 @@ def test_near_duplicates_are_dropped_and_counted_when_asked_for(tmp_path: Path) 
     assert on.totals()["counts"] == {"in": 5, "out": 3, "dropped": {"duplicate": 1, "near_duplicate": 1}}
     assert [r["messages"][0]["content"] for r in read_rows(on.directory, "dialogues")] == [CAKE, PIE, rows[4]["query"]]
     assert on.notes["sources"]["src"]["read"] == 5
-    loose = run(tmp_path, configured(tmp_path, rows, near_dedup=True, near_similarity=0.4))
-    assert loose.totals()["counts"]["dropped"] == {"duplicate": 1, "near_duplicate": 2}
 
 
 def test_the_window_bounds_what_is_remembered() -> None:
@@ -144,14 +142,14 @@ def test_dialogues_that_hold_a_benchmark_query_are_removed(
     evaluated = configured(tmp_path, rows, BENCH)
     evaluated.evaluate.benchmarks, evaluated.dialogues.decontaminate = evaluated.dialogues.decontaminate, []
     assert not run(tmp_path, evaluated).totals()["counts"]["dropped"], "evaluated on, and not named"
-    for mode, found in (("exact", exact), ("near", near)):
-        out = run(tmp_path, configured(tmp_path, rows, BENCH, decontaminate_by=mode))
-        assert out.totals()["counts"]["dropped"] == ({"contaminated": 1} if found else {}), mode
-        matches = list(read_rows(out.directory, "contaminated"))
-        assert len(matches) == found
-        if matches:
-            assert (matches[0]["benchmark"], matches[0]["id"]) == ("held-out", "src:0000001")
-            assert matches[0]["query"] in BENCH and matches[0]["similarity"] >= 0.8
+    out = run(tmp_path, configured(tmp_path, rows, BENCH))
+    assert out.totals()["counts"]["dropped"] == ({"contaminated": 1} if near else {})
+    matches = list(read_rows(out.directory, "contaminated"))
+    assert len(matches) == near
+    if matches:
+        assert matches[0]["exact"] is exact
+        assert (matches[0]["benchmark"], matches[0]["id"]) == ("held-out", "src:0000001")
+        assert matches[0]["query"] in BENCH and matches[0]["similarity"] >= 0.8
     assert out.notes["benchmark_queries"] == {"held-out": 3}
 
 
@@ -164,9 +162,9 @@ def test_a_published_benchmark_is_read_through_its_adapter(tmp_path: Path, turn:
         {"question_id": 81, "model": m, "category": "writing", "questions": [CAKE, "Shorter."], "answers": [m, "z"]}
         for m in "xy"
     ]
-    source = SourceConfig(path=write_lines(tmp_path / "votes.jsonl", votes))
+    source = SourceConfig(path=write_lines(tmp_path / "votes.jsonl", votes), adapter="mt_bench_human")
     texts = write_lines(tmp_path / "answers.jsonl", answers)
-    config.dialogues.decontaminate = [BenchmarkConfig("mt", source, adapter="mt_bench_human", answers=texts)]
+    config.dialogues.decontaminate = [BenchmarkConfig("mt", source, answers=texts)]
     out = run(tmp_path, config)
     assert out.notes["benchmark_queries"] == {"mt": turn}
     assert [(r["benchmark"], r["query"]) for r in read_rows(out.directory, "contaminated")] == [("mt", CAKE)]
@@ -213,8 +211,10 @@ def test_a_benchmark_file_that_is_not_there_says_why_it_is_needed(tmp_path: Path
 
 def test_an_adapter_that_there_is_not_is_named_with_the_key_that_names_it(tmp_path: Path) -> None:
     config = configured(tmp_path, [{"query": "q"}], BENCH)
-    config.dialogues.decontaminate[0].adapter = "nothing"
-    with pytest.raises(ConfigError, match=r"^dialogues\.decontaminate\[0\]: adapter 'nothing' is neither a file nor"):
+    config.dialogues.decontaminate[0].source.adapter = "nothing"
+    with pytest.raises(
+        ConfigError, match=r"^dialogues\.decontaminate\[0\]\.source: adapter 'nothing' is neither a file"
+    ):
         STAGES["dialogues"].check(config)
 
 
@@ -237,6 +237,6 @@ def test_the_fingerprint_holds_the_queries_that_are_taken_out_and_nothing_else_o
     assert mark(near) != marks[0]
     off.evaluate.benchmarks = near.dialogues.decontaminate
     assert mark(off) == marks[1], "evaluated on, and not named"
-    hub = BenchmarkConfig("j", SourceConfig(type="hub"), adapter="judgebench")
+    hub = BenchmarkConfig("j", SourceConfig(type="hub", adapter="judgebench"))
     on_hub = replace(off, dialogues=replace(off.dialogues, decontaminate=[hub]))
     assert mark(on_hub) not in marks, "by its place on the Hub, without a request"

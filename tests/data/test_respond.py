@@ -17,7 +17,7 @@ from judgetrain.data.config import ResponseModelConfig, ResponsesConfig, WorldCo
 from judgetrain.data.responses import pair
 from judgetrain.data.world import train_dialogues, true_verdict
 from judgetrain.engines.base import Completion, Request
-from judgetrain.engines.config import OpenAIEngineConfig, SamplingConfig
+from judgetrain.engines.config import OpenAIEngineConfig
 from judgetrain.errors import DataError, EngineError
 from judgetrain.schema import Comparison, Dialogue, Message
 from tests.builders.data import run_responses
@@ -165,32 +165,6 @@ def test_workers_share_what_local_models_answer_beside_one_that_is_paid(
         out = run_responses(tmp_path / "a", ResponsesConfig(models), prepare(tmp_path), tmp_path / "outputs")
         assert out.notes["spent"]["requests"] == len(server.billed) == 40
     assert shared == {"responses-api": False, "responses-here": True}
-
-
-def test_a_model_may_have_sampling_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: dict[str, set[tuple[float, int]]] = {}
-
-    class Writer:
-        def __init__(self, name: str) -> None:
-            self.name = name
-
-        def generate(self, requests: Sequence[Request], seed: int) -> list[Completion]:
-            asked[self.name] = {(r.sampling.temperature, r.sampling.max_new_tokens) for r in requests}
-            return [
-                Completion(text=self.name, prompt_tokens=1, generated_tokens=1, finish_reason="stop") for _ in requests
-            ]
-
-        def close(self) -> None:
-            pass
-
-    monkeypatch.setattr(respond, "make_engine", lambda config, name, **options: Writer(name))
-    models = [
-        ResponseModelConfig(name="plain", engine=WorldEngineConfig()),
-        ResponseModelConfig(name="own", engine=WorldEngineConfig(), sampling=SamplingConfig(0.2, 1.0, 11)),
-    ]
-    config = ResponsesConfig(models, SamplingConfig(0.7, 1.0, 99))
-    run_responses(tmp_path / "responses", config, prepare(tmp_path))
-    assert asked == {"plain": {(0.7, 99)}, "own": {(0.2, 11)}}
 
 
 def test_external_models_keep_to_a_budget(tmp_path: Path) -> None:

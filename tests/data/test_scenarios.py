@@ -110,10 +110,10 @@ def test_every_set_is_shown_in_the_groups_of_the_classifiers_scenarios(tmp_path:
     ]
     mine = [{"query": query("code", rng), "response_a": "a", "response_b": "b", "label": "A", "group": "math"}]
     sources = [
-        SourceConfig(type="jsonl", path=write_lines(tmp_path / "eval_p.jsonl", eval_p)),
+        SourceConfig(adapter="eval_p", path=write_lines(tmp_path / "eval_p.jsonl", eval_p)),
         SourceConfig(type="comparisons", path=write_lines(tmp_path / "mine.jsonl", mine), format="comparison"),
     ]
-    benchmarks = [BenchmarkConfig("eval_p", sources[0], adapter="eval_p"), BenchmarkConfig("mine", sources[1])]
+    benchmarks = [BenchmarkConfig("eval_p", sources[0]), BenchmarkConfig("mine", sources[1])]
     config = Config(evaluate=EvaluateConfig(benchmarks=benchmarks))
     config.evaluate.scenarios = SourceConfig(path=write_lines(tmp_path / "taught.jsonl", taught))
     out = StageRun(tmp_path / "out", "scenarios", 0, Console(), recipe="r")

@@ -14,10 +14,9 @@ import pytest
 
 from judgetrain.artifacts.config import ExecutorConfig
 from judgetrain.artifacts.executors.base import Executor, LocalExecutor, make_executor
-from judgetrain.data import dedup, signing
-from judgetrain.data.config import BenchmarkConfig, DialoguesConfig, SourceConfig
-from judgetrain.data.dedup import signature
-from judgetrain.data.signing import signed
+from judgetrain.data import dedup
+from judgetrain.data.config import BenchmarkConfig, DialoguesConfig, DialogueSourceConfig, SourceConfig
+from judgetrain.data.dedup import signature, signed
 from tests.artifacts.test_ray_workers import executor as pool_of
 from tests.builders.data import run_dialogues, write_lines
 from tests.builders.executors import Elsewhere
@@ -28,7 +27,7 @@ WORDS = [f"{word} {number}" for word in ("why", "is", "the", "sky", "blue", "ove
 
 @pytest.fixture(autouse=True)
 def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(signing, "CHUNK", 7)
+    monkeypatch.setattr(dedup, "CHUNK", 7)
 
 
 @pytest.mark.parametrize("executor", [LocalExecutor, Elsewhere])
@@ -43,7 +42,7 @@ def test_items_come_in_their_order_with_the_signatures_of_their_texts(executor: 
 
 def test_a_text_is_signed_once_in_a_chunk(monkeypatch: pytest.MonkeyPatch) -> None:
     times: Counter[str] = Counter()
-    monkeypatch.setattr(signing, "signature", lambda text: times.update([text]))
+    monkeypatch.setattr(dedup, "signature", lambda text: times.update([text]))
     list(signed(range(7), lambda i: ["one", "one", f"text {i // 2}"], LocalExecutor()))
     assert set(times.values()) == {1} and len(times) == 5
 
@@ -59,7 +58,7 @@ def test_no_more_is_read_than_a_chunk_ahead() -> None:
 def late_chunk(monkeypatch: pytest.MonkeyPatch, executor: Executor, items: int = 700) -> int:
     """Sign so many items, the first chunk last of all that may be read; gives the most that were held."""
     read, most, came = count(), 0, []
-    monkeypatch.setattr(signing, "AHEAD", 5)
+    monkeypatch.setattr(dedup, "AHEAD", 5)
     for item, _ in signed((next(read) for _ in range(items)), lambda i: [str(i)], executor):
         most = max(most, int(repr(read)[6:-1]) - item)
         came.append(item)
@@ -84,13 +83,14 @@ def configured(root: Path) -> DialoguesConfig:
     draw.shuffle(queries)
     asked = [{"query": f"Well, {query}", "response_a": "x", "response_b": "y", "label": "A"} for query in queries[:5]]
     held_out = SourceConfig(name="bench", type="comparisons", path=write_lines(root / "bench.jsonl", asked))
-    source = SourceConfig(name="src", path=write_lines(root / "in.jsonl", [{"query": query} for query in queries]))
+    source = DialogueSourceConfig(
+        name="src", path=write_lines(root / "in.jsonl", [{"query": query} for query in queries])
+    )
     return DialoguesConfig(
         [source],
         near_dedup=True,
         max_query_chars=600,
         decontaminate=[BenchmarkConfig(name="held-out", source=held_out)],
-        decontaminate_by="near",
     )
 
 
@@ -140,14 +140,14 @@ def test_a_late_chunk_of_ray_s_workers_has_no_more_read_than_may_be_held(
             os._exit(1)
         return texts
 
-    monkeypatch.setattr(signing, "_sign", sign)
+    monkeypatch.setattr(dedup, "_sign", sign)
     assert late_chunk(monkeypatch, ray) <= 5 * 7
     assert deaths.read_text() == "ddd"
 
 
 def test_nobody_is_asked_where_no_signature_is_looked_at(tmp_path: Path) -> None:
     executor, settings = Elsewhere(), configured(tmp_path)
-    settings.near_dedup, settings.decontaminate_by = False, "exact"
+    settings.near_dedup, settings.decontaminate = False, []
     run_dialogues(tmp_path, settings, executor)
     assert not executor.carried
 

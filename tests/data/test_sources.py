@@ -18,7 +18,7 @@ from judgetrain.artifacts.console import Console
 from judgetrain.artifacts.shards import read_rows
 from judgetrain.artifacts.stage_run import StageRun
 from judgetrain.data import dialogues
-from judgetrain.data.config import DialoguesConfig, SourceConfig
+from judgetrain.data.config import DialoguesConfig, DialogueSourceConfig
 from judgetrain.data.dedup import Seen, normalised
 from judgetrain.data.sources import read, read_comparisons, sampled
 from judgetrain.data.stages import DialoguesSettings
@@ -33,7 +33,9 @@ def run(tmp_path: Path, content: str | list[dict[str, Any]], strict: bool = True
         path.write_bytes(gzip.compress(text.encode()))
     else:
         path.write_text(text)
-    return run_dialogues(tmp_path, DialoguesConfig([SourceConfig(name="src", path=str(path), **source)], strict=strict))
+    return run_dialogues(
+        tmp_path, DialoguesConfig([DialogueSourceConfig(name="src", path=str(path), **source)], strict=strict)
+    )
 
 
 @pytest.mark.parametrize(
@@ -73,7 +75,7 @@ def test_published_shapes(row: dict[str, Any], query: str, context: str, file: s
 def test_parquet_and_renamed_columns(tmp_path: Path) -> None:
     table = pyarrow.Table.from_pylist([{"frage": "hi", "nr": 7}, {"frage": "ho", "nr": 8}])
     pyarrow.parquet.write_table(table, tmp_path / "in.parquet")
-    source = SourceConfig(
+    source = DialogueSourceConfig(
         name="src", type="parquet", path=str(tmp_path / "in.parquet"), fields={"query": "frage", "id": "nr"}
     )
     out = run_dialogues(tmp_path, DialoguesConfig([source]))
@@ -158,13 +160,13 @@ def test_a_damaged_file_of_any_form_is_said_in_a_line(tmp_path: Path, form: str,
         }
         place.write_bytes(wrong[damage])
     with pytest.raises(DataError, match=told):
-        list(read(SourceConfig(name="src", path=str(place)), "src", lambda row, number: row))
+        list(read(DialogueSourceConfig(name="src", path=str(place)), "src", lambda row, number: row))
 
 
 def test_bytes_that_are_no_utf8_are_said_by_their_line(tmp_path: Path) -> None:
     (tmp_path / "in.csv").write_bytes("query,x\na,b\nä,b\n".encode("latin-1"))
     with pytest.raises(DataError, match=r"in\.csv:3: expected UTF-8 text .* save the file as UTF-8"):
-        run_dialogues(tmp_path, DialoguesConfig([SourceConfig(name="src", path=str(tmp_path / "in.csv"))]))
+        run_dialogues(tmp_path, DialoguesConfig([DialogueSourceConfig(name="src", path=str(tmp_path / "in.csv"))]))
 
 
 def test_a_damaged_parquet_file_is_said_in_a_line(tmp_path: Path) -> None:
@@ -174,7 +176,7 @@ def test_a_damaged_parquet_file_is_said_in_a_line(tmp_path: Path) -> None:
     damaged[100:3000] = bytes(byte ^ 0x5A for byte in damaged[100:3000])
     path.write_bytes(damaged)
     with pytest.raises(DataError, match=r"in\.parquet: not a whole Parquet file; after row 0: "):
-        run_dialogues(tmp_path, DialoguesConfig([SourceConfig(name="src", path=str(path))]))
+        run_dialogues(tmp_path, DialoguesConfig([DialogueSourceConfig(name="src", path=str(path))]))
 
 
 def test_a_broken_gzip_and_a_missing_path(tmp_path: Path) -> None:
@@ -183,31 +185,25 @@ def test_a_broken_gzip_and_a_missing_path(tmp_path: Path) -> None:
         ("in.jsonl.gz", DataError, "whole gzip"),
         ("nowhere.jsonl", ConfigError, r"dialogues\.sources\[0\]\.path"),
     ):
-        settings = DialoguesConfig([SourceConfig(name="s", path=str(tmp_path / path))])
+        settings = DialoguesConfig([DialogueSourceConfig(name="s", path=str(tmp_path / path))])
         with pytest.raises(error, match=message):
             run_dialogues(tmp_path, settings)
 
 
 def test_a_hub_id_without_network_says_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    settings = DialoguesConfig([SourceConfig(name="s", type="hub", path="no-such-owner/no-such-set")])
+    settings = DialoguesConfig([DialogueSourceConfig(name="s", type="hub", path="no-such-owner/no-such-set")])
     with pytest.raises(DataError, match=r"dialogues\.sources\[0\]\.path=no-such-owner/no-such-set.*local file"):
         run_dialogues(tmp_path, settings)
 
 
 def test_length_limits_and_duplicates_are_counted(tmp_path: Path) -> None:
-    rows = [{"query": q} for q in ("hello there", "HELLO   there", "\uff28ello there", "x", "y" * 9000)]
+    rows = [{"query": q} for q in ("hello there", "HELLO   there", "\uff28ello there", "y" * 9000)]
     path = write_lines(tmp_path / "in.jsonl", rows)
-    settings = DialoguesConfig([SourceConfig(name="s", path=path)], min_query_chars=2)
+    settings = DialoguesConfig([DialogueSourceConfig(name="s", path=path)])
     out = run_dialogues(tmp_path, settings)
-    assert out.totals()["counts"] == {"in": 5, "out": 1, "dropped": {"duplicate": 2, "too_short": 1, "too_long": 1}}
-    assert out.notes["sources"]["s"] == {
-        "read": 5,
-        "kept": 1,
-        "duplicate": 2,
-        "too_short": 1,
-        "too_long": 1,
-    }
+    assert out.totals()["counts"] == {"in": 4, "out": 1, "dropped": {"duplicate": 2, "too_long": 1}}
+    assert out.notes["sources"]["s"] == {"read": 4, "kept": 1, "duplicate": 2, "too_long": 1}
 
 
 def test_rows_and_their_turns_are_counted_apart(tmp_path: Path) -> None:
@@ -229,7 +225,7 @@ def test_what_cannot_be_read_is_counted_by_source_and_reason(tmp_path: Path) -> 
     for name, lines in (("a", ['{"query": "q1"}', "{", '{"query": 3}']), ("b", ["{", "{", '{"query": "q2"}'])):
         path = tmp_path / f"{name}.jsonl"
         path.write_text("\n".join(lines))
-        sources.append(SourceConfig(name=name, path=str(path)))
+        sources.append(DialogueSourceConfig(name=name, path=str(path)))
     out = run_dialogues(tmp_path, DialoguesConfig(sources, strict=False))
     assert out.notes["sources"] == {
         "a": {"read": 3, "kept": 1, "rejected:not_json": 1, "rejected:wrong_type": 1},
@@ -269,7 +265,7 @@ def test_a_trailing_answer_is_the_reference(tmp_path: Path) -> None:
 def test_rows_are_numbered_over_all_files_and_repeated_ids_are_counted(tmp_path: Path) -> None:
     for name, query in (("a", "one"), ("b", "two")):
         (tmp_path / f"{name}.jsonl").write_text(json.dumps({"query": query}) + "\n")
-    settings = DialoguesConfig([SourceConfig(name="s", path=str(tmp_path / "[ab].jsonl"))])
+    settings = DialoguesConfig([DialogueSourceConfig(name="s", path=str(tmp_path / "[ab].jsonl"))])
     out = run_dialogues(tmp_path, settings)
     assert [r["id"] for r in read_rows(out.directory, "dialogues")] == ["s:0000001", "s:0000002"]
     rows = [{"id": 1, "query": "x"}, {"id": 1, "query": "y"}]
@@ -288,7 +284,9 @@ def test_one_query_may_have_several_comparisons(tmp_path: Path) -> None:
 def test_labels_that_are_no_labels(value: str, tmp_path: Path) -> None:
     (tmp_path / "in.jsonl").write_text(f'{{"query": "q", "response_a": "x", "response_b": "y", "label": {value}}}\n')
     with pytest.raises(DataError, match=r"in\.jsonl:1: label"):
-        list(read_comparisons(SourceConfig(name="s", path=str(tmp_path / "in.jsonl")), {"1": "A"}, "key"))
+        list(
+            read_comparisons(DialogueSourceConfig(name="s", path=str(tmp_path / "in.jsonl"), labels={"1": "A"}), "key")
+        )
 
 
 @pytest.mark.parametrize(
@@ -298,8 +296,8 @@ def test_labels_that_are_no_labels(value: str, tmp_path: Path) -> None:
 def test_label_conventions(labels: dict[str, str], value: Any, expected: str, tmp_path: Path) -> None:
     path = tmp_path / "in.jsonl"
     path.write_text(json.dumps({"prompt": "q", "response_1": "x", "response_2": "y", "label": value}) + "\n")
-    source = SourceConfig(name="s", path=str(path))
-    assert next(iter(read_comparisons(source, labels, "key"))).label == expected
+    source = DialogueSourceConfig(name="s", path=str(path), labels=labels)
+    assert next(iter(read_comparisons(source, "key"))).label == expected
 
 
 def drawn(tmp_path: Path, seed: int, **source: Any) -> list[str]:
@@ -307,7 +305,7 @@ def drawn(tmp_path: Path, seed: int, **source: Any) -> list[str]:
     path = tmp_path / "rows.jsonl"
     tmp_path.mkdir()
     write_lines(path, [*({"query": f"query {i}"} for i in range(60)), {"nothing": 1}])
-    config = DialoguesConfig([SourceConfig(name="src", path=str(path), **source)], strict=False)
+    config = DialoguesConfig([DialogueSourceConfig(name="src", path=str(path), **source)], strict=False)
     out = StageRun(tmp_path / "out", "dialogues", 0, Console())
     dialogues.run(DialoguesSettings(seed=seed, dialogues=config), {}, out)
     assert out.notes["sources"]["src"]["rejected:missing_field"] == 1, "all rows are read, whatever is drawn"

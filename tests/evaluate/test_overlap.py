@@ -22,7 +22,7 @@ def test_a_garbage_manifest_upstream_of_a_judge_is_one_sentence(tmp_path: Path) 
     (judge / "manifest.json").write_text(json.dumps({"stage": "dpo", "upstream": {"label": "a"}}))
     (label / "manifest.json").write_bytes(b"\x00\xffgarbage")
     with pytest.raises(DataError, match=r"label/a is damaged: manifest\.json is no manifest; stage label has"):
-        Overlaps.find([Method.parse("dpo")], {"dpo": judge}, [], 0.8)
+        Overlaps.find([Method.parse("dpo")], {"dpo": judge}, [])
 
 
 def test_a_damaged_teacher_says_nothing_rather_than_too_little(tmp_path: Path) -> None:
@@ -36,7 +36,7 @@ def test_a_damaged_teacher_says_nothing_rather_than_too_little(tmp_path: Path) -
         manifest = {"stage": directory.parent.name, "upstream": upstream}
         whole = sealed(directory, manifest, ContentHashes.of_run(None))
         (directory / "manifest.json").write_text(json.dumps(whole))
-    find = lambda: Overlaps.find([Method.parse("dpo")], {"dpo": judge}, [], 0.8)  # noqa: E731
+    find = lambda: Overlaps.find([Method.parse("dpo")], {"dpo": judge}, [])  # noqa: E731
     (training,) = find().trained
     assert training.dialogues is not None and len(training.dialogues) == 3
     (teacher / "evaluations.jsonl").write_text("".join(rows[:2]))

@@ -416,7 +416,7 @@ def test_a_bad_row_is_named(
 
 def test_an_unknown_label_names_file_line_and_value(setup: tuple[Config, dict[str, Path]], tmp_path: Path) -> None:
     config, _ = setup
-    config.evaluate.benchmarks[0].labels = {"0": "A", "1": "B"}
+    config.evaluate.benchmarks[0].source.labels = {"0": "A", "1": "B"}
     with pytest.raises(DataError, match=r"pairs\.jsonl:3: label 2 is not one of 0, 1"):
         load_benchmark(config.evaluate.benchmarks[0], 0, config.seed, config.dialogues.world)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +35,7 @@ def two_orders(tmp_path: Path, **changes: Any) -> Config:
         for n in range(45)
     ]
     source = SourceConfig(path=write(tmp_path / "rows.jsonl", rows))
-    benchmark = BenchmarkConfig(name="eval_p", adapter="eval_p", source=source)
+    benchmark = BenchmarkConfig(name="eval_p", source=replace(source, adapter="eval_p"))
     stored = StoredConfig(name="auto-j", benchmark="eval_p", verdict_ab="out", verdict_ba="swapped", labels=LABELS)
     for name, value in changes.items():
         setattr(stored, name, value)
@@ -80,7 +81,7 @@ def votes(tmp_path: Path) -> Config:
         {"question_id": 83, "turn": 1, "model_a": "m", "model_b": "w", "winner": "tie (inconsistent)"},
     ]
     source = SourceConfig(path=write(tmp_path / "votes.jsonl", rows))
-    benchmark = BenchmarkConfig(name="mt", adapter="mt_bench_human", source=source)
+    benchmark = BenchmarkConfig(name="mt", source=replace(source, adapter="mt_bench_human"))
     where = SourceConfig(path=write(tmp_path / "gpt4.jsonl", verdicts))
     stored = StoredConfig(name="gpt4", benchmark="mt", source=where, verdict_ab="winner", labels=GPT4)
     evaluate = EvaluateConfig([benchmark], ["stored:gpt4"], stored=[stored], bootstrap=50)

@@ -15,9 +15,9 @@ from judgetrain.artifacts.stage_run import StageRun
 from judgetrain.data.config import (
     ContrastConfig,
     DialoguesConfig,
+    DialogueSourceConfig,
     ResponseModelConfig,
     ResponsesConfig,
-    SourceConfig,
     WorldEngineConfig,
 )
 from judgetrain.errors import ConfigError, DataError
@@ -37,12 +37,12 @@ ROWS = [
 ]
 
 
-def source(tmp_path: Path, rows: list[dict[str, Any]] | None = None, **changes: Any) -> SourceConfig:
+def source(tmp_path: Path, rows: list[dict[str, Any]] | None = None, **changes: Any) -> DialogueSourceConfig:
     path = write_lines(tmp_path / "votes.jsonl", ROWS if rows is None else rows)
-    return SourceConfig(name="mine", path=path, format="comparison", **changes)
+    return DialogueSourceConfig(name="mine", path=path, format="comparison", **changes)
 
 
-def compared(tmp_path: Path, given: SourceConfig) -> list[Comparison]:
+def compared(tmp_path: Path, given: DialogueSourceConfig) -> list[Comparison]:
     """What the stages dialogues and responses make of a source; every dialogue is sampled."""
     read = run_dialogues(tmp_path, DialoguesConfig([given]))
     cluster = StageRun(tmp_path / "cluster", "cluster", 0, Console())
@@ -141,7 +141,7 @@ def test_how_a_pair_was_made_reaches_labels_pairs_and_pages(tmp_path: Path) -> N
     assert "constructed" not in pages[1]
 
 
-def settings(sources: list[SourceConfig], responses: ResponsesConfig | None = None) -> Config:
+def settings(sources: list[DialogueSourceConfig], responses: ResponsesConfig | None = None) -> Config:
     config = Config(label=LabelConfig(source="given"), dialogues=DialoguesConfig(sources))
     return replace(config, responses=responses or ResponsesConfig())
 
@@ -168,9 +168,9 @@ def test_without_a_label_nothing_begins(tmp_path: Path) -> None:
 
 def test_labels_that_are_known_let_it_begin(tmp_path: Path) -> None:
     LABEL.check(settings([source(tmp_path, ROWS[3:], labels=WORDS)]))
-    LABEL.check(settings([SourceConfig(name="world", type="world")], ResponsesConfig([WRITER])))
+    LABEL.check(settings([DialogueSourceConfig(name="world", type="world")], ResponsesConfig([WRITER])))
     nearby = ResponsesConfig([WRITER], contrast=ContrastConfig(["nearby"]))
-    LABEL.check(settings([SourceConfig(name="hub", type="hub", path="some/dialogues")], nearby))
+    LABEL.check(settings([DialogueSourceConfig(name="hub", type="hub", path="some/dialogues")], nearby))
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import pytest
 
 from judgetrain.artifacts.console import Console
 from judgetrain.artifacts.stage_run import StageRun
-from judgetrain.data.config import ResponseModelConfig, SourceConfig, WorldConfig, WorldEngineConfig
+from judgetrain.data.config import DialogueSourceConfig, ResponseModelConfig, WorldConfig, WorldEngineConfig
 from judgetrain.data.world import eval_comparisons
 from judgetrain.engines.config import OpenAIEngineConfig
 from judgetrain.errors import ConfigError
@@ -25,7 +25,7 @@ def configured(tmp_path: Path) -> Config:
     engine = OpenAIEngineConfig(model="gpt-x", base_url="http://127.0.0.1:9/v1")
     teacher = TeacherConfig(engine=engine, comparisons=4, branches=2, dry_run=True)
     config = Config(prompts="compact", stage="dpo", teacher=teacher, output_dir=str(tmp_path / "outputs"))
-    config.dialogues.sources = [SourceConfig(name="world", type="world")]
+    config.dialogues.sources = [DialogueSourceConfig(name="world", type="world")]
     config.train.base.path = "world"
     return config
 

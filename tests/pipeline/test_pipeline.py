@@ -112,7 +112,7 @@ def test_fingerprint_follows_content_configuration_and_seed_but_not_speed(tmp_pa
     first = mark(base)
     assert mark(config(tmp_path)) == first
     assert mark(replace(base, seed=18)) != first
-    assert mark(replace(base, dialogues=replace(base.dialogues, dedup=False))) != first
+    assert mark(replace(base, dialogues=replace(base.dialogues, near_dedup=True))) != first
     assert mark(replace(base, cluster=replace(base.cluster, device="cpu"))) == first
     assert mark(replace(base, label=replace(base.label, holdout=0.2))) == first
     write(tmp_path, "a", "b")

@@ -19,7 +19,6 @@ from judgetrain.pipeline.run import Pipeline
 from tests.builders.pipeline import configured
 
 FREE = {
-    "dialogues.world.seed",
     "train.dpo.f_alpha_divergence_coef",
     "selfeval.delta",
     "selfeval.sweep",

@@ -172,7 +172,7 @@ def test_labels_come_back_as_given_ones(tool: str, tmp_path: Path) -> None:
     done = (annotated if tool == "label_studio" else responded)(exported, given)
     (tmp_path / "export.json").write_text(json.dumps(done))
     config = SourceConfig(name="people", type="comparisons", path=str(tmp_path / "export.json"), format=tool)
-    found = list(read_comparisons(config, {}, "dialogues.sources[0]", labelled=None))
+    found = list(read_comparisons(config, "dialogues.sources[0]", labelled=None))
     asked = [q["id"] for q in read_rows(directory, "queue")]
     assert [c.id for c in found] == [f"people:{name}" for name in asked]
     assert [c.label for c in found] == ["A", "B", None, None]

@@ -53,7 +53,7 @@ def load_benchmark(benchmark: BenchmarkConfig, index: int, seed: int, world_conf
         DataError: a malformed row or unknown label (file, row and value), a repeated id, or nothing left.
     """
     key = f"evaluate.benchmarks[{index}]"
-    loaded = _adapted(benchmark, key) if benchmark.adapter else _plain(benchmark, key, seed, world_config)
+    loaded = _adapted(benchmark, key) if benchmark.source.adapter else _plain(benchmark, key, seed, world_config)
     comparisons, left_out = loaded.comparisons, dict(loaded.left_out)
     kept = [c for c in comparisons if benchmark.max_chars is None or c.characters <= benchmark.max_chars]
     left_out["too_long"] = len(comparisons) - len(kept)
@@ -78,7 +78,8 @@ def majority(votes: Sequence[Verdict]) -> Verdict | None:
 
 def _adapted(benchmark: BenchmarkConfig, key: str) -> Benchmark:
     cases = read_cases(benchmark, key)
-    adapter, source = adapter_of(benchmark), source_of(benchmark)
+    source = source_of(benchmark)
+    adapter = adapter_of(source)
     groups = {c.comparison.group for c in cases if c.comparison.group is not None}
     domains = {g: name for g in groups if (name := adapter.domain(g)) is not None}
     several = len({c.prompt for c in cases}) < len(cases)
@@ -101,7 +102,7 @@ def _plain(benchmark: BenchmarkConfig, key: str, seed: int, world_config: WorldC
         comparisons = world.eval_comparisons(world_config, seed)
         return Benchmark(name=benchmark.name, split="heldout", comparisons=comparisons)
     labelled = None if benchmark.unlabelled else True
-    comparisons = list(read_comparisons(source, benchmark.labels, f"{key}.source", labelled=labelled))
+    comparisons = list(read_comparisons(source, f"{key}.source", labelled=labelled))
     seen: set[str] = set()
     for comparison in comparisons:
         if comparison.id in seen:

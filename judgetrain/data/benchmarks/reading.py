@@ -31,22 +31,26 @@ class Case:
     voters: list[str] = field(default_factory=list)
 
 
-def adapter_of(benchmark: BenchmarkConfig) -> Adapter:
-    """The benchmark's adapter with the columns and labels that the configuration overrides."""
-    adapter = load_adapter(benchmark.adapter or "")
-    named = {name: [column] for name, column in benchmark.source.fields.items()}
-    labels: dict[str, Any] = benchmark.labels or dict(adapter.labels)
+def adapter_of(source: SourceConfig) -> Adapter:
+    """The source's adapter with the columns and labels that the configuration overrides."""
+    adapter = load_adapter(source.adapter or "")
+    named = {name: [column] for name, column in source.fields.items()}
+    labels: dict[str, Any] = source.labels or dict(adapter.labels)
     return replace(adapter, fields={**adapter.fields, **named}, labels=labels)
 
 
-def source_of(benchmark: BenchmarkConfig) -> SourceConfig:
-    """Where the rows are; a Hub source without a path is the place where the adapter's benchmark is published."""
-    source = replace(benchmark.source, name=benchmark.source.name or benchmark.name)
-    if benchmark.adapter and source.type == "hub" and not source.path:
-        hub = load_adapter(benchmark.adapter).hub
-        split = source.split if source.split != SourceConfig().split else hub.get("split", source.split)
-        source = replace(source, path=hub.get("path", ""), split=split, subset=source.subset or hub.get("subset"))
+def placed(source: SourceConfig, name: str = "") -> SourceConfig:
+    """Where the rows are, under a name; a Hub source without a path is where the adapter's benchmark is published."""
+    source = replace(source, name=source.name or name)
+    if source.adapter and source.type == "hub" and not source.path:
+        place = dict(load_adapter(source.adapter).hub)
+        source = replace(source, path=place.pop("path", ""), hub={**place, **source.hub})
     return source
+
+
+def source_of(benchmark: BenchmarkConfig) -> SourceConfig:
+    """Where a benchmark's rows are."""
+    return placed(benchmark.source, benchmark.name)
 
 
 def selected(row: Any, where: Mapping[str, str]) -> bool:
@@ -66,9 +70,9 @@ def selected(row: Any, where: Mapping[str, str]) -> bool:
 class CaseReader:
     """Turns rows into cases, by the adapter's kind."""
 
-    def __init__(self, benchmark: BenchmarkConfig, answers: Answers | None = None) -> None:
-        self.adapter, self._answers = adapter_of(benchmark), answers
-        self._name = source_of(benchmark).name
+    def __init__(self, source: SourceConfig, answers: Answers | None = None) -> None:
+        self.adapter, self._answers = adapter_of(source), answers
+        self._name = source.name
         self._rows = RowReader(SourceConfig(name=self._name))
 
     def cases(self, row: Mapping[str, Any], number: int) -> list[Case]:
@@ -200,7 +204,8 @@ def read_cases(benchmark: BenchmarkConfig, key: str) -> list[Case]:
         DataError: a malformed row, an unknown label or a repeated id; names file, row and value.
     """
     answers = _answers(benchmark, key) if benchmark.answers else None
-    reader = CaseReader(benchmark, answers)
+    source = source_of(benchmark)
+    reader = CaseReader(source, answers)
     cases: dict[str, Case] = {}
 
     def take(row: Any, number: int) -> list[Case]:
@@ -211,7 +216,7 @@ def read_cases(benchmark: BenchmarkConfig, key: str) -> list[Case]:
             _put(cases, case, reader.adapter)
         return found
 
-    for _ in read(source_of(benchmark), f"{key}.source", take):
+    for _ in read(source, f"{key}.source", take):
         pass
     return list(cases.values())
 

@@ -14,9 +14,11 @@ from judgetrain.artifacts.executors.base import Work
 from judgetrain.artifacts.files import atomic
 from judgetrain.artifacts.stage_run import StageRun
 from judgetrain.data.config import ClusterConfig
-from judgetrain.engines.config import ModelConfig
+from judgetrain.engines.config import ModelConfig, looks_local
 from judgetrain.engines.once import loaded_once
-from judgetrain.errors import EngineError
+from judgetrain.engines.reachable import check_loadable, check_on_hub
+from judgetrain.errors import ConfigError, EngineError
+from judgetrain.keys import PACKAGE
 
 if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
@@ -34,6 +36,31 @@ BATCH, BATCH_GPU = 16, 256
 """Queries encoded together; on a CPU more would not fit its caches (64 are a quarter slower)."""
 
 
+def check_encoder(name: str, key: str) -> None:
+    """Check what ``cluster.encoder`` names, short of loading it.
+
+    Raises:
+        ConfigError: names the key, its value and the remedy.
+    """
+    if name.startswith(STATIC):
+        check_loadable(ModelConfig(path=name.removeprefix(STATIC)), f"{key}={name}")
+        return
+    local = Path(name).expanduser()
+    try:
+        if name.startswith(PACKAGE):
+            packaged(name.removeprefix(PACKAGE))
+        elif not local.exists() and not looks_local(name):
+            check_on_hub(name if "/" in name else f"sentence-transformers/{name}", None, MARKS[0])
+        elif not any((local / mark).is_file() for mark in MARKS):
+            raise EngineError(
+                f"no sentence-transformers model lies there ({' or '.join(MARKS)}); give one's directory or Hub id, "
+                "package:NAME or static:MODEL"
+            )
+    except EngineError as error:
+        told = str(error).replace("give a local directory", "give a local directory, package:NAME or static:world")
+        raise ConfigError(f"{key}={name}: {told}") from error
+
+
 def load_encoder(config: ClusterConfig) -> SentenceTransformer:
     """The sentence encoder that ``cluster.encoder`` names.
 
@@ -47,13 +74,11 @@ def load_encoder(config: ClusterConfig) -> SentenceTransformer:
 
     name = config.encoder
     if name.startswith(STATIC):
-        return _static(name.removeprefix(STATIC), devices(config)[0])
-    if name.startswith("package:"):
-        name = str(packaged(name.removeprefix("package:")))
+        return _static(name.removeprefix(STATIC), devices()[0])
+    if name.startswith(PACKAGE):
+        name = str(packaged(name.removeprefix(PACKAGE)))
     try:
-        return SentenceTransformer(
-            name, device=devices(config)[0], trust_remote_code=False, model_kwargs={"dtype": dtype_of(config)}
-        )
+        return SentenceTransformer(name, device=devices()[0], trust_remote_code=False, model_kwargs={"dtype": dtype()})
     except (OSError, ValueError) as error:
         raise EngineError(
             f"cluster.encoder={config.encoder}: cannot load it ({str(error).splitlines()[0][:200]}); check the name "
@@ -61,23 +86,19 @@ def load_encoder(config: ClusterConfig) -> SentenceTransformer:
         ) from error
 
 
-def devices(config: ClusterConfig) -> list[str]:
-    """Where the encoder runs: the comma-separated ``cluster.device``, or all GPUs, or what else the machine has."""
+def devices() -> list[str]:
+    """Where the encoder runs: all GPUs, or what else the machine has."""
     import torch
     from sentence_transformers.util import get_device_name
 
-    if config.device:
-        return [name.strip() for name in config.device.split(",")]
     return [f"cuda:{i}" for i in range(torch.cuda.device_count())] or [get_device_name()]
 
 
-def dtype_of(config: ClusterConfig) -> str:
-    """The precision that the encoder computes in: ``auto`` is bfloat16 on a GPU that has it."""
+def dtype() -> str:
+    """The precision that the encoder computes in: bfloat16 on a GPU that has it."""
     import torch
 
-    if config.dtype != "auto":
-        return config.dtype
-    return "bfloat16" if devices(config)[0].startswith("cuda") and torch.cuda.is_bf16_supported() else "float32"
+    return "bfloat16" if devices()[0].startswith("cuda") and torch.cuda.is_bf16_supported() else "float32"
 
 
 def _static(path: str, device: str) -> SentenceTransformer:
@@ -116,8 +137,8 @@ class Encoder:
     """
 
     def __init__(self, config: ClusterConfig) -> None:
-        self._model, several = load_encoder(config), devices(config)
-        self._batch_size = config.batch_size or (BATCH_GPU if several[0].startswith("cuda") else BATCH)
+        self._model, several = load_encoder(config), devices()
+        self._batch_size = BATCH_GPU if several[0].startswith("cuda") else BATCH
         self._pool: Any = self._model.start_multi_process_pool(several) if len(several) > 1 else None
 
     def __call__(self, texts: list[str]) -> np.ndarray:

@@ -17,6 +17,9 @@ from judgetrain.errors import ConfigError, EngineError
 MINI_BATCH_FROM = 50_000
 """Rows from which scikit-learn's k-means starts from mini-batches, and embeddings are no longer held in memory."""
 
+MAX_ITER = 300
+"""Iterations of k-means at most, as scikit-learn and cuML have it by default."""
+
 PASSES = 5
 """Passes over all rows after mini-batches have placed the centres; five more gain under a part in 5,000."""
 
@@ -72,12 +75,12 @@ def kmeans(embeddings: np.ndarray, config: ClusterConfig, seed: int) -> Clusteri
 def _sklearn(embeddings: np.ndarray, config: ClusterConfig, seed: int) -> tuple[np.ndarray, float]:
     from sklearn.cluster import KMeans, MiniBatchKMeans
 
-    options: dict[str, Any] = {"n_clusters": config.n_clusters, "max_iter": config.max_iter, "random_state": seed}
+    options: dict[str, Any] = {"n_clusters": config.n_clusters, "max_iter": MAX_ITER, "random_state": seed}
     rows, many = single_precision(embeddings), len(embeddings) >= MINI_BATCH_FROM
     if many:
         size = 3 * config.n_clusters
         batches = MiniBatchKMeans(batch_size=max(10_000, size), init_size=size, n_init=1, **options).fit(rows)
-        options |= {"init": batches.cluster_centers_, "max_iter": min(PASSES, config.max_iter)}
+        options |= {"init": batches.cluster_centers_, "max_iter": PASSES}
     model = KMeans(n_init=1, copy_x=not many, **options)  # without a copy it centres the rows of the file in place
     return model.fit_predict(rows), model.inertia_
 
@@ -92,7 +95,7 @@ def _cuml(embeddings: np.ndarray, config: ClusterConfig, seed: int) -> tuple[np.
         ) from error
     options: dict[str, Any] = {
         "n_clusters": config.n_clusters,
-        "max_iter": config.max_iter,
+        "max_iter": MAX_ITER,
         "init": "scalable-k-means++",
         "random_state": seed,
         "output_type": "numpy",

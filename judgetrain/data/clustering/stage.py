@@ -12,15 +12,14 @@ import numpy as np
 from judgetrain.artifacts.files import write_rows_atomic
 from judgetrain.artifacts.shards import count_rows, read_rows
 from judgetrain.artifacts.stage_run import StageRun
-from judgetrain.data.clustering.coverage import sample_uniform
 from judgetrain.data.clustering.encode import encode
 from judgetrain.data.clustering.kmeans import kmeans
-from judgetrain.data.clustering.report import write_report
+from judgetrain.data.clustering.sample import sample_uniform
 from judgetrain.data.stages import ClusterSettings
 
 
 def run(settings: ClusterSettings, inputs: Mapping[str, Path], out: StageRun) -> None:
-    """Write ``embeddings.npy``, ``clusters.jsonl``, ``sample.jsonl`` and the report (``report.html`` and more)."""
+    """Write ``embeddings.npy``, ``clusters.jsonl`` and ``sample.jsonl``."""
     config = settings.cluster
 
     def rows() -> Iterator[dict[str, Any]]:  # read again for each pass, never held: there may be millions
@@ -40,15 +39,16 @@ def run(settings: ClusterSettings, inputs: Mapping[str, Path], out: StageRun) ->
     picked[chosen] = True
     out.write_rows("sample", compress(rows(), picked))
     sizes = np.bincount(clustering.labels, minlength=config.n_clusters)
-    facts = {
-        "backend": clustering.backend,
-        "encoder": config.encoder,
-        "inertia": round(clustering.inertia, 4),
-        "clusters": int(np.count_nonzero(sizes)),
-        "empty": int(np.count_nonzero(sizes == 0)),
-        "singletons": int(np.count_nonzero(sizes == 1)),
-        "size_min_median_max": [int(sizes.min()), float(np.median(sizes)), int(sizes.max())],
-    }
-    out.note("clustering", facts)
-    out.note("coverage", write_report(rows, embeddings, clustering.labels, chosen, facts, out))
+    out.note(
+        "clustering",
+        {
+            "backend": clustering.backend,
+            "encoder": config.encoder,
+            "inertia": round(clustering.inertia, 4),
+            "clusters": int(np.count_nonzero(sizes)),
+            "empty": int(np.count_nonzero(sizes == 0)),
+            "singletons": int(np.count_nonzero(sizes == 1)),
+            "size_min_median_max": [int(sizes.min()), float(np.median(sizes)), int(sizes.max())],
+        },
+    )
     out.count(in_=count, out=len(chosen), dropped={"not_sampled": count - len(chosen)})

@@ -84,7 +84,7 @@ def train_dialogues(config: WorldConfig, seed: int) -> list[Dialogue]:
     language = load_language()
     pool = queries("train")
     _refuse("train", config.train_dialogues, len(pool), "train_dialogues")
-    chosen = random.Random(f"train {seed + config.seed}").sample(pool, config.train_dialogues)
+    chosen = random.Random(f"train {seed}").sample(pool, config.train_dialogues)
     return [_dialogue(language, query, f"world:{i:05d}") for i, query in enumerate(chosen)]
 
 
@@ -94,8 +94,8 @@ def eval_comparisons(config: WorldConfig, seed: int) -> list[Comparison]:
     The label is the world's truth: the response with the higher quality by the hidden rule, or a tie.
     """
     language = load_language()
-    chosen = _test_set(config.eval_comparisons, seed + config.seed)
-    rng = random.Random(f"comparisons {seed + config.seed}")
+    chosen = _test_set(config.eval_comparisons, seed)
+    rng = random.Random(f"comparisons {seed}")
     return [_comparison(language, query, f"world-eval:{i:05d}", rng) for i, query in enumerate(chosen)]
 
 

@@ -116,7 +116,7 @@ def _comparisons(settings: CorrectSettings) -> list[Comparison]:
     if source.type == "world":
         assert settings.world is not None
         return world.eval_comparisons(settings.world, settings.seed)
-    return list(read_comparisons(source, {}, "correct.source", labelled=False))
+    return list(read_comparisons(source, "correct.source", labelled=False))
 
 
 def _shard(done: Corrected) -> ShardResult:

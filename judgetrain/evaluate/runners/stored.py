@@ -85,7 +85,7 @@ def stored_predictions(
     """
     _check_labels(stored, key)
     source, prefix = stored_source(stored, benchmark), source_of(benchmark).name
-    reader = CaseReader(benchmark) if benchmark.adapter else None
+    reader = CaseReader(source_of(benchmark)) if benchmark.source.adapter else None
     found: dict[str, Verdicts] = {}
 
     def take(row: Any, number: int) -> None:

@@ -86,7 +86,7 @@ def _domains(scenarios: Iterable[str], benchmarks: Sequence[BenchmarkConfig]) ->
 
     Auto-J's queries have scenarios that are in none of its groups: they are the rest, as its own others are.
     """
-    adapters = [load_adapter(b.adapter) for b in benchmarks if b.adapter]
+    adapters = [load_adapter(b.source.adapter) for b in benchmarks if b.source.adapter]
     rest = REST if any(REST in adapter.domains for adapter in adapters) else None
     return {s: next((d for adapter in adapters if (d := adapter.domain(s))), rest or s) for s in scenarios}
 

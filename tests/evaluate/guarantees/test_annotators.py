@@ -118,7 +118,7 @@ def test_pandalms_three_annotators_are_three_people(tmp_path: Path) -> None:
         }
         rows.append(row | {f"annotator{n + 1}": v for n, v in enumerate(votes)} | {"truth": truth})
     path = write_rows(tmp_path / "testset-v1.jsonl", rows)
-    config = BenchmarkConfig(name="pandalm", source=SourceConfig(path=path), adapter="pandalm")
+    config = BenchmarkConfig(name="pandalm", source=SourceConfig(path=path, adapter="pandalm"))
     benchmark = load_benchmark(config, 0, 1, None)
     assert benchmark.voters["pandalm:0"] == ("annotator1", "annotator2", "annotator3")
     names = {0: "tie", 1: "A", 2: "B"}
@@ -145,7 +145,7 @@ def test_mt_benchs_voters_are_told_apart_whichever_model_their_votes_name_first(
                 row | {"judge": voter} | {f"conversation_{s}": talks[m] for s, m in zip("ab", models, strict=True)}
             )
     path = write_rows(tmp_path / "votes.jsonl", rows)
-    config = BenchmarkConfig(name="mt", source=SourceConfig(path=path), adapter="mt_bench_human")
+    config = BenchmarkConfig(name="mt", source=SourceConfig(path=path, adapter="mt_bench_human"))
     benchmark = load_benchmark(config, 0, 1, None)
     judged = {c.id: rng.choice(LABELS) for c in benchmark.comparisons}
     found = replacement(benchmark, said(benchmark, judged))

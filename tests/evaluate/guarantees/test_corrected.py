@@ -167,6 +167,6 @@ def test_methods_that_are_not_evaluated_and_adapters_with_unlabelled_rows_are_re
         assert f"guarantees.first={first!r}: {message}" in refused(config, "evaluate")
     config.guarantees.first = ""
     assert not refused(config, "evaluate")
-    config.evaluate.benchmarks[0] = BenchmarkConfig("p", SourceConfig(path="x"), adapter="pandalm", unlabelled=True)
+    config.evaluate.benchmarks[0] = BenchmarkConfig("p", SourceConfig(path="x", adapter="pandalm"), unlabelled=True)
     with pytest.raises(ConfigError, match=r"evaluate\.benchmarks\[0\]\.unlabelled"):
         raise ConfigError(refused(config, "evaluate"))

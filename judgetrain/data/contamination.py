@@ -1,0 +1,152 @@
+"""Training dialogues that hold a benchmark's query, word for word or nearly so."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from judgetrain.artifacts.fingerprint import fingerprint
+from judgetrain.data.benchmarks.reading import adapter_of, read_cases, source_of
+from judgetrain.data.config import BenchmarkConfig, DialoguesConfig
+from judgetrain.data.dedup import NEAR_SIMILARITY, PERMUTATIONS, Sign, bands, jaccard, normalised, signature
+from judgetrain.data.sources import read_dialogues
+from judgetrain.errors import ConfigError
+from judgetrain.schema import Dialogue
+
+DECONTAMINATE = "dialogues.decontaminate"
+"""The key of the benchmarks whose queries are taken out of training."""
+
+SHORTEST_TURN = 40
+"""Earlier turns of a dialogue that are shorter than this (characters) are not looked up: greetings and the like."""
+
+
+@dataclass(frozen=True)
+class Match:
+    """A benchmark query that a dialogue holds: the benchmark's name, the query, their similarity, whether it is exact.
+
+    ``exact``: equal after case folding, Unicode NFKC and white-space folding; else ``similarity`` is of their shingles.
+    """
+
+    benchmark: str
+    query: str
+    similarity: float
+    exact: bool
+
+
+class BenchmarkQueries:
+    """The queries of benchmarks, to look training dialogues up in.
+
+    A benchmark of several turns counts by all its user turns together.
+
+    Args:
+        queries: the benchmark's name and the query (:func:`asked`) of every comparison.
+
+    ``counts`` are of queries by benchmark.
+    """
+
+    def __init__(self, queries: Iterable[tuple[str, str]]) -> None:
+        from rensa import RMinHashLSH
+
+        self._exact: dict[str, int] = {}
+        self._texts: list[tuple[str, str]] = []
+        self.counts: Counter[str] = Counter()
+        for name, query in queries:
+            self.counts[name] += 1
+            if self._exact.setdefault(normalised(query), len(self._texts)) == len(self._texts):
+                self._texts.append((name, query))
+        self._near: Any = RMinHashLSH(NEAR_SIMILARITY, PERMUTATIONS, bands(NEAR_SIMILARITY))
+        for number, (_, query) in enumerate(self._texts):
+            self._near.insert(number, signature(query))
+
+    def matches(self, dialogue: Dialogue, sign: Sign = signature) -> list[Match]:
+        """The queries that the dialogue's query, its user turns together, or a long user turn is; the likest first."""
+        found: dict[int, Match] = {}
+        for text in looked_up(dialogue):
+            exact = self._exact.get(normalised(text))
+            if exact is not None:
+                found[exact] = Match(*self._texts[exact], 1.0, True)
+            for number in self._near.query(sign(text)):
+                name, query = self._texts[number]
+                match = Match(name, query, round(jaccard(text, query), 4), False)
+                known = found[number].similarity if number in found else 0.0
+                if match.similarity >= NEAR_SIMILARITY and match.similarity > known:
+                    found[number] = match
+        return sorted(found.values(), key=lambda match: (not match.exact, -match.similarity))
+
+
+def benchmark_queries(benchmarks: Sequence[BenchmarkConfig]) -> dict[str, list[str]]:
+    """The queries of ``dialogues.decontaminate`` by benchmark, sorted.
+
+    The generated world is left out: its held-out split shares no query with training by construction.
+
+    Raises:
+        ConfigError: a benchmark's file is missing.
+        DataError: a malformed row; names file and line.
+    """
+    listed = ((f"{DECONTAMINATE}[{i}]", b) for i, b in enumerate(benchmarks) if b.source.type != "world")
+    try:
+        return {benchmark.name: sorted(_queries(benchmark, key)) for key, benchmark in listed}
+    except ConfigError as error:
+        raise ConfigError(
+            f"{error}, or leave the benchmark out: its queries are taken out of the training dialogues"
+        ) from error
+
+
+def named_queries(settings: DialoguesConfig) -> BenchmarkQueries | None:
+    """The queries of the benchmarks that ``dialogues.decontaminate`` names, or None where there are none.
+
+    Raises:
+        ConfigError, DataError: as :func:`benchmark_queries`.
+    """
+    found = [(name, q) for name, queries in benchmark_queries(settings.decontaminate).items() for q in queries]
+    return BenchmarkQueries(found) if found else None
+
+
+def identity_of(benchmarks: Sequence[BenchmarkConfig]) -> dict[str, Any]:
+    """What decides, by benchmark, which dialogues hold its queries: a hash of them, or the place on the Hub.
+
+    Labels, responses and where a file lies are no part of it.
+
+    Raises:
+        ConfigError, DataError: as :func:`benchmark_queries`.
+    """
+    local = [b for b in benchmarks if b.source.local]
+    found: dict[str, Any] = {name: fingerprint({"queries": q}) for name, q in benchmark_queries(local).items()}
+    for benchmark in benchmarks:
+        if benchmark.source.type == "hub":
+            source = source_of(benchmark)
+            adapter = asdict(adapter_of(source)) if source.adapter else None
+            found[benchmark.name] = [asdict(source), adapter, dict(benchmark.where)]
+    return found
+
+
+def _queries(benchmark: BenchmarkConfig, key: str) -> set[str]:
+    """A benchmark's queries, read as stage evaluate reads them."""
+    if not benchmark.source.adapter:
+        return {text for dialogue in read_dialogues(source_of(benchmark), f"{key}.source") for text in asked(dialogue)}
+    return {text for case in read_cases(benchmark, key) for text in asked(case.comparison.dialogue)}
+
+
+def turns(dialogue: Dialogue) -> str:
+    """All user turns of a dialogue; for a single-turn one its query."""
+    return "\n".join(m.content for m in dialogue.messages if m.role == "user")
+
+
+def asked(dialogue: Dialogue) -> Iterator[str]:
+    """What a benchmark's dialogue asks: all user turns, and where one follows another without an answer between them
+    (MT-Bench's second question), also those before it alone."""
+    yield turns(dialogue)
+    users = [m for m in dialogue.messages if m.role != "system"]
+    if all(message.role == "user" for message in users):
+        yield from ("\n".join(m.content for m in users[:count]) for count in range(1, len(users)))
+
+
+def looked_up(dialogue: Dialogue) -> Iterator[str]:
+    """The texts of a dialogue that a benchmark's query may be."""
+    yield dialogue.query
+    users = [m.content for m in dialogue.messages[:-1] if m.role == "user"]
+    if users:
+        yield turns(dialogue)
+        yield from (text for text in users if len(text) >= SHORTEST_TURN)
