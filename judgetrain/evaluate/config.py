@@ -77,9 +77,6 @@ class EvaluateConfig(PaidConfig):
     early_stop: bool = key(
         False, "judge in waves, and only until the verdict can no longer change: fewer tokens in more steps"
     )
-    top_up: bool = key(
-        False, "ask once more for criteria where a judge names fewer than are wanted, as stage tree always does"
-    )
     external: AnyEngine = engine_key(
         TransformersEngineConfig(),
         "the model of methods external, one_step:external, rating:external",

@@ -17,8 +17,8 @@ from judgetrain.evaluate.hooks import calls
 from judgetrain.evaluate.runners import runner_of
 from judgetrain.evaluate.runners.base import Evaluation
 from judgetrain.evaluate.stages import EvaluateSettings
-from judgetrain.judges.loading import EXTERNAL
 from judgetrain.judges.method import Method
+from judgetrain.judges.settings import EXTERNAL
 
 
 class _Silent(Console):

@@ -19,7 +19,7 @@ from judgetrain.engines.once import loaded_once
 from judgetrain.evaluate.collapse import Figures, Round, best_of, failures
 from judgetrain.evaluate.stages import GateSettings
 from judgetrain.judges.base import Prediction
-from judgetrain.judges.loading import Models
+from judgetrain.judges.factory import Models
 from judgetrain.judges.method import JUDGE_STAGES, Method
 from judgetrain.schema import Comparison
 
@@ -69,7 +69,7 @@ def _asked(
     name: str, anchors: Sequence[Comparison], settings: GateSettings, inputs: Mapping[str, Path], out: StageRun
 ) -> list[dict[str, Any]]:
     models = Models(settings, inputs, out)
-    with loaded_once(lambda: models.branching(Method.parse(name), settings.branches, settings.aggregation)) as judge:
+    with loaded_once(lambda: models.judge(Method.parse(name), settings.branches)) as judge:
 
         def process(index: int, items: Sequence[Comparison]) -> ShardResult:
             said = judge().compare_all(items, derive_seed(out.shard_seed(index), name))

@@ -14,24 +14,18 @@ from judgetrain.errors import ConfigError
 from judgetrain.evaluate.config import CorrectConfig, EvaluateConfig, StudiesConfig
 from judgetrain.evaluate.correlate.config import CorrelateConfig
 from judgetrain.evaluate.hooks import calls, with_sections
-from judgetrain.judges.config import Aggregation, AskConfig
-from judgetrain.judges.loading import (
-    ModelSettings,
-    ScoredSettings,
-    WorldSettings,
-    check_directories,
-    check_model,
-)
+from judgetrain.judges.checks import check_directories, check_model
 from judgetrain.judges.method import ASKED_ONCE, BRANCHING, JUDGE_STAGES, TARGETS, Method
 from judgetrain.judges.prompting.prompts import Dialect, load_prompt_set
 from judgetrain.judges.rounds import GatesConfig
+from judgetrain.judges.settings import ModelSettings
 from judgetrain.scorers.config import ScorerConfig
 from judgetrain.scorers.stages import check_scorer
 
 
 @dataclass(frozen=True, kw_only=True)
 @with_sections
-class EvaluateSettings(ScoredSettings):
+class EvaluateSettings(ModelSettings):
     """Stage evaluate."""
 
     evaluate: EvaluateConfig = at("evaluate")
@@ -47,15 +41,22 @@ class EvaluateSettings(ScoredSettings):
         """Whether a benchmark is of the world."""
         return any(b.source.type == "world" for b in config.evaluate.benchmarks)
 
+    @classmethod
+    def unused(cls, config: Any) -> Collection[str]:
+        """What ``evaluate`` says already."""
+        return {*super().unused(config), "aggregation", "early_stop", *ASKED_ONCE}
+
+    @property
+    def asks(self) -> EvaluateConfig:
+        """``evaluate`` says how judges are asked."""
+        return self.evaluate
+
 
 @dataclass(frozen=True, kw_only=True)
-class CorrectSettings(WorldSettings):
+class CorrectSettings(ModelSettings):
     """Stage correct."""
 
     correct: CorrectConfig = at("correct")
-    aggregation: Aggregation = at("evaluate.aggregation")
-    top_up: bool = at("evaluate.top_up")
-    rating: AskConfig | None = at("evaluate.rating")
 
     @classmethod
     def methods_of(cls, config: Any) -> Iterable[Method]:
@@ -65,8 +66,8 @@ class CorrectSettings(WorldSettings):
 
     @classmethod
     def unused(cls, config: Any) -> Collection[str]:
-        """How a rater is asked, where there is none."""
-        return {*super().unused(config), *(() if config.correct.rater else ("rating",))}
+        """Stopping early: a response is corrected by what all criteria say."""
+        return {*super().unused(config), "early_stop"}
 
     @classmethod
     def of_world(cls, config: Any) -> bool:
@@ -84,12 +85,6 @@ class StudiesSettings(ModelSettings):
     scorer: ScorerConfig = at("scorer")
     cluster: ClusterConfig | None = at("cluster", only=("encoder",))
     branches: list[int] | None = at("evaluate.branches")
-    aggregation: Aggregation | None = at("evaluate.aggregation")
-    early_stop: bool | None = at("evaluate.early_stop")
-    top_up: bool | None = at("evaluate.top_up")
-    one_step: AskConfig | None = at("evaluate.one_step")
-    at_once: AskConfig | None = at("evaluate.at_once")
-    rating: AskConfig | None = at("evaluate.rating")
 
     @classmethod
     def methods_of(cls, config: Any) -> Iterable[Method]:
@@ -99,14 +94,13 @@ class StudiesSettings(ModelSettings):
 
     @classmethod
     def unused(cls, config: Any) -> Collection[str]:
-        """How a judge is asked, where none or another kind is; the base model, where scorers read another."""
-        kinds = {m.kind for m in cls.methods_of(config)}
-        unused = {*super().unused(config), *({*ASKED_ONCE} - kinds)}
-        if BRANCHING not in kinds:
-            unused |= {"branches", "aggregation", "early_stop", "top_up"}
+        """Branches, where no judge has any, and the base model, where scorers read another."""
+        unused = {*super().unused(config)}
+        if "judge" in unused:
+            unused.add("branches")
         if not config.studies.prompts:
             unused.add("cluster")
-        return unused - ({"base"} if not config.scorer.model.path else set())
+        return unused - {"scorer", *(() if config.scorer.model.path else ("base",))}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -115,21 +109,15 @@ class CorrelateSettings(ModelSettings):
 
     correlate: CorrelateConfig = at("correlate")
     delta: float = at("selfeval.delta")
-    rating: AskConfig | None = at("evaluate.rating")
 
     @classmethod
     def methods_of(cls, config: Any) -> Iterable[Method]:
         """Who rates."""
         return map(Method.parse, config.correlate.raters)
 
-    @classmethod
-    def unused(cls, config: Any) -> Collection[str]:
-        """How raters are asked, where there is none."""
-        return {*super().unused(config), *(() if config.correlate.raters else ("rating",))}
-
 
 @dataclass(frozen=True, kw_only=True)
-class ScenariosSettings(WorldSettings):
+class ScenariosSettings(ModelSettings):
     """Stage scenarios."""
 
     source: SourceConfig | None = at("evaluate.scenarios")
@@ -153,13 +141,17 @@ class GateSettings(ModelSettings):
 
     gates: GatesConfig = at("rounds.gates")
     branches: int = at("rounds.branches")
-    aggregation: Aggregation = at("evaluate.aggregation")
     shard_size: int = at("tree.shard_size")
 
     @classmethod
     def methods_of(cls, config: Any) -> Iterable[Method]:
         """The round's result."""
         return (Method.parse(config.rounds.judge),)
+
+    @classmethod
+    def unused(cls, config: Any) -> Collection[str]:
+        """Stopping early: the gates measure the scores of all branches."""
+        return {*super().unused(config), "early_stop"}
 
 
 def _gate_inputs(config: Any) -> Sequence[str]:

@@ -5,11 +5,11 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from judgetrain.judges.base import Cost, Judge, Prediction
+    from judgetrain.judges.factory import load_judge
     from judgetrain.judges.kinds.baselines import BASELINES, FirstJudge, LongerJudge, RandomJudge
     from judgetrain.judges.kinds.branching import BranchingJudge
     from judgetrain.judges.kinds.prompted import AtOnceJudge, OneStepJudge, SingleRatingJudge
     from judgetrain.judges.kinds.scorer import ScorerJudge
-    from judgetrain.judges.load import load_judge
     from judgetrain.schema import Comparison, Dialogue, Message
 
 _PLACES = {
@@ -18,7 +18,7 @@ _PLACES = {
     "judges.kinds.branching": ("BranchingJudge",),
     "judges.kinds.prompted": ("AtOnceJudge", "OneStepJudge", "SingleRatingJudge"),
     "judges.kinds.scorer": ("ScorerJudge",),
-    "judges.load": ("load_judge",),
+    "judges.factory": ("load_judge",),
     "schema": ("Comparison", "Dialogue", "Message"),
 }
 

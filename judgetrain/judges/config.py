@@ -1,11 +1,12 @@
-"""How a judge is asked, and how trees are sampled."""
+"""How a judge is asked, and how trees are sampled: what recipes say, and the one record that it comes to."""
 
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, field, fields, replace
+from numbers import Integral
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, Self, get_args
 
 from judgetrain.artifacts.files import write_json_atomic
 from judgetrain.engines.config import SamplingConfig
@@ -13,9 +14,12 @@ from judgetrain.errors import ConfigError
 from judgetrain.judges.prompting.prompts import prompt_path
 from judgetrain.keys import did_you_mean, in_place, key, validate
 
+if TYPE_CHECKING:
+    from judgetrain.scorers.config import ScorerConfig
+
 SETTINGS = "judge.json"
 """Carried in a trained judge's directory: how it is asked unless one says otherwise."""
-BESIDES = ("branches", "aggregation", "early_stop", "top_up", "prompts", "engine", "model", "progress")
+BESIDES = ("branches", "aggregation", "early_stop", "prompts", "engine", "model", "progress")
 """What a judge in Python is given besides these settings, for messages."""
 
 LEVELS = ("criteria", "guideline", "judgment")
@@ -77,13 +81,6 @@ class AskingConfig:
         return replace(self, **{name: replace(found, temperature=1.0) for name, found in greedy.items()})
 
 
-def shown_with(asked: str, position_offset: float, layout: str = "shown", rule: str = "strict") -> str:
-    """How a judge is asked, its position's offset where there is one, a layout that is not the responses' own, and a
-    rule other than the strict one."""
-    offset = f"offset {position_offset:g}" if position_offset else ""
-    return ", ".join(filter(None, [asked, offset, layout.replace("shown", ""), rule.replace("strict", "")]))
-
-
 @dataclass
 class JudgeConfig:
     """How a branching judge is asked (stages evaluate, judge, correct, studies; Python); it concerns no training."""
@@ -117,11 +114,6 @@ class JudgeConfig:
             criteria=criteria, readout=self.readout, constrained=self.constrained, tie=self.tie, **steps
         )
 
-    @property
-    def shown(self) -> str:
-        """As of :class:`AskingConfig`, and :func:`shown_with`."""
-        return shown_with(self.asking(1).shown, self.position_offset, self.layout, self.verdict)
-
     def changed(self, **changes: Any) -> Self:
         """The same but for some keys.
 
@@ -144,14 +136,9 @@ class JudgeConfig:
 
     @classmethod
     def load(cls, directory: Path) -> Self:
-        """What ``judge.json`` says of asking; the defaults where there is none.
-
-        Versions that knew no greedy asking left there how trees were sampled, of which the token limits are taken.
-        """
+        """What ``judge.json`` says of asking; the defaults where there is none."""
         raw = _saved(directory)
-        values = {field.name: raw[field.name] for field in fields(cls) if field.name in raw}
-        older = {f"{step}_tokens": raw[f"{step}_sampling"] for step in LEVELS if f"{step}_sampling" in raw}
-        return cls(**values, **{name: sampling["max_new_tokens"] for name, sampling in older.items()})
+        return cls(**{field.name: raw[field.name] for field in fields(cls) if field.name in raw})
 
 
 @dataclass
@@ -164,6 +151,75 @@ class AskConfig:
         content=in_place(prompt_path),
     )
     sampling: SamplingConfig = key(SamplingConfig(0.0, 1.0, 512), "of the reply")
+
+
+@dataclass(frozen=True, kw_only=True)
+class JudgeOptions:
+    """How a judge is asked: all about it but its model, its prompts and its name.
+
+    One record for the command line, Python, evaluation, serving and rewards. A judge reads of it what its kind needs:
+    a branching judge all but the last two, one that is asked once ``once``, a scorer ``scorer``.
+
+    Args:
+        branches: k, at most ``steps.criteria``.
+        steps: how many criteria are asked for, and the sampling of each step; greedy by default.
+        aggregation: how branches become a verdict.
+        early_stop: judge the branches in waves, and in each order only until its verdict can no longer change: the
+            same verdicts for fewer tokens, but in more steps, and with a margin over fewer branches.
+        plan: whether both orders are judged by one list of criteria and its guidelines (``shared``), or each by its own
+            (``independent``). Where these steps are greedy and their prompts do not show the responses, as in all
+            shipped sets, the two plans are the same texts, and only the cost differs.
+        position_offset: by how many points the response shown first is ahead for its position alone; taken off each
+            judgment's margin (:func:`~judgetrain.judges.position.position_offset` measures it).
+        retries: how often a comparison is asked about again where its first branch cannot be read in some order, which
+            no number of ``branches`` changes: by another list, with what was greedy sampled.
+        layout: ``plain`` sets the responses' headings and lists as running text before they are judged
+            (``prompting/layout.py``); trees and predictions are of the comparisons as they were given.
+        verdict: how two orders become a verdict: ``strict``, what both say; ``summed``, the side of the mean margin
+            over the branches of both, in which a preference for a position cancels.
+        once: prompts and sampling of a judge that is asked once.
+        scorer: how a scorer computes its score.
+
+    Raises:
+        ConfigError: more branches than criteria, or none, or no such aggregation.
+    """
+
+    branches: int = 1
+    steps: AskingConfig = field(default_factory=lambda: JudgeConfig().asking(AskingConfig.criteria))
+    aggregation: Aggregation = "vote"
+    early_stop: bool = False
+    plan: str = "shared"
+    position_offset: float = 0.0
+    retries: int = 0
+    layout: str = "shown"
+    verdict: str = "strict"
+    once: AskConfig | None = None
+    scorer: ScorerConfig | None = None
+
+    def __post_init__(self) -> None:
+        check_branches(self.branches, self.steps.criteria)
+        if self.aggregation not in get_args(Aggregation):
+            allowed = ", ".join(get_args(Aggregation))
+            raise ConfigError(f"aggregation={self.aggregation!r}: allowed are {allowed}")
+
+    @classmethod
+    def of(cls, judge: JudgeConfig, criteria: int, **more: Any) -> Self:
+        """Those of a branching judge that ``judge.*`` says how to ask, and that names so many criteria."""
+        own = ("plan", "position_offset", "retries", "layout", "verdict")
+        return cls(steps=judge.asking(criteria), **{name: getattr(judge, name) for name in own}, **more)
+
+    @property
+    def shown(self) -> str:
+        """How a branching judge is asked, for tables: its steps, then whatever differs from the default."""
+        offset = f"offset {self.position_offset:g}" if self.position_offset else ""
+        layout, rule = self.layout.replace("shown", ""), self.verdict.replace("strict", "")
+        return ", ".join(filter(None, [self.steps.shown, offset, layout, rule]))
+
+
+def check_branches(branches: int, criteria: int) -> None:
+    """Raise ``ConfigError`` unless a judge that names so many criteria has that many branches."""
+    if not isinstance(branches, Integral) or not 1 <= branches <= criteria:
+        raise ConfigError(f"branches={branches!r}: allowed are 1 to the {criteria} criteria of this judge")
 
 
 def criteria_of(directory: Path, otherwise: int = AskingConfig.criteria) -> int:

@@ -10,8 +10,8 @@ from judgetrain.artifacts.stages import Stage, StageSettings, at, needs
 from judgetrain.data.config import DialoguesConfig
 from judgetrain.engines.config import EngineConfig, LocalEngineConfig, ModelConfig
 from judgetrain.errors import ConfigError
+from judgetrain.judges.checks import check_asking
 from judgetrain.judges.config import TreeConfig
-from judgetrain.judges.loading import check_asking
 from judgetrain.judges.prompting.prompts import load_prompt_set, prompt_path
 from judgetrain.keys import in_place
 from judgetrain.label.config import GivenEngineConfig, LabelConfig, TeacherConfig

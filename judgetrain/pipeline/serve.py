@@ -10,7 +10,9 @@ from judgetrain.artifacts.stage_run import StageRun
 from judgetrain.data.config import SourceConfig
 from judgetrain.engines.config import check_package
 from judgetrain.errors import ConfigError
-from judgetrain.judges.loading import Models, check_directories, judges_of
+from judgetrain.judges.checks import check_directories
+from judgetrain.judges.factory import Models
+from judgetrain.judges.settings import judges_of
 from judgetrain.pipeline.config import Config
 from judgetrain.pipeline.run import Pipeline
 from judgetrain.serving.config import VerdictsConfig

@@ -18,17 +18,15 @@ from judgetrain.engines.answers import Budget, spending
 from judgetrain.engines.once import loaded_once
 from judgetrain.errors import JudgetrainError
 from judgetrain.judges.base import Judge, Prediction
-from judgetrain.judges.config import AskConfig
-from judgetrain.judges.kinds.baselines import BASELINES
-from judgetrain.judges.loading import Models
-from judgetrain.judges.method import ASKED_ONCE, BASELINE, BRANCHING, Method
+from judgetrain.judges.factory import Models
+from judgetrain.judges.method import Method
 from judgetrain.judges.views.tree_page import DIRECTORY, write_views
 from judgetrain.judges.views.verdict_rows import VERDICTS, verdict_views
 from judgetrain.serving.config import VerdictsConfig
 from judgetrain.serving.formats import WRITERS
 from judgetrain.serving.items import Item, read_items
 from judgetrain.serving.rows import Row, row_of, write_parquet
-from judgetrain.serving.stages import AskedSettings, JudgeSettings
+from judgetrain.serving.stages import JudgeSettings
 from judgetrain.serving.summary import Summary
 
 SHARDS = "judged"
@@ -66,30 +64,7 @@ def run(settings: JudgeSettings, inputs: Mapping[str, Path], out: StageRun) -> N
 
 def judge_of(models: Models, settings: JudgeSettings) -> AbstractContextManager[Callable[[], Judge]]:
     """A function that loads the judge of ``verdicts.judge`` when it is first called; it is closed at the end."""
-    return loaded_once(lambda: load(models, settings, settings.method))
-
-
-def load(models: Models, settings: AskedSettings, method: Method) -> Judge:
-    """The judge of a method of any kind; a branching one whose method names no number has one branch."""
-    if method.kind == BRANCHING:
-        assert settings.aggregation is not None
-        how = settings.aggregation, bool(settings.early_stop), bool(settings.top_up)
-        return models.branching(method, method.most or 1, *how)
-    if method.kind in ASKED_ONCE:
-        ask: AskConfig | None = getattr(settings, method.kind)
-        assert ask is not None
-        return models.asked(method, ask.prompts, ask.sampling, f"evaluate.{method.kind}.prompts")
-    if method.kind == BASELINE:
-        return BASELINES[method.target]()
-    from judgetrain.judges.kinds.scorer import ScorerJudge
-    from judgetrain.scorers.lazy import scorer_of_run
-    from judgetrain.scorers.stages import scored_model
-
-    config = settings.scorer
-    assert config is not None
-    model = scored_model(config, settings.base)
-    scorer = scorer_of_run(config, model, settings.seed, models.out, models.budget)
-    return ScorerJudge(scorer, method.target, config.tie_threshold, config)
+    return loaded_once(lambda: models.judge(settings.method, settings.method.most or 1))
 
 
 def shard_of(

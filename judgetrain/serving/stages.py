@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, cast
@@ -11,10 +11,10 @@ from judgetrain.artifacts.stages import Stage, at
 from judgetrain.data.config import WorldEngineConfig
 from judgetrain.data.given import check_adapter
 from judgetrain.errors import ConfigError
-from judgetrain.judges.config import Aggregation, AskConfig
-from judgetrain.judges.loading import EXTERNAL, ScoredSettings, check_criteria, check_directories, check_model
+from judgetrain.judges.checks import check_criteria, check_directories, check_model
 from judgetrain.judges.method import ASKED_ONCE, BASELINE, BRANCHING, TARGETS, Method, meant
 from judgetrain.judges.prompting.prompts import Dialect, load_prompt_set
+from judgetrain.judges.settings import EXTERNAL, ModelSettings
 from judgetrain.serving.config import VerdictsConfig
 
 if TYPE_CHECKING:
@@ -22,30 +22,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class AskedSettings(ScoredSettings):
-    """What a stage reads that asks judges of any kind: how is said by ``judge.*``, and by ``evaluate.*`` where that
-    says it already."""
-
-    aggregation: Aggregation | None = at("evaluate.aggregation")
-    early_stop: bool | None = at("evaluate.early_stop")
-    top_up: bool | None = at("evaluate.top_up")
-    one_step: AskConfig | None = at("evaluate.one_step")
-    at_once: AskConfig | None = at("evaluate.at_once")
-    rating: AskConfig | None = at("evaluate.rating")
-
-    @classmethod
-    def unused(cls, config: Any) -> Collection[str]:
-        """How judges of other kinds are asked."""
-        methods = list(cls.methods_of(config))
-        kinds = {m.kind for m in methods}
-        unused = {*super().unused(config), *({*ASKED_ONCE} - kinds)}
-        if BRANCHING not in kinds:
-            unused |= {"aggregation", "early_stop", "top_up"}
-        return unused | (set() if any(m.names_model for m in methods) else {"engine"})
-
-
-@dataclass(frozen=True, kw_only=True)
-class JudgeSettings(AskedSettings):
+class JudgeSettings(ModelSettings):
     """Stage judge."""
 
     verdicts: VerdictsConfig = at("verdicts")

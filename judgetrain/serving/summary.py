@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Self
 
-from judgetrain.judges.lengths import too_long_hint
+from judgetrain.judges.checks import too_long_hint
 from judgetrain.judges.position import position_offset
 
 READABLE = ("A", "B", "tie", "inconsistent")

@@ -35,7 +35,7 @@ from judgetrain.data.world.engine import WorldEngine
 from judgetrain.data.world.language import load_language
 from judgetrain.data.world.splits import queries, true_verdict
 from judgetrain.data.world.writers import write_response
-from judgetrain.judges.config import Aggregation
+from judgetrain.judges.config import Aggregation, JudgeOptions
 from judgetrain.judges.kinds.branching import BranchingJudge, predict
 from judgetrain.judges.prompting.prompts import load_prompt_set
 from judgetrain.judges.trees.schema import EvaluationTree
@@ -82,7 +82,9 @@ def judged(count: int, seed: int, errors: float, aggregation: Aggregation = "cle
         skills = rng.sample((0.35, 0.6, 0.85), 2)
         made.append(Comparison.of(query, *(write_response(language, query, s, rng) for s in skills)))
     engine = WorldEngine(WorldEngineConfig(error_rate=errors))
-    judge = BranchingJudge(engine, load_prompt_set("compact"), 10, aggregation=aggregation, name="annotator")
+    judge = BranchingJudge(
+        engine, load_prompt_set("compact"), JudgeOptions(branches=10, aggregation=aggregation), "annotator"
+    )
     rows = [row_of(c, p, "annotator") for c, p in zip(made, judge.compare_all(made, seed), strict=True)]
     truth = [true_verdict(c.dialogue.query, c.response_a, c.response_b) for c in made]
     return Set(rows, np.array([_features(row) for row in rows]), list(truth))
@@ -171,7 +173,7 @@ def stored(outputs: Path, method: str, branches: int, aggregation: Aggregation) 
     rows = []
     for tree in trees:
         c = tree.comparison
-        prediction = predict(tree, branches, aggregation, method, early_stop=True)
+        prediction = predict(tree, branches, JudgeOptions(aggregation=aggregation, early_stop=True), method)
         truth = true_verdict(c.dialogue.query, c.response_a, c.response_b)
         rows.append(row_of(c, prediction, method) | {"label": None, "truth": truth})
     return rows

@@ -17,6 +17,7 @@ from judgetrain.data.world.engine import WorldEngine
 from judgetrain.data.world.language import Kind, load_language
 from judgetrain.judges import BASELINES, BranchingJudge
 from judgetrain.judges.base import Prediction, verdict_of
+from judgetrain.judges.config import JudgeOptions
 from judgetrain.judges.prompting.prompts import load_prompt_set
 from judgetrain.judges.trees.grow import Shape, grow
 from judgetrain.label.config import LabelConfig
@@ -55,7 +56,8 @@ def labels(comparisons: Sequence[Comparison], engine: WorldEngine) -> Verdicts:
     judge = BranchingJudge(engine, load_prompt_set("compact"))
     shape = Shape(count=BRANCHES, criteria=BRANCHES, guidelines=2, judgments=2)
     found = (
-        ensemble_label(t, LabelConfig()) for t in grow(comparisons, engine, judge.prompts, shape, judge.settings, 0)
+        ensemble_label(t, LabelConfig())
+        for t in grow(comparisons, engine, judge.prompts, shape, judge.options.steps, 0)
     )
     return [(label.verdict, label.verdict) for label in found]
 
@@ -67,7 +69,7 @@ def rows(comparisons: Sequence[Comparison]) -> Iterator[tuple[str, Verdicts]]:
     yield "perfect reader of the primary criterion", reader(comparisons, lambda kind: [kind.primary])
     yield "perfect reader of all ten plausible, by vote", reader(comparisons, lambda kind: plausible(kind.name))
     yield "perfect reader of the decoy", reader(comparisons, lambda kind: [kind.decoy])
-    judge = BranchingJudge(engine, load_prompt_set("compact"), BRANCHES)
+    judge = BranchingJudge(engine, load_prompt_set("compact"), JudgeOptions(branches=BRANCHES))
     trees = judge.sample(comparisons, 0)
     for branches in (1, 3, BRANCHES):
         yield f"annotator, {branches} branch{'es' * (branches > 1)}", of_predictions(judge.predictions(trees, branches))

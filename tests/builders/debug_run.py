@@ -90,7 +90,7 @@ PRELOADED = (
     "sklearn.cluster",
     "transformers",
     "trl",
-    "judgetrain.judges.loading",
+    "judgetrain.judges.factory",
     "judgetrain.pipeline.job",
     "judgetrain.pipeline.run",
     "judgetrain.train.checkpoints",

@@ -19,7 +19,7 @@ from judgetrain.engines.config import ModelConfig, TransformersEngineConfig, Vll
 from judgetrain.engines.loading import load_model
 from judgetrain.engines.local.transformers_engine import TransformersEngine
 from judgetrain.errors import ConfigError, EngineError
-from judgetrain.judges.loading import Models
+from judgetrain.judges.factory import Models
 from judgetrain.judges.method import Method
 from judgetrain.pipeline.config import Config
 from judgetrain.pipeline.graph import STAGES

@@ -23,7 +23,7 @@ from judgetrain.errors import ConfigError, DataError
 from judgetrain.evaluate.correct import stage as correct_stage
 from judgetrain.evaluate.correct.correction import Correction, Writer, correct, evaluation_of, refinement
 from judgetrain.judges import BranchingJudge
-from judgetrain.judges.config import TreeConfig
+from judgetrain.judges.config import JudgeOptions, TreeConfig
 from judgetrain.judges.prompting.prompts import load_prompt_set
 from judgetrain.pipeline.config import Config
 from judgetrain.pipeline.graph import STAGES
@@ -59,7 +59,7 @@ def by_length(request: Request, occurrence: int) -> str:
 
 
 def judge(engine: object) -> BranchingJudge:
-    return BranchingJudge(engine, JUDGED_BY, BRANCHES, TreeConfig(criteria=4))  # type: ignore[arg-type]
+    return BranchingJudge(engine, JUDGED_BY, JudgeOptions(branches=BRANCHES, steps=TreeConfig(criteria=4)))  # type: ignore[arg-type]
 
 
 def writer(engine: object) -> Writer:
@@ -163,7 +163,7 @@ def test_in_the_world_corrected_responses_are_truly_better() -> None:
     language = load_language()
     items = eval_comparisons(WorldConfig(eval_comparisons=40), 0)
     engine = WorldEngine(WorldEngineConfig(error_rate=0.1, skill=0.8))
-    tested = BranchingJudge(engine, JUDGED_BY, 10, TreeConfig(criteria=10))
+    tested = BranchingJudge(engine, JUDGED_BY, JudgeOptions(branches=10, steps=TreeConfig(criteria=10)))
     done = correct(items, tested, Writer(engine, REWRITE, SamplingConfig()), 2.0, 0)
     pairs = [(c.query, c.response, c.corrected) for c in done.corrections if c.corrected]
     assert len(pairs) > 15

@@ -18,7 +18,7 @@ from judgetrain.evaluate.config import EvaluateConfig
 from judgetrain.evaluate.report.disagreements import write_disagreements
 from judgetrain.evaluate.report.page import html_page
 from judgetrain.evaluate.report.report import Report
-from judgetrain.judges.config import TreeConfig
+from judgetrain.judges.config import JudgeOptions, TreeConfig
 from judgetrain.judges.kinds.branching import predict
 from judgetrain.judges.trees.schema import EvaluationTree
 from judgetrain.pipeline.config import Config
@@ -99,7 +99,7 @@ def test_the_report_links_to_pages_that_are_there(evaluated: Path) -> None:
 def test_what_could_not_be_read_comes_last(evaluated: Path, tmp_path: Path) -> None:
     trees = [EvaluationTree.from_row(row) for row in read_rows(evaluated, "trees-pairs-sft")][:3]
     silent = replace(trees[0], criteria=())
-    predictions = [predict(t, 3, "vote", "sft") for t in (silent, *trees[1:])]
+    predictions = [predict(t, 3, JudgeOptions(), "sft") for t in (silent, *trees[1:])]
     predictions[1:] = [replace(p, verdict_ab="A", verdict_ba="B", margin=0.0) for p in predictions[1:]]
     out = StageRun(tmp_path / "out", "evaluate", 1, Console())
     benchmark = Benchmark(name="b", split="test", comparisons=[t.comparison for t in trees])

@@ -22,8 +22,8 @@ from judgetrain.evaluate.metrics.rows import MetricRow, metric_row
 from judgetrain.evaluate.stages import EvaluateSettings
 from judgetrain.judges import BranchingJudge
 from judgetrain.judges.config import JudgeConfig, TreeConfig
+from judgetrain.judges.factory import Models
 from judgetrain.judges.kinds.baselines import FirstJudge
-from judgetrain.judges.loading import Models
 from judgetrain.judges.method import Method
 from judgetrain.pipeline.config import Config
 from tests.builders.evaluate import UNATTACKED, check, judge, run, write_rows
@@ -59,7 +59,7 @@ def evaluate(config: Config, inputs: dict[str, Path], directory: Path) -> Path:
 def loaded(method: str, config: Config, inputs: dict[str, Path], directory: Path) -> BranchingJudge:
     """The branching judge of a method of the configuration."""
     out = StageRun(directory, "evaluate", 1, Console(), home=directory)
-    return Models(EvaluateSettings.of(config), inputs, out).branching(Method.parse(method), 3)
+    return Models(EvaluateSettings.of(config), inputs, out).judge(Method.parse(method), 3)
 
 
 def verdict(tree: dict, order: str, k: int) -> str | None:
@@ -281,9 +281,9 @@ def test_a_judge_from_a_directory_names_as_many_criteria_as_it_was_trained_on(
     setup: tuple[Config, dict[str, Path]], tmp_path: Path
 ) -> None:
     config, inputs = setup
-    assert loaded("sft", config, inputs, tmp_path).settings == config.judge.asking(config.tree.criteria)
+    assert loaded("sft", config, inputs, tmp_path).options.steps == config.judge.asking(config.tree.criteria)
     JudgeConfig(tie=2.0).save(inputs["sft"] / "model", 7)
-    assert loaded("sft", config, inputs, tmp_path).settings == config.judge.asking(7)
+    assert loaded("sft", config, inputs, tmp_path).options.steps == config.judge.asking(7)
 
 
 def test_one_judge_under_several_readouts(setup: tuple[Config, dict[str, Path]], tmp_path: Path) -> None:
@@ -292,12 +292,12 @@ def test_one_judge_under_several_readouts(setup: tuple[Config, dict[str, Path]],
     check(config, "evaluate")
     judges = [loaded(m, config, inputs, tmp_path) for m in config.evaluate.methods]
     assert [j.name for j in judges] == config.evaluate.methods
-    assert [(j.settings.readout, j.settings.constrained) for j in judges] == [
+    assert [(j.options.steps.readout, j.options.steps.constrained) for j in judges] == [
         ("parsed", False),
         ("expected", False),
         ("expected", True),
     ]
-    assert [j.settings.criteria for j in judges] == [config.tree.criteria] * 3
+    assert [j.options.steps.criteria for j in judges] == [config.tree.criteria] * 3
     assert Method.parse("a/dpo/0123456789abcdef/model+expected").name == "dpo-012345+expected"
     for wrong in ("random+expected", "sft+other"):
         config.evaluate.methods = [wrong]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
@@ -10,7 +9,6 @@ import pytest
 from judgetrain.artifacts.fingerprint import by_key
 from judgetrain.errors import ConfigError
 from judgetrain.evaluate.stages import CORRECT, EVALUATE, STUDIES, EvaluateSettings
-from judgetrain.judges.config import JudgeConfig, criteria_of
 from judgetrain.judges.method import BRANCHING, Method
 from judgetrain.train.stages import ReferenceSettings
 from tests.builders.pipeline import configured
@@ -69,11 +67,3 @@ def test_the_quickstart_asks_greedily_first_then_sampled_and_then_with_independe
         (1.0, "independent"),
     ]
     assert config.tree.judgment_sampling.temperature > 0, "trees are sampled"
-
-
-def test_a_judge_of_an_earlier_version_can_be_read(tmp_path: Path) -> None:
-    sampled = {"temperature": 1.0, "top_p": 0.9, "max_new_tokens": 77}
-    older = {"criteria": 7, "guidelines": 2, "judgments": 2, "tie": 0.5, "judgment_sampling": sampled}
-    (tmp_path / "judge.json").write_text(json.dumps(older))
-    assert JudgeConfig.load(tmp_path) == JudgeConfig(tie=0.5, judgment_tokens=77), "how trees were sampled says nothing"
-    assert criteria_of(tmp_path) == 7

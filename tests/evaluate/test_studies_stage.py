@@ -18,7 +18,7 @@ from judgetrain.engines.config import ModelConfig, OpenAIEngineConfig, SamplingC
 from judgetrain.errors import ConfigError, DataError, EngineError
 from judgetrain.evaluate.config import StudiesConfig
 from judgetrain.judges.base import Prediction
-from judgetrain.judges.loading import Models
+from judgetrain.judges.factory import Models
 from judgetrain.pipeline.config import Config
 from judgetrain.schema import Dialogue
 from judgetrain.scorers.finished import read_selfeval
@@ -153,7 +153,7 @@ def test_conflicts_with_a_judge_and_with_people(
         def close(self) -> None:
             pass
 
-    monkeypatch.setattr(Models, "branching", lambda *arguments: Scripted())
+    monkeypatch.setattr(Models, "judge", lambda *arguments: Scripted())
     people = tmp_path / "people.jsonl"
     write_rows_atomic(people, [{"id": "world:1", "verdict": 1}, {"id": "world:0", "verdict": 0}])
     config.studies.verdicts = str(people)

@@ -14,6 +14,7 @@ from judgetrain.engines.base import Completion, Request, places
 from judgetrain.engines.config import SamplingConfig
 from judgetrain.judges import BranchingJudge, Judge, OneStepJudge, SingleRatingJudge
 from judgetrain.judges.base import Plan
+from judgetrain.judges.config import JudgeOptions
 from judgetrain.judges.prompting.prompts import load_prompt_set
 from judgetrain.schema import Comparison
 from tests.builders.judges import SAMPLING
@@ -38,7 +39,9 @@ class Drawing(ScriptedEngine):
 
 def branching(plan: Plan, early_stop: bool = False) -> Judge:
     engine = WorldEngine(WorldEngineConfig(error_rate=0.4))
-    return BranchingJudge(engine, load_prompt_set("compact"), 3, SAMPLING, early_stop=early_stop, plan=plan)
+    return BranchingJudge(
+        engine, load_prompt_set("compact"), JudgeOptions(branches=3, steps=SAMPLING, early_stop=early_stop, plan=plan)
+    )
 
 
 @pytest.mark.parametrize(

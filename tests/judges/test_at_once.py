@@ -43,7 +43,7 @@ def log_odds(compared: Comparison) -> tuple[float, float]:
 
 
 def test_log_odds_are_the_models_and_the_letter_is_the_likelier_one() -> None:
-    judge = AtOnceJudge.from_pretrained("world", engine=TransformersEngineConfig(model=BASE))
+    judge = load_judge("at_once:world", engine=TransformersEngineConfig(model=BASE))
     compared = [comparison(i, a=f"the answer gives an example of it {i}", b="it is kind") for i in range(4)]
     predictions = judge.compare_all(compared)
     judge.close()

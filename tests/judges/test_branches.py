@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 
 from judgetrain.errors import ConfigError
 from judgetrain.judges import BranchingJudge
-from judgetrain.judges.config import TreeConfig
+from judgetrain.judges.config import JudgeOptions, TreeConfig
 from judgetrain.judges.kinds.branching import predict
 from judgetrain.judges.prompting.prompts import load_prompt_set
 from judgetrain.schema import mirror
 from tests.builders.judges import failing
-from tests.builders.scripted import ScriptedEngine, comparison, judged, noisy
+from tests.builders.scripted import ScriptedEngine, comparison, noisy
 
 PROMPTS = load_prompt_set("compact")
 SETTINGS = TreeConfig(criteria=6)
@@ -24,7 +24,7 @@ COMPARISONS = [comparison(i) for i in range(30)]
 
 
 def judge(branches: int, answer=failing) -> BranchingJudge:  # type: ignore[no-untyped-def]
-    return BranchingJudge(ScriptedEngine(answer), PROMPTS, branches, SETTINGS, name="test")
+    return BranchingJudge(ScriptedEngine(answer), PROMPTS, JudgeOptions(branches=branches, steps=SETTINGS), "test")
 
 
 @pytest.mark.parametrize("k", range(1, 7))
@@ -73,7 +73,7 @@ def test_the_order_of_branches_changes_no_prediction(rng: random.Random, aggrega
         criteria = list(tree.criteria)
         rng.shuffle(criteria)
         shuffled = replace(tree, criteria=tuple(criteria))
-        one, other = (predict(t, 6, aggregation, "x") for t in (tree, shuffled))
+        one, other = (predict(t, 6, JudgeOptions(aggregation=aggregation), "x") for t in (tree, shuffled))
         assert one == replace(other, margin=one.margin)
         assert one.margin == pytest.approx(other.margin)
 
@@ -97,31 +97,3 @@ def test_exchanging_the_responses_exchanges_the_two_orders_and_mirrors_them() ->
 def test_a_judge_has_as_many_branches_as_criteria(branches: int) -> None:
     with pytest.raises(ConfigError, match=rf"branches={branches}: .*6 criteria"):
         judge(branches).compare(COMPARISONS[0])
-
-
-@pytest.mark.parametrize("early_stop", [False, True])
-def test_short_lists_are_topped_up_only_where_asked(early_stop: bool) -> None:
-    """The first list names 2 of 5 criteria, the second repeats one and names 4 more."""
-
-    def short(request, occurrence):  # type: ignore[no-untyped-def]
-        if request.step == "judgment":
-            return judged(5, 1) if request.slots["response_a"].startswith("three") else judged(1, 5)
-        if request.step == "guideline":
-            return "a guideline"
-        asked.append(request)
-        again = len(asked) > len(COMPARISONS)
-        return "1. two: x\n2. three: x\n3. four: x\n4. five: x\n5. six: x" if again else "1. one: x\n2. two: x"
-
-    found = {}
-    for top_up in (False, True):
-        asked: list[object] = []
-        tested = BranchingJudge(
-            ScriptedEngine(short), PROMPTS, 5, SETTINGS, name="test", early_stop=early_stop, top_up=top_up
-        )
-        trees = tested.sample(COMPARISONS, 3)
-        found[top_up] = [[c.text for c in tree.criteria] for tree in trees]
-        assert len(asked) == (2 if top_up else 1) * len(COMPARISONS)
-        counts = [p.judgments for p in tested.predictions(trees, 5)]
-        assert counts == [2 * (3 if early_stop and top_up else 5 if top_up else 2)] * len(COMPARISONS)
-    assert found[False] == [["one: x", "two: x"]] * len(COMPARISONS)
-    assert found[True] == [["one: x", "two: x", "three: x", "four: x", "five: x"]] * len(COMPARISONS)

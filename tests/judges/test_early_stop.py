@@ -17,7 +17,7 @@ from judgetrain.data.world.engine import WorldEngine
 from judgetrain.engines.base import Request, Sampling
 from judgetrain.engines.config import SamplingConfig, TransformersEngineConfig
 from judgetrain.judges import BranchingJudge, Prediction
-from judgetrain.judges.config import Aggregation, TreeConfig
+from judgetrain.judges.config import Aggregation, JudgeOptions, TreeConfig
 from judgetrain.judges.kinds.aggregation import verdict, weight
 from judgetrain.judges.kinds.early_stop import needed
 from judgetrain.judges.prompting.prompts import load_prompt_set
@@ -58,7 +58,12 @@ def test_needed_against_every_way_it_can_go_on(steps: list[int], left: int, most
 
 
 def judge(engine: object, early_stop: bool, aggregation: Aggregation = "vote", branches: int = K) -> BranchingJudge:
-    return BranchingJudge(engine, PROMPTS, branches, TreeConfig(criteria=K), aggregation, "test", early_stop)  # type: ignore[arg-type]
+    return BranchingJudge(
+        engine,
+        PROMPTS,
+        JudgeOptions(branches=branches, steps=TreeConfig(criteria=K), aggregation=aggregation, early_stop=early_stop),
+        "test",
+    )  # type: ignore[arg-type]
 
 
 def engines() -> dict[str, tuple[object, list]]:
@@ -191,7 +196,8 @@ def test_a_request_that_keeps_its_place_is_sampled_alike_whatever_else_is_asked(
 def test_sampling_settings_do_not_matter_to_the_guarantee() -> None:
     engine = WorldEngine(WorldEngineConfig(error_rate=0.5))
     config = TreeConfig(criteria=K, judgment_sampling=SamplingConfig(0.3))
-    runs = [BranchingJudge(engine, PROMPTS, K, config, "vote", "x", stop).compare_all(WORLD, 1) for stop in (0, 1)]
+    ways = [JudgeOptions(branches=K, steps=config, early_stop=stop) for stop in (False, True)]
+    runs = [BranchingJudge(engine, PROMPTS, way, "x").compare_all(WORLD, 1) for way in ways]
     assert verdicts(runs[0]) == verdicts(runs[1])
 
 

@@ -16,7 +16,7 @@ from judgetrain.engines.config import SamplingConfig
 from judgetrain.errors import ConfigError, EngineError
 from judgetrain.judges import BASELINES, BranchingJudge
 from judgetrain.judges.base import Plan, Prediction
-from judgetrain.judges.config import Aggregation, AskingConfig, JudgeConfig, aggregation_of, criteria_of
+from judgetrain.judges.config import Aggregation, AskingConfig, JudgeConfig, JudgeOptions, aggregation_of, criteria_of
 from judgetrain.judges.prompting.prompts import load_prompt_set, slots_of
 from judgetrain.judges.trees.schema import EvaluationTree, shard_of, tree_tokens
 from judgetrain.schema import Verdict, mirror
@@ -28,7 +28,12 @@ COMPARISONS = [comparison(i) for i in range(40)]
 
 
 def judge(answer=noisy, branches: int = 1, aggregation: Aggregation = "vote") -> BranchingJudge:  # type: ignore[no-untyped-def]
-    return BranchingJudge(ScriptedEngine(answer), PROMPTS, branches, SETTINGS, aggregation, "test")
+    return BranchingJudge(
+        ScriptedEngine(answer),
+        PROMPTS,
+        JudgeOptions(branches=branches, steps=SETTINGS, aggregation=aggregation),
+        "test",
+    )
 
 
 @pytest.mark.parametrize("k", [1, 2, 5])
@@ -96,7 +101,9 @@ def second_tries(request: Request, occurrence: int) -> str:
 def retrying(retries: int, branches: int, early_stop: bool = False, plan: Plan = "shared") -> BranchingJudge:
     settings = AskingConfig(criteria=2, criteria_sampling=SamplingConfig(temperature=0.0, max_new_tokens=7))
     how = {"early_stop": early_stop, "plan": plan, "retries": retries}
-    return BranchingJudge(ScriptedEngine(second_tries), PROMPTS, branches, settings, name="test", **how)  # type: ignore[arg-type]
+    return BranchingJudge(
+        ScriptedEngine(second_tries), PROMPTS, JudgeOptions(branches=branches, steps=settings, **how), "test"
+    )  # type: ignore[arg-type]
 
 
 def test_what_cannot_be_read_is_asked_again_and_counted_and_charged() -> None:
@@ -144,7 +151,9 @@ def test_what_was_greedy_is_sampled_when_it_is_asked_again_and_its_tree_is_kept(
 @pytest.mark.parametrize("reason", ["too_long", "error"])
 def test_what_gave_no_answer_is_not_asked_again(step: str, reason: str) -> None:
     silent = Ending(lambda r, i: f"!{reason}" if r.step == step else second_tries(r, i))
-    BranchingJudge(silent, PROMPTS, 1, AskingConfig(criteria=2), retries=3).compare_all(COMPARISONS[2:4])
+    BranchingJudge(silent, PROMPTS, JudgeOptions(steps=AskingConfig(criteria=2), retries=3)).compare_all(
+        COMPARISONS[2:4]
+    )
     assert not any(r.attempt for r in silent.requests)
 
 
@@ -160,7 +169,7 @@ def test_cost_by_hand() -> None:
 
 def by_plan(plan: Plan, answer: Answer, **more: bool) -> tuple[BranchingJudge, ScriptedEngine]:
     engine = ScriptedEngine(answer)
-    return BranchingJudge(engine, PROMPTS, 3, SETTINGS, name="test", plan=plan, **more), engine
+    return BranchingJudge(engine, PROMPTS, JudgeOptions(branches=3, steps=SETTINGS, plan=plan, **more), "test"), engine
 
 
 @pytest.mark.parametrize("early_stop", [False, True])
@@ -294,11 +303,11 @@ def test_a_judge_is_asked_greedily_at_every_step_unless_one_says_otherwise(
     assert temperatures(temperature=1.0) == {1.0}
     JudgeConfig(temperature=0.4).save(tmp_path, 6, "clear")
     assert temperatures() == {0.4}, "judge.json holds the default way to ask"
-    assert from_directory(tmp_path, monkeypatch).aggregation == "clear", "and how branches become a verdict"
-    assert from_directory(tmp_path, monkeypatch, aggregation="vote").aggregation == "vote"
+    assert from_directory(tmp_path, monkeypatch).options.aggregation == "clear", "and how branches become a verdict"
+    assert from_directory(tmp_path, monkeypatch, aggregation="vote").options.aggregation == "vote"
     assert temperatures(temperature=0.0, tie=1.0) == {0.0}
     plain = BranchingJudge(ScriptedEngine(noisy), PROMPTS)
-    assert plain.settings == JudgeConfig().asking(10)
+    assert plain.options.steps == JudgeConfig().asking(10)
 
 
 @pytest.mark.parametrize(

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from judgetrain.errors import ConfigError
+from judgetrain.judges.checks import check_lengths, too_long_hint
 from judgetrain.judges.config import JudgeConfig
-from judgetrain.judges.lengths import check_lengths, too_long_hint
 from judgetrain.serving.summary import Summary
 
 

@@ -14,7 +14,7 @@ from judgetrain.errors import ConfigError, EngineError, JudgetrainError
 from judgetrain.judges import BranchingJudge, LongerJudge, OneStepJudge, ScorerJudge, SingleRatingJudge, load_judge
 from judgetrain.judges.base import Prediction
 from judgetrain.judges.config import JudgeConfig
-from judgetrain.judges.load import judge_directory
+from judgetrain.judges.factory import judge_directory
 from judgetrain.judges.prompting.prompts import load_prompt_set
 from tests.builders.faulty_server import serving
 
@@ -36,7 +36,7 @@ def test_a_directory_is_a_branching_judge_that_is_asked_as_it_says(
 ) -> None:
     judge = load_judge(trained, branches=2)
     assert isinstance(judge, BranchingJudge)
-    assert (judge.branches, judge.settings.criteria, judge.settings.tie) == (2, 4, 1.0)
+    assert (judge.options.branches, judge.options.steps.criteria, judge.options.steps.tie) == (2, 4, 1.0)
     assert isinstance(judge(*ASKED), Prediction)
     assert capfd.readouterr() == ("", ""), "no progress, unless it is wanted"
     judge.close()
@@ -45,8 +45,8 @@ def test_a_directory_is_a_branching_judge_that_is_asked_as_it_says(
 def test_options_and_keys_change_how_it_is_asked(trained: Path) -> None:
     judge = load_judge(f"{trained}+sampled+independent@3", tie=0.5, prompts="multi_step")
     assert isinstance(judge, BranchingJudge)
-    sampling = judge.settings.judgment_sampling
-    assert (judge.branches, judge.plan, judge.settings.tie, sampling.temperature) == (3, "independent", 0.5, 1.0)
+    asked, steps = judge.options, judge.options.steps
+    assert (asked.branches, asked.plan, steps.tie, steps.judgment_sampling.temperature) == (3, "independent", 0.5, 1.0)
     assert judge.prompts.name == "multi_step" and judge.name.endswith("+sampled+independent")
 
 

@@ -23,10 +23,12 @@ from judgetrain.engines.config import (
 )
 from judgetrain.errors import ConfigError
 from judgetrain.evaluate.config import EvaluateConfig
+from judgetrain.judges.checks import check_model
 from judgetrain.judges.config import JudgeConfig, TreeConfig
-from judgetrain.judges.loading import Models, ModelSettings, check_model, judges_of
+from judgetrain.judges.factory import Models
 from judgetrain.judges.method import Method
 from judgetrain.judges.prompting.prompts import load_prompt_set
+from judgetrain.judges.settings import ModelSettings, judges_of
 from judgetrain.label.config import TeacherConfig
 from judgetrain.pipeline.config import Config
 from tests.builders.scripted import ScriptedEngine, noisy
@@ -84,7 +86,7 @@ def trained(directory: Path, criteria: int = 3) -> Path:
     [
         (
             ["random", "scorer:sentprob", "stored:x"],
-            {"base", "teacher", "external", "engine", "prompts", "judge", "criteria"},
+            {"teacher", "external", "engine", "prompts", "judge", "criteria"},
         ),
         (["initial", "sft", "dpo+expected", "./mine"], {"base", "teacher", "external", "prompts"}),
         (["base"], {"teacher", "external"}),
@@ -97,13 +99,13 @@ def trained(directory: Path, criteria: int = 3) -> Path:
 )
 def test_a_model_that_no_method_names_is_no_part_of_the_settings(methods: list[str], unused: set[str]) -> None:
     config = config_of(*methods)
-    assert set(Settings.unused(config)) == unused
+    names = {"base", "teacher", "external", "engine", "prompts", "judge", "criteria"}
     settings = Settings.of(config)
-    assert {
-        name
-        for name in ("base", "teacher", "external", "engine", "prompts", "judge", "criteria")
-        if getattr(settings, name) is None
-    } == unused
+    assert {name for name in names if getattr(settings, name) is None} == unused
+    kinds = {Method.parse(text).kind for text in methods}
+    for kind in ("one_step", "at_once", "rating", "scorer"):
+        assert (getattr(settings, kind) is None) == (kind not in kinds)
+    assert settings.world is None and (settings.aggregation is None) == ("branching" not in kinds)
     assert settings.judge == (None if "judge" in unused else config.judge)
 
 
@@ -118,36 +120,44 @@ def test_another_model_that_is_not_named_changes_nothing_that_counts() -> None:
 
 def test_a_trained_judge_is_asked_as_the_run_says_for_its_own_number_of_criteria(made: Made, tmp_path: Path) -> None:
     config = config_of("dpo", "dpo+parsed")
+    config.evaluate.aggregation, config.evaluate.early_stop = "margin", True
     directory = trained(tmp_path / "dpo" / "dpo0" / "model")
     found = models(config, tmp_path, "dpo")
-    judge = found.branching(Method.parse("dpo"), 2, "margin", early_stop=True, top_up=True)
-    asked = judge.settings
+    judge = found.judge(Method.parse("dpo"), 2)
+    asked = judge.options.steps
     assert {name: getattr(asked, name) for name in ASKED} == ASKED
     assert (asked.criteria, asked.judgment_sampling) == (3, SamplingConfig(0.2, 1.0, 99))
     assert judge.prompts.source == load_prompt_set("multi_step").source, "its own, not the run's"
-    assert (judge.name, judge.branches, judge.aggregation, judge.early_stop, judge.top_up) == (
-        ("dpo", 2, "margin", True, True)
-    )
+    options = judge.options
+    assert (judge.name, options.branches, options.aggregation, options.early_stop) == ("dpo", 2, "margin", True)
     assert made == [(config.engine, str(directory), "dpo")]
-    sampled = found.branching(Method.parse("dpo+sampled"), 1).settings
+    sampled = found.judge(Method.parse("dpo+sampled")).options.steps
     assert (sampled.criteria_sampling.temperature, sampled.guideline_sampling.temperature) == (1.0, 1.0)
     assert sampled.judgment_sampling == SamplingConfig(1.0, 1.0, 99)
-    parsed = found.branching(Method.parse("dpo+parsed"), 1)
-    assert (parsed.settings.readout, parsed.settings.constrained, parsed.name) == ("parsed", True, "dpo+parsed")
+    parsed = found.judge(Method.parse("dpo+parsed"))
+    assert (parsed.options.steps.readout, parsed.options.steps.constrained, parsed.name) == (
+        "parsed",
+        True,
+        "dpo+parsed",
+    )
 
 
 def test_a_judge_by_its_directory_is_asked_like_one_of_the_run(made: Made, tmp_path: Path) -> None:
     directory = trained(tmp_path / "mine", criteria=4)
     method = f"{directory}+constrained"
-    judge = models(config_of(method), tmp_path).branching(Method.parse(method), 1)
-    assert (judge.settings.criteria, judge.settings.readout, judge.name) == (4, "expected", "mine+constrained")
+    judge = models(config_of(method), tmp_path).judge(Method.parse(method))
+    assert (judge.options.steps.criteria, judge.options.steps.readout, judge.name) == (
+        4,
+        "expected",
+        "mine+constrained",
+    )
     assert made[0][1:] == (str(directory), "mine+constrained")
 
 
 def test_the_base_is_asked_with_the_runs_prompts_and_number_of_criteria(made: Made, tmp_path: Path) -> None:
-    judge = models(config_of("base"), tmp_path).branching(Method.parse("base"), 1)
-    assert (judge.settings.criteria, judge.prompts.name) == (7, load_prompt_set("compact").name)
-    assert {name: getattr(judge.settings, name) for name in ASKED} == ASKED
+    judge = models(config_of("base"), tmp_path).judge(Method.parse("base"))
+    assert (judge.options.steps.criteria, judge.prompts.name) == (7, load_prompt_set("compact").name)
+    assert {name: getattr(judge.options.steps, name) for name in ASKED} == ASKED
     [(engine, path, name)] = made
     assert isinstance(engine, TransformersEngineConfig)
     assert (engine.model, path, name) == (ModelConfig(path="the-base"), None, "base")
@@ -160,9 +170,9 @@ def test_engines_that_compute_scores_are_asked_for_parsed_ones(
     target: str, readout: str, constrained: bool, made: Made, tmp_path: Path
 ) -> None:
     config = config_of(target)
-    judge = models(config, tmp_path).branching(Method.parse(target), 1)
-    assert (judge.settings.readout, judge.settings.constrained) == (readout, constrained)
-    assert (judge.settings.criteria, judge.settings.tie) == (7, 0.5)
+    judge = models(config, tmp_path).judge(Method.parse(target))
+    assert (judge.options.steps.readout, judge.options.steps.constrained) == (readout, constrained)
+    assert (judge.options.steps.criteria, judge.options.steps.tie) == (7, 0.5)
     assert made[0][0] == {"teacher": config.teacher.engine, "external": config.evaluate.external}[target]
 
 
@@ -170,10 +180,10 @@ def test_any_directory_may_be_asked_once_and_only_a_judges_grows_branches(made: 
     (tmp_path / "plain").mkdir()
     method = Method.parse(f"rating:{tmp_path}/plain")
     found = models(config_of(method.text, f"{tmp_path}/plain"), tmp_path)
-    judge = found.asked(method, "rating", SamplingConfig(0.0), "evaluate.rating.prompts")
+    judge = found.judge(method)
     assert (judge.name, judge.dialect) == ("rating:plain", "rating")
     with pytest.raises(ConfigError, match=r"plain holds no prompts\.yaml: it is no trained judge"):
-        found.branching(Method.parse(f"{tmp_path}/plain"), 1)
+        found.judge(Method.parse(f"{tmp_path}/plain"))
     with pytest.raises(ConfigError, match="nowhere is no directory"):
         found.engine(Method.parse(f"one_step:{tmp_path}/nowhere"))
 
@@ -211,6 +221,6 @@ def test_a_judge_on_the_hub_is_loaded_from_its_cache_and_known_by_its_commit(
     (place.parents[1] / "refs" / "main").write_text("a" * 40)
     method, found = Method.parse("me/judge"), models(config_of("me/judge"), tmp_path)
     assert method.on_hub and not Method.parse("./me/judge").on_hub and not Method.parse("one_step:base").on_hub
-    assert found.branching(method, 2).settings.criteria == 3
+    assert found.judge(method, 2).options.steps.criteria == 3
     assert made[0][1] == str(place)
     assert found.identity(method, ContentHashes(None)) == ["me/judge", "a" * 40]

@@ -7,11 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from judgetrain.engines.config import SamplingConfig
 from judgetrain.errors import ConfigError
+from judgetrain.evaluate.stages import EvaluateSettings
 from judgetrain.judges.kinds.prompted import OneStepJudge, SingleRatingJudge
 from judgetrain.judges.prompting.parsing import parse_judgment
 from judgetrain.judges.prompting.prompts import PACKAGED, has_step, load_prompt_set
+from judgetrain.pipeline.config import Config
 from judgetrain.schema import Comparison
 from tests.builders.scripted import ScriptedEngine
 
@@ -80,16 +81,16 @@ def test_fennecs_judgment_is_read() -> None:
 
 
 def test_a_directory_is_asked_by_the_prompts_it_carries(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from judgetrain.judges.loading import Models
+    from judgetrain.judges.factory import Models
     from judgetrain.judges.method import Method
 
     monkeypatch.setattr(Models, "engine", lambda self, method: ScriptedEngine(lambda request, n: ""))
-    models = Models(None, {}, None)  # type: ignore[arg-type]
-    method, sampling = Method.parse(f"one_step:{tmp_path}/auto-j"), SamplingConfig(0.0, 1.0, 64)
+    settings = EvaluateSettings.of(Config())
+    models, method = Models(settings, {}, None), Method.parse(f"one_step:{tmp_path}/auto-j")  # type: ignore[arg-type]
     (tmp_path / "auto-j").mkdir()
-    assert models.asked(method, "one_step", sampling, "key").prompts.name == "one_step"
+    assert models.judge(method).prompts.name == "one_step"
     shutil.copy(PACKAGED / "auto_j.yaml", tmp_path / "auto-j" / "prompts.yaml")
-    assert models.asked(method, "one_step", sampling, "key").prompts.name == "auto_j"
+    assert models.judge(method).prompts.name == "auto_j"
     assert not has_step(tmp_path / "auto-j" / "prompts.yaml", "rating")
 
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from judgetrain.engines.base import Request
 from judgetrain.errors import ConfigError
 from judgetrain.judges import BranchingJudge
-from judgetrain.judges.config import JudgeConfig
+from judgetrain.judges.config import JudgeConfig, JudgeOptions
 from judgetrain.judges.position import position_offset
 from judgetrain.judges.prompting.prompts import load_prompt_set
 from judgetrain.judges.trees.schema import EvaluationTree
@@ -58,12 +58,8 @@ def judge(branches: int = 1, early_stop: bool = False, **asked: object) -> Branc
     return BranchingJudge(
         ScriptedEngine(leaning),
         PROMPTS,
-        branches,
-        settings.asking(5),
-        "margin",
+        JudgeOptions.of(settings, 5, branches=branches, aggregation="margin", early_stop=early_stop),
         "test",
-        early_stop,
-        position_offset=settings.position_offset,
     )
 
 
@@ -114,11 +110,9 @@ def test_stopping_early_stays_safe_where_an_offset_lets_margins_go_further_than_
         draw = number(tuple(request.slots.values()))
         return judged(1 + draw % 5, 1 + draw // 5 % 5)
 
-    settings = JudgeConfig().asking(9)
+    options = JudgeOptions(branches=9, steps=JudgeConfig().asking(9), aggregation="margin", position_offset=offset)
     whole, early = (
-        BranchingJudge(
-            ScriptedEngine(drawn), PROMPTS, 9, settings, "margin", "test", stop, position_offset=offset
-        ).compare_all(COMPARISONS)
+        BranchingJudge(ScriptedEngine(drawn), PROMPTS, replace(options, early_stop=stop)).compare_all(COMPARISONS)
         for stop in (False, True)
     )
     assert [(p.verdict_ab, p.verdict_ba) for p in early] == [(p.verdict_ab, p.verdict_ba) for p in whole]

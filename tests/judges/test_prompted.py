@@ -10,7 +10,7 @@ import pytest
 
 from judgetrain.engines.base import Completion, Request
 from judgetrain.engines.config import EngineConfig, ModelConfig, SamplingConfig, TransformersEngineConfig
-from judgetrain.judges import OneStepJudge, Prediction, SingleRatingJudge
+from judgetrain.judges import OneStepJudge, Prediction, SingleRatingJudge, load_judge
 from judgetrain.judges.kinds.prompted import pairwise_questions
 from judgetrain.judges.prompting.prompts import load_prompt_set
 from judgetrain.judges.prompting.replies import Asker
@@ -173,9 +173,9 @@ def test_any_model_directory_is_a_judge(monkeypatch: pytest.MonkeyPatch) -> None
         return ScriptedEngine(lambda r, i: "[[C]]")
 
     monkeypatch.setattr("judgetrain.engines.registry.make_engine", make_engine)
-    judge = OneStepJudge.from_pretrained("models/mine")
+    judge = load_judge("one_step:models/mine")
     assert judge.compare(COMPARISONS[0]).verdict_ab == "tie"
     assert (judge.name, made) == (
         "one_step:mine",
-        [(TransformersEngineConfig(model=ModelConfig(path="models/mine")), "models/mine", "mine")],
+        [(TransformersEngineConfig(model=ModelConfig(path="models/mine")), "models/mine", "one_step:mine")],
     )

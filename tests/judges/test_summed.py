@@ -17,7 +17,7 @@ from judgetrain.evaluate.metrics.predictions import parquet, prediction_rows
 from judgetrain.evaluate.metrics.rows import MethodKey, metric_row
 from judgetrain.judges import BranchingJudge
 from judgetrain.judges.base import Prediction
-from judgetrain.judges.config import JudgeConfig
+from judgetrain.judges.config import JudgeConfig, JudgeOptions
 from judgetrain.judges.kinds.branching import summed
 from judgetrain.judges.method import Method
 from judgetrain.judges.prompting.prompts import load_prompt_set
@@ -41,7 +41,9 @@ def leaning(request: Request, occurrence: int) -> str:
 
 def judge(answer: Answer = leaning, rule: str = "summed", tie: float = 0.0, branches: int = 1) -> BranchingJudge:
     asking = JudgeConfig(tie=tie).asking(3)
-    return BranchingJudge(ScriptedEngine(answer), PROMPTS, branches, asking, name="test", rule=rule)
+    return BranchingJudge(
+        ScriptedEngine(answer), PROMPTS, JudgeOptions(branches=branches, steps=asking, verdict=rule), "test"
+    )
 
 
 def prediction(ab: Verdict | None, ba: Verdict | None, margin: float | None) -> Prediction:

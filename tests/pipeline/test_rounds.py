@@ -18,8 +18,8 @@ from judgetrain.engines.base import Request
 from judgetrain.errors import ConfigError, DataError, TrainingError
 from judgetrain.evaluate.collapse import Figures, Round, failures
 from judgetrain.evaluate.gate import read_rounds, row_of
+from judgetrain.judges.factory import Models
 from judgetrain.judges.kinds.branching import BranchingJudge
-from judgetrain.judges.loading import Models
 from judgetrain.judges.method import Method
 from judgetrain.judges.prompting.prompts import load_prompt_set
 from judgetrain.judges.rounds import GatesConfig, part_of, with_anchors
@@ -278,10 +278,10 @@ def planted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pipeline:
     for name in ("tree", "label", "sft", "reference"):
         finished(second, name)
 
-    def branching(models: Models, method: Method, *_: Any) -> BranchingJudge:
+    def judge(models: Models, method: Method, *_: Any) -> BranchingJudge:
         return judge_of(said[models.inputs[method.target]])
 
-    monkeypatch.setattr(Models, "branching", branching)
+    monkeypatch.setattr(Models, "judge", judge)
     return pipeline
 
 
@@ -306,13 +306,13 @@ def test_rounds_stop_at_a_collapse_and_the_best_is_kept(planted: Pipeline, capsy
 def test_a_first_round_that_collapses_leaves_the_initial_judge(planted: Pipeline) -> None:
     longest = planted.in_round(1).plan("dpo").directory
     answers: dict[Path, Answer] = {longest: LONGEST}
-    before = Models.branching
+    before = Models.judge
 
-    def branching(models: Models, method: Method, *how: Any) -> BranchingJudge:
+    def judge(models: Models, method: Method, *how: Any) -> BranchingJudge:
         answer = answers.get(models.inputs[method.target])
         return judge_of(answer) if answer else before(models, method, *how)
 
-    Models.branching = branching  # type: ignore[method-assign]  # the fixture puts its own back
+    Models.judge = judge  # type: ignore[method-assign]  # the fixture puts its own back
     assert make(planted) == planted.plan("initial").directory
     assert not planted.in_round(2).plan("gate").finished
 

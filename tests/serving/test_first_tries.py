@@ -191,11 +191,10 @@ def test_columns_of_a_table_are_lists() -> None:
 def test_branches_that_are_no_number_and_a_closed_judge_are_told() -> None:
     from judgetrain.engines.config import ModelConfig, TransformersEngineConfig
     from judgetrain.engines.local.transformers_engine import TransformersEngine
-    from judgetrain.judges.config import JudgeConfig
     from judgetrain.judges.kinds.branching import check_branches
 
     with pytest.raises(ConfigError, match="branches='3': allowed are 1 to the 10 criteria"):
-        check_branches("3", JudgeConfig().asking(10))  # type: ignore[arg-type]
+        check_branches("3", 10)  # type: ignore[arg-type]
     engine = TransformersEngine(TransformersEngineConfig(model=ModelConfig(path="world")))
     engine.close()
     with pytest.raises(EngineError, match="it was closed"):

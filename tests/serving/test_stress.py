@@ -21,6 +21,8 @@ from judgetrain.data.world.language import load_language
 from judgetrain.data.world.splits import queries
 from judgetrain.data.world.writers import write_response
 from judgetrain.errors import ConfigError, DataError
+from judgetrain.judges.config import JudgeOptions
+from judgetrain.judges.factory import Models
 from judgetrain.judges.kinds.branching import BranchingJudge
 from judgetrain.judges.prompting.prompts import load_prompt_set
 from judgetrain.pipeline.run import Pipeline
@@ -139,8 +141,12 @@ def test_fewer_branches_are_read_off_the_trees_of_the_most() -> None:
     asked = [
         Comparison.of(q, *(write_response(language, q, s, rng) for s in (0.3, 0.9))) for q in queries("heldout")[:6]
     ]
-    judge = BranchingJudge(engine, load_prompt_set("compact"), 3, aggregation="ranked", early_stop=True)
-    one = BranchingJudge(engine, load_prompt_set("compact"), 1, aggregation="ranked", early_stop=True)
+    judge = BranchingJudge(
+        engine, load_prompt_set("compact"), JudgeOptions(branches=3, aggregation="ranked", early_stop=True)
+    )
+    one = BranchingJudge(
+        engine, load_prompt_set("compact"), JudgeOptions(branches=1, aggregation="ranked", early_stop=True)
+    )
     both = Asked(judge, 5)
     assert both(asked, 3) == judge.compare_all(asked, 5)
     spent = both.cost.copy()
@@ -194,7 +200,7 @@ def test_a_judge_as_proxy_and_as_gold_and_work_that_is_taken_over(
     referee = found(first)["summary"][1]
     assert referee["last_gold"] > referee["writer"] and "rises" in referee["verdict"] and referee["unread"] == 0
     asked = []
-    monkeypatch.setattr(proxies, "load", lambda models, settings, method: asked.append(method) or pytest.fail("asked"))
+    monkeypatch.setattr(Models, "judge", lambda models, method, branches: asked.append(method) or pytest.fail("asked"))
     with pytest.raises(BaseException, match="asked"):
         stressed(tmp_path, *small, *how, "stress.methods=[teacher@1]")
     more = ["stress.methods=[longer,teacher@2]", "stress.gold=one_step:external", "evaluate.rating.sampling.top_p=0.5"]

@@ -132,7 +132,7 @@ def correct(
     rewritten = [i for i in low if judged[i].corrected is not None]
     duels = [_duel(judged[i], of[i]) for i in rewritten]
     after = judge.sample(duels, derive_seed(seed, "after")) if duels else []
-    predictions = judge.predictions(after, judge.branches)
+    predictions = judge.predictions(after, judge.options.branches)
     for index, tree, prediction in zip(rewritten, after, predictions, strict=True):
         scores = mean_score(tree, "A"), mean_score(tree, "B")
         judged[index] = replace(

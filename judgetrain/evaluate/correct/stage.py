@@ -17,9 +17,9 @@ from judgetrain.engines.registry import make_engine
 from judgetrain.errors import DataError
 from judgetrain.evaluate.correct.correction import Corrected, Correction, Writer, correct, rated, refinement
 from judgetrain.evaluate.stages import CorrectSettings
+from judgetrain.judges.factory import Models
 from judgetrain.judges.kinds.branching import BranchingJudge
 from judgetrain.judges.kinds.prompted import SingleRatingJudge
-from judgetrain.judges.loading import Models
 from judgetrain.judges.method import Method
 from judgetrain.judges.prompting.prompts import load_prompt_set
 from judgetrain.judges.trees.schema import tree_tokens
@@ -37,18 +37,13 @@ class _Models:
         """The judge, and the model that rewrites: its own where ``correct.engine`` names none."""
         config = settings.correct
         method = Method.parse(config.judge)
-        judge = models.branching(method, config.branches, settings.aggregation, top_up=settings.top_up)
+        judge = models.judge(method, config.branches)
         prompts = load_prompt_set(config.prompts, "correction", "correct.prompts")
         engine = judge.engine
         if config.engine is not None:
             answers = answers_of(config.engine, models.out.home, settings.seed)
             engine = make_engine(config.engine, answers=answers, budget=models.budget)
-        rater = None
-        if config.rater and settings.rating:
-            ask = settings.rating
-            found = models.asked(Method.parse(config.rater), ask.prompts, ask.sampling, "evaluate.rating.prompts")
-            assert isinstance(found, SingleRatingJudge)
-            rater = found
+        rater = models.judge(Method.parse(config.rater)) if config.rater else None
         return cls(judge, Writer(engine, prompts, config.sampling), rater)
 
     def close(self) -> None:

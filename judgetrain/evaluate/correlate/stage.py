@@ -17,8 +17,7 @@ from judgetrain.evaluate.correlate.columns import Column, Item, items_of, merged
 from judgetrain.evaluate.correlate.correlation import correlate, means
 from judgetrain.evaluate.correlate.report import html_page, markdown, tables
 from judgetrain.evaluate.stages import CorrelateSettings
-from judgetrain.judges.kinds.prompted import SingleRatingJudge
-from judgetrain.judges.loading import Models
+from judgetrain.judges.factory import Models
 from judgetrain.judges.method import Method
 from judgetrain.schema import Comparison, Dialogue
 from judgetrain.scorers.finished import Finished, read_finished
@@ -109,18 +108,11 @@ def _rated(
     out: StageRun,
 ) -> Column:
     """One rater's ratings, as ``ratings-RATER`` shards; a rating that cannot be read is none."""
-    name, ask = f"ratings-{method.file_name}", settings.rating
-    assert ask is not None
-
+    name = f"ratings-{method.file_name}"
     with spending((settings.teacher, settings.external), settings.correlate, "correlate", out) as budget:
         models = Models(settings, inputs, out, budget)
 
-        def load() -> SingleRatingJudge:
-            judge = models.asked(method, ask.prompts, ask.sampling, "evaluate.rating.prompts")
-            assert isinstance(judge, SingleRatingJudge)
-            return judge
-
-        with loaded_once(load) as judge:
+        with loaded_once(lambda: models.judge(method)) as judge:
 
             def process(index: int, items: Sequence[tuple[Item, Comparison]]) -> ShardResult:
                 replies = judge().rate([c for _, c in items], derive_seed(out.shard_seed(index), "ratings"))

@@ -17,8 +17,8 @@ from judgetrain.evaluate.metrics.choose import split
 from judgetrain.evaluate.robustness.config import RobustnessConfig
 from judgetrain.evaluate.stages import EvaluateSettings
 from judgetrain.judges.kinds.baselines import LongerJudge
-from judgetrain.judges.loading import EXTERNAL
 from judgetrain.judges.method import BASELINE, TARGETS, Method
+from judgetrain.judges.settings import EXTERNAL
 from judgetrain.schema import Comparison
 
 KEY = "robustness"

@@ -11,9 +11,9 @@ from judgetrain.artifacts.stage_run import ShardResult, derive_seed, tokens_of
 from judgetrain.data.benchmarks.benchmark import Benchmark
 from judgetrain.engines.once import loaded_once
 from judgetrain.evaluate.runners.base import Evaluation, Result
+from judgetrain.judges.checks import check_model
 from judgetrain.judges.config import AskConfig
 from judgetrain.judges.kinds.prompted import PromptedJudge, prediction_of
-from judgetrain.judges.loading import check_model
 from judgetrain.judges.method import Method
 from judgetrain.judges.prompting.prompts import Dialect, load_prompt_set
 from judgetrain.judges.prompting.replies import Reply, errors_told
@@ -34,8 +34,7 @@ class AskedRunner:
     def run(self, method: Method, evaluation: Evaluation) -> Iterator[tuple[Benchmark, list[Result]]]:
         """Ask about every benchmark with one model, then read the replies."""
         ask: AskConfig = getattr(evaluation.settings.evaluate, method.kind)
-        key = f"evaluate.{method.kind}.prompts"
-        with loaded_once(lambda: evaluation.models.asked(method, ask.prompts, ask.sampling, key)) as judge:
+        with loaded_once(lambda: evaluation.models.judge(method)) as judge:
             for benchmark in evaluation.benchmarks:
                 self._ask(method, ask, judge, benchmark, evaluation)
         for benchmark in evaluation.benchmarks:

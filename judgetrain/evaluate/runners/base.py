@@ -16,7 +16,7 @@ from judgetrain.data.benchmarks.benchmark import Benchmark
 from judgetrain.engines.answers import Budget
 from judgetrain.evaluate.stages import EvaluateSettings
 from judgetrain.judges.base import Prediction
-from judgetrain.judges.loading import Models
+from judgetrain.judges.factory import Models
 from judgetrain.judges.method import Method
 from judgetrain.schema import Comparison
 

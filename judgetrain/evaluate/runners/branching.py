@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, cast
+from typing import Any
 
 from judgetrain.artifacts.shards import read_rows, seconds_of
 from judgetrain.artifacts.stage_run import ShardResult, derive_seed
@@ -14,10 +14,8 @@ from judgetrain.engines.once import loaded_once
 from judgetrain.errors import ConfigError
 from judgetrain.evaluate.report.disagreements import write_disagreements
 from judgetrain.evaluate.runners.base import Evaluation, Result
-from judgetrain.judges.config import Aggregation
-from judgetrain.judges.kinds.branching import BranchingJudge, by_rule, predict
-from judgetrain.judges.lengths import too_long_hint
-from judgetrain.judges.loading import check_criteria, check_model
+from judgetrain.judges.checks import check_criteria, check_model, too_long_hint
+from judgetrain.judges.kinds.branching import BranchingJudge, predict
 from judgetrain.judges.method import TARGETS, Method
 from judgetrain.judges.prompting.prompts import prompt_path
 from judgetrain.judges.trees.schema import OFFSETS, OTHER, EvaluationTree, shard_of, trees_of
@@ -38,9 +36,8 @@ class BranchingRunner:
 
     def run(self, method: Method, evaluation: Evaluation) -> Iterator[tuple[Benchmark, list[Result]]]:
         """Sample every benchmark with one model, then read off the results."""
-        asked, models = evaluation.settings.evaluate, evaluation.models
-        how = max(method.branches(asked.branches)), cast(Aggregation, asked.aggregation), asked.early_stop, asked.top_up
-        with loaded_once(lambda: models.branching(method, *how)) as judge:
+        models, branches = evaluation.models, max(method.branches(evaluation.settings.evaluate.branches))
+        with loaded_once(lambda: models.judge(method, branches)) as judge:
             for benchmark in evaluation.benchmarks:
                 self._sample(method, judge, benchmark, evaluation)
         for benchmark in evaluation.benchmarks:
@@ -67,7 +64,7 @@ class BranchingRunner:
             "judge": evaluation.models.identity(method, evaluation.hashes),
             "branches": branches,
             "aggregation": asked.aggregation if asked.early_stop else None,
-            "how": [asked.early_stop, asked.top_up, evaluation.shard_size],
+            "how": [asked.early_stop, evaluation.shard_size],
             # An offset decides what is asked only where branches stop early.
             "asking": how if asked.early_stop else how.changed(position_offset=0.0),
             "criteria": settings.criteria,
@@ -85,15 +82,12 @@ class BranchingRunner:
         """
         settings, out, shards = evaluation.settings.evaluate, evaluation.out, _shards(benchmark, method)
         rows = zip(read_rows(out.directory, shards), benchmark.comparisons, strict=True)
-        how_asked = evaluation.models.asking(method)
+        options, seconds = evaluation.models.options(method), seconds_of(out.directory, shards)
         # Of trees that were taken over the shards have another's.
-        out.note(OFFSETS, out.notes.get(OFFSETS, {}) | {shards: how_asked.position_offset})
-        trees = [_trees(row, comparison, how_asked.position_offset) for row, comparison in rows]
-        seconds, aggregation = seconds_of(out.directory, shards), cast(Aggregation, settings.aggregation)
-        how = aggregation, method.name, settings.early_stop, how_asked.shown
-        rule = how_asked.verdict, how_asked.tie
+        out.note(OFFSETS, out.notes.get(OFFSETS, {}) | {shards: options.position_offset})
+        trees = [_trees(row, comparison, options.position_offset) for row, comparison in rows]
         read = {
-            k: by_rule([predict(tree, k, *how, other) for tree, other in trees], *rule)
+            k: [predict(tree, k, options, method.name, other) for tree, other in trees]
             for k in method.branches(settings.branches)
         }
         lost: Counter[str] = Counter()

@@ -18,11 +18,8 @@ from judgetrain.engines.once import loaded_once
 from judgetrain.errors import DataError
 from judgetrain.evaluate.stages import StudiesSettings
 from judgetrain.judges.base import Prediction
-from judgetrain.judges.config import AskConfig
-from judgetrain.judges.kinds.branching import BranchingJudge
-from judgetrain.judges.kinds.prompted import PromptedJudge
-from judgetrain.judges.loading import Models
-from judgetrain.judges.method import ASKED_ONCE, Method
+from judgetrain.judges.factory import Models
+from judgetrain.judges.method import Method
 from judgetrain.schema import Comparison, Dialogue
 from judgetrain.scorers.finished import SelfEvaluated
 
@@ -62,9 +59,10 @@ def asked(
     out: StageRun,
 ) -> dict[str, int | None]:
     """The verdicts of a judge on comparisons, by their ids, as shards of this name: 1 where the second is better."""
+    branches = max(settings.branches or [1])
     with (
         spending((settings.teacher, settings.external), settings.studies, "studies", out) as budget,
-        loaded_once(lambda: _load(method, settings, Models(settings, inputs, out, budget))) as judge,
+        loaded_once(lambda: Models(settings, inputs, out, budget).judge(method, branches)) as judge,
     ):
 
         def process(index: int, items: Sequence[Comparison]) -> ShardResult:
@@ -77,14 +75,6 @@ def asked(
 
         out.sharded(name, comparisons, settings.scorer.shard_size, process, "comparisons", judge, spread=budget is None)
     return {row["id"]: row["verdict"] for row in read_rows(out.directory, name)}
-
-
-def _load(method: Method, settings: StudiesSettings, models: Models) -> PromptedJudge | BranchingJudge:
-    ask: AskConfig | None = getattr(settings, method.kind) if method.kind in ASKED_ONCE else None
-    if ask is not None:
-        return models.asked(method, ask.prompts, ask.sampling, f"evaluate.{method.kind}.prompts")
-    branches, aggregation = max(settings.branches or [1]), settings.aggregation or "vote"
-    return models.branching(method, branches, aggregation, bool(settings.early_stop), bool(settings.top_up))
 
 
 def verdict(prediction: Prediction) -> int | None:

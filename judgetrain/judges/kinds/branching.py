@@ -6,16 +6,22 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import repeat
-from numbers import Integral
 from pathlib import Path
-from typing import Any, cast, get_args
+from typing import Any
 
 from judgetrain.artifacts.stage_run import derive_seed
 from judgetrain.engines.base import UNANSWERED, Engine
 from judgetrain.engines.config import EngineConfig, ModelConfig, TransformersEngineConfig
-from judgetrain.errors import ConfigError, EngineError
-from judgetrain.judges.base import Cost, Judge, Plan, Prediction, Reason, verdict_of
-from judgetrain.judges.config import Aggregation, AskingConfig, JudgeConfig, aggregation_of, criteria_of, shown_with
+from judgetrain.errors import EngineError
+from judgetrain.judges.base import Cost, Judge, Prediction, Reason, verdict_of
+from judgetrain.judges.config import (
+    Aggregation,
+    JudgeConfig,
+    JudgeOptions,
+    aggregation_of,
+    check_branches,
+    criteria_of,
+)
 from judgetrain.judges.kinds.aggregation import verdict
 from judgetrain.judges.kinds.early_stop import next_wave, stopped
 from judgetrain.judges.prompting.layout import plain
@@ -39,49 +45,14 @@ class BranchingJudge(Judge):
     Args:
         engine: generates the text.
         prompts: the prompt set the model was trained with.
-        branches: k, at most ``settings.criteria``.
-        settings: how many criteria are asked for, and the sampling at each level; greedy by default.
-        aggregation: how branches become a verdict.
+        options: how it is asked.
         name: the method's name in predictions.
-        early_stop: judge the branches in waves, and in each order only until its verdict can no longer change: the
-            same verdicts for fewer tokens, but in more steps, and with a margin over fewer branches.
-        top_up: ask once more where fewer criteria came back than there are branches. The further list's prompt counts
-            in every verdict's cost, also in those read off fewer branches.
-        plan: whether both orders are judged by one list of criteria and its guidelines (``shared``), or each by its own
-            (``independent``). Where these steps are greedy and their prompts do not show the responses, as in all
-            shipped sets, the two plans are the same texts, and only the cost differs.
-        retries: how often a comparison is asked about again where its first branch cannot be read in some order, which
-            no number of ``branches`` changes: by another list, with what was greedy sampled.
-        layout: ``plain`` sets the responses' headings and lists as running text before they are judged
-            (``prompting/layout.py``); trees and predictions are of the comparisons as they were given.
-        position_offset: by how many points the response shown first is ahead for its position alone; taken off each
-            judgment's margin (:func:`~judgetrain.judges.position.position_offset` measures it).
-        rule: how two orders become a verdict: ``strict``, what both say; ``summed``, the side of the mean margin over
-            the branches of both, in which a preference for a position cancels.
     """
 
     def __init__(
-        self,
-        engine: Engine,
-        prompts: PromptSet,
-        branches: int = 1,
-        settings: AskingConfig | None = None,
-        aggregation: Aggregation = "vote",
-        name: str = "judge",
-        early_stop: bool = False,
-        top_up: bool = False,
-        plan: Plan = "shared",
-        position_offset: float = 0.0,
-        retries: int = 0,
-        layout: str = "shown",
-        rule: str = "strict",
+        self, engine: Engine, prompts: PromptSet, options: JudgeOptions | None = None, name: str = "judge"
     ) -> None:
-        check_aggregation(aggregation)
-        self.engine, self.prompts, self.branches = engine, prompts, branches
-        self.settings = settings or JudgeConfig().asking(AskingConfig.criteria)
-        self.aggregation, self.name, self.early_stop, self.top_up = aggregation, name, early_stop, top_up
-        self.plan, self.position_offset, self.retries, self.layout = plan, position_offset, retries, layout
-        self.rule = rule
+        self.engine, self.prompts, self.options, self.name = engine, prompts, options or JudgeOptions(), name
 
     @classmethod
     def from_pretrained(
@@ -92,7 +63,6 @@ class BranchingJudge(Judge):
         engine: EngineConfig | None = None,
         aggregation: Aggregation | None = None,
         early_stop: bool = False,
-        top_up: bool = False,
         prompts: str | Path | None = None,
         name: str | None = None,
         **asked: Any,
@@ -113,31 +83,18 @@ class BranchingJudge(Judge):
         directory = Path(path)
         if not (directory / FILE).is_file():
             raise EngineError(f"{directory} holds no {FILE}: give the model directory of a trained judge")
-        settings = JudgeConfig.load(directory).changed(**asked)
-        asking = settings.asking(criteria_of(directory))
-        check_branches(branches, asking)
+        judge, name = JudgeConfig.load(directory).changed(**asked), name or directory.name
+        how: dict[str, Any] = {"branches": branches, "early_stop": early_stop}
+        how["aggregation"] = aggregation or aggregation_of(directory)
+        options = JudgeOptions.of(judge, criteria_of(directory), **how)
         config = engine or TransformersEngineConfig(model=ModelConfig(path=str(directory)))
-        name = name or directory.name
-        return cls(
-            make_engine(config, model_path=str(directory), name=name),
-            load_prompt_set(prompts or directory / FILE),
-            branches,
-            asking,
-            aggregation or aggregation_of(directory),
-            name,
-            early_stop,
-            top_up,
-            cast(Plan, settings.plan),
-            settings.position_offset,
-            settings.retries,
-            settings.layout,
-            settings.verdict,
-        )
+        made = make_engine(config, model_path=str(directory), name=name)
+        return cls(made, load_prompt_set(prompts or directory / FILE), options, name)
 
     def compare_all(self, comparisons: Sequence[Comparison], seed: int = 0) -> list[Prediction]:
         """The verdicts on many comparisons, with their reasons."""
         trees, others = self.ask(comparisons, seed, numbers=[c.number for c in comparisons])
-        return self.predictions(trees, self.branches, others)
+        return self.predictions(trees, self.options.branches, others)
 
     def ask(
         self,
@@ -153,7 +110,7 @@ class BranchingJudge(Judge):
         Raises:
             ConfigError: as of :meth:`sample`.
         """
-        if self.plan == "shared":
+        if self.options.plan == "shared":
             return self.sample(comparisons, seed, branches, numbers=numbers), []
         first, second = (
             self.sample(comparisons, derive_seed(seed, order), branches, (order,), numbers) for order in ORDERS
@@ -177,24 +134,24 @@ class BranchingJudge(Judge):
         Raises:
             ConfigError: more branches than the judge names criteria, or none.
         """
-        settings, wanted = self.settings, self.branches if branches is None else branches
-        check_branches(wanted, settings)
-        offset = self.position_offset
-        shape = Shape(count=settings.criteria, criteria=wanted, orders=orders, top_up=self.top_up, offset=offset)
-        steer = (lambda tree: next_wave(tree, wanted, self.aggregation, orders)) if self.early_stop else None
+        options, steps = self.options, self.options.steps
+        wanted = options.branches if branches is None else branches
+        check_branches(wanted, steps.criteria)
+        shape = Shape(count=steps.criteria, criteria=wanted, orders=orders, offset=options.position_offset)
+        steer = (lambda tree: next_wave(tree, wanted, options.aggregation, orders)) if options.early_stop else None
         how, shown = (self.engine, self.prompts), comparisons
-        if self.layout == "plain":
+        if options.layout == "plain":
             shown = [replace(c, response_a=plain(c.response_a), response_b=plain(c.response_b)) for c in comparisons]
-        trees = grow(shown, *how, shape, settings, seed, steer=steer, numbers=numbers)
+        trees = grow(shown, *how, shape, steps, seed, steer=steer, numbers=numbers)
         places = range(len(trees)) if numbers is None else numbers
-        for attempt in range(1, self.retries + 1):
+        for attempt in range(1, options.retries + 1):
             lost = [i for i, tree in enumerate(trees) if not tree.can_be_read(orders)]
             items, anew = [shown[i] for i in lost], replace(shape, attempt=attempt)
             again = grow(
                 items,
                 *how,
                 anew,
-                settings.sampled,
+                steps.sampled,
                 derive_seed(seed, "again", attempt),
                 steer=steer,
                 numbers=[places[i] for i in lost],
@@ -207,11 +164,9 @@ class BranchingJudge(Judge):
         self, trees: Sequence[EvaluationTree], branches: int, others: Sequence[EvaluationTree] = ()
     ) -> list[Prediction]:
         """What the first ``branches`` criteria say of the trees, and the ``others``, that :meth:`ask` gave."""
-        shown = shown_with(self.settings.shown, self.position_offset, self.layout, self.rule)
-        how = branches, self.aggregation, self.name, self.early_stop, shown
         second = others or repeat(None, len(trees))
-        found = [predict(tree, *how, other) for tree, other in zip(trees, second, strict=True)]
-        return by_rule(found, self.rule, self.settings.tie)
+        pairs = zip(trees, second, strict=True)
+        return [predict(tree, branches, self.options, self.name, other) for tree, other in pairs]
 
     def close(self) -> None:
         """Free the model."""
@@ -219,23 +174,18 @@ class BranchingJudge(Judge):
 
 
 def predict(
-    tree: EvaluationTree,
-    branches: int,
-    aggregation: Aggregation,
-    method: str,
-    early_stop: bool = False,
-    asked: str | None = None,
-    other: EvaluationTree | None = None,
+    tree: EvaluationTree, branches: int, options: JudgeOptions, method: str, other: EvaluationTree | None = None
 ) -> Prediction:
     """One prediction from the first ``branches`` criteria of a tree, or from as many of them as settle it.
 
-    ``asked``: how the judge was asked, for tables. ``other``: the tree of order BA where each order has its own plan;
-    ``tree`` is then that of order AB.
+    ``options``: how the judge was asked. ``other``: the tree of order BA where each order has its own plan; ``tree`` is
+    then that of order AB.
     """
+    aggregation = options.aggregation
     parts: list[tuple[EvaluationTree, Sequence[Order]]] = [(tree, ORDERS)]
     if other is not None:
         parts = [(tree, ORDERS[:1]), (other, ORDERS[1:])]
-    trees = [stopped(t, branches, aggregation, orders) if early_stop else t for t, orders in parts]
+    trees = [stopped(t, branches, aggregation, orders) if options.early_stop else t for t, orders in parts]
     found = [tree.criteria[:branches] for tree in trees]
     criteria = [c for each in found for c in each]
     nodes = [j for c in criteria for j in c.judgments]
@@ -243,7 +193,7 @@ def predict(
     failures = Counter(j.failure for j in nodes if j.failure)
     failures.update(f"guideline:{r}" for c in criteria for g in c.guidelines if (r := g.failure))
     failures.update(_nothing(tree) for tree, each in zip(trees, found, strict=True) if not each)
-    return Prediction(
+    prediction = Prediction(
         comparison_id=tree.comparison.id,
         method=method,
         branches=branches,
@@ -257,15 +207,11 @@ def predict(
         failures=dict(failures),
         spread=_spread(nodes),
         reasons=tuple(_reasons(criteria)),
-        asked=asked,
+        asked=options.shown,
         plan="shared" if other is None else "independent",
         asked_again=sum(len(tree.earlier) for tree in trees),
     )
-
-
-def by_rule(predictions: list[Prediction], rule: str, tie: float) -> list[Prediction]:
-    """The predictions with both orders' verdict by a rule: ``strict`` as they are, or :func:`summed`."""
-    return [summed(p, tie) for p in predictions] if rule == "summed" else predictions
+    return summed(prediction, options.steps.tie) if options.verdict == "summed" else prediction
 
 
 def summed(prediction: Prediction, tie: float = 0.0) -> Prediction:
@@ -336,15 +282,3 @@ def _cost(trees: Sequence[EvaluationTree], criteria: Sequence[Sequence[Criterion
             prompt, generated = prompt + whole[0], generated + whole[1]
             calls += 1 + sum(1 + len(guideline.judgments) for _, guideline in lost.guidelines())
     return Cost(prompt / len(ORDERS), generated / len(ORDERS), calls / len(ORDERS))
-
-
-def check_branches(branches: int, asking: AskingConfig) -> None:
-    """Raise ``ConfigError`` unless a judge that is asked so has that many branches."""
-    if not isinstance(branches, Integral) or not 1 <= branches <= asking.criteria:
-        raise ConfigError(f"branches={branches!r}: allowed are 1 to the {asking.criteria} criteria of this judge")
-
-
-def check_aggregation(aggregation: str) -> None:
-    """Raise ``ConfigError`` unless there is such a way from branches to a verdict."""
-    if aggregation not in get_args(Aggregation):
-        raise ConfigError(f"aggregation={aggregation!r}: allowed are {', '.join(get_args(Aggregation))}")

@@ -6,12 +6,11 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from functools import partial
-from pathlib import Path
-from typing import Any, ClassVar, Self, cast
+from typing import Any, ClassVar, cast
 
 from judgetrain.artifacts.stage_run import tokens_of
 from judgetrain.engines.base import Engine
-from judgetrain.engines.config import EngineConfig, ModelConfig, SamplingConfig, TransformersEngineConfig
+from judgetrain.engines.config import SamplingConfig
 from judgetrain.judges.base import Cost, Judge, Prediction, Reason, verdict_of
 from judgetrain.judges.prompting.prompts import Dialect, PromptSet, load_prompt_set, slots_of
 from judgetrain.judges.prompting.replies import Asker, Question, Reply, failures_of
@@ -47,28 +46,6 @@ class PromptedJudge(Judge):
         self.engine, self.sampling = engine, sampling or self.sampled
         self.prompts = prompts or load_prompt_set(self.dialect, self.dialect)
         self.name = name or self.dialect
-
-    @classmethod
-    def from_pretrained(
-        cls,
-        path: str | Path,
-        *,
-        engine: EngineConfig | None = None,
-        prompts: str | Path | None = None,
-        sampling: SamplingConfig | None = None,
-    ) -> Self:
-        """A judge from any model directory; ``prompts`` names another set than the packaged one.
-
-        Raises:
-            EngineError: the model cannot be loaded.
-            ConfigError: the prompt set lacks the step that this judge needs.
-        """
-        from judgetrain.engines.registry import make_engine
-
-        config = engine or TransformersEngineConfig(model=ModelConfig(path=str(path)))
-        loaded = load_prompt_set(prompts or cls.dialect, cls.dialect)
-        made = make_engine(config, model_path=str(path), name=Path(path).name)
-        return cls(made, loaded, sampling, f"{cls.dialect}:{Path(path).name}")
 
     def compare_all(self, comparisons: Sequence[Comparison], seed: int = 0) -> list[Prediction]:
         """The verdicts on many comparisons, all of them one batch."""

@@ -13,13 +13,12 @@ from judgetrain.artifacts.stage_run import derive_seed
 from judgetrain.data.world.language import load_language
 from judgetrain.engines.once import loaded_once
 from judgetrain.judges.base import Judge, Prediction
+from judgetrain.judges.factory import Models
 from judgetrain.judges.kinds.branching import BranchingJudge
-from judgetrain.judges.loading import Models
 from judgetrain.judges.method import BASELINE, Method
 from judgetrain.judges.trees.schema import EvaluationTree
 from judgetrain.schema import Comparison, Dialogue
 from judgetrain.scorers.encode import sample_of
-from judgetrain.serving.judging import load
 from judgetrain.serving.rewards.groups import Group, scalars
 from judgetrain.serving.stress.stages import StressSettings, shown
 
@@ -80,7 +79,7 @@ def scores_of(methods: Sequence[Method], models: Models, settings: StressSetting
         with _scorer(method, models, settings) as scores:
             yield scores
     else:
-        with loaded_once(lambda: load(models, settings, method)) as judge:
+        with loaded_once(lambda: models.judge(method, method.most or 1)) as judge:
             yield lambda cases: _compared(cases, judge(), methods, settings)
 
 
@@ -99,7 +98,7 @@ class Asked:
             return self._counted(judge.compare_all(pairs, self._seed))
         if new := [c for c in pairs if c.id not in self._trees]:
             grown, others = judge.ask(new, self._seed, numbers=[c.number for c in new])
-            self._counted(judge.predictions(grown, judge.branches, others))
+            self._counted(judge.predictions(grown, judge.options.branches, others))
             second: Sequence[EvaluationTree | None] = others or [None] * len(new)
             self._trees |= {c.id: (first, other) for c, first, other in zip(new, grown, second, strict=True)}
         found = [self._trees[c.id] for c in pairs]

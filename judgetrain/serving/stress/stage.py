@@ -21,8 +21,9 @@ from judgetrain.engines.base import Request, Sampling
 from judgetrain.engines.once import loaded_once
 from judgetrain.engines.registry import make_engine
 from judgetrain.errors import DataError
-from judgetrain.judges.loading import EXTERNAL, Models
+from judgetrain.judges.factory import Models
 from judgetrain.judges.method import BASELINE, BRANCHING, Method
+from judgetrain.judges.settings import EXTERNAL
 from judgetrain.schema import Dialogue
 from judgetrain.serving.stress.config import TRUTH, StressConfig
 from judgetrain.serving.stress.proxies import Case, Scores, scores_of, truth
@@ -143,7 +144,7 @@ def _gpus(method: Method, models: Models, settings: StressSettings) -> int:
 
 
 _ASKING = {
-    BRANCHING: ("aggregation", "early_stop", "top_up", "judge", "criteria"),
+    BRANCHING: ("aggregation", "early_stop", "judge", "criteria"),
     "one_step": ("one_step",),
     "at_once": ("at_once",),
     "rating": ("rating",),

@@ -9,9 +9,10 @@ from typing import Any
 from judgetrain.artifacts.stages import Stage, at
 from judgetrain.data.sources import read_dialogues
 from judgetrain.errors import ConfigError
-from judgetrain.judges.loading import check_directories
+from judgetrain.judges.checks import check_directories
 from judgetrain.judges.method import BASELINE, Method
-from judgetrain.serving.stages import AskedSettings, check_judge
+from judgetrain.judges.settings import ModelSettings
+from judgetrain.serving.stages import check_judge
 from judgetrain.serving.stress.config import TRUTH, StressConfig
 
 SCORED = ("longer", "random")
@@ -19,7 +20,7 @@ SCORED = ("longer", "random")
 
 
 @dataclass(frozen=True, kw_only=True)
-class StressSettings(AskedSettings):
+class StressSettings(ModelSettings):
     """Stage stress."""
 
     stress: StressConfig = at("stress")

@@ -13,6 +13,7 @@ from judgetrain.artifacts.shards import count_rows, read_rows
 from judgetrain.artifacts.stage_run import ShardResult, StageRun, derive_seed, is_held_out
 from judgetrain.engines.config import ModelConfig, TransformersEngineConfig
 from judgetrain.engines.once import loaded_once
+from judgetrain.judges.config import JudgeOptions
 from judgetrain.judges.prompting.prompts import FILE as PROMPTS
 from judgetrain.judges.prompting.prompts import load_prompt_set
 from judgetrain.schema import Comparison
@@ -49,10 +50,11 @@ def own_labels(
     prompts = load_prompt_set(inputs[settings.train.start] / "model" / PROMPTS)
     assert settings.aggregation is not None
     branches, how = settings.train.label_branches, settings.aggregation
+    options = JudgeOptions(branches=branches, steps=asking, aggregation=how, early_stop=True)
 
     def load() -> BranchingJudge:
         engine = TransformersEngine(TransformersEngineConfig(model=start, batch_size=256))
-        return BranchingJudge(engine, prompts, branches, asking, how, early_stop=True)
+        return BranchingJudge(engine, prompts, options)
 
     def process(index: int, items: Sequence[Comparison]) -> ShardResult:
         said = judge().compare_all(items, out.shard_seed(index))

@@ -15,7 +15,7 @@ from trl.trainer.utils import split_tensor_dict
 
 from judgetrain.artifacts.stage_run import StageRun
 from judgetrain.engines.base import Engine
-from judgetrain.judges.config import Aggregation
+from judgetrain.judges.config import Aggregation, JudgeOptions
 from judgetrain.judges.kinds.branching import BranchingJudge
 from judgetrain.train.rl.rollouts import Labelled, RecordingEngine, Rollouts, sampled_at
 
@@ -137,8 +137,9 @@ class HeldOut:
     def figures(self, engine: Engine) -> dict[str, float]:
         """``eval_agreement`` (both orders give the label), ``eval_consistency``, ``eval_unreadable``: shares."""
         rollouts = self.rollouts
-        asking = sampled_at(rollouts.asking, 0.0)
-        judge = BranchingJudge(engine, rollouts.prompts, rollouts.config.branches, asking, self.aggregation)
+        steps, branches = sampled_at(rollouts.asking, 0.0), rollouts.config.branches
+        options = JudgeOptions(branches=branches, steps=steps, aggregation=self.aggregation)
+        judge = BranchingJudge(engine, rollouts.prompts, options)
         said = judge.compare_all([each.comparison for each in self.labelled], rollouts.seed)
         verdicts = [(prediction.verdict_ab, prediction.verdict_ba) for prediction in said]
         return {

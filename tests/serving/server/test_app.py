@@ -19,6 +19,7 @@ from judgetrain.data.world.engine import WorldEngine
 from judgetrain.errors import EngineError
 from judgetrain.judges import BranchingJudge, Judge, LongerJudge, Prediction
 from judgetrain.judges.base import Cost
+from judgetrain.judges.config import JudgeOptions
 from judgetrain.judges.prompting.prompts import load_prompt_set
 from judgetrain.schema import Comparison
 from judgetrain.serving.server import service
@@ -66,7 +67,7 @@ def client(judge: Recording) -> Iterator[TestClient]:
 def world_judge() -> BranchingJudge:
     """The world's annotator, who errs by seed and place, as a judge that samples."""
     engine = WorldEngine(WorldEngineConfig(error_rate=0.4))
-    return BranchingJudge(engine, load_prompt_set("compact"), 3, SAMPLING, name="judge")
+    return BranchingJudge(engine, load_prompt_set("compact"), JudgeOptions(branches=3, steps=SAMPLING))
 
 
 def sent(comparison: Comparison, seed: int) -> dict[str, Any]:

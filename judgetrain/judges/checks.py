@@ -1,0 +1,184 @@
+"""Checks of the judges that a configuration names, before anything is loaded."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from judgetrain.artifacts.stages import value_at
+from judgetrain.engines.config import (
+    EngineConfig,
+    LocalEngineConfig,
+    TransformersEngineConfig,
+    check_package,
+    model_files,
+)
+from judgetrain.errors import ConfigError, EngineError
+from judgetrain.judges.config import LEVELS, JudgeConfig, criteria_of
+from judgetrain.judges.method import BRANCHING, TARGETS, Method
+from judgetrain.judges.prompting.prompts import FILE as PROMPTS
+from judgetrain.judges.prompting.prompts import load_prompt_set
+from judgetrain.judges.settings import EXTERNAL
+
+
+def check_model(config: Any, method: Method, key: str) -> None:
+    """Check that the model which a method names is there, and that it can do what the method asks of it.
+
+    Args:
+        config: the whole configuration.
+        method: one whose target is a model.
+        key: where the method stands.
+
+    Raises:
+        ConfigError: names the key, its value and the remedy.
+    """
+    if method.target not in TARGETS and not method.is_directory:
+        known = ", ".join(TARGETS)
+        raise ConfigError(f"{key}={method.text!r}: allowed are {known} or a model's directory (./NAME)")
+    if method.is_directory:
+        _check_directory(config, method, key)
+    if method.target == "base":
+        config.train.base.check("train.base")
+    if method.kind == BRANCHING and method.target in ("base", *EXTERNAL):
+        load_prompt_set(config.prompts)
+    where, engine = engine_of(config, method.target)
+    if method.target in EXTERNAL:
+        if engine.type == "given":
+            raise ConfigError(
+                f"{key}={method.text!r}: {where}.type=given knows labels of training data alone; leave the method out"
+            )
+        engine.check(where)
+        if method.kind == "at_once" and isinstance(engine, TransformersEngineConfig):
+            check_package("xgrammar", f"an enforced form ({method.text})")
+    else:
+        asked = config.judge.changed(**method.asking)
+        forced = "judge.constrained=true, +constrained" if asked.constrained else ""
+        check_asking(config, method.text if method.kind == "at_once" else forced)
+        if method.kind == BRANCHING and isinstance(engine, LocalEngineConfig) and not method.on_hub:
+            check_lengths(asked, method.target if method.is_directory else config.train.base.path, method.text)
+    if engine.computes and (method.kind == "at_once" or "expected" in method.options):
+        instead = "" if method.kind == "at_once" else "leave out +expected or "
+        raise ConfigError(
+            f"{where}.type={engine.type}: gives no probabilities of tokens, which {method.text!r} reads; "
+            f"{instead}choose transformers, vllm or openai"
+        )
+
+
+def _check_directory(config: Any, method: Method, key: str) -> None:
+    """Check that a directory is there, and of one that is to grow branches that it is a trained judge's."""
+    directory = Path(method.target).expanduser()
+    if method.on_hub:  # looked at in check_directories
+        return
+    if not directory.is_dir():
+        raise ConfigError(
+            f"{key}={method.text!r}: there is no such directory; give that of a model, as "
+            "OUTPUT_DIR/artifacts/dpo/FINGERPRINT/model (stage=status shows fingerprints)"
+        )
+    if method.kind != BRANCHING:
+        return
+    if not (directory / PROMPTS).is_file():
+        inside = directory / "model"
+        hint = f"; did you mean {inside}?" if (inside / PROMPTS).is_file() else ": one asked once is one_step:DIRECTORY"
+        raise ConfigError(f"{key}={method.text!r}: it holds no {PROMPTS}, so that it is no trained judge{hint}")
+    load_prompt_set(directory / PROMPTS)
+
+
+def check_criteria(config: Any, method: Method, branches: int, key: str) -> None:
+    """Check that a judge in a directory names as many criteria as there are to be branches.
+
+    Raises:
+        ConfigError: it was trained to name fewer.
+    """
+    if method.is_directory:
+        criteria = criteria_of(Path(method.target).expanduser(), config.tree.criteria)
+        if branches > criteria:
+            raise ConfigError(
+                f"{key}={branches}: at most {criteria}, the criteria that {method.text} was trained to name"
+            )
+
+
+def check_directories(config: Any, methods: Iterable[Method], key: str) -> None:
+    """Check that the models in the directories, or on the Hub, that methods name can be loaded.
+
+    Raises:
+        ConfigError: names the key, the directory and what is wrong with it.
+    """
+    from judgetrain.engines.reachable import check_loadable, check_on_hub
+
+    for method in methods:
+        if method.on_hub and method.kind == BRANCHING:
+            try:
+                names = check_on_hub(method.target, None, PROMPTS)
+            except EngineError as error:
+                raise ConfigError(f"{key}={method.text!r}: {error}") from error
+            if names is not None and PROMPTS not in names:
+                raise ConfigError(f"{key}={method.text!r}: it holds no {PROMPTS}, so that it is no trained judge")
+        if method.is_directory and isinstance(config.engine, LocalEngineConfig):
+            model = config.engine.model.at(Path(method.target).expanduser())
+            check_loadable(model, f"{key}={method.text!r}")
+
+
+def check_asking(config: Any, constrained: str = "") -> None:
+    """Check the engine that this run's judges generate with, and the package that an enforced form needs.
+
+    ``constrained``: what asks for such a form, for the message; empty where nothing does.
+
+    Raises:
+        ConfigError: names the key and the remedy.
+    """
+    config.engine.with_model("world").check("engine")
+    if constrained and isinstance(config.engine, TransformersEngineConfig):
+        check_package("xgrammar", f"an enforced form ({constrained})")
+
+
+def engine_of(config: Any, target: str) -> tuple[str, EngineConfig]:
+    """The key and the engine of the model that a method names, out of the whole configuration."""
+    key = EXTERNAL.get(target, "engine")
+    return key, value_at(config, key)
+
+
+def check_lengths(judge: JudgeConfig, path: str, method: str) -> None:
+    """Check that no step of a branching judge asks for as many tokens as its model can read and write together.
+
+    ``path``: the model's directory, ``world``, or an id on the Hub, of which nothing is known here; ``method`` names
+    the judge in the message.
+
+    Raises:
+        ConfigError: no prompt would ever fit; names the key, the limit and what to set.
+    """
+    here = model_files(path)
+    context = _context(Path(here).expanduser()) if here else None
+    if context is None:
+        return
+    found = {f"judge.{step}_tokens": n for step in LEVELS if (n := getattr(judge, f"{step}_tokens")) >= context}
+    if found:
+        told = " ".join(f"{key}={value}" for key, value in found.items())
+        lower = " ".join(f"{key}={context // 4}" for key in found)
+        raise ConfigError(
+            f"{told}: the model of {method} has a context of {context} tokens, which leaves none for a prompt: lower "
+            f"them, for example {lower}"
+        )
+
+
+def too_long_hint(failures: Mapping[str, int]) -> str | None:
+    """What to lower where comparisons did not fit into the context, by the reasons of predictions' ``failures``; None
+    where all did. A server's and a scorer's failures name no step, and get no hint."""
+    found = {step: n for step in LEVELS if (n := failures.get(f"{step}:too_long", 0))}
+    if not found:
+        return None
+    keys = " and ".join(f"judge.{step}_tokens" for step in found)
+    told = ", ".join(f"{n} {step}:too_long" for step, n in found.items())
+    return f"{told}: a prompt and {keys} together exceed the model's context, so that it was not asked: lower {keys}"
+
+
+def _context(directory: Path) -> int | None:
+    """The context length of a model in a directory, tokens; None where there is no configuration that says it."""
+    try:
+        found: dict[str, Any] = json.loads((directory / "config.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    text = found.get("text_config") or found
+    length = text.get("max_position_embeddings") or text.get("n_positions")
+    return length if isinstance(length, int) else None

@@ -1,0 +1,438 @@
+"""The factory of judges: any judge by its name, of a run (:class:`Models`) or in Python (:func:`load_judge`)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
+
+from judgetrain.engines.config import EngineConfig, LocalEngineConfig, ModelConfig, TransformersEngineConfig
+from judgetrain.errors import ConfigError
+from judgetrain.judges.base import Judge
+from judgetrain.judges.config import (
+    Aggregation,
+    AskConfig,
+    AskingConfig,
+    JudgeConfig,
+    JudgeOptions,
+    aggregation_of,
+    criteria_of,
+)
+from judgetrain.judges.method import ASKED_ONCE, BASELINE, BRANCHING, JUDGE_STAGES, TARGETS, Method
+from judgetrain.judges.prompting.prompts import FILE, Dialect, PromptSet, has_step, load_prompt_set
+from judgetrain.judges.settings import EXTERNAL, ModelSettings
+from judgetrain.keys import validate
+
+if TYPE_CHECKING:
+    from judgetrain.artifacts.fingerprint import ContentHashes
+    from judgetrain.artifacts.stage_run import StageRun
+    from judgetrain.engines.answers import Budget
+    from judgetrain.engines.base import Engine
+    from judgetrain.scorers.config import ScorerConfig
+    from judgetrain.scorers.statistics import TokenScorer
+
+FORMS = (
+    "a judge's directory, its id on the Hub (OWNER/NAME), one_step:MODEL, at_once:MODEL or rating:MODEL (a directory, "
+    "a Hub id, or with engine= a server's model), external or one_step:external (whatever engine= is), "
+    "scorer:NAME (with model=)"
+)
+C = TypeVar("C")
+
+
+class Source(Protocol):
+    """Where the factory gets what a method names."""
+
+    def engine(self, method: Method) -> Engine:
+        """The engine of the model that a method names."""
+        ...
+
+    def prompts(self, method: Method) -> PromptSet:
+        """The prompts of a branching judge."""
+        ...
+
+    def directory(self, method: Method) -> Path | None:
+        """The directory of the model that a method names, if it has one."""
+        ...
+
+    def token_scorer(self, config: ScorerConfig) -> TokenScorer:
+        """The model whose probabilities a scorer reads."""
+        ...
+
+
+def make_judge(method: Method, options: JudgeOptions, source: Source) -> Judge:
+    """The judge of a method of any kind, asked as the options say.
+
+    Raises:
+        ConfigError: no such judge, or a directory that holds none.
+    """
+    if method.kind == BASELINE:
+        from judgetrain.judges.kinds.baselines import BASELINES
+
+        if method.target not in BASELINES:
+            raise ConfigError(f"{method.text!r} is no judge; there are {FORMS}, and {', '.join(BASELINES)}")
+        return BASELINES[method.target]()
+    if method.kind == "scorer":
+        from judgetrain.judges.kinds.scorer import ScorerJudge
+
+        assert options.scorer is not None
+        scorer = source.token_scorer(options.scorer)
+        return ScorerJudge(scorer, method.target, options.scorer.tie_threshold, options.scorer)
+    if method.kind in ASKED_ONCE and method.target:
+        from judgetrain.judges.kinds.prompted import PROMPTED
+
+        judge = PROMPTED[method.kind]
+        once = options.once or AskConfig(judge.dialect, judge.sampled)
+        return judge(source.engine(method), _prompts(method, once, source), once.sampling, method.name)
+    if method.kind != BRANCHING:
+        raise ConfigError(f"{method.text!r} is no judge; there are {FORMS}")
+    from judgetrain.judges.kinds.branching import BranchingJudge
+
+    prompts = source.prompts(method)
+    return BranchingJudge(source.engine(method), prompts, options, method.name)
+
+
+def _prompts(method: Method, once: AskConfig, source: Source) -> PromptSet:
+    """The prompts of a judge that is asked once: those of its directory, where it carries some with that step."""
+    dialect = cast(Dialect, method.kind)
+    directory = source.directory(method) if method.is_directory else None
+    if directory is not None and has_step(directory / FILE, dialect):
+        return load_prompt_set(directory / FILE, dialect, method.text)
+    return load_prompt_set(once.prompts, dialect, f"evaluate.{dialect}.prompts")
+
+
+@dataclass(frozen=True)
+class Models:
+    """Loads the judges and models that a run's methods name.
+
+    Args:
+        settings: of the stage.
+        inputs: directories of this run's judges, by stage.
+        out: where answers of external models are kept and looked up (``output_dir``).
+        budget: what external models may be sent.
+    """
+
+    settings: ModelSettings
+    inputs: Mapping[str, Path]
+    out: StageRun
+    budget: Budget | None = None
+
+    def judge(self, method: Method, branches: int = 1) -> Any:
+        """The judge of a method, of any kind; ``branches`` are those of a branching one.
+
+        Raises:
+            ConfigError: a directory that is not there, or holds no judge.
+        """
+        return make_judge(method, self.options(method, branches), self)
+
+    def options(self, method: Method, branches: int = 1) -> JudgeOptions:
+        """How the judge of a method is asked: as the settings say, and the options behind a branching judge's name.
+
+        A trained judge is asked for as many criteria as it was trained on.
+        """
+        settings, asks = self.settings, self.settings.asks
+        if method.kind != BRANCHING:
+            once = getattr(asks, method.kind) if method.kind in ASKED_ONCE else None
+            return JudgeOptions(once=once, scorer=settings.scorer)
+        assert settings.criteria is not None
+        directory, criteria = self.directory(method), settings.criteria
+        if directory is not None:
+            criteria = criteria_of(directory, criteria)
+        how = {"aggregation": asks.aggregation or "vote", "early_stop": bool(asks.early_stop)}
+        return JudgeOptions.of(self.asking(method), criteria, branches=branches, **how)
+
+    def asking(self, method: Method) -> JudgeConfig:
+        """``judge.*`` with what the options behind a branching judge's name change.
+
+        What computes scores has no probabilities of tokens to read them off, and prefers no position.
+        """
+        judge, external = self.settings.judge, self.external(method.target)
+        assert judge is not None
+        if external and external.computes:
+            judge = replace(judge, readout="parsed", constrained=False, position_offset=0.0)
+        return judge.changed(**method.asking)
+
+    def external(self, target: str) -> EngineConfig | None:
+        """The engine of a target that is no model of this run, which may be one that is paid for; else None."""
+        return getattr(self.settings, target) if target in EXTERNAL else None
+
+    def paid(self, method: Method) -> bool:
+        """Whether what a method asks may be paid for."""
+        scorer = self.settings.scorer if method.kind == "scorer" else None
+        engine = scorer.engine if scorer else self.external(method.target)
+        return engine is not None and engine.paid
+
+    def own_engine(self, method: Method) -> EngineConfig | None:
+        """The run's engine, if it is what generates for a method."""
+        return None if method.target in EXTERNAL else self.settings.engine
+
+    def gpus(self, method: Method) -> int:
+        """How many GPUs a copy of the model that a method names runs on, where there are any."""
+        engine = self.external(method.target) or self.settings.engine
+        return 1 if engine is None else engine.gpus
+
+    def engine(self, method: Method) -> Engine:
+        """The engine of the model that a method names.
+
+        Raises:
+            ConfigError: its directory is not there.
+        """
+        from judgetrain.engines.answers import answers_of
+        from judgetrain.engines.registry import make_engine
+
+        if external := self.external(method.target):
+            answers = answers_of(external, self.out.home, self.settings.seed)
+            return make_engine(external, name=method.name, answers=answers, budget=self.budget)
+        engine, base, directory = self.settings.engine, self.settings.base, self.directory(method)
+        assert engine is not None
+        if directory is not None:
+            if not directory.is_dir():
+                raise ConfigError(f"{method.text}: {directory} is no directory: name a model's")
+            return make_engine(engine, model_path=str(directory), name=method.name)
+        assert base is not None
+        if isinstance(engine, LocalEngineConfig):  # it lies on as many GPUs as the engine's own
+            return make_engine(replace(engine, model=replace(base, gpus=engine.model.gpus)), name=method.name)
+        return make_engine(engine.with_model(base.path), name=method.name)
+
+    def prompts(self, method: Method) -> PromptSet:
+        """The prompts of a branching judge: those that its directory carries, or the run's for other models.
+
+        Raises:
+            ConfigError: a directory that holds no judge.
+        """
+        if (directory := self.directory(method)) is None:
+            return load_prompt_set(self.settings.prompts or "")
+        if not (directory / FILE).is_file():
+            raise ConfigError(f"{method.text}: {directory} holds no {FILE}: it is no trained judge")
+        return load_prompt_set(directory / FILE)
+
+    def token_scorer(self, config: ScorerConfig) -> TokenScorer:
+        """The model whose probabilities a scorer reads; what a server tells is kept with the run."""
+        from judgetrain.scorers.lazy import scorer_of_run
+        from judgetrain.scorers.stages import scored_model
+
+        model = scored_model(config, self.settings.base)
+        return scorer_of_run(config, model, self.settings.seed, self.out, self.budget)
+
+    def directory(self, method: Method) -> Path | None:
+        """Where the model that a method names lies; None for the base and external models."""
+        from judgetrain.engines.reachable import snapshot
+
+        if method.target in ("base", *EXTERNAL):
+            return None
+        if method.target in self.inputs:
+            return self.inputs[method.target] / "model"
+        if method.on_hub:
+            return snapshot(method.target, FILE if method.kind == BRANCHING else "config.json")
+        return Path(method.target).expanduser()
+
+    def identity(self, method: Method, hashes: ContentHashes) -> object:
+        """What identifies a method's model: a stage's fingerprint, its files' content, or the engine that runs it.
+
+        Of a method without a model it is the method's name.
+        """
+        if not method.names_model:
+            return method.text
+        if method.target in self.inputs:
+            return self.inputs[method.target].name
+        if method.on_hub:  # the folder that it is fetched into has its commit's name
+            directory = self.directory(method)
+            assert directory is not None
+            return [method.target, directory.name]
+        if method.is_directory:
+            return hashes.of(method.target)
+        return hashes.identity(self.settings.base if method.target == "base" else self.external(method.target))
+
+
+def load_judge(
+    name: str | Path,
+    branches: int = 1,
+    *,
+    engine: EngineConfig | None = None,
+    aggregation: Aggregation | None = None,
+    early_stop: bool = False,
+    model: str | Path | ModelConfig | None = None,
+    prompts: str | Path | None = None,
+    progress: bool = False,
+    **asked: Any,
+) -> Judge:
+    """The judge of this name; ``judge(prompt, response_a, response_b)`` asks it, ``judge.close()`` frees its model.
+
+    Args:
+        name: a directory that training wrote (``.../model``, or the artifact that holds it); the id of such a judge on
+            the Hub; ``one_step:MODEL``, ``at_once:MODEL`` or ``rating:MODEL``; ``external`` or ``one_step:external``,
+            which ask ``engine`` as it is; ``scorer:sentprob`` and the like; a baseline (``longer``). Options may
+            follow a branching judge's name, as in ``./my-judge+sampled@3``.
+        branches: k of a branching judge; what stands after ``@`` comes first.
+        engine: what runs the model; by default Transformers. An ``OpenAIEngineConfig`` names an endpoint.
+        aggregation: how branches become a verdict; None: as the run that trained the judge has it, else ``vote``.
+        early_stop: ask no further branches once the verdict is settled.
+        model: whose probabilities a scorer reads: a directory or Hub id. With an ``engine`` that is a server its
+            tokenizer is read, and the probabilities are the server's.
+        prompts: another prompt set than the judge's own, or the packaged one: a name or a YAML file.
+        progress: show the libraries' bars while a model is loaded.
+        asked: how it is asked. Of a branching judge the keys of ``judge.*`` (``temperature=1.0``), of one that is asked
+            once those of a sampling (``max_new_tokens=256``), of a scorer those of ``scorer.*``.
+
+    Raises:
+        ConfigError: no such judge, key or prompt set, a value out of range, or no model for what needs one.
+        EngineError: the model or the server cannot be used.
+    """
+    from judgetrain.judges.kinds.baselines import BASELINES
+
+    text = str(name)
+    if "/" not in text and text not in (*BASELINES, *TARGETS) and Path(text).is_dir():
+        text = f"./{text}"  # a directory that is there may be named without a slash
+    method = Method.parse(text)
+    local = engine is None or isinstance(engine, LocalEngineConfig)
+    with nullcontext() if progress or not local else _without_bars():
+        trained = method.kind == BRANCHING and method.target not in TARGETS
+        revision = engine.model.revision if isinstance(engine, LocalEngineConfig) else None
+        place = judge_directory(method.target, revision) if trained else None
+        source = _Named(engine, prompts, model, place)
+        if method.kind == BASELINE and asked and method.target in BASELINES:
+            raise ConfigError(f"{method.text!r} has no setting {next(iter(asked))}")
+        if method.kind == "scorer":
+            options = JudgeOptions(scorer=_scorer_options(method, source, asked))
+        elif method.kind in ASKED_ONCE:
+            options = JudgeOptions(once=_once_options(method, source, asked))
+        elif method.kind == BRANCHING:
+            how = {"branches": branches if method.most is None else method.most, "early_stop": early_stop}
+            options = _branching_options(place, aggregation, {**method.asking, **asked}, how)
+        else:
+            options = JudgeOptions()
+        return make_judge(method, options, source)
+
+
+@dataclass(frozen=True)
+class _Named:
+    """Loads what a name in Python means."""
+
+    given: EngineConfig | None
+    named: str | Path | None
+    model: str | Path | ModelConfig | None
+    place: Path | None
+    """A trained judge's directory."""
+
+    def engine(self, method: Method) -> Engine:
+        """What is given, with the model that the method names: by default Transformers."""
+        from judgetrain.engines.registry import make_engine
+
+        if method.target in TARGETS:
+            return make_engine(self._served(method), name=method.name)
+        path = str(self.place or method.target)
+        config = self.given or TransformersEngineConfig(model=ModelConfig(path=path))
+        return make_engine(config, model_path=path, name=method.name)
+
+    def prompts(self, method: Method) -> PromptSet:
+        """Those that are given, or the judge's own."""
+        return load_prompt_set(self.named or (self.place / FILE if self.place else "multi_step"))
+
+    def directory(self, method: Method) -> Path | None:
+        """A trained judge's; of other models it is not looked for prompts."""
+        return self.place
+
+    def token_scorer(self, config: ScorerConfig) -> TokenScorer:
+        """The model that is named, or the engine's."""
+        from judgetrain.scorers.lazy import load_scorer
+
+        return load_scorer(config, self.read)
+
+    @property
+    def read(self) -> ModelConfig:
+        """The model whose probabilities, or whose tokenizer, a scorer reads; without a path where none is named."""
+        if self.model:
+            return self.model if isinstance(self.model, ModelConfig) else ModelConfig(path=str(self.model))
+        return self.given.model if isinstance(self.given, LocalEngineConfig) else ModelConfig()
+
+    def _served(self, method: Method) -> EngineConfig:
+        """The engine of ``external`` and ``teacher``, which is given."""
+        if method.target not in EXTERNAL:
+            place = (
+                f"outputs/artifacts/{method.target}/FINGERPRINT" if method.target in JUDGE_STAGES else "one_step:DIR"
+            )
+            raise ConfigError(f"{method.text!r} is a model of a run: give its directory, as {place}")
+        if self.given is None:
+            example = "engine=OpenAIEngineConfig(model='NAME', base_url=URL)"
+            raise ConfigError(f"{method.text!r} needs engine=, as in {example}")
+        self.given.check("engine")
+        return self.given
+
+
+def _branching_options(
+    directory: Path | None, aggregation: Aggregation | None, asked: Mapping[str, Any], how: Mapping[str, Any]
+) -> JudgeOptions:
+    if directory is None:
+        judge = JudgeConfig().changed(**asked)
+        return JudgeOptions.of(judge, AskingConfig.criteria, aggregation=aggregation or "vote", **how)
+    judge, aggregation = JudgeConfig.load(directory).changed(**asked), aggregation or aggregation_of(directory)
+    return JudgeOptions.of(judge, criteria_of(directory), aggregation=aggregation, **how)
+
+
+def _once_options(method: Method, source: _Named, asked: Mapping[str, Any]) -> AskConfig:
+    from judgetrain.judges.kinds.prompted import PROMPTED
+
+    judge = PROMPTED[method.kind]
+    return AskConfig(str(source.named or judge.dialect), _changed(judge.sampled, asked, "sampling"))
+
+
+def _scorer_options(method: Method, source: _Named, asked: Mapping[str, Any]) -> ScorerConfig:
+    from judgetrain.scorers.config import ScorerConfig
+    from judgetrain.scorers.methods import OF_RESPONSES, check_scorers
+    from judgetrain.scorers.stages import check_served
+
+    check_scorers([method.target], OF_RESPONSES, method.text)
+    if not source.read.path:
+        raise ConfigError(f"{method.text!r} reads a model's probabilities: name it with model=, a directory or Hub id")
+    served = None if isinstance(source.given, LocalEngineConfig) else source.given
+    named = {"prompts": str(source.named)} if source.named else {}
+    settings = _changed(ScorerConfig(), {**asked, **named, "engine": served}, "scorer")
+    check_served(settings)
+    return settings
+
+
+def judge_directory(name: str, revision: str | None = None) -> Path:
+    """The directory of a trained judge: a directory, the artifact that holds it as ``model``, or an id on the Hub.
+
+    Raises:
+        ConfigError: it holds no judge.
+        EngineError: there is no such directory or repository, or the Hub does not give it.
+    """
+    from judgetrain.engines.reachable import snapshot
+
+    directory = snapshot(name, FILE, revision)
+    for place in (directory, directory / "model"):
+        if (place / FILE).is_file():
+            return place
+    raise ConfigError(
+        f"{name!r}: it holds no {FILE}, so that it is no trained judge; a model that is asked once is one_step:{name}"
+    )
+
+
+def _changed(config: C, changes: Mapping[str, Any], named: str) -> C:
+    """A configuration but for some keys.
+
+    Raises:
+        ConfigError: no such key, or a value out of range.
+    """
+    known = [field.name for field in fields(cast(Any, config))]
+    if wrong := next((name for name in changes if name not in known), None):
+        raise ConfigError(f"{wrong}: there is no such setting here; there are {', '.join(known)}")
+    found = cast(C, replace(cast(Any, config), **changes))
+    validate(found, f"{named}.")
+    return found
+
+
+@contextmanager
+def _without_bars() -> Iterator[None]:
+    """Keep Transformers from drawing progress bars."""
+    from transformers.utils import logging
+
+    shown = logging.is_progress_bar_enabled()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        if shown:
+            logging.enable_progress_bar()
