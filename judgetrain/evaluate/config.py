@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from judgetrain.data.config import BenchmarkConfig, SourceConfig
 from judgetrain.engines.config import (
     AnyEngine,
-    LimitsConfig,
     PaidConfig,
     SamplingConfig,
     TransformersEngineConfig,
@@ -16,8 +15,7 @@ from judgetrain.engines.config import (
 )
 from judgetrain.judges.config import AskConfig
 from judgetrain.judges.method import Method, method_directory
-from judgetrain.judges.prompting.prompts import prompt_path
-from judgetrain.keys import beside, in_place, key
+from judgetrain.keys import beside, key
 
 
 @dataclass
@@ -110,92 +108,4 @@ class EvaluateConfig(PaidConfig):
         SourceConfig,
         "queries with a category: a classifier trained on them groups benchmarks without groups; no path: none",
         active_if=lambda c: c.scenarios.path,
-    )
-
-
-@dataclass
-class CorrectConfig(LimitsConfig):
-    """Stage correct."""
-
-    source: SourceConfig = key(SourceConfig, "comparisons whose responses are corrected; labels are not needed")
-    judge: str = key(
-        "dpo",
-        "who judges: base, initial, sft, dpo, rl, teacher, external or a judge's directory",
-        content=beside(method_directory),
-    )
-    branches: int = key(3, "criteria that a response is judged by", low=1)
-    threshold: float = key(3.0, "rewrite responses whose mean score is below this (the paper: 3)", low=1.0, high=5.0)
-    engine: AnyEngine = engine_key(None, "who rewrites; None: the judge's own model")
-    rater: str = key(
-        "",
-        "who rates every response before, and the rewritten ones after, from 1 to 10 as evaluate.rating says "
-        "(the paper: GPT-4): rating:external, rating:teacher, rating:DIRECTORY",
-        content=beside(lambda method, owner: method_directory(method) if method else None),
-        active_if=lambda c: c.rater,
-    )
-    prompts: str = key(
-        "correction",
-        "prompt set: a name in judgetrain/judges/prompting/prompt_sets or a YAML file",
-        content=in_place(prompt_path),
-    )
-    sampling: SamplingConfig = key(SamplingConfig(0.7, 0.95, 512), "of the new responses")
-    max_comparisons: int | None = key(None, "correct the responses of at most this many", low=1)
-    shard_size: int = key(32, "comparisons finished together; the unit of resume", low=1)
-
-    @property
-    def single(self) -> bool:
-        """Whether the source has one response a row: both fields name the same column."""
-        columns = self.source.fields
-        return "response_a" in columns and columns["response_a"] == columns.get("response_b")
-
-
-@dataclass
-class StudiesConfig(LimitsConfig):
-    """Stage studies: the ProbDiff paper's studies of the model that stage selfeval looked at, and of others."""
-
-    prompts: int = key(80, "prompts answered repeatedly; 0 leaves the study out", low=0)
-    times: int = key(3, "answers to each of them, one after the other", low=2)
-    spread_prompts: int = key(10, "prompts whose answers are sampled; 0 leaves the study out", low=0)
-    samples: int = key(100, "answers sampled to each of them", low=2)
-    sampling: SamplingConfig = key(SamplingConfig(0.7, 1.0, 512), "of both studies' answers")
-    against: list[str] = key(
-        [],
-        "other models: directories of their finished stage selfeval over the same prompts, or globs of them",
-        content=beside(lambda directory, owner: f"{directory}/*.json*"),
-    )
-    thresholds: list[float] = key(
-        [0.0, 0.05, 0.1], "of win, tie and lose: discrepancies that differ by less are a tie", low=0.0
-    )
-    judge: str = key(
-        "",
-        "who says whether a revision is better: base, teacher, external, one_step:external, a directory",
-        content=beside(lambda method, owner: method_directory(method) if method else None),
-    )
-    verdicts: str = key(
-        "",
-        "file of people's verdicts on revisions: rows id, verdict (1 better, 0 unchanged, -1 worse), annotator",
-        content=in_place(lambda path, owner: path or None),
-    )
-    duels: str = key(
-        "",
-        "who says which model's answer is better, this run's or another's (studies.against): as studies.judge",
-        content=beside(lambda method, owner: method_directory(method) if method else None),
-        active_if=lambda c: c.duels,
-    )
-    official: dict[str, dict[str, float]] = key(
-        {},
-        "name of a published score -> model -> its score, shown beside the models' confidence; over the prompts of one "
-        "source or category where it has that name",
-        active_if=lambda c: c.official,
-    )
-
-
-@dataclass
-class ScenariosConfig:
-    """Stage scenarios: of what kinds training dialogues and ``evaluate.benchmarks`` are, by ``evaluate.scenarios``."""
-
-    runs: list[str] = key(
-        [],
-        "other training sets: directories of their finished stage scenarios, or globs of them",
-        content=beside(lambda directory, owner: f"{directory}/*.json*"),
     )

@@ -62,7 +62,7 @@ def check_passed(gate: Path) -> None:
 
 
 def _rounds(gate: Path) -> dict[str, Any]:
-    from judgetrain.evaluate.gate import read_rounds
+    from judgetrain.evaluate.rounds.stage import read_rounds
 
     return read_rounds(gate)
 

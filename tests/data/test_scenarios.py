@@ -16,7 +16,8 @@ from judgetrain.data.config import BenchmarkConfig, SourceConfig
 from judgetrain.errors import ConfigError, DataError
 from judgetrain.evaluate import stage
 from judgetrain.evaluate.config import EvaluateConfig
-from judgetrain.evaluate.stages import SCENARIOS, EvaluateSettings, ScenariosSettings
+from judgetrain.evaluate.scenarios.stages import SCENARIOS, ScenariosSettings
+from judgetrain.evaluate.stages import EvaluateSettings
 from judgetrain.pipeline.config import Config
 from judgetrain.schema import Dialogue, Message
 from tests.builders.data import write_lines

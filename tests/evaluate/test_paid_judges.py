@@ -14,7 +14,8 @@ from judgetrain.artifacts.stage_run import StageRun
 from judgetrain.data.config import BenchmarkConfig, SourceConfig
 from judgetrain.engines.config import OpenAIEngineConfig
 from judgetrain.errors import EngineError
-from judgetrain.evaluate.config import CorrectConfig, EvaluateConfig
+from judgetrain.evaluate.config import EvaluateConfig
+from judgetrain.evaluate.correct.config import CorrectConfig
 from judgetrain.evaluate.estimate import rehearsed
 from judgetrain.evaluate.stages import EvaluateSettings
 from judgetrain.judges.config import TreeConfig

@@ -8,7 +8,9 @@ import pytest
 
 from judgetrain.artifacts.fingerprint import by_key
 from judgetrain.errors import ConfigError
-from judgetrain.evaluate.stages import CORRECT, EVALUATE, STUDIES, EvaluateSettings
+from judgetrain.evaluate.correct.stages import CORRECT
+from judgetrain.evaluate.stages import EVALUATE, EvaluateSettings
+from judgetrain.evaluate.studies.stages import STUDIES
 from judgetrain.judges.method import BRANCHING, Method
 from judgetrain.train.stages import ReferenceSettings
 from tests.builders.pipeline import configured

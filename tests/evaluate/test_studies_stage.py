@@ -16,7 +16,7 @@ from judgetrain.data import world
 from judgetrain.data.config import WorldConfig, WorldEngineConfig
 from judgetrain.engines.config import ModelConfig, OpenAIEngineConfig, SamplingConfig
 from judgetrain.errors import ConfigError, DataError, EngineError
-from judgetrain.evaluate.config import StudiesConfig
+from judgetrain.evaluate.studies.config import StudiesConfig
 from judgetrain.judges.base import Prediction
 from judgetrain.judges.factory import Models
 from judgetrain.pipeline.config import Config

@@ -16,8 +16,8 @@ from judgetrain.artifacts.files import write_json_atomic, write_rows_atomic
 from judgetrain.artifacts.shards import counted
 from judgetrain.engines.base import Request
 from judgetrain.errors import ConfigError, DataError, TrainingError
-from judgetrain.evaluate.collapse import Figures, Round, failures
-from judgetrain.evaluate.gate import read_rounds, row_of
+from judgetrain.evaluate.rounds.collapse import Figures, Round, failures
+from judgetrain.evaluate.rounds.stage import read_rounds, row_of
 from judgetrain.judges.factory import Models
 from judgetrain.judges.kinds.branching import BranchingJudge
 from judgetrain.judges.method import Method

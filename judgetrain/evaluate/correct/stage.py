@@ -16,7 +16,7 @@ from judgetrain.engines.once import loaded_once
 from judgetrain.engines.registry import make_engine
 from judgetrain.errors import DataError
 from judgetrain.evaluate.correct.correction import Corrected, Correction, Writer, correct, rated, refinement
-from judgetrain.evaluate.stages import CorrectSettings
+from judgetrain.evaluate.correct.stages import CorrectSettings
 from judgetrain.judges.factory import Models
 from judgetrain.judges.kinds.branching import BranchingJudge
 from judgetrain.judges.kinds.prompted import SingleRatingJudge

@@ -16,7 +16,7 @@ from judgetrain.errors import DataError
 from judgetrain.evaluate.correlate.columns import Column, Item, items_of, merged, read_columns, scores_of
 from judgetrain.evaluate.correlate.correlation import correlate, means
 from judgetrain.evaluate.correlate.report import html_page, markdown, tables
-from judgetrain.evaluate.stages import CorrelateSettings
+from judgetrain.evaluate.correlate.stages import CorrelateSettings
 from judgetrain.judges.factory import Models
 from judgetrain.judges.method import Method
 from judgetrain.schema import Comparison, Dialogue

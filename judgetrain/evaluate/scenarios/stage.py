@@ -24,7 +24,7 @@ from judgetrain.data.config import BenchmarkConfig
 from judgetrain.errors import DataError
 from judgetrain.evaluate.report.table import TEMPLATES, Columns, Table, percent
 from judgetrain.evaluate.report.text import table_lines
-from judgetrain.evaluate.stages import ScenariosSettings
+from judgetrain.evaluate.scenarios.stages import ScenariosSettings
 from judgetrain.schema import Dialogue
 
 TITLE = "Scenarios"

@@ -16,7 +16,7 @@ from judgetrain.data.sources import read
 from judgetrain.engines.answers import spending
 from judgetrain.engines.once import loaded_once
 from judgetrain.errors import DataError
-from judgetrain.evaluate.stages import StudiesSettings
+from judgetrain.evaluate.studies.stages import StudiesSettings
 from judgetrain.judges.base import Prediction
 from judgetrain.judges.factory import Models
 from judgetrain.judges.method import Method

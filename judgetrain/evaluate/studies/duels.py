@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from judgetrain.artifacts.stage_run import StageRun
-from judgetrain.evaluate.stages import StudiesSettings
 from judgetrain.evaluate.studies.conflicts import OF_REVISION, Verdicts, asked
 from judgetrain.evaluate.studies.models import groups_of
+from judgetrain.evaluate.studies.stages import StudiesSettings
 from judgetrain.judges.method import Method
 from judgetrain.schema import Comparison, Dialogue
 from judgetrain.scorers.discrepancy import confidence

@@ -13,11 +13,11 @@ from judgetrain.artifacts.stage_run import ShardResult, StageRun, derive_seed, t
 from judgetrain.data.clustering.encode import load_encoder
 from judgetrain.engines.answers import spending
 from judgetrain.engines.base import Sampling
-from judgetrain.evaluate.stages import StudiesSettings
 from judgetrain.evaluate.studies.conflicts import Verdicts, judged, read_verdicts
 from judgetrain.evaluate.studies.duels import won
 from judgetrain.evaluate.studies.models import read_models
 from judgetrain.evaluate.studies.report import Studies, html_page, markdown
+from judgetrain.evaluate.studies.stages import StudiesSettings
 from judgetrain.schema import Dialogue
 from judgetrain.scorers import studies
 from judgetrain.scorers.encode import Messages

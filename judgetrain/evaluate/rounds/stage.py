@@ -16,8 +16,8 @@ from typing import Any
 from judgetrain.artifacts.shards import read_rows
 from judgetrain.artifacts.stage_run import ShardResult, StageRun, derive_seed
 from judgetrain.engines.once import loaded_once
-from judgetrain.evaluate.collapse import Figures, Round, best_of, failures
-from judgetrain.evaluate.stages import GateSettings
+from judgetrain.evaluate.rounds.collapse import Figures, Round, best_of, failures
+from judgetrain.evaluate.rounds.stages import GateSettings
 from judgetrain.judges.base import Prediction
 from judgetrain.judges.factory import Models
 from judgetrain.judges.method import JUDGE_STAGES, Method

@@ -1,0 +1,52 @@
+"""Settings of stage correct."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from judgetrain.data.config import SourceConfig
+from judgetrain.engines.config import (
+    AnyEngine,
+    LimitsConfig,
+    SamplingConfig,
+    engine_key,
+)
+from judgetrain.judges.method import method_directory
+from judgetrain.judges.prompting.prompts import prompt_path
+from judgetrain.keys import beside, in_place, key
+
+
+@dataclass
+class CorrectConfig(LimitsConfig):
+    """Stage correct."""
+
+    source: SourceConfig = key(SourceConfig, "comparisons whose responses are corrected; labels are not needed")
+    judge: str = key(
+        "dpo",
+        "who judges: base, initial, sft, dpo, rl, teacher, external or a judge's directory",
+        content=beside(method_directory),
+    )
+    branches: int = key(3, "criteria that a response is judged by", low=1)
+    threshold: float = key(3.0, "rewrite responses whose mean score is below this (the paper: 3)", low=1.0, high=5.0)
+    engine: AnyEngine = engine_key(None, "who rewrites; None: the judge's own model")
+    rater: str = key(
+        "",
+        "who rates every response before, and the rewritten ones after, from 1 to 10 as evaluate.rating says "
+        "(the paper: GPT-4): rating:external, rating:teacher, rating:DIRECTORY",
+        content=beside(lambda method, owner: method_directory(method) if method else None),
+        active_if=lambda c: c.rater,
+    )
+    prompts: str = key(
+        "correction",
+        "prompt set: a name in judgetrain/judges/prompting/prompt_sets or a YAML file",
+        content=in_place(prompt_path),
+    )
+    sampling: SamplingConfig = key(SamplingConfig(0.7, 0.95, 512), "of the new responses")
+    max_comparisons: int | None = key(None, "correct the responses of at most this many", low=1)
+    shard_size: int = key(32, "comparisons finished together; the unit of resume", low=1)
+
+    @property
+    def single(self) -> bool:
+        """Whether the source has one response a row: both fields name the same column."""
+        columns = self.source.fields
+        return "response_a" in columns and columns["response_a"] == columns.get("response_b")

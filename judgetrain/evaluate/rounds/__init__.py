@@ -1,0 +1,1 @@
+"""Rounds of training: whether another may follow, and which was the best."""

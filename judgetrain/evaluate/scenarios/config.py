@@ -1,0 +1,18 @@
+"""Settings of stage scenarios."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from judgetrain.keys import beside, key
+
+
+@dataclass
+class ScenariosConfig:
+    """Stage scenarios: of what kinds training dialogues and ``evaluate.benchmarks`` are, by ``evaluate.scenarios``."""
+
+    runs: list[str] = key(
+        [],
+        "other training sets: directories of their finished stage scenarios, or globs of them",
+        content=beside(lambda directory, owner: f"{directory}/*.json*"),
+    )

@@ -1,0 +1,53 @@
+"""Settings of stage studies."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from judgetrain.engines.config import (
+    LimitsConfig,
+    SamplingConfig,
+)
+from judgetrain.judges.method import method_directory
+from judgetrain.keys import beside, in_place, key
+
+
+@dataclass
+class StudiesConfig(LimitsConfig):
+    """Stage studies: the ProbDiff paper's studies of the model that stage selfeval looked at, and of others."""
+
+    prompts: int = key(80, "prompts answered repeatedly; 0 leaves the study out", low=0)
+    times: int = key(3, "answers to each of them, one after the other", low=2)
+    spread_prompts: int = key(10, "prompts whose answers are sampled; 0 leaves the study out", low=0)
+    samples: int = key(100, "answers sampled to each of them", low=2)
+    sampling: SamplingConfig = key(SamplingConfig(0.7, 1.0, 512), "of both studies' answers")
+    against: list[str] = key(
+        [],
+        "other models: directories of their finished stage selfeval over the same prompts, or globs of them",
+        content=beside(lambda directory, owner: f"{directory}/*.json*"),
+    )
+    thresholds: list[float] = key(
+        [0.0, 0.05, 0.1], "of win, tie and lose: discrepancies that differ by less are a tie", low=0.0
+    )
+    judge: str = key(
+        "",
+        "who says whether a revision is better: base, teacher, external, one_step:external, a directory",
+        content=beside(lambda method, owner: method_directory(method) if method else None),
+    )
+    verdicts: str = key(
+        "",
+        "file of people's verdicts on revisions: rows id, verdict (1 better, 0 unchanged, -1 worse), annotator",
+        content=in_place(lambda path, owner: path or None),
+    )
+    duels: str = key(
+        "",
+        "who says which model's answer is better, this run's or another's (studies.against): as studies.judge",
+        content=beside(lambda method, owner: method_directory(method) if method else None),
+        active_if=lambda c: c.duels,
+    )
+    official: dict[str, dict[str, float]] = key(
+        {},
+        "name of a published score -> model -> its score, shown beside the models' confidence; over the prompts of one "
+        "source or category where it has that name",
+        active_if=lambda c: c.official,
+    )
