@@ -73,7 +73,7 @@ class Tiny:
         )
         config.correlate.bootstrap = 10
         config.verdicts.judge = config.verdicts.judge.partition("@")[0] + "@2"
-        config.stress.prompts, config.stress.samples, config.stress.bootstrap = 2, 4, 100
+        config.stress.prompts, config.stress.samples = 2, 4
         return config
 
     def _walk(self, node: Any) -> None:

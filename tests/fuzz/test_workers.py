@@ -42,9 +42,9 @@ STAGES = {
     "evaluate": ("evaluate.methods=[dpo,dpo+independent@1,one_step:dpo,scorer:sentprob]", "evaluate.shard_size=4"),
     "judge": ("verdicts.judge=sft", "verdicts.shard_size=6"),
     "stress": (
-        *("stress.source={type: world, name: world}", "stress.prompts=4", "stress.samples=3", "stress.shard_size=2"),
-        *("stress.writer={type: transformers, model: {path: world}}", "stress.sampling.max_new_tokens=12"),
-        *("stress.methods=[dpo@1,dpo@2,one_step:dpo,scorer:sentprob,random]", "stress.bootstrap=100"),
+        *("stress.source={type: world, name: world}", "stress.prompts=4", "stress.samples=3"),
+        "stress.writer={type: transformers, model: {path: world}}",
+        "stress.methods=[dpo@1,dpo@2,one_step:dpo,scorer:sentprob,random]",
     ),
     "correct": ("correct.max_comparisons=6", "correct.shard_size=2"),
     "selfeval": (

@@ -51,7 +51,7 @@ def overrides(server: ServedModel, home: Path, stage: str) -> list[str]:
             ],
             "verdicts": [f"verdicts.judge={METHOD}", f"verdicts.source.path={path}"],
             "stress": [
-                *(f"stress.methods=[{METHOD}]", "stress.source={type: world, name: world}", "stress.bootstrap=100"),
+                *(f"stress.methods=[{METHOD}]", "stress.source={type: world, name: world}"),
                 *("stress.prompts=2", "stress.samples=2", "stress.writer={type: world, skill: 0.5}"),
             ],
         }[stage]

@@ -5,13 +5,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from judgetrain.data.config import SourceConfig
-from judgetrain.engines.config import AnyEngine, LimitsConfig, SamplingConfig, engine_key
+from judgetrain.engines.config import AnyEngine, LimitsConfig, engine_key
 from judgetrain.judges.method import method_directory
 from judgetrain.keys import beside, key
-from judgetrain.serving.rewards.modes import MODES
 
 TRUTH = "truth"
 """The gold of the generated world: its hidden rule."""
+MODE = "anchor"
+"""How a judge that compares gets to a score a response: one comparison each, 256 of them; all pairs would be 32,640."""
+SHARD = 2
+"""Prompts finished together, with all of their responses; the unit of resume."""
+RESAMPLES = 1000
+"""Of prompts, for the intervals."""
 
 
 @dataclass
@@ -36,13 +41,5 @@ class StressConfig(LimitsConfig):
         "the first prompts of the source; intervals are over prompts, and of fewer than 8 nothing is said in words",
         low=2,
     )
-    writer: AnyEngine = engine_key(None, "who writes the responses")
-    sampling: SamplingConfig = key(SamplingConfig(1.0, 1.0, 512), "of the responses")
+    writer: AnyEngine = engine_key(None, "who writes the responses, sampled at temperature 1, 512 tokens at most")
     samples: int = key(256, "responses to each prompt; n goes up to as many", low=2, high=4096)
-    mode: str = key(
-        "anchor",
-        "how a judge that compares gets to a score a response: anchor (one comparison each), round_robin, ...",
-        choices=tuple(MODES),
-    )
-    bootstrap: int = key(1000, "resamples of prompts", low=100)
-    shard_size: int = key(2, "prompts finished together; the unit of resume", low=1)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from judgetrain.errors import DataError
-from judgetrain.serving.stress.config import StressConfig
+from judgetrain.serving.stress.config import RESAMPLES, StressConfig
 from judgetrain.serving.stress.curve import Estimate, best_of, fall, kl, numbers, peak, standardised
 
 Rows = Sequence[Sequence[float | None]]
@@ -64,10 +64,6 @@ class Result:
     summary: Sequence[Line]
     curves: Mapping[str, Sequence[Point]]
 
-    def to_json(self) -> dict[str, Any]:
-        """JSON-ready."""
-        return asdict(self)
-
 
 def result_of(config: StressConfig, gold: Rows, proxies: Mapping[str, Rows], seed: int) -> Result:
     """The curves of every proxy. Prompts that the gold standard could not read in full are left out, and counted.
@@ -82,35 +78,30 @@ def result_of(config: StressConfig, gold: Rows, proxies: Mapping[str, Rows], see
             "expected at least 2: choose another gold standard"
         )
     values = [np.array(gold[i], dtype=float) for i in whole]
-    curves, summary = {}, []
-    for name, rows in proxies.items():
-        scores = [np.array(rows[i], dtype=float) for i in whole]  # None becomes NaN
-        curves[name], line = _curve(name, scores, values, config, seed)
-        summary.append(line)
+    scores = {name: [np.array(rows[i], dtype=float) for i in whole] for name, rows in proxies.items()}  # None: NaN
+    found = {name: _curve(name, rows, values, numbers(config.samples), seed) for name, rows in scores.items()}
     return Result(
         gold=config.gold,
         prompts=len(whole),
         samples=config.samples,
         left_out=len(gold) - len(whole),
-        summary=summary,
-        curves=curves,
+        summary=[line for _, line in found.values()],
+        curves={name: points for name, (points, _) in found.items()},
     )
 
 
 def _curve(
-    name: str, scores: Sequence[Any], values: Sequence[Any], config: StressConfig, seed: int
+    name: str, scores: Sequence[Any], values: Sequence[Any], ns: Sequence[int], seed: int
 ) -> tuple[list[Point], Line]:
-    ns = numbers(config.samples)
-    standard, golden = standardised(scores), standardised(values)
-    plain = np.array([best_of(s, v, ns) for s, v in zip(scores, values, strict=True)])
-    proxy = np.array([best_of(s, np.nan_to_num(z), ns) for s, z in zip(scores, standard, strict=True)])
-    gained = np.array([best_of(s, z, ns) for s, z in zip(scores, golden, strict=True)])
-    # What the writer has by itself is a mean of 0 but for responses without a score.
-    proxy, gained = proxy - proxy[:, :1], gained - gained[:, :1]
+    def curves(of: Sequence[Any]) -> Any:
+        return np.array([best_of(s, np.nan_to_num(v), ns) for s, v in zip(scores, of, strict=True)])
 
     def estimate(column: Any) -> Estimate:
-        return Estimate.of(column, config.bootstrap, seed)
+        return Estimate.of(column, RESAMPLES, seed)
 
+    plain, proxy, gained = curves(values), curves(standardised(scores)), curves(standardised(values))
+    # What the writer has by itself is a mean of 0 but for responses without a score.
+    proxy, gained = proxy - proxy[:, :1], gained - gained[:, :1]
     points = [
         Point(
             n=n,
@@ -123,7 +114,6 @@ def _curve(
         for i, n in enumerate(ns)
     ]
     best, lost, rise = peak(plain), estimate(fall(plain)), estimate(plain[:, -1] - plain[:, 0])
-    unread = float(np.mean([np.isnan(s).mean() for s in scores]))
     line = Line(
         proxy=name,
         writer=points[0].gold.mean,
@@ -134,7 +124,7 @@ def _curve(
         fall=lost,
         gained=rise,
         gap=points[-1].gap,
-        unread=unread,
+        unread=float(np.mean([np.isnan(s).mean() for s in scores])),
         verdict=told(lost, rise, ns[best], ns[-1], len(values)),
     )
     return points, line
@@ -144,17 +134,10 @@ def told(lost: Estimate, rise: Estimate, best: int, last: int, prompts: int) -> 
     """What the curve shows, as far as the intervals over prompts tell; nothing of fewer than :data:`LEAST`."""
     if prompts < LEAST:
         return f"a first look: {prompts} prompts, words from {LEAST} on"
+    low, high = rise.interval
     if lost.interval[0] > 0 and best > 1:
-        end = (
-            ""
-            if rise.interval[0] > 0
-            else ": in the end nothing is won"
-            if rise.interval[1] > 0
-            else ", below the writer"
-        )
+        end = "" if low > 0 else ": in the end nothing is won" if high > 0 else ", below the writer"
         return f"over-optimised after n = {best}{end}"
-    if rise.interval[0] > 0:
+    if low > 0:
         return f"rises up to n = {last}" if best == last else f"rises; no fall is shown up to n = {last}"
-    if rise.interval[1] < 0:
-        return "falls from the start"
-    return "nothing is won"
+    return "falls from the start" if high < 0 else "nothing is won"

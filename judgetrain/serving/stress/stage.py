@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, fields, replace
 from itertools import islice
@@ -25,14 +24,16 @@ from judgetrain.judges.factory import Models
 from judgetrain.judges.method import BASELINE, BRANCHING, Method
 from judgetrain.judges.settings import EXTERNAL
 from judgetrain.schema import Dialogue
-from judgetrain.serving.stress.config import TRUTH, StressConfig
-from judgetrain.serving.stress.proxies import Case, Scores, scores_of, truth
+from judgetrain.serving.stress.config import SHARD, TRUTH, StressConfig
+from judgetrain.serving.stress.proxies import Case, Rows, Scores, scores_of, truth
 from judgetrain.serving.stress.result import result_of
 from judgetrain.serving.stress.stages import StressSettings, shown
 from judgetrain.serving.stress.text import console, page
 
 RESPONSES = "responses"
-FORMAT = 1
+SAMPLED = Sampling(temperature=1.0, top_p=1.0, max_new_tokens=512)
+"""How the writer writes: best of n means something where the n responses are drawn from the writer itself."""
+FORMAT = 2
 """Raised when the code changes what stands in a shard."""
 
 
@@ -47,15 +48,15 @@ def run(settings: StressSettings, inputs: Mapping[str, Path], out: StageRun) -> 
     with spending((*settings.asked_engines, config.writer), config, "stress", out) as budget:
         models = Models(settings, inputs, out, budget)
         mark = _write(dialogues, settings, budget, out)
-        cases = [
-            Case(d, row["responses"]) for d, row in zip(dialogues, read_rows(out.directory, RESPONSES), strict=True)
-        ]
-        named = [config.gold, *config.methods] if config.gold != TRUTH else config.methods
-        scored = _scored([Method.parse(text) for text in named], cases, mark, models, settings)
-    found = {shown(m): scored[shown(m)] for m in map(Method.parse, config.methods)}
-    gold = truth(cases) if config.gold == TRUTH else scored[shown(Method.parse(config.gold))]
+        rows = read_rows(out.directory, RESPONSES)
+        cases = [Case(d, row["responses"]) for d, row in zip(dialogues, rows, strict=True)]
+        found = {shown(m): _scored(m, cases, mark, models, settings) for m in map(Method.parse, config.methods)}
+        if config.gold == TRUTH:
+            gold = truth(cases)
+        else:
+            gold = _scored(Method.parse(config.gold), cases, mark, models, settings)
     result = result_of(config, gold, found, out.seed)
-    out.write_json("stress", result.to_json())
+    out.write_json("stress", asdict(result))
     out.note("stress", [asdict(row) for row in result.summary])
     write_text_atomic(out.path("stress.html"), page(result, f"{out.recipe}: best of n"))
     out.tell(console(result))
@@ -78,69 +79,50 @@ def _write(dialogues: Sequence[Dialogue], settings: StressSettings, budget: Budg
     """Fill the shards of responses; gives what decides them."""
     config, hashes = settings.stress, ContentHashes.of_run(out.home)
     assert config.writer is not None
-    writer, limits = config.writer, Sampling.of(config.sampling)
-    used = StressConfig(
-        writer=writer, sampling=config.sampling, samples=config.samples, shard_size=config.shard_size, methods=[]
-    )
+    writer, samples = config.writer, config.samples
+    used = hashes.identity(StressConfig(writer=writer, samples=samples, methods=[]))
     rows = [d.to_row() for d in dialogues]
-    mark = fingerprint({"format": FORMAT, "seed": settings.seed, "dialogues": rows, "used": hashes.identity(used)})
+    mark = fingerprint({"format": FORMAT, "seed": settings.seed, "dialogues": rows, "used": used})
     adopt(RESPONSES, mark, out)
     answers = answers_of(writer, out.home, settings.seed)
     with loaded_once(lambda: make_engine(writer, name="writer", answers=answers, budget=budget)) as engine:
 
         def process(index: int, items: Sequence[Dialogue]) -> ShardResult:
-            requests = [_request(d, limits) for d in items for _ in range(config.samples)]
-            done = engine().generate(requests, out.shard_seed(index))
+            done = engine().generate([_request(d) for d in items for _ in range(samples)], out.shard_seed(index))
             texts = iter(c.text for c in done)
-            made = [{"dialogue_id": d.id, "responses": list(islice(texts, config.samples))} for d in items]
+            made = [{"dialogue_id": d.id, "responses": list(islice(texts, samples))} for d in items]
             empty = sum(not c.text.strip() for c in done)
             return ShardResult(
                 made, len(done), {"empty_response": empty}, counts_out=len(done) - empty, **tokens_of(done)
             )
 
-        size, copy = config.shard_size, writer.gpus
-        out.sharded(RESPONSES, dialogues, size, process, "prompts", engine, spread=budget is None, gpus=copy)
+        spread = budget is None
+        out.sharded(RESPONSES, dialogues, SHARD, process, "prompts", engine, spread=spread, gpus=writer.gpus)
     return mark
 
 
-def _request(dialogue: Dialogue, limits: Sampling) -> Request:
+def _request(dialogue: Dialogue) -> Request:
     return Request(
         messages=tuple({"role": m.role, "content": m.content} for m in dialogue.messages),
-        sampling=limits,
+        sampling=SAMPLED,
         slots={"query": dialogue.query, "context": dialogue.context},
         readable=lambda completion: bool(completion.text.strip()),
     )
 
 
-def _scored(
-    methods: Sequence[Method], cases: Sequence[Case], mark: str, models: Models, settings: StressSettings
-) -> dict[str, list[list[float | None]]]:
-    """What methods make of the responses, by name, out of their shards, which are filled where they are not there.
-
-    A judge that is asked with several numbers of branches is asked once.
-    """
-    out, groups = models.out, dict[str, list[Method]]()
-    for method in methods:
-        groups.setdefault(method.name, []).append(method)
-    hashes, found = ContentHashes.of_run(out.home), dict[str, list[list[float | None]]]()
-    for members in groups.values():
-        name, first = f"scores-{members[0].file_name}", members[0]
-        judge = models.identity(first, hashes)
-        asked = hashes.identity(_asked(first, models, settings))
-        parts = {"format": FORMAT, "responses": mark, "methods": [*map(shown, members)], "judge": judge, "asked": asked}
-        adopt(name, fingerprint(parts), out)
-        with scores_of(members, models, settings) as scores:
-            process, size = _shard_of(scores), settings.stress.shard_size
-            spread = models.budget is None and first.kind != BASELINE  # no model: a worker would take longer to ask
-            out.sharded(name, cases, size, process, "prompts", spread=spread, gpus=_gpus(first, models, settings))
-        rows = list(read_rows(out.directory, name))
-        found |= {shown(m): [row["scores"][shown(m)] for row in rows] for m in members}
-    return found
-
-
-def _gpus(method: Method, models: Models, settings: StressSettings) -> int:
-    """How many GPUs a copy of what scores runs on, where there are any."""
-    return settings.scorer.gpus if method.kind == "scorer" and settings.scorer else models.gpus(method)
+def _scored(method: Method, cases: Sequence[Case], mark: str, models: Models, settings: StressSettings) -> Rows:
+    """What a method makes of the responses, out of its shards, which are filled where they are not there."""
+    out, name = models.out, f"scores-{method.file_name}" + (f"@{method.most or 1}" if method.has_branches else "")
+    hashes = ContentHashes.of_run(out.home)
+    asked = hashes.identity(_asked(method, models, settings))
+    judge = models.identity(method, hashes)
+    parts = {"format": FORMAT, "responses": mark, "method": shown(method), "judge": judge, "asked": asked}
+    adopt(name, fingerprint(parts), out)
+    gpus = settings.scorer.gpus if method.kind == "scorer" and settings.scorer else models.gpus(method)
+    with scores_of(method, models, settings) as scores:
+        spread = models.budget is None and method.kind != BASELINE  # no model: a worker would take longer to ask
+        out.sharded(name, cases, SHARD, _shard_of(scores), "prompts", spread=spread, gpus=gpus)
+    return [row["scores"] for row in read_rows(out.directory, name)]
 
 
 _ASKING = {
@@ -161,28 +143,17 @@ def _asked(method: Method, models: Models, settings: StressSettings) -> StressSe
         kept.add("engine")
     if method.kind == BRANCHING and method.target in ("base", *EXTERNAL):  # others bring their prompts
         kept.add("prompts")
-    how = StressConfig(methods=[], mode=settings.stress.mode, shard_size=settings.stress.shard_size)
     changes: dict[str, Any] = {field.name: None for field in fields(settings) if field.name not in kept}
-    return replace(settings, **changes | {"stress": how})
+    return replace(settings, **changes | {"stress": StressConfig(methods=[])})
 
 
 def _shard_of(scores: Scores) -> Callable[[int, Sequence[Case]], ShardResult]:
     def process(index: int, items: Sequence[Case]) -> ShardResult:
-        found = scores(items)
-        rows = [
-            {"dialogue_id": c.dialogue.id, "scores": {name: row[i] for name, row in found.scores.items()}}
-            for i, c in enumerate(items)
-        ]
-        flat = [value for scores in found.scores.values() for row in scores for value in row]
-        cost = Counter({name: round(number) for name, number in found.cost.items()})
-        return ShardResult(
-            rows,
-            len(flat),
-            {"unreadable": flat.count(None)},
-            prompt_tokens=cost["prompt_tokens"],
-            generated_tokens=cost["generated_tokens"],
-            counts_out=len(flat) - flat.count(None),
-            facts={"calls": cost["calls"]},
-        )
+        found, cost = scores(items)
+        rows = [{"dialogue_id": c.dialogue.id, "scores": row} for c, row in zip(items, found, strict=True)]
+        unreadable, total = sum(row.count(None) for row in found), sum(map(len, found))
+        spent = {name: round(cost[name]) for name in ("prompt_tokens", "generated_tokens")}
+        facts = {"calls": round(cost["calls"])}
+        return ShardResult(rows, total, {"unreadable": unreadable}, counts_out=total - unreadable, facts=facts, **spent)
 
     return process

@@ -64,13 +64,6 @@ def _check(config: Any) -> None:
     names = [shown(m) for m in methods]
     if twice := next((name for name in names if names.count(name) > 1), None):
         raise ConfigError(f"stress.methods, stress.gold: {twice!r} is named twice; names must differ")
-    targets: dict[str, str] = {}
-    for method in methods:
-        if targets.setdefault(method.name, method.target) != method.target:
-            raise ConfigError(
-                f"stress.methods, stress.gold: {targets[method.name]!r} and {method.target!r} are both called "
-                f"{method.name!r} in tables; give one of the directories another name"
-            )
     for text, method in zip((*settings.methods, settings.gold), methods, strict=False):
         key = "stress.gold" if text == settings.gold else "stress.methods"
         if method.kind == BASELINE and method.target in ("first", "surface"):

@@ -30,16 +30,8 @@ def console(result: Result) -> Iterator[Any]:
 
     title = f"Best of n by each proxy, measured by {result.gold} ({result.prompts} prompts, {result.samples} responses)"
     table = Table(title=title, box=box.SIMPLE_HEAD, pad_edge=False, title_justify="left")
-    for name in (
-        "proxy",
-        "writer",
-        "peak",
-        "at n",
-        f"at n = {result.samples}",
-        "won",
-        "lost after the peak",
-        "verdict",
-    ):
+    last = f"at n = {result.samples}"
+    for name in ("proxy", "writer", "peak", "at n", last, "won", "lost after the peak", "verdict"):
         table.add_column(name, justify="left" if name in ("proxy", "verdict") else "right")
     for line in result.summary:
         figures = f"{line.writer:.2f}", f"{line.peak_gold:.2f}", str(line.peak_n), f"{line.last_gold:.2f}"
