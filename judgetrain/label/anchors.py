@@ -14,8 +14,8 @@ from judgetrain.judges.method import judge_among
 from judgetrain.judges.rounds import with_anchors
 from judgetrain.judges.trees.schema import EvaluationTree
 from judgetrain.label.grow import grow_complete
+from judgetrain.label.hints import HINTS
 from judgetrain.label.labels import ensemble_label
-from judgetrain.label.remedies import LABELS
 from judgetrain.label.stages import AnchorsSettings
 from judgetrain.schema import Comparison
 
@@ -43,7 +43,7 @@ def run(settings: AnchorsSettings, inputs: Mapping[str, Path], out: StageRun) ->
         anchors = [replace(c, label=labels[c.id]) for c in anchors if labels[c.id] is not None]
     if not anchors:
         otherwise = "rounds.anchor_labels=given, and no comparison has a label: set rounds.anchor_labels=ensemble"
-        raise DataError(f"there are no anchors to measure rounds by: {causes(left_out, LABELS, otherwise)}")
+        raise DataError(f"there are no anchors to measure rounds by: {causes(left_out, HINTS, otherwise)}")
     out.write_rows("comparisons", (c.to_row() for c in anchors))
     out.note("anchors", _shares(anchors))
 

@@ -16,7 +16,6 @@ from judgetrain.engines.config import ModelConfig
 from judgetrain.engines.once import loaded_once
 from judgetrain.judges.method import judge_among
 from judgetrain.judges.trees.schema import EvaluationTree
-from judgetrain.label.config import SIGNALS
 from judgetrain.label.examples import Prompter
 from judgetrain.label.rewards import Rewards, percentiles
 from judgetrain.label.stages import LabelSettings
@@ -32,6 +31,8 @@ if TYPE_CHECKING:
 
 ROWS = "branch-scores"
 """The shards that hold the scores: ``branch-scores-SIGNAL``."""
+SHARD = 8
+"""Trees scored together: a tree has a hundred texts; the unit of resume."""
 FORMAT = 1
 """Raised when the code changes what is scored."""
 
@@ -61,11 +62,11 @@ def branch_rewards(stage: LabelSettings, inputs: Mapping[str, Path], prompter: P
 
     The Initial judge, which grew the trees, is loaded if a shard is missing; without signals it is never. How scores
     are computed is ``scorer``'s, but for references, which branches have none of. Scores of labellings beside this one
-    are taken over where only weights, labels or the other signal differ.
+    are taken over where only labels, pairs or other signals differ.
     """
-    config, settings, base = stage.label.reward, stage.scorer, stage.base
+    settings, base, signals = stage.scorer, stage.base, stage.label.signals
     if settings is None or base is None:
-        return Rewards(config)
+        return Rewards()
     judge = ModelConfig(
         path=str(judge_among(inputs) / "model"),
         dtype=base.dtype,
@@ -73,22 +74,19 @@ def branch_rewards(stage: LabelSettings, inputs: Mapping[str, Path], prompter: P
         trust_remote_code=base.trust_remote_code,
         gpus=settings.gpus,
     )
-    methods = {signal: "probdiff" if signal == "probdiff" else config.glassbox for signal in config.signals}
     with loaded_once(lambda: load_scorer(settings, judge)) as scorer:
-        for signal, method in methods.items():
-            name = f"{ROWS}-{signal}"
-            adopt(name, _key(method, settings, stage, inputs, out.seed), out)
-            _score_trees(name, method, scorer, settings, config.shard_size, inputs["tree"], prompter, out)
-    return Rewards(config, _percentiles(read_scores(out.directory), methods, settings))
+        for signal in signals:
+            adopt(f"{ROWS}-{signal}", _key(signal, settings, stage, inputs, out.seed), out)
+            _score_trees(signal, scorer, settings, inputs["tree"], prompter, out)
+    return Rewards(_percentiles(read_scores(out.directory), signals, settings))
 
 
 def read_scores(directory: Path) -> list[dict[str, Any]]:
     """The scored nodes of a labelling (``node``, ``level``, and each score or why there is none), of all signals."""
     merged: dict[str, dict[str, Any]] = {}
-    for signal in SIGNALS:
-        if list(directory.glob(f"{ROWS}-{signal}-*-of-*.jsonl")):
-            for row in read_rows(directory, f"{ROWS}-{signal}"):
-                merged.setdefault(row["node"], {}).update(row)
+    for shards in sorted({path.name.rsplit("-", 3)[0] for path in directory.glob(f"{ROWS}-*-of-*.jsonl")}):
+        for row in read_rows(directory, shards):
+            merged.setdefault(row["node"], {}).update(row)
     return list(merged.values())
 
 
@@ -101,7 +99,7 @@ def _key(method: str, settings: ScorerConfig, stage: LabelSettings, inputs: Mapp
             "trees": inputs["tree"].name,
             "judge": judge_among(inputs).name,
             "prompts": asdict(load_scorer_prompts(settings.prompts)),
-            "shard_size": stage.label.reward.shard_size,
+            "shard_size": SHARD,
             "seed": seed,
             "scorer": plain(stage.scorer) | {"prompts": None},
         }
@@ -114,24 +112,23 @@ def _names(method: str) -> list[str]:
 
 
 def _score_trees(
-    shards: str,
-    method: str,
+    signal: str,
     scorer: Callable[[], TokenScorer],
     settings: ScorerConfig,
-    shard_size: int,
     trees: Path,
     prompter: Prompter,
     out: StageRun,
 ) -> None:
     """One signal's scores of every node, in shards of trees."""
-    names = _names(method)
+    names = _names(signal)
 
     def process(index: int, places: Sequence[int]) -> ShardResult:
         found = rows_at(trees, "trees", places[0], len(places))
         nodes = [node for row in found for node in nodes_of(EvaluationTree.from_row(row), prompter)]
         return _shard(nodes, names, scorer(), settings, derive_seed(out.shard_seed(index), ROWS))
 
-    out.sharded(shards, range(count_rows(trees, "trees")), shard_size, process, "trees", scorer, spread=True)
+    places = range(count_rows(trees, "trees"))
+    out.sharded(f"{ROWS}-{signal}", places, SHARD, process, "trees", scorer, spread=True)
 
 
 def _shard(
@@ -157,19 +154,19 @@ def _plain(value: Value) -> float | str:
 
 
 def _percentiles(
-    scored: Sequence[Mapping[str, Any]], methods: Mapping[str, str], settings: ScorerConfig
+    scored: Sequence[Mapping[str, Any]], signals: Sequence[str], settings: ScorerConfig
 ) -> dict[str, dict[str, float]]:
     """By signal, the percentile of each node among the nodes of its level."""
     levels: dict[str, list[Mapping[str, Any]]] = {}
     for row in scored:
         levels.setdefault(row["level"], []).append(row)
-    result: dict[str, dict[str, float]] = {signal: {} for signal in methods}
+    result: dict[str, dict[str, float]] = {signal: {} for signal in signals}
     for rows in levels.values():
-        for signal, method in methods.items():
+        for signal in signals:
             parts = {}
-            for name in _names(method):
+            for name in _names(signal):
                 values: list[Value] = [Unscored(v) if isinstance(v := row[name], str) else v for row in rows]
                 parts[name] = Scores(name, values, better(name, settings))
-            oriented = assemble(parts, method).oriented
+            oriented = assemble(parts, signal).oriented
             result[signal] |= percentiles({r["node"]: v for r, v in zip(rows, oriented, strict=True) if v is not None})
     return result

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from judgetrain.data.config import SourceConfig
 from judgetrain.engines.config import (
@@ -32,11 +31,6 @@ class GivenEngineConfig(EngineConfig):
     """Labels that the data brings, in the teacher's place: evaluations are written from them by rule."""
 
     type: str = key("given", "backend")
-    reasons: bool = key(
-        True,
-        "say of the better response what can be seen in it; without, the verdict is all that a judgment leaves open, "
-        "and all that training on it is about",
-    )
 
     computes = True
 
@@ -96,99 +90,19 @@ class ExternalConfig(PaidConfig):
         content=in_place(prompt_path),
     )
     sampling: SamplingConfig = key(SamplingConfig(0.5, 1.0, 512), "of its replies")
-    samples: int = key(1, "one_step: replies in each order", low=1)
-    attempts: int = key(2, "times an unreadable reply is asked for; needs a temperature above 0", low=1)
-    max_pairs: int = key(4, "preference: pairs of conflicting critiques shown for a comparison", low=1)
-    by: str = key(
-        "dialogue",
-        "preference: what the judge's preferences label: the comparison, by their vote (dialogue), or each pair of "
-        "critiques by itself (pair, the paper's way), while the branches' label chooses the SFT examples",
-        choices=("dialogue", "pair"),
-        active_if=lambda c: c.by != "dialogue",
-    )
-    shard_size: int = key(32, "comparisons finished together; the unit of resume", low=1)
-
-
-SIGNALS = ("probdiff", "glassbox")
-"""Scores of branches under the judge itself that label.reward can use."""
-
-
-def with_signal(signal: str) -> Callable[[Any], bool]:
-    """Whether a signal is on: what concerns it alone counts only then."""
-    return lambda config: signal in config.signals
-
-
-@dataclass
-class RewardConfig:
-    """Auxiliary rewards of branches in stage label (docs/rewards.md); how scores are computed is scorer's."""
-
-    signals: list[str] = key(
-        [],
-        "scores of the branches under the Initial judge, besides their vote: probdiff, glassbox; empty: the vote alone",
-        choices=SIGNALS,
-    )
-    glassbox: str = key(
-        "softmax_combo", "the score behind glassbox: judgetrain/scorers/methods.py", active_if=with_signal("glassbox")
-    )
-    ensemble_weight: float = key(
-        1.0, "of the branches' vote in the weighted mean of the signals", low=0.0, active_if=lambda c: c.signals
-    )
-    probdiff_weight: float = key(
-        1.0, "of ProbDiff; 0: it is reported, and decides nothing", low=0.0, active_if=with_signal("probdiff")
-    )
-    glassbox_weight: float = key(
-        1.0,
-        "of the glass-box score; 0: it is reported, and decides nothing",
-        low=0.0,
-        active_if=with_signal("glassbox"),
-    )
-    break_ties: bool = key(
-        False,
-        "where as many branches say A as B, label for the side with the better scores",
-        active_if=lambda c: c.signals,
-    )
-    choose: str = key(
-        "random",
-        "which examples and pairs are taken where there are more than max_sft_per_tree and max_pairs_per_level: "
-        "drawn at random, or those with the largest reward and margin; of examples as many with each verdict as a draw "
-        "has",
-        choices=("random", "best"),
-    )
-    min_margin: float = key(
-        0.0, "leave out (and count) pairs whose margin is below this, negative ones always", low=0.0, high=1.0
-    )
-    shard_size: int = key(8, "trees scored together; the unit of resume", low=1, active_if=lambda c: c.signals)
 
 
 @dataclass
 class LabelConfig:
     """Stage label."""
 
-    min_vote_share: float = key(
-        0.5,
-        "abstain when the winner's share of the votes that count (label.vote: the deciding ones, or all readable) is "
-        "not above this",
-        low=0.0,
-        high=1.0,
-    )
-    min_deciding_share: float = key(
-        0.0,
-        "abstain when fewer of a tree's readable branches decide, saying A or B rather than tie; labels that are ties "
-        "need none",
-        low=0.0,
-        high=1.0,
-    )
     vote: str = key(
         "deciding",
         "how branches become a tree's label: deciding, the side with more of the branches that decide, ties "
         "abstaining; plurality, what most branches say, ties too (the paper's letter); mean_score, the response with "
-        "the higher mean score; ranked, clear, what both orders say where the branches are read as by "
-        "evaluate.aggregation, the first criteria first: for trees of a judge that names first what matters",
-        choices=("deciding", "plurality", "mean_score", "ranked", "clear"),
+        "the higher mean score",
+        choices=("deciding", "plurality", "mean_score"),
         active_if=lambda c: c.vote != "deciding",
-    )
-    min_readable: float = key(
-        0.5, "leave a tree out of training when fewer of its judgments could be read", low=0.0, high=1.0
     )
     ties: str = key(
         "neutral",
@@ -208,25 +122,18 @@ class LabelConfig:
     pairs_by: str = key(
         "evidence",
         "what tells a pair's sides apart: evidence, a consensus or label that is more than chance (min_evidence); "
-        "label, every judgment in keeping with the label against every one that is not, guidelines and criteria by "
-        "their shares of such judgments (the paper's letter)",
+        "label, the paper's letter: every judgment in keeping with the label against every one that is not, guidelines "
+        "and criteria by their shares of such judgments, sides that differ in digits alone too, criteria in SFT as "
+        "sampled",
         choices=("evidence", "label"),
         active_if=lambda c: c.pairs_by != "evidence",
     )
-    high_success: float = key(
-        0.75,
-        "pairs_by=label or external.by=pair: criteria lead a chosen list if at least this share of their judgments is "
-        "right",
-        low=0.0,
+    min_evidence: float = key(
+        0.95,
+        "leave out pairs whose chosen side is better with a lower probability than this, by the judgments under both, "
+        "and guideline or judgment pairs altogether where this is not sure of the level; 0.5 asks for nothing",
+        low=0.5,
         high=1.0,
-        active_if=lambda c: c.by_success,
-    )
-    low_success: float = key(
-        0.25,
-        "pairs_by=label or external.by=pair: criteria lead a rejected list if at most this share is",
-        low=0.0,
-        high=1.0,
-        active_if=lambda c: c.by_success,
     )
     sft_share: float | None = key(
         None,
@@ -236,47 +143,24 @@ class LabelConfig:
         high=1.0,
         active_if=lambda c: c.sft_share is not None,
     )
-    min_evidence: float = key(
-        0.95,
-        "leave out pairs whose chosen side is better with a lower probability than this, by the judgments under both",
-        low=0.5,
-        high=1.0,
-    )
-    leave_one_out: bool = key(
-        False, "a criterion leads a chosen list only if the vote of all other criteria is the label, too"
-    )
-    max_chance: float = key(
-        0.05,
-        "leave out all guideline or judgment pairs if an independent signal confirms such differences no more often "
-        "than chance: the largest p-value; 1: every level teaches",
-        low=0.0,
-        high=1.0,
-    )
-    keep_digit_pairs: bool = key(False, "keep judgment pairs whose sides differ in their scores alone")
-    criteria_order: str = key(
-        "kept_first",
-        "SFT criteria lists: as sampled, or criteria with a kept branch first",
-        choices=("sampled", "kept_first"),
-    )
     balance: list[str] = key(
         ["verdict"],
-        "leave out pairs at random until, at each level, as many chosen sides are longer as are shorter (length), as "
-        "many judgment pairs show order AB as BA (order), in as many the chosen side decides as says tie (verdict), in "
-        "as many it prefers the response shown first as the second (place); all that are named at once",
-        choices=("length", "order", "verdict", "place"),
+        "leave out pairs at random until, at each level, as many judgment pairs show order AB as BA (order), in as "
+        "many the chosen side decides as says tie (verdict), or it speaks for the response shown first as often as for "
+        "the second (place)",
+        choices=("order", "verdict", "place"),
     )
     holdout: float = key(0.05, "share of comparisons kept for the trainers' evaluation loss", low=0.0, high=0.5)
-    view: int = key(
-        20,
-        "pages of trees to look at; more: python -m judgetrain.judges.views.viewer",
-        low=0,
-        unit="trees",
-        in_fingerprint=False,
-    )
     source: str = key(
         "ensemble",
         "who labels: the vote of the branches, label.external, or the data's own labels and constructed pairs (given)",
         choices=("ensemble", "external", "given"),
+    )
+    signals: list[str] = key(
+        [],
+        "scores of the branches under the judge that wrote them, beside their vote (docs/rewards.md): probdiff, or a "
+        "glass-box score as softmax_combo; empty: the vote alone. How they are computed is scorer's",
+        active_if=lambda c: c.signals,
     )
     corrections: SourceConfig = key(
         SourceConfig,
@@ -285,9 +169,3 @@ class LabelConfig:
         active_if=lambda c: c.corrections.path,
     )
     external: ExternalConfig = key(ExternalConfig, "the external judge", active_if=lambda c: c.source == "external")
-    reward: RewardConfig = key(RewardConfig, "auxiliary rewards of the branches")
-
-    @property
-    def by_success(self) -> bool:
-        """Whether guidelines and criteria are told apart by their shares of right judgments, without evidence."""
-        return self.pairs_by == "label" or (self.source == "external" and self.external.by == "pair")

@@ -10,7 +10,7 @@ from judgetrain.engines.rehearsal import Cost, Costs
 from judgetrain.judges.prompting.prompts import PromptSet, judgment_slots, load_prompt_set, slots_of
 from judgetrain.label.config import ExternalConfig, TeacherConfig
 from judgetrain.label.external import Case, load_external_prompts
-from judgetrain.label.teach import shape_of
+from judgetrain.label.teacher_stage import shape_of
 from judgetrain.schema import Comparison
 
 CRITERION = "name of the criterion: what it looks at in a response"
@@ -65,7 +65,7 @@ def estimate_external(settings: ExternalConfig, cases: Sequence[Case]) -> dict[S
         shown = case.comparison
         if dialect == "one_step":
             responses = {"response_a": shown.response_a, "response_b": shown.response_b}
-            costs.ask("one_step", slots_of(shown) | responses, 2 * settings.samples)
+            costs.ask("one_step", slots_of(shown) | responses, 2)
         for conflict in case.conflicts:
             costs.ask("preference", conflict.slots, 2)
     return dict(costs)

@@ -1,9 +1,8 @@
 """Labels by an external judge, asked in both orders (branching paper, section 4.4: LLM-as-a-Judge).
 
-It compares the responses themselves (a prompt set with a step ``one_step``), or says which of two critiques with
-different verdicts, written under one criterion and guideline, is the sounder one (``preference``, the paper's table
-9); each preference that holds in both orders is a vote for that critique's verdict, or with ``label.external.by=pair``
-a preference pair.
+It compares the responses themselves (a prompt set with a step ``one_step``), which gives labels. Or it says which of
+two critiques with different verdicts, written under one criterion and guideline, is the sounder one (``preference``,
+the paper's table 9): each preference that holds in both orders is a preference pair, and the branches label.
 """
 
 from __future__ import annotations
@@ -24,36 +23,27 @@ from judgetrain.engines.registry import make_engine
 from judgetrain.engines.thinking import answer_of
 from judgetrain.judges.kinds.prompted import pairwise_questions
 from judgetrain.judges.prompting.prompts import Dialect, PromptSet, judgment_slots, load_prompt_set, prompt_file
-from judgetrain.judges.prompting.replies import Asker, Question, Reply, errors_told, failures_of
+from judgetrain.judges.prompting.replies import Asker, Question, Read, Reply, errors_told, failures_of
 from judgetrain.judges.prompting.verdicts import read_preference, read_verdict
 from judgetrain.judges.trees.schema import EvaluationTree
 from judgetrain.label.config import ExternalConfig, LabelConfig
 from judgetrain.label.external_labels import (
-    ExternalLabel,
+    Conflict,
+    External,
     disagreement,
-    label_of_preferences,
     label_of_verdicts,
+    preferences,
     summary,
 )
 from judgetrain.label.labels import Label, ensemble_label
-from judgetrain.schema import Comparison, Verdict
+from judgetrain.schema import Comparison
 
-
-@dataclass(frozen=True)
-class Conflict:
-    """Two critiques by one criterion and guideline, in one order, with different verdicts.
-
-    ``slots`` show them as X and Y; ``verdicts`` are theirs, in the comparison's own order.
-    """
-
-    nodes: tuple[str, str]
-    verdicts: tuple[Verdict, Verdict]
-    slots: dict[str, str]
-
-    def questions(self) -> list[Question]:
-        """Which critique is better, in both orders; answers are X or Y as the conflict names them."""
-        exchanged = self.slots | {"judgment_x": self.slots["judgment_y"], "judgment_y": self.slots["judgment_x"]}
-        return [Question("XY", self.slots), Question("YX", exchanged, {"X": "Y", "Y": "X"}.__getitem__)]
+SHARD = 32
+"""Comparisons asked about together; the unit of resume."""
+MAX_CONFLICTS = 4
+"""Pairs of critiques shown for a comparison: as many as a level gives preference pairs by default."""
+ATTEMPTS = 2
+"""Times an unreadable reply is asked for; greedy ones only once (:class:`Asker`)."""
 
 
 @dataclass(frozen=True)
@@ -77,13 +67,13 @@ def load_external_prompts(config: ExternalConfig) -> tuple[PromptSet, Dialect]:
     return load_prompt_set(config.prompts, dialect, "label.external.prompts"), dialect
 
 
-def external_labels(config: LabelConfig, trees: Path, seed: int, out: StageRun) -> dict[str, ExternalLabel]:
+def external_labels(config: LabelConfig, trees: Path, seed: int, out: StageRun) -> dict[str, External]:
     """What the external judge says by comparison; writes its replies as ``external`` shards, and ``external.json``.
 
     What a server has answered is kept beside the teacher's answers: other settings of the stage cost nothing again.
     At ``max_requests`` or ``max_tokens`` the stage stops; with a higher limit it goes on.
     Trees with too few readable branches are not asked about: they keep the branches' label, which is none. Where no
-    critiques conflict there is nothing to prefer, and the branches' label stands.
+    critiques conflict there is nothing to prefer.
     """
     settings = config.external
     prompts, dialect = load_external_prompts(settings)
@@ -96,28 +86,23 @@ def external_labels(config: LabelConfig, trees: Path, seed: int, out: StageRun) 
 
         def process(index: int, items: Sequence[Case]) -> ShardResult:
             seed = derive_seed(out.shard_seed(index), "external")
-            asker = Asker(engine(), prompts, settings.sampling, settings.attempts)
-            return _shard(items, _ask(items, asker, dialect, settings.samples, seed))
+            return _shard(items, _ask(items, Asker(engine(), prompts, settings.sampling, ATTEMPTS), dialect, seed))
 
-        out.sharded("external", cases, settings.shard_size, process, "comparisons", engine, spread=budget is None)
+        out.sharded("external", cases, SHARD, process, "comparisons", engine, spread=budget is None)
     replies = [[[Reply(**r) for r in q] for q in row["replies"]] for row in read_rows(out.directory, "external")]
     if told := errors_told(r for each in replies for question in each for r in question):
         out.log(f"label: external judge: {told}")
-    labels = [_label(case, each, config) for case, each in zip(cases, replies, strict=True)]
-    table = {"asked": dialect, **disagreement(labels)}
+    said = {case.comparison.id: _said(case, each) for case, each in zip(cases, replies, strict=True)}
+    table = {"asked": dialect, **disagreement([*said.values()])}
     out.write_json("external", table)
     out.note("external", table)
     out.log(f"label: external judge: {summary(table)}", keep=True)
-    return {case.comparison.id: given for case, given in zip(cases, labels, strict=True)}
+    return said
 
 
-def _label(case: Case, replies: Sequence[Sequence[Reply]], config: LabelConfig) -> ExternalLabel:
-    if case.conflicts:
-        verdicts, nodes = [c.verdicts for c in case.conflicts], [c.nodes for c in case.conflicts]
-        label = label_of_preferences(verdicts, replies, config.min_vote_share, nodes)
-    else:
-        label = label_of_verdicts(replies[0], config.min_vote_share)
-    return replace(label, ensemble=case.ensemble.verdict, truth=case.comparison.label)
+def _said(case: Case, replies: Sequence[Sequence[Reply]]) -> External:
+    found = preferences(case.conflicts, replies) if case.conflicts else label_of_verdicts(replies[0])
+    return replace(found, ensemble=case.ensemble.verdict, truth=case.comparison.label)
 
 
 def cases_of(config: LabelConfig, trees: Path, dialect: Dialect, seed: int) -> Iterator[Case]:
@@ -129,7 +114,7 @@ def cases_of(config: LabelConfig, trees: Path, dialect: Dialect, seed: int) -> I
             continue
         conflicts = list(conflicting(tree)) if dialect == "preference" else []
         rng = random.Random(derive_seed(seed, "external", tree.comparison.id))
-        chosen = rng.sample(conflicts, min(len(conflicts), config.external.max_pairs))
+        chosen = rng.sample(conflicts, min(len(conflicts), MAX_CONFLICTS))
         if dialect == "one_step" or chosen:
             yield Case(tree.comparison, tuple(chosen), ensemble)
 
@@ -143,18 +128,25 @@ def conflicting(tree: EvaluationTree) -> Iterator[Conflict]:
             shown = judgment_slots(tree.comparison, x.order, criterion.text, guideline.text)
             critiques = [(answer_of(node.text, "\n".join(shown.values())) or "").strip() for node in (x, y)]
             slots = shown | {"judgment_x": critiques[0], "judgment_y": critiques[1]}
-            yield Conflict((x.id, y.id), (x.verdict, y.verdict), slots)
+            yield Conflict(nodes=(x.id, y.id), verdicts=(x.verdict, y.verdict), slots=slots)
 
 
-def _ask(cases: Sequence[Case], asker: Asker, dialect: Dialect, samples: int, seed: int) -> list[list[list[Reply]]]:
+def _questions(conflict: Conflict) -> list[Question]:
+    """Which critique is better, in both orders; answers are X or Y as the conflict names them."""
+    slots = conflict.slots
+    exchanged = slots | {"judgment_x": slots["judgment_y"], "judgment_y": slots["judgment_x"]}
+    return [Question("XY", slots), Question("YX", exchanged, {"X": "Y", "Y": "X"}.__getitem__)]
+
+
+def _ask(cases: Sequence[Case], asker: Asker, dialect: Dialect, seed: int) -> list[list[list[Reply]]]:
     """By comparison, the replies to each of its questions: one on its responses, or one for each conflict."""
     step: Step = "one_step" if dialect == "one_step" else "preference"
+    read: Read = read_preference
     if step == "one_step":
-        asked = [[[q for q in pairwise_questions(case.comparison) for _ in range(samples)]] for case in cases]
+        asked = [[[*pairwise_questions(case.comparison)]] for case in cases]
+        read = asker.prompts.reads.verdict if asker.prompts.reads else read_verdict
     else:
-        asked = [[conflict.questions() for conflict in case.conflicts] for case in cases]
-    one_step = asker.prompts.reads.verdict if asker.prompts.reads else read_verdict
-    read = one_step if step == "one_step" else read_preference
+        asked = [[_questions(conflict) for conflict in case.conflicts] for case in cases]
     replies = iter(asker.ask([questions for each in asked for questions in each], step, read, seed))
     return [[next(replies) for _ in each] for each in asked]
 

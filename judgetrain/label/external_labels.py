@@ -1,11 +1,12 @@
-"""From an external judge's replies to labels, and how often it disagrees: with itself, the branches and the truth."""
+"""From an external judge's replies to labels and preferences, and how often it disagrees: with itself, the branches
+and the truth."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any
 
 from judgetrain.judges.kinds.prompted import verdicts_in
 from judgetrain.judges.prompting.replies import Reply, failures_of
@@ -13,88 +14,67 @@ from judgetrain.label.labels import Label
 from judgetrain.label.votes import vote
 from judgetrain.schema import Verdict
 
-T = TypeVar("T")
+
+@dataclass(frozen=True, kw_only=True)
+class Conflict:
+    """Two critiques by one criterion and guideline, in one order, with different verdicts.
+
+    ``slots`` show them as X and Y; ``verdicts`` are theirs, in the comparison's own order.
+    """
+
+    nodes: tuple[str, str]
+    verdicts: tuple[Verdict, Verdict]
+    slots: dict[str, str]
 
 
 @dataclass(frozen=True, kw_only=True)
-class ExternalLabel:
-    """The external judge's label of one comparison, and what it rests on.
+class External:
+    """What the external judge says of one comparison.
 
-    ``orders`` are the answers that it gave to the same question in both orders, None where unreadable. ``preferred``
-    are, for each pair of critiques that both orders decide alike, the verdicts of the preferred and the other one,
-    and ``nodes`` their ids.
+    ``orders`` are the answers that it gave to the same question in both orders, None where unreadable. ``label`` is
+    that of its verdicts on the responses. Where it compares critiques there is none: ``preferred`` are then the
+    verdicts of the preferred and the other critique of each pair that both orders decide alike, ``nodes`` their ids.
     ``ensemble`` and ``truth`` are the branches' and the known verdict, to compare with.
     """
 
-    label: Label
     orders: tuple[tuple[str | None, str | None], ...]
+    failures: dict[str, int]
+    label: Label | None = None
     preferred: tuple[tuple[Verdict, Verdict], ...] = ()
     nodes: tuple[tuple[str, str], ...] = ()
-    failures: dict[str, int]
     ensemble: Verdict | None = None
     truth: Verdict | None = None
 
 
-def label_of_verdicts(replies: Sequence[Reply], threshold: float) -> ExternalLabel:
-    """The label that verdicts on the responses give, where both orders say the same by majority.
-
-    ``threshold``: no label where the winner's share of all deciding replies is not above it.
-    """
+def label_of_verdicts(replies: Sequence[Reply]) -> External:
+    """The label that verdicts on the responses give, where both orders say the same."""
     first, second = verdicts_in(replies, "AB"), verdicts_in(replies, "BA")
-    orders = ((vote(first)[0], vote(second)[0]),)
+    order_ab, order_ba = vote(first)[0], vote(second)[0]
+    agreed = order_ab if order_ab == order_ba else None
     votes = [*first, *second, *[None for r in replies if r.answer is None]]
-    label = _label(votes, *_agreed(orders), threshold)
-    return ExternalLabel(label=label, orders=orders, failures=dict(failures_of(replies)))
-
-
-def label_of_preferences(
-    verdicts: Sequence[tuple[Verdict, Verdict]],
-    replies: Sequence[Sequence[Reply]],
-    threshold: float,
-    nodes: Sequence[tuple[str, str]] = (),
-) -> ExternalLabel:
-    """The label that preferences between critiques give: those which hold in both orders vote.
-
-    ``verdicts``: for each pair, what critiques X and Y say of the responses, and ``nodes`` their ids; ``replies``:
-    those to each pair.
-    """
-    orders = tuple((_answer(each, "XY"), _answer(each, "YX")) for each in replies)
-    preferred = _decided(verdicts, orders)
-    votes = [*[better for better, _ in preferred], *[None] * (len(orders) - len(preferred))]
-    label = _label(votes, vote(votes)[0], _agreed(orders)[1], threshold)
-    failures = dict(failures_of(r for each in replies for r in each))
-    chosen = _decided(nodes, orders) if nodes else ()
-    return ExternalLabel(label=label, orders=orders, preferred=preferred, nodes=chosen, failures=failures)
-
-
-def _decided(pairs: Sequence[tuple[T, T]], orders: Sequence[tuple[str | None, str | None]]) -> tuple[tuple[T, T], ...]:
-    """Of the pairs that both orders decide alike: the preferred entry and the other one."""
-    return tuple(
-        (pair["XY".index(first)], pair["YX".index(first)])
-        for pair, (first, second) in zip(pairs, orders, strict=True)
-        if first is not None and first == second
-    )
-
-
-def _agreed(orders: Iterable[tuple[Any, Any]]) -> tuple[Any, str | None]:
-    """The first answer that both orders share; else why there is none."""
-    reason = "external_unreadable"
-    for first, second in orders:
-        if first is not None and first == second:
-            return first, None
-        if first is not None and second is not None:
-            reason = "external_orders_disagree"
-    return None, reason
-
-
-def _label(votes: Sequence[Verdict | None], verdict: Verdict | None, reason: str | None, threshold: float) -> Label:
-    """A label with the votes behind it; none, for ``reason`` or where the winner's share is not above the threshold."""
     _, share, counts = vote(votes)
-    if verdict in ("A", "B") and share <= threshold:
-        verdict, reason = None, "low_vote_share"
-    readable = 1 - counts["unreadable"] / len(votes)
-    given = None if verdict else reason
-    return Label(verdict=verdict, share=share, votes=counts, readable=readable, reason=given, source="external")
+    reason = "external_unreadable" if None in (order_ab, order_ba) else "external_orders_disagree"
+    label = Label(
+        verdict=agreed,
+        share=share,
+        votes=counts,
+        readable=1 - counts["unreadable"] / len(votes),
+        reason=None if agreed else reason,
+        source="external",
+    )
+    return External(label=label, orders=((order_ab, order_ba),), failures=dict(failures_of(replies)))
+
+
+def preferences(conflicts: Sequence[Conflict], replies: Sequence[Sequence[Reply]]) -> External:
+    """Which critiques are preferred in both orders; ``replies``: those to each conflict."""
+    orders = tuple((_answer(each, "XY"), _answer(each, "YX")) for each in replies)
+    held = [(c, first) for c, (first, second) in zip(conflicts, orders, strict=True) if first and first == second]
+    return External(
+        orders=orders,
+        failures=dict(failures_of(r for each in replies for r in each)),
+        preferred=tuple(c.verdicts if better == "X" else c.verdicts[::-1] for c, better in held),
+        nodes=tuple(c.nodes if better == "X" else c.nodes[::-1] for c, better in held),
+    )
 
 
 def _answer(replies: Sequence[Reply], shown: str) -> str | None:
@@ -102,27 +82,27 @@ def _answer(replies: Sequence[Reply], shown: str) -> str | None:
     return answers[-1] if answers else None
 
 
-def disagreement(labels: Sequence[ExternalLabel]) -> dict[str, Any]:
+def disagreement(said: Sequence[External]) -> dict[str, Any]:
     """How often the external judge disagrees; each entry has what was compared, and the ``rate`` (0 to 1).
 
     ``orders``: with itself, when the order is exchanged. ``ensemble``: with the branches' label, where both have one
     (the paper, section 4.4: 20%). ``pairs``: with the branches on which of two critiques is right, where one of them
     says what the branches' label says. ``truth``: of each of the two, where the truth is known and both have a label.
     """
-    both = [o for o in labels if o.label.verdict and o.ensemble]
-    known = [o for o in both if o.truth]
-    pairs = [(better, o.ensemble) for o in labels for better, other in o.preferred if o.ensemble in (better, other)]
-    asked = [order for o in labels for order in o.orders]
+    labels = [(o, o.label) for o in said if o.label]
+    both = [(label.verdict, o.ensemble, o.truth) for o, label in labels if label.verdict and o.ensemble]
+    pairs = [(better, o.ensemble) for o in said for better, other in o.preferred if o.ensemble in (better, other)]
+    asked = [order for o in said for order in o.orders]
     return {
-        "comparisons": len(labels),
-        "labels": dict(sorted(Counter(o.label.reason or f"label_{o.label.verdict}" for o in labels).items())),
-        "failures": dict(sorted(sum((Counter(o.failures) for o in labels), Counter[str]()).items())),
+        "comparisons": len(said),
+        "labels": dict(sorted(Counter(label.reason or f"label_{label.verdict}" for _, label in labels).items())),
+        "failures": dict(sorted(sum((Counter(o.failures) for o in said), Counter[str]()).items())),
         "orders": _rate([(first, second) for first, second in asked if first is not None and second is not None]),
-        "ensemble": _rate([(o.label.verdict, o.ensemble) for o in both]),
+        "ensemble": _rate([(external, ensemble) for external, ensemble, _ in both]),
         "pairs": _rate(pairs),
         "truth": {
-            "external": _rate([(o.label.verdict, o.truth) for o in known]),
-            "ensemble": _rate([(o.ensemble, o.truth) for o in known]),
+            "external": _rate([(external, truth) for external, _, truth in both if truth]),
+            "ensemble": _rate([(ensemble, truth) for _, ensemble, truth in both if truth]),
         },
     }
 
@@ -139,8 +119,8 @@ def _rate(compared: Sequence[tuple[Any, Any]]) -> dict[str, Any]:
 def summary(table: dict[str, Any]) -> str:
     """The table in one line."""
     labelled = sum(n for reason, n in table["labels"].items() if reason.startswith("label_"))
-    parts = [f"{labelled} of {table['comparisons']} comparisons labelled"]
-    for name, what in (("orders", "with itself"), ("ensemble", "with the branches")):
+    parts = [f"{labelled} of {table['comparisons']} comparisons labelled"] if table["labels"] else []
+    for name, what in (("orders", "with itself"), ("ensemble", "with the branches"), ("pairs", "on critiques")):
         if table[name]["compared"]:
             parts.append(f"{table[name]['rate']:.1%} of {table[name]['compared']} disagree {what}")
     return ", ".join(parts)

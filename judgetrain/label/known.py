@@ -1,9 +1,7 @@
 """A teacher that writes evaluations by rule from labels that are known: ``teacher.engine.type=given``.
 
-The label is the data's (``label`` of a comparison, a constructed pair's better side); the reason is the labelling
-function that tells the two responses apart most in its favour, of those that speak of the criterion, so that what is
-said of them can be seen in them. It teaches the form of an evaluation and the labels, and no more: all criteria of a
-comparison get the one label.
+The label is the data's (``label`` of a comparison, a constructed pair's better side). It teaches the form of an
+evaluation and the labels, and no more: all criteria of a comparison get the one label.
 """
 
 from __future__ import annotations
@@ -15,7 +13,6 @@ from dataclasses import dataclass
 from judgetrain.engines.base import Completion, Request
 from judgetrain.judges.prompting.parsing import render_criteria
 from judgetrain.judges.prompting.prompts import judgment_slots
-from judgetrain.label.labelling import FUNCTIONS, tight
 from judgetrain.schema import ORDERS, Comparison, Verdict
 
 Shown = tuple[str, str, str, str]
@@ -27,14 +24,10 @@ BETTER, WORSE, EQUAL = 4, 2, 3
 
 @dataclass(frozen=True)
 class Aspect:
-    """A criterion broad enough that a preference of the whole response speaks of it.
-
-    ``seen_in``: the labelling functions, by name, that speak of it; ``when``: queries it suits.
-    """
+    """A criterion broad enough that a preference of the whole response speaks of it; ``when``: queries it suits."""
 
     name: str
     asks: str
-    seen_in: tuple[str, ...] = ()
     when: str = ""
 
     @property
@@ -44,27 +37,12 @@ class Aspect:
 
 
 ASPECTS = (
-    Aspect(
-        "Accuracy",
-        "is it right",
-        (),  # cannot be seen in a text
-        r"\b(what|who|when|where|which|how (many|much)|calculate|solve|classify)\b|\d",
-    ),
-    Aspect(
-        "Writing",
-        "does it read well",
-        ("Fluency", "Freshness", "Conciseness"),
-        r"\b(write|story|poem|e-?mail|letter|rewrite|essay|title|headline|tweet)\b",
-    ),
-    Aspect(
-        "Completeness",
-        "is all there that was asked for",
-        ("Completeness", "Specificity", "Reasoning"),
-        r"\b(explain|describe|list|compare|steps|plan|ideas)\b",
-    ),
-    Aspect("Helpfulness", "does it do what was asked", ("Directness", "Requested form", "Specificity")),
-    Aspect("Clarity", "is it easy to follow", ("Structure", "Conciseness", "Fluency")),
-    Aspect("Relevance", "does it keep to the question", ("Relevance", "Language", "Directness")),
+    Aspect("Accuracy", "is it right", r"\b(what|who|when|where|which|how (many|much)|calculate|solve|classify)\b|\d"),
+    Aspect("Writing", "does it read well", r"\b(write|story|poem|e-?mail|letter|rewrite|essay|title|headline|tweet)\b"),
+    Aspect("Completeness", "is all there that was asked for", r"\b(explain|describe|list|compare|steps|plan|ideas)\b"),
+    Aspect("Helpfulness", "does it do what was asked"),
+    Aspect("Clarity", "is it easy to follow"),
+    Aspect("Relevance", "does it keep to the question"),
 )
 GUIDELINE = f"{BETTER} to the better response, {WORSE} to the other, {EQUAL} to both if they are equal."
 
@@ -74,13 +52,11 @@ class KnownLabels:
 
     Args:
         comparisons: those with a label; nothing else can be judged.
-        reasons: end judgments with a reason.
     """
 
     name = "given"
 
-    def __init__(self, comparisons: Sequence[Comparison], reasons: bool = True) -> None:
-        self._reasons = reasons
+    def __init__(self, comparisons: Sequence[Comparison]) -> None:
         self._labels: dict[Shown, Verdict] = {}
         for comparison in comparisons:
             for order in ORDERS:
@@ -102,8 +78,7 @@ class KnownLabels:
         elif request.step == "guideline":
             text = GUIDELINE
         elif (label := self._labels.get(_shown(slots))) is not None:
-            shown = slots["query"], slots["response_a"], slots["response_b"]
-            text = judgment(*shown, label, slots["criterion"] if self._reasons else None)
+            text = judgment(label)
         else:
             return Completion(finish_reason="error", error="a comparison without a label")
         prompt = " ".join(message["content"] for message in request.messages)
@@ -124,23 +99,12 @@ def suited(query: str) -> list[Aspect]:
     return sorted(ASPECTS, key=rank)
 
 
-def judgment(query: str, first: str, second: str, label: Verdict, criterion: str | None = None) -> str:
-    """A short judgment that says the label (of the responses as shown), and by a criterion of :data:`ASPECTS` why.
-
-    The reason is what can be seen in the responses and speaks of the criterion; where there is none, none is given.
+def judgment(label: Verdict) -> str:
+    """A short judgment that says the label, of the responses as shown.
 
     The verdict's letter comes first: a small model learns to copy the letter that stands before the better response
     sooner than which of two digits to give the first one (docs/real_text.md).
     """
     scores = {"A": (BETTER, WORSE), "B": (WORSE, BETTER), "tie": (EQUAL, EQUAL)}[label]
     said = "both are equal" if label == "tie" else f"{label} is better"
-    text = f"Comparison: {said}.\nResponse A Score: {scores[0]}\nResponse B Score: {scores[1]}"
-    aspect = next((a for a in ASPECTS if a.line == criterion), None)
-    if label == "tie" or aspect is None:
-        return text
-    good, bad = map(tight, (first, second) if label == "A" else (second, first))
-    other = "B" if label == "A" else "A"
-    functions = [function for function in FUNCTIONS if function.name in aspect.seen_in]
-    gaps = [(function.check(query, good) - function.check(query, bad), function.looks_for) for function in functions]
-    gap, reason = max(gaps, key=lambda found: found[0], default=(0.0, ""))
-    return f"{text}\nReason: {label} {reason}, {other} less so." if gap > 0 else text
+    return f"Comparison: {said}.\nResponse A Score: {scores[0]}\nResponse B Score: {scores[1]}"

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from judgetrain.judges.trees.schema import EvaluationTree
 from judgetrain.label.config import LabelConfig
 from judgetrain.label.votes import VOTES, vote
 from judgetrain.schema import Verdict
+
+MIN_READABLE = 0.5
+"""A tree of which fewer judgments could be read has no label: what is left is no sample of its branches."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,22 +63,10 @@ def given_label(tree: EvaluationTree, config: LabelConfig) -> Label:
 
 
 def ensemble_label(tree: EvaluationTree, config: LabelConfig) -> Label:
-    """The label of a tree by ``label.vote``, or an abstention.
-
-    ``reason``: ``too_few_readable``; ``orders_disagree`` (``label.vote`` ranked or clear); ``low_vote_share``, the
-    winner's share is not above ``min_vote_share``; or ``low_deciding_share``, so many branches see a tie that the few
-    which decide are below ``min_deciding_share``.
-    """
+    """The label of a tree by ``label.vote``, or an abstention: ``too_few_readable`` branches."""
     judgments = [j for _, _, j in tree.judgments()]
     readable = sum(j.verdict is not None for j in judgments) / len(judgments) if judgments else 0.0
     verdict, share, votes = VOTES[config.vote](tree)
-    label, reason = Label(verdict=verdict, share=share, votes=votes, readable=readable), None
-    if readable < config.min_readable or not readable:
-        reason = "too_few_readable"
-    elif verdict is None:
-        reason = "orders_disagree"
-    elif verdict != "tie" and share <= config.min_vote_share:
-        reason = "low_vote_share"
-    elif verdict != "tie" and label.deciding_share < config.min_deciding_share:
-        reason = "low_deciding_share"
-    return replace(label, verdict=None, reason=reason) if reason else label
+    if readable < MIN_READABLE or verdict is None:
+        return Label(verdict=None, share=share, votes=votes, readable=readable, reason="too_few_readable")
+    return Label(verdict=verdict, share=share, votes=votes, readable=readable)

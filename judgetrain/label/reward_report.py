@@ -1,14 +1,13 @@
-"""Does a signal tell right branches from wrong ones? Its AUC and correlations against the label, and against truth."""
+"""Does a signal tell right judgments from wrong ones? Its AUC and correlations against the label, and against truth."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from statistics import fmean
 from typing import Any
 
-from judgetrain.judges.trees.schema import EvaluationTree, JudgmentNode
-from judgetrain.label.rewards import Parts, Rewards, vote_shares
+from judgetrain.judges.trees.schema import EvaluationTree
+from judgetrain.label.rewards import ENSEMBLE, Rewards, mean_of, vote_shares
 from judgetrain.schema import Verdict
 from judgetrain.scorers.association import associate
 
@@ -23,73 +22,45 @@ def rightness(verdict: Verdict | None, right: Verdict, ties: str) -> float | Non
     return float(verdict == right)
 
 
-@dataclass(frozen=True)
-class _Item:
-    level: str
-    against: str
-    outcome: float
-    parts: Parts
-    cluster: str
-
-
 @dataclass
-class Evidence:
-    """What the signals of all nodes were, and how right the nodes turned out to be.
-
-    A judgment is right or wrong by its verdict; the outcome of a guideline or criterion is the share of right ones
-    among the judgments under it, and the vote's part the mean of these judgments' shares of the votes.
-    """
+class SignalReport:
+    """What the signals of all judgments were, and how right the judgments turned out to be."""
 
     rewards: Rewards
     ties: str
-    items: list[_Item] = field(default_factory=list)
+    found: dict[tuple[str, str], list[tuple[float, float, str]]] = field(default_factory=dict)
+    """By what a signal is held against and its name: its values, how right the judgments were, their comparisons."""
 
     def add(self, tree: EvaluationTree, label: Verdict | None) -> None:
-        """Take in a tree's nodes against its label and against its truth, as far as they are known."""
+        """Take in a tree's judgments against its label and against its truth, as far as they are known."""
         shares = vote_shares(tree)
         for against, right in zip(AGAINST, (label, tree.comparison.label), strict=True):
-            if right is None:
-                continue
-            for level, ids, judgments in _nodes(tree):
-                told = [(o, j) for j in judgments if (o := rightness(j.verdict, right, self.ties)) is not None]
-                if told:
-                    outcomes = [outcome for outcome, _ in told]
-                    share = fmean(shares[j.verdict] for _, j in told if j.verdict is not None)
-                    parts = self.rewards.of_nodes(ids, share)
-                    parts[COMBINED] = self.rewards.combined(parts)
-                    self.items.append(_Item(level, against, fmean(outcomes), parts, tree.comparison.id))
+            for _, _, judgment in tree.judgments() if right else ():
+                outcome = rightness(judgment.verdict, right, self.ties) if right else None
+                if outcome is None or judgment.verdict is None:
+                    continue
+                parts = self.rewards.of_nodes([judgment.id], shares[judgment.verdict])
+                for signal, value in {**parts, COMBINED: mean_of(parts)}.items():
+                    if value is not None:
+                        self.found.setdefault((against, signal), []).append((value, outcome, tree.comparison.id))
 
     def table(self, seed: int) -> dict[str, Any]:
-        """By level, ``label`` or ``truth``, and signal, an :class:`~judgetrain.scorers.association.Association`."""
-        signals = (*self.rewards.weights, COMBINED)
-
-        def associations(level: str, against: str) -> dict[str, Any]:
-            items = [i for i in self.items if (i.level, i.against) == (level, against)]
-            return {signal: _associated(items, signal, seed) for signal in signals}
-
-        levels = ("judgment", "guideline", "criterion")
-        return {level: {against: associations(level, against) for against in AGAINST} for level in levels}
+        """By ``label`` or ``truth``, and signal, an :class:`~judgetrain.scorers.association.Association`."""
+        signals = (ENSEMBLE, *self.rewards.scores, COMBINED)
+        return {
+            against: {signal: _associated(self.found.get((against, signal), ()), seed) for signal in signals}
+            for against in AGAINST
+        }
 
 
-def _nodes(tree: EvaluationTree) -> Iterator[tuple[str, Sequence[str], Sequence[JudgmentNode]]]:
-    """Every node: its level, the texts whose scores are its own, and the judgments that tell how right it is."""
-    for criterion in tree.criteria:
-        for guideline in criterion.guidelines:
-            yield from (("judgment", (judgment.id,), (judgment,)) for judgment in guideline.judgments)
-            yield "guideline", (guideline.id,), guideline.judgments
-        yield "criterion", [j.id for j in criterion.judgments], criterion.judgments
-
-
-def _associated(items: Sequence[_Item], signal: str, seed: int) -> dict[str, Any]:
-    known = [(score, i.outcome, i.cluster) for i in items if (score := i.parts[signal]) is not None]
+def _associated(known: Sequence[tuple[float, float, str]], seed: int) -> dict[str, Any]:
     scores, outcomes, clusters = zip(*known, strict=True) if known else ((), (), ())
     return associate(scores, outcomes, clusters, seed).to_row()
 
 
 def summary(table: Mapping[str, Any]) -> Iterator[str]:
-    """The judgments' AUC of each signal in words, a line for the label and one for truth where it is known."""
-    for against in AGAINST:
-        rows = table["judgment"][against]
+    """The AUC of each signal in words, a line for the label and one for truth where it is known."""
+    for against, rows in table.items():
         told = [f"{name} {_figure(row['auc'], row['auc_ci'])}" for name, row in rows.items() if row["auc"] is not None]
         if told:
             n = ", ".join(dict.fromkeys(f"{row['n']:,}" for row in rows.values()))

@@ -5,8 +5,8 @@ from __future__ import annotations
 import itertools
 import random
 import re
-from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Sequence
 from hashlib import blake2b
 from typing import Any
 
@@ -71,28 +71,22 @@ def in_both_orders(judgments: Sequence[JudgmentNode]) -> list[tuple[int, ...]]:
 def surplus(pairs: Sequence[Pair], by: Collection[str], rng: random.Random) -> set[int]:
     """Indices of pairs drawn at random to be left out, so that at each level both sides of every trait have as many.
 
-    ``by`` ``length``: chosen longer or shorter than rejected, in characters; ``order``: chosen judged in order AB or
-    BA; ``verdict``: the chosen judgment decides or says tie; ``place``: what is taught speaks for the response shown
-    first or second (a chosen verdict for it, or a rejected one for the other beside a chosen tie), evened out apart for
-    pairs that decide on both sides, on the chosen and on the rejected one. With several, each combination and its
-    opposite (longer in AB, shorter in BA) are evened out; ``verdict`` beside ``place`` after all others, whose evened
-    pairs go together then. Pairs on neither side of a trait (equal lengths, no order) are kept as far as the other
-    traits allow.
+    ``by`` ``order``: chosen judged in order AB or BA; ``verdict``: the chosen judgment decides or says tie; ``place``:
+    what is taught speaks for the response shown first or second (a chosen verdict for it, or a rejected one for the
+    other beside a chosen tie), evened out apart for pairs that decide on both sides, on the chosen and on the rejected
+    one. With several, each combination and its opposite (AB that decides, BA that says tie) are evened out. Pairs on
+    neither side of a trait (no order) are kept as far as the other traits allow.
     """
     names = [name for name in _TRAITS if name in by]
-    if after := {"verdict", "place"} <= {*names}:  # the kinds of pairs that a place is evened out in differ in verdict
-        names.remove("verdict")
     left_out: set[int] = set()
     for level in sorted({pair.level for pair in pairs}):
         cells = _cells(pairs, level, names)
         every = itertools.product((True, False, None), repeat=len(names))
         for sides, of in itertools.product(every, sorted({of for of, _ in cells})):
-            more = len(cells.get((of, sides), ())) - len(cells.get((of, _opposite(sides)), ()))
+            opposite = tuple(None if side is None else not side for side in sides)
+            more = len(cells.get((of, sides), ())) - len(cells.get((of, opposite), ()))
             if more > 0:
                 left_out.update(rng.sample(cells[of, sides], more))
-        if after:
-            even = {cell: [i for i in indices if i not in left_out] for cell, indices in cells.items()}
-            left_out.update(_too_many_verdicts(pairs, even, rng))
     return left_out
 
 
@@ -108,35 +102,6 @@ def _cells(pairs: Sequence[Pair], level: str, names: Sequence[str]) -> _Cells:
         if pair.level == level:
             cells.setdefault((kind(pair), tuple(_TRAITS[name](pair) for name in names)), []).append(index)
     return cells
-
-
-def _opposite(sides: _Sides) -> _Sides:
-    return tuple(None if side is None else not side for side in sides)
-
-
-def _too_many_verdicts(pairs: Sequence[Pair], cells: _Cells, rng: random.Random) -> Iterator[int]:
-    """Indices to be left out of cells as large as their opposites until as many chosen sides decide as say tie.
-
-    Each goes together with one of the opposite cell, so that no other trait is unbalanced.
-    """
-    counts = {True: 1, False: -1, None: 0}
-    together: dict[int, list[tuple[int, ...]]] = defaultdict(list)
-    done: set[tuple[_Kind, _Sides]] = set()
-    for (of, sides), here in cells.items():
-        rng.shuffle(here)
-        opposite = of, _opposite(sides)
-        if opposite not in done:
-            with_opposite = [here] if opposite == (of, sides) else [here, cells.get(opposite, [])]
-            for group in zip(*with_opposite, strict=True):
-                together[sum(counts[_decides(pairs[i])] for i in group)].append(group)
-        done.add((of, sides))
-    more = sum(weight * len(groups) for weight, groups in together.items())
-    while more:
-        sign = 1 if more > 0 else -1
-        sizes = (2 * sign, sign) if abs(more) > 1 else (sign, 2 * sign)
-        weight = next(size for size in sizes if together[size])
-        more -= weight
-        yield from together[weight].pop(rng.randrange(len(together[weight])))
 
 
 def _longer(pair: Pair) -> bool | None:
@@ -160,7 +125,6 @@ def _first(pair: Pair) -> bool | None:
 
 
 _TRAITS: dict[str, Callable[[Pair], bool | None]] = {
-    "length": _longer,
     "order": _order,
     "verdict": _decides,
     "place": _first,

@@ -17,21 +17,24 @@ from judgetrain.judges.views.tree_page import DIRECTORY, views, write_views
 from judgetrain.label.branch_scores import branch_rewards
 from judgetrain.label.corrections import correction_rows
 from judgetrain.label.examples import Prompter
-from judgetrain.label.external import external_labels
+from judgetrain.label.external import external_labels, load_external_prompts
 from judgetrain.label.labels import given_label
-from judgetrain.label.precision import in_words
-from judgetrain.label.reward_report import Evidence, summary
+from judgetrain.label.pair_precision import in_words
+from judgetrain.label.reward_report import SignalReport, summary
 from judgetrain.label.stages import LabelSettings
 from judgetrain.label.training_data import TrainingData
+
+VIEWED = 20
+"""Pages of trees to look at; more: ``python -m judgetrain.judges.views.viewer``."""
 
 
 def run(settings: LabelSettings, inputs: Mapping[str, Path], out: StageRun) -> None:
     """Write ``sft-*``, ``pairs-*`` (train and heldout), ``labels.jsonl``, ``yield.json`` and pages to look at.
 
     With ``label.source=external`` the external judge's replies are kept in ``external`` shards, and how often it
-    disagrees, with itself and with the branches, in ``external.json`` and the manifest; with ``label.external.by=pair``
-    its preferences between critiques make the pairs, and the branches' label chooses the SFT examples. With
-    ``label.source=given`` the comparisons' own labels stand in for the branches'. With ``label.reward.signals``
+    disagrees, with itself and with the branches, in ``external.json`` and the manifest; where it prefers critiques
+    its preferences make the pairs, and the branches' label chooses the SFT examples. With
+    ``label.source=given`` the comparisons' own labels stand in for the branches'. With ``label.signals``
     the branches' scores are kept in ``branch-scores-SIGNAL`` shards, and how well they tell right from wrong in
     ``rewards.json`` and the manifest.
     """
@@ -40,19 +43,19 @@ def run(settings: LabelSettings, inputs: Mapping[str, Path], out: StageRun) -> N
     rewards = branch_rewards(settings, inputs, prompter, out)
     external = config.source == "external"
     asked = external_labels(config, inputs["tree"], settings.seed, out) if external else {}
-    by_pair = external and config.external.by == "pair"
+    by_pair = external and load_external_prompts(config.external)[1] == "preference"
     preferred = {name: said.nodes for name, said in asked.items()} if by_pair else None
-    labels = {} if by_pair else {name: said.label for name, said in asked.items()}
+    labels = {name: said.label for name, said in asked.items()}
     data = TrainingData(prompter, config, rewards, out.seed, preferred, out.directory)
-    evidence = Evidence(rewards, config.ties)
+    report = SignalReport(rewards, config.ties)
     by_data = config.source == "given"
     shown: list[EvaluationTree] = []
     for row in read_rows(inputs["tree"], "trees"):
         tree = EvaluationTree.from_row(row)
         label = data.add(tree, given_label(tree, config) if by_data else labels.get(tree.comparison.id))
-        if config.reward.signals:
-            evidence.add(tree, label.verdict)
-        if len(shown) < config.view:
+        if config.signals:
+            report.add(tree, label.verdict)
+        if len(shown) < VIEWED:
             shown.append(tree)
         out.count(in_=1)
     data.select_pairs()
@@ -77,8 +80,8 @@ def run(settings: LabelSettings, inputs: Mapping[str, Path], out: StageRun) -> N
         found = views(shown, data.labels, data.sft, (p.to_row() for p in data.pairs))
         index = write_views(found, out.path(DIRECTORY), "Evaluation trees")
         out.log(f"label: trees to look at: {index}")
-    if config.reward.signals:
-        _report(evidence, out)
+    if config.signals:
+        _report(report, out)
     table = data.table()
     if corrections:
         table["corrections"] = {"taken": len(corrections)}
@@ -110,8 +113,8 @@ def _counted(table: Mapping[str, Any]) -> Iterator[tuple[str, str, int | float]]
             yield from ((what, name, n) for name, n in rows.items() if isinstance(n, (int, float)))
 
 
-def _report(evidence: Evidence, out: StageRun) -> None:
-    table = evidence.table(derive_seed(out.seed, "rewards"))
+def _report(report: SignalReport, out: StageRun) -> None:
+    table = report.table(derive_seed(out.seed, "rewards"))
     out.write_json("rewards", table)
     out.note("rewards", table)
     for line in summary(table):

@@ -74,7 +74,7 @@ class AnchorsSettings(StageSettings):
     anchor_labels: str = at("rounds.anchor_labels")
     tree: TreeConfig | None = at("tree")
     engine: EngineConfig | None = at("engine")
-    label: LabelConfig | None = at("label", only=("vote", "min_vote_share", "min_deciding_share", "min_readable"))
+    label: LabelConfig | None = at("label", only=("vote",))
 
     @classmethod
     def unused(cls, config: Any) -> Collection[str]:
@@ -99,7 +99,7 @@ class LabelSettings(StageSettings):
     def unused(cls, config: Any) -> Collection[str]:
         """What is read for scored branches or for corrections alone, where there are none."""
         needed = {
-            ("scorer", "base"): config.label.reward.signals,
+            ("scorer", "base"): config.label.signals,
             ("correction_prompts",): config.label.corrections.path,
             ("dialogues",): config.label.corrections.path and config.dialogues.decontaminate,
         }
@@ -149,11 +149,9 @@ def check_tree(config: Any) -> None:
 
 
 def _check_label(config: Any) -> None:
-    labels, reward = config.label, config.label.reward
-    if labels.by_success and labels.low_success >= labels.high_success:
-        raise ConfigError(
-            f"label.low_success={labels.low_success}: must be below label.high_success={labels.high_success}"
-        )
+    labels = config.label
+    if {"verdict", "place"} <= {*labels.balance}:  # a place is evened out among pairs of the same verdicts
+        raise ConfigError("label.balance: verdict and place cannot both be evened out; name one of them")
     if labels.orders_together and labels.max_sft_per_tree % len(ORDERS):
         raise ConfigError(
             f"label.max_sft_per_tree={labels.max_sft_per_tree}: label.orders_together=true takes judgments two by two; "
@@ -169,32 +167,17 @@ def _check_label(config: Any) -> None:
 
         labels.external.engine.check("label.external.engine")
         dialect = load_external_prompts(labels.external)[1]
-        if labels.external.by == "pair" and dialect != "preference":
-            raise ConfigError(
-                f"label.external.by=pair: label.external.prompts={labels.external.prompts} compares the responses, not "
-                "two critiques; set label.external.prompts=preference"
-            )
         if dialect == "preference":
             _check_two_judgments(config, f"label.external.prompts={labels.external.prompts}", "")
     if labels.source == "given":
         from judgetrain.data.given import check_labelled
 
         check_labelled(config.dialogues.sources, config.responses)
-    if reward.break_ties and not reward.signals:
-        raise ConfigError(
-            "label.reward.break_ties=true: without label.reward.signals there is nothing to break ties by; set "
-            "reward=glassbox, probdiff or both"
-        )
-    if reward.signals:
+    if labels.signals:
         from judgetrain.scorers.methods import OF_RESPONSES, check_scorers
 
-        if "glassbox" in reward.signals:
-            check_scorers(
-                [reward.glassbox], [name for name in OF_RESPONSES if name != "probdiff"], "label.reward.glassbox"
-            )
+        check_scorers(labels.signals, OF_RESPONSES, "label.signals")
         check_revision_prompt(config)
-    if not reward.ensemble_weight and not any(getattr(reward, f"{signal}_weight") for signal in reward.signals):
-        raise ConfigError("label.reward: every weight is 0; give ensemble_weight or that of a signal that is on")
 
 
 def _check_two_judgments(config: Any, asked: str, otherwise: str) -> None:
@@ -207,14 +190,14 @@ def _check_two_judgments(config: Any, asked: str, otherwise: str) -> None:
 
 
 def _label_inputs(config: Any) -> Sequence[str]:
-    return ("tree", config.rounds.grower) if config.label.reward.signals else ("tree",)
+    return ("tree", config.rounds.grower) if config.label.signals else ("tree",)
 
 
 TEACHER = Stage(
     name="teacher",
     makes="multi-branch evaluations of some pairs by an external model or an annotator",
     settings=TeacherSettings,
-    code="judgetrain.label.teach:run",
+    code="judgetrain.label.teacher_stage:run",
     inputs=needs("responses"),
     check=check_teacher,
     check_here=_check_evaluations,

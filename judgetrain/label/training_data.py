@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
-from statistics import fmean
 from typing import Any
 
 from judgetrain.artifacts.spilled import Spilled
@@ -14,14 +13,13 @@ from judgetrain.artifacts.stage_run import derive_seed
 from judgetrain.errors import causes
 from judgetrain.judges.trees.prune import PrunedBranch, prune
 from judgetrain.judges.trees.schema import EvaluationTree
-from judgetrain.label.by_label import Preferences, pair_builder
 from judgetrain.label.config import LabelConfig
 from judgetrain.label.examples import Pair, Prompter
+from judgetrain.label.hints import HINTS
 from judgetrain.label.labels import Label, accepts, ensemble_label
-from judgetrain.label.pairs import taken
-from judgetrain.label.precision import Precision
-from judgetrain.label.remedies import BRANCHES, LABELS, of_judging
-from judgetrain.label.rewards import Rewards, vote_shares
+from judgetrain.label.pair_precision import PairPrecision
+from judgetrain.label.paper_pairs import Preferences, pair_builder
+from judgetrain.label.rewards import Rewards
 from judgetrain.label.selection import in_both_orders, leanings, near_identical
 from judgetrain.schema import ORDERS
 
@@ -59,7 +57,7 @@ class TrainingData:
         self.branches: Counter[str] = Counter()
         self._consistent: Counter[str] = Counter()
         self._truth: Counter[str] = Counter()
-        self._precision = Precision()
+        self._precision = PairPrecision()
         self._rejected_but_right: set[str] = set()
         """Judgments that give the label and yet are the rejected side of a pair."""
         self._ties_broken = 0
@@ -70,7 +68,7 @@ class TrainingData:
         branches = prune(tree)
         self._failures.update(tree.failures)
         ensemble = ensemble_label(tree, self.config)
-        label = given or self.rewards.break_tie(tree, ensemble, self.config)
+        label = given or self.rewards.break_tie(tree, ensemble)
         self._ties_broken += label.source == "reward"
         verdicts = {"ensemble_verdict": ensemble.verdict, "truth": tree.comparison.label}
         made = {"made": tree.comparison.made or ""}
@@ -111,20 +109,16 @@ class TrainingData:
         if not kept:
             return []
         config, prompter, comparison = self.config, self.prompter, tree.comparison
-        shares = vote_shares(tree)
-        values = [self.rewards.of_judgment(j, shares) for _, _, j in kept]
         groups = in_both_orders([j for _, _, j in kept]) if config.orders_together else [(i,) for i in range(len(kept))]
         limit = config.max_sft_per_tree // (len(ORDERS) if config.orders_together else 1)
-        worth = [_mean([values[i] for i in group]) for group in groups]
-        said = [tuple(kept[i][2].verdict for i in group) for group in groups]
-        drawn = [groups[i] for i in taken(worth, limit, config.reward.choose, rng, said)]
+        drawn = rng.sample(groups, min(len(groups), limit))
         chosen = [kept[i] for i in sorted(i for group in drawn for i in group)]
         rows = [prompter.judgment_row(comparison, c, g, j) for c, g, j in chosen if j.finish_reason == "stop"]
         guidelines = {g.id: (c, g) for c, g, _ in chosen if g.finish_reason == "stop"}
         rows += [prompter.guideline_row(comparison, c, g) for c, g in guidelines.values()]
         good = {c.id for c, _, j in kept if j.verdict == label.verdict}
         criteria = list(tree.criteria)
-        if config.criteria_order == "kept_first":
+        if config.pairs_by != "label":  # the paper: as sampled
             criteria.sort(key=lambda c: (c.id not in good, c.rank))
         if len(criteria) == prompter.count:
             rows.append(prompter.criteria_row(comparison, criteria))
@@ -165,7 +159,7 @@ class TrainingData:
         ``pairs_that_are`` counts kept pairs of a kind that one may want to know of; ``levels`` says whether differences
         of a level are more than chance, and where comparisons carry a truth, how many of its pairs are ``right``.
         """
-        ties = {"ties": {"broken": self._ties_broken}} if self.rewards.config.break_ties else {}
+        ties = {"ties": {"broken": self._ties_broken}} if self.rewards.scores else {}
         divided = {"comparisons_for": self.divided} if self.divided else {}
         return {
             "trees": dict(sorted(self.trees.items())),
@@ -200,24 +194,16 @@ class TrainingData:
         if self.divided:
             said += f" (label.sft_share takes SFT examples of {self.divided['sft']} of them)"
         unlabelled, lost = self.unlabelled, Counter({r: n for r, n in self.branches.items() if r != "no_label"})
-        judging = causes(self._failures, of_judging("tree"), "look at the texts in trees-*.jsonl of stage tree")
+        form = "teach the Initial judge longer, or enforce the judgments' form (tree.constrained=true)"
+        judging = causes(self._failures, HINTS, f"look at the texts in trees-*.jsonl; {form}")
         if unlabelled.total() > self.trees.total() / 2:
-            told = ", ".join(f"{n} {reason}" for reason, n in unlabelled.most_common())
-            if unlabelled.most_common(1)[0][0] not in LABELS:
-                return f"{said}, no label for {told}: {judging}"
-            return f"{said}, no label: {causes(unlabelled, LABELS, judging)}"
+            return f"{said}, no label: {causes(unlabelled, HINTS, judging)}"
         if lost["unreadable"] and lost["unreadable"] == max(lost.values()):
             return f"{said}, {lost['unreadable']} branches are unreadable: {judging}"
         otherwise = "grow more trees, or more branches (tree.criteria)"
-        return f"{said}, branches that were lost: {causes(lost, BRANCHES, otherwise)}"
+        return f"{said}, branches that were lost: {causes(lost, HINTS, otherwise)}"
 
     @property
     def unlabelled(self) -> Counter[str]:
         """Trees without a label, by reason."""
         return Counter({reason: n for reason, n in self.trees.items() if not reason.startswith("label_")})
-
-
-def _mean(values: Sequence[float | None]) -> float | None:
-    """The mean of rewards, None if one of them is not known."""
-    known = [value for value in values if value is not None]
-    return fmean(known) if len(known) == len(values) else None

@@ -6,10 +6,8 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from statistics import fmean
 
-from judgetrain.judges.config import Aggregation
-from judgetrain.judges.kinds.aggregation import verdict as verdict_in
 from judgetrain.judges.trees.schema import EvaluationTree, JudgmentNode
-from judgetrain.schema import ORDERS, Verdict
+from judgetrain.schema import Verdict
 
 VERDICTS: tuple[Verdict, ...] = ("A", "B", "tie")
 Vote = tuple[Verdict | None, float, dict[str, int]]
@@ -63,23 +61,9 @@ def mean_score(judgments: Sequence[JudgmentNode]) -> Vote:
     return winner, counts[winner] / len(margins), counts
 
 
-def as_read(tree: EvaluationTree, aggregation: Aggregation) -> Vote:
-    """What a judge that is asked would say of the tree's branches in both orders; None where the orders differ.
-
-    The order of the criteria counts, as in ``evaluate.aggregation``. The share is 1 of a verdict, 0.5 of a tie.
-    """
-    counts = counted(j.verdict for _, _, j in tree.judgments())
-    first, second = (verdict_in(tree.criteria, order, aggregation) for order in ORDERS)
-    if first is None or first != second:
-        return None, 0.0, counts
-    return first, 0.5 if first == "tie" else 1.0, counts
-
-
 VOTES: dict[str, Callable[[EvaluationTree], Vote]] = {
     "deciding": lambda tree: vote(j.verdict for _, _, j in tree.judgments()),
     "plurality": lambda tree: plurality(j.verdict for _, _, j in tree.judgments()),
     "mean_score": lambda tree: mean_score([j for _, _, j in tree.judgments()]),
-    "ranked": lambda tree: as_read(tree, "ranked"),
-    "clear": lambda tree: as_read(tree, "clear"),
 }
 """By ``label.vote``: from a tree to its verdict."""

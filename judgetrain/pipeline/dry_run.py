@@ -17,7 +17,7 @@ from judgetrain.evaluate.estimate import rehearsed
 from judgetrain.evaluate.stages import EvaluateSettings
 from judgetrain.label.estimate import estimate, estimate_external
 from judgetrain.label.external import cases_of, load_external_prompts
-from judgetrain.label.teach import divided
+from judgetrain.label.teacher_stage import divided
 from judgetrain.pipeline.graph import STAGES
 from judgetrain.pipeline.run import Pipeline
 from judgetrain.schema import Comparison

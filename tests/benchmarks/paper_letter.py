@@ -23,10 +23,9 @@ SETTINGS: dict[str, tuple[str, ...]] = {
     "the recipe's own": (),
     "ours, every level": (ALL,),
     "ours, but pairs by the label": (ALL, "label.pairs_by=label"),
-    "ours, but labels by plurality": (ALL, "label.vote=plurality", "label.min_vote_share=0"),
-    "ours, but labels by mean score": (ALL, "label.vote=mean_score", "label.min_vote_share=0"),
+    "ours, but labels by plurality": (ALL, "label.vote=plurality"),
+    "ours, but labels by mean score": (ALL, "label.vote=mean_score"),
     "ours, but ties are wrong": (ALL, "label.ties=wrong"),
-    "ours, but criteria as sampled": (ALL, "label.criteria_order=sampled"),
     "the letter": ("label=paper",),
     "the letter, SFT and DPO disjoint": ("label=paper", "label.sft_share=0.5"),
 }

@@ -12,7 +12,7 @@ from judgetrain.data.world import eval_comparisons
 from judgetrain.judges.config import TreeConfig
 from judgetrain.judges.prompting.prompts import load_prompt_set
 from judgetrain.judges.trees.schema import CriterionNode, EvaluationTree, GuidelineNode, JudgmentNode
-from judgetrain.label import teach
+from judgetrain.label import teacher_stage
 from judgetrain.label.config import TeacherConfig
 from judgetrain.label.examples import Prompter
 from judgetrain.label.stages import TeacherSettings
@@ -22,9 +22,8 @@ from tests.builders.scripted import comparison
 PROMPTER = Prompter(load_prompt_set("compact"), 6)
 SCORES = {"A": (4.0, 2.0), "B": (2.0, 4.0), "t": (3.0, 3.0), "?": (None, None)}
 SAMPLED: dict[str, Any] = {"prompt_tokens": 1, "generated_tokens": 1, "finish_reason": "stop"}
-ANY_EVIDENCE: dict[str, Any] = {"min_evidence": 0.5, "leave_one_out": False, "max_chance": 1.0}
-"""Of a label configuration: what four judgments show is enough, also of a criterion that votes for itself, and of a
-level whose differences are chance."""
+ANY_EVIDENCE: dict[str, Any] = {"min_evidence": 0.5}
+"""Of a label configuration: what four judgments show is enough, also of a level whose differences are chance."""
 TAUGHT = eval_comparisons(WorldConfig(eval_comparisons=20), seed=5)
 """The comparisons of :func:`run_teacher`."""
 
@@ -80,5 +79,5 @@ def run_teacher(directory: Path, config: Config) -> StageRun:
     responses = StageRun(directory.parent / "responses", "responses", 0, Console())
     responses.write_rows("comparisons", (c.to_row() for c in TAUGHT))
     out = StageRun(directory, "teacher", 7, Console())
-    teach.run(TeacherSettings.of(config), {"responses": responses.directory}, out)
+    teacher_stage.run(TeacherSettings.of(config), {"responses": responses.directory}, out)
     return out

@@ -59,7 +59,7 @@ class Tiny:
         config.label.holdout = 0.3  # some of so few comparisons
         config.train.rl.labels = "label"  # a judge trained for a step says nothing of its own
         config.train.rl.comparisons_per_step = config.train.rl.num_generations = 2
-        config.label.min_readable, config.label.min_evidence, config.label.max_chance = 0.0, 0.5, 1.0
+        config.label.min_evidence = 0.5
         config.evaluate.branches, config.evaluate.bootstrap = [1, 2], 20
         config.evaluate.benchmarks = config.evaluate.benchmarks[:2]
         config.dialogues.decontaminate = []

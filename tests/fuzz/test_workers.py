@@ -33,7 +33,7 @@ STAGES = {
     "cluster": (),
     "teacher": (),
     "tree": (),
-    "label": ("reward=both", "label.reward.shard_size=4"),
+    "label": ("reward=both",),
     "reference": (),
     "rl": (
         "train.rl={labels: start, label_branches: 2, pass_rate: [0.0, 0.9], num_generations: 2, max_steps: 1}",

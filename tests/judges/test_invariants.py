@@ -33,7 +33,7 @@ from judgetrain.judges.prompting.verdicts import read_preference, read_rating, r
 from judgetrain.judges.trees.prune import prune
 from judgetrain.judges.trees.schema import EvaluationTree, GuidelineNode, JudgmentNode
 from judgetrain.label import stage as label_stage
-from judgetrain.label.config import LabelConfig, RewardConfig
+from judgetrain.label.config import LabelConfig
 from judgetrain.label.examples import Prompter
 from judgetrain.label.labels import ensemble_label
 from judgetrain.label.rewards import Rewards, percentiles
@@ -43,9 +43,7 @@ from judgetrain.pipeline.config import Config
 from judgetrain.schema import Comparison, Dialogue, Message, mirror
 from tests.builders.label import tree_of
 
-CONFIG = LabelConfig(
-    max_sft_per_tree=99, max_pairs_per_level=99, reward=RewardConfig(signals=["glassbox"], break_ties=True)
-)
+CONFIG = LabelConfig(max_sft_per_tree=99, max_pairs_per_level=99)
 GUIDELINES = st.lists(st.text("AABt?", min_size=4, max_size=4), min_size=1, max_size=2).map(tuple)
 TREES = st.lists(GUIDELINES, min_size=1, max_size=4).map(lambda criteria: tree_of(*criteria))
 ORDERS = {"AB": "BA", "BA": "AB"}
@@ -80,7 +78,7 @@ def shuffled(tree: EvaluationTree, rng: random.Random) -> EvaluationTree:
 
 def rewards(tree: EvaluationTree, rng: random.Random) -> Rewards:
     nodes = sorted([j.id for _, _, j in tree.judgments()] + [g.id for c in tree.criteria for g in c.guidelines])
-    return Rewards(CONFIG.reward, {"glassbox": percentiles({node: rng.random() for node in nodes})})
+    return Rewards({"softmax_var": percentiles({node: rng.random() for node in nodes})})
 
 
 def learned(tree: EvaluationTree, given: Rewards) -> TrainingData:

@@ -16,7 +16,7 @@ from judgetrain.judges.prompting.verdicts import read_preference
 from judgetrain.judges.trees.grow import Shape, grow
 from judgetrain.judges.trees.schema import EvaluationTree
 from judgetrain.label.external import conflicting
-from judgetrain.label.teach import teaching_examples
+from judgetrain.label.teacher_stage import teaching_examples
 from judgetrain.scorers.encode import Unscored
 from judgetrain.scorers.self_generation import rating
 from tests.builders.judges import SAMPLING

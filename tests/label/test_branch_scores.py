@@ -35,15 +35,15 @@ PROMPTER = Prompter(load_prompt_set("compact"), 2)
 
 
 @pytest.fixture
-def prepared(tmp_path: Path) -> tuple[Config, dict[str, Path], list[EvaluationTree]]:
+def prepared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Config, dict[str, Path], list[EvaluationTree]]:
     trees = [tree_of(("AAAA", "AABA"), ("BBB?", "AAtA"), index=i) for i in range(3)]
     trees = [replace(t, comparison=replace(t.comparison, label="A")) for t in trees]
     StageRun(tmp_path / "tree", "tree", 0, Console()).write_rows("trees", (t.to_row() for t in trees))
     shutil.copytree(BASE, tmp_path / "initial" / "model")
     config = Config(prompts="compact")
     config.tree.criteria = 2
-    config.label.reward.signals, config.label.reward.glassbox = ["probdiff", "glassbox"], "sentprob_mean"
-    config.label.reward.shard_size = 2
+    config.label.signals = ["probdiff", "sentprob_mean"]
+    monkeypatch.setattr(branch_scores, "SHARD", 2)
     config.scorer.max_new_tokens = 6
     return config, {"tree": tmp_path / "tree", "initial": tmp_path / "initial"}, trees
 
@@ -69,7 +69,7 @@ def test_percentiles_are_those_of_scores_read_off_one_by_one(
                 (found,) = scorer.statistics([Sample(tuple(prompt), text)])
                 assert isinstance(found, TokenStatistics)
                 raw[level][node] = found.mean_logprob
-    scores = rewards.scores["glassbox"]
+    scores = rewards.scores["sentprob_mean"]
     assert set(scores) == set(rewards.scores["probdiff"]) == {*raw["judgment"], *raw["guideline"]}
     for level, values in raw.items():
         ordered = sorted(values, key=lambda node: (round(values[node], 4), scores[node]))
@@ -102,12 +102,12 @@ def test_an_interrupted_run_goes_on_and_equal_texts_are_scored_once(
     )
     cut, whole = contents(tmp_path / "killed" / "cut"), contents(tmp_path / "whole")
     names = [name for name in whole if ".json" in name]
-    assert "rewards.json" in names and "branch-scores-glassbox-00001-of-00002.jsonl" in names
+    assert "rewards.json" in names and "branch-scores-sentprob_mean-00001-of-00002.jsonl" in names
     for name in names:
         assert cut[name] == whole[name]
 
 
-def test_another_weight_or_one_signal_less_scores_nothing_anew(
+def test_other_pairs_or_one_signal_less_scores_nothing_anew(
     prepared: tuple[Config, dict[str, Path], list[EvaluationTree]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config, inputs, _ = prepared
@@ -118,21 +118,20 @@ def test_another_weight_or_one_signal_less_scores_nothing_anew(
         return real(scorer, samples, names, *rest)  # type: ignore[arg-type]
 
     monkeypatch.setattr(branch_scores, "score", counting)
-    reward = config.label.reward
 
     def labelled(name: str, scorer: dict[str, object] | None = None, **changes: object) -> list[str]:
         asked.clear()
-        changed = replace(config, label=replace(config.label, reward=replace(reward, **changes)))  # type: ignore[arg-type]
+        changed = replace(config, label=replace(config.label, **changes))  # type: ignore[arg-type]
         changed.scorer = replace(config.scorer, **(scorer or {}))  # type: ignore[arg-type]
         label_stage.run(LabelSettings.of(changed), inputs, out(tmp_path / "labels" / name))
         return sorted(set(asked))
 
     assert labelled("both") == ["probdiff", "sentprob_mean"]
-    assert labelled("weights", probdiff_weight=0.1, min_margin=0.2) == []
-    assert labelled("one", signals=["glassbox"]) == []
-    assert labelled("other", glassbox="softmax_ent") == ["softmax_ent"], "ProbDiff's are there"
+    assert labelled("pairs", max_pairs_per_level=1) == []
+    assert labelled("one", signals=["sentprob_mean"]) == []
+    assert labelled("other", signals=["probdiff", "softmax_ent"]) == ["softmax_ent"], "ProbDiff's are there"
     assert labelled("revised", scorer={"revision_temperature": 0.3}) == ["probdiff", "sentprob_mean"]
-    first, second = (read_scores(tmp_path / "labels" / name) for name in ("both", "weights"))
+    first, second = (read_scores(tmp_path / "labels" / name) for name in ("both", "pairs"))
     assert first == second and {"probdiff", "sentprob_mean"} <= set(first[0])
     other = tmp_path / "other trees"
     shutil.copytree(inputs["tree"], other)
@@ -148,7 +147,6 @@ def test_the_stage_tells_how_good_each_signal_is(
     config, inputs, trees = prepared
     config.label = replace(config.label, balance=[], **ANY_EVIDENCE)
     run = out(tmp_path / "label")
-    config.label.reward.break_ties, config.label.reward.choose = True, "best"
     label_stage.run(LabelSettings.of(config), inputs, run)
     assert json.loads((tmp_path / "label" / "yield.json").read_text())["ties"] == {"broken": 0}
     table = json.loads((tmp_path / "label" / "rewards.json").read_text())
@@ -157,13 +155,13 @@ def test_the_stage_tells_how_good_each_signal_is(
     assert set(labels.values()) == {"A"}
     readable = [j.verdict for t in trees for _, _, j in t.judgments() if j.verdict not in (None, "tie")]
     for against in ("label", "truth"):
-        rows = table["judgment"][against]
-        assert set(rows) == {"ensemble", "probdiff", "glassbox", "combined"}
+        rows = table[against]
+        assert set(rows) == {"ensemble", "probdiff", "sentprob_mean", "combined"}
         assert {row["n"] for row in rows.values()} == {len(readable)}
     assert "label: rewards: AUC of judgments against the truth (n = 42)" in capsys.readouterr().out
     pairs = [r for name in ("pairs-train", "pairs-heldout") for r in read_rows(tmp_path / "label", name)]
     assert pairs
-    assert all(set(p["reward"]) == {"ensemble", "branches", "probdiff", "glassbox"} for p in pairs)
+    assert all(set(p["reward"]) == {"ensemble", "branches", "probdiff", "sentprob_mean"} for p in pairs)
     assert all(p["margin"] >= 0 for p in pairs)
 
 
@@ -175,10 +173,10 @@ def test_a_text_without_a_score_is_counted_and_left_without(
     empty = replace(first.guidelines[0], text="", judgments=())
     bare = replace(trees[0], criteria=(replace(first, guidelines=(empty,)),))
     StageRun(inputs["tree"], "tree", 0, Console()).write_rows("trees", [bare.to_row()])
-    config.label.reward.signals = ["glassbox"]
+    config.label.signals = ["sentprob_mean"]
     run = out(tmp_path / "label")
     rewards = branch_rewards(LabelSettings.of(config), inputs, PROMPTER, run)
-    assert rewards.scores == {"glassbox": {}}
+    assert rewards.scores == {"sentprob_mean": {}}
     assert run.totals()["counts"]["dropped"] == {"reward:sentprob_mean:empty_response": 1}
 
 
@@ -186,23 +184,22 @@ def test_without_signals_no_model_is_loaded(
     prepared: tuple[Config, dict[str, Path], list[EvaluationTree]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config, inputs, _ = prepared
-    config.label.reward.signals = []
+    config.label.signals = []
     monkeypatch.setattr(branch_scores, "load_scorer", lambda *given: pytest.fail("loaded"))
     label_stage.run(LabelSettings.of(config), {"tree": inputs["tree"]}, out(tmp_path / "label"))
     assert not list((tmp_path / "label").glob("*scores*")) + list((tmp_path / "label").glob("rewards*"))
 
 
-def test_settings_that_cannot_work_are_refused_before_the_stage() -> None:
+@pytest.mark.parametrize(
+    ("signals", "prompt", "message"),
+    [
+        (["glassbox"], "full", "label.signals: 'glassbox' is no scorer"),
+        (["decensem_exp"], "full", "label.signals: decensem_exp scores a model on a prompt"),
+        (["probdiff"], "nosuch", "scorer.revision_prompt"),
+    ],
+)
+def test_settings_that_cannot_work_are_refused_before_the_stage(signals: list[str], prompt: str, message: str) -> None:
     config = Config(prompts="compact")
-    config.label.reward.signals = ["glassbox"]
-    config.label.reward.glassbox = "decensem_exp"
-    with pytest.raises(ConfigError, match="label.reward.glassbox: decensem_exp scores a model on a prompt"):
-        STAGES["label"].check(config)
-    config.label.reward.glassbox = "softmax_ent"
-    config.scorer.revision_prompt = "nosuch"
-    with pytest.raises(ConfigError, match="scorer.revision_prompt"):
-        STAGES["label"].check(config)
-    config.scorer.revision_prompt = "full"
-    config.label.reward.ensemble_weight = config.label.reward.glassbox_weight = 0.0
-    with pytest.raises(ConfigError, match="every weight is 0"):
+    config.label.signals, config.scorer.revision_prompt = signals, prompt
+    with pytest.raises(ConfigError, match=message):
         STAGES["label"].check(config)

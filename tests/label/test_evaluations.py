@@ -18,7 +18,7 @@ from judgetrain.engines.config import OpenAIEngineConfig
 from judgetrain.errors import ConfigError, DataError
 from judgetrain.judges.config import TreeConfig
 from judgetrain.judges.trees.schema import EvaluationTree
-from judgetrain.label import teach
+from judgetrain.label import teacher_stage
 from judgetrain.label.config import TeacherConfig
 from judgetrain.label.evaluations import read_evaluations
 from judgetrain.label.stages import TeacherSettings
@@ -167,7 +167,7 @@ def test_the_stage_teaches_what_plain_files_hold_and_leaves_the_rest(tmp_path: P
         tree=TreeConfig(criteria=3),
     )
     out = StageRun(tmp_path / "teacher", "teacher", 7, Console())
-    teach.run(TeacherSettings.of(config), {"responses": responses.directory}, out)
+    teacher_stage.run(TeacherSettings.of(config), {"responses": responses.directory}, out)
     assert [r["id"] for r in read_rows(out.directory, "remaining")] == [comparison(1).id]
     assert out.totals()["counts"] == {"in": 1, "out": 1, "dropped": {"judgment:no_scores": 1}}
     examples = list(read_rows(out.directory, "examples"))
@@ -194,7 +194,7 @@ def test_written_evaluations_of_a_benchmarks_queries_teach_nothing(tmp_path: Pat
         tree=TreeConfig(criteria=3),
     )
     out = StageRun(tmp_path / "teacher", "teacher", 7, Console())
-    teach.run(TeacherSettings.of(config), {"responses": responses.directory}, out)
+    teacher_stage.run(TeacherSettings.of(config), {"responses": responses.directory}, out)
     (tree,) = (EvaluationTree.from_row(r) for r in read_rows(out.directory, "evaluations"))
     assert tree.comparison.dialogue.query == "What is the capital of France?"
     assert out.totals()["counts"]["dropped"]["contaminated"] == 1
@@ -202,7 +202,7 @@ def test_written_evaluations_of_a_benchmarks_queries_teach_nothing(tmp_path: Pat
     with pytest.raises(
         DataError, match="every one of the 1 evaluations is of a dialogue that holds a benchmark's query"
     ):
-        teach.run(
+        teacher_stage.run(
             TeacherSettings.of(config),
             {"responses": responses.directory},
             StageRun(tmp_path / "none", "teacher", 7, Console()),

@@ -5,15 +5,13 @@ from __future__ import annotations
 import json
 import random
 import threading
-from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from judgetrain.artifacts.console import Console
 from judgetrain.artifacts.fingerprint import plain
@@ -25,7 +23,7 @@ from judgetrain.data.world.engine import WorldEngine
 from judgetrain.data.world.language import load_language
 from judgetrain.data.world.writers import write_response
 from judgetrain.engines.base import Request
-from judgetrain.engines.config import OpenAIEngineConfig
+from judgetrain.engines.config import OpenAIEngineConfig, SamplingConfig
 from judgetrain.errors import ConfigError, EngineError
 from judgetrain.judges.config import TreeConfig
 from judgetrain.judges.prompting.prompts import PACKAGED, load_prompt_set
@@ -37,7 +35,7 @@ from judgetrain.label import stage as label_stage
 from judgetrain.label.config import ExternalConfig, LabelConfig
 from judgetrain.label.estimate import estimate_external
 from judgetrain.label.external import cases_of, conflicting, external_labels
-from judgetrain.label.external_labels import ExternalLabel, disagreement, label_of_preferences, label_of_verdicts
+from judgetrain.label.external_labels import Conflict, External, disagreement, label_of_verdicts, preferences
 from judgetrain.label.labels import Label, ensemble_label
 from judgetrain.label.selection import near_identical
 from judgetrain.label.stages import LabelSettings
@@ -57,6 +55,9 @@ TREES = grow(
 )
 
 
+SAMPLED = SamplingConfig(0.5, 1.0, 512)
+
+
 def stage(tmp_path: Path, name: str = "label", trees: list[EvaluationTree] = TREES) -> tuple[Path, StageRun]:
     directory = tmp_path / "tree"
     StageRun(directory, "tree", 0, Console()).write_rows("trees", (t.to_row() for t in trees))
@@ -64,12 +65,18 @@ def stage(tmp_path: Path, name: str = "label", trees: list[EvaluationTree] = TRE
 
 
 def settings(prompts: str = "one_step", **changes: object) -> LabelConfig:
-    asked = ExternalConfig(prompts=prompts, shard_size=6, **changes)  # type: ignore[arg-type]
+    greedy = SamplingConfig(0.0, 1.0, 512)
+    asked = ExternalConfig(**{"prompts": prompts, "sampling": greedy} | changes)  # type: ignore[arg-type]
     return LabelConfig(source="external", external=asked)
 
 
-def label_all(config: LabelConfig, trees: Path, out: StageRun) -> dict[str, Label]:
+def label_all(config: LabelConfig, trees: Path, out: StageRun) -> dict[str, Label | None]:
     return {name: said.label for name, said in external_labels(config, trees, Config.seed, out).items()}
+
+
+@pytest.fixture(autouse=True)
+def _small_shards(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(external, "SHARD", 6)
 
 
 def engine_of(monkeypatch: pytest.MonkeyPatch, answer) -> ScriptedEngine:  # type: ignore[no-untyped-def]
@@ -98,7 +105,7 @@ def expected_verdict(a: str, b: str) -> str | None:
 def test_a_label_is_what_both_orders_say(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     engine_of(monkeypatch, says)
     trees, out = stage(tmp_path)
-    labels = label_all(settings(attempts=1), trees, out)
+    labels = label_all(settings(), trees, out)
     orders = compared = disagree = 0
     for tree in TREES:
         item, label = tree.comparison, labels[tree.comparison.id]
@@ -133,7 +140,7 @@ def test_a_label_is_what_both_orders_say(tmp_path: Path, monkeypatch: pytest.Mon
 def test_the_stage_trains_on_the_external_labels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     engine_of(monkeypatch, says)
     trees, out = stage(tmp_path)
-    every = replace(settings(attempts=1), min_evidence=0.5, max_chance=1.0, balance=[])
+    every = replace(settings(), min_evidence=0.5, balance=[])
     config = Config(prompts="compact", tree=TreeConfig(criteria=4), label=every)
     label_stage.run(LabelSettings.of(config), {"tree": trees}, out)
     labels = {row["comparison_id"]: row for row in read_rows(out.directory, "labels")}
@@ -165,46 +172,6 @@ def prefers(request: Request, occurrence: int) -> str:
     return "!error" if number(x, y) % 7 == 0 else f"[[{'X' if (draw % 2 == 0) == (x < y) else 'Y'}]]"
 
 
-def test_preferences_that_hold_in_both_orders_vote(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    engine = engine_of(monkeypatch, prefers)
-    trees, out = stage(tmp_path)
-    labels = label_all(settings("preference", max_pairs=3), trees, out)
-    rows = {row["comparison_id"]: row for row in read_rows(out.directory, "external")}
-    leaves = {j.id: (g, j) for t in TREES for c in t.criteria for g in c.guidelines for j in g.judgments}
-    compared = disagree = 0
-    for tree in TREES:
-        found = list(conflicting(tree))
-        if not found:
-            assert tree.comparison.id not in labels, "nothing to prefer: the branches' label stands"
-            continue
-        row, votes = rows[tree.comparison.id], Counter[str]()
-        assert len(row["pairs"]) == min(3, len(found))
-        ensemble = ensemble_label(tree, LabelConfig()).verdict
-        for (x, y), replies in zip(row["pairs"], row["replies"], strict=True):
-            (g1, first), (g2, second) = leaves[x], leaves[y]
-            assert g1 is g2
-            assert first.order == second.order
-            assert first.verdict != second.verdict
-            answers = {r["shown"]: r["answer"] for r in replies}
-            if answers["XY"] and answers["XY"] == answers["YX"]:
-                better, other = (first, second) if answers["XY"] == "X" else (second, first)
-                votes[str(better.verdict)] += 1
-                if ensemble in (better.verdict, other.verdict):
-                    compared += 1
-                    disagree += better.verdict != ensemble
-        label = labels[tree.comparison.id]
-        if votes["A"] != votes["B"]:
-            assert label.verdict == max("AB", key=lambda side: votes[side])
-            assert label.share == votes[label.verdict] / (votes["A"] + votes["B"])
-        else:
-            assert label.verdict == ("tie" if votes.total() else None)
-    assert out.notes["external"]["pairs"]["compared"] == compared > 20
-    assert out.notes["external"]["pairs"]["disagree"] == disagree
-    assert {r.step for r in engine.requests} == {"preference"}
-    shown = engine.requests[0].slots, engine.requests[1].slots
-    assert shown[0]["judgment_x"] == shown[1]["judgment_y"] != shown[1]["judgment_x"]
-
-
 def test_the_responses_stand_as_the_critiques_saw_them() -> None:
     seen = set()
     for conflict in (c for tree in TREES for c in conflicting(tree)):
@@ -232,8 +199,8 @@ def test_what_is_asked_is_not_asked_again(tmp_path: Path, monkeypatch: pytest.Mo
 
     engine.generate = dying  # type: ignore[method-assign]
     with pytest.raises(KeyboardInterrupt):
-        label_all(settings(attempts=1), trees, StageRun(tmp_path / "cut", "label", 0, Console()))
-    labels = label_all(settings(attempts=1), trees, StageRun(tmp_path / "cut", "label", 0, Console()))
+        label_all(settings(), trees, StageRun(tmp_path / "cut", "label", 0, Console()))
+    labels = label_all(settings(), trees, StageRun(tmp_path / "cut", "label", 0, Console()))
     assert calls == 8, "seven shards of six: three done, one lost, then that one and the last three"
     assert labels.keys() == expected.keys()
     names = sorted(p.name for p in (tmp_path / "cut").glob("external-*.jsonl"))
@@ -252,51 +219,42 @@ def reply(shown: str, answer: str | None) -> Reply:
     )
 
 
-ANSWERS = st.sampled_from(["A", "B", "tie", None])
+@pytest.mark.parametrize(
+    ("ab", "ba", "verdict", "reason"),
+    [
+        ("A", "A", "A", None),
+        ("tie", "tie", "tie", None),
+        ("A", "B", None, "external_orders_disagree"),
+        ("A", "tie", None, "external_orders_disagree"),
+        ("A", None, None, "external_unreadable"),
+        (None, None, None, "external_unreadable"),
+    ],
+)
+def test_a_label_needs_both_orders(ab: Any, ba: Any, verdict: Any, reason: str | None) -> None:
+    for first, second in ((ab, ba), (ba, ab)):
+        label = label_of_verdicts([reply("AB", first), reply("BA", second)]).label
+        assert label and (label.verdict, label.reason, label.source) == (verdict, reason, "external")
+        assert label.readable == 1 - [ab, ba].count(None) / 2
 
 
-@given(st.lists(ANSWERS, min_size=1, max_size=5), st.lists(ANSWERS, min_size=1, max_size=5), st.floats(0.5, 0.95))
-def test_samples_and_the_abstention_threshold(ab: list, ba: list, threshold: float) -> None:
-    def majority(answers: list) -> str | None:
-        a, b = answers.count("A"), answers.count("B")
-        return None if not any(answers) else "A" if a > b else "B" if b > a else "tie"
-
-    replies = [*(reply("AB", v) for v in ab), *(reply("BA", v) for v in ba)]
-    label = label_of_verdicts(replies, threshold).label
-    first, second = majority(ab), majority(ba)
-    if first is None or second is None:
-        assert (label.verdict, label.reason) == (None, "external_unreadable")
-    elif first != second:
-        assert (label.verdict, label.reason) == (None, "external_orders_disagree")
-    elif first == "tie":
-        assert (label.verdict, label.share) == ("tie", 0.5)
-    else:
-        both = [*ab, *ba]
-        share = both.count(first) / (both.count("A") + both.count("B"))
-        assert label.share == pytest.approx(share)
-        assert (label.verdict, label.reason) == ((None, "low_vote_share") if share <= threshold else (first, None))
-    mirrored = label_of_verdicts(
-        [reply("BA" if r.shown == "AB" else "AB", r.answer and mirror(r.answer)) for r in replies],  # type: ignore
-        threshold,
-    ).label
-    assert mirrored.verdict == (label.verdict and mirror(label.verdict))
-    assert (mirrored.share, mirrored.reason) == (label.share, label.reason)
-
-
-def test_preferences_that_turn_with_the_order_are_no_votes() -> None:
-    pairs: list[tuple[Verdict, Verdict]] = [("A", "B"), ("B", "tie")]
+def test_preferences_that_turn_with_the_order_are_none() -> None:
+    conflicts = [
+        Conflict(nodes=("x", "y"), verdicts=("A", "B"), slots={}),
+        Conflict(nodes=("v", "w"), verdicts=("B", "tie"), slots={}),
+    ]
     turning = [reply("XY", "X"), reply("YX", "Y")]
     lost = [reply("XY", None), reply("YX", "X")]
     fixed = [reply("XY", "Y"), reply("YX", "Y")]
-    assert label_of_preferences(pairs, [turning, lost], 0.5).label.reason == "external_orders_disagree"
-    assert label_of_preferences(pairs, [lost, lost], 0.5).label.reason == "external_unreadable"
-    found = label_of_preferences(pairs, [fixed, turning], 0.5)
-    assert (found.label.verdict, found.preferred) == ("B", (("B", "A"),))
+    assert preferences(conflicts, [turning, lost]).nodes == ()
+    found = preferences(conflicts, [fixed, turning])
+    assert (found.label, found.nodes, found.preferred) == (None, (("y", "x"),), (("B", "A"),))
+    table = disagreement([replace(found, ensemble="A"), replace(found, ensemble="B"), replace(found, ensemble="tie")])
+    assert table["pairs"] == {"compared": 2, "disagree": 1, "rate": 0.5} and table["labels"] == {}
 
 
 def test_disagreement_by_hand() -> None:
-    def seen(label: Verdict, ensemble: Verdict | None, truth: Verdict | None) -> ExternalLabel:
-        asked = label_of_verdicts([reply("AB", label), reply("BA", label)], 0.5)
+    def seen(label: Verdict, ensemble: Verdict | None, truth: Verdict | None) -> External:
+        asked = label_of_verdicts([reply("AB", label), reply("BA", label)])
         return replace(asked, ensemble=ensemble, truth=truth)
 
     table = disagreement([seen("A", "A", "A"), seen("A", "B", "A"), seen("B", None, "B"), seen("tie", "tie", None)])
@@ -343,7 +301,7 @@ def test_a_server_that_fails_is_counted_by_reason_and_never_guessed(tmp_path: Pa
     trees, out = stage(tmp_path, trees=TREES[:12])
     asked = OpenAIEngineConfig(model="judge", base_url=server, max_retries=0, concurrency=1)
     asked.keep_errors = True
-    labels = label_all(settings(engine=asked, attempts=2), trees, out)
+    labels = label_all(settings(engine=asked, sampling=SAMPLED), trees, out)
     assert [labels[f"d{i}"].verdict for i in range(12)] == ["tie", None, None, None, None, None] * 2
     assert {labels[f"d{i}"].reason for i in range(12) if i % 6} == {"external_unreadable"}
     # Prose and nothing are asked for twice, in both orders, of two comparisons each; what the engine gave up on, once.
@@ -355,11 +313,11 @@ def test_a_server_that_fails_is_counted_by_reason_and_never_guessed(tmp_path: Pa
 def test_answers_are_paid_for_once_and_another_attempt_is_another_answer(tmp_path: Path, server: str) -> None:
     trees, out = stage(tmp_path, trees=TREES[:2])
     asked = OpenAIEngineConfig(model="judge", base_url=server, max_retries=0, concurrency=1)
-    first = label_all(settings(engine=asked, attempts=2), trees, out)
+    first = label_all(settings(engine=asked, sampling=SAMPLED), trees, out)
     kept = [json.loads(p.read_text())["request"]["seed"] for p in tmp_path.glob("answers/*/*.json")]
     assert len(kept) == len({*kept}) == 2 + 2 * 2, "a verdict in each order, and prose twice in each"
-    changed = settings(engine=asked, attempts=2)
-    changed.min_vote_share = 0.6
+    changed = settings(engine=asked, sampling=SAMPLED)
+    changed.ties = "wrong"
     again = StageRun(tmp_path / "again", "label", 0, Console(), home=tmp_path)
     assert label_all(changed, trees, again) == first
     assert again.notes["spent"]["requests"] == 0
@@ -387,7 +345,7 @@ def test_preferences_label_each_pair(tmp_path: Path, monkeypatch: pytest.MonkeyP
     """Table 9: of every two critiques shown, that preferred in both orders is chosen; the branches choose for SFT."""
     engine = engine_of(monkeypatch, prefers)
     trees, out = stage(tmp_path)
-    label = replace(settings("preference", max_pairs=3, attempts=1, by="pair"), balance=[], max_chance=1.0)
+    label = replace(settings("preference"), balance=[])
     config = Config(prompts="compact", tree=TreeConfig(criteria=4), label=replace(label, levels=["judgment"]))
     label_stage.run(LabelSettings.of(config), {"tree": trees}, out)
     by_text = {tree.comparison.id: {j.id: j for _, _, j in tree.judgments()} for tree in TREES}
@@ -398,7 +356,10 @@ def test_preferences_label_each_pair(tmp_path: Path, monkeypatch: pytest.MonkeyP
             answers = {first["shown"]: first["answer"], second["shown"]: second["answer"]}
             if answers["XY"] and answers["XY"] == answers["YX"]:
                 chosen, rejected = (x, y) if answers["XY"] == "X" else (y, x)
-                if nodes[chosen].finish_reason == "stop" and near_identical(nodes[x].text, nodes[y].text) is None:
+                if (
+                    nodes[chosen].finish_reason == "stop"
+                    and near_identical(nodes[x].text, nodes[y].text) != "near_identical"
+                ):
                     expected.add((chosen, rejected))
     pairs = [r for name in ("train", "heldout") for r in read_rows(out.directory, f"pairs-{name}")]
     made = {(r["nodes"]["chosen"][0], r["nodes"]["rejected"][0]) for r in pairs}
@@ -409,6 +370,9 @@ def test_preferences_label_each_pair(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert {row["source"] for row in labels.values()} == {"ensemble"}
     verdicts = {tree.comparison.id: ensemble_label(tree, LabelConfig()).verdict for tree in TREES}
     assert {name: row["verdict"] for name, row in labels.items()} == verdicts
+    assert out.notes["external"]["pairs"]["compared"] > 20 and out.notes["external"]["labels"] == {}
+    shown = engine.requests[0].slots, engine.requests[1].slots
+    assert shown[0]["judgment_x"] == shown[1]["judgment_y"] != shown[1]["judgment_x"]
     against = [c for c, _ in made if by_text[c.split("/")[0]][c].verdict not in (verdicts[c.split("/")[0]], "tie")]
     assert against, "the external judge and the branches disagree on some"
 
@@ -418,7 +382,7 @@ def test_the_estimate_is_of_the_calls_that_are_made(
     prompts: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     trees, out = stage(tmp_path)
-    config = settings(prompts, samples=2 if prompts == "one_step" else 1, attempts=1)
+    config = settings(prompts)
     engine = engine_of(monkeypatch, says if prompts == "one_step" else prefers)
     cases = list(cases_of(config, trees, prompts, out.seed))  # type: ignore[arg-type]
     costs = estimate_external(config.external, cases)
@@ -447,7 +411,7 @@ def test_the_world_can_play_the_external_judge(tmp_path: Path) -> None:
         directory, out = stage(tmp_path / f"{prompts}{error_rate}", trees=grown)
         config = settings(prompts, engine=WorldEngineConfig(error_rate=error_rate))
         labels = label_all(config, directory, out)
-        return [labels[i.id].verdict == i.label for i in items if i.id in labels], out.notes["external"]
+        return [bool(la and la.verdict == i.label) for i in items if (la := labels.get(i.id))], out.notes["external"]
 
     right, table = labelled("one_step", 0.0)
     assert right == [True] * 60

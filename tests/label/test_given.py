@@ -74,7 +74,7 @@ def rows_of(out: StageRun, name: str) -> list[dict[str, Any]]:
 def test_labels_of_the_data_are_what_is_learned_from_and_rows_without_are_counted(tmp_path: Path) -> None:
     comparisons = compared(tmp_path, source(tmp_path, labels=WORDS))
     assert [c.label for c in comparisons] == ["A", "B", "tie", None, "A", None]
-    every = LabelConfig(source="given", min_evidence=0.5, max_chance=1.0, leave_one_out=False, balance=[])
+    every = LabelConfig(source="given", min_evidence=0.5, balance=[])
     out = labelled(tmp_path, comparisons, every)
     labels = {row["comparison_id"]: row for row in read_rows(out.directory, "labels")}
     assert [row["verdict"] for row in labels.values()] == ["A", "B", "tie", None, "A", None]

@@ -15,12 +15,11 @@ from judgetrain.judges.config import LEVELS
 from judgetrain.judges.prompting.parsing import parse_criteria, parse_judgment
 from judgetrain.judges.trees.schema import EvaluationTree
 from judgetrain.label.config import GivenEngineConfig, TeacherConfig
-from judgetrain.label.known import ASPECTS, judgment, suited
-from judgetrain.label.labelling import FUNCTIONS
-from judgetrain.label.teach import divided
+from judgetrain.label.known import judgment, suited
+from judgetrain.label.teacher_stage import divided
 from judgetrain.pipeline.config import Config
 from judgetrain.pipeline.graph import STAGES
-from judgetrain.schema import ORDERS, Verdict, mirror
+from judgetrain.schema import ORDERS, Verdict
 from tests.builders import label as builders
 from tests.builders.label import TAUGHT, run_teacher, teacher_config
 from tests.builders.pipeline import configured
@@ -45,18 +44,6 @@ def test_every_judgment_says_the_label_in_both_orders(tmp_path: Path) -> None:
     assert examples == {"criteria": 14, "guideline": 14, "judgment": 28}
 
 
-def test_without_reasons_a_judgment_leaves_nothing_open_but_its_verdict(tmp_path: Path) -> None:
-    config = given()
-    engine = GivenEngineConfig(reasons=False)
-    out = run_teacher(tmp_path / "teacher", replace(config, teacher=replace(config.teacher, engine=engine)))
-    rows = [row for row in read_rows(out.directory, "examples") if row["level"] == "judgment"]
-    texts = {row["completion"][-1]["content"] for row in rows}
-    assert 2 <= len(texts) <= 3, "one text a verdict"
-    for text in texts:
-        scores = parse_judgment(text)
-        assert (scores.first, scores.second) in ((4, 2), (2, 4), (3, 3))
-
-
 def test_rows_without_a_label_are_left_for_the_trees(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     rows = [replace(c, label=None) if i % 2 else c for i, c in enumerate(TAUGHT)]
     monkeypatch.setattr(builders, "TAUGHT", rows)
@@ -74,31 +61,14 @@ def test_rows_without_a_label_are_left_for_the_trees(tmp_path: Path, monkeypatch
         run_teacher(tmp_path / "none" / "teacher", given())
 
 
-@pytest.mark.parametrize("label", ["A", "B", "tie"])
-def test_a_judgment_reads_back_as_its_label_and_gives_a_reason_that_can_be_seen(label: Verdict) -> None:
-    short, long = "No.", "Boil water, for example 2 litres, since rice needs it. Then add the rice and wait."
-    first, second = (long, short) if label == "A" else (short, long)
-    text = judgment("How do I cook rice?", first, second, label, "Completeness: is all there that was asked for")
-    parsed = parse_judgment(text, (first, second))
-    assert (parsed.first, parsed.second) == {"A": (4, 2), "B": (2, 4), "tie": (3, 3)}[label]
-    assert text.startswith(f"Comparison: {'both are equal' if label == 'tie' else f'{label} is better'}.\n")
-    assert ("Reason: " in text) == (label != "tie")
-    assert label == "tie" or text.endswith(f", {mirror(label)} less so.")
-    same = judgment("How do I cook rice?", short, short, "A", "Completeness: is all there that was asked for")
-    assert "Reason" not in same, "of equal texts nothing is said that cannot be seen"
-
-
-def test_a_reason_speaks_of_its_criterion() -> None:
-    good, bad = "Rice: boil 2 litres, for example in a pot. It is done in 12 minutes.", "boil it boil it boil it"
-    said = {a.name: judgment("How is rice boiled?", good, bad, "A", a.line).partition("Reason: A ")[2] for a in ASPECTS}
-    looks_for = {c.name: c.looks_for for c in FUNCTIONS}
-    for aspect in ASPECTS:
-        assert set(aspect.seen_in) <= set(looks_for)
-        reason = said[aspect.name].removesuffix(", B less so.")
-        assert reason in {looks_for[name] for name in aspect.seen_in} | {""}
-    assert said["Accuracy"] == "", "whether it is right cannot be seen"
-    assert len({reason for reason in said.values() if reason}) >= 3
-    assert "Reason" not in judgment("How?", good, bad, "A"), "none where none is asked for"
+@pytest.mark.parametrize(
+    ("label", "scores", "said"),
+    [("A", (4, 2), "A is better"), ("B", (2, 4), "B is better"), ("tie", (3, 3), "both are equal")],
+)
+def test_a_judgment_reads_back_as_its_label(label: Verdict, scores: tuple[int, int], said: str) -> None:
+    parsed = parse_judgment(judgment(label))
+    assert (parsed.first, parsed.second) == scores
+    assert judgment(label).startswith(f"Comparison: {said}.\n")
 
 
 def test_criteria_suit_the_query() -> None:

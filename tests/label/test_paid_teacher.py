@@ -27,7 +27,7 @@ from judgetrain.engines.rehearsal import described
 from judgetrain.errors import EngineError
 from judgetrain.judges.config import TreeConfig
 from judgetrain.judges.trees.schema import EvaluationTree
-from judgetrain.label import teach
+from judgetrain.label import teacher_stage
 from judgetrain.label.config import TeacherConfig
 from judgetrain.label.estimate import estimate
 from judgetrain.label.stages import TeacherSettings
@@ -91,7 +91,7 @@ def run(config: Config, directory: Path) -> StageRun:
     responses = StageRun(directory.parent / "responses", "responses", 0, Console())
     responses.write_rows("comparisons", (c.to_row() for c in COMPARISONS))
     out = StageRun(directory, "teacher", config.seed, Console(), home=Path(config.output_dir))
-    teach.run(TeacherSettings.of(config), {"responses": responses.directory}, out)
+    teacher_stage.run(TeacherSettings.of(config), {"responses": responses.directory}, out)
     return out
 
 
@@ -231,7 +231,7 @@ def test_a_refused_key_ends_the_run_after_what_is_under_way(server: FaultyServer
 def test_the_dry_run_expects_the_calls_that_are_made(server: FaultyServer, tmp_path: Path) -> None:
     config = configured(server, tmp_path)
     seed = StageRun(tmp_path / "x", "teacher", config.seed, Console()).seed
-    taught, remaining = teach.divided(COMPARISONS, config.teacher, seed)
+    taught, remaining = teacher_stage.divided(COMPARISONS, config.teacher, seed)
     assert len(taught) == 4
     costs = estimate(config.teacher, config.prompts, taught)
     run(config, tmp_path / "teacher")

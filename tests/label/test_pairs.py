@@ -7,14 +7,13 @@ from collections import Counter
 from dataclasses import replace
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from judgetrain.judges.prompting.parsing import parse_criteria
 from judgetrain.judges.trees.schema import EvaluationTree
 from judgetrain.label.config import LabelConfig
 from judgetrain.label.labels import ensemble_label
-from judgetrain.label.pairs import PairBuilder, taken
+from judgetrain.label.pairs import PairBuilder
+from judgetrain.label.paper_pairs import LabelPairBuilder
 from judgetrain.label.training_data import TrainingData
 from tests.builders.label import ANY_EVIDENCE, PROMPTER, tree_of
 
@@ -116,24 +115,15 @@ def test_a_tie_label_orders_no_criteria_or_guidelines() -> None:
     assert {p.level for p in pairs} == {"judgment"}
 
 
-@given(
-    st.lists(st.tuples(st.sampled_from("ABt"), st.none() | st.floats(0, 1)), max_size=12),
-    st.integers(0, 6),
-    st.integers(0, 99),
-)
-def test_the_draw_says_how_many_of_each_kind_and_the_values_which(
-    candidates: list[tuple[str, float | None]], limit: int, seed: int
-) -> None:
-    kinds, values = [kind for kind, _ in candidates], [value for _, value in candidates]
-    best = taken(values, limit, "best", random.Random(seed), kinds)
-    drawn = random.Random(seed).sample(range(len(values)), len(values))[:limit]
-    assert Counter(kinds[i] for i in best) == Counter(kinds[i] for i in drawn)
-    assert len(best) == len(set(best)) == min(limit, len(values))
-    worth = [-1.0 if value is None else value for value in values]
-    for kind in set(kinds):
-        left = [worth[i] for i in range(len(values)) if kinds[i] == kind and i not in best]
-        assert all(worth[i] >= max(left, default=-1.0) for i in best if kinds[i] == kind)
-    top = taken(values, limit, "best", random.Random(seed))
-    assert sorted((worth[i] for i in top), reverse=True) == sorted(worth, reverse=True)[:limit], (
-        "without kinds: the best"
+@pytest.mark.parametrize(("builder", "kept"), [(PairBuilder, 0), (LabelPairBuilder, 4)])
+def test_pairs_that_differ_in_digits_alone_are_left_out_and_counted(builder: type[PairBuilder], kept: int) -> None:
+    """But by the paper's letter, which knows no such rule."""
+    tree = tree_of(("AABAAB",))
+    (guideline,) = tree.criteria[0].guidelines
+    leaves = tuple(
+        replace(j, text=f"Response A Score: {j.score_a}\nResponse B Score: {j.score_b}") for j in guideline.judgments
     )
+    flat = replace(tree, criteria=(replace(tree.criteria[0], guidelines=(replace(guideline, judgments=leaves),)),))
+    made = builder(PROMPTER, LENIENT)
+    assert len(list(made.judgment_pairs(flat, "A"))) == kept
+    assert made.skipped["judgment:score_digits_only"] == 4 - kept

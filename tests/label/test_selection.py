@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import random
 from collections import Counter
 from dataclasses import replace
@@ -93,18 +92,6 @@ PAIRS = st.lists(
 )
 
 
-@given(PAIRS, st.integers(0, 3))
-def test_lengths_are_balanced_at_each_level_and_nothing_more_is_left_out(pairs: list[Pair], seed: int) -> None:
-    kept = balanced(pairs, ["length"], seed)
-    for level in ("judgment", "guideline"):
-        before = [len(p.chosen) - len(p.rejected) for p in pairs if p.level == level]
-        after = [len(p.chosen) - len(p.rejected) for p in kept if p.level == level]
-        longer, shorter = (sum(d > 0 for d in after), sum(d < 0 for d in after))
-        assert longer == shorter == min(sum(d > 0 for d in before), sum(d < 0 for d in before))
-        assert after.count(0) == before.count(0)
-    assert kept == balanced(pairs, ["length"], seed)
-
-
 @given(PAIRS)
 def test_orders_are_balanced_among_judgments_alone(pairs: list[Pair]) -> None:
     kept = balanced(pairs, ["order"])
@@ -113,42 +100,19 @@ def test_orders_are_balanced_among_judgments_alone(pairs: list[Pair]) -> None:
     assert [p for p in kept if p.level == "guideline"] == [p for p in pairs if p.level == "guideline"]
 
 
-def sides(pairs: list[Pair]) -> Counter[tuple[int, str]]:
-    """How many pairs have a longer (1), equal (0) or shorter (-1) chosen side, in each order."""
-
-    def sign(p: Pair) -> int:
-        difference = len(p.chosen) - len(p.rejected)
-        return (difference > 0) - (difference < 0)
-
-    return Counter((sign(p), p.chosen_nodes[0][-3:-1] if p.level == "judgment" else "") for p in pairs)
-
-
-@given(PAIRS, st.integers(0, 3))
-def test_length_and_order_are_balanced_together_however_they_are_named(pairs: list[Pair], seed: int) -> None:
-    kept = balanced(pairs, ["length", "order"], seed)
-    assert kept == balanced(pairs, ["order", "length"], seed)
-    for level in ("judgment", "guideline"):
-        before, after = (sides([p for p in found if p.level == level]) for found in (pairs, kept))
-        longer, shorter = (sum(n for (side, _), n in after.items() if side == which) for which in (1, -1))
-        assert longer == shorter
-        in_ab, in_ba = (sum(n for (_, order), n in after.items() if order == which) for which in ("AB", "BA"))
-        assert in_ab == in_ba
-        other = {"AB": "BA", "BA": "AB", "": ""}
-        for (side, order), n in before.items():
-            assert after[side, order] == min(n, before[-side, other[order]]), "and nothing more is left out"
-
-
-@pytest.mark.parametrize("by", [["length", "order"], ["order", "length"]])
+@pytest.mark.parametrize("by", [["verdict", "order"], ["order", "verdict"]])
 @pytest.mark.parametrize(("cells", "left"), [((10, 10, 0, 20), 20), ((15, 5, 0, 20), 30), ((10, 0, 10, 20), 20)])
 def test_balancing_by_both_traits_leaves_no_leaning_to_either(cells: tuple[int, ...], left: int, by: list[str]) -> None:
-    """One trait after the other undoes the first: 0.7 of the chosen sides are longer, or 0.7 in order AB."""
-    kinds = [("aaa", "a", "AB"), ("a", "aaa", "AB"), ("aaa", "a", "BA"), ("a", "aaa", "BA")]
+    """One trait after the other undoes the first: 0.7 of the chosen sides decide, or 0.7 stand in order AB."""
+    kinds = [("A", "AB"), ("tie", "AB"), ("A", "BA"), ("tie", "BA")]
     drawn = [kind for kind, n in zip(kinds, cells, strict=True) for _ in range(n)]
-    pairs = [pair(a, b, order=order, query=str(i)) for i, (a, b, order) in enumerate(drawn)]
+    pairs = [
+        replace(pair("x", "y", order=order, query=str(i)), chosen_verdict=said) for i, (said, order) in enumerate(drawn)
+    ]
     made = builder(*by)
     lean = leanings(selected(made, pairs))["judgment"]
-    assert (lean["pairs"], lean["chosen_longer"], lean["order_ab"]) == (left, 0.5, 0.5)
-    assert made.skipped == {"judgment:unbalanced_length_order": 40 - left}
+    assert (lean["pairs"], lean["decides"], lean["order_ab"]) == (left, 0.5, 0.5)
+    assert made.skipped == {"judgment:unbalanced_order_verdict": 40 - left}
     assert selected(builder(), pairs) == pairs
 
 
@@ -182,35 +146,6 @@ def test_neither_place_is_spoken_for_more_often(drawn: list[tuple[Any, Any, str]
         assert taught or after[chosen, rejected, 0] == n, "what speaks for no place is kept"
     assert all(p in pairs for p in kept)
     assert not kept or leanings(kept)["judgment"]["first"] in (None, 0.5)
-
-
-VERDICTS = st.sampled_from([*itertools.permutations(("A", "B", "tie"), 2)])
-DRAWN = st.lists(st.tuples(VERDICTS, st.sampled_from(["AB", "BA"]), st.sampled_from(["x", "yyy"])), max_size=60)
-
-
-@given(DRAWN, st.sampled_from([["verdict", "place"], ["length", "order", "verdict", "place"]]), st.integers(0, 3))
-def test_verdicts_and_places_are_balanced_together(drawn: list[tuple[Any, str, str]], by: list[str], seed: int) -> None:
-    pairs = [
-        replace(pair(text, "zz", order=order, query=str(i)), chosen_verdict=said[0], rejected_verdict=said[1])
-        for i, (said, order, text) in enumerate(drawn)
-    ]
-    kept = balanced(pairs, by, seed)
-    assert kept == balanced(pairs, by[::-1], seed)
-    by_place = balanced(pairs, [name for name in by if name != "verdict"], seed)
-    decide, say_tie = ([p for p in by_place if (p.chosen_verdict == "tie") is tie] for tie in (False, True))
-    assert len(kept) == 2 * min(len(decide), len(say_tie)), "nothing more is left out than verdicts ask for"
-    for both in (True, False):  # and in each kind of pair as many speak for either place
-        first = [
-            (p.chosen_verdict == "A" or (p.chosen_verdict == "tie" and p.rejected_verdict == "B"))
-            == (p.chosen_nodes[0][-3:-1] == "AB")
-            for p in kept
-            if (p.chosen_verdict == "tie") is both
-        ]
-        assert sum(first) * 2 == len(first)
-    lean = leanings(kept).get("judgment", {})
-    assert {lean.get(trait) for trait in ("decides", "first")} <= {0.5, None}
-    if "length" in by:
-        assert {lean.get(trait) for trait in ("chosen_longer", "order_ab")} <= {0.5, None}
 
 
 def test_leanings_are_shares_of_the_pairs_that_have_a_side() -> None:

@@ -28,7 +28,7 @@ from judgetrain.errors import EngineError
 from judgetrain.judges.config import TreeConfig
 from judgetrain.judges.prompting.parsing import parse_criteria
 from judgetrain.judges.trees.schema import EvaluationTree
-from judgetrain.label import teach
+from judgetrain.label import teacher_stage
 from judgetrain.label.config import TeacherConfig
 from judgetrain.label.stages import TeacherSettings
 from judgetrain.pipeline.config import Config
@@ -124,7 +124,7 @@ def test_the_teachers_stage_completes_and_needs_the_server_once(
 
     def run(name: str) -> StageRun:
         out = StageRun(tmp_path / name, "teacher", 0, Console(), home=tmp_path / "outputs")
-        teach.run(TeacherSettings.of(config), {"responses": responses.directory}, out)
+        teacher_stage.run(TeacherSettings.of(config), {"responses": responses.directory}, out)
         return out
 
     out = run("teacher")

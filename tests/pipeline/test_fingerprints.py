@@ -75,7 +75,7 @@ def downstream(config: Config, stages: set[str]) -> set[str]:
 LISTED = "evaluate.methods=[sft,'one_step:external','rating:external',external]"
 OPENAI = "teacher=openai"
 LORA = "train=lora"
-SIGNALS = "label.reward.signals=[probdiff]"
+SIGNALS = "label.signals=[probdiff]"
 JUDGE = ("temperature=0.5", "top_p=0.5", "judgment_tokens=50", "readout=expected", "constrained=true", "tie=1")
 GROWN = {"anchors", "tree"}
 """The stages that grow complete trees."""
@@ -136,14 +136,11 @@ CASES: list[tuple[list[str], str, set[str]]] = [
     ([LISTED], "evaluate.one_step.sampling.temperature=0.3", {"evaluate"}),
     ([LISTED], "evaluate.rating.sampling.temperature=0.3", {"evaluate"}),
     ([f"evaluate.scenarios.path={VOCABULARY}"], "evaluate.scenarios.format=turns", {"evaluate", "scenarios"}),
-    ([], "label.external.samples=3", set()),
-    (["label.source=external"], "label.external.samples=3", {"label"}),
+    ([], "label.external.sampling.top_p=0.5", set()),
+    (["label.source=external"], "label.external.sampling.top_p=0.5", {"label"}),
     ([], "label.vote=plurality", {"label", "anchors"}),
-    ([], "label.min_vote_share=0.3", {"label", "anchors"}),
     (["rounds.anchor_labels=given"], "label.vote=plurality", {"label"}),
-    ([], "label.reward.probdiff_weight=2", set()),
-    ([SIGNALS], "label.reward.probdiff_weight=2", {"label"}),
-    ([SIGNALS], "label.reward.glassbox_weight=2", set()),
+    ([], SIGNALS, {"label"}),
     ([], "train.dpo.f_alpha_divergence_coef=0.3", set()),
     ([], "train.distributed=ddp", set()),
     # What is read.
@@ -164,7 +161,7 @@ CASES: list[tuple[list[str], str, set[str]]] = [
     ([], "selfeval.limit=3", {"selfeval"}),
     # What is said, kept and shown.
     *(([], key, set()) for key in ("recipe_name=x", "track.tracker=none", "hub.private=false")),
-    *(([], key, set()) for key in ("label.view=3", "evaluate.view=3", "objective=world/dpo@1/agreement")),
+    *(([], key, set()) for key in ("evaluate.view=3", "objective=world/dpo@1/agreement")),
 ]
 
 

@@ -9,6 +9,7 @@ import sys
 import time
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -17,7 +18,7 @@ from judgetrain.artifacts.console import Console
 from judgetrain.artifacts.locks import locked
 from judgetrain.artifacts.shards import SECONDS, seconds_so_far
 from judgetrain.data.config import BenchmarkConfig, DialoguesConfig, SourceConfig, WorldEngineConfig
-from judgetrain.engines.config import ModelConfig, TransformersEngineConfig, VllmEngineConfig
+from judgetrain.engines.config import ModelConfig, SamplingConfig, TransformersEngineConfig, VllmEngineConfig
 from judgetrain.errors import ConfigError, DataError
 from judgetrain.evaluate.config import EvaluateConfig
 from judgetrain.judges.prompting.prompts import prompt_file
@@ -187,30 +188,23 @@ def test_labels_depend_on_what_labels_only(tmp_path: Path) -> None:
     base = config(tmp_path)
     base.train.base.path = "some/model"
 
-    def mark(settings: Config, **changes: object) -> str:
-        labels, reward = settings.label, settings.label.reward
-        judge = replace(labels.external, samples=3) if changes.pop("external", None) else labels.external
-        scorer = replace(settings.scorer, **changes.pop("scorer", {}))  # type: ignore[arg-type]
-        labels = replace(labels, external=judge, reward=replace(reward, **changes))  # type: ignore[arg-type]
+    def mark(settings: Config, **changes: Any) -> str:
+        labels = replace(settings.label, external=replace(settings.label.external, **changes.get("external", {})))
+        scorer = replace(settings.scorer, **changes.get("scorer", {}))
         return Pipeline(replace(settings, label=labels, scorer=scorer)).plan("label").fingerprint
 
     asked = replace(base, label=replace(base.label, source="external"))
-    signal = replace(base.label.reward, signals=["glassbox"])
-    scored = replace(base, label=replace(base.label, reward=signal))
+    scored = replace(base, label=replace(base.label, signals=["softmax_combo"]))
+    sampled = {"external": {"sampling": SamplingConfig(0.0, 1.0, 64)}}
     for settings, changes, matters in (
-        (base, {"external": True}, False),
-        (asked, {"external": True}, True),
-        (base, {"glassbox": "sentprob"}, False),
-        (base, {"glassbox_weight": 0.5}, False),
-        (base, {"min_margin": 0.1}, True),
-        (scored, {"glassbox": "sentprob"}, True),
-        (scored, {"glassbox_weight": 0.5}, True),
-        (scored, {"probdiff_weight": 0.5}, False),
+        (base, sampled, False),
+        (asked, sampled, True),
         (scored, {"scorer": {"formula": "released"}}, True),
         (scored, {"scorer": {"calibration": True}}, False),
         (base, {"scorer": {"formula": "released"}}, False),
     ):
         assert (mark(settings, **changes) != mark(settings)) == matters, changes
+    assert mark(scored) != mark(base)
 
 
 def test_what_a_later_stage_lacks_is_said_before_the_first_runs(
@@ -235,9 +229,7 @@ def test_what_a_later_stage_lacks_is_said_before_the_first_runs(
         ),
         r"mine\.yaml: .*judgment.*slot": replace(base, prompts=str(broken)),
         r"engine\.type=vllm: the package vllm is not installed": replace(fine, engine=VllmEngineConfig()),
-        r"break_ties=true: without label\.reward\.signals": replace(
-            fine, label=replace(base.label, reward=replace(base.label.reward, break_ties=True))
-        ),
+        r"label\.balance: verdict and place": replace(fine, label=replace(base.label, balance=["verdict", "place"])),
         r"label\.max_pairs_per_level=0": replace(fine, label=replace(base.label, max_pairs_per_level=0)),
         r"train\.base\.attn_implementation=flash_attention_2: the package flash-attn": replace(
             base, train=TrainStages(base=ModelConfig(path="a/b", attn_implementation="flash_attention_2"))

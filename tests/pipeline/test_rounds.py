@@ -239,7 +239,7 @@ def test_what_a_round_is_made_from() -> None:
     }
     for name in OF_A_ROUND:
         assert len({p.plan(name).fingerprint for p in (first, second, third)}) == 3
-    last = Pipeline(configured(*RECIPE, "rounds={count: 2, start: last, judge: rl}", "label.reward.signals=[glassbox]"))
+    last = Pipeline(configured(*RECIPE, "rounds={count: 2, start: last, judge: rl}", "label.signals=[softmax_var]"))
     before = last.in_round(1)
     assert last.plan("sft").inputs["rl"] == last.plan("tree").inputs["rl"] == before.plan("rl")
     assert last.plan("label").inputs["rl"] == before.plan("rl"), "branches are scored by the judge that wrote them"

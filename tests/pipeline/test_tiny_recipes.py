@@ -14,6 +14,7 @@ from judgetrain.artifacts.shards import read_rows
 from judgetrain.data.config import SourceConfig
 from judgetrain.engines.config import WORLD_BASE, TransformersEngineConfig
 from judgetrain.judges.prompting.prompts import load_prompt_set
+from judgetrain.label import labels
 from judgetrain.pipeline.config import Config
 from judgetrain.pipeline.options import recipes
 from judgetrain.pipeline.run import Pipeline
@@ -64,6 +65,7 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tiny]:
 def scripted(monkeypatch: pytest.MonkeyPatch) -> None:
     """Local models that judge are scripted: a base trained for one step writes nothing that can be read."""
     monkeypatch.setattr(TransformersEngineConfig, "make", lambda *given: ScriptedEngine(judge))
+    monkeypatch.setattr(labels, "MIN_READABLE", 0.0)
     monkeypatch.setenv("OPENAI_API_KEY", "none")
 
 

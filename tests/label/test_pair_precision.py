@@ -1,19 +1,17 @@
-"""How many pairs are right by a truth: on the world by its vocabulary as written, elsewhere by the data's labels."""
+"""How many pairs are right by the world's truth, by its vocabulary as written."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from typing import Any
 
-import pytest
-
 from judgetrain.data.config import WorldConfig
 from judgetrain.data.world import eval_comparisons
 from judgetrain.judges.trees.schema import EvaluationTree
 from judgetrain.label.config import LabelConfig
-from judgetrain.label.evidence import LevelTest
 from judgetrain.label.labels import Label
-from judgetrain.label.precision import in_words
+from judgetrain.label.pair_precision import in_words
+from judgetrain.label.significance import LevelTest
 from judgetrain.label.training_data import TrainingData
 from judgetrain.schema import Comparison
 from tests.builders.data import RAW, independent_grade
@@ -24,7 +22,7 @@ LABEL_A = Label(verdict="A", share=1.0, votes={"A": 4, "B": 0, "tie": 0, "unread
 
 def made(tree: EvaluationTree, **changes: Any) -> TrainingData:
     """What a tree gives that is labelled A, whatever the truth is."""
-    settings = ANY_EVIDENCE | {"balance": [], "max_pairs_per_level": 100, "keep_digit_pairs": True} | changes
+    settings = ANY_EVIDENCE | {"balance": [], "max_pairs_per_level": 100} | changes
     data = TrainingData(PROMPTER, LabelConfig(**settings), seed=5)
     data.add(tree, LABEL_A)
     data.select_pairs()
@@ -72,28 +70,15 @@ def test_on_the_world_a_list_is_right_where_what_decides_stands_earlier_and_a_gu
     assert row["of"] == 2 and row["right"] == 1, "of two guidelines above the third, one is sound"
 
 
-@pytest.mark.parametrize(("truth", "right"), [("A", True), ("tie", False), ("B", False), (None, None)])
-def test_elsewhere_the_datas_label_says_it(truth: Any, right: bool | None) -> None:
-    tree = tree_of(("AAAA",), ("BBBB",))
-    tree = replace(tree, comparison=replace(tree.comparison, label=truth))
-    table = made(tree, levels=["criteria"]).table()
-    row = table["levels"]["criteria"]
-    assert table["pairs"]["criteria"] > 0
-    if right is None:
-        assert "right" not in row and "of" not in row
-    else:
-        assert row["of"] == table["pairs"]["criteria"] and row["right"] == (row["of"] if right else 0)
-
-
-def test_pairs_that_are_left_out_do_not_count_and_a_level_that_was_not_tested_says_so() -> None:
+def test_of_other_data_nothing_is_said_and_a_level_that_was_not_tested_says_so() -> None:
     tree = tree_of(("AAAt",), ("AAAA",), ("BBBB",))
     tree = replace(tree, comparison=replace(tree.comparison, label="A"))
     table = made(tree, levels=["criteria", "judgment"], max_pairs_per_level=1).table()
-    assert [table["levels"][level]["of"] for level in ("criteria", "judgment")] == [1, 1]
-    assert table["levels"]["judgment"].get("chance") is None, "which read as p = 0 before"
-    said = [*in_words(table["levels"], table["pairs"])]
-    assert said[1].startswith("1 judgment pairs, 100.0% of 1 right by the truth; untested: an independent signal was")
-    assert said[1].endswith("of 20 that a test needs")
+    assert all("of" not in row for row in table["levels"].values())
+    assert [*in_words({"judgment": {"right": 1, "of": 1}}, {"judgment": 1})] == [
+        "1 judgment pairs, 100.0% of 1 right by the truth; untested: an independent signal was found for 0 such "
+        "differences, of 20 that a test needs"
+    ]
 
 
 def test_a_level_with_enough_tests_has_a_p_value() -> None:

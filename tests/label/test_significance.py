@@ -12,8 +12,8 @@ from scipy import integrate, stats
 
 from judgetrain.artifacts.spilled import only
 from judgetrain.label.config import LabelConfig
-from judgetrain.label.evidence import LevelTest, Outcomes, above_zero, against_label, better, consensus, others_vote
 from judgetrain.label.pairs import PairBuilder
+from judgetrain.label.significance import LevelTest, Outcomes, above_zero, against_label, better, consensus
 from tests.builders.label import ANY_EVIDENCE, PROMPTER, tree_of
 
 
@@ -65,25 +65,10 @@ def test_a_consensus_is_of_both_orders_and_sure(words: tuple[str, str], sure: fl
     assert consensus(criterion.judgments, sure) == expected
 
 
-def test_a_criterion_does_not_vote_for_itself() -> None:
-    """The label is A by one criterion's eight votes; the others say B."""
-    alone = tree_of(("AAAAAAAA",), ("BBBBBBtt",), ("tttttttt",))
-    assert others_vote(alone, alone.criteria[0]) == "B"
-    others_too = LabelConfig(leave_one_out=True)
-    builder = PairBuilder(PROMPTER, others_too)
-    assert not list(builder.criteria_pairs(alone, "A", random.Random(0), 9))
-    assert builder.skipped["criteria:own_vote"] == 1
-    assert list(PairBuilder(PROMPTER).criteria_pairs(alone, "A", random.Random(0), 9))
-    backed = tree_of(("AAAAAAAA",), ("AAAAtttt",), ("tttttttt",))
-    (first, second) = PairBuilder(PROMPTER, others_too).criteria_pairs(backed, "A", random.Random(0), 9)
-    assert {p.chosen_nodes[0] for p in (first, second)} == {"d0/c0", "d0/c1"}
-    assert {p.rejected_nodes[0] for p in (first, second)} == {"d0/c2"}, "a tie is below what decides rightly"
-
-
 def test_a_difference_that_may_be_chance_makes_no_pair() -> None:
     tree = tree_of(("AAAA", "AAAB"), ("BBtB", "BBBB"))
     for sure, levels in ((0.5, {"judgment", "guideline"}), (0.9, {"judgment"}), (0.999, set())):
-        config = LabelConfig(**ANY_EVIDENCE | {"min_evidence": sure})
+        config = LabelConfig(min_evidence=sure)
         builder = PairBuilder(PROMPTER, config)
         found = [*builder.judgment_pairs(tree, "A"), *builder.guideline_pairs(tree, "A")]
         assert {p.level for p in found} == levels
@@ -93,7 +78,7 @@ def test_a_level_that_is_chance_teaches_nothing() -> None:
     """Guidelines whose two orders speak for different ones; criteria that the others bear out."""
     chance, real = ("AtAA", "AAAt"), ("AAAA", "AAtt")
     for words, share, taught in ((chance, 0.0, False), (real, None, True)):
-        builder = PairBuilder(PROMPTER, LabelConfig(balance=[], **ANY_EVIDENCE | {"max_chance": 0.05}))
+        builder = PairBuilder(PROMPTER, LabelConfig(balance=[], min_evidence=0.55))
         trees = [tree_of(words, ("AAAA", "AAAA"), ("BBBB",), index=i) for i in range(30)]
         for tree in trees:
             builder.tested.add_tree(tree, 0.5)

@@ -26,8 +26,8 @@ from judgetrain.judges.trees.schema import EvaluationTree, shard_of
 from judgetrain.label.config import GivenEngineConfig, TeacherConfig
 from judgetrain.label.evaluations import read_evaluations, text_of
 from judgetrain.label.examples import Prompter, sft_row
+from judgetrain.label.hints import HINTS
 from judgetrain.label.known import KnownLabels
-from judgetrain.label.remedies import of_judging
 from judgetrain.label.stages import TeacherSettings
 from judgetrain.schema import ORDERS, Comparison, Order
 
@@ -70,10 +70,8 @@ def run(settings: TeacherSettings, inputs: Mapping[str, Path], out: StageRun) ->
     examples = [row for tree in trees for row in teaching_examples(tree, prompter)]
     if not examples:
         reasons = sum((Counter(t.failures) for t in trees), Counter())
-        raise DataError(
-            "the teacher wrote nothing that can be read: "
-            + causes(reasons, of_judging("teacher"), "look at the texts in evaluations-*.jsonl")
-        )
+        otherwise = "look at the texts in evaluations-*.jsonl, and choose a teacher.engine that follows instructions"
+        raise DataError(f"the teacher wrote nothing that can be read: {causes(reasons, HINTS, otherwise)}")
     out.write_rows("examples", examples)
     out.note("examples", dict(Counter(row["level"] for row in examples)))
 
@@ -150,7 +148,7 @@ def _annotate(settings: TeacherSettings, comparisons: Sequence[Comparison], out:
         spending([teacher.engine], teacher, "teacher", out) as budget,
         loaded_once(
             lambda: (
-                KnownLabels(comparisons, teacher.engine.reasons)
+                KnownLabels(comparisons)
                 if isinstance(teacher.engine, GivenEngineConfig)
                 else make_engine(teacher.engine, answers=answers, budget=budget)
             )

@@ -16,7 +16,7 @@ from judgetrain.judges.prompting.parsing import parse_criteria, parse_judgment, 
 from judgetrain.judges.prompting.prompts import load_prompt_set
 from judgetrain.judges.trees.grow import Shape, grow
 from judgetrain.judges.trees.schema import EvaluationTree
-from judgetrain.label import teach
+from judgetrain.label import teacher_stage
 from judgetrain.label.examples import Prompter
 from tests.builders.judges import SAMPLING
 from tests.builders.label import TAUGHT, run_teacher, teacher_config
@@ -91,10 +91,11 @@ def test_nothing_that_ran_out_of_tokens_is_taught() -> None:
         )
         for c in trees[0].criteria
     ]
-    levels = Counter(r["level"] for r in teach.teaching_examples(trees[0], Prompter(PROMPTS, 2)))
+    levels = Counter(r["level"] for r in teacher_stage.teaching_examples(trees[0], Prompter(PROMPTS, 2)))
     assert levels == {"criteria": 1, "guideline": 2, "judgment": 4}
     levels = Counter(
-        r["level"] for r in teach.teaching_examples(replace(trees[0], criteria=tuple(cut)), Prompter(PROMPTS, 2))
+        r["level"]
+        for r in teacher_stage.teaching_examples(replace(trees[0], criteria=tuple(cut)), Prompter(PROMPTS, 2))
     )
     assert levels == {"criteria": 1, "guideline": 2}
 
@@ -112,7 +113,7 @@ def test_of_a_list_that_ran_out_of_tokens_whole_lines_are_taught(text: str, reas
     engine = Ending(lambda r, i: text if r.step == "criteria" else noisy_but_readable(r, i), {"criteria": reason})
     tree = grow([comparison(0)], engine, PROMPTS, Shape(count=3, criteria=3), SAMPLING, 0)[0]
     for read in (tree, EvaluationTree.from_row(json.loads(json.dumps(tree.to_row())))):
-        rows = [r for r in teach.teaching_examples(read, Prompter(PROMPTS, 3)) if r["level"] == "criteria"]
+        rows = [r for r in teacher_stage.teaching_examples(read, Prompter(PROMPTS, 3)) if r["level"] == "criteria"]
         assert [r["completion"][0]["content"] for r in rows] == ([render_criteria(taught)] if taught else [])
         assert all(r["prompt"][-1]["content"].startswith(f"List {len(taught)} criteria.") for r in rows)
         assert all(r["nodes"] == [f"d0/c{i}" for i in range(len(taught))] for r in rows)
@@ -166,7 +167,7 @@ def test_a_teacher_that_cannot_be_read_stops_the_run_and_says_why(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
-        teach, "make_engine", lambda config, **options: ScriptedEngine(lambda r, i: "I would rather not.")
+        teacher_stage, "make_engine", lambda config, **options: ScriptedEngine(lambda r, i: "I would rather not.")
     )
     with pytest.raises(DataError, match=r"nothing that can be read: 14 criteria:none; .*choose a teacher\.engine"):
         run_teacher(tmp_path / "teacher", teacher_config())

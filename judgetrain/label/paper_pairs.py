@@ -1,29 +1,31 @@
 """Preference pairs by the paper's letter: who agrees with the label is chosen, who does not is rejected (section 4.4).
 
 No evidence is asked for (``label.pairs_by=label``). Where an external judge has preferred one critique of a pair
-(``label.external.by=pair``, the paper's LLM-as-a-Judge) its preferences take the label's place.
+(``label.external.prompts=preference``, the paper's LLM-as-a-Judge) its preferences take the label's place.
 """
 
 from __future__ import annotations
 
 import itertools
-import random
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from judgetrain.judges.trees.schema import EvaluationTree, JudgmentNode
+from judgetrain.judges.trees.schema import CriterionNode, EvaluationTree, GuidelineNode, JudgmentNode
 from judgetrain.label.config import LabelConfig
-from judgetrain.label.examples import Pair, Prompter
+from judgetrain.label.examples import Prompter
 from judgetrain.label.labels import accepts
-from judgetrain.label.pairs import PairBuilder, orderings, pair_of
+from judgetrain.label.pairs import Apart, PairBuilder, Ranked, of_one_order
 from judgetrain.label.rewards import Rewards
-from judgetrain.label.selection import near_identical
 from judgetrain.schema import Verdict
 
 Preferences = Sequence[tuple[str, str]]
 """Of one tree: the ids of the preferred judgment and of the other one, pair by pair."""
+
+HIGH_SUCCESS, LOW_SUCCESS = 0.75, 0.25
+"""Criteria lead a chosen list if at least this share of their judgments is right, a rejected one if at most that share
+is: the paper gives no thresholds."""
 
 
 def success(judgments: Sequence[JudgmentNode], label: Verdict, ties: str) -> float | None:
@@ -36,54 +38,37 @@ def success(judgments: Sequence[JudgmentNode], label: Verdict, ties: str) -> flo
 class LabelPairBuilder(PairBuilder):
     """Makes pairs whose sides the label alone tells apart; tie labels order criteria and guidelines too."""
 
-    orders_ties: ClassVar[bool] = True
+    by_label: ClassVar[bool] = True
 
-    def judgment_pairs(self, tree: EvaluationTree, label: Verdict) -> Iterator[Pair]:
-        """Same criterion, guideline and order: each judgment in keeping with the label against each that is not."""
+    def judgments_apart(self, tree: EvaluationTree, label: Verdict) -> Iterator[Apart]:
+        """Each judgment in keeping with the label, and each of its guideline and order that is not."""
         for criterion, guideline in tree.guidelines():
             readable = [j for j in guideline.judgments if j.verdict is not None]
             right = [j for j in readable if accepts(j.verdict, label, self.config.ties)]
             wrong = [j for j in readable if not accepts(j.verdict, label, self.config.ties)]
-            for chosen, rejected in itertools.product(right, wrong):
-                if chosen.order == rejected.order:
-                    yield from self.told_apart(tree, criterion, guideline, chosen, rejected)
+            yield from ((criterion, guideline, *both) for both in of_one_order(right, wrong))
 
-    def guideline_pairs(self, tree: EvaluationTree, label: Verdict) -> Iterator[Pair]:
-        """Same criterion: the guidelines with the highest success against each with a lower one.
+    def guidelines_apart(
+        self, tree: EvaluationTree, criterion: CriterionNode, guidelines: Sequence[GuidelineNode], label: Verdict
+    ) -> Iterator[tuple[GuidelineNode, GuidelineNode, float]]:
+        """The guidelines with the highest success, and each with a lower one."""
+        rates = ((self.rate(tree, g.judgments, label), g) for g in guidelines)
+        known = [(rate, g) for rate, g in rates if rate is not None]
+        best = max((rate for rate, _ in known), default=0.0)
+        for (high, chosen), (low, rejected) in itertools.permutations(known, 2):
+            if low < high == best:
+                yield chosen, rejected, high - low
 
-        Guidelines that the token limit cut make no pair and are counted.
-        """
-        for criterion in tree.criteria:
-            if cut := sum(g.finish_reason == "length" for g in criterion.guidelines):
-                self.skipped["guideline:cut_off"] += cut
-            whole = [g for g in criterion.guidelines if g.finish_reason == "stop"]
-            known = [(rate, g) for g in whole if (rate := self.rate(tree, g.judgments, label)) is not None]
-            best = max((rate for rate, _ in known), default=0.0)
-            for (high, chosen), (low, rejected) in itertools.permutations(known, 2):
-                if not low < high == best:
-                    continue
-                if near_identical(chosen.text, rejected.text) == "near_identical":
-                    self.skipped["guideline:near_identical"] += 1
-                else:
-                    prompt = self.prompter.guideline(tree.comparison, criterion.text)
-                    yield pair_of("guideline", tree, prompt, [chosen], [rejected], high - low)
+    def criteria_apart(self, tree: EvaluationTree, label: Verdict) -> Ranked:
+        """Criteria that lead to the label (:data:`HIGH_SUCCESS`), and those that lead away (:data:`LOW_SUCCESS`).
 
-    def criteria_pairs(self, tree: EvaluationTree, label: Verdict, rng: random.Random, number: int) -> Iterator[Pair]:
-        """Orderings of the same criteria: those that lead to the label (``high_success``) before the others.
-
-        They are set against those that lead away from it (``low_success``), which head the rejected list. Criteria of
-        which nothing is known stand in the middle.
+        Criteria of which nothing is known stand in the middle.
         """
         rates = {c.id: self.rate(tree, c.judgments, label) for c in tree.criteria}
         known = {name: rate for name, rate in rates.items() if rate is not None}
-        good = [c for c in tree.criteria if known.get(c.id, -1.0) >= self.config.high_success]
-        bad = [c for c in tree.criteria if c not in good and known.get(c.id, 2.0) <= self.config.low_success]
-        if not good or not bad:
-            self.skipped["criteria:no_contrast"] += 1
-            return
-        for chosen, rejected in orderings(tree.criteria, good, bad, rng, number):
-            margin = known[chosen[0].id] - known[rejected[0].id]
-            yield pair_of("criteria", tree, self.prompter.criteria(tree.comparison), chosen, rejected, margin)
+        good = [c for c in tree.criteria if known.get(c.id, -1.0) >= HIGH_SUCCESS]
+        bad = [c for c in tree.criteria if known.get(c.id, 2.0) <= LOW_SUCCESS]
+        return good, bad, known
 
     def rate(self, tree: EvaluationTree, judgments: Sequence[JudgmentNode], label: Verdict) -> float | None:
         """How successful the judgments under a node are, from 0 to 1; None where that is not known."""
@@ -100,11 +85,11 @@ class PreferredPairBuilder(LabelPairBuilder):
 
     preferred: Mapping[str, Preferences] = field(default_factory=dict)
 
-    def judgment_pairs(self, tree: EvaluationTree, label: Verdict) -> Iterator[Pair]:
-        """The pairs of judgments that the external judge decided alike in both orders."""
+    def judgments_apart(self, tree: EvaluationTree, label: Verdict) -> Iterator[Apart]:
+        """The judgments that the external judge decided alike in both orders."""
         nodes = {j.id: (c, g, j) for c, g, j in tree.judgments()}
         for chosen, rejected in self.preferred.get(tree.comparison.id, ()):
-            yield from self.told_apart(tree, *nodes[chosen], nodes[rejected][2])
+            yield *nodes[chosen], nodes[rejected][2]
 
     def rate(self, tree: EvaluationTree, judgments: Sequence[JudgmentNode], label: Verdict) -> float | None:
         """The share of right verdicts among those that were compared; None if none was."""
