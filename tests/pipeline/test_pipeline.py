@@ -24,7 +24,8 @@ from judgetrain.evaluate.config import EvaluateConfig
 from judgetrain.judges.prompting.prompts import prompt_file
 from judgetrain.label.config import TeacherConfig
 from judgetrain.pipeline.config import Config
-from judgetrain.pipeline.graph import OF_ROUNDS, STAGES
+from judgetrain.pipeline.graph import STAGES
+from judgetrain.pipeline.rounds import OF_ROUNDS
 from judgetrain.pipeline.run import Pipeline
 from judgetrain.pipeline.status import rows, show
 from judgetrain.train.config import TrainStages
