@@ -20,6 +20,7 @@ from judgetrain.data.world.language import load_language
 from judgetrain.data.world.splits import queries
 from judgetrain.data.world.writers import write_response
 from judgetrain.errors import ConfigError, DataError
+from judgetrain.judges.factory import Models
 from judgetrain.pipeline.run import Pipeline
 from judgetrain.serving.stress import proxies
 from judgetrain.serving.stress.curve import Estimate, best_of, fall, kl, numbers, standardised
