@@ -6,7 +6,7 @@ import importlib.util
 from dataclasses import dataclass
 from pathlib import Path
 from pkgutil import resolve_name
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from judgetrain.engines.config import (
     AnyEngine,
@@ -19,10 +19,6 @@ from judgetrain.engines.config import (
 )
 from judgetrain.errors import ConfigError
 from judgetrain.keys import beside, in_place, key
-
-if TYPE_CHECKING:
-    from judgetrain.engines.answers import AnswerStore, Budget
-    from judgetrain.engines.base import Engine
 
 VOCABULARY = Path(__file__).parent / "world" / "vocabulary.yaml"
 ADAPTERS = Path(__file__).parent / "benchmarks" / "adapters"
@@ -211,12 +207,8 @@ class WorldEngineConfig(EngineConfig):
         active_if=lambda c: c.rambling,
     )
 
+    makes = "judgetrain.data.world.engine:WorldEngine"
     computes = True
-
-    def make(self, answers: AnswerStore | None = None, budget: Budget | None = None) -> Engine:
-        """The engine."""
-        engine: Engine = resolve_name("judgetrain.data.world.engine:WorldEngine")(self)
-        return engine
 
 
 @dataclass

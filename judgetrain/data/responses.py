@@ -17,7 +17,7 @@ from judgetrain.data.stages import ResponsesSettings
 from judgetrain.data.world.truth import against_the_world, with_truth
 from judgetrain.engines.answers import Budget, answers_of, spending
 from judgetrain.engines.base import Request, Sampling, shard_of
-from judgetrain.engines.once import loaded_once
+from judgetrain.engines.lazy_model import loaded_once
 from judgetrain.engines.registry import make_engine
 from judgetrain.errors import DataError, causes
 from judgetrain.schema import Comparison, Dialogue
@@ -129,7 +129,6 @@ def _answer(
             messages=tuple({"role": m.role, "content": m.content} for m in d.messages),
             sampling=limits,
             slots={"query": d.query, "context": d.context},
-            readable=lambda completion: bool(completion.text.strip()),
         )
         for d in dialogues
     ]

@@ -133,9 +133,9 @@ class AnswerStore:
                 f"{path} holds an answer that is damaged: `{clean_command(self._directory.parent)}` removes all such "
                 "answers, and the same command as now asks (and pays) for them again"
             )
-        choices = tuple(Choice(c["at"], tuple(c["probabilities"])) for c in found.pop("choices", ()))
+        choices = tuple(Choice(c["at"], tuple(c["probabilities"])) for c in found.pop("choices"))
         found["text"] = writable(found["text"])  # it may have been kept as it came
-        found["logprobs"] = tuple(found.get("logprobs", ()))  # earlier versions kept none
+        found["logprobs"] = tuple(found["logprobs"])
         return Completion(**found, choices=choices)
 
     def put(self, content: Mapping[str, Any], completion: Completion) -> None:
@@ -171,18 +171,12 @@ def broken_answers(directory: Path) -> Iterator[Path]:
 
 
 def _kept(path: Path) -> dict[str, Any] | None:
-    """The completion in a file, or None where the file is not what was kept (earlier versions kept no checksum)."""
+    """The completion in a file, or None where the file is not what was kept."""
     stored = read_json(path)
     if not isinstance(stored, dict) or not isinstance(stored.get("completion"), dict):
         return None
-    found = stored["completion"]
-    checksum = stored.pop("checksum", None)
-    return found if checksum in (None, fingerprint(stored)) and {*found} >= {"text", "finish_reason"} else None
-
-
-def asked_again(content: Mapping[str, Any], times: int) -> Mapping[str, Any]:
-    """The content of a request when it is asked for the so manieth time over, with a seed of its own."""
-    return {**content, "again": times, "seed": derive_seed(content["seed"], "again", times)} if times else content
+    found: dict[str, Any] = stored["completion"]
+    return found if stored.pop("checksum", None) == fingerprint(stored) else None
 
 
 def _digest(content: Mapping[str, Any]) -> str:

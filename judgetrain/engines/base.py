@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
@@ -83,8 +83,6 @@ class Request:
     are sampled alike whatever else is asked in the same call."""
     attempt: int = 0
     """How often the same was asked before without use: kept answers to those are not what is wanted."""
-    readable: Callable[[Completion], bool] | None = field(default=None, compare=False, repr=False)
-    """Whether who asks can read an answer; None: any text. Decides what ``engine.ask_again`` asks for again."""
     reading: Reading | None = None
     """A text that is read; the messages are then none."""
 

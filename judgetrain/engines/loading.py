@@ -47,7 +47,7 @@ def resolve_path(config: ModelConfig) -> tuple[str, str | None]:
     if not path:
         raise EngineError("model.path is empty: give a directory, a Hub id, 'world' or 'package:NAME'")
     if path == "world":
-        return _local(WORLD_BASE, config, "the shipped base model")
+        return _local(WORLD_BASE, "the shipped base model")
     if path.startswith(PACKAGE):
         file = _assemble(path.removeprefix(PACKAGE))
         return str(file.parent), file.name
@@ -55,8 +55,8 @@ def resolve_path(config: ModelConfig) -> tuple[str, str | None]:
     if local.is_file() and local.suffix == ".gguf":
         return str(local.parent), local.name
     if local.exists() or looks_local(path):
-        return _local(local, config, f"model.path={path}")
-    return path, config.gguf_file
+        return _local(local, f"model.path={path}")
+    return path, None
 
 
 def load_tokenizer(config: ModelConfig) -> PreTrainedTokenizerBase:
@@ -257,12 +257,10 @@ def _explain(error: Exception, config: ModelConfig, path: str) -> str:
     return f"cannot load a model from {config.path}: {text[:300]}"
 
 
-def _local(path: Path, config: ModelConfig, what: str) -> tuple[str, str | None]:
+def _local(path: Path, what: str) -> tuple[str, str | None]:
     if not path.is_dir():
         raise EngineError(f"{what}: {path} is not a directory; give a model directory or a Hub id")
-    if config.gguf_file and not (path / config.gguf_file).is_file():
-        raise EngineError(f"model.gguf_file={config.gguf_file}: no such file in {path}")
-    return str(path), config.gguf_file
+    return str(path), None
 
 
 def _assemble(name: str) -> Path:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pkgutil import resolve_name
 
 from judgetrain.engines.answers import AnswerStore, Budget
 from judgetrain.engines.base import Engine
@@ -16,7 +17,7 @@ def make_engine(
     answers: AnswerStore | None = None,
     budget: Budget | None = None,
 ) -> Engine:
-    """The engine of a configuration.
+    """The engine of a configuration: what it names in ``makes``.
 
     ``model_path`` stands in for the model that it names (a stage's trained model), ``name`` for its name. ``answers``
     and ``budget`` are for models that are paid for: where their answers are kept, and what may be sent.
@@ -28,4 +29,5 @@ def make_engine(
         config = config.with_model(str(model_path))
     if name is not None:
         config = replace(config, name=name)
-    return config.make(answers, budget)
+    engine: Engine = resolve_name(config.makes)(config, *((answers, budget) if config.paid else ()))
+    return engine

@@ -29,9 +29,8 @@ CPU_TOKENS = 4096
 class VllmEngine:
     """Generates with ``vllm.LLM``; prompts are rendered and encoded as for every local engine.
 
-    vLLM batches by itself, shares common prefixes, spreads a model over ``tensor_parallel_size`` x
-    ``pipeline_parallel_size`` GPUs, and runs it in processes of its own, which :meth:`close` ends. Adapters that are
-    not merged are given to it beside their base.
+    vLLM batches by itself, shares common prefixes, spreads a model over ``tensor_parallel_size`` GPUs, and runs it in
+    processes of its own, which :meth:`close` ends. Adapters that are not merged are given to it beside their base.
 
     Raises:
         EngineError: vLLM is not installed, or it cannot load the model.
@@ -78,7 +77,7 @@ class VllmEngine:
                     raise
                 raise EngineLostError(
                     f"{self.name}: vLLM's process has ended, its own words are above: most often memory; lower "
-                    "engine.gpu_memory_utilization or engine.max_num_seqs"
+                    "engine.vllm.gpu_memory_utilization or engine.vllm.max_num_seqs"
                 ) from error
             for index, output in zip(fits, outputs, strict=True):
                 best = output.outputs[0]
@@ -133,16 +132,12 @@ def _settings(config: VllmEngineConfig, base: str, gguf_file: str | None) -> dic
         "trust_remote_code": model.trust_remote_code,
         "max_model_len": config.max_context,
         "tensor_parallel_size": config.tensor_parallel_size,
-        "pipeline_parallel_size": config.pipeline_parallel_size,
-        "gpu_memory_utilization": config.gpu_memory_utilization,
-        "max_num_seqs": config.max_num_seqs,
-        "quantization": config.quantization,
         "enable_prefix_caching": True,
         # The model's own generation_config would add top_k and the like to what the caller asked for.
         "generation_config": "vllm",
         "dtype": model.dtype,
     }
-    if gguf_file is None and config.quantization is None:
+    if gguf_file is None and "quantization" not in config.vllm:
         # vLLM's own "auto" takes float16 for weights kept in float32: other numbers than Transformers'.
         given["dtype"] = str(resolve_dtype(model.dtype)).removeprefix("torch.")
     if _on_cpu() and gguf_file is None:
@@ -183,12 +178,12 @@ def _why(error: Exception, config: VllmEngineConfig) -> str:
     said = " ".join(str(error).split())[:300]
     if "root cause" not in said:
         return said
-    share = config.gpu_memory_utilization
+    share = config.vllm.get("gpu_memory_utilization")
     wanted = "vLLM's own share" if share is None else f"a share of {share:g}"
     return (
         f"{said} (its process has said why: above, or on a worker of Ray in that node's /tmp/ray/session_latest/logs; "
         f"most often {wanted} of the memory, on a CPU of the machine's, is not free: set a smaller "
-        "engine.gpu_memory_utilization)"
+        "engine.vllm.gpu_memory_utilization)"
     )
 
 

@@ -12,7 +12,7 @@ from judgetrain.artifacts.console import Console
 from judgetrain.artifacts.stage_run import StageRun
 from judgetrain.data.benchmarks.benchmark import load_benchmark
 from judgetrain.engines.config import EngineConfig
-from judgetrain.engines.rehearsal import Costs, Rehearsal
+from judgetrain.engines.cost_estimate import CostProbe, Costs
 from judgetrain.evaluate.hooks import calls
 from judgetrain.evaluate.runners import runner_of
 from judgetrain.evaluate.runners.base import Evaluation
@@ -34,7 +34,7 @@ class _Silent(Console):
 def rehearsed(settings: EvaluateSettings) -> Iterator[tuple[str, Costs]]:
     """The methods that ask a model that is paid for, each with its costs by step.
 
-    Their runners go through all benchmarks with a :class:`~judgetrain.engines.rehearsal.Rehearsal` in the model's
+    Their runners go through all benchmarks with a :class:`~judgetrain.engines.cost_estimate.CostProbe` in the model's
     place, in a directory of which nothing stays. Answers that are kept already, and cost nothing, count like others.
     """
     config = settings.evaluate
@@ -46,7 +46,7 @@ def rehearsed(settings: EvaluateSettings) -> Iterator[tuple[str, Costs]]:
         engine = _engine(method, settings)
         if engine is None or not engine.paid or method in scorers[1:]:  # the first computes what all of them need
             continue
-        rehearsal = Rehearsal(name=engine.model_name)
+        rehearsal = CostProbe(name=engine.model_name)
         changes: dict[str, Any] = {"evaluate": replace(config, view=0)}
         if method in scorers:
             assert settings.scorer is not None

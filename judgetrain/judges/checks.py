@@ -105,7 +105,7 @@ def check_directories(config: Any, methods: Iterable[Method], key: str) -> None:
     Raises:
         ConfigError: names the key, the directory and what is wrong with it.
     """
-    from judgetrain.engines.reachable import check_loadable, check_on_hub
+    from judgetrain.engines.model_check import check_loadable, check_on_hub
 
     for method in methods:
         if method.on_hub and method.kind == BRANCHING:

@@ -217,7 +217,7 @@ class Models:
 
     def directory(self, method: Method) -> Path | None:
         """Where the model that a method names lies; None for the base and external models."""
-        from judgetrain.engines.reachable import snapshot
+        from judgetrain.engines.model_check import snapshot
 
         if method.target in ("base", *EXTERNAL):
             return None
@@ -399,7 +399,7 @@ def judge_directory(name: str, revision: str | None = None) -> Path:
         ConfigError: it holds no judge.
         EngineError: there is no such directory or repository, or the Hub does not give it.
     """
-    from judgetrain.engines.reachable import snapshot
+    from judgetrain.engines.model_check import snapshot
 
     directory = snapshot(name, FILE, revision)
     for place in (directory, directory / "model"):

@@ -13,7 +13,7 @@ from judgetrain.artifacts.reuse import adopt
 from judgetrain.artifacts.shards import count_rows, read_rows, rows_at
 from judgetrain.artifacts.stage_run import ShardResult, StageRun, derive_seed, tokens_of
 from judgetrain.engines.config import ModelConfig
-from judgetrain.engines.once import loaded_once
+from judgetrain.engines.lazy_model import loaded_once
 from judgetrain.judges.method import judge_among
 from judgetrain.judges.trees.schema import EvaluationTree
 from judgetrain.label.examples import Prompter

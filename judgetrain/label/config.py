@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from judgetrain.data.config import SourceConfig
 from judgetrain.engines.config import (
@@ -20,10 +19,6 @@ from judgetrain.judges.config import LEVELS
 from judgetrain.judges.prompting.prompts import prompt_path
 from judgetrain.keys import in_place, key
 
-if TYPE_CHECKING:
-    from judgetrain.engines.answers import AnswerStore, Budget
-    from judgetrain.engines.base import Engine
-
 
 @engine_type("given")
 @dataclass
@@ -32,23 +27,13 @@ class GivenEngineConfig(EngineConfig):
 
     type: str = key("given", "backend")
 
+    makes = "judgetrain.label.known:no_engine"
     computes = True
 
     def check(self, key: str) -> None:
         """Check that it stands in the teacher's place: it knows the labels of the training comparisons alone."""
         if key != "teacher.engine":
             raise ConfigError(f"{key}.type=given: writes evaluations of labelled training data as teacher.engine alone")
-
-    def make(self, answers: AnswerStore | None = None, budget: Budget | None = None) -> Engine:
-        """Stage teacher gives it the labels; asked by any other it has none.
-
-        Raises:
-            ConfigError: always.
-        """
-        raise ConfigError(
-            f"{self.model_name}: knows the labels of training data, and can judge nothing else; leave the method "
-            "teacher out of evaluate.methods"
-        )
 
 
 @dataclass

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from judgetrain.engines.answers import estimated_tokens
 from judgetrain.engines.base import Step
-from judgetrain.engines.rehearsal import Cost, Costs
+from judgetrain.engines.cost_estimate import Cost, Costs
 from judgetrain.judges.prompting.prompts import PromptSet, judgment_slots, load_prompt_set, slots_of
 from judgetrain.label.config import ExternalConfig, TeacherConfig
 from judgetrain.label.external import Case, load_external_prompts

@@ -18,7 +18,7 @@ from judgetrain.artifacts.shards import read_rows
 from judgetrain.artifacts.stage_run import ShardResult, StageRun, derive_seed, tokens_of
 from judgetrain.engines.answers import answers_of, spending
 from judgetrain.engines.base import Step
-from judgetrain.engines.once import loaded_once
+from judgetrain.engines.lazy_model import loaded_once
 from judgetrain.engines.registry import make_engine
 from judgetrain.engines.thinking import answer_of
 from judgetrain.judges.kinds.prompted import pairwise_questions

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from judgetrain.artifacts.shards import read_rows
 from judgetrain.artifacts.stage_run import ShardResult, StageRun
-from judgetrain.engines.once import loaded_once
+from judgetrain.engines.lazy_model import loaded_once
 from judgetrain.engines.registry import make_engine
 from judgetrain.judges.method import judge_among
 from judgetrain.judges.prompting.prompts import load_prompt_set

@@ -9,8 +9,11 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import NoReturn
 
 from judgetrain.engines.base import Completion, Request
+from judgetrain.engines.config import EngineConfig
+from judgetrain.errors import ConfigError
 from judgetrain.judges.prompting.parsing import render_criteria
 from judgetrain.judges.prompting.prompts import judgment_slots
 from judgetrain.schema import ORDERS, Comparison, Verdict
@@ -20,6 +23,18 @@ Shown = tuple[str, str, str, str]
 
 BETTER, WORSE, EQUAL = 4, 2, 3
 """The scores: always the same ones, so that a small model's uncertainty stands between two digits."""
+
+
+def no_engine(config: EngineConfig) -> NoReturn:
+    """Stage teacher gives the labels itself; asked by any other stage, this type of engine has none.
+
+    Raises:
+        ConfigError: always.
+    """
+    raise ConfigError(
+        f"{config.model_name}: knows the labels of training data, and can judge nothing else; leave the method teacher "
+        "out of evaluate.methods"
+    )
 
 
 @dataclass(frozen=True)

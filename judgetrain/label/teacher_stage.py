@@ -14,7 +14,7 @@ from judgetrain.artifacts.shards import read_rows
 from judgetrain.artifacts.stage_run import ShardResult, StageRun, derive_seed
 from judgetrain.data.contamination import named_queries
 from judgetrain.engines.answers import answers_of, spending
-from judgetrain.engines.once import loaded_once
+from judgetrain.engines.lazy_model import loaded_once
 from judgetrain.engines.registry import make_engine
 from judgetrain.errors import DataError, causes
 from judgetrain.judges.config import AskingConfig

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from judgetrain.artifacts.spilled import Spilled
+from judgetrain.artifacts.disk_list import DiskList
 from judgetrain.artifacts.stage_run import derive_seed
 from judgetrain.errors import causes
 from judgetrain.judges.trees.prune import PrunedBranch, prune
@@ -47,8 +47,8 @@ class TrainingData:
     ) -> None:
         self.prompter, self.config, self.rewards = prompter, config or LabelConfig(), rewards or Rewards()
         self.pair_builder, self.seed = pair_builder(prompter, self.config, self.rewards, preferred), seed
-        self.sft: Spilled[dict[str, Any]] = Spilled(dict, dict, place)
-        self.pairs: Spilled[Pair] = Spilled(vars, Pair.from_parts, place)
+        self.sft: DiskList[dict[str, Any]] = DiskList(dict, dict, place)
+        self.pairs: DiskList[Pair] = DiskList(vars, Pair.from_parts, place)
         self.labels: list[dict[str, Any]] = []
         self.divided: dict[str, int] = {}
         self._taught: set[str] | None = None

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from judgetrain.artifacts.shards import read_rows
 from judgetrain.artifacts.stage_run import derive_seed
 from judgetrain.engines.config import EngineConfig, OpenAIEngineConfig
+from judgetrain.engines.cost_estimate import Costs, described
 from judgetrain.engines.openai.address import Address
-from judgetrain.engines.rehearsal import Costs, described
 from judgetrain.errors import ConfigError
 from judgetrain.evaluate.estimate import rehearsed
 from judgetrain.evaluate.stages import EvaluateSettings

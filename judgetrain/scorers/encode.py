@@ -6,8 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from judgetrain.engines.continuation import continuation, token_ids
-from judgetrain.engines.prompting import neutralise, render
+from judgetrain.engines.prompting import continuation, neutralise, render, token_ids
 from judgetrain.errors import EngineError
 from judgetrain.schema import Dialogue
 
@@ -79,7 +78,7 @@ def encode_samples(
 ) -> list[Tokens | Unscored]:
     """Token ids of every sample, or why it cannot be scored.
 
-    No token spans the boundary of prompt and response (:func:`~judgetrain.engines.continuation.continuation`), and no
+    No token spans the boundary of prompt and response (:func:`~judgetrain.engines.prompting.continuation`), and no
     end token is added.
     """
     prompts: dict[str, _Prompt | Unscored] = {}

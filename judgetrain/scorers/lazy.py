@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, cast
 
 from judgetrain.engines.config import EngineConfig, ModelConfig
-from judgetrain.engines.once import loaded_once
+from judgetrain.engines.lazy_model import loaded_once
 from judgetrain.scorers.config import ScorerConfig
 
 if TYPE_CHECKING:

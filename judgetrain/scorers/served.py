@@ -12,6 +12,7 @@ import numpy as np
 from judgetrain.engines.base import Completion, Reading, Request, Sampling
 from judgetrain.engines.config import EngineConfig
 from judgetrain.engines.openai.logprobs import LOWEST, SPACES
+from judgetrain.engines.registry import make_engine
 from judgetrain.errors import EngineError
 from judgetrain.scorers.encode import Sample, Tokens, Unscored, encode_samples
 from judgetrain.scorers.results import Result, TokenStatistics, Usage
@@ -51,7 +52,7 @@ class ServedScorer:
         max_context: int | None = None,
     ) -> None:
         self.tokenizer, self.max_context = tokenizer, max_context or sys.maxsize
-        self.engine = config.make(answers, budget)
+        self.engine = make_engine(config, answers=answers, budget=budget)
         self.usage = Usage()
         self._text = cache(self._spelled)
         self._answered = False

@@ -15,7 +15,7 @@ from judgetrain.artifacts.reuse import adopt
 from judgetrain.artifacts.shards import markers_of, read_rows, shards_of
 from judgetrain.artifacts.stage_run import ShardResult, StageRun
 from judgetrain.engines.answers import Budget, spending
-from judgetrain.engines.once import loaded_once
+from judgetrain.engines.lazy_model import loaded_once
 from judgetrain.errors import JudgetrainError
 from judgetrain.judges.base import Judge, Prediction
 from judgetrain.judges.factory import Models

@@ -22,8 +22,8 @@ from trl.models import prepare_deepspeed
 
 from judgetrain.artifacts.stage_run import ShardResult, StageRun
 from judgetrain.engines.config import ModelConfig
+from judgetrain.engines.lazy_model import loaded_once
 from judgetrain.engines.loading import end_token_ids, load_model, load_tokenizer
-from judgetrain.engines.once import loaded_once
 from judgetrain.errors import TrainingError
 from judgetrain.train.adapters import peft_config, quantization
 from judgetrain.train.arguments import device_arguments

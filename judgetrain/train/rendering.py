@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from judgetrain.engines.continuation import continuation, token_ids
+from judgetrain.engines.prompting import continuation, token_ids
 from judgetrain.engines.thinking import opened_by
 from judgetrain.errors import TrainingError
 

@@ -21,7 +21,7 @@ from judgetrain.artifacts.executors.ray_workers import RayExecutor
 from judgetrain.artifacts.executors.worker import is_alive
 from judgetrain.artifacts.shards import markers_of, read_rows, rows_at
 from judgetrain.artifacts.stage_run import ShardResult, StageRun
-from judgetrain.engines.once import loaded_once
+from judgetrain.engines.lazy_model import loaded_once
 from judgetrain.errors import DataError, EngineError, UnansweredError
 from tests.builders.executors import Elsewhere
 from tests.fuzz.effort import effort

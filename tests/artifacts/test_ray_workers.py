@@ -17,7 +17,7 @@ from judgetrain.artifacts.executors import ray_workers
 from judgetrain.artifacts.executors.base import Work, check_executor
 from judgetrain.artifacts.executors.cluster import STARTS, connect
 from judgetrain.artifacts.executors.ray_workers import DEATHS, WORST, RayExecutor
-from judgetrain.engines.once import loaded_once
+from judgetrain.engines.lazy_model import loaded_once
 from judgetrain.errors import ConfigError, EngineError, EngineLostError
 from tests.builders.fake_ray import FakeRay, RayTaskError
 

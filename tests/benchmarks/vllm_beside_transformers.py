@@ -18,6 +18,7 @@ from judgetrain.data.config import WorldConfig
 from judgetrain.data.world.splits import eval_comparisons
 from judgetrain.engines.base import Completion, Engine, Request, Sampling
 from judgetrain.engines.config import EngineConfig, ModelConfig, TransformersEngineConfig, VllmEngineConfig
+from judgetrain.engines.registry import make_engine
 from judgetrain.judges.prompting.prompts import FILE, load_prompt_set
 from judgetrain.label.examples import Prompter
 from tests.benchmarks.common import parser_of
@@ -34,7 +35,7 @@ def asked(judge: str, number: int, tokens: int) -> list[Request]:
 
 def timed(config: EngineConfig, requests: Sequence[Request]) -> tuple[list[Completion], float]:
     """The answers, and tokens a second after a first call that warms up."""
-    engine: Engine = config.make()
+    engine: Engine = make_engine(config)
     try:
         engine.generate(requests[:8], 1)
         started = time.perf_counter()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from judgetrain.engines.base import Request, Sampling
-from judgetrain.engines.openai.rate_limit import Clock
+from judgetrain.engines.openai.gate import Clock
 from judgetrain.engines.prompting import encode
 
 WORDS = [

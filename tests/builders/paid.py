@@ -11,13 +11,15 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import tests.builders.faulty_server  # noqa: F401 - the client's pauses are short
 from judgetrain.artifacts.console import Console
 from judgetrain.artifacts.stage_run import ShardResult, StageRun
 from judgetrain.engines.answers import AnswerStore, Budget
 from judgetrain.engines.base import Request, Sampling, shard_of
 from judgetrain.engines.config import OpenAIEngineConfig
+from judgetrain.engines.openai import engine as openai_engine
 from judgetrain.engines.openai.engine import OpenAIEngine
-from judgetrain.engines.openai.rate_limit import Clock
+from judgetrain.engines.openai.gate import Clock
 from judgetrain.errors import JudgetrainError
 
 SHARD = 8
@@ -25,12 +27,11 @@ LONGEST = 40
 
 
 def requests(number: int) -> list[Request]:
-    """Requests whose answers are readable when they hold ``said``."""
+    """So many questions."""
     return [
         Request(
             messages=({"role": "user", "content": f"question {i}"},),
             sampling=Sampling(max_new_tokens=LONGEST),
-            readable=lambda completion: "said" in completion.text,
         )
         for i in range(number)
     ]
@@ -39,6 +40,7 @@ def requests(number: int) -> list[Request]:
 def stage(home: Path, name: str, number: int, speed: float = 1.0, **options: Any) -> StageRun:
     """Ask for ``number`` answers in shards of ``SHARD``; ``options`` are the engine's and the budget's."""
     limits = {key: options.pop(key, None) for key in ("max_requests", "max_tokens")}
+    openai_engine.RETRIES = options.pop("retries", 6)
     out = StageRun(home / "artifacts" / "stage" / name, "stage", 1, Console(), home=home)
     budget = Budget(out.path(".spent.jsonl"), key="stage", **limits)
     config = OpenAIEngineConfig(model="m", api_key_env="TEST_KEY", **options)

@@ -102,7 +102,7 @@ def test_of_a_local_model_the_content_counts_and_not_where_it_lies(kind: Any, tm
 def test_what_changes_how_fast_or_where_is_no_part_of_an_engine() -> None:
     here = OpenAIEngineConfig(model="m")
     there = OpenAIEngineConfig(
-        model="m", name="n", base_url="http://elsewhere/v1", api_key_env="K", concurrency=1, max_retries=0, timeout=9.0
+        model="m", name="n", base_url="http://elsewhere/v1", api_key_env="K", concurrency=1, timeout=9.0
     )
     assert plain(here) == plain(there) != plain(OpenAIEngineConfig(model="other"))
     assert plain(here) != plain(OpenAIEngineConfig(model="m", keep_errors=True)), "this one changes what is written"
@@ -113,7 +113,7 @@ def test_what_changes_how_fast_or_where_is_no_part_of_an_engine() -> None:
 
 @pytest.mark.parametrize("kind", LOCAL)
 def test_another_model_brings_its_own_files(kind: Any) -> None:
-    own = ModelConfig(path="base", gguf_file="w.gguf", revision="r", chat_template="t.jinja", dtype="bfloat16")
+    own = ModelConfig(path="base", revision="r", chat_template="t.jinja", dtype="bfloat16")
     other = kind(model=own, max_context=64).with_model("judge")
     assert other == kind(model=ModelConfig(path="judge", dtype="bfloat16"), max_context=64)
     assert own.path == "base", "the configuration is as it was"

@@ -9,6 +9,7 @@ import torch
 
 from judgetrain.engines.base import Request, Sampling
 from judgetrain.engines.config import ModelConfig, SamplingConfig, TransformersEngineConfig
+from judgetrain.engines.registry import make_engine
 from judgetrain.errors import EngineError
 from judgetrain.judges.config import AskingConfig
 from judgetrain.judges.prompting.prompts import load_prompt_set
@@ -40,7 +41,7 @@ def test_every_constrained_text_matches_and_free_rows_are_as_they_were(engine) -
 @pytest.fixture(scope="module")
 def world():
     pytest.importorskip("xgrammar")
-    return TransformersEngineConfig(model=ModelConfig(path="world")).make()
+    return make_engine(TransformersEngineConfig(model=ModelConfig(path="world")))
 
 
 @pytest.mark.parametrize(("limit", "temperature", "cut"), [(40, 2.0, True), (128, 1.0, False), (128, 6.0, False)])
@@ -148,6 +149,6 @@ def test_without_the_package_the_extra_is_named(model_dir, monkeypatch) -> None:
     import sys
 
     monkeypatch.setitem(sys.modules, "xgrammar", None)
-    engine = TransformersEngineConfig(model=ModelConfig(path=str(model_dir))).make()
+    engine = make_engine(TransformersEngineConfig(model=ModelConfig(path=str(model_dir))))
     with pytest.raises(EngineError, match=r"pip install 'judgetrain\[constrained\]'"):
         engine.generate([ask("cat", pattern="a")], seed=1)

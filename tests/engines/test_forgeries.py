@@ -16,7 +16,7 @@ from judgetrain.engines.base import Request, Sampling
 from judgetrain.engines.config import ModelConfig, TransformersEngineConfig
 from judgetrain.engines.loading import DEFAULT_CHAT_TEMPLATE, load_tokenizer
 from judgetrain.engines.local.transformers_engine import TransformersEngine
-from judgetrain.engines.openai.server import chat_body
+from judgetrain.engines.openai.engine import chat_body
 from judgetrain.engines.prompting import BREAK, neutralise, neutralise_known, render
 from judgetrain.judges.config import AskingConfig
 from judgetrain.judges.prompting.parsing import parse_judgment, render_judgment

@@ -26,7 +26,7 @@ USER = {"role": "user", "content": "list the criteria"}
 
 def test_path_forms(model_dir, tmp_path):
     assert resolve_path(ModelConfig(path=str(model_dir))) == (str(model_dir), None)
-    assert resolve_path(ModelConfig(path="owner/name", gguf_file="w.gguf")) == ("owner/name", "w.gguf")
+    assert resolve_path(ModelConfig(path="owner/name")) == ("owner/name", None)
     file = tmp_path / "w.gguf"
     file.touch()
     assert resolve_path(ModelConfig(path=str(file))) == (str(tmp_path), "w.gguf")
@@ -77,14 +77,12 @@ def test_hub_id_without_network(monkeypatch):
         load_model(ModelConfig(path="judgetrain-test/none"))
 
 
-def test_missing_gguf_file_and_package(model_dir, tmp_path, monkeypatch):
-    with pytest.raises(EngineError, match="model.gguf_file=x.gguf"):
-        load_model(ModelConfig(path=str(model_dir), gguf_file="x.gguf"))
+def test_missing_gguf_package(tmp_path, monkeypatch):
     (tmp_path / "x.gguf").touch()
     real = loading.importlib.util.find_spec
     monkeypatch.setattr(loading.importlib.util, "find_spec", lambda name: None if name == "gguf" else real(name))
     with pytest.raises(EngineError, match="pip install gguf"):
-        load_model(ModelConfig(path=str(tmp_path), gguf_file="x.gguf"))
+        load_model(ModelConfig(path=str(tmp_path / "x.gguf")))
 
 
 def test_repository_code_is_refused_by_name(model_dir, tmp_path):
@@ -257,7 +255,7 @@ def test_registry(model_dir):
     assert engine.name == "judge"
     assert len(engine.generate([Request(messages=(USER,), sampling=Sampling(max_new_tokens=3))], seed=1)) == 1
     engine.close()
-    assert WorldEngineConfig().make().name == "world"
+    assert make_engine(WorldEngineConfig()).name == "world"
 
 
 def test_gemma_gguf_generates_and_saves(gemma_tokenizer):

@@ -9,8 +9,8 @@ import pytest
 from judgetrain.engines.answers import AnswerStore
 from judgetrain.engines.base import Choice, Request, Sampling
 from judgetrain.engines.config import OpenAIEngineConfig
-from judgetrain.engines.openai.engine import OUTAGE, OpenAIEngine
-from judgetrain.engines.openai.server import chat_body
+from judgetrain.engines.openai import engine as openai_engine
+from judgetrain.engines.openai.engine import OUTAGE, OpenAIEngine, chat_body
 from judgetrain.errors import EngineError
 from tests.builders.engines import PausesOnly
 from tests.builders.faulty_server import KEY, serving
@@ -25,10 +25,9 @@ def server():
 @pytest.fixture
 def config(server, monkeypatch):
     monkeypatch.setenv("TEST_KEY", KEY)
+    monkeypatch.setattr(openai_engine, "RETRIES", 3)
     address = f"http://127.0.0.1:{server.server_port}/v1"
-    return OpenAIEngineConfig(
-        model="judge-model", base_url=address, api_key_env="TEST_KEY", concurrency=4, max_retries=3, timeout=1.0
-    )
+    return OpenAIEngineConfig(model="judge-model", base_url=address, api_key_env="TEST_KEY", concurrency=4, timeout=1.0)
 
 
 @pytest.fixture
@@ -82,8 +81,7 @@ def test_lasting_fault_is_one_error_completion(server, engine, fault):
     assert bad.finish_reason == "error" and bad.text == "" and bad.error
     assert KEY not in bad.error
     assert good.text == "you said fine"
-    expected = 3 if fault == "not json" else 2 * 4
-    assert server.tries["q"] == expected, "again when all others are done, but for answers that may be charged"
+    assert server.tries["q"] == (3 if fault == "not json" else 4), "fewer of answers that may be charged"
 
 
 def test_bad_request_is_not_tried_again(server, engine):
@@ -114,7 +112,6 @@ def test_refused_key_or_model_ends_the_run(server, engine, status):
 
 def test_server_that_never_answered_is_said_at_once(engine, config):
     config.base_url = "http://127.0.0.1:9/v1"
-    config.max_retries = 1
     with pytest.raises(EngineError, match="cannot reach http://127.0.0.1:9/v1.* base_url is its address"):
         engine.generate([ask("q")], seed=1)
 
@@ -122,22 +119,19 @@ def test_server_that_never_answered_is_said_at_once(engine, config):
 def test_server_that_went_away_ends_the_run_so_that_no_unfinished_shard_is_written(server, engine, config):
     engine.generate([ask("q")], seed=1)
     config.base_url = "http://127.0.0.1:9/v1"
-    config.max_retries = 1
-    with pytest.raises(EngineError, match="cannot reach.*2 times.*run the same command again"):
+    with pytest.raises(EngineError, match="cannot reach.*4 times.*run the same command again"):
         engine.generate([ask("q")], seed=1)
 
 
 def test_server_that_only_fails_ends_the_run(server, engine, config):
-    config.max_retries = 1
     asked = [f"q{i}" for i in range(OUTAGE)]
     for text in asked:
-        server.faults[text] = [(503, {})] * 2
-    with pytest.raises(EngineError, match="HTTP 503, 2 times"):
+        server.faults[text] = [(503, {})] * 4
+    with pytest.raises(EngineError, match="HTTP 503, 4 times"):
         engine.generate([ask(text) for text in asked], seed=1)
 
 
 def test_a_few_requests_that_always_fail_are_errors_of_their_own(server, engine, config):
-    config.max_retries = 1
     asked = [f"q{i}" for i in range(OUTAGE - 1)]
     for text in asked:
         server.faults[text] = [(500, {})] * 4
@@ -236,17 +230,16 @@ def test_an_unforeseen_error_waits_for_answers_under_way_and_keeps_them(server, 
     server.slow = 0.4
     asked = [ask("q0"), ask("q1"), ask("q2"), ask("q3"), ask("unforeseen"), ask("never sent")]
 
-    def unforeseen(text):
-        if text == "unforeseen":
-            raise RecursionError
-        return text
+    def unforeseen(headers):
+        raise RecursionError
 
-    monkeypatch.setattr("judgetrain.engines.openai.server.neutralise_known", unforeseen)
+    server.faults["unforeseen"] = [(429, {})]
+    monkeypatch.setattr("judgetrain.engines.openai.gate.retry_after", unforeseen)
     with pytest.raises(RecursionError):
         engine.generate(asked, seed=1)
     kept = [answers.get(content) for content in answers.contents("judge-model", asked, config.base_url)]
     assert [c.text if c else None for c in kept] == [*(f"you said q{i}" for i in range(4)), None, None]
-    assert sum(server.tries.values()) == 4
+    assert sum(server.tries.values()) == 5 and "never sent" not in server.tries
 
 
 def test_model_name_is_needed():

@@ -17,8 +17,7 @@ from typing import Any
 import pytest
 
 from judgetrain.artifacts.shards import read_rows
-from judgetrain.engines.openai.call import BROKEN
-from judgetrain.engines.openai.engine import PASSES
+from judgetrain.engines.openai.engine import BROKEN
 from judgetrain.errors import EngineError
 from tests.builders.attacks import PASSWORD, TOKEN, VALID, Attack, said
 from tests.builders.faulty_server import KEY, FaultyServer, Try, serving
@@ -77,7 +76,7 @@ def observed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
         rng = random.Random(number)
         attack = Attack(number, rng.choice([0.2, 0.4, 0.6]), TIMEOUT)
         address = f"http://me:{PASSWORD}@127.0.0.1:{server.server_port}/v1?key={TOKEN}"
-        options = {"base_url": address, "concurrency": rng.choice([1, 3, 8]), "max_retries": rng.choice([1, 2, 4])}
+        options = {"base_url": address, "concurrency": rng.choice([1, 3, 8]), "retries": rng.choice([1, 2, 4])}
         server.reply, server.faults = said, attack
         return Attacked(server, tmp_path / str(number), attack, options | {"timeout": TIMEOUT})
 
@@ -100,7 +99,7 @@ def check_money(found: Attacked, lost: int = 0) -> None:
     twice = Counter(seed for seed, tried in log if delivered(tried))
     assert sum(twice.values()) - len(twice) <= lost, "paid twice"
     paid = Counter((seed, tried.run) for seed, tried in log if charged(tried))
-    assert max(paid.values()) <= PASSES * (found.options["max_retries"] + 1) + lost
+    assert max(paid.values()) <= BROKEN * (found.options["retries"] + 1) + lost
     broken = Counter((seed, tried.run) for seed, tried in log if tried.fault and tried.fault.name == "broken answer")
     assert max(broken.values(), default=0) <= BROKEN + lost
 

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from judgetrain.artifacts.shards import read_rows
+from judgetrain.engines.registry import make_engine
 from judgetrain.errors import ConfigError, DataError
 from judgetrain.judges.config import LEVELS
 from judgetrain.judges.prompting.parsing import parse_criteria, parse_judgment
@@ -82,7 +83,7 @@ def test_it_stands_in_the_teacher_s_place_alone() -> None:
     with pytest.raises(ConfigError, match=r"evaluate\.external\.type=given.*teacher\.engine alone"):
         GivenEngineConfig().check("evaluate.external")
     with pytest.raises(ConfigError, match="teacher: knows the labels of training data"):
-        GivenEngineConfig(name="teacher").make()
+        make_engine(GivenEngineConfig(name="teacher"))
 
 
 def test_as_a_method_it_is_refused_before_anything_is_trained() -> None:

@@ -21,9 +21,9 @@ from judgetrain.data.config import WorldConfig
 from judgetrain.data.world import eval_comparisons
 from judgetrain.engines import answers
 from judgetrain.engines.config import OpenAIEngineConfig, SamplingConfig
+from judgetrain.engines.cost_estimate import described
 from judgetrain.engines.openai import engine as openai_engine
-from judgetrain.engines.openai.rate_limit import Clock
-from judgetrain.engines.rehearsal import described
+from judgetrain.engines.openai.gate import Clock
 from judgetrain.errors import EngineError
 from judgetrain.judges.config import TreeConfig
 from judgetrain.judges.trees.schema import EvaluationTree

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from scipy import integrate, stats
 
-from judgetrain.artifacts.spilled import only
+from judgetrain.artifacts.disk_list import only
 from judgetrain.label.config import LabelConfig
 from judgetrain.label.pairs import PairBuilder
 from judgetrain.label.significance import LevelTest, Outcomes, above_zero, against_label, better, consensus

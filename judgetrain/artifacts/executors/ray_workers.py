@@ -262,7 +262,7 @@ class RayExecutor:
             NO_ENVIRONMENT
             if when == UNREADY
             else "most often a worker's memory does not hold the model; give it more GPUs (executor.gpus_per_worker), "
-            "a smaller model or fewer requests at once (engine.batch_size, engine.max_num_seqs)"
+            "a smaller model or fewer requests at once (engine.batch_size, engine.vllm.max_num_seqs)"
         )
         return EngineError(
             f"executor=ray: workers died again and again and finished nothing, the last {when} ({_last(error)}): {why}"

@@ -15,8 +15,8 @@ from judgetrain.artifacts.files import atomic
 from judgetrain.artifacts.stage_run import StageRun
 from judgetrain.data.config import ClusterConfig
 from judgetrain.engines.config import ModelConfig, looks_local
-from judgetrain.engines.once import loaded_once
-from judgetrain.engines.reachable import check_loadable, check_on_hub
+from judgetrain.engines.lazy_model import loaded_once
+from judgetrain.engines.model_check import check_loadable, check_on_hub
 from judgetrain.errors import ConfigError, EngineError
 from judgetrain.keys import PACKAGE
 

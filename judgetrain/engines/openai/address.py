@@ -58,7 +58,7 @@ class Address:
         )
 
 
-class _Hidden(logging.Filter):
+class _Redact(logging.Filter):
     """Keeps secrets out of what the HTTP client logs, which are whole addresses."""
 
     def __init__(self) -> None:
@@ -67,21 +67,21 @@ class _Hidden(logging.Filter):
 
     def filter(self, record: logging.LogRecord) -> bool:
         message = record.getMessage()
-        record.msg, record.args = hidden(message, self.secrets), ()
+        record.msg, record.args = redact(message, self.secrets), ()
         return True
 
 
-_HIDDEN = _Hidden()
+_REDACT = _Redact()
 
 
-def hide_in_logs(secrets: Iterable[str]) -> None:
+def redact_logs(secrets: Iterable[str]) -> None:
     """Keep secrets out of the log lines of the libraries that carry requests."""
-    _HIDDEN.secrets.update(secrets)
+    _REDACT.secrets.update(secrets)
     for name in ("httpx2", "openai._base_client", "openai"):
-        logging.getLogger(name).addFilter(_HIDDEN)
+        logging.getLogger(name).addFilter(_REDACT)
 
 
-def hidden(text: str, secrets: Iterable[str]) -> str:
+def redact(text: str, secrets: Iterable[str]) -> str:
     """The text with ``[key]`` in place of every secret."""
     for secret in sorted(secrets, key=len, reverse=True):
         text = text.replace(secret, "[key]")

@@ -5,59 +5,61 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-import random
+import os
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from judgetrain.artifacts.shards import tokens_of
-from judgetrain.engines.answers import AnswerStore, Budget, asked_again
-from judgetrain.engines.base import UNANSWERED, Completion, Request, places
+import httpx2
+import openai
+
+from judgetrain.engines.answers import AnswerStore, Budget, writable
+from judgetrain.engines.base import LOGPROBS, Completion, Request, places
 from judgetrain.engines.config import OpenAIEngineConfig
-from judgetrain.engines.openai.call import BROKEN, Asked, Call
-from judgetrain.engines.openai.rate_limit import Clock, Gate
-from judgetrain.engines.openai.refusals import Failure, UnusableError
-from judgetrain.engines.openai.server import Server
+from judgetrain.engines.openai.address import Address, redact, redact_logs
+from judgetrain.engines.openai.gate import ASKED, Asked, Clock, GatedClient, NotSentError
+from judgetrain.engines.openai.logprobs import read_logprobs, reading_body
+from judgetrain.engines.openai.reading import read_completion
+from judgetrain.engines.openai.refusals import FATAL, Failure, is_empty_account, words_of
+from judgetrain.engines.prompting import neutralise_known
 from judgetrain.errors import EngineError, UnansweredError
-
-if TYPE_CHECKING:
-    from openai import AsyncOpenAI
 
 log = logging.getLogger(__name__)
 
-FIRST_WAIT, LONGEST_WAIT = 0.5, 60.0
-"""The first pause between tries and the longest, seconds (``Retry-After`` may ask for up to twice it)."""
+RETRIES = 6
+"""Tries that the client makes after the first (time-outs, lost connections, 408, 409, 5xx): half a minute in all."""
+BROKEN = 3
+"""Answers (200) to one request that are no completion, after which it is given up: each of them may be charged."""
 OUTAGE = 8
-"""Requests given up in a row, with no answer between them, that are taken for an outage of the server, unless it has
-answered others of the same call: in the first pass, or in an earlier run."""
-
-PASSES = 2
-"""How often a call goes over its requests: those that were given up are tried anew when all others are done."""
-
+"""Requests given up in a row that are taken for an outage, unless the server has answered others of the call."""
 OTHERS = 0.2
 """Seconds until an answer that another process is asking for is looked for again."""
+UNLIKELY = 12
+"""Characters of a secret that no answer holds by chance: ``EMPTY``, ``preview`` and ``true`` are words of answers."""
+
+
+Outcome = Completion | Failure
 
 
 class OpenAIEngine:
     """Asks ``config.base_url`` for chat completions of the model ``config.model``, several at once.
 
-    Where the server limits the rate (429), all requests wait together, and no try is used up, unless it is one request
-    alone that is refused. A request that keeps failing in other ways is tried once more when all others are done, and
-    then becomes a completion with ``finish_reason`` "error"; with ``answers``, and without ``engine.keep_errors``,
-    :class:`UnansweredError` says so in place of the completions, so that nobody takes the call for finished. A request
-    that the server refuses for what it is (400) is such a completion at once, and always. A key, model or endpoint that
-    is refused, an account that is empty, a server that is gone and a budget that is spent end the run: requests under
-    way are waited for, what is finished stays, and the same command goes on from there. The key is read from the
-    environment when needed and appears in no message.
+    OpenAI's client tries again what may pass; where the server limits the rate (429), all requests wait together, and
+    no try is used up (:mod:`~judgetrain.engines.openai.gate`). A request that keeps failing becomes a completion with
+    ``finish_reason`` "error"; with ``answers``, and without ``engine.keep_errors``, :class:`UnansweredError` says so in
+    place of the completions, so that nobody takes the call for finished. A request that the server refuses for what it
+    is (400) is such a completion at once, and always. A key, model or endpoint that is refused, an account that is
+    empty, a server that is gone and a budget that is spent end the run: requests under way are waited for, what is
+    finished stays, and the same command goes on from there. The key is read from the environment when needed and
+    appears in no message.
 
     Args:
-        config: server, model and how to try again.
+        config: server and model.
         answers: where answers are kept, and looked up before anything is sent. A request's seed then follows from its
             content, whatever else is asked with it.
         budget: what may be sent.
-        clock: the time that pauses take.
+        clock: the time that rate limits are waited for by.
 
     Raises:
         EngineError: no model is named.
@@ -73,15 +75,14 @@ class OpenAIEngine:
         if not config.model:
             raise EngineError("engine.model is empty: for engine.type=openai it is the model's name at the server")
         self.name = config.name or config.model
-        self._config = config
-        self._server = Server(config)
-        self._answers, self._budget = answers, budget
-        self._clock = clock or Clock()
-        self._gate = Gate(config.max_wait, self._clock, self._server.address.shown)
+        self._config, self._answers, self._budget, self._clock = config, answers, budget, clock or Clock()
+        redact_logs(self._address.secrets)
+        self._tls = httpx2.create_ssl_context()  # made once: reading the certificates takes longer than a request
+        self._limit_key = "max_tokens"
         self._told: set[str] = set()
-        self._answered = 0
-        self._known = False
-        self._given_up = self._refused = 0
+        self._answered = self._in_row = self._refused = 0
+        self._served = False
+        self._fatal: Exception | None = None
 
     def generate(self, requests: Sequence[Request], seed: int) -> list[Completion]:
         """One completion per request, in order; each sends ``seed`` plus its place, which servers may ignore.
@@ -89,37 +90,30 @@ class OpenAIEngine:
         Raises:
             UnansweredError: some requests were given up; the answers to all others are kept.
             EngineError: 401 to 404 from the server, or the account is empty; or it cannot be reached, or gives up on
-                ``OUTAGE`` requests in a row, though each was tried ``engine.max_retries`` times more and no other of
-                them has an answer; or its rate limit outlasts ``engine.max_wait``.
+                ``OUTAGE`` requests in a row and has answered no other of them; or its rate limit lasts too long.
         """
-        if not requests:
-            return []
-        return asyncio.run(self._generate(requests, seed))
+        return asyncio.run(self._generate(requests, seed)) if requests else []
 
     def close(self) -> None:
         """Nothing to free: connections live as long as a call."""
 
     async def _generate(self, requests: Sequence[Request], seed: int) -> list[Completion]:
         contents: Sequence[Mapping[str, Any]] = (
-            self._answers.contents(self._config.model, requests, self._server.address.shown)
+            self._answers.contents(self._config.model, requests, self._address.shown)
             if self._answers
             else [{"seed": (seed + place) % 2**31} for place in places(requests)]
         )
-        every = [Asked(request, content) for request, content in zip(requests, contents, strict=True)]
-        async with self._server.client() as client:
-            call = Call(client, asyncio.Semaphore(self._config.concurrency))
-            self._gate.begin()
-            for _ in range(PASSES):
-                self._given_up = 0
-                await asyncio.gather(*(self._complete(call, asked) for asked in every if asked.due))
-                if call.fatal:
-                    raise call.fatal
-                call.served = any(isinstance(asked.outcome, Completion) for asked in every)
-        return self._settled([asked.outcome for asked in every])
+        self._in_row, self._served, self._fatal = 0, False, None
+        async with self._gated() as gate, self._client(gate) as client:
+            every = [Asked(r, content, self._answers) for r, content in zip(requests, contents, strict=True)]
+            done = await asyncio.gather(*(self._complete(gate, client, asked) for asked in every))
+        if self._fatal:
+            raise self._fatal
+        return self._settled(done)
 
-    def _settled(self, done: Sequence[Completion | Failure | None]) -> list[Completion]:
+    def _settled(self, done: Sequence[Outcome | None]) -> list[Completion]:
         """The completions of a call, those that say why there is no answer among them; new reasons are told."""
-        given_up = [d.reason for d in done if isinstance(d, Failure) and d.again]
+        given_up = [d.reason for d in done if isinstance(d, Failure) and d.passing]
         if given_up and self._answers and not self._config.keep_errors:
             raise UnansweredError(len(given_up), given_up[-1])
         found = [Completion(finish_reason="error", error=d.reason) if isinstance(d, Failure) else d for d in done if d]
@@ -129,118 +123,178 @@ class OpenAIEngine:
                 log.warning("%s: %d of %d requests have no answer: %s", self.name, number, len(done), reason)
         return found
 
-    async def _complete(self, call: Call, asked: Asked) -> None:
-        """Try until there is an answer or the tries are used up; what cannot be read is asked again if so wished.
+    async def _complete(self, gate: GatedClient, client: openai.AsyncOpenAI, asked: Asked) -> Outcome | None:
+        """The answer that is kept, or else the server's; None where the run ends before there is one.
 
-        No outcome when the run ends before there is one.
+        The first error of any request ends the run: those under way are finished, no other is begun.
         """
-        before: list[Completion] = []
+        ASKED.set(asked)
         try:
-            for times in range(self._config.ask_again + 1):
-                outcome = await self._answer(call, asked, asked_again(asked.content, times))
-                if not isinstance(outcome, Completion):
-                    if before and isinstance(outcome, Failure) and not outcome.again:
-                        outcome = before[-1]  # what is paid for stays, however little it says
-                    break
-                outcome = replace(outcome, **tokens_of([*before, outcome]))
-                if _readable(asked.request, outcome):
-                    break
-                before = [outcome]
-            asked.outcome = outcome
+            while not gate.ended.is_set():
+                if known := self._answers.get(asked.content) if self._answers else None:
+                    self._served = True
+                    return known
+                with asked.claim:
+                    try:
+                        return await self._ask(client, asked)
+                    except NotSentError:
+                        asked.claim.close()
+                await asyncio.sleep(OTHERS)
         except Exception as error:  # whatever it is: others are under way, and paid
-            call.end(error)
+            self._fatal = self._fatal or error
+            gate.ended.set()
+        return None
 
-    async def _answer(self, call: Call, asked: Asked, content: Mapping[str, Any]) -> Completion | Failure | None:
-        """The answer that is kept under a content, or else the server's; a request that pauses leaves its slot."""
-        if known := self._kept(call, content):
-            return known
-        jitter = random.Random(json.dumps(content, sort_keys=True))
-        answered, tries = self._answered, 0
-        with ExitStack() as claim:
-            free = self._answers is None
-            while True:
-                async with call.slots, self._gate.passing(call.ended, call.one_by_one) as sent:
-                    if call.fatal:
-                        return None
-                    if self._answers and not free:
-                        claim.close()
-                        free = claim.enter_context(self._answers.claimed(content))
-                        if known := self._kept(call, content):  # by another process, by now
-                            return known
-                    outcome = await self._try(call.client, asked.request, content["seed"]) if free else None
-                    if isinstance(outcome, Completion):
-                        return self._taken(outcome, content, sent)
-                    if outcome and outcome.limited and not asked.refusals.are_its_own(self._gate):
-                        self._gate.refused(sent, outcome.after, outcome.said)
-                        continue
-                    if outcome and outcome.status not in (None, 429):
-                        self._gate.heard(sent, taken=outcome.status < 500)
-                if outcome is None:  # another process is asking for it
-                    await asyncio.sleep(OTHERS)
-                    continue
-                tries, asked.broken = tries + 1, asked.broken + outcome.broken
-                if not outcome.again or tries > self._config.max_retries or asked.broken >= BROKEN:
-                    self._stop_at_an_outage(outcome, answered, call.served, tries)
-                    return outcome
-                await self._clock.wait(call.ended, self._pause(tries - 1, outcome.after, jitter))
-
-    def _kept(self, call: Call, content: Mapping[str, Any]) -> Completion | None:
-        """The answer that is kept, if there is one."""
-        known = self._answers.get(content) if self._answers else None
-        if known:
-            self._known = call.served = True
-        return known
-
-    def _taken(self, completion: Completion, content: Mapping[str, Any], sent: float) -> Completion:
-        """An answer, counted and kept."""
-        self._answered, self._given_up = self._answered + 1, 0
-        self._gate.answered(sent)
-        if self._answers and completion.finish_reason != "too_long":  # which another server may not find
-            self._answers.put(content, completion)
-        return completion
-
-    def _stop_at_an_outage(self, failure: Failure, answered: int, served: bool, tries: int) -> None:
-        """End the run when nothing was answered while this request was tried, unless it may itself be the cause."""
-        if not failure.again:
-            self._refused += 1
-            if self._refused >= OUTAGE and not (self._answered or self._known):
-                raise EngineError(
-                    f"{self._server.address.shown} refuses each of the first {OUTAGE} requests ({failure.reason}); "
-                    f"check its base_url and model={self._config.model}"
-                )
-            return
-        self._given_up += 1
-        outage = self._given_up >= OUTAGE and not served
-        if self._answered == answered and (failure.unreachable or outage):
-            raise EngineError(
-                f"{failure.reason}, {tries} times; check that the server runs and that "
-                "base_url is its address, then run the same command again: it goes on where it stopped"
-            )
-
-    def _pause(self, attempt: int, after: float | None, jitter: random.Random) -> float:
-        """Seconds before the next try: exponential with full jitter above half, never less than Retry-After."""
-        backoff: float = min(FIRST_WAIT * 2**attempt, LONGEST_WAIT) * jitter.uniform(0.5, 1.0)
-        return max(backoff, min(after or 0.0, 2 * LONGEST_WAIT))
-
-    async def _try(self, client: AsyncOpenAI, request: Request, seed: int) -> Completion | Failure:
-        """One try, paid for from the budget."""
-        if self._budget is None:
-            return await self._server.ask(client, request, seed)
-        held = self._budget.send(request)
-        try:
-            outcome = await self._server.ask(client, request, seed)
-        except EngineError as error:
-            self._budget.settle(held, None, charged=isinstance(error, UnusableError))
-            raise
+    async def _ask(self, client: openai.AsyncOpenAI, asked: Asked) -> Outcome:
+        """The server's answer, counted and kept, or why there is none."""
+        before, tries = self._answered, 1
+        while isinstance(outcome := await self._once(client, asked), Failure) and outcome.at_once and tries < BROKEN:
+            tries += 1
         if isinstance(outcome, Failure):
-            self._budget.settle(held, None, outcome.charged)
-        else:
-            self._budget.settle(held, outcome)
+            self._stop_at_an_outage(outcome, self._answered > before)
+            return outcome
+        self._answered, self._in_row, self._served = self._answered + 1, 0, True
+        if self._answers and outcome.finish_reason != "too_long":  # which another server may not find
+            self._answers.put(asked.content, outcome)
         return outcome
 
+    def _stop_at_an_outage(self, failure: Failure, answered_others: bool) -> None:
+        """End the run when nothing was answered while this request was tried, unless it may itself be the cause."""
+        if not failure.passing:
+            self._refused += 1
+            if self._refused >= OUTAGE and not (self._answered or self._served):
+                raise EngineError(
+                    f"{self._address.shown} refuses each of the first {OUTAGE} requests ({failure.reason}); check its "
+                    f"base_url and model={self._config.model}"
+                )
+            return
+        self._in_row += 1
+        if not answered_others and (failure.unreachable or (self._in_row >= OUTAGE and not self._served)):
+            raise EngineError(
+                f"{failure.reason}, {RETRIES + 1} times; check that the server runs and that base_url is its address, "
+                "then run the same command again: it goes on where it stopped"
+            )
 
-def _readable(request: Request, completion: Completion) -> bool:
-    """Whether an answer is of use to who asked, or asking again can make none that is."""
-    if completion.finish_reason == "no_content":
-        return False
-    return completion.finish_reason in UNANSWERED or request.readable is None or request.readable(completion)
+    async def _once(self, client: openai.AsyncOpenAI, asked: Asked) -> Outcome:
+        """What becomes of a request that the client carries, with its own retries."""
+        request, limit_key = asked.request, self._limit_key
+        create: Any = client.chat.completions.with_raw_response.create
+        if request.reading:
+            create = client.completions.with_raw_response.create
+            body, kind = reading_body(self._config.model, request.reading), "completion with log-probabilities"
+        else:
+            body, kind = chat_body(self._config.model, request, asked.content["seed"], limit_key), "chat completion"
+        unsent = ["OpenAI-Organization", "OpenAI-Project", *([] if self._key else ["Authorization"])]
+        try:
+            answer = await create(**body, extra_headers=dict.fromkeys(unsent, openai.omit))
+        except openai.APITimeoutError:
+            return Failure(reason=f"no answer within {self._config.timeout:g} s")
+        except openai.APIConnectionError as error:
+            lost = type(error.__cause__).__name__
+            unreachable = isinstance(error.__cause__, httpx2.ConnectError)
+            return Failure(reason=f"cannot reach {self._address.shown}: {lost}", unreachable=unreachable)
+        except openai.APIStatusError as error:
+            return self._refusal(error.status_code, error.response.text, asked, limit_key)
+        if answer.status_code != 200:
+            return self._refusal(answer.status_code, answer.text, asked, limit_key)
+        completion = None
+        try:  # JSON is UTF-8 whatever charset the header names
+            found = json.loads(answer.content)
+            if request.reading:
+                completion = read_logprobs(found, request.reading, self._address.shown)
+                return completion
+            completion = read_completion(found, request)
+        except (ValueError, KeyError, IndexError, TypeError, AttributeError, RecursionError):
+            return Failure(reason=f"the answer is not a {kind}", at_once=True)
+        finally:
+            if self._budget:
+                self._budget.settle(asked.held, completion, charged=True)
+        text = redact(completion.text, [secret for secret in self._secrets if len(secret) >= UNLIKELY])
+        return replace(completion, text=text, error=redact(completion.error or "", self._secrets) or None)
+
+    def _refusal(self, status: int, text: str, asked: Asked, limit_key: str) -> Outcome:
+        """What a status other than success means: a request to give up or to ask again, or the end of the run.
+
+        ``limit_key``: the name under which the request had its limit.
+
+        Raises:
+            EngineError: no other request could fare better: the key, the model or the account is refused.
+        """
+        words, lowered, where = redact(words_of(text), self._secrets), text.lower(), self._address.shown
+        said = f": {words}" if words else ""
+        if is_empty_account(status, text, asked.prompt):
+            raise EngineError(
+                f"{where} answered {status}{said}; the account has nothing left to pay with: every answer is kept, and "
+                "when it is filled the same command goes on where it stopped"
+            )
+        if status in FATAL:
+            raise EngineError(
+                f"{where} answered {status} for model {self._config.model}: {FATAL[status]}{said}; check "
+                f"engine.base_url, engine.model and the variable {self._config.api_key_env}"
+            )
+        if status == 400 and ("context_length" in lowered or "context length" in lowered):
+            return Completion(finish_reason="too_long", error=f"HTTP 400{said}")
+        newer_name = status == 400 and "max_completion_tokens" in lowered and limit_key == "max_tokens"
+        if newer_name:
+            self._limit_key = "max_completion_tokens"
+        passing = status >= 500 or status in (408, 409, 429)
+        return Failure(reason=f"HTTP {status}{said}", passing=passing, at_once=newer_name)
+
+    def _gated(self) -> GatedClient:
+        config, secrets = self._config, self._secrets
+        return GatedClient(
+            self._address, secrets, config.concurrency, config.timeout, self._clock, self._budget, verify=self._tls
+        )
+
+    def _client(self, gate: GatedClient) -> openai.AsyncOpenAI:
+        """A client for one event loop; of ``OPENAI_...`` variables it takes only CUSTOM_HEADERS.
+
+        Raises:
+            EngineError: the key holds what no header can.
+        """
+        if not (self._key.isascii() and (self._key.isprintable() or not self._key)):
+            raise EngineError(f"the environment variable {self._config.api_key_env} does not hold a usable key")
+        return openai.AsyncOpenAI(
+            api_key=self._key or "none",  # which is not sent; without it the client would take OPENAI_API_KEY
+            base_url=self._address.shown,
+            default_query=dict(self._address.query),
+            max_retries=RETRIES,
+            timeout=self._config.timeout,
+            http_client=gate,
+        )
+
+    @property
+    def _address(self) -> Address:
+        return Address.parse(self._config.base_url)
+
+    @property
+    def _key(self) -> str:
+        return os.environ.get(self._config.api_key_env, "").strip()
+
+    @property
+    def _secrets(self) -> list[str]:
+        return [secret for secret in (self._key, *self._address.secrets) if secret]
+
+
+def chat_body(model: str, request: Request, seed: int, limit_key: str) -> dict[str, Any]:
+    """The parameters of a request for a chat completion; ``limit_key``: the server's name of the length limit.
+
+    What is not OpenAI's own stands in ``extra_body``: vLLM's server takes it; others may answer 400.
+    """
+    sampling = request.sampling
+    body: dict[str, Any] = {
+        "model": model,
+        "messages": [{**m, "content": writable(neutralise_known(m["content"]))} for m in request.messages],
+        "temperature": sampling.temperature,
+        "top_p": sampling.top_p,
+        limit_key: sampling.max_new_tokens,
+        "seed": seed,
+    }
+    if sampling.stop:
+        body["stop"] = list(sampling.stop)
+    if sampling.candidates:
+        body |= {"logprobs": True, "top_logprobs": LOGPROBS}
+    extra: dict[str, Any] = {"top_k": sampling.top_k} if sampling.top_k else {}
+    if sampling.pattern:
+        extra |= {"structured_outputs": {"regex": sampling.pattern}}
+    return body | ({"extra_body": extra} if extra else {})

@@ -11,8 +11,6 @@ from typing import Any
 from judgetrain.engines.answers import writable
 from judgetrain.errors import EngineError
 
-RETRIED = frozenset({408, 409, 425})
-"""Statuses below 500 that asking again may help."""
 FATAL = {401: "the key is wrong or missing", 403: "the key may not use it", 404: "no such model or endpoint"}
 SAID = 300
 """Characters of a refusing server's message that are repeated."""
@@ -40,40 +38,30 @@ class UnusableError(EngineError):
 
 @dataclass(frozen=True, kw_only=True)
 class Failure:
-    """Why a try gave nothing.
+    """Why a request has no answer.
 
-    ``after``: the server's Retry-After, seconds; ``again``: whether to try again; ``unreachable``: there was no
-    connection, which no single request can be the cause of; ``limited``: too many requests for the server (429), which
-    no request is the cause of either, and ``said``: what it says; ``status``: of HTTP, None where nothing came back.
+    ``passing``: whether asking again another time may help; ``at_once``: whether it may right now; ``unreachable``:
+    there was no connection, which no single request can be the cause of.
     """
 
     reason: str
-    after: float | None = None
-    again: bool = True
+    passing: bool = True
+    at_once: bool = False
     unreachable: bool = False
-    limited: bool = False
-    said: str = ""
-    status: int | None = None
-
-    @property
-    def charged(self) -> bool:
-        """Whether the server may have generated something that is paid for: it took the request, or may have."""
-        return self.broken or (self.status is None and not self.unreachable)
-
-    @property
-    def broken(self) -> bool:
-        """Whether it gave an answer that is none."""
-        return self.status == 200
 
 
-def error_of(answer: Any) -> tuple[int, str] | None:
-    """The status and the text of an error that came as an answer (200), as some services send them; else None."""
+def error_of(content: bytes) -> int | None:
+    """The status of an error that came as an answer (200), as some services send them; None for other answers."""
+    try:
+        answer = json.loads(content)
+    except (ValueError, RecursionError):
+        return None
     if not isinstance(answer, Mapping) or answer.get("choices") or not (error := answer.get("error")):
         return None
     status = error.get("code") if isinstance(error, Mapping) else None
     if isinstance(status, str) and status.isdigit():
         status = int(status)
-    return (status if isinstance(status, int) and 400 <= status < 600 else 500), json.dumps(answer)
+    return status if isinstance(status, int) and 400 <= status < 600 else 500
 
 
 def words_of(text: str) -> str:

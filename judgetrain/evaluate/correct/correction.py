@@ -157,7 +157,6 @@ def _request(correction: Correction, comparison: Comparison, writer: Writer) -> 
         sampling=limits,
         step="correction",
         slots=slots,
-        readable=lambda completion: _taken(correction, completion).failure not in (NO_ANSWER, "empty"),
     )
 
 

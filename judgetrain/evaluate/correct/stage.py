@@ -12,7 +12,7 @@ from judgetrain.artifacts.stage_run import ShardResult, StageRun, derive_seed
 from judgetrain.data import world
 from judgetrain.data.sources import read_comparisons
 from judgetrain.engines.answers import answers_of, spending
-from judgetrain.engines.once import loaded_once
+from judgetrain.engines.lazy_model import loaded_once
 from judgetrain.engines.registry import make_engine
 from judgetrain.errors import DataError
 from judgetrain.evaluate.correct.correction import Corrected, Correction, Writer, correct, rated, refinement

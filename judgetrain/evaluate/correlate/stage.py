@@ -11,7 +11,7 @@ from judgetrain.artifacts.files import write_text_atomic
 from judgetrain.artifacts.shards import read_rows
 from judgetrain.artifacts.stage_run import ShardResult, StageRun, derive_seed, tokens_of
 from judgetrain.engines.answers import spending
-from judgetrain.engines.once import loaded_once
+from judgetrain.engines.lazy_model import loaded_once
 from judgetrain.errors import DataError
 from judgetrain.evaluate.correlate.columns import Column, Item, items_of, merged, read_columns, scores_of
 from judgetrain.evaluate.correlate.correlation import correlate, means

@@ -15,7 +15,7 @@ from typing import Any
 
 from judgetrain.artifacts.shards import read_rows
 from judgetrain.artifacts.stage_run import ShardResult, StageRun, derive_seed
-from judgetrain.engines.once import loaded_once
+from judgetrain.engines.lazy_model import loaded_once
 from judgetrain.evaluate.rounds.collapse import Figures, Round, best_of, failures
 from judgetrain.evaluate.rounds.stages import GateSettings
 from judgetrain.judges.base import Prediction

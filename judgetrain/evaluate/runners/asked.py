@@ -9,7 +9,7 @@ from typing import Any, cast
 from judgetrain.artifacts.shards import read_rows, seconds_of
 from judgetrain.artifacts.stage_run import ShardResult, derive_seed, tokens_of
 from judgetrain.data.benchmarks.benchmark import Benchmark
-from judgetrain.engines.once import loaded_once
+from judgetrain.engines.lazy_model import loaded_once
 from judgetrain.evaluate.runners.base import Evaluation, Result
 from judgetrain.judges.checks import check_model
 from judgetrain.judges.config import AskConfig

@@ -10,7 +10,7 @@ from typing import Any
 from judgetrain.artifacts.shards import read_rows, seconds_of
 from judgetrain.artifacts.stage_run import ShardResult, derive_seed
 from judgetrain.data.benchmarks.benchmark import Benchmark
-from judgetrain.engines.once import loaded_once
+from judgetrain.engines.lazy_model import loaded_once
 from judgetrain.errors import ConfigError
 from judgetrain.evaluate.report.disagreements import write_disagreements
 from judgetrain.evaluate.runners.base import Evaluation, Result

@@ -14,7 +14,7 @@ from judgetrain.data.config import SourceConfig
 from judgetrain.data.rows import RowError
 from judgetrain.data.sources import read
 from judgetrain.engines.answers import spending
-from judgetrain.engines.once import loaded_once
+from judgetrain.engines.lazy_model import loaded_once
 from judgetrain.errors import DataError
 from judgetrain.evaluate.studies.stages import StudiesSettings
 from judgetrain.judges.base import Prediction

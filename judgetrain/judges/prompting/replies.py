@@ -6,7 +6,6 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from functools import partial
 from typing import Any
 
 from judgetrain.artifacts.stage_run import derive_seed
@@ -102,7 +101,6 @@ class Asker:
                     slots=q.slots,
                     attempt=attempt,
                     place=places[i],
-                    readable=partial(_can_be_read, q, read, bool(self.letters)),
                 )
                 for i, q in ((i, questions[i]) for i in waiting)
             ]
@@ -112,10 +110,6 @@ class Asker:
             waiting = [i for i in waiting if replies[i][-1].failure and replies[i][-1].finish_reason not in UNANSWERED]
         each = iter(replies)
         return [[reply for _ in group for reply in next(each)] for group in groups]
-
-
-def _can_be_read(question: Question, read: Read, weighed: bool, completion: Completion) -> bool:
-    return _reply(question, completion, read, weighed).failure is None
 
 
 def _reply(question: Question, completion: Completion, read: Read, weighed: bool) -> Reply:

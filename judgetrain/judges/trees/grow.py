@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from itertools import islice
 
 from judgetrain.artifacts.stage_run import derive_seed
@@ -15,7 +14,7 @@ from judgetrain.judges.prompting.headings import OUTSIDE
 from judgetrain.judges.prompting.parsing import ParsedJudgment
 from judgetrain.judges.prompting.prompts import PromptSet, judgment_slots, slots_of
 from judgetrain.judges.prompting.readout import judgment_sampling, read_judgment
-from judgetrain.judges.trees.listing import Choose, PartialTree, material_of, whole_criteria
+from judgetrain.judges.trees.listing import Choose, PartialTree, material_of
 from judgetrain.judges.trees.sampled import Sampled, sample
 from judgetrain.judges.trees.schema import CriterionNode, EvaluationTree, GuidelineNode, JudgmentNode
 from judgetrain.schema import ORDERS, Comparison, Order
@@ -137,7 +136,6 @@ class _Grower:
                         slots=slots,
                         attempt=2 * shape.attempt + attempt,
                         place=number,
-                        readable=partial(_lists, tree.comparison),
                     )
                 )
             sampled = sample(requests, self.engine, derive_seed(self.seed, "criteria", attempt))
@@ -159,7 +157,6 @@ class _Grower:
         for each in due:
             slots = slots_of(each.tree.comparison) | {"criterion": each.criterion.text}
             requests += self._requests("guideline", slots, limits, each.position, number)
-        requests = [replace(r, readable=lambda c: bool((answer_of(c.text) or "").strip())) for r in requests]
         sampled = iter(sample(requests, self.engine, derive_seed(self.seed, "guideline")))
         return [[self._guideline(each, i, found) for i, found in enumerate(islice(sampled, number))] for each in due]
 
@@ -182,7 +179,6 @@ class _Grower:
                     shown = each.tree.comparison, order, each.criterion.text, guideline.text
                     group = (each.position * shape.guidelines + i) * len(shape.orders) + shape.orders.index(order)
                     requests += self._requests("judgment", judgment_slots(*shown), limits, group, shape.judgments)
-        requests = [replace(r, readable=partial(self._can_be_read, r)) for r in requests]
         seed, attempts = derive_seed(self.seed, "judgment"), shape.retries if limits.temperature > 0 else 0
         found = zip(requests, sample(requests, self.engine, seed, attempts, self._unreadable), strict=True)
 
@@ -232,14 +228,6 @@ class _Grower:
             return ParsedJudgment(None, None, completion.finish_reason)
         return read_judgment(completion, self.asking, [t for slot, t in request.slots.items() if slot in OUTSIDE])
 
-    def _can_be_read(self, request: Request, completion: Completion) -> bool:
-        return self._read(request, completion).failure is None
-
     def _unreadable(self, request: Request, completion: Completion) -> str | None:
         """Why a judgment cannot be read though there is one, or None."""
         return None if completion.finish_reason in UNANSWERED else self._read(request, completion).failure
-
-
-def _lists(comparison: Comparison, completion: Completion) -> bool:
-    """Whether a list of criteria names one."""
-    return bool(whole_criteria(completion.text, "stop", 1, comparison))

@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass
 
 from judgetrain.artifacts.stage_run import derive_seed
 from judgetrain.data.world.language import load_language
-from judgetrain.engines.once import loaded_once
+from judgetrain.engines.lazy_model import loaded_once
 from judgetrain.judges.base import Judge, Prediction
 from judgetrain.judges.factory import Models
 from judgetrain.judges.method import BASELINE, Method

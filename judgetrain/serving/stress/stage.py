@@ -17,7 +17,7 @@ from judgetrain.data import world
 from judgetrain.data.sources import read_dialogues
 from judgetrain.engines.answers import Budget, answers_of, spending
 from judgetrain.engines.base import Request, Sampling
-from judgetrain.engines.once import loaded_once
+from judgetrain.engines.lazy_model import loaded_once
 from judgetrain.engines.registry import make_engine
 from judgetrain.errors import DataError
 from judgetrain.judges.factory import Models
@@ -106,7 +106,6 @@ def _request(dialogue: Dialogue) -> Request:
         messages=tuple({"role": m.role, "content": m.content} for m in dialogue.messages),
         sampling=SAMPLED,
         slots={"query": dialogue.query, "context": dialogue.context},
-        readable=lambda completion: bool(completion.text.strip()),
     )
 
 

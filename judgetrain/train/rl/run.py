@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 from judgetrain.artifacts.shards import read_rows
 from judgetrain.artifacts.stage_run import ShardResult, StageRun, derive_seed, is_held_out
 from judgetrain.engines.config import ModelConfig, TransformersEngineConfig
+from judgetrain.engines.lazy_model import loaded_once
 from judgetrain.engines.loading import load_tokenizer
-from judgetrain.engines.once import loaded_once
 from judgetrain.errors import TrainingError
 from judgetrain.judges.prompting.prompts import FILE as PROMPTS
 from judgetrain.judges.prompting.prompts import load_prompt_set

@@ -6,8 +6,8 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 
-from judgetrain.engines.answers import AnswerStore, Budget, estimated_tokens
-from judgetrain.engines.base import Completion, Engine, Request, Step, cut_at_stop
+from judgetrain.engines.answers import estimated_tokens
+from judgetrain.engines.base import Completion, Request, Step, cut_at_stop
 from judgetrain.engines.config import EngineConfig, LimitsConfig
 
 
@@ -34,22 +34,20 @@ class Costs(defaultdict[Step, Cost]):
 
 
 @dataclass
-class Rehearsal(EngineConfig):
+class CostProbe(EngineConfig):
     """Stands in an engine's place: its engine answers every request at once, half as long as it may be."""
 
     name: str = ""
     costs: Costs = field(default_factory=Costs, metadata={"in_fingerprint": False})
 
-    def make(self, answers: AnswerStore | None = None, budget: Budget | None = None) -> Engine:
-        """The engine."""
-        return _Rehearsed(self.name, self.costs)
+    makes = "judgetrain.engines.cost_estimate:Estimator"
 
 
-class _Rehearsed:
+class Estimator:
     """Answers in the form that each step has, as far as what is asked next depends on it, and adds up the costs."""
 
-    def __init__(self, name: str, costs: Costs) -> None:
-        self.name, self._costs = name, costs
+    def __init__(self, config: CostProbe) -> None:
+        self.name, self._costs = config.name, config.costs
         self._guideline = 0  # tokens that the longest guideline may have beyond the expected
 
     def generate(self, requests: Sequence[Request], seed: int) -> list[Completion]:

@@ -122,7 +122,7 @@ def _no_network() -> tuple[type[Exception], ...]:
 def _check(config: ModelConfig) -> None:
     path, gguf = resolve_path(config)
     directory = Path(path)
-    if gguf and directory.is_dir():
+    if gguf:
         with (directory / gguf).open("rb") as file:
             if file.read(4) != b"GGUF":
                 raise EngineError(f"{directory / gguf} is no GGUF file")
@@ -135,8 +135,6 @@ def _check(config: ModelConfig) -> None:
         names = check_on_hub(path, config.revision, "config.json")
         if names is not None and not any(name.endswith(WEIGHTS) for name in names):
             raise EngineError(f"the repository on the Hugging Face Hub holds no weights ({', '.join(WEIGHTS)})")
-        if gguf:
-            return
     _check_kind(config, path)
     render([{"role": "user", "content": "?"}], load_tokenizer(config))
 
@@ -145,7 +143,7 @@ def _check_directory(config: ModelConfig, directory: Path) -> None:
     """The files of weights; of adapters those of their base."""
     if (directory / ADAPTERS).is_file():
         base = json.loads((directory / ADAPTERS).read_text(encoding="utf-8"))["base_model_name_or_path"]
-        _check(replace(config, path=base, gguf_file=None, revision=None))
+        _check(replace(config, path=base, revision=None))
         return
     files = {path.name for path in directory.iterdir()}
     if INDEX in files:

@@ -12,7 +12,7 @@ from typing import Any, Generic, TypeVar, overload
 T = TypeVar("T")
 
 
-class Spilled(Sequence[T], Generic[T]):
+class DiskList(Sequence[T], Generic[T]):
     """A sequence that grows at its end, in a file that is gone with the process.
 
     Args:
@@ -33,9 +33,9 @@ class Spilled(Sequence[T], Generic[T]):
             self._places.append(self._file.seek(0, 2))  # the elements may be read from this very file
             self._file.write(line)
 
-    def only(self, indices: Iterable[int]) -> Spilled[T]:
+    def only(self, indices: Iterable[int]) -> DiskList[T]:
         """Some of the elements, in the order given, from the same file, to whose end each adds its own."""
-        found = object.__new__(Spilled)
+        found = object.__new__(DiskList)
         found._encode, found._decode, found._file = self._encode, self._decode, self._file
         found._places = array("q", (self._places[i] for i in indices))
         return found
@@ -61,4 +61,4 @@ class Spilled(Sequence[T], Generic[T]):
 
 def only(rows: Sequence[T], indices: Iterable[int]) -> Sequence[T]:
     """Some of the rows, in the order given; of spilled ones their places alone."""
-    return rows.only(indices) if isinstance(rows, Spilled) else [rows[i] for i in indices]
+    return rows.only(indices) if isinstance(rows, DiskList) else [rows[i] for i in indices]

@@ -9,13 +9,13 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from judgetrain.artifacts.spilled import Spilled, only
+from judgetrain.artifacts.disk_list import DiskList, only
 
 ROWS = st.lists(st.dictionaries(st.text(), st.none() | st.integers() | st.floats(allow_nan=False) | st.text()))
 
 
-def spilled(rows: Any, place: Path | None = None) -> Spilled[dict[str, Any]]:
-    made = Spilled(dict, dict, place)
+def spilled(rows: Any, place: Path | None = None) -> DiskList[dict[str, Any]]:
+    made = DiskList(dict, dict, place)
     made.extend(rows)
     return made
 

@@ -14,7 +14,7 @@ from judgetrain.artifacts.files import write_text_atomic
 from judgetrain.artifacts.secrets import without_passwords
 
 
-class HidePasswords(Callback):
+class RedactPasswords(Callback):
     """Takes them out as soon as the files are there, before the job begins (``hydra.callbacks`` in conf/)."""
 
     def on_job_start(self, config: DictConfig, **kwargs: Any) -> None:
