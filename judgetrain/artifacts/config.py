@@ -6,20 +6,21 @@ from dataclasses import dataclass
 
 from judgetrain.keys import key
 
+EXECUTORS = {
+    "local": "judgetrain.artifacts.executors.base:LocalExecutor",
+    "ray": "judgetrain.artifacts.executors.ray_workers:RayExecutor",
+}
+"""What the types of executor make, as ``module:Class``."""
+
 
 @dataclass
 class TrackConfig:
-    """Experiment tracking."""
+    """Experiment tracking; W&B itself reads WANDB_PROJECT and WANDB_RUN_GROUP."""
 
     tracker: str = key(
         "auto",
         "auto: W&B online with a key (WANDB_API_KEY or netrc), else offline",
         choices=("auto", "wandb", "wandb_offline", "none"),
-    )
-    project: str = key("judgetrain", "W&B project")
-    group: str | None = key(None, "W&B group; None takes the recipe's name")
-    upload: bool = key(
-        False, "send the files of every stage, weights and text of the data among them; else references to them"
     )
 
 
@@ -29,8 +30,9 @@ class ExecutorConfig:
 
     type: str = key(
         "local",
-        "local: in this process; ray: by workers on a Ray cluster, each with a model of its own",
-        choices=("local", "ray"),
+        "local: in this process; ray: by workers on the Ray cluster of RAY_ADDRESS (else on this machine), each with a "
+        "model of its own",
+        choices=tuple(EXECUTORS),
         in_fingerprint=False,
     )
     workers: int | None = key(
@@ -43,15 +45,3 @@ class ExecutorConfig:
         in_fingerprint=False,
     )
     cpus_per_worker: float = key(1.0, "ray: CPU cores of each worker", low=0.0, in_fingerprint=False)
-    start_timeout: float = key(
-        600.0,
-        "ray: for a first worker to be ready, where the cluster has no room for one yet",
-        low=1.0,
-        unit="s",
-        in_fingerprint=False,
-    )
-    address: str | None = key(
-        None,
-        "ray: the cluster, as in auto or HOST:6379; None takes RAY_ADDRESS, else starts one on this machine",
-        in_fingerprint=False,
-    )

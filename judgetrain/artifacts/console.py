@@ -51,32 +51,27 @@ class Console:
         Off a terminal, as in a SLURM job's log, it is a line now and then, with the time that is left at this pace.
         """
         if not self.terminal:
-            yield Pace(self, title, total, unit, initial).advance
+            yield self._lines(title, total, unit, initial)
             return
         from tqdm.auto import tqdm
 
         with tqdm(total=total, initial=initial, desc=title, unit=f" {unit}", leave=False) as bar:
             yield bar.update
 
+    def _lines(self, title: str, total: int, unit: str, initial: int) -> Callable[[int], None]:
+        """Says at most every :data:`EVERY` seconds how far some work is, and how long the rest takes at this pace."""
+        done, started = initial, time.monotonic()
+        told = started
 
-class Pace:
-    """Says at most every :data:`EVERY` seconds how far some work is, and how long the rest takes at this pace."""
+        def advance(number: int) -> None:
+            nonlocal done, told
+            done, now = done + number, time.monotonic()
+            if now - told >= EVERY and initial < done < total:
+                told = now
+                left = (now - started) / (done - initial) * (total - done)
+                self.line(f"{title}: {done} of {total} {unit}, about {duration(left)} left")
 
-    def __init__(self, console: Console, title: str, total: int, unit: str, initial: int = 0) -> None:
-        self._console, self._title, self._total, self._unit = console, title, total, unit
-        self._initial = self._done = initial
-        self._started = self._told = time.monotonic()
-
-    def advance(self, number: int) -> None:
-        """``number`` more units are done."""
-        self._done += number
-        now = time.monotonic()
-        if now - self._told >= EVERY and self._initial < self._done < self._total:
-            self._told = now
-            left = (now - self._started) / (self._done - self._initial) * (self._total - self._done)
-            self._console.line(
-                f"{self._title}: {self._done} of {self._total} {self._unit}, about {duration(left)} left"
-            )
+        return advance
 
 
 def quiet_libraries(terminal: bool) -> None:

@@ -6,7 +6,6 @@ its size, time and inode), and the content of large ones when a stage reads the 
 
 from __future__ import annotations
 
-import json
 import shlex
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -64,8 +63,6 @@ def sealed(directory: Path, manifest: Mapping[str, Any], hashes: ContentHashes) 
 
 def damage(directory: Path, hashes: ContentHashes, *, large: bool) -> str | None:
     """What is wrong with a finished artifact, if anything: its file, and how it differs from what was written.
-
-    An artifact of an earlier version, whose manifest lists no files, is not looked at.
 
     Args:
         directory: of the artifact.
@@ -168,8 +165,6 @@ def _difference(path: Path, file: Mapping[str, Any], hashes: ContentHashes, larg
 
 
 def whole_shard(path: Path, marker: Path) -> bool:
-    """Whether a shard is there as its marker says; of an earlier version's marker only that both are there."""
+    """Whether a shard is there as its marker says."""
     said = read_json(marker)
-    if not isinstance(said, dict) or "counts" not in said or not path.is_file():
-        return False
-    return "file" not in said or json.dumps(described(path)) == json.dumps(said["file"])
+    return isinstance(said, dict) and path.is_file() and described(path) == said.get("file")

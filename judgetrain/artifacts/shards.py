@@ -39,10 +39,9 @@ class ShardResult:
 
     def counted(self) -> dict[str, Any]:
         """Counts and tokens as markers and manifests have them."""
-        out = len(self.rows) if self.counts_out is None else self.counts_out
         return counted(
             in_=self.counts_in,
-            out=out,
+            out=len(self.rows) if self.counts_out is None else self.counts_out,
             dropped=self.dropped,
             prompt=self.prompt_tokens,
             generated=self.generated_tokens,
@@ -171,17 +170,19 @@ def rows_at(directory: Path, name: str, start: int, count: int) -> list[dict[str
     for path in _files(directory, name):
         if len(found) == count:
             break
-        lines = _lines(path)
+        lines = _lines_once(path)
         if start < lines:
             found += _rows(path, start, count - len(found))
         start = max(0, start - lines)
     return found
 
 
-@cache
 def _lines(path: Path) -> int:
     with path.open("rb") as lines:
         return sum(1 for _ in lines)
+
+
+_lines_once = cache(_lines)
 
 
 def _files(directory: Path, name: str) -> list[Path]:
@@ -200,11 +201,7 @@ def count_rows(directory: Path, name: str) -> int:
     Raises:
         DataError: no such file, or a missing shard.
     """
-    count = 0
-    for path in _files(directory, name):
-        with path.open("rb") as lines:
-            count += sum(1 for _ in lines)
-    return count
+    return sum(_lines(path) for path in _files(directory, name))
 
 
 def shard_progress(directory: Path) -> tuple[int, int] | None:

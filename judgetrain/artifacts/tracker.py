@@ -27,8 +27,8 @@ UNLISTED = ("checkpoints", "view")
 class Run:
     """One tracked run; does nothing when tracking is off. What W&B cannot take is said once and stops nothing."""
 
-    def __init__(self, run: Any = None, console: Console | None = None, upload: bool = False) -> None:
-        self._run, self._console, self._upload, self._told = run, console, upload, False
+    def __init__(self, run: Any = None, console: Console | None = None) -> None:
+        self._run, self._console, self._told = run, console, False
 
     def log(self, metrics: Mapping[str, Any], step: int | None = None) -> None:
         """Log numbers; anything that is no number is left out."""
@@ -69,7 +69,7 @@ class Run:
         """Name a finished artifact as an input of this run."""
 
         def send(run: Any) -> None:
-            artifact = _artifact(directory, manifest, upload=False)
+            artifact = _artifact(directory, manifest)
             if run.offline:
                 # use_artifact refuses offline runs; this is what it does with an artifact that is not logged yet.
                 run._log_artifact(artifact, is_user_created=True, use_after_commit=True)
@@ -82,8 +82,7 @@ class Run:
         """Log a finished artifact as this run's output: small files, and references to the others."""
 
         def send(run: Any) -> None:
-            artifact = _artifact(directory, manifest, self._upload)
-            run.log_artifact(artifact, aliases=["latest", manifest["fingerprint"]])
+            run.log_artifact(_artifact(directory, manifest), aliases=["latest", manifest["fingerprint"]])
 
         self._attempt(send)
 
@@ -98,10 +97,10 @@ class Run:
             self._told = True
 
 
-def _artifact(directory: Path, manifest: Mapping[str, Any], upload: bool) -> Any:
+def _artifact(directory: Path, manifest: Mapping[str, Any]) -> Any:
     """A stage's result as a W&B artifact: the same content is the same version, whichever run logs it.
 
-    Files other than :data:`ATTACHED` are references to where they lie, or with ``upload`` the files themselves.
+    Files other than :data:`ATTACHED` are references to where they lie.
     """
     import wandb
 
@@ -116,8 +115,6 @@ def _artifact(directory: Path, manifest: Mapping[str, Any], upload: bool) -> Any
         if str(place) in ATTACHED:
             with artifact.new_file(str(place)) as file:
                 json.dump(without_secrets(json.loads(path.read_text(encoding="utf-8"))), file)
-        elif upload:
-            artifact.add_file(str(path), str(place), policy="immutable", skip_cache=True)
         else:
             artifact.add_reference(path.resolve().as_uri(), str(place), checksum=False)
     return artifact
@@ -173,8 +170,8 @@ def tracked(
         return
     directory.mkdir(parents=True, exist_ok=True)
     options = {
-        "project": config.project,
-        "group": config.group or recipe,
+        "project": os.environ.get("WANDB_PROJECT") or "judgetrain",
+        "group": os.environ.get("WANDB_RUN_GROUP") or recipe,
         "job_type": stage,
         "name": f"{stage}-{fingerprint[:6]}",
         "id": f"{stage}-{fingerprint}",
@@ -185,7 +182,7 @@ def tracked(
         run = _start(mode, options, console)
         exit_code = 1
         try:
-            yield Run(run, console, config.upload)
+            yield Run(run, console)
             exit_code = 0
         finally:
             run.finish(exit_code=exit_code)

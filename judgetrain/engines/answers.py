@@ -55,27 +55,22 @@ def answers_of(engine: EngineConfig, home: Path, seed: int, read: object = None)
     return AnswerStore(home / ANSWERS, seed, read) if engine.paid else None
 
 
-def budget_of(engines: Iterable[EngineConfig | None], limits: LimitsConfig, key: str, path: Path) -> Budget | None:
-    """The budget of a stage that asks these engines, kept at ``path``; None if none of them may be paid.
-
-    ``limits`` stand under ``key`` of the configuration.
-    """
-    if any(engine and engine.paid for engine in engines):
-        return Budget(path, limits.max_requests, limits.max_tokens, key)
-    return None
-
-
 @contextmanager
 def spending(
     engines: Iterable[EngineConfig | None], limits: LimitsConfig, key: str, out: StageRun
 ) -> Iterator[Budget | None]:
-    """The budget of a stage (:func:`budget_of`); at the end, however it comes, its manifest says what was spent."""
-    budget = budget_of(engines, limits, key, out.path(".spent.jsonl"))
+    """The budget of a stage that asks these engines; None if none of them may be paid.
+
+    ``limits`` stand under ``key`` of the configuration. At the end, however it comes, the manifest says what was spent.
+    """
+    if not any(engine and engine.paid for engine in engines):
+        yield None
+        return
+    budget = Budget(out.path(".spent.jsonl"), limits.max_requests, limits.max_tokens, key)
     try:
         yield budget
     finally:
-        if budget:
-            out.note("spent", budget.spent)
+        out.note("spent", budget.spent)
 
 
 class AnswerStore:

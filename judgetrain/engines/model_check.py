@@ -42,13 +42,7 @@ def check_on_hub(path: str, revision: str | None, file: str) -> list[str] | None
     Raises:
         EngineError: no such repository or revision, no access to it, or no network and nothing in the cache.
     """
-    from huggingface_hub import HfApi, constants, try_to_load_from_cache
-    from huggingface_hub.errors import (
-        GatedRepoError,
-        HFValidationError,
-        RepositoryNotFoundError,
-        RevisionNotFoundError,
-    )
+    from huggingface_hub import HfApi, constants, errors, try_to_load_from_cache
 
     try:
         cached = isinstance(try_to_load_from_cache(path, file, revision=revision), str)
@@ -59,25 +53,20 @@ def check_on_hub(path: str, revision: str | None, file: str) -> list[str] | None
                 )
             return None
         found = HfApi(endpoint=constants.ENDPOINT).model_info(path, revision=revision, timeout=SECONDS)
-    except HFValidationError as error:
-        raise EngineError("neither a directory nor the id of a model on the Hugging Face Hub (OWNER/NAME)") from error
-    except GatedRepoError as error:
-        raise EngineError(
-            f"the Hub gives it only to those who accepted its terms: do so at {constants.ENDPOINT}/{path}, and set "
-            "HF_TOKEN"
-        ) from error
-    except RepositoryNotFoundError as error:
-        raise EngineError(
-            "there is no such model on the Hugging Face Hub, or it is private: check the name, set HF_TOKEN, or give "
-            "a local directory"
-        ) from error
-    except RevisionNotFoundError as error:
-        raise EngineError(f"the model on the Hugging Face Hub has no revision {revision!r}") from error
-    except _no_network() as error:
+    except (errors.HFValidationError, *_no_network()) as error:
+        said = {
+            errors.HFValidationError: "neither a directory nor the id of a model on the Hugging Face Hub (OWNER/NAME)",
+            errors.GatedRepoError: "the Hub gives it only to those who accepted its terms: do so at "
+            f"{constants.ENDPOINT}/{path}, and set HF_TOKEN",
+            errors.RepositoryNotFoundError: "there is no such model on the Hugging Face Hub, or it is private: check "
+            "the name, set HF_TOKEN, or give a local directory",
+            errors.RevisionNotFoundError: f"the model on the Hugging Face Hub has no revision {revision!r}",
+        }
+        if known := next((words for kind, words in said.items() if isinstance(error, kind)), None):
+            raise EngineError(known) from error
         if cached:
             return None
-        why = " ".join(str(error).split())[:150] or type(error).__name__
-        raise EngineError(f"the Hugging Face Hub cannot be reached ({why}); give a local directory") from error
+        raise EngineError(f"the Hugging Face Hub cannot be reached ({_why(error)}); give a local directory") from error
     return [sibling.rfilename for sibling in found.siblings or ()]
 
 
@@ -108,8 +97,11 @@ def snapshot(path: str, file: str, revision: str | None = None) -> Path:
     except EngineError as error:
         raise EngineError(f"{path}: there is no such directory, and of the Hub: {error}") from error
     except _no_network() as error:
-        why = " ".join(str(error).split())[:150] or type(error).__name__
-        raise EngineError(f"{path}: the Hugging Face Hub did not give all of it ({why}); try again") from error
+        raise EngineError(f"{path}: the Hugging Face Hub did not give all of it ({_why(error)}); try again") from error
+
+
+def _why(error: Exception) -> str:
+    return " ".join(str(error).split())[:150] or type(error).__name__
 
 
 def _no_network() -> tuple[type[Exception], ...]:

@@ -15,6 +15,7 @@ import pytest
 
 from judgetrain.artifacts.config import ExecutorConfig
 from judgetrain.artifacts.console import Console
+from judgetrain.artifacts.executors import ray_workers
 from judgetrain.artifacts.executors.base import Done, Executor, LocalExecutor, Work, done, make_executor
 from judgetrain.artifacts.executors.cluster import connect
 from judgetrain.artifacts.executors.ray_workers import RayExecutor
@@ -262,7 +263,7 @@ def test_ray_goes_on_with_the_workers_that_fit(tmp_path: Path) -> None:
     import ray
 
     said: list[str] = []
-    connect(ExecutorConfig(type="ray"))
+    connect()
     cpus = float(int(ray.cluster_resources()["CPU"] * 0.6) + 1)
     executor = RayExecutor(ExecutorConfig(type="ray", workers=3, cpus_per_worker=cpus), say=said.append)
     here, there = stage(tmp_path / "here"), stage(tmp_path / "there", executor)
@@ -274,8 +275,9 @@ def test_ray_goes_on_with_the_workers_that_fit(tmp_path: Path) -> None:
 
 
 @pytest.mark.ray
-def test_ray_names_what_was_asked_where_no_worker_fits(tmp_path: Path) -> None:
-    config = ExecutorConfig(type="ray", workers=2, cpus_per_worker=4096.0, start_timeout=2.0)
+def test_ray_names_what_was_asked_where_no_worker_fits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ray_workers, "PATIENCE", 2.0)
+    config = ExecutorConfig(type="ray", workers=2, cpus_per_worker=4096.0)
     executor = make_executor(config)
     with pytest.raises(EngineError, match=r"none of 2 workers .* needs 0 GPU, 4096 CPU .* on one node"):
         fill(stage(tmp_path, executor), tmp_path / "ray")

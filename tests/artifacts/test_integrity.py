@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -173,10 +172,3 @@ def test_a_row_that_is_no_text_is_named(tmp_path: Path) -> None:
     (tmp_path / "rows.jsonl").write_bytes(b'{"a": 1}\n{"a": "\xff"}\n')
     with pytest.raises(DataError, match=r"rows\.jsonl:2: not UTF-8 text"):
         list(read_rows(tmp_path, "rows"))
-
-
-def test_artifacts_of_earlier_versions_are_read_as_they_are(artifact: Path) -> None:
-    manifest = json.loads((artifact / "manifest.json").read_text())
-    write_json_atomic(artifact / "manifest.json", {k: v for k, v in manifest.items() if k not in ("files", "checksum")})
-    (artifact / "predictions.parquet").unlink()
-    assert wrong(artifact) is None and checked(artifact)

@@ -167,10 +167,11 @@ def test_a_cluster_without_room_on_a_node_is_told(monkeypatch: pytest.MonkeyPatc
 
 def test_workers_that_are_never_placed_end_the_run_with_what_the_nodes_have(monkeypatch: pytest.MonkeyPatch) -> None:
     ray = FakeRay(nodes=[{"CPU": 8.0, "GPU": 2.0}] * 2)
-    pool = executor(monkeypatch, ray, 4, workers=2, start_timeout=0.1)
+    monkeypatch.setattr(ray_workers, "PATIENCE", 0.1)
+    pool = executor(monkeypatch, ray, 4, workers=2)
     with pytest.raises(EngineError) as caught:
         list(pool.run(SAME, [(0, 0)]))
-    for part in ("executor.workers", "executor.gpus_per_worker", "executor.start_timeout", "needs 4 GPU, 1 CPU"):
+    for part in ("executor.workers", "executor.gpus_per_worker", "within 0.1 s", "needs 4 GPU, 1 CPU"):
         assert part in str(caught.value)
     assert "10.0.0.0: 2 GPU, 8 CPU; 10.0.0.1: 2 GPU, 8 CPU" in str(caught.value)
     pool.close()
@@ -335,7 +336,8 @@ def test_secrets_do_not_go_to_workers(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ray, "init", lambda **settings: told.update(settings), raising=False)
     for name in ("HF_TOKEN", "VLLM_API_KEY", "OPENAI_API_KEY", "HF_HOME", "TOKENIZERS_PARALLELISM"):
         monkeypatch.setenv(name, "x")
-    connect(ExecutorConfig(type="ray", address="auto"))
+    monkeypatch.setenv("RAY_ADDRESS", "auto")
+    connect()
     passed = told["runtime_env"]["env_vars"]
     assert {"HF_HOME", "TOKENIZERS_PARALLELISM"} <= {*passed}
     assert not {"HF_TOKEN", "VLLM_API_KEY", "OPENAI_API_KEY"} & {*passed}
@@ -355,8 +357,9 @@ def test_a_cluster_of_ones_own_that_does_not_start_in_time_is_started_again(
     monkeypatch.setitem(sys.modules, "ray", ray)
     monkeypatch.setattr(ray, "is_initialized", lambda: False, raising=False)
     monkeypatch.setattr(ray, "init", init, raising=False)
-    with pytest.raises(EngineError, match=rf"executor.address={address}: .* timed out during startup"):
-        connect(ExecutorConfig(type="ray", address=address))
+    monkeypatch.setenv("RAY_ADDRESS", address)
+    with pytest.raises(EngineError, match=rf"RAY_ADDRESS={address}: .* timed out during startup"):
+        connect()
     assert began == [address] * tries
 
 

@@ -11,9 +11,8 @@ from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-import openai._base_client as client
+import tests.builders.client_pauses  # noqa: F401
 
-client.INITIAL_RETRY_DELAY, client.MAX_RETRY_DELAY = 0.002, 0.02  # the client waits by the wall clock
 KEY = "sk-very-secret"
 
 

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import tests.builders.faulty_server  # noqa: F401 - the client's pauses are short
+import tests.builders.client_pauses  # noqa: F401
 from judgetrain.artifacts.console import Console
 from judgetrain.artifacts.stage_run import ShardResult, StageRun
 from judgetrain.engines.answers import AnswerStore, Budget

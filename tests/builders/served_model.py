@@ -12,6 +12,8 @@ from typing import Any
 
 import torch
 
+import tests.builders.client_pauses  # noqa: F401
+
 Answer = tuple[int, Any]
 """An HTTP status and a body."""
 

@@ -7,9 +7,11 @@ from typing import Any
 
 import pytest
 
+from judgetrain.artifacts.console import Console
 from judgetrain.artifacts.fingerprint import ContentHashes, plain
+from judgetrain.artifacts.stage_run import StageRun
 from judgetrain.data.config import BenchmarkConfig, SourceConfig, WorldEngineConfig
-from judgetrain.engines.answers import answers_of, budget_of
+from judgetrain.engines.answers import answers_of, spending
 from judgetrain.engines.config import (
     ENGINES,
     EngineConfig,
@@ -128,5 +130,9 @@ def test_a_server_knows_another_model_by_its_path() -> None:
 def test_only_answers_that_may_be_paid_are_kept_and_limited(tmp_path: Path) -> None:
     limits = LimitsConfig(max_requests=1)
     paid = [name for name, kind in ENGINES.items() if answers_of(kind(), tmp_path, 1)]
-    limited = [name for name, kind in ENGINES.items() if budget_of([None, kind()], limits, "k", tmp_path / "spent")]
+    out = StageRun(tmp_path / "artifacts" / "stage" / "a", "stage", 1, Console(), home=tmp_path)
+    limited = []
+    for name, kind in ENGINES.items():
+        with spending([None, kind()], limits, "k", out) as budget:
+            limited += [name] if budget else []
     assert paid == limited == ["openai"]

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+import tests.builders.client_pauses  # noqa: F401
 from judgetrain.artifacts.console import Console
 from judgetrain.artifacts.fingerprint import plain
 from judgetrain.artifacts.shards import read_rows
@@ -299,7 +300,7 @@ def server() -> Iterator[str]:
 
 def test_a_server_that_fails_is_counted_by_reason_and_never_guessed(tmp_path: Path, server: str) -> None:
     trees, out = stage(tmp_path, trees=TREES[:12])
-    asked = OpenAIEngineConfig(model="judge", base_url=server, max_retries=0, concurrency=1)
+    asked = OpenAIEngineConfig(model="judge", base_url=server, concurrency=1)
     asked.keep_errors = True
     labels = label_all(settings(engine=asked, sampling=SAMPLED), trees, out)
     assert [labels[f"d{i}"].verdict for i in range(12)] == ["tie", None, None, None, None, None] * 2
@@ -312,7 +313,7 @@ def test_a_server_that_fails_is_counted_by_reason_and_never_guessed(tmp_path: Pa
 
 def test_answers_are_paid_for_once_and_another_attempt_is_another_answer(tmp_path: Path, server: str) -> None:
     trees, out = stage(tmp_path, trees=TREES[:2])
-    asked = OpenAIEngineConfig(model="judge", base_url=server, max_retries=0, concurrency=1)
+    asked = OpenAIEngineConfig(model="judge", base_url=server, concurrency=1)
     first = label_all(settings(engine=asked, sampling=SAMPLED), trees, out)
     kept = [json.loads(p.read_text())["request"]["seed"] for p in tmp_path.glob("answers/*/*.json")]
     assert len(kept) == len({*kept}) == 2 + 2 * 2, "a verdict in each order, and prose twice in each"
@@ -326,7 +327,7 @@ def test_answers_are_paid_for_once_and_another_attempt_is_another_answer(tmp_pat
 def test_the_stage_stops_at_its_limit_and_goes_on_where_it_stopped(tmp_path: Path, server: str) -> None:
     """Queries 0 and 6 are answered at once; everything else costs as many requests as it takes."""
     trees, out = stage(tmp_path, trees=[TREES[0], TREES[6], TREES[12], TREES[18]])
-    asked = OpenAIEngineConfig(model="judge", base_url=server, max_retries=0, concurrency=1)
+    asked = OpenAIEngineConfig(model="judge", base_url=server, concurrency=1)
     limited = settings(engine=asked, max_requests=5)
     with pytest.raises(EngineError, match=r"label\.external\.max_requests=5 requests are sent; every answer is kept"):
         label_all(limited, trees, out)

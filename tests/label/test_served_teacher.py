@@ -8,7 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import httpx
@@ -147,7 +147,7 @@ def test_the_teachers_stage_completes_and_needs_the_server_once(
     local = [EvaluationTree.from_row(row) for row in read_rows(run("local").directory, "evaluations")]
     assert [written(t) for t in local] == [written(t) for t in trees], "the same weights on this machine, greedily"
     config.seed += 1
-    teacher.engine = replace(engine(served), max_retries=0)
+    teacher.engine = engine(served)
     with pytest.raises(EngineError, match="check that the server runs"):
         run("other")
 

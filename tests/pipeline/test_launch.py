@@ -147,7 +147,7 @@ def test_the_manifest_for_kuberay_holds_a_command_and_one_image() -> None:
     words = job["spec"]["entrypoint"].split()
     assert words[:3] == ["python", "-m", "judgetrain"]
     config = configured(*words[3:])
-    assert (config.executor.type, config.executor.address, config.stage) == ("ray", "auto", "tree")
+    assert (config.executor.type, config.stage) == ("ray", "tree")
     cluster = job["spec"]["rayClusterSpec"]
     pods = [group["template"]["spec"] for group in (cluster["headGroupSpec"], *cluster["workerGroupSpecs"])]
     assert len({pod["containers"][0]["image"] for pod in pods}) == 1

@@ -74,7 +74,6 @@ def test_every_number_has_a_range_but_those_that_need_none() -> None:
         ("+selfeval.temperatures.math=11", "must be at least 0 and at most 10"),
         ("output_dir=", "must not be empty; leave it out for outputs"),
         ("cluster.encoder=", "must not be empty"),
-        ("track.project=", "must not be empty"),
     ],
 )
 def test_values_that_train_nothing_or_lead_nowhere_are_refused(override: str, message: str) -> None:

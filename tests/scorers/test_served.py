@@ -13,7 +13,6 @@ from transformers import PreTrainedTokenizerFast
 
 from judgetrain.engines.answers import AnswerStore, Budget
 from judgetrain.engines.config import ModelConfig, OpenAIEngineConfig, TransformersEngineConfig
-from judgetrain.engines.openai import engine as openai_engine
 from judgetrain.errors import ConfigError, EngineError
 from judgetrain.pipeline.config import Config
 from judgetrain.scorers.encode import Sample, Unscored
@@ -140,10 +139,7 @@ def test_log_probabilities_are_those_of_the_model_itself(
     assert ours["softmax_ent"].values[0] == ours["attnent_min"].values[0] == Unscored("no_distribution")
 
 
-def test_every_try_counts_and_none_goes_beyond_the_limit(
-    server: ServedModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(openai_engine, "FIRST_WAIT", 0.001)
+def test_every_try_counts_and_none_goes_beyond_the_limit(server: ServedModel, tmp_path: Path) -> None:
     server.faults = [(500, {}), (503, {})]
     budget = Budget(tmp_path / "spent.jsonl", max_requests=5, key="selfeval")
     remote = asking(server, budget, concurrency=1)

@@ -5,9 +5,10 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from pkgutil import resolve_name
 from typing import Any, Generic, Protocol, TypeVar
 
-from judgetrain.artifacts.config import ExecutorConfig
+from judgetrain.artifacts.config import EXECUTORS, ExecutorConfig
 from judgetrain.errors import ConfigError, UnansweredError
 
 R = TypeVar("R")
@@ -91,7 +92,10 @@ class Executor(Protocol):
 
 
 class LocalExecutor:
-    """One shard after the other, in this process."""
+    """One shard after the other, in this process; it needs no settings."""
+
+    def __init__(self, *settings: Any) -> None:
+        """All executors are made alike."""
 
     def run(self, work: Work[R], shards: Iterable[tuple[int, Any]]) -> Iterator[Done[R]]:
         """The shards, in order."""
@@ -116,12 +120,9 @@ def check_executor(config: ExecutorConfig) -> None:
 
 
 def make_executor(config: ExecutorConfig, gpus: int = 1, say: Callable[[str], object] = print) -> Executor:
-    """The executor of a configuration; Ray is imported, and reached, when it gets its first shards.
+    """The executor of a configuration; one on a cluster reaches it when it gets its first shards.
 
     ``gpus``: what a stage's models need, where there are GPUs; ``say`` prints a line.
     """
-    if config.type == "local":
-        return LocalExecutor()
-    from judgetrain.artifacts.executors.ray_workers import RayExecutor
-
-    return RayExecutor(config, gpus, say)
+    executor: Executor = resolve_name(EXECUTORS[config.type])(config, gpus, say)
+    return executor

@@ -7,7 +7,6 @@ import os
 from collections import Counter
 from dataclasses import dataclass
 
-from judgetrain.artifacts.config import ExecutorConfig
 from judgetrain.errors import EngineError
 
 PASSED_ON = ("HF_", "TRANSFORMERS_", "TOKENIZERS_", "VLLM_", "OMP_", "CUDA_DEVICE_ORDER", "PYTHONPATH", "WANDB_MODE")
@@ -70,8 +69,8 @@ def described() -> str:
     return f"{has} (free now: {_share(ray.available_resources())})"
 
 
-def connect(config: ExecutorConfig) -> None:
-    """Join the Ray cluster of ``executor.address``, or start one on this machine; once in a process.
+def connect() -> None:
+    """Join the Ray cluster of ``RAY_ADDRESS``, or start one on this machine; once in a process.
 
     Raises:
         EngineError: Ray is not installed, or the cluster cannot be reached.
@@ -84,7 +83,7 @@ def connect(config: ExecutorConfig) -> None:
     if ray.is_initialized():
         return
     logging.getLogger("ray").setLevel(logging.ERROR)  # what it warns of before ray.init comes to logging_level
-    address = config.address or os.environ.get("RAY_ADDRESS") or "local"
+    address = os.environ.get("RAY_ADDRESS") or "local"
     for left in reversed(range(STARTS if address == "local" else 1)):
         try:
             _join(address)
@@ -93,7 +92,7 @@ def connect(config: ExecutorConfig) -> None:
             if not left:
                 said = " ".join(str(error).split())[:300]
                 raise EngineError(
-                    f"executor.address={address}: no Ray cluster is reached there: {said}"
+                    f"RAY_ADDRESS={address}: no Ray cluster is reached there: {said}"
                     + ("" if address == "local" else " (one that asks for a token: set RAY_AUTH_MODE=token)")
                 ) from error
 

@@ -27,6 +27,8 @@ LOOK = 5.0
 """Seconds between two looks at what is late."""
 LATE = 30.0
 """Seconds after which workers that are not ready are said to wait for room."""
+PATIENCE = 600.0
+"""Seconds for a first worker to be ready: others have the GPUs, or nodes have yet to come."""
 ENDING = 30.0
 """Seconds that workers have to free their models, and then to be gone."""
 
@@ -133,7 +135,7 @@ class RayExecutor:
     def _start(self, gpus: int | None) -> None:
         if len(self._free) + len(self._coming) < len(self._workers):
             self.close()  # an earlier call was left before its end: its shards are not ours
-        connect(self._config)
+        connect()
         import ray
 
         found = [share for _, share in nodes()]
@@ -229,7 +231,7 @@ class RayExecutor:
         """
         import ray
 
-        began, busy, patience = time.monotonic(), [*under_way], self._config.start_timeout
+        began, busy, patience = time.monotonic(), [*under_way], PATIENCE
         while not (answered := ray.wait([*busy, *self._coming], num_returns=1, timeout=min(LOOK, patience))[0]):
             if not busy and time.monotonic() - began >= patience:
                 raise self._nowhere()
@@ -252,7 +254,7 @@ class RayExecutor:
     def _nowhere(self) -> EngineError:
         return EngineError(
             f"executor=ray: none of {len(self._workers)} workers (executor.workers) was ready within "
-            f"{self._config.start_timeout:g} s (executor.start_timeout): each needs {self._need} "
+            f"{PATIENCE:g} s: each needs {self._need} "
             "(executor.gpus_per_worker, executor.cpus_per_worker) on one node, and the cluster has "
             f"{described()}: ask for what a node has, or wait until others leave it"
         )

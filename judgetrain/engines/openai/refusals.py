@@ -15,7 +15,6 @@ FATAL = {401: "the key is wrong or missing", 403: "the key may not use it", 404:
 SAID = 300
 """Characters of a refusing server's message that are repeated."""
 
-PAYMENT_REQUIRED = 402
 _EMPTY = re.compile(
     r"insufficient[ _-]?(?:quota|balance|credits?|funds)|(?:credit|account) balance|out of credits?"
     r"|no credits? (?:left|remain)|billing[ _](?:hard[ _]limit|not[ _]active)|billing (?:is|has been) (?:disabled|not)"
@@ -96,7 +95,7 @@ def is_empty_account(status: int, text: str, prompt: str) -> bool:
 
     A server that repeats the ``prompt``, which may speak of balances, says nothing by that.
     """
-    if status == PAYMENT_REQUIRED:
+    if status == 402:
         return True
     found = _EMPTY.search(text)
     if not found and status in (400, 403) and not _A_MOMENT.search(text):
