@@ -53,7 +53,7 @@ def check_on_hub(path: str, revision: str | None, file: str) -> list[str] | None
                 )
             return None
         found = HfApi(endpoint=constants.ENDPOINT).model_info(path, revision=revision, timeout=SECONDS)
-    except (errors.HFValidationError, *_no_network()) as error:
+    except _no_network(errors.HFValidationError) as error:
         said = {
             errors.HFValidationError: "neither a directory nor the id of a model on the Hugging Face Hub (OWNER/NAME)",
             errors.GatedRepoError: "the Hub gives it only to those who accepted its terms: do so at "
@@ -104,11 +104,11 @@ def _why(error: Exception) -> str:
     return " ".join(str(error).split())[:150] or type(error).__name__
 
 
-def _no_network() -> tuple[type[Exception], ...]:
+def _no_network(*others: type[Exception]) -> tuple[type[Exception], ...]:
     """What the Hub's client raises where there is no answer: of whichever HTTP library it uses, and of the system."""
     from huggingface_hub.errors import HfHubHTTPError
 
-    return HfHubHTTPError, OSError, *(base for base in HfHubHTTPError.__mro__ if base.__name__ == "HTTPError")
+    return *others, HfHubHTTPError, OSError, *(base for base in HfHubHTTPError.__mro__ if base.__name__ == "HTTPError")
 
 
 def _check(config: ModelConfig) -> None:

@@ -84,12 +84,6 @@ def test_lasting_fault_is_one_error_completion(server, engine, fault):
     assert server.tries["q"] == (3 if fault == "not json" else 4), "fewer of answers that may be charged"
 
 
-def test_bad_request_is_not_tried_again(server, engine):
-    server.faults["q"] = [400] * 9
-    assert engine.generate([ask("q")], seed=1)[0].error == "HTTP 400: bad key [key]"
-    assert server.tries["q"] == 1
-
-
 def test_a_server_that_refuses_everything_is_said_with_its_reason(server, engine):
     asked = [f"q{i}" for i in range(OUTAGE)]
     for text in asked:
@@ -139,11 +133,6 @@ def test_a_few_requests_that_always_fail_are_errors_of_their_own(server, engine,
     assert [(c.finish_reason, c.error) for c in out] == [("error", "HTTP 500")] * (OUTAGE - 1)
 
 
-def test_prompt_past_the_servers_context_is_too_long(server, engine):
-    server.faults["q"] = [(400, {}, "This model's maximum context length is 4096 tokens")]
-    assert engine.generate([ask("q")], seed=1)[0].finish_reason == "too_long"
-
-
 def test_newer_name_of_the_length_limit(server, engine):
     server.faults["q"] = [(400, {}, "Unsupported parameter: use 'max_completion_tokens'")]
     assert engine.generate([ask("q", max_new_tokens=5)], seed=1)[0].text == "you said q"
@@ -174,52 +163,43 @@ def test_the_key_is_in_no_log(server, engine, caplog, fault):
     assert "POST" in caplog.text and KEY not in caplog.text
 
 
-def test_a_redirect_is_not_followed_with_the_key(server, engine):
-    server.faults["q"] = [(307, {"Location": f"http://localhost:{server.server_port}/v1/chat/completions"})]
-    assert engine.generate([ask("q")], seed=1)[0].error.startswith("HTTP 307")
-    assert server.tries["q"] == 1
-
-
-def test_stop_string_left_in_the_text_is_cut(server, engine):
-    server.faults["q"] = ['{"choices": [{"message": {"content": "a END b"}, "finish_reason": "length"}]}']
-    out = engine.generate([ask("q", stop=("END",))], seed=1)[0]
-    assert (out.text, out.finish_reason, out.prompt_tokens, out.estimated) == ("a ", "stop", 6, True)
-
-
 def test_half_of_a_surrogate_pair_in_a_question_becomes_a_question_mark(server, config, tmp_path):
     engine = OpenAIEngine(config, AnswerStore(tmp_path, 0), clock=PausesOnly())
     done = engine.generate([ask("half \ud83d"), ask("whole \U0001f600")], seed=1)
     assert [c.text for c in done] == ["you said half ?", "you said whole \U0001f600"]
 
 
-def test_half_of_a_surrogate_pair_in_an_answer_becomes_a_question_mark(server, engine):
-    server.reply = lambda text: "a\ud83d \U0001f600 cut \ud83d"
-    assert engine.generate([ask("q")], seed=1)[0].text == "a? \U0001f600 cut ?"
+def saying(text, **parts):
+    answer = {"choices": [{"message": {"content": text}, **parts}]}
+    return json.dumps(answer, ensure_ascii=False).encode()
 
 
-CAFE = json.dumps({"choices": [{"message": {"content": "caf\u00e9"}}]}, ensure_ascii=False).encode()
+CAFE, TOO_LONG = saying("caf\u00e9"), "This model's maximum context length is 4096 tokens"
+PARTS = [{"type": "text", "text": "caf"}, {"type": "text", "text": "\u00e9"}]
+HALF = json.dumps({"choices": [{"message": {"content": "a\ud83d"}}]})
+TYPES = {"Content-Type": "application/json"}, {"Content-Type": "text/plain; charset=utf-16"}
+ANSWERS = {
+    "a bad request": (400, "", "error", "HTTP 400: bad key [key]", 1),
+    "a context that is too short": ((400, {}, TOO_LONG), "", "too_long", f"HTTP 400: {TOO_LONG}", 1),
+    "a redirect": ((307, {"Location": "/v1/chat/completions"}, "{}"), "", "error", "HTTP 307: {}", 1),
+    **{f"status {n}": ((n, {}, CAFE), "", "error", f"HTTP {n}", 1) for n in (201, 202, 206)},
+    **{f"UTF-8 as {n}": ((200, header, CAFE), "caf\u00e9", "stop", None, 1) for n, header in enumerate(TYPES)},
+    "UTF-8 with a mark": ((200, TYPES[1], b"\xef\xbb\xbf" + CAFE), "caf\u00e9", "stop", None, 1),
+    "no UTF-8": ((200, {}, CAFE.replace(b"caf", b"\xff")), "", "error", "the answer is not a chat completion", 3),
+    "half of a surrogate pair": (HALF, "a?", "stop", None, 1),
+    "a stop string that is left": ((200, {}, saying("a END b", finish_reason="length")), "a ", "stop", None, 1),
+    "text in parts": ((200, {}, saying(PARTS)), "caf\u00e9", "stop", None, 1),
+    "logprobs that are none": ((200, {}, saying("b", logprobs={"content": [{"token": 1}]})), "b", "stop", None, 1),
+    "an odd finish": ((200, {}, saying("b", finish_reason=["odd"])), "b", "stop", None, 1),
+}
 
 
-@pytest.mark.parametrize("charset", ["", "; charset=iso-8859-1", "; charset=utf-16"])
-@pytest.mark.parametrize("mark", [b"", b"\xef\xbb\xbf"])
-def test_an_answer_is_utf_8_whatever_its_header_says(server, engine, charset, mark):
-    server.faults["q"] = [(200, {"Content-Type": f"application/json{charset}"}, mark + CAFE)]
-    assert engine.generate([ask("q")], seed=1)[0].text == "caf\u00e9"
-    assert server.tries["q"] == 1
-
-
-def test_an_answer_that_is_not_utf_8_is_a_failed_try(server, engine):
-    server.faults["q"] = [(200, {"Content-Type": "application/json"}, CAFE.replace(b"\xc3\xa9", b"\xff"))] * 2
-    assert engine.generate([ask("q")], seed=1)[0].text == "you said q"
-    assert server.tries["q"] == 3
-
-
-@pytest.mark.parametrize("status", [201, 202, 206])
-def test_an_answer_with_another_status_than_200_is_none(server, engine, status):
-    server.faults["q"] = [(status, {}, CAFE)]
-    done = engine.generate([ask("q")], seed=1)[0]
-    assert (done.text, done.finish_reason) == ("", "error") and done.error.startswith(f"HTTP {status}")
-    assert server.tries["q"] == 1
+@pytest.mark.parametrize("what", ANSWERS)
+def test_what_becomes_of_an_answer(server, engine, what):
+    fault, text, finish, error, tries = ANSWERS[what]
+    server.faults["q"] = [fault] * 9
+    done = engine.generate([ask("q", stop=("END",))], seed=1)[0]
+    assert (done.text, done.finish_reason, done.error, server.tries["q"]) == (text, finish, error, tries)
 
 
 def test_an_unforeseen_error_waits_for_answers_under_way_and_keeps_them(server, config, tmp_path, monkeypatch):

@@ -104,7 +104,7 @@ class OpenAIEngine:
             else [{"seed": (seed + place) % 2**31} for place in places(requests)]
         )
         self._in_row, self._served, self._fatal = 0, False, None
-        async with self._gated() as gate, self._client(gate) as client:
+        async with self._gate() as gate, self._client(gate) as client:
             every = [Asked(r, content, self._answers) for r, content in zip(requests, contents, strict=True)]
             done = await asyncio.gather(*(self._complete(gate, client, asked) for asked in every))
         if self._fatal:
@@ -240,7 +240,7 @@ class OpenAIEngine:
         passing = status >= 500 or status in (408, 409, 429)
         return Failure(reason=f"HTTP {status}{said}", passing=passing, at_once=newer_name)
 
-    def _gated(self) -> GatedClient:
+    def _gate(self) -> GatedClient:
         config, secrets = self._config, self._secrets
         return GatedClient(
             self._address, secrets, config.concurrency, config.timeout, self._clock, self._budget, verify=self._tls

@@ -28,7 +28,7 @@ _QUOTA = re.compile(rf"quota[^.]{{0,40}}{_USED}|{_USED}[^.]{{0,40}}quota", re.IG
 _A_MOMENT = re.compile(
     r"retry in|try again in|per[ _-]?(?:second|minute|hour)|RetryInfo|retryDelay|rate[ _]limit", re.IGNORECASE
 )
-_TAG = re.compile(r"<(style|script|head)\b.*?</\1>|<[^<>]+>", re.DOTALL | re.IGNORECASE)
+_TAG = re.compile(r"<(style|script|head)\b.*?</\1>|</?[a-z][^<>]*>|<!doctype[^<>]*>", re.DOTALL | re.IGNORECASE)
 
 
 class UnusableError(EngineError):
@@ -64,7 +64,7 @@ def error_of(content: bytes) -> int | None:
 
 
 def words_of(text: str) -> str:
-    """What the body of a refusal says in words, without the JSON around them; on one line, and not for ever."""
+    """What the body of a refusal says in words, without the JSON or HTML around them; on one line, and not for ever."""
     try:
         body = json.loads(text)
     except (ValueError, RecursionError):
@@ -72,22 +72,18 @@ def words_of(text: str) -> str:
     if isinstance(body, Mapping) and "choices" in body:
         return ""
     said = body if isinstance(body, str) else _message(body) or text
-    if said.lstrip().startswith("<"):  # a page, as proxies have them
-        said = _TAG.sub(" ", said)
-    line = writable(" ".join(said.split()))
+    line = writable(" ".join(_TAG.sub(" ", said).split()))
     return line if len(line) <= SAID else f"{line[:SAID]}…"
 
 
 def _message(body: Any) -> str:
-    if isinstance(body, list) and body:
-        return _message(body[0])
+    """The first text in an error's usual places: OpenAI's ``error.message``, FastAPI's ``detail``, Google's list."""
+    if isinstance(body, list):
+        body = body[0] if body else None
     if not isinstance(body, Mapping):
-        return ""
-    error = body.get("error")
-    if isinstance(error, Mapping):
-        return _message(error)
-    parts = (body.get(name) for name in ("message", "detail", "msg", "code"))
-    return next((part for part in (error, *parts) if isinstance(part, str) and part.strip()), "")
+        return body if isinstance(body, str) else ""
+    places = (body.get(name) for name in ("error", "message", "detail", "msg", "code"))
+    return next((said for place in places if (said := _message(place).strip())), "")
 
 
 def is_empty_account(status: int, text: str, prompt: str) -> bool:
